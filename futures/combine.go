@@ -14,12 +14,12 @@ type Indexed[T any] struct {
 	Value T
 }
 
-// All consumes the futures and returns one that settles when all of them have, with their outcomes
-// in the order of the arguments. Its own error is always nil. Misuse of an argument is that
-// argument's error. If the returned future is discarded, each outcome goes to the Dispose of its
-// pool. Awaiting it drives the first argument that was not settled and has a driver; callbacks run
-// on the executor of the first argument that has one. All allocates the outcomes, a cell and its
-// options, and one function per future.
+// All consumes the futures and returns one that settles when all of them have settled. Its value is
+// the list of their outcomes, in the order of the arguments; its error is always nil. Misuse of an
+// argument gives that argument's Outcome a misuse error. If the returned future is discarded, each
+// outcome goes to the Dispose of its pool. The returned future has the driver of the first argument
+// that was not settled and has a driver, and the executor of the first argument that has one. All
+// allocates the outcomes, a cell and its options, and one function per future.
 func All[T any](fs ...Future[T]) Future[[]Outcome[T]] {
 	out := make([]Outcome[T], len(fs))
 	if len(fs) == 0 {
@@ -31,12 +31,12 @@ func All[T any](fs ...Future[T]) Future[[]Outcome[T]] {
 			pools[i].dispose(o.Value, o.Err)
 		}
 	}})
-	// left is counted down by each settler after it wrote its own outcome; zero publishes them all
-	// to the last.
+	// Each settler writes its own outcome and then decrements left. The settler that reaches zero
+	// sees all outcomes.
 	var left atomic.Int64
 	left.Store(int64(len(fs)))
-	// Until all arguments are attached the last of them may settle p, but no other goroutine has f
-	// yet.
+	// p may be settled before attachAll returns. The driver may still be written then, because no
+	// other goroutine has f yet.
 	f.cell.driver = attachAll(fs, pools, func(i int, v T, err error) {
 		out[i] = Outcome[T]{v, err}
 		if left.Add(-1) == 0 {
@@ -46,11 +46,12 @@ func All[T any](fs ...Future[T]) Future[[]Outcome[T]] {
 	return f
 }
 
-// Any consumes the futures and returns one that settles with the first of them that settles, with a
-// value or an error: its value and index, and its error. It discards the others: each result goes
-// to its pool's Dispose when it comes, as does the winner's if the returned future is discarded.
-// Misuse of an argument counts as settled with that error. Without arguments the error is ErrEmpty.
-// Driver and executor are chosen as in All. Any allocates a cell, its options, and one function per
+// Any consumes the futures and returns one that settles when the first of them settles, whether
+// with a value or with an error. Its value is the value and the index of that future, its error
+// that future's error. Any discards the other futures: each of their results goes to the Dispose of
+// its pool when it comes. If the returned future is discarded, so does the first result. A misused
+// argument counts as settled with the misuse error. Without arguments the error is ErrEmpty. Any
+// chooses driver and executor as All does. It allocates a cell, its options, and one function per
 // future.
 func Any[T any](fs ...Future[T]) Future[Indexed[T]] {
 	if len(fs) == 0 {
@@ -80,9 +81,9 @@ func poolsOf[T any](fs []Future[T]) (pools []*Pool[T], execute func(func())) {
 	return pools, execute
 }
 
-// attachAll consumes each future and has it call each(i, ...) at once on the goroutine that settles
-// it. It returns the first driver among them. For a misused handle it sets the entry in pools to
-// nil: there is no result to dispose of.
+// attachAll consumes the futures. The goroutine that settles future i calls each(i, ...). attachAll
+// returns the first driver among the futures. For a misused handle, which has no result to dispose
+// of, it sets the entry in pools to nil.
 func attachAll[T any](fs []Future[T], pools []*Pool[T], each func(i int, v T, err error)) (driver Driver) {
 	for i, f := range fs {
 		d, err := f.attach(func(v T, err error) { each(i, v, err) }, true)

@@ -1,21 +1,22 @@
-// Package futures provides promises and futures whose memory is reused, and which a waiting
-// goroutine can drive.
+// Package futures provides promises and futures. Their memory is reused, and a goroutine that waits
+// for a future can do the work that settles it (see Driving).
 //
-// It knows nothing of RDMA and imports the standard library only.
+// The package does not depend on RDMA.
 //
 // # The two ends
 //
-// An operation has a Promise, which settles it once, and a Future, whose result is taken once. Both
-// are small values.
+// An operation has two ends: a Promise, which settles the operation once, and a Future, from which
+// its result is taken once. Both are small values.
 //
 //	pool := futures.NewPool(futures.Options[int]{})
 //	p, f := pool.New(nil)
 //	go func() { p.Settle(42, nil) }()
 //	v, err := f.Await(ctx)
 //
-// A Pool reuses the memory of operations; New without a pool allocates. Handles carry the
-// generation of the memory they were made for: a handle that is used after its result was taken
-// gets ErrConsumed, and a late Settle returns false, whatever operation uses that memory by then.
+// A Pool reuses the memory of operations; New without a pool allocates. A handle (a Promise or a
+// Future) carries the generation of the memory that it was made for. A Future that is used after
+// its result was taken gets ErrConsumed, and a late Settle returns false, even if another operation
+// uses that memory by then.
 //
 // # Ways to the result
 //
@@ -29,34 +30,36 @@
 //	                                                           All: the outcomes
 //	Discard      gives the result up; Dispose gets it          nothing
 //
-// "Nothing" is the steady state: a cell makes one channel when a goroutine first parks in it, and
-// the garbage collector may empty a sync.Pool, and so a Pool.
+// The last column shows allocations in the steady state. A cell (the memory of one operation)
+// allocates one channel when a goroutine first parks in it, and the garbage collector may empty a
+// Pool.
 //
-// Every function may be called from any goroutine, except that a Group has one owner at a time.
-// Calls meant for one consumer stay safe with several: one of them gets the result, the others a
-// misuse error (ErrConsumed, ErrAwaited, ErrDiscarded, ErrInvalid; errors.As with *MisuseError
-// distinguishes them from an operation's own errors).
+// Every function may be called from any goroutine, except that a Group has one owner at a time. If
+// several goroutines take one result, one of them gets it and the others get a misuse error:
+// ErrConsumed, ErrAwaited, ErrDiscarded or ErrInvalid. errors.As with *MisuseError distinguishes
+// misuse errors from an operation's own errors.
 //
 // # Results that are not taken
 //
 // If results own something (a buffer, say), discard a future that is no longer wanted instead of
-// dropping it: the pool's Dispose then gets the result when it comes. Canceling a wait does not
-// discard. Any discards the losers.
+// dropping it: the pool's Dispose then gets the result when it comes. The end of the context in
+// Await does not discard the future. Any discards the futures that did not settle first.
 //
 // # Where callbacks run
 //
-// Settle runs no code of the user, except callbacks of Then and Map if the pool has no Execute, and
-// Dispose. With an Execute all callbacks go through it, also those of futures that Map, All and Any
-// derive, so that a goroutine that settles while its caller holds a lock does not run a callback
-// that takes the lock. A panic in a callback, Execute or Dispose is a panic of the goroutine that
-// settles. A Map whose function does not return leaves its future unsettled.
+// Settle runs no code of the user except Options.Dispose, and either Options.Execute or, without
+// it, the callbacks of Then and Map. With an Execute all callbacks go through it, also those of
+// futures that Map, All and Any derive: so a goroutine that settles while it holds a lock does not
+// run a callback that takes that lock. A panic in Execute, in Dispose or in a callback that runs
+// without Execute is a panic of the goroutine that settles. If the function given to Map does not
+// return, Map's future stays unsettled.
 //
 // # Driving
 //
-// An operation may have a Driver. A goroutine that would park in Await or Group.Wait calls Drive
-// instead, which does the owner's work on it until the wait is over. A driver shares one turn among
-// several waiters: those without it Park, and a waiter that leaves with work outstanding Offers the
-// turn to one of them.
+// An operation may have a Driver, which belongs to the operation's owner. A goroutine that would
+// park in Await or Group.Wait calls Drive instead. Drive does the owner's work on that goroutine
+// until the wait is over. A driver shares one turn among several waiters: waiters without the turn
+// Park, and the holder, when its own wait is over, Offers the turn to one of them.
 //
 //	func (o *owner) Drive(done <-chan struct{}, w *futures.Waiter) error {
 //		for !w.Settled() {
@@ -64,8 +67,8 @@
 //				if !w.Announce() { // from here on an offer reaches w
 //					break
 //				}
-//				o.enlist(w) // where passTurn finds it
-//				if !o.takeTurn() || !w.Retract() { // released between the two looks?
+//				o.enlist(w) // passTurn offers the turn to enlisted waiters
+//				if !o.takeTurn() || !w.Retract() { // the turn may be free by now
 //					switch w.Park(done) {
 //					...
 //					}
@@ -79,33 +82,36 @@
 //	}
 //
 // The tests have a complete driver (driver_test.go, checked by TestModelTurn). The order of the
-// four steps matters: announce, then enlist, so that a refused offer means that the waiter is gone;
-// then look again, so that a turn released before the enlisting is found; then park. A goroutine
-// that releases the turn must look at the list once more afterwards.
+// four steps matters: Announce comes before enlist, so a refused offer means that the waiter is
+// gone; the second takeTurn comes after enlist and before Park, so it finds a turn that was
+// released before the waiter was enlisted. A goroutine that releases the turn must look at the list
+// again after the release.
 //
-// Drive gets the context's channel and not the context: Err and Done may be user code, which could
-// panic, end the goroutine or wait for the turn that the driver holds.
+// Drive gets the context's channel and not the context, because the context's methods may be user
+// code. That could panic, end the goroutine or wait for the turn that the driver holds.
 //
-// An accepted Offer is always received as SignalTurn, even if the waiter is settled or canceled at
-// the same time; after a Park that returned anything else there is no turn to hand on.
+// If an Offer is accepted, the waiter's Park returns SignalTurn, even if the wait is settled or
+// canceled at the same time. If Park returns another signal, the waiter has no turn to hand on.
 //
 // # How it works
 //
-// One atomic word holds a cell's generation and its flags; cell.go draws its states and says which
-// goroutine may touch which field. Waiter draws parking and Group the batch wait. Settling without
-// a waiter takes two compare-and-swaps, consuming takes one. An operation waits for another
-// goroutine in two cases only: attaching to one future from two goroutines at once, and receiving a
-// signal whose sender is between its CAS and its send.
+// One atomic word holds a cell's generation and its flags; cell.go draws the states of the word and
+// lists which goroutine may touch which field. The comment of Waiter draws parking, that of Group
+// the batch wait. Settling without a waiter takes two compare-and-swaps, consuming takes one. A
+// goroutine waits for a step of another one in three cases only: two goroutines attach to one
+// future at once; a parked goroutine receives a signal whose sender is between its CAS and its
+// send; Group.Wait ends while the last settler is between its two steps.
 //
 // # Guarantees, and behavior today
 //
-// Guaranteed: one settle and one consumption per operation; no result for another operation's
-// handle; no lost settle and no lost offer; one wake per Group.Wait; Dispose once for each
-// result that was given up.
+// Guaranteed: one settle and one consumption per operation; no handle gets another operation's
+// result; no lost settle and no lost offer; one wake-up per Group.Wait; one call of Dispose for
+// each result that was given up.
 //
-// Subject to change: the order in which a settle wakes (awaiter, done channel, group, callback);
-// that pools are sync.Pools; that of several drivers in a Group, All or Any the first one drives.
+// Subject to change: the order in which Settle wakes waiters (awaiter, done channel, group,
+// callback); the use of sync.Pool; in a Group, All or Any with several drivers, that the first
+// driver is used.
 //
-// With -tags verbena_model every access to a word is a step of internal/model, with which the tests
+// With -tags verbena_model every access to a word is a step of internal/model. The tests use it to
 // run the real code through all interleavings of small scenes.
 package futures

@@ -9,17 +9,17 @@ import (
 // check: nothing is begun and nothing is consumed.
 var ErrNilContext = errors.New("nil context")
 
-// whyEnded returns why the channel of ctx was closed: the context's error, and never nil.
+// whyEnded returns the error of ctx, whose channel was closed. It never returns nil.
 func whyEnded(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return context.Canceled // a context that has ended and gives no reason
+	return context.Canceled // a faulty context: it has ended and Err returns nil
 }
 
-// MisuseError says that a handle was used in a way its state does not allow. The package's misuse
-// errors are the variables below; errors.As with a *MisuseError distinguishes them from an
-// operation's own error.
+// MisuseError reports a use of a handle that its state does not allow. The package's misuse errors
+// are the variables below; errors.As with a *MisuseError distinguishes them from an operation's own
+// error.
 type MisuseError struct{ rule string }
 
 // Error returns the rule that was broken. It never blocks and may be called from any goroutine.
@@ -33,8 +33,8 @@ var (
 	// All, Any), and after the result of a discarded future was disposed of.
 	ErrConsumed error = &MisuseError{"handle used after its result was taken"}
 
-	// ErrDiscarded is returned by a handle between Discard and the settling of its promise; from
-	// then on it is ErrConsumed.
+	// ErrDiscarded is returned by a handle between Discard and the settling of its promise. After
+	// the settling the error is ErrConsumed.
 	ErrDiscarded error = &MisuseError{"handle used after Discard"}
 
 	// ErrAwaited is returned to a second waiter while the first still waits: on one future, on one

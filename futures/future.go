@@ -2,16 +2,16 @@ package futures
 
 import "context"
 
-// Future is the end of an operation that takes its result. It is a value and may be copied; all
-// copies are the same future, and the result is taken once. The zero Future is not valid. Every
-// method may be called from any goroutine.
+// Future is the end of an operation from which the result is taken, once. It is a value and may be
+// copied; all copies are the same future. The zero Future is not valid. Every method may be called
+// from any goroutine.
 type Future[T any] struct {
 	cell *cell[T]
 	gen  uint64
 }
 
-// pool returns the pool of the future's cell, or nil. A cell's pool never changes, so old handles
-// may call it too.
+// pool returns the pool of the future's cell, or nil. A cell's pool never changes, so pool may be
+// called on an old handle, too.
 func (f Future[T]) pool() *Pool[T] {
 	if f.cell == nil {
 		return nil
@@ -22,15 +22,15 @@ func (f Future[T]) pool() *Pool[T] {
 // Await blocks until the operation is settled, and takes its result. While it waits, the
 // operation's driver, if any, may do its work on this goroutine.
 //
-// If ctx ends first Await returns ctx.Err() (or its driver's error) and consumes nothing: the
-// future can be awaited, polled or discarded later. A result that is there is returned even if ctx
-// has ended. One goroutine awaits at a time: a second gets ErrAwaited. Other misuse: ErrInvalid,
-// ErrConsumed, ErrDiscarded, ErrNilContext. It allocates nothing in steady state (the first park in
-// a cell's life makes a channel).
+// If ctx ends first, Await returns ctx.Err(); if the driver returns an error, Await returns that.
+// In both cases it consumes nothing: the future can be awaited, polled or discarded later. If the
+// operation is settled, Await returns the result even if ctx has ended. If another goroutine is in
+// Await, the error is ErrAwaited. Other misuse: ErrInvalid, ErrConsumed, ErrDiscarded,
+// ErrNilContext. Await allocates nothing in steady state (the first park in a cell's life makes a
+// channel).
 //
-// Await calls ctx.Done once, before it waits, and ctx.Err only after the wait. If the goroutine
-// ends or panics while it waits, because its driver runs code that does so, the future is
-// discarded.
+// Await calls ctx.Done at most once, before it waits, and ctx.Err only after the wait. If the
+// driver runs code that panics or ends the goroutine during the wait, the future is discarded.
 func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 	c := f.cell
 	if c == nil {
@@ -50,7 +50,7 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 			return v, ErrAwaited
 		}
 		if w&bitSettled != 0 {
-			if lightly(w) { // as claim, without one more copy of the result
+			if lightly(w) { // as in claim, without one more copy of the result
 				if v, err = c.value, c.err; c.cas(w, nextGeneration(w)|bitInSlot) {
 					return v, err
 				}
@@ -61,7 +61,7 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 			}
 			continue
 		}
-		if !asked { // before AWAITED: it may be user code, which may not return
+		if !asked { // before AWAITED: Done may be user code, which may not return
 			done, asked = ctx.Done(), true
 			continue
 		}
@@ -73,7 +73,7 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 	werr := c.await(done)
 	for {
 		w := c.load()
-		if w&bitSettled != 0 { // only this goroutine can consume it now, and no flag changes any more
+		if w&bitSettled != 0 { // only this goroutine can consume the operation now
 			if v, err, ok := c.claim(w); ok {
 				return v, err
 			}
@@ -86,8 +86,8 @@ func (f Future[T]) Await(ctx context.Context) (v T, err error) {
 	}
 }
 
-// await is wait, for the goroutine that set AWAITED. If Goexit or a panic unwinds it, it calls
-// forsake, which discards the result.
+// await calls wait for the goroutine that set AWAITED. If wait panics or ends the goroutine, await
+// discards the future.
 func (c *cell[T]) await(done <-chan struct{}) error {
 	returned := false
 	defer func() {
@@ -115,10 +115,11 @@ func (c *cell[T]) discardAwaited() {
 	}
 }
 
-// Poll takes the result if it is there: ok is true and the handle is consumed. If it is not there
-// yet, ok is false and err nil. On a handle that has no result any more, ok is true and err says
-// why (ErrInvalid, ErrConsumed, ErrDiscarded), so that a polling loop ends. While another goroutine
-// awaits the future, ok is false and err is ErrAwaited. Poll never blocks and allocates nothing.
+// Poll takes the result if the operation is settled: ok is true and the handle is consumed. If the
+// operation is not settled, ok is false and err is nil. If the handle has no result any more, ok is
+// true, so that a polling loop ends, and err is ErrInvalid, ErrConsumed or ErrDiscarded. While a
+// goroutine is in Await, ok is false and err is ErrAwaited. Poll never blocks and allocates
+// nothing.
 func (f Future[T]) Poll() (v T, err error, ok bool) {
 	c := f.cell
 	if c == nil {
@@ -141,8 +142,8 @@ func (f Future[T]) Poll() (v T, err error, ok bool) {
 	}
 }
 
-// Settled reports whether there is nothing to wait for: the result is there, or the handle has none
-// any more. It consumes nothing, never blocks and allocates nothing.
+// Settled reports whether there is nothing to wait for: the operation is settled, or the handle has
+// no result any more. It consumes nothing, never blocks and allocates nothing.
 func (f Future[T]) Settled() bool {
 	if f.cell == nil {
 		return true
@@ -151,13 +152,13 @@ func (f Future[T]) Settled() bool {
 	return w&bitSettled != 0 || refuse(w, f.gen) != nil
 }
 
-// Valid reports whether the handle's result was neither taken nor discarded. It never blocks and
-// allocates nothing.
+// Valid reports whether the result can still be taken: it was neither taken nor discarded. It never
+// blocks and allocates nothing.
 func (f Future[T]) Valid() bool {
 	return f.cell != nil && refuse(f.cell.load(), f.gen) == nil
 }
 
-// closed is the channel that Done returns if there is nothing to wait for.
+// closed is the closed channel that Done returns if there is nothing to wait for.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -165,9 +166,9 @@ var closed = func() chan struct{} {
 }()
 
 // Done returns a channel that is closed when the operation is settled. It consumes nothing: take
-// the result with Poll or Await. For a handle that has no result any more the channel is closed.
-// Done waits at most for another goroutine that is calling Done, Then or Add on the same future.
-// The first call on an unsettled future allocates the channel.
+// the result with Poll or Await. If the handle has no result any more, Done returns a closed
+// channel. Done waits only while another goroutine is inside Done, Then, Map, All, Any or Add on
+// the same future. The first call on an unsettled future allocates the channel.
 func (f Future[T]) Done() <-chan struct{} {
 	c := f.cell
 	if c == nil {
@@ -179,15 +180,15 @@ func (f Future[T]) Done() <-chan struct{} {
 	if c.word.Load()&bitDone == 0 { // only the holder of LINK sets DONE
 		c.done = make(chan struct{})
 	}
-	done := c.done // valid until unlink; after it the cell may be consumed
+	done := c.done // read before unlink: afterwards the operation may be consumed
 	c.unlink(bitDone, 0)
 	return done
 }
 
 // Discard gives the result up. When the operation is settled, now or later, its result goes to the
-// pool's Dispose and its memory back to the pool. A goroutine that is in Await at that time still
-// gets the result if it stays until then. On a handle already consumed or discarded Discard does
-// nothing. It never blocks and allocates nothing.
+// pool's Dispose and its memory goes back to the pool. A goroutine that is already in Await still
+// gets the result if it waits until the operation is settled. Discard has no effect on a handle
+// that was consumed or discarded. It never blocks and allocates nothing.
 func (f Future[T]) Discard() {
 	c := f.cell
 	if c == nil {

@@ -7,11 +7,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// Group waits for many futures, of any types, and wakes once when the last of them has settled. The
-// zero Group is ready for use and may be used again after each Wait. It must not be copied. Only
-// one goroutine at a time may use Add and Wait.
+// Group waits for many futures, of any types; its waiter wakes up only when the last of them has
+// settled. The zero Group is ready for use and may be used again after each Wait. It must not be
+// copied. Only one goroutine at a time may use Add and Wait.
 //
-//	left = futures added and not settled; during a Wait, less the constant waiting
+//	unsettled = number of futures added and not settled
+//	left = unsettled, or during a Wait: unsettled - waiting
 //
 //	            Add: +1, a settle: -1                  a settle: -1
 //	  OPEN -----------------------------> OPEN    WAITING -----------> WAITING
@@ -19,23 +20,23 @@ import (
 //	  OPEN <-----------------------------------------+
 //	                                              WAITING and left == -waiting: COMPLETE
 //
-// Exactly one step reaches COMPLETE: that of Wait (no future was left) or that of the last settler,
-// which then sets SETTLED in the group's word and wakes the waiter. Between those two the waiter
-// does not leave, so no settler touches a group after its Wait.
+// Exactly one step reaches COMPLETE: that of Wait, if no future is left, or that of the last
+// settler. The last settler then sets SETTLED in the group's word and wakes the waiter. From
+// COMPLETE to SETTLED the waiter does not leave Wait, so no settler touches a group after its Wait.
 type Group struct {
 	Waiter
-	// left is written by Add and Wait (the owner) and by the settlers. The goroutine that brings it
-	// to -waiting owns the group's completion.
+	// left is written by the owner, in Add and Wait, and by the settlers. The goroutine that brings
+	// left to -waiting completes the group.
 	left atomic.Int64
-	// driver belongs to the owner: that of the first future which was not settled when added. A
-	// successful Wait clears it.
+	// driver is the first driver of a future that was not settled when it was added. Only the owner
+	// uses it. A successful Wait clears it.
 	driver Driver
 }
 
 // waiting is more than the number of futures that fit into memory.
 const waiting = 1 << 40
 
-// The accesses to left, each a step of the model.
+// add, count and casLeft access the field left; each is a step of the model.
 func (g *Group) add(n int64) int64 {
 	model.Yield("add")
 	return int64(model.Loaded(uint64(g.left.Add(n))))
@@ -56,8 +57,8 @@ func (g *Group) casLeft(old, new int64) bool {
 // during its life.
 //
 // Errors: ErrInvalid, ErrConsumed, ErrDiscarded; ErrAwaited if f is in a Group already or g is
-// inside Wait. Add waits at most for another goroutine that is calling Done, Then or Add on the
-// same future, and allocates nothing.
+// inside Wait. Add waits only while another goroutine is inside Done, Then, Map, All, Any or Add on
+// the same future. It allocates nothing.
 func Add[T any](g *Group, f Future[T]) error {
 	c := f.cell
 	if c == nil {
@@ -86,15 +87,16 @@ func Add[T any](g *Group, f Future[T]) error {
 	return nil
 }
 
-// Wait blocks until every future added since the last successful Wait is settled, then forgets
-// them. It wakes once, however many they are. While it waits, the driver of the first unsettled
-// one, if any, may work on this goroutine.
+// Wait blocks until every future added since the last successful Wait is settled, and then forgets
+// them. It wakes up one time, independent of their number. While it waits, the group's driver, if
+// any, may work on this goroutine: it is the first driver of a future that was unsettled when
+// added.
 //
-// If ctx ends first it returns ctx.Err() (or the driver's error) and the futures stay added: Wait
-// can be called again. A second concurrent Wait gets ErrAwaited; a nil context, ErrNilContext. It
-// allocates nothing (the Group's first park makes a channel). It calls the context's methods as
-// Future.Await does. If its goroutine ends or panics while it waits, the Group must not be used
-// again.
+// If ctx ends first, Wait returns ctx.Err(); if the driver returns an error, Wait returns that. In
+// both cases the futures stay added, and Wait can be called again. A second concurrent Wait returns
+// ErrAwaited. A nil context gives ErrNilContext. Wait allocates nothing (the Group's first park
+// makes a channel). It calls ctx.Done before it waits and ctx.Err only after the wait. If the
+// goroutine ends or panics while it waits, the Group must not be used again.
 func (g *Group) Wait(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -113,8 +115,8 @@ func (g *Group) Wait(ctx context.Context) error {
 		err := g.wait(done, g.driver)
 		for !g.Settled() {
 			n := g.count()
-			if n == -waiting { // the last settler still uses the group, and then wakes this goroutine
-				_ = g.wait(nil, nil) // without context or driver it only waits
+			if n == -waiting { // the last settler still uses the group and will wake this goroutine
+				_ = g.wait(nil, nil) // no context and no driver: returns when settled
 				break
 			}
 			if g.casLeft(n, n+waiting) {
@@ -132,14 +134,14 @@ func (g *Group) Wait(ctx context.Context) error {
 	return nil
 }
 
-// reset ends a Wait. No other goroutine writes the word now: no settler can complete the group and
-// none is parked in it.
+// reset ends a Wait. No other goroutine writes the word now: no settler can complete the group, and
+// no goroutine is parked in it.
 func (g *Group) reset() {
 	model.Yield("reset")
 	g.word.Store(nextGeneration(g.load()))
 }
 
-// arrive counts one settled future. The last one of a Wait settles the group.
+// arrive counts one settled future. At the last future of a Wait it settles the group.
 func (g *Group) arrive() {
 	if g.add(-1) != -waiting {
 		return

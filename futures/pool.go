@@ -2,34 +2,35 @@ package futures
 
 import "sync"
 
-// Options of a Pool. The zero value works.
+// Options are the options of a Pool. The zero value works.
 type Options[T any] struct {
-	// Dispose is called once with each result that will not be taken: that of a discarded future,
-	// and those of the losers of Any. It runs on the goroutine that settles, or that discards a
-	// future already settled; it must not block. Default: such results are dropped.
+	// Dispose is called once with each result that will not be taken: the result of a discarded
+	// future, and those of the futures that did not settle first in Any. It runs on the goroutine
+	// that settles the future, or on the one that discards a settled future; it must not block.
+	// Default: such results are dropped.
 	Dispose func(T, error)
 
-	// Execute runs the callbacks of Then and Map. It is called on the goroutine that settles (or
-	// that calls Then on a settled future) and should queue the function for the goroutine where
-	// callbacks belong; it must not block, and must run each function exactly once. Default:
-	// callbacks run at once, on the goroutine that would call Execute.
+	// Execute is called with a function that runs a callback of Then or Map. The goroutine that
+	// settles calls it, or the one that calls Then on a settled future. Execute should queue the
+	// function for the goroutine where callbacks belong. It must not block, and each function must
+	// run exactly once. Default: callbacks run at once, on the goroutine that would call Execute.
 	Execute func(func())
 }
 
-// Pool makes promises whose memory is reused after the result was consumed. It takes no lock of its
-// own (sync.Pool) and may be used from any goroutine. It must not be copied.
+// Pool makes promises whose memory is reused after the result was consumed. It keeps the memory in
+// a sync.Pool and takes no lock. It may be used from any goroutine and must not be copied.
 type Pool[T any] struct {
 	opt    Options[T]
 	cells  sync.Pool // of *cell[T], whose word is a fresh generation without flags
-	single bool      // holds the options of one derived future, whose cell is not reused
+	single bool      // the pool only holds the options of one derived future; its cell is not reused
 }
 
 // NewPool returns a pool with these options. It never blocks.
 func NewPool[T any](o Options[T]) *Pool[T] { return &Pool[T]{opt: o} }
 
-// New returns the two ends of a new operation. d drives its waiters; with a nil d they park. New
-// never blocks and may be called from any goroutine. In steady state it allocates nothing; the
-// garbage collector may empty the pool, after which New allocates a cell.
+// New returns the two ends of a new operation. d is the operation's driver; if it is nil, waiters
+// park. New never blocks and may be called from any goroutine. In steady state it allocates
+// nothing; after the garbage collector has emptied the pool, New allocates a cell.
 func (p *Pool[T]) New(d Driver) (Promise[T], Future[T]) {
 	c := p.fresh()
 	c.driver = d
@@ -52,21 +53,21 @@ func (p *Pool[T]) Ready(v T, err error) Future[T] {
 	return f
 }
 
-// New returns the two ends of an operation outside any pool: without driver, executor or Dispose.
+// New returns the two ends of an operation without a pool: it has no driver, executor or Dispose.
 // It never blocks and may be called from any goroutine. It allocates one cell.
 func New[T any]() (Promise[T], Future[T]) {
 	c := new(cell[T])
 	return Promise[T]{c, 0}, Future[T]{c, 0}
 }
 
-// Ready returns a future outside any pool that is already settled. It allocates one cell.
+// Ready returns a future without a pool that is already settled. It allocates one cell.
 func Ready[T any](v T, err error) Future[T] {
 	p, f := New[T]()
 	p.Settle(v, err)
 	return f
 }
 
-// put takes back a cell that was consumed. The pool may be nil, as in the methods below.
+// put takes back a cell that was consumed. p may be nil, as in the methods below.
 func (p *Pool[T]) put(c *cell[T]) {
 	if p != nil && !p.single {
 		p.cells.Put(c)
@@ -95,7 +96,7 @@ func (p *Pool[T]) call(fn func(T, error), v T, err error) {
 	fn(v, err)
 }
 
-// derive returns an unsettled operation outside any pool, with these options.
+// derive returns the two ends of a new operation with its own options, whose cell is not reused.
 func derive[T any](o Options[T]) (Promise[T], Future[T]) {
 	c := &cell[T]{pool: &Pool[T]{opt: o, single: true}}
 	return Promise[T]{c, 0}, Future[T]{c, 0}

@@ -8,19 +8,19 @@ type Promise[T any] struct {
 }
 
 // Settle gives the operation its result and wakes all its waiters. The first call returns true;
-// every other one, also long after the result was consumed, returns false and changes nothing.
+// every later call, even after the result was consumed, returns false and changes nothing.
 //
-// It never blocks and may be called from any goroutine. The only other code it runs: callbacks of
-// Then and Map, or the pool's Execute in their place; the pool's Dispose, if the future was
-// discarded. v is copied into the operation, which owns it until it is consumed.
+// Settle never blocks and may be called from any goroutine. It may call the pool's Execute, or
+// without one the callbacks of Then and Map, and for a discarded future the pool's Dispose. Settle
+// copies v into the operation, which keeps it until the result is consumed.
 func (p Promise[T]) Settle(v T, err error) bool {
 	return p.cell != nil && p.cell.settle(p.gen, v, err)
 }
 
-// Fill stores the result without waking waiters; Publish wakes them. Together they are Settle with
-// one CAS instead of two, for an owner that alone settles the promise: no other goroutine may call
-// Settle or Fill. Fill returns false, and stores nothing, if the promise was settled before. It
-// never blocks; v is copied into the operation.
+// Fill stores the result without waking waiters; Publish wakes them. Fill and Publish together do
+// what Settle does with one CAS instead of two. They are for an owner that alone settles the
+// promise: no other goroutine may call Settle or Fill. Fill returns false, and stores nothing, if
+// the promise was settled before. It never blocks; it copies v into the operation.
 func (p Promise[T]) Fill(v T, err error) bool {
 	c := p.cell
 	if c == nil {
@@ -33,9 +33,9 @@ func (p Promise[T]) Fill(v T, err error) bool {
 	return true
 }
 
-// Value returns where to write a successful result, for an owner that alone settles the promise
-// (see Fill). The owner writes all of it, because it may hold an old result, and calls Publish.
-// Value returns nil if the promise was settled before.
+// Value returns a pointer to which the owner writes a successful result before it calls Publish.
+// The memory may hold an old result: write all of it. As with Fill, the owner alone settles the
+// promise. Value returns nil if the promise was settled before.
 func (p Promise[T]) Value() *T {
 	c := p.cell
 	if c == nil {
@@ -44,18 +44,18 @@ func (p Promise[T]) Value() *T {
 	if w := c.load(); generationOf(w) != p.gen || w&bitSettling != 0 {
 		return nil
 	}
-	if c.err != nil { // of the slot's last operation
+	if c.err != nil { // left by the slot's last operation
 		c.err = nil
 	}
 	return &c.value
 }
 
-// Publish wakes all waiters for the result that Fill stored. Call it once after a Fill that
-// returned true or a Value that was not nil. Otherwise it is like Settle.
+// Publish settles the operation with the result that was stored through Fill or Value, and wakes
+// all its waiters. Call it once after Fill returned true or Value returned a pointer. Otherwise it
+// is like Settle.
 func (p Promise[T]) Publish() { p.cell.conclude(p.cell.load()) }
 
-// Valid reports whether Settle would still be the first. It never blocks; any goroutine may call
-// it.
+// Valid reports whether the promise is not settled yet. It never blocks; any goroutine may call it.
 func (p Promise[T]) Valid() bool {
 	if p.cell == nil {
 		return false
@@ -64,9 +64,9 @@ func (p Promise[T]) Valid() bool {
 	return generationOf(w) == p.gen && w&bitSettling == 0
 }
 
-// Wanted reports whether the result may still be taken: Settle would be the first, and the future
-// was not discarded (or a goroutine that awaited it then still does). False is final, true may be
-// outdated. It is one load; any goroutine may call it.
+// Wanted reports whether a result would still be taken: the promise is not settled, and the future
+// was not discarded, or was discarded while a goroutine is in Await. False is final; true may be
+// outdated. Wanted is one load; any goroutine may call it.
 func (p Promise[T]) Wanted() bool {
 	if p.cell == nil {
 		return false
@@ -75,8 +75,8 @@ func (p Promise[T]) Wanted() bool {
 	return generationOf(w) == p.gen && w&bitSettling == 0 && w&(bitDiscarded|bitAwaited) != bitDiscarded
 }
 
-// settle stores the result of generation gen and wakes the waiters. It returns false if the promise
-// was settled before. Without waiters and callbacks it takes two CAS.
+// settle implements Settle for a promise of generation gen. Without waiters and callbacks it takes
+// two CAS.
 func (c *cell[T]) settle(gen uint64, v T, err error) bool {
 	w := c.load()
 	for {
@@ -93,7 +93,8 @@ func (c *cell[T]) settle(gen uint64, v T, err error) bool {
 	return true
 }
 
-// conclude publishes the result, which the caller has written; w is the word.
+// conclude publishes the result, which the caller has written. The argument w is the word as the
+// caller last knew it.
 func (c *cell[T]) conclude(w uint64) {
 	for ; ; w = c.load() {
 		switch {
@@ -111,10 +112,10 @@ func (c *cell[T]) conclude(w uint64) {
 	}
 }
 
-// publish moves the word from w to its settled state, given the flags in n, and then does what
-// those flags ask for. It returns false if the word was no longer w. It reads the fields before the
-// CAS: after it the cell may belong to another operation, unless this CAS itself consumed it (gone)
-// or an awaiter is parked in it.
+// publish moves the word from w to the settled state of n, and then does what the flags in n
+// require. It returns false if the word was no longer w. It reads the fields done and group before
+// the CAS: after the CAS the cell may belong to another operation, unless the CAS itself consumed
+// the operation (gone) or a goroutine is parked in the cell.
 func (c *cell[T]) publish(w, n uint64) bool {
 	var done chan struct{}
 	var group *Group

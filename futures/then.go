@@ -1,13 +1,13 @@
 package futures
 
-// Then consumes the handle and has fn called once with the result. fn runs on the pool's Execute;
-// by default on the goroutine that settles, or on this one if the operation is settled already. fn
-// should not block there.
+// Then consumes the handle and arranges one call of fn with the result. The pool's Execute runs fn.
+// Without an Execute, fn runs on the goroutine that settles, or in Then if the operation is settled
+// already; fn should then not block.
 //
-// Misuse reaches fn as its error: ErrInvalid, ErrConsumed, ErrDiscarded, or ErrAwaited if a
-// goroutine is in Await. Then waits at most for another goroutine that is calling Done, Then or Add
-// on the same future. It allocates nothing itself; with an Execute, settling allocates the function
-// it passes.
+// After misuse fn gets the error: ErrInvalid, ErrConsumed, ErrDiscarded, or ErrAwaited if a
+// goroutine is in Await. Then waits only while another goroutine is inside Done, Then, Map, All,
+// Any or Add on the same future. It allocates nothing itself; with an Execute, settling allocates
+// the function that it passes to Execute.
 func (f Future[T]) Then(fn func(T, error)) {
 	if _, err := f.attach(fn, false); err != nil {
 		var none T
@@ -15,9 +15,10 @@ func (f Future[T]) Then(fn func(T, error)) {
 	}
 }
 
-// attach consumes the handle, has fn called with the result, and returns the operation's driver, or
-// nil if it is settled already. direct says that fn is internal and runs at once on the settling
-// goroutine. With an error fn is not called.
+// attach consumes the handle and arranges one call of fn with the result. It returns the
+// operation's driver, or nil if the operation is settled already. If direct is true, fn is internal
+// and runs on the settling goroutine without the executor. If attach returns an error, fn is not
+// called.
 func (f Future[T]) attach(fn func(T, error), direct bool) (Driver, error) {
 	c := f.cell
 	if c == nil {
@@ -31,7 +32,7 @@ func (f Future[T]) attach(fn func(T, error), direct bool) (Driver, error) {
 		if !settled {
 			break
 		}
-		w := c.load() // settled or already consumed; if it cannot be taken, link says why
+		w := c.load() // settled or already consumed; if it cannot be taken, link returns the error
 		if refuse(w, f.gen) == nil && w&bitAwaited == 0 && c.cas(w, consumed(w)) {
 			pool := c.pool
 			v, err := c.take(w)
@@ -51,11 +52,10 @@ func (f Future[T]) attach(fn func(T, error), direct bool) (Driver, error) {
 	return d, nil
 }
 
-// Map consumes f and returns the future of fn's result. fn is called once, with f's result, on f's
-// executor; callbacks of the returned future run there, too, and awaiting it drives what awaiting f
-// would have driven. Misuse of f reaches fn as its error, as in Then. Discarding the returned
-// future does not keep fn from running. Map allocates a cell, the options of a derived future, and
-// the function that settles it.
+// Map consumes f and returns the future of fn's result. It arranges one call of fn with f's result,
+// where Then would call it. The returned future has the executor and the driver of f. After misuse
+// of f, fn gets the error, as in Then. Discarding the returned future does not keep fn from
+// running. Map allocates a cell, the options of a derived future, and the function that settles it.
 func Map[T, U any](f Future[T], fn func(T, error) (U, error)) Future[U] {
 	p, out := derive(Options[U]{Execute: f.pool().executor()})
 	settle := func(v T, err error) { p.Settle(fn(v, err)) }
@@ -64,7 +64,7 @@ func Map[T, U any](f Future[T], fn func(T, error) (U, error)) Future[U] {
 		var none T
 		f.pool().call(settle, none, err)
 	}
-	// No other goroutine has out yet, and settling it does not read the driver.
+	// No other goroutine has the future out yet, and settling it does not read its driver.
 	out.cell.driver = d
 	return out
 }

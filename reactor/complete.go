@@ -35,7 +35,7 @@ func (r *Reactor) dispatch(wcs []verbs.WC) {
 	r.endDispatch()
 }
 
-// endDispatch frees the slots of a run of completions of one queue at once.
+// endDispatch frees, at once, the slots of consecutive completions of one queue.
 func (r *Reactor) endDispatch() {
 	if q := r.touched; q != nil {
 		r.touched = nil
@@ -51,8 +51,8 @@ func (r *Reactor) lookup(id uint32) *Queue {
 	return nil
 }
 
-// sent retires the send of slot s and all sends before it. A queue pair completes its sends in
-// order, so those before s succeeded, whatever the status of s.
+// sent ends the send of slot s, whose completion is wc, and retires all sends before it. A queue
+// pair completes its sends in order, so the sends before s succeeded, whatever the status of s.
 func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	r, n := q.r, 0
 	for q.order.len() > 0 {
@@ -72,8 +72,9 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	q.completeFast(s)
 }
 
-// completeFast ends the operation of send slot i with success; the request determines its whole
-// outcome. It does what finish does for nearly all operations, with fewer branches and calls.
+// completeFast ends the operation of send slot i with success; its outcome follows from the
+// request alone. It does what finish does for nearly all operations, with fewer branches and
+// calls.
 func (q *Queue) completeFast(i uint32) {
 	r, t := q.r, q.tab
 	sl := &t.slots[i]
@@ -93,7 +94,8 @@ func (q *Queue) completeFast(i uint32) {
 		}
 		r.filled = append(r.filled, p)
 	}
-	// The outcome may hold an old result: set every field, and not by a literal, which costs more.
+	// The outcome may hold an old result, so every field is set; a composite literal would cost
+	// more.
 	c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.Flags = sl.tag, 0, t.bytes[i], 0, 0, 0, 0
 	c.Opcode, c.Kind = verbs.WROpcode(sl.opcode).Completion(), sl.kind
 	if sl.lease != nil {
@@ -105,8 +107,8 @@ func (q *Queue) completeFast(i uint32) {
 	q.retired = append(q.retired, i)
 }
 
-// completeSlow is completeFast for control requests, the marker, operations with a result of
-// their own, and queues with a recorder.
+// completeSlow is completeFast for control requests, the marker, kinds from KindAtomic on, and
+// queues with a recorder.
 func (q *Queue) completeSlow(i uint32, sl *slot) {
 	c := Completion{Bytes: q.tab.bytes[i], Opcode: verbs.WROpcode(sl.opcode).Completion()}
 	var err error
@@ -142,16 +144,16 @@ func (q *Queue) received(s uint32, wc *verbs.WC) {
 	q.finish(s, c, err)
 }
 
-// failure turns a failed completion into an error. A queue's first failed completion that is not
-// a flush is the cause of all that follow.
+// failure turns a failed completion into an error. It fails the queue, with this error as its
+// cause, unless the completion is a flush or a shared receive.
 func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	q.r.stats.Failed++
 	sl := &q.tab.slots[s]
 	e := &verbs.WCError{Status: wc.Status, QPNum: wc.QPNum, VendorErr: wc.VendorErr, WRID: wc.WRID, Op: sl.kind.String()}
-	if q.srq != nil { // one queue pair failed, not the others that share the receives
+	if q.srq != nil { // one queue pair failed; the others that share the receives did not
 		return e
 	}
-	if wc.Status == verbs.WCWRFlushErr { // a consequence, never a cause
+	if wc.Status == verbs.WCWRFlushErr { // a flush is a consequence of a failure, never its cause
 		if e.Cause = q.failed.get(); e.Cause == nil && q.onFlush != nil {
 			q.r.notifyLater(q.onFlush)
 			q.onFlush = nil
@@ -171,8 +173,8 @@ func (q *Queue) breakWith(cause error) {
 	}
 }
 
-// finish ends the operation of slot i: the lease, then the slot, then, after the pass, the
-// result (see deliver). It fills a promise at once; deliver publishes it.
+// finish ends the operation of slot i. It records the outcome, ends the lease and frees the slot;
+// after the pass, deliver publishes the promise or calls the sink.
 func (q *Queue) finish(i uint32, c Completion, err error) {
 	sl := &q.tab.slots[i]
 	c.Tag = sl.tag

@@ -2,13 +2,13 @@ package reactor
 
 // User code that runs while the turn is held (sinks, and functions given to Defer, Do, After,
 // Watch and Notify) runs on the goroutine of the holder: the loop, or a driver. It may panic or
-// end that goroutine (runtime.Goexit). In both cases the turn must still be given up, and all
-// other results delivered:
+// end that goroutine (runtime.Goexit). In both cases the reactor must still give the turn up and
+// deliver all other results:
 //
 //	           fn panics: reported or raised (complete_panic.go), and fn goes on with the next
 //	             ┌──────┐
 //	             v      │        returns
-//	attend ──> fn runs ─┴──────────────────────────────> the caller goes on
+//	runOnce ─> fn runs ─┴──────────────────────────────> the caller goes on
 //	             │
 //	             │ Goexit, which cannot be stopped
 //	             v
@@ -18,10 +18,10 @@ package reactor
 //	 the goroutine ends. A driver's is not replaced (futures discards the future that
 //	 it awaited); in place of the loop's, runLoop starts another
 //
-// Goexit abandons every caller of fn halfway. A pass loses nothing by that: user code is the
-// last thing it runs. But Release, Flush and Drain, called by a loop task, a task or a notice,
-// may call a sink before they have finished. So user code that is called from within other user
-// code runs on its own goroutine, and the caller waits for it: Goexit ends only that goroutine.
+// Goexit abandons every caller of fn halfway. A pass loses nothing by that, because it calls user
+// code last. But a loop task, a task or a notice may call Release, Flush or Drain, which may call
+// a sink before they have finished. So user code called from within other user code runs on a
+// goroutine of its own, for which the caller waits: Goexit ends only that goroutine.
 //
 // Only the holder uses this file.
 
@@ -44,8 +44,9 @@ func (r *Reactor) runUserCode(fn func()) {
 	r.sinkOwner = outer
 }
 
-// runOnce calls fn and reports whether it returned. If fn ends the goroutine, attempt first
-// completes fn on another goroutine and, unless within other user code, gives the turn up.
+// runOnce calls fn and reports whether it returned; false means that it panicked. If fn ends the
+// goroutine, runOnce first completes fn on another goroutine and then, unless within is set (fn
+// was called from other user code), gives the turn up.
 func (r *Reactor) runOnce(fn func(), within bool) bool {
 	ended := true
 	defer func() {
@@ -65,9 +66,9 @@ func (r *Reactor) runOnce(fn func(), within bool) bool {
 	return returned
 }
 
-// recoverPanic calls fn and reports whether it returned; it recovers a panic. It is separate from
-// attempt: when a deferred function panics during Goexit and the panic is recovered, Goexit
-// resumes and runs only the deferred functions further up the stack.
+// recoverPanic calls fn and reports whether it returned; it recovers a panic. It is a function of
+// its own because of panics of deferred functions during Goexit: after the recover, Goexit goes on
+// with the deferred functions of the callers, such as that of runOnce.
 func (r *Reactor) recoverPanic(fn func()) (returned bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -78,7 +79,7 @@ func (r *Reactor) recoverPanic(fn func()) (returned bool) {
 	return true
 }
 
-// failedBy fails the queue whose sink panicked; its owner is notified when fn goes on.
+// failedBy fails the queue whose sink panicked. The owner is notified when runUserCode goes on.
 func (r *Reactor) failedBy(e *PanicError) {
 	q := r.sinkOwner
 	r.sinkOwner = nil
@@ -100,8 +101,7 @@ func (r *Reactor) withTurn(fn func()) {
 	})
 }
 
-// onOwnGoroutine calls fn on a new goroutine and waits until that goroutine is done with it,
-// by return or Goexit.
+// onOwnGoroutine calls fn on a new goroutine and waits until fn returns or ends that goroutine.
 func onOwnGoroutine(fn func()) {
 	done := make(chan struct{})
 	go func() {

@@ -2,10 +2,10 @@ package reactor
 
 import "github.com/verbena-rdma/verbena/internal/ring"
 
-// callbacks runs user code on a goroutine of the reactor that is not its loop: a function that
-// blocks, or awaits, delays other callbacks, but neither completions nor events. Functions run
-// in order, one at a time. A panic is reported or raised (complete_panic.go). A function that
-// ends the goroutine ends only that; another goroutine runs the remaining functions.
+// callbacks runs user code on the reactor's callback goroutine, not on its loop: a function that
+// blocks or awaits delays other callbacks, but neither completions nor events. Functions run in
+// order, one at a time. A panic is reported or raised (complete_panic.go). If a function ends the
+// goroutine, another goroutine runs the remaining functions.
 type callbacks struct {
 	queue ring.Inbox[call, *call]
 	// wake holds one token when the queue may not be empty. stop ends the goroutine, which
@@ -45,8 +45,8 @@ func (r *Reactor) serveCallbacks() {
 // runCallbacks calls all queued functions in order.
 func (r *Reactor) runCallbacks() { r.callAll(r.callbacks.queue.TakeAll()) }
 
-// callAll calls c and the functions behind it. If one of them ends this goroutine, the remaining
-// ones are called before it ends.
+// callAll calls c and the functions queued after it. If one of them ends this goroutine, the
+// remaining ones are called before it ends.
 func (r *Reactor) callAll(c *call) {
 	defer func() {
 		if c != nil {
@@ -60,7 +60,7 @@ func (r *Reactor) callAll(c *call) {
 }
 
 // callSome calls the functions of left in order and stops after the first that panics. It is
-// separate from callAll for the reason given at catch.
+// separate from callAll for the reason given at recoverPanic.
 func (r *Reactor) callSome(left **call) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -79,8 +79,9 @@ func (r *Reactor) callSome(left **call) {
 // goroutine may call it. A stepped reactor runs fn in Step.
 func (r *Reactor) Callback(fn func()) { r.callback(&call{fn: fn}) }
 
-// Job is a function for the callback goroutine that can be queued again and again without an
-// allocation. It may be in the queue only once: call Queue again only after it began to run.
+// Job is a function for the callback goroutine that can be queued many times without an
+// allocation. It must not be queued twice at a time: call Queue again only after the function has
+// begun to run.
 type Job struct{ call call }
 
 // NewJob makes a job that runs fn as Callback does.
@@ -97,7 +98,7 @@ func (r *Reactor) callback(c *call) {
 	case first:
 		select {
 		case r.callbacks.wake <- struct{}{}:
-		default: // there is a token already
+		default: // the channel holds a token already
 		}
 	}
 	if r.closed.Load() && !r.cfg.Stepped {

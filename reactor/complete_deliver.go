@@ -8,13 +8,13 @@ import (
 // published.
 type delivery = futures.Promise[Completion]
 
-// outcome is a result for a sink. A free one has no sink or err, and refers to no reclaimed
-// queue (forget).
+// outcome is a result for a sink. An unused outcome has no sink or err, and does not refer to a
+// reclaimed queue (see forget).
 type outcome struct {
 	sink  Sink
 	c     Completion
 	err   error
-	after int32  // how many of Reactor.filled come before it
+	after int32  // how many of Reactor.filled are published before it
 	queue *Queue // the operation's queue; nil: none
 }
 
@@ -24,10 +24,10 @@ type notice func()
 // Complete implements Sink.
 func (fn notice) Complete(SinkContext, Completion, error) { fn() }
 
-// deliver delivers the results of ended operations, in order. Nothing is delivered while a pass
-// gathers, posts or dispatches: leases and slots are given back first, so that the receiver of a
-// result finds room, and may call the reactor freely. A sink or notification may end more
-// operations, and deliver those itself: the loop then goes on behind them. Holder only.
+// deliver delivers the results of ended operations, in order. It runs after a pass has gathered,
+// posted and dispatched, so leases and slots are given back first: the receiver of a result finds
+// room and may call the reactor. A sink or notification may end more operations, and deliver their
+// results itself; deliverAll then goes on after these. Holder only.
 func (r *Reactor) deliver() {
 	if r.deliveredSinks == len(r.outcomes) { // only futures, which call no user code
 		r.deliverAll()
@@ -36,18 +36,18 @@ func (r *Reactor) deliver() {
 	r.runUserCode(r.deliverFn)
 }
 
-// deliverAll does the work of deliver. After a sink did not return it is called again, and goes
-// on with the next.
+// deliverAll does the work of deliver. If a sink does not return, runUserCode calls deliverAll
+// again, which goes on with the next result.
 func (r *Reactor) deliverAll() {
 	r.delivering = true
 	for {
 		if r.deliveredSinks < len(r.outcomes) && int(r.outcomes[r.deliveredSinks].after) <= r.delivered {
-			o := &r.outcomes[r.deliveredSinks] // it may move: read it before the sink is called
+			o := &r.outcomes[r.deliveredSinks] // the sink may cause it to move, so read it first
 			r.deliveredSinks++
 			sink, err := o.sink, o.err
 			r.sinkOwner = o.queue
-			o.sink, o.err = nil, nil      // queue stays: clearing it costs a sink's result 1 of 42 ns
-			if r.sinks.current.r == nil { // again after a sink has delivered
+			o.sink, o.err = nil, nil      // not queue: clearing that costs 1 of the 42 ns of a sink's result
+			if r.sinks.current.r == nil { // also after a sink has called deliver, which ended the round
 				r.sinks.begin(r)
 			}
 			sink.Complete(r.sinks.current, o.c, err)
@@ -61,15 +61,15 @@ func (r *Reactor) deliverAll() {
 		d.Publish()
 	}
 	r.sinks.end()
-	// Not cleared: an old promise keeps at most a cell alive, and a cell whose result was taken
-	// holds none.
+	// The slices are truncated, not cleared: an old promise keeps at most its cell alive, which
+	// holds no result once that was taken.
 	r.filled, r.delivered = r.filled[:0], 0
 	r.outcomes, r.deliveredSinks = r.outcomes[:0], 0
 	r.delivering = false
 }
 
-// addOutcome adds an outcome of q (nil: none) to be delivered. The caller must fill it in at
-// once: the next call may move it.
+// addOutcome adds an outcome of q (nil: none) to be delivered. The caller must set its fields at
+// once, because the next addOutcome may move it.
 func (r *Reactor) addOutcome(q *Queue) *outcome {
 	n := len(r.outcomes)
 	if n == cap(r.outcomes) {
@@ -81,8 +81,8 @@ func (r *Reactor) addOutcome(q *Queue) *outcome {
 	return o
 }
 
-// notifyLater has fn called after the results that are already there: at once, or at the end of
-// the pass.
+// notifyLater has fn called after the results that wait to be delivered: at the end of the pass,
+// or at once between passes.
 func (r *Reactor) notifyLater(fn func()) {
 	r.addOutcome(nil).sink = notice(fn)
 	if !r.inPass {
@@ -95,9 +95,9 @@ func (r *Reactor) notifyLater(fn func()) {
 // Holder only.
 func (r *Reactor) Notify(fn func()) { r.addNotice(nil, notice(fn)) }
 
-// Notify calls s without a completion, after the sinks of all operations that ended earlier. It
-// treats s as the sink of an operation of this queue: if s panics, the queue fails
-// (Config.OnPanic). It does not allocate. Holder only.
+// Notify calls s with a zero Completion and a nil error, after the sinks of all operations that
+// ended earlier. If s panics, the queue fails, as for the sink of an operation (Config.OnPanic).
+// It does not allocate. Holder only.
 func (q *Queue) Notify(s Sink) { q.r.addNotice(q, s) }
 
 func (r *Reactor) addNotice(q *Queue, s Sink) {

@@ -4,8 +4,8 @@ import "github.com/verbena-rdma/verbena/internal/sys"
 
 // The end of an operation in its queue. Holder only.
 
-// freeSlot frees a slot whose outcome is recorded. Send slots and leases are given back by
-// freeRetired, for a whole batch at once.
+// freeSlot frees a slot whose outcome is recorded. For send slots and leases it leaves the last
+// step to freeRetired, which does it for a whole batch.
 func (q *Queue) freeSlot(i uint32, sl *slot) {
 	lease, kind := sl.lease, sl.kind
 	sl.sink, sl.lease, sl.kind, sl.posted = nil, nil, KindNone, false
@@ -29,8 +29,8 @@ func (q *Queue) freeSlot(i uint32, sl *slot) {
 	}
 }
 
-// endLease ends a lease for one operation. It counts consecutive operations with the same lease;
-// endLeases ends the lease for all of them.
+// endLease ends a lease for one operation. It only counts consecutive operations with the same
+// lease; endLeases then ends the lease for all of them.
 func (r *Reactor) endLease(l Lease) {
 	if !sys.Same(l, r.lease) {
 		r.endLeases()
@@ -52,8 +52,8 @@ func (r *Reactor) endLeases() {
 	}
 }
 
-// freeRetired ends the remaining leases and frees the slots of finished sends. It follows every
-// finish.
+// freeRetired ends the remaining leases and frees the slots of finished sends. It must follow
+// every finish.
 func (q *Queue) freeRetired() {
 	if q.r.leaseEnds > 0 {
 		q.r.endLeases()

@@ -5,8 +5,8 @@ import (
 	"runtime/debug"
 )
 
-// PanicError is a panic of user code that a reactor called. Config.OnPanic receives it, and it
-// is the cause of failure of the connection whose sink panicked.
+// PanicError is a panic of user code that a reactor called. Config.OnPanic receives it. If a sink
+// panicked, it is also the cause of the failure of the sink's queue.
 type PanicError struct {
 	Value any    // the argument of panic
 	Stack []byte // the panicking goroutine's stack, as from debug.Stack
@@ -21,12 +21,13 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Recovered makes a PanicError of v, gives it to take on a new goroutine, and returns it. Call it
-// from the deferred function that has recovered v: the stack still shows the place of the panic.
+// Recovered makes a PanicError of v, calls take with it on a new goroutine, and returns it. Call
+// Recovered in the deferred function that has recovered v, where the stack still shows the place
+// of the panic.
 //
-// If take is nil, Recovered does not return, and the program ends with the panic, as it would
-// have without a recover. Some callers' goroutines recover panics (net/http does for its
-// handlers), so a new goroutine panics.
+// If take is nil, Recovered does not return, and the program ends with the panic, as it would have
+// without a recover. A new goroutine raises the panic, because the caller's may recover panics (as
+// net/http does in its handlers).
 func Recovered(v any, take func(*PanicError)) *PanicError {
 	e := &PanicError{Value: v, Stack: debug.Stack()}
 	if take == nil {
@@ -37,7 +38,8 @@ func Recovered(v any, take func(*PanicError)) *PanicError {
 	return e
 }
 
-// panicValue is a panic that was raised again. It is printed with the stack of the first panic.
+// panicValue is the value of a panic that is raised again. It prints with the stack of the first
+// panic.
 type panicValue struct{ *PanicError }
 
 // Error returns the value and the stack.

@@ -18,7 +18,7 @@ const (
 	DefaultInline      = 64
 	DefaultSignalEvery = 32
 	// DefaultFlushBatch is a list length at which the doorbell is a small part of a request's
-	// cost: a call of the device with 16 requests costs hardly more than with one.
+	// cost: posting 16 requests costs hardly more than posting one.
 	DefaultFlushBatch = 16
 
 	maxDepth   = 1<<slotBits - 2 // the wr_id numbers the slots of sends and receives together
@@ -36,8 +36,8 @@ const (
 type Config struct {
 	// Context is the open device. The reactor does not close it.
 	Context verbs.Context
-	// CQEntries is the capacity of each of the two completion queues; queues that do not fit are
-	// refused. By default they have DefaultCQEntries and grow with the admitted queues, up to
+	// CQEntries is the capacity of each of the two completion queues; Admit refuses a Queue that
+	// does not fit. By default they have DefaultCQEntries and grow with the admitted Queues, up to
 	// the device's limit.
 	CQEntries int
 	// CompVector is the completion vector of the completion queues; default 0.
@@ -45,15 +45,17 @@ type Config struct {
 	// PollBatch is the largest number of completions that one poll takes; default
 	// DefaultPollBatch.
 	PollBatch int
-	// Spin is how many empty passes the loop, while requests are outstanding, or a driver runs
-	// before it sleeps or parks; default DefaultSpin, negative for none.
+	// Spin is how many empty passes in a row a driver runs before it parks, and the loop before it
+	// sleeps (the loop only while requests are outstanding); default DefaultSpin, negative for
+	// none.
 	Spin int
 	// Policy is how the reactor waits while it is idle; default PolicyEconomy. Spin applies to
-	// that policy only. A stepped reactor has no policy.
+	// PolicyEconomy only. A stepped reactor has no policy.
 	Policy Policy
-	// FlushDelay is the longest time for which a few sends may be held back to share a
-	// doorbell, behind outstanding sends of their queue (post_delay.go); default 0: none are.
-	// FlushBatch is the number of unposted sends that ends the delay; default DefaultFlushBatch.
+	// FlushDelay is the longest time for which a queue's sends may be held back to share a
+	// doorbell while earlier sends of the queue are outstanding (post_delay.go); default 0: no
+	// send is held back. FlushBatch is the number of unposted sends that ends the delay; default
+	// DefaultFlushBatch.
 	FlushDelay time.Duration
 	FlushBatch int
 	// NoCallerDriving makes waiting goroutines always park, and never drive.
@@ -66,9 +68,10 @@ type Config struct {
 	Recheck time.Duration
 	// OnPanic receives the panics of user code that the reactor calls: sinks, callbacks of
 	// futures, functions given to Notify, Callback, Defer, Do, After and Watch. It runs on a new
-	// goroutine for each panic, without the turn. If an operation's sink panicked, the queue
-	// fails with the panic as its cause; everything else goes on. Default: the panic ends the
-	// program, whatever goroutine it was on, and callers further up the stack cannot recover it.
+	// goroutine for each panic, without the turn. If an operation's sink panicked, the operation's
+	// queue fails with the panic as its cause; everything else goes on. With nil, the default, the
+	// panic ends the program, whatever goroutine it was on; callers further up the stack cannot
+	// recover it.
 	OnPanic func(*PanicError)
 	// Stepped makes a reactor without goroutines: its owner calls Step.
 	Stepped bool
@@ -133,16 +136,16 @@ type QueueConfig struct {
 	// MaxSGE is the largest number of elements of one request; default DefaultMaxSGE.
 	MaxSGE int
 	// Inline is the largest number of inline bytes of a request, header included; default
-	// DefaultInline, -1: none. The device may grant less than
-	// this for payload; a grant that is too small for the headers is an error.
+	// DefaultInline, -1: none. The device may grant less for inline payloads (Queue.Inline). A
+	// header in front of SGEs may still have this many bytes.
 	Inline int
-	// SignalEvery means that one request in SignalEvery is signaled in a long list; default the
-	// smaller of DefaultSignalEvery and SendDepth/2.
+	// SignalEvery n has one request in n signaled in a long list; default min(DefaultSignalEvery,
+	// SendDepth/2).
 	SignalEvery int
 	// Recorder is how many completed operations the flight recorder keeps, for Recorded and
 	// Reactor.Stuck: the request, the times of submission, posting and polling, and the result.
-	// Default none. It takes some 100 bytes for each of them and for each request that may be
-	// outstanding, and keeps their errors.
+	// Default none. An entry takes some 100 bytes and keeps its error; there are Recorder entries,
+	// and one more for each request that may be outstanding.
 	Recorder int
 
 	receiving bool // the queue of a SharedRecv: no sends at all

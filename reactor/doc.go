@@ -42,35 +42,34 @@
 //
 // # Signaling
 //
-// In a long list one request in QueueConfig.SignalEvery is signaled, by default one in 32, or
-// one in half of the queue's depth if that is less, so that slots are freed while the rest is outstanding; the count
-// continues from list to list. The last request of each list is always signaled: its future,
-// slot and lease end with a completion that retires it, and there may be no next list. So short
-// lists have as many completions as doorbells.
+// In a long list one request in QueueConfig.SignalEvery is signaled, so that slots are freed while
+// the rest is outstanding. The default is one in min(32, SendDepth/2); the count continues from
+// list to list. The last request of each list is always signaled: only a completion ends its
+// future, slot and lease, and there may be no next list. So a short list has one completion for
+// its one doorbell.
 //
 // # Queue capacity
 //
-// A queue of depth n never has more than n requests between submission and retirement, and its
-// queue pair is made with room for them and one more (the marker, see post_settle.go).
-// Completion queues have room for every send and receive of every queue, signaled or not, so
-// neither queue can overflow. They grow with the number of queues, unless Config.CQEntries fixes
-// their capacity (qp_cqroom.go).
+// A queue of depth n never has more than n requests between submission and retirement. Its queue
+// pair has room for these and for the marker (post_settle.go), so it cannot overflow. The
+// completion queues have room for every send and receive of every Queue, signaled or not, so they
+// cannot overflow either. They grow with the number of Queues, unless Config.CQEntries fixes their
+// capacity (qp_cqroom.go).
 //
 // # Fairness
 //
-// A busy queue delays the other queues of its reactor little. A pass serves every queue
-// with requests that were submitted before it. For one queue it posts a list of at most 256
-// requests, and the request that brings the list to 1 MiB is its last; the rest goes first in the next pass
-// (post_gather.go). A completion waits for those before it in its completion queue; a pass
-// dispatches Config.PollBatch of them. There is at most one for each outstanding request, and in
-// long lists of sends one in SignalEvery. Results are delivered after each pass, in the order of
-// completion. Receives are posted all at once: posting them moves no data. The device decides
-// how queue pairs share its wire.
+// A busy queue delays the other queues of its reactor little. A pass serves every queue that had
+// requests submitted before the pass. For each queue it posts one list of sends, which ends with
+// the 256th request or with the one that brings the list to 1 MiB; the rest of the backlog waits
+// for the next pass (post_gather.go). Receives are posted all at once: posting them moves no data.
+// A pass dispatches at most Config.PollBatch completions of each completion queue, oldest first.
+// Results are delivered after each pass, in the order of completion. The device decides how queue
+// pairs share its wire.
 //
 // # Lost events
 //
-// A device that loses a completion event delays the completion by at most Config.Recheck: while
-// there are queues the reactor polls its completion queues that often, and arms them again
+// If a device loses a completion event, the completion is found at most Config.Recheck late: while
+// there are Queues, the reactor polls its completion queues at this interval without an event
 // (loop_recheck.go).
 //
 // # Goroutines
@@ -81,9 +80,9 @@
 // Do, Stats and Close. Callbacks of futures run on a separate goroutine of the reactor, without
 // the turn.
 //
-// If such a function does not return (panic, runtime.Goexit), the turn is still given up and the
-// functions behind it still run: see complete_attend.go and Config.OnPanic. A stepped reactor
-// calls them on the goroutine that calls Step, by the same rules. Parts of a pass must return:
-// Task.Fn, Lease.End, SinkCache.Release, the functions given to OnFail, OnFlush and Idle, and
-// the device.
+// If a sink, handler or function given to Do does not return (panic, runtime.Goexit), the turn is
+// still given up and the functions queued after it still run: see complete_attend.go and
+// Config.OnPanic. A stepped reactor calls all of them on the goroutine that calls Step, by the
+// same rules. Functions that are part of a pass must return: Task.Fn, Lease.End,
+// SinkCache.Release, the functions given to OnFail, OnFlush and Idle, and those of the device.
 package reactor

@@ -8,7 +8,7 @@ import (
 
 // The errors of the reactor.
 var (
-	// ErrConfig reports a configuration that is invalid, by itself or for this device.
+	// ErrConfig reports a configuration that is invalid, or that this device does not support.
 	ErrConfig    = sentinel.Never("verbena: bad configuration")
 	ErrClosed    = verbs.ErrClosed
 	ErrQueueFull = sentinel.Later("reactor: send queue full")
@@ -18,11 +18,10 @@ var (
 	ErrTooMany     = sentinel.Later("reactor: no room for another queue")
 	ErrOverrun     = sentinel.Reconnect("reactor: completion queue overrun")
 	// ErrUnanswered reports an atomic that the device completed with success and without its
-	// answer: it may or may not have been executed. See complete_unanswered.go.
+	// answer. The peer may or may not have executed it. See complete_unanswered.go.
 	ErrUnanswered = sentinel.Never("reactor: the device completed an atomic without its answer")
 	// ErrRequest reports a request that the device would refuse.
 	ErrRequest = verbs.ErrInvalid
-	// ErrNilContext is the error of every function that takes a context and gets nil. Such a
-	// call has no effect.
+	// ErrNilContext is the error of a call with a nil context. The call has no other effect.
 	ErrNilContext = futures.ErrNilContext
 )

@@ -8,16 +8,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Close ends the reactor, whose queues must have been released. It waits until every goroutine
-// has left its calls on released queues, and for the loop and the running callback to return.
-// When ctx ends first it returns an error and skips the remaining steps; a later Close takes
-// them. With a context that has ended already it takes the steps that do not wait. It is
+// Close ends the reactor, whose queues must have been released. It waits until every goroutine has
+// left its calls on released queues, and for the loop and the running callback to return. When ctx
+// ends first Close returns an error and skips the remaining steps; a later Close takes them. With
+// a context that has ended already Close takes the steps up to the first that must wait. It is
 // idempotent, several goroutines may call it, and it leaves no goroutine, descriptor or mapping
 // behind. Neither the holder of the turn nor a callback may call it.
 //
-// Errors: verbs.ErrBusy while a queue is not released, while the device refuses to give back the
-// memory of a released queue, and, with the context's error, if goroutines had not left when ctx
-// ended; the context's error, ErrNilContext; the device's errors.
+// Errors: verbs.ErrBusy while a queue is not released or the device refuses to give back the
+// memory of a released queue; verbs.ErrBusy with the context's error if goroutines had not left
+// when ctx ended; the context's error, ErrNilContext; the device's errors.
 func (r *Reactor) Close(ctx context.Context) error {
 	w, err := DoneOf(ctx)
 	if err != nil {
@@ -49,24 +49,24 @@ func (r *Reactor) close(ctx DoneContext) error {
 		}
 	}
 	var err error
-	// Hold the turn: a later Defer or Schedule starts a goroutine that takes it, see
+	// Hold the turn: a concurrent Defer or Schedule starts a goroutine that takes the turn, see
 	// afterClose.
 	r.withTurn(func() {
 		err = r.destroy()
 		r.destroyed = err == nil
 	})
-	r.timers.stop() // again: giving up the turn checks the timers, and may set the alarm
+	r.timers.stop() // again: giving up the turn above checks the timers, and may set the alarm
 	return err
 }
 
-// stopAccepting closes the reactor to others as soon as it has no queues.
+// stopAccepting sets r.closed as soon as the reactor has no queues.
 func (r *Reactor) stopAccepting(ctx DoneContext) error {
 	for {
 		var left error
 		var reclaimed <-chan struct{}
 		err := r.Do(ctx, func() { reclaimed, left = r.tryStopAccepting() })
 		switch {
-		case errors.Is(err, ErrClosed): // by an earlier Close that did not finish
+		case errors.Is(err, ErrClosed): // an earlier Close has set r.closed and did not finish
 			return nil
 		case err != nil:
 			return err
@@ -81,11 +81,11 @@ func (r *Reactor) stopAccepting(ctx DoneContext) error {
 	}
 }
 
-// tryStopAccepting closes the reactor to others, or returns the reason why it cannot. If only goroutines
-// that have not left released queues are in the way, it also returns reclaimed, which a later
-// pass closes. Holder only.
+// tryStopAccepting sets r.closed, or returns the reason why it cannot. If the only reason is that
+// goroutines have not left released queues, it also returns a channel that a later pass closes.
+// Holder only.
 func (r *Reactor) tryStopAccepting() (reclaimed <-chan struct{}, left error) {
-	r.Drain() // takes completions of released queues, so that their memory can be reclaimed
+	r.Drain() // polls the completions of released queues, so that their memory can be reclaimed
 	if r.live+len(r.quarantined) == 0 {
 		r.closed.Store(true)
 		return nil, nil
@@ -122,8 +122,8 @@ func (r *Reactor) end(ctx DoneContext) error {
 	return nil
 }
 
-// destroy closes the objects that New made, children first. For the holder, or for a New that
-// failed.
+// destroy closes the objects that New made, children first. Only the holder calls it, or a New
+// that failed.
 func (r *Reactor) destroy() error {
 	r.timers.stop()
 	r.releaseProcessor()

@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// work is the Reactor with the methods for the token and for waiting goroutines, which the user
-// must not call.
+// work is the Reactor with methods for the token and for waiting goroutines. They are not methods
+// of Reactor because the user must not call them.
 type work Reactor
 
 var (
@@ -65,7 +65,7 @@ func (r *Reactor) pass(arm bool) bool {
 }
 
 func (r *Reactor) postAndPoll(arm bool) bool {
-	t := &r.batch // truncated, not cleared: the reactor or its queues own all that it refers to
+	t := &r.batch // truncated, not cleared: all it refers to belongs to the reactor or its queues
 	t.Sends, t.Recvs, t.Arms = t.Sends[:0], t.Recvs[:0], t.Arms[:0]
 	alone := r.ownBacklog != nil
 	did := r.gather(arm)
@@ -78,21 +78,21 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 		return did
 	}
 	if t.Polls = r.polls; r.live+len(r.quarantined) == 0 {
-		t.Polls = nil // there can be no completion
+		t.Polls = nil // without queues there are no completions
 	}
 	if posts+len(t.Polls) == 0 {
 		return did
 	}
 	err := r.execute(posts, alone)
 	r.settlePosts(err)
-	if err != nil { // the device is gone: nothing was polled, nothing will be
+	if err != nil { // the device is gone: no completion was polled, and none will be
 		r.failCQ(&r.sendCQ, err)
 		r.failCQ(&r.recvCQ, err)
 		return did
 	}
 	for i := range r.batch.Arms {
 		a := &r.batch.Arms[i]
-		if a.Errno != 0 { // it would never wake the loop
+		if a.Errno != 0 { // an unarmed completion queue would never wake the loop
 			r.failCQ(r.stateOf(a.CQ), &verbs.OpError{Op: "ibv_req_notify_cq", Object: a.CQ.String(), Errno: a.Errno})
 			continue
 		}
@@ -105,20 +105,20 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 	return did
 }
 
-// A spinning pass polls more than once in one call of the device (a slice, IOBatch.Spin). No
-// request can be posted meanwhile, so a slice takes about sliceTime, and has fewer polls where
-// the device is slow. Reading the clock twice takes 0.1 µs, and far more where the clock is a
-// device and not a register (HPET, an emulated machine). So once a slice of the greatest or the
-// least length has been timed, the next maxUntimedSlices are not.
+// A slice is one call of the device that polls many times (IOBatch.Spin); a spinning pass makes
+// one. No request can be posted meanwhile, so the number of polls adapts until a slice takes about
+// sliceTime. Timing a slice reads the clock twice, which takes 0.1 µs, and far more if the clock
+// is a device and not a register (HPET, an emulated machine). So after a timed slice of
+// maxSlicePolls polls, or of a single one, the next maxUntimedSlices slices are not timed.
 const (
 	maxSlicePolls    = 32
 	sliceTime        = 5 * time.Microsecond
 	maxUntimedSlices = 15
 )
 
-// execute has the device carry out the batch. It spins for a slice in two cases: the pass posts
-// nothing and the one before found nothing, or it posts a single request of a goroutine that
-// waits for it.
+// execute has the device carry out the batch. It makes the call a slice in two cases: this pass
+// posts nothing and the previous pass found nothing, or this pass posts only the request of a
+// goroutine that waits for it (alone).
 func (r *Reactor) execute(posts int, alone bool) error {
 	if r.slice == 0 || posts > 1 || posts == 1 && !alone || posts == 0 && !r.idlePass {
 		return r.ctx.Execute(&r.batch)
@@ -135,7 +135,7 @@ func (r *Reactor) execute(posts int, alone bool) error {
 	case !look:
 		r.untimedSlices--
 	case time.Since(began) <= sliceTime+r.clockCost:
-		// It grows again: a slice may have taken long because its thread lost the processor.
+		// The slice grows again: an earlier one may have been slow because its thread was preempted.
 		if r.slice = min(r.slice+1, maxSlicePolls); r.slice == maxSlicePolls {
 			r.untimedSlices = maxUntimedSlices
 		}
@@ -174,9 +174,9 @@ func (r *Reactor) Flush() {
 	r.pass(false)
 }
 
-// Drain runs passes until every completion that was in the completion queues is delivered. More
-// may complete meanwhile and keep the queues from being polled empty, so Drain stops when it has
-// polled as many completions as the queues have entries. Holder only, and not from a sink.
+// Drain runs passes until every completion that was in the completion queues is delivered. New
+// completions may keep a completion queue from being polled empty, so Drain also stops after as
+// many polls as a full one needs. Holder only, and not from a sink.
 func (r *Reactor) Drain() {
 	from := r.stats.Passes
 	for left := max(r.sendCQ.entries, r.recvCQ.entries); left > 0 && r.live+len(r.quarantined) > 0; left -= r.cfg.PollBatch {
@@ -200,10 +200,10 @@ func (r *Reactor) wantArmed(s *cqState, needed bool) {
 	}
 }
 
-// nothingToFind reports whether another poll is needless: every completion that may come raises
-// an event. Then a holder that has armed everything leaves without calling the device again.
-// On the null device that call made a synchronous operation 466 ns slower than the benchmark's
-// loop in C; without it the difference was 315 ns.
+// nothingToFind reports whether a poll is needless, because every completion that may come raises
+// an event. A holder that has armed everything then leaves without another call of the device. On
+// the null device a synchronous operation took 466 ns longer than the benchmark's loop in C with
+// that call, and 315 ns longer without it.
 func (r *Reactor) nothingToFind() bool {
 	return r.outstanding == 0 && len(r.quarantined) == 0 && (r.recvCQ.dead || r.recvCQ.armedEmpty && !r.recvCQ.eventDue)
 }
@@ -218,8 +218,8 @@ func (r *Reactor) setPolls() {
 	}
 }
 
-// failCQ marks a completion queue dead and fails every queue. Outstanding operations end when
-// the owners, which are notified, release their queues.
+// failCQ marks a completion queue dead and fails every Queue. It notifies the owners; outstanding
+// operations end when the owners release their Queues.
 func (r *Reactor) failCQ(s *cqState, cause error) {
 	if s.dead {
 		return

@@ -14,10 +14,11 @@ var pins struct {
 	loops map[int]int
 }
 
-// pinned locks the calling goroutine to its thread and pins the thread to a processor of the
-// node (counted from 1; 0 is any): the one with the fewest loops, and of those the last, because
-// devices tend to interrupt the first. If the system cannot pin it, or leaves no choice, the
-// thread is only locked. undo, called on the same goroutine, reverts both.
+// pinned locks the calling goroutine to its thread and pins the thread to a processor of the node
+// (counted from 1; 0 is any node). It chooses the processor with the fewest pinned loops, and the
+// last of several, because devices tend to interrupt the first. If the system cannot pin the
+// thread, or allows only one processor, pinned only locks the goroutine to its thread. The
+// function undo, called on the same goroutine, reverts both.
 func pinned(node int) (undo func()) {
 	runtime.LockOSThread()
 	before, err := sys.ThreadCPUs()
@@ -40,7 +41,8 @@ func pinned(node int) (undo func()) {
 	}
 }
 
-// choose selects one of the allowed processors. One must be left for everything else.
+// choose selects one of the allowed processors. It fails if there is only one, because other
+// goroutines need a processor, too.
 func choose(node int, allowed []int) (cpu int, ok bool) {
 	if len(allowed) < 2 {
 		return 0, false

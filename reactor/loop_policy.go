@@ -10,25 +10,25 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Policy is how a reactor waits while it is idle. It trades processor time for the latency of
-// the next event. Waiting goroutines drive under each policy.
+// Policy is how a reactor waits while it is idle. It trades processor time for the latency of the
+// next event. Under every policy waiting goroutines drive.
 type Policy uint8
 
 const (
 	// PolicyEconomy is the default. It uses no processor when idle: after Config.Spin empty passes
 	// the completion queues are armed, the loop sleeps and waiters park.
 	PolicyEconomy Policy = iota
-	// PolicyThroughput lets the loop and drivers spin for a while before they arm and sleep.
-	// The spin budget follows the measured cost of a wake-up and grows while spinning finds
-	// work. On a reactor that has long been idle it is an eighth of that cost. While the
-	// reactor spins, messages raise no completion events. It wants two processors for each
-	// busy reactor.
+	// PolicyThroughput lets the loop and drivers spin for a while before they arm and sleep. The
+	// spin budget is an eighth to 16 times the measured cost of a wake-up: it grows while
+	// completions come soon after the loop has gone to sleep, and shrinks while the reactor is
+	// idle. While the reactor spins, messages raise no completion events. The policy needs two
+	// processors for each busy reactor.
 	PolicyThroughput
-	// PolicyLatency lets the loop spin always and drivers spin until they have their result.
-	// The loop has a thread of its own, pinned to a processor of the reactor's node where the
-	// system supports that. It uses that processor wholly, and another for each driver. Loops can use all but one of
-	// Go's processors (GOMAXPROCS) in this way; a reactor that finds none left has
-	// PolicyThroughput.
+	// PolicyLatency lets the loop spin always and drivers spin until they have their result. The
+	// loop has a thread of its own, pinned to a processor of the reactor's node where the system
+	// supports that. The loop uses the whole processor, and each driver uses another one. At least
+	// one of Go's processors (GOMAXPROCS) must remain without such a loop; a reactor for which
+	// this leaves none gets PolicyThroughput.
 	PolicyLatency
 
 	policies // the number of policies
@@ -51,28 +51,28 @@ func (p Policy) String() string {
 type spinState struct {
 	policy Policy // the policy in effect
 	budget *turn.Budget
-	// savedEvents counts polls that found receives in a completion queue that was not armed;
-	// each saved an event. Written by the holder, read by the loop while it spins; publishes
-	// nothing.
+	// savedEvents counts polls that found receives while the receive completion queue was not
+	// armed; each saved an event. Written by the holder, read by the loop while it spins;
+	// publishes nothing.
 	savedEvents atomic.Uint64
-	owns        bool // the loop owns a processor, until Close
-	// idlePass reports that the last pass found nothing. slice is the number of further polls
-	// (IOBatch.Spin) of a call that spins; 0: calls never spin, because they are cheap. Holder
-	// only.
+	owns        bool // the loop has reserved a processor, until Close
+	// idlePass reports that the last pass found nothing. slice is IOBatch.Spin of a slice (see
+	// execute); 0: no slices, because the policy does not spin or a call of the device is cheap.
+	// Holder only.
 	idlePass bool
 	slice    int
-	// untimedSlices is how many more slices are not timed. clockCost is the time of reading the
-	// clock, written before the first slice. Holder only.
+	// untimedSlices is how many of the next slices are not timed. clockCost is how long a reading
+	// of the clock takes, written before the first slice. Holder only.
 	untimedSlices int
 	clockCost     time.Duration
 }
 
-// owned counts the loops of the process that own a processor. Written by ownProcessor and
-// releaseProcessor; publishes nothing.
+// owned counts the loops of the process that have reserved a processor. Written by ownProcessor
+// and releaseProcessor; publishes nothing.
 var owned atomic.Int64
 
-// ownProcessor reserves one of Go's processors for a loop that never lets go of it, and reports
-// whether it did. At least one must remain for everything else.
+// ownProcessor reserves one of Go's processors for a loop that always spins, and reports whether
+// it did. At least one processor must remain unreserved.
 func ownProcessor() bool {
 	if owned.Add(1) < int64(runtime.GOMAXPROCS(0)) {
 		return true
@@ -89,8 +89,8 @@ func (r *Reactor) releaseProcessor() {
 	}
 }
 
-// configureSpin sets the policy's part of the token's configuration. The channel must not be in
-// a poller yet.
+// configureSpin sets the fields of the token's configuration that depend on the policy. The
+// channel must not be attached to a poller yet.
 func (r *Reactor) configureSpin(cfg *turn.Config) error {
 	r.policy = r.cfg.Policy
 	if r.cfg.Stepped {
@@ -158,8 +158,8 @@ func (r *Reactor) armCost() (cost time.Duration, err error) {
 	return cost, nil
 }
 
-// runLoop is the loop. If user code ends its goroutine, runLoop starts another one. The turn
-// has been given up by then (complete_attend.go).
+// runLoop is the loop. If user code ends the loop's goroutine, runLoop starts another one; the
+// turn has been given up before that (complete_attend.go).
 func (r *Reactor) runLoop() {
 	returned := false
 	defer func() {

@@ -2,34 +2,35 @@ package reactor
 
 import "time"
 
-// DefaultRecheck is the default interval at which a reactor with queues polls its completion
-// queues without an event. It bounds the delay of a completion whose event was lost. Each
-// interval costs one wake-up.
+// DefaultRecheck is the default interval at which a reactor with Queues polls its completion
+// queues without an event. It bounds the delay of a completion whose event was lost. Each interval
+// costs one wake-up.
 const DefaultRecheck = time.Second
 
-// An event counts as lost if it has not come within Config.Recheck/lateFor after the poll that
-// found its completion. A device raises the event after it has written the completion, so a
-// poll may be faster than the event. The default, 125 ms, is ten times as long as an emulated
-// machine's processor was seen to be preempted.
+// An event counts as lost if a recheck misses it and it has still not come Config.Recheck/lateFor
+// later. A device raises the event after it has written the completion, so a poll may be faster
+// than the event. With DefaultRecheck the event has 125 ms, ten times the longest preemption seen
+// on an emulated machine's processor.
 const lateFor = 8
 
-// If a completion event is lost, by a device, its driver or the C library, the loop would sleep
-// for ever over a completion queue that it believes armed: only the event reports the completion.
-// So while the reactor has a Queue, a timer runs (a driver may post while the loop sleeps
-// already, and a receive may complete at any time). It wakes the loop, which runs a pass. A
-// completion that arrives in an armed and empty completion queue must have an event. Waiting
-// distinguishes a lost event from a slow one:
+// A device, its driver or the C library may lose a completion event. Without a recheck the loop
+// would then sleep forever, because only the event reports the completion. So while the reactor
+// has a Queue, a timer wakes the loop for a pass. (Outstanding sends are not the criterion: a
+// driver may post while the loop sleeps already, and a receive may complete at any time.) A
+// completion that arrives in an armed and empty completion queue must have an event; waiting shows
+// whether the event is lost or slow:
 //
 //	armed ──polled empty──> armedEmpty ──completion polled──> eventDue ──recheck──> eventOverdue
 //	  │ event                   │ event                          │ event         event │ │ recheck:
 //	  v                         v                                v                     v v lost
 //	not armed, until the next arm. Stats.MissedEvents counts the lost events.
 //
-// A completion queue whose event is overdue is not armed again before that event counts as lost.
-// Otherwise the late event could be mistaken for one of the second arming.
+// A completion queue whose event is overdue is not armed again until the event comes or counts as
+// lost. Otherwise the late event could be mistaken for an event of the second arming.
 
-// armRecheck starts the timer if it does not run. It fires at whole multiples of Recheck, when
-// the other reactors of an idle process wake, too. Holder only, as everything in this file.
+// armRecheck starts the timer if it does not run. The timer fires at whole multiples of Recheck,
+// like those of the other reactors, so that an idle process wakes once for all. Holder only, as
+// everything in this file.
 func (r *Reactor) armRecheck() {
 	if r.recheckArmed || r.cfg.Stepped || r.cfg.Recheck < 0 {
 		return
@@ -63,14 +64,14 @@ func (r *Reactor) recheck() {
 	r.armRecheck()
 }
 
-// disarm records that a queue is not armed: its event came, or never will.
+// disarm records that the completion queue is not armed: its event came, or never will.
 func (s *cqState) disarm() {
 	s.armed, s.armedEmpty, s.eventDue, s.eventOverdue = false, false, false, false
 }
 
-// expect records after a poll whether an event must come. Completions that were in the queue
-// before it was armed have none: only a completion after a poll that left the armed queue empty
-// must have an event.
+// expect records after a poll whether an event must come. The argument room is how many
+// completions the poll could have taken. A completion that was there before the arming has no
+// event; one that came after a poll had emptied the armed completion queue must have one.
 func (s *cqState) expect(found, room int) {
 	switch {
 	case !s.armed:

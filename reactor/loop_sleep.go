@@ -35,7 +35,7 @@ func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 	return waker{r.sleep, &r.timers}, p.Attach(r.channel, keyCompletions)
 }
 
-// waker informs the timers when the loop has slept until the first of them: the alarm may come
+// waker sets timers.mayBeDue when the loop has slept until the first deadline; the alarm may come
 // later.
 type waker struct {
 	*turn.PollerSleeper
@@ -51,9 +51,9 @@ func (w waker) Wait(deadline time.Time) turn.WakeReason {
 	return wake
 }
 
-// Watch has fn called, while the turn is held, whenever the source may have events. fn must take
-// all of them, now or later: the source does not report them again. It is for connection and
-// asynchronous events. A stepped reactor calls fn every Step. Holder only.
+// Watch has fn called, while the turn is held, whenever the source s may have events, such as
+// connection or asynchronous events. The function must take all events, in this call or later:
+// they are not reported again. A stepped reactor calls fn in every Step. Holder only.
 func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 	for key := keyUser; key < maxKeys; key++ {
 		if r.handlers[key] != nil {
@@ -72,7 +72,7 @@ func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 	return fmt.Errorf("%w: %d sources watched", ErrTooMany, maxKeys-1)
 }
 
-// Unwatch ends Watch; the source may then be closed. Holder only.
+// Unwatch undoes Watch; the source may be closed afterwards. Holder only.
 func (r *Reactor) Unwatch(s verbs.Source) error {
 	for i, w := range r.sources {
 		if w.s != s {
@@ -103,15 +103,15 @@ func (r *Reactor) takeChannelEvents() {
 	r.takeEvents()
 }
 
-// takeEvents takes the events of the completion channel. An event asks for a poll, which every
-// pass does; takeEvents only records that the queue is not armed and counts the
-// acknowledgement.
+// takeEvents takes the events of the completion channel. Every pass polls, so takeEvents does not
+// poll: it only records that the completion queue is not armed, and acknowledges the events
+// ackBatch at a time.
 func (r *Reactor) takeEvents() {
 	for {
 		cq, ok, err := r.channel.GetEvent()
 		if err != nil {
-			// The event stays in the channel until the next one wakes the loop. It may be for either
-			// queue, so both must be armed again to get a next one.
+			// The event stays in the channel until the next one wakes the loop. It may be of
+			// either completion queue, so both must be armed again to get a next one.
 			r.sendCQ.disarm()
 			r.recvCQ.disarm()
 			r.suspendSource(r.channel, keyCompletions)

@@ -11,22 +11,22 @@ import (
 // suspendTime is how long a source whose events could not be taken is suspended.
 const suspendTime = 10 * time.Millisecond
 
-// A descriptor stays readable when its event could not be taken, and it stays in error for ever
-// when its device is gone (Linux uverbs_main.c, ib_uverbs_event_poll: EPOLLERR once it is closed,
-// and read answers EIO). A loop that still polled it would never sleep. So a source that fails is
-// suspended:
+// A descriptor stays readable if its event could not be taken, and stays in error forever if its
+// device is gone (Linux uverbs_main.c, ib_uverbs_event_poll: EPOLLERR once it is closed, and read
+// answers EIO). If the loop still polled this descriptor, it would never sleep. So a source that
+// fails is suspended:
 //
 //	attached ──fails──> suspended ──suspendTime──> attached
 //	    │ Unwatch          │ Unwatch
 //	    v                  v
 //	  gone               gone
 //
-// Attaching it again reports the events that wait there, so none is missed.
+// The poller reports events that came before the second attaching, so none is missed.
 
-// SuspendSource suspends a watched source whose events could not be taken. After a moment its
-// function is called again if it has events. A stepped reactor asks the source at every Step all
-// the same; it has the end of the suspension only for virtual time, which moves to the next timer
-// when nothing happens. Holder only.
+// SuspendSource suspends a watched source whose events could not be taken. After suspendTime its
+// function is called again if it has events. A stepped reactor calls the function in every Step
+// even so. It has the timer only to move virtual time, which jumps to the next timer when nothing
+// happens. Holder only.
 func (r *Reactor) SuspendSource(s verbs.Source) {
 	for _, w := range r.sources {
 		if w.s == s {
@@ -40,8 +40,8 @@ func (r *Reactor) suspendSource(s verbs.Source, key uint32) {
 		return
 	}
 	if !r.cfg.Stepped {
-		// Any other error of Detach (a descriptor that was closed) does not matter: the poller has
-		// forgotten the source, so resumeSource must attach it again.
+		// Any other error of Detach (a closed descriptor) does not matter: the poller no longer
+		// has the source, and resumeSource attaches it again.
 		if err := r.sleep.Detach(key); errors.Is(err, sys.ErrPollerClosed) {
 			return
 		}

@@ -11,13 +11,14 @@ import (
 // timers that are due.
 type loopTasks struct {
 	calls ring.Inbox[call, *call]
-	// handlers has a function for each poller key. The holder calls it, and those of sources.
+	// handlers has the function for each poller key: that of the completion channel, and those
+	// given to Watch. The holder calls them.
 	handlers map[uint32]func()
 	sources  []eventSource
-	// wokenKeys lists the handlers that this runLoopTasks calls, by key; called is how many it has
-	// called. leftCalls lists the functions that it has not called yet. called and leftCalls are
-	// advanced before each call: if a function panics or ends its goroutine, runWoken goes on with
-	// the next.
+	// wokenKeys holds the keys of the handlers that this runLoopTasks calls, and the field called
+	// is how many of them it has called. leftCalls lists the functions that it has not called yet.
+	// Both advance before each call: if a function panics or ends its goroutine, runWoken goes on
+	// with the next.
 	wokenKeys []uint32
 	called    int
 	leftCalls *call
@@ -44,8 +45,8 @@ func (r *Reactor) needsLoop() bool {
 	return !r.calls.Empty() || r.cfg.Stepped && !r.callbacks.Empty() || r.hasEvents() || r.timers.due(r.cfg.Now)
 }
 
-// hasEvents reports whether a channel may have events. A stepped reactor asks its channels at
-// every Step.
+// hasEvents reports whether a watched source or the channel may have events. A stepped reactor
+// calls the handlers of all sources in every Step.
 func (r *Reactor) hasEvents() bool {
 	if r.cfg.Stepped {
 		return len(r.sources) > 0
@@ -53,8 +54,8 @@ func (r *Reactor) hasEvents() bool {
 	return r.sleep.Ready()
 }
 
-// runLoopTasks runs the loop tasks: events first, because they may settle futures that others
-// await; then timers; then functions in the order of arrival.
+// runLoopTasks runs the loop tasks: events first, because their handlers may settle futures that
+// goroutines await; then timers; then functions in the order of arrival.
 func (r *Reactor) runLoopTasks() (after func()) {
 	r.wokenKeys, r.called = r.wokenKeys[:0], 0
 	if r.cfg.Stepped {
@@ -110,16 +111,17 @@ func (r *Reactor) Defer(fn func()) {
 	r.afterClose()
 }
 
-// afterClose runs functions and tasks that are pushed when the loop has ended, or is about to: a
-// goroutine may wait for them.
+// afterClose runs the functions and tasks pushed after Close, when the loop has ended or is about
+// to end: a goroutine may wait for them.
 func (r *Reactor) afterClose() {
 	if r.closed.Load() && !r.cfg.Stepped {
 		go r.runLeft()
 	}
 }
 
-// runLeft runs the functions and tasks that were pushed after the loop ended. attend runs them on
-// another goroutine if one of them calls Goexit, so that the goroutine of Close goes on.
+// runLeft runs the functions and tasks that were pushed after the loop ended. runUserCode runs
+// them on another goroutine, because withTurn has set inUserCode: a Goexit in one of them does not
+// end the goroutine of Close.
 func (r *Reactor) runLeft() {
 	r.withTurn(func() {
 		r.runUserCode(func() {
@@ -129,9 +131,10 @@ func (r *Reactor) runLeft() {
 	})
 }
 
-// Do has the loop run fn, holding the turn, and waits for it. When ctx ends first, Do returns the
-// context's error and fn still runs, later. The holder must not call it. Errors: the context's,
-// ErrClosed after Close, ErrNilContext. A stepped reactor runs fn at once, on this goroutine.
+// Do has the loop run fn, holding the turn, and waits until fn has returned. When ctx ends first,
+// Do returns the context's error and fn still runs, later. The holder must not call it. Errors:
+// the context's, ErrClosed after Close, ErrNilContext. A stepped reactor runs fn at once, on this
+// goroutine.
 func (r *Reactor) Do(ctx context.Context, fn func()) error {
 	w, err := DoneOf(ctx)
 	if err != nil {

@@ -16,7 +16,7 @@ type Timer struct {
 }
 
 // timers holds the timers of one reactor; the heap is the holder's. Times are durations since
-// base, so that a step of the wall clock moves none.
+// base, so that a step of the wall clock moves no timer.
 type timers struct {
 	base  time.Time // epoch for all reactors on the machine's clock
 	heap  timerHeap
@@ -24,22 +24,23 @@ type timers struct {
 	// first is the earliest deadline, never for none. Written by the holder; read by the loop
 	// before it sleeps and by needsLoop.
 	first atomic.Int64
-	// alarm fires a little after first and sets ripe, so that drivers need not read the clock in
-	// every pass: that is a tenth of a synchronous operation. A sleeping loop wakes at first and
-	// sets ripe itself, before the alarm, which is then set again without a wake-up of its own.
-	// Nil where the clock is not the machine's.
+	// alarm fires a little after the deadline first and sets mayBeDue, so that drivers need not
+	// read the clock in every pass: that would cost a tenth of a synchronous operation. A sleeping
+	// loop wakes at first and sets mayBeDue itself, earlier than the alarm. The alarm is then set
+	// anew before it fires, so it causes no wake-up of its own. alarm is nil if the clock is not
+	// the machine's.
 	alarm *time.Timer
-	// mayBeDue reports that first may have come. Set by alarm and by the loop when it slept until
-	// then; cleared by wind before it sets alarm again. It publishes nothing.
+	// mayBeDue reports that the deadline first may have passed. Set by alarm, and by a loop that
+	// has slept until first; cleared by setAlarm before it sets alarm. It publishes nothing.
 	mayBeDue atomic.Bool
 }
 
-// epoch is the time from which the timers of all reactors count: work that all of them do at
-// whole multiples of an interval then takes one wake-up of the process.
+// epoch is the time from which the timers of all reactors count. So the work that each does at
+// whole multiples of an interval costs one wake-up of the process for all.
 var epoch = time.Now()
 
-// The alarm is later than first by a part of the time until then, so that short timers stay
-// exact, and never by more than a loaded machine may be late anyhow.
+// The alarm is set for first + min(left/alarmPart, alarmMost), where left is the time until first.
+// So short timers stay exact, and none is later than a loaded machine may be anyhow.
 const (
 	alarmPart = 16
 	alarmMost = 10 * time.Millisecond
@@ -123,8 +124,8 @@ func (ts *timers) publish() {
 	}
 }
 
-// setAlarm sets the alarm for soon after first. Two concurrent calls may leave it set for an earlier
-// value of first, so each checks first again.
+// setAlarm sets the alarm for soon after the deadline first. Two concurrent calls may leave it set
+// for an older value of first, so each call checks that value again.
 func (ts *timers) setAlarm() {
 	for {
 		d := ts.first.Load()
@@ -137,7 +138,7 @@ func (ts *timers) setAlarm() {
 	}
 }
 
-// next returns the earliest deadline; the zero time for none.
+// next returns the earliest deadline, or the zero time if there is none.
 func (ts *timers) next() time.Time {
 	if d := ts.first.Load(); d != never {
 		return ts.base.Add(time.Duration(d))
@@ -153,13 +154,14 @@ func (ts *timers) due(now func() time.Time) bool {
 	if int64(now().Sub(ts.base)) >= d {
 		return true
 	}
-	if ts.alarm != nil { // it was set for a timer that was stopped
+	if ts.alarm != nil { // the alarm was set for a timer that was stopped
 		ts.setAlarm()
 	}
 	return false
 }
 
-// run runs the timers that are due, earliest first, equal ones in the order of adding.
+// run runs the timers that are due, earliest first; timers with the same time run in the order of
+// adding.
 func (ts *timers) run(now func() time.Time) {
 	if !ts.due(now) {
 		return

@@ -2,7 +2,8 @@ package reactor
 
 import "time"
 
-// watchdog checks the queues of a reactor that have a PeerLimit: one timer for all.
+// watchdog checks the queues that have a PeerLimit. There is one watchdog, with one timer, for all
+// queues of a reactor.
 //
 //	       SetPeerLimit             tick                  tick, sends are outstanding
 //	(off) ──────────────> (waking) ──────────> (on) ────────────────┐
@@ -13,18 +14,17 @@ import "time"
 //	  └───────────────────── └───────────── (idle)
 //
 // A tick checks every queue with a limit. While sends are outstanding there are eight ticks in the
-// smallest Bound; when idle, only ticks for keep-alives. Operations pay for none of it but one
-// comparison per pass, and an idle reactor sleeps. The fields belong to the holder; the loop runs
-// the ticks.
+// smallest Bound; otherwise only those for keep-alives. The watchdog costs a pass one comparison,
+// and lets an idle reactor sleep. The fields belong to the holder; the loop runs the ticks.
 type watchdog struct {
 	state    watchdogState
 	limited  int // queues with a limit
 	timer    Timer
-	call     call          // wakes it; queued only in state watchdogWaking
+	call     call          // runs a tick; queued only in state watchdogWaking
 	last     time.Duration // the last tick, on the timers' clock
-	interval time.Duration // the intended time from that to the next tick
-	spared   bool          // the last tick reported no queue, because the process had not run
-	busy     int           // queues with sends outstanding at the last tick
+	interval time.Duration // the intended time from last to the next tick
+	spared   bool          // the last tick reported no timeout, because the process had not run
+	busy     int           // how many queues had sends outstanding at the last tick
 	expired  []*Queue      // scratch of checkPeers
 	tick     func()        // the timer's function
 }
@@ -38,14 +38,14 @@ const (
 	watchdogIdle
 )
 
-// ticksPerBound is how many ticks there are in the smallest Bound: a Bound ends at most one tick
+// ticksPerBound is how many ticks there are in the smallest Bound. OnTimeout is at most one tick
 // late.
 const ticksPerBound = 8
 
-// One tick counts at most max(interval*lateFactor, interval+lateBy). If more time has passed, this
-// process did not run: it was stopped, or starved. The peer may have answered meanwhile, and the
-// next poll finds its answer. On a busy machine a timer may be late by lateBy, so that a short
-// interval takes several times as long.
+// One tick counts at most max(interval*lateFactor, interval+lateBy) of a queue's silence. If more
+// time has passed, this process was stopped or starved: the peer may have answered meanwhile, and
+// the next poll finds its answer. lateBy is how late a timer may be on a busy machine, which may
+// be several times a short interval.
 const (
 	lateFactor = 2
 	lateBy     = 50 * time.Millisecond
@@ -57,7 +57,7 @@ func (p *watchdog) init(r *Reactor) {
 	p.tick = func() { r.checkPeers(false) }
 }
 
-// wake has the loop tick soon. It does not allocate.
+// wake has the loop run a tick soon. It does not allocate.
 func (p *watchdog) wake(r *Reactor) {
 	if p.state == watchdogWaking {
 		return
@@ -68,9 +68,9 @@ func (p *watchdog) wake(r *Reactor) {
 	r.afterClose()
 }
 
-// checkPeers is one tick: it checks every queue with a limit, and sets the timer for the next tick.
-// called is set in the tick that wake has queued; only that tick leaves the state waking, because
-// the call must not be queued twice.
+// checkPeers is one tick: it checks every queue with a limit, and sets the timer for the next
+// tick. The argument called is set in the tick that wake has queued. Only that tick ends the state
+// watchdogWaking, because the call must not be queued twice.
 func (r *Reactor) checkPeers(called bool) {
 	p := &r.watchdog
 	now := r.cfg.Now().Sub(r.timers.base)
@@ -79,7 +79,7 @@ func (r *Reactor) checkPeers(called bool) {
 	if stopped {
 		step = max(p.interval*lateFactor, p.interval+lateBy)
 	}
-	spare := stopped && !p.spared // one more interval, in which waiting answers are polled
+	spare := stopped && !p.spared // grant one more interval, in which the answers are polled
 	p.spared = spare
 	wait, pace, asked := time.Duration(never), time.Duration(never), false
 	crowd := 0
@@ -88,7 +88,7 @@ func (r *Reactor) checkPeers(called bool) {
 			crowd++
 		}
 	}
-	shared := max(crowd, p.busy) // queues that became idle since had a share, too
+	shared := max(crowd, p.busy) // queues that became idle since the last tick had a share, too
 	p.busy = crowd
 	for _, q := range r.queues {
 		if q == nil || q.peerLimit == nil {
@@ -108,8 +108,9 @@ func (r *Reactor) checkPeers(called bool) {
 			pace = min(pace, max(b/ticksPerBound, 1))
 		}
 	}
-	// A user that sends requests one by one often has none outstanding at a tick. So a tick that
-	// wake has queued is followed by another one; otherwise every send would call wake.
+	// A user that submits one request at a time often has none outstanding at a tick. If the state
+	// became watchdogIdle then, nearly every request would call wake. So another tick follows each
+	// tick that wake has queued.
 	busy := asked || called || r.outstanding > 0
 	if busy {
 		wait = min(wait, pace)
@@ -118,7 +119,7 @@ func (r *Reactor) checkPeers(called bool) {
 		switch {
 		case p.limited == 0:
 			p.state = watchdogOff
-		case wait != never && (busy || pace == never): // in all other cases a pass calls wake
+		case wait != never && (busy || pace == never): // otherwise a pass with sends calls wake
 			p.state = watchdogOn
 		default:
 			p.state = watchdogIdle
@@ -133,7 +134,7 @@ func (r *Reactor) checkPeers(called bool) {
 	if len(p.expired) == 0 {
 		return
 	}
-	r.Drain() // completions that wait in the completion queues came in time
+	r.Drain() // completions that have not been polled yet came in time
 	for i := 0; i < len(p.expired); i++ {
 		p.expired[i].reportTimeout(now)
 	}

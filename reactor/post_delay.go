@@ -2,8 +2,8 @@ package reactor
 
 import "time"
 
-// If many goroutines have one send each, every send would cost a doorbell. With
-// Config.FlushDelay a pass holds a queue's sends back for a while:
+// If many goroutines submit one send each, every send may cost a doorbell. With Config.FlushDelay
+// a pass holds a queue's sends back for a while:
 //
 //	           gathered, and all of: sends of the queue are outstanding,
 //	           fewer than FlushBatch wait, there are slots for more
@@ -12,21 +12,21 @@ import "time"
 //	    │                                                        │ has passed, or flushAll
 //	    └───────────────────────> posted <───────────────────────┘
 //
-// So a single send is never held back, nor is any when the queue has nothing outstanding: after
-// the outstanding sends have completed, a pass follows that posts the delayed ones.
+// So a send of a queue without outstanding sends is never held back. When the last outstanding
+// send completes, the next pass posts the delayed ones.
 //
 // flushAll is set
 //
-//   - if the holder is about to arm, that is to give the turn up. No send is delayed while no
-//     goroutine runs passes, so no timer need wake the loop, which would cost more than the
-//     doorbell, and be later. Only a driver that leaves the turn to the loop for loop tasks may
-//     leave sends delayed: the loop is about to run then.
-//   - in a driver's first pass: its own send may be among the delayed ones, as it was submitted
-//     before. Later sends belong to other goroutines.
+//   - if the holder is about to arm, that is, to give the turn up. So no send stays delayed while
+//     no goroutine runs passes, and no timer need wake the loop, which would cost more than the
+//     doorbell. Only a driver that leaves the turn to the loop for loop tasks may leave sends
+//     delayed: the loop runs a pass next.
+//   - in a driver's first pass: the driver's own send may be among the delayed ones. Sends
+//     submitted later belong to other goroutines.
 //   - by Flush.
 //
-// The device does not have a delayed send: its buffer must not be changed, but the queue can
-// still refuse it (Seal, Release), and Idle waits for it.
+// A delayed send is submitted but unposted: the user must not change its buffer, Seal and Release
+// may still refuse it, and Idle waits for it.
 
 // beginDelays computes flushAll for this pass. Holder only, as everything in this file.
 func (r *Reactor) beginDelays(arm bool) {
@@ -35,7 +35,8 @@ func (r *Reactor) beginDelays(arm bool) {
 	r.flushAsked, r.lastDrives, r.delayClock = false, drives, 0
 }
 
-// delay holds the backlog, which is not empty, back if possible, and reports whether it did.
+// delay holds back the backlog, which is not empty, if mayDelay permits it, and reports whether it
+// did.
 func (q *Queue) delay() bool {
 	if !q.mayDelay() {
 		return false
@@ -64,8 +65,8 @@ func (q *Queue) mayDelay() bool {
 	return true
 }
 
-// gatherDelayed lists the backlogs that may not be delayed any longer. For queues with new sends
-// in this pass delay has decided that already, with the same result.
+// gatherDelayed lists the backlogs that may not be delayed any longer. For a queue with new sends
+// in this pass, the method delay has decided already, with the same result.
 func (r *Reactor) gatherDelayed() (did bool) {
 	left := r.delayed[:0]
 	for _, q := range r.delayed {
@@ -82,7 +83,8 @@ func (r *Reactor) gatherDelayed() (did bool) {
 	return did
 }
 
-// delayedUntil returns when the first delayed backlog must be posted, or then if that is earlier.
+// delayedUntil returns the earlier of the argument then (zero: never) and the time at which the
+// first delayed backlog must be posted.
 func (r *Reactor) delayedUntil(then time.Time) time.Time {
 	for _, q := range r.delayed {
 		if at := r.timers.base.Add(q.backlog.since + r.cfg.FlushDelay); q.backlog.delayed && (then.IsZero() || at.Before(then)) {

@@ -9,7 +9,7 @@ import (
 // The results of a pass's lists. Holder only.
 
 // settlePosts handles the results of the pass's posts. bad_wr splits a list: the requests before
-// it are outstanding and complete; it and the rest fail here.
+// bad_wr are outstanding; bad_wr and the requests after it end here with an error.
 func (r *Reactor) settlePosts(turnErr error) {
 	for k := range r.batch.Sends {
 		g, q := &r.batch.Sends[k], r.sendOwners[k]
@@ -92,9 +92,10 @@ func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
 	q.checkIdle()
 }
 
-// postMarker posts the marker, a signaled zero-length write. The outstanding part of a list that
-// was cut has no signaled request at its end, so nothing would retire it. If the marker fails
-// too, those requests end with the queue, whose owner is notified to end it.
+// postMarker posts the marker, a signaled zero-length WRITE. After a list was cut, its outstanding
+// part has no signaled request at its end, so only the marker's completion retires it. If the
+// device refuses the marker, too, the outstanding requests end with the queue, whose owner is
+// notified.
 func (q *Queue) postMarker() {
 	if q.marker || q.order.len() == 0 {
 		return
@@ -120,7 +121,8 @@ func (q *Queue) postMarker() {
 	q.breakWith(err)
 }
 
-// refuse ends n submitted requests that never reached the device.
+// refuse ends n submitted requests, from first on, that never reached the device. The function
+// next returns the request after a given one.
 func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
 	err := q.releaseErr
 	if err == nil {

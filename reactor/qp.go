@@ -29,17 +29,18 @@ type Queue struct {
 	tab    *table
 	rec    *recorder // nil: off
 	inline int       // bytes the device granted
-	// requests holds the opcodes of its type: a map lookup for each request is too slow.
+	// requests is requestsOf[cfg.Type], copied because a map lookup for each request is too slow.
 	requests verbs.OpcodeSet
 	failed   failure
 
 	hook ring.Hook[readyQueue]
-	// queued is set if the queue is on the ready list, or about to be. Submitters enter after
-	// their push, the holder leaves before it takes the stacks. (PostRecvLater pushes without it.)
+	// queued is set if the queue is on the ready list, or about to be. A submitter calls Enter
+	// after its push, the holder calls Leave before it takes the stacks. (PostRecvLater pushes
+	// without Enter.)
 	queued    ring.Listed
 	sendStack *ring.IndexStack
 	recvStack *ring.IndexStack // nil without receives
-	sendFree  *ring.Slots      // a slot of it is room in the send queue
+	sendFree  *ring.Slots      // each slot is room for one request in the send queue
 	recvFree  *ring.FreeList   // nil without receives; sendFree is nil without sends
 	ctrlFree  *ring.FreeList   // nil without control sends
 
@@ -47,8 +48,8 @@ type Queue struct {
 	backlog      backlog
 	order        fifo         // posted sends, oldest first
 	recvs        int          // posted receives
-	peerReceives uint32       // receives ever completed, and shared ones of the peer; it wraps
-	localSends   uint32       // sends ever completed without the peer's help; it wraps
+	peerReceives uint32       // receives ever completed, and those noted by NotePeerReceive; it wraps
+	localSends   uint32       // BIND_MW and LOCAL_INV ever completed; it wraps
 	peerLimit    *peerLimit   // nil: see SetPeerLimit
 	progressMark progressMark // see Stuck
 	sincesig     int          // sends posted since the last signaled one
@@ -103,9 +104,10 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	return q, nil
 }
 
-// Admit assigns the queue an id and room in the completion queues. It returns ErrTooMany while
-// other queues have the room, and ErrConfig if there can never be enough. The caller then makes
-// the queue pair from InitAttr and calls Bind. The queue ends with Release. Holder only.
+// Admit assigns the queue an id and reserves room in the completion queues. It returns ErrTooMany
+// while other Queues occupy the room, and ErrConfig if there can never be enough room. The caller
+// then makes the queue pair from InitAttr and calls Bind. The queue ends with Release. Holder
+// only.
 func (q *Queue) Admit() error {
 	r := q.r
 	r.reclaimForRoom(q.cfg.sends(), q.cfg.RecvDepth)
@@ -172,14 +174,14 @@ func (q *Queue) QP() verbs.QP { return q.qp }
 func (q *Queue) Err() error { return q.failed.get() }
 
 // Fail makes the queue refuse requests with cause and wakes the submitters that wait for a slot.
-// It does not touch the queue pair: its caller moves that to ERR, so that outstanding requests
-// are flushed. The first cause stays. Any goroutine may call it.
+// The caller must also move the queue pair to ERR, so that outstanding requests are flushed. A
+// later Fail does not replace the cause. Any goroutine may call it.
 func (q *Queue) Fail(cause error) {
 	q.failed.set(fmt.Errorf("%w: %w", ErrQueueFailed, cause))
 	q.shut()
 }
 
-// shut ends the slot waits. The cause is set.
+// shut ends the slot waits. The caller has set the cause.
 func (q *Queue) shut() {
 	if q.sendFree != nil {
 		q.sendFree.Close()
@@ -187,19 +189,21 @@ func (q *Queue) shut() {
 }
 
 // Seal stops all posting, of receives too: requests that are submitted and not posted complete
-// with the cause of Fail, which must come before. It is for an owner that is about to destroy
-// objects that requests name (memory windows, address handles) some time before the queue pair,
-// or the queue pair itself without the turn: no pass touches it from then on. Holder only.
+// with the cause of Fail, which must come before. An owner calls it before it destroys objects
+// that requests name (memory windows, address handles) some time before the queue pair, or before
+// it destroys the queue pair without the turn. No pass touches the queue pair after Seal. Holder
+// only.
 func (q *Queue) Seal() { q.sealed = true }
 
-// OnFail has fn called once, with the turn held, at the first completion that failed by itself.
-// A flush does not count: the code that moved the queue pair to ERR knows the reason. Call it
-// before Bind.
+// OnFail has fn called once, with the turn held, at the first failure that the reactor finds: a
+// failed completion, a dead completion queue, a panic of a sink, a marker or probe that the device
+// refused. A flush does not count: the code that moved the queue pair to ERR knows the reason.
+// Call OnFail before Bind.
 func (q *Queue) OnFail(fn func(error)) { q.onFail = fn }
 
-// OnFlush has fn called once, with the turn held, at the first flushed completion while no cause
-// is known: other code has moved the queue pair to ERR. That code (the connection manager, an
-// asynchronous event) may report the reason soon, or never. Call it before Bind.
+// OnFlush has fn called once, with the turn held, at the first flushed completion before Fail: the
+// queue pair is in ERR, and the reason (of the connection manager, or of an asynchronous event)
+// may follow soon, or never. Call OnFlush before Bind.
 func (q *Queue) OnFlush(fn func()) { q.onFlush = fn }
 
 // failure is the reason why a queue accepts no requests.
@@ -207,8 +211,8 @@ func (q *Queue) OnFlush(fn func()) { q.onFlush = fn }
 //	shut ──open──> nil ──set──> the cause, which stays
 //	  └─────────────set─────────^
 type failure struct {
-	// err is errNotOpen until Bind opens the queue, which publishes the queue pair; Fail sets it
-	// to the cause, once. Read by submitters.
+	// err is errNotOpen until Bind sets it to nil, which publishes the queue pair. The first Fail
+	// sets it to the cause. Read by submitters.
 	err atomic.Pointer[error]
 }
 

@@ -6,10 +6,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Admit promises a queue room in the completion queues, for all the requests that it may ever
-// have outstanding; the room comes back when the queue is reclaimed. So neither completion queue
-// can overflow. Unless their capacity was chosen (Config.CQEntries) they grow by doubling, up to
-// the device's limit: the size for ten thousand queues would be a waste for one.
+// Admit reserves room for a Queue in the completion queues, for all requests that the Queue may
+// ever have outstanding; reclaim gives the room back. So neither completion queue can overflow.
+// Unless Config.CQEntries fixes their capacity they double as needed, up to the device's limit:
+// the capacity for ten thousand Queues would be a waste for one.
 
 // reserveCQEntries reserves room for sends and recvs in the completion queues, or returns why there is
 // none. It may resize them, which enters the kernel. Holder only.
@@ -25,7 +25,7 @@ func (r *Reactor) reserveCQEntries(sends, recvs int) error {
 	return nil
 }
 
-// releaseCQEntries gives back the room that promise reserved.
+// releaseCQEntries gives back the room that reserveCQEntries reserved.
 func (r *Reactor) releaseCQEntries(sends, recvs int) {
 	r.sendCQ.room += sends
 	r.recvCQ.room += recvs
@@ -33,7 +33,7 @@ func (r *Reactor) releaseCQEntries(sends, recvs int) {
 
 func (s *cqState) has(n int) bool { return s.room >= n }
 
-// grow makes sure that s has n entries that are not promised.
+// grow makes sure that s has n unreserved entries.
 func (r *Reactor) grow(s *cqState, n int, what string) error {
 	if s.has(n) {
 		return nil
@@ -42,7 +42,7 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 	if !r.cfg.fixedCQs {
 		most = max(most, r.device.MaxCQE)
 	}
-	if n > most { // even if all others give theirs back
+	if n > most { // too many even if all other Queues give theirs back
 		return fmt.Errorf("%w: %d %s wanted, a completion queue has at most %d (Config.CQEntries, or what the device has)", ErrConfig, n, what, most)
 	}
 	if s.entries-s.room+n <= most {
@@ -65,8 +65,8 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 	return err
 }
 
-// reclaimForRoom reclaims quarantined queues if there is no room otherwise. It is called before the
-// completion queues grow.
+// reclaimForRoom reclaims quarantined Queues if there is no room without that. Admit calls it
+// before it lets the completion queues grow.
 func (r *Reactor) reclaimForRoom(sends, recvs int) {
 	if len(r.quarantined) > 0 && (!r.sendCQ.has(sends) || !r.recvCQ.has(recvs)) {
 		r.pass(false)

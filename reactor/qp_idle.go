@@ -1,10 +1,10 @@
 package reactor
 
-// Idle calls fn once, with the turn held, as soon as no request of the queue is submitted or
-// outstanding and all results are delivered; SendsIdle does so for sends alone. Holder only.
+// Idle calls fn once, with the turn held, as soon as no request of the queue is unposted or
+// outstanding and all results are delivered. Holder only.
 func (q *Queue) Idle(fn func()) { q.whenIdle(fn, false) }
 
-// SendsIdle is Idle for sends.
+// SendsIdle is Idle for sends alone: receives may be outstanding.
 func (q *Queue) SendsIdle(fn func()) { q.whenIdle(fn, true) }
 
 type idleCall struct {

@@ -6,15 +6,15 @@ import (
 )
 
 // A released queue stays in quarantine until no goroutine can touch its memory and none of its
-// completions can come. A submitter on its way holds a slot; when all slots are free, there is
-// none: a later submitter finds the queue's failure. Completions may still wait in the completion
-// queues of a device that does not remove them with the queue pair; when both were polled empty,
-// there are none.
+// completions can come. A submitter in the middle of a call holds a slot, and a later one finds
+// the queue's failure; so when all slots are free, no submitter is left. A device need not remove
+// a queue pair's completions with the queue pair; when both completion queues were polled empty,
+// none is left.
 
-// Release ends the queue. Its queue pair must have been destroyed: the device touches no memory
-// of it any more. All requests that have not completed do so before Release returns, with cause,
-// and with the queue's failure if that is something else; late completions find no queue and are
-// dropped. Holder only; idempotent.
+// Release ends the queue. The caller must have destroyed the queue pair, so that the device no
+// longer touches the queue's memory. All requests that have not completed complete with an error
+// before Release returns; it wraps cause and, if that is another error, the queue's failure. Late
+// completions match no queue and are dropped. Holder only; idempotent.
 func (q *Queue) Release(cause error) error {
 	if q.released {
 		return nil
@@ -22,7 +22,7 @@ func (q *Queue) Release(cause error) error {
 	q.Fail(cause)
 	q.released = true
 	r := q.r
-	r.sinks.release() // slots may be cached only while a request of their queue is to complete
+	r.sinks.release() // the queue's slots must be free to be reclaimed, and no completion of it will come
 	end := q.failed.get()
 	if !errors.Is(end, cause) {
 		end = fmt.Errorf("%w: %w", end, cause)
@@ -57,10 +57,10 @@ func (q *Queue) Release(cause error) error {
 	return nil
 }
 
-// scheduleReclaim schedules a pass, which reclaims the queue if it was released and waited for
-// the slot that the caller has just freed. Waking the loop is not enough: a holder that has
-// called reclaimAll and is about to leave checks only for pending work. After Close no queue
-// waits. Any goroutine may call it.
+// scheduleReclaim schedules a pass for a queue that may be in quarantine only because of the slot
+// that the caller has just freed. Waking the loop is not enough: a holder that has already called
+// reclaimAll runs another pass only if work is pending. After Close no queue is in quarantine. Any
+// goroutine may call it.
 func (q *Queue) scheduleReclaim() {
 	if !q.r.closed.Load() {
 		q.r.Schedule(&q.r.reclaimTask, false)
@@ -101,8 +101,9 @@ func (r *Reactor) forget(q *Queue) {
 	}
 }
 
-// reclaim gives q's memory back if it can. It reports whether it did, and why the device refused.
-// It collects the free slots, which no submitter can acquire then.
+// reclaim gives q's memory back if no goroutine or completion can need it. It reports whether it
+// did, and returns the device's error if the device refused. It collects the free slots, so that
+// no submitter can acquire them.
 func (q *Queue) reclaim() (gone bool, err error) {
 	r := q.r
 	if q.sendFree != nil {
@@ -136,11 +137,12 @@ func collect(get func() (uint32, bool), home *int) {
 	}
 }
 
-// emptySince reports whether the completion queue was polled empty after pass turn; a dead one
-// gives no more completions.
+// emptySince reports whether the completion queue was polled empty after the pass with number
+// turn, or is dead: a dead one gives no more completions.
 func (s *cqState) emptySince(turn uint64) bool { return s.dead || s.emptyAt > turn }
 
-// Discard gives back the memory of a queue that was never admitted.
+// Discard gives back the memory of a queue that was never admitted. (The function reclaim calls
+// it, too.)
 func (q *Queue) Discard() error {
 	q.Fail(ErrClosed)
 	if err := q.mr.Close(); err != nil {

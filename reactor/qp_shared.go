@@ -6,14 +6,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SharedRecv is a shared receive queue attached to a reactor: any of the queue pairs made with it
-// (QueueConfig.Shared) takes its receives. Completion.QPNum is the queue pair that did.
+// SharedRecv is a shared receive queue attached to a reactor. The queue pairs made with it
+// (QueueConfig.Shared) take its receives; Completion.QPNum is the queue pair that took one.
 //
 //	 PrepareShared           Admit, Bind          Release
 //	───────────────> unbound ───────────> open ─────────────> released
 //
-// It posts, becomes idle and ends as a [Queue] without sends. A failure of one queue pair does
-// not fail it: the receive that this pair had begun completes with the error, and the others stay
+// It behaves as a [Queue] without sends. A failure of one queue pair does not fail the SharedRecv:
+// the receive that this queue pair had begun completes with the error, and the other receives stay
 // for the other queue pairs.
 type SharedRecv struct{ q *Queue }
 
@@ -45,24 +45,24 @@ func (c QueueConfig) validateShared() (QueueConfig, error) {
 	return c, nil
 }
 
-// Admit assigns it an id and room in the receive completion queue, or returns ErrTooMany. It ends
-// with Release. Holder only.
+// Admit assigns s an id and reserves room in the receive completion queue; see [Queue.Admit].
+// Release undoes it. Holder only.
 func (s *SharedRecv) Admit() error { return s.q.Admit() }
 
-// Attr returns the attributes of the shared receive queue to make for it.
+// Attr returns the attributes of the shared receive queue to make for s.
 func (s *SharedRecv) Attr() *verbs.SRQAttr {
 	return &verbs.SRQAttr{MaxWR: uint32(s.q.cfg.RecvDepth), MaxSGE: uint32(s.q.cfg.MaxSGE), UserData: uint64(s.q.id)}
 }
 
-// Bind gives it its shared receive queue. The holder may call it, or any goroutine before another
+// Bind gives s its shared receive queue. The holder may call it, or any goroutine before another
 // one knows s.
 func (s *SharedRecv) Bind(srq verbs.SRQ) {
 	s.q.srq = srq
 	s.q.failed.open() // publishes the above to submitters
 }
 
-// OnFail has fn called once, with the turn held, when it fails by itself: the receive completion
-// queue is dead, or the device is gone. Call it before Bind.
+// OnFail has fn called once, with the turn held, when s fails: a completion queue is dead, the
+// device is gone, or a sink panicked. Call it before Bind.
 func (s *SharedRecv) OnFail(fn func(error)) { s.q.OnFail(fn) }
 
 // PostRecv submits a receive; see [Queue.PostRecv].
@@ -71,12 +71,12 @@ func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE) error { return s.q.Post
 // SRQ is the shared receive queue; nil before Bind.
 func (s *SharedRecv) SRQ() verbs.SRQ { return s.q.srq }
 
-// Release ends it. Its shared receive queue must have been destroyed. All receives that have not
-// completed complete with cause before Release returns. Holder only; idempotent.
+// Release ends s. The caller must have destroyed the shared receive queue. All receives that have
+// not completed complete with cause before Release returns. Holder only; idempotent.
 func (s *SharedRecv) Release(cause error) error { return s.q.Release(cause) }
 
-// Withdraw undoes Admit if the shared receive queue could not be made; Discard must follow.
-// Holder only.
+// Withdraw undoes Admit if the shared receive queue could not be made; the caller must call
+// Discard next. Holder only.
 func (s *SharedRecv) Withdraw() {
 	q, r := s.q, s.q.r
 	r.queues[q.id] = nil

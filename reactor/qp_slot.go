@@ -10,8 +10,8 @@ import (
 //
 //	free → filled (submitter) → submitted (stack) → posted (holder) → free (holder)
 //
-// A submitter owns it from the free list to the stack, the holder of the turn from the stack to
-// the free list; stack and list publish it.
+// A submitter owns the slot from the free list to the submission stack, the holder of the turn
+// from the stack to the free list. The push on the stack or list publishes the slot.
 type slot struct {
 	seat   futures.CellSlot[Completion] // the future, if there is no sink
 	sink   Sink
@@ -24,8 +24,9 @@ type slot struct {
 	_      [slotPad]byte
 }
 
-// slotPad makes a slot as long as a cache line, so that it lies on one or two of them (Go puts a
-// word before small tables): submitter and holder pass it to and fro.
+// slotPad makes a slot as long as a cache line, so that a slot lies on at most two lines:
+// submitter and holder pass them to and fro. (It lies on one if the table is aligned; Go puts a
+// word before a small table.)
 const slotPad = 1
 
 // table holds a queue's slots and their off-heap memory: for each slot a work request, its
@@ -36,7 +37,7 @@ const slotPad = 1
 type table struct {
 	arena   *mem.Arena
 	slots   []slot
-	bytes   []uint32 // moved by each slot's operation; not in slot, because of its size
+	bytes   []uint32 // bytes that each slot's operation moves; not in slot, which would exceed a cache line
 	sendWR  []verbs.SendWR
 	recvWR  []verbs.RecvWR
 	sges    []verbs.SGE
@@ -84,8 +85,8 @@ func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*tabl
 	return t, nil
 }
 
-// cacheLine aligns the parts of an arena, so that they share no cache line and a work request does
-// not lie on two.
+// cacheLine is the alignment of the parts of an arena: no two parts share a cache line, and no
+// work request lies on two lines.
 const cacheLine = 128
 
 func (t *table) sendWRAddr(i uint32) uint64 { return t.sendAddr + uint64(i)*verbs.SizeofSendWR }
@@ -110,9 +111,9 @@ func (t *table) slotInline(i uint32) ([]byte, uint64) {
 //	│generation │ queue      │kind │ slot     │
 //	└───────────┴────────────┴─────┴──────────┘
 //
-// A completion counts only if the queue exists, has that queue pair number, and its slot is
-// outstanding with that generation and kind. Generations start at a different value for every
-// queue, so that old completions do not match a reused queue id.
+// A completion is dropped unless the queue exists, has the completion's queue pair number, and its
+// slot is outstanding with this generation and kind. Generations start at a different value for
+// every queue, so that old completions do not match a new queue with the same id.
 const (
 	slotBits  = 16
 	kindBits  = 4
@@ -121,13 +122,13 @@ const (
 
 	maxQueues = 1 << queueBits
 	genMask   = 1<<genBits - 1
-	// genStride spreads the first generations of successive queues (the golden
-	// ratio of 2^24, odd).
+	// genStride spreads the first generations of successive queues: 2^24 divided by the golden
+	// ratio, which is odd.
 	genStride = 0x9E3779
 )
 
-// Kind is the kind of a slot's operation. It is taken from the wr_id: a failed completion has no
-// other field for it.
+// Kind is the kind of a slot's operation. The wr_id holds it, because a failed completion has no
+// valid opcode.
 type Kind uint8
 
 // The kinds.
@@ -138,8 +139,8 @@ const (
 	KindRead
 	KindAtomic
 	KindRecv
-	KindMarker      // a zero-length WRITE that only retires the sends before it
-	KindAtomicWrite // an 8-byte write that is never seen in part
+	KindMarker      // a zero-length WRITE whose completion retires the sends before it
+	KindAtomicWrite // an 8-byte write that is seen whole or not at all
 	KindFlush
 	KindBind       // BIND_MW
 	KindInvalidate // LOCAL_INV

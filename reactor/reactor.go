@@ -57,14 +57,14 @@ type Reactor struct {
 	queues                 []*Queue // by id; nil where free
 	freeIDs                []uint32
 	quarantined            []*Queue      // released, memory not yet given back
-	reclaimErr             error         // the device's refusal in the last reclaimAll
+	reclaimErr             error         // the device's error in the last reclaimAll
 	reclaimed              chan struct{} // closed when quarantined is empty; nil: no waiter
 	touched                *Queue
 	sendCQ, recvCQ         cqState
 	live                   int
 	outstanding            int // sends posted and not retired
 	maxMessage             uint32
-	maxDatagram            uint32 // bytes one datagram carries: the port's path MTU
+	maxDatagram            uint32 // bytes one datagram carries: the port's active MTU
 	stats                  Stats
 	posting, polling       passTime // times of this pass, for recorders
 	device                 verbs.DeviceAttr
@@ -75,7 +75,7 @@ type Reactor struct {
 	sinkOwner              *Queue        // the queue whose sink is being called; nil: none
 	deliverFn, runFn       func()        // deliverAll and runWoken as func values, made once
 	filled                 []delivery    // filled promises, to be published
-	delivered              int           // how many of out are delivered
+	delivered              int           // how many of filled are delivered
 	outcomes               []outcome     // results for sinks
 	deliveredSinks         int           // how many of outcomes are delivered
 	delayed                []*Queue      // queues with sends held back (post_delay.go)
@@ -83,9 +83,9 @@ type Reactor struct {
 	flushAsked             bool          // the next pass holds nothing back
 	delayClock             time.Duration // the clock in this pass, for held-back sends; 0: not read
 	lastDrives             uint64        // the token's Stats.Drives at the last beginDelays
-	ownBacklog             *Queue        // has the holder's own request; nil: none
-	lease                  Lease         // the lease of the operations that ended last
-	leaseEnds              int           // how many of those operations there are
+	ownBacklog             *Queue        // its backlog has the holder's own request; nil: none
+	lease                  Lease         // the lease of the operations that ended last, for endLeases
+	leaseEnds              int           // how many of these operations there are
 }
 
 // cqState is a completion queue and its state in the reactor.
@@ -98,14 +98,14 @@ type cqState struct {
 	eventOverdue bool // eventDue was set at the last recheck already
 	unacked      int
 	entries      int    // its capacity
-	room         int    // entries not promised to a queue
+	room         int    // entries not reserved for a Queue
 	dead         bool   // it gives no more completions
 	why          error  // the cause of dead
 	emptyAt      uint64 // the pass that last polled it empty
 }
 
-// ackBatch is how many events of a completion queue are acknowledged at once: an
-// acknowledgement takes a lock in the C library.
+// ackBatch is how many events of a completion queue are acknowledged at once: each call of
+// ibv_ack_cq_events takes a lock.
 const ackBatch = 64
 
 // New makes a reactor on an open device and, unless it is stepped, starts its goroutines. The
@@ -189,8 +189,9 @@ func (r *Reactor) MaxDatagram() uint32 { return r.maxDatagram }
 // reports whether it did anything. Only one goroutine at a time may call it.
 func (r *Reactor) Step() bool { return r.tok.Step() }
 
-// NextTimer returns when a stepped reactor next has something to do: now if a submission waits
-// for Step, else the time of the first timer or held-back send. The zero time means never.
+// NextTimer returns when a stepped reactor next has something to do: the current time if a
+// submission waits for Step, else the time of the first timer or held-back send. The zero time
+// means never.
 func (r *Reactor) NextTimer() time.Time {
 	if (*work)(r).Pending() {
 		return r.cfg.Now()
@@ -198,8 +199,8 @@ func (r *Reactor) NextTimer() time.Time {
 	return r.delayedUntil(r.timers.next())
 }
 
-// Futures is the pool of the operations' futures, for operations composed of several. Its
-// callbacks run on the reactor's callback goroutine.
+// Futures is the pool of the operations' futures. Code that composes one operation of several may
+// take futures from it. Their callbacks run on the reactor's callback goroutine.
 func (r *Reactor) Futures() *futures.Pool[Completion] { return r.futures }
 
 // Driver drives the reactor for a waiting goroutine; it is nil for a stepped reactor.

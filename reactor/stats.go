@@ -13,12 +13,12 @@ type Stats struct {
 	Polled         uint64 // completions polled
 	MaxPoll        uint64 // most completions of one poll
 	Completions    uint64 // operations ended
-	Retired        uint64 // of those, unsignaled ones
+	Retired        uint64 // of those, unsignaled sends
 	Failed         uint64 // failed completions
 	PostFailures   uint64 // lists cut by bad_wr
-	CarriedOver    uint64 // sends left for the next pass, because their queue's list was full
+	CarriedOver    uint64 // sends left for the next pass, because the list of their queue was full
 	Delayed        uint64 // times a backlog was held back (Config.FlushDelay)
-	Overdue        uint64 // of those, posted because FlushDelay had passed
+	Overdue        uint64 // of those, times when it was posted because FlushDelay had passed
 	Grown          uint64 // times a completion queue was made larger
 	Stale          uint64 // completions that matched no operation
 	Stranded       uint64 // operations that can end only with the queue pair
@@ -29,14 +29,14 @@ type Stats struct {
 	Arms           uint64
 	Events         uint64
 	ChannelWakeups uint64 // wake-ups of the loop by the completion channel
-	Rechecks       uint64 // checks by Config.Recheck
-	MissedEvents   uint64 // lost events, found by those checks
-	Wakeups        uint64 // wake-ups of the loop by submitters
+	Rechecks       uint64 // passes because of Config.Recheck
+	MissedEvents   uint64 // lost events, found by these passes
+	Wakeups        uint64 // wake-ups of the loop by submitters, and by drivers that left it work
 	Drives         uint64 // times a waiting goroutine began to drive
 	Offers         uint64 // times a driver handed the turn to a waiter
 	Sleeps         uint64
 	Spins          uint64        // times the loop began to spin, by Config.Policy
-	SpinsInVain    uint64        // of those, nothing was found within the budget
+	SpinsInVain    uint64        // of those, times when nothing was found within the spin budget
 	MaxSpin        time.Duration // the present spin budget; 0: Config.Spin passes, or no limit
 	Returned       uint64        // times a driver left the turn to the spinning loop, unarmed
 	Queues         int
@@ -45,15 +45,15 @@ type Stats struct {
 	MaxOutstanding uint64        // most outstanding sends of one queue when a list was posted
 	MaxSlotWait    time.Duration // the longest of SlotWaits
 	SlotWaitTime   time.Duration // the sum of SlotWaits
-	// Lists counts send lists by how many of their requests the device took: as many as
-	// Doorbells. Occupancy counts them by the outstanding sends of the queue when the list was
-	// posted, those of the list included.
+	// Lists counts send lists by how many of their requests the device took. Occupancy counts send
+	// lists by how many sends of the queue were outstanding after the list was posted. Each counts
+	// as many lists as Doorbells.
 	Lists, Occupancy Histogram
-	// Polls counts polls of a completion queue by how many completions they took; most passes
-	// poll two queues.
+	// Polls counts polls by how many completions they took. A poll is of one completion queue;
+	// most passes poll both.
 	Polls Histogram
-	// SlotWaits counts slot waits of send queues by microseconds, including those that were
-	// given up.
+	// SlotWaits counts slot waits of send queues by their duration in microseconds, including
+	// those that the submitter gave up.
 	SlotWaits Histogram
 }
 
@@ -81,7 +81,7 @@ func (s Stats) WRsPerDoorbell() float64 {
 	return float64(s.WorkRequests) / float64(s.Doorbells)
 }
 
-// Add returns the sum of both; of maxima, the larger.
+// Add returns the sum of s and o; for a maximum, the larger one.
 func (s Stats) Add(o Stats) Stats {
 	return Stats{
 		Passes: s.Passes + o.Passes, Doorbells: s.Doorbells + o.Doorbells, WorkRequests: s.WorkRequests + o.WorkRequests,

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Buckets is the number of buckets of a [Histogram]. It is enough for durations in microseconds up
-// to 4 s, and for lists of any length that a queue takes.
+// Buckets is the number of buckets of a [Histogram]. They resolve durations in microseconds up to
+// 4 s, and all lengths of lists.
 const Buckets = 24
 
 // Histogram counts values by powers of two. Bucket 0 counts zeros; bucket i counts values from
-// 2^(i-1) up to the next power; the last bucket counts all larger values. It is a value, to be
-// copied, compared and added up; counting a value is one increment.
+// 2^(i-1) up to the next power; the last bucket counts all larger values. A Histogram is an array:
+// it can be copied and compared, and counting a value is one increment.
 type Histogram [Buckets]uint64
 
-// note counts v, which is not negative. A synchronous caller causes almost only 0 and 1, which
-// have buckets of their own: for them the logarithm is left out.
+// note counts v, which is not negative. A synchronous caller causes almost only the values 0 and
+// 1, whose buckets have the same index: the logarithm is left out for them.
 func (h *Histogram) note(v int) {
 	if uint(v) < 2 {
 		h[v]++
@@ -35,8 +35,8 @@ func (h Histogram) Count() (n uint64) {
 	return n
 }
 
-// Bounds returns the smallest and the largest value of bucket i; for the last bucket the largest
-// uint64.
+// Bounds returns the smallest and the largest value of bucket i. The last bucket ends at the
+// largest uint64.
 func (h Histogram) Bounds(i int) (from, to uint64) {
 	switch i {
 	case 0:
@@ -47,7 +47,7 @@ func (h Histogram) Bounds(i int) (from, to uint64) {
 	return 1 << (i - 1), 1<<i - 1
 }
 
-// Add returns the sum of both.
+// Add returns the sum of h and o.
 func (h Histogram) Add(o Histogram) Histogram {
 	for i := range h {
 		h[i] += o[i]

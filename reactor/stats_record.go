@@ -20,17 +20,18 @@ type Record struct {
 	Opcode   verbs.WROpcode // of a send
 	Signaled bool           // it has a completion of its own even on success
 	Bytes    uint32         // of the request; bytes received by a receive that succeeded
-	// Submitted is when its submitter had filled it; zero for a marker, which the reactor posts
-	// itself. Posted is when the pass that posted it began to post; zero: it was not posted.
-	// Ended is when the pass that found it completed had polled; zero: it has not ended.
-	// Requests posted or polled by one pass have the same time.
+	// Submitted is when the submitter had filled the request; zero for a marker, which the reactor
+	// posts itself. Posted is when the pass that posted the request began to post; zero if it was
+	// not posted. Ended is when the pass that found the request completed had polled; zero if it
+	// has not ended. All requests posted by one pass have the same Posted, and all polled by one
+	// pass the same Ended.
 	Submitted, Posted, Ended time.Time
 	// Err is the operation's error: nil for a success, and while it has not ended. See Status.
 	Err error
 }
 
-// Status returns the completion status of a request that succeeded or has a failed completion;
-// false for one that has not ended, or ended without a completion.
+// Status returns the completion status of a request that succeeded or has a failed completion. It
+// returns false if the request has not ended, or ended without a completion.
 func (c Record) Status() (verbs.WCStatus, bool) {
 	if c.Ended.IsZero() {
 		return 0, false
@@ -82,10 +83,11 @@ func (c Record) String() string {
 }
 
 // Recorded returns the recorder's entries; nil without a recorder (QueueConfig.Recorder). First
-// come the requests that have ended, in that order: at least the last Recorder of them. Then the
-// outstanding ones: sends in posting order, then receives. Unposted requests are not included. The
-// result is a copy. It works while the queue runs, after it failed, and after Release. It takes
-// the turn for a moment: any goroutine may call it, except the holder.
+// come the requests that have ended, in the order of their end: at least the last
+// QueueConfig.Recorder ones. Then come the outstanding sends in posting order, then the
+// outstanding receives. Unposted requests are not included. The result is a copy. Recorded may
+// also be called after the queue failed, and after Release. It waits for the turn and takes it for
+// a moment: any goroutine may call it, except the holder.
 func (q *Queue) Recorded() (all []Record) {
 	if q.rec == nil {
 		return nil

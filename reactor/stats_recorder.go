@@ -7,24 +7,25 @@ import (
 )
 
 // recorder is a queue's flight recorder (QueueConfig.Recorder). It keeps a request's times by slot
-// while the request is outstanding, and in a ring when it has ended. The ring has extra room for
-// all requests that can be outstanding: so the flush of a failed queue overwrites neither the
-// request that failed nor those before it.
+// until the request ends, and then in a ring. The ring has extra room for all requests that can be
+// outstanding, so that the flush of a failed queue does not overwrite the request that failed, or
+// the last ones before it.
 //
-// Off, it costs an operation two comparisons with nil; on, one reading of the clock by the
-// submitter, at most two by each pass, and a record of each request that ended.
+// Without a recorder an operation pays two comparisons with nil. With one, the submitter reads the
+// clock for each request and a pass at most twice, and each request that ends is copied to the
+// ring.
 type recorder struct {
-	// By slot. The submitter writes submitted before it pushes the slot; the holder writes the
-	// rest, after that.
+	// times is indexed by slot. The submitter writes the field submitted before it pushes the
+	// slot; the holder writes the other fields after the push.
 	times []requestTimes
-	// The holder's: requests that ended, with the oldest at next once the ring is full.
+	// The holder's: requests that ended. When the ring is full, the oldest is at next.
 	ring []ending
 	next int
 	full bool
 }
 
 // requestTimes holds when a request was submitted and posted, on the timers' clock; notSeen if it
-// was not.
+// was not submitted or not posted.
 type requestTimes struct {
 	submitted, posted time.Duration
 	signaled          bool
@@ -50,7 +51,8 @@ type passTime struct {
 	at   time.Duration
 }
 
-// at returns the time of m in this pass; between passes it returns the current time.
+// at returns the time m of this pass, and reads the clock at the first call of a pass. Between
+// passes it returns the current time.
 func (r *Reactor) at(m *passTime) time.Duration {
 	if !r.inPass {
 		return r.clock()
@@ -61,8 +63,8 @@ func (r *Reactor) at(m *passTime) time.Duration {
 	return m.at
 }
 
-// newRecorder makes a recorder that keeps n ended requests of a queue with so many slots; nil for
-// n of 0.
+// newRecorder makes a recorder that keeps n ended requests of a queue with that number of slots.
+// It returns nil if n is 0.
 func newRecorder(n, slots int) *recorder {
 	if n == 0 {
 		return nil
@@ -70,23 +72,24 @@ func newRecorder(n, slots int) *recorder {
 	return &recorder{times: make([]requestTimes, slots), ring: make([]ending, n+slots)}
 }
 
-// submitted records a request that its submitter is about to push.
+// submitted records the time of a request that its submitter is about to push.
 func (c *recorder) submitted(r *Reactor, slot uint32) {
 	c.times[slot] = requestTimes{submitted: r.clock(), posted: notSeen}
 }
 
-// posted records a request that the pass is about to post. Holder only, as everything below.
+// posted records the time of a request that the pass is about to post. Holder only, as everything
+// below.
 func (c *recorder) posted(r *Reactor, slot uint32, signaled bool) {
 	s := &c.times[slot]
 	s.posted, s.signaled = r.at(&r.posting), signaled
 }
 
-// marked is posted for a marker, which has no submitter.
+// marked records the time of a marker, which has no submitter.
 func (c *recorder) marked(r *Reactor, slot uint32) {
 	c.times[slot] = requestTimes{submitted: notSeen, posted: r.clock(), signaled: true}
 }
 
-// postedSends records the last n requests of q.order.
+// postedSends calls the method posted for the last n requests of q.order.
 func (c *recorder) postedSends(q *Queue, n int) {
 	for at := q.order.tail - uint32(n); at != q.order.tail; at++ {
 		i := q.order.at[at&q.order.mask]
@@ -97,7 +100,7 @@ func (c *recorder) postedSends(q *Queue, n int) {
 // ended moves a request, whose slot is about to be freed, into the ring.
 func (c *recorder) ended(q *Queue, slot, bytes uint32, err error) {
 	sl, when := &q.tab.slots[slot], &q.r.polling
-	if c.times[slot].posted == notSeen { // refused before it was posted, by a pass that may poll later
+	if c.times[slot].posted == notSeen { // refused before it was posted; the pass may not have polled yet
 		when = &q.r.posting
 	}
 	c.ring[c.next] = ending{c.times[slot], packWRID(q.id, slot, sl.gen, sl.kind), q.r.at(when), err, bytes, verbs.WROpcode(sl.opcode), sl.kind}

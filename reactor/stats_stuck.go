@@ -8,21 +8,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Stuck is a send that has been outstanding for long; receives wait for their peers by nature. For
-// a queue with a recorder each such send is reported, with its times. For a queue without one only
-// the oldest is, because the watchdog knows only when it first saw that the queue's sends do not
-// complete.
+// Stuck is a send that has been outstanding for long. (Receives are not reported: they wait for
+// messages.) Reactor.Stuck reports every such send of a queue with a recorder, with its times. Of
+// a queue without a recorder it reports only the oldest send, because without times it knows only
+// since when the queue has completed no send.
 type Stuck struct {
 	Record      // without a recorder Submitted and Posted are zero
 	Queue       *Queue
 	QPNum       uint32
-	Position    int // outstanding sends of the queue before it, which must complete first
+	Position    int // how many outstanding sends of the queue are before it
 	Outstanding int // outstanding sends of the queue
 	Waiting     int // goroutines that wait for a slot of the queue
-	// Since is when the send became outstanding. If Exact is set it is the time of its submission
-	// (a marker's posting). Otherwise Since is an upper bound: the send was outstanding at this
-	// time, and may have been before, by an eighth of the smallest PeerLimit.Bound of the reactor,
-	// or without a limit, by the time since the last call of Reactor.Stuck.
+	// Since is when the send was submitted (a marker: posted) if Exact is set. Otherwise Since is
+	// an upper bound: the send was outstanding at this time, and possibly earlier. If the queue
+	// has a PeerLimit, earlier by at most an eighth of the smallest PeerLimit.Bound on the
+	// reactor; if not, by at most the interval between calls of Reactor.Stuck.
 	Since time.Time
 	Exact bool
 }
@@ -40,14 +40,14 @@ func (s Stuck) String() string {
 // progressMark is the state of a queue without a recorder at a call of Stuck. The holder's.
 type progressMark struct {
 	head uint32        // sends ever retired
-	at   time.Duration // when this was first seen, with sends outstanding
-	busy bool          // there is such a time
+	at   time.Duration // when Stuck first saw this head with sends outstanding
+	busy bool          // head and at are valid
 }
 
-// Stuck returns the sends that have been outstanding for that long or longer, those outstanding
-// longest first. It first runs passes, as a driver does, to take the completions that wait, so that
-// no completed send is reported. It visits every queue and allocates: it is for people and
-// monitoring. Any goroutine may call it, except the holder: it waits for the turn.
+// Stuck returns the sends that have been outstanding for at least the time longer, sorted by
+// Since. It first runs passes to poll the waiting completions, so that it reports no completed
+// send. It visits every queue and allocates, so it is for diagnosis and monitoring. It waits for
+// the turn: any goroutine may call it, except the holder.
 func (r *Reactor) Stuck(longer time.Duration) (all []Stuck) {
 	r.withTurn(func() {
 		r.Drain()
@@ -100,8 +100,8 @@ func (q *Queue) stuckAt(k int, since time.Duration, exact bool) Stuck {
 	return s
 }
 
-// oldestSince returns an upper bound of the time since which the queue's oldest send is
-// outstanding: when the watchdog or an earlier Stuck first saw that send, or now.
+// oldestSince returns an upper bound of the time at which the queue's oldest send became
+// outstanding: the time when the watchdog or an earlier Stuck first saw this send, or now.
 func (q *Queue) oldestSince(now time.Duration) time.Duration {
 	if g := &q.progressMark; !g.busy || g.head != q.order.head {
 		*g = progressMark{q.order.head, now, true}

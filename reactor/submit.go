@@ -9,28 +9,28 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SubmitMode selects how Submit treats a full queue and a sleeping loop.
+// SubmitMode selects what Submit does if the queue is full or the loop sleeps.
 type SubmitMode uint8
 
 // The submit modes.
 const (
 	Block    SubmitMode = iota // wait for a slot on the context; wake the loop
-	NonBlock                   // return ErrQueueFull; wake the loop. The holder may use it
-	// NoWakeup waits for a slot and does not wake the loop: the caller then calls Await on the
-	// same goroutine, and drives. Otherwise the request stays unposted until another goroutine
-	// runs a pass or calls Wake.
+	NonBlock                   // return ErrQueueFull if the queue is full; wake the loop. The holder may use it
+	// NoWakeup waits for a slot and does not wake the loop. The caller must next await the future
+	// on the same goroutine, which then drives. If it does not, the request stays unposted until
+	// another goroutine runs a pass or calls Wake.
 	NoWakeup
 )
 
-// Transfer is a WRITE or READ of one piece of local memory. It has the fields of Send and
-// Payload that such a request needs. Most requests are of this kind.
+// Transfer is a WRITE or READ of one piece of local memory. It has only the fields of Send and
+// Payload that such a request needs. Most requests are transfers.
 type Transfer struct {
 	Opcode verbs.WROpcode  // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ
 	Flags  verbs.SendFlags // as in Send; SOLICITED only with an immediate
 	Imm    uint32          // host order
 	Remote uint64
 	RKey   uint32
-	Local  verbs.SGE // of zero length: no memory
+	Local  verbs.SGE // of length 0: no memory
 
 	Lease Lease // as in Send
 	Sink  Sink
@@ -88,7 +88,7 @@ func (q *Queue) whyNoTransfer(t *Transfer, k Kind) error {
 	return q.checkInline(k, t.Opcode, t.Local.Length)
 }
 
-// acquireSlot acquires a slot, which is room in the send queue, for the submitter.
+// acquireSlot acquires a slot, and with it room in the send queue. It waits as m says.
 func (q *Queue) acquireSlot(ctx context.Context, m SubmitMode) (i uint32, err error) {
 	i, ok := q.sendFree.Get()
 	if !ok {
@@ -96,22 +96,24 @@ func (q *Queue) acquireSlot(ctx context.Context, m SubmitMode) (i uint32, err er
 			return 0, err
 		}
 	}
-	// Order: acquire the slot, then load the cause. Release stores the cause, then collects
-	// the slots. So either Release misses this slot and keeps the arena, or we see the cause.
+	// Order: acquire the slot, then load the cause. Release stores the cause, then collects the
+	// slots. So either Release misses this slot and keeps the arena, or the submitter sees the
+	// cause.
 	if q.failed.err.Load() != nil {
 		return 0, q.rejectFailed(q.sendFree, i)
 	}
 	return i, nil
 }
 
-// rejectFailed frees slot i for a submitter that found the queue failed, and returns the cause.
+// rejectFailed frees slot i, which a submitter has acquired before it saw that the queue has
+// failed. It returns the cause.
 func (q *Queue) rejectFailed(free interface{ Put(uint32) }, i uint32) error {
 	free.Put(i)
 	q.scheduleReclaim()
 	return q.failed.get()
 }
 
-// waitSlot waits for a slot as m says. None was free.
+// waitSlot waits for a slot as m says. The caller has found none free.
 func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	if err := q.failed.get(); err != nil {
 		return 0, err
@@ -137,7 +139,7 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	return 0, fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)
 }
 
-// fillTransfer fills slot i, which the caller owns, with t of kind k. The caller makes the
+// fillTransfer fills slot i, which the caller owns, with t, which has kind k. It does not make the
 // future.
 func (q *Queue) fillTransfer(i uint32, t *Transfer, k Kind) {
 	sl := &q.tab.slots[i]

@@ -11,20 +11,21 @@ import (
 
 // DoneContext is a context reduced to its Done channel. A context's methods may be user code: they
 // may panic, end the goroutine, block, or need something that their caller holds. So a function
-// that acquires something on its way (a credit, a lease, a slot, the turn) calls them only
-// while it holds nothing: Done once, in Ask, before it acquires anything, and Err in Why, after
-// it gave everything back. In between, it and its callees use only the Asked:
+// that acquires a resource (a credit, a lease, a slot, the turn) calls them only while it holds
+// none: Done once, in DoneOf, before it acquires any, and Err in Cause, after it gave all back. In
+// between, the function and its callees use only the DoneContext:
 //
-//	Ask(ctx) ──> acquire, wait, give back with w ──> w.Why(ctx, err)
+//	w := DoneOf(ctx) ──> acquire, wait, give back with w ──> w.Cause(ctx, err)
 //
-// An Asked is a single pointer, so converting it to an interface does not allocate.
+// A DoneContext is a single pointer, so converting it to an interface does not allocate.
 type DoneContext <-chan struct{}
 
-// errContextDone is the error of an Asked that has ended; Why replaces it by the context's error.
+// errContextDone is the error of a DoneContext that has ended; Cause replaces it by the context's
+// error.
 var errContextDone = errors.New("given up")
 
-// DoneOf returns the Done channel of ctx as an Asked, or ErrNilContext. If ctx.Done does not return,
-// nothing has been acquired.
+// DoneOf returns the Done channel of ctx as a DoneContext, or ErrNilContext. The caller has
+// acquired nothing yet, so ctx.Done may panic or end the goroutine.
 func DoneOf(ctx context.Context) (DoneContext, error) {
 	if w, ok := ctx.(DoneContext); ok {
 		return w, nil
@@ -35,7 +36,7 @@ func DoneOf(ctx context.Context) (DoneContext, error) {
 	return ctx.Done(), nil
 }
 
-// Cause returns err, with errContextDone replaced by ctx.Err(). w must be the Asked of ctx.
+// Cause returns err, with errContextDone replaced by ctx.Err(). w must be the DoneContext of ctx.
 func (w DoneContext) Cause(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -43,15 +44,15 @@ func (w DoneContext) Cause(ctx context.Context, err error) error {
 	return w.cause(ctx, err)
 }
 
-func (w DoneContext) cause(ctx context.Context, err error) error { // separate, so that Why is inlined
+func (w DoneContext) cause(ctx context.Context, err error) error { // separate, so that Cause is inlined
 	if !errors.Is(err, errContextDone) {
 		return err
 	}
 	cause := ctx.Err()
-	if cause == nil { // it has ended, but Err does not say so
+	if cause == nil { // Done is closed, but Err does not say so
 		cause = context.Canceled
 	}
-	if errors.Is(cause, errContextDone) { // ctx is an Asked, whose caller calls Why
+	if errors.Is(cause, errContextDone) { // ctx is a DoneContext itself: its caller calls Cause
 		return err
 	}
 	if err == errContextDone { //nolint:errorlint // itself says nothing besides; wrapped, it does
@@ -79,8 +80,8 @@ func (w DoneContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 // Value returns nil.
 func (w DoneContext) Value(any) any { return nil }
 
-// Await waits on w, the Asked of ctx, for a future that no other goroutine uses. If ctx ends
-// first, Await discards the future; the operation goes on.
+// Await waits for f until w, the DoneContext of ctx, ends. No other goroutine may use f. If ctx
+// ends first, Await discards the future; the operation goes on.
 func Await[T any](ctx context.Context, w DoneContext, f futures.Future[T]) (v T, err error) {
 	if v, err = f.Await(w); err != nil {
 		f.Discard() // no effect if the future was settled

@@ -5,18 +5,18 @@ import (
 )
 
 // BatchSubmitter submits up to MaxSubmitBatch transfers of one queue together. It touches the
-// words that submitters share (free list, submission stack, ready list) once for all of them,
-// and no other request comes between them. On one processor each shared word costs a locked
-// instruction; on two, a cache line moves from one to the other.
+// words that submitters share (free list, submission stack, ready list) once for all of them, and
+// no other request comes between them. Each access to a shared word costs a locked instruction,
+// and with submitters on several processors also a cache line transfer.
 //
 //	        Transfer: acquires slots for this and the following transfers
 //	nothing ────────────────────────────────────────────────────> some filled, some cached
 //	   ^                                                                │
 //	   └── Submit: pushes the filled slots, frees the cached ones ──────┘
 //
-// One goroutine uses it. Between Transfer and Submit it holds slots that others may wait for,
-// so the goroutine must not wait for anything else. A zero BatchSubmitter is ready for use
-// after Reset.
+// One goroutine at a time uses a BatchSubmitter. Between Transfer and Submit it holds slots that
+// others may wait for, so the goroutine must not wait for anything else. A zero BatchSubmitter is
+// ready for use after Reset.
 type BatchSubmitter struct {
 	q           *Queue
 	free        [MaxSubmitBatch]uint32
@@ -25,17 +25,17 @@ type BatchSubmitter struct {
 	filled      int
 }
 
-// MaxSubmitBatch is the largest number of transfers that a BatchSubmitter submits at once: with
-// so many, the shared words are a small part of the cost, and others need slots, too.
+// MaxSubmitBatch is the largest number of transfers that a BatchSubmitter submits at once. At 32
+// the shared words are a small part of the cost; more would only take slots from others.
 const MaxSubmitBatch = 32
 
 // Reset makes s submit to q.
 func (s *BatchSubmitter) Reset(q *Queue) { s.q = q }
 
-// Transfer is Queue.Transfer of a transfer that Submit submits later. If it has to wait for a
-// slot it submits the earlier transfers first. more is how many transfers follow this one. The
-// caller may reuse *t when Transfer returns. An error does not affect the earlier transfers:
-// call Submit for them.
+// Transfer is Queue.Transfer, except that Submit submits the transfer later. If Transfer has to
+// wait for a slot, it submits the earlier transfers first. The argument more is how many transfers
+// follow this one. The caller may reuse *t when Transfer returns. An error does not affect the
+// earlier transfers: call Submit for them.
 func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m SubmitMode) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -66,7 +66,8 @@ func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m 
 	return f, nil
 }
 
-// acquireSlot acquires up to want slots, as Queue.acquireSlot does. None are cached.
+// acquireSlot acquires and caches up to want slots, as Queue.acquireSlot does. No slot is cached
+// before.
 func (s *BatchSubmitter) acquireSlot(ctx context.Context, want int, m SubmitMode) error {
 	q := s.q
 	s.push(m) // so that it never waits for the slots of its own unsubmitted transfers

@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// requestsOf holds the opcodes of each queue pair type (IBTA volume 1, table 42; memory windows
-// and invalidation belong to the connected types).
+// requestsOf holds the opcodes of each queue pair type (IBTA volume 1, table 42; BIND_MW and
+// LOCAL_INV only for connected types).
 var requestsOf = map[verbs.QPType]verbs.OpcodeSet{
 	verbs.QPTRC: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
 		verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite, verbs.WRFlush, verbs.WRBindMW, verbs.WRLocalInv),
@@ -69,7 +69,8 @@ func (q *Queue) maxMessage() uint64 {
 	return uint64(q.r.maxMessage)
 }
 
-// maxRecv is the largest receive, in bytes: a datagram has 40 bytes of header in front of it.
+// maxRecv is the largest receive, in bytes: the device writes a header of 40 bytes in front of a
+// datagram.
 func (q *Queue) maxRecv() uint64 {
 	return max(uint64(q.r.maxMessage), uint64(q.r.maxDatagram)+verbs.GRHLen)
 }

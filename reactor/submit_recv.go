@@ -7,8 +7,8 @@ import (
 )
 
 // PostRecv submits a receive. It never waits: it returns ErrRecvFull when RecvDepth receives are
-// submitted and not completed. It does not wake the loop if m is NoWakeup. r.Sink must be set.
-// Otherwise as Submit.
+// submitted and not completed. If m is NoWakeup it does not wake the loop. r.Sink must be set. All
+// else is as for Submit.
 func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE, m SubmitMode) error {
 	err := q.pushRecv(r, sges)
 	if err == nil {
@@ -17,15 +17,15 @@ func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE, m SubmitMode) error {
 	return err
 }
 
-// PostRecvLater is PostRecv for a receive that the peer cannot need before the queue posts
-// something else. It does not put the queue on the ready list: the receive is posted with the
-// next send or PostRecv of the queue, in the same pass and before the sends. So a receive is
-// posted together with the message that lets the peer use it. If nothing follows, the receive
-// stays unposted and ends with Release.
+// PostRecvLater is PostRecv for a receive that the peer cannot use before a later message of this
+// queue permits it. PostRecvLater does not put the queue on the ready list: the pass that posts
+// the queue's next send or receive posts this receive, too, before the sends. If neither follows,
+// the receive stays unposted and ends with Release.
 func (q *Queue) PostRecvLater(r *Recv, sges []verbs.SGE) error {
 	err := q.pushRecv(r, sges)
-	// Order: push, then load the cause. Release stores the cause, then takes the stack. So
-	// either Release takes this receive, or we see the cause and a pass refuses it.
+	// Order: push, then load the cause. Release stores the cause, then takes the stack. So either
+	// Release takes this receive, or this goroutine sees the cause and has a pass refuse the
+	// receive.
 	if err == nil && q.failed.err.Load() != nil {
 		q.submit(Block)
 	}

@@ -7,10 +7,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Payload is the data of a send request. Submit copies the slices, which the caller may reuse
-// when Submit returns. The memory that the SGEs name belongs to the device until the operation
-// completes. (Payload is not part of Send because Submit keeps pointers from a Send: these
-// slices may stay on the caller's stack.)
+// Payload is the data of a send request. Submit copies the slices; the caller may reuse them when
+// Submit returns. The memory that the SGEs name belongs to the device until the operation
+// completes. (Submit keeps pointers from a Send, so a Send escapes to the heap; Payload is
+// separate so that its slices may stay on the caller's stack.)
 type Payload struct {
 	SGEs   []verbs.SGE
 	Inline []byte // in place of SGEs: bytes that Submit copies
@@ -21,24 +21,24 @@ type Payload struct {
 // operation completes.
 type Send struct {
 	Opcode verbs.WROpcode
-	// Flags are FENCE, SOLICITED and INLINE; the reactor sets the others. INLINE is for a SEND
-	// or WRITE of at most Queue.Inline bytes at addresses that the processor can read. The
-	// bytes are read when the request is posted, for which FENCE does not wait; the device
-	// need not fetch them.
+	// Flags are FENCE, SOLICITED and INLINE; the reactor sets the others. INLINE is for a SEND or
+	// WRITE of at most Queue.Inline bytes at addresses that the processor can read. The processor
+	// reads the bytes when the request is posted, before FENCE has any effect, and the device need
+	// not fetch them.
 	Flags  verbs.SendFlags
 	Imm    uint32 // host order
 	Remote uint64
 	RKey   uint32
-	// Compare and Swap, or Add, are the operands of an atomic. The reactor provides the local
-	// element of an atomic, and that of Header; the old value is Completion.Value. Swap is
-	// also the 8 bytes of an ATOMIC_WRITE, in host order.
+	// Compare and Swap, or Add, are the operands of an atomic, whose old value is
+	// Completion.Value. Swap is also the 8 bytes of an ATOMIC_WRITE, in host order. The reactor
+	// provides the scatter-gather element of an atomic, and that of Payload.Header.
 	Compare, Swap, Add uint64
-	Flush              Flush  // FLUSH
+	Flush              Flush  // the parameters of a FLUSH
 	Invalidate         uint32 // SEND_WITH_INV, LOCAL_INV: the key
-	Bind               *Bind  // BIND_MW; not kept
-	To                 Dest   // for datagram queues
+	Bind               *Bind  // the parameters of a BIND_MW; Submit does not keep it
+	To                 Dest   // UD queues: the destination
 
-	// Lease ends when the device is done with the memory; it may be nil.
+	// Lease ends when the device no longer uses the memory; it may be nil.
 	Lease Lease
 	// Sink receives the completion, with Tag, in place of a future.
 	Sink Sink
@@ -69,16 +69,17 @@ type Dest struct {
 	QKey  uint32
 }
 
-// Recv is a request for a receive queue; ownership as in Send.
+// Recv is a request for a receive queue. PostRecv copies it, and keeps Lease and Sink as Submit
+// does.
 type Recv struct {
 	Lease Lease
 	Sink  Sink
 	Tag   uint64
 }
 
-// Lease is the hold of an operation on registered memory that the device uses. The holder of
-// the turn calls End once for each operation that had the lease, before the result is
-// delivered. End must not block. Leases are compared as pointers.
+// Lease is an operation's hold on registered memory that the device uses. The holder of the turn
+// calls End once for each operation with this lease, before it delivers the result. End must not
+// block. Leases are compared as pointers.
 type Lease interface{ End() }
 
 // SharedLease is a Lease that many operations have at once. EndN is End for n operations.
@@ -87,12 +88,12 @@ type SharedLease interface {
 	EndN(n int)
 }
 
-// Sink receives completions. Its caller holds the turn, so it must not block.
+// Sink receives completions. The holder of the turn calls it, so it must not block.
 type Sink interface {
 	// Complete receives the outcome: err is nil for a success, a *verbs.WCError for a failed
-	// completion, or the reason why the request was never posted. With t it may post further
-	// requests at a lower cost than a submitter. t is zero where the turn is not held, and
-	// invalid once Complete has returned.
+	// completion, or the reason why the request was never posted. Queue.PostFromSink with t posts
+	// further requests at a lower cost than Submit. The argument t is zero where the turn is not
+	// held, and must not be used after Complete has returned.
 	Complete(t SinkContext, c Completion, err error)
 }
 
@@ -112,8 +113,8 @@ type Completion struct {
 // Future is the future of an operation.
 type Future = futures.Future[Completion]
 
-// check rejects a request that a device would refuse, so that a failed post is never the
-// caller's fault. It returns the number of bytes to move.
+// check rejects a request that a device would refuse, so that a failed post is never the user's
+// fault. It returns the number of bytes to move.
 func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	if extra := s.Flags &^ (verbs.SendFence | verbs.SendSolicited | verbs.SendInline); extra != 0 {
 		return 0, fmt.Errorf("%w: flags %v are not the caller's to set", ErrRequest, extra)
@@ -157,7 +158,8 @@ func (q *Queue) checkInline(k Kind, op verbs.WROpcode, n uint32) error {
 	return nil
 }
 
-// checkSGEs returns the length of a message with a header and elements; most is the limit.
+// checkSGEs returns the length in bytes of a message of header bytes and sges. It returns an error
+// if the length exceeds most.
 func (q *Queue) checkSGEs(sges []verbs.SGE, header int, most uint64) (uint32, error) {
 	if len(sges) > q.cfg.MaxSGE {
 		return 0, fmt.Errorf("%w: %d elements, the queue takes %d", ErrRequest, len(sges), q.cfg.MaxSGE)

@@ -9,14 +9,14 @@ import (
 )
 
 // Submit submits a request and returns its future, or the zero Future if s has a Sink. It waits
-// for a slot on ctx, as m says; it does not wait for the operation. An accepted request
-// completes exactly once. The caller may reuse *s and *p when Submit returns. It does not
+// for a slot, as m says, until ctx ends; it does not wait for the operation. An accepted request
+// completes exactly once. The caller may reuse *s and *p when Submit returns. Submit does not
 // allocate in steady state.
 //
 // Errors: ErrRequest for a request that a device would refuse, ErrQueueFailed with the cause,
 // ErrQueueFull with NonBlock, the context's error, ErrNilContext. With an error nothing was
-// submitted and Lease.End is not called. Submit calls ctx.Done before it waits and ctx.Err
-// after that, while it holds nothing.
+// submitted and Lease.End is not called. Submit calls ctx.Done before it waits and ctx.Err after
+// that, and holds no slot during these calls.
 func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m SubmitMode) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -32,7 +32,8 @@ func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m SubmitMode) (
 	return q.fillAndPush(i, n, s, p, m), nil
 }
 
-// acquireFreeSlot acquires a slot whose submitters never wait: it returns full if none is free.
+// acquireFreeSlot acquires a slot of a list whose submitters never wait. It returns the error full
+// if none is free.
 func (q *Queue) acquireFreeSlot(free *ring.FreeList, full error) (uint32, error) {
 	i, ok := free.Get()
 	failed := q.failed.err.Load() != nil // loaded after the slot was acquired, as in acquireSlot
@@ -47,9 +48,9 @@ func (q *Queue) acquireFreeSlot(free *ring.FreeList, full error) (uint32, error)
 	return i, nil
 }
 
-// PostControl is Submit with NonBlock and slots of its own: a control request that lets others
-// go on does not wait behind them. It returns ErrQueueFull when ControlDepth requests are
-// submitted and not completed. s.Sink must be set.
+// PostControl is Submit with NonBlock and with slots of its own, so that a control request is
+// accepted even if all other slots are taken. It returns ErrQueueFull when ControlDepth requests
+// of PostControl are submitted and not completed. s.Sink must be set.
 func (q *Queue) PostControl(s *Send, p Payload) error {
 	n, err := q.check(s, &p)
 	if err != nil {

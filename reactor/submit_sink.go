@@ -5,30 +5,30 @@ import (
 	"sync/atomic"
 )
 
-// A sink runs while the turn is held, so the requests that it posts need none of the words that
-// submitters share (free list, submission stack), each of which costs a locked instruction for
-// each request. The reactor caches slots for sinks, acquires many at a time, and adds the
-// requests directly to the backlog.
+// A submitter pays a locked instruction for each word that submitters share (free list, submission
+// stack). A sink runs while the turn is held, so its requests avoid these words: the reactor
+// acquires slots for sinks several at a time, caches them, and adds the requests directly to the
+// backlog.
 //
-// The cache serves one queue at a time, until the results of the pass are delivered. It doubles
-// from 1 up to MaxCachedSlots, so that few slots are acquired in vain if each of many queues
-// posts one request. Slots are cached only of a queue to which a sink has posted: a submitter
-// that finds that queue full can rely on a completion.
+// The cache has slots of one queue at a time, until the results of the pass are delivered. It
+// doubles from 1 up to MaxCachedSlots slots, so that few are acquired in vain if sinks post one
+// request to each of many queues. When a submitter waits because cached slots are missing, a
+// request of a sink is on its way to the queue, and its completion wakes the submitter.
 
 // MaxCachedSlots is the largest number of cached slots.
 const MaxCachedSlots = 32
 
-// SinkContext identifies the round of sink calls in which a sink runs. It is for that goroutine,
-// and valid until the results of the pass are delivered; a Release in between delivers them
-// early. Using an expired or zero SinkContext is not an error: Queue.InSink reports false, and
-// the sink then submits with Transfer or Submit.
+// SinkContext identifies the round of sink calls in which a sink runs. Only the goroutine that
+// calls the sink may use it. It is valid until the results of the pass are delivered
+// (Queue.Release delivers them early). For an expired or zero SinkContext Queue.InSink reports
+// false; the sink then submits with Transfer or Submit.
 type SinkContext struct {
 	r          *Reactor
-	generation uint64 // sinkScope.generation when it was made
+	generation uint64 // sinkScope.generation of the round
 }
 
-// sinkScope caches slots for the sinks that a reactor calls. Only the holder uses it, except
-// for generation.
+// sinkScope caches slots for the sinks that a reactor calls. Only the holder uses the fields,
+// except generation.
 type sinkScope struct {
 	// generation is incremented before sinks are called, and after all were called. Written by
 	// the holder; read by any goroutine with an old SinkContext; publishes nothing.
@@ -38,24 +38,24 @@ type sinkScope struct {
 	queue *Queue // the owner of the cached slots
 	free  [MaxCachedSlots]uint32
 	slots int       // how many are in free
-	next  int       // how many refill acquires next
+	next  int       // how many slots the next refill acquires
 	cache SinkCache // of the reactor's user; nil: none
 }
 
 // SinkCache caches other resources for the requests that sinks post in one pass.
 type SinkCache interface {
-	// Release is called by the holder when all sinks were called, or before that. It must not
-	// block.
+	// Release gives back the cached resources. The holder calls it after all sinks were called, or
+	// earlier. It must not block.
 	Release()
 }
 
-// InSink reports whether t is of q's reactor and its sinks are still being called.
+// InSink reports whether t belongs to q's reactor and to the present round of sink calls.
 func (q *Queue) InSink(t SinkContext) bool {
 	return t.r != nil && t.r == q.r && t.generation == t.r.sinks.generation.Load()
 }
 
-// SetSinkCache registers s to be released at the end of the pass. There is one cache at a time:
-// the previous one is released at once. Call it only while sinks are called.
+// SetSinkCache registers s to be released after all sinks were called. There is one SinkCache at a
+// time: SetSinkCache releases the previous one at once. Call it only from a sink.
 func (r *Reactor) SetSinkCache(s SinkCache) {
 	h := &r.sinks
 	if h.cache != nil && h.cache != s {
@@ -64,8 +64,8 @@ func (r *Reactor) SetSinkCache(s SinkCache) {
 	h.cache = s
 }
 
-// ReleaseSinkCaches frees the cached slots and releases the SinkCache: for a sink that goes on
-// to submit with Transfer or Submit. Call it only while sinks are called.
+// ReleaseSinkCaches frees the cached slots and releases the SinkCache. A sink calls it before it
+// submits with Transfer or Submit, which need free slots. Call it only from a sink.
 func (r *Reactor) ReleaseSinkCaches() { r.sinks.release() }
 
 // begin starts a round of sink calls.
@@ -90,7 +90,7 @@ func (h *sinkScope) release() {
 	}
 }
 
-// refill acquires slots of q, which has none cached.
+// refill acquires slots of q for the cache, which has none of q.
 func (h *sinkScope) refill(q *Queue) error {
 	if h.queue != q {
 		h.releaseSlots()
@@ -111,14 +111,14 @@ func (h *sinkScope) releaseSlots() {
 		h.queue.sendFree.PutN(h.free[:h.slots])
 		h.slots = 0
 		if h.queue.failed.err.Load() != nil {
-			h.queue.scheduleReclaim() // this pass has reclaimed quarantined queues already
+			h.queue.scheduleReclaim() // reclaimAll of this pass came before
 		}
 	}
 	h.queue = nil
 }
 
-// PostFromSink is Transfer with NonBlock for a sink that was called with t, for which q.InSink
-// is true. tr.Sink must be set.
+// PostFromSink is Transfer with NonBlock for a sink. t is the SinkContext that the sink was called
+// with, and q.InSink(t) must be true. tr.Sink must be set.
 func (q *Queue) PostFromSink(t SinkContext, tr *Transfer) error {
 	if tr.Sink == nil {
 		return fmt.Errorf("%w: what a sink starts needs a sink", ErrRequest)
@@ -140,7 +140,7 @@ func (q *Queue) PostFromSink(t SinkContext, tr *Transfer) error {
 	}
 	q.fillTransfer(i, tr, k)
 	if q.backlog.n > 0 && q.sendStack.Empty() {
-		q.join(i, i, 1) // add without the call
+		q.join(i, i, 1) // as add does, without the call
 	} else if q.add(i) {
 		q.ready()
 	}

@@ -7,13 +7,14 @@ import (
 	uatomic "go.uber.org/atomic"
 )
 
-// slotWaits counts the slot waits of all send queues. Submitters wait in large numbers and
-// without the turn, so the counters are atomics. A slot wait parks a goroutine, which costs
-// more than counting it.
+// slotWaits counts the slot waits of all send queues. Many submitters count at the same time,
+// without the turn, so the counters are atomics. Their cost is small next to that of parking a
+// goroutine.
 type slotWaits struct {
 	// Submitters add to each counter when their wait is over; Stats reads them; they publish
-	// nothing. took counts waits by microseconds, as Histogram; waited is the total time,
-	// longest that of one wait. took goes first: it aligns the others on 32 bits.
+	// nothing. The buckets in took are those of a Histogram of microseconds; waited is the sum of
+	// all waits, longest the longest wait. took must be the first field: it aligns the others on
+	// 32-bit machines.
 	took    [Buckets]atomic.Uint64
 	waited  uatomic.Duration
 	longest uatomic.Duration
@@ -32,7 +33,8 @@ func (s *slotWaits) add(d time.Duration) {
 	}
 }
 
-// snapshot writes the counters to st. A wait that ends meanwhile may be in part of them.
+// snapshot writes the counters to st. A wait that ends meanwhile may be in some of the counters
+// only.
 func (s *slotWaits) snapshot(st *Stats) {
 	for i := range s.took {
 		st.SlotWaits[i] = s.took[i].Load()
@@ -40,8 +42,9 @@ func (s *slotWaits) snapshot(st *Stats) {
 	st.SlotWaitTime, st.MaxSlotWait = s.waited.Load(), s.longest.Load()
 }
 
-// clock returns the current time on the timers' clock. Any goroutine may call it. With the
-// machine's clock it reads only the monotonic time, which takes half as long as time.Now.
+// clock returns the current time on the timers' clock. Any goroutine may call it. If Config.Now is
+// the machine's clock, the function clock reads only the monotonic time, which takes half as long
+// as time.Now.
 func (r *Reactor) clock() time.Duration {
 	if r.cfg.real {
 		return time.Since(r.timers.base)

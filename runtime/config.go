@@ -24,12 +24,12 @@ const (
 
 	minMessageSize = 64
 	maxCredits     = 1 << 14
-	maxSends       = 1 << 15 // fits the slot numbers of a reactor, with maxCredits and the control requests
+	maxSends       = 1 << 15 // maxSends, maxCredits and the control requests fit a reactor's slot numbers
 	maxPieces      = 63      // the usual device limit of 64 elements, less one for the header
 	maxInline      = 1 << 13 // more than any device supports
 	maxCQEntries   = 1 << 24 // known devices have 4 million
 	maxReactors    = 64
-	maxBacklog     = 1 << 12          // its limits are checked by linear scans; the kernel has 1024
+	maxBacklog     = 1 << 12          // the type backlog scans it linearly; the kernel's limit is 1024
 	maxRecorder    = 1 << 20          // the limit of a reactor
 	minPeerTimeout = time.Millisecond // a shorter silence may be a scheduling delay
 )
@@ -44,54 +44,53 @@ type Config struct {
 	// device of libibverbs, "soft:soft1" one of the software RNIC. "ibv:", or an empty
 	// name with a Provider, selects the provider's first device with an active port.
 	// If Provider and Device are both empty, the environment variable VERBENA_DEVICE
-	// (DeviceEnv) replaces Device, so that the user of a program chooses the device.
-	// Default: the first device of the software RNIC.
+	// (DeviceEnv) names the device. If that is empty too, the device is the first one of
+	// the software RNIC.
 	Device string
 	// Reactors is the number of reactors per NUMA node. They run on the device's node
-	// if the system reports it, else on each node with processors. Connections are
-	// assigned to them in turn. Each has its own completion vector as far as the device
-	// has enough. Default 1.
+	// if the system reports it, else on each node with processors. Each connection goes
+	// to the next reactor. Each reactor has its own completion vector if the device has
+	// enough of them. Default 1.
 	Reactors int
-	// NoCallerDriving makes waiting goroutines park instead of running the
-	// reactor.
+	// NoCallerDriving makes waiting goroutines park; they never run the reactor.
 	NoCallerDriving bool
 	// NoThreadDomains creates queue pairs without a thread domain. By default each
 	// reactor has a thread domain, where the device supports them, so that the driver
 	// skips its locks. Set it for a driver with broken thread domains, or to measure
 	// their effect.
 	NoThreadDomains bool
-	// Spin is the number of empty passes before a reactor sleeps; default
-	// reactor.DefaultSpin, negative for none.
+	// Spin is the number of empty passes before a reactor with the economy policy sleeps;
+	// default reactor.DefaultSpin, negative for none.
 	Spin int
 	// Policy selects the behavior of idle reactors: economy (the default) uses no
 	// processor when idle, throughput spins for a measured budget, and latency always
 	// spins, with one processor per reactor.
 	Policy reactor.Policy
-	// FlushDelay and FlushBatch are passed to reactor.Config. FlushDelay is how long
-	// fewer than FlushBatch sends may be held back while others of their connection are
-	// outstanding; default 0, none.
+	// FlushDelay is the longest time for which sends of a connection may be held back while
+	// earlier ones are outstanding; default 0, none. FlushBatch is the number of held sends
+	// that ends the delay (see reactor.Config).
 	FlushDelay time.Duration
 	FlushBatch int
 	// CQEntries is the capacity of a reactor's completion queues; connections that do
-	// not fit are refused. By default the queues start with reactor.DefaultCQEntries and
-	// grow with the number of connections, up to the device's limit.
+	// not fit are refused. By default the completion queues start with
+	// reactor.DefaultCQEntries and grow with the connections, up to the device's limit.
 	CQEntries int
 	// Memory describes the buffer pools.
 	Memory MemoryConfig
-	// ConnectTimeout bounds a connection attempt, from Dial, or from accepting a
-	// request, to ESTABLISHED; default DefaultConnectTimeout.
+	// ConnectTimeout bounds a connection attempt until ESTABLISHED. It begins with Dial,
+	// or when the listener accepts the request. Default DefaultConnectTimeout.
 	ConnectTimeout time.Duration
 	// Handlers is the maximum number of concurrent handlers (see Runtime.Handle), which
 	// may block; default DefaultHandlers.
 	Handlers int
-	// Conn has the options of connections unless Dial or Listen overrides them.
+	// Conn has the default options of connections. DialOptions and ListenOptions override
+	// them.
 	Conn Options
 	// OnPanic receives the panics of user code called by the runtime: sinks, callbacks
 	// (Then, Map), handlers (Handle), functions of After and WatchDevice. Each call runs
 	// on a new goroutine. If the sink of an operation or message panicked, its connection
-	// fails with the *PanicError as its cause; everything else goes on. Default: the panic
-	// ends the program, even if it happens on a goroutine of the program that drives a
-	// reactor and would recover it.
+	// fails with the *PanicError as its cause; everything else goes on. By default the
+	// panic ends the program, and no goroutine can recover it.
 	OnPanic func(*PanicError)
 
 	// grace is closeGrace, or a shorter time in tests.

@@ -49,17 +49,17 @@ type Conn struct {
 	// it closes ended.
 	cause cause
 	ended chan struct{}
-	// credits are the peer's free receives. Made before the connection is given to the
-	// user; nil in raw mode.
+	// credits counts the peer's free receives. It is set before the user gets the
+	// connection; nil in raw mode.
 	credits *ring.Credits
-	// unreturned counts receives posted again whose credits were not sent yet. Release
-	// adds to it; the sender of a frame takes all of it (conn_credits.go).
+	// unreturned counts the credits of released messages that were not sent to the peer
+	// yet. Release adds to it; the sender of a frame takes all of it (conn_credits.go).
 	unreturned atomic.Uint32
-	// granted counts all credits ever sent to the peer. Written by the sender of a
-	// frame, read by the holder.
+	// granted counts all credits ever sent to the peer. The sender of a frame writes it,
+	// the holder reads it.
 	granted atomic.Uint64
-	// starving is set while a receiver waits and no message has arrived. Written by the
-	// holder, read by Release.
+	// starving is set while a receiver waits and no message has arrived. The holder writes
+	// it, Release reads it.
 	starving atomic.Bool
 
 	recvs      []recvSlot
@@ -68,8 +68,8 @@ type Conn struct {
 	matchTask  reactor.Task
 	creditTask reactor.Task
 
-	// windows are the open windows. windowMu guards the map. It is locked before a
-	// Window's mutex, and never on the path of an operation.
+	// windowMu guards windows, the open windows. It is locked before a Window's mutex, and
+	// never on the path of an operation.
 	windowMu sync.Mutex
 	windows  map[*Window]struct{}
 
@@ -86,30 +86,30 @@ type Conn struct {
 	timer     *reactor.Timer
 	admitted  bool
 	helloRead bool   // the peer's hello was read
-	hold      bool   // the handshake waits for its owner (Pending); immutable
+	hold      bool   // the handshake waits for Pending.Connect
 	accepting bool   // accepting side
 	private   []byte // the peer's private data
 	// oneWR is the largest transfer of one work request, in bytes. Immutable.
 	oneWR         int
-	inline        int // largest inline payload, in bytes; written as largest is
-	largest       int // MaxMessage; written before the connection is given to the user
+	inline        int // largest inline payload, in bytes; set before the user gets the connection
+	largest       int // the result of MaxMessage; set before the user gets the connection
 	local         netip.AddrPort
 	remote        netip.AddrPort
 	arrived       []int  // receive slots with messages, oldest first
-	arrivals      uint64 // messages ever arrived, which is the number of credits the peer used
+	arrivals      uint64 // messages ever arrived; each used one of the peer's credits
 	recvWaiters   []*recvWaiter
-	pruned        int             // waiters left by the last pruning (served)
-	creditDue     bool            // a credit update is due, but there is no room to send it
+	pruned        int             // shortest length of recvWaiters since the last pruning (served)
+	creditDue     bool            // a credit update waits until an earlier one completes
 	disconnecting bool            // disconnect has begun
 	lost          bool            // the device is gone
 	drained       bool            // nothing is outstanding: nothing more arrives
 	drainWaiters  []chan struct{} // one per Cancel; closed when drained
-	lastWQESeen   bool            // the last shared receive was taken
-	lastWQEFn     func()
+	lastWQESeen   bool            // LAST_WQE_REACHED was reported
+	lastWQEFn     func()          // called then; see afterLastWQE
 }
 
-// newConn prepares a connection on the next reactor. opts come from inherit. It may be
-// called without the turn.
+// newConn prepares a connection on the next reactor, with opts as returned by inherit. It
+// does not need the turn.
 func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if err := rt.enter(); err != nil {
 		return nil, err
@@ -168,8 +168,8 @@ func (c *Conn) MaxMessage() int { return c.largest }
 
 // Done returns a channel that is closed when the connection accepts no more operations,
 // because it failed or either side closed it. Err returns the reason. Messages that have
-// arrived can still be received until Close; after a device removal, those that the reactor
-// had polled. Outstanding operations end soon after; Cancel and Close wait for them.
+// arrived can still be received until Close; after a device removal, only those that the
+// reactor had polled. Outstanding operations end soon; Cancel and Close wait for them.
 func (c *Conn) Done() <-chan struct{} { return c.ended }
 
 // Err returns why the connection accepts no more operations, or nil while it accepts them.
@@ -199,7 +199,7 @@ func (c *Conn) abandon(err error) error {
 
 // cause is the first reason why an object ended, if it has ended.
 type cause struct {
-	// err is set once, by the goroutine that ends the object; it publishes the error.
+	// err is set one time, by the goroutine that ends the object, and publishes the error.
 	// Every operation reads it.
 	err atomic.Pointer[error]
 }

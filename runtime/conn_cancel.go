@@ -12,8 +12,8 @@ import (
 //
 //	a wait         end its context: the caller returns at once; the operation goes on and
 //	               keeps its lease
-//	a peer's key   Window.Revoke, called by the owner of the memory: takes effect at once;
-//	               the connection stays open
+//	a peer's key   Window.Revoke, called by the owner of the memory: the key becomes
+//	               invalid at once; the connection stays open
 //	everything     Conn.Cancel, called by the initiator: moves the queue pair to ERR
 //
 // A verbs device cannot cancel a single posted request.
@@ -23,24 +23,25 @@ import (
 const cancelBound = closeBound + leaveBound
 
 // Cancel ends all operations of the connection. It moves the queue pair to ERR, so that the
-// device flushes all requests, and waits until each has completed, once, with its result or
-// with ErrCancelled. When Cancel returns nil, the device accesses no memory for operations
-// started before: the caller owns their buffers and regions again, whatever the peer still
-// sends. For an operation whose starting call had not returned when Cancel was called, the
-// same holds once that call has returned and the operation has completed.
+// device flushes all requests. It waits until each operation has completed, with its result
+// or with ErrCancelled. When Cancel returns nil, the device accesses no memory of operations
+// that were started before: the caller owns their buffers and regions again, whatever the
+// peer still sends. If a goroutine was still starting an operation when Cancel was called,
+// the caller owns that operation's memory after the starting call has returned and the
+// operation has completed.
 //
 // The connection has then failed with ErrCancelled as its cause, and the peer is notified as
 // by Close. Messages that have arrived can still be received, and the caller must still call
 // Close. On a connection that has failed or is being closed, Cancel only waits. The device
 // keeps the memory of shared receives (Options.Shared).
 //
-// Cancel waits for the device but never for the peer: one second if the device flushes
-// nothing, and then while the kernel destroys the queue pair. It returns the context's error
-// if ctx ends first, and ErrReactorBusy after 6.5 s; the cancellation goes on, and Cancel may
-// be called again. It is idempotent. Any goroutine may call it except one that holds the turn
-// (Sink, Runtime.After).
+// Cancel waits for the device but never for the peer. If the device flushes nothing within one
+// second, Cancel waits until the kernel has destroyed the queue pair. It returns the context's
+// error if ctx ends first, and ErrReactorBusy after 6.5 s. In both cases the cancellation goes
+// on, and Cancel may be called again. It is idempotent. Any goroutine may call it except one
+// that holds the turn (Sink, Runtime.After).
 //
-// Implements: ibv_modify_qp to IBV_QPS_ERR, and the drain behind it.
+// Implements: ibv_modify_qp to IBV_QPS_ERR, and the drain that follows.
 func (c *Conn) Cancel(ctx context.Context) error {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -53,7 +54,7 @@ func (c *Conn) Cancel(ctx context.Context) error {
 	select {
 	case <-home:
 		return nil
-	case <-c.closed: // its reactor may be closed too, and then never closes home
+	case <-c.closed: // if its reactor is closed too, nothing closes home
 		return nil
 	case <-asked:
 		err = asked.Cause(ctx, asked.Err())
@@ -72,8 +73,8 @@ func (c *Conn) cancel() (home chan struct{}) {
 	return home
 }
 
-// flushAll makes the device flush all requests. home is closed when none is outstanding.
-// Holder only.
+// flushAll makes the device flush all requests, and closes home when none is outstanding any
+// more. Holder only.
 func (c *Conn) flushAll(home chan struct{}) {
 	if c.drained {
 		close(home)

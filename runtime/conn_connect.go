@@ -25,13 +25,13 @@ const (
 // rejInvalidService is the reject reason for a request to an address without a listener.
 const rejInvalidService = verbs.RejInvalidServiceID
 
-// Retry parameters of connections. RNR retries are unlimited, because credits ensure that the
-// receiver is ready.
+// Retry parameters of connections. RNR retries are unlimited: on a managed connection credits
+// ensure that a receive is posted, and on a raw one the sender waits for the peer's receive.
 const (
 	retryCount    = 7
 	rnrRetryCount = verbs.RNRRetryInfinite
-	// readDepth is the maximum number of outstanding READs and atomics per direction, as
-	// far as the device allows.
+	// readDepth is the maximum number of outstanding READs and atomics per direction,
+	// unless the device's limit is lower.
 	readDepth = 16
 )
 
@@ -50,13 +50,13 @@ func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Co
 	return rt.dialWait(ctx, addr, o, false)
 }
 
-// dialWait is DialOptions. With hold, it stops before the handshake (Pending).
+// dialWait implements DialOptions. If hold is true, it stops before the handshake (Pending).
 func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bool) (*Conn, error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil { // a fast result could win the race in Await
+	if err := ctx.Err(); err != nil { // Await prefers a result to the end of the context
 		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
 	}
 	attempt, f, err := rt.dialing(ctx, addr, o, hold)
@@ -72,8 +72,8 @@ func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bo
 	return c, err
 }
 
-// DialAsync is DialOptions, but returns a future. ctx bounds only the lookup of the host
-// name.
+// DialAsync is DialOptions, but returns a future. The lookup of the host name still blocks;
+// ctx bounds only that.
 func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f futures.Future[*Conn], err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -82,7 +82,7 @@ func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f fut
 	return f, err
 }
 
-// dialing starts a connection attempt. The caller does not own c before f is settled.
+// dialing starts a connection attempt. Before f is settled, the caller may only abort c.
 func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold bool) (c *Conn, f futures.Future[*Conn], err error) {
 	dst, err := rt.resolve(ctx, addr)
 	if err != nil {
@@ -149,8 +149,8 @@ func (c *Conn) dial(dst netip.AddrPort) {
 	}
 }
 
-// begin starts the timer of ConnectTimeout. It reports false, and fails the connection, if it
-// was closed meanwhile.
+// begin starts the timer of ConnectTimeout. If the connection was closed, or the device
+// removed, it fails the connection and returns false.
 func (c *Conn) begin() bool {
 	c.state = connConnecting
 	if err := c.checkStart(); err != nil {
@@ -164,7 +164,7 @@ func (c *Conn) begin() bool {
 	return true
 }
 
-// checkStart returns why the attempt must end before it began, or nil to go on.
+// checkStart returns an error if the attempt must not begin.
 func (c *Conn) checkStart() error {
 	err := c.cause.Load()
 	if err == nil && c.rt.gone.Load() {
@@ -173,8 +173,8 @@ func (c *Conn) checkStart() error {
 	return err
 }
 
-// setID assigns the identifier to the connection, and sets its ACK timeout from the options, on
-// either side.
+// setID assigns the identifier to the connection, and sets its ACK timeout from the options.
+// Both sides use it.
 func (c *Conn) setID(id verbs.CMID) error {
 	c.id = id
 	c.sh.targets[id] = c
@@ -184,15 +184,15 @@ func (c *Conn) setID(id verbs.CMID) error {
 	return nil
 }
 
-// setup creates the queue pair and posts the receives. They are at the device when it
-// returns, before the peer can send.
+// setup creates the queue pair and posts the receives. When setup returns, the device has the
+// receives. The peer cannot send before.
 func (c *Conn) setup() error {
 	if err := c.q.Admit(); err != nil {
 		return err
 	}
 	c.admitted = true
 	posted := 0
-	defer func() { // the queue frees the posted ones only
+	defer func() { // the queue frees only posted receives
 		for i := range c.recvs[posted:] {
 			c.recvs[posted+i].free()
 		}
@@ -213,8 +213,8 @@ func (c *Conn) setup() error {
 	return nil
 }
 
-// ready creates the queue pair. It then begins the handshake, unless the owner of a Pending
-// does that.
+// ready creates the queue pair. It then begins the handshake, unless Pending.Connect does
+// that.
 func (c *Conn) ready() error {
 	if err := c.setup(); err != nil {
 		return err
@@ -308,8 +308,8 @@ func (c *Conn) rejected(ev *verbs.CMEvent) error {
 	return refusal(c.remote, ev.Status, ev.Conn.PrivateData)
 }
 
-// refusal makes the error of a rejected request. private has the reason if the peer runs this
-// package.
+// refusal makes the error of a rejected request. If the peer runs this package, private holds
+// its code and explanation.
 func refusal(addr netip.AddrPort, reason int, private []byte) error {
 	e := &RejectError{Addr: addr.String(), Reason: reason}
 	if reason == verbs.RejConsumer {
@@ -353,8 +353,8 @@ func (c *Conn) giveUp(err error) {
 	c.destroy(func() { c.settle(err) })
 }
 
-// disposeConn disposes of the connection of a discarded future: it aborts a dialed connection
-// and gives an accepted one back to its listener.
+// disposeConn handles the connection of a discarded future: it aborts a dialed connection, and
+// gives an accepted one back to its listener.
 func disposeConn(c *Conn, err error) {
 	switch {
 	case err != nil:

@@ -17,25 +17,30 @@ import (
 //	                        ^                │ the frame was not posted
 //	                        └────────────────┘ ungrant
 //
-// A receive is posted in one list with the frame that grants its credit
-// (reactor.Queue.PostRecvLater), because the peer uses none before. So one doorbell serves up
-// to half of all receives.
+// The peer cannot use a receive before it has its credit. So the receive is posted in one list
+// with the frame that grants its credit (reactor.Queue.PostRecvLater), and one doorbell serves
+// up to half of all receives.
 //
-// Messages carry credits. If no message goes to the peer, a credit update does, in two cases:
+// Messages carry credits. If no message goes to the peer, credits go in a credit update, which
+// is sent in two cases:
 //
 //	many       half of all credits are unreturned
 //	starving   a receiver waits here, no message has arrived, and the peer has used all
 //	           granted credits: it can send nothing until it gets another. (This happens
 //	           if the application holds messages; otherwise "many" applies soon.)
 //
-// An update uses one of the peer's controlRecvs. How many updates can be in flight, that is
-// sent here and not yet taken at the peer? A starving update is sent when the peer has used
-// all credits, including those of every earlier frame. So it has taken every earlier frame,
-// nothing is in flight at that moment, and a starving update is always the oldest one in
-// flight. The updates in flight carry at most all credits together, and a "many" update
-// carries at least half. So at most two are in flight: two "many" updates, or a starving one
-// and a "many" update (two "many" and one more credit would exceed the total). The third
-// receive is for an update that the peer has taken, but whose receive is not posted again yet.
+// An update uses one of the peer's controlRecvs. An update is in flight from its sending here
+// until the peer takes it. At most two are in flight:
+//
+//   - A starving update is sent when the peer has used all granted credits. The peer has then
+//     taken every earlier frame, because it has used their credits. So no update is in flight
+//     at that moment, and a starving update is always the oldest one in flight.
+//   - A "many" update carries at least half of all credits, and the updates in flight never
+//     carry more than all of them. So there are at most two "many" updates, or a starving
+//     update, with at least one credit, and one "many" update.
+//
+// The third receive is for an update that the peer has taken without posting its receive again
+// yet.
 
 // controlRecvs is the number of receives beyond the credits, for the peer's credit updates.
 const controlRecvs = 3
@@ -50,15 +55,15 @@ func (c *Conn) updateAt() int { return (c.opts.RecvCredits + 1) / 2 }
 // returnCredits adds n unreturned credits, and schedules a credit update if one may be due.
 // Any goroutine.
 func (c *Conn) returnCredits(n uint32) {
-	// Order: returnCredits writes unreturned, then reads starving; match writes starving,
-	// then reads unreturned. So one of the two sees both.
+	// returnCredits writes unreturned, then reads starving. match writes starving, then reads
+	// unreturned (in sendCreditUpdate). So at least one of them sees the other's write.
 	if back := c.unreturned.Add(n); int(back) >= c.updateAt() || back > 0 && c.starving.Load() {
 		c.sh.r.Schedule(&c.creditTask, false)
 	}
 }
 
-// grant takes all unreturned credits for a frame to the peer. It counts them in granted
-// before the frame is posted, so that they are counted before the peer can use them.
+// grant takes all unreturned credits for a frame to the peer. It adds them to granted before
+// the frame is posted, because the peer may use them immediately afterwards.
 func (c *Conn) grant() uint32 {
 	back := c.unreturned.Swap(0)
 	if back > 0 {
@@ -95,7 +100,7 @@ func (c *Conn) sendCreditUpdate() {
 	}
 	proto.Frame{Kind: proto.Credit, Credits: back}.Encode(&head)
 	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: (*connSink)(c)}, reactor.Payload{Header: head[:]}); err != nil {
-		c.creditDue = true // sent when an earlier update completes
+		c.creditDue = true // the completion of an earlier update sends this one
 		c.granted.Add(-uint64(back))
 		c.unreturned.Add(back)
 	}
@@ -105,8 +110,8 @@ func errCredits(n uint32) error {
 	return fmt.Errorf("%w: it gives back %d receives that it does not have", ErrPeerProtocol, n)
 }
 
-// creditFor acquires a credit if op uses a receive of the peer. Unless m is NonBlock it waits
-// for one until asked is closed.
+// creditFor acquires a credit if op uses a receive of the peer. If none is free, it returns
+// ErrNoCredit in mode NonBlock; in other modes it waits for one until asked is closed.
 func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor.SubmitMode) error {
 	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
 		return nil
@@ -120,7 +125,7 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 		}
 		return ErrNoCredit
 	}
-	c.sh.r.Wake() // requests submitted without a wake-up, here or in a batch, may bring the credit
+	c.sh.r.Wake() // post requests submitted without a wake-up: the peer's credit may depend on them
 	if err := c.credits.Acquire(asked); err != nil {
 		if cause := c.Err(); cause != nil {
 			return cause
@@ -136,6 +141,6 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 // creditBack undoes creditFor for a request that was not posted.
 func (c *Conn) creditBack(op verbs.WROpcode) {
 	if c.credits != nil && op != verbs.WRRDMAWrite && op != verbs.WRRDMARead {
-		c.credits.Restore(1) // false: the peer returned it although it was unused; its next frame reveals that
+		c.credits.Restore(1) // false: the peer sent a credit too many; the next one that it sends fails the connection
 	}
 }

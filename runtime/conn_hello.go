@@ -15,7 +15,7 @@ import (
 //	raw       hello                 hello of a raw connection; other data unchanged
 //	bare      the user's data       any data unchanged
 //
-// A raw connection uses nothing of a hello, so its peer may be any librdmacm program.
+// A raw connection needs no hello from its peer, which may be any librdmacm program.
 
 // The sizes of the headers before the user's bytes.
 const (
@@ -35,8 +35,8 @@ func (c *Conn) ownHello() []byte {
 	return proto.EncodeHello(h)
 }
 
-// checkPrivate checks the length of the private data against most, the capacity of what in
-// bytes.
+// checkPrivate returns an error if the private data exceeds the argument most, the capacity in
+// bytes of a request or an acceptance. The argument what names that message.
 func (o Options) checkPrivate(what string, most int) error {
 	if !o.Bare {
 		most -= helloSize
@@ -47,8 +47,8 @@ func (o Options) checkPrivate(what string, most int) error {
 	return nil
 }
 
-// readHello parses the peer's private data. It returns an error if it does not suit a
-// connection with options o.
+// readHello parses the peer's private data. It returns an error if the peer's connection does
+// not suit one with options o.
 func readHello(private []byte, o Options) (proto.Hello, error) {
 	if o.Bare || o.Raw && !bytes.HasPrefix(private, []byte(proto.Magic)) {
 		return proto.Hello{Raw: true, User: foreignData(private)}, nil
@@ -65,8 +65,8 @@ func readHello(private []byte, o Options) (proto.Hello, error) {
 	return h, nil
 }
 
-// foreignData returns a copy of private data without a hello. It keeps the padding that the
-// connection manager may have added. Data of zeros only is treated as none.
+// foreignData returns a copy of private data that has no hello. The copy includes any padding
+// by the connection manager. If all bytes are zero, foreignData returns nil.
 func foreignData(private []byte) []byte {
 	if len(bytes.TrimLeft(private, "\x00")) == 0 {
 		return nil

@@ -21,15 +21,15 @@ import (
 //	                  │ flushed              │ connection gone   │ connection gone
 //	                  └──────────────────────┴───────────────────┴──────────> freed
 //
-// The device owns the buffer while it is posted, the connection while it is arrived, the
-// caller while it is held.
+// The device owns the buffer of a posted slot, the connection that of an arrived one, and the
+// user that of a held one.
 type recvSlot struct {
 	c   *Conn
 	i   int
 	buf Buffer
-	// state is twice the number of releases, plus one while the slot is held. match
-	// increments it to hand the slot out, Release to take it back (CAS). A Message has
-	// the value it was handed out with, so a second Release has no effect.
+	// state is twice the number of releases, plus one while the slot is held. handOut
+	// increments it; Release and disposeMessage do so with a CAS. A Message carries the
+	// value that handOut made, so a second Release has no effect.
 	state atomic.Uint64
 	// The fields from nth to shut describe the arrived message. The holder writes them
 	// before the slot is handed out.
@@ -50,9 +50,9 @@ func (s *recvSlot) post() error {
 	return s.c.q.PostRecv(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
-// postLater is post for a receive whose credit is not granted yet. The receive is posted
-// before the frame that grants it (conn_credits.go), in the same list, and needs no doorbell
-// of its own.
+// postLater posts a receive whose credit is not granted yet. The receive needs no doorbell of
+// its own: it is posted in one list with the frame that grants its credit, and before that
+// frame (conn_credits.go).
 func (s *recvSlot) postLater() error {
 	return s.c.q.PostRecvLater(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:])
 }
@@ -76,12 +76,12 @@ func (c *Conn) makeRecvs(n int) error {
 }
 
 // Message is a received message. Its data lies in a receive buffer of the connection, which
-// the caller owns until Release. There are Options.RecvCredits such buffers: when all are
-// held, the peer cannot send.
+// the caller owns until Release. There are Options.RecvCredits such buffers: when the caller
+// holds all of them, the peer cannot send.
 type Message struct {
 	Data []byte // nil for a WRITE with immediate data
-	// Imm is the immediate data, in host order, if HasImm. Written is the number of bytes
-	// that a WRITE with immediate data wrote.
+	// Imm is the immediate data, in host order. It is valid if HasImm is true. Written is
+	// the number of bytes that a WRITE with immediate data wrote.
 	Imm     uint32
 	HasImm  bool
 	Written int
@@ -93,9 +93,9 @@ type Message struct {
 }
 
 // Release gives the buffer back to the connection, which posts it again and returns the
-// credit to the peer. The caller must not use Data afterwards. It returns ErrMessage if the
-// message was released before. It does not block, except as Buffer.Release does if the
-// connection is gone and the buffer is large.
+// credit to the peer. The caller must not use Data afterwards. Release returns ErrMessage if
+// the message was released before. It does not block, unless the connection is gone and the
+// buffer is large (see Buffer.Release).
 func (m Message) Release() error {
 	s := m.slot
 	if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
@@ -128,7 +128,7 @@ type recvWaiter struct {
 // wanted implements waiter.
 func (w *recvWaiter) wanted() bool { return w.sink != nil || w.promise.Wanted() }
 
-// giveUp implements waiter.
+// giveUp implements waiter. The user does not see the error.
 func (w *recvWaiter) giveUp() { w.end(Message{}, futures.ErrDiscarded) }
 
 // InboxHook returns the link for Conn.wantIn.
@@ -137,8 +137,8 @@ func (w *recvWaiter) InboxHook() *ring.Hook[recvWaiter] { return &w.hook }
 var recvWaiterPool = sync.Pool{New: func() any { return new(recvWaiter) }}
 
 // Recv returns the future of the next message. Messages are delivered to receivers in the
-// order of their calls; the message of a discarded future goes to the next receiver. The
-// future fails once no more messages will arrive, with the cause of the connection, such as
+// order of their calls; the message of a discarded future goes to the next receiver. When no
+// more messages can arrive, the future fails with the cause of the connection, such as
 // ErrPeerClosed. Recv does not block; in steady state it does not allocate.
 func (c *Conn) Recv() futures.Future[Message] { return c.recv(false) }
 
@@ -151,8 +151,8 @@ func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
 	return reactor.Await(ctx, asked, c.recv(c.sh.r.Driver() != nil))
 }
 
-// RecvTo is Recv, but delivers the message to sink. The order of calls holds for Recv and
-// RecvTo together. The wait cannot be canceled, except by closing the connection. If the
+// RecvTo is Recv, but delivers the message to sink. Calls of Recv and RecvTo are served in one
+// order. The wait cannot be canceled, except by closing the connection. If the
 // connection is gone or raw, sink soon receives the error. In steady state RecvTo does not
 // allocate.
 func (c *Conn) RecvTo(sink MessageSink) {
@@ -199,15 +199,15 @@ func (c *Conn) match() {
 	}
 	done := 0
 	for ; done < len(c.recvWaiters); done++ {
-		// After wantIn was taken, and after every Settle: a message that came back precedes
-		// later ones for a receiver that called after the message was given up.
+		// A receiver that calls after a future was discarded must get that future's message
+		// before later ones. So takeBack follows wantIn.TakeAll, and each Settle.
 		c.takeBack()
 		w := c.recvWaiters[done]
 		var m Message
 		var err error
 		switch {
 		case !w.wanted():
-			err = futures.ErrDiscarded // not seen by the user; it frees the waiter
+			err = futures.ErrDiscarded // frees the waiter; the user does not see the error
 		case len(c.arrived) > 0:
 			m = c.handOut(c.arrived[0])
 			c.arrived = append(c.arrived[:0], c.arrived[1:]...)
@@ -230,7 +230,7 @@ func (c *Conn) match() {
 }
 
 // answer ends the wait and takes ownership of w. The reactor calls a sink later, because a
-// sink is user code and the caller is iterating over the waiters.
+// sink is user code, which must not run while the caller iterates over the waiters.
 func (c *Conn) answer(w *recvWaiter, m Message, err error) {
 	if w.sink != nil {
 		w.m, w.err = m, err
@@ -272,8 +272,8 @@ func (c *Conn) handOut(i int) Message {
 	return m
 }
 
-// disposeMessage takes back a message whose future was discarded. It is the next to be
-// received.
+// disposeMessage takes back a message whose future was discarded. The message keeps its place in
+// the order of arrival.
 func disposeMessage(m Message, err error) {
 	s := m.slot
 	if err != nil || s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
@@ -282,9 +282,9 @@ func disposeMessage(m Message, err error) {
 	c := s.c
 	c.backIn.Push(s)
 	c.sh.r.Schedule(&c.matchTask, false)
-	// The connection may have ended before the push, and its reactor too. If not, takeBack
-	// gets the slot. It is then handed out, which changes state, or freed: a second free does
-	// nothing.
+	// If the connection was gone before the push, there may be no takeBack any more, and the
+	// slot is freed here. Otherwise takeBack gets the slot. It is then handed out again, so
+	// that the CAS fails, or freed there: a second free does nothing.
 	if isGone(c) && s.state.CompareAndSwap(m.number+1, m.number+3) {
 		s.free()
 	}
@@ -299,7 +299,7 @@ func isGone(c *Conn) bool {
 	}
 }
 
-// takeBack puts messages of discarded futures back in their place among the arrived ones.
+// takeBack inserts messages of discarded futures into the arrived ones, in the order of arrival.
 // Holder only.
 func (c *Conn) takeBack() {
 	for s := c.backIn.TakeAll(); s != nil; {
@@ -339,8 +339,8 @@ func (c *Conn) received(r Result, err error) {
 	s := &c.recvs[r.Tag]
 	if err != nil {
 		s.free()
-		// A failed completion is reported through OnFail, and a flush only follows a failure.
-		// A receive that the device refused to post is reported only here.
+		// The queue reports failed completions to OnFail, and flushes without a known cause
+		// to OnFlush. Only a receive that the device refused to post must be handled here.
 		if _, completed := errors.AsType[*verbs.WCError](err); !completed && c.state <= connOpen {
 			c.sh.r.Defer(func() { c.fail(err) })
 		}
@@ -348,7 +348,7 @@ func (c *Conn) received(r Result, err error) {
 	}
 	if err := c.take(s, r); err != nil {
 		s.free()
-		if c.state == connConnecting { // setup may be on the stack
+		if c.state == connConnecting { // setup may be among the callers
 			c.sh.r.Defer(func() { c.fail(err) })
 			return
 		}
@@ -366,8 +366,8 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 		if bad != nil {
 			return (*ProtocolError)(bad)
 		}
-		// On the dialing side credits is nil before ESTABLISHED: nothing was sent, so no
-		// credit can come back.
+		// c.credits is nil on the dialing side before ESTABLISHED. Nothing was sent then,
+		// so no credit can come back.
 		if f.Credits > 0 && (c.credits == nil || !c.credits.Restore(int(f.Credits))) {
 			return errCredits(f.Credits)
 		}

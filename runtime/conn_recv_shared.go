@@ -11,16 +11,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SharedRecv is a shared receive queue of raw connections (Options.Shared). It needs memory
-// for the total of arriving messages, not for the maximum of each connection. A message on
-// any of the connections takes the next receive. If none is posted, the peer waits (RNR)
-// until one is.
+// SharedRecv is a shared receive queue of raw connections (Options.Shared). It saves
+// memory: it needs receives for the total of arriving messages, not for the maximum of each
+// connection. A message on any of the connections takes the next receive. If none is posted, the
+// peer waits (RNR) until there is one.
 //
 // All its connections run on one reactor. Methods may be called from any goroutine. The
-// caller closes it, after its connections.
+// caller closes the SharedRecv after its connections.
 //
-// A connection that ends returns the receives it had taken as failed completions. If the
-// device drops these completions with the queue pair, the receives complete when the
+// When a connection ends, receives that the device had already taken for it complete with an
+// error. If the device drops these completions with the queue pair, the receives complete when the
 // SharedRecv is closed.
 //
 // Implements: struct ibv_srq.
@@ -34,15 +34,15 @@ type SharedRecv struct {
 	gone  bool
 }
 
-// Arrival is the result of a shared receive, with the connection of the message. The
-// connection may have ended since; Conn is nil if it has given up its queue pair.
+// Arrival is the result of a shared receive, with the connection of the message. That
+// connection may have ended. Conn is nil if it no longer has its queue pair.
 type Arrival struct {
 	Result
 	Conn *Conn
 }
 
-// NewSharedRecv creates a queue of depth receives with up to maxSGE pieces each (0 selects
-// the default of either). It waits for a reactor, and enters the kernel on a real device.
+// NewSharedRecv creates a queue of depth receives with up to maxSGE pieces each. For either
+// argument, 0 selects the default. It waits for a reactor, and on a real device for the kernel.
 //
 // Errors: ErrClosed; ErrConfig; ErrTooMany; ErrNotSupported.
 //
@@ -76,9 +76,9 @@ func (s *SharedRecv) open() error {
 	if err := s.q.Admit(); err != nil {
 		return err
 	}
-	// The SRQ is not made in the reactor's thread domain, where it would have no lock: any
-	// goroutine may post to it while the holder polls, and polling returns its receives.
-	// libmlx5 aborts the process in that case.
+	// The SRQ is not made in the reactor's thread domain, where it would have no lock. It needs
+	// its lock, because any goroutine may post to it while the holder polls, and polling
+	// returns its receives. Without the lock libmlx5 aborts the process.
 	srq, err := s.rt.pd.CreateSRQ(s.q.Attr())
 	if err != nil {
 		s.q.Withdraw()
@@ -88,10 +88,10 @@ func (s *SharedRecv) open() error {
 	return nil
 }
 
-// PostRecv posts a receive. It does not wait: it returns ErrRecvFull if depth receives are
-// posted. The device owns the memory until the future is settled. Receives complete in any
-// order. Receives still posted when the queue is closed fail with ErrClosed, or with
-// ErrDeviceRemoved.
+// PostRecv posts a receive. It does not wait: it returns ErrRecvFull if the queue is full. The
+// device owns the memory until the future is settled. Receives complete in any order. If a
+// receive is still posted when the queue is closed, it fails with ErrClosed; after the removal
+// of the device, with ErrDeviceRemoved.
 //
 // Implements: ibv_post_srq_recv.
 func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err error) {
@@ -150,8 +150,8 @@ func (t *sharedRecvOp) Complete(_ SinkContext, r Result, err error) {
 	promise.Settle(a, err)
 }
 
-// Close closes the queue. Posted receives complete with ErrClosed. It returns ErrBusy while
-// connections use the queue. It is idempotent, and waits for its reactor.
+// Close closes the queue. Posted receives complete with ErrClosed. Close returns ErrBusy while
+// connections use the queue. It is idempotent, and waits for the queue's reactor.
 //
 // Implements: ibv_destroy_srq.
 func (s *SharedRecv) Close() error { return s.close(context.Background()) }
@@ -182,7 +182,7 @@ func (s *SharedRecv) end() error {
 	return s.forget()
 }
 
-// forget releases the queue after the device's was closed. Holder only.
+// forget releases the reactor's queue after the SRQ was closed. Holder only.
 func (s *SharedRecv) forget() error {
 	s.gone = true
 	s.rt.mu.Lock()
@@ -191,7 +191,8 @@ func (s *SharedRecv) forget() error {
 	return s.q.Release(s.endCause())
 }
 
-// join registers a connection that got its queue pair. A nil s does nothing. Holder only.
+// join registers a connection that has just got its queue pair. It does nothing if s is nil.
+// Holder only.
 func (s *SharedRecv) join(c *Conn) {
 	if s != nil {
 		s.conns[c.q.QP().Num()] = c
@@ -205,7 +206,7 @@ func (s *SharedRecv) part(c *Conn) {
 	}
 }
 
-// usable returns an error unless connections of rt may use s. A nil s is usable.
+// usable returns an error if connections of rt may not use s. It returns nil if s is nil.
 func (s *SharedRecv) usable(rt *Runtime) error {
 	if s == nil {
 		return nil
@@ -229,9 +230,9 @@ func (s *SharedRecv) queue() *reactor.SharedRecv {
 	return s.q
 }
 
-// afterLastWQE calls fn after the device has reported LAST_WQE_REACHED for the connection's queue
-// pair, which is in ERR, and the result of its last shared receive was delivered. Without
-// shared receives it calls fn at once. The caller bounds the wait, because not every device
+// afterLastWQE calls fn when the connection's queue pair, which is in ERR, uses no shared receive
+// any more: the device has reported LAST_WQE_REACHED, and the last result was delivered. Without
+// shared receives it calls fn immediately. The caller bounds the wait, because not every device
 // reports that event. Holder only.
 //
 // Implements: IBTA volume 1, 10.2.9.5 (destroying a queue pair with an SRQ).

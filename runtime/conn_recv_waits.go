@@ -2,9 +2,9 @@ package runtime
 
 import "slices"
 
-// waiter is one wait for an arrival, in a line of waiters.
+// waiter is one wait in a line: for a message, or for a connection to accept.
 type waiter interface {
-	// wanted reports whether the wait was not given up. False is final.
+	// wanted reports whether the result is still wanted. False is final.
 	wanted() bool
 	// giveUp ends a wait that was given up and frees its memory.
 	giveUp()
@@ -13,10 +13,10 @@ type waiter interface {
 // pruneFrom is the shortest line to prune.
 const pruneFrom = 64
 
-// served returns line without its first n waits, which were served. It also prunes waits that
-// were given up, if the line is at least pruneFrom and twice *kept long. *kept is the shortest
-// length since the last pruning. So the cost per wait is constant, and at most as many waits
-// were given up as there were others, or pruneFrom if that is more. Holder only.
+// The function served returns line without its first n waits, which were served. If then
+// len(line) >= max(pruneFrom, 2 * *kept), it also removes waits that were given up. *kept is the
+// shortest length since the last such pruning. So the cost per wait is constant, and the line
+// stays shorter than pruneFrom or than twice its length after the last pruning. Holder only.
 func served[W waiter](line []W, n int, kept *int) []W {
 	line = slices.Delete(line, 0, n)
 	*kept = min(*kept, len(line))
@@ -28,7 +28,8 @@ func served[W waiter](line []W, n int, kept *int) []W {
 	return line
 }
 
-// wanted returns line without the waits that were given up, and ends those. Holder only.
+// The function wanted ends the waits that were given up, and returns line without them. Holder
+// only.
 func wanted[W waiter](line []W) []W {
 	return slices.DeleteFunc(line, func(w W) bool {
 		if w.wanted() {

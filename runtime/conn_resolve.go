@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// firstLook is the timeout of the first attempt to resolve an address. It doubles with each
-// attempt.
+// firstLook is the timeout of the first attempt to resolve an address. Each later attempt has
+// twice the timeout of the one before.
 const firstLook = 50 * time.Millisecond
 
 // addrResolver resolves an address, in several attempts:
@@ -19,9 +19,10 @@ const firstLook = 50 * time.Millisecond
 //
 // The kernel may miss the ARP reply: it sends the ARP request before it registers for the
 // reply (Linux 6.12 drivers/infiniband/core/addr.c, rdma_resolve_ip and netevent_callback).
-// A neighbor on a virtual link always replies in between. The kernel looks again when its
-// timeout expires, and then reports ADDR_RESOLVED, so short timeouts help. Only if the address
-// is still unknown does it report ADDR_ERROR. The caller bounds the total time. Holder only.
+// A neighbor on a virtual link always replies before the kernel has registered. When the
+// timeout expires, the kernel looks again and reports ADDR_RESOLVED, or ADDR_ERROR if the
+// address is still unknown. So a short timeout limits the delay of a missed reply. The caller
+// bounds the total time. Holder only.
 type addrResolver struct {
 	src, dst netip.AddrPort
 	look     time.Duration // timeout of the current attempt

@@ -11,12 +11,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// flushBound is the time that the device has to flush a queue pair in ERR. The queue pair is
-// then destroyed, because some devices flush only at that point.
+// flushBound is the time that the device has to flush a queue pair in ERR. After that time the
+// queue pair is destroyed, because some devices flush it only when it is destroyed.
 const flushBound = time.Second
 
-// fail ends an open connection. The queue pair moves to ERR, outstanding requests are flushed
-// and complete with the cause, and arrived messages can still be received. Holder only.
+// fail ends a connection because of a failure. An open one moves its queue pair to ERR:
+// outstanding requests are flushed and complete with the cause, and arrived messages can still
+// be received. Holder only.
 func (c *Conn) fail(cause error) {
 	_, panicked := errors.AsType[*PanicError](cause) // its value may wrap ErrDeviceRemoved of another device
 	if !panicked && errors.Is(cause, verbs.ErrDeviceRemoved) {
@@ -42,18 +43,18 @@ func (c *Conn) fail(cause error) {
 	}
 }
 
-// ackGrace is how long sends that are outstanding when the peer disconnects may still be
-// acknowledged. The peer's device acknowledges before the peer disconnects, or never, because
-// its queue pair is then in ERR. So only reordering in the network and a busy machine delay an
-// acknowledgment, by much less than ackGrace. It leaves room for one ACK timeout of the
-// software RNIC (67 ms), in case an acknowledgment was lost and the peer's queue pair still
-// answers. It is a short wait for operations that the peer did not take.
+// ackGrace is how long the connection waits for acknowledgments after the peer has disconnected.
+// The peer's queue pair is then usually in ERR and sends none any more. Acknowledgments sent before
+// may be delayed by reordering in the network or by a busy machine, but by much less than
+// ackGrace. ackGrace also exceeds one ACK timeout of the software RNIC (67 ms), in case an
+// acknowledgment was lost and the peer's queue pair still answers. It is short, because
+// operations that the peer did not take wait for all of it.
 const ackGrace = 100 * time.Millisecond
 
-// peerLeft handles DISCONNECTED. An open connection accepts no more operations, but its queue
-// pair keeps its state while acknowledgments may arrive: until no send is outstanding, at most
-// for ackGrace. Then the connection fails, and stop disconnects too. Close waits for the same;
-// any other end of a connection does not wait. Holder only.
+// peerLeft handles DISCONNECTED. An open connection accepts no more operations. Its queue pair
+// keeps its state until no send is outstanding, at most for ackGrace, because acknowledgments may
+// still arrive. Then the connection fails, and fail disconnects this side. A Close in progress
+// waits in the same way. In other states there is no wait. Holder only.
 func (c *Conn) peerLeft() {
 	over := func() { c.fail(ErrPeerClosed) }
 	switch c.state {
@@ -71,17 +72,17 @@ func (c *Conn) peerLeft() {
 	}
 }
 
-// within sets the connection's only timer to call fn after d, and cancels its previous
-// function. Each step of the teardown has its own bound. destroy stops the timer, so that it
-// does not keep the connection in memory. Holder only.
+// within sets the connection's only timer to call fn after d, in place of the call set before:
+// each step of the teardown has its own bound. The function destroy stops the timer, which would
+// keep the connection in memory. Holder only.
 func (c *Conn) within(d time.Duration, fn func()) {
 	c.sh.r.StopTimer(c.timer)
 	c.timer = c.sh.r.After(d, fn)
 }
 
-// causeBound is how long a connection whose queue pair was found in ERR waits for the reason.
-// DISCONNECTED and the device's events are queued when the queue pair changes state, so they
-// arrive within microseconds.
+// causeBound is how long a connection waits for the reason after its queue pair was found in ERR.
+// The events that give the reason, DISCONNECTED and those of the device, are queued when the queue
+// pair changes state, and arrive within microseconds.
 const causeBound = 50 * time.Millisecond
 
 // flushed handles the first flushed completion of a connection without a cause. Holder only.
@@ -93,7 +94,7 @@ func (c *Conn) flushed() {
 	})
 }
 
-// disconnectQP disconnects, which moves the queue pair to ERR, so that the device flushes all requests.
+// disconnectQP disconnects. That moves the queue pair to ERR, and the device flushes all requests.
 func (c *Conn) disconnectQP() {
 	c.refuseOps()
 	if err := c.id.Disconnect(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) { // an event reports the removal
@@ -111,8 +112,8 @@ func (c *Conn) refuseOps() {
 }
 
 // onDrained is called when nothing is outstanding any more. Receivers get the arrived messages,
-// then the cause. A goroutine that passed its checks before the connection failed may still
-// submit a request, but a sealed queue does not post it.
+// then the cause. onDrained seals the queue, because a goroutine that checked the connection
+// before the failure may still submit a request, which must not be posted.
 func (c *Conn) onDrained() {
 	c.drained = true
 	c.q.Seal()
@@ -124,20 +125,20 @@ func (c *Conn) onDrained() {
 	c.report(false)
 }
 
-// closeBound is how long Close waits after its context has ended: two flushBounds, and a
-// margin for a busy machine.
+// closeBound is how long Close waits for its reactor after its context has ended: two
+// flushBounds, and a margin for a busy machine.
 const closeBound = 2*flushBound + 500*time.Millisecond
 
-// Close closes the connection gracefully. It refuses new operations, waits for outstanding
-// sends until ctx ends, disconnects, and frees all resources. Operations that are then still
-// outstanding complete with an error. The caller keeps messages that it has not released. It
-// is idempotent; every call waits for the end.
+// Close closes the connection gracefully. It refuses new operations, waits until no send is
+// outstanding or ctx ends, disconnects, and frees all resources. Operations that are still
+// outstanding when it disconnects complete with an error. The caller keeps messages that it has
+// not released. Close is idempotent; every call waits until the connection is closed.
 //
-// Once the peer has disconnected, Close waits at most 100 ms for acknowledgments.
+// If the peer has disconnected, Close waits at most 100 ms for acknowledgments.
 //
 // After the end of ctx, Close waits only for its reactor, and for the kernel to destroy the
-// queue pair, some seconds at most. It then returns ErrReactorBusy, and the connection closes
-// later.
+// queue pair. If that takes more than some seconds, Close returns ErrReactorBusy, and the
+// connection closes later.
 func (c *Conn) Close(ctx context.Context) error { return c.close(ctx, ErrConnClosed) }
 
 // close is Close with the cause to record.
@@ -160,18 +161,18 @@ func (c *Conn) close(ctx context.Context, cause error) error {
 	return c.closeErr
 }
 
-// leaveBound is how much longer Close waits while the kernel destroys the queue pair. A packet
-// in the network stack may wait for a neighbor that does not answer, for three ARP requests a
-// second apart (Linux ip-sysctl, neigh/default/ucast_solicit and retrans_time_ms). One more
-// second is a margin for a busy machine. See closingID.
+// leaveBound is how much longer Close waits while the kernel destroys the queue pair. The kernel
+// waits for each packet in the network stack. A packet to a neighbor that does not answer stays
+// there for three ARP requests, one second apart (Linux ip-sysctl, neigh/default/ucast_solicit
+// and retrans_time_ms). One more second is a margin for a busy machine. See closingID.
 const leaveBound = 3*time.Second + time.Second
 
-// leaving is set when the destruction of the queue pair begins. The holder sets it once; Close
-// reads it. It publishes nothing else.
+// leaving is true from the beginning of the queue pair's destruction. The holder sets it, and
+// Close reads it. It publishes nothing else.
 type leaving struct{ uatomic.Bool }
 
-// waitBound waits for closed, at most closeBound, or leaveBound more once leaving is set. It
-// returns the longest time it would have waited, and reports whether closed was closed.
+// waitBound waits at most closeBound until closed is closed, and leaveBound longer if l is set by
+// then. It returns the limit that applied, and reports whether closed was closed.
 func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok bool) {
 	if waitBound(closed, closeBound) {
 		return closeBound, true
@@ -182,7 +183,7 @@ func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok boo
 	return closeBound + leaveBound, waitBound(closed, leaveBound)
 }
 
-// waitBound waits for ch to be closed, at most d. It reports whether it was.
+// waitBound waits until ch is closed, at most for d. It reports whether ch was closed.
 func waitBound(ch <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -198,7 +199,7 @@ func waitBound(ch <-chan struct{}, d time.Duration) bool {
 // error. Any goroutine may call it.
 func (c *Conn) Abort() { c.end(true) }
 
-// end starts the teardown. With hard it does not wait for outstanding sends.
+// end starts the teardown. If hard is true, it does not wait for outstanding sends.
 func (c *Conn) end(hard bool) {
 	c.setCause(ErrConnClosed)
 	c.q.Fail(c.cause.Load())
@@ -226,7 +227,8 @@ func (c *Conn) end(hard bool) {
 	})
 }
 
-// disconnect disconnects, and destroys the connection once all requests are flushed.
+// disconnect disconnects, and destroys the connection as soon as all requests are flushed, or
+// after flushBound.
 func (c *Conn) disconnect() {
 	if c.state == connGone || c.disconnecting {
 		return
@@ -250,11 +252,11 @@ func (c *Conn) destroy(done func()) {
 	}
 	c.state = connGone
 	c.sh.r.StopTimer(c.timer)
-	if c.cause.Load() != nil { // requests that are sealed before they are posted complete with it
+	if c.cause.Load() != nil { // requests that are never posted, because of Seal, complete with the cause
 		c.refuseOps()
 	}
 	finish := func(err error) {
-		// Retry windows that could not be closed before the queue pair.
+		// Some windows may not have been closed before the queue pair: try again.
 		c.closeErr = errors.Join(c.closeErr, err, c.closeWindows())
 		if c.admitted {
 			c.closeErr = errors.Join(c.closeErr, c.q.Release(c.endCause()))
@@ -269,7 +271,7 @@ func (c *Conn) destroy(done func()) {
 		c.rt.forget(c)
 		c.report(true)
 		close(c.closed)
-		c.takeBack() // messages whose futures were discarded before closed was closed
+		c.takeBack() // frees messages whose futures were discarded before closed was closed
 		if done != nil {
 			done()
 		}
@@ -281,5 +283,5 @@ func (c *Conn) destroy(done func()) {
 	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
 	c.opts.Shared.part(c)
 	c.leaving.Store(true)
-	c.sh.closeID(c.id, finish) // destroys the queue pair too: the device then uses none of its memory
+	c.sh.closeID(c.id, finish) // destroys the queue pair too, so that the device no longer uses its memory
 }

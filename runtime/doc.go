@@ -38,7 +38,7 @@
 // Devices access only registered memory, which is never on the Go heap. [Runtime.Alloc] leases
 // a [Buffer] from a pool, for local use. A [Region] can be opened to peers: [Region.Remote]
 // returns a descriptor of a part of it, with which a peer reads and writes that part. A
-// [Slice] is a range of a Buffer or a Region, and the local memory of an operation.
+// [Slice] is a range of a Buffer or a Region. Operations use slices as local memory.
 //
 // The program closes the runtimes, listeners, connections and regions that it opens, and
 // releases buffers and messages. Methods may be called from any goroutine unless they say
@@ -48,15 +48,15 @@
 //
 // A managed connection, the default, posts its own receives from a pool before its queue
 // pair can receive, and the two peers exchange credits for them. SENDs and WRITEs with
-// immediate data wait for a credit, so they never meet an empty receive queue. [Conn.Recv]
+// immediate data wait for a credit, so they always find a posted receive. [Conn.Recv]
 // delivers a message in a leased buffer. [Message.Release] posts the receive again and
 // returns the credit to the peer.
 //
 // A raw connection (Options.Raw) leaves receives to the program, which calls [Conn.PostRecv].
 // Messages carry no header and need no credit. The peer may be any librdmacm program. With
-// [Runtime.Prepare], which needs no connection manager, it may be any libibverbs program.
-// Receives that must be posted before the peer can send are posted on a [Prepared], or with
-// a connection manager on a [Pending] from [Runtime.PrepareDial] or [Listener.PrepareAccept].
+// [Runtime.Prepare], which needs no connection manager, it may be any libibverbs program. To
+// post receives before the peer can send, post them on the [Prepared], or, with a connection
+// manager, on a [Pending] from [Runtime.PrepareDial] or [Listener.PrepareAccept].
 //
 // # Starting operations
 //
@@ -84,8 +84,7 @@
 //
 // Canceling a wait never cancels the operation. The device owns the operation's memory until
 // the operation completes. A Buffer may be released earlier: it returns to its pool at
-// completion. [Conn.Cancel] ends all operations of a connection, and the connection with
-// them.
+// completion. [Conn.Cancel] ends all operations of a connection, and the connection itself.
 //
 // # What a sender may conclude
 //
@@ -124,28 +123,29 @@
 // or on a new connection, or never. The variables of this package are grouped by the action
 // that they call for, and include the errors of the packages below. Errors that mean "closed
 // by this program" match net.ErrClosed and os.ErrClosed. Timeouts match
-// os.ErrDeadlineExceeded. The end of a context matches that context's error.
+// os.ErrDeadlineExceeded. If a context ended the call, the error matches the context's error.
 //
 // # Callbacks into the program
 //
-// Sinks, and functions given to After and WatchDevice, run while a goroutine holds the
-// reactor's turn: on the reactor's own goroutine, or on one that drives the reactor while it
-// waits. They must not block, because all connections of the reactor wait meanwhile.
-// Callbacks (Then, Map), jobs and handlers run on other goroutines of the runtime.
+// Sinks, and functions given to After and WatchDevice, run on the goroutine that holds the
+// reactor's turn: the reactor's own goroutine, or a waiting goroutine that drives the reactor.
+// They must not block, because all connections of the reactor wait meanwhile. Callbacks
+// (Then, Map), jobs and handlers run on other goroutines of the runtime.
 //
-// Code that does not return does not stop the reactor:
+// The reactor goes on if such code panics or calls runtime.Goexit:
 //
 //   - A panic is passed to Config.OnPanic. If the sink of an operation or message panicked,
 //     its connection fails with the *PanicError as its cause; everything else goes on. Without
 //     OnPanic the panic ends the program with its value and stack. It is raised on a goroutine
 //     on which the program cannot recover it, so that net/http, for example, does not hide it.
 //   - runtime.Goexit ends the goroutine. It is not a failure and does not call OnPanic. The
-//     runtime first completes the work that remains on that goroutine, and replaces it if it
-//     is one of its own. A future that the goroutine was awaiting is discarded.
+//     runtime first completes the rest of that goroutine's work. If the goroutine is one of
+//     the runtime's, a new one replaces it. A future that the goroutine was awaiting is
+//     discarded.
 //
-// The runtime calls a context's Done once, before the call acquires anything, and its Err only
-// after the call has given everything back, so a context's methods may run arbitrary code. A
-// nil context fails with ErrNilContext before anything else happens.
+// The methods of a context may run arbitrary code. A function with a context calls its Done
+// one time, before it acquires anything, and its Err only after it has given everything back.
+// With a nil context it fails with ErrNilContext before it does anything else.
 //
 // # Security
 //

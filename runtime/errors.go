@@ -15,8 +15,7 @@ import (
 // This file has the errors of this package and of the packages below, grouped by the action
 // that they call for. Test for them with errors.Is: they are returned wrapped, with the
 // offending values. [RetryOf] distinguishes the first two groups from the rest. The package
-// documentation (doc.go) says what an error that ends a connection implies for its
-// operations.
+// documentation (doc.go) lists what each result of an operation says about the peer.
 
 // The call did nothing because a resource is in use. The same call may succeed later.
 var (
@@ -29,13 +28,13 @@ var (
 	ErrNoGID       = verbs.ErrNoGID                                                        // the port has no address, or is down
 	ErrUnreachable = sentinel.Later("runtime: peer unreachable")
 	// ErrConnectTimeout and ErrReactorBusy match os.ErrDeadlineExceeded. After
-	// ErrReactorBusy the work goes on, and the same call waits for it again.
+	// ErrReactorBusy the work goes on, and a second call of the same function waits for it.
 	ErrConnectTimeout = sentinel.Later("runtime: connecting took too long", os.ErrDeadlineExceeded)
 	ErrReactorBusy    = sentinel.Later("runtime: the reactor did not come to it", os.ErrDeadlineExceeded)
 )
 
-// The connection ended, but this program did not end it. A new connection may work. The same
-// holds for most values of [WCError], and for a [PanicError] in a sink.
+// The connection ended, but this program did not end it. A new connection may work. Most
+// values of [WCError], and a [PanicError] in a sink, belong to this group too.
 var (
 	ErrQueueFailed = reactor.ErrQueueFailed // accompanies one of the others
 	ErrPeerClosed  = sentinel.Reconnect("runtime: connection closed by the peer")
@@ -58,13 +57,13 @@ var (
 	ErrNotSupported  = verbs.ErrNotSupported
 )
 
-// The call is wrong, in general or for this peer. Using memory after its release is such a
-// mistake too: its error, ErrReleased, does not match ErrClosed.
+// The call is wrong, in general or for this peer. ErrReleased, for memory used after its
+// release, belongs to this group too; it does not match ErrClosed.
 var (
 	ErrConfig     = reactor.ErrConfig
 	ErrInvalid    = verbs.ErrInvalid                   // an invalid argument
 	ErrNilContext = futures.ErrNilContext              // from every function with a context, before anything else
-	ErrAddress    = errors.New("runtime: bad address") // RetryOf uses the resolver's error that it wraps
+	ErrAddress    = errors.New("runtime: bad address") // RetryOf classifies the resolver's error that comes with it
 	ErrMode       = sentinel.Never("runtime: not in this connection's mode")
 	ErrTooLarge   = sentinel.Never("runtime: too large")
 	// ErrPieces is returned by TryStartTo and StartFromSink for an operation that exceeds one
@@ -73,7 +72,7 @@ var (
 	ErrPermission  = sentinel.Never("runtime: remote memory does not permit this")
 	ErrRemoteRange = sentinel.Never("runtime: outside the remote memory")
 	ErrWindowState = sentinel.Never("runtime: the window is not in a state for this")
-	ErrMessage     = sentinel.Never("runtime: message was released") // for other memory: ErrReleased
+	ErrMessage     = sentinel.Never("runtime: message was released") // see also ErrReleased, for other memory
 )
 
 // The peer does not run this package, or is broken. ErrDescriptor (op_remote.go) belongs to
@@ -114,7 +113,7 @@ func RetryOf(err error) Retry { return verbs.RetryOf(err) }
 
 var errNoIPv4 = errors.New("the name has no IPv4 address")
 
-// RejectError is the error of a connection that the peer refused.
+// RejectError is the error of a connection attempt that the peer refused.
 type RejectError struct {
 	Addr   string
 	Reason int    // the connection manager's reason (IBTA table 102)
@@ -134,8 +133,8 @@ func (e *RejectError) Error() string {
 	return s
 }
 
-// Retry returns RetryLater if nothing listens at the address yet or the peer has no room,
-// else RetryNever.
+// Retry returns RetryLater if nothing listens at the address, the listener is closed, or the
+// peer lacks resources, was too slow, or has a stale connection; else RetryNever.
 func (e *RejectError) Retry() Retry {
 	switch e.Reason {
 	case rejInvalidService, verbs.RejNoQP, verbs.RejNoResources, verbs.RejTimeout, verbs.RejStaleConn:

@@ -21,20 +21,20 @@ const listenerClosed = "the listener is closed"
 // called from any goroutine.
 //
 // A managed listener completes handshakes before Accept is called, up to Options.Backlog: the
-// peer's Dial succeeds, and its messages wait in the connection's receives, within its
-// credits. Accept returns the connection that was established first. As with sockets, its peer
-// may have closed it meanwhile: Accept returns such a connection if there are messages to
-// receive, and skips it otherwise.
+// peer's Dial succeeds, and the messages that its credits allow wait in the connection's
+// receives. Accept returns the connection that was established first. As with sockets, the peer
+// may have closed this connection already: Accept returns it if there are messages to receive,
+// and skips it otherwise.
 //
-// The backlog counts requests, handshakes and established connections alike. When it is full,
-// a new request evicts the oldest unfinished one of the address with the most unfinished ones.
-// Established connections are never evicted; if the backlog has nothing else, the new request
-// is refused. So a peer that sends requests and does not finish them cannot lock out other
-// addresses. See backlog for the limits.
+// The backlog counts requests, handshakes and established connections alike. When it is full, a
+// new request evicts an unfinished request or handshake, of the address that has the most of
+// them. Established connections are never evicted; if the backlog has nothing else, the new
+// request is refused. So a peer that sends requests and does not finish them cannot lock out
+// other addresses. See Options.Backlog for the limits.
 //
 // A raw listener begins a handshake only for a waiting Accept or PrepareAccept; until then
-// requests and their peers wait. Receives that must be posted before the peer can send are
-// posted between PrepareAccept and Pending.Connect.
+// requests and their peers wait. To post receives before the peer can send, post them between
+// PrepareAccept and Pending.Connect.
 type Listener struct {
 	rt   *Runtime
 	sh   *shard
@@ -46,14 +46,14 @@ type Listener struct {
 	backlog        backlog
 	waiters        acceptWaiters  // of Accept
 	prepareWaiters acceptWaiters  // of PrepareAccept
-	timer          *reactor.Timer // calls pump when a handshake may be evicted
-	cause          error          // why it accepts no more requests; nil while it accepts them
+	timer          *reactor.Timer // calls startHandshakes when a handshake may be evicted
+	cause          error          // why the listener accepts no more requests; nil while it does
 	gone           chan struct{}  // closed when the identifier is closed
 	closeErr       error          // written before gone is closed
 }
 
 // Listen listens at "host:port" with the runtime's options. An empty host means the device's
-// address. For port 0 it chooses a port (see Addr).
+// address. If the port is 0, Listen chooses one (see Addr).
 //
 // Errors: ErrAddress, ErrConfig, errors of the device (EADDRINUSE).
 func (rt *Runtime) Listen(addr string) (*Listener, error) { return rt.ListenOptions(addr, Options{}) }
@@ -106,9 +106,9 @@ func (l *Listener) listen(at netip.AddrPort) error {
 		return err
 	}
 	if err = id.Bind(at); err == nil {
-		// The device's backlog counts all unanswered requests. It has room for those in
-		// l.backlog, for as many whose events were not taken yet, and for those that are being
-		// rejected.
+		// The device's backlog counts all unanswered requests: up to Options.Backlog in
+		// l.backlog, those that are being rejected, and those whose events were not taken
+		// yet, for which there is room for another Options.Backlog.
 		err = id.Listen(2*l.opts.Backlog + maxRejections)
 	}
 	if err != nil {
@@ -123,11 +123,11 @@ func (l *Listener) listen(at netip.AddrPort) error {
 // Addr returns the address of the listener.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Accept waits for a connection. It skips handshakes that fail. If ctx ends first, no
-// connection is lost: another Accept gets it.
+// Accept waits for a connection. It skips handshakes that fail. If ctx ends first, no connection
+// is lost: another Accept gets it.
 //
-// Errors: ErrClosed after Close; ErrDeviceRemoved; the error of the context; the reason why no
-// connection can be prepared here (memory, the configuration, no room in the reactor).
+// Errors: ErrClosed after Close; ErrDeviceRemoved; the error of the context; the reason why this
+// side cannot prepare a connection (memory, the configuration, no room in the reactor).
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) { return l.wait(ctx, &l.waiters) }
 
 func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error) {
@@ -155,8 +155,8 @@ func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error)
 
 // AcceptAsync returns the future of the next connection. Calls are served in order. A
 // handshake that fails for a local reason (memory, the device) settles the future with the
-// error; the caller may call AcceptAsync again. One that fails because of the peer is skipped.
-// The connection of a discarded future goes to the next call.
+// error; the caller may call AcceptAsync again. Handshakes that fail because of the peer are
+// skipped. The connection of a discarded future goes to the next call.
 //
 // Errors of the call: ErrClosed after Runtime.Close; ErrDeviceRemoved. A listener that is closed
 // settles the future with ErrClosed.
@@ -186,20 +186,21 @@ func (l *Listener) addWaiter(line *acceptWaiters) (f futures.Future[*Conn], err 
 // acceptWaiters are the waits for a connection, oldest first. They belong to the holder.
 type acceptWaiters struct {
 	all    []acceptWaiter
-	pruned int // how many were left after the last call of the function served
+	pruned int // shortest length of all since the last pruning (the function served)
 }
 
-// served removes the first n waits, which were served, and may prune those given up.
+// The method served removes the first n waits, which were served. It may also remove waits that
+// were given up.
 func (s *acceptWaiters) served(n int) { s.all = served(s.all, n, &s.pruned) }
 
-// wanted returns the number of waits that were not given up.
+// The method wanted returns the number of waits that were not given up.
 func (s *acceptWaiters) wanted() int {
 	s.all = wanted(s.all)
 	return len(s.all)
 }
 
-// next removes and returns the first wait that was not given up. It reports whether there is
-// one.
+// The method next removes and returns the first wait that was not given up. It returns false if
+// there is none.
 func (s *acceptWaiters) next() (first acceptWaiter, ok bool) {
 	for len(s.all) > 0 {
 		first = s.all[0]
@@ -235,7 +236,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		if errors.Is(err, ErrMode) {
 			code = proto.RejectMode
 		}
-		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, err.Error())) }) // formats the text without the turn
+		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, err.Error())) }) // calls err.Error without the turn
 		return
 	}
 	r := &request{l: l, id: ev.ID, private: ev.Conn.PrivateData}
@@ -252,7 +253,8 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 	l.startHandshakes()
 }
 
-// startHandshakes begins the handshakes that may begin, and ends those that the backlog evicts for them.
+// startHandshakes begins the handshakes that the backlog permits. It ends requests that the
+// backlog evicts to make room for them.
 func (l *Listener) startHandshakes() {
 	for l.cause == nil {
 		begin, out, wake := l.backlog.next(l.rt.cfg.now(), l.room())
@@ -272,8 +274,8 @@ func (l *Listener) startHandshakes() {
 	}
 }
 
-// room returns the number of further handshakes that may begin. On a raw listener each needs
-// a waiting Accept or PrepareAccept.
+// room returns how many more handshakes may begin, apart from the backlog's limits. On a raw
+// listener each needs a waiting Accept or PrepareAccept. The result may be negative.
 func (l *Listener) room() int {
 	if !l.opts.Raw {
 		return l.opts.Backlog
@@ -281,8 +283,8 @@ func (l *Listener) room() int {
 	return max(l.waiters.wanted()-len(l.backlog.ready), 0) + l.prepareWaiters.wanted() - l.backlog.begun
 }
 
-// match delivers established connections to waiting Accepts, and begins handshakes that can
-// begin now.
+// match delivers established connections to waiting Accepts. It then begins handshakes for which
+// there is room.
 func (l *Listener) match() {
 	for r := l.first(); r != nil; r = l.first() {
 		s, ok := l.waiters.next()
@@ -291,7 +293,7 @@ func (l *Listener) match() {
 		}
 		l.backlog.remove(&r.entry)
 		r.accepted.Store(true)
-		s.Settle(r.conn, nil) // if the future was just discarded, giveBack returns the connection
+		s.Settle(r.conn, nil) // if the future was just discarded, giveBack follows
 	}
 	l.startHandshakes()
 }
@@ -306,8 +308,8 @@ func (l *Listener) first() *request {
 	return nil
 }
 
-// failed settles the oldest wait with err, the local reason why a connection failed. It
-// ignores errors caused by the peer.
+// failed handles the error of a connection that was not accepted. If the error is local, it
+// settles the oldest wait. It ignores errors caused by the peer.
 func (l *Listener) failed(err error) {
 	if causedByPeer(err) {
 		return
@@ -322,9 +324,9 @@ func (l *Listener) failed(err error) {
 }
 
 // Close stops listening, refuses waiting requests, closes connections that were not accepted,
-// and fails pending Accepts with ErrClosed. Accepted connections stay open. It is idempotent.
-// It waits only for its reactor. If the reactor has not done it some seconds after ctx ended,
-// Close returns ErrReactorBusy.
+// and fails pending Accepts with ErrClosed. Accepted connections stay open. Close is idempotent.
+// It waits only for the listener's reactor. If the reactor has not closed the listener some
+// seconds after the end of ctx, Close returns ErrReactorBusy.
 func (l *Listener) Close(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -345,7 +347,7 @@ func (l *Listener) Close(ctx context.Context) error {
 // end starts to close the listener.
 func (l *Listener) end() { l.sh.r.Defer(func() { l.stop(ErrClosed) }) }
 
-// stop ends listening, once. Pending Accepts fail with cause. Holder only.
+// stop ends the listening. Pending Accepts fail with cause. Later calls do nothing. Holder only.
 func (l *Listener) stop(cause error) {
 	if l.cause != nil {
 		return

@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// Limits of a listener's handshakes. A begun handshake has a queue pair and its receives: half
-// a MiB and some 400 µs of processor time by default. A waiting request has neither. So these
-// limits bound the cost of peers that send requests and do not finish them.
+// Limits of a listener's handshakes. By default a begun handshake costs half a MiB, for its
+// receives, and some 400 µs of processor time. A waiting request has no queue pair and no
+// receives. So these limits bound the cost of peers that do not finish their requests.
 const (
-	// handshakesPart is the divisor for the part of the backlog that may be begun
-	// handshakes. The rest are waiting requests or established connections.
+	// handshakesPart limits the begun handshakes: most / handshakesPart. The rest of the
+	// backlog is for waiting requests and established connections.
 	handshakesPart = 2
-	// handshakesEachPart is the divisor for the part of the begun handshakes that may be
-	// of one address, so that other addresses find room.
+	// handshakesEachPart limits the begun handshakes of one address, so that other addresses
+	// find room: most / handshakesPart / handshakesEachPart.
 	handshakesEachPart = 4
-	// handshakePatience is the age at which a handshake may be evicted for a waiting one.
+	// handshakePatience is the age at which a handshake may be evicted for a waiting request.
 	// A live peer answers within a round trip; the rest is a margin for a busy machine. So
-	// by default at most 64 handshakes a second begin in vain, and 16 for one address, as
-	// long as requests find room to wait: in a backlog full of established connections
-	// each new request evicts a begun one.
+	// by default at most 64 handshakes a second begin in vain, and 16 of one address. There
+	// is one exception: if established connections fill the rest of the backlog, no request
+	// can wait, and each new one evicts a begun handshake at once.
 	handshakePatience = time.Second
-	// maxPreparing is the maximum number of connections being prepared at once. Accepting a
-	// prepared connection takes part of a pass, so it also limits those in one pass.
+	// maxPreparing is the maximum number of connections that are prepared concurrently. It
+	// also limits how many of them are accepted in one pass, which takes time.
 	maxPreparing = 2
 )
 
@@ -38,9 +38,9 @@ const (
 //	                   v               │ remove
 //	                 (none) <──────────┘
 //
-// remove may be called in any stage. A leaving request still counts as a handshake of its
-// address until its connection is gone, which bounds memory too, but it does not count in the
-// backlog.
+// The method remove may be called in any stage. A leaving request does not count in the backlog,
+// but it counts as a handshake of its address until its connection is gone. So the limits of
+// handshakes also bound the memory of connections that are being closed.
 type stage uint8
 
 const (
@@ -51,17 +51,18 @@ const (
 	stageLeaving
 )
 
-// backlog decides which requests a listener keeps, which handshakes begin, and which are
-// evicted. It has no I/O and no clock. It belongs to the holder.
+// backlog decides which requests a listener keeps, which handshakes begin, and which requests are
+// evicted. It does no I/O and reads no clock. It belongs to the holder.
 //
 //   - At most `most` requests are waiting, begun or ready.
 //   - At most `begunMost` handshakes are begun, and `begunEach` of one address.
 //   - A new request that finds no room evicts an unfinished request of the address with the
-//     most unfinished ones, itself included: a waiting one before a begun one, then the
-//     oldest. If all are ready, the new request is refused.
-//   - Waiting requests begin in the order of arrival, but an address with fewer handshakes
-//     goes first. If no further handshake may begin, the oldest one past handshakePatience of
-//     the address with the most handshakes is evicted.
+//     most unfinished ones, where the new request counts: the oldest waiting one, or the
+//     oldest begun one if none waits. If all are ready, the new request is refused.
+//   - A waiting request of the address with the fewest handshakes begins first, and among
+//     these the oldest. If a limit forbids its handshake, one older than handshakePatience is
+//     evicted: if the limit is begunEach, the oldest of the same address, else the oldest of
+//     the address with the most handshakes.
 type backlog struct {
 	most, begunMost, begunEach int
 
@@ -78,12 +79,12 @@ type entry struct {
 	stage  stage
 	making bool // its connection is being prepared
 	peer   *peerShare
-	since  time.Time // when its connection was prepared: from then on its peer can answer
+	since  time.Time // when its connection was prepared: its peer can answer from then on
 	req    *request  // the request; not used by the backlog
 }
 
-// peerShare counts the requests of an address. It is in backlog.peers while entries refer to
-// it.
+// peerShare counts the requests of an address. It is in backlog.peers until its last entry is
+// removed.
 type peerShare struct {
 	addr       netip.Addr
 	entries    int
@@ -100,8 +101,8 @@ func newBacklog(most int) backlog {
 // len returns the number of requests that count against the backlog.
 func (b *backlog) len() int { return len(b.unfinished) + len(b.ready) }
 
-// admit adds a request of addr. Without room it evicts another, which the caller must end, or
-// refuses the request and returns false.
+// The method admit adds a request of addr. If there is no room, it evicts another request, out,
+// which the caller must end. If there is none to evict, it refuses e and returns false.
 func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	e.peer = b.share(addr)
 	e.peer.unfinished++
@@ -122,8 +123,8 @@ func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	return out, true
 }
 
-// victim returns the request to evict for a new one, or nil. The new one is already counted
-// in its peerShare.
+// victim returns the request to evict for a new one, or nil. The peerShare of the new one already
+// counts it.
 func (b *backlog) victim() (worst *entry) {
 	for _, e := range b.unfinished { // oldest first
 		switch {
@@ -136,10 +137,10 @@ func (b *backlog) victim() (worst *entry) {
 	return worst
 }
 
-// next returns one of three results: a request whose handshake begins now, an evicted one
-// that the caller must end to make room, or the time to call next again. If all are zero,
-// nothing can begin until the backlog changes. room is the caller's limit of further
-// handshakes; if it is 0, one may begin only in place of another.
+// The method next returns one of three results: begin, a request whose handshake begins now; out,
+// an evicted request that the caller must end to make room; or wake, the time to call next again.
+// If all are zero, nothing can begin until the backlog changes. The argument room is the caller's
+// limit of further handshakes. If room is 0, one may begin only after another was evicted.
 func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Time) {
 	if b.preparing == maxPreparing || room < 0 {
 		return nil, nil, wake
@@ -152,7 +153,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	if begin == nil {
 		return nil, nil, wake
 	}
-	var of *peerShare // evict only among this address; nil: among all
+	var of *peerShare // evict only a request of this address; nil: of any
 	leaving := b.leaving
 	switch {
 	case begin.peer.begun >= b.begunEach:
@@ -165,7 +166,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 		b.preparing++
 		return begin, nil, wake
 	}
-	if leaving > 0 { // a place is about to become free
+	if leaving > 0 { // a handshake that still counts is about to end
 		return nil, nil, wake
 	}
 	for _, e := range b.unfinished {
@@ -189,8 +190,8 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	return nil, out, time.Time{}
 }
 
-// prepared records that preparing the connection of a request has ended, with or without success,
-// and starts its patience.
+// The method prepared records that the preparation of a connection has ended, successfully or not.
+// The handshakePatience of the request begins.
 func (b *backlog) prepared(e *entry, now time.Time) {
 	if e.making {
 		e.making, e.since = false, now
@@ -211,14 +212,14 @@ func (b *backlog) establish(e *entry) bool {
 	return true
 }
 
-// putBack makes a request that was taken ready again, before all others.
+// putBack inserts a request that an Accept had taken into ready again, before all others.
 func (b *backlog) putBack(e *entry) {
 	e.stage, e.peer = stageReady, b.share(e.peer.addr)
 	b.ready = slices.Insert(b.ready, 0, e)
 }
 
-// leave takes a begun or ready request out of the backlog while its connection is being
-// closed. remove follows when the connection is gone.
+// The method leave takes a begun or ready request, whose connection is to be closed, out of the
+// backlog. The caller calls remove when the connection is gone.
 func (b *backlog) leave(e *entry) {
 	switch e.stage {
 	case stageBegun:
@@ -235,7 +236,7 @@ func (b *backlog) leave(e *entry) {
 	b.leaving++
 }
 
-// remove forgets a request in any stage.
+// The method remove forgets a request in any stage.
 func (b *backlog) remove(e *entry) {
 	switch e.stage {
 	case stageNone:
@@ -270,7 +271,7 @@ func (b *backlog) unready(e *entry) {
 	b.ready = slices.Delete(b.ready, i, i+1)
 }
 
-// share returns the peerShare of addr and counts one more entry in it.
+// share returns the peerShare of addr, in which it counts one more entry.
 func (b *backlog) share(addr netip.Addr) *peerShare {
 	s := b.peers[addr]
 	if s == nil {
@@ -281,7 +282,7 @@ func (b *backlog) share(addr netip.Addr) *peerShare {
 	return s
 }
 
-// unshare undoes share for e.
+// unshare undoes the call of share for e.
 func (b *backlog) unshare(e *entry) {
 	if e.peer.entries--; e.peer.entries == 0 {
 		delete(b.peers, e.peer.addr)

@@ -16,16 +16,16 @@ var errPrepare = errors.New("runtime: preparing a connection")
 // request is a peer's request for a connection, until the connection is accepted or gone.
 // Its stages in the backlog:
 //
-//	waiting   it gets the events of its identifier, because the peer may give up. The kernel
-//	          reports that only when the request is accepted, which fails then (Linux 6.12
-//	          drivers/infiniband/core/ucma.c, ucma_event_handler)
-//	begun     a goroutine prepares its connection without the turn; then the connection
-//	          accepts the request with the turn of its own reactor, and gets the events
+//	waiting   the request gets the events of its identifier, because the peer may give up.
+//	          Linux does not report that before the request is accepted; accepting it then
+//	          fails (Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler)
+//	begun     a goroutine prepares a connection without the turn. The connection then gets
+//	          the events, and accepts the request with the turn of its own reactor
 //	ready     its connection is open, or has failed with messages to receive
 //	leaving   its connection is being closed
 //
-// The connection reports to the request with its own reactor's turn held. The request handles
-// reports with the listener's turn held.
+// The connection sends reports, holding the turn of its own reactor. The request handles them on
+// the listener's reactor, holding the turn of that one.
 type request struct {
 	// The holder of the listener's turn owns all fields except the atomic one.
 	entry
@@ -33,12 +33,12 @@ type request struct {
 	id verbs.CMID
 	// private is the peer's private data. Immutable.
 	private    []byte
-	conn       *Conn        // set once it is prepared
-	early      acceptWaiter // the PrepareAccept it was prepared for; zero for none
-	acceptable bool         // acceptable even if the connection has ended
-	// accepted means that the connection was accepted. match sets it and giveBack clears it,
-	// with the listener's turn held. The connection reads it, and reports nothing more once it is
-	// set. It publishes nothing: a report that comes too late is ignored.
+	conn       *Conn        // nil until it is prepared
+	early      acceptWaiter // the PrepareAccept for which conn was prepared; zero for none
+	acceptable bool         // Accept may return conn even if it has ended
+	// accepted means that an Accept has taken the connection. Listener.match sets it and
+	// giveBack clears it, with the listener's turn held. The connection reads it, and sends no
+	// report while it is set. It publishes nothing: a report that comes too late is ignored.
 	accepted uatomic.Bool
 }
 
@@ -50,7 +50,7 @@ func (r *request) onCM(ev *verbs.CMEvent) {
 			r.l.backlog.remove(&r.entry)
 			r.l.sh.rejectLater(r.id, func(verbs.CMID) {}) // the peer does not wait for an answer
 		} else {
-			r.l.backlog.leave(&r.entry) // the function prepared ends the request
+			r.l.backlog.leave(&r.entry) // request.prepared ends it
 		}
 		r.l.startHandshakes()
 	}
@@ -67,16 +67,16 @@ func (r *request) evict(text string) {
 
 // end closes the connection of a request that is leaving.
 func (r *request) end() {
-	if r.conn != nil { // otherwise the function prepared ends the request
+	if r.conn != nil { // otherwise request.prepared ends the request
 		r.conn.Abort()
 	}
 }
 
-// begin prepares a connection for the request, on another goroutine: that allocates half a
-// MiB and may register memory, which takes too long with the turn held.
+// begin prepares a connection for the request, on another goroutine: allocating half a MiB, and
+// possibly registering memory, takes too long with the turn held.
 func (r *request) begin() {
 	l := r.l
-	if err := l.rt.enter(); err != nil { // the runtime closes, or its device is gone: the listener stops soon
+	if err := l.rt.enter(); err != nil { // the runtime is being closed, or its device is gone: the listener ends soon
 		l.sh.r.Defer(func() { r.prepared(nil, err) })
 		return
 	}
@@ -92,8 +92,8 @@ func (r *request) begin() {
 	}
 }
 
-// prepared makes the connection accept the request, or ends the request if err is not nil or
-// it was evicted meanwhile.
+// The method prepared makes the connection c accept the request. It refuses the request if err is
+// not nil, or if the request has left stage begun meanwhile.
 func (r *request) prepared(c *Conn, err error) {
 	l := r.l
 	delete(l.sh.targets, r.id) // from here on the connection gets the events
@@ -102,7 +102,7 @@ func (r *request) prepared(c *Conn, err error) {
 		r.stops(proto.RejectResources, err.Error())
 		l.failed(fmt.Errorf("%w: %w", errPrepare, err))
 	case r.stage != stageBegun: // evicted, or withdrawn by the peer
-		_ = c.abandon(ErrConnClosed) // it is unused, and has no queue pair yet
+		_ = c.abandon(ErrConnClosed) // c is unused, and has no queue pair yet
 		if l.cause != nil {
 			r.stops(proto.RejectClosed, listenerClosed)
 		} else {
@@ -120,13 +120,13 @@ func (r *request) prepared(c *Conn, err error) {
 	r.made()
 }
 
-// stops refuses a request in stage begun that has no connection.
+// The method stops refuses a begun or leaving request that has no connection.
 func (r *request) stops(code uint16, text string) {
 	r.l.backlog.remove(&r.entry)
 	r.l.sh.reject(r.id, code, text)
 }
 
-// made ends the preparation, so that the next connection can be prepared.
+// The method made ends the preparation, so that the preparation of another connection can begin.
 func (r *request) made() {
 	r.l.backlog.prepared(&r.entry, r.l.rt.cfg.now())
 	r.l.startHandshakes()
@@ -149,12 +149,13 @@ func (c *Conn) accept(r *request) {
 		err = c.ready()
 	}
 	if err != nil {
-		_ = r.id.Reject(proto.EncodeReject(proto.RejectResources, err.Error())) // if that fails, the peer times out
+		_ = r.id.Reject(proto.EncodeReject(proto.RejectResources, err.Error())) // if Reject fails, the peer times out
 		c.giveUp(err)
 	}
 }
 
-// settle reports the outcome of connecting to the listener or to the waiting Dial. Holder only.
+// The method settle passes the outcome of the handshake, err or success, to the listener or to the
+// waiting Dial. Holder only.
 func (c *Conn) settle(err error) {
 	switch {
 	case c.from != nil:
@@ -167,12 +168,13 @@ func (c *Conn) settle(err error) {
 	}
 }
 
-// settled handles the outcome of the handshake.
+// The method settled handles the outcome of the handshake. Holder of the listener's turn only, like
+// ended and left.
 func (r *request) settled(err error) {
 	l := r.l
 	if err == nil {
 		if l.backlog.establish(&r.entry) {
-			r.acceptable = true // an Accept that waits now gets it even if it ends meanwhile
+			r.acceptable = true // a waiting Accept gets the connection even if it has just ended
 			l.match()
 			r.acceptable = false
 		}
@@ -187,8 +189,8 @@ func (r *request) settled(err error) {
 	l.startHandshakes()
 }
 
-// causedByPeer reports whether err is the peer's fault or the result of an eviction. Accept ignores
-// such errors; the others are local.
+// causedByPeer reports whether err comes from the peer, the network or an eviction, not from a
+// local shortage. Accepts do not get such errors.
 func causedByPeer(err error) bool {
 	_, rejected := errors.AsType[*RejectError](err)
 	_, failed := errors.AsType[*verbs.WCError](err)
@@ -199,8 +201,8 @@ func causedByPeer(err error) bool {
 	return is
 }
 
-// ended handles the end of a connection that was not accepted: nothing more arrives. The argument
-// reports whether messages have arrived.
+// The method ended handles the end of a connection that was not accepted. No more messages arrive;
+// the argument some reports whether any have arrived.
 func (r *request) ended(some bool) {
 	if r.stage != stageReady {
 		return
@@ -214,14 +216,14 @@ func (r *request) ended(some bool) {
 	r.conn.Abort()
 }
 
-// left handles the report that a connection is gone.
+// The method left handles the report that a connection is gone.
 func (r *request) left() {
 	r.l.backlog.remove(&r.entry)
 	r.l.startHandshakes()
 }
 
-// report notifies the listener that the connection has ended, or is gone, unless it was
-// accepted. Holder only, of the connection's reactor.
+// The method report notifies the listener that the connection has ended, or, if gone is true, is
+// gone. It does nothing if the connection was accepted. Holder of the connection's turn only.
 func (c *Conn) report(gone bool) {
 	r := c.from
 	if r == nil || r.accepted.Load() {
@@ -235,8 +237,8 @@ func (c *Conn) report(gone bool) {
 	r.l.sh.r.Defer(func() { r.ended(some) })
 }
 
-// giveBack is called when the future of a connection was discarded: the next Accept gets the
-// connection. Any goroutine.
+// giveBack returns the connection of a discarded future to the listener, for the next Accept. Any
+// goroutine.
 func (r *request) giveBack() {
 	r.l.sh.r.Defer(func() {
 		if r.l.cause != nil {
@@ -245,7 +247,7 @@ func (r *request) giveBack() {
 		}
 		r.accepted.Store(false)
 		r.l.backlog.putBack(&r.entry)
-		r.conn.sh.r.Defer(func() { // repeat reports suppressed while given was set
+		r.conn.sh.r.Defer(func() { // repeat reports that were omitted while accepted was set
 			if gone := isGone(r.conn); gone || r.conn.drained {
 				r.conn.report(gone)
 			}

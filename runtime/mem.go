@@ -19,8 +19,8 @@ var errMemoryClosed = fmt.Errorf("%w: its memory", ErrClosed)
 // and the cache of registrations of caller-owned memory. All of it is off the Go heap.
 //
 // Methods may be called from any goroutine. [Runtime.Alloc] of a pooled size does not block
-// once the pools have grown. Growing a pool and all other methods take one mutex and enter
-// the kernel; a registration under it takes as long as the device needs to pin the pages.
+// once the pools have grown. All other methods, and an Alloc that grows a pool, take one mutex and
+// may enter the kernel. A registration holds the mutex until the device has pinned the pages.
 type memory struct {
 	pd  verbs.PD
 	cfg MemoryConfig
@@ -31,18 +31,18 @@ type memory struct {
 	// nodePools holds the pools on the NUMA nodes that have reactors, by node, for the receive
 	// buffers of a reactor's connections. Immutable; nil when the memory has a fixed node.
 	nodePools map[int]*poolSet
-	// dead queues the big buffers whose lease has ended. Any goroutine
-	// pushes; the holder of mu takes.
+	// dead holds the big buffers whose lease has ended, until reap unmaps
+	// them. Any goroutine pushes; the holder of mu takes.
 	dead ring.Inbox[bigBuffer, *bigBuffer]
-	// closing is set by Close, under mu, and read by Alloc. Close checks the
-	// free lists again after setting it, so it orders nothing.
+	// closing is set by Close, under mu, and read by Alloc. An Alloc that still
+	// reads false does no harm, because Close checks the free lists after the store.
 	closing atomic.Bool
 
 	mu         sync.Mutex // guards the fields below
 	mapped     int64      // bytes of all arenas mapped by the runtime
 	registered uint64     // bytes of all registrations that lock memory
 	bigs       int        // big buffers leased or dead
-	bigBytes   int64      // bytes that these map
+	bigBytes   int64      // mapped bytes of these
 	regions    map[*Region]struct{}
 	cache      regcache.Cache
 	broken     []mapping // mappings that could not be ended; Close tries again
@@ -81,10 +81,10 @@ func (m *memory) Alloc(n int) (Buffer, error) {
 }
 
 // Close closes all regions and returns all memory to the system. Views of the
-// memory are invalid afterwards. While buffers are leased or operations are in
-// flight it fails with an error that wraps [ErrBusy]: unused memory is already
-// released, new requests are refused, and a later Close continues. Close is
-// idempotent. It enters the kernel and waits for the mutex, never for an operation.
+// memory are invalid afterwards. If buffers are leased or operations are in flight,
+// Close releases the unused memory, refuses new requests, and returns an error that
+// wraps [ErrBusy]; a later Close continues. Close is idempotent. It enters the kernel
+// and waits for the mutex, never for an operation.
 //
 // Implements: ibv_dereg_mr.
 func (m *memory) Close() error {

@@ -1,12 +1,12 @@
 package runtime
 
 // Buffer is memory leased from the pools of a memory, registered for local use
-// by the device. It is a value handle; copies share one lease. Its bytes are
-// those the previous owner left, or poison with [MemoryConfig.PoisonFreed].
+// by the device. It is a value handle; copies share one lease. Its initial bytes are
+// those that the previous owner left, or poison with [MemoryConfig.PoisonFreed].
 //
-// The owner returns it once with [Buffer.Release]. Handles and slices kept longer
-// are refused from then on, even when the block has a new owner, because they carry
-// the generation they were made for. The zero Buffer behaves like a released one.
+// The owner returns it once with [Buffer.Release]. From then on operations refuse the
+// remaining handles and slices, even when the block has a new owner, because each handle
+// carries the generation it was made for. The zero Buffer behaves like a released one.
 //
 // Methods may be called from any goroutine and do not block, except as documented at Release.
 type Buffer struct{ s Slice }
@@ -20,10 +20,10 @@ func (b Buffer) Bytes() []byte { return b.s.Bytes() }
 // Len is the requested length in bytes.
 func (b Buffer) Len() int { return b.s.Len() }
 
-// Release returns the buffer to its pool. If operations are in flight on it,
-// the memory stays the device's until the last of them has completed and is
-// allocated again only then; the caller need not wait. A second Release,
-// through this or any other copy, changes nothing and returns [ErrReleased].
+// Release returns the buffer to its pool. If operations are in flight on the
+// buffer, its memory is allocated again only after the last of them has completed;
+// the caller need not wait. A second Release, through this or any other copy,
+// changes nothing and returns [ErrReleased].
 //
 // It does not block or allocate, except that it deregisters and unmaps
 // an idle buffer larger than [MaxPooled].
@@ -37,6 +37,6 @@ func (b Buffer) Release() error {
 	return nil
 }
 
-// drop is Release for the holder of a turn: a large idle buffer waits
-// for the next reap. It reports whether this call ended the lease.
+// drop is Release for the holder of a turn: it leaves the unmapping of a large
+// buffer to the next reap. It reports whether this call ended the lease.
 func (b Buffer) drop() bool { return b.s.lease != nil && b.s.lease.release(b.s.gen) }

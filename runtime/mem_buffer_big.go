@@ -23,8 +23,8 @@ type bigBuffer struct {
 // InboxHook returns the link on memory.dead.
 func (b *bigBuffer) InboxHook() *ring.Hook[bigBuffer] { return &b.link }
 
-// giveBack queues the buffer for reap. It does not unmap it: the caller
-// may hold a turn, and unmapping enters the kernel.
+// giveBack queues the buffer for reap. It does not unmap the buffer, because the
+// caller may hold a turn, and unmapping enters the kernel.
 func (b *bigBuffer) giveBack(uint32) {
 	if b.m.cfg.PoisonFreed {
 		mem.Poison(b.arena.Bytes())

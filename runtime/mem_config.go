@@ -3,7 +3,7 @@ package runtime
 import "fmt"
 
 // DefaultCacheEntries is how many unused registrations of caller-owned memory are
-// kept. Each pins its memory, so the number covers a few working sets, not a history.
+// kept. Each pins its memory, so the number is small: it suffices for a few working sets.
 const DefaultCacheEntries = 64
 
 // MemoryConfig describes the memory of a runtime. The zero value works.
@@ -19,9 +19,9 @@ type MemoryConfig struct {
 	// if the system reports it; else receive buffers are on the node of their connection's
 	// reactor, and other pages on the node of the thread that first touches them.
 	Node int
-	// PoisonFreed is a debugging aid: a released buffer is overwritten, and if
-	// it is written to before its next allocation, that allocation panics with
-	// the offset. It costs two passes over the block per lease. Default: no.
+	// PoisonFreed is a debugging aid: the runtime overwrites a released buffer, and
+	// panics with the offset if the block has been written to when it is allocated
+	// again or unmapped. It reads and writes the whole block per lease. Default: no.
 	PoisonFreed bool
 	// CacheEntries is how many unused registrations of caller-owned memory are kept for
 	// the next [Runtime.Register]; default [DefaultCacheEntries], negative for none.

@@ -21,9 +21,9 @@ var (
 	ErrOwnMemory = sentinel.Never("runtime: memory is the library's own")
 )
 
-// OwnMemoryError is the error of [Runtime.Register] for memory that the
-// library mapped: it is already registered, and would be unmapped under
-// the second registration. It matches [ErrOwnMemory].
+// OwnMemoryError is the error of [Runtime.Register] for memory that the library
+// mapped. Such memory is registered already, and the library could unmap it while
+// the second registration is still in use. It matches [ErrOwnMemory].
 type OwnMemoryError struct {
 	Addr, Len uint64 // the range passed to Register
 }

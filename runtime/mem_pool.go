@@ -10,11 +10,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Size classes are powers of two: at most half of a block is unused, and
-// computing the class takes one instruction.
+// Size classes are powers of two: except in the smallest class less than half
+// of a block is unused, and computing the class takes one instruction.
 const (
 	minClassBits = 6  // 64 B: a cache line, so that no two buffers share one
-	maxClassBits = 20 // 1 MiB: above it mapping and registering cost less than the copy
+	maxClassBits = 20 // 1 MiB: mapping and registering a larger buffer costs less than copying it
 	numClasses   = maxClassBits - minClassBits + 1
 
 	// slabSize is the growth step of a pool: one huge page of the usual
@@ -39,7 +39,7 @@ type pool struct {
 	// list may find a slab that was unmapped: its free list stays empty forever.
 	slabs atomic.Pointer[[]*slab]
 	// hint is the slab of the most recent allocation or release, so that Alloc skips full slabs
-	// and takes a block that is in the cache. Written by any goroutine; it publishes nothing.
+	// and takes a block that is in the CPU cache. Written by any goroutine; it publishes nothing.
 	hint atomic.Pointer[slab]
 	node int // NUMA node of new slabs, counted from 1; 0: anywhere. Immutable
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// allocSlow adds a slab to p, a pool of the class, and allocates from
-// it. It blocks on the memory's mutex and enters the kernel.
+// allocSlow adds a slab to the pool p, whose size class is the argument class, and
+// allocates n bytes from it. It blocks on the memory's mutex and enters the kernel.
 func (m *memory) allocSlow(p *pool, class, n int) (Buffer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,13 +64,13 @@ func (s *slab) inUse() (n int) {
 	return n
 }
 
-// take empties the slab's free list if all blocks are free: having taken all of
-// them, the caller owns the slab, and no lock-free user can interfere. If a
-// block is missing, take puts the others back and returns how many were missing.
-// Meanwhile Alloc finds no free block and waits on m.mu, which the caller holds.
+// take takes all blocks off the slab's free list. If none is missing, the caller then
+// owns the slab: lock-free users find no block in it. Otherwise take puts the blocks back
+// and returns how many are missing. An Alloc that meanwhile finds no free block waits
+// for m.mu, which the caller holds.
 func (s *slab) take() (missing int) {
 	if n := s.inUse(); n > 0 {
-		return n // leave the list alone: allocators would see it empty
+		return n // do not take blocks in vain: an Alloc would find none
 	}
 	is := make([]uint32, 0, s.free.Cap())
 	for {

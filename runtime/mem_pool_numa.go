@@ -28,8 +28,8 @@ func newNodePools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 	return near
 }
 
-// allocOnNode is Alloc on the node of a reactor, counted from 1, if the
-// size is pooled and the node has pools; else it is Alloc.
+// allocOnNode allocates n bytes from the pools of a reactor's node, counted from 1.
+// If the node has no pools or the size is not pooled, it calls Alloc.
 func (m *memory) allocOnNode(node, n int) (Buffer, error) {
 	ps := m.nodePools[node]
 	if ps == nil || n < 0 || n > MaxPooled {

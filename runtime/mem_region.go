@@ -13,7 +13,7 @@ import (
 // runtime ([Runtime.NewRegion]) or memory of the caller ([Runtime.Register]). Peers access
 // it as its access flags permit, through the descriptor that [Region.Remote] returns.
 //
-// Methods may be called from any goroutine; only Close blocks.
+// Methods may be called from any goroutine; only Close, Prefetch and Sync block.
 type Region struct {
 	m         *memory
 	lease     lease // generation 0 while open; no home
@@ -23,8 +23,8 @@ type Region struct {
 	b         []byte
 	deviceLen int // length of memory that this process cannot access; b is nil then
 
-	// own is the mapping of NewRegion or the registration of ImportDMABuf;
-	// shared is the registration of Register. Exactly one is set.
+	// own is the mapping of NewRegion or NewFileRegion, or the registration of
+	// ImportDMABuf; shared is the registration of Register. Exactly one is set.
 	own    mapping
 	shared *regcache.Registration
 
@@ -60,7 +60,7 @@ func (m *memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 	})
 }
 
-// addRegion adds a region whose memory fill sets, under m.mu.
+// addRegion adds a region. The function fill, called under m.mu, sets its memory.
 func (m *memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region) error) (*Region, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("%w: a region of %d bytes", verbs.ErrInvalid, size)
@@ -93,8 +93,8 @@ func (m *memory) Invalidate(b []byte) error {
 }
 
 // Bytes returns the region's memory; nil after Close, and for memory of another device. The caller
-// may keep it only while the region is open. Bytes that peers or operations in flight may write at
-// any time must be read through atomics, or after a completion that shows that they have arrived.
+// may keep it only while the region is open. Read bytes that peers or operations in flight may
+// write only through atomics, or after a completion that shows that the bytes have arrived.
 func (r *Region) Bytes() []byte {
 	if !r.lease.live(0) {
 		return nil
@@ -143,10 +143,11 @@ func (r *Region) Remote(off, n int) (Remote, error) {
 	return Remote{Addr: r.addr + uint64(off), Length: uint64(n), RKey: r.mr.RKey(), Access: r.access & regcache.RemoteAccess}, nil
 }
 
-// Close ends the region: its keys become invalid, and its own memory is unmapped; a registration of
-// the caller's memory returns to the cache. While operations are in flight or windows are bound it
-// returns an error that wraps [ErrBusy] and changes nothing. Peers that still use the region get a
-// remote access error. Close is idempotent; it blocks on the memory's mutex and enters the kernel.
+// Close ends the region. It deregisters and unmaps memory of the runtime: the keys become invalid,
+// and peers that still use them get a remote access error. A registration of the caller's memory
+// returns to the cache, where its keys stay valid until it is evicted or [Runtime.Invalidate] ends
+// it. While operations are in flight or windows are bound, Close changes nothing and returns an
+// error that wraps [ErrBusy]. It is idempotent, blocks on the memory's mutex and enters the kernel.
 //
 // Implements: ibv_dereg_mr.
 func (r *Region) Close() error {
@@ -168,7 +169,7 @@ func (r *Region) closeLocked() error {
 	if r.shared != nil {
 		r.m.cache.Release(r.shared)
 	} else {
-		// Closed here, before discard, so that after a refusal by the device a
+		// Close the registration here, not in discard: if the device refuses, a
 		// later Close can try again.
 		if err := r.mr.Close(); err != nil {
 			return fmt.Errorf("runtime: closing a region of %d bytes: %w", r.Len(), err)

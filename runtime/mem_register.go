@@ -75,8 +75,8 @@ func (m *memory) discard(at mapping) error {
 		return nil
 	}
 	m.mapped -= int64(at.arena.Len())
-	// The registration, and with it the pin, is gone. Only the system can
-	// refuse now, and would refuse again: there is no use in another try.
+	// The memory is no longer pinned. If the system refuses to unmap it now,
+	// another try would fail too.
 	return at.arena.Unmap()
 }
 
@@ -92,8 +92,8 @@ func (m *memory) retryBroken() error {
 }
 
 // register registers n bytes at addr. If the limit on locked memory prevents it, register
-// releases all unused memory and tries once more, then fails with a *[MemlockError]. A
-// registration that locks nothing is never blamed on that limit. Under m.mu.
+// releases all unused memory and tries once more, then fails with a *[MemlockError]. That limit
+// is never the reason if the registration locks nothing. Under m.mu.
 func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
 	lockedOut := func(err error) bool { return locks(n, access) > 0 && m.lockedOut(err) }
 	mr, err := m.pd.RegMR(addr, n, addr, access)
@@ -118,8 +118,8 @@ func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 
 // lockedOut reports whether a registration failed because of the limit on locked memory. The
 // kernel returns ENOMEM above the limit and EPERM where nothing may be locked (ib_umem_get,
-// can_do_mlock); mlock(2) also has EAGAIN. These numbers have other meanings too: an error
-// for which the provider names another reason does not count, nor does any without a limit.
+// can_do_mlock); mlock(2) also has EAGAIN. These errnos have other meanings too, so lockedOut
+// returns false if the provider names another reason, or if there is no limit.
 func (m *memory) lockedOut(err error) bool {
 	if errors.Is(err, verbs.ErrMemlock) {
 		return true

@@ -74,8 +74,8 @@ func (s Slice) begin() error {
 	return nil
 }
 
-// of returns an error unless the memory belongs to m: the device of another runtime does
-// not know its key, or maps it to other memory. The zero Slice belongs to every memory.
+// of returns an error unless the memory belongs to m: another runtime's device does not know
+// the key, or knows it for other memory. The zero Slice belongs to every memory.
 func (s Slice) of(m *memory) error {
 	if s.lease != nil && s.lease.memory != m {
 		return fmt.Errorf("%w: %d bytes of local memory of another runtime; copy them into memory of the connection's own", verbs.ErrInvalid, s.Len())
@@ -97,8 +97,8 @@ func (s Slice) writable() bool {
 //	└────────────┴──────┴──────────┘
 //
 // The count has room for every slot of 4096 full queues on one lease. The
-// generation wraps after 2^35 reuses of the same block (nine hours at one reuse
-// per microsecond), which matters only to a handle that is exactly that old.
+// generation wraps after 2^35 reuses of the same block (nine hours at one reuse per
+// microsecond), which matters only to a handle kept for exactly that many reuses.
 const (
 	leaseCountBits = 28
 	leaseCountMask = 1<<leaseCountBits - 1
@@ -126,9 +126,9 @@ type leaseHome interface{ giveBack(index uint32) }
 // free, and calls giveBack. Handles carry the generation g they were made for: they are
 // refused from dying(g) on, even when the block is reused. The zero word is live(0, 0).
 type lease struct {
-	// word is swapped by begin, release and End, on any goroutine, and
-	// stored by open and free, by the goroutine that owns the block. The
-	// free list of home publishes the transition to free, not the word.
+	// word is changed atomically by begin, release, retire and End, on any
+	// goroutine, and stored by open and free, on the goroutine that owns the block.
+	// The free list of home, not the word, publishes the transition to free.
 	word atomic.Uint64
 	// home and index are set when the memory is made and never change. A nil
 	// home (regions) needs no giveBack.
@@ -190,7 +190,7 @@ func (l *lease) beginN(gen uint64, n int) bool {
 
 // End ends the use of the memory by one operation. The holder of the turn calls
 // it, once for each begin, before the result is delivered; it does not block or
-// allocate. On a nil lease, that of an empty [Slice], it does nothing.
+// allocate. On a nil lease, that of the zero [Slice], it does nothing.
 //
 // Implements: reactor.Lease.
 func (l *lease) End() {
@@ -212,8 +212,8 @@ func (l *lease) EndN(n int) {
 	}
 }
 
-// release ends the owner's hold. The memory is returned now if nothing
-// is in flight, else with the last End. It fails if the handle is stale.
+// release ends the owner's hold: the memory returns to home now if nothing is in
+// flight, else with the last End. It returns false if gen is an old generation.
 func (l *lease) release(gen uint64) bool {
 	for {
 		w := l.word.Load()

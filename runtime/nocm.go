@@ -13,9 +13,9 @@ import (
 // PlainOptions describes a connection without a connection manager. The zero value works.
 type PlainOptions struct {
 	// Options are those of any raw connection: Raw need not be set, and PrivateData
-	// is ignored. KeepAlive 0 disables KeepAlive, because it needs a peer whose
-	// queue pair permits WRITEs; those of the ibv_*_pingpong programs do not. UC
-	// has no acknowledgements, so KeepAlive and PeerTimeout do not apply.
+	// is ignored. Here KeepAlive 0 disables the probes, because the peer's queue pair
+	// may not permit WRITEs; those of the ibv_*_pingpong programs do not. UC has no
+	// acknowledgements, so KeepAlive and PeerTimeout do not apply.
 	Options
 	// Path holds the parameters that both ends must agree on; its zero value
 	// suits the ibv_*_pingpong programs. DestRdAtomic 0 means as many as the
@@ -26,10 +26,10 @@ type PlainOptions struct {
 	Type verbs.QPType
 }
 
-// Prepared is a raw connection that its owner connects without a connection manager (Pending
-// uses one): a queue pair to which receives can be posted, and its address as a line of
-// text. The two programs exchange these lines by any means. It does not use rdma_cm, and the
-// peer may be any program that exchanges such lines, for example ibv_rc_pingpong.
+// Prepared is a raw connection that its owner connects without a connection manager, that is,
+// without rdma_cm (Pending uses one): a queue pair to which receives can be posted, and its
+// address as a line of text. The two programs exchange these lines by any means. The peer may
+// be any program that exchanges such lines, for example ibv_rc_pingpong.
 //
 //	        Prepare              Connect, Dial, Accept
 //	(none) ─────────> prepared ───────────────────────> a Conn
@@ -53,11 +53,12 @@ type Prepared struct {
 	path bootstrap.Path
 }
 
-// Prepare returns a raw connection that is not connected yet. It blocks
-// on a reactor and enters the kernel on a real device.
+// Prepare returns a raw connection that is not connected yet. It waits
+// for a turn of a reactor, and enters the kernel on a real device.
 //
 // Errors: ErrConfig; ErrClosed; ErrNoGID if the device has no source address;
-// ErrInvalid for an invalid Path; ErrNotSupported for a Type; the device's.
+// ErrInvalid for an invalid Path; ErrNotSupported if the device does not support
+// the Type; the device's.
 //
 // Implements: ibv_create_qp, ibv_modify_qp to INIT.
 func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
@@ -105,7 +106,7 @@ func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 		c.giveUp(err)
 		return err
 	}
-	if c.rt.cfg.stepped { // reproducible from the simulation's seed
+	if c.rt.cfg.stepped { // not random: the seed must reproduce the simulation
 		id.own.PSN = id.own.QPN
 	}
 	c.sh.targets[id] = c
@@ -119,8 +120,8 @@ func (p *Prepared) Local() bootstrap.Dest { return p.own }
 
 // Connect connects the queue pair to the peer's, and p becomes the Conn. An absent
 // peer is detected only by the first operation that needs an acknowledgement. On any
-// failure p is closed. Connect may be called once. It waits, at most until ctx ends,
-// until the system has found the peer's hardware address, then blocks on a reactor.
+// failure p is closed. Connect may be called once. It waits for the system to find the
+// peer's hardware address, and then for a turn of a reactor; ctx ends both waits.
 //
 // Errors: bootstrap.ErrDest for an invalid peer; ErrUnreachable without a route to it;
 // ErrClosed for the second call, or after Close; ErrDeviceRemoved; the device's; the context's.
@@ -139,7 +140,7 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 		var joined error // set under the turn, possibly after ctx has ended
 		if err = c.sh.r.Do(ctx, func() { joined = c.join(peer) }); err == nil {
 			err = joined
-		} // else it may be joined later, and Abort closes it then
+		} // else join may still run later; Abort then closes the connection
 	}
 	if err == nil {
 		p.returned.Store(true)
@@ -207,8 +208,8 @@ func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Cont
 }
 
 // DialPlain dials addr, "host:port", over TCP, then calls Prepare and
-// Dial, all within Config.ConnectTimeout. At addr a Prepared accepts, or
-// a server of the ibv_*_pingpong family listens.
+// Dial, all within Config.ConnectTimeout. The peer at addr is a program that
+// calls Prepared.Accept, or a server of the ibv_*_pingpong family.
 func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (c *Conn, err error) {
 	if ctx == nil {
 		return nil, ErrNilContext

@@ -13,11 +13,11 @@ import (
 )
 
 // reach makes the system find the peer's hardware address, by creating an address handle to
-// it. On RoCE the transition of the queue pair to RTR does that too, and the kernel waits
-// up to a second for a peer that does not answer (Linux 6.12
-// drivers/infiniband/core/addr.c, rdma_addr_find_l2_eth_by_grh), libibverbs longer where it
-// resolves the address itself: too long for a reactor's turn. Neither can be interrupted,
-// so when ctx ends first the look-up continues on a goroutine that Close waits for.
+// the peer. On RoCE the transition of the queue pair to RTR would find the address too, but
+// takes too long for a reactor's turn: the kernel waits up to a second for a peer that does
+// not answer (Linux 6.12 drivers/infiniband/core/addr.c, rdma_addr_find_l2_eth_by_grh), and
+// libibverbs waits longer where it resolves the address itself. Neither wait can be
+// interrupted: if ctx ends first, the look-up continues on a goroutine that Close waits for.
 func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstrap.Dest) error {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 func find(pd verbs.PD, attr *verbs.AHAttr) error {
 	ah, err := pd.CreateAH(attr)
 	if errors.Is(err, verbs.ErrNotSupported) {
-		return nil // a device without datagrams resolves addresses elsewhere
+		return nil // a device without address handles resolves addresses elsewhere
 	}
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 
 // Op describes an operation of a connection. The functions below make it; the methods
 // listed in the package documentation (Starting operations) start it. It owns nothing:
-// the slices and bytes that it refers to must not change until it is started (or use
-// Keep). It may be started any number of times. The zero Op is not an operation.
+// the slices and bytes that it refers to must not change until it is started, unless
+// Keep copied them. It may be started any number of times. The zero Op is not an operation.
 type Op struct {
 	kind                 startKind
 	opcode               verbs.WROpcode
@@ -61,17 +61,17 @@ func (op *Op) locals() []Slice {
 	return op.one[:]
 }
 
-// Keep returns op with its own copies of its bytes and of its list of slices: it may be
-// started after their owner has changed them. The memory of the slices is not copied.
+// Keep returns op with copies of its bytes and of its list of slices, so the caller may
+// change the originals before op is started. The memory of the slices is not copied.
 func (op Op) Keep() Op {
 	op.bytes, op.several = slices.Clone(op.bytes), slices.Clone(op.several)
 	return op
 }
 
 // Imm returns op with immediate data, in host order, which the peer receives with the
-// message. It applies to SENDs and WRITEs. A WRITE with immediate data consumes one of
-// the peer's receives after the data has arrived, and on a managed connection waits
-// for a credit. Other operations carry none: they fail to start, with ErrInvalid.
+// message. It applies to WRITEs, and to SENDs other than SendInvalidateOp. A WRITE with
+// immediate data consumes one of the peer's receives after the data has arrived, and on a
+// managed connection waits for a credit. Any other Op with Imm fails to start: ErrInvalid.
 //
 // Implements: SEND_WITH_IMM, RDMA_WRITE_WITH_IMM.
 func (op Op) Imm(imm uint32) Op {
@@ -87,9 +87,9 @@ func (op Op) Imm(imm uint32) Op {
 	return op
 }
 
-// Fence returns op with the fence flag: it begins when the READs and
-// atomics started earlier on the connection have ended. Not for
-// receives. (Inline data is still read when the operation is started.)
+// Fence returns op with the fence flag: the operation begins when the READs and
+// atomics started earlier on the connection have ended. It does not apply to receives.
+// (Inline data does not wait for the fence: it is read when the request is posted.)
 //
 // Implements: IBV_SEND_FENCE.
 func (op Op) Fence() Op {
@@ -103,7 +103,7 @@ func (op Op) Fence() Op {
 // Solicited returns op with the solicited flag: its message raises a solicited
 // event, which wakes a peer that arms its completion queue for these events
 // only, as C programs may. (A runtime is always woken.) It applies to SENDs, and
-// to WRITEs with immediate data, whichever of the two modifiers comes first.
+// to WRITEs with immediate data, before or after Imm.
 //
 // Implements: IBV_SEND_SOLICITED.
 func (op Op) Solicited() Op {
@@ -185,8 +185,8 @@ func SendInvalidateOp(local Slice, remote Remote) Op {
 }
 
 // CompareAndSwapOp returns an atomic that replaces the 8 bytes at the
-// beginning of remote by swap if they equal compare, as a native-endian
-// word at an address that is a multiple of 8. Result.Value is the previous
+// beginning of remote by swap if they equal compare. They are a native-endian
+// word, and its address must be a multiple of 8. Result.Value is the previous
 // value. It is atomic with respect to other operations of the same device.
 //
 // Implements: ibv_post_send, ATOMIC_CMP_AND_SWP.
@@ -194,16 +194,16 @@ func CompareAndSwapOp(remote Remote, compare, swap uint64) Op {
 	return Op{kind: startAtomic, opcode: verbs.WRAtomicCmpAndSwp, remote: remote, compareOrAdd: compare, swapTo: swap}
 }
 
-// FetchAndAddOp returns an atomic that adds to the 8 bytes at the
-// beginning of remote; otherwise as CompareAndSwapOp.
+// FetchAndAddOp returns an atomic that increases the 8 bytes at the
+// beginning of remote by add; otherwise as CompareAndSwapOp.
 //
 // Implements: ibv_post_send, ATOMIC_FETCH_AND_ADD.
 func FetchAndAddOp(remote Remote, add uint64) Op {
 	return Op{kind: startAtomic, opcode: verbs.WRAtomicFetchAndAdd, remote: remote, compareOrAdd: add}
 }
 
-// AtomicWriteOp returns an operation that stores the 8 bytes at the beginning of
-// remote, as a native-endian word at an address that is a multiple of 8. No
+// AtomicWriteOp returns an operation that stores value in the first 8 bytes of
+// remote, as a native-endian word; its address must be a multiple of 8. No
 // reader ever sees a partial value. Use it to publish data that was written, and
 // flushed, before it. It fails with ErrNotSupported where the device cannot.
 //
@@ -223,18 +223,18 @@ func FlushOp(remote Remote, p verbs.FlushPlacement) Op {
 	return Op{kind: startFlush, opcode: verbs.WRFlush, remote: remote, placement: p}
 }
 
-// BindOp is the Op of Window.Bind, for the window's connection. Once it
-// has succeeded, Window.Remote returns the descriptor.
+// BindOp returns the Op of Window.Bind, for the window's connection. Once the
+// operation has succeeded, Window.Remote returns the descriptor.
 func BindOp(w *Window, r *Region, off, n int, access verbs.AccessFlags) Op {
 	return Op{kind: startBind, opcode: verbs.WRBindMW, window: w, bind: binding{r, off, n, access}}
 }
 
-// InvalidateOp is the Op of Window.Invalidate, for the window's connection.
+// InvalidateOp returns the Op of Window.Invalidate, for the window's connection.
 func InvalidateOp(w *Window) Op {
 	return Op{kind: startInvalidate, opcode: verbs.WRLocalInv, window: w}
 }
 
-// PostRecvOp is the Op of Conn.PostRecv.
+// PostRecvOp returns the Op of Conn.PostRecv.
 func PostRecvOp(local Slice) Op { return Op{kind: startPostRecv, one: [1]Slice{local}} }
 
 // PostRecvVOp returns a receive that scatters the message over locals,

@@ -62,8 +62,9 @@ func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w
 	return c.q.Submit(ctx, s, &p, w.mode)
 }
 
-// leaseAll leases every slice and returns their elements. It returns a single lease
-// as it is; several are combined, which allocates. All slices must belong to m.
+// leaseAll leases every slice and returns their elements. It returns the lease of a
+// single slice as it is, and combines several leases, which allocates. It fails if a
+// slice does not belong to m.
 func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
 	for i, l := range locals {
 		err := l.of(m)

@@ -14,9 +14,9 @@ import (
 // driving the reactor like Do. It is the cheapest way to execute several operations.
 //
 // It returns the error of the first operation, in the order of ops, that could not be started or
-// failed, and the number of operations before it. It stores the results of all operations that
-// succeeded in rs, which is nil or at least as long as ops.
-// When ctx ends first it returns 0 and the context's error; the started operations continue.
+// failed, and the number of operations before it. If rs is not nil, it must be at least as long
+// as ops, and gets the result of every operation that succeeded. When ctx ends first DoAll
+// returns 0 and the context's error; the started operations continue.
 //
 // In steady state it allocates only where Start allocates.
 func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err error) {
@@ -30,7 +30,7 @@ func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err err
 	j := opGroups.Get().(*opGroup)
 	all, _, refused := j.start(asked, c, ops, rs != nil, j)
 	if _, err := all.Await(asked); err != nil {
-		all.Discard() // the outstanding operations still refer to the group
+		all.Discard() // outstanding operations still refer to the group: do not reuse it
 		return 0, asked.Cause(ctx, err)
 	}
 	n, err = j.finish(rs, refused)
@@ -57,9 +57,9 @@ type opGroup struct {
 // opGroups holds unused groups.
 var opGroups = sync.Pool{New: func() any { return new(opGroup) }}
 
-// start starts ops with sink, which passes their results to j.Complete. It returns a future that
-// is settled when all started operations have ended, and the values of startAll. A waiter that
-// gives up must not call j.over.
+// start starts ops with the argument sink, which passes their results to j.Complete; j keeps
+// the results if keep is set. It returns a future that is settled when all started operations
+// have ended, and the values of startAll. A waiter that gives up must not call j.finish.
 func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Sink) (all Future, started int, refused error) {
 	j.open(len(ops), keep)
 	j.all, all = c.sh.r.Futures().New(c.sh.r.Driver())

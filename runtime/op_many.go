@@ -8,12 +8,12 @@ import (
 )
 
 // StartAll starts ops in order, each as Start does, and stores their futures in fs,
-// which must be at least as long. It submits consecutive WRITEs and READs of one piece
-// as one batch, which costs less than one by one; operations of other goroutines come
-// before or after a batch, never within it. It waits for room as Start does.
+// which must be at least as long as ops. It submits consecutive WRITEs and READs of one
+// piece as one batch, which costs less than one by one; operations of other goroutines
+// come before or after a batch, never within it. It waits for room as Start does.
 //
-// It returns the number of operations that were started. With an error it stopped at
-// ops[n], with the error of Start; the operations before it were started and have futures.
+// It returns the number of operations that were started. If err is not nil, it is the error of
+// starting ops[n]; the operations before ops[n] were started and have futures.
 func (c *Conn) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err error) {
 	if n, err = c.Batch().StartAll(ctx, ops, fs); n > 0 {
 		c.sh.r.Wake()
@@ -29,9 +29,9 @@ func (b Batch) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err 
 	return b.c.startAll(ctx, ops, fs, nil)
 }
 
-// startAll starts ops in order, without waking the loop, and stores their
-// futures in fs; or sink receives their results, with the operation's index
-// as tag. It returns the number that were started, and the error of the next.
+// startAll starts ops in order, without waking the loop. It stores their futures
+// in fs, or, if sink is not nil, has sink receive the results, with the operation's
+// index as tag. It returns the number that were started, and the error of the next.
 func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (n int, err error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -49,8 +49,8 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 		if s.leased > 0 || ops[n].isSimple(c) {
 			f, err = s.transfer(asked, ops[n:], tag)
 		} else {
-			// Submit first: it keeps the order, and frees the cached slots, for one of which c.start
-			// may wait. c.start gets ctx, not asked: the future may report the context's error.
+			// Submit first, to keep the order and to free the cached slots: c.start may wait for a
+			// slot. It gets ctx, not asked, because the future may report the context's error.
 			s.Submit(reactor.NoWakeup)
 			f, err = c.start(ctx, &ops[n], submitOpts{mode: reactor.NoWakeup, sink: sink, tag: tag})
 		}
@@ -71,7 +71,7 @@ type transferBatch struct {
 	c      *Conn
 	sink   Sink
 	batch  *lease
-	leased int // begun on batch, and not started
+	leased int // operations begun on the lease and not started yet
 }
 
 // transfer starts the first of ops, which must be simple.
@@ -98,8 +98,8 @@ func (s *transferBatch) transfer(asked reactor.DoneContext, ops []Op, tag uint64
 	return f, err
 }
 
-// lease begins the lease of the first of ops and of its successors on
-// the same lease, up to the size of a batch.
+// lease begins the first of ops on its lease, together with the operations that
+// follow it on the same lease, up to the size of a batch.
 func (s *transferBatch) lease(ops []Op) error {
 	local, n := &ops[0].one[0], 1
 	if local.lease.memory != s.c.rt.mem {

@@ -10,9 +10,9 @@ import (
 )
 
 // PostRecv posts a receive of a raw connection. The future gives the number of
-// bytes received and the immediate data. It does not block: ErrRecvFull when
-// Options.RecvCredits receives are posted. The memory is the device's until
-// the future is settled; receives complete in the order they were posted.
+// bytes received and the immediate data. PostRecv does not block: it returns
+// ErrRecvFull when Options.RecvCredits receives are posted. The memory is the device's
+// until the future is settled; receives complete in the order they were posted.
 //
 // Implements: ibv_post_recv.
 func (c *Conn) PostRecv(locals ...Slice) (Future, error) { return c.postRecv(locals, submitOpts{}) }
@@ -34,7 +34,7 @@ func (c *Conn) postRecv(locals []Slice, w submitOpts) (f Future, err error) {
 	return f, nil
 }
 
-// postRecvFor posts a receive for s, which stays the caller's if it fails.
+// postRecvFor posts a receive for s. If it fails, s stays the caller's.
 func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error) {
 	if !c.opts.Raw {
 		return fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
@@ -68,7 +68,7 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error)
 }
 
 // rawRecv settles the future of a raw connection's receive, or calls its sink. The poster
-// owns it until it is posted, then the receive does; in the end it returns to rawRecvs.
+// owns it until the receive is posted; then Complete returns it to rawRecvs.
 type rawRecv struct {
 	c       *Conn
 	promise futures.Promise[Result]
@@ -93,7 +93,7 @@ func (s *rawRecv) give() {
 // Complete implements reactor.Sink.
 func (s *rawRecv) Complete(t SinkContext, r Result, err error) {
 	of := *s
-	s.give() // the sink may post the next receive
+	s.give() // before the sink, which may post the next receive
 	if r.Flags&verbs.WCWithInv != 0 {
 		of.c.invalidated(r.Imm)
 	}

@@ -12,18 +12,18 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Remote describes memory of a peer: [Region.Remote] makes it there, and the
-// peer sends it here. It is a value and owns nothing; only an operation shows
+// Remote describes memory of a peer. The peer makes it with [Region.Remote] and
+// sends it here. It is a value and owns nothing; only an operation shows
 // whether the memory is still registered. The key is a secret: any program that
 // has it and a connection to the peer can access the memory as Access permits.
 //
-// Its encoded form comes from outside and is checked when it is decoded: see
+// The encoded form comes from outside and is checked when it is decoded: see
 // [Remote.UnmarshalBinary]. Methods may be called from any goroutine and do not block.
 type Remote struct {
 	Addr   uint64 // address of the first byte at the peer's device
 	Length uint64 // bytes
 	RKey   uint32
-	Access verbs.AccessFlags // access as declared by the peer; its device enforces its own
+	Access verbs.AccessFlags // access as declared by the peer, whose device enforces its own flags
 }
 
 // At returns the n bytes from off, or a *[RangeError] if they are not inside r.
@@ -54,7 +54,7 @@ const (
 	remoteMagic   = "VRBM"
 	remoteVersion = 1
 	remoteSize    = 40
-	remoteHashed  = remoteSize - 8 // what the hash covers
+	remoteHashed  = remoteSize - 8 // number of bytes under the hash
 )
 
 // RemoteSize is the length of an encoded [Remote] in bytes.

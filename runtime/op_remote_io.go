@@ -24,9 +24,6 @@ const (
 	ioDepth = 4
 )
 
-// A transfer of one chunk is awaited at once, so it does not wake the loop.
-// With several chunks the loop posts the first while the next is copied.
-
 // At returns remote memory for reading and writing through this
 // connection. ctx bounds every transfer.
 func (c *Conn) At(ctx context.Context, remote Remote) *RemoteMemory {
@@ -69,8 +66,9 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
 }
 
-// ioSubmitMode returns the submit mode of a transfer of n bytes: NoWakeup
-// for a single chunk, which is awaited at once.
+// ioSubmitMode returns the submit mode of a transfer of n bytes. A single chunk is
+// awaited at once, so it need not wake the loop. With several chunks the loop posts
+// the first while the next is copied.
 func ioSubmitMode(n int) reactor.SubmitMode {
 	if n <= ioChunk {
 		return reactor.NoWakeup
@@ -85,8 +83,9 @@ type ioTransfer struct {
 	f   Future
 }
 
-// move transfers p in chunks, up to ioDepth at a time. before fills a chunk's buffer,
-// after empties it. It returns the number of leading bytes of p that were transferred.
+// move transfers p in chunks, up to ioDepth at a time. The function before fills a chunk's
+// buffer, the function after empties it; each may be nil. move returns the number of leading
+// bytes of p that were transferred.
 func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Buffer, Remote) (Future, error),
 	before func(Buffer, []byte), after func([]byte, Buffer)) (n int, err error) {
 	asked, err := reactor.DoneOf(m.ctx)
@@ -110,7 +109,7 @@ func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Bu
 		if u.f.Valid() {
 			u.f.Discard()
 		}
-		if rerr := u.buf.Release(); rerr != nil && err == nil { // if the chunk is outstanding, freed when it completes
+		if rerr := u.buf.Release(); rerr != nil && err == nil { // an outstanding chunk keeps the buffer until it completes
 			err = rerr
 		}
 	}

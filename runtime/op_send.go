@@ -127,7 +127,7 @@ func (c *Conn) headerSize() int {
 	return frameSize
 }
 
-// post submits s with payload p, on a managed connection with a frame header
+// post submits s with the payload p. On a managed connection it adds a frame header
 // for a message of n bytes; the header carries the credits to return.
 func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int, w submitOpts) (Future, error) {
 	if c.opts.Raw {

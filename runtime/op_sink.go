@@ -5,12 +5,13 @@ import "github.com/verbena-rdma/verbena/reactor"
 // SinkContext is the context of a call to a Sink: see [Conn.StartFromSink].
 type SinkContext = reactor.SinkContext
 
-// StartFromSink is TryStartTo for a Sink that is called with t. It starts a WRITE or
-// READ of one piece without the structures that submitters share, for about three
-// quarters of the processor time. If t is not a current context of the connection's
-// reactor (it is zero, another reactor's, or its results have been delivered), and
-// for other operations, it is TryStartTo. Operations keep their order, whichever of
-// the two starts them. Only the goroutine that called Complete may call it.
+// StartFromSink is TryStartTo for a Sink that is called with t. It starts a WRITE (without
+// immediate data) or READ of one piece without the structures that submitters share, which
+// takes about three quarters of the processor time of TryStartTo. It calls TryStartTo for all
+// other operations, and if t is not a current context of the connection's reactor: t is zero,
+// belongs to another reactor, or its results have been delivered. Operations keep their order,
+// whichever of the two starts them. Only the goroutine that called Complete may call
+// StartFromSink.
 //
 // Slots cached for a sink's next operations are freed when all sinks of the
 // pass were called; until then other submitters may find the send queue full.
@@ -46,24 +47,24 @@ func (c *Conn) StartFromSink(t SinkContext, op *Op, sink Sink, tag uint64) error
 	err := c.q.PostFromSink(t, &tr)
 	if err != nil && tr.Lease != nil {
 		tr.Lease.End()
-		c.sh.sinkLeases.Release() // none may stay in flight without an operation
+		c.sh.sinkLeases.Release() // the cache alone must not make memory look in flight
 	}
 	return err
 }
 
-// sinkLeases caches operations begun on a lease for sinks that are about to start
-// some. It begins several at a time, because each change of the lease's count is
-// a locked instruction: one, two, four and so on, up to reactor.MaxCachedSlots.
-// The rest is ended at the end of the pass. One per shard; used by the holder.
+// sinkLeases caches operations begun on a lease for sinks that are about to start some. It
+// begins 1, 2, 4 and so on at a time, up to reactor.MaxCachedSlots, because each change of
+// the lease's count is a locked instruction. At the end of the pass it ends those that were
+// not started. One per shard; used by the holder.
 //
-// While the cache is not empty, an operation that a sink started on the lease is in flight and not
-// posted yet. If it could not be started, or is refused because its queue is released, the cache
-// is released before the error is reported. So the cache alone never makes memory look in flight.
+// The cache alone never makes memory look in flight: while it is not empty, an operation that a
+// sink started on the lease is in flight and unposted. If that operation could not be started,
+// or is refused because its queue is released, the cache is released before the error is reported.
 type sinkLeases struct {
 	of   *lease
 	gen  uint64
 	n    int // begun and not started
-	next int // number to begin next time
+	next int // how many the next refill begins
 }
 
 // refill begins operations on l, one of them for the caller. It returns

@@ -21,7 +21,8 @@ type fragments struct {
 	// posted. The poster adds; the holder and the poster subtract. The goroutine
 	// that brings it to zero settles the result, and sees all writes of the others.
 	left atomic.Int64
-	// bytes and failed are written by the holder, except for the poster's error; published by left.
+	// The holder writes bytes and failed; if posting fails, the poster writes failed too.
+	// left publishes both.
 	bytes  uint64
 	failed uatomic.Error
 }
@@ -36,15 +37,15 @@ func (m *fragments) Complete(t SinkContext, r Result, err error) {
 	m.done(t)
 }
 
-// posted marks the end of posting. If all fragments have completed, a sink is still
-// called under the turn, not on the poster's goroutine, which would get its panics.
+// posted marks the end of posting. If all fragments have completed by then, posted still has
+// the sink called under the turn: the poster's goroutine would get the sink's panics.
 func (m *fragments) posted(c *Conn) {
 	if m.sink == nil {
 		m.done(SinkContext{})
 		return
 	}
 	if m.left.Add(-1) == 0 {
-		m.left.Store(1) // taken by Complete in Notify
+		m.left.Store(1) // for Complete, which Notify calls
 		c.sh.r.Defer(func() { c.q.Notify(m) })
 	}
 }
@@ -65,9 +66,9 @@ func (m *fragments) done(t SinkContext) {
 }
 
 // split posts a transfer larger than the port's largest message in fragments, with
-// one future. A fence applies to the first fragment, and so delays all; immediate
-// data goes with the last, which arrives last. If posting stops part-way, the
-// future is settled with the error after the posted fragments have completed.
+// one future. Only the first fragment has the fence, which thereby delays all of them;
+// the last fragment, which arrives last, carries the immediate data. If posting stops
+// part-way, the future is settled with the error after the posted fragments have completed.
 func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, remote Remote, how reactor.SubmitMode) (Future, error) {
 	if how == reactor.NonBlock {
 		return Future{}, ErrPieces
@@ -88,13 +89,14 @@ func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, r
 		f.Discard()
 		return Future{}, asked.Cause(ctx, err)
 	}
-	defer m.posted(c) // deferred: asked.Why calls the user's context, which may panic
+	defer m.posted(c) // deferred: asked.Cause calls the user's context, which may panic
 	if err != nil {
 		m.failed.CompareAndSwap(nil, asked.Cause(ctx, err))
 	}
 	return f, nil
 }
 
+// fragmentCount posts the fragments and returns how many it posted.
 func (c *Conn) fragmentCount(asked reactor.DoneContext, m *fragments, t *reactor.Transfer, locals []Slice, remote Remote) (posted int, err error) {
 	largest := c.oneWR
 	var left uint64

@@ -28,23 +28,23 @@ type submitOpts struct {
 // Immediate errors, with which nothing was started: ErrReleased for released memory,
 // ErrRemoteRange and ErrPermission for remote memory, ErrTooLarge, ErrInvalid for
 // another runtime's memory and for invalid requests, the connection's cause, the
-// context's error, ErrNilContext. Errors of the future: *WCError; the connection has
-// then failed or is about to: its Err may report the cause slightly later.
+// context's error, ErrNilContext. Errors of the future: *WCError, when the connection
+// has failed; its Err may report the cause slightly later than the future.
 func (c *Conn) Start(ctx context.Context, op *Op) (Future, error) {
 	return c.start(ctx, op, submitOpts{})
 }
 
 // Do starts op and waits until it has ended. It is the fastest way to execute one
 // operation at a time: it does not wake the loop, and the calling goroutine drives
-// the reactor. When ctx ends first it returns the context's error; the operation
-// continues, and the local memory is the device's until it completes. The buffer
-// may be released as usual and returns to its pool then. Otherwise as Start.
+// the reactor. When ctx ends first Do returns the context's error; the operation
+// continues, and the local memory is the device's until the operation completes. The
+// buffer may be released earlier and then returns to its pool. Otherwise as Start.
 func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 	if op.isSimple(c) {
 		return c.transferWait(ctx, op)
 	}
-	// ctx is used only once, here: between start and Await no user code may
-	// keep the goroutine from driving.
+	// Below, ctx is used only when the operation or the wait has ended: until then
+	// no user code may keep the goroutine from driving.
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return r, err
@@ -124,9 +124,9 @@ func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err e
 //	}
 //
 // Started operations are posted when a goroutine awaits an operation of that
-// reactor, by Flush, or within a second. A Batch waits for room in a full
-// send queue like any other submitter, and the queued operations are posted
-// then. A Batch is a value, owns nothing, and may be used from any goroutine.
+// reactor or calls Flush, and within a second at the latest. If the send queue
+// is full, a Batch waits for room like any other submitter, and its started operations
+// are posted then. A Batch is a value, owns nothing, and may be used from any goroutine.
 type Batch struct{ c *Conn }
 
 // Batch returns a Batch of the connection.

@@ -52,7 +52,7 @@ func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, 
 	return f, asked.Cause(ctx, err)
 }
 
-// transferWait is transfer of a simple op, and waits for the result.
+// transferWait starts op, which must be simple, and waits for its result.
 func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
 	local := &op.one[0]
 	if err := c.checkTransfer(op.opcode, local, &op.remote); err != nil {
@@ -124,8 +124,8 @@ func (c *Conn) lease(t *reactor.Transfer, local *Slice, remote *Remote) error {
 
 // fill sets the memory of a transfer of one piece, except for its lease.
 func (c *Conn) fill(t *reactor.Transfer, local *Slice, remote *Remote) {
-	// Field by field: a literal would be built elsewhere with small stores
-	// and copied with large loads, which stall until the stores are done.
+	// Field by field: the compiler would build a literal in a temporary with small
+	// stores and copy it with large loads, which stall until the stores are done.
 	t.Remote, t.RKey = remote.Addr, remote.RKey
 	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
 	t.Flags |= c.inlineFlag(t.Opcode, local)

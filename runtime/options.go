@@ -14,54 +14,57 @@ type Options struct {
 	// Pending for receives that must be posted before connecting. The peer
 	// need not be a runtime then: any librdmacm program will do.
 	Raw bool
-	// Bare sends PrivateData of a raw connection as it is, without the hello that runtimes put in
-	// front of it, and reads the peer's as it is: for peers that read it and are not runtimes.
+	// Bare sends PrivateData of a raw connection unchanged, without the hello that runtimes put in
+	// front of it, and does not expect a hello in the peer's private data. It is for peers that
+	// read private data and are not runtimes.
 	Bare bool
 	// SendDepth is how many operations may be outstanding; default DefaultSendDepth.
 	SendDepth int
 	// RecvCredits is how many receives are kept posted for the peer
 	// (managed), or may be posted (raw); default DefaultRecvCredits.
 	RecvCredits int
-	// MessageSize is the largest message received, in bytes; default
-	// DefaultMessageSize, or less if the port carries less. The peer learns
-	// it. With a header of 16 bytes it must fit the port's largest message.
+	// MessageSize is the largest message received, in bytes; default DefaultMessageSize,
+	// or less if the port carries less. The peer learns it. MessageSize + 16, for
+	// the header, must not exceed the port's largest message.
 	MessageSize int
 	// MaxSGE is how many pieces a gathered or scattered operation may have; default DefaultMaxSGE.
 	MaxSGE int
 	// Inline is how many bytes a SEND, or a WRITE of one piece, may carry inline: they are copied
 	// when the request is posted, and the device need not fetch them. A message's header counts.
-	// Default DefaultInline, -1: never inline. The device always fetches memory of another
-	// device, on-demand and zero-based memory; the processor reads any other inline data.
+	// Default DefaultInline; -1: none. The processor reads inline data, so memory of another
+	// device, on-demand memory and zero-based memory are never sent inline.
 	Inline int
 	// Shared is the shared receive queue of a raw connection, used in place of RecvCredits
-	// of its own. It must belong to the same runtime and be open. Default nil.
+	// receives of its own. It must belong to the same runtime and be open. Default nil.
 	Shared *SharedRecv
-	// PeerTimeout bounds every operation: when none of a connection has completed for that time
-	// the connection fails with ErrPeerTimeout, and its operations end. It applies to this end
-	// only, whatever the peer's options are. If 4 times the queue pair's own timeout and retries
-	// is longer, that is the bound. A transfer of more than 8 MiB per second of the bound is
-	// allowed one second for each 8 MiB, and n times that while n connections of its reactor have
-	// outstanding operations, because they share the wire. Other load on the wire, such as the
-	// peer's, is unknown: where it leaves a reactor less than 8 MiB a second, large transfers
+	// PeerTimeout bounds every operation: if a connection has outstanding operations and none
+	// completes within the bound, the connection fails with ErrPeerTimeout, and its operations
+	// end. It applies to this end only, whatever the peer's options are. The bound is PeerTimeout,
+	// or 4 × ACK timeout × (retries + 1) of the queue pair if that is longer. A large transfer is
+	// allowed n × bytes / (8 MiB/s) if that is longer still, where n is the number of connections
+	// of its reactor with outstanding operations: they share the wire. Other load on the wire,
+	// such as the peer's, is unknown: where it leaves a reactor less than 8 MiB/s, large transfers
 	// need a longer PeerTimeout. A peer of a raw connection that posts no receive counts as not
 	// answering. Default DefaultPeerTimeout; negative: only the device's own limits apply.
 	PeerTimeout time.Duration
 	// KeepAlive is the longest silence of the peer before a zero-byte WRITE probes it, so that a
-	// connection that only waits for messages ends too. The probe costs an idle connection one
-	// packet each way per KeepAlive; the peer's program does not see it. A lost peer is detected
-	// within KeepAlive plus the bound of PeerTimeout. Default PeerTimeout; negative: never.
+	// connection that only waits for messages detects a lost peer too. The probe costs an idle
+	// connection one packet each way per KeepAlive; the peer's program does not see it. A lost peer
+	// is detected within KeepAlive plus the bound of PeerTimeout. Default PeerTimeout; negative:
+	// never.
 	KeepAlive time.Duration
 	// Recorder is how many completed operations the flight recorder keeps, with the
 	// times of their start, posting and completion, and their outcome: see Conn.Recorded
 	// and Runtime.Stuck. Default 0: no recorder and no cost; negative: none, whatever
-	// the runtime's options are. For a single operation it costs three clock readings;
-	// in memory, some 100 bytes for each operation that is kept or may be outstanding.
+	// the runtime's options are. It costs three clock readings per operation, and some
+	// 100 bytes of memory for each operation that is kept or may be outstanding.
 	Recorder int
 	// Backlog is how many peers of a listener may wait to be accepted: requests,
 	// handshakes and established connections together; see Listener. Each may hold a
 	// connection's memory, by default half a MiB of receives: 66 MiB for 128. At most half
-	// of them may be unfinished handshakes, and at most an eighth those of one address,
-	// but each limit is at least 1. Only listeners use it. Default DefaultBacklog.
+	// of them may be unfinished handshakes, and at most an eighth unfinished handshakes
+	// from one address, but each of the two limits is at least 1. Only listeners use
+	// Backlog. Default DefaultBacklog.
 	Backlog int
 	// PrivateData is sent to the peer with the request or the acceptance: at
 	// most MaxDialData or MaxAcceptData bytes; with Bare,

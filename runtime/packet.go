@@ -36,7 +36,7 @@ type PacketConn struct {
 
 	slots  []packetSlot
 	waitIn ring.Inbox[packetWait, *packetWait] // Recv pushes, match takes
-	backIn ring.Inbox[packetSlot, *packetSlot] // dispose pushes, match takes
+	backIn ring.Inbox[packetSlot, *packetSlot] // match takes; no code pushes at present
 	task   reactor.Task
 
 	peerMu sync.Mutex // guards peers
@@ -51,7 +51,7 @@ type PacketConn struct {
 	admitted  bool
 	arrived   []int // slots with datagrams, oldest first
 	waits     []*packetWait
-	pruned    int // length of waits after the last pruning (served)
+	pruned    int // shortest length of waits since the last pruning: see the function served
 	groups    map[netip.Addr]*membership
 	asking    map[*resolving]struct{}
 	gone      bool
@@ -205,8 +205,8 @@ func (p *PacketConn) fail(cause error) {
 }
 
 // Close ends p: outstanding operations complete, some with an error, and datagrams not
-// yet received are lost. It is idempotent and waits for its reactor until ctx ends and
-// as long after as Conn.Close; then it returns ErrReactorBusy, and p closes later.
+// yet received are lost. Close is idempotent. It waits for its reactor until ctx ends, and
+// then as long as Conn.Close does; after that it returns ErrReactorBusy, and p closes later.
 func (p *PacketConn) Close(ctx context.Context) error { return p.close(ctx, ErrConnClosed) }
 
 // close is Close with the error of new operations.
@@ -277,8 +277,8 @@ func (p *PacketConn) destroy() {
 	p.sh.closeID(p.id, finish)
 }
 
-// finishClose closes the address handles and then p. The handles come last:
-// only a Send that is being refused may still use them. Holder only.
+// finishClose closes the address handles and then p. The queue is released by
+// then, so only a Send that is being refused may still use a handle. Holder only.
 func (p *PacketConn) finishClose() {
 	busy, err := p.closePeers()
 	p.closeErr = errors.Join(p.closeErr, err)
@@ -290,5 +290,5 @@ func (p *PacketConn) finishClose() {
 	delete(p.rt.packets, p)
 	p.rt.mu.Unlock()
 	close(p.closed)
-	p.match() // takes what was pushed before the pusher could see closed
+	p.match() // settles the waits that Recv pushed before it could see closed
 }

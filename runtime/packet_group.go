@@ -11,8 +11,8 @@ import (
 )
 
 // membership is a PacketConn's membership of a multicast group. It has an
-// identifier of its own, because a listening one cannot join (kernel cma.c,
-// rdma_join_multicast), and attaches the queue pair itself. Holder only.
+// identifier of its own, because a listening identifier cannot join (kernel cma.c,
+// rdma_join_multicast). It attaches the queue pair to the group itself. Holder only.
 //
 //	JoinMulticast      MULTICAST_JOIN            the Peer is closed, or the PacketConn ends
 //	─────────────> joining ──────────> member ───────────────────────────────────────> left
@@ -28,9 +28,9 @@ type membership struct {
 	promise  futures.Promise[*Peer]
 }
 
-// Join joins a multicast group: p receives its datagrams from now on, and
-// datagrams sent to the Peer go to all members. Closing the Peer leaves the
-// group. It waits for the answer until ctx or Config.ConnectTimeout ends.
+// Join joins a multicast group: p receives the group's datagrams from now on,
+// and datagrams sent to the Peer go to all members. Closing the Peer leaves the
+// group. Join waits for the answer until ctx or Config.ConnectTimeout ends.
 //
 // Errors: ErrConnectTimeout; ErrInvalid for a group that is already joined,
 // or for an address that is not multicast; the cause; the device's.
@@ -136,7 +136,7 @@ func (p *PacketConn) leave(group netip.Addr) {
 }
 
 // leaveAll leaves every group before the queue pair is destroyed: a device may refuse to
-// destroy one that is attached (rdma_rxe). Pending joins fail with the cause. Holder only.
+// destroy an attached queue pair (rdma_rxe). Pending joins fail with the cause. Holder only.
 func (p *PacketConn) leaveAll() {
 	for group, m := range p.groups {
 		p.leave(group)

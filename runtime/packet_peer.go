@@ -25,16 +25,16 @@ type Peer struct {
 	group netip.Addr // multicast; otherwise not valid
 
 	// outstanding counts the datagrams for which the device may still use the
-	// handle; peerClosed once there will be none. Senders increment it and
-	// the holder decrements it; Close changes it from 0 to peerClosed.
+	// handle; a closed peer has peerClosed. Senders increment it and the
+	// holder decrements it; Close changes it from 0 to peerClosed.
 	outstanding atomic.Int64
 }
 
 const peerClosed = -1
 
 // newPeer creates the address handle. On RoCE the kernel looks up the peer's hardware
-// address meanwhile, for up to a second if the peer is absent (a forged source address
-// can cause that). peerMu, which the holder also locks, is not held meanwhile.
+// address in that call, for up to a second if the peer is absent (a forged source address
+// can cause that). During the call newPeer does not hold peerMu, which the holder also locks.
 func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr) (*Peer, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr
 	e := &Peer{p: p, ah: ah, qpn: qpn, qkey: qkey, group: group}
 	p.peerMu.Lock()
 	defer p.peerMu.Unlock()
-	if err := p.Err(); err != nil { // closePeers has run and would not close this one
+	if err := p.Err(); err != nil { // closePeers may have run and would miss this peer
 		return nil, errors.Join(err, giveBack(ah))
 	}
 	p.peers[e] = struct{}{}
@@ -66,13 +66,13 @@ func giveBack(o verbs.Object) error {
 	return err
 }
 
-// packetPort is the device port for datagrams: the connection manager
-// binds to an address, and the first port has it.
+// packetPort is the device port for datagrams: the first port has the address
+// to which the connection manager binds.
 const packetPort = 1
 
-// PeerOf returns the peer to which a reply to k goes. Datagrams sent there leave from the
-// address to which k was sent, one of possibly several of the device; replies to multicast
-// datagrams leave from the address found by ChooseGID. It enters the kernel on a real device.
+// PeerOf returns the peer to which a reply to k goes. Of the device's addresses, the reply
+// has the one to which k was sent as its source; a reply to a multicast datagram has the
+// address found by ChooseGID. PeerOf enters the kernel on a real device.
 //
 // Errors: ErrMessage after Release; ErrInvalid for a datagram without a
 // source; ErrNoGID if the device has lost the address since; the device's.
@@ -234,7 +234,7 @@ func (r *resolving) end(e *Peer, err error) {
 // disposePeer closes a peer whose future was discarded.
 func disposePeer(e *Peer, err error) {
 	if err == nil {
-		_ = e.Close() // nothing was sent to it
+		_ = e.Close() // never busy: nothing was sent to the peer
 	}
 }
 

@@ -20,15 +20,15 @@ type packetSlot struct {
 	p   *PacketConn
 	i   int
 	buf Buffer
-	// state counts the deliveries and releases of the slot: it is odd while
-	// a Packet holds it. match increments it, and Release does so by CAS.
+	// state counts the deliveries and releases of the slot: it is odd while a
+	// Packet holds the slot. match increments state; so does Release, by CAS.
 	state atomic.Uint64
 	// The received datagram; written by the holder before match delivers the slot.
 	n     int
 	grh   bool
 	srcQP uint32
 	imm   uint32
-	with  bool
+	with  bool // imm is valid
 	sge   [1]verbs.SGE
 	hook  ring.Hook[packetSlot]
 }
@@ -143,8 +143,8 @@ func (p *PacketConn) received(r Result, err error) {
 	s := &p.slots[r.Tag]
 	if err != nil {
 		s.buf.drop()
-		// A flush has another cause, and OnFail reports a failed completion.
-		// Only a refusal by the device is not reported elsewhere.
+		// A flush follows an earlier error, and OnFail reports a failed completion.
+		// If the device refuses to post, only this code reports it.
 		if _, completed := errors.AsType[*verbs.WCError](err); !completed && !p.gone {
 			p.sh.r.Defer(func() { p.fail(err) })
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// Pending is a raw connection with a connection manager whose handshake its
-// owner starts. Before that, receives can be posted for a peer that sends as
-// soon as it is connected and does not tolerate RNR. Both sides support it:
+// Pending is a raw connection of the connection manager whose handshake begins
+// only with Connect. Before Connect its owner can post receives, for a peer that
+// sends as soon as it is connected and does not tolerate RNR. Either end can use it:
 //
 //	        PrepareDial              Connect
 //	(none) ───────────────> pending ─────────> a Conn
@@ -90,15 +90,15 @@ func (p *Pending) Connect(ctx context.Context) (*Conn, error) {
 		return c, nil
 	}
 	if f.Valid() {
-		f.Discard() // disposeConn closes a connection established just now
+		f.Discard() // disposeConn closes a connection that is established after all
 	}
 	c.Abort()
 	return nil, fmt.Errorf("connecting to %v: %w", p.peer, asked.Cause(ctx, err))
 }
 
-// held hands a connection that is ready for its handshake to its owner.
-// From here on it behaves like a dialing connection: it reports nothing
-// to a listener. Holder only, like all functions below.
+// held hands a connection that is ready for its handshake to its owner. From
+// here on the connection behaves like a dialing one: it reports nothing to a
+// listener. Holder only, like the functions below up to goOn.
 func (c *Conn) held() {
 	c.sh.r.StopTimer(c.timer)
 	r := c.from
@@ -114,7 +114,7 @@ func (c *Conn) held() {
 func (r *request) held() {
 	l := r.l
 	if r.stage == stageBegun {
-		r.early.Settle(r.conn, nil) // if the waiter has given up: disposeConn
+		r.early.Settle(r.conn, nil) // if the waiter has given up, disposeConn closes it
 	} else { // the request gave way, and its connection is closed
 		l.passOver(r.early, ErrConnClosed)
 	}
@@ -123,7 +123,7 @@ func (r *request) held() {
 }
 
 // passOver handles the failed request of waiter s: if the peer caused
-// the failure, s waits for the next request, else it gets the error.
+// the failure, s waits for the next request, else s gets the error.
 func (l *Listener) passOver(s acceptWaiter, err error) {
 	switch {
 	case l.cause != nil:
@@ -137,7 +137,7 @@ func (l *Listener) passOver(s acceptWaiter, err error) {
 
 // goOn starts the handshake of a held connection; p gets the outcome.
 func (c *Conn) goOn(p futures.Promise[*Conn]) {
-	if c.state != connConnecting { // it has ended in the meantime
+	if c.state != connConnecting { // the connection has ended in the meantime
 		p.Settle(nil, c.cause.Load())
 		return
 	}
@@ -160,8 +160,8 @@ var errUsed = fmt.Errorf("%w: it was connected or closed before", ErrClosed)
 // unconnected is a raw connection with a queue pair that is not connected yet.
 type unconnected struct {
 	c *Conn
-	// used is set by the first Connect or Close, before it acts; a call that
-	// finds it set does nothing. It publishes nothing.
+	// used is set by the first Connect or Close, before it acts; a Connect
+	// that finds it set returns errUsed. It publishes nothing.
 	used uatomic.Bool
 	// returned is set when the Conn was returned to the caller, which then owns
 	// it; read by Close. It publishes nothing.

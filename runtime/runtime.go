@@ -38,8 +38,8 @@ type Runtime struct {
 	datagrams *futures.Pool[Packet]
 	peers     *futures.Pool[*Peer]
 
-	// gone is true once the device is removed. Set by deviceGone, which then makes all reactors
-	// end their connections; read by goroutines that start an operation on a reactor later.
+	// gone is true once the device is removed. deviceGone sets it, and then makes all reactors
+	// end their connections; code that begins something afterwards reads it.
 	gone    uatomic.Bool
 	tidying sync.WaitGroup // goroutines of tidy
 
@@ -125,10 +125,11 @@ func (rt *Runtime) Stats() reactor.Stats {
 	return sum
 }
 
-// Handle calls fn with the operation's result on a goroutine of the handler pool, where it
-// may block: wait for operations, close connections. Handle itself does not block: while
-// Config.Handlers functions run, fn is queued, in the order of completion. A panic of fn goes
-// to Config.OnPanic. The future is consumed. After Close fn runs on a goroutine of its own.
+// Handle calls fn with the operation's result on a goroutine of the handler pool, where fn
+// may block, for example to wait for operations or to close connections. Handle itself does not
+// block: while Config.Handlers functions run, fn is queued, in the order of completion. A panic
+// of fn goes to Config.OnPanic. The future is consumed. After Close fn still runs, on a new
+// goroutine.
 func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
 	f.Then(func(r Result, err error) {
 		if rt.handlers == nil { // stepped
@@ -156,8 +157,8 @@ func (rt *Runtime) shardOf(s *SharedRecv) *shard {
 	return rt.shard()
 }
 
-// enter keeps Close from proceeding while a connection or listener is being made; leave must
-// follow. It returns ErrClosed once Close has begun, ErrDeviceRemoved when the device is gone.
+// enter keeps Close from proceeding while a call makes or uses an object of the device; leave
+// must follow. It returns ErrClosed once Close has begun, ErrDeviceRemoved if the device is gone.
 func (rt *Runtime) enter() error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -185,7 +186,7 @@ func (rt *Runtime) adopt(c *Conn) {
 	rt.live[c] = struct{}{}
 }
 
-// forget removes c once its receive buffers are free.
+// forget removes c, whose receive buffers are free, from the live connections.
 func (rt *Runtime) forget(c *Conn) {
 	if len(c.recvs) > 0 && c.recvs[0].buf.Len() > MaxPooled {
 		rt.tidy()

@@ -67,8 +67,8 @@ func (rt *Runtime) After(d time.Duration, fn func()) (stop func()) {
 	return func() { r.Defer(func() { r.StopTimer(t) }) }
 }
 
-// Loop identifies the callback goroutine of one reactor, which runs
-// beside its loop. Actors may be placed on it.
+// Loop identifies the callback goroutine of one reactor, which is not the
+// goroutine of the reactor's loop. Actors may be placed on it.
 type Loop struct{ r *reactor.Reactor }
 
 func init() {

@@ -14,9 +14,9 @@ import (
 )
 
 // closeGrace is how long Close continues to release things after its context has
-// ended, and how long it waits for memory that the program holds. Neither waits
-// for a peer. A goroutine that leaves a refused call needs some instructions,
-// and one that handles a message needs that time; a busy machine lengthens both.
+// ended, and how long it waits for memory that the program holds. Neither waits for
+// a peer: both wait for the program's goroutines, to leave a refused call or to
+// handle a message, which takes longer on a busy machine.
 const closeGrace = 5 * time.Second
 
 // errRuntimeClosed is the cause of connections that Runtime.Close closes.
@@ -48,7 +48,7 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	defer end()
 	made := true
 	select {
-	case <-rt.shut(): // objects made before this are seen below
+	case <-rt.shut(): // closeAll sees all objects made before this
 	case <-after:
 		made = false
 	}
@@ -94,7 +94,7 @@ func (rt *Runtime) closeAll(ctx, after reactor.DoneContext) error {
 	return errors.Join(errs...)
 }
 
-// each closes all concurrently: each close may take some seconds after the context has ended.
+// each calls end for all objects concurrently: a call may take some seconds after the context ends.
 func each[T any](all []T, end func(T) error) []error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
@@ -105,7 +105,8 @@ func each[T any](all []T, end func(T) error) []error {
 	return errs
 }
 
-// extend returns an Asked that is closed d after asked, or by end. end leaves no goroutine behind.
+// extend returns a DoneContext that is closed d after asked, or by the function end, which
+// leaves no goroutine behind.
 func extend(asked reactor.DoneContext, d time.Duration) (longer reactor.DoneContext, end func()) {
 	over, stop := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -123,8 +124,8 @@ func extend(asked reactor.DoneContext, d time.Duration) (longer reactor.DoneCont
 	return over, func() { close(stop); <-over }
 }
 
-// destroy releases the objects of Open, children first, up to the first
-// that must stay. Every step may be repeated.
+// destroy releases the objects of Open, children first. It stops at the first
+// one that cannot be released. Every step may be repeated.
 func (rt *Runtime) destroy(ctx context.Context) error {
 	select {
 	case rt.destroying <- struct{}{}:

@@ -11,12 +11,12 @@ import (
 // for example because another goroutine has not acknowledged an event yet.
 const closeRetry = time.Millisecond
 
-// closeTries is how often tryClose tries to close an identifier that the device refuses to
-// close, with closeRetry in between. Until then its queue pair may use the runtime's memory.
+// closeTries is the number of tries, closeRetry apart, to close an identifier that the device
+// refuses to close. Until it is closed, its queue pair may use the runtime's memory.
 const closeTries = 100
 
 // maxClosers is how many identifiers of a shard are closed
-// concurrently: each that waits in the kernel uses a thread.
+// concurrently. A call that waits in the kernel occupies a thread.
 const maxClosers = 8
 
 // closingID is an identifier that is being closed. It is in
@@ -26,16 +26,16 @@ const maxClosers = 8
 //	              ^ │ busy, refused: after closeRetry
 //	              └─┘
 //
-// Each try runs off the turn, on a goroutine of its own, because the kernel may take
-// long to destroy a queue pair. That of Soft-RoCE waits up to 50 s until every packet
-// of it has left the machine's network stack, which takes three seconds for a peer that
-// does not answer ARP (rxe_pool.c, __rxe_cleanup; rxe_net.c, rxe_skb_tx_dtor). On the
-// turn, every connection of the reactor would wait with it. This is safe: the queue is
-// sealed, so no pass touches the queue pair any more, and it is released, on the turn,
-// when the queue pair is gone. Its completions are polled as usual meanwhile.
+// Each try runs off the turn, on a goroutine of its own, because the kernel may take long
+// to destroy a queue pair, and on the turn every connection of the reactor would wait.
+// Soft-RoCE waits up to 50 s until every packet of the queue pair has left the machine's
+// network stack, which takes three seconds for a peer that does not answer ARP (rxe_pool.c,
+// __rxe_cleanup; rxe_net.c, rxe_skb_tx_dtor). Off the turn is safe: the reactor.Queue is
+// sealed, so no pass touches the queue pair any more, and is released on the turn, when
+// the queue pair is gone. Meanwhile its completions are polled as usual.
 type closingID struct {
 	id    connID
-	tries int           // left; waiting for acknowledgements uses none
+	tries int           // tries left; a try that fails with ErrBusy does not count
 	done  []func(error) // callbacks of all callers, in order
 }
 
@@ -45,7 +45,7 @@ type closers struct {
 	// is bounded. Identifiers of rejected requests are closed elsewhere (listen_reject.go).
 	closing map[connID]*closingID
 	waiting []*closingID // waiting until fewer than maxClosers are tried
-	running int          // running tries
+	running int          // tries that run on goroutines
 	ending  bool         // the shard is being closed: further tries run on the turn
 	// quiet gets a value when the last running try or rejection batch has ended,
 	// and when the last identifier was closed or given up; settleIDs receives it.
@@ -59,8 +59,9 @@ func newClosers() closers {
 // closeID closes an identifier, now or as soon as its events are acknowledged, and
 // then calls done (may be nil). If the identifier is already being closed (the
 // device may be removed meanwhile), done is added to the callbacks. The queue of
-// its queue pair must have been sealed. done is called holding the turn, possibly
-// before closeID returns if the runtime is stepped, else later. Holder only.
+// its queue pair must have been sealed. done is called holding the turn: later, or, if
+// the runtime is stepped or the shard is being closed, perhaps before closeID returns.
+// Holder only.
 func (s *shard) closeID(id connID, done func(error)) {
 	delete(s.targets, id)
 	c := s.closing[id]

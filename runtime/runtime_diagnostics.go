@@ -12,9 +12,10 @@ type Record = reactor.Record
 
 // Recorded returns the entries of the connection's flight recorder; nil without
 // one (Options.Recorder). Completed operations come first, in the order of
-// completion, then the outstanding ones. Receives that the runtime keeps posted
-// and its own messages are included; receives of a SharedRecv are not. It
-// serves to report why a connection failed, during its life and after Close:
+// completion, then the outstanding ones. The entries include the receives that the
+// runtime keeps posted and the messages that it sends itself, but no receives of a
+// SharedRecv. Recorded works during the connection's life and after Close; for
+// example, it helps to report why a connection failed:
 //
 //	<-conn.Done()
 //	log.Print(conn.Err())
@@ -41,10 +42,10 @@ type Stuck struct {
 // Stuck returns the operations that have been outstanding for at least the duration
 // longer, the oldest first. For a connection with a recorder (Options.Recorder) it
 // returns each of them, with its times. Without a recorder only the oldest operation of
-// each connection is reported, and Since is an upper bound: it may be late by an eighth
-// of the smallest PeerTimeout bound on its reactor, or, with neither PeerTimeout nor
-// KeepAlive, by the time since the last call of Stuck; an operation younger than that
-// may be missed. Receives are not reported, nor operations that wait for a credit.
+// each connection is reported, and its Since may be later than its real start: by up to
+// an eighth of the smallest PeerTimeout bound on its reactor, or, with neither PeerTimeout
+// nor KeepAlive, by up to the time since the last call of Stuck. So an operation may be
+// missed at first. Receives are not reported, nor operations that wait for a credit.
 //
 // It waits for a turn of every reactor, visits every connection and allocates:
 // it is meant for people and watchdogs. Do not call it from a Sink.

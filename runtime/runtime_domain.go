@@ -6,18 +6,18 @@ import "github.com/verbena-rdma/verbena/verbs"
 // turn posts to them, one pass after the other, which is the guarantee that a thread
 // domain requires. Where the device supports thread domains each shard has one: its driver
 // then omits its locks and gives the shard a doorbell register of its own (libmlx5; not
-// measured yet). It is made with the shard and then immutable, except for close.
+// measured yet). The fields are set with the shard's creation and then immutable.
 //
 // Regions, windows, address handles and shared receive queues stay in the
-// runtime's domain, which any goroutine uses; they can be used together.
+// runtime's domain, which any goroutine uses; queue pairs of a shard can use them.
 type domain struct {
 	pd  verbs.PD // the runtime's domain, or own
 	own verbs.PD // the parent domain; nil without a thread domain
 	td  verbs.TD
 }
 
-// newDomain makes a thread domain if the device supports them. A failure is
-// ignored, because it costs only speed: a device has a limited number of doorbells.
+// newDomain makes a thread domain if the device supports them. It ignores a
+// failure, such as a lack of doorbell registers, because that costs only speed.
 func newDomain(rt *Runtime) (d domain, err error) {
 	d.pd = rt.pd
 	if rt.cfg.NoThreadDomains {

@@ -2,8 +2,8 @@ package runtime
 
 import "github.com/verbena-rdma/verbena/reactor"
 
-// eventsPerPass is how many connection events, or asynchronous events, one pass handles. The
-// event of a request that is refused takes some 3 µs. The rest is left to the next passes.
+// eventsPerPass is how many connection events, or asynchronous events, are handled per pass; the
+// next passes handle the rest. A connection request that is refused takes some 3 µs.
 const eventsPerPass = 4
 
 // events handles the events of a source, a few in each pass. Owned by the holder.
@@ -11,16 +11,16 @@ type events struct {
 	r *reactor.Reactor
 	// next handles one event. It reports whether there was one.
 	next func() bool
-	// queued is set while remaining is deferred: the source has reported its
-	// events and need not do so again.
+	// queued is true while the method remaining is deferred. It handles the events
+	// that are left, so take does nothing meanwhile.
 	queued bool
 }
 
 // take handles the next events. The source's Watch calls it.
 func (e *events) take() {
 	if !e.queued && e.handleBatch() {
-		// Defer twice: a function deferred here still runs before this pass, and
-		// one that it defers before the next.
+		// Defer twice: the outer function still runs before this pass, so that
+		// the method remaining runs before the next pass.
 		e.r.Defer(func() { e.r.Defer(e.remaining) })
 	}
 }

@@ -17,17 +17,17 @@ import (
 //	                        a page
 //	anywhere                the Go heap: slots, free lists, submission stacks, tokens. Go
 //	                        has no heap per node; a page is on the node of the thread that
-//	                        first touched it. The driver's own memory, including its
-//	                        rings, too
+//	                        first touched it. The same holds for the driver's own
+//	                        memory, including its rings
 //
 // All placement is a preference (mem.Options.Node). Go's scheduler
 // decides where the goroutine of a reactor runs.
 
-// nodesFor returns the nodes that have reactors, counted from 1, or 0 alone where
-// binding is useless. It is the node of the device if the system reports it
-// (device; -1 if not), because DMA and interrupts are nearest there; else all
-// nodes on which this process may run. mems are the nodes whose memory it may use
-// (a container may be restricted to some); the kernel refuses to prefer others.
+// nodesFor returns the nodes that have reactors, counted from 1, or 0 alone where binding is
+// useless. That is the node of the device if the system reports it (the argument device; -1 if
+// unknown), because DMA and interrupts are nearest there; else every node on which this process
+// may run. The arguments mems and cpus are the nodes whose memory, and the CPUs, that the process
+// may use (a container may be restricted to some); the kernel refuses to prefer other nodes.
 func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 	var nodes []int
 	for _, n := range all {
@@ -36,7 +36,7 @@ func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 		case len(all) < 2 || !slices.Contains(mems, n.ID):
 		case n.ID == device:
 			return []int{n.ID + 1}
-		case runs: // a node with memory only has no reactor
+		case runs: // a node without a CPU for this process gets no reactor
 			nodes = append(nodes, n.ID+1)
 		}
 	}

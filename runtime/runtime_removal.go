@@ -18,9 +18,9 @@ import (
 //	deviceGone ──> each target gets DEVICE_REMOVAL ──> Conn.failRemoved, Listener.stop, …
 //	          └──> then the shared receives
 //
-// No completion will arrive any more, so nothing waits for one: queue pairs
+// No completion will arrive any more, so no code waits for one: queue pairs
 // and identifiers are closed, and then outstanding operations complete with
-// ErrDeviceRemoved. The runtime cannot be used after that and must be closed.
+// ErrDeviceRemoved. After that the runtime cannot be used and must be closed.
 
 // deviceGone ends everything, once. Any goroutine may call it.
 func (rt *Runtime) deviceGone() {
@@ -76,7 +76,7 @@ func (s *shard) ordered() []connID {
 }
 
 // failRemoved ends a connection whose device is gone. Outstanding operations complete
-// when the queue pair is closed, without a flush before; messages that have arrived
+// when the queue pair is closed; there is no flush before. Messages that have arrived
 // can still be received until the connection is closed. Holder only; idempotent.
 func (c *Conn) failRemoved() {
 	if c.lost {

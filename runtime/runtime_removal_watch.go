@@ -11,9 +11,9 @@ import (
 // removalWatch is an identifier that stays bound to the device as long as its runtime is
 // open, only to receive DEVICE_REMOVAL. A runtime without an identifier (because it has
 // no connections, or only plain ones) would get no report if the driver does not support
-// disassociation: such a kernel sends no DEVICE_FATAL either (ib_uverbs_remove_one,
-// drivers/infiniband/core/uverbs_main.c, sends it where there is disassociate_ucontext,
-// which rxe of 6.12 lacks), and waits until the process closes the device.
+// disassociation. For such a driver the kernel sends no DEVICE_FATAL either, and waits until
+// the process closes the device (ib_uverbs_remove_one, drivers/infiniband/core/uverbs_main.c;
+// it looks for disassociate_ucontext, which rxe of 6.12 lacks).
 //
 // It belongs to the first shard, is opened before any other identifier and closed
 // after all of them: librdmacm itself keeps the device open from the first identifier
@@ -33,7 +33,7 @@ func (w *removalWatch) onCM(ev *verbs.CMEvent) {
 // watchRemoval binds the watch to the first address that the connection manager
 // maps to the device. There may be none (InfiniBand without an address, an address
 // of another network namespace). Then there is no watch, and a program without
-// identifiers learns of a removal only through failing calls. Holder only.
+// other identifiers learns of a removal only through failing calls. Holder only.
 func (s *shard) watchRemoval() error {
 	for _, addr := range s.rt.dev.Device().Addr {
 		id, err := s.cm.CreateID(verbs.PSTCP, 0)

@@ -80,8 +80,8 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 	return s, werr
 }
 
-// takeCM handles a connection event. It acknowledges the event first, so
-// that the handler may move or close its identifier.
+// takeCM handles a connection event, and reports whether there was one. It acknowledges
+// the event first, so that the handler may move or close the event's identifier.
 func (s *shard) takeCM() bool {
 	if s.cmGone || s.tooManyRejections() {
 		return false
@@ -110,7 +110,7 @@ func (s *shard) takeCM() bool {
 // takeAsync handles an asynchronous event of the device. A failed queue pair also shows
 // in its completions; only the device's removal must be reported to all connections.
 func (s *shard) takeAsync() bool {
-	if s.cmGone { // the device is closed too
+	if s.cmGone { // the device is being closed too
 		return false
 	}
 	ev, ok, err := s.rt.dev.Async().Get()
@@ -135,8 +135,8 @@ func (s *shard) takeAsync() bool {
 	return true
 }
 
-// failAll fails the connection of qp, or all if qp is nil, on every
-// shard: one shard gets all events of the device.
+// failAll fails the connection of qp, or all connections if qp is nil. It asks every
+// shard, because the first shard gets all events of the device.
 func (s *shard) failAll(qp verbs.QP, cause error) {
 	for _, sh := range s.rt.shards {
 		sh.r.Defer(func() {
@@ -163,7 +163,7 @@ func (s *shard) tellConn(qp verbs.QP, fn func(*Conn)) {
 	}
 }
 
-// end calls settleIDs and close, for a shard without others.
+// end calls settleIDs and close. It is for a shard that failed to start.
 func (s *shard) end(ctx context.Context) error {
 	if err := s.settleIDs(ctx); err != nil {
 		return err
@@ -193,8 +193,8 @@ func (s *shard) settleIDs(ctx context.Context) error {
 	}
 }
 
-// closeLeft starts the last try for each identifier that the device refused
-// to close, and reports whether some are still being closed. Holder only.
+// closeLeft starts the last try for each identifier that is not closed yet,
+// and reports whether some are still being closed. Holder only.
 func (s *shard) closeLeft() (busy bool) {
 	s.ending = true
 	if s.running > 0 || s.rejecting {
@@ -207,7 +207,7 @@ func (s *shard) closeLeft() (busy bool) {
 	return len(s.closing) > 0 && !s.rt.cfg.stepped // stepped: only the caller makes progress
 }
 
-// close closes the shard. No identifier of any shard is being closed any more.
+// close closes the shard, after settleIDs has succeeded on every shard.
 func (s *shard) close(ctx context.Context) error {
 	if s.cm != nil {
 		var left error // set under the turn, possibly after ctx has ended

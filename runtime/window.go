@@ -43,11 +43,11 @@ type Window struct {
 	state windowState
 	at    Remote // the bound range and its key; while free, the last ones
 	gone  bool   // the peer invalidated it before its binding was known to be completed
-	// under is the region's lease while the window is, or may be, bound to
-	// it: the region cannot be closed meanwhile.
+	// under is the lease of the region to which the window is, or may be, bound.
+	// It keeps the region from being closed.
 	under *lease
-	// ending is set by Revoke: further bindings are refused. Revoke waits on
-	// changed, which the next change of state closes.
+	// ending is set by Revoke: further bindings and invalidations are refused.
+	// Revoke waits on changed, which the next change of state closes.
 	ending  bool
 	changed chan struct{}
 }
@@ -93,9 +93,9 @@ func (w *Window) of(c *Conn) error {
 	return nil
 }
 
-// move changes the state, and returns the window's range and key. If
-// lease is not nil, the window takes it over for a binding and ends it
-// later, also if the connection ends before anything is posted.
+// move changes the state, and returns the window's range and key. If lease is
+// not nil, the window takes the lease over for a binding and ends it later,
+// even if the connection ends before the binding is posted.
 func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,8 +119,8 @@ func (w *Window) stateError(wanted windowState) error {
 	return fmt.Errorf("%w: it is %s, not %s", ErrWindowState, windowStates[w.state], windowStates[wanted])
 }
 
-// enter sets the state, unless the window is closed; a free or closed
-// window ends its region's lease. Under mu.
+// enter sets the state, unless the window is closed. If the new state is free
+// or closed, it ends the region's lease. Under mu.
 func (w *Window) enter(to windowState) {
 	if w.state == windowClosed {
 		return
@@ -171,8 +171,8 @@ func (w *Window) Close() error {
 	return w.close(false)
 }
 
-// close closes the window, with end also during a binding or
-// invalidation, because the queue pair is ending. Under c.windowMu.
+// close closes the window. If end is set, the queue pair is ending, and close
+// succeeds also during a binding or an invalidation. Under c.windowMu.
 func (w *Window) close(end bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,16 +191,16 @@ func (w *Window) close(end bool) error {
 }
 
 // closeWindows closes all windows before their queue pair: a device may require that. Unposted
-// bindings refer to them, so the queue is sealed. The queue pair is moved to ERR and answers
-// nothing any more, so that a peer that writes through a window sees a lost connection, not an
+// bindings refer to windows, so closeWindows seals the queue. It moves the queue pair to ERR, where
+// it answers nothing: a peer that writes through a window then sees a lost connection, not an
 // access error. Holder only; no new window appears, because the cause is set.
 func (c *Conn) closeWindows() error {
 	c.q.Seal()
 	c.windowMu.Lock()
 	defer c.windowMu.Unlock()
 	if qp := c.q.QP(); qp != nil && len(c.windows) > 0 {
-		// An error means that it is already in ERR, destroyed, or without a
-		// device, all of which suffice.
+		// If this fails, the queue pair is already in ERR or destroyed, or its
+		// device is gone, which is as good.
 		_ = qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)
 	}
 	var errs []error

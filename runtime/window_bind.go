@@ -14,8 +14,8 @@ import (
 // It waits on ctx for room in the send queue, not for the binding. The descriptor may be sent
 // to the peer over this connection at once: the binding completes before later sends.
 //
-// Errors: ErrWindowState unless it is free, *RangeError, ErrPermission,
-// ErrReleased, ErrInvalid for a region of another runtime, the connection's cause.
+// Errors: ErrWindowState unless the window is free; *RangeError; ErrPermission; ErrReleased;
+// ErrInvalid for invalid arguments or a region of another runtime; the connection's cause.
 //
 // Implements: ibv_post_send, BIND_MW.
 func (w *Window) Bind(ctx context.Context, r *Region, off, n int, access verbs.AccessFlags) (Remote, Future, error) {
@@ -112,7 +112,8 @@ type windowOp struct {
 	then, onFailure windowState // states after success and after failure
 }
 
-// post submits s and sets the window's range to at.
+// post submits s and sets the window's range to at. The arguments then and no are the
+// window's states after success and after failure.
 func (w *Window) post(asked reactor.DoneContext, then, no windowState, s *reactor.Send, at Remote, to submitOpts) (f Future, err error) {
 	op := &windowOp{w: w, then: then, onFailure: no, sink: to.sink}
 	if op.sink == nil {

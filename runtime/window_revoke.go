@@ -9,12 +9,12 @@ import (
 )
 
 // Revoke ends the peer's access at once and permanently: when it returns nil no access
-// through the window is in progress or will be, and the window is closed. Unlike
-// Invalidate it does not wait behind requests in the send queue, so an unresponsive peer
-// cannot delay it. While a binding or an invalidation is in progress it waits for that, on
-// ctx. From the call on further bindings are refused, even if ctx ends first: then Revoke
-// returns the context's error and may be called again. (To end such a wait: Conn.Cancel.)
-// It is idempotent. It may be called from any goroutine, but not from the turn.
+// through the window is in progress or will be, and the window is closed. Unlike Invalidate,
+// Revoke does not wait behind requests in the send queue, so an unresponsive peer cannot delay
+// it. But it waits, until ctx ends, for a binding or an invalidation in progress. (Conn.Cancel
+// ends such a wait.) If ctx ends first, Revoke returns the context's error and may be called
+// again. From its first call on further bindings are refused in any case. It is idempotent,
+// and may be called from any goroutine that does not hold the turn.
 //
 // Implements: ibv_dealloc_mw.
 func (w *Window) Revoke(ctx context.Context) error {

@@ -5,18 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// Credits is a counting semaphore whose waiters can give up. It counts the free credits in one
-// word; goroutines that wait are in a [line].
+// Credits is a counting semaphore whose waiters can give up. One word counts the free credits; a
+// [line] holds the goroutines that wait.
 type Credits struct {
-	// count is how many credits are free. Acquire, TryAcquire, Release and handOut change it. All
-	// that a releaser wrote before is visible to the acquirer of its credit, by count or through
-	// the line.
+	// count is the number of free credits. Acquire, TryAcquire, Release and handOut change it. All
+	// writes of a goroutine before it releases a credit are visible to the goroutine that acquires
+	// that credit, through count or through the line.
 	count atomic.Int64
 	line[struct{}]
 
 	limit int64 // immutable
-	// overReturned is set by the first Restore that finds an impossible number, which closes broken: the
-	// line's invariant no longer holds, and leavers that wait for a credit need not get one.
+	// overReturned is set by the first Restore for which the line has no place left. That Restore
+	// closes broken: the line's invariant no longer holds, and a waiter that leaves may never get
+	// the credit that it waits for.
 	overReturned atomic.Bool
 	broken       chan struct{}
 }
@@ -43,8 +44,8 @@ func (c *Credits) TryAcquire() bool {
 }
 
 // Acquire takes a credit, and waits for one if none is free. Waiters are served in order; a
-// newcomer never overtakes. Any goroutine may call it. It does not allocate. done is as in
-// [Slots.Wait].
+// newcomer never overtakes. Any goroutine may call it. It does not allocate. The channel done ends
+// the wait, as in [Slots.Wait].
 //
 // Errors: [ErrDone] if done is closed first, and [ErrClosed]. With an error the caller has no
 // credit, and none was lost. A free credit is given even if done is closed.
@@ -69,25 +70,26 @@ func (c *Credits) take() (one struct{}, ok bool) {
 	}
 }
 
-// put implements store. Restore returns false, which put ignores, if the peer has given the credit
-// back already.
+// put implements store. It ignores the result of Restore, which is false if the peer has given the
+// credit back already.
 func (c *Credits) put(struct{}) { c.Restore(1) }
 
 // Release gives a credit back. Any goroutine may call it, also after Close; it does not block or
 // allocate. It panics if all credits are free.
 func (c *Credits) Release() { c.ReleaseN(1) }
 
-// ReleaseN gives k credits back at once, as a batch of completions does. It panics if k is negative
-// or more than are in use.
+// ReleaseN gives k credits back with one change of the count. It panics if k is negative or more
+// than the number of credits in use.
 func (c *Credits) ReleaseN(k int) {
 	if !c.Restore(k) {
 		panic(fmt.Sprintf("ring: release of %d credits, %d of %d are free", k, c.count.Load(), c.limit))
 	}
 }
 
-// Restore is ReleaseN for a number that the peer sent. It returns false, without blocking or
-// panicking, if k is impossible: more than are in use, or so many that their acquirers cannot have
-// used them yet. After false the credits are not to be trusted any more: Close them.
+// Restore gives k credits back as ReleaseN does, for a number that the peer sent. It returns false,
+// and does not panic, if k is impossible: negative, more than the number of credits in use, or so
+// large that it includes credits still on their way to waiters. After false the count is wrong:
+// Close the credits. Restore does not block.
 func (c *Credits) Restore(k int) bool {
 	for {
 		n := c.count.Load()
@@ -101,7 +103,7 @@ func (c *Credits) Restore(k int) bool {
 	if c.waiting.Load() == 0 || c.handOut(c) {
 		return true
 	}
-	if c.overReturned.CompareAndSwap(false, true) { // given back again before the waiters had them
+	if c.overReturned.CompareAndSwap(false, true) { // credits came back before their waiters had them
 		close(c.broken)
 	}
 	return false

@@ -4,7 +4,7 @@ package ring
 
 import "github.com/verbena-rdma/verbena/internal/model"
 
-// The shared state that a model test hashes.
+// The methods Digest add the shared state that a model test hashes.
 
 // Digest adds the stack to d.
 func (s *IndexStack) Digest(d *model.Digest) {
@@ -14,7 +14,7 @@ func (s *IndexStack) Digest(d *model.Digest) {
 	}
 }
 
-// Digest adds to d whether the object is listed.
+// Digest adds the state, listed or not, to d.
 func (l *Listed) Digest(d *model.Digest) {
 	if l.is.Load() {
 		d.Add(1)

@@ -6,20 +6,20 @@
 //	MPSC        many push values, one pops them, bounded           mailboxes
 //	Listed      whether an object is in an Inbox already           ready lists
 //	Inbox       many push objects, one takes all, in order         events
-//	Credits     a counting semaphore that waits on a context       flow control
+//	Credits     a counting semaphore whose waiters can give up     flow control
 //
-// None takes a lock, so a goroutine that is descheduled in the middle of an operation blocks no
-// other; waiters (Slots, Credits) park on a channel of the Go runtime. None allocates after its
-// constructor.
+// None takes a lock: a goroutine that is descheduled in the middle of an operation blocks no other
+// (the comment of line names one exception). Goroutines that wait for Slots or Credits park on a
+// channel of the Go runtime. None allocates after its constructor.
 //
 // Control words live on the Go heap, where the race detector sees them. Words that different
 // goroutines write are [linePad] bytes apart.
 package ring
 
-// linePad is the distance between words written by different goroutines. Lines
-// are 64 bytes on amd64 and most arm64, but the amd64 prefetcher fetches pairs
-// of them, and some arm64 have 128.
+// linePad is the distance in bytes between words written by different goroutines. Cache lines have
+// 64 bytes on amd64 and most arm64 processors, but amd64 prefetches pairs of them, and some arm64
+// processors have lines of 128 bytes.
 const linePad = 128
 
-// pad fills the rest of a line behind a word of 8 bytes.
+// pad fills the rest of linePad behind a word of 8 bytes.
 type pad [linePad - 8]byte

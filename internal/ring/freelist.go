@@ -6,20 +6,21 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// FreeList is a pool of free slot indices that any goroutine takes from and gives back to: last in,
-// first out, so that warm slots are used again. It is a Treiber stack whose head carries a tag
-// against ABA: each successful change adds 1 to the tag, so a swap fails if the head left and came
-// back. The tag has 32 bits: the swap is fooled only if exactly a multiple of 2^32 changes happen
-// while a goroutine is descheduled between its load and its swap.
+// FreeList is a pool of free slot indices. Any goroutine may take an index and give it back. The
+// index given back last is taken first, because its slot is probably still in a cache. FreeList is
+// a Treiber stack whose head carries a tag against the ABA problem: each successful change adds 1
+// to the tag, so a swap fails if the head has left and come back. The tag has 32 bits: a swap
+// wrongly succeeds only if a multiple of 2^32 changes happen while a goroutine is descheduled
+// between its load and its swap.
 type FreeList struct {
-	// head is tag<<32 | index of the first free slot (none: no slot is free). Swapped by Get and
-	// Put. A Put publishes the link of its index and everything its caller wrote to the slot; a Get
-	// acquires both.
+	// head is tag<<32 | index of the first free slot. The index is the constant none if no slot is
+	// free. Get and Put swap head: Put publishes the link of its index and everything that its
+	// caller wrote to the slot; Get acquires both.
 	head atomic.Uint64
 	_    pad
-	// next[i] is the free index below i, none at the bottom. Written by the
-	// goroutine that puts i, before the swap of head publishes it. A Get may
-	// read a link that is being rewritten: its swap then fails by the tag.
+	// next[i] is the free index below i, or the constant none at the bottom. The goroutine that
+	// puts i writes next[i] before its swap of head publishes it. A Get may read a link that is
+	// being rewritten: the tag has then changed, and the swap of Get fails.
 	next []link
 }
 
@@ -61,8 +62,9 @@ func (f *FreeList) Get() (uint32, bool) {
 	}
 }
 
-// GetN takes up to len(is) free indices with one change of the shared word, and returns how many.
-// Get would give is[0] first. Any goroutine may call it; it does not block or allocate.
+// GetN takes up to len(is) free indices with one change of the shared word, and returns their
+// number. The indices are in the order in which calls of Get would return them. Any goroutine may
+// call it; it does not block or allocate.
 func (f *FreeList) GetN(is []uint32) int {
 	for {
 		model.Fresh("getn")
@@ -72,8 +74,8 @@ func (f *FreeList) GetN(is []uint32) int {
 			is[n] = i
 			n++
 			model.Yield("getn.next")
-			// The link of an index that left the list meanwhile is arbitrary; then the tag has
-			// moved on, and the swap fails.
+			// The link is arbitrary if the index has left the list meanwhile; the tag has then
+			// changed, and the swap fails.
 			i = f.next[i].load()
 		}
 		if n == 0 {
@@ -100,8 +102,8 @@ func (f *FreeList) Put(i uint32) {
 	}
 }
 
-// PutN gives several indices back with one change of the shared word; Get gives
-// is[0] first. Any goroutine may call it; it does not block or allocate.
+// PutN gives several indices back with one change of the shared word; the next Get returns is[0].
+// Any goroutine may call it; it does not block or allocate.
 func (f *FreeList) PutN(is []uint32) {
 	if len(is) == 0 {
 		return
@@ -124,9 +126,10 @@ func (f *FreeList) PutN(is []uint32) {
 // Cap returns the number of indices, free or not.
 func (f *FreeList) Cap() int { return len(f.next) }
 
-// Slots is a pool of free slot indices for which goroutines can wait, in order. A goroutine that
-// has a slot is admitted: there is no second count. Without waiters it costs one load more than a
-// [FreeList]; a goroutine that gives a slot back serves the waiters.
+// Slots is a pool of free slot indices for which goroutines can wait, in order. Having a slot is
+// the permission to start an operation: no further count limits the operations. Without waiters
+// Slots costs one load more than a [FreeList]. A goroutine that gives a slot back hands it to a
+// waiter.
 type Slots struct {
 	list FreeList
 	line[uint32]
@@ -151,8 +154,8 @@ func (s *Slots) Get() (uint32, bool) {
 	return s.list.Get()
 }
 
-// GetN takes up to len(is) free slots, with one change of the shared word, and returns how many: 0
-// where Get returns false. Otherwise it is like Get.
+// GetN takes up to len(is) free slots with one change of the shared word, and returns their number.
+// It returns 0 in the cases where Get returns false. Otherwise it is like Get.
 func (s *Slots) GetN(is []uint32) int {
 	if s.waiting.Load() > 0 {
 		return 0
@@ -161,29 +164,30 @@ func (s *Slots) GetN(is []uint32) int {
 }
 
 // Wait takes a slot, and waits for one if none is free. Waiters are served in order; a newcomer
-// never overtakes. Any goroutine may call it. It does not allocate. done is a channel, and not a
-// context, because a context's methods may be user code, which could end the goroutine while it is
-// counted as waiting; nil never ends the wait.
+// never overtakes. Any goroutine may call it. It does not allocate. Closing done ends the wait; a
+// nil done never ends it. Wait takes a channel and not a context, because a context's methods may
+// be user code, which could end the goroutine while it is counted as waiting.
 //
 // Errors: [ErrDone] if done is closed first, and [ErrClosed]. With an error the caller has no slot,
 // and none was lost.
 func (s *Slots) Wait(done <-chan struct{}) (uint32, error) { return s.wait(s, done, nil) }
 
-// Put gives back i, which must come from Get or Wait. Any goroutine may call it, also after Close;
-// it does not block or allocate.
+// Put gives back i, which the caller must own: Get, GetN, Wait or Collect returned it. Any
+// goroutine may call Put, also after Close; it does not block or allocate. It panics if it finds
+// that a slot was given back twice.
 func (s *Slots) Put(i uint32) {
 	s.list.Put(i)
 	s.serve()
 }
 
-// PutN gives several slots back with one change of the shared word; Get gives is[0] first.
-// Otherwise it is like Put.
+// PutN gives several slots back with one change of the shared word; without waiters the next Get
+// returns is[0]. Otherwise it is like Put.
 func (s *Slots) PutN(is []uint32) {
 	s.list.PutN(is)
 	s.serve()
 }
 
-// serve hands the slots that were put back to waiters.
+// serve hands free slots to the waiters.
 func (s *Slots) serve() {
 	if s.waiting.Load() > 0 && !s.handOut(s) {
 		panic("ring: a slot was given back twice")

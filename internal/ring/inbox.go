@@ -6,11 +6,11 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// Hook is the link that an object embeds to be queued in an [Inbox]. An object
-// with one hook is in at most one inbox, at most once.
+// Hook is the link that an object embeds to be queued in an [Inbox]. An object with one hook is in
+// at most one inbox, at most one time.
 type Hook[T any] struct {
-	// next is plain: the pusher writes it before the swap of the inbox's head
-	// publishes it, the consumer afterwards.
+	// next is plain. The pusher writes next before its swap of the inbox's head publishes it; after
+	// the swap only the consumer reads and writes it.
 	next *T
 }
 
@@ -18,8 +18,8 @@ type Hook[T any] struct {
 // Only the consumer may call it, and before the object is pushed again.
 func (h *Hook[T]) Next() *T { return h.next }
 
-// Unlink returns Next and clears the link: the object keeps nothing alive and may be pushed again.
-// Only the consumer may call it.
+// Unlink returns what Next returns and clears the link: the object no longer keeps the next one
+// alive and may be pushed again. Only the consumer may call it.
 func (h *Hook[T]) Unlink() *T {
 	model.Yield("unlink")
 	n := h.next
@@ -30,21 +30,20 @@ func (h *Hook[T]) Unlink() *T {
 // Node is the constraint of an [Inbox] of T: a *T that returns its hook.
 type Node[T any] interface {
 	*T
-	// InboxHook returns the object's link. It must always be the same one.
+	// InboxHook returns the object's hook, always the same one.
 	InboxHook() *Hook[T]
 }
 
-// Inbox is an unbounded queue of objects with many producers and one consumer, which takes all
-// objects at once in the order of pushing. It is a Treiber stack that is only ever emptied as a
-// whole; [IndexStack] says why that has no ABA problem. The zero value is an empty inbox. It must
-// not be copied.
+// Inbox is an unbounded queue of objects with many producers and one consumer. The consumer takes
+// all objects at once, in the order of pushing. Inbox is a Treiber stack that the consumer always
+// empties as a whole; the comment of [IndexStack] explains why it has no ABA problem. The zero
+// value is an empty inbox. It must not be copied.
 //
 // An object belongs to its pusher before Push and to the consumer after TakeAll.
 type Inbox[T any, P Node[T]] struct {
-	_ [linePad]byte // an inbox is embedded next to words of others
-	// head is the object pushed last, or nil. Producers swap theirs in, which
-	// publishes its link and content; the consumer swaps nil in and acquires
-	// both.
+	_ [linePad]byte // an inbox is embedded next to words that other goroutines write
+	// head is the object pushed last, or nil. A producer swaps its object in, which publishes the
+	// object's link and content; the consumer swaps nil in and acquires both.
 	head atomic.Pointer[T]
 	_    pad
 }
@@ -64,8 +63,8 @@ func (q *Inbox[T, P]) Push(p P) (wasEmpty bool) {
 	}
 }
 
-// TakeAll takes all objects pushed so far and returns the first, or nil. The others follow by their
-// hooks:
+// TakeAll takes all objects pushed so far and returns the first, or nil if there is none. The hook
+// of each object leads to the next one:
 //
 //	for p := in.TakeAll(); p != nil; {
 //		next := p.InboxHook().Unlink()
@@ -93,8 +92,8 @@ func (q *Inbox[T, P]) TakeAll() *T {
 // Empty reports whether nothing is queued right now. Any goroutine may call it.
 func (q *Inbox[T, P]) Empty() bool { return q.head.Load() == nil }
 
-// Listed says that an object with work is in an [Inbox] of such objects, or about to be pushed, so
-// that many pieces of work push it once:
+// Listed is a flag of an object with work. It is set while the object is in an [Inbox] of such
+// objects or about to be pushed, so that several pieces of work push the object one time:
 //
 //	            producer: Enter returns true, then it pushes
 //	not listed ────────────────────────────────────────> listed
@@ -102,18 +101,19 @@ func (q *Inbox[T, P]) Empty() bool { return q.head.Load() == nil }
 //	     └── consumer: takes the object and reads its ─────┘
 //	         link; then Leave; only then takes the work
 //
-// A producer adds work before Enter. If Enter returns false the work is taken all the same: another
-// producer is about to push the object, or the consumer has not called Leave yet, and takes the
-// work after that. The zero value is not listed.
+// A producer adds work before Enter. If Enter returns false, the consumer still takes the work: the
+// object is in the inbox or about to be pushed, or the consumer has not called Leave yet, and it
+// takes the work after Leave. The zero value is not listed.
 type Listed struct {
-	// is: set by the producer that will push, cleared by the consumer, read by producers. Set, it
-	// publishes nothing (the push does). The consumer clears it before it looks at the work, and a
-	// producer adds work before its load: one of them sees the other.
+	// The producer that will push the object sets the flag; the consumer clears it; producers read
+	// it. Setting it publishes nothing; the push does. The consumer clears the flag before it looks
+	// for work, and a producer adds work before it loads the flag: so the consumer sees the work or
+	// the producer sees the cleared flag.
 	is atomic.Bool
 }
 
-// Enter reports whether the object was not listed: then the caller pushes it. Any goroutine may
-// call it; it does not block or allocate.
+// Enter marks the object as listed. It returns true if the object was not listed before: the caller
+// then pushes the object. Any goroutine may call it; it does not block or allocate.
 func (l *Listed) Enter() bool {
 	model.Yield("enter")
 	if l.is.Load() { // a load is far cheaper than a swap

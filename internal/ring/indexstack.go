@@ -11,26 +11,26 @@ import (
 // none marks the end of a list and an empty head. Indices stay below it.
 const none = math.MaxUint32
 
-// IndexStack is a queue of slot indices with many producers and one consumer, which takes all
-// indices at once in the order of pushing. It is an intrusive Treiber stack: the links are in an
-// array beside the slots. An index may be on the stack at most once (pushing it twice returns some
-// indices twice and loses others, undetected); it belongs to its pusher before Push, and to the
-// consumer after TakeAll.
+// IndexStack is a queue of slot indices with many producers and one consumer. The consumer takes
+// all indices at once, in the order of pushing. IndexStack is an intrusive Treiber stack: the links
+// are in an array beside the slots. An index may be on the stack at most one time; if it is pushed
+// twice, the stack returns some indices twice and loses others, undetected. An index belongs to its
+// pusher before Push, and to the consumer after TakeAll.
 //
-// Why there is no ABA problem: the classic stack fails in pop, which swaps the head for a link that
-// it read earlier from a node that meanwhile left and came back. This stack has no pop. The
-// consumer swaps the head for "empty" whatever it holds, and a push only claims "the stack below me
-// is the one whose top is h": if h left and came back in between, that is still true.
+// Why there is no ABA problem: in the classic stack, pop replaces the head with a link that it read
+// earlier, although the head's node may have left and come back meanwhile. This stack has no pop.
+// The consumer replaces any head with "empty". A push only needs that the stack below its index has
+// the top h, which is still true if h has left and come back meanwhile.
 type IndexStack struct {
-	// head is the last index pushed, or none. Producers swap their index in, which publishes the
-	// link of that index and everything they wrote to the slot; the consumer swaps none in and
-	// acquires both.
+	// head is the last index pushed, or the constant none. A producer swaps its index in, which
+	// publishes the link of that index and everything that the producer wrote to the slot; the
+	// consumer swaps none in and acquires both.
 	head atomic.Uint32
 	_    [linePad - 4]byte
-	// next[i] is the index below i, none at the bottom; none also follows the last of a list that
-	// was taken. Plain: it belongs to the owner of i, its pusher until the swap of head publishes
-	// it, and then the consumer, which reverses the order. (An atomic store would be one XCHG more
-	// for each push.)
+	// next[i] is the index below i, or the constant none at the bottom. In a list that TakeAll
+	// returned, next[i] is the index after i, or none after the last. The words are plain: next[i]
+	// belongs to the pusher of i until its swap of head publishes it, and then to the consumer. (An
+	// atomic store would cost one XCHG more for each push.)
 	next []uint32
 }
 
@@ -53,8 +53,8 @@ func checkCount(what string, n int) {
 // it does not block or allocate.
 func (s *IndexStack) Push(i uint32) (wasEmpty bool) { return s.PushAll(i, i) }
 
-// PushAll pushes the chain that Over built, from first up to last, with one change of the shared
-// word. No other producer's indices are between them.
+// PushAll pushes the chain of indices that Over built, from first to last, with one change of the
+// shared word. No other producer's indices come between them. Otherwise it is like Push.
 func (s *IndexStack) PushAll(first, last uint32) (wasEmpty bool) {
 	for {
 		model.Fresh("stack.push")
@@ -70,9 +70,10 @@ func (s *IndexStack) PushAll(first, last uint32) (wasEmpty bool) {
 // Over makes i the index pushed after below; the caller owns both.
 func (s *IndexStack) Over(i, below uint32) { s.next[i] = below }
 
-// TakeAll takes all indices pushed so far: n indices, beginning with first, each followed by its
-// Next, up to last, in the order of pushing. With n == 0 first and last mean nothing. Only the
-// consumer may call it; it does not block or allocate. Read Next(i) before i can be pushed again.
+// TakeAll takes all indices pushed so far and returns their number n, the first and the last, in
+// the order of pushing. Next leads from each index to the following one; read Next(i) before i can
+// be pushed again. If n is 0, first and last mean nothing. Only the consumer may call it; it does
+// not block or allocate.
 func (s *IndexStack) TakeAll() (first, last uint32, n int) {
 	model.Yield("stack.take")
 	if s.head.Load() == none { // a load is far cheaper than a swap
@@ -90,12 +91,12 @@ func (s *IndexStack) TakeAll() (first, last uint32, n int) {
 	return first, last, n
 }
 
-// Next returns the index pushed after i, among those that one TakeAll returned. After the last of
-// them it means nothing; count to n. Only the consumer may call it.
+// Next returns the index pushed after i, among those that one TakeAll returned. For the last of
+// them the result means nothing: count up to n. Only the consumer may call it.
 func (s *IndexStack) Next(i uint32) uint32 { return s.next[i] }
 
-// Join makes next follow last: the last index of one TakeAll and the first of another, both owned
-// by the consumer. Only the consumer may call it.
+// Join appends the indices of one TakeAll to those of another: next is the first index of the one,
+// last the last index of the other. Only the consumer may call it.
 func (s *IndexStack) Join(last, next uint32) { s.next[last] = next }
 
 // Empty reports whether the stack is empty right now. Any goroutine may call it.

@@ -7,16 +7,16 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sentinel"
 )
 
-// ErrClosed reports that the credits or slots were closed, ErrDone that the channel that bounds a
-// wait was closed first.
+// ErrClosed reports that the credits or slots were closed. ErrDone reports that the channel done of
+// a wait was closed before an item came.
 var (
 	ErrClosed = sentinel.Closed
 	ErrDone   = errors.New("ring: the wait was given up")
 )
 
-// line holds the goroutines that wait, in order, for an item of a store: a slot of [Slots], a
-// credit of [Credits]. A goroutine that puts an item into the store hands it out, through a channel
-// of the Go runtime.
+// line holds the goroutines that wait, in order, for an item of a store: a slot of [Slots] or a
+// credit of [Credits]. A goroutine that puts an item into the store then hands items out to the
+// waiters, through a channel of the Go runtime.
 //
 //	        the store has one, no waiters
 //	start ----------------------------------> has it ----------> put:
@@ -33,32 +33,35 @@ var (
 //	  +------- waiting = 0: an item is on its way to each waiter,
 //	           also to this one: take it, put it --> error
 //
-// The invariant, with W the goroutines in "waits" or "leaves" and K the items handed or about to
-// be: W = waiting + K. And no goroutine waits while an item is free: if the store has one while
-// waiting > 0, some goroutine is about to hand it out. A goroutine that puts an item looks at
-// waiting afterwards; a goroutine that makes waiting 1 looks at the store afterwards; of two that
-// do so at once at least one sees the other; and handOut goes on until the store is empty or there
-// are no waiters.
+// Let W be the number of goroutines in "waits" or "leaves", and K the number of items handed or
+// about to be handed. The first invariant is W = waiting + K.
 //
-// A waiter that leaves in the second way waits for a goroutine between its two steps: for some
-// instructions, or, if the scheduler preempted that goroutine just there, until it runs again.
-// Nothing else waits for another goroutine's step.
+// The second invariant is that no item stays free while a goroutine waits: if the store has an item
+// while waiting > 0, some goroutine is about to hand it out. A goroutine that puts an item reads
+// waiting afterwards; a goroutine that raises waiting from 0 to 1 reads the store afterwards. If
+// both happen at once, at least one of the two goroutines sees the other. handOut goes on until the
+// store is empty or there are no waiters.
+//
+// A waiter that leaves with waiting = 0 waits until an item arrives. The goroutine that hands the
+// item out is then between decrementing waiting and sending: that takes some instructions, or
+// longer if the scheduler preempts the goroutine there. Nothing else waits for another goroutine's
+// step.
 type line[T any] struct {
-	// waiting is described above. Waiters, leavers and handOut write it; goroutines read it before
-	// they take from the store. It publishes nothing.
+	// waiting is described above. The functions wait, leave and handOut write it; goroutines read
+	// it before they take from the store. It publishes nothing.
 	waiting atomic.Int64
 	_       pad
 
 	handed chan T // as many places as items: sending never blocks
 	done   chan struct{}
-	// closed is set by Close before it closes done; read by waiters.
+	// closed is set by Close before Close closes done. Waiters read it.
 	closed atomic.Bool
 }
 
-// store is where the items of a line come from.
+// store holds the free items of a line.
 type store[T any] interface {
 	take() (T, bool)
-	// put gives back what take returned, and hands it out.
+	// put gives back an item that take returned, and then hands items out to waiters.
 	put(T)
 }
 
@@ -66,8 +69,9 @@ func (l *line[T]) init(n int) { l.handed, l.done = make(chan T, n), make(chan st
 
 // wait takes an item of s, and waits for one if there is none. Waiters are served in order, as a
 // channel of the Go runtime serves its receivers; a newcomer never overtakes. It does not allocate.
-// With an error the caller has no item, and none was lost. broken, which may be nil, is closed if
-// the item on its way to a leaver may never come.
+// With an error the caller has no item, and none was lost. The channel broken is closed when the
+// invariants no longer hold and a leaving waiter may never get the item that it waits for; it may
+// be nil.
 func (l *line[T]) wait(s store[T], done, broken <-chan struct{}) (v T, err error) {
 	if l.closed.Load() {
 		return v, ErrClosed
@@ -87,8 +91,8 @@ func (l *line[T]) wait(s store[T], done, broken <-chan struct{}) (v T, err error
 	return v, err
 }
 
-// leave ends the wait of a goroutine that took no item. If one is on its way already, leave takes
-// it and gives it back.
+// leave ends the wait of a goroutine that took no item. If an item is on its way to every waiter,
+// leave receives one and gives it back.
 func (l *line[T]) leave(s store[T], broken <-chan struct{}) {
 	if !l.claimWaiter() {
 		select {
@@ -99,7 +103,8 @@ func (l *line[T]) leave(s store[T], broken <-chan struct{}) {
 	}
 }
 
-// claimWaiter takes one from waiting. It returns false if an item is on its way to every waiter.
+// claimWaiter decrements waiting. It returns false if waiting is 0: an item is on its way to every
+// waiter.
 func (l *line[T]) claimWaiter() bool {
 	for {
 		n := l.waiting.Load()
@@ -112,8 +117,8 @@ func (l *line[T]) claimWaiter() bool {
 	}
 }
 
-// handOut moves items from the store to the waiters. It returns false if one was given back twice,
-// so that there are more items than places.
+// handOut moves items from the store to the waiters. It returns false if the channel handed is
+// full: an item was given back twice.
 func (l *line[T]) handOut(s store[T]) bool {
 	for l.waiting.Load() > 0 {
 		v, ok := s.take()
@@ -121,7 +126,7 @@ func (l *line[T]) handOut(s store[T]) bool {
 			return true
 		}
 		if !l.claimWaiter() {
-			s.put(v) // put looks again: a waiter may have come just now
+			s.put(v) // a waiter may have come just now: put looks for waiters again
 			return true
 		}
 		select {

@@ -8,41 +8,41 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// MPSC is a bounded queue of values with many producers and one consumer. Each place carries a
-// sequence number, turn, that says which side owns it, after Vyukov's bounded queue: at position p,
+// MPSC is a bounded queue of values with many producers and one consumer, after Vyukov's bounded
+// queue. The sequence number of a place, seq, shows which side owns the place at position p:
 //
-//	turn == p         free for the producer that takes position p
-//	turn == p+1       filled, the consumer's
-//	turn == p+size    free again, for the next round
+//	seq == p         free, for the producer that takes position p
+//	seq == p+1       filled, for the consumer
+//	seq == p+size    free again, for the next round
 //
 // A producer that is descheduled between taking a place and filling it delays the elements behind
-// it, but blocks no caller: Pop reports that there is nothing yet. Wake the consumer after a Push,
-// not before.
+// that place, but blocks no caller: Pop returns false. Wake the consumer after a Push, not before.
 type MPSC[T any] struct {
 	places []place[T]
 	mask   uint64
 	limit  uint64
 	_      [linePad - 40]byte
 
-	// tail is the position of the next push, with closedBit. Producers swap it forward, which takes
-	// the place for them; Close sets the bit.
+	// tail is the position of the next push, combined with closedBit. A producer takes a place by
+	// incrementing tail with a CAS; Close sets closedBit.
 	tail atomic.Uint64
 	_    pad
 
-	// head is the position of the next pop. Written by the consumer, read by producers that find
-	// the queue full, and by Len.
+	// head is the position of the next pop. The consumer writes it. Len reads it, and so do
+	// producers if limit is less than the number of places.
 	head atomic.Uint64
 	_    pad
 }
 
 type place[T any] struct {
-	// seq is described above. A producer's store publishes v; the consumer's store publishes that
-	// v is clear.
+	// seq is described at MPSC. A producer's store publishes v; the consumer's store publishes that
+	// v was cleared.
 	seq atomic.Uint64
 	v   T
 }
 
-// closedBit is out of reach of positions: at a push per nanosecond they reach it in 292 years.
+// closedBit is larger than any position: at one push per nanosecond, positions reach it in 292
+// years.
 const closedBit = 1 << 63
 
 // PushResult is the result of a Push.
@@ -60,7 +60,8 @@ func NewMPSC[T any](n int) *MPSC[T] {
 	if n <= 0 || int64(n) > 1<<31 {
 		panic(fmt.Sprintf("ring: queue of %d elements", n))
 	}
-	size := max(uint64(1)<<bits.Len64(uint64(n)-1), 2) // with one place, free and filled have the same turn
+	// At least two places: with one, p+1 and p+size are equal, and seq cannot show the owner.
+	size := max(uint64(1)<<bits.Len64(uint64(n)-1), 2)
 	q := &MPSC[T]{places: make([]place[T], size), mask: size - 1, limit: uint64(n)}
 	for i := range q.places {
 		q.places[i].seq.Store(uint64(i))
@@ -85,14 +86,14 @@ func (q *MPSC[T]) Push(v T) PushResult {
 				p.seq.Store(t + 1)
 				return Pushed
 			}
-		case q.tail.Load() == t: // not overtaken meanwhile: the queue is full
+		case q.tail.Load() == t: // no other push meanwhile: the queue is full
 			return Full
 		}
 	}
 }
 
-// Pop takes the oldest element. It returns false if there is none, or if it is still being pushed.
-// It clears the element's place. Only the consumer may call it; it does not block or allocate.
+// Pop takes the oldest element and clears its place. It returns false if there is no element or the
+// oldest one is still being pushed. Only the consumer may call it; it does not block or allocate.
 func (q *MPSC[T]) Pop() (v T, ok bool) {
 	h := q.head.Load()
 	p := &q.places[h&q.mask]
@@ -110,10 +111,10 @@ func (q *MPSC[T]) Pop() (v T, ok bool) {
 // does not block, and any goroutine may call it.
 func (q *MPSC[T]) Close() { q.tail.Or(closedBit) }
 
-// Len returns the number of elements, those being pushed included: exact for the consumer of a
-// closed queue, an estimate otherwise. Any goroutine may call it.
+// Len returns the number of elements, including those being pushed. It is exact for the consumer of
+// a closed queue, and an estimate otherwise. Any goroutine may call it.
 func (q *MPSC[T]) Len() int {
-	// Head first: tail is never behind a head that was read before it.
+	// Load head first: tail never falls below a head that was loaded earlier.
 	h := q.head.Load()
 	return int(min(q.tail.Load()&^closedBit-h, q.limit))
 }

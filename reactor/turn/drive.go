@@ -6,28 +6,28 @@ import (
 )
 
 // Drive waits for w on behalf of the calling goroutine: it runs passes if the turn has no holder,
-// and parks otherwise. It returns when w is settled, or soon after done is closed; a nil done never
-// ends the wait. It allocates nothing. Other goroutines use w until Drive returns, and not after.
+// and parks otherwise. It returns when w is settled, or soon after done is closed; a nil done
+// never ends the wait. It allocates nothing. Other goroutines may use w until Drive returns.
 //
 // done is the channel of the wait's context. Drive does not take the context itself: Err and Done
 // may be user code, which could panic, end the goroutine or want the turn while it is held.
 func (t *Token) Drive(done <-chan struct{}, w Parker) {
 	t.contention.yield()
-	// After a drive the queues are armed or another goroutine holds the turn. The caller then
-	// parks, and drives again only if it is given the turn.
+	// A caller drives at most one time by itself. Then the queues are armed or another goroutine
+	// has the turn, and the caller parks; it drives again only if it is offered the turn.
 	t.driveOrPark(done, w, t.cfg.CallerDriving, true)
 }
 
-// driveOrPark is the body of Drive. may permits w to take the turn; first says that this is the
-// first round.
+// driveOrPark is the body of Drive. The argument may permits the caller to take the turn without
+// an offer; first reports that this is the first round.
 func (t *Token) driveOrPark(done <-chan struct{}, w Parker, may, first bool) {
 	for ; ; first = false {
 		model.Mark("drive", 2*ifTrue(may)+ifTrue(first))
 		if w.Settled() {
 			return
 		}
-		// Not in the first round: a request submitted with Quiet has not woken the loop, so this
-		// goroutine must look first.
+		// Not in the first round: the caller may have used SubmittedBeforeDrive, which does not
+		// wake the loop, so this goroutine must run a pass first.
 		if !first && isDone(done) {
 			return
 		}
@@ -43,9 +43,9 @@ func (t *Token) driveOrPark(done <-chan struct{}, w Parker, may, first bool) {
 	}
 }
 
-// Begin takes the turn, if it has no holder and callers drive, for a goroutine that is about to
-// submit and to wait. That goroutine must call Resume or Leave next. Begin reports whether it took
-// the turn.
+// Begin takes the turn for a goroutine that is about to submit and to wait, and reports whether it
+// did. It does not if the turn has a holder or callers do not drive. If Begin took the turn, the
+// goroutine must call Resume or Leave next.
 func (t *Token) Begin() bool {
 	return t.cfg.CallerDriving && t.takeAfterBriefHold()
 }
@@ -62,10 +62,10 @@ func (t *Token) Resume(done <-chan struct{}, w Parker) {
 	t.driveOrPark(done, w, false, false)
 }
 
-// park parks w until it is settled, canceled or given the turn, and reports whether it was given
-// the turn. With may it returns false without parking if the turn was released meanwhile: the last
-// holder may not have seen the slot. (Nothing would be lost, because the loop settles w; but w
-// would wait for the loop to wake.)
+// park parks w until w is settled, done is closed or w is given the turn, and reports whether w
+// was given the turn. If may is set and the turn was released meanwhile, park returns false
+// without parking, because the last holder may not have seen w in its slot. (Parking would lose
+// nothing, because the loop would settle w; but w would wait for the loop to wake.)
 func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
 	place, sitting := t.enlist(w)
 	model.Mark("sat", 2*place+ifTrue(may))
@@ -83,8 +83,8 @@ func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
 }
 
 // checkEvery is how many passes a driver runs between two checks of done and of the loop tasks: a
-// busy pass takes about a microsecond, a check some nanoseconds. In the model it is one, so that
-// the number of passes makes no difference.
+// busy pass takes about a microsecond, a check some nanoseconds. In the model it is 1, so that the
+// model need not count passes.
 const checkEvery = 64 - 63*model.On
 
 // isDone reports whether done is closed.
@@ -101,8 +101,9 @@ func isDone(done <-chan struct{}) bool {
 	}
 }
 
-// drive runs passes, holding the turn, until w is settled, no completions come, another goroutine
-// wants the turn, there are loop tasks, or done is closed. Then it leaves.
+// drive runs passes until w is settled, no completions come, another goroutine wants the turn,
+// there are loop tasks, or done is closed. Then it gives up the turn (leave). The caller holds the
+// turn.
 func (t *Token) drive(done <-chan struct{}, w Parker) {
 	t.stats.Drives.Add(1)
 	tired := false
@@ -129,17 +130,17 @@ func (t *Token) drive(done <-chan struct{}, w Parker) {
 		}
 	}
 	// A driver that leaves because nothing comes does not offer the turn: the next driver would
-	// find nothing either, and two would pass the turn back and forth forever.
+	// find nothing either, and two drivers would hand the turn to each other forever.
 	t.leave(!tired)
 }
 
-// leaveRounds is how often a leaving driver goes on working for others before it leaves the turn to
-// the loop. In the model it is two, so that each exit of a round is followed by each.
+// leaveRounds is how many rounds a leaving driver works for others before it leaves the turn to
+// the loop. In the model it is 2, which is enough to search all pairs of successive rounds.
 const leaveRounds = 4 - 2*model.On
 
-// leave ends a driver's turn. It gives the turn to the loop, if the loop wants it, spins or has
-// tasks; or to a waiter, if mayOffer is set and work is outstanding; or it arms, polls again and
-// releases.
+// leave gives up the caller's turn. It gives the turn to the goroutine that wants it; or to the
+// loop, if that spins or has tasks; or, if mayOffer is set and work is outstanding or submitted,
+// to a waiter; or it arms, polls again and releases.
 func (t *Token) leave(mayOffer bool) {
 	for round := range leaveRounds {
 		model.Mark("leave", 2*round+ifTrue(mayOffer))
@@ -169,8 +170,8 @@ func (t *Token) leave(mayOffer bool) {
 	t.releaseToLoop()
 }
 
-// takeAfterBriefHold takes the turn, after waiting out a brief hold of the spinning loop. It reports
-// whether it took the turn.
+// takeAfterBriefHold takes the turn and reports whether it did. If the spinning loop holds the
+// turn for one pass, it waits for the end of this pass.
 func (t *Token) takeAfterBriefHold() bool {
 	for !t.take() {
 		if !t.waitOutBriefHold() {
@@ -181,13 +182,13 @@ func (t *Token) takeAfterBriefHold() bool {
 	return true
 }
 
-// briefLoads is how many loads of the word a caller spends on waiting for the spinning loop's pass
+// briefLoads is how many times a caller loads the word while it waits for the spinning loop's pass
 // to end: some 5 µs, enough for an empty pass or a slice of polling in a device. Parking and being
-// woken cost more.
+// woken would cost more.
 const briefLoads = 8192
 
-// waitOutBriefHold waits while the loop holds the turn for one pass. It returns false if the loop does
-// not, or takes too long.
+// waitOutBriefHold waits while the loop holds the turn for one pass, and returns true if the turn
+// is free. It returns false if another goroutine is the holder or the pass takes too long.
 func (t *Token) waitOutBriefHold() bool {
 	model.Yield("take.brief")
 	for range briefLoads {
@@ -208,7 +209,8 @@ func ifTrue(b bool) int {
 	return 0
 }
 
-// Waiter returns the [Parker] of a futures waiter. It allocates nothing. A driver is then one line:
+// Waiter returns a [Parker] for a futures waiter. It allocates nothing. With it, a futures.Driver
+// is one line:
 //
 //	func (r *Reactor) Drive(done <-chan struct{}, w *futures.Waiter) error {
 //		r.token.Drive(done, turn.Waiter(w))

@@ -7,8 +7,8 @@ import (
 )
 
 // Loop runs passes and loop tasks on the reactor's own goroutine, and sleeps when there are none.
-// It returns when the sleeper is closed and leaves pending work undone, so close the sleeper last.
-// Call Loop once.
+// It returns when the sleeper is closed, and leaves pending work undone; so close the sleeper
+// last. Call Loop only one time, or again after user code has ended its goroutine.
 func (t *Token) Loop() {
 	wake := WakeEvent // look once before the first sleep
 	for wake&WakeClosed == 0 {
@@ -33,8 +33,8 @@ func (t *Token) Loop() {
 	}
 }
 
-// waitForDriver waits for the turn while a driver holds it. It returns false, without the turn, if
-// the driver can do everything that the loop was woken for.
+// waitForDriver waits for the turn while a driver holds it. If the loop was woken only by Wake,
+// the driver can do the work, and waitForDriver returns false, without the turn.
 func (t *Token) waitForDriver(wake WakeReason) bool {
 	if wake == 0 {
 		return false
@@ -44,8 +44,8 @@ func (t *Token) waitForDriver(wake WakeReason) bool {
 }
 
 // loopPasses runs passes until no work is left, and releases the turn. It returns early, with the
-// word woken, if user code must run first; the loop then comes back. While it spins it may lose the
-// turn to a driver, which then arms on leaving, or find the sleeper closed.
+// word woken, if user code (after) must run first; the loop then comes back. While the loop spins,
+// a driver may take the turn, which then arms on leaving, or the sleeper may be closed (closed).
 func (t *Token) loopPasses() (after func(), closed bool) {
 	for idle := 0; ; {
 		model.Mark("loop", idle)
@@ -97,9 +97,9 @@ func (t *Token) loopPasses() (after func(), closed bool) {
 	}
 }
 
-// Step runs one pass if the turn has no holder, for stepped reactors, which have no loop. It
-// reports whether the pass did anything. It calls the user code that RunLoopTasks returns, without
-// the turn. It does not wait for the turn.
+// Step runs one pass and the loop tasks of a stepped reactor, which has no loop. It reports
+// whether there was anything to do. If the turn has a holder, Step returns false at once. It calls
+// the user code that RunLoopTasks returns without holding the turn.
 func (t *Token) Step() bool {
 	if !t.take() {
 		return false
@@ -110,7 +110,7 @@ func (t *Token) Step() bool {
 		did = true
 		after = t.work.RunLoopTasks()
 	}
-	t.giveUp(asleep) // no loop: the next Step looks again
+	t.giveUp(asleep) // there is no loop to wake: the next Step looks again
 	if after != nil {
 		after()
 	}

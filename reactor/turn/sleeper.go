@@ -14,14 +14,14 @@ const wakeKeys = 64
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// PollerSleeper is a [Sleeper] on a poller. Its Work calls Ready in NeedsLoop and Take in
+// PollerSleeper is a [Sleeper] on a poller. The [Work] must call Ready in NeedsLoop and Take in
 // RunLoopTasks.
 type PollerSleeper struct {
 	*sys.Poller // its Wake implements Sleeper
-	// keys: written by Wait while ready is zero; read by Take. The loop calls both.
+	// keys is written by Wait while ready is zero, and read by Take. The loop calls both.
 	keys [wakeKeys]uint32
-	// ready is how many keys wait for Take. Set by Wait, cleared by Take; read by any holder;
-	// publishes nothing (keys stay with the loop).
+	// ready is how many keys wait for Take. Set by Wait, cleared by Take; read by any goroutine;
+	// publishes nothing (only the loop uses keys).
 	ready atomic.Int32
 	// err is why Wait returned WakeClosed; written by the loop, read after Loop.
 	err error
@@ -31,8 +31,9 @@ type PollerSleeper struct {
 // No other goroutine may Wait on p.
 func NewPollerSleeper(p *sys.Poller) *PollerSleeper { return &PollerSleeper{Poller: p} }
 
-// Wait implements [Sleeper]. Keys are an event, a deadline that has passed is a timer, and an error
-// of the poller closes. While keys wait for Take it does not sleep.
+// Wait implements [Sleeper]. It reports WakeEvent if keys wait for Take, WakeTimer if the deadline
+// has passed, and WakeClosed if the poller returns an error. While keys of an earlier Wait wait
+// for Take it does not sleep.
 func (s *PollerSleeper) Wait(deadline time.Time) (wake WakeReason) {
 	if s.ready.Load() != 0 {
 		return WakeEvent

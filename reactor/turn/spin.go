@@ -2,17 +2,17 @@ package turn
 
 import "github.com/verbena-rdma/verbena/internal/model"
 
-// SpinMode is how long the loop and drivers poll for work before they sleep or park.
+// SpinMode selects how long the loop and drivers poll for work before they sleep or park.
 type SpinMode uint8
 
 const (
-	// SpinPasses spins for Config.Spin empty passes; the loop does so only while work is
-	// outstanding. Then all queues are armed. An idle reactor uses no processor.
+	// SpinPasses spins for Config.Spin empty passes and then arms; the loop spins only while work
+	// is outstanding. An idle reactor uses no processor.
 	SpinPasses SpinMode = iota
-	// SpinTimed spins for the time that Config.Budget gives.
+	// SpinTimed spins for the time of Config.Budget.
 	SpinTimed
-	// SpinAlways spins forever: the loop never sleeps, and a driver stays until its result is there
-	// or the turn is wanted.
+	// SpinAlways spins forever: the loop never sleeps, and a driver does not leave for lack of
+	// completions.
 	SpinAlways
 )
 
@@ -24,20 +24,21 @@ const (
 //	   │  └───────── takes the turn ─────────┘   │over, while a driver holds:
 //	   └────────── an empty pass ────────────>   v the driver arms
 //
-// Between two looks the word is spinning: the turn has no holder, no queue need be armed, and
-// submitters do not wake the loop, because it looks by itself. A caller can take the turn then, and
-// loopSpins remembers in the word that the loop spins. The caller returns the word to spinning
-// (returnToSpinner), without arming, offering or waking. Only the loop clears loopSpins, by CAS, so
-// that a driver never leaves the turn to a loop that stopped spinning.
+// A look is one pass of the spinning loop. Between two looks the word is spinning: the turn has no
+// holder, no queue need be armed, and submitters do not wake the loop, because it looks by itself.
+// A caller that takes the turn then sets the bit loopSpins, and sets the word back to spinning
+// when it leaves (returnToSpinner), without arming, offering or waking. When the loop stops
+// spinning it clears loopSpins by CAS, so a driver never leaves the turn to a loop that no longer
+// spins.
 //
-// While the loop looks it holds the turn with briefHold. A caller that finds that bit waits for the
-// pass to end instead of parking.
+// During a look the loop holds the turn with the bit briefHold. A caller that finds this bit waits
+// for the pass to end instead of parking.
 type spinEnd uint8
 
 const (
-	spinFound   spinEnd = iota // the loop holds: there is something to do
-	spinExpired                // the loop holds: the budget is over
-	spinLost                   // a driver holds, and arms when it leaves
+	spinFound   spinEnd = iota // the loop holds the turn: there is something to do
+	spinExpired                // the loop holds the turn: the budget is over
+	spinLost                   // a driver holds the turn, and arms when it leaves
 	spinClosed                 // the sleeper was closed; the turn was given up
 )
 
@@ -50,7 +51,7 @@ func (t *Token) spinWait() spinEnd {
 	var sp spinRun
 	for mine := true; ; {
 		if mine {
-			t.giveUp(spinning) // or hands it to a goroutine in WithTurn
+			t.giveUp(spinning) // or hands the turn to a goroutine in WithTurn
 			mine = false
 		}
 		model.Mark("watch", sp.local())
@@ -103,7 +104,7 @@ func (t *Token) spinWait() spinEnd {
 	}
 }
 
-// savedEvents returns the count of events that spinning saved.
+// savedEvents returns Config.SavedEvents(), or 0 without it.
 func (t *Token) savedEvents() uint64 {
 	if t.cfg.SavedEvents == nil {
 		return 0
@@ -111,8 +112,8 @@ func (t *Token) savedEvents() uint64 {
 	return t.cfg.SavedEvents()
 }
 
-// setBrief sets briefHold in the word (how is briefHold) or clears it (0). Only the loop calls it,
-// holding the turn.
+// setBrief sets the bit briefHold in the word if how is briefHold, and clears it if how is 0. Only
+// the loop calls it, holding the turn.
 func (t *Token) setBrief(how uint32) {
 	for {
 		s := t.word.Load()
@@ -122,8 +123,8 @@ func (t *Token) setBrief(how uint32) {
 	}
 }
 
-// returnToSpinner returns the turn to the spinning loop, which looks at once, so that no queue need
-// be armed. It returns false if the loop spins no more or the turn is wanted.
+// returnToSpinner returns the turn to the spinning loop. The loop looks again soon, so no queue
+// need be armed. It returns false if the loop no longer spins or the turn is wanted.
 func (t *Token) returnToSpinner() bool {
 	model.Yield("lend")
 	if !t.word.CompareAndSwap(held|loopSpins, spinning) {

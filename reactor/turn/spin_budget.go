@@ -10,35 +10,35 @@ import (
 
 // Bounds of a budget, relative to the cost of arming, sleeping and being woken.
 const (
-	// maxCosts bounds the budget from above. A peer that answers within a few times the cost of a
-	// wake-up is worth spinning for, although a wake-up is shorter; beyond that, processor time is
-	// worth more.
+	// maxCosts times the cost is the largest budget. If a peer answers within a few times the cost
+	// of a wake-up, spinning saves latency that is worth the processor time; beyond 16 times the
+	// cost it is not.
 	maxCosts = 16
-	// minCostPart is the part of the cost that is spent even when nothing came lately, to notice
-	// new traffic.
+	// The smallest budget is the cost divided by minCostPart: the loop spins a little even when
+	// nothing came lately, to notice new traffic.
 	minCostPart = 8
-	// maxCost bounds the cost against a measurement that was disturbed.
+	// maxCost is the largest cost that is believed: a measurement may have been disturbed.
 	maxCost = 200 * time.Microsecond
 )
 
 // Budget is the spin budget of a loop and its drivers. It adapts to the result of spinning:
 //
 //	woken sooner after arming than the largest budget ──> twice as long
-//	spun in vain, and slept for longer than that      ──> half as long
+//	woken later than that                              ──> half as long
 //
-// The bounds are an eighth and 16 times the cost of arming, sleeping and waking on this machine.
-// The kernel's halt_poll does the same for a virtual processor (Linux
+// The budget stays between an eighth and 16 times the cost of arming, sleeping and being woken on
+// this machine. The kernel's halt_poll does the same for a virtual processor (Linux
 // Documentation/virt/kvm/halt-polling.rst).
 type Budget struct {
 	least, most int64 // ns
 	// current, in ns: written by the loop; read by drivers and Time; publishes nothing.
 	current atomic.Int64
-	// armedAt is when the turn was released with all queues armed, in ns since epoch: written by
-	// the leaving holder; read by the loop when it wakes; publishes nothing.
+	// armedAt is when the turn was last released with all queues armed, in ns since epoch: written
+	// by the holder that releases the turn; read by the loop when it wakes; publishes nothing.
 	armedAt atomic.Int64
 }
 
-// NewBudget returns a budget that begins at cost: the time that arming, sleeping and being woken
+// NewBudget returns a budget that begins at cost, the time that arming, sleeping and being woken
 // take.
 func NewBudget(cost time.Duration) *Budget {
 	c := int64(min(max(cost, time.Microsecond), maxCost))
@@ -50,7 +50,7 @@ func NewBudget(cost time.Duration) *Budget {
 // Time returns how long the loop or a driver spins at present. Any goroutine may call it.
 func (p *Budget) Time() time.Duration { return time.Duration(p.current.Load()) }
 
-// noteArmed records when the queues were armed. The holder that releases the turn calls it.
+// noteArmed records the present time as armedAt. The holder that releases the turn calls it.
 func (p *Budget) noteArmed() { p.armedAt.Store(now()) }
 
 // noteWakeup adapts the budget to how long the loop slept. The loop calls it when it wakes.
@@ -71,22 +71,22 @@ func now() int64 { return int64(time.Since(epoch)) }
 
 // How a spinning goroutine pauses.
 const (
-	// yieldEvery is how many rounds it spins before it lets other goroutines run: a yield costs
-	// about as much as a round, and more if another thread is woken for it.
+	// yieldEvery is how many rounds a goroutine spins before it lets other goroutines run: a yield
+	// costs about as much as a round, and more if another thread is woken for it.
 	yieldEvery = 16
-	// clockEvery is how many rounds it spins between two reads of the clock.
+	// clockEvery is how many rounds a goroutine spins between two reads of the clock.
 	clockEvery = 4
-	// pauseLoads is how many loads make the pause between two looks of the loop: about as long as
-	// an empty pass, so that a caller finds the turn free half the time. pauseLoadsDriven is the
-	// pause while callers drive and soon come again: as long as a few of their operations, which
-	// the loop would only disturb.
+	// pauseLoads is the length, in loads of a word, of the pause between two looks of the loop. It
+	// is about as long as an empty pass, so that a caller finds the turn free half the time.
+	// pauseLoadsDriven is the length while callers drive: as long as a few of their operations,
+	// which the loop would only disturb.
 	pauseLoads       = 64
 	pauseLoadsDriven = 1024
-	// pinnedYieldEvery is the interval at which a loop locked to its thread lets others run: a
-	// yield takes 5 to 20 µs, because another thread has to be woken, and for the way back.
+	// pinnedYieldEvery is the interval, in ns, at which a loop locked to its thread lets others
+	// run. Its yield takes 5 to 20 µs: Go must switch to another thread and back.
 	pinnedYieldEvery = int64(time.Millisecond)
-	// pollEvery is the interval at which a spinning loop polls its channels, which costs a system
-	// call.
+	// pollEvery is the interval, in ns, at which a spinning loop polls its channels. Each poll
+	// costs a system call.
 	pollEvery = int64(20 * time.Microsecond)
 )
 
@@ -111,8 +111,8 @@ func (s *spinRun) tick() {
 	}
 }
 
-// loopPause pauses between two looks of the spinning loop. It reports whether the loop spun for
-// long enough.
+// loopPause pauses between two looks of the spinning loop. It reports whether the spin budget is
+// over.
 func (t *Token) loopPause(s *spinRun) (over bool) {
 	s.tick()
 	switch {
@@ -123,14 +123,14 @@ func (t *Token) loopPause(s *spinRun) (over bool) {
 		}
 		t.pauseAway(s)
 	case s.rounds%yieldEvery == 1:
-		runtime.Gosched() // in the first round: the receiver of a result runs before the next look
+		runtime.Gosched() // also in the first round, so that the receiver of a result runs before the next look
 	default:
 		t.pauseAway(s)
 	}
 	return t.cfg.SpinMode == SpinTimed && s.readAt-s.began > t.cfg.Budget.current.Load()
 }
 
-// pauseAway leaves the word alone for a moment, and for longer while callers drive.
+// pauseAway does not touch the word for a moment, or for longer while callers drive.
 func (t *Token) pauseAway(s *spinRun) {
 	loads := pauseLoads
 	if d := t.stats.Drives.Load(); d != s.drives {
@@ -161,14 +161,15 @@ func (t *Token) noteArmed() {
 	}
 }
 
-// noteWakeup records that the loop woke. A timer says nothing about traffic.
+// noteWakeup adapts the budget when the loop wakes, unless a timer woke it, which is no sign of
+// traffic.
 func (t *Token) noteWakeup(wake WakeReason) {
 	if t.cfg.SpinMode == SpinTimed && wake&WakeTimer == 0 {
 		t.cfg.Budget.noteWakeup()
 	}
 }
 
-// driverExpired reports whether a driver leaves after idle empty passes.
+// driverExpired reports whether a driver leaves, after a number of empty passes in a row (idle).
 func (t *Token) driverExpired(idle int, s *spinRun) bool {
 	switch t.cfg.SpinMode {
 	case SpinPasses:

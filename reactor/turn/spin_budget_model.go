@@ -21,9 +21,9 @@ type spinRun struct{ rounds int }
 
 func (s *spinRun) local() int { return s.rounds }
 
-// stirs reports whether a spinning goroutine would find something: the loop if driver is nil, else
-// that driver. The model test sets it. A goroutine that spins forever blocks on stirs: the model
-// has no busy waiting.
+// stirs reports whether a spinning goroutine (the loop if driver is nil, else this driver) would
+// find something. The model test sets it. With SpinAlways a goroutine blocks until stirs returns
+// true, because the model has no busy waiting.
 var stirs = func(driver Parker) bool { return true }
 
 func (t *Token) loopPause(s *spinRun) (over bool) {

@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// The token's word: one of four states and, while held, the bits for wanting the turn and for
-// spinning. See the package comment.
+// The values of the token's word: one of four states; the state held may have the bits below. See
+// the package comment.
 const (
 	asleep   uint32 = 0
 	woken    uint32 = 1
@@ -27,36 +27,37 @@ const (
 type Config struct {
 	// CallerDriving lets waiting goroutines run passes themselves.
 	CallerDriving bool
-	// SpinMode is what ends spinning; the zero value is SpinPasses.
+	// SpinMode selects when spinning ends; the zero value is SpinPasses.
 	SpinMode SpinMode
-	// Spin is how many empty passes in a row the loop or a driver runs before it arms and sleeps or
-	// parks. SpinPasses uses it.
+	// Spin, for SpinPasses, is how many empty passes in a row the loop runs before it arms and
+	// sleeps, or a driver before it arms and parks.
 	Spin int
-	// Budget is the budget of SpinTimed, which needs one. The token owns it from New on.
+	// Budget is the spin budget; SpinTimed requires one. The token owns it from New on.
 	Budget *Budget
-	// SavedEvents counts the completions found by drivers that would have woken the loop if it did
-	// not spin, so that the loop knows whether spinning pays. Nil counts nothing. The loop calls
-	// it; it must not block.
+	// SavedEvents returns how many completions were polled that would have raised events, had the
+	// loop slept. The loop spins on while the number grows, because spinning then saves wake-ups.
+	// Nil counts nothing. Only the loop calls it; it must not block.
 	SavedEvents func() uint64
-	// Pinned says that Loop runs on a goroutine locked to its thread, which therefore yields
-	// seldom.
+	// Pinned reports that the goroutine of Loop is locked to its thread. It then yields seldom,
+	// because a yield costs it more.
 	Pinned bool
 }
 
 // Token is the turn of one reactor.
 type Token struct {
-	// word holds the state. Goroutines that take, release or want the turn, or wake the loop, write
-	// it by CAS; any goroutine reads it. Taking the turn, or being given it, acquires everything
-	// the last holder did.
+	// word holds the state. Goroutines that take, release or want the turn, or wake the loop,
+	// write it by CAS; any goroutine reads it. A goroutine that takes or is given the turn sees
+	// all writes of the last holder.
 	word atomic.Uint32
-	_    [124]byte // submitters read word; keep the holder's fields off its line
+	_    [124]byte // submitters read word: keep the holder's fields off this cache line
 
 	cfg   Config
 	work  Work
 	sleep Sleeper
-	// loopHandoff gives the turn to the loop, callerHandoff to a goroutine in WithTurn. One place
-	// each is enough: there is one loop, and the mutex callers admits one goroutine at a time. The
-	// sender has cleared the want bit and does nothing as holder afterwards.
+	// A send on loopHandoff gives the turn to the loop, one on callerHandoff to a goroutine in
+	// WithTurn. Each has a buffer of one, which is enough: there is one loop, and the mutex
+	// callers admits one goroutine at a time. The sender has cleared the want bit and is no longer
+	// the holder after the send.
 	loopHandoff, callerHandoff chan struct{}
 	callers                    sync.Mutex
 	slots                      []waiterSlot
@@ -64,8 +65,8 @@ type Token struct {
 	stats                      Stats
 }
 
-// Stats counts events; read it with Token.Stats. Holders and goroutines that wake the loop write
-// the counters, any goroutine reads them, and they publish nothing.
+// Stats counts events; read it with Token.Stats. Holders, the loop and goroutines that wake the
+// loop write the counters; any goroutine reads them; they publish nothing.
 type Stats struct {
 	Wakeups        atomic.Uint64 // the loop was woken by Sleeper.Wake
 	Drives         atomic.Uint64 // a waiting goroutine began to drive
@@ -78,8 +79,8 @@ type Stats struct {
 	Returned       atomic.Uint64 // a driver returned the turn to the spinning loop, unarmed
 }
 
-// New returns a token without a holder. Until Loop runs, or in a stepped reactor, only drivers,
-// WithTurn and Step hold it. New never blocks.
+// New returns a token without a holder. Before Loop runs, and in a stepped reactor, only drivers,
+// WithTurn and Step hold the turn. New never blocks.
 func New(w Work, s Sleeper, cfg Config) *Token {
 	return &Token{cfg: cfg, work: w, sleep: s, loopHandoff: make(chan struct{}, 1), callerHandoff: make(chan struct{}, 1),
 		slots: make([]waiterSlot, slotCount)}
@@ -110,19 +111,19 @@ func taken(s uint32) uint32 {
 	return held
 }
 
-// Submitted wakes the loop if no goroutine is about to look for submissions. A submitter calls it
-// after its push. It does not block; any goroutine may call it, the holder too.
+// Submitted wakes the loop if no other goroutine is going to look for submissions. A submitter
+// calls Submitted after its push. It does not block; any goroutine may call it, the holder too.
 func (t *Token) Submitted() {
 	model.Yield("submitted")
-	// In any other state a holder looks again before it leaves, or the loop is about to take the
-	// turn. The load is cheaper than a CAS that fails.
+	// In any state but asleep, a holder looks for submissions before it leaves, or the loop will
+	// take the turn. The load is cheaper than a CAS that fails.
 	if t.word.Load() == asleep && t.word.CompareAndSwap(asleep, woken) {
 		t.wakeLoop()
 	}
 }
 
-// SubmittedBeforeDrive is Submitted for a submitter that calls Drive next: with caller driving it does not wake
-// the loop. It does not block.
+// SubmittedBeforeDrive is Submitted for a submitter that calls Drive next. If callers drive, it
+// does not wake the loop. It does not block.
 func (t *Token) SubmittedBeforeDrive() {
 	if !t.cfg.CallerDriving {
 		t.Submitted()
@@ -136,9 +137,9 @@ func (t *Token) wakeLoop() {
 	t.sleep.Wake()
 }
 
-// giveUp gives up the turn and sets the word to to, or to spinning if the loop spins. If a
-// goroutine wants the turn, giveUp hands it over instead and returns false. In both cases the
-// caller no longer holds the turn.
+// giveUp gives up the turn. It sets the word to the argument to, or to spinning if loopSpins is
+// set, and returns true. If a goroutine wants the turn, giveUp hands the turn over instead and
+// returns false. In either case the caller no longer holds the turn.
 func (t *Token) giveUp(to uint32) bool {
 	model.Yield("drop")
 	for {
@@ -169,9 +170,9 @@ func (t *Token) wanted() bool {
 	return t.word.Load()&anyWants != 0
 }
 
-// handOver gives the turn to the goroutine that wants it, and reports whether there is one. The
-// loop goes before a caller in WithTurn: the loop hands the turn on after its next pass, but the
-// caller would not do the loop's tasks.
+// handOver gives the turn to a goroutine that wants it, and reports whether there is one. The loop
+// comes before a caller in WithTurn, because the loop hands the turn to the caller after its next
+// pass, but the caller would not do the loop's tasks.
 func (t *Token) handOver() bool {
 	for {
 		switch s := t.word.Load(); {
@@ -184,7 +185,7 @@ func (t *Token) handOver() bool {
 		case s&callerWants != 0:
 			to := s &^ (callerWants | briefHold)
 			if s&briefHold != 0 {
-				to |= loopSpins // the loop gives the turn away and spins on
+				to |= loopSpins // the loop is the holder: it gives the turn away and goes on spinning
 			}
 			if t.word.CompareAndSwap(s, to) {
 				t.stats.CallerHandoffs.Add(1)
@@ -197,8 +198,8 @@ func (t *Token) handOver() bool {
 	}
 }
 
-// waitFor takes the turn, or sets want in the word and parks until the holder sends on gate. When
-// the loop waits it stops spinning.
+// waitFor takes the turn, or sets the bit want in the word and parks until the holder sends on
+// gate. For the loop (loopWants) it also clears loopSpins, which ends spinning.
 func (t *Token) waitFor(want uint32, gate chan struct{}) {
 	model.Yield("want")
 	for {
@@ -223,8 +224,8 @@ func (t *Token) waitFor(want uint32, gate chan struct{}) {
 }
 
 // release gives the turn up, or hands it over if it is wanted. The caller has armed and polled
-// empty. release returns false, and the caller still holds the turn, if something was submitted
-// meanwhile.
+// empty. If something was submitted meanwhile, the method release may take the turn again; it then
+// returns false, and the caller still holds the turn.
 func (t *Token) release() bool {
 	t.noteArmed()
 	if !t.giveUp(asleep) {
@@ -242,19 +243,19 @@ func (t *Token) release() bool {
 	return false
 }
 
-// releaseToLoop leaves the turn and the remaining work to the loop: directly if it waits for the
-// turn, else by a wake-up.
+// releaseToLoop leaves the turn and the remaining work to the loop: by handing over if the loop
+// waits for the turn, else by a wake-up.
 func (t *Token) releaseToLoop() {
 	if t.giveUp(woken) {
 		t.wakeLoop()
 	}
 }
 
-// WithTurn runs fn while holding the turn, and returns after fn has. It parks while another
-// goroutine holds the turn. A holder hands the turn over after its pass, so WithTurn waits for one
-// pass and for earlier callers of WithTurn. It is for control work. Any goroutine may call it, also
-// the loop's callbacks, but not the holder. If fn panics or ends the goroutine, WithTurn still
-// gives the turn up.
+// WithTurn runs fn while holding the turn. It parks while another goroutine holds the turn; a
+// holder hands the turn over after its pass, so WithTurn waits for one pass and for earlier
+// callers of WithTurn. It is for control work. Any goroutine may call it, and so may functions
+// that the loop calls without the turn, but not the holder. If fn panics or ends the goroutine,
+// WithTurn still gives the turn up.
 func (t *Token) WithTurn(fn func()) {
 	if !t.take() {
 		t.callers.Lock()

@@ -6,8 +6,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// The states of a waiter slot, in the two low bits of its word; the bits above count the uses of
-// the slot, so that a waiter recognizes its own. A leaver is a goroutine that gives up the turn.
+// The states of a waiter slot are in the two low bits of its word; the bits above count the uses
+// of the slot, so that a waiter recognizes its own use. A leaver is a goroutine that gives up the
+// turn.
 //
 //	              the waiter              a leaver
 //	free ──> enlisting ──> parked ───────────────────> taken
@@ -16,8 +17,8 @@ import (
 //	 ├──────────────────────┘                             │
 //	 └────────────────────────────────────────────────────┘
 //
-// A waiter refuses an offer if it does not park yet, or no longer parks; the leaver then puts the
-// slot back, and other leavers may offer again.
+// A waiter refuses an offer if it is not yet, or no longer, parked. The leaver then sets the slot
+// back to parked, and other leavers may offer again.
 const (
 	slotFree      uint64 = iota
 	slotEnlisting        // the waiter writes waiterSlot.waiter
@@ -29,18 +30,18 @@ const (
 
 // waiterSlot is a place for a waiter that can be offered the turn.
 type waiterSlot struct {
-	// word changes by CAS as in the diagram. parked publishes waiter to leavers; free gives the
-	// slot to the next waiter.
+	// word holds the state and changes as in the diagram. The state parked publishes the field
+	// waiter to leavers; the state free gives the slot to the next waiter.
 	word   atomic.Uint64
 	waiter Parker // written by the waiter while enlisting, read by a leaver while taken
 	_      [104]byte
 }
 
-// slotCount is how many waiters can be offered the turn at a time. More would hardly be used: the
-// first waiter that is still parked takes the turn.
+// slotCount is how many waiters can be offered the turn at a time. More slots would hardly be
+// used, because the first waiter that is still parked takes the turn.
 const slotCount = 8
 
-// noSlot is the place of a waiter that found no free slot.
+// noSlot is the result place of enlist if no slot is free.
 const noSlot = -1
 
 // offer gives the turn to a parked waiter; it returns false if there is none.
@@ -68,8 +69,9 @@ func (t *Token) offer() bool {
 	return false
 }
 
-// enlist registers w to be offered the turn. Without a free slot place is noSlot, and w only misses
-// the offers: settling wakes it all the same.
+// enlist registers w to be offered the turn. It returns the index of the slot and the slot's word
+// before, for delist. If no slot is free, it returns noSlot: w is not offered the turn, but its
+// result still wakes it.
 func (t *Token) enlist(w Parker) (place int, sitting uint64) {
 	if !t.cfg.CallerDriving {
 		return noSlot, 0
@@ -87,7 +89,7 @@ func (t *Token) enlist(w Parker) (place int, sitting uint64) {
 	return noSlot, 0
 }
 
-// delist frees a waiter's slot. When it returns, no leaver uses the waiter.
+// delist frees the slot that enlist returned. When it returns, no leaver uses the waiter.
 func (t *Token) delist(place int, sitting uint64) {
 	if place == noSlot {
 		return

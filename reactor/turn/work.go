@@ -5,24 +5,24 @@ import "time"
 // Work is what the holder of the turn runs. Only the holder calls the methods, except where noted,
 // and none may block.
 type Work interface {
-	// Pass posts, polls and settles once, and reports whether it did anything. With arm it first
-	// arms every queue that can produce a completion and is not armed; true then means that the
-	// pass found something after the arming.
+	// Pass posts, polls and settles once, and reports whether it did anything. If arm is set, it
+	// first arms every queue that can produce a completion and is not armed; true then means that
+	// the pass found something after the arming.
 	Pass(arm bool) bool
-	// Pending reports whether a submission waits to be seen. A loop task that goroutines other than
-	// the holder can add counts as a submission. Any goroutine may call it.
+	// Pending reports whether a submission waits for a pass. Loop tasks that goroutines other than
+	// the holder can add count as submissions. Any goroutine may call it.
 	Pending() bool
 	// Outstanding reports whether posted work has not completed yet.
 	Outstanding() bool
 	// NeedsLoop reports whether there is work that only the loop may do: callbacks, timers, control
 	// commands, channel events. A spinning loop also calls it without holding the turn.
 	NeedsLoop() bool
-	// RunLoopTasks does the loop's tasks. The loop calls it holding the turn. It returns a function
-	// (user code) to be called after the turn is released, or nil.
+	// RunLoopTasks does the loop's tasks. The loop (or Step) calls it while holding the turn. It
+	// returns user code that the caller runs after it has released the turn, or nil.
 	RunLoopTasks() (after func())
 	// Deadline returns when the loop must wake for a timer; zero means never. Any goroutine may
-	// call it. An earlier deadline must count as a loop task, because a sleeping loop does not ask
-	// again. (Where only the loop sets timers it always knows.)
+	// call it. An earlier deadline must be set in a loop task, because a sleeping loop does not
+	// call Deadline again.
 	Deadline() time.Time
 }
 
@@ -41,22 +41,23 @@ type Sleeper interface {
 	// Wake wakes the loop. Any goroutine may call it; it never blocks. If the loop does not sleep,
 	// the wake-up is kept for the next Wait.
 	Wake()
-	// Wait sleeps until Wake, an event or the deadline. An event or deadline that it reports counts
-	// in [Work.NeedsLoop] before Wait returns and until RunLoopTasks handled it. Only the loop
-	// calls Wait.
+	// Wait sleeps until Wake, an event or the deadline. If Wait reports an event or a deadline,
+	// [Work.NeedsLoop] is true from then on until RunLoopTasks has handled it. Only the loop calls
+	// Wait.
 	Wait(deadline time.Time) WakeReason
-	// Poll is Wait without sleep and without a deadline. Only a spinning loop calls it.
+	// Poll is Wait without sleeping and without a deadline. Only a spinning loop calls it.
 	Poll() WakeReason
 }
 
-// Parker is a goroutine that waits for its result. [Waiter] makes one of a *futures.Waiter.
+// Parker is a goroutine that waits for its result. [Waiter] makes a Parker from a *futures.Waiter.
 type Parker interface {
 	// Settled reports whether the wait is over. Once true it stays true.
 	Settled() bool
-	// Park sleeps until the result (SignalSettled), the turn (SignalTurn) or until done is closed
-	// (SignalCancelled). It always reports an accepted offer.
+	// Park sleeps until the result is there (SignalSettled), the goroutine is given the turn
+	// (SignalTurn) or done is closed (SignalCancelled). If an offer was accepted, it returns
+	// SignalTurn, whatever else has happened.
 	Park(done <-chan struct{}) Signal
-	// Offer gives the turn to the parked goroutine; it returns false if that does not park. Any
+	// Offer gives the turn to the goroutine; it returns false if the goroutine is not parked. Any
 	// goroutine may call it; it never blocks.
 	Offer() bool
 }

@@ -12,15 +12,14 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// Reply receives the answer to a question; it travels in the message. It is a value: the handler
-// may keep it and answer later, from any goroutine. When the instance that handled the question
-// ends without an answer, the asker gets ErrNoReply, wherever the Reply is then. The zero Reply
-// drops answers.
+// Reply is the handle with which a handler answers the question that carried it in its message. It
+// is a value: the handler may keep it and answer later, from any goroutine. If the instance that
+// handled the question ends without an answer, the asker gets ErrNoReply, even if a copy of the
+// Reply still exists. The zero Reply drops answers.
 type Reply[R any] struct{ p futures.Promise[R] }
 
-// Send answers. It returns false if the answer reaches no asker: because of an earlier answer or
-// ErrNoReply, or because the asker has given up. True does not guarantee that the answer is read.
-// It does not block.
+// Send answers with v. It returns false if v reaches no asker: an answer or ErrNoReply came before,
+// or the asker has given up. True does not guarantee that the asker reads v. Send does not block.
 func (r Reply[R]) Send(v R) bool { return r.p.Settle(v, nil) }
 
 // Fail answers with an error, as Send does with a value.
@@ -36,7 +35,7 @@ func (r Reply[R]) Wanted() bool { return r.p.Wanted() }
 type owed interface {
 	fail(err error)
 	wanted() bool // false is final: answered, or given up by the asker
-	free()        // the caller drops it
+	free()        // the caller must not use the owed reply any more
 }
 
 // asks makes the futures of one type of answer.
@@ -45,7 +44,7 @@ type asks[R any] struct {
 	free    sync.Pool // of *ask[R]
 }
 
-// ask is an owed reply.
+// ask implements owed.
 type ask[R any] struct {
 	from *asks[R]
 	p    futures.Promise[R]
@@ -58,15 +57,15 @@ func (a *ask[R]) fail(err error) {
 
 func (a *ask[R]) wanted() bool { return a.p.Wanted() }
 
-// free settles the future of an asker that has given up, so that the future's memory returns to the
-// pool.
+// free implements owed. If the asker has given up, free settles the future, so that its memory
+// returns to the pool.
 func (a *ask[R]) free() {
 	a.fail(futures.ErrDiscarded)
 	a.p = futures.Promise[R]{}
 	a.from.free.Put(a)
 }
 
-// asksOf finds or makes the system's asks of one type.
+// asksOf returns the system's asks for answers of type R, and makes it at the first call.
 func asksOf[R any](s *System) *asks[R] {
 	t := reflect.TypeFor[R]()
 	if v, ok := s.asks.Load(t); ok {
@@ -77,13 +76,14 @@ func asksOf[R any](s *System) *asks[R] {
 	return v.(*asks[R])
 }
 
-// Ask sends the message that question makes with a Reply, and returns the future of the answer. Ask
-// calls question once, before it returns. ctx bounds the wait for room in the mailbox, the context
-// of Await the wait for the answer. In steady state Ask allocates nothing.
+// Ask sends a message and returns the future of the answer. It calls the function question once, to
+// make the message with a Reply. ctx bounds the wait for room in the mailbox; the context of Await
+// bounds the wait for the answer. In steady state Ask allocates nothing.
 //
-// The future is settled with the answer, or with ErrNoReply when none will come, joined with the
-// handler's panic or ErrStopped. Discard a future that is no longer wanted. When Tell would return
-// an error, the future is settled with it; a message that Drop drops, with ErrMailboxFull.
+// The future is settled with the answer. If no answer will come, it is settled with ErrNoReply,
+// joined with the handler's panic or ErrStopped. If Tell would return an error, it is settled with
+// that error, and if Overflow Drop drops the message, with ErrMailboxFull. Discard a future that is
+// no longer wanted.
 func Ask[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) futures.Future[R] {
 	if to.cell == nil {
 		var none R
@@ -103,9 +103,9 @@ func Ask[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) fu
 	return f
 }
 
-// AskWait is Ask and waits for the answer until ctx ends. A handler must not call it: it would keep
-// other actors from running, perhaps the one that answers. It returns ErrWouldDeadlock in a handler
-// that passes its Context, or a context that never ends.
+// AskWait asks as Ask does and waits for the answer until ctx ends. A handler must not call it: the
+// wait would keep other actors from running, perhaps the one that answers. AskWait returns
+// ErrWouldDeadlock in a handler if ctx derives from the handler's Context or never ends.
 func AskWait[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) (R, error) {
 	if ctx == nil {
 		var none R
@@ -123,19 +123,20 @@ func AskWait[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M
 	return v, err
 }
 
-// noReply is the asker's error when cause prevents the answer.
+// noReply returns the error that the asker gets when cause prevents the answer.
 func noReply(cause error) error { return errors.Join(ErrNoReply, cause) }
 
-// pruneOwed is the smallest number of owed replies at which owe prunes.
+// pruneOwed is the smallest number of owed replies at which owe removes those no longer wanted.
 const pruneOwed = 64
 
-// owe records the reply of a handled message, unless it was answered. Runner only.
+// owe records the reply of a handled message, unless it was answered already or its asker has given
+// up. Runner only.
 func (a *core) owe(o owed) {
 	if !o.wanted() {
 		o.free()
 		return
 	}
-	if len(a.owed) >= max(pruneOwed, a.owedMax) { // at every doubling: amortized constant cost
+	if len(a.owed) >= max(pruneOwed, a.owedMax) { // length doubled: constant amortized cost
 		a.owed = slices.DeleteFunc(a.owed, func(o owed) bool {
 			if o.wanted() {
 				return false

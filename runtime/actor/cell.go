@@ -12,14 +12,14 @@ import (
 // envelope is a message in a mailbox.
 type envelope[M any] struct {
 	m   M
-	ask owed // its reply; nil for none
+	ask owed // the reply that the message requests; nil for none
 }
 
 // cell is an actor: its core and the part that depends on the type of its messages.
 type cell[M any] struct {
 	core
 	box  *ring.MPSC[envelope[M]]
-	room *ring.Credits // free places of box, for Wait; else nil
+	room *ring.Credits // one credit for each free place of box; nil unless Overflow is Wait
 	next func() Handler[M]
 	ctx  Context[M]
 
@@ -29,13 +29,13 @@ type cell[M any] struct {
 	connector Connector[M]
 	timed     Timed[M]
 	started   bool
-	// handling is the message being handled, while busy.
+	// handling is the message being handled, while busy is true.
 	handling envelope[M]
 	busy     bool
 }
 
-// tell puts a message into the mailbox, on Tell's goroutine. With an error the caller settles the
-// ask.
+// tell puts a message into the mailbox, on the goroutine of Tell or Ask. If it returns an error,
+// the caller settles e.ask.
 func (c *cell[M]) tell(ctx context.Context, e envelope[M]) error {
 	if ctx == nil {
 		return verbena.ErrNilContext
@@ -134,7 +134,7 @@ func (c *cell[M]) handle(e *event) bool {
 	switch e.kind {
 	case evCompletion:
 		if c.completer == nil {
-			return e.err == nil // report an unhandled failure
+			return e.err == nil // false: a failed operation that is not handled is reported
 		}
 		c.completer.Completed(&c.ctx, e.completion())
 	case evMessage, evConn:
@@ -159,8 +159,8 @@ func (c *cell[M]) handle(e *event) bool {
 	return true
 }
 
-// stopped implements body. A panic in Stopped only counts as a failure: there is nothing left to
-// end.
+// stopped implements body. A panic in Stopped is counted and passed to the parent, but ends
+// nothing: the instance has ended already.
 func (c *cell[M]) stopped(cause error) {
 	h, started := c.handler, c.started
 	c.handler, c.completer, c.connector, c.timed, c.started = nil, nil, nil, nil, false

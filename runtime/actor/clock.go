@@ -7,8 +7,8 @@ import "time"
 type Clock interface {
 	// Now returns the current time.
 	Now() time.Time
-	// After calls fn once, d from now, on any goroutine; fn does not block. stop prevents the call
-	// if it has not begun; it does not wait.
+	// After calls fn one time, d from now, on any goroutine; fn does not block. The function stop
+	// prevents the call of fn if that has not begun, and does not wait for it otherwise.
 	After(d time.Duration, fn func()) (stop func())
 }
 

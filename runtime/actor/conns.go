@@ -14,14 +14,14 @@ import (
 type link struct {
 	conn *verbena.Conn
 	tag  uint64
-	// waiting counts the events that wait for a message, or for the end of a raw connection. All of
-	// them come: with messages, and at the end with the cause.
+	// waiting counts the events that wait for a message, or for the end of a raw connection. Each
+	// of them is pushed: with a message, or with the error that ended the connection.
 	waiting int
-	closed  bool // the handler has been told of the end
+	closed  bool // the handler has received ConnClosed
 }
 
-// own gives the actor conn: its messages, its end, and the duty to close it. On a managed
-// connection it requests Options.Receives messages.
+// own makes the actor the owner of conn: the actor receives its messages and its end, and closes
+// it. On a managed connection own requests Options.Receives messages.
 func (a *core) own(conn *verbena.Conn, tag uint64) {
 	l := &link{conn: conn, tag: tag}
 	a.links = append(a.links, l)
@@ -40,7 +40,7 @@ func (a *core) own(conn *verbena.Conn, tag uint64) {
 	}
 }
 
-// listen and heard count the waiting events. Runner only.
+// listen counts an event that begins to wait, heard one that no longer waits. Runner only.
 func (a *core) listen(l *link) { l.waiting++; a.listening++ }
 func (a *core) heard(l *link)  { l.waiting--; a.listening-- }
 
@@ -52,8 +52,8 @@ func (a *core) ask(l *link, e *event) {
 	l.conn.RecvTo(e)
 }
 
-// linkEvent handles a message, or the end of a connection: the first of its waiting events that
-// brings an error. Runner only.
+// linkEvent handles a message or an error of an owned connection. The connection's first error goes
+// to the handler as ConnClosed; later ones are dropped. Runner only.
 func (a *core) linkEvent(e *event) {
 	l := e.link
 	a.heard(l)
@@ -92,8 +92,8 @@ func (a *core) connEvent(e *event) {
 	a.freeEvent(e)
 }
 
-// connectAsync runs find on its own goroutine and pushes the result as an event; find's context ends when
-// the actor is to stop. Runner only.
+// connectAsync calls find on a new goroutine and pushes the result as an event. The context of that
+// call ends when the actor is to stop. Runner only.
 func (a *core) connectAsync(tag uint64, find func(ctx context.Context) (*verbena.Conn, error)) error {
 	if !a.open() {
 		return ErrStopped
@@ -117,10 +117,10 @@ func (a *core) stopConnects() {
 	}
 }
 
-// Own makes the actor the owner of conn: its messages and its end come as ConnEvents with tag, and
-// it is closed at the end of its messages or of the instance. No other code may receive from it or
-// close it; any goroutine may start operations. A raw connection delivers no messages, only its
-// end.
+// Own makes the actor the owner of conn. The messages and the end of conn come as ConnEvents with
+// tag. The actor closes conn when its messages have ended or when the instance ends. No other code
+// may receive from conn or close it; any goroutine may start operations on it. A raw connection
+// delivers only its end.
 //
 // Errors: ErrStopped when the actor is stopping; ErrConfig for a nil connection or one that the
 // actor owns already. With an error the owner of conn does not change.
@@ -139,9 +139,10 @@ func (c *Context[M]) Own(conn *verbena.Conn, tag uint64) error {
 	return nil
 }
 
-// Dial connects as Runtime.DialOptions does. It returns at once; the result comes as
-// ConnEstablished with tag, and the actor owns the connection, or as ConnFailed with the error. The
-// attempt is canceled when the actor is to stop. Errors: ErrStopped, ErrConfig without a runtime.
+// Dial connects as Runtime.DialOptions does. It returns at once. The result comes with tag: as
+// ConnEstablished, when the actor owns the connection, or as ConnFailed with the error. The attempt
+// is canceled when the actor is to stop. Errors: ErrStopped; ErrConfig in a system without a
+// Config.Runtime.
 func (c *Context[M]) Dial(addr string, o verbena.Options, tag uint64) error {
 	rt := c.cell.sys.cfg.Runtime
 	if rt == nil {
@@ -150,7 +151,7 @@ func (c *Context[M]) Dial(addr string, o verbena.Options, tag uint64) error {
 	return c.cell.connectAsync(tag, func(ctx context.Context) (*verbena.Conn, error) { return rt.DialOptions(ctx, addr, o) })
 }
 
-// Accept accepts one connection and delivers it as Dial does.
+// Accept accepts one connection of ln. It returns at once and delivers the result as Dial does.
 func (c *Context[M]) Accept(ln *verbena.Listener, tag uint64) error {
 	if ln == nil {
 		return fmt.Errorf("%w: no listener", ErrConfig)

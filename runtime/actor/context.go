@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Context is the handler's access to its actor. It is valid until the method returns, on the
-// method's goroutine only. As a context.Context it ends when the instance winds up, StopNow and
-// failures included.
+// Context is the handler's access to its actor. It is valid until the handler's method returns, and
+// only on the goroutine of that method. As a context.Context it ends when StopNow or a failure ends
+// the instance, or after Stopped.
 type Context[M any] struct{ cell *cell[M] }
 
 var _ context.Context = (*Context[int])(nil)
@@ -27,7 +27,7 @@ func (c *Context[M]) Stopping() bool { return c.cell.stop.Load() != stopNot }
 // Children returns the number of children that have not ended.
 func (c *Context[M]) Children() int { return len(c.cell.children) }
 
-// Operations returns the number of outstanding operations, Dial and Accept included.
+// Operations returns the number of outstanding operations, including calls of Dial and Accept.
 func (c *Context[M]) Operations() int { return c.cell.operations() }
 
 // parent implements Parent.

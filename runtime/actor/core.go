@@ -24,9 +24,9 @@ import (
 //	resting <───────────── windingUp ────────────────────────────────────────────────┘
 //	         restart: nothing left         or operation left
 //
-// draining handles messages and events as up does. windingUp handles neither: it aborts outstanding
-// work and reports it. A resting actor that is stopped is over at once, and its mailbox is
-// reported.
+// An actor in phase draining handles messages and events as in phase up. In phase windingUp it
+// handles neither: it aborts outstanding work and reports its completions. An actor that is stopped
+// in phase resting ends at once, and its mailbox is reported.
 type phase uint8
 
 const (
@@ -49,8 +49,8 @@ const (
 // core is the part of an actor that does not depend on the type of its messages.
 type core struct {
 	word word
-	// stop is raised by Stop and StopNow on any goroutine and read by the runner, which is woken
-	// after that.
+	// stop is raised by Stop and StopNow on any goroutine, which then wakes the actor. The runner
+	// reads it.
 	stop atomic.Uint32
 	// due is set by the clock when a rest ends and reset by the runner.
 	due uatomic.Bool
@@ -60,7 +60,7 @@ type core struct {
 	sys      *System
 	id       uint64
 	opt      Options
-	parentOf *core  // nil: spawned by the system
+	parentOf *core  // the parent; nil: spawned by the system
 	body     body   // the cell that contains this core
 	queue    func() // enqueues the actor at its executor; called by wake and by the runner
 	hook     ring.Hook[core]
@@ -73,13 +73,13 @@ type core struct {
 	phase          phase
 	turn           bool // the next step prefers an event to a message
 	stopSeen       uint32
-	cause          error // why it winds up or ended
-	restart        bool  // it restarts after winding up
-	delay          time.Duration
+	cause          error         // why the actor winds up or ended
+	restart        bool          // the actor restarts after winding up
+	delay          time.Duration // before the restart
 	free           *event
-	outstanding    int                // events that will be pushed
-	listening      int                // of these, those that wait for messages
-	children       map[*core]struct{} // alive
+	outstanding    int                // events taken by newEvent and not yet freed
+	listening      int                // of the outstanding events, those that wait for messages
+	children       map[*core]struct{} // not ended
 	links          []*link            // owned connections
 	outboxes       map[*verbena.Conn]*outbox
 	timers         map[TimerID]*timer
@@ -87,8 +87,8 @@ type core struct {
 	failures       []time.Time // within Restart.Within
 	random         *rand.Rand
 	wakeUp         func()             // stops the timer of the rest
-	life           context.Context    // of the instance: ends when it winds up
-	cancel         context.CancelFunc // never nil
+	life           context.Context    // of the instance: ends when the instance winds up or has ended
+	cancel         context.CancelFunc // ends life; never nil
 	seeking        context.Context    // of Dial and Accept: ends when the actor is to stop
 	cancelConnects context.CancelFunc // nil: no Dial or Accept in progress
 	current        *event             // being handled
@@ -96,13 +96,15 @@ type core struct {
 	owedMax        int                // length at which owed is pruned
 }
 
-// body is the part of an actor that depends on the type of its messages. Runner only.
+// body is the part of an actor that depends on the type of its messages. Only the runner calls its
+// methods, except shut.
 type body interface {
 	// make makes a new instance and calls Started.
 	make() error
-	// receive handles the oldest message, and reports whether there was one.
+	// receive handles the oldest message. It returns false if there was none.
 	receive() bool
-	// handle passes e to the handler; false if the handler has no method for it.
+	// handle passes e to the handler. It returns false if the handler has no method for e and e has
+	// to be reported.
 	handle(e *event) bool
 	// stopped calls Stopped, if Started succeeded, and drops the instance.
 	stopped(cause error)
@@ -112,7 +114,8 @@ type body interface {
 	shut()
 	// pending returns the number of messages, those being pushed included.
 	pending() int
-	// report reports the oldest message as not handled, and whether there was one.
+	// report takes the oldest message and sends it to Config.DeadLetters. It returns false if there
+	// was none.
 	report(cause error) bool
 	// wantsDevice reports whether the instance implements DeviceWatcher.
 	wantsDevice() bool
@@ -130,14 +133,14 @@ func (a *core) wake() {
 	}
 }
 
-// sweep discards events pushed after the end: only device events and timers, never an event that
-// outstanding counts. Any goroutine.
+// sweep discards events pushed after the end. They are device events and timers; an event that the
+// field outstanding counts is never among them. Any goroutine.
 func (a *core) sweep() {
 	a.system.in.TakeAll()
 	a.events.in.TakeAll()
 }
 
-// requestStop raises the request and wakes the actor. Any goroutine.
+// requestStop raises the request to how and wakes the actor. Any goroutine.
 func (a *core) requestStop(how uint32) {
 	for {
 		old := a.stop.Load()
@@ -184,8 +187,8 @@ func (a *core) run() {
 	}
 }
 
-// burst takes steps until there is nothing to do, which it reports, the budget is spent, or a
-// handler panics.
+// burst takes steps until there is nothing to do, the budget left is spent, the actor has ended, or
+// a handler panics. It returns true only if there was nothing to do.
 func (a *core) burst(left *int) (nothing bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -202,7 +205,7 @@ func (a *core) burst(left *int) (nothing bool) {
 	return false
 }
 
-// step handles the next thing, and reports whether there was one.
+// step handles the next request, event or message. It returns false if there was nothing to do.
 func (a *core) step() bool {
 	if how := a.stop.Load(); how > a.stopSeen {
 		a.stopSeen = how
@@ -229,7 +232,7 @@ func (a *core) step() bool {
 	return false
 }
 
-// next handles an event or a message; the two alternate while there are both.
+// next handles an event or a message; events and messages alternate while there are both.
 func (a *core) next() bool {
 	a.turn = !a.turn
 	if a.turn {

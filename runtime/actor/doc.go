@@ -1,6 +1,5 @@
-// Package actor provides actors: objects that handle one thing at a time, be it a message of
-// another actor, the completion of an operation, an event of a connection or of the device, or a
-// timer.
+// Package actor provides actors. An actor is an object that handles one thing at a time: a message,
+// the completion of an operation, an event of a connection or of the device, or a timer.
 //
 //	type counter struct{ n int }
 //
@@ -16,9 +15,9 @@
 //	        ├─ actor  └─ child
 //	        └─ actor               spawned with the System
 //
-// A [Ref] is an actor's address for messages of its type. A [Handler] is its behavior; it receives
-// other events by implementing [Starter], [Stopper], [Completer], [Connector], [DeviceWatcher],
-// [Timed] or [Supervisor]. A [Context] is what a handler acts through: it starts operations, owns
+// A [Ref] is an actor's address for messages of its type. A [Handler] is the actor's behavior; it
+// receives other events by implementing [Starter], [Stopper], [Completer], [Connector],
+// [DeviceWatcher], [Timed] or [Supervisor]. Through its [Context] a handler starts operations, owns
 // connections, sets timers and spawns children.
 //
 // # Life cycle
@@ -34,17 +33,16 @@
 //	  │                      │ to be restarted        │ else                                 │
 //	  └── a new instance ── resting                  └──────────────────────────────────────┘
 //
-// The comment of phase in core.go has the complete diagram. An instance ends as a whole: every
-// operation, child, connection and timer that it began has ended before Stopped is called, and Done
-// is closed only after the last instance. So the device cannot write into memory of an ended
-// actor's operations, and a completion never reaches another instance than the one that started the
-// operation. (A connection counts as ended when none of its work is outstanding; it is destroyed,
-// Conn.Gone, a moment later.)
+// The comment of the type phase in core.go has the complete diagram. An instance ends as a whole:
+// every operation, child, connection and timer that it began has ended before Stopped is called,
+// and Done is closed only after the last instance. So once an actor has ended, the device no longer
+// writes into the memory of its operations, and a completion reaches only the instance that started
+// the operation. (A connection counts as ended when none of its work is outstanding; it is
+// destroyed a moment later, which Conn.Gone reports.)
 //
-// A failure is a panic in a handler, an error of Started, or a handler that ends its goroutine
-// (OnPool only; on a reactor that ends the callbacks of the reactor). The mailbox survives a
-// failure. An actor that is already stopping, or that is stopped while it rests, is not restarted:
-// its mailbox is reported.
+// A failure is a panic in a handler, an error of Started, or a handler that calls runtime.Goexit.
+// The mailbox survives a failure that a restart follows. An actor that fails while it is stopping,
+// or that is stopped while it rests, is not restarted: its mailbox is reported as dead letters.
 //
 // # Order
 //
@@ -59,43 +57,44 @@
 //
 //   - Messages of one goroutine, or of one actor, to one actor stay in order.
 //   - Completions of one connection's send queue come in the order of the operations, except for
-//     operations that could not be posted. A connection's events come as established, messages in
-//     order, closed.
+//     operations that could not be posted. A connection's events come in the order established,
+//     messages, closed.
 //   - A completion or a timer may overtake messages and may be overtaken by them.
-//   - Stop takes effect at once for senders, and for the handler after the mailbox; StopNow takes
-//     effect before the mailbox.
-//   - Closed may come before completions of operations that the end of the connection has failed.
-//     All of them come.
+//   - After Stop, Tell fails at once, and the handler still handles the mailbox. After StopNow the
+//     mailbox is not handled.
+//   - When a connection ends, its ConnClosed may come before the completions of operations that
+//     failed with it. All of these completions come.
 //
 // # Delivery
 //
 // Guaranteed:
 //
-//   - A message whose Tell returned nil is handled once, or reported once to Config.DeadLetters:
-//     because the handler panicked on it, the actor was stopped now, ended with its failure, or
-//     Drop dropped the message. It is never handled again.
+//   - A message whose Tell returned nil is handled once, or reported once to Config.DeadLetters. It
+//     is reported if the handler panicked on it, StopNow stopped the actor, a failure ended the
+//     actor, or Overflow is Drop and the mailbox was full.
 //   - An operation that Start accepted has one Completion, or one dead letter if the instance wound
-//     up before. A full mailbox cannot drop it: its place is reserved before the operation starts.
+//     up before. A full mailbox cannot drop the Completion: its place is reserved before the
+//     operation starts.
 //   - An Ask always ends: with the answer, or with ErrNoReply when no answer will come.
-//   - A timer that was canceled, or due when the actor stopped, is not delivered.
-//   - One method of an actor runs at a time; each sees the effects of the one before.
+//   - A timer that was canceled, or that was due but not yet handled when the actor was stopped, is
+//     not delivered.
+//   - One method of an actor runs at a time; each call sees the effects of the calls before.
 //   - Tell and completions allocate nothing in steady state.
 //
 // Current behavior, subject to change: events and messages alternate one by one; Every counts from
-// the end of the last handling; an actor with work runs on the goroutine of the pool that is free
-// first.
+// the end of the last handling; the first free goroutine of the pool runs the next actor with work.
 //
 // # Waiting
 //
-// A handler on the pool may block; it then occupies one of Config.Workers. On a reactor it must
-// not. A handler never waits for room in a mailbox: Tell returns ErrWouldDeadlock instead. Tell
-// recognizes a handler by its Context or, more slowly, by its stack. It does not recognize another
-// goroutine that the handler waits for, unless that goroutine passes the Context. The handler
-// decides what to do: drop the message, or try again at a timer.
+// A handler on the pool may block; it then occupies one of Config.Workers. A handler on a reactor
+// must not block. A handler never waits for room in a mailbox: Tell returns ErrWouldDeadlock
+// instead, and the handler drops the message or tries again at a timer. Tell recognizes a handler
+// by its Context or, more slowly, by its stack. Tell does not recognize another goroutine that the
+// handler waits for, unless that goroutine passes the Context.
 //
-// An operation that finds the send queue full, or the peer without a credit, does not block either:
-// it waits in a list of the actor for that connection, and one goroutine posts the list while it is
-// not empty. Options.Operations bounds the list.
+// Start does not block either when the send queue is full or the peer has granted no credit: the
+// operation waits in a list that the actor has for the connection, and one goroutine posts the list
+// while it is not empty. Options.Operations bounds the list.
 //
 // # Not implemented
 //

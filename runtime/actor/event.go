@@ -11,20 +11,21 @@ type eventKind uint8
 const (
 	evCompletion eventKind = iota // an operation has ended
 	evMessage                     // a connection has a message, or will have no more
-	evConn                        // Dial or Accept has ended, or a raw connection has
+	evConn                        // Dial or Accept has ended
 	evTimer
 	evDevice // system lane
 	evChild  // system lane
 )
 
-// event is one thing that happens to an actor, other than a message. It is reserved before it
-// happens: an operation takes its event when it starts, so that a full mailbox cannot drop the
-// completion and nothing is allocated for it.
+// event is one thing that happens to an actor, other than a message of Tell. An operation reserves
+// its event when it starts: so a full mailbox cannot drop the completion, and the completion
+// allocates nothing.
 //
 //	            newEvent             Complete, Received
 //	free list ───────────> outstanding ────────────────> in a lane ──> handled, freed
 //
-// While outstanding it belongs to the goroutine that will push it, in the lane to the actor.
+// An outstanding event belongs to the goroutine that will push it; an event in a lane belongs to
+// the actor.
 type event struct {
 	hook ring.Hook[event]
 	next *event // in the free list
@@ -61,7 +62,7 @@ func (e *event) Received(m verbena.Message, err error) {
 // lane is a queue of events from which the runner takes one at a time.
 type lane struct {
 	in    ring.Inbox[event, *event]
-	taken *event // runner only: taken and not handled yet, oldest first
+	taken *event // runner only: events taken from in and not handled yet, oldest first
 }
 
 func (l *lane) pop() *event {
@@ -75,7 +76,7 @@ func (l *lane) pop() *event {
 	return e
 }
 
-// newEvent reserves an event for something that is going to happen. Runner only.
+// newEvent reserves an event that will be pushed later. Runner only.
 func (a *core) newEvent(kind eventKind, tag uint64) *event {
 	e := a.free
 	if e == nil {
@@ -88,7 +89,8 @@ func (a *core) newEvent(kind eventKind, tag uint64) *event {
 	return e
 }
 
-// freeEvent takes back an event that was handled or did not begin. Runner only.
+// freeEvent takes back an event that was handled or discarded, or whose operation did not start.
+// Runner only.
 func (a *core) freeEvent(e *event) {
 	*e = event{a: a, next: a.free}
 	a.free = e

@@ -10,12 +10,12 @@ import (
 // panicked wraps a recovered value in a PanicError.
 func panicked(v any) error { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// fail ends an instance whose handler panicked or could not start. The message or event in progress
-// is reported, and not handled again. Runner only.
+// fail ends the instance after a failure. The message, completion or connection event in progress
+// is reported as a dead letter. Runner only.
 func (a *core) fail(cause error) {
 	switch a.phase {
-	case windingUp, resting, over: // no handler runs then: a callback of Config panicked
-		if errors.Is(cause, ErrGoexit) { // Stopped called Goexit: the instance is dropped already
+	case windingUp, resting, over: // no method but Stopped runs: a callback of Config panicked
+		if errors.Is(cause, ErrGoexit) { // Stopped called Goexit after stopped dropped the instance
 			return
 		}
 		panic(cause)
@@ -33,8 +33,8 @@ func (a *core) fail(cause error) {
 	a.windDown(cause, again)
 }
 
-// judge applies the restart rule to a failure: whether and after which delay the actor restarts.
-// Runner only.
+// judge applies the restart rule to a failure. It reports whether the actor restarts, and sets the
+// field delay. Runner only.
 func (a *core) judge() (again bool) {
 	r := a.opt.Restart
 	if a.stopSeen != stopNot || r.Most < 0 {
@@ -64,7 +64,7 @@ func (a *core) judge() (again bool) {
 	return true
 }
 
-// notify passes a ChildEvent to the parent. Runner only.
+// notify passes a ChildEvent to the parent, or to Config.Notice if there is none. Runner only.
 func (a *core) notify(err error, restarts bool, delay time.Duration) {
 	ev := ChildEvent{ID: a.id, Name: a.opt.Name, Err: err, Restarts: restarts, Delay: delay}
 	if a.parentOf == nil {
@@ -76,7 +76,7 @@ func (a *core) notify(err error, restarts bool, delay time.Duration) {
 	a.parentOf.pushSystem(&event{a: a.parentOf, kind: evChild, child: a, notice: ev})
 }
 
-// escalates reports whether a child's end is its parent's failure.
+// escalates reports whether the end of this actor with err is a failure of its parent.
 func (a *core) escalates(err error) bool {
 	return a.opt.Restart.Escalate && err != nil && !errors.Is(err, ErrStopped)
 }
@@ -93,7 +93,7 @@ func (a *core) systemEvent(e *event) {
 		return
 	}
 	a.current = e
-	a.body.handle(e) // without a method the event is ignored
+	a.body.handle(e) // a handler without a method for e ignores it
 	a.current = nil
 	if ended && e.child.escalates(e.notice.Err) {
 		a.fail(fmt.Errorf("%w: %s: %w", ErrEscalated, e.notice.Name, e.notice.Err))
@@ -115,7 +115,7 @@ func (a *core) event(e *event) {
 	}
 }
 
-// dispatch passes e to the handler, and reports it if the handler has no method for it.
+// dispatch passes e to the handler. If the handler has no method for e, dispatch reports e.
 func (a *core) dispatch(e *event) {
 	a.current = e
 	ok := a.body.handle(e)
@@ -125,7 +125,7 @@ func (a *core) dispatch(e *event) {
 	}
 }
 
-// discard discards an event that comes too late for its instance. Runner only.
+// discard reports an event that arrives while its instance winds up, and frees it. Runner only.
 func (a *core) discard(e *event) {
 	cause := ErrRestarted
 	if !a.restart {
@@ -146,9 +146,9 @@ func (a *core) discardFor(e *event, cause error) {
 	}
 }
 
-// refuse reports e as not handled, and frees what it carries. Timers, device and child events are
-// not reported: a handler without a method for them ignores them, and a failure in one is reported
-// itself.
+// refuse reports e as a dead letter, releases its message and aborts its new connection. It does
+// not report timers, device events and child events: a handler without a method for them ignores
+// them, and a failure while one is handled is reported as a failure.
 func (a *core) refuse(e *event, cause error) {
 	switch e.kind {
 	case evCompletion:
@@ -164,7 +164,7 @@ func (a *core) refuse(e *event, cause error) {
 	}
 }
 
-// deadLetter reports what to Config.DeadLetters.
+// deadLetter reports a message or event that is not handled.
 func (a *core) deadLetter(what any, cause error) {
 	a.sys.stats.DeadLetters.Add(1)
 	if a.sys.cfg.DeadLetters != nil {
@@ -176,7 +176,7 @@ func (e *event) completion() Completion {
 	return Completion{Tag: e.tag, Conn: e.conn, Result: e.result, Err: e.err}
 }
 
-// connEvent converts e for a handler.
+// connEvent returns e as the ConnEvent that a handler receives.
 func (e *event) connEvent() ConnEvent {
 	ev := ConnEvent{Tag: e.tag, Conn: e.conn, Message: e.msg, Err: e.err}
 	switch {

@@ -7,12 +7,12 @@ import (
 )
 
 // Handler is an actor's behavior. Its methods, and those of the interfaces below, are called one at
-// a time, possibly on different goroutines; each sees all effects of the one before. On a reactor
-// (Options.On) they must not block.
+// a time, possibly on different goroutines; each call sees all effects of the calls before. On a
+// reactor (Options.On) they must not block.
 //
-// A Handler is one instance: after a panic, Spawn's function makes the next one.
+// A Handler is one instance: after a failure, the function given to Spawn makes the next one.
 type Handler[M any] interface {
-	// Receive handles one message. The Context is valid until it returns.
+	// Receive handles one message. The argument ctx is valid until Receive returns.
 	Receive(ctx *Context[M], m M)
 }
 
@@ -28,11 +28,11 @@ type Starter[M any] interface {
 	Started(ctx *Context[M]) error
 }
 
-// Stopper is a Handler that cleans up after its instance: no operation, child, timer or connection
-// is left.
+// Stopper is a Handler that cleans up at the end of its instance, when no operation, child, timer
+// or connection is left.
 type Stopper[M any] interface {
-	// Stopped frees the resources of the instance. cause is nil after Stop, ErrStopped after
-	// StopNow, otherwise the failure.
+	// Stopped frees the resources of the instance. The argument cause is nil after Stop, ErrStopped
+	// after StopNow, and the failure otherwise.
 	Stopped(ctx *Context[M], cause error)
 }
 
@@ -82,8 +82,8 @@ type ConnEvent struct {
 
 // Connector is a Handler that owns connections.
 type Connector[M any] interface {
-	// Connection is called for every event, those of one connection in their
-	// order: established, messages, closed.
+	// Connection is called for every event. The events of one connection come in the order
+	// established, messages, closed.
 	Connection(ctx *Context[M], ev ConnEvent)
 }
 
@@ -96,7 +96,7 @@ type DeviceWatcher[M any] interface {
 
 // Timed is a Handler that uses timers.
 type Timed[M any] interface {
-	// Timer is called when a timer is due; tag as given to After or Every.
+	// Timer is called when a timer is due, with the tag that was given to After or Every.
 	Timer(ctx *Context[M], tag uint64)
 }
 
@@ -107,13 +107,15 @@ type ChildEvent struct {
 	// Err is the reason: nil for Stop, ErrStopped for StopNow, a *PanicError, the error of Started,
 	// or ErrEscalated.
 	Err error
-	// Restarts reports that the child restarts after Delay; otherwise it has ended.
+	// Restarts reports that the child restarts after Delay, or that only its Stopped panicked. If
+	// Restarts is false, the child has ended.
 	Restarts bool
 	Delay    time.Duration
 }
 
 // Supervisor is a Handler that receives the events of its children.
 type Supervisor[M any] interface {
-	// Child is called for every failure, and once when the child has ended.
+	// Child is called for every failure that does not end the child, and one time when the child
+	// has ended.
 	Child(ctx *Context[M], ev ChildEvent)
 }

@@ -9,13 +9,13 @@ import (
 // insideKey is the context key of the system of the handler's actor.
 type insideKey struct{}
 
-// runEntry is the entry of core.run; handlers run above it on the stack.
+// runEntry is the entry address of core.run, which is on the stack of every running handler.
 var runEntry = runtime.FuncForPC(reflect.ValueOf((*core).run).Pointer()).Entry()
 
-// inside reports whether a handler calls on its own goroutine. It checks ctx first, and then the
-// stack, which finds a handler that passed another context. So a forgotten context cannot make an
-// actor wait for its own mailbox, or for a cycle of mailboxes. The stack walk takes about a
-// microsecond; only callers about to wait use it.
+// inside reports whether the caller is a handler: ctx derives from a handler's Context, or the
+// goroutine's stack contains core.run. The stack shows a handler that passed another context, which
+// could otherwise make an actor wait for its own mailbox, or for a cycle of mailboxes. The stack
+// walk takes about a microsecond; inside is only called before a wait.
 func inside(ctx context.Context) bool {
 	if ctx.Value(insideKey{}) != nil {
 		return true

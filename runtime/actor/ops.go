@@ -9,12 +9,16 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// outbox holds the operations of one actor that one connection had no room for, in their order.
-// While there are any, a goroutine waits for room and starts them, in place of the handler.
+// outbox holds the operations of one actor for which one connection had no room, in the order of
+// the calls of Start. While the outbox is not empty, the feeding goroutine waits for room and
+// starts them.
 //
-//	        no room                    empty
-//	empty ──────────> feeding ───────────────────> empty
-//	 │ room: at once     │ more: queued
+//	         Start, no room: queued
+//	idle ────────────────────────────> feeding ──┐ Start: queued
+//	│  ^                                │    ^   │
+//	│  └────────────────────────────────┘    └───┘
+//	│            queue is empty
+//	Start, room: started at once
 type outbox struct {
 	conn *verbena.Conn
 	ctx  context.Context // of the instance
@@ -22,7 +26,7 @@ type outbox struct {
 	mu      sync.Mutex // guards the fields below; never held while waiting
 	waiting []waitingOp
 	feeding bool
-	dropped error // the reason why no more operations are started
+	dropped error // the cause that ended the instance; nil before
 }
 
 type waitingOp struct {
@@ -30,13 +34,13 @@ type waitingOp struct {
 	e  *event
 }
 
-// Start starts an operation on conn; its outcome comes as a Completion with tag. It never blocks:
-// an operation for which the connection has no room starts when there is room, after the earlier
-// ones of this actor. So the operations of one actor on one connection start in the order of the
-// calls.
+// Start starts an operation on conn; its outcome comes as a Completion with tag. Start never
+// blocks: an operation for which the connection has no room starts later. The operations of one
+// actor on one connection start in the order of the calls.
 //
-// The memory that op names must stay valid until the Completion. With an error nothing was started
-// and no Completion comes: the error is ErrTooMany, or that of the connection's method for op.
+// The memory that op names must stay valid until the Completion. If Start returns an error, it
+// started nothing and no Completion comes. Errors: ErrTooMany, ErrConfig for a nil connection,
+// those of the connection's method for op.
 func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error {
 	a := &c.cell.core
 	if conn == nil {
@@ -74,7 +78,7 @@ func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error 
 	return nil
 }
 
-// append queues op behind waiting operations; false if there are none.
+// append queues op for the feeding goroutine. It returns false if there is none.
 func (o *outbox) append(op verbena.Op, e *event) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,7 +89,8 @@ func (o *outbox) append(op verbena.Op, e *event) bool {
 	return true
 }
 
-// feed starts the feeding goroutine with op. Runner only, so there is no other one.
+// feed queues op and starts the feeding goroutine. The runner calls it only while that goroutine
+// does not run.
 func (o *outbox) feed(op verbena.Op, e *event) {
 	o.mu.Lock()
 	o.waiting = append(o.waiting, waitingOp{op.Keep(), e})
@@ -127,15 +132,15 @@ func (o *outbox) idle() bool {
 	return !o.feeding
 }
 
-// drop makes waiting operations complete with cause. The context of the instance has ended, so the
-// feeding goroutine does not block.
+// drop makes the waiting operations complete with cause. The caller has ended the context of the
+// instance, so the feeding goroutine does not block.
 func (o *outbox) drop(cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.dropped = cause
 }
 
-// why joins err with the cause that ended the instance, if one did.
+// why returns err, joined with the cause that ended the instance, if there is one.
 func (o *outbox) why(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

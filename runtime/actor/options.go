@@ -33,8 +33,8 @@ const (
 	// Wait waits for room until the context ends. A handler does not wait: it gets
 	// ErrWouldDeadlock.
 	Wait
-	// Drop drops a message that does not fit, counts it and reports it to
-	// Config.DeadLetters. Tell returns nil.
+	// Drop drops a message that does not fit, counts it and reports it to Config.DeadLetters. Tell
+	// returns nil.
 	Drop
 )
 
@@ -46,21 +46,22 @@ const (
 	// OnPool runs the actor on a goroutine of the system's pool: handlers may block, at most
 	// Config.Workers at a time.
 	OnPool Place = iota
-	// OnReactor runs the actor on the goroutine of a reactor that runs callbacks, beside its event
-	// loop: closest to completions. Handlers must not block, or they delay all other callbacks of
-	// the reactor.
+	// OnReactor runs the actor on a reactor's callback goroutine, which runs beside the reactor's
+	// loop. Completions reach the actor with the least delay. Handlers must not block: they would
+	// delay all other callbacks of the reactor.
 	OnReactor
 )
 
 // Config describes a System. The zero value works.
 type Config struct {
 	// Runtime provides connections, device events, the reactors of OnReactor and the default clock.
-	// Nil: actors have none of these. It is closed after the system.
+	// Nil: actors have no connections, device events or reactors. The caller closes the runtime
+	// after the system.
 	Runtime *verbena.Runtime
 	// Workers is the number of handlers that run at once on the pool; default DefaultWorkers.
 	Workers int
-	// DeadLetters is called with everything that was accepted, or dropped by Drop, and is not
-	// handled. It is called concurrently, on any goroutine, and must not block.
+	// DeadLetters is called with every DeadLetter. It is called concurrently, on any goroutine, and
+	// must not block.
 	DeadLetters func(DeadLetter)
 	// Notice is called with the ChildEvents of actors that have no parent. It is called
 	// concurrently, on any goroutine, and must not block.
@@ -81,12 +82,14 @@ type Options struct {
 	Overflow Overflow
 	// On selects where the actor runs; default OnPool.
 	On Place
-	// Loop is the reactor of an OnReactor actor (Conn.Loop); default round robin.
+	// Loop is the reactor of an OnReactor actor (Conn.Loop returns that of a connection); default:
+	// round robin.
 	Loop verbena.Loop
-	// Throughput is how many messages and events an actor handles before others run; default
+	// Throughput is how many messages and events an actor handles before other actors run; default
 	// DefaultThroughput.
 	Throughput int
-	// Operations bounds the outstanding operations; default DefaultOperations.
+	// Operations is the largest number of outstanding operations, those that wait for room
+	// included; default DefaultOperations.
 	Operations int
 	// Receives is how many messages of each owned connection may be queued for the handler; default
 	// DefaultReceives.
@@ -98,15 +101,15 @@ type Options struct {
 // Restart is the rule for a failed actor. The zero value restarts it, up to DefaultRestarts times
 // within DefaultWithin, and then stops it.
 //
-// The first restart within Within waits First, each further one twice as long, up to Last. Every
-// wait is extended by up to a half at random, so that actors that failed together do not restart
-// together.
+// The first restart within the time Within waits First; each further one waits twice as long, up to
+// Last. Every wait is extended by a random time of up to half of it, so that actors that failed
+// together do not restart together.
 type Restart struct {
-	Most     int           // restarts within Within; negative: never
+	Most     int           // restarts within the time Within; default DefaultRestarts; negative: none
 	Within   time.Duration // default DefaultWithin
 	First    time.Duration // default DefaultFirst
 	Last     time.Duration // default DefaultLast
-	Escalate bool          // beyond Most the parent fails too (ErrEscalated); without a parent no effect
+	Escalate bool          // an end by a failure is a failure of the parent (ErrEscalated)
 }
 
 func (c Config) validate() (Config, error) {

@@ -8,16 +8,16 @@ import (
 
 // applyStop carries out a request of Stop or StopNow. Runner only.
 func (a *core) applyStop(how uint32) {
-	// requestStop shuts the mailbox too, after it sets the request. But its goroutine may be
-	// delayed between the two, while the actor drains an open mailbox, ends, and gets more
-	// messages.
+	// requestStop sets the request and then shuts the mailbox. Its goroutine may be delayed between
+	// these two steps; without this call the actor could drain the open mailbox, end, and then get
+	// more messages.
 	a.body.shut()
 	switch a.phase {
-	case fresh: // not started: only the mailbox is left to end
+	case fresh: // there is no instance yet
 		if how == stopNow {
 			a.windDown(ErrStopped, false)
 		}
-		// Stop: it begins, drains and parts.
+		// For stopDrain the actor begins, drains and parts.
 	case up:
 		if how == stopNow {
 			a.windDown(ErrStopped, false)
@@ -25,9 +25,9 @@ func (a *core) applyStop(how uint32) {
 		}
 		a.drain()
 	case draining, parting:
-		a.windDown(ErrStopped, false) // only stopNow exceeds an earlier request
+		a.windDown(ErrStopped, false) // how is stopNow: only that exceeds an earlier request
 	case windingUp:
-		a.restart = false // no restart
+		a.restart = false
 	case resting:
 		if a.wakeUp != nil {
 			a.wakeUp()
@@ -44,11 +44,11 @@ func (a *core) drain() {
 	a.stopConnects()
 }
 
-// part continues a graceful stop when nothing is left to handle; false if it has to wait. Runner
-// only.
+// part continues a graceful stop when nothing is left to handle. It returns false if the stop has
+// to wait. Runner only.
 func (a *core) part() bool {
 	if a.body.pending() > 0 {
-		return false // a Tell is in progress, and wakes the actor
+		return false // a Tell in progress will wake the actor
 	}
 	if a.phase == draining {
 		if a.operations() > 0 {
@@ -95,7 +95,8 @@ func (a *core) windDown(cause error, restart bool) {
 	}
 }
 
-// windUp discards what still arrives, and reports whether it did something. Runner only.
+// windUp takes one step of winding up. It returns false if there is nothing to do until the next
+// wake. Runner only.
 func (a *core) windUp() bool {
 	if e := a.events.pop(); e != nil {
 		a.discard(e)
@@ -124,8 +125,8 @@ func (a *core) windUp() bool {
 	return true
 }
 
-// unhandledCause returns the error for messages that an actor leaves: ErrStopped, joined with the
-// failure that ended the actor. Runner only.
+// unhandledCause returns the error for messages and events that the actor will not handle:
+// ErrStopped, joined with the failure that ended the actor, if any. Runner only.
 func (a *core) unhandledCause() error {
 	if a.cause == nil || errors.Is(a.cause, ErrStopped) {
 		return ErrStopped
@@ -162,15 +163,15 @@ func (a *core) clear() {
 	a.links, a.outboxes, a.children = nil, nil, nil
 }
 
-// finish ends the actor; its mailbox is shut and empty. Runner only.
+// finish ends the actor, whose mailbox is shut and empty. Runner only.
 func (a *core) finish() {
-	if a.parentOf == nil { // before close(gone): a waiter for the end finds the notice
+	if a.parentOf == nil { // before close(gone): after Done, Config.Notice has been called
 		a.notify(a.cause, false, 0)
 	}
 	a.word.end()
 	a.sweep()
 	close(a.gone)
-	if a.parentOf != nil { // after close(gone): a parent ends after its children
+	if a.parentOf != nil { // after close(gone): the parent's Done follows those of its children
 		a.notify(a.cause, false, 0)
 	}
 	a.sys.ended(a)

@@ -26,12 +26,12 @@ type System struct {
 	asks    sync.Map // reflect.Type to its *asks
 
 	lastID   atomic.Uint64 // incremented by Spawn
-	lastLoop atomic.Uint64 // incremented by Spawn: the reactor of the next OnReactor actor
+	lastLoop atomic.Uint64 // incremented by Spawn: selects the reactor of an OnReactor actor
 
 	mu      sync.Mutex // guards the fields below; held for a few instructions
 	closing bool
-	all     map[*core]struct{} // alive
-	empty   chan struct{}      // closed when closing and no actor is left
+	all     map[*core]struct{} // actors that have not ended
+	empty   chan struct{}      // closed when closing is true and all is empty
 	closed  bool               // the pool is closed
 }
 
@@ -44,12 +44,13 @@ type Stats struct {
 	DeadLetters    uint64 // everything reported as not handled
 }
 
-// counters are incremented by any goroutine and read by Stats; they publish nothing.
+// counters are incremented on any goroutine and read by the method Stats; they publish nothing.
 type counters struct {
 	Spawned, Ended, Failures, Restarts, Dropped, DeadLetters atomic.Uint64
 }
 
-// DeadLetter is a message or event that was accepted, or dropped by Drop, and is not handled.
+// DeadLetter is a message or event that was accepted and will not be handled, or a message that
+// Overflow Drop dropped.
 type DeadLetter struct {
 	ID   uint64 // of its actor
 	Name string
@@ -85,16 +86,17 @@ func (s *System) tellDevice(ev verbena.DeviceEvent) {
 	}
 }
 
-// Parent spawns actors: a *System, or a handler's *Context.
+// Parent is the first argument of Spawn: a *System, or a handler's *Context.
 type Parent interface {
 	parent() (*System, *core)
 }
 
 func (s *System) parent() (*System, *core) { return s, nil }
 
-// Spawn creates an actor and starts it. next makes its handler, at the start and after every
-// failure; it runs where the actor runs. Only the handler of a Context may spawn with it; the actor
-// is then its child and is stopped with its parent.
+// Spawn creates an actor and starts it. The function next makes the actor's handler, at the start
+// and before every restart; it runs where the actor runs. If the argument by is a Context, only the
+// handler of that Context may call Spawn; the new actor is a child of that handler's actor and is
+// stopped with it.
 //
 // Errors: ErrConfig, ErrClosed, ErrStopped when the parent is stopping.
 func Spawn[M any](by Parent, o Options, next func() Handler[M]) (Ref[M], error) {
@@ -173,12 +175,12 @@ func (s *System) Stats() Stats {
 // StopNow. It leaves connections time to end on a busy machine.
 const closeGrace = 5 * time.Second
 
-// Close refuses new actors, stops all actors as Ref.Stop does, and waits until they have ended.
-// When ctx ends first, Close stops them as StopNow does and waits some seconds more. It then frees
-// everything. Close is idempotent and may be called concurrently. In a handler, whose end it would
-// wait for, it changes nothing and returns ErrWouldDeadlock.
+// Close refuses new actors, stops all actors as Ref.Stop does, and waits until they have ended. If
+// ctx ends first, Close stops them as StopNow does and waits up to 5 s more. When all actors have
+// ended, Close frees the system's resources. Close is idempotent and may be called concurrently. In
+// a handler, Close would wait for its own caller: it changes nothing and returns ErrWouldDeadlock.
 //
-// Errors: the context's, joined with the actors whose handlers have not returned; Close may then be
+// Errors: the context's, joined with one error for each actor that has not ended; Close may then be
 // called again.
 func (s *System) Close(ctx context.Context) error {
 	if ctx == nil {
@@ -221,7 +223,7 @@ func (s *System) Close(ctx context.Context) error {
 	return nil
 }
 
-// stopAll stops the actors without a parent; they stop the others in their order. With stopNow it
+// stopAll stops the actors without a parent, each of which then stops its children. With stopNow it
 // stops all actors at once.
 func (s *System) stopAll(how uint32) {
 	s.mu.Lock()

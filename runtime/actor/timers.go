@@ -9,25 +9,27 @@ type TimerID uint64
 type timer struct {
 	id    TimerID
 	every time.Duration // 0: once
-	e     event         // pushed by the clock; the runner's while it is in no lane
+	e     event         // pushed by the clock, one time after each call of arm
 	stop  func()
 }
 
-// After schedules one call of Timer with tag, not before d has passed. It allocates.
+// After schedules one call of Timer with tag, not before d has passed. It returns 0, and schedules
+// nothing, when the actor is stopping. It allocates.
 func (c *Context[M]) After(d time.Duration, tag uint64) TimerID {
 	return c.cell.addTimer(d, 0, tag)
 }
 
-// Every schedules repeated calls of Timer with tag, each d after the last one returned, so that
-// calls do not pile up behind a slow handler. A d of 0 or less counts as a nanosecond. It
-// allocates.
+// Every schedules repeated calls of Timer with tag. Each call comes d after the last one returned,
+// so calls do not pile up behind a slow handler. A d of 0 or less counts as a nanosecond. Otherwise
+// Every is like After.
 func (c *Context[M]) Every(d time.Duration, tag uint64) TimerID {
 	d = max(d, 1)
 	return c.cell.addTimer(d, d, tag)
 }
 
-// Cancel stops a timer: Timer is not called for it any more, even if it is due. It returns false if
-// Timer was called or the timer was stopped before.
+// Cancel stops a timer: Timer is not called for it any more, even if it is due. Cancel returns
+// false if the timer had ended: it was canceled before, or it was a timer of After and Timer was
+// called.
 func (c *Context[M]) Cancel(id TimerID) bool {
 	a := &c.cell.core
 	t := a.timers[id]
@@ -74,7 +76,7 @@ func (a *core) timerEvent(e *event) {
 	}
 }
 
-// stopTimers cancels all timers, those already due included. Runner only.
+// stopTimers cancels all timers, including those already due. Runner only.
 func (a *core) stopTimers() {
 	for _, t := range a.timers {
 		t.stop()

@@ -17,14 +17,20 @@ import (
 //	 │                     again                       end
 //	 └ (nothing was there)              running, rescan ──────> ended
 //
-// One goroutine at a time, the runner, is between run and rest, again or end; it alone touches the
-// actor's data. The wake that moves idle to scheduled obliges its caller to enqueue the actor, and
-// again obliges the runner: so the actor is enqueued at most once.
+// The runner is the one goroutine that has called run and not yet rest, again or end; it alone
+// touches the actor's data. A call of wake that moves the word from idle to scheduled obliges its
+// caller to enqueue the actor; a call of again obliges the runner. So the actor is enqueued at most
+// once.
 //
 // No wake-up is lost: a goroutine publishes its event first and reads the word after that. It finds
-// idle and schedules; or scheduled, and run stores running before it looks for events; or running,
-// and sets rescan, so that rest fails and the runner looks again; or rescan, which rest resets
-// before the runner looks. All of these are sequentially consistent, so that look sees the event.
+// one of four states:
+//
+//	idle        it sets scheduled and enqueues the actor
+//	scheduled   run stores running before the runner looks for events
+//	running     it sets rescan: rest fails, and the runner looks again
+//	rescan      rest stores running before the runner looks again
+//
+// All these accesses are sequentially consistent, so the runner's look sees the event.
 type word struct {
 	// s is changed by wake (any goroutine) and by the runner; it publishes the last runner's writes
 	// to the next runner.
@@ -40,7 +46,7 @@ const (
 )
 
 // wake is called after an event was published. If it returns true, the caller enqueues the actor.
-// Any goroutine; it does not block.
+// Any goroutine may call it; it does not block.
 func (w *word) wake() bool {
 	for {
 		model.Fresh("wake")
@@ -74,7 +80,7 @@ func (w *word) rest() bool {
 		return true
 	}
 	model.Yield("rest again")
-	w.s.Store(running) // it was rescan, which only the runner changes
+	w.s.Store(running) // the word was rescan, and only the runner changes rescan
 	return false
 }
 

@@ -2,9 +2,9 @@
 //
 //	Queue ──> in ──TakeAll──> line ──> run
 //	   │                       ^ under mu, workers only: Queue takes no lock
-//	   └─ fewer than most busy: one more worker
+//	   └─ if busy < most: starts a worker
 //
-// No wake-up is lost: Queue pushes and then reads busy; a worker that finds nothing decrements busy
-// and then looks once more. One of the two sees the other, in every interleaving (go test -tags
-// verbena_model).
+// No queued value is left without a worker: Queue pushes the value and then reads busy; a worker
+// that finds no value decrements busy and then looks again. So Queue sees the smaller busy, or the
+// worker sees the value, in every interleaving (go test -tags verbena_model).
 package exec

@@ -10,16 +10,17 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
 
-// Pool runs queued values on reusable goroutines, at most a fixed number at once, in the order of
-// queueing, each exactly once. Its methods may be called from any goroutine and do not block.
+// Pool runs queued values on reusable goroutines. It starts them in the order of queueing, each
+// exactly once, and runs at most a fixed number at the same time. Its methods may be called from
+// any goroutine and do not block.
 type Pool[T any, P ring.Node[T]] struct {
 	goroutines goroutines
 	most       int32
 	run        func(P)
-	body       func() // work, made once
+	body       func() // the method work, as one value that is allocated once
 	in         ring.Inbox[T, P]
-	// busy counts workers that run or look for work. The goroutine that starts a worker increments
-	// it, the worker decrements it.
+	// busy is the number of workers that run a value or look for one. The goroutine that starts a
+	// worker increments busy; the worker decrements it.
 	busy atomic.Int32
 
 	mu   sync.Mutex // guards line; held for a few instructions
@@ -32,9 +33,9 @@ type goroutines interface {
 	Release()
 }
 
-// New returns a pool with up to most workers, which call run. run may end its goroutine
-// (runtime.Goexit); another takes its place. run must recover its panics: a panic in a worker ends
-// the program. The pool has a goroutine of its own until Close.
+// New returns a pool with up to most workers, which call run for each queued value. If run ends its
+// goroutine (runtime.Goexit), another worker takes its place. A panic in run ends the program. The
+// pool has one goroutine of its own until Close.
 func New[T any, P ring.Node[T]](most int, run func(P)) (*Pool[T, P], error) {
 	g, err := ants.NewPool(most, ants.WithDisablePurge(true), ants.WithNonblocking(true),
 		ants.WithPanicHandler(func(v any) { panic(v) }))
@@ -50,8 +51,8 @@ func newPool[T any, P ring.Node[T]](g goroutines, most int, run func(P)) *Pool[T
 	return p
 }
 
-// Queue schedules one run of v, even after Close. v may be queued again once its run has begun. In
-// steady state it allocates nothing.
+// Queue schedules one run of v, even after Close. v may be queued again after its run has begun. In
+// steady state Queue allocates nothing.
 func (p *Pool[T, P]) Queue(v P) {
 	p.in.Push(v)
 	model.Fresh("pushed")
@@ -74,8 +75,8 @@ func (p *Pool[T, P]) reserveWorker() bool {
 	}
 }
 
-// Go runs fn at once, beside the queued values: on a pooled goroutine, or on a new one when all are
-// busy, one is still returning to the pool, or after Close.
+// Go runs fn at once, independent of the queued values. It uses a pooled goroutine, or a new one if
+// none is free or the pool is closed.
 func (p *Pool[T, P]) Go(fn func()) {
 	if p.goroutines.Submit(fn) != nil {
 		go fn()

@@ -10,17 +10,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// Class classifies an error for a program that handles it.
+// Class is the kind of an error to which a program can react.
 type Class string
 
-// Classes, the most specific first.
+// Values of Class.
 const (
 	ClassRemoved     Class = "device removed"
 	ClassPeerClosed  Class = "closed by the peer"
 	ClassPeerTimeout Class = "peer did not answer"
 	ClassRetries     Class = "retries exceeded"
 	ClassNotReady    Class = "receiver not ready"
-	ClassFlushed     Class = "flushed" // the cause is unknown
+	ClassFlushed     Class = "flushed" // WR_FLUSH_ERR of unknown cause
 	ClassQueuePair   Class = "queue pair failed"
 	ClassClosed      Class = "closed here"
 	ClassUnreachable Class = "unreachable"
@@ -31,13 +31,14 @@ const (
 	ClassInvalid     Class = "invalid request to the peer"
 	ClassFatal       Class = "fatal error of the queue pair"
 	ClassUnanswered  Class = "atomic without its answer"
-	ClassBootstrap   Class = "no word of the peer's queue pair" // without a connection manager
-	ClassRefused     Class = "refused by the device"            // a *verbs.OpError: which call, on what, why
-	ClassBusy        Class = "the reactor did not come to it"   // a Close that stopped waiting, as it reports
+	ClassBootstrap   Class = "no word of the peer's queue pair" // malformed data, without a connection manager
+	ClassRefused     Class = "refused by the device"            // any other *verbs.OpError
+	ClassBusy        Class = "the reactor did not come to it"   // Close did not wait any longer
 	ClassUnknown     Class = "of no type"
 )
 
-// classes are tried in this order: the cause of a flush comes before the flush.
+// classes are tried in this order. An error may match several of them: a flush comes after its
+// causes.
 var classes = []struct {
 	class Class
 	errs  []error
@@ -63,7 +64,8 @@ var classes = []struct {
 	{ClassContext, []error{context.DeadlineExceeded, context.Canceled}},
 }
 
-// Classify returns the class of an error. It neither blocks nor allocates; any goroutine.
+// Classify returns the class of an error. It neither blocks nor allocates. Any goroutine may call
+// it.
 func Classify(err error) Class {
 	var reject *verbena.RejectError
 	if errors.As(err, &reject) {

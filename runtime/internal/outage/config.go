@@ -14,48 +14,49 @@ import (
 // Config describes a peer. Runtime and at least one address are required.
 type Config struct {
 	Runtime verbena.Config
-	Serve   netip.AddrPort // base of the ports served; the zero value: none
-	Dial    netip.AddrPort // base of the ports dialed; the zero value: none
-	// Plain is the TCP address that serves connections without a connection manager, and DialPlain
-	// the one that is dialed for them; the zero values: none.
+	Serve   netip.AddrPort // base port that this peer serves; the zero value: none
+	Dial    netip.AddrPort // base port that this peer dials; the zero value: none
+	// Plain is the TCP address at which this peer serves connections without a connection manager.
+	// DialPlain is the TCP address that it dials for such connections. The zero values: none.
 	Plain, DialPlain netip.AddrPort
 	// Conns is the number of connections dialed for each role; default 1.
 	Conns int
-	// Work is the number of rounds of each worker; default 0: until the end.
+	// Work is the number of rounds of each worker; default 0: no limit, until Stop.
 	Work int
 	// Seed seeds the data.
 	Seed uint64
 	// Bounds is the time limits of operations; default those of the runtime.
 	Bounds Limits
-	// Out receives a line for each milestone: "ready", "connected", "worked", "removed". Default:
-	// none.
+	// Out receives a line for each milestone: "ready", "connected", "connected again", "worked",
+	// "ended". Nil: no lines.
 	Out io.Writer
 }
 
-// Limits is the time that operations may take.
+// Limits are the times that operations may take.
 type Limits struct {
 	Op    time.Duration // of operations of a queue pair; default DefaultOpBound
 	Recv  time.Duration // of operations that wait for a peer that is gone; default DefaultRecvBound
 	Slack time.Duration // added to each bound; default DefaultSlack
 }
 
-// Defaults of Limits: what the runtime promises (Options.PeerTimeout, KeepAlive) on Soft-RoCE. Its
-// delay makes the timeout code 15: with 7 retries that is 4.3 s, less than the configured 5 s. One
-// eighth is added for the tick of the watchdog.
+// Defaults of Limits: the times within which the runtime ends operations on Soft-RoCE, by
+// Options.PeerTimeout and KeepAlive. The delay of Soft-RoCE gives timeout code 15. With 7 retries
+// the device then gives up after 4.3 s, less than the peer timeout of 5 s, which therefore decides.
+// One eighth of the peer timeout is added for the tick of the watchdog.
 const (
 	DefaultOpBound   = verbena.DefaultPeerTimeout * 9 / 8
 	DefaultRecvBound = verbena.DefaultPeerTimeout + DefaultOpBound
 	DefaultSlack     = 2 * time.Second
 )
 
-// Bounds of closing: closeWait is the timeout of Close's context, closeBound adds the time that
-// Close continues after it (see Conn.Close).
+// Bounds of closing: closeWait is the timeout of the context given to Close. closeBound adds the
+// time for which Close continues after the end of its context (see Conn.Close).
 const (
 	closeWait  = time.Second
 	closeBound = closeWait + 5*time.Second
 )
 
-// Offsets of the served ports from the base.
+// Offsets of the served ports from the base port.
 const (
 	managedPort = iota
 	rawPort
@@ -99,14 +100,14 @@ const (
 	RoleMemory                 // concurrent writes, reads, atomics and big transfers
 	RoleWindow                 // the peer writes through windows
 	RoleLone                   // no data is sent; both ends wait for a message
-	RoleRaw                    // messages into receives posted one by one
+	RoleRaw                    // messages on a raw connection: the load posts each receive
 	RolePlain                  // as RoleRaw, without a connection manager
 )
 
-// roles lists the roles of connections with a connection manager.
+// roles lists the roles of connections that are made with a connection manager.
 var roles = []Role{RoleEcho, RoleNotify, RoleMemory, RoleWindow, RoleLone, RoleRaw}
 
-// String names the role.
+// String returns the name of the role.
 func (r Role) String() string {
 	return [...]string{"", "echo", "notify", "memory", "window", "lone", "raw", "plain"}[min(r, RolePlain)]
 }
@@ -117,7 +118,7 @@ func (r Role) String() string {
 //	magic role  area  0  seed
 type greeting struct {
 	role Role
-	area uint8 // of the served region, exclusive to this connection
+	area uint8 // number of the area in the served region that only this connection uses
 	seed uint64
 }
 
@@ -133,7 +134,8 @@ func (g greeting) encode() []byte {
 
 var errGreeting = errors.New("outage: not a greeting")
 
-// parseGreeting reads untrusted private data. Padding of the connection manager may follow.
+// parseGreeting reads a greeting from untrusted private data, at the end of which the connection
+// manager may have added padding.
 func parseGreeting(b []byte) (g greeting, err error) {
 	if len(b) < greetingSize || string(b[:4]) != greetingMagic {
 		return g, errGreeting

@@ -7,8 +7,8 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// A datagram is a byte with its type, seven unused bytes, and a message of 64 bytes, which fits
-// every path MTU.
+// A datagram consists of one byte with its type, seven unused bytes, and a message of 64 bytes. It
+// fits into every path MTU.
 const (
 	datagramAsk    = 1
 	datagramAnswer = 2
@@ -16,12 +16,11 @@ const (
 	datagramBody   = 64
 )
 
-// datagramEvery is the time between two datagrams. Lost datagrams are not repeated, so there is no
-// need for speed.
+// datagramEvery is the time between two datagrams. It is long, because a few datagrams suffice.
 const datagramEvery = 10 * time.Millisecond
 
-// takeDatagrams answers datagrams that ask and checks all: they may be lost, duplicated and
-// reordered, but not damaged.
+// takeDatagrams receives datagrams until the connection fails. It checks all of them and answers
+// those of type datagramAsk. Datagrams may be lost, duplicated and reordered, but not damaged.
 func (p *Peer) takeDatagrams() {
 	for {
 		k, err := p.packet.RecvWait(bg)
@@ -59,13 +58,14 @@ func (p *Peer) takeDatagram(k verbena.Packet) {
 		}
 		return
 	}
-	_ = p.sendDatagram(to, datagramAnswer, n) // the ledger records the outcome
+	_ = p.sendDatagram(to, datagramAnswer, n) // the error is recorded in the ledger
 	if err := to.Close(); err != nil && Classify(err) == ClassUnknown {
 		p.ledger.wrong("closing an address: %v", err)
 	}
 }
 
-// sendDatagrams asks the peer repeatedly.
+// sendDatagrams sends datagrams of type datagramAsk to the peer until its rounds are done or the
+// load ends.
 func (p *Peer) sendDatagrams() {
 	for n := uint64(0); p.run.Err() == nil && (p.cfg.Work == 0 || n < uint64(p.cfg.Work)); {
 		op := p.ledger.begin(KindResolve, p.cfg.Runtime.ConnectTimeout)
@@ -89,7 +89,7 @@ func (p *Peer) sendDatagrams() {
 	}
 }
 
-// sendDatagram sends one datagram and waits for its completion.
+// sendDatagram sends one datagram of type what and waits for its completion.
 func (p *Peer) sendDatagram(to *verbena.Peer, what byte, n uint64) error {
 	b, err := p.rt.Alloc(datagramHead + datagramBody)
 	if err != nil {

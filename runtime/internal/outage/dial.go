@@ -9,11 +9,12 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// dialPause is the pause before a connection that failed, or could not be made, is dialed again. A
-// service would wait longer; a test should not.
+// dialPause is the pause before the next attempt after a connection has failed or could not be
+// made. It is shorter than in a service, because tests wait for it.
 const dialPause = 200 * time.Millisecond
 
-// dialLoop keeps one connection of a role until the load ends or its rounds are done.
+// dialLoop dials a connection of a role, and dials again when the connection has ended, until the
+// load ends or the rounds of the connection are done.
 func (p *Peer) dialLoop(role Role) {
 	for p.run.Err() == nil {
 		c, g, err := p.dialRole(role)
@@ -36,7 +37,7 @@ func (p *Peer) dialLoop(role Role) {
 	}
 }
 
-// dialRole makes a connection of a role.
+// dialRole makes one connection of a role, with or without a connection manager.
 func (p *Peer) dialRole(role Role) (*verbena.Conn, greeting, error) {
 	if role == RolePlain {
 		c, err := p.dialPlain()
@@ -45,7 +46,7 @@ func (p *Peer) dialRole(role Role) (*verbena.Conn, greeting, error) {
 	return p.dial(role)
 }
 
-// dial makes a connection with an exclusive area of the served region.
+// dial makes a connection with the connection manager and assigns it an area of the served region.
 func (p *Peer) dial(role Role) (*verbena.Conn, greeting, error) {
 	nth := p.nextArea.Add(1) - 1
 	g := greeting{role: role, area: uint8(nth % areas), seed: mix(p.cfg.Seed + uint64(nth))}
@@ -58,7 +59,8 @@ func (p *Peer) dial(role Role) (*verbena.Conn, greeting, error) {
 	return c, g, p.ledger.end(op, err)
 }
 
-// useConn works on a connection until it ends, and reports whether all rounds are done.
+// useConn runs the workers of a connection until all rounds are done, and returns true, or until
+// the connection has ended, and returns false.
 func (p *Peer) useConn(c *verbena.Conn, g greeting) (worked bool) {
 	s := &session{p: p, c: c, g: g, seed: g.seed, limits: p.cfg.Bounds}
 	var mine verbena.Remote
@@ -67,7 +69,8 @@ func (p *Peer) useConn(c *verbena.Conn, g greeting) (worked bool) {
 	} else {
 		mine = s.served()
 	}
-	// Workers do all rounds, or end with their connection.
+	// Each worker returns true after all rounds, or false when its connection fails or the load
+	// ends.
 	workers := map[Role][]func() bool{
 		RoleEcho:   {s.echo},
 		RoleNotify: {func() bool { return s.notify(mine) }},
@@ -100,12 +103,12 @@ func (p *Peer) useConn(c *verbena.Conn, g greeting) (worked bool) {
 		waiting.Wait()
 		return false
 	}
-	// The connection stays for a later outage; its end is not awaited here.
+	// The connection stays open for a later outage; useConn does not wait for its end.
 	p.all.Go(func() { <-ended; waiting.Wait() })
 	return true
 }
 
-// served returns the area of the peer's region that is exclusive to this connection.
+// served returns the area of the peer's region that only this connection uses.
 func (s *session) served() verbena.Remote {
 	var all verbena.Remote
 	private := s.c.PrivateData()
@@ -117,12 +120,12 @@ func (s *session) served() verbena.Remote {
 	return mine
 }
 
-// round reports whether round n is to be done.
+// round reports whether the caller has to do round n.
 func (s *session) round(n uint64) bool {
 	return s.p.run.Err() == nil && (s.p.cfg.Work == 0 || n < uint64(s.p.cfg.Work))
 }
 
-// all reports whether n rounds are all of them.
+// all reports whether n rounds are all rounds of a worker; without a limit it returns false.
 func (s *session) all(n uint64) bool { return s.p.cfg.Work > 0 && n >= uint64(s.p.cfg.Work) }
 
 // pauseFor waits for d, or until ctx ends.

@@ -40,24 +40,24 @@ type entry struct {
 	bound time.Duration // of its kind, without slack
 }
 
-// ledger records operations. Its methods may be called from any goroutine; each holds one mutex
-// briefly.
+// ledger records operations. Unless noted otherwise its methods may be called from any goroutine;
+// each holds the mutex for a short time.
 type ledger struct {
-	slack time.Duration // added to each bound for a busy machine
+	slack time.Duration // added to each bound, because the machine may be busy
 
 	mu       sync.Mutex
 	next     uint64
 	open     map[uint64]entry
 	kinds    map[Kind]*Tally
 	departed map[Departure]int
-	mark     time.Time // the time since when the peer is gone; zero while it is there
-	stale    int       // outstanding operations that began before the mark
-	ended    func()    // called when the last of them has ended
-	lastEnd  time.Time // of any operation
+	mark     time.Time // the time at which the peer was marked as gone; zero if it is not
+	stale    int       // outstanding operations with a bound that began before the mark
+	ended    func()    // called when stale reaches zero
+	lastEnd  time.Time // the end of the operation that ended last
 	findings findings
 }
 
-// findings lists violations of the invariants.
+// findings holds descriptions of violations of the invariants.
 type findings struct {
 	late, unknown, corrupt []string
 }
@@ -65,7 +65,7 @@ type findings struct {
 // unbounded is the bound of operations without one: longer than any test runs.
 const unbounded = time.Hour
 
-// most is the number of findings of a sort that are kept; the first ones are the most useful.
+// most is the number of findings that each list keeps; the first ones are the most useful.
 const most = 8
 
 func note(list *[]string, format string, args ...any) {
@@ -107,13 +107,13 @@ func (l *ledger) end(op uint64, err error) error {
 	return err
 }
 
-// less counts an operation that began before the mark, and reports whether it was the last.
+// less decrements stale, and reports whether it is now zero. The caller holds mu.
 func (l *ledger) less() bool {
 	l.stale--
 	return l.stale == 0
 }
 
-// judge adds an operation that has ended to the report.
+// judge records the outcome of an operation that has ended. The caller holds mu.
 func (l *ledger) judge(e entry, now time.Time, err error) {
 	l.lastEnd = now
 	t := l.kinds[e.kind]
@@ -147,7 +147,7 @@ func (l *ledger) judge(e entry, now time.Time, err error) {
 	}
 }
 
-// sinceMark returns the part of an operation's time that came after the mark.
+// sinceMark returns the part of an operation's time that came after the mark. The caller holds mu.
 func (l *ledger) sinceMark(e entry, now time.Time) time.Duration {
 	if l.mark.IsZero() {
 		return 0
@@ -155,8 +155,8 @@ func (l *ledger) sinceMark(e entry, now time.Time) time.Duration {
 	return now.Sub(later(e.began, l.mark))
 }
 
-// judged returns the time that counts against the bound: for kinds that wait for the peer's program
-// only the time after the mark.
+// judged returns the part of an operation's time that counts against its bound. For kinds that wait
+// for the peer's program this is the time after the mark, else all of it. The caller holds mu.
 func (l *ledger) judged(e entry, now time.Time) time.Duration {
 	if e.kind.waits() {
 		return l.sinceMark(e, now)
@@ -171,8 +171,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// setMark records that the peer is gone now. It calls ended once, when all operations outstanding
-// now have ended, unless the mark is cleared before.
+// setMark records that the peer is gone now. The function ended is called one time, when all
+// operations with a bound that are outstanding now have ended, unless the mark is cleared before.
 func (l *ledger) setMark(ended func()) {
 	l.mu.Lock()
 	l.mark, l.ended, l.stale = time.Now(), ended, 0
@@ -212,7 +212,7 @@ func (l *ledger) succeeded() (n int) {
 	return n
 }
 
-// clearBound removes the bound of an operation that need not end while the load runs.
+// clearBound removes the bound of operation op, which need not end while the load runs.
 func (l *ledger) clearBound(op uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,14 +15,14 @@ func (l *ledger) unended() (list []string) {
 	return list
 }
 
-// last returns the end time of the last operation.
+// last returns the end time of the operation that ended last.
 func (l *ledger) last() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lastEnd
 }
 
-// fill copies the records into a report, which then shares nothing with l.
+// fill copies the records into the report r.
 func (l *ledger) fill(r *Report) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,14 +8,15 @@ import (
 	"github.com/verbena-rdma/verbena/internal/leak"
 )
 
-// kept is what librdmacm keeps open until the end of the process: its own context of the one device
-// that identifiers were bound to, a command file and an event file (ucma_init_device in
-// librdmacm/cma.c). After a removal they are open on the null device, see verbs/ibv.
+// kept lists the descriptors that librdmacm keeps open until the end of the process: the command
+// file and the event file of its own context of the device to which identifiers were bound
+// (ucma_init_device in librdmacm/cma.c). After a removal these descriptors refer to /dev/null (see
+// verbs/ibv).
 var kept = []string{"/dev/infiniband/uverbs", "anon_inode:[infinibandevent]"}
 
-// Left describes the leaks in err, the error of [leak.Snapshot.Check], without what librdmacm keeps
-// of one device; "" if there are none. removed reports that the device was removed. It does not
-// block.
+// Left returns a description of the leaks in err, the error of [leak.Snapshot.Check]. It ignores
+// the descriptors that librdmacm keeps of one device. Without leaks it returns "". The argument
+// removed states whether the device was removed. Left does not block.
 func Left(err error, removed bool) string {
 	if err == nil {
 		return ""

@@ -8,18 +8,18 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// transfer writes to a slot of the peer's memory and reads it back.
+// transfer writes to slot i of the peer's memory and reads it back.
 func (s *session) transfer(mine verbena.Remote, i int) bool {
 	return s.writeAndReadBack(mine, slotAt+uint64(i)*slot, slot, KindWrite, KindRead, uint64(i)<<32)
 }
 
-// big does transfers of many packets.
+// big does the same with transfers of many packets.
 func (s *session) big(mine verbena.Remote) bool {
 	return s.writeAndReadBack(mine, bigAt, bigSize, KindBig, KindBig, 1<<40)
 }
 
-// writeAndReadBack writes n bytes at an offset of the peer's memory and reads them back, once a round. first
-// is the number of the first transfer.
+// writeAndReadBack writes n bytes at offset at of the peer's memory and reads them back, in each
+// round. The argument first is the number of the first transfer.
 func (s *session) writeAndReadBack(mine verbena.Remote, at, n uint64, write, read Kind, first uint64) bool {
 	to, err := mine.At(at, n)
 	out, oerr := s.p.rt.Alloc(int(n))
@@ -39,7 +39,7 @@ func (s *session) writeAndReadBack(mine verbena.Remote, at, n uint64, write, rea
 			return false
 		}
 		err := s.readBack(read, in, to, first+round)
-		if errors.Is(err, errLacks) { // a second READ has the missing data, or it lacks data, too
+		if errors.Is(err, errLacks) { // read again: if data is missing again, that is a finding
 			s.p.ledger.departs(DepartureLacking)
 			err = s.readBack(read, in, to, first+round)
 		}
@@ -53,7 +53,7 @@ func (s *session) writeAndReadBack(mine verbena.Remote, at, n uint64, write, rea
 	return s.all(round)
 }
 
-// Errors of readBack: errLacks wraps errData.
+// Errors of readBack: errData for wrong data. errLacks, which wraps errData, for missing data.
 var (
 	errData  = errors.New("the data")
 	errLacks = fmt.Errorf("%w is not all there", errData)
@@ -75,8 +75,9 @@ func (s *session) readBack(read Kind, in verbena.Buffer, from verbena.Remote, n 
 	return fmt.Errorf("%w: %w", errData, err)
 }
 
-// count adds to a word of the peer's memory. Every answer is the last one plus the last addend, so
-// that an atomic executed twice, or not at all, shows.
+// count changes a word of the peer's memory with atomics, three times with FETCH_AND_ADD and the
+// fourth time with COMPARE_AND_SWAP. Each answer must be the value that the atomic before it left,
+// which shows an atomic that was executed twice or not at all.
 func (s *session) count(mine verbena.Remote) bool {
 	word, err := mine.At(0, 8)
 	if err != nil {
@@ -90,7 +91,7 @@ func (s *session) count(mine verbena.Remote) bool {
 	for ; s.round(n); n++ {
 		next := have + n + 1
 		swaps := n%4 == 3
-		again := next + n + 1 // the word's value if the atomic is executed twice
+		again := next + n + 1 // the word's value if a FETCH_AND_ADD is executed twice
 		if swaps {
 			again = next
 		}
@@ -100,7 +101,7 @@ func (s *session) count(mine verbena.Remote) bool {
 			}
 			return s.c.Start(bg, new(verbena.FetchAndAddOp(word, next-have)))
 		})
-		if errors.Is(err, reactor.ErrUnanswered) { // it was executed once or not at all
+		if errors.Is(err, reactor.ErrUnanswered) { // executed once, not at all, or twice
 			now, err := s.word(word)
 			if err != nil {
 				return false
@@ -119,7 +120,7 @@ func (s *session) count(mine verbena.Remote) bool {
 		switch r.Value {
 		case have:
 			have = next
-		case next: // the answer to the second execution
+		case next: // the answer to a second execution
 			s.p.ledger.departs(DepartureTwice)
 			have = again
 		default:
@@ -130,7 +131,8 @@ func (s *session) count(mine verbena.Remote) bool {
 	return s.all(n)
 }
 
-// word reads the word with an add of 0, until it is answered.
+// word returns the value of the word at the address at. It adds 0 to the word, again and again
+// until the atomic is answered.
 func (s *session) word(at verbena.Remote) (uint64, error) {
 	for {
 		r, err := s.do(KindAtomic, func() (verbena.Future, error) { return s.c.Start(bg, new(verbena.FetchAndAddOp(at, 0))) })

@@ -11,7 +11,8 @@ import (
 // flight is the number of messages outstanding at a time.
 const flight = 8
 
-// echo sends messages, several outstanding, and checks that all come back once and in order.
+// echo sends messages, up to flight of them at a time, and checks that each comes back once and in
+// order.
 func (s *session) echo() bool {
 	type sent struct {
 		op uint64
@@ -25,7 +26,7 @@ func (s *session) echo() bool {
 		n := uint64(0)
 		defer func() { total <- n }()
 		for ; s.round(n); n++ {
-			room <- struct{}{} // freed by the answer, or at the end
+			room <- struct{}{} // received after the answer or a failure
 			b, err := s.p.rt.Alloc(messageSize(s.seed, n))
 			if err != nil {
 				s.fault("a buffer", err)
@@ -34,7 +35,7 @@ func (s *session) echo() bool {
 			message(b.Bytes(), s.seed, n)
 			op := l.begin(KindSend, s.limits.Op)
 			f, err := s.c.Send(bg, b.Slice())
-			if rerr := b.Release(); rerr != nil { // it is freed when the device is done
+			if rerr := b.Release(); rerr != nil { // the memory is freed after the completion
 				s.fault("releasing a buffer", rerr)
 			}
 			if err != nil {
@@ -44,7 +45,7 @@ func (s *session) echo() bool {
 			futures <- sent{op, f}
 		}
 	}()
-	go func() { // separate from the answers, which may not come
+	go func() { // separate from the receiving of answers, which may never come
 		defer close(arrived)
 		for f := range futures {
 			_, err := f.f.Await(bg)
@@ -67,7 +68,7 @@ func (s *session) echo() bool {
 	return s.all(n) && back == n && !failed
 }
 
-// answered receives answer n, which is the message itself.
+// answered receives answer n, which must equal message n.
 func (s *session) answered(n uint64, k Kind) error {
 	m, err := s.recv(k)
 	if err != nil {
@@ -79,7 +80,8 @@ func (s *session) answered(n uint64, k Kind) error {
 	return s.release(m)
 }
 
-// notify writes with immediate, and waits for the peer's answer that all data is there.
+// notify writes with immediate, and waits for the answer that the peer sends after it has checked
+// the data.
 func (s *session) notify(mine verbena.Remote) bool {
 	to, err := mine.At(slotAt, slot)
 	b, aerr := s.p.rt.Alloc(slot)
@@ -109,8 +111,8 @@ func (s *session) notify(mine verbena.Remote) bool {
 	return s.all(n)
 }
 
-// release releases a message. It fails if the message has a second owner, not if the connection has
-// ended.
+// release releases a message. It fails if the message was released before, but not if the
+// connection has ended.
 func (s *session) release(m verbena.Message) error {
 	err := m.Release()
 	if err != nil {
@@ -126,8 +128,8 @@ func (s *session) give(b verbena.Buffer) {
 	}
 }
 
-// fault records an error outside an operation: an effect of the device's removal or of the
-// connection's end, or else a finding. It returns false.
+// fault handles an error outside an operation. The error is a finding, unless it follows from the
+// end of the load, of the device or of the connection. fault returns false.
 func (s *session) fault(what string, err error) bool {
 	if s.p.over(err) || s.c.Err() != nil && Classify(err) != ClassUnknown {
 		return false

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// An area is the part of a served region that is exclusive to one connection:
+// An area is the part of a served region that only one connection uses:
 //
 //	0        8        slotAt                  bigAt
 //	counter  unused   slots for transfers     one big transfer
@@ -18,15 +18,15 @@ const (
 	area    = bigAt + bigSize
 )
 
-// areas is the number of areas. A connection that is dialed again takes another one, so that late
-// packets of the old connection cannot hit it.
+// areas is the number of areas in a served region. A connection that is dialed again takes another
+// area, which late packets of the old connection cannot change.
 const (
 	areas        = 24
 	areasPerConn = 6
 )
 
-// fill writes transfer n of a seed: a counter per word, so that missing, torn or foreign pieces
-// show.
+// fill writes the data of transfer n into b. Each word is the word before it plus one, from a start
+// that depends on seed and n, so that missing, torn or foreign pieces show.
 func fill(b []byte, seed, n uint64) {
 	base := mix(seed ^ n)
 	for i := 0; i+8 <= len(b); i += 8 {
@@ -37,7 +37,7 @@ func fill(b []byte, seed, n uint64) {
 	}
 }
 
-// check returns nil if b is what fill writes.
+// check returns nil if b holds the data that fill writes.
 func check(b []byte, seed, n uint64) error {
 	base := mix(seed ^ n)
 	for i := 0; i+8 <= len(b); i += 8 {
@@ -61,10 +61,10 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// messageHead is the size of the number in front of a message.
+// messageHead is the size in bytes of the number at the beginning of a message.
 const messageHead = 8
 
-// Lengths of messages.
+// Limits of messageSize, in bytes.
 const (
 	shortest = messageHead
 	longest  = 3000
@@ -75,7 +75,7 @@ func messageSize(seed, n uint64) int {
 	return shortest + int(mix(seed+n)%(longest-shortest))
 }
 
-// message writes message n into b, which has its size.
+// message writes message n into b, which must have the length of that message.
 func message(b []byte, seed, n uint64) {
 	binary.LittleEndian.PutUint64(b, n)
 	fill(b[messageHead:], seed, n)

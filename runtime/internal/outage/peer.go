@@ -35,20 +35,20 @@ type Peer struct {
 	run    context.Context
 	finish context.CancelFunc
 	all    sync.WaitGroup // every goroutine of the load
-	work   sync.WaitGroup // the goroutines that have a number of rounds to do
+	work   sync.WaitGroup // the goroutines that do rounds; they end early if Config.Work is set
 
-	wanted    int32         // connections to dial; written before the first
-	lines     sync.Mutex    // one line at a time to Config.Out
-	connected atomic.Int32  // connections dialed, counted by the dialing goroutines; some counts print a line
+	wanted    int32         // number of connections to dial; written before the first is dialed
+	lines     sync.Mutex    // serializes writes to Config.Out
+	connected atomic.Int32  // connections made by dialing; at wanted and 2*wanted a line is printed
 	nextArea  atomic.Uint32 // incremented by every dialed connection
 
 	endOnce   sync.Once
-	removedAt uatomic.Time // the time of the first report of the device's removal: written once, by removed; read by any goroutine
-	gone      chan struct{}
+	removedAt uatomic.Time  // the time of the first report of the device's removal; zero before
+	gone      chan struct{} // closed by removed
 }
 
-// Open opens the device and starts the load. It blocks for the device, not for the peer. The caller
-// calls Stop.
+// Open opens the device and starts the load. It blocks until the device is open, but does not wait
+// for the other peer. The caller calls Stop.
 //
 // Errors: those of the configuration and of the runtime.
 func Open(cfg Config) (_ *Peer, err error) {
@@ -116,7 +116,7 @@ func (p *Peer) start() (err error) {
 	return nil
 }
 
-// working runs a part of the load that has rounds to do.
+// working runs f, a part of the load that does rounds, on its own goroutine.
 func (p *Peer) working(f func()) {
 	p.work.Add(1)
 	p.all.Go(func() { defer p.work.Done(); f() })
@@ -151,21 +151,24 @@ func (p *Peer) say(line string) {
 	fmt.Fprintln(p.cfg.Out, line)
 }
 
-// Mark records that the peer is gone now: from here on operations that wait for it are bounded,
-// too. It prints "ended" when all operations outstanding now have ended. It does not block.
+// Mark records that the other peer is gone now: from now on operations that wait for its program
+// have a bound, too. The line "ended" is printed when all operations outstanding now, except those
+// without a bound, have ended. Mark does not wait for that.
 func (p *Peer) Mark() { p.ledger.setMark(func() { p.say("ended") }) }
 
-// Heal records that the peer is back.
+// Heal records that the other peer is back.
 func (p *Peer) Heal() { p.ledger.clearMark() }
 
-// Worked returns the number of successful operations.
+// Worked returns the number of successful operations so far.
 func (p *Peer) Worked() int { return p.ledger.succeeded() }
 
-// Removed returns a channel that is closed when the device is known to be gone. The caller then
-// calls Stop, because the kernel waits for this process.
+// Removed returns a channel that is closed when the device is known to be gone. The caller must
+// then call Stop, because the kernel's removal of the device waits until this process has closed
+// it.
 func (p *Peer) Removed() <-chan struct{} { return p.gone }
 
-// removed records the removal of the device. Any goroutine, a holder of a turn included.
+// removed records the removal of the device and ends the load. Any goroutine may call it, including
+// the holder of a turn.
 func (p *Peer) removed() {
 	p.endOnce.Do(func() {
 		p.removedAt.Store(time.Now())
@@ -180,7 +183,8 @@ func (p *Peer) removal() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// over reports whether the load is over, and records a removed device.
+// over reports whether the load is over. If err reports that the device was removed, over records
+// the removal, which ends the load.
 func (p *Peer) over(err error) bool {
 	if errors.Is(err, verbs.ErrDeviceRemoved) {
 		p.removed()

@@ -10,16 +10,17 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// plainSeed is the seed of the data of connections without a connection manager; there is no
-// greeting to carry another one.
+// plainSeed is the seed of the data of connections without a connection manager. They have no
+// greeting that could carry a seed.
 const plainSeed = 0x9a1a
 
 // plainKeepAlive is the longest silence before the peer is probed.
 const plainKeepAlive = 2 * time.Second
 
-// plainLimits is the bounds of these connections. With timeout code 14 and 7 retries, the zero
-// value of bootstrap.Path, the device takes 4 × 4.096 µs × 2^14 × 8 = 2.1 s, so the configured peer
-// timeout decides; one eighth is added.
+// plainLimits are the bounds of connections without a connection manager. The zero value of
+// bootstrap.Path gives timeout code 14 and 7 retries. The device then gives up after 4 × 4.096 µs ×
+// 2^14 × 8 = 2.1 s, so the configured peer timeout decides. One eighth is added for the tick of the
+// watchdog.
 var plainLimits = Limits{
 	Op:   verbena.DefaultPeerTimeout * 9 / 8,
 	Recv: plainKeepAlive + verbena.DefaultPeerTimeout*9/8,
@@ -48,7 +49,7 @@ func (p *Peer) servePlain() error {
 	return nil
 }
 
-// acceptPlain serves one connection.
+// acceptPlain serves one connection without a connection manager.
 func (p *Peer) acceptPlain(nc net.Conn) {
 	defer nc.Close()
 	op := p.ledger.begin(KindAccept, p.cfg.Runtime.ConnectTimeout)

@@ -4,7 +4,8 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// raw sends messages one by one on a raw connection, each after posting a receive for its answer.
+// raw sends messages one by one on a raw connection. It posts the receive for an answer before it
+// sends the message.
 func (s *session) raw() bool {
 	in, err := s.p.rt.Alloc(longest)
 	if err != nil {
@@ -32,7 +33,8 @@ func (s *session) raw() bool {
 	return s.all(n)
 }
 
-// answerRaw echoes messages, with one receive always posted beside the one that is being answered.
+// answerRaw echoes messages on a raw connection. It uses two receives: while it answers a message,
+// the other receive stays posted.
 func (s *session) answerRaw() {
 	var bufs [2]verbena.Buffer
 	var answers [2]verbena.Future
@@ -64,7 +66,7 @@ func (s *session) answerRaw() {
 		if err == nil {
 			answers[i], ops[i], err = s.post(KindRecv, bufs[i])
 		}
-		if err != nil { // the other one ends with the connection
+		if err != nil { // the other receive ends with the connection
 			j := (i + 1) % uint64(len(bufs))
 			s.awaitAbandoned(answers[j], ops[j])
 			return
@@ -82,13 +84,13 @@ func (s *session) post(k Kind, b verbena.Buffer) (verbena.Future, uint64, error)
 	return f, op, err
 }
 
-// awaitAbandoned waits for a receive that is no longer needed: it ends with its connection.
+// awaitAbandoned waits for a receive that is no longer needed and ends with its connection.
 func (s *session) awaitAbandoned(f verbena.Future, op uint64) {
 	_, err := f.Await(bg)
 	_ = s.p.ledger.end(op, err)
 }
 
-// awaitRecv waits for the receive of message n and checks it.
+// awaitRecv waits for the receive of message n and checks the message.
 func (s *session) awaitRecv(f verbena.Future, op uint64, b verbena.Buffer, n uint64) error {
 	r, err := f.Await(bg)
 	if s.p.ledger.end(op, err) != nil {

@@ -11,11 +11,11 @@ import (
 // Tally sums up the operations of one kind.
 type Tally struct {
 	OK          int           `json:"ok"`
-	OKSinceMark int           `json:"ok_since_mark"` // of these, ended while the mark was set
+	OKSinceMark int           `json:"ok_since_mark"` // of those in OK, ended while the mark was set
 	Failed      map[Class]int `json:"failed,omitempty"`
 	Example     string        `json:"example,omitempty"` // the text of the first error
-	LongestMS   int64         `json:"longest_ms"`        // from the beginning; 0 for kinds that wait
-	SinceMarkMS int64         `json:"since_mark_ms"`     // the longest part of one after the mark
+	LongestMS   int64         `json:"longest_ms"`        // of one operation; 0 for kinds that wait
+	SinceMarkMS int64         `json:"since_mark_ms"`     // the longest time of one after the mark
 }
 
 // Report is a peer's final report, one line of JSON.
@@ -24,8 +24,8 @@ type Report struct {
 	Ops    map[Kind]*Tally `json:"ops"`
 	Bounds Bounds          `json:"bounds"`
 
-	// Departures counts violations of the specification by the device that the load has recognized;
-	// they are not bugs of the runtime.
+	// Departures counts the recognized violations of the specification by the device. They are not
+	// bugs of the runtime.
 	Departures map[Departure]int `json:"departures,omitempty"`
 
 	// Violations of the invariants; each list has at most a handful.
@@ -36,15 +36,15 @@ type Report struct {
 	Left    string   `json:"left,omitempty"`    // leaks: goroutines, descriptors, mappings, verbs objects
 	Close   string   `json:"close,omitempty"`   // the error of closing the runtime
 
-	// Removed reports that the device was removed. EndedMS and ClosedMS then count from the first
-	// report of that, else from the start of Stop: until the last operation ended, and until the
-	// context was closed.
+	// Removed reports that the device was removed. EndedMS is the time in milliseconds until the
+	// last operation ended, ClosedMS that until the device context was closed. Both count from the
+	// first report of the removal, or without a removal from the start of Stop.
 	Removed  bool  `json:"removed"`
 	EndedMS  int64 `json:"ended_ms"`
 	ClosedMS int64 `json:"closed_ms"`
 }
 
-// Bounds is the bounds of the operations, in milliseconds.
+// Bounds are the bounds of the operations, in milliseconds.
 type Bounds struct {
 	OpMS    int64 `json:"op_ms"`    // of operations of a queue pair
 	RecvMS  int64 `json:"recv_ms"`  // of operations that wait for a peer that is gone
@@ -52,14 +52,15 @@ type Bounds struct {
 	SlackMS int64 `json:"slack_ms"` // added to each
 }
 
-// RemovalBound is the time from DEVICE_REMOVAL until all operations have ended and the context is
-// closed.
+// RemovalBound is the longest allowed time from DEVICE_REMOVAL until all operations have ended and
+// the device context is closed.
 const RemovalBound = 5 * time.Second
 
-// ErrBroken is wrapped by the errors of [Report.Broken].
+// ErrBroken is the error that the errors of [Report.Broken] wrap.
 var ErrBroken = errors.New("outage: an invariant is broken")
 
-// Broken returns the invariants that do not hold; nil if all do. It does not block.
+// Broken returns an error for each invariant that does not hold, joined, or nil if all hold. It
+// does not block.
 func (r *Report) Broken() error {
 	var errs []error
 	say := func(format string, args ...any) {
@@ -93,8 +94,8 @@ func (r *Report) OK(k Kind) int {
 	return 0
 }
 
-// Failures returns how many operations of all kinds failed with one of classes, or with any class
-// if there are no arguments.
+// Failures returns the number of operations, of all kinds, that failed with an error of one of the
+// given classes. Without arguments it counts all failures.
 func (r *Report) Failures(classes ...Class) (n int) {
 	for _, t := range r.Ops {
 		if len(classes) == 0 {

@@ -41,11 +41,11 @@ func (p *Peer) serve() (err error) {
 	return nil
 }
 
-// acceptLoop serves all connections until the listener ends.
+// acceptLoop accepts and serves connections until Accept fails.
 func (p *Peer) acceptLoop(l *verbena.Listener) {
 	for {
 		op := p.ledger.begin(KindAccept, p.cfg.Bounds.Recv)
-		p.ledger.clearBound(op) // a connection need not come
+		p.ledger.clearBound(op) // there may be no further connection
 		c, err := l.Accept(p.run)
 		if err = p.ledger.end(op, err); err != nil {
 			p.over(err)
@@ -59,7 +59,7 @@ func (p *Peer) acceptLoop(l *verbena.Listener) {
 func (p *Peer) serveConn(c *verbena.Conn) {
 	var work sync.WaitGroup
 	defer work.Wait()
-	defer p.hold(c) // runs first: it ends the work
+	defer p.hold(c) // runs before work.Wait; closing the connection ends the work
 	g, err := parseGreeting(c.PrivateData())
 	if err != nil {
 		p.ledger.wrong("a connection from %v: %v", c.RemoteAddr(), err)
@@ -99,7 +99,7 @@ func (s *session) answerMessages() {
 	}
 }
 
-// answerWrites checks the data written with each immediate, and answers.
+// answerWrites checks the data of each write with immediate, and answers with its number.
 func (s *session) answerWrites() {
 	mine := s.p.memory.Bytes()[int(s.g.area)*area:][slotAt : slotAt+slot]
 	for n := uint64(0); ; n++ {
@@ -120,7 +120,7 @@ func (s *session) answerWrites() {
 	}
 }
 
-// waitForNothing waits for a message, which never comes.
+// waitForNothing waits for a message, although none is sent, until the connection ends.
 func (s *session) waitForNothing() {
 	m, err := s.recv(KindRecv)
 	if err == nil {
@@ -129,10 +129,10 @@ func (s *session) waitForNothing() {
 	}
 }
 
-// bg is the context of operations: they end by the bounds of the runtime, not by a context.
+// bg is the context of operations. It never ends: the time limits of the runtime must end them.
 var bg = context.Background()
 
-// session is one connection in use.
+// session is a connection on which the load works.
 type session struct {
 	p      *Peer
 	c      *verbena.Conn
@@ -148,7 +148,7 @@ func (s *session) recv(k Kind) (verbena.Message, error) {
 	return m, s.p.ledger.end(op, err)
 }
 
-// do starts an operation and waits for it.
+// do starts an operation, records it as kind k and waits for its result.
 func (s *session) do(k Kind, start func() (verbena.Future, error)) (verbena.Result, error) {
 	op := s.p.ledger.begin(k, s.limits.Op)
 	f, err := start()
@@ -159,7 +159,7 @@ func (s *session) do(k Kind, start func() (verbena.Future, error)) (verbena.Resu
 	return r, s.p.ledger.end(op, err)
 }
 
-// sendBytes sends a copy of b and waits until the peer's device has it.
+// sendBytes sends a copy of b and waits until the peer's device has acknowledged it.
 func (s *session) sendBytes(b []byte) error {
 	_, err := s.do(KindSend, func() (verbena.Future, error) { return s.c.SendBytes(bg, b) })
 	return err

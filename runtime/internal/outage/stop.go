@@ -9,9 +9,9 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// Stop ends the load, closes the runtime, and returns the report. Closing the connections ends
-// outstanding operations. Stop blocks until all have ended, at most for the bounds of closing; the
-// report lists operations that have not ended then. It may be called once.
+// Stop ends the load, closes the runtime, and returns the report. Closing the connections ends the
+// outstanding operations. Stop blocks until all of them have ended, but not longer than the bounds
+// of closing; the report lists the operations that have not ended by then. It may be called once.
 func (p *Peer) Stop() *Report {
 	began, removed := p.removal()
 	if !removed {
@@ -33,7 +33,7 @@ func (p *Peer) Stop() *Report {
 		r.Close = err.Error()
 	}
 	closed := time.Now()
-	if at, now := p.removal(); now && !removed { // removed while closing
+	if at, now := p.removal(); now && !removed { // the device was removed during Stop
 		began, r.Removed = at, true
 	}
 	p.ledger.fill(r)
@@ -44,7 +44,8 @@ func (p *Peer) Stop() *Report {
 	return r
 }
 
-// hangUp closes the listeners; the goroutines that use connections close these.
+// hangUp closes the listeners and the datagram connection. Other connections are closed by the
+// goroutines that use them.
 func (p *Peer) hangUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
@@ -59,13 +60,13 @@ func (p *Peer) hangUp() {
 	}
 }
 
-// closing records f as a close operation.
+// closing calls f and records it as an operation of KindClose.
 func (p *Peer) closing(f func() error) {
 	op := p.ledger.begin(KindClose, closeBound)
 	_ = p.ledger.end(op, f())
 }
 
-// closeRuntime closes the runtime; it waits for its own context and for what Close adds to it.
+// closeRuntime closes the runtime. It may take closeBound, longer than the timeout of its context.
 func (p *Peer) closeRuntime() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
@@ -75,14 +76,14 @@ func (p *Peer) closeRuntime() error {
 	return nil
 }
 
-// hold keeps a connection until it has failed or the load is over, then closes it.
+// hold waits until the connection has failed or the load is over, and then closes the connection.
 func (p *Peer) hold(c *verbena.Conn) {
 	select {
 	case <-c.Done():
 		p.over(c.Err())
 	case <-p.run.Done():
 	}
-	if _, removed := p.removal(); removed { // the runtime ends it; which of the two learned first does not matter
+	if _, removed := p.removal(); removed { // the runtime then ends the connection by itself
 		op := p.ledger.begin(KindEnd, RemovalBound)
 		if wait(c.Done(), RemovalBound+p.cfg.Bounds.Slack) {
 			_ = p.ledger.end(op, nil)
@@ -95,7 +96,7 @@ func (p *Peer) hold(c *verbena.Conn) {
 	})
 }
 
-// wait waits at most d for ch, and reports whether it came.
+// wait waits until ch is closed, at most for d. It reports whether ch was closed.
 func wait(ch <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

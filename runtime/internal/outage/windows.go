@@ -8,19 +8,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// windowSize is the size of a window.
+// windowSize is the size of a window in bytes.
 const windowSize = slot
 
-// open binds windows to local memory, one after the other, for the peer to write through, checks
-// what it wrote, and invalidates them.
+// open binds a window to local memory, lets the peer write through it, checks the data, and
+// invalidates the window, in each round.
 func (s *session) open() bool {
 	region, err := s.p.rt.NewRegion(windowSize, verbs.AccessLocalWrite|verbs.AccessMWBind)
 	if err != nil {
 		return s.fault("a region", err)
 	}
 	defer func() {
-		// The window ends with the connection, and the region after it: hold closes the connection
-		// first.
+		// The window ends with the connection, and the region can only be closed after the window.
+		// The method hold closes the connection.
 		s.p.all.Go(func() {
 			<-s.c.Gone()
 			if err := region.Close(); err != nil {
@@ -69,7 +69,7 @@ func (s *session) open() bool {
 	return s.all(n)
 }
 
-// writeWindows writes through the windows of the peer.
+// writeWindows writes through the windows that the peer binds, and answers after each write.
 func (s *session) writeWindows() {
 	b, err := s.p.rt.Alloc(windowSize)
 	if err != nil {

@@ -12,7 +12,7 @@ import "encoding/binary"
 // The header has 16 bytes, so that the payload keeps the alignment of its buffer.
 type Frame struct {
 	Kind    Kind
-	Credits uint32 // receives that the sender has reposted: the receiver may send as many more messages
+	Credits uint32 // receives that the sender has reposted: the permission to send as many more messages
 	Length  uint32 // bytes of payload; always 0 in a credit update
 }
 
@@ -36,9 +36,9 @@ func (f Frame) Encode(b *[FrameSize]byte) {
 	binary.LittleEndian.PutUint32(b[12:], 0)
 }
 
-// ParseFrame reads the header at the beginning of b of a message of total bytes (the completion's
-// length). Only an error allocates. The caller checks the number of credits, which depends on
-// earlier frames.
+// ParseFrame reads the header of a message, which is at the beginning of the buffer b. total is the
+// length of the message in bytes, as the completion reports it. ParseFrame allocates only for an
+// error. The caller checks the number of credits, which depends on earlier frames.
 func ParseFrame(b []byte, total int) (Frame, *Malformed) {
 	refuse := func(field string, have, want uint64) (Frame, *Malformed) {
 		return Frame{}, &Malformed{Message: "frame", Field: field, Have: have, Want: want}

@@ -18,7 +18,7 @@ import (
 //
 // The zeros at the end are padding of the connection manager.
 type Hello struct {
-	Raw      bool   // the sender's caller posts its receives itself
+	Raw      bool   // on the sender's side the user posts the receives
 	Credits  uint32 // receives posted for the peer
 	RecvSize uint32 // payload bytes of each receive
 	User     []byte // the caller's private data
@@ -30,11 +30,11 @@ const HelloSize = 32
 const (
 	helloAuth    = 16                                 // offset of the bytes reserved for authentication
 	helloFlagRaw = 1 << 0                             // Hello.Raw
-	helloMaxUser = verbs.MaxPrivateAccept - HelloSize // the larger of connect's and accept's
+	helloMaxUser = verbs.MaxPrivateAccept - HelloSize // accept has more private data than connect
 )
 
-// EncodeHello encodes h as private data. It panics if the user's data does not fit into that of
-// accept; a dialer has less room and checks that before.
+// EncodeHello encodes h as private data. It panics if the user's data does not fit into the private
+// data of accept. Connect has less room, which a dialer checks before.
 func EncodeHello(h Hello) []byte {
 	if len(h.User) > helloMaxUser {
 		panic(fmt.Sprintf("proto: %d bytes of private data, at most %d fit", len(h.User), helloMaxUser))
@@ -51,8 +51,8 @@ func EncodeHello(h Hello) []byte {
 	return append(b, h.User...)
 }
 
-// ParseHello reads a hello. User is a copy, because the event that owns b is acknowledged before
-// the connection ends.
+// ParseHello reads a hello. The field User is a copy of the bytes in b, because the event that owns
+// b is acknowledged before the connection ends.
 func ParseHello(b []byte) (Hello, *Malformed) {
 	refuse := func(field string, have, want int) (Hello, *Malformed) {
 		return Hello{}, &Malformed{Message: "hello", Field: field, Have: uint64(have), Want: uint64(want)}
@@ -69,7 +69,7 @@ func ParseHello(b []byte) (Hello, *Malformed) {
 	case n > len(b)-HelloSize:
 		return refuse("length of user data", n, len(b)-HelloSize)
 	}
-	// A peer that sends authentication expects a check, which version 1 does not have.
+	// A peer that sends authentication expects a check, and version 1 has none.
 	if i := nonZero(b[helloAuth:HelloSize]); i >= 0 {
 		return refuse("authentication, not known in version 1,", int(b[helloAuth+i]), 0)
 	}
@@ -113,16 +113,16 @@ func nonZero(b []byte) int {
 	return -1
 }
 
-// Reasons for refusing a connection: the code in the private data of a reject. Unknown codes are
-// shown as numbers.
+// Reasons for refusing a connection, sent as the code in the private data of a reject. Unknown
+// codes are shown as numbers.
 const (
 	RejectProtocol  uint16 = 1 // the hello was not understood
-	RejectMode      uint16 = 2 // one side is raw, the other not
+	RejectMode      uint16 = 2 // one side is raw, the other is managed
 	RejectResources uint16 = 3 // no memory or no queue pair for the connection
 	RejectClosed    uint16 = 4 // the listener is closing
 )
 
-// A reject is magic, version, length of the text, code, and the text.
+// A reject consists of magic, version, length of the text, code, and text.
 const (
 	rejectSize    = 8
 	rejectMaxText = 100 // a sentence; well inside verbs.MaxPrivateReject
@@ -148,8 +148,7 @@ func EncodeReject(code uint16, text string) []byte {
 	return b
 }
 
-// ParseReject reads a refusal. The text is printable, and at most rejectMaxText
-// bytes.
+// ParseReject reads a refusal. The text is printable and has at most rejectMaxText bytes.
 func ParseReject(b []byte) (code uint16, text string, bad *Malformed) {
 	refuse := func(field string, have, want int) (uint16, string, *Malformed) {
 		return 0, "", &Malformed{Message: "reject", Field: field, Have: uint64(have), Want: uint64(want)}

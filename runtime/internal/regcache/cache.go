@@ -12,10 +12,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// adopting makes adopting a range and registering it atomic within the process. A provider pins the
-// smallest arena that holds the range, the newest of equal ones, and that must be the one adopted
-// for this registration: otherwise one of two memories could not drop its arena while the other's
-// registration lives.
+// adopting makes adopting a range and registering it one atomic step within the process. A provider
+// pins the smallest arena that holds the range, and the newest of several equal ones. The mutex
+// ensures that this is the arena that was adopted for the registration. Otherwise the registration
+// could pin the arena of another one, which then could not be dropped.
 var adopting sync.Mutex
 
 // ErrOwn is the error of [Cache.Acquire] for memory that this library mapped.
@@ -32,12 +32,12 @@ var ErrOwn = errors.New("regcache: memory of the library's own")
 //	            v                                          |
 //	         doomed(refs > 0) ---- Release of the last ----+
 //
-// A doomed registration is not shared any more.
+// A doomed registration serves no further Acquire.
 type Registration struct {
 	addr, end uint64
-	reach     uint64 // the largest end of this and all earlier ones in the index
+	reach     uint64 // the largest end of this registration and of those before it in Cache.index
 	access    verbs.AccessFlags
-	arena     *mem.Arena // adopted
+	arena     *mem.Arena // adopted for this registration
 	mr        verbs.MR
 	refs      int
 	doomed    bool
@@ -47,8 +47,8 @@ type Registration struct {
 // MR returns the registration of the device.
 func (r *Registration) MR() verbs.MR { return r.mr }
 
-// IOVA returns the address that a work request uses for the first byte of b, which must lie in the
-// registration.
+// IOVA returns the address that a work request uses for the first byte of b. b must lie in the
+// registered range.
 func (r *Registration) IOVA(b []byte) uint64 {
 	addr, _ := span(b)
 	return r.mr.IOVA() + (addr - r.addr)
@@ -69,17 +69,18 @@ type Cache struct {
 	hits, misses uint64
 }
 
-// Stats returns how often Acquire found a registration to share, how often it did not, and the
+// Stats returns how many calls of Acquire found a registration to share, how many did not, and the
 // number of idle registrations.
 func (c *Cache) Stats() (hits, misses uint64, idle int) { return c.hits, c.misses, c.idle.Len() }
 
-// RemoteAccess is the flags that give peers access to memory.
+// RemoteAccess is the set of flags that give peers access to memory.
 const RemoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
 	verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
 
-// serves reports whether r can stand for a registration of [addr, end) with access. It may cover
-// more and allow local writes that were not requested, as long as peers gain nothing: a key with
-// remote access opens exactly the range and the permissions that were requested.
+// serves reports whether r can be used where a registration of [addr, end) with access is
+// requested. r may allow local writes that were not requested. Without remote access r may also
+// cover a larger range. With remote access its range and its remote permissions must be exactly
+// those requested, so that peers get no more access.
 func (r *Registration) serves(addr, end uint64, access verbs.AccessFlags) bool {
 	if r.doomed || r.addr > addr || r.end < end || access&^r.access != 0 || r.access&^access&^verbs.AccessLocalWrite != 0 {
 		return false
@@ -113,7 +114,8 @@ func (c *Cache) reindex(i int) {
 	}
 }
 
-// mappedByLibrary reports whether [addr, end), not empty, begins or ends in memory that this library mapped.
+// mappedByLibrary reports whether the range [addr, end), which is not empty, begins or ends in
+// memory that this library mapped.
 func mappedByLibrary(addr, end uint64) bool {
 	for _, at := range [...]uint64{addr, end - 1} {
 		if a, ok := mem.Find(at, 1); ok && a.Owned() {
@@ -123,9 +125,9 @@ func mappedByLibrary(addr, end uint64) bool {
 	return false
 }
 
-// Acquire returns a registration of b, which is not empty, shared if one serves, and counts its
-// user: the caller calls [Cache.Release] once. Errors: [ErrOwn]; those of mem.Adopt and of the
-// device.
+// Acquire returns a registration that covers b, which is not empty. It shares an existing
+// registration if that is possible, and makes a new one otherwise. The caller calls [Cache.Release]
+// once. Errors: [ErrOwn]; those of mem.Adopt and of the device.
 func (c *Cache) Acquire(b []byte, access verbs.AccessFlags) (*Registration, error) {
 	addr, end := span(b)
 	if r := c.find(addr, end, access); r != nil {
@@ -164,8 +166,9 @@ func (c *Cache) Acquire(b []byte, access verbs.AccessFlags) (*Registration, erro
 	return r, nil
 }
 
-// Release ends one use. Idle registrations beyond Keep are dropped, the least recently used first.
-// A registration that cannot be deregistered stays, doomed, and Trim tries again.
+// Release ends one use of r. It drops the idle registrations beyond Keep, the least recently used
+// first. A registration that cannot be deregistered becomes doomed and stays idle; Trim tries
+// again.
 func (c *Cache) Release(r *Registration) {
 	if r.refs--; r.refs > 0 {
 		return
@@ -205,16 +208,16 @@ func (c *Cache) drop(r *Registration) error {
 			break
 		}
 	}
-	return r.arena.Unmap() // only drops the arena: the mapping is the caller's
+	return r.arena.Unmap() // drops the arena; the mapping itself stays, because the caller owns it
 }
 
-// Invalidate drops the idle registrations that overlap b and dooms the others. If there are any of
-// these, the error wraps [verbs.ErrBusy].
+// Invalidate drops the idle registrations that overlap b and dooms the used ones. If it doomed any,
+// the error wraps [verbs.ErrBusy].
 func (c *Cache) Invalidate(b []byte) error {
 	addr, end := span(b)
 	var errs []error
 	busy := 0
-	// From the end, so that dropping moves only entries already visited.
+	// The loop runs backwards, because a drop moves only the entries behind the dropped one.
 	for i := c.after(end-1) - 1; i >= 0 && c.index[i].reach > addr; i-- {
 		r := c.index[i]
 		switch {

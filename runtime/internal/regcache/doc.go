@@ -1,5 +1,5 @@
-// Package regcache caches registrations of memory that the program mapped, so that registering a
-// range once more, or a part of one that peers cannot reach, needs no call of the device. It
-// handles addresses and access; permission checks and the limit on locked memory are up to the
-// owner of the [Cache].
+// Package regcache caches registrations of memory that the program mapped. Registering the same
+// range again needs no call of the device; without remote access this holds for a part of the
+// range, too. The package handles addresses and access flags. The owner of the [Cache] checks
+// permissions and the limit on locked memory.
 package regcache

@@ -4,12 +4,17 @@
 //	SIGUSR2   the peer is back
 //	SIGTERM   end the load and report
 //
-// It prints lines on its standard output: "ready" when it serves, "connected" when it has connected
-// to the peer for each role, "connected again" when it has done so once more, "worked" when its
-// rounds are done, "ended" when all operations that were outstanding at SIGUSR1 have ended,
-// "removed" when its device was removed, upon which it ends the load by itself; and at the end the
-// report, one line of JSON. It lives until SIGTERM or an interrupt, even after the report. Its exit
-// code is 0 if all invariants hold, 1 if one is broken, 2 if it could not start.
+// It prints these lines on its standard output, and at the end the report, one line of JSON:
+//
+//	ready             it serves
+//	connected         it has made all its connections
+//	connected again   it has made as many connections a second time
+//	worked            its rounds are done
+//	ended             all operations outstanding at SIGUSR1 have ended
+//	removed           its device was removed; it ends the load by itself
+//
+// It lives until SIGTERM or an interrupt, even after the report. Its exit code is 0 if all
+// invariants hold, 1 if one is broken, 2 if it could not start or report.
 package main
 
 import (
@@ -28,7 +33,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// leakWait is how long resources may take to disappear at the end.
+// leakWait is the time that resources may take to disappear at the end.
 const leakWait = 5 * time.Second
 
 func main() {
@@ -37,7 +42,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "peer:", err)
 		os.Exit(2)
 	}
-	told := make(chan os.Signal, 8) // more than are ever pending
+	told := make(chan os.Signal, 8) // more than the number of signals ever pending
 	signal.Notify(told, mark, heal, syscall.SIGTERM, os.Interrupt)
 	report, err := run(cfg, told, os.Stdout)
 	if err != nil {
@@ -67,8 +72,8 @@ func parse(args []string) (cfg outage.Config, err error) {
 	return cfg, f.Parse(args)
 }
 
-// run runs a peer under load until it is told to stop or its device is gone, writes the report, and
-// returns when it is told to stop.
+// run runs a peer under load until a signal ends the load or the device is gone. It then writes the
+// report, and returns after a signal that ends the load.
 func run(cfg outage.Config, told <-chan os.Signal, out io.Writer) (*outage.Report, error) {
 	before, err := leak.Take(
 		leak.Gauge{Name: "objects of verbs/ibv", Read: ibv.Live},
@@ -93,7 +98,8 @@ func run(cfg outage.Config, told <-chan os.Signal, out io.Writer) (*outage.Repor
 	return report, nil
 }
 
-// load handles signals until the load is to end, and reports whether it was told to stop.
+// load handles signals until a signal ends the load, and returns true, or until the device was
+// removed, and returns false.
 func load(p *outage.Peer, told <-chan os.Signal, out io.Writer) (stopped bool) {
 	for {
 		select {

@@ -4,8 +4,8 @@ package main
 
 import "syscall"
 
-// The signals that report that the peer is gone and that it is back; they cannot be sent on systems
-// without user signals.
+// The signals that report that the other peer is gone (mark) and back (heal). On systems without
+// user signals they cannot be sent.
 const (
 	mark = syscall.SIGHUP
 	heal = syscall.SIGQUIT

@@ -4,7 +4,7 @@ package main
 
 import "syscall"
 
-// The signals that report that the peer is gone and that it is back.
+// The signals that report that the other peer is gone (mark) and back (heal).
 const (
 	mark = syscall.SIGUSR1
 	heal = syscall.SIGUSR2
