@@ -36,7 +36,6 @@ type PacketConn struct {
 
 	slots  []packetSlot
 	waitIn ring.Inbox[packetWait, *packetWait] // Recv pushes, match takes
-	backIn ring.Inbox[packetSlot, *packetSlot] // match takes; no code pushes at present
 	task   reactor.Task
 
 	peerMu sync.Mutex // guards peers

@@ -30,11 +30,7 @@ type packetSlot struct {
 	imm   uint32
 	with  bool // imm is valid
 	sge   [1]verbs.SGE
-	hook  ring.Hook[packetSlot]
 }
-
-// InboxHook returns the link in PacketConn.backIn.
-func (s *packetSlot) InboxHook() *ring.Hook[packetSlot] { return &s.hook }
 
 func (s *packetSlot) post() error {
 	return s.p.q.PostRecv(&reactor.Recv{Sink: (*packetSink)(s.p), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
@@ -162,11 +158,6 @@ func (p *PacketConn) received(r Result, err error) {
 
 // match delivers arrived datagrams to waiters. Holder only.
 func (p *PacketConn) match() {
-	for s := p.backIn.TakeAll(); s != nil; {
-		next := s.hook.Unlink()
-		s.repost()
-		s = next
-	}
 	for w := p.waitIn.TakeAll(); w != nil; {
 		next := w.hook.Unlink()
 		p.waits = append(p.waits, w)
