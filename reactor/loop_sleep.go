@@ -35,8 +35,8 @@ func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 	return waker{r.sleep, &r.timers}, p.Attach(r.channel, keyCompletions)
 }
 
-// waker sets timers.mayBeDue when the loop has slept until the first deadline; the alarm may come
-// later.
+// waker sets timers.mayBeDue when the loop has slept until the first deadline. The alarm of timers,
+// which sets it otherwise, may be later than that.
 type waker struct {
 	*turn.PollerSleeper
 	timers *timers
@@ -110,8 +110,9 @@ func (r *Reactor) takeEvents() {
 	for {
 		cq, ok, err := r.channel.GetEvent()
 		if err != nil {
-			// The event stays in the channel until the next one wakes the loop. It may be of
-			// either completion queue, so both must be armed again to get a next one.
+			// The event stays in the channel until another event wakes the loop. It may belong to
+			// either completion queue. Both are recorded as not armed, so that the next pass
+			// that arms makes the device raise another event.
 			r.sendCQ.disarm()
 			r.recvCQ.disarm()
 			r.suspendSource(r.channel, keyCompletions)

@@ -93,9 +93,9 @@ func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
 }
 
 // postMarker posts the marker, a signaled zero-length WRITE. After a list was cut, its outstanding
-// part has no signaled request at its end, so only the marker's completion retires it. If the
-// device refuses the marker, too, the outstanding requests end with the queue, whose owner is
-// notified.
+// part has no signaled request at its end, and there may be no later request. The marker's
+// completion retires that part. If the device refuses the marker, too, the outstanding requests
+// end with the queue, whose owner is notified.
 func (q *Queue) postMarker() {
 	if q.marker || q.order.len() == 0 {
 		return
@@ -121,8 +121,8 @@ func (q *Queue) postMarker() {
 	q.breakWith(err)
 }
 
-// refuse ends n submitted requests, from first on, that never reached the device. The function
-// next returns the request after a given one.
+// refuse ends n submitted requests that never reached the device. The argument first is the slot of
+// the first of them; the function next returns the slot that follows another.
 func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
 	err := q.releaseErr
 	if err == nil {

@@ -6,15 +6,14 @@ import (
 )
 
 // A released queue stays in quarantine until no goroutine can touch its memory and none of its
-// completions can come. A submitter in the middle of a call holds a slot, and a later one finds
-// the queue's failure; so when all slots are free, no submitter is left. A device need not remove
-// a queue pair's completions with the queue pair; when both completion queues were polled empty,
-// none is left.
+// completions can come. A submitter in the middle of a call holds a slot, and a later submitter finds
+// the queue's failure. So when all slots are free, no submitter is left. Destroying a queue pair
+// may leave its completions in the completion queues. When both were polled empty, none is left.
 
 // Release ends the queue. The caller must have destroyed the queue pair, so that the device no
-// longer touches the queue's memory. All requests that have not completed complete with an error
-// before Release returns; it wraps cause and, if that is another error, the queue's failure. Late
-// completions match no queue and are dropped. Holder only; idempotent.
+// longer touches the queue's memory. Before Release returns it completes all remaining requests with
+// an error that wraps cause and, if it is another error, the queue's failure. Late completions
+// match no queue and are dropped. Holder only; idempotent.
 func (q *Queue) Release(cause error) error {
 	if q.released {
 		return nil
@@ -22,7 +21,7 @@ func (q *Queue) Release(cause error) error {
 	q.Fail(cause)
 	q.released = true
 	r := q.r
-	r.sinks.release() // the queue's slots must be free to be reclaimed, and no completion of it will come
+	r.sinks.release() // cached slots of the queue would keep it in quarantine
 	end := q.failed.get()
 	if !errors.Is(end, cause) {
 		end = fmt.Errorf("%w: %w", end, cause)
@@ -57,8 +56,8 @@ func (q *Queue) Release(cause error) error {
 	return nil
 }
 
-// scheduleReclaim schedules a pass for a queue that may be in quarantine only because of the slot
-// that the caller has just freed. Waking the loop is not enough: a holder that has already called
+// scheduleReclaim schedules a pass after the caller has freed a slot, which may have been the last
+// that kept the queue in quarantine. Waking the loop is not enough: a holder that has already called
 // reclaimAll runs another pass only if work is pending. After Close no queue is in quarantine. Any
 // goroutine may call it.
 func (q *Queue) scheduleReclaim() {

@@ -11,9 +11,9 @@ import (
 // outstanding, so that the flush of a failed queue does not overwrite the request that failed, or
 // the last ones before it.
 //
-// Without a recorder an operation pays two comparisons with nil. With one, the submitter reads the
-// clock for each request and a pass at most twice, and each request that ends is copied to the
-// ring.
+// Without a recorder an operation pays two comparisons with nil. With a recorder the submitter
+// reads the clock for each request, a pass reads it twice (and once more for a marker), and each
+// request that ends is copied to the ring.
 type recorder struct {
 	// times is indexed by slot. The submitter writes the field submitted before it pushes the
 	// slot; the holder writes the other fields after the push.
@@ -31,7 +31,7 @@ type requestTimes struct {
 	signaled          bool
 }
 
-// notSeen means no time: clocks count from 0.
+// notSeen stands for no time. Clocks count from 0, so -1 is never a time.
 const notSeen = -1
 
 // ending is the ring's entry for a request that has ended.
@@ -51,8 +51,8 @@ type passTime struct {
 	at   time.Duration
 }
 
-// at returns the time m of this pass, and reads the clock at the first call of a pass. Between
-// passes it returns the current time.
+// at returns the time that m holds for this pass; at the first call for m in a pass it reads the
+// clock. Between passes it returns the current time.
 func (r *Reactor) at(m *passTime) time.Duration {
 	if !r.inPass {
 		return r.clock()
@@ -63,8 +63,8 @@ func (r *Reactor) at(m *passTime) time.Duration {
 	return m.at
 }
 
-// newRecorder makes a recorder that keeps n ended requests of a queue with that number of slots.
-// It returns nil if n is 0.
+// newRecorder makes a recorder for a queue with slots slots. The recorder keeps n ended requests.
+// newRecorder returns nil if n is 0.
 func newRecorder(n, slots int) *recorder {
 	if n == 0 {
 		return nil
@@ -100,7 +100,7 @@ func (c *recorder) postedSends(q *Queue, n int) {
 // ended moves a request, whose slot is about to be freed, into the ring.
 func (c *recorder) ended(q *Queue, slot, bytes uint32, err error) {
 	sl, when := &q.tab.slots[slot], &q.r.polling
-	if c.times[slot].posted == notSeen { // refused before it was posted; the pass may not have polled yet
+	if c.times[slot].posted == notSeen { // refused by posting, when the pass may not have a polling time yet
 		when = &q.r.posting
 	}
 	c.ring[c.next] = ending{c.times[slot], packWRID(q.id, slot, sl.gen, sl.kind), q.r.at(when), err, bytes, verbs.WROpcode(sl.opcode), sl.kind}

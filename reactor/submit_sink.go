@@ -10,17 +10,18 @@ import (
 // acquires slots for sinks several at a time, caches them, and adds the requests directly to the
 // backlog.
 //
-// The cache has slots of one queue at a time, until the results of the pass are delivered. It
-// doubles from 1 up to MaxCachedSlots slots, so that few are acquired in vain if sinks post one
-// request to each of many queues. When a submitter waits because cached slots are missing, a
-// request of a sink is on its way to the queue, and its completion wakes the submitter.
+// The cache has slots of one queue at a time, until the results of the pass are delivered. For a
+// new queue it begins with 1 slot; each refill acquires twice as many as the last, up to
+// MaxCachedSlots. So a sink that posts once wastes at most one slot. Slots in the cache are not
+// free, and a submitter may have to wait for them. It is woken in any case: slots are cached only
+// after a sink has posted to the queue, and the completion of that request frees a slot.
 
 // MaxCachedSlots is the largest number of cached slots.
 const MaxCachedSlots = 32
 
 // SinkContext identifies the round of sink calls in which a sink runs. Only the goroutine that
-// calls the sink may use it. It is valid until the results of the pass are delivered
-// (Queue.Release delivers them early). For an expired or zero SinkContext Queue.InSink reports
+// calls the sink may use it. It expires when all sinks of the round were called; Queue.Release, called
+// by a sink, ends the round early. For an expired or zero SinkContext Queue.InSink reports
 // false; the sink then submits with Transfer or Submit.
 type SinkContext struct {
 	r          *Reactor
@@ -111,7 +112,7 @@ func (h *sinkScope) releaseSlots() {
 		h.queue.sendFree.PutN(h.free[:h.slots])
 		h.slots = 0
 		if h.queue.failed.err.Load() != nil {
-			h.queue.scheduleReclaim() // reclaimAll of this pass came before
+			h.queue.scheduleReclaim() // this pass has called reclaimAll already
 		}
 	}
 	h.queue = nil

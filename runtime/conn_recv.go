@@ -50,9 +50,9 @@ func (s *recvSlot) post() error {
 	return s.c.q.PostRecv(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
-// postLater posts a receive whose credit is not granted yet. The receive needs no doorbell of
-// its own: it is posted in one list with the frame that grants its credit, and before that
-// frame (conn_credits.go).
+// postLater posts a receive whose credit is not granted yet. The receive needs no call of the
+// device for itself: the pass that posts the frame with its credit posts it in the same batch,
+// before the frame (conn_credits.go).
 func (s *recvSlot) postLater() error {
 	return s.c.q.PostRecvLater(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:])
 }
@@ -200,7 +200,7 @@ func (c *Conn) match() {
 	done := 0
 	for ; done < len(c.recvWaiters); done++ {
 		// A receiver that calls after a future was discarded must get that future's message
-		// before later ones. So takeBack follows wantIn.TakeAll, and each Settle.
+		// before later ones. So takeBack is called before each receiver is served.
 		c.takeBack()
 		w := c.recvWaiters[done]
 		var m Message
@@ -283,8 +283,8 @@ func disposeMessage(m Message, err error) {
 	c.backIn.Push(s)
 	c.sh.r.Schedule(&c.matchTask, false)
 	// If the connection was gone before the push, there may be no takeBack any more, and the
-	// slot is freed here. Otherwise takeBack gets the slot. It is then handed out again, so
-	// that the CAS fails, or freed there: a second free does nothing.
+	// slot is freed here. Otherwise takeBack gets the slot, too. If takeBack has handed it out
+	// again, the CAS fails; if takeBack has freed it, the second free does nothing.
 	if isGone(c) && s.state.CompareAndSwap(m.number+1, m.number+3) {
 		s.free()
 	}
@@ -348,7 +348,7 @@ func (c *Conn) received(r Result, err error) {
 	}
 	if err := c.take(s, r); err != nil {
 		s.free()
-		if c.state == connConnecting { // setup may be among the callers
+		if c.state == connConnecting { // not here: the function setup may be the caller, and goes on
 			c.sh.r.Defer(func() { c.fail(err) })
 			return
 		}

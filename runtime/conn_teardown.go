@@ -63,7 +63,7 @@ func (c *Conn) peerLeft() {
 		c.state = connLeft
 		c.refuseOps()
 		c.q.SendsIdle(over)
-	case connDraining: // Close has called SendsIdle already
+	case connDraining: // Close has called SendsIdle already, or Abort needs no such call
 	default:
 		over()
 	}
@@ -73,8 +73,8 @@ func (c *Conn) peerLeft() {
 }
 
 // within sets the connection's only timer to call fn after d, in place of the call set before:
-// each step of the teardown has its own bound. The function destroy stops the timer, which would
-// keep the connection in memory. Holder only.
+// each step of the teardown has its own bound. A running timer keeps the connection in memory, so
+// the function destroy stops it. Holder only.
 func (c *Conn) within(d time.Duration, fn func()) {
 	c.sh.r.StopTimer(c.timer)
 	c.timer = c.sh.r.After(d, fn)
@@ -252,11 +252,11 @@ func (c *Conn) destroy(done func()) {
 	}
 	c.state = connGone
 	c.sh.r.StopTimer(c.timer)
-	if c.cause.Load() != nil { // requests that are never posted, because of Seal, complete with the cause
+	if c.cause.Load() != nil { // Seal keeps what is submitted now from being posted: it completes with the cause
 		c.refuseOps()
 	}
 	finish := func(err error) {
-		// Some windows may not have been closed before the queue pair: try again.
+		// The device may have refused to close a window while the queue pair existed: try again.
 		c.closeErr = errors.Join(c.closeErr, err, c.closeWindows())
 		if c.admitted {
 			c.closeErr = errors.Join(c.closeErr, c.q.Release(c.endCause()))
@@ -271,7 +271,7 @@ func (c *Conn) destroy(done func()) {
 		c.rt.forget(c)
 		c.report(true)
 		close(c.closed)
-		c.takeBack() // frees messages whose futures were discarded before closed was closed
+		c.takeBack() // frees the messages of futures that were discarded until now
 		if done != nil {
 			done()
 		}

@@ -92,8 +92,8 @@ func (m *memory) retryBroken() error {
 }
 
 // register registers n bytes at addr. If the limit on locked memory prevents it, register
-// releases all unused memory and tries once more, then fails with a *[MemlockError]. That limit
-// is never the reason if the registration locks nothing. Under m.mu.
+// releases all unused memory and tries once more, then fails with a *[MemlockError]. A
+// registration that locks no memory never fails for that limit. Under m.mu.
 func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
 	lockedOut := func(err error) bool { return locks(n, access) > 0 && m.lockedOut(err) }
 	mr, err := m.pd.RegMR(addr, n, addr, access)
@@ -108,7 +108,7 @@ func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 		if access&verbs.AccessFlushPersistent != 0 && errors.Is(err, syscall.EINVAL) {
 			// Soft-RoCE returns a bare EINVAL (Linux 6.12
 			// drivers/infiniband/sw/rxe/rxe_mr.c, is_pmem_page).
-			err = fmt.Errorf("%w (AccessFlushPersistent wants memory that persists: NewFileRegion on the software RNIC; on a device of the kernel that on a file of a DAX file system)", err)
+			err = fmt.Errorf("%w (AccessFlushPersistent wants memory that persists: NewFileRegion on the software RNIC; on a kernel device NewFileRegion of a file on a DAX file system)", err)
 		}
 		return nil, err
 	}

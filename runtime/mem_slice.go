@@ -96,7 +96,7 @@ func (s Slice) writable() bool {
 //	│ generation │dying │ in flight│
 //	└────────────┴──────┴──────────┘
 //
-// The count has room for every slot of 4096 full queues on one lease. The
+// The count goes to 2^28: 4096 queues of the greatest depth, 65,536, may all use one lease. The
 // generation wraps after 2^35 reuses of the same block (nine hours at one reuse per
 // microsecond), which matters only to a handle kept for exactly that many reuses.
 const (
@@ -122,13 +122,13 @@ type leaseHome interface{ giveBack(index uint32) }
 //	     |       v                             |
 //	    free(g), then g+1 <--------------------+
 //
-// free is dying with nothing in flight. Exactly one goroutine makes the transition to
-// free, and calls giveBack. Handles carry the generation g they were made for: they are
+// The state free is dying with n = 0; its word has the next generation. Exactly one goroutine makes
+// the transition to free, and calls giveBack. Handles carry the generation g they were made for: they are
 // refused from dying(g) on, even when the block is reused. The zero word is live(0, 0).
 type lease struct {
 	// word is changed atomically by begin, release, retire and End, on any
 	// goroutine, and stored by open and free, on the goroutine that owns the block.
-	// The free list of home, not the word, publishes the transition to free.
+	// A goroutine that allocates a free block synchronizes by the free list of home.
 	word atomic.Uint64
 	// home and index are set when the memory is made and never change. A nil
 	// home (regions) needs no giveBack.
@@ -188,9 +188,9 @@ func (l *lease) beginN(gen uint64, n int) bool {
 	}
 }
 
-// End ends the use of the memory by one operation. The holder of the turn calls
-// it, once for each begin, before the result is delivered; it does not block or
-// allocate. On a nil lease, that of the zero [Slice], it does nothing.
+// End ends the use of the memory by one operation, and is called once for each begin: by the
+// holder of the turn before the result is delivered, or by the submitter of an operation that was
+// not submitted. It does not block or allocate. On a nil lease, that of the zero [Slice], it does nothing.
 //
 // Implements: reactor.Lease.
 func (l *lease) End() {

@@ -13,8 +13,8 @@ import (
 // PlainOptions describes a connection without a connection manager. The zero value works.
 type PlainOptions struct {
 	// Options are those of any raw connection: Raw need not be set, and PrivateData
-	// is ignored. Here KeepAlive 0 disables the probes, because the peer's queue pair
-	// may not permit WRITEs; those of the ibv_*_pingpong programs do not. UC has no
+	// is ignored. Here KeepAlive 0 disables the probes. They are WRITEs, which not every
+	// peer's queue pair permits; those of the ibv_*_pingpong programs do not. UC has no
 	// acknowledgements, so KeepAlive and PeerTimeout do not apply.
 	Options
 	// Path holds the parameters that both ends must agree on; its zero value
@@ -26,10 +26,10 @@ type PlainOptions struct {
 	Type verbs.QPType
 }
 
-// Prepared is a raw connection that its owner connects without a connection manager, that is,
-// without rdma_cm (Pending uses one): a queue pair to which receives can be posted, and its
-// address as a line of text. The two programs exchange these lines by any means. The peer may
-// be any program that exchanges such lines, for example ibv_rc_pingpong.
+// Prepared is a raw connection that its owner connects without a connection manager. (Pending is
+// one that uses the connection manager.) Receives can be posted to its queue pair at once. Local
+// returns its address, a line of text. The two programs exchange these lines by any means. The
+// peer may be any program that exchanges such lines, for example ibv_rc_pingpong.
 //
 //	        Prepare              Connect, Dial, Accept
 //	(none) ─────────> prepared ───────────────────────> a Conn
@@ -140,7 +140,7 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 		var joined error // set under the turn, possibly after ctx has ended
 		if err = c.sh.r.Do(ctx, func() { joined = c.join(peer) }); err == nil {
 			err = joined
-		} // else join may still run later; Abort then closes the connection
+		} // else join may still run, before or after Abort, which closes the connection
 	}
 	if err == nil {
 		p.returned.Store(true)
@@ -220,8 +220,8 @@ func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return
 		}
-		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) { // nc's deadline may expire first
-			err = fmt.Errorf("%w: %s, longer than %v (Config.ConnectTimeout): %v", ErrConnectTimeout, addr, rt.cfg.ConnectTimeout, err) //nolint:errorlint // its context has not ended
+		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) { // the deadline of nc is the same, and may expire before ctx does
+			err = fmt.Errorf("%w: %s, longer than %v (Config.ConnectTimeout): %v", ErrConnectTimeout, addr, rt.cfg.ConnectTimeout, err) //nolint:errorlint // err is DeadlineExceeded, and the caller's context has not ended
 		}
 	}()
 	var d net.Dialer

@@ -57,7 +57,7 @@ func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr
 	return e, nil
 }
 
-// giveBack closes an object that no later call would try to close again, with one retry.
+// giveBack closes an object, and tries once more if that fails, because no later call closes it.
 func giveBack(o verbs.Object) error {
 	err := o.Close()
 	if err != nil {
@@ -66,16 +66,16 @@ func giveBack(o verbs.Object) error {
 	return err
 }
 
-// packetPort is the device port for datagrams: the first port has the address
-// to which the connection manager binds.
+// packetPort is the device's port for datagrams. It is the first port, because the connection
+// manager binds to the address of that port.
 const packetPort = 1
 
-// PeerOf returns the peer to which a reply to k goes. Of the device's addresses, the reply
-// has the one to which k was sent as its source; a reply to a multicast datagram has the
-// address found by ChooseGID. PeerOf enters the kernel on a real device.
+// PeerOf returns the peer to which a reply to k goes. The source of the reply is the address to
+// which k was sent, or, if that was a multicast group, the address found by ChooseGID. PeerOf
+// enters the kernel on a real device.
 //
 // Errors: ErrMessage after Release; ErrInvalid for a datagram without a
-// source; ErrNoGID if the device has lost the address since; the device's.
+// source; ErrNoGID if the device has lost the address since; errors of the device.
 //
 // Implements: ibv_create_ah_from_wc.
 func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {

@@ -14,9 +14,9 @@ import (
 )
 
 // closeGrace is how long Close continues to release things after its context has
-// ended, and how long it waits for memory that the program holds. Neither waits for
-// a peer: both wait for the program's goroutines, to leave a refused call or to
-// handle a message, which takes longer on a busy machine.
+// ended, and how long it waits for memory that the program holds. In both cases it waits
+// for the program's own goroutines, which leave a refused call or finish with a message.
+// It does not wait for a peer. A busy machine needs more time.
 const closeGrace = 5 * time.Second
 
 // errRuntimeClosed is the cause of connections that Runtime.Close closes.
@@ -25,16 +25,16 @@ var errRuntimeClosed = fmt.Errorf("%w with its runtime", ErrConnClosed)
 // Close closes listeners and connections, waits for outstanding operations until ctx
 // ends, then aborts them, and releases everything: goroutines, descriptors, mappings,
 // the device. From its beginning on, calls that make something (Dial, Listen, Accept,
-// …) return ErrClosed, and so do those in progress. One call suffices, whatever other
-// goroutines do meanwhile: it waits for goroutines inside a call, and up to five
-// seconds for memory that the program still holds (a Buffer, a Message, a Packet).
+// …) return ErrClosed, and so do those in progress. Other goroutines may use the runtime
+// meanwhile: Close waits for goroutines inside a call, and up to five seconds for memory
+// that the program still holds (a Buffer, a Message, a Packet).
 //
 // When ctx ends first, releasing continues for some seconds. The error
 // then names what could not be released:
 //
 //	ErrBusy            the program still holds memory, or is in a call that uses the device
 //	ErrReactorBusy     a reactor, or the kernel, did not finish in time
-//	the context's      a callback is still running
+//	ctx.Err()          a callback is still running, or another Close
 //
 // In that case the remaining objects stay usable for their owners, nothing new begins, and Close
 // may be called again to continue. After nil it returns nil. Several goroutines may call it; all
@@ -191,7 +191,8 @@ func (rt *Runtime) closeMemory() error {
 }
 
 // tidy unmaps big receive buffers on a goroutine, because that takes too long for the
-// turn. Call it while Close waits for the connection, or between enter and leave.
+// turn. Runtime.Close waits for these goroutines. So call it only while Runtime.Close waits for
+// the connection, or between enter and leave.
 func (rt *Runtime) tidy() {
 	if rt.cfg.stepped {
 		return // stepped: the next big Alloc or Close does it

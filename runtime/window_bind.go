@@ -9,8 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Bind opens n bytes of r from off to the peer with access, which may contain only REMOTE_READ,
-// REMOTE_WRITE and REMOTE_ATOMIC; r needs AccessMWBind, and LOCAL_WRITE if the peer may write.
+// Bind opens a range of r, n bytes at offset off, to the peer. The argument access permits
+// REMOTE_READ, REMOTE_WRITE and REMOTE_ATOMIC, or some of them. The region needs AccessMWBind, and
+// LOCAL_WRITE if the peer may write.
 // It waits on ctx for room in the send queue, not for the binding. The descriptor may be sent
 // to the peer over this connection at once: the binding completes before later sends.
 //
@@ -112,8 +113,8 @@ type windowOp struct {
 	then, onFailure windowState // states after success and after failure
 }
 
-// post submits s and sets the window's range to at. The arguments then and no are the
-// window's states after success and after failure.
+// post submits s. The argument at is the window's new range; then and no are the window's states
+// after success and after failure.
 func (w *Window) post(asked reactor.DoneContext, then, no windowState, s *reactor.Send, at Remote, to submitOpts) (f Future, err error) {
 	op := &windowOp{w: w, then: then, onFailure: no, sink: to.sink}
 	if op.sink == nil {
