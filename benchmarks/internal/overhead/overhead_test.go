@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/smoke"
 	"github.com/verbena-rdma/verbena/internal/leak"
 )
 
@@ -26,7 +26,7 @@ var notHere = []string{"no C compiler", "built without cgo", "unsupported operat
 // Rule: all figures of the null device and of the software RNIC are measured, times are positive,
 // and the loop in C has the list length and signaling of ours.
 func TestEveryFigureIsMeasured(t *testing.T) {
-	for _, r := range suite.Smoke(t, Main, "-only", "^(null device|allocations|software RNIC)", "-rounds", "1", "-ops", "2000") {
+	for _, r := range smoke.Run(t, Main, "-only", "^(null device|allocations|software RNIC)", "-rounds", "1", "-ops", "2000") {
 		excused := slices.ContainsFunc(notHere, func(reason string) bool { return strings.Contains(r.Why, reason) })
 		switch {
 		case excused && (runtime.GOOS != "linux" || strings.Contains(r.Why, notHere[0]) || strings.Contains(r.Why, notHere[1])):

@@ -37,8 +37,11 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		Flags: func(f *flag.FlagSet) {
 			f.IntVar(&s.most, "most", defaultMost, "the largest number of connections")
 		},
-		Check: func() (string, bool) {
-			return fmt.Sprintf(" with up to %d connections", s.most), s.most >= 1
+		Check: func() error {
+			if s.most < 1 {
+				return fmt.Errorf("up to %d connections", s.most)
+			}
+			return nil
 		},
 		Trials: func(ops int) []suite.Trial {
 			s.ops = ops

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/smoke"
 	"github.com/verbena-rdma/verbena/internal/leak"
 )
 
@@ -26,7 +26,7 @@ var notHere = []string{"no C compiler", "built without cgo", "unsupported operat
 func TestEveryFigureIsMeasured(t *testing.T) {
 	// 40 connections with the default options do not fit the initial size of a reactor's
 	// completion queues.
-	for _, r := range suite.Smoke(t, Main, "-most", "40", "-rounds", "1", "-ops", "500") {
+	for _, r := range smoke.Run(t, Main, "-most", "40", "-rounds", "1", "-ops", "500") {
 		excused := slices.ContainsFunc(notHere, func(reason string) bool { return strings.Contains(r.Why, reason) })
 		switch {
 		case excused:

@@ -28,9 +28,9 @@ type Command struct {
 	RoundTime time.Duration
 	// Flags defines the suite's own flags; nil for none.
 	Flags func(*flag.FlagSet)
-	// Check reports whether the values of the flags are valid; says is their part of the message,
-	// after the rounds and the operations. nil if all values are valid.
-	Check func() (says string, ok bool)
+	// Check returns the error of invalid values of the suite's own flags; nil if all values are
+	// valid.
+	Check func() error
 	// Trials returns all trials, in the order of the table, for rounds of ops operations.
 	Trials func(ops int) []Trial
 	// Close releases the state shared by the trials, after the table; nil for none.
@@ -84,17 +84,15 @@ func (c *Command) parse(args []string, stderr io.Writer) (o options, err error) 
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	says, ok := "", true
-	if c.Check != nil {
-		says, ok = c.Check()
-	}
 	o.only, err = regexp.Compile(*only)
 	switch {
 	case err != nil:
 	case f.NArg() > 0:
 		err = fmt.Errorf("%q is no flag", f.Arg(0))
-	case o.rounds < 1 || o.ops < 1 || !ok:
-		err = fmt.Errorf("%d rounds of %d operations%s", o.rounds, o.ops, says)
+	case o.rounds < 1 || o.ops < 1:
+		err = fmt.Errorf("%d rounds of %d operations", o.rounds, o.ops)
+	case c.Check != nil:
+		err = c.Check()
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v (-h for help)\n", c.Name, err)

@@ -5,5 +5,4 @@
 //	trial.go    sides that run in rounds, and the rows of the table made from them
 //	worker.go   this program as a side: loads, their rounds, the resources used
 //	values.go   the names of arguments and results of rounds, figures of them, percentiles
-//	smoke.go    a suite's command, run by a test
 package suite

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/report"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/smoke"
 	"github.com/verbena-rdma/verbena/internal/leak"
 )
 
@@ -40,7 +42,12 @@ func (s *smallest) main(args []string, stdout, stderr io.Writer) int {
 	c := Command{
 		Name: "smallest", Usage: "usage: smallest\n", Ops: 10, RoundTime: time.Minute,
 		Flags: func(f *flag.FlagSet) { f.IntVar(&s.size, "size", 1, "its size") },
-		Check: func() (string, bool) { return " of a size", s.size > 0 },
+		Check: func() error {
+			if s.size < 1 {
+				return fmt.Errorf("a size of %d", s.size)
+			}
+			return nil
+		},
 		Trials: func(ops int) []Trial {
 			sides := []Contender{{"a", start(nil), OpsArgs(ops)}, {"b", start(nil), func(so rounds.Round) rounds.Values { s.ran++; return so["a"] }}}
 			return []Trial{
@@ -63,7 +70,7 @@ func (s *smallest) main(args []string, stdout, stderr io.Writer) int {
 func TestRowsOfTrials(t *testing.T) {
 	for asked, ran := range map[string]int{"2": 2, "9": 3} {
 		s := &smallest{}
-		rows := Smoke(t, s.main, "-rounds", asked, "-ops", "8")
+		rows := smoke.Run(t, s.main, "-rounds", asked, "-ops", "8")
 		if s.ran != ran || s.closed != 5 || s.given != 1 {
 			t.Errorf("%s rounds: %+v", asked, *s)
 		}
@@ -91,9 +98,9 @@ func TestArguments(t *testing.T) {
 		out, says string // all of the one, a part of the other
 	}{
 		{[]string{"-only", "("}, 2, "", "smallest: error parsing regexp"},
-		{[]string{"-rounds", "0"}, 2, "", "smallest: 0 rounds of 10 operations of a size (-h for help)"},
+		{[]string{"-rounds", "0"}, 2, "", "smallest: 0 rounds of 10 operations (-h for help)"},
 		{[]string{"-ops", "0"}, 2, "", "9 rounds of 0 operations"},
-		{[]string{"-size", "0"}, 2, "", "of a size"},
+		{[]string{"-size", "0"}, 2, "", "smallest: a size of 0 (-h for help)"},
 		{[]string{"-nonsense"}, 2, "", "-nonsense"},
 		{[]string{"what"}, 2, "", `smallest: "what" is no flag (-h for help)`},
 		{[]string{"-h"}, 0, "", "usage: smallest\n  -json file\n"},

@@ -1,4 +1,5 @@
-package suite
+// Package smoke runs a benchmark suite for a moment. For tests only.
+package smoke
 
 import (
 	"encoding/json"
@@ -17,9 +18,9 @@ type T interface {
 	TempDir() string
 }
 
-// Smoke runs a suite's command and returns its rows. It blocks until the command has ended. It
+// Run runs a suite's command and returns its rows. It blocks until the command has ended. It
 // ends the test if that fails, or if the table lacks a row. Call it on the test's goroutine.
-func Smoke(t T, main func(args []string, stdout, stderr io.Writer) int, args ...string) []report.Row {
+func Run(t T, main func(args []string, stdout, stderr io.Writer) int, args ...string) []report.Row {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rows.json")
 	var out, trouble strings.Builder
