@@ -71,23 +71,6 @@ tests "tests, portable" -tags portable -skip "$virtual" $portable
 tests "models" -tags verbena_model -run '^TestModel' $modelled
 sum fuzz "fuzz, $FUZZTIME each" "$FUZZTIME" ./...
 
-# The packages that take longest depend on time. They run alone.
-long="./runtime ./verbs/soft ./reactor"
-
-# The race detector needs a C compiler, and a machine that can run its binaries. This is tested
-# by building and running one.
-race=
-mkdir "$tmp/probe"
-printf 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("ok") }\n' >"$tmp/probe/main.go"
-if why=$(CGO_ENABLED=1 go build -race -o "$tmp/probe/probe" "$tmp/probe/main.go" 2>&1) &&
-	why=$("$tmp/probe/probe" 2>&1); then
-	race=1
-	short=$(go list ./... | grep -vxF "$(go list $long)")
-	CGO_ENABLED=1 tests "tests, race detector, short ones" -race -skip "$unraced" $short
-else
-	sum notrun "tests, race detector" "no race build here: $(printf '%s\n' "$why" | grep -v '^#' | head -n 1)"
-fi
-
 if [ -n "$beside" ]; then
 	rxe=0
 	wait "$beside" || rxe=$?
@@ -99,11 +82,19 @@ else
 fi
 [ "$rxe" -eq 0 ] || sum check "scripts/rxe.sh, exit code $rxe" -- false
 
-# The packages that take longest begin.
+# Alone, because they depend on time. The packages that take longest begin.
+long="./runtime ./verbs/soft ./reactor"
 tests "tests" $long ./...
 
-if [ -n "$race" ]; then
-	CGO_ENABLED=1 tests "tests, race detector" -race -skip "$unraced" $long
+# The race detector needs a C compiler, and a machine that can run its binaries. This is tested
+# by building and running one.
+mkdir "$tmp/probe"
+printf 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("ok") }\n' >"$tmp/probe/main.go"
+if why=$(CGO_ENABLED=1 go build -race -o "$tmp/probe/probe" "$tmp/probe/main.go" 2>&1) &&
+	why=$("$tmp/probe/probe" 2>&1); then
+	CGO_ENABLED=1 tests "tests, race detector" -race -skip "$unraced" $long ./...
+else
+	sum notrun "tests, race detector" "no race build here: $(printf '%s\n' "$why" | grep -v '^#' | head -n 1)"
 fi
 
 code=0
