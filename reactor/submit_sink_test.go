@@ -24,7 +24,7 @@ func (e *end) followed(peer *end, tag uint64, sink reactor.Sink) *reactor.Transf
 	return &reactor.Transfer{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Local: sge, Tag: tag, Sink: sink}
 }
 
-// stocked counts what sinks took and what was released.
+// stocked is a SinkCache that counts the items that sinks took and the items it released.
 type stocked struct{ taken, back, out int }
 
 func (s *stocked) take(r *reactor.Reactor) {

@@ -252,7 +252,7 @@ func (c *Conn) destroy(done func()) {
 	}
 	c.state = connGone
 	c.sh.r.StopTimer(c.timer)
-	if c.cause.Load() != nil { // Seal keeps what is submitted now from being posted: it completes with the cause
+	if c.cause.Load() != nil { // Seal: requests submitted from now on are not posted and complete with the cause
 		c.refuseOps()
 	}
 	finish := func(err error) {

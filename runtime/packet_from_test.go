@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// tableAddresses gives devices several addresses, of which only the entry own is real; a datagram
-// from any other entry really leaves from own, and the entry is recorded.
+// tableAddresses gives devices several addresses. Only the entry own is real: a datagram from any
+// other entry leaves from own, and tableAddresses records the entry.
 type tableAddresses struct {
 	verbs.Provider
 	table []verbs.GIDEntry

@@ -247,7 +247,7 @@ func TestCloseWaitsForAHeldMessage(t *testing.T) {
 	}
 }
 
-// Rule: if the user does not release memory, Close reports what is still in use, leaves it
+// Rule: if the user does not release memory, Close reports the memory still in use, leaves it
 // unchanged, and can be called again.
 func TestCloseSaysThatAMessageIsHeld(t *testing.T) {
 	a, b := connected(t, Config{grace: 20 * time.Millisecond})

@@ -231,7 +231,7 @@ var simWayNames = [simWays]string{"method", "do", "start", "try start", "start i
 type simWay struct {
 	begun   int
 	refused int
-	short   int // batches of which only some began
+	short   int // batches with some operations that did not begin
 }
 
 // simPlan is an operation to be started. Planning applies its effect to the model, so that the next

@@ -223,8 +223,8 @@ func (s *System) Close(ctx context.Context) error {
 	return nil
 }
 
-// stopAll stops the actors without a parent, each of which then stops its children. With stopNow it
-// stops all actors at once.
+// stopAll stops the actors without a parent. These stop their children. With stopNow it stops all
+// actors at once.
 func (s *System) stopAll(how uint32) {
 	s.mu.Lock()
 	var all []*core

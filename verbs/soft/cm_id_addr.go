@@ -206,8 +206,8 @@ func (id *cmID) SetAckTimeout(code uint8) error {
 	return nil
 }
 
-// ResolveRoute resolves the path, of which there is always one. ROUTE_RESOLVED follows. timeout
-// is ignored. It does not block.
+// ResolveRoute resolves the path to the peer. There is always exactly one, so ROUTE_RESOLVED always
+// follows. The argument timeout is ignored. It does not block.
 //
 // Implements: rdma_resolve_route.
 func (id *cmID) ResolveRoute(timeout time.Duration) error {

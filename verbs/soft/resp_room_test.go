@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// The fabric's limits for one link: a share, half of which senders that can wait may use (fabric,
+// The fabric's limits for one link: a share, and half of it for senders that can wait (fabric,
 // room.go).
 const (
 	linkShare = 2048

@@ -134,8 +134,8 @@ func (g greeting) encode() []byte {
 
 var errGreeting = errors.New("outage: not a greeting")
 
-// parseGreeting reads a greeting from untrusted private data, at the end of which the connection
-// manager may have added padding.
+// parseGreeting reads a greeting from untrusted private data. The connection manager may have added
+// padding at its end.
 func parseGreeting(b []byte) (g greeting, err error) {
 	if len(b) < greetingSize || string(b[:4]) != greetingMagic {
 		return g, errGreeting

@@ -43,8 +43,8 @@ var peersMay = []verbs.AccessFlags{
 }
 
 // mayStandFor states the rule independently of the code: a registration may serve a request for
-// pages [from, to) with access if the device may do there what was requested, if a peer with its
-// key can do and reach exactly what was requested, and if it is not doomed.
+// pages [from, to) with access if it gives the device this access to these pages, if a peer with its
+// key has exactly this access to exactly these pages, and if it is not doomed.
 func (e *modelEntry) mayStandFor(from, to int, access verbs.AccessFlags) bool {
 	forPeers := false
 	for _, may := range peersMay {

@@ -10,7 +10,7 @@
 // (delayed, duplicated, reordered by the fault script) is copied first, store and forward, so that
 // a reference lives only until the receiver's next run.
 //
-// # Who runs endpoints
+// # Running endpoints
 //
 // An [Endpoint] has no goroutine. A run is one call of its Progress by the holder of the port's
 // token, the runner. In real time a goroutine that leaves work for an endpoint calls [Port.Kick]
