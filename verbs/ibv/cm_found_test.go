@@ -170,3 +170,34 @@ func TestEventsOfARequestTakenAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// Rule: a REJECTED event after ESTABLISHED is delivered as DISCONNECTED and leaves the queue pair
+// to Disconnect. Linux sends a REJ if the peer closes its identifier while this side's RTU is on
+// its way (cm.c, cm_destroy_id).
+func TestRejectionOfAnEstablishedConnection(t *testing.T) {
+	r := newCMRig(t)
+	l := r.listener()
+	one := r.routed(l.LocalAddr().Port())
+	must.Do(t, one.CreateQP(r.pd, &verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+	must.Do(t, one.Connect(&verbs.ConnParam{}))
+	other := r.event(verbs.CMConnectRequest).ID
+	defer other.Close()
+	must.Do(t, other.Accept(&verbs.ConnParam{QPNum: 1}))
+	r.event(verbs.CMEstablished)
+	id := one.(*cmID)
+	ev := verbs.CMEvent{Type: verbs.CMRejected, ID: one, Status: verbs.RejConsumer}
+	if !id.react(&ev, 0) || ev.Type != verbs.CMDisconnected || ev.Status != 0 {
+		t.Errorf("the event delivered is %+v, want DISCONNECTED with status 0", ev)
+	}
+	state := func() verbs.QPState {
+		return must.Get(one.QP().Query())(t).State
+	}
+	if s := state(); s != verbs.QPSRTS {
+		t.Errorf("the queue pair is in %v after the event, want RTS", s)
+	}
+	must.Do(t, one.Disconnect())
+	if s := state(); s != verbs.QPSErr {
+		t.Errorf("the queue pair is in %v after Disconnect, want ERR", s)
+	}
+}

@@ -94,6 +94,14 @@ func (id *cmID) react(ev *verbs.CMEvent, group uint64) bool {
 		if id.broken && ev.Type == verbs.CMRejected {
 			return false
 		}
+		if id.state == idConnected && ev.Type == verbs.CMRejected {
+			// The passive side destroyed its identifier before it had this side's RTU: then Linux
+			// sends a REJ, not a DREQ (cm.c, cm_destroy_id in IB_CM_REP_SENT). Here the connection
+			// was established, so that it has been disconnected.
+			*ev = verbs.CMEvent{Type: verbs.CMDisconnected, ID: ev.ID}
+			id.state = idLeft
+			return true
+		}
 		id.ended()
 	case verbs.CMDisconnected:
 		if id.broken {
