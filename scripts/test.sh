@@ -33,9 +33,6 @@ virtual='OnVirtualTime$|^TestSimulation'
 # shortened, because the detector changes its other behavior), those that wait for a sleeping
 # process, and those that run compilers.
 unraced='OnVirtualTime$|^Test(FloodOfManagementDatagrams|AnIdleProcessSleeps|BuildAtOnce|BuildWithoutCache|Repository|ReadmeProgram)$'
-# Tests in which the race detector has nothing to see: those above (the simulation runs,
-# shortened, because the detector changes its other behavior), those that wait for a sleeping
-# process, and those that run compilers.
 tests() { name=$1; shift; sum tests "$name" -- go test -json -count=1 -vet=off -timeout "$TESTTIMEOUT" "$@"; }
 
 sum check "build" -- go build ./...
@@ -46,18 +43,18 @@ if command -v setsid >/dev/null 2>&1; then
 	TESTSUM=$tmp/testsum STEPS=$tmp/rxesteps setsid sh scripts/rxe.sh >"$tmp/rxe" 2>&1 &
 	beside=$!
 fi
-sum check "vet" -- go vet ./...
 sum check "vet, tests that boot machines" -- go vet -tags verbena_rxevm ./internal/rxevm/...
 sum check "vet, models" -- go vet -tags verbena_model $modelled
 sum check "vet, portable" -- go vet -tags portable ./internal/mem ./internal/sys ./reactor ./runtime ./verbs/...
 sum check "types, other systems" -- sh scripts/cross.sh
 
 # Asking the linter for its version, within a time, makes it available; go run builds it once,
-# into the build cache.
+# into the build cache. It runs vet too.
 linter=$(sed -n 's/^GOLANGCI := //p' Makefile)
 if why=$($(command -v timeout >/dev/null && echo timeout 5m) go run "$linter" version 2>&1); then
 	sum check "lint" -- go run "$linter" run
 else
+	sum check "vet" -- go vet ./...
 	sum notrun "lint" "golangci-lint cannot be had: $(printf '%s\n' "$why" | tail -n 1)"
 fi
 
@@ -92,7 +89,9 @@ mkdir "$tmp/probe"
 printf 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("ok") }\n' >"$tmp/probe/main.go"
 if why=$(CGO_ENABLED=1 go build -race -o "$tmp/probe/probe" "$tmp/probe/main.go" 2>&1) &&
 	why=$("$tmp/probe/probe" 2>&1); then
-	CGO_ENABLED=1 tests "tests, race detector" -race -skip "$unraced" $long ./...
+	# By default each process sleeps for a second before it exits, to catch goroutines that still
+	# run. The tests themselves check that none does.
+	GORACE="atexit_sleep_ms=0 ${GORACE:-}" CGO_ENABLED=1 tests "tests, race detector" -race -skip "$unraced" $long ./...
 else
 	sum notrun "tests, race detector" "no race build here: $(printf '%s\n' "$why" | grep -v '^#' | head -n 1)"
 fi
