@@ -13,11 +13,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// devicesVariable names two libibverbs devices that reach each other, such as "rxe0,rxe1" (or the
-// same one twice). If it is set, all tests of this package run on them.
+// devicesVariable is the environment variable that names two libibverbs devices that reach each
+// other, such as "rxe0,rxe1" (or the same one twice). If it is set, all tests of this package run
+// on these devices.
 const devicesVariable = "VERBENA_TEST_DEVICES"
 
-// bed opens two devices whose ports 1 reach each other.
+// bed is a pair of devices, 0 and 1, whose ports 1 reach each other. The function open opens one.
 type bed struct {
 	name string
 	open func(t testing.TB, dev int) verbs.Context
@@ -43,7 +44,7 @@ func deviceBed(names string) bed {
 // onDevice reports whether devicesVariable selects the devices to test.
 func onDevice() bool { return os.Getenv(devicesVariable) != "" }
 
-// home returns the bed of tests that need only one.
+// home returns the bed of tests that run on one bed only.
 func home() bed {
 	if names := os.Getenv(devicesVariable); names != "" {
 		return deviceBed(names)
@@ -62,7 +63,8 @@ func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
 	}
 }
 
-// onlySoft skips a test on a device if the test relies on hooks or guarantees of the software RNIC.
+// onlySoft skips a test that relies on hooks or guarantees of the software RNIC, if tests run on a
+// device.
 func onlySoft(t testing.TB, why string) {
 	t.Helper()
 	if onDevice() {
@@ -82,7 +84,7 @@ func mtuOf(t testing.TB, a, b verbs.Context) verbs.MTU {
 	return min(must.Get(a.QueryPort(1))(t).ActiveMTU, must.Get(b.QueryPort(1))(t).ActiveMTU)
 }
 
-// leftObjects returns an error if ctx still has verbs objects, which is wrong before closing it.
+// leftObjects returns an error if ctx still has verbs objects. All must be closed before ctx.
 func leftObjects(ctx verbs.Context) error {
 	if left := ctx.Objects(); !left.Zero() {
 		return fmt.Errorf("left behind: %v", left)

@@ -6,8 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// dispatch hands one batch of completions to their operations. Holder only, as everything in
-// this file.
+// dispatch ends the operations whose completions are in wcs. Holder only, as everything in this
+// file.
 func (r *Reactor) dispatch(wcs []verbs.WC) {
 	for i := range wcs {
 		wc := &wcs[i]
@@ -35,7 +35,8 @@ func (r *Reactor) dispatch(wcs []verbs.WC) {
 	r.endDispatch()
 }
 
-// endDispatch frees, at once, the slots of consecutive completions of one queue.
+// endDispatch frees the slots of r.touched, the queue of the completions dispatched last. It runs
+// when the next completion is of another queue, and at the end.
 func (r *Reactor) endDispatch() {
 	if q := r.touched; q != nil {
 		r.touched = nil
@@ -52,7 +53,8 @@ func (r *Reactor) lookup(id uint32) *Queue {
 }
 
 // sent ends the send of slot s, whose completion is wc, and retires all sends before it. A queue
-// pair completes its sends in order, so the sends before s succeeded, whatever the status of s.
+// pair completes its sends in order. So the earlier sends succeeded, even if wc is a failed
+// completion.
 func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	r, n := q.r, 0
 	for q.order.len() > 0 {
@@ -72,9 +74,8 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	q.completeFast(s)
 }
 
-// completeFast ends the operation of send slot i with success; its outcome follows from the
-// request alone. It does what finish does for nearly all operations, with fewer branches and
-// calls.
+// completeFast ends the operation of send slot i with success. It is finish for most operations,
+// with fewer branches and calls: the outcome follows from the request, without the completion.
 func (q *Queue) completeFast(i uint32) {
 	r, t := q.r, q.tab
 	sl := &t.slots[i]
@@ -94,8 +95,7 @@ func (q *Queue) completeFast(i uint32) {
 		}
 		r.filled = append(r.filled, p)
 	}
-	// The outcome may hold an old result, so every field is set; a composite literal would cost
-	// more.
+	// *c may hold an old result, so every field is set. A composite literal would cost more.
 	c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.Flags = sl.tag, 0, t.bytes[i], 0, 0, 0, 0
 	c.Opcode, c.Kind = verbs.WROpcode(sl.opcode).Completion(), sl.kind
 	if sl.lease != nil {
@@ -107,14 +107,14 @@ func (q *Queue) completeFast(i uint32) {
 	q.retired = append(q.retired, i)
 }
 
-// completeSlow is completeFast for control requests, the marker, kinds from KindAtomic on, and
-// queues with a recorder.
+// completeSlow is completeFast for the others: control requests, the marker, KindAtomic and the
+// kinds after it, and all requests of a queue with a recorder.
 func (q *Queue) completeSlow(i uint32, sl *slot) {
 	c := Completion{Bytes: q.tab.bytes[i], Opcode: verbs.WROpcode(sl.opcode).Completion()}
 	var err error
 	switch sl.kind {
 	case KindAtomic:
-		if c.Value = q.tab.results[i]; c.Value == unanswered {
+		if c.Value = q.tab.results[i]; c.Value == unanswered { // see complete_unanswered.go
 			q.r.stats.Unanswered++
 			c, err = Completion{}, ErrUnanswered
 		}
@@ -144,16 +144,16 @@ func (q *Queue) received(s uint32, wc *verbs.WC) {
 	q.finish(s, c, err)
 }
 
-// failure turns a failed completion into an error. It fails the queue, with this error as its
-// cause, unless the completion is a flush or a shared receive.
+// failure returns the error of wc, a failed completion of slot s. It also fails the queue with this
+// error as the cause, unless the completion is a flush or of a shared receive.
 func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	q.r.stats.Failed++
 	sl := &q.tab.slots[s]
 	e := &verbs.WCError{Status: wc.Status, QPNum: wc.QPNum, VendorErr: wc.VendorErr, WRID: wc.WRID, Op: sl.kind.String()}
-	if q.srq != nil { // one queue pair failed; the others that share the receives did not
+	if q.srq != nil { // only one of the queue pairs that share the receives failed
 		return e
 	}
-	if wc.Status == verbs.WCWRFlushErr { // a flush is a consequence of a failure, never its cause
+	if wc.Status == verbs.WCWRFlushErr { // a flush follows from a failure; it is never the cause
 		if e.Cause = q.failed.get(); e.Cause == nil && q.onFlush != nil {
 			q.r.notifyLater(q.onFlush)
 			q.onFlush = nil
@@ -164,7 +164,7 @@ func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	return e
 }
 
-// breakWith fails the queue and notifies its owner, once.
+// breakWith fails the queue with cause. The first call also notifies the queue's owner (OnFail).
 func (q *Queue) breakWith(cause error) {
 	q.Fail(cause)
 	if fn := q.onFail; fn != nil {
@@ -173,8 +173,8 @@ func (q *Queue) breakWith(cause error) {
 	}
 }
 
-// finish ends the operation of slot i. It records the outcome, ends the lease and frees the slot;
-// after the pass, deliver publishes the promise or calls the sink.
+// finish ends the operation of slot i: it records the outcome, ends the lease and frees the slot.
+// The method deliver settles the future or calls the sink after the pass.
 func (q *Queue) finish(i uint32, c Completion, err error) {
 	sl := &q.tab.slots[i]
 	c.Tag = sl.tag

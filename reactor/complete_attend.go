@@ -1,32 +1,35 @@
 package reactor
 
-// User code that runs while the turn is held (sinks, and functions given to Defer, Do, After,
-// Watch and Notify) runs on the goroutine of the holder: the loop, or a driver. It may panic or
-// end that goroutine (runtime.Goexit). In both cases the reactor must still give the turn up and
-// deliver all other results:
+// User code that runs while the turn is held (sinks, and functions given to Defer, Do, After, Watch
+// and Notify) runs on the goroutine of the holder: the loop, or a driver (a waiting goroutine that
+// runs passes). It may panic, or end that goroutine by runtime.Goexit. The reactor must still call
+// the other user functions and give the turn up. In the diagram fn is a function of the reactor
+// that calls all waiting user functions in order:
 //
-//	           fn panics: reported or raised (complete_panic.go), and fn goes on with the next
+//	           a user function panics: reported or raised (complete_panic.go); fn is called again
 //	             ┌──────┐
 //	             v      │        returns
 //	runOnce ─> fn runs ─┴──────────────────────────────> the caller goes on
 //	             │
-//	             │ Goexit, which cannot be stopped
+//	             │ a user function calls Goexit, which cannot be stopped
 //	             v
-//	 on another goroutine: fn goes on with the next; then the turn is given up
+//	 on another goroutine: fn is called again, then the turn is given up
 //	             │
 //	             v
-//	 the goroutine ends. A driver's is not replaced (futures discards the future that
-//	 it awaited); in place of the loop's, runLoop starts another
+//	 the goroutine ends. If it is the loop's, runLoop starts another one. If it is a driver's,
+//	 package futures discards the future that it awaited
+//
+// A second call of fn goes on with the next user function.
 //
 // Goexit abandons every caller of fn halfway. A pass loses nothing by that, because it calls user
-// code last. But a loop task, a task or a notice may call Release, Flush or Drain, which may call
-// a sink before they have finished. So user code called from within other user code runs on a
-// goroutine of its own, for which the caller waits: Goexit ends only that goroutine.
+// code last. But Release, Flush and Drain call sinks before they have finished, and other user code
+// may call these methods. So if user code runs already, fn runs on a goroutine of its own, and the
+// caller waits for it: Goexit then ends only the new goroutine.
 //
-// Only the holder uses this file.
+// Only the holder of the turn uses this file.
 
 // runUserCode calls fn, which calls user functions one after the other. If one of them does not
-// return, fn is called again and goes on with the next.
+// return, runUserCode calls fn again, and fn goes on with the next.
 func (r *Reactor) runUserCode(fn func()) {
 	outer := r.sinkOwner
 	r.sinkOwner = nil
@@ -44,9 +47,9 @@ func (r *Reactor) runUserCode(fn func()) {
 	r.sinkOwner = outer
 }
 
-// runOnce calls fn and reports whether it returned; false means that it panicked. If fn ends the
-// goroutine, runOnce first completes fn on another goroutine and then, unless within is set (fn
-// was called from other user code), gives the turn up.
+// runOnce calls fn and returns true if fn returned, false if it panicked. If fn ends the goroutine,
+// runOnce calls fn again on another goroutine, until fn returns. Then it gives the turn up, unless
+// within is set, which means that fn was called from other user code.
 func (r *Reactor) runOnce(fn func(), within bool) bool {
 	ended := true
 	defer func() {
@@ -66,9 +69,9 @@ func (r *Reactor) runOnce(fn func(), within bool) bool {
 	return returned
 }
 
-// recoverPanic calls fn and reports whether it returned; it recovers a panic. It is a function of
-// its own because of panics of deferred functions during Goexit: after the recover, Goexit goes on
-// with the deferred functions of the callers, such as that of runOnce.
+// recoverPanic calls fn, recovers a panic, and reports whether fn returned. runOnce cannot recover
+// itself: if fn panics in a deferred function during Goexit, Goexit goes on after the recover, and
+// runs only the deferred functions of the callers.
 func (r *Reactor) recoverPanic(fn func()) (returned bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -79,7 +82,8 @@ func (r *Reactor) recoverPanic(fn func()) (returned bool) {
 	return true
 }
 
-// failedBy fails the queue whose sink panicked. The owner is notified when runUserCode goes on.
+// failedBy fails the queue whose sink panicked. Setting inPass keeps breakWith from calling the
+// owner at once; runUserCode calls the owner when it calls fn again.
 func (r *Reactor) failedBy(e *PanicError) {
 	q := r.sinkOwner
 	r.sinkOwner = nil
@@ -92,7 +96,7 @@ func (r *Reactor) failedBy(e *PanicError) {
 	r.inPass = outer
 }
 
-// withTurn is Token.WithTurn for a function that may call user code.
+// withTurn is Token.WithTurn for a function fn that may call user code.
 func (r *Reactor) withTurn(fn func()) {
 	r.tok.WithTurn(func() {
 		r.inUserCode = true

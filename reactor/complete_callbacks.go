@@ -2,14 +2,14 @@ package reactor
 
 import "github.com/verbena-rdma/verbena/internal/ring"
 
-// callbacks runs user code on the reactor's callback goroutine, not on its loop: a function that
-// blocks or awaits delays other callbacks, but neither completions nor events. Functions run in
-// order, one at a time. A panic is reported or raised (complete_panic.go). If a function ends the
-// goroutine, another goroutine runs the remaining functions.
+// callbacks runs user code on a goroutine of its own, the reactor's callback goroutine. A function
+// that blocks or awaits delays other callbacks, but neither completions nor events. Functions run
+// in order, one at a time. A panic is reported or raised (complete_panic.go). If a function ends
+// the goroutine, another goroutine runs the remaining functions.
 type callbacks struct {
 	queue ring.Inbox[call, *call]
-	// wake holds one token when the queue may not be empty. stop ends the goroutine, which
-	// then closes ended.
+	// wake holds a value if there may be functions in the queue. Closing stop ends the goroutine,
+	// which then closes ended.
 	wake, stop, ended chan struct{}
 }
 
@@ -21,7 +21,7 @@ func (r *Reactor) startCallbacks() {
 	go r.serveCallbacks()
 }
 
-// serveCallbacks is the callback goroutine.
+// serveCallbacks is the callback goroutine. It starts a new one if user code ends it.
 func (r *Reactor) serveCallbacks() {
 	returned := false
 	defer func() {
@@ -45,8 +45,8 @@ func (r *Reactor) serveCallbacks() {
 // runCallbacks calls all queued functions in order.
 func (r *Reactor) runCallbacks() { r.callAll(r.callbacks.queue.TakeAll()) }
 
-// callAll calls c and the functions queued after it. If one of them ends this goroutine, the
-// remaining ones are called before it ends.
+// callAll calls c and the functions queued after it. If one of them ends this goroutine, callAll
+// waits until another goroutine has called the remaining ones.
 func (r *Reactor) callAll(c *call) {
 	defer func() {
 		if c != nil {
@@ -59,8 +59,8 @@ func (r *Reactor) callAll(c *call) {
 	}
 }
 
-// callSome calls the functions of left in order and stops after the first that panics. It is
-// separate from callAll for the reason given at recoverPanic.
+// callSome calls the functions of the list *left in order. It stops after the first that panics. It
+// is separate from callAll for the reason given at recoverPanic.
 func (r *Reactor) callSome(left **call) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -73,21 +73,21 @@ func (r *Reactor) callSome(left **call) {
 	}
 }
 
-// Callback queues user code for the reactor's callback goroutine, where it runs without the
-// turn. fn may block and may use the reactor, but delays other callbacks; it must not close the
-// reactor. A panic goes to Config.OnPanic, or ends the program. Callback allocates. Any
-// goroutine may call it. A stepped reactor runs fn in Step.
+// Callback has the reactor's callback goroutine call fn, which is user code, without the turn. fn
+// may use the reactor, but must not close it. fn may block, but delays other callbacks. A panic
+// goes to Config.OnPanic, or ends the program. Callback allocates. Any goroutine may call it. A
+// stepped reactor calls fn in Step.
 func (r *Reactor) Callback(fn func()) { r.callback(&call{fn: fn}) }
 
-// Job is a function for the callback goroutine that can be queued many times without an
-// allocation. It must not be queued twice at a time: call Queue again only after the function has
-// begun to run.
+// Job is a function for the callback goroutine that can be queued many times without an allocation.
+// It must not be in the queue two times: call Queue again only after the function has begun to run.
 type Job struct{ call call }
 
 // NewJob makes a job that runs fn as Callback does.
 func NewJob(fn func()) *Job { return &Job{call{fn: fn}} }
 
-// Queue is Callback for a job. It does not block or allocate. Any goroutine may call it.
+// Queue queues j for the callback goroutine, as Callback does. It does not block or allocate. Any
+// goroutine may call it.
 func (r *Reactor) Queue(j *Job) { r.callback(&j.call) }
 
 func (r *Reactor) callback(c *call) {
@@ -98,7 +98,7 @@ func (r *Reactor) callback(c *call) {
 	case first:
 		select {
 		case r.callbacks.wake <- struct{}{}:
-		default: // the channel holds a token already
+		default: // the channel holds a value already
 		}
 	}
 	if r.closed.Load() && !r.cfg.Stepped {

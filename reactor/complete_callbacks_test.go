@@ -12,8 +12,8 @@ import (
 
 var manners = map[string]reactor.Config{"driving": {}, "loop only": {NoCallerDriving: true}}
 
-// Rule: a future's callback may use the reactor as any goroutine may: call Do, wait for a slot, and
-// await.
+// Rule: a callback of a future may use the reactor like any goroutine: call Do, wait for a slot,
+// and await.
 func TestCallbacksMayWait(t *testing.T) {
 	for name, cfg := range manners {
 		t.Run(name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestCallbacksMayWait(t *testing.T) {
 				if err := a.r.Do(ctx, func() {}); err != nil {
 					t.Errorf("Do in a callback: %v", err)
 				}
-				for i := range 3 { // depth 1: the second waits for the first
+				for i := range 3 { // SendDepth is 1: each write waits for the slot of the one before
 					f, err := a.q.Submit(ctx, s, &p, reactor.Block)
 					if err != nil {
 						t.Errorf("write %d in a callback: %v", i, err)
@@ -119,7 +119,7 @@ func TestABlockedCallbackDelaysNoOperation(t *testing.T) {
 	}
 }
 
-// Rule: callbacks run one at a time, in the order in which they were given.
+// Rule: callbacks run one at a time, in the order of the Callback calls.
 func TestCallbacksKeepTheirOrder(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	const n = 1000

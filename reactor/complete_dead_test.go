@@ -19,8 +19,8 @@ func (e *end) onFail(t testing.TB) <-chan error {
 	return failed
 }
 
-// Rule: a reactor whose completion queues are dead admits no queue, because its operations would
-// wait for ever.
+// Rule: if polling the completion queues fails, the reactor admits no further queue, because the
+// queue's operations would wait for ever.
 func TestDeadCompletionQueueRefusesQueues(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -42,8 +42,8 @@ func TestDeadCompletionQueueRefusesQueues(t *testing.T) {
 	fs[0].Discard()
 }
 
-// Rule: completions that a poll returns together with an errno count: they left the completion
-// queue and do not come again.
+// Rule: if a poll returns completions together with an errno, the completions are delivered. They
+// have left the completion queue, so no later poll returns them.
 func TestCompletionsBesideAnErrnoAreDelivered(t *testing.T) {
 	a, b, h := hookedPair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -69,8 +69,8 @@ func TestCompletionsBesideAnErrnoAreDelivered(t *testing.T) {
 	a.release(t, errOver)
 }
 
-// Rule: removal of the device fails every queue once, with that cause. Requests that the pass would
-// have posted end at once, outstanding ones when the queue is released.
+// Rule: removal of the device fails every queue once, with ErrDeviceRemoved. Requests that the pass
+// would have posted end at once. Outstanding requests end when the queue is released.
 func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 	for name, cfg := range map[string]reactor.Config{"driving": {}, "loop only": {NoCallerDriving: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 			out := a.stray(t, reactor.Send{})
 			h.set(func(verbs.Context, *verbs.IOBatch) error { return verbs.ErrDeviceRemoved })
 			s, p := a.write(b)
-			// The device refuses an accepted request; Submit refuses it if the loop saw the removal
-			// first.
+			// If the loop has seen the removal already, Submit returns the error. Otherwise the
+			// device refuses the request, and the future returns the error.
 			f, err := a.q.Submit(context.Background(), s, &p, reactor.Block)
 			if err == nil {
 				_, err = f.Await(bounded(t))
@@ -107,8 +107,8 @@ func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 	}
 }
 
-// Rule: a completion queue that cannot be armed would never wake the reactor, so its queues fail
-// with the cause.
+// Rule: if a completion queue cannot be armed, the reactor's queues fail with the error of the
+// arming, because no completion would wake the reactor any more.
 func TestFailedArmFailsTheQueue(t *testing.T) {
 	a, b, h := hookedPair(t, reactor.Config{Spin: -1, NoCallerDriving: true}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -135,8 +135,10 @@ func TestFailedArmFailsTheQueue(t *testing.T) {
 	}
 }
 
-// markerless refuses the lists that are posted outside the reactor's pass: the markers. Its queue
-// pairs are the device's, wrapped to return a context that refuses.
+// markerless is a device that refuses markers (the signaled requests that retire what a cut list
+// left behind). A marker is not in the list of a pass: the reactor posts it through the queue
+// pair's own context. So the test binds a dressedQP, whose context is of type refusing. For passes
+// the function bare returns the device's queue pair.
 type markerless struct {
 	*faulty
 	refused atomic.Int64
@@ -179,8 +181,8 @@ func (r refusing) Execute(t *verbs.IOBatch) error {
 	return nil
 }
 
-// Rule: when a list was cut and the device also refuses the marker behind its live part, OnFail is
-// called. The live part ends when the queue is released.
+// Rule: if the device takes only the first part of a list, and also refuses the marker behind that
+// part, OnFail is called. The requests of the first part end when the queue is released.
 func TestRefusedMarkerFailsTheQueue(t *testing.T) {
 	var m *markerless
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 16}, func(c verbs.Context) verbs.Context {
@@ -215,8 +217,8 @@ func TestRefusedMarkerFailsTheQueue(t *testing.T) {
 	}
 }
 
-// flaky is a device whose completion channel fails once to return an event, which stays pending,
-// each time the test sets fail.
+// flaky is a device whose completion channel fails to return the next event after the test has set
+// fail. The event stays pending.
 type flaky struct {
 	verbs.Context
 	fail atomic.Bool // set by the test, cleared by the holder of the turn
@@ -243,8 +245,8 @@ func (c *flakyChannel) GetEvent() (verbs.CQ, bool, error) {
 	return c.CompChannel.GetEvent()
 }
 
-// Rule: after an event that could not be taken, the completion queue is armed again, so the next
-// completion wakes the reactor. (Nothing else wakes it here: there is no driver and no recheck.)
+// Rule: after a failed GetEvent the completion queue is armed again, so the next completion wakes
+// the reactor. (Nothing else wakes it here: no goroutine drives, and there is no recheck.)
 func TestFailedGetEventDoesNotKeepAsleep(t *testing.T) {
 	var f *flaky
 	cfg := reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}
@@ -253,7 +255,7 @@ func TestFailedGetEventDoesNotKeepAsleep(t *testing.T) {
 	defer a.close(t)
 	for range 20 {
 		f.fail.Store(true)
-		answered(t, a, b) // woken by the event that it cannot take
+		answered(t, a, b) // its event wakes the loop, which cannot take the event
 		answered(t, a, b)
 		answered(t, a, b)
 	}

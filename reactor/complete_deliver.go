@@ -4,51 +4,51 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// delivery is the result of an operation with a future: a promise that is filled and not yet
-// published.
+// delivery is the promise of an ended operation. It has its result already (Promise.Fill); the
+// method deliver wakes the waiters (Promise.Publish).
 type delivery = futures.Promise[Completion]
 
-// outcome is a result for a sink. The entries behind len(Reactor.outcomes) are used again. They
-// have no sink and no err; they may refer to a queue, but not to a reclaimed one (see
-// Reactor.forget).
+// outcome is a result for a sink. The unused entries of Reactor.outcomes, from its length to its
+// capacity, are used again. They have no sink and no err. Their queue may be set, but not to a
+// reclaimed queue (see Reactor.forget).
 type outcome struct {
 	sink  Sink
 	c     Completion
 	err   error
-	after int32  // how many of Reactor.filled are published before it
+	after int32  // how many promises of Reactor.filled are published before it
 	queue *Queue // the operation's queue; nil: none
 }
 
-// notice is a notification of a queue's owner, used as a sink.
+// notice makes a Sink of a function, so that notifications are delivered in order with results.
 type notice func()
 
 // Complete implements Sink.
 func (fn notice) Complete(SinkContext, Completion, error) { fn() }
 
-// deliver delivers the results of ended operations, in order. It runs after a pass has gathered,
-// posted and dispatched, so leases and slots are given back first: the receiver of a result finds
-// room and may call the reactor. A sink or notification that ends more operations may call deliver
-// itself. Then that call delivers everything, and the outer one finds nothing left. Holder only.
+// deliver delivers the results of ended operations, in order. A pass calls it last, when slots and
+// leases are given back: so a sink may call the reactor, and finds room. A sink may end more
+// operations and so call deliver again. Then the inner call delivers all results, and the outer
+// call finds none left. Holder only.
 func (r *Reactor) deliver() {
-	if r.deliveredSinks == len(r.outcomes) { // only futures, which call no user code
+	if r.deliveredSinks == len(r.outcomes) { // no sinks; settling futures calls no user code
 		r.deliverAll()
 		return
 	}
 	r.runUserCode(r.deliverFn)
 }
 
-// deliverAll does the work of deliver. If a sink does not return, runUserCode calls deliverAll
-// again, which goes on with the next result.
+// deliverAll is the body of deliver. If a sink does not return, runUserCode calls deliverAll again,
+// which goes on with the next result.
 func (r *Reactor) deliverAll() {
 	r.delivering = true
 	for {
 		if r.deliveredSinks < len(r.outcomes) && int(r.outcomes[r.deliveredSinks].after) <= r.delivered {
-			o := &r.outcomes[r.deliveredSinks] // the sink may cause it to move, so read it first
+			o := &r.outcomes[r.deliveredSinks] // the sink may add outcomes, which may move *o: read it first
 			r.deliveredSinks++
 			sink, err := o.sink, o.err
 			r.sinkOwner = o.queue
-			o.sink, o.err = nil, nil      // queue stays: clearing it costs 1 ns of the 42 ns that a sink's result takes
-			if r.sinks.current.r == nil { // the first sink, or the first after one that called deliver
+			o.sink, o.err = nil, nil      // o.queue stays: clearing it would take 1 of the 42 ns of a sink's result
+			if r.sinks.current.r == nil { // this is the first sink, or an inner deliver has ended the round
 				r.sinks.begin(r)
 			}
 			sink.Complete(r.sinks.current, o.c, err)
@@ -62,15 +62,15 @@ func (r *Reactor) deliverAll() {
 		d.Publish()
 	}
 	r.sinks.end()
-	// The slices are truncated, not cleared. An old promise keeps at most its cell alive, and a
-	// cell drops its result when the result is taken.
+	// The slices are truncated, not cleared. An old promise keeps at most the memory of its future
+	// alive, and not the result: the future drops the result when it is taken.
 	r.filled, r.delivered = r.filled[:0], 0
 	r.outcomes, r.deliveredSinks = r.outcomes[:0], 0
 	r.delivering = false
 }
 
-// addOutcome adds an outcome of q (nil: none) to be delivered. The caller must set its fields at
-// once, because the next addOutcome may move it.
+// addOutcome adds an outcome of q (nil: of no queue), to be delivered. The caller must set the
+// other fields of the outcome before it adds another, which may move the first.
 func (r *Reactor) addOutcome(q *Queue) *outcome {
 	n := len(r.outcomes)
 	if n == cap(r.outcomes) {
@@ -83,7 +83,7 @@ func (r *Reactor) addOutcome(q *Queue) *outcome {
 }
 
 // notifyLater has fn called after the results that wait to be delivered: at the end of the pass,
-// or at once between passes.
+// or, between passes, before notifyLater returns.
 func (r *Reactor) notifyLater(fn func()) {
 	r.addOutcome(nil).sink = notice(fn)
 	if !r.inPass {
@@ -91,14 +91,14 @@ func (r *Reactor) notifyLater(fn func()) {
 	}
 }
 
-// Notify calls fn, which is user code, while the turn is held: at the end of the pass, or at once
-// between passes. A panic or runtime.Goexit in fn does not reach the caller. It allocates.
-// Holder only.
+// Notify has fn, which is user code, called while the turn is held. In a pass fn is called at the
+// end of the pass; in a sink, after the sink; otherwise, before Notify returns. A panic or
+// runtime.Goexit in fn does not reach the caller. Notify allocates. Holder only.
 func (r *Reactor) Notify(fn func()) { r.addNotice(nil, notice(fn)) }
 
-// Notify calls s with a zero Completion and a nil error, after the sinks of all operations that
-// ended earlier. If s panics, the queue fails, as for the sink of an operation (Config.OnPanic).
-// It does not allocate. Holder only.
+// Notify has s called with a zero Completion and a nil error, after the sinks of all operations
+// that ended earlier. If s panics, the queue fails, as for the sink of an operation
+// (Config.OnPanic). Notify does not allocate. Holder only.
 func (q *Queue) Notify(s Sink) { q.r.addNotice(q, s) }
 
 func (r *Reactor) addNotice(q *Queue, s Sink) {

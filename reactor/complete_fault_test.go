@@ -15,12 +15,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// faulty stands between a reactor and its device and injects the faults that the test sets.
+// faulty is a layer between a reactor and its device. It injects the faults that the test sets.
 type faulty struct {
 	verbs.Context
-	// cutAt makes Execute split the next list of sends before this request; -1: never.
+	// If cutAt >= 0, the device refuses the next list of sends from the request with this index on.
 	cutAt atomic.Int64
-	// dead makes polls return an errno; echo returns every completion twice.
+	// If dead is set, polls return an errno. If echo is set, they return every completion twice.
 	dead, echo atomic.Bool
 	lists      atomic.Int64
 }
@@ -55,7 +55,7 @@ func (f *faulty) Execute(t *verbs.IOBatch) error {
 	return nil
 }
 
-// split posts the first list up to request at and refuses the rest.
+// split posts the first "at" requests of the first list, and refuses the rest of that list.
 func (f *faulty) split(t *verbs.IOBatch, at int) error {
 	g := &t.Sends[0]
 	whole := *g
@@ -110,8 +110,8 @@ func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
 	return fs
 }
 
-// Rule: bad_wr splits a list. The requests before it are live and succeed, though the signaled
-// request at the end was cut off; it and the rest fail with the errno. The queue goes on.
+// Rule: bad_wr splits a list. The requests before it succeed, although the signaled request at the
+// end of the list was refused. The refused requests fail with the errno. The queue goes on.
 func TestBadWRSplitsAtEveryPosition(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{SendDepth: 16})
 	defer b.close(t)
@@ -162,8 +162,8 @@ func TestStaleCompletionsAreDropped(t *testing.T) {
 	}
 }
 
-// Rule: after an overrun nothing waits for ever: the queue fails with ErrOverrun, and its
-// operations end when it is released.
+// Rule: after an overrun of the completion queue no operation waits for ever: the queue fails with
+// ErrOverrun, and its operations end when it is released.
 func TestOverrunFailsTheQueue(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{SendDepth: 4})
 	defer b.close(t)
@@ -190,8 +190,8 @@ func TestOverrunFailsTheQueue(t *testing.T) {
 	must.Do(t, a.ctx.Close())
 }
 
-// Rule: canceling a wait releases the goroutine, not the memory: the lease ends exactly once, with
-// the completion and before the result is delivered.
+// Rule: canceling a wait releases the goroutine, not the memory. The lease (the operation's hold on
+// its buffer) ends exactly once: after the completion, and before the result is delivered.
 func TestLeaseOutlivesACancelledWait(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -251,8 +251,7 @@ func TestBadRequestsAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// Rule: a submitter that waits for a slot gets one in time, or its context's error, or the queue's
-// failure.
+// Rule: a wait for a slot ends with a slot, with the context's error, or with the queue's failure.
 func TestWaitingForRoom(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1})
 	defer b.close(t)

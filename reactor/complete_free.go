@@ -2,10 +2,10 @@ package reactor
 
 import "github.com/verbena-rdma/verbena/internal/sys"
 
-// The end of an operation in its queue. Holder only.
+// How a slot and a lease are given back when their operation ends. Holder only.
 
-// freeSlot frees a slot whose outcome is recorded. For send slots and leases it leaves the last
-// step to freeRetired, which does it for a whole batch.
+// freeSlot frees slot i, whose outcome is recorded. Control and receive slots are free at once.
+// Send slots, and leases, are only noted here: freeRetired frees them, many at a time.
 func (q *Queue) freeSlot(i uint32, sl *slot) {
 	lease, kind := sl.lease, sl.kind
 	sl.sink, sl.lease, sl.kind, sl.posted = nil, nil, KindNone, false
@@ -29,8 +29,8 @@ func (q *Queue) freeSlot(i uint32, sl *slot) {
 	}
 }
 
-// endLease ends a lease for one operation. It only counts consecutive operations with the same
-// lease; endLeases then ends the lease for all of them.
+// endLease notes that one operation with the lease l has ended. Consecutive operations with the
+// same lease are counted, and endLeases ends the lease for all of them.
 func (r *Reactor) endLease(l Lease) {
 	if !sys.Same(l, r.lease) {
 		r.endLeases()
@@ -39,7 +39,7 @@ func (r *Reactor) endLease(l Lease) {
 	r.leaseEnds++
 }
 
-// endLeases ends the lease that endLease counted.
+// endLeases ends the lease r.lease for the r.leaseEnds operations that endLease counted.
 func (r *Reactor) endLeases() {
 	l, n := r.lease, r.leaseEnds
 	r.lease, r.leaseEnds = nil, 0
@@ -52,8 +52,8 @@ func (r *Reactor) endLeases() {
 	}
 }
 
-// freeRetired ends the remaining leases and frees the slots of finished sends. It must follow
-// every finish.
+// freeRetired ends the remaining leases and frees the slots of finished sends. A caller of finish
+// must call freeRetired after its last finish.
 func (q *Queue) freeRetired() {
 	if q.r.leaseEnds > 0 {
 		q.r.endLeases()

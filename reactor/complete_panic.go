@@ -5,8 +5,8 @@ import (
 	"runtime/debug"
 )
 
-// PanicError is a panic of user code that a reactor called. Config.OnPanic receives it. If a sink
-// panicked, it is also the cause of the failure of the sink's queue.
+// PanicError is a panic of user code that a reactor called. Config.OnPanic receives it. If the user
+// code was a sink, the sink's queue fails with the PanicError as the cause.
 type PanicError struct {
 	Value any    // the argument of panic
 	Stack []byte // the panicking goroutine's stack, as from debug.Stack
@@ -22,12 +22,12 @@ func (e *PanicError) Unwrap() error {
 }
 
 // Recovered makes a PanicError of v, calls take with it on a new goroutine, and returns it. Call
-// Recovered in the deferred function that has recovered v, where the stack still shows the place
-// of the panic.
+// Recovered in the deferred function that recovered v: there the stack still shows the place of the
+// panic.
 //
-// If take is nil, Recovered does not return, and the program ends with the panic, as it would have
-// without a recover. A new goroutine raises the panic, because the caller's may recover panics (as
-// net/http does in its handlers).
+// If take is nil, the program ends with the panic, as it would have without a recover, and
+// Recovered does not return. The panic is raised on a new goroutine, because a caller of Recovered
+// may recover panics (as net/http does around its handlers).
 func Recovered(v any, take func(*PanicError)) *PanicError {
 	e := &PanicError{Value: v, Stack: debug.Stack()}
 	if take == nil {

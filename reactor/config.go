@@ -17,69 +17,69 @@ const (
 	DefaultMaxSGE      = 4
 	DefaultInline      = 64
 	DefaultSignalEvery = 32
-	// DefaultFlushBatch is a list length at which the doorbell is a small part of a request's
-	// cost: posting 16 requests costs hardly more than posting one.
+	// DefaultFlushBatch is 16: posting 16 requests in one list costs hardly more than posting one
+	// request, so each request bears a small part of the doorbell's cost.
 	DefaultFlushBatch = 16
 
-	maxDepth   = 1<<slotBits - 2 // the wr_id numbers the slots of sends and receives together
+	maxDepth   = 1<<slotBits - 2 // sends and receives share the slot numbers of the wr_id
 	maxBatch   = 4096
 	maxSpin    = 1 << 20
 	maxSGEs    = 64
 	maxInlines = 1 << 14
 
-	maxFlushDelay = time.Millisecond // far above the cost of a doorbell, far below a peer's limit
+	maxFlushDelay = time.Millisecond // far above a doorbell's cost, far below a usual PeerLimit.Bound
 
-	maxRecorder = 1 << 20 // about a hundred megabytes
+	maxRecorder = 1 << 20 // entries: about a hundred megabytes
 )
 
 // Config describes a reactor. The zero value of everything but Context works.
 type Config struct {
 	// Context is the open device. The reactor does not close it.
 	Context verbs.Context
-	// CQEntries is the capacity of each of the two completion queues; Admit refuses a Queue that
-	// does not fit. By default they have DefaultCQEntries and grow with the admitted Queues, up to
-	// the device's limit.
+	// CQEntries is the capacity of each of the two completion queues; Queue.Admit refuses a Queue
+	// that does not fit. With 0, the default, the completion queues begin with DefaultCQEntries and
+	// grow with the admitted Queues, up to the device's limit.
 	CQEntries int
 	// CompVector is the completion vector of the completion queues; default 0.
 	CompVector int
 	// PollBatch is the largest number of completions that one poll takes; default
 	// DefaultPollBatch.
 	PollBatch int
-	// Spin is how many empty passes in a row a driver runs before it parks, and the loop before it
-	// sleeps (the loop only while requests are outstanding); default DefaultSpin, negative for
-	// none.
+	// Spin is the number of empty passes in a row after which a driver (a waiting goroutine that
+	// runs passes) parks and the loop sleeps. The loop does not spin while no request is
+	// outstanding. Default DefaultSpin, negative for none.
 	Spin int
 	// Policy is how the reactor waits while it is idle; default PolicyEconomy. Spin applies to
-	// PolicyEconomy only. A stepped reactor has no policy.
+	// PolicyEconomy only. A stepped reactor ignores Policy.
 	Policy Policy
-	// FlushDelay is the longest time for which a queue's sends may be held back to share a
-	// doorbell while earlier sends of the queue are outstanding (post_delay.go); default 0: no
-	// send is held back. FlushBatch is the number of unposted sends that ends the delay; default
-	// DefaultFlushBatch.
+	// FlushDelay is the longest time for which a queue may hold sends back to share a doorbell,
+	// while earlier sends of it are outstanding (post_delay.go). With 0, the default, it holds none
+	// back.
 	FlushDelay time.Duration
+	// FlushBatch is the number of unposted sends at which a queue posts them without further delay;
+	// default DefaultFlushBatch.
 	FlushBatch int
-	// NoCallerDriving makes waiting goroutines always park, and never drive.
+	// NoCallerDriving makes waiting goroutines park, and never run passes themselves.
 	NoCallerDriving bool
-	// Node is the NUMA node of the reactor's memory, counted from 1; with 0, the default, the
+	// Node is the NUMA node of the reactor's memory, counted from 1. With 0, the default, the
 	// memory is bound to no node.
 	Node int
-	// Recheck is the interval at which completion queues are polled without an event; default
-	// DefaultRecheck, negative: never. A stepped reactor ignores it: it polls every Step.
+	// Recheck is the interval at which completion queues are polled even without an event; default
+	// DefaultRecheck, negative: never. A stepped reactor ignores it, because every Step polls.
 	Recheck time.Duration
-	// OnPanic receives the panics of user code that the reactor calls: sinks, callbacks of
-	// futures, functions given to Notify, Callback, Defer, Do, After and Watch. It runs on a new
-	// goroutine for each panic, without the turn. If an operation's sink panicked, the operation's
-	// queue fails with the panic as its cause; everything else goes on. With nil, the default, the
-	// panic ends the program, whatever goroutine it was on; callers further up the stack cannot
-	// recover it.
+	// OnPanic receives the panics of user code that the reactor calls: sinks, callbacks of futures,
+	// functions given to Notify, Callback, Defer, Do, After and Watch. It runs on a new goroutine
+	// for each panic, without the turn. If an operation's sink panicked, the operation's queue
+	// fails with the panic as its cause; everything else goes on. With nil, the default, the panic
+	// ends the program, and no caller can recover it.
 	OnPanic func(*PanicError)
-	// Stepped makes a reactor without goroutines: its owner calls Step.
+	// Stepped makes a reactor without goroutines: it runs only when its owner calls Step.
 	Stepped bool
 	// Now is the clock of the timers; default time.Now. It may be virtual in a stepped reactor.
 	Now func() time.Time
 
-	real     bool // Now is the machine's clock
-	fixedCQs bool // the user chose CQEntries
+	real     bool // Now is time.Now, and the reactor is not stepped
+	fixedCQs bool // the user set CQEntries
 }
 
 func (c Config) validate() (Config, error) {
@@ -118,16 +118,16 @@ func (c Config) validate() (Config, error) {
 
 // QueueConfig describes one queue. The zero value of everything but PD works.
 type QueueConfig struct {
-	// PD is the protection domain; the queue registers its result words there.
+	// PD is the protection domain in which the queue registers its off-heap memory.
 	PD verbs.PD
-	// Type is the type of the queue pair: RC (the default), UC or UD. A UD queue signals
-	// every send: UD has no zero-length WRITE, which the reactor uses as a marker to retire
-	// unsignaled sends.
+	// Type is the type of the queue pair: RC (the default), UC or UD. On a UD queue every send is
+	// signaled. To retire unsignaled sends the reactor may need the marker (post_settle.go), a
+	// zero-length WRITE, and UD has no WRITEs.
 	Type verbs.QPType
 	// Shared, if not nil, supplies the queue pair's receives. RecvDepth must be -1 then.
 	Shared *SharedRecv
-	// SendDepth and RecvDepth are how many requests may be submitted and not completed;
-	// defaults DefaultSendDepth, DefaultRecvDepth. RecvDepth -1: none.
+	// SendDepth and RecvDepth are how many sends and receives may be submitted and not completed;
+	// defaults DefaultSendDepth and DefaultRecvDepth. With -1 RecvDepth is none.
 	SendDepth int
 	RecvDepth int
 	// ControlDepth is how many requests of PostControl may be submitted and not completed, in
@@ -136,16 +136,16 @@ type QueueConfig struct {
 	// MaxSGE is the largest number of elements of one request; default DefaultMaxSGE.
 	MaxSGE int
 	// Inline is the largest number of inline bytes of a request, header included; default
-	// DefaultInline, -1: none. The device may grant less for inline payloads (Queue.Inline). A
-	// header in front of SGEs may still have this many bytes.
+	// DefaultInline, -1: none. The device may grant less (Queue.Inline). The smaller number applies
+	// to inline payloads; a header in front of SGEs may always have Inline bytes.
 	Inline int
-	// SignalEvery n has one request in n signaled in a long list; default min(DefaultSignalEvery,
-	// SendDepth/2).
+	// SignalEvery is n if every n-th request of a long list is signaled; default
+	// min(DefaultSignalEvery, SendDepth/2), at least 1.
 	SignalEvery int
 	// Recorder is how many completed operations the flight recorder keeps, for Recorded and
-	// Reactor.Stuck: the request, the times of submission, posting and polling, and the result.
-	// Default none. An entry takes some 100 bytes and keeps its error; there are Recorder entries,
-	// and one more for each request that may be outstanding.
+	// Reactor.Stuck; default none. It records the request, the times of submission, posting and
+	// polling, and the result. There are Recorder entries, plus one for each request that may be
+	// outstanding. An entry takes some 100 bytes and keeps its error alive.
 	Recorder int
 
 	receiving bool // the queue of a SharedRecv: no sends at all
@@ -193,7 +193,7 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	return c, nil
 }
 
-// sends is the number of send slots of a queue: for users, the marker and control requests.
+// sends is the number of send slots of a queue: SendDepth, one for the marker, and ControlDepth.
 func (c QueueConfig) sends() int {
 	if c.receiving {
 		return 0

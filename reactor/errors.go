@@ -6,19 +6,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The errors of the reactor.
+// The errors of the reactor. For when a retry may help, see package sentinel.
 var (
 	// ErrConfig reports a configuration that is invalid, or that this device does not support.
 	ErrConfig    = sentinel.Never("verbena: bad configuration")
 	ErrClosed    = verbs.ErrClosed
 	ErrQueueFull = sentinel.Later("reactor: send queue full")
 	ErrRecvFull  = sentinel.Later("reactor: receive queue full")
-	// ErrQueueFailed reports a queue that accepts no more requests; it comes with the cause.
+	// ErrQueueFailed is the error of requests to a failed queue. The error also wraps the cause.
 	ErrQueueFailed = sentinel.Reconnect("reactor: queue failed")
 	ErrTooMany     = sentinel.Later("reactor: no room for another queue")
 	ErrOverrun     = sentinel.Reconnect("reactor: completion queue overrun")
-	// ErrUnanswered reports an atomic that the device completed with success and without its
-	// answer. The peer may or may not have executed it. See complete_unanswered.go.
+	// ErrUnanswered reports that the device completed an atomic with success, but without its
+	// answer. The peer may or may not have executed the atomic. See complete_unanswered.go.
 	ErrUnanswered = sentinel.Never("reactor: the device completed an atomic without its answer")
 	// ErrRequest reports a request that the device would refuse.
 	ErrRequest = verbs.ErrInvalid

@@ -1,10 +1,10 @@
 package reactor
 
-// The next three functions stand for a submitter at the moment its queue is released: it has
-// acquired the slot that Submit, PostControl or PostRecv acquires, and has not checked the queue's
-// failure yet. The returned function frees the slot as a refused submitter does.
+// Each of the next three functions leaves a submitter in the middle of Submit, PostControl or
+// PostRecv: it has acquired a slot and has not checked yet whether the queue has failed. The
+// returned function frees the slot, as a refused submitter does.
 
-// SendUnderWay stands for a submitter in Submit.
+// SendUnderWay leaves a submitter in Submit.
 func (q *Queue) SendUnderWay() (back func()) {
 	i, ok := q.sendFree.Get()
 	if !ok {
@@ -13,7 +13,7 @@ func (q *Queue) SendUnderWay() (back func()) {
 	return func() { q.sendFree.Put(i); q.scheduleReclaim() }
 }
 
-// ControlUnderWay stands for a submitter in PostControl.
+// ControlUnderWay leaves a submitter in PostControl.
 func (q *Queue) ControlUnderWay() (back func()) {
 	i, ok := q.ctrlFree.Get()
 	if !ok {
@@ -22,7 +22,7 @@ func (q *Queue) ControlUnderWay() (back func()) {
 	return func() { q.ctrlFree.Put(i); q.scheduleReclaim() }
 }
 
-// RecvUnderWay stands for a submitter in PostRecv.
+// RecvUnderWay leaves a submitter in PostRecv.
 func (q *Queue) RecvUnderWay() (back func()) {
 	i, ok := q.recvFree.Get()
 	if !ok {
@@ -31,19 +31,19 @@ func (q *Queue) RecvUnderWay() (back func()) {
 	return func() { q.recvFree.Put(i); q.scheduleReclaim() }
 }
 
-// ForgetAnswers resets the result words to their state before the device wrote the results of
-// atomics. Only the holder may call it.
+// ForgetAnswers resets every result word of the queue to unanswered, as if the device had written
+// no result of an atomic. Only the holder may call it.
 func (q *Queue) ForgetAnswers() {
 	for i := range q.tab.results {
 		q.tab.results[i] = unanswered
 	}
 }
 
-// EventRest is how long a failing source stays suspended.
+// EventRest is how long an event source that failed stays suspended.
 const EventRest = suspendTime
 
-// OutcomesOf returns the number of outcomes, free ones included, that refer to q. Only the holder
-// may call it.
+// OutcomesOf counts the entries of r.outcomes that refer to q, including unused entries behind its
+// length. Only the holder may call it.
 func (r *Reactor) OutcomesOf(q *Queue) (n int) {
 	for _, o := range r.outcomes[:cap(r.outcomes)] {
 		if o.queue == q {
@@ -61,8 +61,8 @@ func (r *Reactor) Sleeps() uint64 { return r.tok.Stats().Sleeps.Load() }
 // Note counts v.
 func (h *Histogram) Note(v int) { h.note(v) }
 
-// ListingUnderWay stands for a submitter that found the queue off the ready list and has not pushed
-// it yet. The returned function pushes it.
+// ListingUnderWay leaves a submitter between its two steps of putting the queue on the ready list.
+// It takes the first step (Enter); the returned function takes the second (Push).
 func (q *Queue) ListingUnderWay() (goOn func()) {
 	if !q.queued.Enter() {
 		panic("the queue is listed")
@@ -70,8 +70,8 @@ func (q *Queue) ListingUnderWay() (goOn func()) {
 	return func() { q.r.ready.Push((*readyQueue)(q)) }
 }
 
-// TransferHolding does what TransferWait does after it got the turn, without the wait. Only the
-// holder may call it.
+// TransferHolding takes the steps of TransferWait after Begin has taken the turn, except the wait.
+// Only the holder may call it.
 func (q *Queue) TransferHolding(t *Transfer) Future {
 	i, ok := q.sendFree.Get()
 	if !ok {

@@ -36,7 +36,7 @@ func try(t testing.TB, err error) {
 	}
 }
 
-// wrap may put a layer between the reactor and its device.
+// wrap returns a layer around the device for the reactor to use.
 type wrap func(verbs.Context) verbs.Context
 
 func newEnd(t testing.TB, ctx verbs.Context, cfg reactor.Config, qc reactor.QueueConfig, w wrap) *end {
@@ -54,7 +54,7 @@ func newEnd(t testing.TB, ctx verbs.Context, cfg reactor.Config, qc reactor.Queu
 	return e
 }
 
-// another returns an end with a queue of its own that shares everything else with e.
+// another returns an end with a new queue that shares everything else with e.
 func (e *end) another(t testing.TB, qc reactor.QueueConfig) *end {
 	t.Helper()
 	more := *e
@@ -83,8 +83,8 @@ func (e *end) do(t testing.TB, fn func()) {
 	doIn(t, e.r, fn)
 }
 
-// doIn runs fn holding the turn, but on the test's goroutine, where fn may call Fatal. On the
-// reactor's goroutine Fatal would end the loop.
+// doIn runs fn while the turn is held, but on the test's goroutine, so that fn may call Fatal. On
+// the reactor's goroutine Fatal would end the loop.
 func doIn(t testing.TB, r *reactor.Reactor, fn func()) {
 	t.Helper()
 	enter, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -99,15 +99,15 @@ func doIn(t testing.TB, r *reactor.Reactor, fn func()) {
 	fn()
 }
 
-// bytes returns n bytes of the end's memory and the element that names them.
+// bytes returns n bytes of the end's memory and the scatter-gather element that names them.
 func (e *end) bytes(off, n int) ([]byte, verbs.SGE) {
 	return e.arena.Bytes()[off : off+n], verbs.SGE{Addr: e.arena.Addr() + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}
 }
 
 func (e *end) remote(off int) (uint64, uint32) { return e.arena.Addr() + uint64(off), e.mr.RKey() }
 
-// ackTimeout encodes 1 s, so that a test process that the system suspends for a second does not
-// lose its peer.
+// ackTimeout encodes 1 s. So if the system suspends a test process for a second, its peer does not
+// give it up.
 const ackTimeout = 18
 
 func (e *end) ready(t testing.TB, peer *end) {
@@ -182,8 +182,8 @@ func (i inbox) Complete(_ reactor.SinkContext, c reactor.Completion, err error) 
 	}
 }
 
-// patience limits how long a test waits for an expected event. It bounds a failing test and orders
-// nothing. A device may run on an emulated, busy machine.
+// patience limits how long a test waits for an expected event. Only a failing test waits so long.
+// The limit is longer on a device, which may belong to an emulated, busy machine.
 var patience = func() time.Duration {
 	if onDevice() {
 		return time.Minute
@@ -208,13 +208,13 @@ func comes[T any](t testing.TB, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// called makes a function a sink.
+// called is a sink that calls a function.
 type called func(reactor.Completion, error)
 
 func (fn called) Complete(_ reactor.SinkContext, c reactor.Completion, err error) { fn(c, err) }
 
-// hooked stands between a reactor and its device; while a hook is set, it runs in place of Execute.
-// The test sets the hook, the holder of the turn reads it.
+// hooked is a layer between a reactor and its device. While a hook is set, the hook runs in place
+// of Execute. The test sets the hook; the holder of the turn reads it.
 type hooked struct {
 	verbs.Context
 	hook atomic.Pointer[turnHook]
@@ -236,8 +236,8 @@ func hookedPair(t *testing.T, cfg reactor.Config, qc reactor.QueueConfig) (a, b 
 	return a, b, h
 }
 
-// stray submits a send to a peer without a receive: it stays outstanding until the peer posts one
-// or the queue pair ends.
+// stray submits a SEND for which the peer has posted no receive. It stays outstanding until the
+// peer posts a receive or the queue pair ends.
 func (e *end) stray(t testing.TB, s reactor.Send) reactor.Future {
 	t.Helper()
 	s.Opcode = verbs.WRSend

@@ -9,15 +9,15 @@ import (
 )
 
 // Close ends the reactor, whose queues must have been released. It waits until every goroutine has
-// left its calls on released queues, and for the loop and the running callback to return. When ctx
-// ends first Close returns an error and skips the remaining steps; a later Close takes them. With
-// a context that has ended already Close takes the steps up to the first that must wait. It is
-// idempotent, several goroutines may call it, and it leaves no goroutine, descriptor or mapping
-// behind. Neither the holder of the turn nor a callback may call it.
+// left its calls on released queues, and until the loop and the running callback have returned. If
+// ctx ends first, Close returns an error, and a later Close takes the remaining steps. If ctx has
+// ended before the call, Close takes the steps up to the first that must wait. Close is idempotent,
+// several goroutines may call it, and it leaves no goroutine, descriptor or mapping behind. Neither
+// the holder of the turn nor a callback may call it.
 //
-// Errors: verbs.ErrBusy while a queue is not released or the device refuses to give back the
-// memory of a released queue; verbs.ErrBusy with the context's error if goroutines had not left
-// when ctx ended; the context's error, ErrNilContext; the device's errors.
+// Errors: verbs.ErrBusy while a queue is not released or the device refuses to give back the memory
+// of a released queue; verbs.ErrBusy with the context's error if ctx ended while goroutines were
+// still in calls on released queues; the context's error, ErrNilContext; the device's errors.
 func (r *Reactor) Close(ctx context.Context) error {
 	w, err := DoneOf(ctx)
 	if err != nil {
@@ -28,7 +28,7 @@ func (r *Reactor) Close(ctx context.Context) error {
 
 func (r *Reactor) close(ctx DoneContext) error {
 	select {
-	case r.closing <- struct{}{}: // also if ctx has ended: steps that do not wait are still taken
+	case r.closing <- struct{}{}: // tried even if ctx has ended: steps that need not wait are still taken
 	default:
 		select {
 		case r.closing <- struct{}{}:
@@ -49,17 +49,18 @@ func (r *Reactor) close(ctx DoneContext) error {
 		}
 	}
 	var err error
-	// Hold the turn: a concurrent Defer or Schedule starts a goroutine that takes the turn, see
-	// afterClose.
+	// Hold the turn, because a concurrent Defer or Schedule starts a goroutine that takes the turn,
+	// see afterClose.
 	r.withTurn(func() {
 		err = r.destroy()
 		r.destroyed = err == nil
 	})
-	r.timers.stop() // again: giving up the turn above checks the timers, and may set the alarm
+	r.timers.stop() // again, because withTurn checks the timers at its end and may have set the alarm
 	return err
 }
 
-// stopAccepting sets r.closed as soon as the reactor has no queues.
+// stopAccepting sets r.closed, after it has waited until all released queues are reclaimed. It
+// returns an error at once if a queue is not released.
 func (r *Reactor) stopAccepting(ctx DoneContext) error {
 	for {
 		var left error
@@ -81,11 +82,11 @@ func (r *Reactor) stopAccepting(ctx DoneContext) error {
 	}
 }
 
-// tryStopAccepting sets r.closed, or returns the reason why it cannot. If the only reason is that
-// goroutines have not left released queues, it also returns a channel that a later pass closes.
-// Holder only.
+// tryStopAccepting sets r.closed, or returns in left the reason why it cannot. If the only reason
+// is that goroutines have not left released queues, it also returns a channel. A later pass closes
+// the channel when they have left.
 func (r *Reactor) tryStopAccepting() (reclaimed <-chan struct{}, left error) {
-	r.Drain() // polls the completions of released queues, so that their memory can be reclaimed
+	r.Drain() // a released queue is reclaimed only after the completion queues were polled empty
 	if r.live+len(r.quarantined) == 0 {
 		r.closed.Store(true)
 		return nil, nil
@@ -100,7 +101,7 @@ func (r *Reactor) tryStopAccepting() (reclaimed <-chan struct{}, left error) {
 	return r.reclaimed, left
 }
 
-// end ends the reactor's goroutines.
+// end ends the loop and the callback goroutine, and runs the functions still queued for them.
 func (r *Reactor) end(ctx DoneContext) error {
 	if err := r.sleep.Close(); err != nil {
 		return err
@@ -117,13 +118,13 @@ func (r *Reactor) end(ctx DoneContext) error {
 			return errContextDone
 		}
 	}
-	onOwnGoroutine(r.runCallbacks) // callbacks pushed while the goroutines ended
+	onOwnGoroutine(r.runCallbacks) // callbacks queued while the goroutines ended
 	r.runLeft()
 	return nil
 }
 
-// destroy closes the objects that New made, children first. Only the holder calls it, or a New
-// that failed.
+// destroy closes the objects that New made, children first. Only the holder of the turn and a New
+// that failed call it.
 func (r *Reactor) destroy() error {
 	r.timers.stop()
 	r.releaseProcessor()

@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a Close whose context ends first may be repeated any number of times; the one that returns
+// Rule: a Close whose context ends first may be repeated any number of times. A Close that returns
 // nil leaves no object.
 func TestCloseCanBeRepeated(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
@@ -43,7 +43,7 @@ func TestCloseCanBeRepeated(t *testing.T) {
 	}
 }
 
-// closing waits until a Close that has begun makes r refuse new calls.
+// The function closing waits until r refuses new calls, because a Close has begun.
 func closing(t testing.TB, r *reactor.Reactor) {
 	t.Helper()
 	ctx := bounded(t)
@@ -57,8 +57,8 @@ func closing(t testing.TB, r *reactor.Reactor) {
 	}
 }
 
-// Rule: Close of a reactor with a queue returns ErrBusy and changes nothing; it succeeds when the
-// queue is gone.
+// Rule: Close of a reactor with a queue returns ErrBusy and changes nothing. It succeeds after the
+// queue was released.
 func TestCloseIsRefusedWhileAQueueLives(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -71,8 +71,8 @@ func TestCloseIsRefusedWhileAQueueLives(t *testing.T) {
 	a.close(t)
 }
 
-// Rule: Close waits for a running callback, at most until its context ends; a later Close continues
-// from there.
+// Rule: Close waits for a running callback, but only until its context ends. A later Close goes on
+// with the wait.
 func TestCloseWaitsForTheCallback(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	running, leave := make(chan struct{}), make(chan struct{})
@@ -117,8 +117,8 @@ func TestThenAfterClose(t *testing.T) {
 	}
 }
 
-// Rule: functions and tasks that arrive after Close or during it still run, because a goroutine may
-// wait for them.
+// Rule: functions and tasks that are queued after Close or during it still run, because a goroutine
+// may wait for them.
 func TestWhatComesAfterCloseRuns(t *testing.T) {
 	for _, when := range []string{"after", "meeting"} {
 		t.Run(when, func(t *testing.T) {
@@ -149,7 +149,8 @@ func TestWhatComesAfterCloseRuns(t *testing.T) {
 	}
 }
 
-// watchedEnd calls destroying when a reactor destroys its completion channel.
+// watchedEnd is a device that calls the function destroying before a reactor's completion channel
+// is destroyed.
 type watchedEnd struct {
 	verbs.Context
 	destroying func()
@@ -174,8 +175,8 @@ func (c *watchedEndChannel) Close() error {
 	return c.CompChannel.Close()
 }
 
-// Rule: a Defer while Close destroys the reactor's objects does not start a pass. (It once did, and
-// a pass polls the completion queues.)
+// Rule: a Defer while Close destroys the reactor's objects does not start a pass. The pass would
+// poll completion queues that are being destroyed.
 func TestNoTurnBesideTheDestruction(t *testing.T) {
 	d := &watchedEnd{}
 	l := newLone(t, reactor.Config{}, func(ctx verbs.Context) verbs.Context { d.Context = ctx; return d })
@@ -184,7 +185,7 @@ func TestNoTurnBesideTheDestruction(t *testing.T) {
 	d.destroying = func() {
 		destroying.Store(true)
 		l.r.Defer(func() { beside <- destroying.Load() })
-		for range 10_000 { // time for a goroutine that might interfere
+		for range 10_000 { // let a pass begin, if there is one
 			runtime.Gosched()
 		}
 		destroying.Store(false)
@@ -195,8 +196,8 @@ func TestNoTurnBesideTheDestruction(t *testing.T) {
 	}
 }
 
-// Rule: no request of a sealed queue is posted, send or receive, so its queue pair may be destroyed
-// while passes go on. Submitted requests end with the queue's cause.
+// Rule: no send or receive of a sealed queue is posted, so the queue pair may be destroyed while
+// passes go on. Submitted requests end with the queue's cause of failure.
 func TestNothingOfASealedQueueIsPosted(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)

@@ -7,17 +7,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: an event is due exactly for completions that follow a poll that found the end of the armed
-// queue: not for those present before the arming, nor for those that one poll had no room for. The
-// event settles it.
+// Rule: eventDue is set when a poll finds completions after an earlier poll has emptied the armed
+// completion queue. Completions from before the arming do not count, nor do the remaining ones
+// after a poll that was full. The event clears eventDue.
 func TestWhatIsOwedAnEvent(t *testing.T) {
 	const room = 4
 	for _, c := range []struct {
-		steps string // a: arm, e: poll nothing, s: poll some, f: poll as many as fit, v: the event
+		steps string // a: arm, e: poll nothing, s: poll some, f: a full poll, v: the event
 		owed  bool
 	}{
 		{"s", false}, {"es", false}, // not armed
-		// were there before, or may have been
+		// completions from before the arming, or possibly from before it
 		{"as", false}, {"af", false}, {"aff", false}, {"afs", false}, {"affs", false},
 		{"aes", true}, {"ass", true}, {"affss", true}, {"aef", true}, {"aese", true},
 		{"aesv", false}, {"aev", false}, {"aevs", false}, {"aesvs", false}, {"aesvaes", true},
@@ -43,7 +43,7 @@ func TestWhatIsOwedAnEvent(t *testing.T) {
 	}
 }
 
-// slowPolls is a device whose polls take a given time.
+// slowPolls is a device on which a poll takes the time poll.
 type slowPolls struct {
 	verbs.Context
 	poll time.Duration
@@ -58,8 +58,9 @@ func (d *slowPolls) Execute(t *verbs.IOBatch) error {
 	return nil
 }
 
-// Rule: a spinning pass makes as many polls as fit into sliceTime, and at least one, though it
-// reads the clock only once in many slices. The slice grows again when polls get faster.
+// A slice is one call of the device that polls many times. Rule: a slice makes as many polls as fit
+// into sliceTime, and at least one, although most slices are not timed. The number grows again when
+// polls get faster.
 func TestSlicesFitTheirTime(t *testing.T) {
 	d := &slowPolls{poll: sliceTime / 8}
 	r := &Reactor{ctx: d}
@@ -82,7 +83,7 @@ func TestSlicesFitTheirTime(t *testing.T) {
 		t.Errorf("polls of %v, slices of %d", d.poll, r.slice)
 	}
 	d.poll = 0
-	// The system may preempt the process now and then.
+	// The system may preempt the process now and then, which halves the slice again.
 	for i := 0; r.slice < maxSlicePolls; i++ {
 		if spin(maxUntimedSlices + 1); i > 100*maxSlicePolls {
 			t.Fatalf("polls of no time, slices of %d", r.slice)

@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// work is the Reactor with methods for the token and for waiting goroutines. They are not methods
-// of Reactor because the user must not call them.
+// work is the Reactor with the methods that the token (turn.Token) and waiting goroutines call.
+// These are not methods of Reactor, because the user must not call them.
 type work Reactor
 
 var (
@@ -38,19 +38,22 @@ func (w *work) RunLoopTasks() (after func()) { return (*Reactor)(w).runLoopTasks
 // Deadline implements turn.Work.
 func (w *work) Deadline() time.Time { return w.timers.next() }
 
-// Drive implements futures.Driver: a waiting goroutine drives the reactor if the turn is free.
+// Drive implements futures.Driver: the calling goroutine, which waits for f, runs passes if the
+// turn is free, and parks otherwise.
 func (w *work) Drive(done <-chan struct{}, f *futures.Waiter) error {
 	w.tok.Drive(done, turn.Waiter(f))
 	return nil
 }
 
-// pass runs one pass: gather, post, arm, poll, dispatch, then deliver. It reports whether it did
-// anything. Tasks run first, because they may run a pass themselves (Flush, Admit).
+// pass runs one pass: tasks, gather, post, arm, poll, dispatch, deliver. It reports whether it did
+// anything. The tasks come first, because a task may run a whole pass itself (Flush, Admit). If arm
+// is set, the pass arms the completion queues that can get completions before it polls. Holder
+// only.
 func (r *Reactor) pass(arm bool) bool {
 	r.inPass = true
 	did := !r.tasks.Empty() && r.runTasks()
 	r.stats.Passes++
-	r.inPass = true // again: a task may have run a pass
+	r.inPass = true // again, because a pass run by a task clears it
 	did = r.postAndPoll(arm) || did
 	r.inPass = false
 	if len(r.quarantined) > 0 {
@@ -65,7 +68,7 @@ func (r *Reactor) pass(arm bool) bool {
 }
 
 func (r *Reactor) postAndPoll(arm bool) bool {
-	t := &r.batch // truncated, not cleared: all it refers to belongs to the reactor or its queues
+	t := &r.batch // truncated, not cleared: old entries refer only to objects of the reactor and its queues
 	t.Sends, t.Recvs, t.Arms = t.Sends[:0], t.Recvs[:0], t.Arms[:0]
 	alone := r.ownBacklog != nil
 	did := r.gather(arm)
@@ -105,20 +108,21 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 	return did
 }
 
-// A slice is one call of the device that polls many times (IOBatch.Spin); a spinning pass makes
+// A slice is one call of the device that polls many times (IOBatch.Spin); a pass that spins makes
 // one. No request can be posted meanwhile, so the number of polls adapts until a slice takes about
-// sliceTime. Timing a slice reads the clock twice, which takes 0.1 µs, and far more if the clock
-// is a device and not a register (HPET, an emulated machine). So after a timed slice of
-// maxSlicePolls polls, or of a single one, the next maxUntimedSlices slices are not timed.
+// sliceTime. To time a slice the clock is read twice, which takes 0.1 µs, and far more if the clock
+// is a device and not a register (HPET, an emulated machine). So when the number of polls has
+// reached maxSlicePolls, or a slice of one poll was still too slow, the next maxUntimedSlices
+// slices are not timed.
 const (
 	maxSlicePolls    = 32
 	sliceTime        = 5 * time.Microsecond
 	maxUntimedSlices = 15
 )
 
-// execute has the device carry out the batch. It makes the call a slice in two cases: this pass
-// posts nothing and the previous pass found nothing, or this pass posts only the request of a
-// goroutine that waits for it (alone).
+// execute has the device carry out the batch. The argument posts counts the lists to post and the
+// completion queues to arm; alone means that TransferWait posts its request. The call is a slice if
+// posts is 0 and the previous pass found nothing, or if posts is 1 and alone is set.
 func (r *Reactor) execute(posts int, alone bool) error {
 	if r.slice == 0 || posts > 1 || posts == 1 && !alone || posts == 0 && !r.idlePass {
 		return r.ctx.Execute(&r.batch)
@@ -135,7 +139,7 @@ func (r *Reactor) execute(posts int, alone bool) error {
 	case !look:
 		r.untimedSlices--
 	case time.Since(began) <= sliceTime+r.clockCost:
-		// The slice grows again: an earlier one may have been slow because its thread was preempted.
+		// Grow: an earlier slice may have been slow only because its thread was preempted.
 		if r.slice = min(r.slice+1, maxSlicePolls); r.slice == maxSlicePolls {
 			r.untimedSlices = maxUntimedSlices
 		}
@@ -168,15 +172,15 @@ func (r *Reactor) polled(p *verbs.PollGroup) bool {
 	return p.N > 0
 }
 
-// Flush posts the submitted requests now, and holds none back. Holder only, and not from a sink.
+// Flush runs a pass that holds no send back. Holder only, and not from a sink.
 func (r *Reactor) Flush() {
 	r.flushAsked = true
 	r.pass(false)
 }
 
-// Drain runs passes until every completion that was in the completion queues is delivered. New
-// completions may keep a completion queue from being polled empty, so Drain also stops after as
-// many polls as a full one needs. Holder only, and not from a sink.
+// Drain runs passes until every completion that was in the completion queues is delivered. It stops
+// when both were polled empty, or after as many passes as a full completion queue needs, because
+// new completions may keep coming. Holder only, and not from a sink.
 func (r *Reactor) Drain() {
 	from := r.stats.Passes
 	for left := max(r.sendCQ.entries, r.recvCQ.entries); left > 0 && r.live+len(r.quarantined) > 0; left -= r.cfg.PollBatch {
@@ -200,17 +204,17 @@ func (r *Reactor) wantArmed(s *cqState, needed bool) {
 	}
 }
 
-// nothingToFind reports whether a poll is needless, because every completion that may come raises
-// an event. A holder that has armed everything then leaves without another call of the device. On
-// the null device a synchronous operation took 466 ns longer than the benchmark's loop in C with
-// that call, and 315 ns longer without it.
+// nothingToFind reports whether a poll is needless: no send is outstanding, and a receive that
+// completes raises an event. So a holder that has armed everything leaves without another call of
+// the device. On the null device (the tests' libibverbs) a synchronous operation took 315 ns longer
+// than the benchmark's loop in C without that call, and 466 ns longer with it.
 func (r *Reactor) nothingToFind() bool {
 	return r.outstanding == 0 && len(r.quarantined) == 0 && (r.recvCQ.dead || r.recvCQ.armedEmpty && !r.recvCQ.eventDue)
 }
 
 // setPolls makes the polls of a pass: one for each completion queue that is not dead.
 func (r *Reactor) setPolls() {
-	r.polls = nil // a new slice: a pass may be reading the old one
+	r.polls = nil // a new slice, because a pass may be reading the old one
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
 		if !s.dead {
 			r.polls = append(r.polls, verbs.PollGroup{CQ: s.cq, WC: s.wc})
@@ -218,7 +222,7 @@ func (r *Reactor) setPolls() {
 	}
 }
 
-// failCQ marks a completion queue dead and fails every Queue. It notifies the owners; outstanding
+// failCQ marks a completion queue dead, fails every Queue and notifies the owners. Outstanding
 // operations end when the owners release their Queues.
 func (r *Reactor) failCQ(s *cqState, cause error) {
 	if s.dead {

@@ -15,10 +15,10 @@ var pins struct {
 }
 
 // pinned locks the calling goroutine to its thread and pins the thread to a processor of the node
-// (counted from 1; 0 is any node). It chooses the processor with the fewest pinned loops, and the
-// last of several, because devices tend to interrupt the first. If the system cannot pin the
-// thread, or allows only one processor, pinned only locks the goroutine to its thread. The
-// function undo, called on the same goroutine, reverts both.
+// (counted from 1; 0 is any node). The processor is the one with the fewest pinned loops. Among
+// several it is the last, because devices tend to interrupt the first. If choose finds no processor
+// or the system cannot pin the thread, pinned only locks the goroutine to its thread. The same
+// goroutine must call the returned function, which reverts both.
 func pinned(node int) (undo func()) {
 	runtime.LockOSThread()
 	before, err := sys.ThreadCPUs()
@@ -37,12 +37,12 @@ func pinned(node int) (undo func()) {
 		leavePin(cpu)
 		if sys.PinThread(before) == nil {
 			runtime.UnlockOSThread()
-		} // else the thread ends with its goroutine
+		} // else the thread stays locked, and ends with its goroutine
 	}
 }
 
-// choose selects one of the allowed processors. It fails if there is only one, because other
-// goroutines need a processor, too.
+// choose selects one of the allowed processors, of the node if node is not 0, and counts a loop for
+// it. It fails if only one processor is allowed, because other goroutines need one, too.
 func choose(node int, allowed []int) (cpu int, ok bool) {
 	if len(allowed) < 2 {
 		return 0, false

@@ -11,24 +11,24 @@ import (
 )
 
 // Policy is how a reactor waits while it is idle. It trades processor time for the latency of the
-// next event. Under every policy waiting goroutines drive.
+// next event. Under every policy waiting goroutines run passes themselves (as drivers).
 type Policy uint8
 
 const (
 	// PolicyEconomy is the default. It uses no processor when idle: after Config.Spin empty passes
-	// the completion queues are armed, the loop sleeps and waiters park.
+	// the completion queues are armed, the loop sleeps and drivers park.
 	PolicyEconomy Policy = iota
-	// PolicyThroughput lets the loop and drivers spin for a while before they arm and sleep. The
-	// spin budget is an eighth to 16 times the measured cost of a wake-up: it grows while
-	// completions come soon after the loop has gone to sleep, and shrinks while the reactor is
-	// idle. While the reactor spins, messages raise no completion events. The policy needs two
-	// processors for each busy reactor.
+	// PolicyThroughput lets the loop and drivers poll for a while (spin) before they arm and sleep.
+	// How long they spin, the spin budget, adapts. It grows while completions come soon after the
+	// loop has gone to sleep, and shrinks while the reactor is idle. It stays between an eighth and
+	// 16 times the measured cost of arming and a wake-up. While the reactor spins, messages raise
+	// no completion events. The policy needs two processors for each busy reactor.
 	PolicyThroughput
-	// PolicyLatency lets the loop spin always and drivers spin until they have their result. The
-	// loop has a thread of its own, pinned to a processor of the reactor's node where the system
+	// PolicyLatency lets the loop spin always, and drivers until they have their result. The loop
+	// has a thread of its own, pinned to a processor of the reactor's node where the system
 	// supports that. The loop uses the whole processor, and each driver uses another one. At least
-	// one of Go's processors (GOMAXPROCS) must remain without such a loop; a reactor for which
-	// this leaves none gets PolicyThroughput.
+	// one of Go's processors (GOMAXPROCS) must remain without such a loop. A reactor whose loop
+	// would take the last one gets PolicyThroughput.
 	PolicyLatency
 
 	policies // the number of policies
@@ -52,17 +52,17 @@ type spinState struct {
 	policy Policy // the policy in effect
 	budget *turn.Budget
 	// savedEvents counts polls that found receives while the receive completion queue was not
-	// armed; each saved an event. Written by the holder, read by the loop while it spins;
-	// publishes nothing.
+	// armed; each saved an event. Written by the holder, read by the loop while it spins; publishes
+	// nothing.
 	savedEvents atomic.Uint64
-	owns        bool // the loop has reserved a processor, until Close
-	// idlePass reports that the last pass found nothing. slice is IOBatch.Spin of a slice (see
-	// execute); 0: no slices, because the policy does not spin or a call of the device is cheap.
-	// Holder only.
+	owns        bool // the loop has reserved a processor (ownProcessor), until Close
+	// idlePass reports that the last pass found nothing. The field slice is how many polls execute
+	// adds to one call of the device (IOBatch.Spin; loop_pass.go). It stays 0 if the policy does
+	// not spin, or if the device is part of this process, where a call is cheap. Holder only.
 	idlePass bool
 	slice    int
-	// untimedSlices is how many of the next slices are not timed. clockCost is how long a reading
-	// of the clock takes, written before the first slice. Holder only.
+	// untimedSlices is how many of the next slices are not timed. clockCost is how long one reading
+	// of the clock takes; it is written before the first slice. Holder only.
 	untimedSlices int
 	clockCost     time.Duration
 }
@@ -71,8 +71,8 @@ type spinState struct {
 // and releaseProcessor; publishes nothing.
 var owned atomic.Int64
 
-// ownProcessor reserves one of Go's processors for a loop that always spins, and reports whether
-// it did. At least one processor must remain unreserved.
+// ownProcessor reserves one of Go's processors for a loop that always spins, and reports whether it
+// did. It refuses to reserve the last one.
 func ownProcessor() bool {
 	if owned.Add(1) < int64(runtime.GOMAXPROCS(0)) {
 		return true
@@ -81,7 +81,7 @@ func ownProcessor() bool {
 	return false
 }
 
-// releaseProcessor gives the processor back. Close calls it once the loop has ended.
+// releaseProcessor gives the processor back. Close calls it after the loop has ended.
 func (r *Reactor) releaseProcessor() {
 	if r.owns {
 		r.owns = false
@@ -89,8 +89,8 @@ func (r *Reactor) releaseProcessor() {
 	}
 }
 
-// configureSpin sets the fields of the token's configuration that depend on the policy. The
-// channel must not be attached to a poller yet.
+// configureSpin sets the fields of the token's configuration that depend on the policy. The channel
+// must not be attached to a poller yet, because Announces and WakeCost require that.
 func (r *Reactor) configureSpin(cfg *turn.Config) error {
 	r.policy = r.cfg.Policy
 	if r.cfg.Stepped {
@@ -125,7 +125,7 @@ func (r *Reactor) configureSpin(cfg *turn.Config) error {
 	return nil
 }
 
-// clockRounds is how often clockCost reads the clock; the fastest reading counts.
+// clockRounds is how many times clockCost reads the clock; the fastest reading counts.
 const clockRounds = 4
 
 // clockCost measures how long it takes to read the clock.
@@ -139,11 +139,11 @@ func clockCost() (cost time.Duration) {
 	return cost
 }
 
-// armRounds is how often armCost arms; the fastest arming counts.
+// armRounds is how many times armCost arms; the fastest arming counts.
 const armRounds = 8
 
-// armCost measures how long it takes to arm both completion queues on this device. They are
-// empty, so no event follows. It leaves them armed for the first pass.
+// armCost measures how long the device takes to arm both completion queues and to poll them. They
+// are empty, so no event follows. The reactor arms them again when it must.
 func (r *Reactor) armCost() (cost time.Duration, err error) {
 	for i := range armRounds {
 		t := verbs.IOBatch{Arms: []verbs.ArmGroup{{CQ: r.sendCQ.cq}, {CQ: r.recvCQ.cq}}, Polls: r.polls}

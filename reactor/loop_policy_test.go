@@ -18,7 +18,7 @@ func (e *end) message(sge verbs.SGE) (reactor.Future, error) {
 	return f, err
 }
 
-// tell sends 8 bytes and waits for the completion.
+// tell sends the bytes that sge names and waits for the completion.
 func (e *end) tell(ctx context.Context, sge verbs.SGE) error {
 	f, err := e.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NoWakeup)
 	if err == nil {
@@ -27,7 +27,7 @@ func (e *end) tell(ctx context.Context, sge verbs.SGE) error {
 	return err
 }
 
-// asks sends a message and waits for the answer, n times.
+// asks sends a message and waits for the answer, and repeats both n times.
 func asks(t testing.TB, from, to *end, n int) {
 	t.Helper()
 	ctx := bounded(t)
@@ -60,8 +60,8 @@ func asks(t testing.TB, from, to *end, n int) {
 	next.Discard()
 }
 
-// Rule: while a loop spins, a message costs no event and no arming: only going to sleep does. Stats
-// shows that the loop spins and for how long.
+// Rule: while the loop spins, a message costs no event and no arming; the loop arms only before it
+// sleeps. Stats reports how often the loop spins, and the spin budget.
 func TestASpinningLoopSparesEvents(t *testing.T) {
 	const n = 2000
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyThroughput, Recheck: -1}, reactor.QueueConfig{})
@@ -74,16 +74,16 @@ func TestASpinningLoopSparesEvents(t *testing.T) {
 		if s.Spins == 0 || s.MaxSpin == 0 {
 			t.Errorf("%d spins, %v of budget, want some of each", s.Spins, s.MaxSpin)
 		}
-		// A loop arms its two queues before it sleeps. The budget decides how often it sleeps:
-		// every time, if a message takes longer than spinning pays for.
+		// A loop arms its two completion queues before each sleep. If messages take longer than the
+		// spin budget, it sleeps for every message.
 		if most := 2*s.Sleeps + 2; s.Arms > most || s.Events > most {
 			t.Errorf("%d arms and %d events, but the loop lay down %d times only", s.Arms, s.Events, s.Sleeps)
 		}
 	}
 }
 
-// Rule: a driver hands the turn to a spinning loop and arms nothing. A loop of PolicyLatency always
-// spins; one of PolicyThroughput may be asleep each time.
+// Rule: a driver returns the turn to a spinning loop and arms nothing. The test uses PolicyLatency,
+// whose loop always spins. With PolicyThroughput the loop could be asleep whenever a driver leaves.
 func TestADriverLendsToASpinningLoop(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyLatency}, reactor.QueueConfig{})
@@ -99,7 +99,8 @@ func TestADriverLendsToASpinningLoop(t *testing.T) {
 	}
 }
 
-// Rule: by default only Config.Spin makes the loop spin.
+// Rule: with the default policy there is no spin budget; the loop only makes the empty passes of
+// Config.Spin.
 func TestEconomyDoesNotWatch(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -110,8 +111,8 @@ func TestEconomyDoesNotWatch(t *testing.T) {
 	}
 }
 
-// Rule: loops that never sleep leave one processor free: a reactor that finds none left runs with
-// PolicyThroughput, and a closed reactor returns its processor.
+// Rule: loops that never sleep leave one processor free. A reactor whose loop would use the last
+// one gets PolicyThroughput. Closing a reactor frees its processor for another.
 func TestLatencyLeavesAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	dev := home().open(t, 0)
@@ -141,8 +142,8 @@ func TestUnknownPolicy(t *testing.T) {
 	must.Do(t, dev.Close())
 }
 
-// Rule: a loop that never sleeps also serves goroutines that do not drive: timers, functions and
-// completions.
+// Rule: a loop that never sleeps runs completions, timers and functions also if no goroutine
+// drives.
 func TestLatencyServesErrands(t *testing.T) {
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyLatency, NoCallerDriving: true}, reactor.QueueConfig{})
 	defer b.close(t)

@@ -2,23 +2,23 @@ package reactor
 
 import "time"
 
-// DefaultRecheck is the default interval at which a reactor with Queues polls its completion
-// queues without an event. It bounds the delay of a completion whose event was lost. Each interval
+// DefaultRecheck is the default interval at which a reactor with Queues polls its completion queues
+// even without an event. It bounds the delay of a completion whose event was lost. Each interval
 // costs one wake-up.
 const DefaultRecheck = time.Second
 
-// An event counts as lost if a recheck misses it and it has still not come Config.Recheck/lateFor
-// later. A device raises the event after it has written the completion, so a poll may be faster
-// than the event. With DefaultRecheck the event has 125 ms, ten times the longest preemption seen
-// on an emulated machine's processor.
+// If a recheck finds a polled completion whose event has not come, the event may only be slow: a
+// device raises it after it has written the completion. It counts as lost if it has still not come
+// Config.Recheck/lateFor later. With DefaultRecheck that is 125 ms, ten times the longest
+// preemption seen on an emulated machine's processor.
 const lateFor = 8
 
-// A device, its driver or the C library may lose a completion event. Without a recheck the loop
-// would then sleep forever, because only the event reports the completion. So while the reactor
-// has a Queue, a timer wakes the loop for a pass. (Outstanding sends are not the criterion: a
-// driver may post while the loop sleeps already, and a receive may complete at any time.) A
-// completion that arrives in an armed and empty completion queue must have an event; waiting shows
-// whether the event is lost or slow:
+// A device, its kernel driver or the C library may lose a completion event. Without a recheck the
+// loop would then sleep forever, because only the event reports the completion. So while the
+// reactor has a Queue, a timer wakes the loop for a pass. (Also while no send is outstanding: a
+// waiting goroutine may post one while the loop sleeps, and a receive may complete at any time.) A
+// completion that arrives in an armed and empty completion queue must have an event. The states are
+// fields of cqState:
 //
 //	armed ──polled empty──> armedEmpty ──completion polled──> eventDue ──recheck──> eventOverdue
 //	  │ event                   │ event                          │ event         event │ │ recheck:
@@ -26,10 +26,10 @@ const lateFor = 8
 //	not armed, until the next arm. Stats.MissedEvents counts the lost events.
 //
 // A completion queue whose event is overdue is not armed again until the event comes or counts as
-// lost. Otherwise the late event could be mistaken for an event of the second arming.
+// lost. Otherwise the late event could be taken for an event of the second arming.
 
 // armRecheck starts the timer if it does not run. The timer fires at whole multiples of Recheck,
-// like those of the other reactors, so that an idle process wakes once for all. Holder only, as
+// like those of other reactors, so that one wake-up of an idle process serves all. Holder only, as
 // everything in this file.
 func (r *Reactor) armRecheck() {
 	if r.recheckArmed || r.cfg.Stepped || r.cfg.Recheck < 0 {
@@ -64,14 +64,15 @@ func (r *Reactor) recheck() {
 	r.armRecheck()
 }
 
-// disarm records that the completion queue is not armed: its event came, or never will.
+// disarm records that the completion queue is not armed: its event came, or is no longer expected.
 func (s *cqState) disarm() {
 	s.armed, s.armedEmpty, s.eventDue, s.eventOverdue = false, false, false, false
 }
 
-// expect records after a poll whether an event must come. The argument room is how many
-// completions the poll could have taken. A completion that was there before the arming has no
-// event; one that came after a poll had emptied the armed completion queue must have one.
+// expect records, after a poll of s, whether an event must come. The argument found is how many
+// completions the poll took; room is how many it could have taken. If the poll emptied an armed
+// completion queue, the next completion must have an event. (A completion that was there before the
+// arming has none.)
 func (s *cqState) expect(found, room int) {
 	switch {
 	case !s.armed:

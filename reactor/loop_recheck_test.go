@@ -21,7 +21,7 @@ func (h *hooked) deaf() {
 	})
 }
 
-// answered makes the peer receive a's stray send and waits for its completion.
+// answered submits a send of a's, then posts the receive at b, and waits for the send's completion.
 func answered(t *testing.T, a, b *end) {
 	t.Helper()
 	f := a.stray(t, reactor.Send{})
@@ -32,15 +32,15 @@ func answered(t *testing.T, a, b *end) {
 	}
 }
 
-// Rule: a completion whose event is lost is found within Config.Recheck without any driver or other
-// activity; afterwards the queue is armed anew.
+// Rule: a completion whose event is lost is found within Config.Recheck without any other activity.
+// Afterwards the completion queue is armed again.
 func TestLostEventIsFoundInTime(t *testing.T) {
 	cfg := reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: 20 * time.Millisecond}
 	a, b, h := hookedPair(t, cfg, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)
 	h.deaf()
-	// by the second check: the event might have been slow
+	// The second check counts the event as lost; before, the event might only be slow.
 	for tries := 0; a.r.Stats().MissedEvents == 0; tries++ {
 		if tries == 50 {
 			t.Fatalf("completions without events were not counted: %+v", a.r.Stats())
@@ -49,7 +49,7 @@ func TestLostEventIsFoundInTime(t *testing.T) {
 	}
 	h.hook.Store(nil)
 	before := a.r.Stats().Events
-	// the lost arming counts until the next check
+	// Until the next check the completion queue counts as armed, though the device is not.
 	for tries := 0; a.r.Stats().Events == before; tries++ {
 		if tries == 50 {
 			t.Fatal("an event was lost, and the queue was never armed again")
@@ -67,16 +67,16 @@ func TestRecheckEndsWithTheLastQueue(t *testing.T) {
 		must.Do(t, a.q.QP().Close())
 		must.Do(t, a.q.Release(reactor.ErrClosed))
 	})
-	for !a.r.NextTimer().IsZero() { // at most one more is due
+	for !a.r.NextTimer().IsZero() { // one recheck may still be due
 		runtime.Gosched()
 	}
 	a.closeRest(t)
 }
 
-// Rule: all reactors check their queues at the same moments, whenever they were created, so an idle
-// process wakes once for all of them.
+// Rule: all reactors check their completion queues at the same moments, whenever they were created.
+// So an idle process wakes once for all of them.
 func TestReactorsLookAtTheSameMoments(t *testing.T) {
-	const every = 24 * time.Hour // no such moment falls into this test
+	const every = 24 * time.Hour // no check is due during this test
 	a, b := pair(t, reactor.Config{Recheck: every}, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)

@@ -6,17 +6,17 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
 
-// Task is a function that the holder runs after Schedule: at least one time after each, but maybe
-// only one time for several close together. Unlike a function given to Defer it costs no
-// allocation, and a driver may run it in place of the loop. Its owner keeps it alive. The zero
-// value with Fn set is ready for use.
+// Task is a function that the holder of the turn runs after a call of Schedule. It runs at least
+// one time after each call; calls close together may share one run. Unlike Defer, Schedule does not
+// allocate, and a driver may run the task in place of the loop. The owner of the Task keeps it
+// alive. The zero value with Fn set is ready for use.
 type Task struct {
 	// Fn must not block, panic or end its goroutine: it is a part of the pass.
 	Fn   func()
 	hook ring.Hook[readyTask]
-	// scheduled is set by the Schedule that pushes the task and cleared by the holder before it
-	// calls Fn. If Schedule finds it set, Fn still runs later and sees the caller's earlier atomic
-	// stores.
+	// scheduled is set by the Schedule that pushes the task, and cleared by the holder before it
+	// calls Fn. A Schedule that finds it set pushes nothing: Fn still runs later, and sees the
+	// atomic stores that the caller made before Schedule.
 	scheduled atomic.Bool
 }
 
@@ -27,8 +27,8 @@ type readyTask Task
 func (t *readyTask) InboxHook() *ring.Hook[readyTask] { return &t.hook }
 
 // Schedule has the holder run t soon. Any goroutine may call it, the holder too. If quiet is set,
-// Schedule does not wake the loop; the caller must next await, on this goroutine, a future that t
-// settles.
+// Schedule does not wake the loop. The calling goroutine must then next await a future that t
+// settles: while it waits, it runs t itself.
 func (r *Reactor) Schedule(t *Task, quiet bool) {
 	if !t.scheduled.Load() && t.scheduled.CompareAndSwap(false, true) {
 		r.tasks.Push((*readyTask)(t))

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Keys of the poller. From keyUser on they belong to Watch.
+// The keys of the poller's sources. Watch uses the keys from keyUser on.
 const (
 	keyCompletions uint32 = 0
 	keyUser        uint32 = 1
@@ -35,8 +35,8 @@ func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 	return waker{r.sleep, &r.timers}, p.Attach(r.channel, keyCompletions)
 }
 
-// waker sets timers.mayBeDue when the loop has slept until the first deadline. The alarm of timers,
-// which sets it otherwise, may be later than that.
+// waker is the sleeper of the loop. When the loop has slept until the first timer is due, waker
+// sets timers.mayBeDue. The alarm sets it, too, but may fire later (see timers).
 type waker struct {
 	*turn.PollerSleeper
 	timers *timers
@@ -52,8 +52,8 @@ func (w waker) Wait(deadline time.Time) turn.WakeReason {
 }
 
 // Watch has fn called, while the turn is held, whenever the source s may have events, such as
-// connection or asynchronous events. The function must take all events, in this call or later:
-// they are not reported again. A stepped reactor calls fn in every Step. Holder only.
+// connection or asynchronous events. fn must take all events of s, now or later, because events
+// that are there now are not reported again. A stepped reactor calls fn in every Step. Holder only.
 func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 	for key := keyUser; key < maxKeys; key++ {
 		if r.handlers[key] != nil {
@@ -103,16 +103,16 @@ func (r *Reactor) takeChannelEvents() {
 	r.takeEvents()
 }
 
-// takeEvents takes the events of the completion channel. Every pass polls, so takeEvents does not
-// poll: it only records that the completion queue is not armed, and acknowledges the events
-// ackBatch at a time.
+// takeEvents takes the events of the completion channel. It does not poll, because every pass
+// polls. It records that the completion queue of each event is no longer armed, and acknowledges
+// the events ackBatch at a time.
 func (r *Reactor) takeEvents() {
 	for {
 		cq, ok, err := r.channel.GetEvent()
 		if err != nil {
-			// The event stays in the channel until another event wakes the loop. It may belong to
-			// either completion queue. Both are recorded as not armed, so that the next pass
-			// that arms makes the device raise another event.
+			// The event stays in the channel, and may belong to either completion queue. Both are
+			// recorded as not armed, so that the next pass that arms makes the device raise another
+			// event.
 			r.sendCQ.disarm()
 			r.recvCQ.disarm()
 			r.suspendSource(r.channel, keyCompletions)

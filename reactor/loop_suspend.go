@@ -8,25 +8,27 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// suspendTime is how long a source whose events could not be taken is suspended.
+// suspendTime is how long the loop does not poll a source whose events could not be taken.
 const suspendTime = 10 * time.Millisecond
 
-// A descriptor stays readable if its event could not be taken, and stays in error forever if its
-// device is gone (Linux uverbs_main.c, ib_uverbs_event_poll: EPOLLERR once it is closed, and read
-// answers EIO). If the loop still polled this descriptor, it would never sleep. So a source that
-// fails is suspended:
+// A descriptor stays readable if its event could not be taken. If its device is gone, it reports an
+// error forever (Linux uverbs_main.c: after the close, ib_uverbs_event_poll returns EPOLLERR and a
+// read returns EIO). If the loop still polled such a descriptor, it would never sleep. So a source
+// that fails is suspended:
 //
 //	attached ──fails──> suspended ──suspendTime──> attached
 //	    │ Unwatch          │ Unwatch
 //	    v                  v
 //	  gone               gone
 //
-// The poller reports events that came before the second attaching, so none is missed.
+// Attaching a source again also reports the events that came before, so none is missed.
 
-// SuspendSource suspends a watched source whose events could not be taken. After suspendTime its
-// function is called again if it has events. A stepped reactor calls the function in every Step
-// even so. It has the timer only to move virtual time, which jumps to the next timer when nothing
-// happens. Holder only.
+// SuspendSource suspends a watched source whose events could not be taken. After suspendTime the
+// source is polled again, and the function given to Watch is called if there are events. Holder
+// only.
+//
+// A stepped reactor calls that function in every Step all the same. There the timer only makes
+// virtual time advance: when nothing else happens, virtual time jumps to the next timer.
 func (r *Reactor) SuspendSource(s verbs.Source) {
 	for _, w := range r.sources {
 		if w.s == s {
@@ -40,8 +42,8 @@ func (r *Reactor) suspendSource(s verbs.Source, key uint32) {
 		return
 	}
 	if !r.cfg.Stepped {
-		// Any other error of Detach (a closed descriptor) does not matter: the poller no longer
-		// has the source, and resumeSource attaches it again.
+		// Another error of Detach (a closed descriptor) does not matter: the poller no longer has
+		// the source, and resumeSource attaches it again.
 		if err := r.sleep.Detach(key); errors.Is(err, sys.ErrPollerClosed) {
 			return
 		}

@@ -18,14 +18,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// mute is a completion channel that returns no event while it is broken, though its descriptor is
-// readable, like that of a removed device.
+// mute is a device whose completion channel returns an error in place of events while broken is
+// set. Its descriptor stays readable, like that of a removed device.
 type mute struct {
 	verbs.Context
 	broken atomic.Bool // set by the test
 	asked  atomic.Bool // GetEvent was called while broken
-	// asks holds the times of the calls while broken; the holder owns it. After restAsks calls,
-	// enough is closed and the test owns asks.
+	// asks holds the times of these calls. The holder owns it. After restAsks calls the holder
+	// closes enough, and from then on the test owns asks.
 	asks   []time.Time
 	enough chan struct{}
 }
@@ -60,10 +60,11 @@ func (c *muteChannel) GetEvent() (verbs.CQ, bool, error) {
 	return nil, false, errMute
 }
 
-// restAsks is how often these tests let a failing source be called.
+// restAsks is how many calls of a failing source these tests record.
 const restAsks = 10
 
-// rested checks that a source stayed suspended between any two of these times.
+// rested checks that EventRest or more passed between each two calls of a source. The argument asks
+// holds their times.
 func rested(t *testing.T, asks []time.Time) {
 	t.Helper()
 	for i := 1; i < len(asks); i++ {
@@ -88,7 +89,7 @@ func TestAChannelInErrorIsLetBe(t *testing.T) {
 			if ctx.Err() != nil {
 				t.Fatal("no completion has raised an event")
 			}
-			answered(t, a, b) // raises none if the loop was not asleep
+			answered(t, a, b) // raises no event if the loop was not asleep
 		}
 		comes(t, "asking again and again", m.enough)
 		rested(t, m.asks)
@@ -99,14 +100,14 @@ func TestAChannelInErrorIsLetBe(t *testing.T) {
 	})
 }
 
-// descriptor is a source that is only a descriptor, which may be exchanged while it is not
-// attached; the holder owns it.
+// descriptor is an event source with a descriptor and without Notify. The holder owns it, and may
+// exchange the Event while the poller does not have the source.
 type descriptor struct{ *sys.Event }
 
 func (*descriptor) Notify(func()) {}
 
-// Rule: the handler of a suspended source is not called, is called again after the suspension, and
-// the source may be unwatched meanwhile.
+// Rule: the handler of a suspended source is called again only after the suspension. The source may
+// be unwatched meanwhile; then its handler is not called any more.
 func TestAWatchedSourceRests(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
@@ -136,7 +137,7 @@ func TestAWatchedSourceRests(t *testing.T) {
 		must.Do(t, l.r.Unwatch(src))
 		before = calls
 	})
-	over := make(chan struct{}) // the suspension ends before
+	over := make(chan struct{}) // closed after the suspension would have ended
 	l.r.After(2*reactor.EventRest, func() { close(over) })
 	comes(t, "the time after the rest", over)
 	l.do(t, func() { after = calls })
@@ -145,8 +146,8 @@ func TestAWatchedSourceRests(t *testing.T) {
 	}
 }
 
-// Rule: a source that the system cannot detach when its suspension begins, because its descriptor
-// was closed, is nevertheless called again.
+// Rule: if the system cannot detach a source at the start of its suspension, because the descriptor
+// was closed, its handler is nevertheless called again.
 func TestASourceWhoseDescriptorWasClosedIsAskedAgain(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)

@@ -7,22 +7,22 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// loopTasks is the work that only the loop does: functions that need the turn, channel events and
-// timers that are due.
+// loopTasks holds the work that only the loop does, except the timers: functions that need the
+// turn, and events of the completion channel and of watched sources.
 type loopTasks struct {
 	calls ring.Inbox[call, *call]
-	// handlers has the function for each poller key: that of the completion channel, and those
+	// handlers has a function for each key of the poller: that of the completion channel, and those
 	// given to Watch. The holder calls them.
 	handlers map[uint32]func()
 	sources  []eventSource
-	// wokenKeys holds the keys of the handlers that this runLoopTasks calls, and the field called
-	// is how many of them it has called. leftCalls lists the functions that it has not called yet.
-	// Both advance before each call: if a function panics or ends its goroutine, runWoken goes on
-	// with the next.
+	// wokenKeys, called and leftCalls are the progress of one runLoopTasks: the keys of the
+	// handlers to call, how many of these were called, and the queued functions still to call. The
+	// last two advance before each call: if a function panics or ends its goroutine, runWoken goes
+	// on with the next.
 	wokenKeys []uint32
 	called    int
 	leftCalls *call
-	// suspended holds, by key, the sources that are not polled for a moment.
+	// suspended holds, by key, the sources that are not polled at present (loop_suspend.go).
 	suspended map[uint32]verbs.Source
 }
 
@@ -54,8 +54,9 @@ func (r *Reactor) hasEvents() bool {
 	return r.sleep.Ready()
 }
 
-// runLoopTasks runs the loop tasks: events first, because their handlers may settle futures that
-// goroutines await; then timers; then functions in the order of arrival.
+// runLoopTasks runs the loop tasks: first the handlers of events, because they may settle futures
+// that goroutines await; then timers; then functions in the order of arrival. In a stepped reactor
+// it returns a function that runs the callbacks, to be called without the turn.
 func (r *Reactor) runLoopTasks() (after func()) {
 	r.wokenKeys, r.called = r.wokenKeys[:0], 0
 	if r.cfg.Stepped {
@@ -78,7 +79,7 @@ func (r *Reactor) runWoken() {
 	for r.called < len(r.wokenKeys) {
 		fn := r.handlers[r.wokenKeys[r.called]]
 		r.called++
-		if fn != nil { // else another handler has ended the watch
+		if fn != nil { // nil if another handler has called Unwatch
 			fn()
 		}
 	}
@@ -103,7 +104,7 @@ func (c *call) run() {
 	c.fn()
 }
 
-// Defer has the loop run fn soon, holding the turn. It allocates. Any goroutine may call it, the
+// Defer has the loop run fn soon, with the turn held. It allocates. Any goroutine may call it, the
 // holder too.
 func (r *Reactor) Defer(fn func()) {
 	r.calls.Push(&call{fn: fn})
@@ -111,16 +112,16 @@ func (r *Reactor) Defer(fn func()) {
 	r.afterClose()
 }
 
-// afterClose runs the functions and tasks pushed after Close, when the loop has ended or is about
-// to end: a goroutine may wait for them.
+// afterClose runs, on a new goroutine, the functions and tasks pushed after Close. The loop may
+// have ended without running them, and a goroutine may wait for them.
 func (r *Reactor) afterClose() {
 	if r.closed.Load() && !r.cfg.Stepped {
 		go r.runLeft()
 	}
 }
 
-// runLeft runs the functions and tasks that were pushed after the loop ended. runUserCode runs
-// them on another goroutine, because withTurn has set inUserCode: a Goexit in one of them does not
+// runLeft runs the functions and tasks that were pushed after the loop ended. runUserCode runs them
+// on another goroutine, because withTurn has set inUserCode. So a Goexit in one of them does not
 // end the goroutine of Close.
 func (r *Reactor) runLeft() {
 	r.withTurn(func() {
@@ -131,9 +132,9 @@ func (r *Reactor) runLeft() {
 	})
 }
 
-// Do has the loop run fn, holding the turn, and waits until fn has returned. When ctx ends first,
-// Do returns the context's error and fn still runs, later. The holder must not call it. Errors:
-// the context's, ErrClosed after Close, ErrNilContext. A stepped reactor runs fn at once, on this
+// Do has the loop run fn, with the turn held, and waits until fn has ended. If ctx ends first, Do
+// returns the context's error, and fn still runs later. The holder must not call Do. Errors: the
+// context's, ErrClosed after Close, ErrNilContext. A stepped reactor runs fn at once, on this
 // goroutine.
 func (r *Reactor) Do(ctx context.Context, fn func()) error {
 	w, err := DoneOf(ctx)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Timer is a function to run, with the turn held, at a time.
+// Timer is a function that runs once, with the turn held, at a given time.
 type Timer struct {
 	at    time.Duration // since timers.base
 	fn    func()
@@ -15,32 +15,35 @@ type Timer struct {
 	order uint64
 }
 
-// timers holds the timers of one reactor; the heap is the holder's. Times are durations since
-// base, so that a step of the wall clock moves no timer.
+// timers holds the timers of one reactor. Times are durations since base (the timers' clock), so
+// that a step of the wall clock moves no timer. The heap is the holder's.
 type timers struct {
 	base  time.Time // epoch for all reactors on the machine's clock
 	heap  timerHeap
 	count uint64
-	// first is the earliest deadline, never for none. Written by the holder; read by the loop
-	// before it sleeps and by needsLoop.
+	// first is the earliest deadline, or never if there is none. Written by the holder; read by the
+	// loop before it sleeps and by needsLoop.
 	first atomic.Int64
-	// alarm fires a little after the deadline first and sets mayBeDue, so that drivers need not
-	// read the clock in every pass: that would cost a tenth of a synchronous operation. A sleeping
-	// loop wakes at first and sets mayBeDue itself, earlier than the alarm. The alarm is then set
-	// anew before it fires, so it causes no wake-up of its own. alarm is nil if the clock is not
-	// the machine's.
+	// alarm fires a little after the deadline in first, and sets mayBeDue. So drivers read the
+	// clock only when mayBeDue is set: a reading in every pass would cost a tenth of a synchronous
+	// operation. A sleeping loop wakes at the deadline, before the alarm, and sets mayBeDue itself.
+	// Then it sets the alarm anew, so the alarm causes no second wake-up. alarm is nil in a stepped
+	// reactor and with Config.Now set.
 	alarm *time.Timer
-	// mayBeDue reports that the deadline first may have passed. Set by alarm, and by a loop that
-	// has slept until first; cleared by setAlarm before it sets alarm. It publishes nothing.
+	// mayBeDue reports that the deadline in first may have passed. Set by alarm, and by a loop that
+	// has slept until that deadline; cleared by setAlarm before it sets alarm. It publishes
+	// nothing.
 	mayBeDue atomic.Bool
 }
 
-// epoch is the time from which the timers of all reactors count. So the work that each does at
-// whole multiples of an interval costs one wake-up of the process for all.
+// epoch is the base of the timers of all reactors on the machine's clock. So work at whole
+// multiples of an interval is due at the same time in all of them, and costs the process one
+// wake-up.
 var epoch = time.Now()
 
 // The alarm is set for first + min(left/alarmPart, alarmMost), where left is the time until first.
-// So short timers stay exact, and none is later than a loaded machine may be anyhow.
+// So a short timer stays exact, and no timer is delayed by more than a loaded machine delays it
+// anyway.
 const (
 	alarmPart = 16
 	alarmMost = 10 * time.Millisecond
@@ -65,8 +68,8 @@ func (ts *timers) stop() {
 	}
 }
 
-// After runs fn, with the turn held, d from now. Any goroutine may call it. StopTimer stops the
-// timer. It allocates.
+// After runs fn, with the turn held, when the time d has passed. Any goroutine may call it.
+// StopTimer stops the timer. After allocates.
 func (r *Reactor) After(d time.Duration, fn func()) *Timer {
 	since := r.cfg.Now().Sub(r.timers.base)
 	at := since + d
@@ -76,10 +79,10 @@ func (r *Reactor) After(d time.Duration, fn func()) *Timer {
 	return r.runAt(at, fn)
 }
 
-// runAt is After for a time on the timers' clock.
+// runAt runs fn at the time at on the timers' clock; else it is like After.
 func (r *Reactor) runAt(at time.Duration, fn func()) *Timer {
 	t := &Timer{at: at, fn: fn, index: -1}
-	// Only the loop adds timers, so it always knows how long it may sleep.
+	// Only the loop adds timers. So when the loop goes to sleep, it knows the earliest deadline.
 	r.Defer(func() {
 		if t.fn != nil && t.at != never {
 			r.timers.add(t)
@@ -93,7 +96,7 @@ func (r *Reactor) nextTick(d time.Duration) time.Duration {
 	return (r.cfg.Now().Sub(r.timers.base)/d + 1) * d
 }
 
-// StopTimer stops a timer; it has no effect if the timer ran. Holder only.
+// StopTimer stops t, which may be nil. It has no effect if the timer has run. Holder only.
 func (r *Reactor) StopTimer(t *Timer) {
 	if t == nil {
 		return
@@ -124,8 +127,9 @@ func (ts *timers) publish() {
 	}
 }
 
-// setAlarm sets the alarm for soon after the deadline first. Two concurrent calls may leave it set
-// for an older value of first, so each call checks that value again.
+// setAlarm sets the alarm for soon after the deadline in first. Two goroutines may call it at the
+// same time (a spinning loop in due, and the holder), and the later one may have loaded an older
+// deadline. So each checks first again.
 func (ts *timers) setAlarm() {
 	for {
 		d := ts.first.Load()
@@ -154,14 +158,14 @@ func (ts *timers) due(now func() time.Time) bool {
 	if int64(now().Sub(ts.base)) >= d {
 		return true
 	}
-	if ts.alarm != nil { // the alarm was set for a timer that was stopped
+	if ts.alarm != nil { // too early: the alarm was for a timer that was stopped
 		ts.setAlarm()
 	}
 	return false
 }
 
-// run runs the timers that are due, earliest first; timers with the same time run in the order of
-// adding.
+// run runs the timers that are due, earliest first. Timers with the same time run in the order in
+// which they were added.
 func (ts *timers) run(now func() time.Time) {
 	if !ts.due(now) {
 		return

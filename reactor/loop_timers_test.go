@@ -16,16 +16,16 @@ type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
 
-// stepAt sets the clock to start+at and steps twice: functions that set timers run in the first
-// step.
+// stepAt sets the clock to start+at and steps twice: After only submits a timer, and the first step
+// sets it.
 func (c *clock) stepAt(r *reactor.Reactor, start time.Time, at time.Duration) {
 	c.now = start.Add(at)
 	r.Step()
 	r.Step()
 }
 
-// Rule: timers run when they are due, not before, the earliest first and equal ones in the order
-// they were set; a stopped timer never runs.
+// Rule: timers do not run before they are due. The earliest runs first; timers with the same time
+// run in the order in which they were set. A stopped timer never runs.
 func TestTimersRunInOrder(t *testing.T) {
 	for name, start := range map[string]time.Time{
 		"now": time.Unix(1_700_000_000, 0), "epoch": time.Unix(0, 0), "zero": {}, // no time is special
@@ -76,8 +76,8 @@ func TestTimersRunInOrder(t *testing.T) {
 	}
 }
 
-// Rule: a timer beyond the end of time never runs, does not keep the loop awake, and does not delay
-// other timers.
+// Rule: a timer whose time overflows the clock never runs, does not keep the loop awake, and does
+// not delay other timers.
 func TestATimerInForEver(t *testing.T) {
 	c := &clock{time.Unix(1_700_000_000, 0)}
 	stepped := newLone(t, reactor.Config{Stepped: true, Now: c.Now}, nil)
@@ -97,12 +97,12 @@ func TestATimerInForEver(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
 	l.r.After(math.MaxInt64, func() { t.Error("a timer of 292 years ran") })
-	must.Do(t, l.r.Do(bounded(t), func() {})) // it is set
+	must.Do(t, l.r.Do(bounded(t), func() {})) // the timer is set now
 	before := l.r.Stats()
 	ran := make(chan struct{})
 	l.r.After(50*time.Millisecond, func() { close(ran) })
 	comes(t, "another timer", ran)
-	// The wait, a wake-up or two and Stats itself take a few passes; a loop that spins makes
+	// The wait, a wake-up or two and the call of Stats take a few passes. A loop that spins runs
 	// thousands.
 	const some = 100
 	if n := l.r.Stats().Passes - before.Passes; n > some {
@@ -110,7 +110,7 @@ func TestATimerInForEver(t *testing.T) {
 	}
 }
 
-// source has an event whenever it is called.
+// source is an event source that always has an event.
 type source struct{ called int }
 
 func (*source) FD() int { return -1 }
@@ -123,8 +123,8 @@ func (*source) Notify(ring func()) {
 
 var _ verbs.Source = (*source)(nil)
 
-// Rule: a handler may end its own watch and others, also in a stepped reactor; the handler of an
-// ended watch is not called.
+// Rule: a handler may unwatch its own source and others, also in a stepped reactor. The handler of
+// an unwatched source is not called.
 func TestAHandlerMayUnwatchOthers(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	var self, other, last source

@@ -5,15 +5,13 @@ import "time"
 // watchdog checks the queues that have a PeerLimit. There is one watchdog, with one timer, for all
 // queues of a reactor.
 //
-//	       SetPeerLimit             tick                  tick, sends are outstanding
-//	(off) ──────────────> (waking) ──────────> (on) ────────────────┐
-//	  ^                      ^                  │ ^                  │
-//	  │ tick, no queue       │ a pass with      │ └──────────────────┘
-//	  │ has a limit          │ sends            │ tick, no sends are outstanding
-//	  │                      │ outstanding      v
-//	  └───────────────────── └───────────── (idle)
+//	     SetPeerLimit            tick          tick without outstanding sends
+//	off ──────────────> waking ────────> on ──────────────────────────────────> idle
+//	                      ^                                                       │
+//	                      └───── SetPeerLimit, or a pass with outstanding sends ──┘
 //
-// A tick checks every queue with a limit. While sends are outstanding there are eight ticks in the
+// A tick checks every queue with a limit. If there is none, the state becomes off. If no limit has
+// a Bound, the state stays on. While sends are outstanding there are ticksPerBound ticks in the
 // smallest Bound; otherwise only those for keep-alives. The watchdog costs a pass one comparison,
 // and lets an idle reactor sleep. The fields belong to the holder; the loop runs the ticks.
 type watchdog struct {
@@ -23,7 +21,7 @@ type watchdog struct {
 	call     call          // runs a tick; queued only in state watchdogWaking
 	last     time.Duration // the last tick, on the timers' clock
 	interval time.Duration // the intended time from last to the next tick
-	spared   bool          // the last tick reported no timeout, because the process had not run
+	spared   bool          // the last tick reported no timeouts, because the process had been stopped
 	busy     int           // how many queues had sends outstanding at the last tick
 	expired  []*Queue      // scratch of checkPeers
 	tick     func()        // the timer's function
@@ -38,14 +36,14 @@ const (
 	watchdogIdle
 )
 
-// ticksPerBound is how many ticks there are in the smallest Bound. OnTimeout is at most one tick
+// ticksPerBound is how many ticks there are in the smallest Bound. So OnTimeout is at most one tick
 // late.
 const ticksPerBound = 8
 
-// One tick counts at most max(interval*lateFactor, interval+lateBy) of a queue's silence. If more
-// time has passed, this process was stopped or starved: the peer may have answered meanwhile, and
-// the next poll finds its answer. lateBy is how late a timer may be on a busy machine, which may
-// be several times a short interval.
+// A tick adds the time since the last tick to a queue's silence, but at most
+// max(interval*lateFactor, interval+lateBy). If more time has passed, this process was stopped or
+// starved: the peer may have answered meanwhile, and the next poll finds the answer. lateBy is how
+// late a timer may be on a busy machine; it may be several times a short interval.
 const (
 	lateFactor = 2
 	lateBy     = 50 * time.Millisecond
@@ -68,9 +66,9 @@ func (p *watchdog) wake(r *Reactor) {
 	r.afterClose()
 }
 
-// checkPeers is one tick: it checks every queue with a limit, and sets the timer for the next
-// tick. The argument called is set in the tick that wake has queued. Only that tick ends the state
-// watchdogWaking, because the call must not be queued twice.
+// checkPeers is one tick: it checks every queue with a limit, and sets the timer for the next tick.
+// The argument called means that the method wake has queued this tick. Only such a tick ends the
+// state watchdogWaking, because p.call must not be queued twice.
 func (r *Reactor) checkPeers(called bool) {
 	p := &r.watchdog
 	now := r.cfg.Now().Sub(r.timers.base)
@@ -79,7 +77,7 @@ func (r *Reactor) checkPeers(called bool) {
 	if stopped {
 		step = max(p.interval*lateFactor, p.interval+lateBy)
 	}
-	spare := stopped && !p.spared // grant one more interval, in which the answers are polled
+	spare := stopped && !p.spared // grant one more interval, in which answers that have arrived are polled
 	p.spared = spare
 	wait, pace, asked := time.Duration(never), time.Duration(never), false
 	crowd := 0
@@ -88,7 +86,7 @@ func (r *Reactor) checkPeers(called bool) {
 			crowd++
 		}
 	}
-	shared := max(crowd, p.busy) // queues that became idle since the last tick had a share, too
+	shared := max(crowd, p.busy) // queues that became idle since the last tick had a share of the wire, too
 	p.busy = crowd
 	for _, q := range r.queues {
 		if q == nil || q.peerLimit == nil {
@@ -119,7 +117,7 @@ func (r *Reactor) checkPeers(called bool) {
 		switch {
 		case p.limited == 0:
 			p.state = watchdogOff
-		case wait != never && (busy || pace == never): // otherwise a pass with sends calls wake
+		case wait != never && (busy || pace == never): // not on: the next pass with outstanding sends calls wake
 			p.state = watchdogOn
 		default:
 			p.state = watchdogIdle
@@ -134,7 +132,7 @@ func (r *Reactor) checkPeers(called bool) {
 	if len(p.expired) == 0 {
 		return
 	}
-	r.Drain() // completions that have not been polled yet came in time
+	r.Drain() // a completion that is there and not polled yet came in time
 	for i := 0; i < len(p.expired); i++ {
 		p.expired[i].reportTimeout(now)
 	}

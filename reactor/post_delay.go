@@ -15,28 +15,27 @@ import "time"
 // So a send of a queue without outstanding sends is never held back. When the last outstanding
 // send completes, the next pass posts the delayed ones.
 //
-// flushAll is set
+// The field flushAll means that a pass holds no send back. It is set
 //
-//   - if the holder is about to arm, that is, to give the turn up. So no send stays delayed while
-//     no goroutine runs passes, and no timer need wake the loop, which would cost more than the
-//     doorbell. Only a driver that leaves the turn to the loop for loop tasks may leave sends
-//     delayed: the loop runs a pass next.
-//   - in a driver's first pass: the driver's own send may be among the delayed ones. Sends
-//     submitted later belong to other goroutines.
-//   - by Flush.
+//   - in a pass that arms: the holder is about to give the turn up. So no send stays delayed while no
+//     goroutine runs passes, and no timer has to wake the loop, which would cost more than the
+//     doorbell. (A holder that hands the turn over does not arm; the next holder runs a pass.)
+//   - in the first pass of a driver or of TransferWait, because the goroutine's own send may be among
+//     the delayed ones. Sends submitted later belong to other goroutines.
+//   - in the pass of Flush.
 //
 // A delayed send is submitted but unposted: the user must not change its buffer, Seal and Release
 // may still refuse it, and Idle waits for it.
 
 // beginDelays computes flushAll for this pass. Holder only, as everything in this file.
 func (r *Reactor) beginDelays(arm bool) {
-	drives := r.tok.Stats().Drives.Load() // counted by the holder, before its first pass
+	drives := r.tok.Stats().Drives.Load() // a driver increments it before its first pass
 	r.flushAll = r.flushAsked || arm || r.ownBacklog != nil || drives != r.lastDrives
 	r.flushAsked, r.lastDrives, r.delayClock = false, drives, 0
 }
 
-// delay holds back the backlog, which is not empty, if mayDelay permits it, and reports whether it
-// did.
+// delay holds the backlog back if mayDelay permits it, and reports whether it did. The backlog is
+// not empty.
 func (q *Queue) delay() bool {
 	if !q.mayDelay() {
 		return false
@@ -65,8 +64,8 @@ func (q *Queue) mayDelay() bool {
 	return true
 }
 
-// gatherDelayed lists the backlogs that may not be delayed any longer. For a queue with new sends
-// in this pass, the method delay has decided already, with the same result.
+// gatherDelayed moves the backlogs that may not be delayed any longer into the pass. A queue with
+// new sends in this pass has asked mayDelay before, in gatherSends; the answer is the same now.
 func (r *Reactor) gatherDelayed() (did bool) {
 	left := r.delayed[:0]
 	for _, q := range r.delayed {
@@ -83,8 +82,8 @@ func (r *Reactor) gatherDelayed() (did bool) {
 	return did
 }
 
-// delayedUntil returns the earlier of the argument then (zero: never) and the time at which the
-// first delayed backlog must be posted.
+// delayedUntil returns the earlier of two times: the argument then (zero: never), and the time at
+// which the first delayed backlog must be posted.
 func (r *Reactor) delayedUntil(then time.Time) time.Time {
 	for _, q := range r.delayed {
 		if at := r.timers.base.Add(q.backlog.since + r.cfg.FlushDelay); q.backlog.delayed && (then.IsZero() || at.Before(then)) {

@@ -20,16 +20,16 @@ const (
 	keepDepth = 12
 )
 
-// keptBed is a stepped reactor that delays sends, on a device whose completions the test can hold
-// back.
+// keptBed is a stepped reactor that delays sends. Its device returns completions only while lets is
+// set.
 type keptBed struct {
 	t     *testing.T
 	a, b  *end
 	more  *end // a second queue of a's reactor
 	clock *clock
 	lets  bool
-	lists map[verbs.QP][]int // posted in the last passes
-	ended map[*end][]uint64  // tags
+	lists map[verbs.QP][]int // the lengths of the lists posted in the last passes
+	ended map[*end][]uint64  // tags of the ended sends
 }
 
 func newKeptBed(t *testing.T) *keptBed {
@@ -82,8 +82,9 @@ func (k *keptBed) wantLists(when string, want ...int) {
 	}
 }
 
-// Rule: a lone send is posted at once. Sends behind it are posted, in order, when they are enough,
-// when their delay is over, when the first has completed, or on Flush.
+// Rule: if no send of the queue is outstanding, a send is posted at once. Later sends are delayed.
+// They are posted, in order, when FlushBatch of them wait, when FlushDelay has passed, when all
+// outstanding sends have completed, or on Flush.
 func TestFewSendsAreKeptBehindOthers(t *testing.T) {
 	k := newKeptBed(t)
 	k.lets = false
@@ -136,7 +137,7 @@ func TestFewSendsAreKeptBehindOthers(t *testing.T) {
 }
 
 // Rule: delayed sends of a queue that is sealed or released are never posted and end with the
-// cause; the queue is not idle before.
+// cause. The queue is idle only after they and the outstanding sends have ended.
 func TestKeptSendsEndWithTheirQueue(t *testing.T) {
 	for _, how := range []string{"seal", "release"} {
 		k := newKeptBed(t)
@@ -171,7 +172,7 @@ func TestKeptSendsEndWithTheirQueue(t *testing.T) {
 	}
 }
 
-// Rule: a queue is not idle while a send is delayed, though none is outstanding.
+// Rule: a queue is not idle while a send is delayed, even if none is outstanding.
 func TestAQueueWithKeptSendsIsNotIdle(t *testing.T) {
 	k := newKeptBed(t)
 	k.lets = false
@@ -191,8 +192,8 @@ func TestAQueueWithKeptSendsIsNotIdle(t *testing.T) {
 	}
 }
 
-// Rule: for any sequence of submissions, completions and times, each pass posts for each queue what
-// the rule in post_delay.go says: at most one list, in order.
+// Rule: for random submissions, completions and times, each pass posts for each queue at most one
+// list, in order, as the diagram in post_delay.go says.
 func TestKeepingAgreesWithItsRule(t *testing.T) {
 	rng := testRand(t)
 	k := newKeptBed(t)
@@ -230,7 +231,7 @@ func TestKeepingAgreesWithItsRule(t *testing.T) {
 		clear(k.lists)
 		if flush {
 			k.a.do(t, k.a.r.Flush)
-			k.lets = false // do may run one more pass
+			k.lets = false // the call of do may run one more pass
 		} else {
 			k.a.r.Step()
 		}
@@ -253,9 +254,8 @@ func TestKeepingAgreesWithItsRule(t *testing.T) {
 	}
 }
 
-// Rule: a goroutine that gives the turn up posts the delayed sends first: under each policy a send
-// behind one that never completes is posted, though no goroutine submits or awaits and nothing
-// completes.
+// Rule: the holder posts all delayed sends before it gives the turn up. So under each policy a send
+// behind one that never completes is posted, even if no goroutine submits or awaits.
 func TestNothingIsKeptByWhoSleeps(t *testing.T) {
 	onlySoft(t, "a device cannot be kept from completing")
 	for _, policy := range []reactor.Policy{reactor.PolicyEconomy, reactor.PolicyThroughput} {
@@ -267,7 +267,7 @@ func TestNothingIsKeptByWhoSleeps(t *testing.T) {
 			for _, g := range tn.Sends {
 				n += g.Count
 			}
-			tn.Polls, tn.Arms = nil, nil // nothing completes, and no event wakes the loop
+			tn.Polls, tn.Arms = nil, nil // no completion is polled, and no event wakes the loop
 			err := inner.Execute(tn)
 			switch before := posted.Load(); posted.Add(int64(n)) {
 			case before:

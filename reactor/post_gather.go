@@ -14,26 +14,27 @@ import (
 //	any goroutine ──Push──> submission stack ──collect──┐
 //	the holder: PostFromSink, TransferWait ──add────────┴──> backlog ──list──> posted
 //
-// The holder collects before it adds. So the requests of a goroutine stay in order, even if it
-// submits some in one way and some in the other.
+// The holder calls collect before it adds a request. So the requests of a goroutine stay in order,
+// even if the goroutine submits some with Transfer and others with TransferWait.
 //
-// A pass posts for every queue with a backlog and delivers results at its end, so no queue may
-// make the pass long. A queue's part of a pass is one list of at most turnRequests requests; it
-// ends earlier with the request that brings it to turnBytes. The rest stays in the backlog, and
-// the queue goes on the ready list for the next pass.
+// A pass serves all queues and delivers results only at its end, so no queue may make the pass
+// long. A queue posts one list of at most turnRequests sends in a pass. The list ends earlier with
+// the send that brings it to turnBytes. The rest stays in the backlog, and the queue goes on the
+// ready list for the next pass.
 //
-// A device decides itself how queue pairs share its wire. The software RNIC moves the bytes while
-// it takes the list, so turnBytes limits the time that this takes.
+// The software RNIC (verbs/soft) moves the bytes while a list is posted; turnBytes limits how long
+// that takes. Other devices decide themselves how queue pairs share the wire.
 const (
 	// turnRequests is twice the list length at which the doorbell's cost is negligible. The
-	// software RNIC takes some 30 µs for 256 requests: 0.12 µs for both ends of each.
+	// software RNIC takes some 30 µs for 256 requests, 0.12 µs for each, sender and receiver
+	// together.
 	turnRequests = 256
-	// turnBytes takes 16 µs at the 65 GB/s of the software RNIC.
+	// turnBytes is what the software RNIC moves in 16 µs, at 65 GB/s.
 	turnBytes = 1 << 20
 )
 
-// backlog holds the sends of a queue that a pass has taken off the submission stack and not posted
-// yet, oldest first. The slots are linked by the stack's own links. Holder only.
+// backlog holds the unposted sends that the holder has taken off the submission stack or added
+// itself, oldest first. The slots are linked by the stack's own links. Holder only.
 //
 //	          add, collect            list: all of it
 //	empty ─────────────────> waiting ─────────────────> empty
@@ -41,8 +42,8 @@ const (
 //	   delay (post_delay.go)  v   │ list: a part of it
 //	                         delayed
 //
-// A queue whose backlog is waiting is on the ready list or in Reactor.ownBacklog; one whose
-// backlog is delayed is in Reactor.delayed.
+// If a backlog is waiting, its queue is on the ready list or in Reactor.ownBacklog. If a backlog is
+// delayed, its queue is in Reactor.delayed.
 type backlog struct {
 	first, last uint32
 	n           int
@@ -63,8 +64,8 @@ func (q *Queue) ready() {
 	}
 }
 
-// gather moves the requests of the ready queues into the pass, one group per queue. It reports
-// whether there were any. Holder only, as everything below.
+// gather moves the requests of the ready queues into the pass: one list of sends and one of
+// receives per queue. It reports whether there were any. Holder only, as everything below.
 func (r *Reactor) gather(arm bool) bool {
 	did := false
 	keeps := r.cfg.FlushDelay > 0
@@ -91,13 +92,14 @@ func (r *Reactor) gather(arm bool) bool {
 	return did
 }
 
-// gatherOwn gathers the queue that has the holder's own request. A queue has at most one list in a
-// pass: if this queue has a list already, the request is in it or is posted in the next pass.
+// gatherOwn gathers Reactor.ownBacklog, the queue with the request of TransferWait. A queue has at
+// most one list of sends in a pass. If this queue has one already, the request is in it, or remains
+// in the backlog for the next pass.
 func (r *Reactor) gatherOwn() {
 	q := r.ownBacklog
 	r.ownBacklog = nil
 	if q.hasRecvs() && !slices.Contains(r.recvOwners, q) {
-		q.gatherRecvs() // PostRecvLater has its receives posted with the queue's next send
+		q.gatherRecvs() // receives of PostRecvLater are posted with the queue's next send
 	}
 	if len(r.sendOwners) > 0 && slices.Contains(r.sendOwners, q) {
 		return
@@ -107,8 +109,8 @@ func (r *Reactor) gatherOwn() {
 		q.gatherSends()
 		return
 	}
-	// A single request is listed here: calling the method list would make a synchronous WRITE,
-	// which takes 260 ns, 8 ns slower.
+	// A single request is handled here, without a call of the method list: the call would make a
+	// synchronous WRITE, which takes 260 ns, 8 ns slower.
 	b.n = 0
 	w := &q.tab.sendWR[i]
 	w.Next = 0
@@ -121,8 +123,8 @@ func (r *Reactor) gatherOwn() {
 	q.listed(1)
 }
 
-// collect moves the requests of the submission stack to the backlog, and reports whether there
-// were any. Holder only, as everything below.
+// collect moves the requests of the submission stack to the backlog, and reports whether there were
+// any.
 func (q *Queue) collect() bool {
 	first, last, n := q.sendStack.TakeAll()
 	if n > 0 {
@@ -131,12 +133,12 @@ func (q *Queue) collect() bool {
 	return n > 0
 }
 
-// add puts slot i, which the holder has filled, behind all requests submitted before. It reports
-// whether the backlog was empty; if so, the caller must put the queue on the ready list or gather
-// it.
+// add appends slot i, which the holder has filled, to the backlog, behind all requests submitted
+// before. It reports whether the backlog was empty; if so, the caller must put the queue on the
+// ready list or in Reactor.ownBacklog.
 func (q *Queue) add(i uint32) (alone bool) {
 	alone = q.backlog.n == 0
-	if !q.sendStack.Empty() { // rare, so check first: this saves 1.4 of the 42 ns of a sink's request
+	if !q.sendStack.Empty() { // rare; checking here saves 1.4 ns of the 42 ns that a sink's request takes
 		q.collect()
 	}
 	q.join(i, i, 1)
@@ -154,7 +156,7 @@ func (q *Queue) join(first, last uint32, n int) {
 	b.n += n
 }
 
-// gatherSends moves a list of the queue's sends into the pass, unless they are held back. It
+// gatherSends moves a list of the queue's sends into the pass, unless the sends are held back. It
 // reports whether it moved a list or collected new requests.
 func (q *Queue) gatherSends() bool {
 	if q.sendStack == nil {
@@ -168,7 +170,8 @@ func (q *Queue) gatherSends() bool {
 	return true
 }
 
-// list moves the oldest requests of the backlog into the pass, up to the limits.
+// list moves the oldest requests of the backlog into the pass, up to turnRequests and turnBytes. If
+// the queue must not post, list ends all requests of the backlog with an error.
 func (q *Queue) list() {
 	b, t := &q.backlog, q.tab
 	first, all := b.first, b.n
@@ -192,7 +195,7 @@ func (q *Queue) list() {
 		sincesig++
 		w.Next = 0
 		if sincesig >= every || k == n-1 {
-			w.Flags |= verbs.SendSignaled // the last is always signaled: it retires the others
+			w.Flags |= verbs.SendSignaled // always for the last: it retires the others
 			sincesig = 0
 		}
 		sl.posted = true
@@ -208,7 +211,7 @@ func (q *Queue) list() {
 	if b.n -= n; b.n > 0 {
 		b.first = q.sendStack.Next(i)
 		q.r.stats.CarriedOver += uint64(b.n)
-		q.ready() // the holder checks the ready list before it leaves
+		q.ready() // the holder checks the ready list before it gives the turn up
 	}
 	q.r.batch.Sends = append(q.r.batch.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n, Extended: extended})
 	q.r.sendOwners = append(q.r.sendOwners, q)
@@ -231,10 +234,10 @@ func (q *Queue) noSends() bool {
 	return q.sendStack == nil || q.backlog.n == 0 && q.sendStack.Empty()
 }
 
-// fifo is a ring of slot indices in posting order. The holder's.
+// fifo is a ring of slot indices in posting order. Holder only.
 type fifo struct {
 	at         []uint32
-	head, tail uint32 // tail-head entries; both wrap
+	head, tail uint32 // there are tail-head entries; head and tail wrap
 	mask       uint32
 }
 

@@ -11,13 +11,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A queue's part of a pass, as doc.go defines it.
+// A queue's part of a pass: the requests and bytes that a pass posts for one queue (doc.go,
+// Fairness).
 const (
 	partRequests = 256
 	partBytes    = 1 << 20
 )
 
-// lists records the send lists of every pass, by queue pair.
+// lists records, for every pass, how many sends it posted to each queue pair (by number).
 type lists []map[uint32]int
 
 func (l *lists) hook(inner verbs.Context, t *verbs.IOBatch) error {
@@ -57,18 +58,19 @@ func (f *flood) Complete(_ reactor.SinkContext, _ reactor.Completion, err error)
 	}
 }
 
-// Rule: whatever the reactor's other queues submit, a request is posted in the pass after its
-// submission; a pass posts at most a queue's part for any queue. The completion is dispatched as
-// soon as those before it in the completion queue, at PollBatch completions a pass.
+// Rule: a request is posted in the first pass after its submission, whatever other queues submit. A
+// pass posts at most one part for each queue. The request's completion is dispatched after those
+// before it in the completion queue; a pass dispatches PollBatch of them.
 func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 	onlySoft(t, "a device completes when it likes")
 	const depth, batch, trickles = 4 * partRequests, 64, 300
 	for name, c := range map[string]struct{ size, every, part, turns int }{
-		// A list's last request is signaled, and one in 32: the first poll finds the trickle's
-		// completion.
+		// Of the flood, only the last request of a list and one in 32 are signaled, so few
+		// completions come before the trickle's: the first poll finds it.
 		"small requests": {8, 32, partRequests, 1},
 		"large requests": {partBytes / 16, 32, 16, 1},
-		// If every request is signaled, each may have a completion before it.
+		// All requests of the flood are signaled, and their completions may all come before the
+		// trickle's.
 		"every one signaled": {8, 1, partRequests, 1 + depth/batch},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -115,12 +117,12 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 				}
 				sum += n
 			}
-			// Each completion polled makes room for another request of the flood.
+			// Each polled completion frees a slot for another request of the flood.
 			if least := len(turns) * min(c.part, batch) / 2; sum < least {
 				t.Errorf("%d turns posted %d of the flood, want at least %d", len(turns), sum, least)
 			}
 			f.over = true
-			for range depth { // each pass ends some
+			for range depth { // each pass completes some
 				a.r.Step()
 			}
 			if f.ended != f.begun {
@@ -134,7 +136,7 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 	}
 }
 
-// Rule: requests that do not fit a pass keep their order and complete once each.
+// Rule: requests that do not fit into a pass keep their order and complete once.
 func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 	const depth = 3*partRequests + 7
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
@@ -142,7 +144,7 @@ func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 	defer a.close(t)
 	var got []uint64
 	done := make(chan struct{})
-	a.do(t, func() { // no pass meanwhile: first all are there at once, then more
+	a.do(t, func() { // only Flush runs a pass here
 		for k := range depth {
 			s, p := a.write(b)
 			s.Tag, s.Sink = uint64(k), called(func(c reactor.Completion, err error) {
@@ -163,8 +165,8 @@ func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 	}
 }
 
-// Rule: a queue with requests carried over is not idle. When it is released, they end with the
-// cause, as do those submitted since; none of them is posted.
+// Rule: a queue is not idle while requests are carried over to the next pass. If it is released,
+// these requests and later ones end with the cause, and none of them is posted.
 func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 	for name, sealed := range map[string]bool{"released": false, "sealed, then released": true} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +186,7 @@ func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 					must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 				}
 			}
-			a.do(t, func() { // the test makes the passes
+			a.do(t, func() { // only Flush runs a pass here
 				post(depth - 10)
 				a.r.Flush() // posts a part
 				a.q.SendsIdle(func() { idle = true })

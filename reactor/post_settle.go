@@ -8,8 +8,9 @@ import (
 
 // The results of a pass's lists. Holder only.
 
-// settlePosts handles the results of the pass's posts. bad_wr splits a list: the requests before
-// bad_wr are outstanding; bad_wr and the requests after it end here with an error.
+// settlePosts handles the results of the pass's lists. If the device refused the end of a list, the
+// requests before bad_wr are outstanding, and the others end here with an error. With turnErr, the
+// error of the whole call, no request was posted.
 func (r *Reactor) settlePosts(turnErr error) {
 	for k := range r.batch.Sends {
 		g, q := &r.batch.Sends[k], r.sendOwners[k]
@@ -58,7 +59,7 @@ func postError(op string, q *Queue, errno syscall.Errno, turnErr error) error {
 	return &verbs.OpError{Op: op, Object: q.name(), Errno: errno, Err: turnErr}
 }
 
-// postFailed ends the last n requests of q.order with an error: they were never posted.
+// postFailed ends the last n requests of q.order, which were not posted, with an error.
 func (q *Queue) postFailed(n int, op string, errno syscall.Errno, turnErr error) {
 	q.r.stats.PostFailures++
 	err := postError(op, q, errno, turnErr)
@@ -92,10 +93,10 @@ func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
 	q.checkIdle()
 }
 
-// postMarker posts the marker, a signaled zero-length WRITE. After a list was cut, its outstanding
-// part has no signaled request at its end, and there may be no later request. The marker's
-// completion retires that part. If the device refuses the marker, too, the outstanding requests
-// end with the queue, whose owner is notified.
+// postMarker posts the marker, a signaled zero-length WRITE. If the device took only the first part
+// of a list, it refused the signaled request at the end, and there may be no later request: so the
+// marker retires the first part. If the device refuses the marker, too, postMarker fails the queue
+// and notifies its owner. The outstanding requests then end with the queue pair.
 func (q *Queue) postMarker() {
 	if q.marker || q.order.len() == 0 {
 		return
@@ -122,7 +123,7 @@ func (q *Queue) postMarker() {
 }
 
 // refuse ends n submitted requests that never reached the device. The argument first is the slot of
-// the first of them; the function next returns the slot that follows another.
+// the first request; next(i) is the slot of the request after the one in slot i.
 func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
 	err := q.releaseErr
 	if err == nil {

@@ -15,59 +15,62 @@ import (
 //	──────────> unbound ──────────> open ─────────────────────────> failed ────────────> released
 //	                                  └───────────────────────────────────────────────────^
 //
-// Only an open queue accepts requests. A failed queue refuses sends and receives with its cause;
-// the device flushes the outstanding ones, which then complete. Release completes all remaining
-// requests with the cause.
+// Only an open queue accepts requests. A failed queue refuses new requests; the error wraps the
+// cause of the failure. The device flushes the outstanding requests of a failed queue, which then
+// complete. Release completes all remaining requests with an error.
 type Queue struct {
 	r      *Reactor
 	cfg    QueueConfig
 	id     uint32
 	qp     verbs.QP
 	qpn    uint32
-	srq    verbs.SRQ // of a SharedRecv, which has no queue pair
+	srq    verbs.SRQ // set only in the Queue of a SharedRecv, which has no qp
 	mr     verbs.MR
 	tab    *table
 	rec    *recorder // nil: off
-	inline int       // bytes the device granted
+	inline int       // the inline bytes that the device granted
 	// requests is requestsOf[cfg.Type], copied because a map lookup for each request is too slow.
 	requests verbs.OpcodeSet
 	failed   failure
 
 	hook ring.Hook[readyQueue]
-	// queued is set if the queue is on the ready list, or about to be. A submitter calls Enter
-	// after its push, the holder calls Leave before it takes the stacks. (PostRecvLater pushes
-	// without Enter.)
+	// queued is set while the queue is on the ready list or about to be pushed on it. A submitter
+	// calls queued.Enter after it has pushed a request on a stack. The holder of the turn calls
+	// queued.Leave before it takes the stacks. (PostRecvLater pushes without Enter.)
 	queued    ring.Listed
 	sendStack *ring.IndexStack
 	recvStack *ring.IndexStack // nil without receives
-	sendFree  *ring.Slots      // each slot is room for one request in the send queue
-	recvFree  *ring.FreeList   // nil without receives; sendFree is nil without sends
+	sendFree  *ring.Slots      // nil without sends; each slot is room for one request in the send queue
+	recvFree  *ring.FreeList   // nil without receives
 	ctrlFree  *ring.FreeList   // nil without control sends
 
-	// The holder's.
+	// Only the holder of the turn uses the fields below. (OnFail and OnFlush set theirs before
+	// Bind.)
 	backlog      backlog
-	order        fifo         // posted sends, oldest first
-	recvs        int          // posted receives
-	peerReceives uint32       // receives ever completed, and those noted by NotePeerReceive; it wraps
-	localSends   uint32       // BIND_MW and LOCAL_INV ever completed; it wraps
-	peerLimit    *peerLimit   // nil: see SetPeerLimit
+	order        fifo         // outstanding sends, oldest first
+	recvs        int          // outstanding receives
+	peerReceives uint32       // completed receives and calls of NotePeerReceive; wraps
+	localSends   uint32       // BIND_MW and LOCAL_INV requests that succeeded; wraps
+	peerLimit    *peerLimit   // nil: no limit; see SetPeerLimit
 	progressMark progressMark // see Stuck
 	sincesig     int          // sends posted since the last signaled one
-	marker       bool         // the marker is outstanding
+	marker       bool         // the marker (KindMarker) is outstanding
 	released     bool         // see Release
 	sealed       bool         // see Seal
-	releaseErr   error        // the error with which Release ended requests
-	retired      []uint32     // scratch: slots freed in one dispatch
-	// Of a quarantined queue: the pass it was released in, and the slots collected.
+	releaseErr   error        // the error of the requests that Release ends
+	retired      []uint32     // slots of ended sends, which freeRetired frees together
+	// Used while the queue is quarantined: the pass in which it was released, and the numbers of
+	// free slots that reclaim has collected.
 	quarantinedAt                                  uint64
 	reclaimedSends, reclaimedRecvs, reclaimedCtrls int
-	idle                                           []idleCall  // called in order, when idle
-	onFail                                         func(error) // called at the first failed completion
-	onFlush                                        func()      // called at the first flush without a cause
+	idle                                           []idleCall  // functions to call, in order, when the queue is idle
+	onFail                                         func(error) // see OnFail
+	onFlush                                        func()      // see OnFlush
 }
 
-// Prepare makes a queue's slots and off-heap memory and registers the memory in cfg.PD. Any
-// goroutine may call it, without the turn. Discard gives back a queue that is not admitted.
+// Prepare makes a queue with its slots and off-heap memory, and registers that memory in cfg.PD. If
+// the caller does not admit the queue, it must call Discard. Any goroutine may call Prepare,
+// without the turn.
 func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
@@ -104,10 +107,12 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	return q, nil
 }
 
-// Admit assigns the queue an id and reserves room in the completion queues. It returns ErrTooMany
-// while other Queues occupy the room, and ErrConfig if there can never be enough room. The caller
-// then makes the queue pair from InitAttr and calls Bind. The queue ends with Release. Holder
-// only.
+// Admit assigns the queue an id and reserves room for it in the completion queues. After that the
+// caller makes the queue pair with the attributes of InitAttr and calls Bind; Release ends the
+// queue. Holder only.
+//
+// Errors: ErrTooMany if other queues occupy the room or there are too many queues, ErrConfig if
+// there can never be enough room, ErrClosed, the cause of a dead completion queue.
 func (q *Queue) Admit() error {
 	r := q.r
 	r.reclaimForRoom(q.cfg.sends(), q.cfg.RecvDepth)
@@ -148,18 +153,18 @@ func (q *Queue) InitAttr() *verbs.QPInitAttr {
 	}
 }
 
-// Bind gives the queue its queue pair and the capabilities that the device granted. The holder
-// may call it, or any goroutine before another one knows the queue.
+// Bind gives the queue its queue pair and the capabilities that the device granted. Any goroutine
+// may call it while no other goroutine knows the queue; later only the holder may.
 func (q *Queue) Bind(qp verbs.QP, granted verbs.QPCap) {
 	q.qp, q.qpn = qp, qp.Num()
 	q.inline = min(q.cfg.Inline, int(granted.MaxInlineData))
-	q.failed.open() // publishes the above to submitters
+	q.failed.open() // publishes the fields set above to submitters
 }
 
 // Inline is the largest number of inline bytes of a request.
 func (q *Queue) Inline() int { return q.inline }
 
-// name names the object that the queue posts to, for messages.
+// name returns the name of the queue pair or shared receive queue, for error messages.
 func (q *Queue) name() string {
 	if q.srq != nil {
 		return q.srq.String()
@@ -170,59 +175,61 @@ func (q *Queue) name() string {
 // QP is the queue pair; nil before Bind.
 func (q *Queue) QP() verbs.QP { return q.qp }
 
-// Err returns why the queue accepts no more requests; nil while it does.
+// Err returns the reason why the queue accepts no requests, or nil if it accepts them.
 func (q *Queue) Err() error { return q.failed.get() }
 
-// Fail makes the queue refuse requests with cause and wakes the submitters that wait for a slot.
-// The caller must also move the queue pair to ERR, so that outstanding requests are flushed. A
-// later Fail does not replace the cause. Any goroutine may call it.
+// Fail makes the queue refuse further requests with an error that wraps cause, and wakes the
+// submitters that wait for a slot. The caller must also move the queue pair to ERR, so that
+// outstanding requests are flushed. A later Fail does not replace the cause. Any goroutine may call
+// it.
 func (q *Queue) Fail(cause error) {
 	q.failed.set(fmt.Errorf("%w: %w", ErrQueueFailed, cause))
 	q.shut()
 }
 
-// shut ends the slot waits. The caller has set the cause.
+// shut ends the waits for a slot. The caller has set the cause before.
 func (q *Queue) shut() {
 	if q.sendFree != nil {
 		q.sendFree.Close()
 	}
 }
 
-// Seal stops all posting, of receives too: requests that are submitted and not posted complete
-// with the cause of Fail, which must come before. An owner calls it before it destroys objects
-// that requests name (memory windows, address handles) some time before the queue pair, or before
-// it destroys the queue pair without the turn. No pass touches the queue pair after Seal. Holder
-// only.
+// Seal stops the posting of sends and receives: unposted requests complete with the cause of Fail,
+// which the caller must have called. No pass touches the queue pair after Seal. An owner needs Seal
+// in two cases: it destroys objects that requests name (memory windows, address handles) earlier
+// than the queue pair, or it destroys the queue pair without the turn. Holder only.
 func (q *Queue) Seal() { q.sealed = true }
 
-// OnFail has fn called once, with the turn held, at the first failure that the reactor finds: a
-// failed completion, a dead completion queue, a panic of a sink, a marker or probe that the device
-// refused. A flush does not count: the code that moved the queue pair to ERR knows the reason.
-// Call OnFail before Bind.
+// OnFail sets the function that the reactor calls, once and with the turn held, when it finds the
+// first failure: a failed completion, a dead completion queue, a panic of a sink, or a marker or
+// probe that the device refused. A flushed completion does not count, because the code that moved
+// the queue pair to ERR knows the reason. Call OnFail before Bind.
 func (q *Queue) OnFail(fn func(error)) { q.onFail = fn }
 
-// OnFlush has fn called once, with the turn held, at the first flushed completion before Fail: the
-// queue pair is in ERR, and the reason (of the connection manager, or of an asynchronous event)
-// may follow soon, or never. Call OnFlush before Bind.
+// OnFlush sets the function that the reactor calls, once and with the turn held, at the first
+// flushed completion of a queue that has not failed. The queue pair is then in ERR. The reason may
+// follow soon, from the connection manager or as an asynchronous event, or never. Call OnFlush
+// before Bind.
 func (q *Queue) OnFlush(fn func()) { q.onFlush = fn }
 
 // failure is the reason why a queue accepts no requests.
 //
-//	shut ──open──> nil ──set──> the cause, which stays
-//	  └─────────────set─────────^
+//	errNotOpen ──open──> nil ──set──> the cause, which stays
+//	     └─────────────set────────────^
 type failure struct {
 	// err is errNotOpen until Bind sets it to nil, which publishes the queue pair. The first Fail
-	// sets it to the cause. Read by submitters.
+	// sets it to the cause. Submitters read err.
 	err atomic.Pointer[error]
 }
 
-// errNotOpen is the cause of a queue that is not open yet.
+// errNotOpen is the error of a queue that is not open yet.
 var errNotOpen = fmt.Errorf("%w: %w", ErrRequest, errUnbound)
 
 func (f *failure) shut() { f.err.Store(&errNotOpen) }
 func (f *failure) open() { f.err.CompareAndSwap(&errNotOpen, nil) }
 
-// set makes err the cause if there is none yet, and reports whether it did.
+// set stores err as the cause and returns true, unless there is a cause already. It tries nil again
+// last, because open may run between the first two attempts.
 func (f *failure) set(err error) bool {
 	return f.err.CompareAndSwap(nil, &err) || f.err.CompareAndSwap(&errNotOpen, &err) || f.err.CompareAndSwap(nil, &err)
 }

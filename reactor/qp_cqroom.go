@@ -6,13 +6,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Admit reserves room for a Queue in the completion queues, for all requests that the Queue may
-// ever have outstanding; reclaim gives the room back. So neither completion queue can overflow.
-// Unless Config.CQEntries fixes their capacity they double as needed, up to the device's limit:
-// the capacity for ten thousand Queues would be a waste for one.
+// Admit reserves one completion queue entry for each request that a Queue may have outstanding. The
+// function reclaim gives the entries back. So neither completion queue can overflow. Unless
+// Config.CQEntries sets their capacity, the completion queues start with DefaultCQEntries entries,
+// and Admit doubles them as needed, up to the device's limit. Entries for ten thousand Queues would
+// be wasted on a reactor with one.
 
-// reserveCQEntries reserves room for sends and recvs in the completion queues, or returns why there is
-// none. It may resize them, which enters the kernel. Holder only.
+// reserveCQEntries reserves sends entries of the send completion queue and recvs entries of the
+// receive completion queue. If it cannot, it returns the reason. It may resize the completion
+// queues, which enters the kernel. Holder only.
 func (r *Reactor) reserveCQEntries(sends, recvs int) error {
 	if err := r.grow(&r.sendCQ, sends, "sends"); err != nil {
 		return err
@@ -25,7 +27,7 @@ func (r *Reactor) reserveCQEntries(sends, recvs int) error {
 	return nil
 }
 
-// releaseCQEntries gives back the room that reserveCQEntries reserved.
+// releaseCQEntries gives back the entries that reserveCQEntries reserved.
 func (r *Reactor) releaseCQEntries(sends, recvs int) {
 	r.sendCQ.room += sends
 	r.recvCQ.room += recvs
@@ -33,7 +35,7 @@ func (r *Reactor) releaseCQEntries(sends, recvs int) {
 
 func (s *cqState) has(n int) bool { return s.room >= n }
 
-// grow makes sure that s has n unreserved entries.
+// grow makes sure that s has n unreserved entries, and resizes s if needed.
 func (r *Reactor) grow(s *cqState, n int, what string) error {
 	if s.has(n) {
 		return nil
@@ -42,7 +44,7 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 	if !r.cfg.fixedCQs {
 		most = max(most, r.device.MaxCQE)
 	}
-	if n > most { // too many even if all other Queues give theirs back
+	if n > most { // not enough even if all other Queues gave their entries back
 		return fmt.Errorf("%w: %d %s wanted, a completion queue has at most %d (Config.CQEntries, or what the device has)", ErrConfig, n, what, most)
 	}
 	if s.entries-s.room+n <= most {
@@ -65,8 +67,8 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 	return err
 }
 
-// reclaimForRoom reclaims quarantined Queues if there is no room without that. Admit calls it
-// before it lets the completion queues grow.
+// reclaimForRoom reclaims quarantined Queues (qp_quarantine.go) if the unreserved entries do not
+// suffice. Admit calls it first, because reclaimed entries may make it unnecessary to grow.
 func (r *Reactor) reclaimForRoom(sends, recvs int) {
 	if len(r.quarantined) > 0 && (!r.sendCQ.has(sends) || !r.recvCQ.has(recvs)) {
 		r.pass(false)

@@ -21,14 +21,14 @@ func (f fewEntries) QueryDevice() (verbs.DeviceAttr, error) {
 	return a, err
 }
 
-// Rule: completion queues without a chosen capacity grow with the admitted queues, up to the
-// device's limit, so that every outstanding request has an entry; a chosen capacity stays. A
-// reclaimed queue returns its entries.
+// Rule: without Config.CQEntries the completion queues grow with the admitted queues, up to the
+// device's limit, so that every outstanding request has an entry. With CQEntries they keep this
+// capacity. A reclaimed queue gives its entries back.
 func TestCompletionQueuesGrow(t *testing.T) {
 	const most, sends, recvs = 3*reactor.DefaultCQEntries - 1, 4000, 5000
 	cfg := reactor.QueueConfig{SendDepth: sends - 1, RecvDepth: recvs}
 	for name, c := range map[string]struct {
-		entries, want, grown int // queues that fit, resizes
+		entries, want, grown int // Config.CQEntries; how many queues fit; how many resizes
 	}{
 		"by default": {0, most / recvs, 2 + 2},
 		"chosen":     {most / 2, most / 2 / recvs, 0},
@@ -73,7 +73,7 @@ func TestCompletionQueuesGrow(t *testing.T) {
 				t.Errorf("%d queues were admitted and %d times a queue grew, want %d and %d", len(all), grown, c.want, c.grown)
 			}
 			l.do(t, func() { must.Do(t, all[0].Release(errOver)) })
-			q, err := admit() // the entries of the first
+			q, err := admit() // takes the entries that the first queue gave back
 			must.Do(t, err)
 			for _, q := range append(all[1:], q) {
 				l.do(t, func() { must.Do(t, q.Release(errOver)) })

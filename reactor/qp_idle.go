@@ -1,21 +1,22 @@
 package reactor
 
-// Idle calls fn once, with the turn held, as soon as no request of the queue is unposted or
-// outstanding and all results are delivered. Holder only.
+// Idle has fn called once, with the turn held, when the queue has no unposted and no outstanding
+// request and all its results are delivered. Functions given to Idle and SendsIdle are called in
+// the order in which they were given. Holder only.
 func (q *Queue) Idle(fn func()) { q.whenIdle(fn, false) }
 
-// SendsIdle is Idle for sends alone: receives may be outstanding.
+// SendsIdle is Idle for sends alone: receives may be unposted or outstanding.
 func (q *Queue) SendsIdle(fn func()) { q.whenIdle(fn, true) }
 
 type idleCall struct {
 	fn    func()
-	sends bool // receives do not count
+	sends bool // given to SendsIdle
 }
 
 func (q *Queue) whenIdle(fn func(), sends bool) {
 	q.idle = append(q.idle, idleCall{fn, sends})
 	if !sends && !q.recvsIdle() {
-		q.ready() // PostRecvLater does not put the queue on the ready list
+		q.ready() // has the receives of PostRecvLater posted
 	}
 	q.checkIdle()
 }
@@ -28,7 +29,6 @@ func (q *Queue) checkIdle() {
 	}
 }
 
-// sendsIdle and recvsIdle report whether no request is outstanding or waits to be posted.
 func (q *Queue) sendsIdle() bool {
 	return q.order.len() == 0 && q.noSends()
 }

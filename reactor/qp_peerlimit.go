@@ -8,63 +8,70 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PeerLimit limits how long a queue waits for its peer. The watchdog checks the limits
-// (loop_watchdog.go); they cost an operation nothing.
+// PeerLimit limits how long a queue waits for its peer. The watchdog (loop_watchdog.go) checks the
+// limits, so they cost an operation nothing.
 type PeerLimit struct {
-	// Bound is how long sends may be outstanding while none of the queue completes; 0: without
-	// limit. Not each request has a completion, so a list with many bytes is given more time: at
-	// least its bytes divided by slowestPeer. While n queues of the reactor have sends
-	// outstanding, only 1/n of the time counts toward this quotient.
+	// Bound is how long sends of the queue may be outstanding while none of them completes; 0: no
+	// limit. Several sends may share one completion, so sends that move many bytes are given more
+	// time: at least bytes/slowestPeer, for the bytes up to the next completion. While n queues of
+	// the reactor have sends outstanding, only 1/n of the passing time counts toward
+	// bytes/slowestPeer.
 	Bound time.Duration
 	// KeepAlive is the longest silence before a zero-byte WRITE probes the peer; 0: no probes. The
-	// WRITE needs no key, takes no receive, and is invisible to the peer's program (IBTA C9-88);
-	// the peer's queue pair must allow WRITEs, as those of a connection manager do. The reactor
-	// sends it only while no send is outstanding, and Bound applies to it as to any request. The
-	// queue needs a ControlDepth of at least 1 for it. Every receive ends the silence, and every
-	// send that completes, unless the send was local work (BIND_MW, LOCAL_INV). The owner reports
-	// messages that arrive by a SharedRecv (NotePeerReceive).
+	// WRITE needs no key, takes no receive, and is invisible to the peer's program (IBTA C9-88).
+	// The peer's queue pair must allow remote WRITEs, as a queue pair of a connection manager does.
+	// The reactor sends a probe only while no send is outstanding. Bound applies to the probe as to
+	// any send. The queue needs a ControlDepth of at least 1 for probes.
+	//
+	// The silence ends when a receive completes, or a send other than BIND_MW and LOCAL_INV. (Those
+	// two do not involve the peer.) If a SharedRecv takes the peer's messages, the owner must
+	// report each one with NotePeerReceive.
 	KeepAlive time.Duration
-	// OnTimeout is called once, with the turn held, when Bound has passed. The owner then ends
-	// the queue: it moves the queue pair to ERR.
+	// OnTimeout is called once, with the turn held, when Bound has passed. The owner must then move
+	// the queue pair to ERR, which ends the queue.
 	OnTimeout func(PeerTimeout)
 }
 
 // PeerTimeout describes a queue whose peer did not answer.
 type PeerTimeout struct {
-	Bound       time.Duration // the limit: PeerLimit.Bound, or more for many bytes on a shared wire
-	Since       time.Time     // the start of the silence, on the reactor's clock
+	Bound       time.Duration // the time allowed: PeerLimit.Bound, or more for sends that move many bytes
+	Since       time.Time     // when the watchdog last saw progress, on the reactor's clock
 	Outstanding int           // outstanding sends
-	Oldest      Kind          // the kind of the oldest of them
+	Oldest      Kind          // the kind of the oldest outstanding send
 }
 
-// slowestPeer is the throughput, in bytes a second, that all peers of a reactor must reach
-// together to count as healthy: 64 Mbit/s, less than Soft-RoCE reaches on an emulated machine.
-// With a Bound of 5 s and n queues that have sends outstanding it matters for lists of more than
-// 40/n MiB.
+// slowestPeer is the lowest total throughput of a reactor's peers, in bytes a second, at which they
+// count as healthy. It is 64 Mbit/s, less than Soft-RoCE reaches on an emulated machine. With a
+// Bound of 5 s and n queues that have sends outstanding, it extends the time of a queue only if
+// more than 40/n MiB share a completion.
 const slowestPeer = 8 << 20
 
-// peerLimit is a queue's PeerLimit and the watchdog's state of the last tick. The holder's.
+// peerLimit holds a queue's PeerLimit and what the watchdog recorded at its last tick. Holder only.
 type peerLimit struct {
 	PeerLimit
 	busy     bool          // sends were outstanding
 	timedOut bool          // OnTimeout was called
-	head     uint32        // sends ever retired (fifo.head)
-	silent   time.Duration // the time busy without a change of head
-	// share is the queue's part of silent: a time in which n queues were busy counts as 1/n of it.
-	// Devices serve queue pairs in turns, so share is how long the queue had the wire for itself.
+	head     uint32        // fifo.head: how many sends have ended; wraps
+	silent   time.Duration // how long sends were outstanding and head did not change
+	// share is the queue's part of silent: a step between two ticks adds step/n if n queues had
+	// sends outstanding. A device serves queue pairs in turns, so share estimates how long the
+	// queue had the wire for itself.
 	share time.Duration
 
-	probeAt    time.Duration // the next check of KeepAlive, on the timers' clock
-	probeSigns uint32        // signs at the last check
-	waited     bool          // the last check was a full KeepAlive/2 before probeAt; false after the first check
+	probeAt    time.Duration // when keepAlive checks next, on the timers' clock
+	probeSigns uint32        // peerSigns at the last check
+	waited     bool          // the last check was not the first one, so KeepAlive/2 lies between it and probeAt
 }
 
-// SetPeerLimit has the watchdog check the queue from now on. A zero PeerLimit removes the limit.
+// SetPeerLimit sets the limit that the watchdog checks from now on. A zero PeerLimit removes the
+// limit, and so does Release. Call SetPeerLimit after Admit. Holder only.
+//
 // Bound counts from the moment at which the queue last completed a send or last had none
 // outstanding. OnTimeout is called when Bound has passed (later for many bytes, see
-// PeerLimit.Bound). It is late by at most an eighth of the smallest Bound on the reactor, plus any
-// time in which the process did not run. Call it after Admit; Release removes the limit. It is for
-// queues of type RC only: sends of other types do not wait for the peer. Holder only.
+// PeerLimit.Bound). The call is late by at most an eighth of the smallest Bound on the reactor,
+// plus any time in which the process did not run.
+//
+// Only queues of type RC can have a limit: sends of other types do not wait for the peer.
 //
 // Errors: ErrConfig.
 func (q *Queue) SetPeerLimit(l PeerLimit) error {
@@ -97,9 +104,10 @@ func (q *Queue) clearPeerLimit() {
 	}
 }
 
-// checkPeer checks the queue's Bound at a tick. The argument step is the time since the previous
-// tick, crowd the number of queues that were busy in it, including this one. It returns the time
-// until this queue must be checked again, and whether its time is up.
+// checkPeer checks the queue's Bound at a tick of the watchdog. The argument step is the time since
+// the previous tick. The argument crowd is the number of queues that had sends outstanding during
+// the step. It returns the time until this queue must be checked again, and whether the queue has
+// exceeded its limit.
 func (q *Queue) checkPeer(step time.Duration, crowd int) (wait time.Duration, up bool) {
 	l, among := q.peerLimit, time.Duration(max(crowd, 1))
 	busy := q.order.len() > 0
@@ -115,15 +123,15 @@ func (q *Queue) checkPeer(step time.Duration, crowd int) (wait time.Duration, up
 	if l.silent < l.Bound {
 		return l.Bound - l.silent, false
 	}
-	need := q.need() // not earlier: it visits the requests
+	need := q.need() // computed only here, because need visits the requests
 	if l.share >= need {
 		return 0, true
 	}
 	return min(need-l.share, never/among) * among, false
 }
 
-// need returns the time that slowestPeer takes for the bytes of the outstanding requests, from the
-// oldest to the first signaled one, which must complete next.
+// need returns bytes/slowestPeer for the outstanding sends from the oldest to the first signaled
+// one, which must complete next.
 func (q *Queue) need() time.Duration {
 	var bytes uint64
 	for at := q.order.head; at != q.order.tail; at++ {
@@ -136,26 +144,26 @@ func (q *Queue) need() time.Duration {
 	return time.Duration(float64(bytes) / slowestPeer * float64(time.Second))
 }
 
-// peerSigns counts the signs of the peer: receives, and sends that the peer answered. The count
+// peerSigns counts the peer's signs of life: receives, and sends that the peer answered. The count
 // wraps.
 func (q *Queue) peerSigns() uint32 { return q.peerReceives + q.order.head - q.localSends }
 
-// NotePeerReceive records a message of the queue's peer that a SharedRecv took. Holder only.
+// NotePeerReceive records that a SharedRecv took a message of the queue's peer. Holder only.
 func (q *Queue) NotePeerReceive() { q.peerReceives++ }
 
-// reportTimeout calls OnTimeout if no send has completed since checkPeer. The caller has polled
-// the waiting completions meanwhile.
+// reportTimeout calls OnTimeout if no send has completed since checkPeer. Between the two calls,
+// the caller has polled the completion queues.
 func (q *Queue) reportTimeout(now time.Duration) {
 	l := q.peerLimit
 	if l == nil || l.timedOut || q.order.len() == 0 || q.order.head != l.head {
 		return
 	}
 	need := q.need()
-	if l.Bound == 0 || l.silent < l.Bound || l.share < need { // the OnTimeout of another queue changed the limit
+	if l.Bound == 0 || l.silent < l.Bound || l.share < need { // OnTimeout of another queue changed the limit
 		return
 	}
 	bound := l.Bound
-	if need > 0 { // stretched, because the wire was shared; share >= need, so it is not 0
+	if need > 0 { // need counts in share; convert it to silent (share >= need > 0)
 		bound = max(bound, time.Duration(float64(need)*float64(l.silent)/float64(l.share)))
 	}
 	l.timedOut = true
@@ -167,10 +175,10 @@ func (q *Queue) reportTimeout(now time.Duration) {
 	})
 }
 
-// keepAlive checks every KeepAlive/2 for a sign of the peer since the last check, and sends a
-// probe if there was none. So a probe follows the last sign by KeepAlive/2 to KeepAlive. The
-// answer is a sign, too, so an idle queue sends one probe in KeepAlive. The function returns the
-// time until the next check, and whether it sent a probe.
+// keepAlive checks every KeepAlive/2 whether the peer has given a sign since the last check. If
+// not, it sends a probe. So a probe follows the last sign by KeepAlive/2 to KeepAlive. The answer
+// to the probe is also a sign, so an idle queue sends one probe in each KeepAlive. The function
+// returns the time until the next check, and whether it sent a probe.
 func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 	l := q.peerLimit
 	if l.KeepAlive == 0 {
@@ -179,12 +187,13 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 	if now >= l.probeAt {
 		quiet := l.waited && q.peerSigns() == l.probeSigns
 		half := max(l.KeepAlive/2, 1)
-		// Check at the same moments for all queues, so that one wake-up serves them. Only the
-		// first check, when the limit is set, is at another moment.
+		// Check at whole multiples of KeepAlive/2, so that one wake-up serves all queues with the
+		// same KeepAlive. Only the first check, soon after SetPeerLimit, is at another moment.
 		l.waited = l.probeAt != 0
 		l.probeAt, l.probeSigns = (now/half+1)*half, q.peerSigns()
 		if quiet && q.order.len() == 0 && q.failed.get() == nil {
-			// PostControl fails if control requests are outstanding: they serve as a probe.
+			// PostControl fails if all control slots are taken: those requests then serve as the
+			// probe.
 			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) == nil
 		}
 		if asked {
@@ -194,10 +203,10 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 	return l.probeAt - now, asked
 }
 
-// keepAliveSink receives the outcome of a probe; a success needs no action. If the probe has a
-// failed completion, the queue's owner is notified already. If the device did not take the probe,
-// only this sink receives the error, and an idle queue may have no later request: so the sink
-// fails the queue.
+// keepAliveSink receives the outcome of a probe. A success needs no action. If the probe has a
+// failed completion, the reactor has notified the queue's owner already. If the device refused the
+// probe, only this sink receives the error, and an idle queue may have no later request that fails.
+// So the sink fails the queue.
 type keepAliveSink struct{ q *Queue }
 
 // Complete implements [Sink].

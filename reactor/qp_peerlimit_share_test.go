@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// crowd returns n queues of w's reactor with the limit l, each connected to one of the peer's; the
-// first is w's own.
+// crowd returns n ends on w's reactor with the limit l, each with a queue connected to a queue of
+// the peer. The first end is w's own.
 func (w *watched) crowd(t *testing.T, n int, l reactor.PeerLimit) []*end {
 	t.Helper()
 	qc := reactor.QueueConfig{SendDepth: 4, RecvDepth: 1}
@@ -24,7 +24,7 @@ func (w *watched) crowd(t *testing.T, n int, l reactor.PeerLimit) []*end {
 		b.ready(t, a)
 		a.do(t, func() { must.Do(t, a.q.SetPeerLimit(l)) })
 		all = append(all, a)
-		t.Cleanup(func() { // before those of w
+		t.Cleanup(func() { // runs before w's own cleanup
 			a.release(t, reactor.ErrClosed)
 			b.release(t, reactor.ErrClosed)
 		})
@@ -33,7 +33,7 @@ func (w *watched) crowd(t *testing.T, n int, l reactor.PeerLimit) []*end {
 	return all
 }
 
-// writeMuch starts a WRITE of n bytes over e's queue.
+// writeMuch submits a WRITE of n bytes on e's queue.
 func (w *watched) writeMuch(t *testing.T, e *end, n int) {
 	t.Helper()
 	addr, key := w.peer.remote(0)
@@ -43,12 +43,13 @@ func (w *watched) writeMuch(t *testing.T, e *end, n int) {
 	w.settle()
 }
 
-// aloneFor is what the slowest tolerated peer takes for endMemory bytes with the wire to itself.
+// aloneFor is how long a peer at the slowest accepted rate (slowestPeer, 8 MiB a second) takes for
+// endMemory bytes if it serves no other queue.
 const aloneFor = time.Second * endMemory / (8 << 20)
 
-// Rule: queues that share a wire have the time that all their bytes need on it. The queue that
-// completes last is not late, though it completed nothing until then and the others end before it;
-// from then on it has only its own time.
+// Rule: queues that share a wire get the time that the bytes of all of them need. So the queue that
+// completes last is not late, though none of its sends completes before. When the others have
+// completed, it gets only the time for its own bytes.
 func TestQueuesThatShareAWireShareItsTime(t *testing.T) {
 	const n, bound = 20, 10 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -75,8 +76,8 @@ func TestQueuesThatShareAWireShareItsTime(t *testing.T) {
 	}
 }
 
-// Rule: n dead queues are late after n times the time of one, plus at most an eighth of the bound;
-// the error names that bound.
+// Rule: n queues whose peer is dead are late after n times the time for one queue, plus at most an
+// eighth of Bound. PeerTimeout.Bound is n times the time for one.
 func TestDeadQueuesOnAWireAreLate(t *testing.T) {
 	const n, bound = 5, 50 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -116,8 +117,9 @@ func TestACrowdWithLittleToSendHasItsBound(t *testing.T) {
 	}
 }
 
-// Rule: SetPeerLimit comes after Admit. The limit of a queue that is never admitted would keep the
-// watchdog ticking for ever, because no Release ends it.
+// Rule: SetPeerLimit refuses a queue that is not admitted. If the queue were never admitted, no
+// Release would remove its limit, and the watchdog (the timer that checks limits) would run for
+// ever.
 func TestALimitBeforeAdmitIsRefused(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{})
 	q := must.Get(w.r.Prepare(reactor.QueueConfig{PD: w.pd, ControlDepth: 1}))(t)
@@ -129,8 +131,8 @@ func TestALimitBeforeAdmitIsRefused(t *testing.T) {
 	must.Do(t, q.Discard())
 }
 
-// Rule: requests that the device completes locally (BIND_MW, LOCAL_INV) are no sign of the peer:
-// keep-alives are sent as if they had not happened.
+// Rule: requests that the device completes locally (BIND_MW, LOCAL_INV) are no sign of the peer, so
+// they delay no keep-alive.
 func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 	const every, times = time.Second, 8
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Minute, KeepAlive: every})
@@ -160,8 +162,8 @@ func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 	must.Do(t, mr.Close())
 }
 
-// Rule: a message that arrives through a shared receive queue is a sign of the peer, when the owner
-// calls Heard.
+// Rule: NotePeerReceive, which reports a message that arrived through a shared receive queue, is a
+// sign of the peer.
 func TestWhatIsHeardIsASign(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{KeepAlive: every})
@@ -176,8 +178,8 @@ func TestWhatIsHeardIsASign(t *testing.T) {
 	}
 }
 
-// Rule: a queue that was busy until just before a tick is given its share of the time since the
-// tick before.
+// Rule: queues whose sends have completed shortly before a tick (a check by the watchdog) count as
+// sharing the wire until that tick. So the queue that still waits is not late.
 func TestWhoHasJustEndedHadAShare(t *testing.T) {
 	const n, bound = 20, aloneFor
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -204,7 +206,7 @@ func TestWhoHasJustEndedHadAShare(t *testing.T) {
 // asked returns how many keep-alives were sent.
 func (w *watched) asked() uint64 { return w.r.Stats().KeepAlives }
 
-// Rule: an idle peer is probed once in every KeepAlive, and every completion is a sign of it.
+// Rule: an idle peer is probed once in every KeepAlive. Each completion is a sign of the peer.
 func TestAnIdlePeerIsAskedOnceInKeepAlive(t *testing.T) {
 	const every, times = 700 * time.Millisecond, 50
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Second, KeepAlive: every})
@@ -217,9 +219,9 @@ func TestAnIdlePeerIsAskedOnceInKeepAlive(t *testing.T) {
 	}
 }
 
-// Rule: the peer is probed within KeepAlive of its last sign, and not within half of it; a message
-// is a sign as a completion is. If the peer does not answer, the queue is late within the bound
-// after the probe.
+// Rule: the peer is probed at least KeepAlive/2 and at most KeepAlive after its last sign. A
+// message and a completion are signs. If the peer does not answer the probe, the queue is late
+// after Bound, plus at most an eighth of it.
 func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 	r := testRand(t)
 	for range 40 {
@@ -263,10 +265,10 @@ func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 	}
 }
 
-// Rule: a newly connected peer is probed neither sooner nor later than others. The reactor's ticks
-// are common to all queues: the first tick after a connection once came at once and probed a peer
-// that had been silent for a millisecond (found by a test on the null device, whose fault hit that
-// WRITE).
+// Rule: a newly connected peer is probed neither sooner nor later than others. All queues of a
+// reactor have common ticks, so a tick may come right after the connection. It must not send a
+// probe. (It once did: a test on the null device found it, because the injected fault hit that
+// WRITE.)
 func TestANewPeerIsAskedAsLate(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{KeepAlive: every})
@@ -286,7 +288,7 @@ func TestANewPeerIsAskedAsLate(t *testing.T) {
 	}
 }
 
-// Rule: the probe has a slot of its own: it takes none of the user's and waits for none.
+// Rule: the probe uses a slot of its own. It takes no slot of the user's and waits for none.
 func TestAskingTakesNoPlaceOfTheCallers(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Minute, KeepAlive: every})
@@ -311,8 +313,8 @@ func TestAskingTakesNoPlaceOfTheCallers(t *testing.T) {
 	}
 }
 
-// Rule: the loop enforces the bound, also in a reactor that sleeps or that waiting goroutines
-// drive: it ends the wait for a peer that does not answer.
+// Rule: the loop enforces the bound, whether it sleeps or a waiting goroutine drives. The wait for
+// a peer that does not answer ends.
 func TestALoopKeepsTheBound(t *testing.T) {
 	for name, cfg := range map[string]reactor.Config{"asleep": {NoCallerDriving: true, Spin: -1}, "driven": {Recheck: -1}} {
 		t.Run(name, func(t *testing.T) {

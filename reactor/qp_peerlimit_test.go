@@ -15,8 +15,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// watched is a pair whose first end is stepped with a virtual clock. While deaf is set, completions
-// stay in its completion queues, except for ration of them.
+// watched is a pair of ends on stepped reactors with a virtual clock. The embedded end is under
+// test. While deaf is set, the completions of this end stay in its completion queues, except for
+// the next few (as many as ration).
 type watched struct {
 	*end
 	clock
@@ -25,7 +26,7 @@ type watched struct {
 	refuse bool // the device refuses sends
 	ration int
 	late   []reactor.PeerTimeout
-	at     []time.Duration // when each came
+	at     []time.Duration // when each of late came, after watchedFrom
 }
 
 var watchedFrom = time.Unix(1_700_000_000, 0)
@@ -100,7 +101,7 @@ func (w *watched) pass(d time.Duration) {
 	}
 }
 
-// post starts a WRITE that the device completes at once.
+// post submits a WRITE that the device completes at once. It returns false if the queue is full.
 func (w *watched) post(t *testing.T) bool {
 	t.Helper()
 	s, p := w.write(w.peer)
@@ -124,15 +125,15 @@ func testRand(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// Rule: a queue is late when none of its sends has completed for the bound: not before, and at most
-// an eighth of it after. Any completion, however slow, keeps it alive; a queue without outstanding
-// sends is never late.
+// Rule: a queue is late if it has outstanding sends and none has completed for the time Bound. It
+// is reported not before, and at most an eighth of Bound later. Any completion, however slow,
+// restarts this time. A queue without outstanding sends is never late.
 func TestAQueueIsLateWithinItsBound(t *testing.T) {
 	r := testRand(t)
 	for range 60 {
 		bound := time.Duration(1 + r.Int64N(int64(10*time.Second)))
 		w := newWatched(t, reactor.PeerLimit{Bound: bound})
-		for range 20 { // alive: silent for less than the bound each time
+		for range 20 { // not late: no completion for less than Bound each time
 			w.deaf = true
 			for range r.IntN(5) {
 				w.post(t)
@@ -171,8 +172,8 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 	}
 }
 
-// Rule: a queue that is never empty is alive while at least one of its sends completes within every
-// bound.
+// Rule: a queue that always has outstanding sends is not late while at least one of them completes
+// in each time of Bound.
 func TestABusyQueueIsAliveWhileItCompletes(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -195,8 +196,9 @@ func TestABusyQueueIsAliveWhileItCompletes(t *testing.T) {
 	}
 }
 
-// Rule: a process that did not run for a while does not blame the peer: completions that arrived
-// meanwhile count, and time without ticks is no silence.
+// Rule: if the process did not run for a while, no peer is late because of that. Completions that
+// arrived meanwhile count, and time without ticks (checks by the watchdog) is no silence of the
+// peer.
 func TestAStoppedProcessBlamesNobody(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -209,7 +211,7 @@ func TestAStoppedProcessBlamesNobody(t *testing.T) {
 	w.pass(bound)
 	w.deaf = true
 	w.post(t)
-	w.now = w.now.Add(time.Hour) // stopped; the completion needs this process running
+	w.now = w.now.Add(time.Hour) // stopped again; this completion does not come
 	w.settle()
 	w.pass(bound / 2)
 	if len(w.late) != 0 {
@@ -221,13 +223,14 @@ func TestAStoppedProcessBlamesNobody(t *testing.T) {
 	}
 }
 
-// Rule: a queue whose completion has arrived is not late, also if it is polled only when the bound
-// is over.
+// Rule: a queue whose completion has arrived in time is not late, even if the completion is polled
+// only after the bound.
 func TestACompletionInTimeIsNotLate(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
 	w.deaf = true
-	// just before the watchdog's timer, and after the pass that would poll
+	// This timer runs after the pass of its step, so that pass does not poll the completion. It
+	// runs before the watchdog's timer.
 	w.r.After(bound, func() { w.deaf = false })
 	w.post(t)
 	w.pass(2 * bound)
@@ -236,8 +239,8 @@ func TestACompletionInTimeIsNotLate(t *testing.T) {
 	}
 }
 
-// Rule: a list with many bytes has the time that a slow peer needs for them, but only up to the
-// next signaled request.
+// Rule: a list with many bytes gets the time that slowestPeer needs for them, counted up to the
+// first signaled request.
 func TestManyBytesHaveTheirTime(t *testing.T) {
 	const bound = 10 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -246,7 +249,7 @@ func TestManyBytesHaveTheirTime(t *testing.T) {
 	const size = endMemory / 4 // four of them fit a pass
 	_, sge := w.bytes(0, size)
 	w.do(t, func() {
-		for range 2 { // one list: the last is signaled. SignalEvery is 2 here
+		for range 2 { // one list of 4: with SignalEvery 2, the second and the last are signaled
 			f := must.Get(w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock))(t)
 			f.Discard()
 		}
@@ -288,7 +291,7 @@ func TestLimitsAreChecked(t *testing.T) {
 	must.Do(t, c.Discard())
 }
 
-// Rule: sends submitted one by one wake the watchdog once, not each time.
+// Rule: sends that are submitted one by one wake the watchdog once, not each time.
 func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Second})
 	w.pass(time.Minute) // the watchdog is idle
@@ -302,12 +305,13 @@ func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 			t.Errorf("send %d: the patrol was woken: %t, want it at the first", i, woken)
 		}
 		w.deaf = false
-		w.settle() // it completes before the loop runs
+		w.settle() // the send completes before the loop task of the watchdog runs
 	}
 }
 
-// Rule: frequent ticks whose timers each fire a little late do not stretch a long bound: a gap of
-// twice a short interval does not count as a stop of the process.
+// Rule: if the watchdog's ticks are frequent and each timer fires a little late, a long bound is
+// not stretched. A tick that comes one millisecond late does not count as a stop of the process,
+// even if the interval is much shorter.
 func TestLateTimersDoNotStretchTheBound(t *testing.T) {
 	const bound, lateness = 5 * time.Second, time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound, KeepAlive: 100 * time.Microsecond})
@@ -327,8 +331,8 @@ func TestLateTimersDoNotStretchTheBound(t *testing.T) {
 	}
 }
 
-// Rule: a process that was stopped just before the bound polls for signs of the peer before it
-// reports it late.
+// Rule: if the process was stopped just before the bound, the watchdog polls for signs of the peer
+// for one more interval before it reports the queue.
 func TestAStopJustBeforeTheBoundBlamesNobody(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -346,8 +350,8 @@ func TestAStopJustBeforeTheBoundBlamesNobody(t *testing.T) {
 	}
 }
 
-// Rule: a keep-alive that the device refuses fails its queue: otherwise nothing would ever be
-// outstanding, and the queue never late.
+// Rule: if the device refuses a keep-alive, the queue fails. Otherwise no send would be
+// outstanding, and the queue would never be late.
 func TestARefusedKeepAliveFailsTheQueue(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{KeepAlive: every})
@@ -360,7 +364,7 @@ func TestARefusedKeepAliveFailsTheQueue(t *testing.T) {
 	}
 }
 
-// Rule: an atomic that failed was answered: its failure is the answer.
+// Rule: a failed atomic does not count as unanswered: its failure is the answer.
 func TestAFailedAtomicIsNotUnanswered(t *testing.T) {
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}, nil)
 	defer b.close(t)

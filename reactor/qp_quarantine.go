@@ -5,15 +5,19 @@ import (
 	"fmt"
 )
 
-// A released queue stays in quarantine until no goroutine can touch its memory and none of its
-// completions can come. A submitter in the middle of a call holds a slot, and a later submitter finds
-// the queue's failure. So when all slots are free, no submitter is left. Destroying a queue pair
-// may leave its completions in the completion queues. When both were polled empty, none is left.
+// A released queue stays in quarantine until two conditions hold:
+//
+//   - No goroutine can touch its memory. A submitter in the middle of a call holds a slot, and a
+//     later submitter finds that the queue has failed. So no submitter is left when all slots are
+//     free.
+//   - None of its completions can come. The destruction of a queue pair may leave completions of it
+//     in the completion queues. None is left when both completion queues were polled empty after
+//     that.
 
 // Release ends the queue. The caller must have destroyed the queue pair, so that the device no
-// longer touches the queue's memory. Before Release returns it completes all remaining requests with
-// an error that wraps cause and, if it is another error, the queue's failure. Late completions
-// match no queue and are dropped. Holder only; idempotent.
+// longer touches the queue's memory. Before Release returns it completes all remaining requests.
+// Their error wraps cause, and also the queue's earlier failure if there was one. Completions that
+// come later match no queue and are dropped. Holder only; idempotent.
 func (q *Queue) Release(cause error) error {
 	if q.released {
 		return nil
@@ -28,7 +32,7 @@ func (q *Queue) Release(cause error) error {
 	}
 	q.releaseErr = end
 	q.clearPeerLimit()
-	if q.srq == nil { // shared receives are never flushed
+	if q.srq == nil { // receives of a SharedRecv are never flushed, so they do not count
 		r.stats.Unflushed += uint64(q.order.len() + q.recvs)
 	}
 	for q.order.len() > 0 {
@@ -41,7 +45,7 @@ func (q *Queue) Release(cause error) error {
 			q.finish(uint32(i), Completion{Kind: KindRecv}, end)
 		}
 	}
-	q.gatherSends() // refuses requests submitted since the last pass
+	q.gatherSends() // refuses the unposted requests
 	if q.hasRecvs() {
 		q.gatherRecvs()
 	}
@@ -56,18 +60,18 @@ func (q *Queue) Release(cause error) error {
 	return nil
 }
 
-// scheduleReclaim schedules a pass after the caller has freed a slot, which may have been the last
-// that kept the queue in quarantine. Waking the loop is not enough: a holder that has already called
-// reclaimAll runs another pass only if work is pending. After Close no queue is in quarantine. Any
-// goroutine may call it.
+// scheduleReclaim schedules a pass. The caller has freed a slot, possibly the last one that kept
+// the queue in quarantine. Waking the loop would not suffice: a holder that has already called
+// reclaimAll in its pass runs another pass only if work is pending. After Close no queue is in
+// quarantine, so no pass is needed. Any goroutine may call it.
 func (q *Queue) scheduleReclaim() {
 	if !q.r.closed.Load() {
 		q.r.Schedule(&q.r.reclaimTask, false)
 	}
 }
 
-// reclaimAll gives back the memory and the completion queue entries of quarantined queues. If the
-// device refuses, the next reclaimAll tries again, and Close returns the error.
+// reclaimAll calls reclaim for each quarantined queue. If the device refuses, the next reclaimAll
+// tries again, and Close returns the error.
 func (r *Reactor) reclaimAll() {
 	kept := r.quarantined[:0]
 	r.reclaimErr = nil
@@ -90,7 +94,8 @@ func (r *Reactor) reclaimAll() {
 	}
 }
 
-// forget clears the references to a reclaimed queue in all outcomes, free ones too.
+// forget clears the references to a reclaimed queue in r.outcomes, including the entries behind its
+// length.
 func (r *Reactor) forget(q *Queue) {
 	all := r.outcomes[:cap(r.outcomes)]
 	for i := range all {
@@ -100,9 +105,9 @@ func (r *Reactor) forget(q *Queue) {
 	}
 }
 
-// reclaim gives q's memory back if no goroutine or completion can need it. It reports whether it
-// did, and returns the device's error if the device refused. It collects the free slots, so that
-// no submitter can acquire them.
+// reclaim gives back q's memory and completion queue entries, if no goroutine or completion can
+// need them. It reports whether it did, and returns the device's error if the device refused. It
+// first collects the free slots, so that no submitter can acquire them.
 func (q *Queue) reclaim() (gone bool, err error) {
 	r := q.r
 	if q.sendFree != nil {
@@ -136,12 +141,11 @@ func collect(get func() (uint32, bool), home *int) {
 	}
 }
 
-// emptySince reports whether the completion queue was polled empty after the pass with number
-// turn, or is dead: a dead one gives no more completions.
+// emptySince reports whether a pass with a number above turn polled the completion queue empty. It
+// is also true for a dead completion queue, which gives no more completions.
 func (s *cqState) emptySince(turn uint64) bool { return s.dead || s.emptyAt > turn }
 
-// Discard gives back the memory of a queue that was never admitted. (The function reclaim calls
-// it, too.)
+// Discard gives back the memory of a queue that was never admitted.
 func (q *Queue) Discard() error {
 	q.Fail(ErrClosed)
 	if err := q.mr.Close(); err != nil {

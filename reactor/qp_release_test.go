@@ -60,7 +60,7 @@ type tally chan error
 
 func (y tally) Complete(_ reactor.SinkContext, _ reactor.Completion, err error) { y <- err }
 
-// Rule: a released queue has nothing outstanding: its operations do not count, and its Idle and
+// Rule: when Release returns, no operation of the queue counts as outstanding, and its Idle and
 // SendsIdle functions have run.
 func TestReleaseLeavesNothingOut(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
@@ -97,7 +97,7 @@ func TestReleaseLeavesNothingOut(t *testing.T) {
 	}
 }
 
-// Rule: a queue becomes idle when its last request is refused, as when it completes.
+// Rule: a queue becomes idle when the device refuses its last request, as when it completes it.
 func TestIdleAfterARefusedList(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -118,8 +118,8 @@ func TestIdleAfterARefusedList(t *testing.T) {
 	comes(t, "SendsIdle", idle)
 }
 
-// Rule: the memory of a released queue is reclaimed without any call, once no submitter can touch
-// it.
+// Rule: the memory of a released queue is reclaimed without a further call, as soon as no submitter
+// can touch it.
 func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1})
 	defer b.close(t)
@@ -137,14 +137,15 @@ func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	if err := comes(t, "the one that waits for room", waiter); !errors.Is(err, reactor.ErrQueueFailed) {
 		t.Errorf("waiting for room in a released queue: %v, want ErrQueueFailed", err)
 	}
-	a.do(t, a.r.Flush) // the pass after
+	a.do(t, a.r.Flush) // the next pass
 	if n := a.ctx.Objects().MR; n != before-1 {
 		t.Errorf("%d regions are registered, before the release %d: the queue's is still there", n, before)
 	}
 	out.Discard()
 }
 
-// Rule: no SinkContext or completion keeps a released queue alive.
+// Rule: when a released queue was reclaimed, no outcome (a result for a sink) refers to it any
+// more.
 func TestAGoneQueueIsForgotten(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4})
 	defer b.close(t)
@@ -163,7 +164,7 @@ func TestAGoneQueueIsForgotten(t *testing.T) {
 		}
 	})
 	a.release(t, errOver)
-	a.do(t, a.r.Flush) // the pass after
+	a.do(t, a.r.Flush) // the next pass
 	a.do(t, func() {
 		if n := a.r.OutcomesOf(q); n != 0 {
 			t.Errorf("%d outcomes refer to a queue that is gone", n)
@@ -171,7 +172,7 @@ func TestAGoneQueueIsForgotten(t *testing.T) {
 	})
 }
 
-// Rule: submitters may be anywhere in Submit and PostRecv when the queue is released: each accepted
+// Rule: a queue may be released while submitters are anywhere in Submit and PostRecv. Each accepted
 // request completes once, the others are refused, and the memory outlives the submitters.
 func TestSubmittersMeetTheRelease(t *testing.T) {
 	const rounds = 10
@@ -216,8 +217,8 @@ func TestSubmittersMeetTheRelease(t *testing.T) {
 	}
 }
 
-// Rule: the memory of a released queue stays while a submitter is inside it. Close waits for the
-// submitter, at most until its context ends, and then returns ErrBusy.
+// Rule: the memory of a released queue stays while a submitter is in the middle of a call. Close
+// waits for the submitter, but only until its context ends; then it returns ErrBusy.
 func TestMemoryOutlivesASubmitter(t *testing.T) {
 	for name, enter := range map[string]func(*reactor.Queue) func(){
 		"send": (*reactor.Queue).SendUnderWay, "control": (*reactor.Queue).ControlUnderWay, "receive": (*reactor.Queue).RecvUnderWay,

@@ -6,19 +6,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SharedRecv is a shared receive queue attached to a reactor. The queue pairs made with it
-// (QueueConfig.Shared) take its receives; Completion.QPNum is the queue pair that took one.
+// SharedRecv is a shared receive queue attached to a reactor. Queue pairs made with it
+// (QueueConfig.Shared) take their receives from it; Completion.QPNum is the queue pair that took a
+// receive.
 //
 //	 PrepareShared           Admit, Bind          Release
 //	───────────────> unbound ───────────> open ─────────────> released
 //
-// It behaves as a [Queue] without sends. A failure of one queue pair does not fail the SharedRecv:
-// the receive that this queue pair had begun completes with the error, and the other receives stay
-// for the other queue pairs.
+// It behaves as a [Queue] without sends. If one of the queue pairs fails, the SharedRecv does not
+// fail: the receive that this queue pair had begun completes with the error, and the other receives
+// remain for the other queue pairs.
 type SharedRecv struct{ q *Queue }
 
-// PrepareShared makes the slots of depth receives of at most maxSGE elements (0: defaults) in pd.
-// Any goroutine may call it, without the turn. Discard gives back a SharedRecv that is not
+// PrepareShared makes a SharedRecv for depth receives of at most maxSGE scatter-gather elements
+// each, with its memory registered in pd. For a depth or maxSGE of 0 it uses the default. Any
+// goroutine may call it, without the turn. Discard gives the memory back if the SharedRecv is not
 // admitted.
 func (r *Reactor) PrepareShared(pd verbs.PD, depth, maxSGE int) (*SharedRecv, error) {
 	if r.device.MaxSRQ == 0 {
@@ -46,7 +48,7 @@ func (c QueueConfig) validateShared() (QueueConfig, error) {
 }
 
 // Admit assigns s an id and reserves room in the receive completion queue; see [Queue.Admit].
-// Release undoes it. Holder only.
+// Release ends s. Holder only.
 func (s *SharedRecv) Admit() error { return s.q.Admit() }
 
 // Attr returns the attributes of the shared receive queue to make for s.
@@ -54,15 +56,15 @@ func (s *SharedRecv) Attr() *verbs.SRQAttr {
 	return &verbs.SRQAttr{MaxWR: uint32(s.q.cfg.RecvDepth), MaxSGE: uint32(s.q.cfg.MaxSGE), UserData: uint64(s.q.id)}
 }
 
-// Bind gives s its shared receive queue. The holder may call it, or any goroutine before another
-// one knows s.
+// Bind gives s its shared receive queue. Any goroutine may call it while no other goroutine knows
+// s; later only the holder may.
 func (s *SharedRecv) Bind(srq verbs.SRQ) {
 	s.q.srq = srq
-	s.q.failed.open() // publishes the above to submitters
+	s.q.failed.open() // publishes srq to submitters
 }
 
-// OnFail has fn called once, with the turn held, when s fails: a completion queue is dead, the
-// device is gone, or a sink panicked. Call it before Bind.
+// OnFail sets the function that the reactor calls, once and with the turn held, when s fails: a
+// completion queue is dead, the device is gone, or a sink panicked. Call it before Bind.
 func (s *SharedRecv) OnFail(fn func(error)) { s.q.OnFail(fn) }
 
 // PostRecv submits a receive; see [Queue.PostRecv].

@@ -10,8 +10,9 @@ import (
 //
 //	free → filled (submitter) → submitted (stack) → posted (holder) → free (holder)
 //
-// A submitter owns the slot from the free list to the submission stack, the holder of the turn
-// from the stack to the free list. The push on the stack or list publishes the slot.
+// A submitter owns the slot from the moment it takes the slot off the free list until it pushes the
+// slot on the submission stack. Then the holder of the turn owns the slot until it puts the slot
+// back on the free list. Each push publishes the slot to its next owner.
 type slot struct {
 	seat   futures.CellSlot[Completion] // the future, if there is no sink
 	sink   Sink
@@ -24,20 +25,21 @@ type slot struct {
 	_      [slotPad]byte
 }
 
-// slotPad makes a slot as long as a cache line, so that a slot lies on at most two lines:
-// submitter and holder pass them to and fro. (It lies on one if the table is aligned; Go puts a
-// word before a small table.)
+// slotPad pads a slot to 64 bytes, a cache line, so that a slot lies on at most two lines. That
+// matters because submitter and holder write the slot in turn. (A slot lies on one line if the
+// array is aligned; Go puts a word in front of a small array.)
 const slotPad = 1
 
-// table holds a queue's slots and their off-heap memory: for each slot a work request, its
-// elements, a result word and its inline bytes, at fixed places. The slots of a queue:
+// table holds a queue's slots and their off-heap memory. Each slot has a work request and
+// scatter-gather elements, and each send slot has a result word and inline bytes, all at fixed
+// places. The slots of a queue:
 //
 //	0 … SendDepth-1   SendDepth   … ControlDepth more   … RecvDepth more
 //	sends             the marker  control sends         receives
 type table struct {
 	arena   *mem.Arena
 	slots   []slot
-	bytes   []uint32 // bytes that each slot's operation moves; not in slot, which would exceed a cache line
+	bytes   []uint32 // bytes that each slot's operation moves; in slot they would exceed the cache line
 	sendWR  []verbs.SendWR
 	recvWR  []verbs.RecvWR
 	sges    []verbs.SGE
@@ -50,7 +52,7 @@ type table struct {
 
 func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*table, error) {
 	n := sends + recvs
-	maxSGE++ // one for the header
+	maxSGE++ // one more, for Payload.Header
 	t := &table{slots: make([]slot, n), bytes: make([]uint32, n), maxSGE: maxSGE, inlineLen: inlineLen}
 	for i := range t.slots {
 		t.slots[i].gen = firstGen & genMask
@@ -85,8 +87,8 @@ func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*tabl
 	return t, nil
 }
 
-// cacheLine is the alignment of the parts of an arena: no two parts share a cache line, and no
-// work request lies on two lines.
+// cacheLine is the alignment of the parts of an arena, in bytes. So no two parts share a cache
+// line, and no work request straddles a boundary of cacheLine bytes.
 const cacheLine = 128
 
 func (t *table) sendWRAddr(i uint32) uint64 { return t.sendAddr + uint64(i)*verbs.SizeofSendWR }
@@ -111,9 +113,10 @@ func (t *table) slotInline(i uint32) ([]byte, uint64) {
 //	│generation │ queue      │kind │ slot     │
 //	└───────────┴────────────┴─────┴──────────┘
 //
-// A completion is dropped unless the queue exists, has the completion's queue pair number, and its
-// slot is outstanding with this generation and kind. Generations start at a different value for
-// every queue, so that old completions do not match a new queue with the same id.
+// A completion is dropped unless all of this holds: its queue exists and has the completion's queue
+// pair number (not checked for a SharedRecv), and its slot is outstanding with the same generation
+// and kind. Each new queue starts with a different generation, so that late completions of a
+// released queue do not match a new queue with the same id.
 const (
 	slotBits  = 16
 	kindBits  = 4
@@ -122,12 +125,12 @@ const (
 
 	maxQueues = 1 << queueBits
 	genMask   = 1<<genBits - 1
-	// genStride spreads the first generations of successive queues: 2^24 divided by the golden
-	// ratio, which is odd.
+	// genStride spreads the first generations of successive queues. It is 2^24 divided by the
+	// golden ratio, rounded; the value is odd.
 	genStride = 0x9E3779
 )
 
-// Kind is the kind of a slot's operation. The wr_id holds it, because a failed completion has no
+// Kind is the kind of a slot's operation. The wr_id contains it, because a failed completion has no
 // valid opcode.
 type Kind uint8
 
@@ -140,7 +143,7 @@ const (
 	KindAtomic
 	KindRecv
 	KindMarker      // a zero-length WRITE whose completion retires the sends before it
-	KindAtomicWrite // an 8-byte write that is seen whole or not at all
+	KindAtomicWrite // an 8-byte write that the peer sees whole or not at all
 	KindFlush
 	KindBind       // BIND_MW
 	KindInvalidate // LOCAL_INV
@@ -158,7 +161,7 @@ func (k Kind) String() string {
 	return "kind?"
 }
 
-// kinds maps opcodes to kinds; KindNone means that the opcode has none.
+// kinds maps opcodes to kinds. For an opcode without an entry kindOf returns KindOther.
 var kinds = [...]Kind{
 	verbs.WRSend: KindSend, verbs.WRSendWithImm: KindSend, verbs.WRSendWithInv: KindSend,
 	verbs.WRRDMAWrite: KindWrite, verbs.WRRDMAWriteWithImm: KindWrite, verbs.WRRDMARead: KindRead,

@@ -14,8 +14,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Reactor is one event loop. Only the holder of the turn touches the fields below "The
-// holder's".
+// Reactor is one event loop. Only the holder of the turn uses the fields below "Holder only",
+// except maxMessage, maxDatagram and device: they are constant after New, and any goroutine may
+// read them.
 type Reactor struct {
 	cfg     Config
 	ctx     verbs.Context
@@ -37,55 +38,56 @@ type Reactor struct {
 	slotWaits slotWaits
 	spinState
 
-	// generation counts all queues ever made; written by Prepare, publishes nothing.
+	// generation counts the queues that Prepare makes. Written by Prepare; publishes nothing.
 	generation atomic.Uint32
-	// closed is set by Close; read by submitters and Admit.
+	// closed is set by Close, with the turn held; read by any goroutine.
 	closed atomic.Bool
 	done   chan struct{} // closed when the loop has returned
 
 	closing   chan struct{} // a semaphore of one for Close; guards destroyed
 	destroyed bool
-	// reclaimTask causes a pass, which reclaims quarantined queues; see scheduleReclaim.
+	// reclaimTask is scheduled to cause a pass, which reclaims quarantined queues; see
+	// scheduleReclaim.
 	reclaimTask Task
 
-	// The holder's.
+	// Holder only.
 	batch                  verbs.IOBatch
 	sinks                  sinkScope         // slots cached for sinks
 	polls                  []verbs.PollGroup // the polls of each pass
-	sendOwners, recvOwners []*Queue
-	recvFirst              []uint32
-	queues                 []*Queue // by id; nil where free
+	sendOwners, recvOwners []*Queue          // the queues of batch.Sends and of batch.Recvs
+	recvFirst              []uint32          // the first slot of each of batch.Recvs
+	queues                 []*Queue          // by id; nil where free
 	freeIDs                []uint32
 	quarantined            []*Queue      // released, memory not yet given back
 	reclaimErr             error         // the device's error in the last reclaimAll
-	reclaimed              chan struct{} // closed when quarantined is empty; nil: no waiter
-	touched                *Queue
+	reclaimed              chan struct{} // closed when quarantined is empty; nil: no goroutine waits for that
+	touched                *Queue        // the queue whose completions dispatch is handling
 	sendCQ, recvCQ         cqState
-	live                   int
+	live                   int // admitted queues that are not released
 	outstanding            int // sends posted and not retired
 	maxMessage             uint32
 	maxDatagram            uint32 // bytes one datagram carries: the port's active MTU
 	stats                  Stats
-	posting, polling       passTime // times of this pass, for recorders
+	posting, polling       passTime // clock readings of this pass, for recorders
 	device                 verbs.DeviceAttr
 	recheckArmed           bool          // the recheck timer runs
-	inPass                 bool          // results wait for the end of the pass
+	inPass                 bool          // a pass runs: results wait for its end
 	inUserCode             bool          // user code may run (complete_attend.go)
-	delivering             bool          // deliverAll runs, and delivers additions too
+	delivering             bool          // deliverAll runs; it also delivers results added meanwhile
 	sinkOwner              *Queue        // the queue whose sink is being called; nil: none
 	deliverFn, runFn       func()        // deliverAll and runWoken as func values, made once
-	filled                 []delivery    // filled promises, to be published
+	filled                 []delivery    // filled promises, to be published after the pass
 	delivered              int           // how many of filled are delivered
-	outcomes               []outcome     // results for sinks
+	outcomes               []outcome     // results for sinks, to be delivered after the pass
 	deliveredSinks         int           // how many of outcomes are delivered
-	delayed                []*Queue      // queues with sends held back (post_delay.go)
-	flushAll               bool          // this pass holds nothing back
-	flushAsked             bool          // the next pass holds nothing back
-	delayClock             time.Duration // the clock in this pass, for held-back sends; 0: not read
+	delayed                []*Queue      // queues whose sends are held back (post_delay.go)
+	flushAll               bool          // this pass holds no sends back
+	flushAsked             bool          // the next pass holds no sends back
+	delayClock             time.Duration // the time of this pass, for held-back sends; 0: not read yet
 	lastDrives             uint64        // the token's Stats.Drives at the last beginDelays
-	ownBacklog             *Queue        // its backlog has the holder's own request; nil: none
-	lease                  Lease         // the lease of the operations that ended last, for endLeases
-	leaseEnds              int           // how many of these operations there are
+	ownBacklog             *Queue        // the queue whose backlog has the holder's own request; nil: none
+	lease                  Lease         // the lease that endLeases will end
+	leaseEnds              int           // for how many operations endLeases will end it
 }
 
 // cqState is a completion queue and its state in the reactor.
@@ -93,29 +95,29 @@ type cqState struct {
 	cq           verbs.CQ
 	wc           []verbs.WC
 	armed        bool
-	armedEmpty   bool // armed, and polled empty since: the next completion raises an event
-	eventDue     bool // a completion was polled while armedEmpty: its event must come
-	eventOverdue bool // eventDue was set at the last recheck already
-	unacked      int
-	entries      int    // its capacity
+	armedEmpty   bool   // armed, and polled empty after that: the next completion raises an event
+	eventDue     bool   // a completion was polled while armedEmpty was set: its event must come
+	eventOverdue bool   // the last recheck found eventDue set (loop_recheck.go)
+	unacked      int    // events that are not acknowledged yet
+	entries      int    // the capacity
 	room         int    // entries not reserved for a Queue
 	dead         bool   // it gives no more completions
 	why          error  // the cause of dead
 	emptyAt      uint64 // the pass that last polled it empty
 }
 
-// ackBatch is how many events of a completion queue are acknowledged at once: each call of
-// ibv_ack_cq_events takes a lock.
+// ackBatch is how many events of a completion queue are acknowledged by one call of
+// ibv_ack_cq_events, because each call takes a lock.
 const ackBatch = 64
 
-// New makes a reactor on an open device and, unless it is stepped, starts its goroutines. The
-// caller must close the reactor before the device.
+// New makes a reactor on an open device. Unless the reactor is stepped (Config.Stepped), New starts
+// its goroutines. The caller must close the reactor before the device.
 func New(cfg Config) (_ *Reactor, err error) {
 	if cfg, err = cfg.validate(); err != nil {
 		return nil, err
 	}
 	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{}), closing: make(chan struct{}, 1)}
-	r.reclaimTask.Fn = func() {} // the pass that runs it does the work
+	r.reclaimTask.Fn = func() {} // nothing to do: the pass that runs the task reclaims
 	r.deliverFn, r.runFn = r.deliverAll, r.runWoken
 	r.futures = futures.NewPool[Completion](futures.Options[Completion]{Execute: r.Callback})
 	defer func() {
@@ -179,7 +181,7 @@ func (r *Reactor) makeQueues() (err error) {
 	return nil
 }
 
-// MaxMessage is the largest message of the device's port, in bytes, and at most math.MaxInt.
+// MaxMessage is the largest message of the device's port, in bytes; at most math.MaxInt.
 func (r *Reactor) MaxMessage() int { return int(min(uint64(r.maxMessage), math.MaxInt)) }
 
 // MaxDatagram is the largest datagram of the device's port, in bytes.
@@ -189,7 +191,7 @@ func (r *Reactor) MaxDatagram() uint32 { return r.maxDatagram }
 // reports whether it did anything. Only one goroutine at a time may call it.
 func (r *Reactor) Step() bool { return r.tok.Step() }
 
-// NextTimer returns when a stepped reactor next has something to do: the current time if a
+// NextTimer returns when a stepped reactor next has something to do. That is the current time if a
 // submission waits for Step, else the time of the first timer or held-back send. The zero time
 // means never.
 func (r *Reactor) NextTimer() time.Time {
@@ -199,9 +201,10 @@ func (r *Reactor) NextTimer() time.Time {
 	return r.delayedUntil(r.timers.next())
 }
 
-// Futures is the pool of the operations' futures. Code that composes one operation of several may
-// take futures from it. Their callbacks run on the reactor's callback goroutine.
+// Futures is the pool of the operations' futures. Code that builds one operation out of several may
+// take futures from the pool. The futures' callbacks run on the reactor's callback goroutine.
 func (r *Reactor) Futures() *futures.Pool[Completion] { return r.futures }
 
-// Driver drives the reactor for a waiting goroutine; it is nil for a stepped reactor.
+// Driver returns the futures.Driver with which a waiting goroutine drives the reactor; nil for a
+// stepped reactor.
 func (r *Reactor) Driver() futures.Driver { return r.driver }

@@ -86,7 +86,7 @@ func TestEveryKindOfOperation(t *testing.T) {
 }
 
 // Rule: one doorbell carries the requests that were submitted together, and a signaled request
-// retires the unsignaled ones.
+// retires the unsignaled ones before it.
 func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 64})
 	defer b.close(t)
@@ -120,9 +120,9 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 	}
 }
 
-// deviceAllocOps is small because each operation is system calls and packets: 2 ms on an emulated
-// machine. So the allocations that come with time weigh more: those of the Config.Recheck timer and
-// of the Go runtime.
+// deviceAllocOps is small, because an operation takes system calls and packets: 2 ms on an emulated
+// machine. In this time the Config.Recheck timer and the Go runtime allocate, so the limit per
+// operation is higher.
 const (
 	deviceAllocOps   = 5_000
 	deviceAllocLimit = 0.1
@@ -169,8 +169,8 @@ func allocatesNothing(t *testing.T, qc reactor.QueueConfig) {
 	}
 }
 
-// Rule: the first failure is the cause. Later operations are flushed and name it; later requests
-// are refused with it.
+// Rule: the first failure of a queue is the cause. The errors of the operations flushed after it
+// wrap the cause, and so do the errors of later requests.
 func TestFirstFailureIsTheCause(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -216,9 +216,9 @@ func (c crossing) Execute(t *verbs.IOBatch) error {
 	return c.Context.Execute(t)
 }
 
-// Rule: a synchronous operation that completes at once takes one Execute: a holder that leaves with
-// nothing outstanding and all needed queues armed does not poll again. (The software RNIC completes
-// within the Execute that posts.)
+// Rule: a synchronous operation that completes at once takes one Execute. A holder does not poll
+// again before it leaves if nothing is outstanding and all needed completion queues are armed. (The
+// software RNIC completes within the Execute that posts.)
 func TestASynchronousOperationCrossesOnce(t *testing.T) {
 	onlySoft(t, "a device completes later than the turn that posts")
 	var n atomic.Int64
@@ -243,7 +243,7 @@ func TestASynchronousOperationCrossesOnce(t *testing.T) {
 	}
 }
 
-// silent completes atomics without their results while mute is set.
+// silent is a device that completes atomics without writing their results while mute is set.
 type silent struct {
 	verbs.Context
 	q    *reactor.Queue

@@ -12,16 +12,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// This model covers the ready list's other users, all on one queue: TransferWait, which posts its
-// own request; PostRecv and PostRecvLater; and sinks that post their next request through
-// PostFromSink. Here several goroutines take the turn, one at a time.
+// The ready list holds the queues with submissions for the next pass. This model covers its users
+// that the model in ready_model_test.go leaves out, all on one queue: TransferWait, which posts its
+// own request; PostRecv and PostRecvLater; and sinks that post their next request by PostFromSink.
+// Here several goroutines take the turn, one at a time.
 
 // mixedWays are the operations under test. The tests also give the model wrong ones.
 type mixedWays struct {
 	readyWays
 	// add puts the holder's own request behind the others.
 	add func(*Queue, uint32)
-	// own gathers the holder's own queue; nil: as gather.
+	// own gathers the queue that has the holder's own request; nil: the function gather does it.
 	own func(*Reactor)
 	// follow submits a request from a completion's sink.
 	follow func(*Queue, uint32)
@@ -45,28 +46,28 @@ func (noSink) Complete(SinkContext, Completion, error) {}
 // mix is how many actors there are of each kind.
 type mix struct {
 	submitters, receivers int
-	// the lone actor's steps: q submits without wake-up, l posts a receive for later, w transfers
-	// and waits
+	// lone lists the steps of the lone actor, which posts requests itself. q: it submits without a
+	// wake-up. l: it posts a receive by PostRecvLater. w: it posts a request as TransferWait does.
 	lone string
-	sink string // what the sinks of the first pass do: f follow, s submit
+	sink string // the steps of the sinks of the first pass that posts: f follow, s submit
 }
 
-// mixedBed is the state of the world.
+// mixedBed is the state of the model's world.
 type mixedBed struct {
 	w    mixedWays
 	r    *Reactor
 	q    *Queue
-	held bool // a goroutine holds the turn; others wait for it only in Await
+	held bool // an actor (a goroutine of the model) holds the turn
 	sunk bool // the sinks were called
 
 	sink          string
-	took          []uint32 // by one pass
-	producer      []int    // of each slot
-	next          []int    // slot expected, by producer
+	took          []uint32 // slots posted by the last pass
+	producer      []int    // the producer of each slot
+	next          []int    // by producer: the slot to be posted next
 	total, expect int
 }
 
-// slots gives n slots to a new producer, which uses them in order.
+// The method slots gives n slots to a new producer, which uses them in order. It returns the first.
 func (b *mixedBed) slots(n int) uint32 {
 	first := len(b.producer)
 	for range n {
@@ -77,12 +78,13 @@ func (b *mixedBed) slots(n int) uint32 {
 	return uint32(first)
 }
 
-// turn makes one pass for the caller, which holds the turn; everything it posts completes at once.
+// The method turn runs one pass for the caller, which holds the turn. All posted requests complete
+// at once.
 func (b *mixedBed) turn() {
 	r, q := b.r, b.q
 	if own := r.ownBacklog; own == nil || b.w.own == nil {
 		b.w.gather(r)
-	} else { // as gather does
+	} else { // as gather does, with w.own in place of gatherOwn
 		r.ownBacklog = nil
 		b.w.gather(r)
 		r.ownBacklog = own
@@ -125,7 +127,7 @@ func (b *mixedBed) turn() {
 	}
 }
 
-// take waits for the turn and for ready.
+// take waits until the turn is free and ready returns true, and then takes the turn.
 func (b *mixedBed) take(ready func() bool) {
 	model.Block("await", func() bool { return !b.held && ready() })
 	b.held = true
@@ -169,7 +171,7 @@ func mixedWorld(w mixedWays, m mix) model.World {
 	})
 	b.slots(len(m.sink))
 	n := len(b.producer)
-	// Receives and sends are numbered together here: the receives' requests begin at 0.
+	// Here sends and receives share one numbering of slots, which begins at 0.
 	q.sendStack, q.recvStack, q.order = ring.NewIndexStack(n), ring.NewIndexStack(n), newFIFO(n)
 	q.requests, q.cfg.receiving = requestsOf[verbs.QPTRC], true
 	q.tab = &table{slots: make([]slot, n), bytes: make([]uint32, n), sendWR: make([]verbs.SendWR, n), recvWR: make([]verbs.RecvWR, n)}
@@ -201,7 +203,7 @@ func mixedWorld(w mixedWays, m mix) model.World {
 	return world
 }
 
-// loneActor submits, posts receives for later, and transfers.
+// loneActor returns the function of the lone actor, which takes the steps given (see mix.lone).
 func (b *mixedBed) loneActor(does string) func() {
 	var of []uint32
 	sends, recvs := b.slots(len(does)-countOf(does, 'l')), b.slots(countOf(does, 'l'))
@@ -251,10 +253,10 @@ func countOf(s string, what rune) (n int) {
 	return n
 }
 
-// Rule: every request is posted once, in its goroutine's order, whether pushed on one of the
+// Rule: every request is posted once, in its goroutine's order, whether it was pushed on one of the
 // queue's two stacks or added to the backlog. A pass has at most one list of the queue's sends and
-// one of its receives. A pass that a goroutine makes for its own request posts that request or one
-// before it. Receives of PostRecvLater are posted with the next send.
+// one of its receives. If an actor runs a pass for its own request, the pass posts that request or
+// one before it. Receives of PostRecvLater are posted with the next send.
 func TestModelReadyOfAllWays(t *testing.T) {
 	for _, c := range []struct {
 		mix

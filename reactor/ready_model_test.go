@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// readyWays are the steps of a submitter with a filled slot and of a holder with the ready list.
-// The tests also give the model wrong ones.
+// readyWays are the steps under test: a submitter submits a filled slot, and a holder gathers the
+// queues of the ready list. The tests also give the model wrong ones.
 type readyWays struct {
 	submit func(*Queue, uint32)
 	gather func(*Reactor)
@@ -23,18 +23,19 @@ type readyWays struct {
 var rightReady = readyWays{
 	submit: func(q *Queue, i uint32) {
 		q.sendStack.Push(i)
-		model.Forget(pushed + int(q.id)<<10 + int(i)) // submit does not know the result of Push
+		model.Forget(pushed + int(q.id)<<10 + int(i)) // Queue.submit does not use the result of Push
 		q.submit(NoWakeup)
 	},
 	gather: func(r *Reactor) { r.gather(false) },
 }
 
-// pushed is greater than all other values passed to Forget here.
+// pushed is added to the argument of Forget (a hook of the model) after a Push. It is larger than
+// all other arguments here.
 const pushed = 1 << 20
 
 type idleQP struct{ verbs.QP }
 
-// readyBed returns as much of a reactor as submit and gather need.
+// readyBed returns a reactor and queues with only the fields that submit and gather need.
 func readyBed(queues, slots int) (*Reactor, []*Queue) {
 	r := new(Reactor)
 	r.tok = turn.New(nil, nil, turn.Config{CallerDriving: true}) // no goroutine sleeps
@@ -55,12 +56,13 @@ func listed(qs []*Queue) (all []*readyQueue) {
 	return all
 }
 
-// readyWorld has submitters that submit one request to each queue of to, in this order, and a
-// holder that makes a pass whenever a queue is on the ready list.
+// readyWorld returns a world of submitters and a holder. Each submitter submits one request to each
+// queue in the list to, in this order. The holder runs a pass whenever a queue is on the ready
+// list.
 func readyWorld(w readyWays, submitters int, to ...int) model.World {
 	queues, each := slices.Max(to)+1, len(to)
 	r, qs := readyBed(queues, submitters*each)
-	next, total := make([]int, queues*submitters), 0 // least request expected by queue and submitter
+	next, total := make([]int, queues*submitters), 0 // next: least request expected, by queue and submitter
 	world := model.World{
 		Shared: func(d *model.Digest) {
 			r.ready.Digest(d, listed(qs))
@@ -116,9 +118,9 @@ func readyWorld(w readyWays, submitters int, to ...int) model.World {
 	return world
 }
 
-// Rule: a queue with a request on its stack is on the ready list, or its submitter is about to list
-// it, or the holder is about to take it. Every request is posted once, without further submissions,
-// in the order of its submitter and queue.
+// Rule: if a queue has a request on its stack, it is on the ready list, or the submitter is about
+// to push it there, or the holder is about to take the stack. Every request is posted once, without
+// further submissions, in the order of its submitter and queue.
 func TestModelReady(t *testing.T) {
 	for _, c := range []struct {
 		submitters int
@@ -132,7 +134,7 @@ func TestModelReady(t *testing.T) {
 	}
 }
 
-// The model finds the mistake that each step prevents.
+// The model finds each of these mistakes.
 func TestModelReadyFindsMistakes(t *testing.T) {
 	gather := func(each func(*Queue) *readyQueue) func(*Reactor) {
 		return func(r *Reactor) {
@@ -179,7 +181,7 @@ func TestModelReadyFindsMistakes(t *testing.T) {
 	}
 }
 
-// The model finds the mistake that each of these steps prevents.
+// The model finds each of these mistakes.
 func TestModelReadyOfAllWaysFindsMistakes(t *testing.T) {
 	gather := func(take func(*Queue)) mixedWays {
 		w := rightMixed

@@ -12,33 +12,33 @@ type Stats struct {
 	RecvRequests   uint64
 	Polled         uint64 // completions polled
 	MaxPoll        uint64 // most completions of one poll
-	Completions    uint64 // operations ended
-	Retired        uint64 // of those, unsignaled sends
+	Completions    uint64 // operations that ended
+	Retired        uint64 // of Completions: sends that ended by the completion of a later send
 	Failed         uint64 // failed completions
-	PostFailures   uint64 // lists cut by bad_wr
+	PostFailures   uint64 // lists that the device did not take whole (bad_wr)
 	CarriedOver    uint64 // sends left for the next pass, because the list of their queue was full
 	Delayed        uint64 // times a backlog was held back (Config.FlushDelay)
-	Overdue        uint64 // of those, times when it was posted because FlushDelay had passed
+	Overdue        uint64 // of Delayed: times when the backlog was posted because FlushDelay had passed
 	Grown          uint64 // times a completion queue was made larger
 	Stale          uint64 // completions that matched no operation
-	Stranded       uint64 // operations that can end only with the queue pair
+	Stranded       uint64 // outstanding sends that end only with Release, because the device refused the marker
 	Unanswered     uint64 // atomics that completed without their answer
 	PeerTimeouts   uint64 // queues whose peer did not answer within PeerLimit.Bound
 	KeepAlives     uint64 // keep-alive probes sent
-	Unflushed      uint64 // operations that ended with their queue pair, without a completion
+	Unflushed      uint64 // operations that Release ended although they were outstanding
 	Arms           uint64
 	Events         uint64
 	ChannelWakeups uint64 // wake-ups of the loop by the completion channel
 	Rechecks       uint64 // passes because of Config.Recheck
-	MissedEvents   uint64 // lost events, found by these passes
-	Wakeups        uint64 // wake-ups of the loop by submitters, and by drivers that left it work
+	MissedEvents   uint64 // lost events that rechecks found
+	Wakeups        uint64 // wake-ups of the loop by submitters, and by drivers that left work for it
 	Drives         uint64 // times a waiting goroutine began to drive
 	Offers         uint64 // times a driver handed the turn to a waiter
 	Sleeps         uint64
 	Spins          uint64        // times the loop began to spin, by Config.Policy
-	SpinsInVain    uint64        // of those, times when nothing was found within the spin budget
-	MaxSpin        time.Duration // the present spin budget; 0: Config.Spin passes, or no limit
-	Returned       uint64        // times a driver left the turn to the spinning loop, unarmed
+	SpinsInVain    uint64        // of Spins: times when nothing was found within the spin budget
+	MaxSpin        time.Duration // the present spin budget; 0 unless the policy is PolicyThroughput
+	Returned       uint64        // times a driver gave the turn to the spinning loop without arming
 	Queues         int
 	Outstanding    int
 
@@ -46,18 +46,19 @@ type Stats struct {
 	MaxSlotWait    time.Duration // the longest of SlotWaits
 	SlotWaitTime   time.Duration // the sum of SlotWaits
 	// Lists counts send lists by how many of their requests the device took. Occupancy counts send
-	// lists by how many sends of the queue were outstanding after the list was posted. Each counts
-	// as many lists as Doorbells.
+	// lists by how many sends of their queue were outstanding, the list itself included. Each
+	// counts as many lists as Doorbells.
 	Lists, Occupancy Histogram
-	// Polls counts polls by how many completions they took. A poll is of one completion queue;
-	// most passes poll both.
+	// Polls counts polls by how many completions they took. Each poll is of one completion queue,
+	// so most passes make two.
 	Polls Histogram
-	// SlotWaits counts slot waits of send queues by their duration in microseconds, including
-	// those that the submitter gave up.
+	// SlotWaits counts the waits of submitters for a slot by their duration in microseconds,
+	// including the waits that ended without a slot.
 	SlotWaits Histogram
 }
 
-// Stats returns the counters. It takes the turn for a moment; the holder must not call it.
+// Stats returns the counters. It waits for the turn and takes it for a moment: any goroutine may
+// call it, except the holder.
 func (r *Reactor) Stats() (s Stats) {
 	r.withTurn(func() { s = r.snapshot() })
 	return s
@@ -73,7 +74,7 @@ func (r *Reactor) snapshot() Stats {
 	return s
 }
 
-// WRsPerDoorbell returns the average number of sends for each doorbell.
+// WRsPerDoorbell returns the average number of sends per doorbell.
 func (s Stats) WRsPerDoorbell() float64 {
 	if s.Doorbells == 0 {
 		return 0
@@ -81,7 +82,7 @@ func (s Stats) WRsPerDoorbell() float64 {
 	return float64(s.WorkRequests) / float64(s.Doorbells)
 }
 
-// Add returns the sum of s and o; for a maximum, the larger one.
+// Add returns the sum of s and o. A field that is a maximum gets the larger value.
 func (s Stats) Add(o Stats) Stats {
 	return Stats{
 		Passes: s.Passes + o.Passes, Doorbells: s.Doorbells + o.Doorbells, WorkRequests: s.WorkRequests + o.WorkRequests,

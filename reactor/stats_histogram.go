@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Buckets is the number of buckets of a [Histogram]. They resolve durations in microseconds up to
-// 4 s, and all lengths of lists.
+// Buckets is the number of buckets of a [Histogram]. They suffice for durations in microseconds up
+// to 4 s, and for the lengths of all lists.
 const Buckets = 24
 
-// Histogram counts values by powers of two. Bucket 0 counts zeros; bucket i counts values from
-// 2^(i-1) up to the next power; the last bucket counts all larger values. A Histogram is an array:
-// it can be copied and compared, and counting a value is one increment.
+// Histogram counts values by powers of two. Bucket 0 counts zeros; bucket i counts the values from
+// 2^(i-1) to 2^i-1; the last bucket also counts all larger values. A Histogram is an array: it can
+// be copied and compared, and counting a value is one increment.
 type Histogram [Buckets]uint64
 
-// note counts v, which is not negative. A synchronous caller causes almost only the values 0 and
-// 1, whose buckets have the same index: the logarithm is left out for them.
+// note counts v, which is not negative. Most values of a synchronous caller are 0 or 1. For these
+// the index of the bucket is the value, so note computes no logarithm.
 func (h *Histogram) note(v int) {
 	if uint(v) < 2 {
 		h[v]++

@@ -12,26 +12,29 @@ import (
 
 // Record is the flight recorder's entry for one work request.
 //
-//	Submitted ──> Posted ──────────> Ended      the device took it
-//	    └──────────────────────────> Ended      it never reached the device: Err is the reason
+//	Submitted ──> Posted ──────────> Ended      given to the device
+//	    └──────────────────────────> Ended      never given to the device: Err is the reason
 type Record struct {
 	WRID     uint64
 	Kind     Kind
 	Opcode   verbs.WROpcode // of a send
-	Signaled bool           // it has a completion of its own even on success
-	Bytes    uint32         // of the request; bytes received by a receive that succeeded
+	Signaled bool           // it has a completion of its own also if it succeeds
+	Bytes    uint32         // length of the request; for a receive that succeeded, of the message
 	// Submitted is when the submitter had filled the request; zero for a marker, which the reactor
-	// posts itself. Posted is when the pass that posted the request began to post; zero if it was
-	// not posted. Ended is when the pass that found the request completed had polled; zero if it
-	// has not ended. All requests posted by one pass have the same Posted, and all polled by one
-	// pass the same Ended.
+	// posts itself. Posted is when the pass that posted the request began to post; zero if the
+	// request was never given to the device. Ended is when the pass that ended the request had
+	// polled; zero if the request has not ended. A request that was never given to the device ended
+	// when a pass refused it. All requests posted by one pass have the same Posted (except a
+	// marker), and all polled by one pass the same Ended.
 	Submitted, Posted, Ended time.Time
-	// Err is the operation's error: nil for a success, and while it has not ended. See Status.
+	// Err is the operation's error; nil for a success, and for a request that has not ended. See
+	// Status.
 	Err error
 }
 
-// Status returns the completion status of a request that succeeded or has a failed completion. It
-// returns false if the request has not ended, or ended without a completion.
+// Status returns the completion status of a request: success, or the status of its failed
+// completion. It returns false if the request has not ended, or ended with an error that no
+// completion reported.
 func (c Record) Status() (verbs.WCStatus, bool) {
 	if c.Ended.IsZero() {
 		return 0, false
@@ -82,12 +85,13 @@ func (c Record) String() string {
 	return b.String()
 }
 
-// Recorded returns the recorder's entries; nil without a recorder (QueueConfig.Recorder). First
-// come the requests that have ended, in the order of their end: at least the last
-// QueueConfig.Recorder ones. Then come the outstanding sends in posting order, then the
-// outstanding receives. Unposted requests are not included. The result is a copy. Recorded may
-// also be called after the queue failed, and after Release. It waits for the turn and takes it for
-// a moment: any goroutine may call it, except the holder.
+// Recorded returns the entries of the queue's flight recorder; nil without a recorder
+// (QueueConfig.Recorder). First come the requests that have ended, in the order in which they
+// ended: at least the last QueueConfig.Recorder of them. Then come the outstanding sends in posting
+// order, then the outstanding receives. Unposted requests are not included. The result is a copy.
+//
+// Recorded may also be called after the queue failed, and after Release. It waits for the turn and
+// takes it for a moment: any goroutine may call it, except the holder.
 func (q *Queue) Recorded() (all []Record) {
 	if q.rec == nil {
 		return nil
@@ -96,7 +100,7 @@ func (q *Queue) Recorded() (all []Record) {
 	return all
 }
 
-// records is Recorded for the holder.
+// records returns the result of Recorded. Holder only.
 func (q *Queue) records() []Record {
 	c := q.rec
 	all := make([]Record, 0, len(c.ring)+q.order.len()+q.recvs)

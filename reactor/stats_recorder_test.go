@@ -13,12 +13,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// slowly returns a watched queue with a recorder that signals every fourth send.
+// slowly returns a watched end whose queue has a recorder and signals every fourth send.
 func slowly(t *testing.T, recorder int) *watched {
 	return newWatchedQueue(t, reactor.PeerLimit{}, reactor.QueueConfig{SendDepth: 8, RecvDepth: 4, SignalEvery: 4, Recorder: recorder})
 }
 
-// submit submits a WRITE of n bytes without a pass.
+// The method submit submits a WRITE of n bytes, without a pass.
 func (w *watched) submit(t *testing.T, n int) {
 	t.Helper()
 	addr, key := w.peer.remote(0)
@@ -27,8 +27,8 @@ func (w *watched) submit(t *testing.T, n int) {
 	f.Discard()
 }
 
-// Rule: a record holds the request and the times when it was submitted, posted and polled; an
-// unsignaled request was polled with the completion that retired it.
+// Rule: a record has the request and the times when it was submitted, posted and polled. An
+// unsignaled request has the time of the poll that returned the completion of a later request.
 func TestRecordsHaveTheirTimes(t *testing.T) {
 	w := slowly(t, 16)
 	at := func(d time.Duration) time.Time { return watchedFrom.Add(d) }
@@ -91,8 +91,8 @@ func TestRecordsHaveTheirTimes(t *testing.T) {
 	}
 }
 
-// Rule: the recorder keeps at least the last Recorder ended requests, in order, and drops older
-// ones.
+// Rule: with QueueConfig.Recorder = n the recorder keeps at least the last n ended requests, in
+// order, and drops older ones.
 func TestTheRecorderKeepsTheLastRequests(t *testing.T) {
 	const keep = 10
 	w := slowly(t, keep)
@@ -117,8 +117,8 @@ func TestTheRecorderKeepsTheLastRequests(t *testing.T) {
 	}
 }
 
-// Rule: receives are recorded: outstanding ones after the sends, in posting order; ended ones with
-// the received length.
+// Rule: receives are recorded. Outstanding receives come after the sends, in posting order. Ended
+// receives have the received length.
 func TestReceivesAreRecorded(t *testing.T) {
 	w := slowly(t, 4)
 	_, sge := w.bytes(0, 64)
@@ -137,7 +137,7 @@ func TestReceivesAreRecorded(t *testing.T) {
 	w.deaf = true
 	w.submit(t, 1)
 	w.settle()
-	// in the slot of the first
+	// This receive takes the slot of the first.
 	must.Do(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Block))
 	w.settle()
 	all := w.q.Recorded()
@@ -159,8 +159,8 @@ func TestReceivesAreRecorded(t *testing.T) {
 	}
 }
 
-// Rule: a request that a pass refuses ended before the pass posted anything, a polled one after;
-// each record has its own time.
+// Rule: if a pass refuses one request, then posts and polls another, the first has ended before the
+// posting and the second after it. Each record has its own time.
 func TestRefusedAndPolledInOneTurn(t *testing.T) {
 	onlySoft(t, "a device completes later than the turn that posts")
 	w := clock{watchedFrom}
@@ -193,9 +193,9 @@ func TestRefusedAndPolledInOneTurn(t *testing.T) {
 	a.close(t)
 }
 
-// Rule: a request that a pass refuses because its queue was released is recorded with the reason
-// and without a posting time; a request that the device refused has the time of the attempt.
-// Recorded works after Release and Close.
+// Rule: if a request is refused because its queue was released, the record has the reason and no
+// posting time. If the device refuses a request, the record has the time of the attempt. Recorded
+// works after Release and Close.
 func TestRefusedRequestsAreRecorded(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{SignalEvery: 32, Recorder: 8})
 	defer b.close(t)
@@ -237,8 +237,8 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 	}
 }
 
-// Rule: when a queue fails, the failed request and those before it stay in the recorder, however
-// many requests are flushed after it.
+// Rule: when a queue fails, the failed request and the last ones before it stay in the recorder,
+// however many requests are flushed after them.
 func TestTheFlushPushesNoCauseOut(t *testing.T) {
 	const depth = 32
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth, RecvDepth: depth, Recorder: 2})
@@ -283,7 +283,7 @@ func TestTheFlushPushesNoCauseOut(t *testing.T) {
 	a.closeRest(t)
 }
 
-// Rule: the recorder can be read while other goroutines submit and drive; the times of every record
+// Rule: the recorder can be read while other goroutines submit and drive. The times of every record
 // are in order, and ended requests come before outstanding ones.
 func TestTheRecorderIsReadWhileItRuns(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 16, Recorder: 32})

@@ -8,10 +8,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Stuck is a send that has been outstanding for long. (Receives are not reported: they wait for
-// messages.) Reactor.Stuck reports every such send of a queue with a recorder, with its times. Of
-// a queue without a recorder it reports only the oldest send, because without times it knows only
-// since when the queue has completed no send.
+// Stuck is a send that has been outstanding for a long time. For a queue with a recorder,
+// Reactor.Stuck reports every such send, with its times. For a queue without a recorder it reports
+// only the oldest send, because it knows only how long the queue has completed no send. It reports
+// no receives, because they wait for messages.
 type Stuck struct {
 	Record      // without a recorder Submitted and Posted are zero
 	Queue       *Queue
@@ -19,10 +19,10 @@ type Stuck struct {
 	Position    int // how many outstanding sends of the queue are before it
 	Outstanding int // outstanding sends of the queue
 	Waiting     int // goroutines that wait for a slot of the queue
-	// Since is when the send was submitted (a marker: posted) if Exact is set. Otherwise Since is
-	// an upper bound: the send was outstanding at this time, and possibly earlier. If the queue
-	// has a PeerLimit, earlier by at most an eighth of the smallest PeerLimit.Bound on the
-	// reactor; if not, by at most the interval between calls of Reactor.Stuck.
+	// If Exact is set, Since is when the send was submitted (a marker: posted). Otherwise Since is
+	// an upper bound: the send was outstanding at this time, and perhaps earlier. For a queue with
+	// a PeerLimit.Bound, the error is at most an eighth of the smallest Bound on the reactor; for
+	// other queues, the interval between calls of Reactor.Stuck.
 	Since time.Time
 	Exact bool
 }
@@ -37,17 +37,17 @@ func (s Stuck) String() string {
 		how, s.Since.Format("15:04:05.000000"), s.Record)
 }
 
-// progressMark is the state of a queue without a recorder at a call of Stuck. The holder's.
+// progressMark is what a call of Stuck saw of a queue without a recorder. Holder only.
 type progressMark struct {
-	head uint32        // sends ever retired
-	at   time.Duration // when Stuck first saw this head with sends outstanding
+	head uint32        // fifo.head: it changes when a send ends
+	at   time.Duration // when Stuck first saw this value of head with sends outstanding
 	busy bool          // head and at are valid
 }
 
-// Stuck returns the sends that have been outstanding for at least the time longer, sorted by
-// Since. It first runs passes to poll the waiting completions, so that it reports no completed
-// send. It visits every queue and allocates, so it is for diagnosis and monitoring. It waits for
-// the turn: any goroutine may call it, except the holder.
+// Stuck returns the sends that have been outstanding for at least the duration longer, sorted by
+// Since. It first runs passes until the waiting completions are polled, so that it reports no
+// completed send. It visits every queue and allocates, so it is for diagnosis and monitoring. It
+// waits for the turn: any goroutine may call it, except the holder.
 func (r *Reactor) Stuck(longer time.Duration) (all []Stuck) {
 	r.withTurn(func() {
 		r.Drain()
@@ -100,8 +100,8 @@ func (q *Queue) stuckAt(k int, since time.Duration, exact bool) Stuck {
 	return s
 }
 
-// oldestSince returns an upper bound of the time at which the queue's oldest send became
-// outstanding: the time when the watchdog or an earlier Stuck first saw this send, or now.
+// oldestSince returns a time at which the queue's oldest send was outstanding already: when the
+// watchdog or a call of Stuck first saw this send, at the latest now.
 func (q *Queue) oldestSince(now time.Duration) time.Duration {
 	if g := &q.progressMark; !g.busy || g.head != q.order.head {
 		*g = progressMark{q.order.head, now, true}

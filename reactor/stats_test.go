@@ -15,7 +15,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: Stats.Add covers every field: a field named Max is the larger of both, all others are sums.
+// Rule: Stats.Add covers every field. A field whose name begins with Max becomes the larger of
+// both, all others become sums.
 func TestStatsOfSeveralReactorsLeaveNoFieldOut(t *testing.T) {
 	var a, b reactor.Stats
 	for k, s := range []*reactor.Stats{&a, &b} {
@@ -61,8 +62,9 @@ func TestStatsOfSeveralReactorsLeaveNoFieldOut(t *testing.T) {
 	}
 }
 
-// Rule: each list is counted once, by its length and by the number outstanding when it was posted;
-// completions are counted by the poll that returned them.
+// Rule: each list is counted once in Lists, by its length, and once in Occupancy, by the
+// outstanding sends of its queue, the list included. Each poll is counted by the completions that
+// it returned.
 func TestListsAndPollsAreCountedByLength(t *testing.T) {
 	onlySoft(t, "a device completes when it likes, and its completions come in other polls")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: 32, SignalEvery: 1})
@@ -126,8 +128,8 @@ func TestLoneTransfersAreSeenToo(t *testing.T) {
 	}
 }
 
-// Rule: a submitter that waits for a send slot is counted with the length of its wait, whether it
-// got one or gave up; one that finds a free slot is not counted.
+// Rule: each wait for a send slot is counted with its duration, whether the submitter got a slot or
+// gave up. A submitter that finds a free slot is not counted.
 func TestWaitsForRoomAreCounted(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1, RecvDepth: 4})
 	defer b.close(t)
@@ -147,7 +149,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 		_, err := post(ctx)
 		gaveUp <- err
 	}()
-	oneWaits(t, a) // its wait is counted only from here on
+	oneWaits(t, a) // its wait has begun, and lasts for at least the time wait
 	<-time.After(wait)
 	cancel()
 	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
@@ -224,8 +226,8 @@ func TestHistogramsAddUp(t *testing.T) {
 	}
 }
 
-// Rule: with a recorder, Stuck returns every send that has been outstanding for the given time, the
-// oldest first, with its position and submission time, and no younger one.
+// Rule: with a recorder, Stuck returns every send that has been outstanding for at least the given
+// time, with its position and submission time. The oldest comes first.
 func TestStuckTellsWhatIsOutForLong(t *testing.T) {
 	w := slowly(t, 1)
 	at := func(n int) time.Time { return watchedFrom.Add(time.Duration(n) * time.Second) }
@@ -255,8 +257,8 @@ func TestStuckTellsWhatIsOutForLong(t *testing.T) {
 	}
 }
 
-// Rule: without a recorder, Stuck returns a queue's oldest send as soon as it has certainly been
-// outstanding for the given time: never earlier, and at most an eighth of the bound later.
+// Rule: with a PeerLimit and no recorder, Stuck returns a queue's oldest send when it has been
+// outstanding for the given time: never earlier, and at most an eighth of Bound later.
 func TestStuckKnowsWhatThePatrolKnows(t *testing.T) {
 	r := testRand(t)
 	for range 40 {
@@ -292,8 +294,8 @@ func TestStuckKnowsWhatThePatrolKnows(t *testing.T) {
 	}
 }
 
-// Rule: for a queue with neither recorder nor limit, Stuck knows only the state at its last call: a
-// send counts as outstanding from the first call that saw it, and progress starts anew.
+// Rule: with neither recorder nor limit, a queue's oldest send counts as outstanding from the first
+// call of Stuck that found it the oldest. After a completion the time begins anew.
 func TestStuckRemembersTheLastLook(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{})
 	stuck := func(longer time.Duration) int {

@@ -15,11 +15,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// stormWire is the minimum delay of a packet on the slow wire, and the maximum of its jitter.
+// stormWire is the delay of each packet on the slow wire, and the maximum of the jitter added to
+// it.
 const stormWire = 5 * time.Microsecond
 
-// slowBed is the software RNIC over a wire with delay. In the other beds a send completes within
-// the Execute that posts it, and no reactor waits for its event; here it waits, as on a device.
+// slowBed returns the software RNIC over a wire with delay. Without the delay a send completes
+// within the Execute that posts it, and no reactor waits for its event. With it the reactor waits,
+// as on a device.
 func slowBed(t testing.TB) bed {
 	f := fabric.New(fabric.Config{})
 	f.SetAll(fabric.Link{Delay: stormWire, Jitter: stormWire})
@@ -29,25 +31,25 @@ func slowBed(t testing.TB) bed {
 	}}
 }
 
-// stormDevice is a device of a lane. It delays around arming, counts events and the races that
-// occur, and loses what lane.loss selects.
+// stormDevice is the device of one side of a lane (two connected reactors). It delays some armings,
+// counts events and races, and drops the events or polls that lane.loss selects.
 type stormDevice struct {
 	verbs.Context
 	lane *lane
 	rng  *rand.Rand // owned by the holder
-	// lost counts the events that might have been lost; every stormLoseOne-th was. The holder owns
-	// it.
+	// lost counts the events that lane.loss selected; every stormLoseOne-th of them is dropped. The
+	// holder owns it.
 	lost int
 }
 
 // The losses of a lane's devices; bits of lane.loss.
 const (
-	loseSendEvents uint32 = 1 << iota // one in stormLoseOne events of the send queue
-	loseRecvEvents                    // the same of the receive queue
-	loseRepolls                       // a completion from before the arming is not polled
+	loseSendEvents uint32 = 1 << iota // one in stormLoseOne events of the send completion queue
+	loseRecvEvents                    // one in stormLoseOne events of the receive completion queue
+	loseRepolls                       // the poll after the arming
 )
 
-// stormLoseOne is how many events it takes to lose one.
+// Of every stormLoseOne events that lane.loss selects, one is lost.
 const stormLoseOne = 20
 
 // userRecvCQ is the UserData that a reactor gives its receive completion queue.
@@ -67,17 +69,17 @@ func (d *stormDevice) CreateCQ(cqe int, ch verbs.CompChannel, vector int, userDa
 	return d.Context.CreateCQ(cqe, ch.(*stormChannel).CompChannel, vector, userData)
 }
 
-// stormDawdle sets how often an arming is delayed: one in stormDawdle, before it (after the last
-// poll) or after it (before the loop sleeps). By itself the window is a few hundred nanoseconds,
-// and a busy machine hardly ever hits it.
+// One in stormDawdle armings is delayed, either before it (after the last poll) or after it (before
+// the loop sleeps). Without the delay the window for a race is a few hundred nanoseconds, and a
+// busy machine hardly ever hits it.
 const stormDawdle = 4
 
-// stormDawdleMost bounds the wait for another token, which need not come: this side may be the one
-// to send it.
+// stormDawdleMost limits how long dawdle waits for another token. That token may never come,
+// because this side may be the one that must send it.
 const stormDawdleMost = 200 * time.Microsecond
 
-// Execute posts, arms and polls. If it arms and then finds a completion, it has met the race that
-// the poll after arming exists for.
+// Execute posts, arms and polls. A completion that it finds after arming came between the last poll
+// and the arming. This is the race for which the poll after arming exists.
 func (d *stormDevice) Execute(t *verbs.IOBatch) error {
 	if len(t.Arms) == 0 {
 		return d.Context.Execute(t)
@@ -104,8 +106,8 @@ func (d *stormDevice) Execute(t *verbs.IOBatch) error {
 	return err
 }
 
-// dawdle lets other goroutines run: until another token was sent, or stormDawdleMost is over, and
-// then for a pause.
+// dawdle lets other goroutines run until another token was sent, but for at most stormDawdleMost,
+// and then for a random pause.
 func (d *stormDevice) dawdle() {
 	before := d.lane.sent.Load()
 	began := time.Now()
@@ -140,24 +142,25 @@ func (c *stormChannel) GetEvent() (verbs.CQ, bool, error) {
 	}
 }
 
-// lane is two reactors that send volleys to each other, over any of their queue pairs.
+// lane is two reactors that send volleys (groups of tokens) to each other, over any of their queue
+// pairs. A token is a message without content.
 type lane struct {
 	t     *testing.T
 	mode  stormMode
 	sides [2]*stormSide
-	// events counts the completion events of both sides, met the passes that armed and then found a
-	// completion, hops the tokens that arrived, sent and done the sends submitted and completed,
-	// out the volleys in transit. The holders of the sides' turns and the posters write them; the
-	// test and the posters read them.
+	// Counters. events: completion events of both sides; met: passes that armed and then found a
+	// completion; hops: tokens that arrived; sent: sends submitted; done: sends completed; out:
+	// volleys in transit. The holders of the sides' turns and the posters (the goroutines of the
+	// method post) write them; the test and the posters read them.
 	events, met, hops, sent, done atomic.Uint64
 	out                           atomic.Int64
 	isDone                        chan struct{} // has a value after done or hops grew
 	loss                          atomic.Uint32 // losses of the lane's devices; set by the test
-	stop                          atomic.Bool   // arriving volleys are removed; set by end
+	stop                          atomic.Bool   // arriving volleys are removed; set by the test
 	gone                          chan struct{} // closed when no volley is left
 
-	seenHops uint64 // last seen by stalled, and when it changed
-	seenAt   time.Time
+	seenHops uint64    // the value of hops that stalled last saw
+	seenAt   time.Time // when stalled first saw this value
 }
 
 // stormSide is one reactor of a lane, with its queue pairs. It is the sink of their receives.
@@ -165,22 +168,24 @@ type stormSide struct {
 	lane *lane
 	ends []*end
 	rng  *rand.Rand // owned by the holder
-	// tokens that arrived of the current volley, if it has more than one; owned by the holder
+	// got counts the tokens of the current volley that arrived, if it has more than one; owned by
+	// the holder
 	got int
-	// posts passes the volleys to the poster.
+	// posts passes volleys to the poster.
 	posts chan volley
 	done  sync.WaitGroup
 }
 
-// volley is a set of tokens to be sent, each after a pause and over a queue.
+// volley is a group of tokens to be sent one after the other, each after its pause and over its
+// queue.
 type volley struct {
 	n     int // number of tokens; each token carries it
 	sent  int // how many of those were sent
 	pause [stormMost]time.Duration
 	queue [stormMost]int
-	// alone makes the token wait until all earlier tokens of the lane have arrived and all sends
-	// have completed, which only their own events can have reported. So it arrives when the peer is
-	// about to arm again.
+	// If alone is set, the token is sent after all earlier tokens of the lane have arrived and all
+	// their sends have completed. Only their own events can have reported that. So the token
+	// arrives when the peer is about to arm again.
 	alone [stormMost]bool
 }
 
@@ -212,7 +217,7 @@ func newLane(t *testing.T, b bed, m stormMode, src *rand.PCG) *lane {
 func (l *lane) start(t *testing.T) {
 	for _, s := range l.sides {
 		for i, e := range s.ends {
-			for range max(l.mode.volleys, l.mode.most) { // all may take the same queue
+			for range max(l.mode.volleys, l.mode.most) { // all tokens may go over the same queue
 				must.Do(t, e.q.PostRecv(&reactor.Recv{Sink: s, Tag: uint64(i)}, nil, reactor.Block))
 			}
 		}
@@ -229,7 +234,8 @@ func (l *lane) start(t *testing.T) {
 func (s *stormSide) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
 	l := s.lane
 	if err != nil {
-		// after the first error the rest is flushed, and the mode may be over
+		// This is no error if the lane is stopped, or after a first error, which flushes the other
+		// receives.
 		if !l.stop.Load() && !l.t.Failed() {
 			l.t.Errorf("a receive ended with %v", err)
 		}
@@ -252,7 +258,7 @@ func (s *stormSide) Complete(_ reactor.SinkContext, c reactor.Completion, err er
 	for i := range v.n {
 		v.queue[i], v.pause[i], v.alone[i] = s.rng.IntN(stormQueues), s.pause(), l.mode.alone && s.rng.IntN(2) == 0
 	}
-	if v.pause[0] == 0 && !l.mode.await && !v.alone[0] { // the first goes out from the sink
+	if v.pause[0] == 0 && !l.mode.await && !v.alone[0] { // the first token is sent by this sink
 		s.trySend(&v)
 	}
 	if v.sent < v.n {
@@ -274,7 +280,7 @@ func (l *lane) stalled() bool {
 	return time.Since(l.seenAt) > patience
 }
 
-// end removes all volleys from the lane.
+// end stops the lane and waits until all its volleys have arrived.
 func (l *lane) end(t *testing.T) {
 	l.stop.Store(true)
 	select {

@@ -16,10 +16,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// How many completion events a run takes from completion channels by default, over all modes.
-// VERBENA_EVENTS overrides it: ten million in `make stress`. On a device each mode also ends after
-// stormTimeDevice or VERBENA_STORM_TIME: an emulated machine takes a millisecond for an event, or
-// ten on busy processors.
+// stormEvents is how many completion events a run takes from the completion channels by default,
+// over all modes; stormEventsRace is the same under the race detector. VERBENA_EVENTS overrides
+// both: ten million in `make stress`. On a device each mode also ends after stormTimeDevice or
+// VERBENA_STORM_TIME, because an event takes a millisecond on an emulated machine, or ten if its
+// processors are busy.
 const (
 	stormEvents     = 60_000
 	stormEventsRace = 20_000
@@ -34,12 +35,13 @@ const (
 	stormCrowd  = 16
 )
 
-// stormSlowPart divides the number of events for the slow wire, which a single goroutine carries.
+// stormSlowPart divides the number of events for slowBed, whose wire is carried by a single
+// goroutine.
 const stormSlowPart = 10
 
-// stormPauses returns the number of magnitudes of pauses, from 2 ns up to 32 µs, in which a reactor
-// here handles a completion and sleeps again, or up to a millisecond on a machine that may be
-// emulated.
+// stormPauses returns how many powers of two the pauses reach, from 2 ns up to 32 µs. In this time
+// a reactor handles a completion and sleeps again. On a device, which may be emulated, the pauses
+// go up to a millisecond.
 func stormPauses() int {
 	if onDevice() {
 		return 20
@@ -47,25 +49,26 @@ func stormPauses() int {
 	return 15
 }
 
-// stormMode is a way to meet the races between arming and sleeping. A token is a message without
-// content. Tokens travel in volleys, one after the other, at random intervals; a side that has
-// received a whole volley answers it with one of its own.
+// stormMode is a way to cause races between completions, arming and sleeping. A token is a message
+// without content. Tokens travel in volleys, one after the other, at random intervals. A side that
+// has received a whole volley answers it with a new one.
 type stormMode struct {
 	name    string
 	cfg     reactor.Config
-	volleys int  // in transit in one lane
-	most    int  // tokens of a volley
+	volleys int  // volleys in transit in one lane
+	most    int  // the most tokens of a volley
 	await   bool // the poster waits for the completion, and drives
-	alone   bool // half the tokens wait until those before are done
-	share   int  // of stormShares of the events
+	alone   bool // half the tokens wait until earlier ones have arrived (volley.alone)
+	share   int  // the mode takes share/stormShares of the events
 }
 
 const stormShares = 10
 
-// In the modes with one volley nothing else wakes a reactor that waits for the last token or for
-// the completion of a send, and recheck is off: one lost wake-up stops the lane. In the crowd,
-// another queue's event leads to a poll of a queue whose event was lost; there the reactor counts
-// the events it missed (Stats.MissedEvents).
+// In the modes with one volley, a reactor waits for one completion at a time: that of the last
+// token, or that of a send. Only its event wakes the reactor, and there is no recheck, so one lost
+// wake-up stops the lane. In the crowd, an event of one completion queue leads to a poll of both,
+// so a lost event may not stop the lane. But there the reactor counts the lost events
+// (Stats.MissedEvents).
 var stormModes = []stormMode{
 	{name: "volleys", cfg: reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}, volleys: 1, most: 3, alone: true, share: 4},
 	{name: "callers drive", cfg: reactor.Config{Recheck: -1}, volleys: 1, most: 3, await: true, alone: true, share: 3},
@@ -74,8 +77,8 @@ var stormModes = []stormMode{
 	{name: "crowd", cfg: reactor.Config{NoCallerDriving: true, Spin: -1}, volleys: stormCrowd, most: 1, share: 1},
 }
 
-// Rule: an armed completion queue wakes its reactor for every completion, however that meets
-// arming, polling and going to sleep: no wake-up is lost.
+// Rule: an armed completion queue wakes its reactor for every completion, whether the completion
+// comes while the reactor arms, polls or goes to sleep.
 func TestNoWakeUpIsLost(t *testing.T) {
 	seed := uint64(number(t, "VERBENA_STORM_SEED", int(time.Now().UnixNano()&(1<<40-1))))
 	part := 1
@@ -132,8 +135,8 @@ func newStorm(t *testing.T, b bed, m stormMode, seed uint64) *storm {
 	return s
 }
 
-// run sends the volleys around until there were that many events or the limit is over (0: no
-// limit), and then removes them.
+// run sends the volleys to and fro until so many completion events have come or the limit has
+// passed (0: no limit), and then removes the volleys.
 func (s *storm) run(t *testing.T, events uint64, limit time.Duration) {
 	began := time.Now()
 	for _, l := range s.lanes {
@@ -149,7 +152,7 @@ func (s *storm) run(t *testing.T, events uint64, limit time.Duration) {
 			}
 		}
 	}
-	for _, l := range s.lanes { // all, before waiting for any
+	for _, l := range s.lanes { // stop all lanes before waiting for one
 		l.stop.Store(true)
 	}
 	for _, l := range s.lanes {
@@ -173,7 +176,7 @@ func (s *storm) run(t *testing.T, events uint64, limit time.Duration) {
 	}
 }
 
-// stormRare is how many events there may be for one completion that the poll after arming finds.
+// A run must find a completion in the poll after arming at least once in stormRare events.
 const stormRare = 1000
 
 // stormLook is the interval of progress checks.
@@ -181,7 +184,7 @@ const stormLook = 50 * time.Millisecond
 
 func (s *storm) events() uint64 { return s.sum(func(l *lane) uint64 { return l.events.Load() }) }
 
-// sum adds of(l) for all lanes.
+// sum adds up of(l) over all lanes l.
 func (s *storm) sum(of func(*lane) uint64) (n uint64) {
 	for _, l := range s.lanes {
 		n += of(l)
@@ -204,17 +207,18 @@ func (l *lane) report() (text string) {
 
 const (
 	// stormStill is how long a lane must stand still to count as stopped by a loss. A slow machine
-	// may look the same: this test proves that the storm detects losses, not that there are none.
+	// may look the same. That does no harm: this test shows that the storm detects losses, not that
+	// there are none.
 	stormStill = 300 * time.Millisecond
 	// stormWarm is how many tokens arrive before the first loss.
 	stormWarm = 50
-	// stormRecheck is the recheck interval of a crowd, short so that the test is.
+	// stormRecheck is the recheck interval of a crowd, short to keep the test short.
 	stormRecheck = 40 * time.Millisecond
 )
 
-// Rule: the storm detects the losses it is meant for. In every mode, losing one event in a few, of
-// sends or of receives, stops a lane or is counted as missed. So does omitting the poll after
-// arming, where nothing else polls.
+// Rule: the storm detects losses. If a mode loses one in stormLoseOne events of sends or of
+// receives, a lane stops, or the reactor counts missed events. If a mode with one volley omits the
+// poll after arming, a lane stops.
 func TestTheStormSeesWhatIsLost(t *testing.T) {
 	onlySoft(t, "it is about the test, and there all is quick")
 	for _, m := range stormModes {
@@ -265,9 +269,9 @@ func (l *lane) shows(t *testing.T) bool {
 	return false
 }
 
-// revive removes the volleys of a lane whose reactors wrongly believe that their queues are armed.
-// It makes them poll until no volley is left and the last sender has its completion, whose event
-// may be the lost one.
+// revive removes the volleys of a lane whose reactors wrongly count their completion queues as
+// armed. It makes the reactors poll until no volley is left and all sends have completed, because
+// the event of the last send may be lost, too.
 func (l *lane) revive(t *testing.T) {
 	l.stop.Store(true)
 	for began := time.Now(); time.Since(began) < patience; {
@@ -285,12 +289,12 @@ func (l *lane) revive(t *testing.T) {
 	}
 }
 
-// pause returns how long to wait with a token: seldom until the peer sleeps soundly, often not at
-// all, and usually about as long as the peer takes to handle the token before, poll, arm and go to
-// sleep.
+// pause returns the pause before a token. One in 1024 is a millisecond: the peer sleeps by then.
+// One in four is 0 (in a crowd, seven in eight). The rest are random, mostly about as long as the
+// peer takes to handle the token before, poll, arm and go to sleep.
 func (s *stormSide) pause() time.Duration {
 	atOnce := 1 << 8
-	if s.lane.mode.volleys > 1 { // in a crowd there are tokens before and behind
+	if s.lane.mode.volleys > 1 { // other tokens come before and after this one
 		atOnce = 1<<10 - 1<<7
 	}
 	switch n := s.rng.IntN(1 << 10); {
@@ -302,7 +306,7 @@ func (s *stormSide) pause() time.Duration {
 	return stormPause(s.rng)
 }
 
-// stormPause returns a pause; each order of magnitude is equally likely.
+// stormPause returns a random pause; each power of two up to the longest is equally likely.
 func stormPause(rng *rand.Rand) time.Duration {
 	return time.Duration(rng.IntN(1 << (1 + rng.IntN(stormPauses())))) // ns
 }
@@ -321,13 +325,13 @@ func (s *stormSide) post() {
 				}
 			}
 			s.send(&v)
-			runtime.Gosched() // so that the loop posts it before the pause, not after
+			runtime.Gosched() // let the loop post it before the next pause
 		}
 	}
 }
 
-// send sends the next token of a volley, from the poster. It waits for a slot: a token may be back
-// before the completion of its send was polled.
+// send sends the next token of a volley; the poster calls it. It waits for a slot, because a token
+// may come back before the completion of its send was polled.
 func (s *stormSide) send(v *volley) {
 	q, token := s.next(v)
 	v.sent++
@@ -346,7 +350,7 @@ func (s *stormSide) send(v *volley) {
 	sending{s.lane}.Complete(reactor.SinkContext{}, reactor.Completion{}, err)
 }
 
-// trySend is send without waiting, for a sink; without a free slot it leaves the token to the
+// trySend is send for a sink, which must not wait. Without a free slot it leaves the token to the
 // poster.
 func (s *stormSide) trySend(v *volley) {
 	q, token := s.next(v)
@@ -362,7 +366,7 @@ func (s *stormSide) trySend(v *volley) {
 }
 
 // allDone waits until all tokens of the lane have arrived and their sends have completed. In a lane
-// with one volley no other token is sent meanwhile, because the volley is here.
+// with one volley no other token is sent meanwhile, because this side has the volley.
 func (l *lane) allDone() {
 	for l.done.Load() < l.sent.Load() || l.hops.Load() < l.sent.Load() {
 		<-l.isDone
@@ -373,7 +377,7 @@ func (l *lane) allDone() {
 func (l *lane) look() {
 	select {
 	case l.isDone <- struct{}{}:
-	default: // it checks anyway
+	default: // a wake-up is already stored
 	}
 }
 
@@ -382,8 +386,8 @@ func (s *stormSide) next(v *volley) (*reactor.Queue, reactor.Send) {
 	return s.ends[v.queue[v.sent]].q, reactor.Send{Opcode: verbs.WRSendWithImm, Imm: uint32(v.n), Sink: sending{s.lane}}
 }
 
-// sending takes the completion of a token's send. A failure shows by itself, because then no token
-// arrives.
+// sending is the sink of a token's send. It need not report a failure: then no token arrives, and
+// the lane stops.
 type sending struct{ l *lane }
 
 func (s sending) Complete(reactor.SinkContext, reactor.Completion, error) {

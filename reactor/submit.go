@@ -14,15 +14,15 @@ type SubmitMode uint8
 
 // The submit modes.
 const (
-	Block    SubmitMode = iota // wait for a slot on the context; wake the loop
+	Block    SubmitMode = iota // wait for a slot until the context ends; wake the loop
 	NonBlock                   // return ErrQueueFull if the queue is full; wake the loop. The holder may use it
 	// NoWakeup waits for a slot and does not wake the loop. The caller must next await the future
-	// on the same goroutine, which then drives. If it does not, the request stays unposted until
+	// on the same goroutine, which then drives. Without that the request stays unposted until
 	// another goroutine runs a pass or calls Wake.
 	NoWakeup
 )
 
-// Transfer is a WRITE or READ of one piece of local memory. It has only the fields of Send and
+// Transfer is a WRITE or READ of one piece of local memory. It has only those fields of Send and
 // Payload that such a request needs. Most requests are transfers.
 type Transfer struct {
 	Opcode verbs.WROpcode  // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ
@@ -55,7 +55,6 @@ func (q *Queue) Transfer(ctx context.Context, t *Transfer, m SubmitMode) (f Futu
 	return f, nil
 }
 
-// acquire checks a transfer and acquires a slot for it.
 func (q *Queue) acquire(ctx context.Context, t *Transfer, m SubmitMode) (uint32, error) {
 	if k := kindOf(t.Opcode); !q.isTransfer(t, k) {
 		return 0, q.whyNoTransfer(t, k)
@@ -69,7 +68,7 @@ func (q *Queue) isTransfer(t *Transfer, k Kind) bool {
 		(t.Flags == 0 || t.mayFlag() && (t.Flags&verbs.SendInline == 0 || k == KindWrite && uint64(t.Local.Length) <= uint64(q.inline)))
 }
 
-// mayFlag reports whether a transfer may have t.Flags. It does not check the length for INLINE.
+// mayFlag reports whether t.Opcode permits t.Flags. It does not check the length for INLINE.
 func (t *Transfer) mayFlag() bool {
 	return t.Flags&^(verbs.SendFence|verbs.SendSolicited|verbs.SendInline) == 0 && (t.Flags&verbs.SendSolicited == 0 || t.Opcode.HasImm())
 }
@@ -88,7 +87,8 @@ func (q *Queue) whyNoTransfer(t *Transfer, k Kind) error {
 	return q.checkInline(k, t.Opcode, t.Local.Length)
 }
 
-// acquireSlot acquires a slot, and with it room in the send queue. It waits as m says.
+// acquireSlot acquires a slot. A slot is also room in the send queue. If none is free, it waits as
+// m says.
 func (q *Queue) acquireSlot(ctx context.Context, m SubmitMode) (i uint32, err error) {
 	i, ok := q.sendFree.Get()
 	if !ok {
@@ -96,24 +96,25 @@ func (q *Queue) acquireSlot(ctx context.Context, m SubmitMode) (i uint32, err er
 			return 0, err
 		}
 	}
-	// Order: acquire the slot, then load the cause. Release stores the cause, then collects the
-	// slots. So either Release misses this slot and keeps the arena, or the submitter sees the
-	// cause.
+	// Order: this goroutine acquires the slot, then loads the cause. Release stores the cause;
+	// after that, reclaim collects the free slots. So either reclaim misses this slot and keeps the
+	// arena, or this goroutine sees the cause.
 	if q.failed.err.Load() != nil {
 		return 0, q.rejectFailed(q.sendFree, i)
 	}
 	return i, nil
 }
 
-// rejectFailed frees slot i, which a submitter has acquired before it saw that the queue has
-// failed. It returns the cause.
+// rejectFailed frees slot i and returns the cause of the queue's failure. The caller acquired the
+// slot before it saw that the queue has failed.
 func (q *Queue) rejectFailed(free interface{ Put(uint32) }, i uint32) error {
 	free.Put(i)
 	q.scheduleReclaim()
 	return q.failed.get()
 }
 
-// waitSlot waits for a slot as m says. The caller has found none free.
+// waitSlot waits for a slot, except that it returns ErrQueueFull if m is NonBlock. The caller has
+// found no free slot.
 func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	if err := q.failed.get(); err != nil {
 		return 0, err
@@ -122,7 +123,8 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 		return 0, ErrQueueFull
 	}
 	w := DoneContext(ctx.Done()) // before this goroutine counts as a waiter: Done may be user code
-	q.r.tok.Submitted()          // requests in the queue may have been submitted without a wake-up
+	// Wake the loop: the requests that occupy the slots may have been submitted with NoWakeup.
+	q.r.tok.Submitted()
 	from := q.r.clock()
 	i, err := q.sendFree.Wait(w)
 	q.r.slotWaits.add(q.r.clock() - from)
@@ -130,7 +132,7 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 		return i, nil
 	}
 	if cause := q.failed.get(); cause != nil {
-		q.scheduleReclaim() // Wait may have freed a slot that was handed to it
+		q.scheduleReclaim() // Wait may have been handed a slot and have freed it
 		return 0, cause
 	}
 	if errors.Is(err, ring.ErrDone) {
@@ -139,8 +141,8 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	return 0, fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)
 }
 
-// fillTransfer fills slot i, which the caller owns, with t, which has kind k. It does not make the
-// future.
+// fillTransfer fills slot i, which the caller owns, with t. The argument k is t's kind.
+// fillTransfer does not make the future.
 func (q *Queue) fillTransfer(i uint32, t *Transfer, k Kind) {
 	sl := &q.tab.slots[i]
 	sl.kind, sl.opcode, q.tab.bytes[i] = k, uint8(t.Opcode), t.Local.Length
@@ -160,8 +162,8 @@ func (q *Queue) fillTransfer(i uint32, t *Transfer, k Kind) {
 	}
 }
 
-// submit puts the queue on the ready list and wakes the loop as m says. It always wakes the
-// loop when the queue has failed: only a pass reclaims quarantined queues.
+// submit puts the queue on the ready list. It wakes the loop unless m is NoWakeup. If the queue has
+// failed it always wakes the loop, because only a pass refuses the request and reclaims the queue.
 func (q *Queue) submit(m SubmitMode) {
 	q.ready()
 	if m == NoWakeup && q.failed.err.Load() == nil {
@@ -171,6 +173,6 @@ func (q *Queue) submit(m SubmitMode) {
 	}
 }
 
-// Wake makes the loop look at requests that were submitted with NoWakeup. Any goroutine may
-// call it; it does not block.
+// Wake wakes the loop, so that it posts the requests that were submitted with NoWakeup. Any
+// goroutine may call it; it does not block.
 func (r *Reactor) Wake() { r.tok.Submitted() }

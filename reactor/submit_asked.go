@@ -11,21 +11,22 @@ import (
 
 // DoneContext is a context reduced to its Done channel. A context's methods may be user code: they
 // may panic, end the goroutine, block, or need something that their caller holds. So a function
-// that acquires a resource (a credit, a lease, a slot, the turn) calls them only while it holds
-// none: Done once, in DoneOf, before it acquires any, and Err in Cause, after it gave all back. In
-// between, the function and its callees use only the DoneContext:
+// that acquires resources (a credit, a lease, a slot, the turn) calls these methods only while it
+// holds none. It calls Done once, in DoneOf, before it acquires the first resource. It calls Err,
+// in Cause, after it has given back the last one. In between, the function and its callees use only
+// the DoneContext:
 //
 //	w := DoneOf(ctx) ──> acquire, wait, give back with w ──> w.Cause(ctx, err)
 //
 // A DoneContext is a single pointer, so converting it to an interface does not allocate.
 type DoneContext <-chan struct{}
 
-// errContextDone is the error of a DoneContext that has ended; Cause replaces it by the context's
+// errContextDone is the error of a DoneContext that has ended. Cause replaces it by the context's
 // error.
 var errContextDone = errors.New("given up")
 
-// DoneOf returns the Done channel of ctx as a DoneContext, or ErrNilContext. The caller has
-// acquired nothing yet, so ctx.Done may panic or end the goroutine.
+// DoneOf returns the Done channel of ctx as a DoneContext, or ErrNilContext. Call it before any
+// resource is acquired, because ctx.Done may panic or end the goroutine.
 func DoneOf(ctx context.Context) (DoneContext, error) {
 	if w, ok := ctx.(DoneContext); ok {
 		return w, nil
@@ -36,7 +37,8 @@ func DoneOf(ctx context.Context) (DoneContext, error) {
 	return ctx.Done(), nil
 }
 
-// Cause returns err, with errContextDone replaced by ctx.Err(). w must be the DoneContext of ctx.
+// Cause returns err, with errContextDone replaced by ctx.Err(). If err only wraps errContextDone,
+// the result wraps err and ctx.Err(). w must be the DoneContext of ctx.
 func (w DoneContext) Cause(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -49,10 +51,10 @@ func (w DoneContext) cause(ctx context.Context, err error) error { // separate, 
 		return err
 	}
 	cause := ctx.Err()
-	if cause == nil { // Done is closed, but Err does not say so
+	if cause == nil { // a faulty context: Done is closed, but Err returns nil
 		cause = context.Canceled
 	}
-	if errors.Is(cause, errContextDone) { // ctx is a DoneContext itself: its caller calls Cause
+	if errors.Is(cause, errContextDone) { // ctx is a DoneContext: a caller calls Cause with the context
 		return err
 	}
 	if err == errContextDone { //nolint:errorlint // itself says nothing besides; wrapped, it does
@@ -64,7 +66,7 @@ func (w DoneContext) cause(ctx context.Context, err error) error { // separate, 
 // Done implements [context.Context], as do Err, Deadline and Value.
 func (w DoneContext) Done() <-chan struct{} { return w }
 
-// Err is not nil once the context has ended; it does not give the reason.
+// Err returns errContextDone if the context has ended, whatever the reason; else nil.
 func (w DoneContext) Err() error {
 	select {
 	case <-w:
@@ -80,8 +82,8 @@ func (w DoneContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 // Value returns nil.
 func (w DoneContext) Value(any) any { return nil }
 
-// Await waits for f until w, the DoneContext of ctx, ends. No other goroutine may use f. If ctx
-// ends first, Await discards the future; the operation goes on.
+// Await waits for f until ctx ends; w must be the DoneContext of ctx. No other goroutine may use f.
+// If ctx ends first, Await discards the future, and the operation goes on.
 func Await[T any](ctx context.Context, w DoneContext, f futures.Future[T]) (v T, err error) {
 	if v, err = f.Await(w); err != nil {
 		f.Discard() // no effect if the future was settled

@@ -4,9 +4,9 @@ import (
 	"context"
 )
 
-// BatchSubmitter submits up to MaxSubmitBatch transfers of one queue together. It touches the
-// words that submitters share (free list, submission stack, ready list) once for all of them, and
-// no other request comes between them. Each access to a shared word costs a locked instruction,
+// BatchSubmitter submits up to MaxSubmitBatch transfers of one queue together. It changes each word
+// that submitters share (in the free list, submission stack and ready list) once for all of them,
+// and no other request comes between them. Each change of a shared word costs a locked instruction,
 // and with submitters on several processors also a cache line transfer.
 //
 //	        Transfer: acquires slots for this and the following transfers
@@ -14,28 +14,29 @@ import (
 //	   ^                                                                │
 //	   └── Submit: pushes the filled slots, frees the cached ones ──────┘
 //
-// One goroutine at a time uses a BatchSubmitter. Between Transfer and Submit it holds slots that
-// others may wait for, so the goroutine must not wait for anything else. A zero BatchSubmitter is
-// ready for use after Reset.
+// One goroutine at a time uses a BatchSubmitter. Between Transfer and Submit the BatchSubmitter
+// holds slots for which other goroutines may wait, so its own goroutine must not wait for anything
+// else. A zero BatchSubmitter is ready for use after Reset.
 type BatchSubmitter struct {
 	q           *Queue
 	free        [MaxSubmitBatch]uint32
-	have, used  int    // free[used:have] are cached
+	have, used  int    // free[used:have] are the cached slots
 	first, last uint32 // the oldest and the newest filled slot
 	filled      int
 }
 
-// MaxSubmitBatch is the largest number of transfers that a BatchSubmitter submits at once. At 32
-// the shared words are a small part of the cost; more would only take slots from others.
+// MaxSubmitBatch is the largest number of transfers that a BatchSubmitter submits together. With
+// 32, the changes of shared words are a small part of the cost; a larger batch would only take
+// slots from other submitters.
 const MaxSubmitBatch = 32
 
-// Reset makes s submit to q.
+// Reset makes s submit to q. All earlier transfers must have been submitted.
 func (s *BatchSubmitter) Reset(q *Queue) { s.q = q }
 
-// Transfer is Queue.Transfer, except that Submit submits the transfer later. If Transfer has to
-// wait for a slot, it submits the earlier transfers first. The argument more is how many transfers
-// follow this one. The caller may reuse *t when Transfer returns. An error does not affect the
-// earlier transfers: call Submit for them.
+// Transfer is Queue.Transfer, except that the transfer is submitted later, by Submit. If Transfer
+// has to wait for a slot, it submits the earlier transfers first. The argument more is how many
+// transfers follow this one. The caller may reuse *t when Transfer returns. After an error the
+// earlier transfers are still good: call Submit for them.
 func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m SubmitMode) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -66,11 +67,11 @@ func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m 
 	return f, nil
 }
 
-// acquireSlot acquires and caches up to want slots, as Queue.acquireSlot does. No slot is cached
-// before.
+// acquireSlot acquires up to want slots and caches them. It waits for the first one as
+// Queue.acquireSlot does. The cache must be empty.
 func (s *BatchSubmitter) acquireSlot(ctx context.Context, want int, m SubmitMode) error {
 	q := s.q
-	s.push(m) // so that it never waits for the slots of its own unsubmitted transfers
+	s.push(m) // so that it never waits for slots of transfers that s has not submitted
 	s.used, s.have = 0, q.sendFree.GetN(s.free[:min(want, MaxSubmitBatch)])
 	if s.have == 0 {
 		i, err := q.waitSlot(ctx, m)
@@ -79,7 +80,7 @@ func (s *BatchSubmitter) acquireSlot(ctx context.Context, want int, m SubmitMode
 		}
 		s.free[0], s.have = i, 1
 	}
-	if q.failed.err.Load() != nil { // after acquiring, as in Queue.acquireSlot
+	if q.failed.err.Load() != nil { // loaded after the slots were acquired, as in Queue.acquireSlot
 		return q.failed.get()
 	}
 	return nil

@@ -12,7 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// tags is a sink that records the order of completions. The holder owns it until all is closed.
+// tags is a sink that records the order of completions. The holder owns it until it closes the
+// channel all.
 type tags struct {
 	got  []uint64
 	want int
@@ -30,8 +31,8 @@ func (s *tags) Complete(_ reactor.SinkContext, c reactor.Completion, err error) 
 	}
 }
 
-// Rule: the transfers of one batch are posted one behind the other, with no other request between
-// them, in the order of their goroutine, also with concurrent submitters.
+// Rule: the transfers of one batch are posted in their order, with no other request between them,
+// also with concurrent submitters. The batches of one goroutine are posted in their order.
 func TestSeveralStayTogether(t *testing.T) {
 	const goroutines, rounds, of = 5, 200, 7
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 2 * goroutines * of})
@@ -83,8 +84,8 @@ func TestSeveralStayTogether(t *testing.T) {
 	})
 }
 
-// Rule: transfers that find no free slot wait for one in order, and the ones before are posted
-// meanwhile; a canceled wait lets the submitted ones complete.
+// Rule: a transfer that finds no free slot waits for one. The earlier transfers of its batch are
+// submitted first, and the order stays. If the wait is canceled, the submitted transfers complete.
 func TestSeveralWaitForRoom(t *testing.T) {
 	const depth, n = 3, 3 * reactor.MaxSubmitBatch
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
@@ -119,8 +120,8 @@ func TestSeveralWaitForRoom(t *testing.T) {
 	}
 }
 
-// Rule: a refused transfer leaves those before it to be submitted, and no slot is lost, also when
-// the queue fails meanwhile: the queue can be released and the reactor closed.
+// Rule: if a transfer is refused, the earlier ones of its batch can still be submitted. No slot is
+// lost, also if the queue fails meanwhile, so the queue is reclaimed and the reactor closed.
 func TestSeveralRefused(t *testing.T) {
 	const depth = 6
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
@@ -165,8 +166,8 @@ func TestSeveralRefused(t *testing.T) {
 	a.close(t)
 }
 
-// Rule: transfers submitted to a queue that was released meanwhile end without any driver, and the
-// reactor's recheck covers live queues only.
+// Rule: transfers that are submitted after the release of their queue end, although no goroutine
+// drives and there is no recheck.
 func TestSeveralBehindARelease(t *testing.T) {
 	a, b := pair(t, reactor.Config{Recheck: -1}, reactor.QueueConfig{})
 	defer b.close(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// requestsOf holds the opcodes of each queue pair type (IBTA volume 1, table 42; BIND_MW and
-// LOCAL_INV only for connected types).
+// requestsOf holds the opcodes that each queue pair type supports (IBTA volume 1, table 42; BIND_MW
+// and LOCAL_INV only for connected types).
 var requestsOf = map[verbs.QPType]verbs.OpcodeSet{
 	verbs.QPTRC: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
 		verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite, verbs.WRFlush, verbs.WRBindMW, verbs.WRLocalInv),
@@ -69,13 +69,14 @@ func (q *Queue) maxMessage() uint64 {
 	return uint64(q.r.maxMessage)
 }
 
-// maxRecv is the largest receive, in bytes: the device writes a header of 40 bytes in front of a
-// datagram.
+// maxRecv is the largest receive, in bytes. A receive of a datagram also takes the 40 bytes of
+// header that the device writes in front of the datagram.
 func (q *Queue) maxRecv() uint64 {
 	return max(uint64(q.r.maxMessage), uint64(q.r.maxDatagram)+verbs.GRHLen)
 }
 
-// fillNoPayload writes the opcode's fields of a work request without a payload.
+// fillNoPayload writes those fields of slot i's work request that depend on the opcode, for a
+// request without a payload.
 func (q *Queue) fillNoPayload(i uint32, k Kind, s *Send) {
 	t := q.tab
 	w := &t.sendWR[i]
@@ -83,7 +84,7 @@ func (q *Queue) fillNoPayload(i uint32, k Kind, s *Send) {
 	switch k {
 	case KindAtomic:
 		sges, _ := t.slotSGEs(i)
-		t.results[i] = unanswered
+		t.results[i] = unanswered // see complete_unanswered.go
 		sges[0] = verbs.SGE{Addr: t.resultAddr + uint64(i)*wordSize, Length: wordSize, LKey: q.mr.LKey()}
 		w.NumSGE = 1
 		if s.Opcode == verbs.WRAtomicCmpAndSwp {

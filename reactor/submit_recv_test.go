@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a receive of PostRecvLater is posted by the pass that has another request of its queue,
-// before the sends, in one list; until then no pass touches it.
+// Rule: receives of PostRecvLater are posted in one list, by the pass that posts the next send of
+// their queue, before that send. No earlier pass touches them.
 func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 	a, b, h := hookedPair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -46,21 +46,21 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 	}
 	s, p := a.write(b)
 	f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
-	for ctx := bounded(t); !f.Settled() && ctx.Err() == nil; { // a device takes its time
+	for ctx := bounded(t); !f.Settled() && ctx.Err() == nil; { // on a device this takes several passes
 		a.r.Step()
 	}
 	if _, err := f.Await(bounded(t)); err != nil || !slices.Equal(lists, []int{5}) {
 		t.Errorf("lists of %v receives went with the send (%v), want one of 5", lists, err)
 	}
-	later(1) // ends with the queue
+	later(1) // this receive ends with the queue
 	a.release(t, reactor.ErrClosed)
 	if ended != 6 {
 		t.Errorf("%d of 6 receives have ended with the queue", ended)
 	}
 }
 
-// Rule: PostRecvLater may run concurrently with the release of its queue: every accepted receive
-// ends, and no slot is lost, which would keep the queue's memory for ever.
+// Rule: PostRecvLater may run concurrently with the release of its queue. Every accepted receive
+// ends, and no slot is lost: a lost slot would keep the queue's memory for ever.
 func TestReceivesForLaterMeetTheEnd(t *testing.T) {
 	const depth, rounds = 2000, 100
 	l := newLone(t, reactor.Config{}, nil)
@@ -86,7 +86,7 @@ func TestReceivesForLaterMeetTheEnd(t *testing.T) {
 		comes(t, "some receives", begun)
 		e.release(t, reactor.ErrClosed)
 		n := comes(t, "the end of the others", done)
-		e.do(t, e.r.Flush) // the last ones that saw the cause are refused
+		e.do(t, e.r.Flush) // refuses the receives that were pushed after Release
 		if got := ended.Load(); got != int64(n) {
 			t.Fatalf("%d of %d receives ended with their queue", got, n)
 		}
@@ -94,8 +94,8 @@ func TestReceivesForLaterMeetTheEnd(t *testing.T) {
 	l.close(t)
 }
 
-// Rule: receives of PostRecvLater do not keep a queue from becoming idle: when the owner calls Idle
-// at the queue's end, they are posted and flushed with the others.
+// Rule: receives of PostRecvLater do not keep a queue from becoming idle. When the owner calls Idle
+// on a queue in ERR, they are posted, and flushed with the others.
 func TestReceivesForLaterDoNotKeepAQueueFromIdling(t *testing.T) {
 	onlySoft(t, "a device may flush what is posted in ERR only with the queue pair")
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})

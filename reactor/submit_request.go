@@ -9,8 +9,8 @@ import (
 
 // Payload is the data of a send request. Submit copies the slices; the caller may reuse them when
 // Submit returns. The memory that the SGEs name belongs to the device until the operation
-// completes. (Submit keeps pointers from a Send, so a Send escapes to the heap; Payload is
-// separate so that its slices may stay on the caller's stack.)
+// completes. (Payload is not a part of Send because Submit keeps pointers from a Send: slices in a
+// Send would escape to the heap, those in a Payload may stay on the caller's stack.)
 type Payload struct {
 	SGEs   []verbs.SGE
 	Inline []byte // in place of SGEs: bytes that Submit copies
@@ -23,22 +23,22 @@ type Send struct {
 	Opcode verbs.WROpcode
 	// Flags are FENCE, SOLICITED and INLINE; the reactor sets the others. INLINE is for a SEND or
 	// WRITE of at most Queue.Inline bytes at addresses that the processor can read. The processor
-	// reads the bytes when the request is posted, before FENCE has any effect, and the device need
-	// not fetch them.
+	// reads these bytes when the request is posted, even if FENCE makes the request itself wait.
+	// The device then need not fetch them.
 	Flags  verbs.SendFlags
 	Imm    uint32 // host order
 	Remote uint64
 	RKey   uint32
-	// Compare and Swap, or Add, are the operands of an atomic, whose old value is
-	// Completion.Value. Swap is also the 8 bytes of an ATOMIC_WRITE, in host order. The reactor
-	// provides the scatter-gather element of an atomic, and that of Payload.Header.
+	// The operands of an atomic are Compare and Swap, or Add; Completion.Value is the old value of
+	// the remote word. Swap is also the 8 bytes of an ATOMIC_WRITE, in host order. The reactor
+	// provides the scatter-gather elements for the result of an atomic and for Payload.Header.
 	Compare, Swap, Add uint64
 	Flush              Flush  // the parameters of a FLUSH
 	Invalidate         uint32 // SEND_WITH_INV, LOCAL_INV: the key
 	Bind               *Bind  // the parameters of a BIND_MW; Submit does not keep it
 	To                 Dest   // UD queues: the destination
 
-	// Lease ends when the device no longer uses the memory; it may be nil.
+	// Lease ends when the device no longer uses the memory. It may be nil.
 	Lease Lease
 	// Sink receives the completion, with Tag, in place of a future.
 	Sink Sink
@@ -79,10 +79,11 @@ type Recv struct {
 
 // Lease is an operation's hold on registered memory that the device uses. The holder of the turn
 // calls End once for each operation with this lease, before it delivers the result. End must not
-// block. Leases are compared as pointers.
+// block. A Lease should be a pointer: the reactor compares leases as pointers.
 type Lease interface{ End() }
 
-// SharedLease is a Lease that many operations have at once. EndN is End for n operations.
+// SharedLease is a Lease that many operations have at the same time. One EndN(n) replaces n calls
+// of End.
 type SharedLease interface {
 	Lease
 	EndN(n int)
@@ -90,10 +91,11 @@ type SharedLease interface {
 
 // Sink receives completions. The holder of the turn calls it, so it must not block.
 type Sink interface {
-	// Complete receives the outcome: err is nil for a success, a *verbs.WCError for a failed
-	// completion, or the reason why the request was never posted. Queue.PostFromSink with t posts
-	// further requests at a lower cost than Submit. The argument t is zero where the turn is not
-	// held, and must not be used after Complete has returned.
+	// Complete receives the outcome. The error is nil for a success and a *verbs.WCError for a
+	// failed completion. Another error means that the request was not posted, or ended without an
+	// answer (ErrUnanswered, Queue.Release). With t, Queue.PostFromSink submits further requests at
+	// a lower cost than Submit. The argument t is zero if the turn is not held. It must not be used
+	// after Complete has returned.
 	Complete(t SinkContext, c Completion, err error)
 }
 
@@ -114,7 +116,7 @@ type Completion struct {
 type Future = futures.Future[Completion]
 
 // check rejects a request that a device would refuse, so that a failed post is never the user's
-// fault. It returns the number of bytes to move.
+// fault. It returns the length of the request in bytes.
 func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	if extra := s.Flags &^ (verbs.SendFence | verbs.SendSolicited | verbs.SendInline); extra != 0 {
 		return 0, fmt.Errorf("%w: flags %v are not the caller's to set", ErrRequest, extra)
@@ -158,8 +160,8 @@ func (q *Queue) checkInline(k Kind, op verbs.WROpcode, n uint32) error {
 	return nil
 }
 
-// checkSGEs returns the length in bytes of a message of header bytes and sges. It returns an error
-// if the length exceeds most.
+// checkSGEs returns the length in bytes of a message with a header of the given length and the data
+// of sges. It returns an error if there are too many elements or if the length exceeds most.
 func (q *Queue) checkSGEs(sges []verbs.SGE, header int, most uint64) (uint32, error) {
 	if len(sges) > q.cfg.MaxSGE {
 		return 0, fmt.Errorf("%w: %d elements, the queue takes %d", ErrRequest, len(sges), q.cfg.MaxSGE)

@@ -8,15 +8,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Submit submits a request and returns its future, or the zero Future if s has a Sink. It waits
-// for a slot, as m says, until ctx ends; it does not wait for the operation. An accepted request
-// completes exactly once. The caller may reuse *s and *p when Submit returns. Submit does not
-// allocate in steady state.
+// Submit submits a request and returns its future, or the zero Future if s has a Sink. If no slot
+// is free, Submit waits for one as m says, until ctx ends. It does not wait for the operation. An
+// accepted request completes exactly once. The caller may reuse *s and *p when Submit returns.
+// Submit does not allocate in steady state.
 //
 // Errors: ErrRequest for a request that a device would refuse, ErrQueueFailed with the cause,
 // ErrQueueFull with NonBlock, the context's error, ErrNilContext. With an error nothing was
-// submitted and Lease.End is not called. Submit calls ctx.Done before it waits and ctx.Err after
-// that, and holds no slot during these calls.
+// submitted, and Submit has not called Lease.End. Submit calls ctx.Done before it waits and ctx.Err
+// after that; it holds no slot during these calls.
 func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m SubmitMode) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -32,15 +32,15 @@ func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m SubmitMode) (
 	return q.fillAndPush(i, n, s, p, m), nil
 }
 
-// acquireFreeSlot acquires a slot of a list whose submitters never wait. It returns the error full
-// if none is free.
+// acquireFreeSlot acquires a slot from the argument free, a list for whose slots submitters never
+// wait. If no slot is free it returns the argument full, an error.
 func (q *Queue) acquireFreeSlot(free *ring.FreeList, full error) (uint32, error) {
 	i, ok := free.Get()
 	failed := q.failed.err.Load() != nil // loaded after the slot was acquired, as in acquireSlot
 	switch {
 	case failed && ok:
 		return 0, q.rejectFailed(free, i)
-	case failed: // Release has collected the slots
+	case failed: // reclaim may have collected the slots
 		return 0, q.failed.get()
 	case !ok:
 		return 0, full
@@ -48,8 +48,8 @@ func (q *Queue) acquireFreeSlot(free *ring.FreeList, full error) (uint32, error)
 	return i, nil
 }
 
-// PostControl is Submit with NonBlock and with slots of its own, so that a control request is
-// accepted even if all other slots are taken. It returns ErrQueueFull when ControlDepth requests
+// PostControl is Submit with NonBlock, for requests that have slots of their own: a control request
+// is accepted even if all other slots are taken. It returns ErrQueueFull when ControlDepth requests
 // of PostControl are submitted and not completed. s.Sink must be set.
 func (q *Queue) PostControl(s *Send, p Payload) error {
 	n, err := q.check(s, &p)
@@ -84,7 +84,7 @@ func (q *Queue) fillAndPush(i, n uint32, s *Send, p *Payload, m SubmitMode) (f F
 	return f
 }
 
-// fillSend writes the work request of slot i, except Next and SIGNALED, which list sets.
+// fillSend writes the work request of slot i. The method list later sets Next and SIGNALED.
 func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 	t := q.tab
 	w := &t.sendWR[i]

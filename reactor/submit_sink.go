@@ -5,24 +5,24 @@ import (
 	"sync/atomic"
 )
 
-// A submitter pays a locked instruction for each word that submitters share (free list, submission
-// stack). A sink runs while the turn is held, so its requests avoid these words: the reactor
-// acquires slots for sinks several at a time, caches them, and adds the requests directly to the
-// backlog.
+// A submitter pays a locked instruction for each word that submitters share (in the free list and
+// the submission stack). A sink runs while the turn is held, so its requests can avoid these words.
+// The reactor acquires slots for sinks several at a time and caches them, and it adds the sinks'
+// requests directly to the backlog.
 //
 // The cache has slots of one queue at a time, until the results of the pass are delivered. For a
 // new queue it begins with 1 slot; each refill acquires twice as many as the last, up to
-// MaxCachedSlots. So a sink that posts once wastes at most one slot. Slots in the cache are not
-// free, and a submitter may have to wait for them. It is woken in any case: slots are cached only
-// after a sink has posted to the queue, and the completion of that request frees a slot.
+// MaxCachedSlots. So fewer slots lie unused in the cache than sinks have used. Cached slots are not
+// free, and a submitter may have to wait for them. Such a submitter is always woken: the queue has
+// at least one request of a sink, whose completion frees a slot.
 
 // MaxCachedSlots is the largest number of cached slots.
 const MaxCachedSlots = 32
 
-// SinkContext identifies the round of sink calls in which a sink runs. Only the goroutine that
-// calls the sink may use it. It expires when all sinks of the round were called; Queue.Release, called
-// by a sink, ends the round early. For an expired or zero SinkContext Queue.InSink reports
-// false; the sink then submits with Transfer or Submit.
+// SinkContext identifies the round of sink calls, usually those at the end of one pass, in which a
+// sink runs. Only the goroutine that calls the sink may use it. It expires when all sinks of the
+// round have been called. A sink that calls Queue.Release ends the round early. Queue.InSink
+// reports false for an expired or zero SinkContext; the sink then submits with Transfer or Submit.
 type SinkContext struct {
 	r          *Reactor
 	generation uint64 // sinkScope.generation of the round
@@ -31,10 +31,11 @@ type SinkContext struct {
 // sinkScope caches slots for the sinks that a reactor calls. Only the holder uses the fields,
 // except generation.
 type sinkScope struct {
-	// generation is incremented before sinks are called, and after all were called. Written by
-	// the holder; read by any goroutine with an old SinkContext; publishes nothing.
+	// generation is incremented before the sinks of a round are called, and after all of them have
+	// been called. Written by the holder; read by any goroutine with an old SinkContext; publishes
+	// nothing.
 	generation atomic.Uint64
-	current    SinkContext // of the sinks that are being called; zero: none
+	current    SinkContext // the context of the present round; zero: no round
 
 	queue *Queue // the owner of the cached slots
 	free  [MaxCachedSlots]uint32
@@ -45,8 +46,8 @@ type sinkScope struct {
 
 // SinkCache caches other resources for the requests that sinks post in one pass.
 type SinkCache interface {
-	// Release gives back the cached resources. The holder calls it after all sinks were called, or
-	// earlier. It must not block.
+	// Release gives back the cached resources. The holder calls it after all sinks of the round
+	// have been called, or earlier. It must not block.
 	Release()
 }
 
@@ -55,8 +56,9 @@ func (q *Queue) InSink(t SinkContext) bool {
 	return t.r != nil && t.r == q.r && t.generation == t.r.sinks.generation.Load()
 }
 
-// SetSinkCache registers s to be released after all sinks were called. There is one SinkCache at a
-// time: SetSinkCache releases the previous one at once. Call it only from a sink.
+// SetSinkCache registers s to be released after all sinks of the round have been called. Only one
+// SinkCache is registered at a time: SetSinkCache releases the previous one at once. Call it only
+// from a sink.
 func (r *Reactor) SetSinkCache(s SinkCache) {
 	h := &r.sinks
 	if h.cache != nil && h.cache != s {
@@ -72,7 +74,7 @@ func (r *Reactor) ReleaseSinkCaches() { r.sinks.release() }
 // begin starts a round of sink calls.
 func (h *sinkScope) begin(r *Reactor) { h.current = SinkContext{r, h.generation.Add(1)} }
 
-// end frees the cached slots, after all sinks were called.
+// end ends a round.
 func (h *sinkScope) end() {
 	if h.current != (SinkContext{}) {
 		h.current = SinkContext{}
@@ -91,7 +93,7 @@ func (h *sinkScope) release() {
 	}
 }
 
-// refill acquires slots of q for the cache, which has none of q.
+// refill acquires slots of q for the cache, which has no slot of q left.
 func (h *sinkScope) refill(q *Queue) error {
 	if h.queue != q {
 		h.releaseSlots()
@@ -112,7 +114,7 @@ func (h *sinkScope) releaseSlots() {
 		h.queue.sendFree.PutN(h.free[:h.slots])
 		h.slots = 0
 		if h.queue.failed.err.Load() != nil {
-			h.queue.scheduleReclaim() // this pass has called reclaimAll already
+			h.queue.scheduleReclaim() // this pass may have called reclaimAll already
 		}
 	}
 	h.queue = nil
@@ -136,12 +138,12 @@ func (q *Queue) PostFromSink(t SinkContext, tr *Transfer) error {
 	}
 	h.slots--
 	i := h.free[h.slots]
-	if q.failed.err.Load() != nil { // after acquiring, as in acquireSlot
+	if q.failed.err.Load() != nil { // loaded after the slot was acquired, as in acquireSlot
 		return q.rejectFailed(q.sendFree, i)
 	}
 	q.fillTransfer(i, tr, k)
 	if q.backlog.n > 0 && q.sendStack.Empty() {
-		q.join(i, i, 1) // as add does, without the call
+		q.join(i, i, 1) // as q.add does, without the call
 	} else if q.add(i) {
 		q.ready()
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// turned makes a function with a SinkContext a sink.
+// turned is a sink that calls a function with the SinkContext.
 type turned func(reactor.SinkContext, reactor.Completion, error)
 
 func (fn turned) Complete(t reactor.SinkContext, c reactor.Completion, err error) { fn(t, c, err) }
 
-// followed returns e.write as an 8-byte transfer.
+// followed returns an 8-byte WRITE to peer as a Transfer.
 func (e *end) followed(peer *end, tag uint64, sink reactor.Sink) *reactor.Transfer {
 	addr, key := peer.remote(0)
 	_, sge := e.bytes(0, 8)
@@ -34,17 +34,16 @@ func (s *stocked) take(r *reactor.Reactor) {
 
 func (s *stocked) Release() { s.back, s.out = s.back+s.out, 0 }
 
-// follower lets sinks start the next requests, through PostFromSink or Transfer, on one of two
-// queues.
+// follower has sinks submit the next requests, by PostFromSink or Transfer, on one of two queues.
 type follower struct {
 	t       *testing.T
 	rnd     *rand.Rand
 	peer    *end
 	from    [2]*end
 	depth   int
-	left    int       // to be started
+	left    int       // how many writes are still to be submitted
 	started [2]uint64 // by queue: the tag of the next to be started
-	ended   [2]uint64 // and of the next to end
+	ended   [2]uint64 // by queue: the tag of the next to end
 	follows int
 	stocks  [2]stocked
 	stale   reactor.SinkContext
@@ -52,7 +51,7 @@ type follower struct {
 
 func (f *follower) out(k int) int { return int(f.started[k] - f.ended[k]) }
 
-// start starts a write on queue k; false: no free slot.
+// start submits a write on queue k. It returns false if there is no free slot.
 func (f *follower) start(k int, t reactor.SinkContext, follow bool) bool {
 	e := f.from[k]
 	sink := turned(func(t reactor.SinkContext, c reactor.Completion, err error) { f.complete(k, t, c, err) })
@@ -95,8 +94,8 @@ func (f *follower) complete(k int, t reactor.SinkContext, c reactor.Completion, 
 	}
 }
 
-// Rule: a goroutine's requests keep their order whichever way they are submitted, and each ends
-// once; when the results of a pass are delivered, the sink cache is empty again.
+// Rule: a goroutine's requests keep their order, whichever way they are submitted, and each ends
+// once. When the results of a pass have been delivered, the sink cache is empty again.
 func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 	onlySoft(t, "a device completes when it likes")
 	for _, depth := range []int{1, 3, 40, 300} {
@@ -109,7 +108,7 @@ func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 		peer.ready(t, more)
 		f.peer, f.from = b, [2]*end{a, more}
 		for f.left > 0 {
-			for k := range 2 { // full, as it must be, or not
+			for k := range 2 { // fill the queue or a part of it
 				for f.rnd.IntN(depth+1) > 0 && f.left > 0 && f.start(k, reactor.SinkContext{}, false) {
 				}
 			}
@@ -138,8 +137,8 @@ func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 	}
 }
 
-// Rule: a SinkContext is valid only for the sinks that receive it: not if it is zero, of another
-// reactor, or over.
+// Rule: InSink is false for a zero SinkContext and for one of another reactor. PostFromSink refuses
+// a request without a sink, and one on a failed queue.
 func TestATurnIsForItsSinksOnly(t *testing.T) {
 	onlySoft(t, "it steps the reactor")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{})
@@ -170,8 +169,8 @@ func TestATurnIsForItsSinksOnly(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Rule: goroutines that wait for a slot get one although sinks cache slots, and no request is lost
-// between the two ways.
+// Rule: goroutines that wait for a slot get one although sinks cache slots. All requests end, those
+// of sinks and those of submitters.
 func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
 	const depth, submitters, each, most = 4, 3, 3000, 5000
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
@@ -203,7 +202,7 @@ func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
 		a.do(t, func() { a.q.Idle(func() { close(idle) }) })
 		comes(t, "the end of all that is out", idle)
 		a.do(t, func() {
-			// A sink that was called before may have started some.
+			// A sink may have posted more requests after the queue was idle.
 			all := submitters*each + followed
 			if over = ended == all; ended > all || ctx.Err() != nil || over && followed == 0 {
 				t.Errorf("%d requests ended, want %d and the %d that sinks started", ended, submitters*each, followed)
@@ -212,8 +211,8 @@ func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
 	}
 }
 
-// Rule: a request from a sink is posted even if earlier submissions use up its queue's part of a
-// pass.
+// Rule: a request from a sink is posted after the earlier submissions, even if these use up the
+// queue's part of a pass.
 func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
 	onlySoft(t, "it steps the reactor")
 	const depth = partRequests + 3
@@ -241,8 +240,8 @@ func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
 	}
 }
 
-// Rule: a sink may release a queue right after it posted requests on it. They end with the cause,
-// the sink cache is emptied before any result is delivered, and the queue is reclaimed.
+// Rule: a sink may release a queue right after it posted requests on it. The requests end with the
+// cause, the sink cache is released before their sinks are called, and the queue is reclaimed.
 func TestASinkReleasesWhatItStarted(t *testing.T) {
 	onlySoft(t, "it steps the reactor")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: 8})

@@ -19,20 +19,19 @@ const (
 	pressTime    = 200 * time.Millisecond // per bed, unless VERBENA_STRESS_TIME overrides it
 	pressWorkers = 12
 	pressDepth   = 2
-	// pressHang is how long no worker may make progress before a wake-up counts as lost: a busy
-	// machine may suspend a process for seconds.
+	// pressHang is how long no worker may make progress before the test reports a lost wake-up. It
+	// is long because a busy machine may suspend a process for seconds.
 	pressHang = 20 * time.Second
 )
 
-// Rule: no submitter waits for ever while a send slot is free, under any mix of waiting, giving
-// up, submitting and completing; no more is outstanding than the queue holds; in the end every
+// Rule: no submitter waits for ever while a send slot is free, under any mix of waiting, giving up,
+// submitting and completing. No more sends are outstanding than the queue holds. In the end every
 // slot is free. `make stress` runs it for a minute per bed.
 //
-// It detects the lost wake-up if that is put back in: without the call of handOut in
-// ring.Slots.PutN (freeing a slot does not check for waiters), or without the one in Wait (the
-// first waiter does not check the list), all workers soon wait beside a free slot, and the test
-// fails. The order of waiters is checked where they can be held still:
-// TestSlotsServeWaitersInOrder in internal/ring.
+// The test detects a lost wake-up. It fails if ring.Slots.PutN does not call serve (a freed slot is
+// not handed to a waiter), or if line.wait does not call handOut (the first waiter does not look
+// for a free slot): all workers soon wait beside a free slot. The order of waiters is checked by
+// TestSlotsServeWaitersInOrder in internal/ring, where they can be held still.
 func TestStressBackPressure(t *testing.T) { onBeds(t, stressBackPressure) }
 
 func stressBackPressure(t *testing.T, d bed) {
@@ -101,10 +100,10 @@ func stressBackPressure(t *testing.T, d bed) {
 	if !t.Failed() && (gaveUp.Load() == 0 || moved.Load() == 0) {
 		t.Error("the run does not show what it should")
 	}
-	idle := make(chan struct{}) // the last operations may be outstanding, and closing would flush them
+	idle := make(chan struct{}) // wait for the last operations, which close would flush
 	a.do(t, func() { a.q.SendsIdle(func() { close(idle) }) })
 	comes(t, "the last operations", idle)
-	a.close(t) // verbs.ErrBusy if a slot is missing: the queue stays in quarantine
+	a.close(t) // fails with verbs.ErrBusy if a slot was lost: the queue's memory is not reclaimed
 	b.close(t)
 	if e, s := ended.Load(), started.Load(); e != s && !t.Failed() {
 		t.Errorf("%d of %d operations with a sink ended", e, s)

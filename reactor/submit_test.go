@@ -74,7 +74,7 @@ func TestBindDoesNotForgiveAFailure(t *testing.T) {
 func TestHugeDepthsAreRefused(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	defer l.close(t)
-	const most = 1<<16 - 2 // slots are 16 bits; one is the marker's
+	const most = 1<<16 - 2 // a wr_id has 16 bits for the slot; one slot is the marker's
 	for _, c := range []reactor.QueueConfig{
 		{SendDepth: math.MaxInt},
 		{RecvDepth: math.MaxInt},
@@ -118,8 +118,8 @@ func (l *lone) doomed(t *testing.T, q *reactor.Queue, n int, sink reactor.Sink) 
 	}
 }
 
-// Rule: the entries of a released queue stay reserved in the completion queue until it was polled
-// empty, so later queues can never overrun it.
+// Rule: the entries that a released queue has reserved in a completion queue stay reserved until
+// the completion queue was polled empty. So later queues cannot overrun it.
 func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 	const depth, rounds = 15, 5
 	l := newLone(t, reactor.Config{CQEntries: depth + 1, PollBatch: 4, Stepped: true}, nil)
@@ -134,12 +134,12 @@ func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 		q := must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: depth, RecvDepth: depth}))(t)
 		q.OnFail(func(err error) { t.Errorf("round %d: the queue failed with %v", round, err) })
 		err := q.Admit()
-		for n := 0; errors.Is(err, reactor.ErrTooMany) && n < depth; n++ { // each try polls a batch
+		for n := 0; errors.Is(err, reactor.ErrTooMany) && n < depth; n++ { // each call of Admit polls a batch
 			err = q.Admit()
 		}
 		must.Do(t, err)
 		l.doomed(t, q, depth, sink)
-		l.r.Step() // all posted, a batch polled
+		l.r.Step() // posts all requests, polls a batch
 		must.Do(t, q.QP().Close())
 		must.Do(t, q.Release(errOver))
 		if want := (round + 1) * depth; ended != want {
@@ -148,7 +148,7 @@ func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 	}
 }
 
-// Rule: the entries stay reserved as long as the device returns completions.
+// Rule: the entries of a released queue stay reserved as long as polls return completions.
 func TestRoomComesBackWhenPolledEmpty(t *testing.T) {
 	var h *hooked
 	const depth = 15
@@ -193,7 +193,7 @@ func (s smallPort) QueryPort(p uint8) (verbs.PortAttr, error) {
 }
 
 // Rule: a request that the device would refuse, or that the user may not make, is refused before it
-// takes a slot; none cuts the list of the others.
+// takes a slot. So it does not cut the list of the other requests.
 func TestRequestsOfOthersAreRefused(t *testing.T) {
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4, Inline: 32}, func(c verbs.Context) verbs.Context { return smallPort{c} })
 	defer b.close(t)
@@ -242,7 +242,7 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 			}
 		}
 		for range 3 {
-			fs = append(fs, good()) // there are slots for all four: none was taken
+			fs = append(fs, good()) // no refused request has taken a slot: all 4 are there
 		}
 	})
 	for i, f := range fs {
@@ -260,8 +260,8 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	await(t, f, err)
 }
 
-// Rule: Transfer checks its flags too: INLINE needs a WRITE that fits the queue's inline size,
-// SOLICITED one with an immediate.
+// Rule: Transfer checks its flags, too. INLINE is only for a WRITE that fits the queue's inline
+// size, SOLICITED only for a WRITE with an immediate.
 func TestTransfersOfOthersAreRefused(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{Inline: 32})
 	defer b.close(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a request that its submitter posts itself comes after the submitter's earlier requests,
-// also when the queue is not on the ready list yet because another submitter was descheduled before
-// pushing it.
+// Rule: a request of TransferWait, which its submitter posts itself, comes after the submitter's
+// earlier requests. This holds even if the queue is not on the ready list yet, because another
+// submitter was descheduled just before it pushed the queue there.
 func TestALoneTransferKeepsItsPlaceWhileTheQueueIsBeingListed(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -36,15 +36,15 @@ func TestALoneTransferKeepsItsPlaceWhileTheQueueIsBeingListed(t *testing.T) {
 	await(t, before, nil)
 }
 
-// Rule: receives of PostRecvLater are posted with the next send of their queue, in one pass, also
-// when the submitter posts that send itself.
+// Rule: receives of PostRecvLater are posted in the pass of their queue's next send, also if that
+// send is of TransferWait, which posts it itself.
 func TestReceivesForLaterGoWithALoneTransfer(t *testing.T) {
 	const rounds = 8
 	a, b, h := hookedPair(t, reactor.Config{}, reactor.QueueConfig{RecvDepth: rounds})
 	defer b.close(t)
 	defer a.close(t)
 	ctx := bounded(t)
-	turns := 0 // with sends; the holder's
+	turns := 0 // passes with sends; owned by the holder
 	h.set(func(inner verbs.Context, tn *verbs.IOBatch) error {
 		if len(tn.Sends) > 0 {
 			turns++

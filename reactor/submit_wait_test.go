@@ -12,15 +12,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// transfer returns a WRITE of 8 bytes at off of e's memory to off of peer's.
+// transfer returns a WRITE of 8 bytes from offset off of e's memory to offset off of peer's.
 func (e *end) transfer(peer *end, off int) reactor.Transfer {
 	addr, key := peer.remote(off)
 	_, sge := e.bytes(off, 8)
 	return reactor.Transfer{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Local: sge}
 }
 
-// Rule: a request that its submitter posts itself comes after the submitter's earlier requests that
-// are still in the queue.
+// Rule: a request of TransferWait, which its submitter posts itself, comes after the submitter's
+// earlier requests that are not posted yet.
 func TestALoneTransferKeepsItsPlace(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -48,8 +48,8 @@ func TestALoneTransferKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// Rule: goroutines that post their own requests and others that submit each get their own outcome
-// once, and none waits for ever.
+// Rule: if some goroutines post their own requests (TransferWait) and others submit (Transfer),
+// each gets the outcome of its own request once, and none waits for ever.
 func TestLoneTransfersAmongOthers(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}) // fewer slots than goroutines
 	defer b.close(t)
@@ -123,8 +123,8 @@ func TestALoneTransfersLeaseEndsOnce(t *testing.T) {
 	run("the queue has failed", ctx, reactor.ErrQueueFailed)
 }
 
-// Rule: when a request before a lone transfer cannot be posted, that request fails, and not the
-// transfer.
+// Rule: if an earlier request cannot be posted, that request fails, and not the request of
+// TransferWait behind it.
 func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -132,14 +132,14 @@ func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 	ctx := bounded(t)
 	first, second := a.transfer(b, 0), a.transfer(b, 8)
 	for range 20 {
-		// before submitting: the loop may run and post the request that was submitted without
-		// wake-up
+		// Set the cut before submitting, because the loop may be running and post the first
+		// request.
 		f.cutAt.Store(0)
 		before, err := a.q.Transfer(ctx, &first, reactor.NoWakeup)
 		must.Do(t, err)
 		_, err = a.q.TransferWait(ctx, &second)
 		_, ferr := before.Await(ctx)
-		// If another goroutine had the turn, both are in one list and fail together.
+		// If another goroutine had the turn, both requests are in one list and fail together.
 		if err != nil && !errors.Is(err, syscall.ENOMEM) || !errors.Is(ferr, syscall.ENOMEM) {
 			t.Fatalf("the one that was cut: %v; the one behind it: %v", ferr, err)
 		}

@@ -19,7 +19,7 @@ type rudeSink func()
 
 func (s rudeSink) Complete(reactor.SinkContext, reactor.Completion, error) { s() }
 
-// eachRude runs test for each manner of a reactor and each way in which user code can end without
+// eachRude runs test for each of manners and for each way in which user code can end without
 // returning. Config.OnPanic sends each panic to seen.
 func eachRude(t *testing.T, test func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError)) {
 	for name, cfg := range manners {
@@ -56,8 +56,8 @@ func took(t *testing.T, seen chan *reactor.PanicError, n int) {
 	}
 }
 
-// Rule: functions on the loop or the callback goroutine that do not return do not keep those behind
-// them from being called, once and in order, nor a Do from returning.
+// Rule: if a function on the loop or the callback goroutine does not return, the functions behind
+// it are still called, once and in order, and Do returns.
 func TestFunctionsThatDoNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
 		a, b := pair(t, cfg, reactor.QueueConfig{})
@@ -127,7 +127,8 @@ func TestSinksOfAReleaseThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// Rule: a stepped reactor also calls all functions, though the goroutine in Step ends.
+// Rule: a stepped reactor also calls all functions, even if one ends the goroutine that called
+// Step.
 func TestSteppedUserCodeThatDoesNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
 		now := time.Unix(1, 0)
@@ -156,8 +157,8 @@ func TestSteppedUserCodeThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// Rule: a function that panics does not fail the queue whose sink was called before it among the
-// same loop tasks.
+// Rule: if a sink returns and a later function of the same loop tasks panics, the queue of the sink
+// does not fail.
 func TestAPanicFailsNoQueueThatWasCalledBefore(t *testing.T) {
 	for _, cfg := range manners {
 		seen := make(chan *reactor.PanicError, 1)
@@ -175,7 +176,7 @@ func TestAPanicFailsNoQueueThatWasCalledBefore(t *testing.T) {
 	}
 }
 
-// Rule: a function deferred after Close ends only its own goroutine if it does not return, and
+// Rule: if a function deferred after Close does not return, it ends only its own goroutine, and
 // OnPanic still gets its panic.
 func TestFunctionsAfterCloseThatDoNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
@@ -201,7 +202,7 @@ func TestFunctionsAfterCloseThatDoNotReturn(t *testing.T) {
 var errOver = errors.New("the test is over")
 
 // Rule: the owner may release its queue at once when it learns of a failure, even if the failed
-// completion is the last one outstanding; that request completes once.
+// request is the last outstanding one. That request completes once.
 func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -226,14 +227,14 @@ func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 	f := must.Get(b.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{large}}, reactor.Block))(t)
 	f.Discard()
 	comes(t, "the release", gone)
-	a.do(t, func() {}) // the pass after
+	a.do(t, func() {}) // the next pass
 	if n := ended.Load(); n != 1 {
 		t.Fatalf("the receive completed %d times, want once", n)
 	}
 }
 
-// Rule: a sink may release its own queue. Requests that had succeeded are delivered as successes,
-// outstanding ones end with the cause; all once.
+// Rule: a sink may release its own queue. Requests that have succeeded are delivered as successes,
+// outstanding ones end with the cause. Each ends once.
 func TestReleaseFromASink(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -249,7 +250,7 @@ func TestReleaseFromASink(t *testing.T) {
 		}
 	})
 	a.do(t, func() {
-		for range writes { // at most the last is signaled: one completion ends all
+		for range writes { // only the last is signaled: one completion ends all
 			must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 		}
 	})
@@ -267,7 +268,7 @@ func TestReleaseFromASink(t *testing.T) {
 	}
 }
 
-// Rule: a sink may release its own queue while other requests are outstanding: they end with the
+// Rule: a sink may release its own queue while other requests are outstanding. These end with the
 // cause.
 func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SignalEvery: 1})
@@ -295,8 +296,8 @@ func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 	}
 }
 
-// Rule: the sink of a request that the device refuses may release a queue whose requests are
-// refused in the same pass: those also end once.
+// Rule: if the device refuses the requests of two queues in one pass, a sink of the first queue may
+// release the second. The second queue's requests also end once.
 func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 	for name, first := range map[string]int{"the other comes later": 0, "the other comes first": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -353,8 +354,8 @@ func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 	}
 }
 
-// Rule: a task holds the turn between passes: it may flush, and a request that it flushes is posted
-// once.
+// Rule: a reactor.Task, which runs with the turn held, may call Flush. A request that it flushes is
+// posted once.
 func TestTaskMayFlush(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)

@@ -9,10 +9,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// deviceAllocOps replaces allocOps on a device, where an operation may take a millisecond.
+// deviceAllocOps is the number of measured operations in short mode, and on devices of the system,
+// where an operation may take a millisecond. Otherwise it is allocOps.
 const deviceAllocOps = 500
 
-// Rule: on connections with flow control, an operation allocates nothing from submission to await.
+// Rule: on a managed connection (one with flow control), an operation allocates nothing from its
+// submission until its result is awaited.
 func TestOperationsAllocateNothing(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := t.Context()
@@ -43,7 +45,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	chain := &runner{c: a, ops: [2]Op{WriteOp(local, remote), ReadOp(local, remote)}, over: make(chan struct{}, 1)}
 	for name, c := range map[string]struct {
 		op  func()
-		per int // operations of one call
+		per int // number of operations that one call of op executes
 	}{
 		"write":                   {func() { end(a.Write(ctx, local, remote)) }, 1},
 		"read":                    {func() { end(a.Read(ctx, local, remote)) }, 1},
@@ -85,7 +87,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls, most := allocOps/c.per, 0.001
-			if onDevice || testing.Short() { // with few operations, background allocations weigh more
+			if onDevice || testing.Short() { // with few operations, allocations of other goroutines weigh more
 				calls, most = deviceAllocOps/c.per+1, 0.5
 			}
 			for range calls / 10 {

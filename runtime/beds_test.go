@@ -19,11 +19,12 @@ import (
 // bed is a provider with two devices that reach each other.
 type bed struct {
 	name string
+	// open opens a runtime on device 0 or 1. The end of the test closes it.
 	open func(t testing.TB, cfg Config, dev int) *Runtime
 }
 
-// mainBed uses the devices first and second. If the configuration has a Provider of its own, it
-// uses that provider's soft0 and soft1.
+// mainBed uses the devices in the variables first and second. If the Config has a Provider, mainBed
+// uses the devices soft0 and soft1 of that provider.
 var mainBed = bed{"main", func(t testing.TB, cfg Config, dev int) *Runtime {
 	if cfg.Provider != nil {
 		cfg.Device = [...]string{"soft0", "soft1"}[dev]
@@ -33,15 +34,15 @@ var mainBed = bed{"main", func(t testing.TB, cfg Config, dev int) *Runtime {
 	return mustOpen(t, cfg)
 }}
 
-// bedsHere returns all available beds.
+// bedsHere returns the beds to test: on devices of the system only mainBed, otherwise all.
 func bedsHere() []bed {
-	if onDevice { // the other beds are tested without devices
+	if onDevice { // another run, without these devices, tests the other beds
 		return []bed{mainBed}
 	}
 	return beds
 }
 
-// onBeds runs a test on every available bed.
+// onBeds runs a test on each of bedsHere.
 func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
 	for _, b := range bedsHere() {
 		t.Run(b.name, func(t *testing.T) { test(t, b) })
@@ -66,35 +67,37 @@ func (d bed) connected(t testing.TB, cfg Config) (a, b *Conn) {
 	return a, b
 }
 
-// devicesEnv names two devices that reach each other, such as "rxe0,rxe1" (or the same one twice);
-// a name without a provider is a libibverbs device. If it is set, the tests run on these devices
-// instead of the software RNIC.
+// devicesEnv is the environment variable with the names of two devices that reach each other, such
+// as "rxe0,rxe1". Both names may be the same. A name without a provider is a libibverbs device. If
+// the variable is set, the tests run on these devices instead of the software RNIC.
 const devicesEnv = "VERBENA_TEST_DEVICES"
 
-// place is a device to test, as Config.Device names it, and its address.
+// place is a device to test: its name for Config.Device, and its address.
 type place struct {
 	name string
 	addr netip.Addr
 }
 
-// at returns "address:port" of the device; port "0" lets the system choose.
+// The method at returns "address:port" with the address of the device. With port "0" the system
+// chooses a port.
 func (p place) at(port string) string {
 	return net.JoinHostPort(p.addr.String(), port)
 }
 
-// first and second are the devices of the tests. They are set before the tests run.
+// The variables first and second are the devices of the tests. takePlaces may replace them before
+// the tests run.
 var (
 	first  = place{"soft0", netip.MustParseAddr("127.0.0.1")}
 	second = place{"soft1", netip.MustParseAddr("127.0.0.2")}
-	// onDevice reports that they are devices of the system.
+	// onDevice is true if first and second are devices of the system (VERBENA_TEST_DEVICES).
 	onDevice bool
 )
 
-// A device of the system may be emulated, as may its machine: timeouts are longer there by this
-// factor, and the number of operations smaller.
+// deviceSlowness is the factor by which tests on devices of the system reduce the number of
+// operations and raise limits of processor time. Such a device and its machine may be emulated.
 const deviceSlowness = 10
 
-// fewer returns how many of n operations a test does here.
+// The function fewer returns n, divided by deviceSlowness on devices of the system.
 func fewer(n int) int {
 	if onDevice {
 		return max(n/deviceSlowness, 1)
@@ -110,8 +113,8 @@ func patience() time.Duration {
 	return 20 * time.Second
 }
 
-// takePlaces reads VERBENA_TEST_DEVICES. A device that cannot be opened is an error, because the
-// user asked for it.
+// takePlaces sets first, second and onDevice from VERBENA_TEST_DEVICES. It returns an error if a
+// device cannot be opened: the tests are not skipped, because the user asked for this device.
 func takePlaces() error {
 	names, set := os.LookupEnv(devicesEnv)
 	if !set {
@@ -142,11 +145,11 @@ func takePlaces() error {
 		}
 	}
 	onDevice = true
-	return os.Setenv(DeviceEnv, first.name) // for tests that name no device
+	return os.Setenv(DeviceEnv, first.name) // for tests whose Config names no device
 }
 
-// notOnDevice skips a test that needs the hooks of our own providers: cut links, scripted faults,
-// virtual time.
+// notOnDevice skips the test on devices of the system. Tests call it if they need cut links,
+// scripted faults or virtual time, which only our own providers have.
 func notOnDevice(t testing.TB, why string) {
 	t.Helper()
 	if onDevice {

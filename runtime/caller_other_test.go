@@ -4,7 +4,7 @@ package runtime
 
 import "testing"
 
-// callerMapping returns memory that the test mapped itself.
+// callerMapping skips the test, because this system has no mmap.
 func callerMapping(t testing.TB, size int) []byte {
 	t.Helper()
 	t.Skip("no mmap on this system")

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// callerMapping returns memory that the test mapped itself.
+// callerMapping returns size bytes of memory that the test maps itself, like a user of Register.
+// The end of the test unmaps it.
 func callerMapping(t testing.TB, size int) []byte {
 	t.Helper()
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)

@@ -19,21 +19,22 @@ import (
 )
 
 const (
-	// chaosAtOnce is how many rounds run in parallel: a round mostly waits.
+	// chaosAtOnce is the number of rounds that run in parallel. A round mostly waits.
 	chaosAtOnce = 4
-	// chaosSteps is the maximum number of calls before a round begins to close.
+	// chaosSteps is the maximum number of API calls in a round before it closes its runtimes.
 	chaosSteps = 2000
-	// chaosPatience is far longer than any wait of a working round.
+	// chaosPatience limits each wait. In a correct round no wait takes nearly as long.
 	chaosPatience = 60 * time.Second
 )
 
-// Rule: two runtimes may be closed at any moment and in either order, their device may be
-// removed, and user code may panic or end its goroutine, whatever the goroutines that use them
-// do. One Close each is enough, every call returns, every operation ends once, every panic is
-// reported once, and nothing is left behind.
+// Rule: two connected runtimes may be closed at any moment and in either order, while goroutines
+// use them. Meanwhile a device may be removed, and user code may panic or end its goroutine. One
+// call of Close for each runtime is enough. Every call returns, every operation ends one time,
+// every panic is reported one time, and nothing is left behind.
 //
-// VERBENA_CHAOS_SEED replays the steps of a round, but not how its goroutines interleave.
-// `make stress` sets VERBENA_CHAOS_ROUNDS to ten thousand.
+// With the same VERBENA_CHAOS_SEED, each round has the same configuration and the same end. The
+// operations in between also depend on how the goroutines interleave. `make stress` sets
+// VERBENA_CHAOS_ROUNDS to ten thousand.
 func TestChaosAtTheEnd(t *testing.T) {
 	notOnDevice(t, "its devices are taken away")
 	leak.Check(t)
@@ -56,31 +57,32 @@ func TestChaosAtTheEnd(t *testing.T) {
 	t.Logf("%d operations, %d panics", ops.Load(), panics.Load())
 }
 
-// chaos is one round: two runtimes, the goroutines that use them (see start), and the end.
+// chaos is one round: two runtimes, and the goroutines that use them (the method start) until both
+// are closed.
 type chaos struct {
 	t       *testing.T
 	seed, n uint64
-	names   atomic.Uint64 // numbers the random generators
+	names   atomic.Uint64 // number of random generators made; each gets another seed
 
 	server, client *Runtime
 	ln             *Listener
 	region, near   *Region
 	far            Remote
-	ctx            context.Context // ends after everything else
+	ctx            context.Context // ends after chaosPatience
 	users          sync.WaitGroup
-	left           atomic.Int64  // calls until the end begins
-	enough         chan struct{} // closed then
+	left           atomic.Int64  // API calls left until the runtimes are closed
+	enough         chan struct{} // closed when left becomes 0
 
-	begun, ended     atomic.Int64 // operations accepted with a sink or a callback, and their results
-	raised, panicked atomic.Int64 // panics of user code, and those that Config.OnPanic received
+	begun, ended     atomic.Int64 // operations accepted with a sink or a callback; those that have ended
+	raised, panicked atomic.Int64 // panics of the method rude; those that Config.OnPanic received
 }
 
-// fail reports a broken rule. Any goroutine may call it.
+// fail fails the test, with the number of the round. Any goroutine may call it.
 func (r *chaos) fail(format string, args ...any) {
 	r.t.Errorf("seed %d, round %d: %s", r.seed, r.n, fmt.Sprintf(format, args...))
 }
 
-// step counts a call.
+// The method step counts an API call. The call that makes r.left 0 closes r.enough.
 func (r *chaos) step() {
 	if r.left.Add(-1) == 0 {
 		close(r.enough)
@@ -145,7 +147,7 @@ func (r *chaos) setUp(prov *soft.Provider, rng *rand.Rand) (err error) {
 	return err
 }
 
-// close closes both runtimes, once.
+// The method close closes both runtimes in random order, with one call each.
 func (r *chaos) close(rng *rand.Rand) {
 	both := []*Runtime{r.server, r.client}
 	rng.Shuffle(2, func(i, j int) { both[i], both[j] = both[j], both[i] })
@@ -160,7 +162,8 @@ func (r *chaos) close(rng *rand.Rand) {
 	}
 }
 
-// await waits until every goroutine has returned and every result was delivered.
+// await waits until every goroutine has returned and every result and panic is reported. If that
+// takes longer than chaosPatience, it fails the test.
 func (r *chaos) await() {
 	back := make(chan struct{})
 	go func() { r.users.Wait(); close(back) }()
@@ -172,7 +175,7 @@ func (r *chaos) await() {
 		return
 	}
 	for end := time.Now().Add(chaosPatience); r.begun.Load() != r.ended.Load() || r.raised.Load() != r.panicked.Load(); {
-		if time.Now().After(end) { // callbacks after Close have goroutines of their own
+		if time.Now().After(end) { // callbacks may run after Close, on their own goroutines
 			r.fail("%d operations were accepted, %d ended; %d panics, %d were told", r.begun.Load(), r.ended.Load(), r.raised.Load(), r.panicked.Load())
 			return
 		}
@@ -184,7 +187,7 @@ func (r *chaos) await() {
 
 var errChaos = errors.New("user code of a chaos round panics")
 
-// start starts goroutines that use both runtimes until these are closed.
+// The method start starts the goroutines that use the runtimes until both are closed.
 func (r *chaos) start(rng *rand.Rand) {
 	for range 2 {
 		r.again(r.accept)
@@ -197,8 +200,9 @@ func (r *chaos) start(rng *rand.Rand) {
 	}
 }
 
-// again runs fn on a new goroutine each time, because user code ends some, until fn reports that a
-// runtime is closed. It recovers panics, as net/http does.
+// The method again starts a goroutine that calls fn until fn returns true. Each call of fn has a
+// goroutine of its own, because user code may end that goroutine. Panics of fn are recovered, as
+// net/http does.
 func (r *chaos) again(fn func(rng *rand.Rand) (over bool)) {
 	r.users.Go(func() {
 		for over := false; !over; {
@@ -213,12 +217,13 @@ func (r *chaos) again(fn func(rng *rand.Rand) (over bool)) {
 	})
 }
 
-// over reports whether a call failed for good.
+// The method over reports whether err, or the state of the round, means that a goroutine should
+// stop: a runtime is closed, a device is removed, or the round takes too long.
 func (r *chaos) over(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, verbs.ErrDeviceRemoved) || r.server.gone.Load() || r.client.gone.Load() || r.ctx.Err() != nil
 }
 
-// rude is user code that sometimes panics or ends its goroutine.
+// The method rude is user code: it sometimes panics or ends its goroutine.
 func (r *chaos) rude() {
 	switch rand.IntN(64) {
 	case 0:
@@ -229,7 +234,8 @@ func (r *chaos) rude() {
 	}
 }
 
-// once receives the result of one operation, as a sink or a callback.
+// The type once receives the result of one operation, as a sink or from a callback. A second result
+// fails the test.
 type once struct {
 	r     *chaos
 	ended atomic.Bool
@@ -248,7 +254,7 @@ func (o *once) Received(m Message, err error) {
 	o.end()
 }
 
-// end records the result.
+// The method end records the result, and then calls rude.
 func (o *once) end() {
 	if o.ended.Swap(true) {
 		o.r.fail("an operation ended twice")
@@ -258,13 +264,13 @@ func (o *once) end() {
 	o.r.rude()
 }
 
-// chaosContext is a context that behaves like rude user code.
+// chaosContext is a context whose Err may panic, as any user code may.
 type chaosContext struct {
 	context.Context
 	r *chaos
 }
 
-// Err sometimes panics; the panic reaches the caller.
+// Err sometimes panics. The panic reaches the goroutine that passed the context to the runtime.
 func (c chaosContext) Err() error {
 	if rand.IntN(8) == 0 {
 		panic(errChaos)
@@ -272,7 +278,8 @@ func (c chaosContext) Err() error {
 	return c.Context.Err()
 }
 
-// wait returns a context for one call: long, short, or rude.
+// The method wait returns a context for one call: the round's own, one that ends soon, or one that
+// ends soon and whose Err may panic.
 func (r *chaos) wait(rng *rand.Rand) (context.Context, context.CancelFunc) {
 	switch rng.IntN(4) {
 	case 0:
@@ -284,7 +291,8 @@ func (r *chaos) wait(rng *rand.Rand) (context.Context, context.CancelFunc) {
 	return r.ctx, func() {}
 }
 
-// accept accepts connections; each one is served and gets a window.
+// The method accept accepts connections. For each connection it starts two goroutines: one answers
+// messages, the other binds a window.
 func (r *chaos) accept(rng *rand.Rand) (over bool) {
 	for {
 		r.step()
@@ -309,7 +317,7 @@ func (r *chaos) serve(c *Conn) {
 			return
 		}
 		if !m.HasImm {
-			// The answer has a time limit: the peer may wait for us to receive.
+			// The answer has a time limit. Otherwise both ends could wait for the other to receive.
 			ctx, stop := context.WithTimeout(r.ctx, time.Millisecond)
 			if f, err := c.SendBytes(ctx, m.Data); err == nil {
 				f.Discard()
@@ -320,7 +328,8 @@ func (r *chaos) serve(c *Conn) {
 	}
 }
 
-// open binds a window of the connection and invalidates it, again and again, and then revokes it.
+// The method open binds and invalidates a window of the connection several times, and then revokes
+// it.
 func (r *chaos) open(c *Conn, rng *rand.Rand) {
 	w, err := c.NewWindow()
 	if err != nil {
@@ -345,7 +354,7 @@ func (r *chaos) open(c *Conn, rng *rand.Rand) {
 	}
 }
 
-// dial makes connections, uses them, and ends them in every way.
+// The method dial opens connections, uses them, and ends each in one of four ways.
 func (r *chaos) dial(rng *rand.Rand) (over bool) {
 	for {
 		r.step()
@@ -371,12 +380,12 @@ func (r *chaos) dial(rng *rand.Rand) (over bool) {
 			_ = c.Close(r.ctx)
 		case 2:
 			_ = c.Close(r.ctx)
-		case 3: // the runtime closes it
+		case 3: // Runtime.Close will close the connection
 		}
 	}
 }
 
-// use starts one operation of a random kind, with a random form of result.
+// The method use starts one operation of a random kind, and consumes its result in a random way.
 func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 	r.step()
 	s, err := r.near.Slice(rng.IntN(64)*64, 64)
@@ -398,7 +407,7 @@ func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 	case 4:
 		f, err = c.Batch().Start(ctx, new(ReadOp(s, r.far)))
 	case 5:
-		// there may be no message
+		// The wait is short, because there may be no message.
 		short, stop := context.WithTimeout(ctx, time.Duration(rng.IntN(200))*time.Microsecond)
 		defer stop()
 		var m Message
@@ -442,7 +451,7 @@ func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 // startOne starts op with a sink.
 func (r *chaos) startOne(ctx context.Context, c *Conn, op Op) (err error) {
 	accepted := false
-	defer func() { // also when the context panics
+	defer func() { // also runs if the context panics
 		if !accepted {
 			r.begun.Add(-1)
 		}
@@ -453,7 +462,8 @@ func (r *chaos) startOne(ctx context.Context, c *Conn, op Op) (err error) {
 	return err
 }
 
-// passing returns err, or nil if the connection still works after it.
+// The function passing returns nil if the connection still works after err. Otherwise it returns
+// err.
 func passing(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil
@@ -461,7 +471,7 @@ func passing(err error) error {
 	return err
 }
 
-// listen opens and closes listeners, and watches the device.
+// The method listen opens and closes listeners while a handler watches the device.
 func (r *chaos) listen(*rand.Rand) (over bool) {
 	stop := r.client.WatchDevice(func(DeviceEvent) { r.rude() })
 	defer stop()

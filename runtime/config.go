@@ -12,8 +12,8 @@ import (
 const (
 	DefaultSendDepth   = 256
 	DefaultRecvCredits = 64
-	// DefaultMessageSize plus the message header fills a block of 8 KiB. One more byte
-	// would take a block of 16 KiB for every receive.
+	// A message of DefaultMessageSize and its header fill a pool block of 8 KiB. For one
+	// byte more, every receive would take a block of 16 KiB.
 	DefaultMessageSize    = 8<<10 - frameSize
 	DefaultMaxSGE         = 4
 	DefaultInline         = 128
@@ -24,51 +24,51 @@ const (
 
 	minMessageSize = 64
 	maxCredits     = 1 << 14
-	maxSends       = 1 << 15 // maxSends, maxCredits and the control requests fit a reactor's slot numbers
+	maxSends       = 1 << 15 // sends, receives and control requests together must fit 2^16 slots of a queue
 	maxPieces      = 63      // the usual device limit of 64 elements, less one for the header
 	maxInline      = 1 << 13 // more than any device supports
 	maxCQEntries   = 1 << 24 // known devices have 4 million
 	maxReactors    = 64
-	maxBacklog     = 1 << 12          // the type backlog scans it linearly; the kernel's limit is 1024
-	maxRecorder    = 1 << 20          // the limit of a reactor
+	maxBacklog     = 1 << 12          // each request costs a linear scan; the kernel's limit is 1024
+	maxRecorder    = 1 << 20          // package reactor has the same limit
 	minPeerTimeout = time.Millisecond // a shorter silence may be a scheduling delay
 )
 
-// Config describes a Runtime. The zero value works: it selects the device named by
-// VERBENA_DEVICE, else the first device of the software RNIC, and one reactor per NUMA node.
+// Config describes a Runtime. The zero value works.
 type Config struct {
-	// Provider drives the device. The default follows from Device; without Device it is
-	// the software RNIC of this process, soft.Default of package verbs/soft.
+	// Provider implements the verbs of the device. By default the prefix of the device name
+	// selects the provider; for a name without a prefix the provider is soft.Default of
+	// package verbs/soft, the software RNIC of this process.
 	Provider verbs.Provider
 	// Device is the device name, optionally prefixed with a provider: "ibv:mlx5_0" is a
-	// device of libibverbs, "soft:soft1" one of the software RNIC. "ibv:", or an empty
-	// name with a Provider, selects the provider's first device with an active port.
-	// If Provider and Device are both empty, the environment variable VERBENA_DEVICE
-	// (DeviceEnv) names the device. If that is empty too, the device is the first one of
-	// the software RNIC.
+	// device of libibverbs, "soft:soft1" is a device of the software RNIC. A prefix alone
+	// ("ibv:") selects the provider's first device with an active port, and so does an empty
+	// name if Provider is set. If Provider and Device are both empty, the environment
+	// variable VERBENA_DEVICE (DeviceEnv) has the name. If the variable is empty too, the
+	// software RNIC's first device with an active port is selected.
 	Device string
-	// Reactors is the number of reactors per NUMA node. They run on the device's node
-	// if the system reports it, else on each node with processors. Each connection goes
-	// to the next reactor. Each reactor has its own completion vector if the device has
-	// enough of them. Default 1.
+	// Reactors is the number of reactors per NUMA node. If the system reports the device's
+	// node, only that node has reactors; otherwise each node with processors has. New
+	// connections are assigned to the reactors round-robin. Each reactor has its own
+	// completion vector if the device has enough of them. Default 1.
 	Reactors int
 	// NoCallerDriving makes waiting goroutines park; they never run the reactor.
 	NoCallerDriving bool
 	// NoThreadDomains creates queue pairs without a thread domain. By default each
-	// reactor has a thread domain, where the device supports them, so that the driver
-	// skips its locks. Set it for a driver with broken thread domains, or to measure
+	// reactor has a thread domain if the device supports them; the driver then takes no
+	// locks. Set NoThreadDomains for a driver with broken thread domains, or to measure
 	// their effect.
 	NoThreadDomains bool
-	// Spin is the number of empty passes before a reactor with the economy policy sleeps;
-	// default reactor.DefaultSpin, negative for none.
+	// Spin is for the economy policy: a reactor sleeps after it has polled Spin times in a
+	// row without finding work. Default reactor.DefaultSpin; negative for none.
 	Spin int
-	// Policy selects the behavior of idle reactors: economy (the default) uses no
-	// processor when idle, throughput spins for a measured budget, and latency always
-	// spins, with one processor per reactor.
+	// Policy selects the behavior of idle reactors. Economy (the default) uses no processor
+	// when idle. Throughput spins for a limited time before it sleeps. Latency always spins
+	// and uses one processor per reactor.
 	Policy reactor.Policy
 	// FlushDelay is the longest time for which sends of a connection may be held back while
-	// earlier ones are outstanding; default 0, none. FlushBatch is the number of held sends
-	// that ends the delay (see reactor.Config).
+	// earlier sends are outstanding; default 0: no send is held back. When FlushBatch sends
+	// are held back, they are posted before FlushDelay has passed (see reactor.Config).
 	FlushDelay time.Duration
 	FlushBatch int
 	// CQEntries is the capacity of a reactor's completion queues; connections that do
@@ -77,8 +77,9 @@ type Config struct {
 	CQEntries int
 	// Memory describes the buffer pools.
 	Memory MemoryConfig
-	// ConnectTimeout bounds a connection attempt until ESTABLISHED. It begins with Dial,
-	// or when the listener accepts the request. Default DefaultConnectTimeout.
+	// ConnectTimeout is the longest time from the start of a connection attempt to
+	// ESTABLISHED. An attempt starts with Dial, or when the listener begins to answer a
+	// request. Default DefaultConnectTimeout.
 	ConnectTimeout time.Duration
 	// Handlers is the maximum number of concurrent handlers (see Runtime.Handle), which
 	// may block; default DefaultHandlers.
@@ -93,12 +94,13 @@ type Config struct {
 	// panic ends the program, and no goroutine can recover it.
 	OnPanic func(*PanicError)
 
-	// grace is closeGrace, or a shorter time in tests.
+	// grace is how long Close continues after its context has ended: closeGrace, or less in
+	// tests.
 	grace time.Duration
-	// stepped and now make a runtime without goroutines, driven by Step, for
-	// simulations.
+	// stepped is set for simulations: the runtime has no goroutines, and its reactors run
+	// only in calls of Step.
 	stepped bool
-	now     func() time.Time
+	now     func() time.Time // the clock; default time.Now
 }
 
 // PanicError is a panic of user code called by the runtime.
@@ -126,7 +128,7 @@ func (c Config) validate() (Config, error) {
 	case c.ConnectTimeout < 0:
 		return c, fmt.Errorf("%w: Config.ConnectTimeout is %v, want more than 0", ErrConfig, c.ConnectTimeout)
 	}
-	if c.stepped && c.Conn.KeepAlive == 0 { // keep-alives would keep a simulation from becoming idle
+	if c.stepped && c.Conn.KeepAlive == 0 { // with keep-alive probes a simulation never becomes idle
 		c.Conn.KeepAlive = -1
 	}
 	var err error

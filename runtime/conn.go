@@ -10,27 +10,29 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// connState is the state of a connection. Only the holder of the turn changes it.
+// connState is the state of a connection. Only the holder of the turn, that is, the goroutine that
+// runs the connection's reactor, changes it.
 //
 //	          dial                 ESTABLISHED            Close
 //	(new) ──────────> connecting ────────────> open ───────────────> draining
 //	  │    accept          │                   │  │ DISCONNECTED     ^   │
-//	  └────────────────────┤                   │  v            Close │   │ sends done, ctx ended,
-//	                       │ refused,          │ left ───────────────┘   │ or ackGrace after
-//	                       │ timeout,  failure │  │ sends done,          │ DISCONNECTED
+//	  └────────────────────┤                   │  v            Close │   │ sends done, failure,
+//	                       │ refused,          │ left ───────────────┘   │ ctx ended, or ackGrace
+//	                       │ timeout,  failure │  │ sends done,          │ after DISCONNECTED
 //	                       │ given up          v  v ackGrace, failure    │
 //	                       │                  failed                     │
-//	                       │                   │ Close                   v
+//	                       │                   │ Close, or flushBound    v
 //	                       └───────────────────┴──────────────────────> gone
 //
-// A failure is a failed completion, Cancel, a peer that does not answer, or a removed device.
+// A failure is, for example, a failed completion, Cancel, a peer that does not answer, or a
+// removed device. See conn_teardown.go for ackGrace and flushBound.
 type connState uint8
 
 const (
 	connNew connState = iota
 	connConnecting
 	connOpen
-	connLeft // the peer has disconnected; outstanding sends may still be acknowledged
+	connLeft // the peer has disconnected; its acknowledgments may still arrive
 	connDraining
 	connFailed
 	connGone
@@ -44,19 +46,20 @@ type Conn struct {
 	q    *reactor.Queue
 	opts Options
 
-	// cause is why the connection accepts no more operations; nil while it accepts them.
-	// The holder or Close sets it once; any goroutine reads it. The goroutine that sets
-	// it closes ended.
+	// cause is the reason why the connection accepts no more operations, if there is one.
+	// The first of a failure, Close, Abort and Cancel sets it; any goroutine reads it. The
+	// goroutine that sets cause closes ended.
 	cause cause
 	ended chan struct{}
 	// credits counts the peer's free receives. It is set before the user gets the
 	// connection; nil in raw mode.
 	credits *ring.Credits
-	// unreturned counts the credits of released messages that were not sent to the peer
-	// yet. Release adds to it; the sender of a frame takes all of it (conn_credits.go).
+	// unreturned counts credits of released messages that were not sent to the peer yet.
+	// Release adds to it. A message or credit update to the peer takes all of them
+	// (conn_credits.go).
 	unreturned atomic.Uint32
-	// granted counts all credits ever sent to the peer. The sender of a frame writes it,
-	// the holder reads it.
+	// granted counts all credits ever sent to the peer. The sender of a message or credit
+	// update writes it, the holder reads it.
 	granted atomic.Uint64
 	// starving is set while a receiver waits and no message has arrived. The holder writes
 	// it, Release reads it.
@@ -64,16 +67,16 @@ type Conn struct {
 
 	recvs      []recvSlot
 	wantIn     ring.Inbox[recvWaiter, *recvWaiter] // Recv pushes, matchTask takes
-	backIn     ring.Inbox[recvSlot, *recvSlot]     // Discard pushes, takeBack takes
+	backIn     ring.Inbox[recvSlot, *recvSlot]     // disposeMessage pushes, takeBack takes
 	matchTask  reactor.Task
 	creditTask reactor.Task
 
-	// windowMu guards windows, the open windows. It is locked before a Window's mutex, and
-	// never on the path of an operation.
+	// windowMu guards windows, the open windows. A goroutine that needs windowMu and a
+	// Window's mutex locks windowMu first. No operation locks windowMu.
 	windowMu sync.Mutex
 	windows  map[*Window]struct{}
 
-	leaving  leaving       // its queue pair is being destroyed
+	leaving  leaving       // the queue pair is being destroyed
 	closed   chan struct{} // closed when the connection is gone
 	closeErr error         // written before closed is closed
 
@@ -81,10 +84,10 @@ type Conn struct {
 	state     connState
 	id        queuePairID
 	resolver  addrResolver           // address resolution of the dialing side
-	promise   futures.Promise[*Conn] // of Dial, while connecting
-	from      *request               // the request it was made for; nil if it dialed
+	promise   futures.Promise[*Conn] // the result of Dial, while connecting
+	from      *request               // the peer's request that this connection accepts; nil for none
 	timer     *reactor.Timer
-	admitted  bool
+	admitted  bool   // q.Admit has succeeded
 	helloRead bool   // the peer's hello was read
 	hold      bool   // the handshake waits for Pending.Connect
 	accepting bool   // accepting side
@@ -98,18 +101,18 @@ type Conn struct {
 	arrived       []int  // receive slots with messages, oldest first
 	arrivals      uint64 // messages ever arrived; each used one of the peer's credits
 	recvWaiters   []*recvWaiter
-	pruned        int             // shortest length of recvWaiters since the last pruning (served)
+	pruned        int             // for the function served: shortest length of recvWaiters since the last pruning
 	creditDue     bool            // a credit update waits until an earlier one completes
 	disconnecting bool            // disconnect has begun
 	lost          bool            // the device is gone
-	drained       bool            // nothing is outstanding: nothing more arrives
+	drained       bool            // no request is outstanding, so no more messages arrive
 	drainWaiters  []chan struct{} // one per Cancel; closed when drained
-	lastWQESeen   bool            // LAST_WQE_REACHED was reported
-	lastWQEFn     func()          // called then; see afterLastWQE
+	lastWQESeen   bool            // the device has reported LAST_WQE_REACHED
+	lastWQEFn     func()          // called at LAST_WQE_REACHED; see afterLastWQE
 }
 
-// newConn prepares a connection on the next reactor, with opts as returned by inherit. It
-// does not need the turn.
+// newConn prepares a connection on the next reactor, or on the reactor of opts.Shared. The argument
+// opts is a result of inherit. The caller need not hold the turn.
 func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if err := rt.enter(); err != nil {
 		return nil, err
@@ -168,8 +171,9 @@ func (c *Conn) MaxMessage() int { return c.largest }
 
 // Done returns a channel that is closed when the connection accepts no more operations,
 // because it failed or either side closed it. Err returns the reason. Messages that have
-// arrived can still be received until Close; after a device removal, only those that the
-// reactor had polled. Outstanding operations end soon; Cancel and Close wait for them.
+// arrived can still be received until Close. After a device removal this holds only for
+// messages that the reactor had already polled. Outstanding operations end soon; Cancel and
+// Close wait for them.
 func (c *Conn) Done() <-chan struct{} { return c.ended }
 
 // Err returns why the connection accepts no more operations, or nil while it accepts them.
@@ -182,8 +186,8 @@ func (c *Conn) setCause(err error) {
 	}
 }
 
-// abandon frees a connection that never reached its reactor. It returns err, or the error of
-// freeing the queue.
+// abandon frees a connection that newConn has prepared and that was not started. It returns
+// err, or the error of freeing the queue.
 func (c *Conn) abandon(err error) error {
 	c.setCause(err)
 	defer close(c.closed)
@@ -204,7 +208,7 @@ type cause struct {
 	err atomic.Pointer[error]
 }
 
-// Load returns the reason, or nil if there is none. It does not block; any goroutine.
+// Load returns the reason, or nil if there is none. Any goroutine may call it.
 func (c *cause) Load() error {
 	if p := c.err.Load(); p != nil {
 		return *p
@@ -212,5 +216,5 @@ func (c *cause) Load() error {
 	return nil
 }
 
-// set makes err the reason unless there is one. It reports whether it did.
+// set makes err the reason unless there already is one. It reports whether err became the reason.
 func (c *cause) set(err error) bool { return c.err.CompareAndSwap(nil, &err) }

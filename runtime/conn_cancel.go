@@ -8,13 +8,14 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// There are three ways to cancel:
+// A program can cancel:
 //
-//	a wait         end its context: the caller returns at once; the operation goes on and
-//	               keeps its lease
-//	a peer's key   Window.Revoke, called by the owner of the memory: the key becomes
-//	               invalid at once; the connection stays open
-//	everything     Conn.Cancel, called by the initiator: moves the queue pair to ERR
+//	a wait           by ending its context: the waiting call returns at once; the operation
+//	                 continues and keeps its memory leased
+//	a peer's key     by Window.Revoke on the side that has the memory: the key becomes
+//	                 invalid at once; the connection stays open
+//	all operations   by Conn.Cancel on the side that started them: it moves the queue pair
+//	of a connection  to ERR
 //
 // A verbs device cannot cancel a single posted request.
 
@@ -24,22 +25,22 @@ const cancelBound = closeBound + leaveBound
 
 // Cancel ends all operations of the connection. It moves the queue pair to ERR, so that the
 // device flushes all requests. It waits until each operation has completed, with its result
-// or with ErrCancelled. When Cancel returns nil, the device accesses no memory of operations
-// that were started before: the caller owns their buffers and regions again, whatever the
-// peer still sends. If a goroutine was still starting an operation when Cancel was called,
-// the caller owns that operation's memory after the starting call has returned and the
-// operation has completed.
+// or with ErrCancelled. When Cancel returns nil, the device no longer accesses the memory of
+// operations that were started before Cancel. The caller owns their buffers and regions again,
+// even if the peer still sends. An operation that another goroutine was starting when Cancel
+// was called keeps its memory until the starting call has returned and the operation has
+// completed.
 //
-// The connection has then failed with ErrCancelled as its cause, and the peer is notified as
-// by Close. Messages that have arrived can still be received, and the caller must still call
-// Close. On a connection that has failed or is being closed, Cancel only waits. The device
-// keeps the memory of shared receives (Options.Shared).
+// Cancel fails the connection with ErrCancelled as its cause. The peer is notified as by Close.
+// Messages that have arrived can still be received, and the caller must still call Close. If
+// the connection had already failed, Cancel only waits. If Close is waiting for outstanding
+// sends, Cancel ends that wait. The device keeps the memory of shared receives (Options.Shared).
 //
 // Cancel waits for the device but never for the peer. If the device flushes nothing within one
 // second, Cancel waits until the kernel has destroyed the queue pair. It returns the context's
 // error if ctx ends first, and ErrReactorBusy after 6.5 s. In both cases the cancellation goes
-// on, and Cancel may be called again. It is idempotent. Any goroutine may call it except one
-// that holds the turn (Sink, Runtime.After).
+// on, and Cancel may be called again. It is idempotent. Any goroutine may call it, but not
+// in a Sink or in a function given to Runtime.After or Runtime.WatchDevice.
 //
 // Implements: ibv_modify_qp to IBV_QPS_ERR, and the drain that follows.
 func (c *Conn) Cancel(ctx context.Context) error {
@@ -54,7 +55,7 @@ func (c *Conn) Cancel(ctx context.Context) error {
 	select {
 	case <-home:
 		return nil
-	case <-c.closed: // if its reactor is closed too, nothing closes home
+	case <-c.closed: // home may stay open if the reactor is closed too
 		return nil
 	case <-asked:
 		err = asked.Cause(ctx, asked.Err())
@@ -73,8 +74,8 @@ func (c *Conn) cancel() (home chan struct{}) {
 	return home
 }
 
-// flushAll makes the device flush all requests, and closes home when none is outstanding any
-// more. Holder only.
+// flushAll makes the device flush all requests. When no request is outstanding any more, the
+// channel home is closed. Holder only.
 func (c *Conn) flushAll(home chan struct{}) {
 	if c.drained {
 		close(home)
@@ -82,11 +83,11 @@ func (c *Conn) flushAll(home chan struct{}) {
 	}
 	c.drainWaiters = append(c.drainWaiters, home)
 	switch c.state {
-	case connConnecting: // the user does not have it yet
+	case connConnecting: // the user does not have the connection yet
 		c.giveUp(c.cause.Load())
 	case connOpen, connLeft:
 		c.fail(c.cause.Load())
-	case connDraining: // end the wait for outstanding sends
+	case connDraining: // end Close's wait for outstanding sends
 		c.disconnect()
 	}
 }

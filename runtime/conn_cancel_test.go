@@ -17,9 +17,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: when Cancel returns, every operation of the connection has completed once and all memory
-// belongs to the user again, also that of receives. Messages that have arrived can still be
-// received; Close is still needed and works.
+// Rule: when Cancel returns, every operation of the connection, receives included, has completed
+// one time, and its memory belongs to the user again. Messages that have arrived can still be
+// received. The user must still call Close, and Close works.
 func TestCancelBringsEverythingHome(t *testing.T) { onBeds(t, cancelBringsEverythingHome) }
 
 func cancelBringsEverythingHome(t *testing.T, d bed) {
@@ -49,7 +49,7 @@ func cancelBringsEverythingHome(t *testing.T, d bed) {
 			case i%3 == 0:
 				f, err = a.Read(ctx, local, remote)
 			default:
-				f, err = a.Batch().Start(ctx, new(WriteOp(local, remote))) // stays in the queue
+				f, err = a.Batch().Start(ctx, new(WriteOp(local, remote))) // a Batch does not wake the loop, so this may stay unposted
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -110,7 +110,7 @@ func cancelBringsEverythingHome(t *testing.T, d bed) {
 	}
 }
 
-// arrivedAt reports whether a message waits at c.
+// arrivedAt reports whether c has a message that has arrived and was not received.
 func arrivedAt(t *testing.T, c *Conn) (yes bool) {
 	if err := c.sh.r.Do(testContext(t), func() { yes = len(c.arrived) > 0 }); err != nil {
 		t.Fatal(err)
@@ -118,8 +118,9 @@ func arrivedAt(t *testing.T, c *Conn) (yes bool) {
 	return yes
 }
 
-// Rule: when Cancel returns, also receives that were submitted and not posted have ended. (Idle
-// once covered posted receives only, and the region stayed in use.)
+// Rule: when Cancel returns, receives that were submitted but not posted have ended too.
+// (Queue.Idle, with which Cancel waits, once ignored unposted receives. Then the region stayed in
+// use.)
 func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
 	a, _ := connected(t, Config{Conn: Options{Raw: true}})
 	r, err := a.rt.NewRegion(64, verbs.AccessLocalWrite)
@@ -129,7 +130,7 @@ func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
 	local := must.Get(r.Slice(0, 64))(t)
 	var f Future
 	home := make(chan struct{})
-	if derr := a.sh.r.Do(testContext(t), func() { // this holds the turn: nothing is posted
+	if derr := a.sh.r.Do(testContext(t), func() { // no pass can post the receive while this function runs
 		if f, err = a.PostRecv(local); err != nil {
 			return
 		}
@@ -150,8 +151,8 @@ func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
 	}
 }
 
-// Rule: an outstanding READ that was canceled writes nothing afterwards, though the peer's response
-// arrives: the memory may have another owner by then.
+// Rule: after an outstanding READ was canceled, the device writes nothing to its memory, even if
+// the peer's response arrives. By then the memory may have another owner.
 func TestALateAnswerWritesNothing(t *testing.T) {
 	for _, when := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
 		p := newLostPeer(t, Options{})
@@ -167,7 +168,7 @@ func TestALateAnswerWritesNothing(t *testing.T) {
 			p.pass(time.Millisecond)
 		}
 		mine := bytes.Repeat([]byte{0x11}, p.local.Len())
-		own := p.local.Bytes() // the response would bring zeros
+		own := p.local.Bytes() // the response carries zeros
 		copy(own, mine)
 		p.pass(10 * late)
 		if !bytes.Equal(own, mine) {
@@ -182,8 +183,9 @@ func TestALateAnswerWritesNothing(t *testing.T) {
 	}
 }
 
-// Rule: when its context ends, every form of waiting returns at once, and the lease stays until the
-// operation ends: while the peer is silent, the device may still use the memory.
+// Rule: every form of waiting returns at once when its context ends. The lease (the operation's
+// hold on its memory) stays until the operation ends. While the peer is silent, the device may
+// still use the memory.
 func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{SendDepth: 4, RecvCredits: 4}})
@@ -214,7 +216,8 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 		if err := wait(endedContext(), local); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want %v", name, err, context.Canceled)
 		}
-		// the device gives up after 0.54 s at the earliest
+		// A wait that ignored its context would last until the operation ends. The device gives up
+		// after 0.54 s at the earliest.
 		if took := time.Since(from); took > time.Second {
 			t.Errorf("%s: gave its goroutine back after %v", name, took)
 		}
@@ -222,7 +225,8 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 			t.Errorf("%s: closing the region of an operation under way: %v, want %v", name, err, verbs.ErrBusy)
 		}
 	}
-	// The queue is full now: waiting for a slot also ends, and leaves no lease.
+	// The send queue is full now. A wait for a slot also ends with its context, and leaves no
+	// lease.
 	buf := bufferOf(t, a.rt, make([]byte, 64))
 	before := buf.s.lease.word.Load()
 	if _, err := a.Write(endedContext(), buf.Slice(), remote); !errors.Is(err, context.Canceled) {
@@ -241,8 +245,8 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 	}
 }
 
-// Rule: whatever is posted, closed or aborted while a connection is canceled, every operation ends
-// once and all memory is released.
+// Rule: while a connection is being canceled, other goroutines may start operations, close the
+// connection, or abort either end. Every operation still ends one time, and all memory is released.
 func TestStressCancel(t *testing.T) { onBeds(t, stressCancel) }
 
 func stressCancel(t *testing.T, d bed) {
@@ -323,7 +327,8 @@ func cancelRound(t *testing.T, client *Runtime, ln *Listener, remote Remote, rnd
 	}
 	enders.Wait()
 	posters.Wait()
-	// every submitter that had passed its checks has ended or is refused when this call returns
+	// The Cancels above may have missed an operation that was being started. All submitters have
+	// returned now, so this Cancel waits for every operation.
 	cancel()
 	for ended.Load() < started.Load() && ctx.Err() == nil {
 		goruntime.Gosched()
@@ -344,7 +349,7 @@ func cancelRound(t *testing.T, client *Runtime, ln *Listener, remote Remote, rnd
 	}
 }
 
-// sinkFunc is a function as a sink.
+// sinkFunc is a function that serves as a Sink.
 type sinkFunc func(Result, error)
 
 func (f sinkFunc) Complete(_ SinkContext, r Result, err error) { f(r, err) }

@@ -25,8 +25,9 @@ const (
 // rejInvalidService is the reject reason for a request to an address without a listener.
 const rejInvalidService = verbs.RejInvalidServiceID
 
-// Retry parameters of connections. RNR retries are unlimited: on a managed connection credits
-// ensure that a receive is posted, and on a raw one the sender waits for the peer's receive.
+// Retry parameters of connections. RNR retries are unlimited. A managed connection does not need
+// them, because credits ensure that a receive is posted. A sender on a raw connection waits for
+// the peer's receive.
 const (
 	retryCount    = 7
 	rnrRetryCount = verbs.RNRRetryInfinite
@@ -45,18 +46,19 @@ func (rt *Runtime) Dial(ctx context.Context, addr string) (*Conn, error) {
 	return rt.DialOptions(ctx, addr, Options{})
 }
 
-// DialOptions is Dial with options. Zero fields of o default to the runtime's options.
+// DialOptions is Dial with options. A zero field of o means the runtime's option (Config.Conn).
 func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Conn, error) {
 	return rt.dialWait(ctx, addr, o, false)
 }
 
-// dialWait implements DialOptions. If hold is true, it stops before the handshake (Pending).
+// dialWait implements DialOptions. If hold is true, it returns before the handshake, for
+// PrepareDial.
 func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bool) (*Conn, error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil { // Await prefers a result to the end of the context
+	if err := ctx.Err(); err != nil { // Await would return a result even if ctx has ended
 		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
 	}
 	attempt, f, err := rt.dialing(ctx, addr, o, hold)
@@ -65,15 +67,15 @@ func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bo
 	}
 	c, err := f.Await(asked)
 	if err != nil && f.Valid() {
-		f.Discard() // closes a connection that was established just now
+		f.Discard() // if the connection is established after all, disposeConn closes it
 		attempt.Abort()
 		return nil, fmt.Errorf("connecting to %s: %w", addr, asked.Cause(ctx, err))
 	}
 	return c, err
 }
 
-// DialAsync is DialOptions, but returns a future. The lookup of the host name still blocks;
-// ctx bounds only that.
+// DialAsync is DialOptions, but returns a future. It blocks only for the lookup of the host name,
+// and ctx bounds only this lookup.
 func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f futures.Future[*Conn], err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -82,7 +84,8 @@ func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f fut
 	return f, err
 }
 
-// dialing starts a connection attempt. Before f is settled, the caller may only abort c.
+// dialing starts a connection attempt and returns the connection and its future. Before f is
+// settled, the caller may call only Abort of c.
 func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold bool) (c *Conn, f futures.Future[*Conn], err error) {
 	dst, err := rt.resolve(ctx, addr)
 	if err != nil {
@@ -149,8 +152,8 @@ func (c *Conn) dial(dst netip.AddrPort) {
 	}
 }
 
-// begin starts the timer of ConnectTimeout. If the connection was closed, or the device
-// removed, it fails the connection and returns false.
+// begin starts the timer of ConnectTimeout. If the connection was already closed, or the device
+// removed, begin calls giveUp and returns false.
 func (c *Conn) begin() bool {
 	c.state = connConnecting
 	if err := c.checkStart(); err != nil {
@@ -164,7 +167,7 @@ func (c *Conn) begin() bool {
 	return true
 }
 
-// checkStart returns an error if the attempt must not begin.
+// checkStart returns an error if the connection was closed or the device removed.
 func (c *Conn) checkStart() error {
 	err := c.cause.Load()
 	if err == nil && c.rt.gone.Load() {
@@ -173,8 +176,8 @@ func (c *Conn) checkStart() error {
 	return err
 }
 
-// setID assigns the identifier to the connection, and sets its ACK timeout from the options.
-// Both sides use it.
+// setID assigns the identifier to the connection, and sets the ACK timeout from the options. The
+// dialing and the accepting side use it.
 func (c *Conn) setID(id verbs.CMID) error {
 	c.id = id
 	c.sh.targets[id] = c
@@ -185,14 +188,14 @@ func (c *Conn) setID(id verbs.CMID) error {
 }
 
 // setup creates the queue pair and posts the receives. When setup returns, the device has the
-// receives. The peer cannot send before.
+// receives. The peer can send only later, after the handshake.
 func (c *Conn) setup() error {
 	if err := c.q.Admit(); err != nil {
 		return err
 	}
 	c.admitted = true
 	posted := 0
-	defer func() { // the queue frees only posted receives
+	defer func() { // the queue ends only the posted receives; free the others
 		for i := range c.recvs[posted:] {
 			c.recvs[posted+i].free()
 		}
@@ -205,7 +208,7 @@ func (c *Conn) setup() error {
 	c.inline = min(c.q.Inline(), c.opts.Inline)
 	c.opts.Shared.join(c)
 	for ; posted < len(c.recvs); posted++ {
-		if err := c.recvs[posted].post(); err != nil { // closed meanwhile
+		if err := c.recvs[posted].post(); err != nil { // the connection was closed meanwhile
 			return err
 		}
 	}
@@ -213,8 +216,8 @@ func (c *Conn) setup() error {
 	return nil
 }
 
-// ready creates the queue pair. It then begins the handshake, unless Pending.Connect does
-// that.
+// ready creates the queue pair and then begins the handshake. If c.hold is set, Pending.Connect
+// begins the handshake later.
 func (c *Conn) ready() error {
 	if err := c.setup(); err != nil {
 		return err
@@ -233,7 +236,7 @@ func (c *Conn) sendHandshake() error {
 		return id.Connect(c.param())
 	}
 	err := id.Accept(c.param())
-	if errors.Is(err, syscall.EINVAL) { // the peer has withdrawn the request
+	if errors.Is(err, syscall.EINVAL) { // the peer has given up its request
 		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	return err
@@ -308,8 +311,8 @@ func (c *Conn) rejected(ev *verbs.CMEvent) error {
 	return refusal(c.remote, ev.Status, ev.Conn.PrivateData)
 }
 
-// refusal makes the error of a rejected request. If the peer runs this package, private holds
-// its code and explanation.
+// refusal makes the error of a rejected request. The argument private is the private data of the
+// rejection; a peer that runs this package puts its code and explanation there.
 func refusal(addr netip.AddrPort, reason int, private []byte) error {
 	e := &RejectError{Addr: addr.String(), Reason: reason}
 	if reason == verbs.RejConsumer {
@@ -353,8 +356,8 @@ func (c *Conn) giveUp(err error) {
 	c.destroy(func() { c.settle(err) })
 }
 
-// disposeConn handles the connection of a discarded future: it aborts a dialed connection, and
-// gives an accepted one back to its listener.
+// disposeConn handles the connection of a discarded future. It gives an accepted connection back
+// to its listener, and aborts any other connection.
 func disposeConn(c *Conn, err error) {
 	switch {
 	case err != nil:

@@ -16,8 +16,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// Rule: a connection that is closed while it posts its receives frees all their buffers, also those
-// not posted.
+// Rule: a connection that is closed during its setup frees the buffers of all its receives, posted
+// or not.
 func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -26,7 +26,7 @@ func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	p, f := client.conns.New(nil)
 	c.promise = p
 	boom := errors.New("boom")
-	c.q.Fail(boom) // what Close does first
+	c.q.Fail(boom) // as Close does
 	if err := c.sh.r.Do(testContext(t), func() { c.dial(ln.Addr()) }); err != nil {
 		t.Fatal(err)
 	}
@@ -39,15 +39,15 @@ func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	}
 }
 
-// Rule: when the peer learns that it is connected, the device has our receives, even if the reactor
-// has made no pass since.
+// Rule: before the peer learns that it is connected, the device has the receives of the accepting
+// side. The loop (the reactor's own goroutine) need not run for that.
 func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
 	seat := must.Get(ln.AcceptAsync())(t)
 	ctx := testContext(t)
 	got := make(chan error, 1)
-	c, err := server.newConn(ln.opts) // the loop is blocked below and could not prepare one
+	c, err := server.newConn(ln.opts) // made here: the listener needs the loop for that, and the loop is blocked below
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 			}
 			got <- err
 		}()
-		ln.backlog.preparing = maxPreparing // so that the backlog begins none by itself
-		for r := (*request)(nil); ; {       // the loop is blocked: only connection events are handled
+		ln.backlog.preparing = maxPreparing // the backlog then begins no handshake by itself
+		for r := (*request)(nil); ; {       // this code handles the connection events in place of the blocked loop
 			select {
 			case err := <-got:
 				if err != nil {
@@ -91,8 +91,8 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	}
 }
 
-// Rule: a peer that returns credits before it was given any gets a protocol error, and nothing
-// worse happens.
+// Rule: if a peer returns a credit before it has got one, its connection fails with a protocol
+// error, and nothing worse happens.
 func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	opts, err := rt.inherit(Options{})
@@ -108,14 +108,14 @@ func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 	mistake(t, "giving it up", c.abandon(err), ErrPeerProtocol)
 }
 
-// deaf is a provider whose address resolutions fail with ETIMEDOUT if their timeout is less than
-// from.
+// deaf is a provider whose address resolutions fail with ETIMEDOUT if their timeout is shorter than
+// its field from.
 type deaf struct {
 	verbs.Provider
 	from time.Duration
 
 	mu    sync.Mutex
-	asked []time.Duration // timeouts of all identifiers, in order
+	asked []time.Duration // the timeouts of all resolutions, in order
 }
 
 type deafChannel struct {
@@ -123,8 +123,8 @@ type deafChannel struct {
 	p *deaf
 
 	mu   sync.Mutex
-	ids  map[verbs.CMID]*deafID // by the wrapped identifier
-	late []verbs.CMEvent        // not taken yet
+	ids  map[verbs.CMID]*deafID // the key is the wrapped identifier
+	late []verbs.CMEvent        // events that GetEvent has not returned yet
 	ring func()
 }
 
@@ -196,9 +196,9 @@ func (id *deafID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) er
 	return nil
 }
 
-// Rule: address resolution is repeated with a longer timeout when it timed out, for connections and
-// for datagrams. (Soft-RoCE's first connection once used up all of Config.ConnectTimeout and
-// failed.)
+// Rule: an address resolution that timed out is repeated with twice the timeout, for connections
+// and for datagrams. (Before this rule, the first connection on Soft-RoCE used up
+// Config.ConnectTimeout and failed.)
 func TestAddressesAreAskedForAgain(t *testing.T) {
 	notOnDevice(t, "its questions are late by a script")
 	p := &deaf{Provider: soft.Default(), from: 4 * firstLook}
@@ -224,8 +224,8 @@ func TestAddressesAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// Rule: when the address is never resolved, the call fails after Config.ConnectTimeout and the
-// error says so.
+// Rule: if an address is never resolved, the call fails after Config.ConnectTimeout, and the error
+// contains that time.
 func TestAddressesAreNotAskedForForEver(t *testing.T) {
 	notOnDevice(t, "its questions are late by a script")
 	p := &deaf{Provider: soft.Default(), from: time.Hour}
@@ -236,7 +236,8 @@ func TestAddressesAreNotAskedForForEver(t *testing.T) {
 	mistake(t, "resolving", err, ErrConnectTimeout, "20ms")
 }
 
-// met returns a dialer and its accepted peer, or the reason why they did not connect.
+// met connects two new runtimes. It returns the dialing and the accepted end, or the error of the
+// dialing call.
 func met(t *testing.T, b bed, dial, listen Options) (d, l *Conn, err error) {
 	t.Helper()
 	server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -251,8 +252,8 @@ func met(t *testing.T, b bed, dial, listen Options) (d, l *Conn, err error) {
 	return d, l, nil
 }
 
-// Rule: the peer of a raw connection need not be a runtime: on either side, its private data may be
-// empty or anything else, and arrives complete.
+// Rule: the peer of a raw connection may be a program without this package, on either side. Its
+// private data may be empty or have any content, and arrives complete.
 func TestRawPeerThatIsNoRuntime(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for name, said := range map[string][]byte{"nothing": nil, "something": []byte("NVMe says this"), "all that fits": bytes.Repeat([]byte{7}, verbs.MaxPrivateConnect)} {
@@ -281,13 +282,13 @@ func TestRawPeerThatIsNoRuntime(t *testing.T) {
 	})
 }
 
-// say sends a message over a raw connection.
+// say sends a message over a raw connection and checks that it arrives.
 func say(t *testing.T, from, to *Conn, what string) {
 	t.Helper()
 	buf := must.Get(to.rt.Alloc(100))(t)
 	defer buf.Release()
 	got := must.Get(to.PostRecv(buf.Slice()))(t)
-	// otherwise UC would lose the message
+	// Post the receive before the message is sent: UC loses a message that finds no receive.
 	if err := to.sh.r.Do(testContext(t), to.sh.r.Flush); err != nil {
 		t.Fatal(err)
 	}
@@ -298,8 +299,9 @@ func say(t *testing.T, from, to *Conn, what string) {
 	}
 }
 
-// Rule: a managed connection needs the peer's hello on either side, and without it the error says
-// so; two managed modes that differ are rejected too.
+// Rule: each side of a managed connection needs the other side's hello (the runtime's own private
+// data). Without it the attempt fails with a protocol error. If one side is managed and the other
+// is raw, the attempt is rejected too.
 func TestManagedPeerThatIsNoRuntime(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		bare, managed := Options{Raw: true, Bare: true}, Options{}
@@ -320,8 +322,8 @@ func rejected(t *testing.T, err error, code uint16) {
 	}
 }
 
-// Rule: a raw connection does not treat a broken hello as user data: its sender uses a version that
-// we do not know.
+// Rule: a raw connection refuses a hello of an unknown version, and does not treat it as user data.
+// A bare connection, which has no hello, treats it as user data.
 func TestBrokenHelloOfARawPeer(t *testing.T) {
 	h := proto.EncodeHello(proto.Hello{Raw: true})
 	h[4]++
@@ -335,8 +337,8 @@ func TestBrokenHelloOfARawPeer(t *testing.T) {
 	}
 }
 
-// Rule: bare private data may also use the hello's space, and no more; only raw connections can
-// have it.
+// Rule: the private data of a bare connection (one without a hello) may also use the hello's bytes,
+// but no more. Only raw connections can be bare.
 func TestBarePrivateDataIsBounded(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	_, err := rt.DialOptions(testContext(t), "127.0.0.2:1", Options{Raw: true, Bare: true, PrivateData: make([]byte, verbs.MaxPrivateConnect+1)})

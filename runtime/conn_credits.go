@@ -10,60 +10,62 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The path of a credit, from a released message back to the peer:
+// The path of a credit, from a released message back to the peer. A frame is a message or a credit
+// update, with its header (package proto).
 //
 //	         Release              grant                    take, at the peer
 //	(held) ──────────> unreturned ──────> granted, in flight ───────────────> usable
 //	                        ^                │ the frame was not posted
 //	                        └────────────────┘ ungrant
 //
-// The peer cannot use a receive before it has its credit. So the receive is posted in one list
-// with the frame that grants its credit (reactor.Queue.PostRecvLater), and one doorbell serves
-// up to half of all receives.
+// The peer uses a receive only after it has got the receive's credit. So the receive can be posted
+// as late as the frame that grants this credit: reactor.Queue.PostRecvLater posts the receive in
+// the same pass, before the frame. One doorbell then serves up to half of all receives.
 //
-// Messages carry credits. If no message goes to the peer, credits go in a credit update, which
-// is sent in two cases:
+// Every message to the peer carries the unreturned credits. If there is no message, a credit
+// update (a frame without payload) carries them. An update is sent in two cases:
 //
-//	many       half of all credits are unreturned
+//	many       at least half of all credits are unreturned
 //	starving   a receiver waits here, no message has arrived, and the peer has used all
-//	           granted credits: it can send nothing until it gets another. (This happens
-//	           if the application holds messages; otherwise "many" applies soon.)
+//	           granted credits, so it can send nothing. (Then the application holds
+//	           messages. If it held none, all credits would be unreturned: case "many".)
 //
-// An update uses one of the peer's controlRecvs. An update is in flight from its sending here
-// until the peer takes it. At most two are in flight:
+// Each update takes one of the peer's controlRecvs receives. An update is in flight from its
+// sending here until the peer has processed it in take. At most two updates are in flight:
 //
-//   - A starving update is sent when the peer has used all granted credits. The peer has then
-//     taken every earlier frame, because it has used their credits. So no update is in flight
-//     at that moment, and a starving update is always the oldest one in flight.
-//   - A "many" update carries at least half of all credits, and the updates in flight never
-//     carry more than all of them. So there are at most two "many" updates, or a starving
-//     update, with at least one credit, and one "many" update.
+//   - A starving update is sent when the peer has used all granted credits, those of all earlier
+//     updates too. The peer has then processed these updates, and none is in flight. So a
+//     starving update is the oldest update in flight.
+//   - The updates in flight together carry at most all credits, and a "many" update carries at
+//     least half of them. So at most two "many" updates are in flight, or one starving update,
+//     which has at least one credit, and one "many" update.
 //
-// The third receive is for an update that the peer has taken without posting its receive again
-// yet.
+// The third of controlRecvs is needed when the peer has processed an update, but has not posted
+// that update's receive again.
 
-// controlRecvs is the number of receives beyond the credits, for the peer's credit updates.
+// controlRecvs is the number of receives for the peer's credit updates, in addition to one receive
+// for each credit.
 const controlRecvs = 3
 
 // controlSends is the maximum number of outstanding credit updates.
 const controlSends = 2
 
-// updateAt returns the number of unreturned credits that triggers a credit update: half of
-// all.
+// updateAt returns the number of unreturned credits that triggers a credit update: half of all
+// credits.
 func (c *Conn) updateAt() int { return (c.opts.RecvCredits + 1) / 2 }
 
-// returnCredits adds n unreturned credits, and schedules a credit update if one may be due.
-// Any goroutine.
+// returnCredits adds n unreturned credits, and schedules a credit update if one may be due. Any
+// goroutine may call it.
 func (c *Conn) returnCredits(n uint32) {
-	// returnCredits writes unreturned, then reads starving. match writes starving, then reads
-	// unreturned (in sendCreditUpdate). So at least one of them sees the other's write.
+	// Here unreturned is written, then starving is read. The function match writes starving, then
+	// reads unreturned (in sendCreditUpdate). So at least one of the two sees the other's write.
 	if back := c.unreturned.Add(n); int(back) >= c.updateAt() || back > 0 && c.starving.Load() {
 		c.sh.r.Schedule(&c.creditTask, false)
 	}
 }
 
 // grant takes all unreturned credits for a frame to the peer. It adds them to granted before
-// the frame is posted, because the peer may use them immediately afterwards.
+// the frame is posted, because the peer may use them as soon as the frame is posted.
 func (c *Conn) grant() uint32 {
 	back := c.unreturned.Swap(0)
 	if back > 0 {
@@ -91,7 +93,7 @@ func (c *Conn) sendCreditUpdate() {
 		return
 	}
 	if n := int(c.unreturned.Load()); n == 0 || n < c.updateAt() && !c.starved() {
-		return // a message carried them
+		return // a message has carried the credits
 	}
 	var head [frameSize]byte
 	back := c.grant()
@@ -100,7 +102,7 @@ func (c *Conn) sendCreditUpdate() {
 	}
 	proto.Frame{Kind: proto.Credit, Credits: back}.Encode(&head)
 	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: (*connSink)(c)}, reactor.Payload{Header: head[:]}); err != nil {
-		c.creditDue = true // the completion of an earlier update sends this one
+		c.creditDue = true // received tries again when an earlier update completes
 		c.granted.Add(-uint64(back))
 		c.unreturned.Add(back)
 	}
@@ -110,8 +112,9 @@ func errCredits(n uint32) error {
 	return fmt.Errorf("%w: it gives back %d receives that it does not have", ErrPeerProtocol, n)
 }
 
-// creditFor acquires a credit if op uses a receive of the peer. If none is free, it returns
-// ErrNoCredit in mode NonBlock; in other modes it waits for one until asked is closed.
+// creditFor acquires a credit if op uses a receive of the peer. If no credit is free, it returns
+// ErrNoCredit in mode NonBlock; in other modes it waits for a credit until the channel asked is
+// closed.
 func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor.SubmitMode) error {
 	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
 		return nil
@@ -125,7 +128,7 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 		}
 		return ErrNoCredit
 	}
-	c.sh.r.Wake() // post requests submitted without a wake-up: the peer's credit may depend on them
+	c.sh.r.Wake() // post requests submitted without a wake-up: the peer may wait for these before it returns a credit
 	if err := c.credits.Acquire(asked); err != nil {
 		if cause := c.Err(); cause != nil {
 			return cause
@@ -141,6 +144,6 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 // creditBack undoes creditFor for a request that was not posted.
 func (c *Conn) creditBack(op verbs.WROpcode) {
 	if c.credits != nil && op != verbs.WRRDMAWrite && op != verbs.WRRDMARead {
-		c.credits.Restore(1) // false: the peer sent a credit too many; the next one that it sends fails the connection
+		c.credits.Restore(1) // if false, the peer has returned too many credits; its next one fails the connection
 	}
 }

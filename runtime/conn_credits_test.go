@@ -33,20 +33,20 @@ func release(t *testing.T, ms ...Message) {
 	}
 }
 
-// Rule: a waiting receiver gets its message as long as one receive is free, however many messages
-// the user keeps.
+// Rule: a waiting receiver gets the next message as long as one receive is free, even if the user
+// holds the messages of all other receives.
 func TestOneFreeReceiveIsEnough(t *testing.T) {
 	for _, releaseFirst := range []bool{true, false} {
 		a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})
 		ctx := testContext(t)
 		ms := sendAndTake(t, a, b, 4)
-		for i := range 20 { // one at a time, each returned separately
+		for i := range 20 { // one message at a time: each release returns one credit
 			if releaseFirst {
 				release(t, ms[3])
 			}
 			f := b.Recv()
 			if !releaseFirst {
-				if err := b.sh.r.Do(ctx, b.match); err != nil { // a receiver waits already
+				if err := b.sh.r.Do(ctx, b.match); err != nil { // so that the receiver waits before the release
 					t.Fatal(err)
 				}
 				release(t, ms[3])
@@ -64,7 +64,8 @@ func TestOneFreeReceiveIsEnough(t *testing.T) {
 	}
 }
 
-// Rule: while no receiver waits, an update is sent for half of all receives and not for each.
+// Rule: while no receiver waits, one credit update returns half of all credits. There is no update
+// for each single credit.
 func TestUpdatesAreFewWhileNobodyWaits(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 8}})
 	before := b.rt.Stats().WorkRequests
@@ -85,8 +86,7 @@ func TestUpdatesAreFewWhileNobodyWaits(t *testing.T) {
 	}
 }
 
-// Rule: credits that a message would have carried are returned without it when the message is not
-// posted.
+// Rule: if a message is not posted, a credit update returns the credits that it carries.
 func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{RecvCredits: 2, SendDepth: 1}})
@@ -104,14 +104,14 @@ func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	}
 	short, cancel := context.WithCancel(ctx)
 	sent := make(chan error, 1)
-	if err := b.sh.r.Do(ctx, func() { // the task cannot run before the message has the credits
+	if err := b.sh.r.Do(ctx, func() { // this holds the turn, so no credit update runs before the message takes the credits
 		release(t, ms...)
 		go func() {
 			_, err := b.SendBytes(short, []byte("x"))
 			sent <- err
 		}()
 		for b.unreturned.Load() != 0 {
-			stdruntime.Gosched() // this holds the turn: there is nothing to wait on
+			stdruntime.Gosched() // a busy wait: the message signals nothing when it has taken the credits
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,8 @@ func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	}
 }
 
-// Rule: a credit update that arrives while Close waits does not end that wait early.
+// Rule: Close waits for outstanding operations. A credit update that arrives meanwhile does not end
+// this wait early.
 func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{RecvCredits: 4}})
@@ -145,7 +146,7 @@ func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
 		f := must.Get(a.Write(ctx, buf.Slice(), remote))(t)
 		fs = append(fs, f)
 	}
-	release(t, ms...) // the update takes as long as the writes
+	release(t, ms...) // the link delays the update as long as the writes
 	if err := a.Close(ctx); err != nil {
 		t.Error(err)
 	}
@@ -156,8 +157,8 @@ func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
 	}
 }
 
-// Rule: released receives are posted again together with the frame that returns their credits, so
-// that one doorbell carries half of all receives; no receive costs a send of its own or delays the
+// Rule: a released receive is posted again together with the frame that returns its credit. So one
+// doorbell posts half of all receives. No receive costs a send of its own, and none delays the
 // peer.
 func TestReleasedReceivesArePostedInBatches(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {

@@ -8,7 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The private data of a connection request or acceptance, by mode:
+// The private data of a connection request or acceptance, by mode. A hello (proto.Hello) describes
+// the sender's mode and receives, and contains the user's data.
 //
 //	          sent                  accepted from the peer
 //	managed   hello                 hello of a managed connection
@@ -19,8 +20,8 @@ import (
 
 // The sizes of the headers before the user's bytes.
 const (
-	helloSize = proto.HelloSize // before private data
-	frameSize = proto.FrameSize // before a message of a managed connection
+	helloSize = proto.HelloSize // in private data
+	frameSize = proto.FrameSize // in a message of a managed connection
 )
 
 // ownHello returns the private data to send.
@@ -35,8 +36,8 @@ func (c *Conn) ownHello() []byte {
 	return proto.EncodeHello(h)
 }
 
-// checkPrivate returns an error if the private data exceeds the argument most, the capacity in
-// bytes of a request or an acceptance. The argument what names that message.
+// checkPrivate returns an error if o.PrivateData does not fit into a request or an acceptance. The
+// argument most is the capacity of that message in bytes; the argument what names the message.
 func (o Options) checkPrivate(what string, most int) error {
 	if !o.Bare {
 		most -= helloSize
@@ -47,8 +48,8 @@ func (o Options) checkPrivate(what string, most int) error {
 	return nil
 }
 
-// readHello parses the peer's private data. It returns an error if the peer's connection does
-// not suit one with options o.
+// readHello parses the peer's private data. It returns an error if a connection with options o
+// cannot work with the peer's connection.
 func readHello(private []byte, o Options) (proto.Hello, error) {
 	if o.Bare || o.Raw && !bytes.HasPrefix(private, []byte(proto.Magic)) {
 		return proto.Hello{Raw: true, User: foreignData(private)}, nil

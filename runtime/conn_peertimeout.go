@@ -11,19 +11,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A connection detects a peer that does not answer in three ways:
+// A connection detects a peer that does not answer in three ways. The bound is Options.PeerTimeout,
+// or longer (boundOf).
 //
-//	the device gives up   its retries are used up: a failed completion calls Conn.fail
-//	the bound passes      no send completes within the bound: Conn.onPeerTimeout calls Conn.fail
-//	an idle peer is lost  after KeepAlive of silence a zero-byte WRITE probes the peer; the
-//	                      bound applies to this WRITE as to other sends
+//	the device gives up   its retries are used up; the failed completion calls Conn.fail
+//	the bound passes      no send completes within the bound; Conn.onPeerTimeout calls Conn.fail
+//	a probe gets no       when the peer was silent for Options.KeepAlive, a zero-byte WRITE
+//	answer                probes it; the bound applies to this WRITE as to other sends
 //
 // The device's retries alone are not enough: RNR retries are unlimited, and a completion may
 // get lost. Conn.fail moves the queue pair to ERR, which flushes all requests. Requests that
 // are not flushed within flushBound end when the queue pair is destroyed (conn_teardown.go).
 
-// ErrPeerTimeout is matched by the cause of a connection whose peer did not answer within the
-// bound. That cause is a *PeerTimeoutError. ErrPeerTimeout matches os.ErrDeadlineExceeded.
+// ErrPeerTimeout means that the peer did not answer within the bound of Options.PeerTimeout. The
+// cause of such a connection is a *PeerTimeoutError, which matches ErrPeerTimeout. ErrPeerTimeout
+// matches os.ErrDeadlineExceeded.
 var ErrPeerTimeout = sentinel.Reconnect("runtime: the peer did not answer", os.ErrDeadlineExceeded)
 
 // PeerTimeoutError describes a peer that did not answer within the bound. Conn.Err returns it,
@@ -35,8 +37,8 @@ type PeerTimeoutError struct {
 	Bound time.Duration
 	// Since is the start of the time without an answer.
 	Since time.Time
-	// Outstanding is the number of outstanding operations, and Oldest the kind of the oldest
-	// one. If Outstanding is 1 and Oldest a WRITE, that may be a keep-alive probe.
+	// Outstanding is the number of outstanding operations, and Oldest is the kind of the oldest
+	// one. A single outstanding WRITE may be a keep-alive probe.
 	Outstanding int
 	Oldest      reactor.Kind
 }
@@ -60,10 +62,10 @@ func (e *PeerTimeoutError) Temporary() bool { return false }
 // (IBTA 9.7.6.1.3).
 const deviceTimeouts = 4
 
-// boundOf returns the bound of operations on a queue pair with these attributes: the larger
-// of the configured time and the longest time the device may take for its retries. Without a
-// configured time it returns 0, which means no bound. With timeout code 0 the device has no
-// timeout, and the configured time is the bound.
+// boundOf returns the bound of operations on a queue pair: the larger of the configured time and the
+// longest time that the device may take for its retries. The argument timeout is an ACK timeout
+// code; with code 0 the device waits without limit, and the bound is the configured time. If no
+// time is configured, boundOf returns 0, which means no bound.
 func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
 	if configured <= 0 {
 		return 0
@@ -73,20 +75,22 @@ func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
 
 // ACK timeout codes of a connection.
 const (
-	// deviceDelay is the usual difference between the queue pair's code and the configured
-	// one. The device raises the code to verbs.DeviceAttr.AckDelay (Soft-RoCE 15, ConnectX 16).
+	// deviceDelay is by how much the queue pair's code usually exceeds the configured code. The
+	// device raises the code to verbs.DeviceAttr.AckDelay (Soft-RoCE 15, ConnectX 16).
 	deviceDelay = 2
-	// minAckTimeout is 33 ms. A burst on a busy network, or a process that is briefly
+	// minAckTimeout stands for 33 ms. A burst on a busy network, or a process that is briefly
 	// not scheduled, can delay acknowledgments for almost that time.
 	minAckTimeout = 13
-	// maxAckTimeout is 1.1 s, for many years the kernel's default (CMA_IBOE_PACKET_LIFETIME).
+	// maxAckTimeout stands for 1.1 s, for many years the kernel's default
+	// (CMA_IBOE_PACKET_LIFETIME).
 	maxAckTimeout = 18
 )
 
-// ackTimeoutFor returns the ACK timeout code with which the device gives up shortly before
-// the configured time ends. It returns 0 if no time is configured: the provider then chooses.
-// The kernel chooses one second, or the value that the peer requests. With one second the
-// device may take more than half a minute to give up.
+// ackTimeoutFor returns the largest ACK timeout code, from minAckTimeout to maxAckTimeout, with
+// which the device gives up within the configured time. If there is no such code, it returns
+// minAckTimeout. If no time is configured, it returns 0, and the provider chooses. The kernel
+// chooses one second, or the value that the peer requests. With one second the device may take
+// more than half a minute to give up.
 func ackTimeoutFor(configured time.Duration) uint8 {
 	if configured <= 0 {
 		return 0
@@ -98,7 +102,8 @@ func ackTimeoutFor(configured time.Duration) uint8 {
 	return code
 }
 
-// keepAlive returns the silence after which the peer is probed, or 0 for never.
+// keepAlive returns how long the peer may be silent before it is probed; 0 means that it is never
+// probed.
 func (o *Options) keepAlive() time.Duration {
 	switch {
 	case o.KeepAlive < 0 || !o.answers():
@@ -112,8 +117,8 @@ func (o *Options) keepAlive() time.Duration {
 // answers reports whether the peer acknowledges messages, as only type RC does.
 func (o *Options) answers() bool { return o.kind == 0 || o.kind == verbs.QPTRC }
 
-// watchPeer starts the reactor's watchdog for the connection. It is called at ESTABLISHED,
-// until which ConnectTimeout is the bound, and reads the effective ACK timeout from the queue
+// watchPeer has the reactor's watchdog check the peer from now on. It is called at ESTABLISHED;
+// before that, ConnectTimeout is the bound. It reads the effective ACK timeout from the queue
 // pair. Holder only.
 func (c *Conn) watchPeer() error {
 	if !c.opts.answers() {

@@ -21,20 +21,21 @@ import (
 //	                  │ flushed              │ connection gone   │ connection gone
 //	                  └──────────────────────┴───────────────────┴──────────> freed
 //
-// The device owns the buffer of a posted slot, the connection that of an arrived one, and the
-// user that of a held one.
+// The device owns the buffer while the slot is posted. The connection owns it while the slot is
+// arrived, and the user owns it while the slot is held.
 type recvSlot struct {
 	c   *Conn
 	i   int
 	buf Buffer
-	// state is twice the number of releases, plus one while the slot is held. handOut
-	// increments it; Release and disposeMessage do so with a CAS. A Message carries the
-	// value that handOut made, so a second Release has no effect.
+	// state is odd while the slot is held, and even otherwise. The function handOut adds one.
+	// Release and disposeMessage add one with a CAS from the value that handOut has made, which
+	// the Message carries. So a second Release has no effect. (disposeMessage adds two more
+	// when it frees the slot.)
 	state atomic.Uint64
 	// The fields from nth to shut describe the arrived message. The holder writes them
 	// before the slot is handed out.
-	nth  uint64 // its position among all arrivals
-	n    int    // its length in bytes
+	nth  uint64 // the message's position among all arrivals
+	n    int    // the message's length in bytes
 	imm  uint32
 	with bool    // imm is valid
 	data bool    // a SEND, with a payload
@@ -50,9 +51,9 @@ func (s *recvSlot) post() error {
 	return s.c.q.PostRecv(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
-// postLater posts a receive whose credit is not granted yet. The receive needs no call of the
-// device for itself: the pass that posts the frame with its credit posts it in the same batch,
-// before the frame (conn_credits.go).
+// postLater submits a receive whose credit is not granted yet. The reactor posts the receive
+// together with the frame that grants the credit, before the frame (conn_credits.go). So the
+// receive costs no doorbell of its own.
 func (s *recvSlot) postLater() error {
 	return s.c.q.PostRecvLater(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:])
 }
@@ -76,7 +77,7 @@ func (c *Conn) makeRecvs(n int) error {
 }
 
 // Message is a received message. Its data lies in a receive buffer of the connection, which
-// the caller owns until Release. There are Options.RecvCredits such buffers: when the caller
+// the caller owns until Release. There are Options.RecvCredits such buffers. While the caller
 // holds all of them, the peer cannot send.
 type Message struct {
 	Data []byte // nil for a WRITE with immediate data
@@ -109,8 +110,9 @@ func (m Message) Release() error {
 	return nil
 }
 
-// MessageSink receives a message in place of a future. The reactor calls Received once, with
-// the turn held: it must not block. If err is not nil, m is empty, and no message follows.
+// MessageSink receives a message in place of a future. The reactor calls Received one time for
+// each RecvTo, with the turn held, so Received must not block. If err is not nil, m is empty, and
+// no more messages arrive.
 type MessageSink interface {
 	Received(m Message, err error)
 }
@@ -136,10 +138,10 @@ func (w *recvWaiter) InboxHook() *ring.Hook[recvWaiter] { return &w.hook }
 
 var recvWaiterPool = sync.Pool{New: func() any { return new(recvWaiter) }}
 
-// Recv returns the future of the next message. Messages are delivered to receivers in the
-// order of their calls; the message of a discarded future goes to the next receiver. When no
-// more messages can arrive, the future fails with the cause of the connection, such as
-// ErrPeerClosed. Recv does not block; in steady state it does not allocate.
+// Recv returns the future of the next message. Messages go to the calls of Recv in the order of
+// the calls. The message of a discarded future goes to the next call. When no more messages can
+// arrive, the future fails with the cause of the connection, such as ErrPeerClosed. Recv does not
+// block; in steady state it does not allocate.
 func (c *Conn) Recv() futures.Future[Message] { return c.recv(false) }
 
 // RecvWait waits for the next message. If ctx ends first, no message is lost.
@@ -151,8 +153,8 @@ func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
 	return reactor.Await(ctx, asked, c.recv(c.sh.r.Driver() != nil))
 }
 
-// RecvTo is Recv, but delivers the message to sink. Calls of Recv and RecvTo are served in one
-// order. The wait cannot be canceled, except by closing the connection. If the
+// RecvTo is Recv, but delivers the message to sink. Calls of Recv and RecvTo get the messages in
+// one common order. Only closing the connection ends the wait without a message. If the
 // connection is gone or raw, sink soon receives the error. In steady state RecvTo does not
 // allocate.
 func (c *Conn) RecvTo(sink MessageSink) {
@@ -182,7 +184,8 @@ func (c *Conn) recv(quiet bool) futures.Future[Message] {
 	return f
 }
 
-// addRecvWaiter queues a wait for a message.
+// addRecvWaiter queues a wait for a message. If quiet is true, it does not wake the loop, because
+// the caller is about to drive the reactor.
 func (c *Conn) addRecvWaiter(p futures.Promise[Message], sink MessageSink, quiet bool) {
 	w := recvWaiterPool.Get().(*recvWaiter)
 	w.promise, w.sink = p, sink
@@ -199,8 +202,8 @@ func (c *Conn) match() {
 	}
 	done := 0
 	for ; done < len(c.recvWaiters); done++ {
-		// A receiver that calls after a future was discarded must get that future's message
-		// before later ones. So takeBack is called before each receiver is served.
+		// The message of a discarded future precedes later messages. So take such messages back
+		// before each delivery.
 		c.takeBack()
 		w := c.recvWaiters[done]
 		var m Message
@@ -229,7 +232,7 @@ func (c *Conn) match() {
 	}
 }
 
-// answer ends the wait and takes ownership of w. The reactor calls a sink later, because a
+// answer ends the wait and takes ownership of w. It has the reactor call a sink later, because a
 // sink is user code, which must not run while the caller iterates over the waiters.
 func (c *Conn) answer(w *recvWaiter, m Message, err error) {
 	if w.sink != nil {
@@ -240,7 +243,7 @@ func (c *Conn) answer(w *recvWaiter, m Message, err error) {
 	w.end(m, err)
 }
 
-// end is answer for a waiter without a sink.
+// end is the function answer for a waiter without a sink.
 func (w *recvWaiter) end(m Message, err error) {
 	p := w.promise
 	w.give()
@@ -282,9 +285,9 @@ func disposeMessage(m Message, err error) {
 	c := s.c
 	c.backIn.Push(s)
 	c.sh.r.Schedule(&c.matchTask, false)
-	// If the connection was gone before the push, there may be no takeBack any more, and the
-	// slot is freed here. Otherwise takeBack gets the slot, too. If takeBack has handed it out
-	// again, the CAS fails; if takeBack has freed it, the second free does nothing.
+	// If the connection is gone, there may be no further call of takeBack, so the slot is freed
+	// here. But takeBack may have taken the slot already. If the slot was then handed out again,
+	// the CAS fails. If takeBack has freed the slot, this second free does nothing.
 	if isGone(c) && s.state.CompareAndSwap(m.number+1, m.number+3) {
 		s.free()
 	}
@@ -299,8 +302,8 @@ func isGone(c *Conn) bool {
 	}
 }
 
-// takeBack inserts messages of discarded futures into the arrived ones, in the order of arrival.
-// Holder only.
+// takeBack inserts the messages of discarded futures into c.arrived, in the order of arrival. If
+// the connection is gone, it frees them. Holder only.
 func (c *Conn) takeBack() {
 	for s := c.backIn.TakeAll(); s != nil; {
 		next := s.hook.Unlink()
@@ -340,7 +343,7 @@ func (c *Conn) received(r Result, err error) {
 	if err != nil {
 		s.free()
 		// The queue reports failed completions to OnFail, and flushes without a known cause
-		// to OnFlush. Only a receive that the device refused to post must be handled here.
+		// to OnFlush. It does not report a receive that the device refused to post.
 		if _, completed := errors.AsType[*verbs.WCError](err); !completed && c.state <= connOpen {
 			c.sh.r.Defer(func() { c.fail(err) })
 		}
@@ -348,7 +351,7 @@ func (c *Conn) received(r Result, err error) {
 	}
 	if err := c.take(s, r); err != nil {
 		s.free()
-		if c.state == connConnecting { // not here: the function setup may be the caller, and goes on
+		if c.state == connConnecting { // fail later: setup may be the caller, through Flush, and still uses the connection
 			c.sh.r.Defer(func() { c.fail(err) })
 			return
 		}
@@ -366,8 +369,8 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 		if bad != nil {
 			return (*ProtocolError)(bad)
 		}
-		// c.credits is nil on the dialing side before ESTABLISHED. Nothing was sent then,
-		// so no credit can come back.
+		// c.credits is nil on the dialing side before ESTABLISHED. This side has sent nothing
+		// yet, so no credit can come back.
 		if f.Credits > 0 && (c.credits == nil || !c.credits.Restore(int(f.Credits))) {
 			return errCredits(f.Credits)
 		}
@@ -382,7 +385,7 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 	if s.shut = nil; r.Flags&verbs.WCWithInv != 0 {
 		s.shut = c.invalidated(r.Imm)
 	}
-	c.arrivals++ // a SEND or a WRITE with immediate data: each used a credit
+	c.arrivals++ // a SEND or a WRITE with immediate data, which used a credit
 	s.nth = c.arrivals
 	c.arrived = append(c.arrived, s.i)
 	if len(c.recvWaiters) > 0 {

@@ -11,17 +11,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SharedRecv is a shared receive queue of raw connections (Options.Shared). It saves
-// memory: it needs receives for the total of arriving messages, not for the maximum of each
-// connection. A message on any of the connections takes the next receive. If none is posted, the
-// peer waits (RNR) until there is one.
+// SharedRecv is a shared receive queue of raw connections (Options.Shared). A message on any of
+// the connections takes the next receive. If no receive is posted, the peer waits (RNR) until one
+// is. A SharedRecv saves memory: its receives must suffice for the messages of all connections
+// together. Without it each connection needs receives for its own maximum.
 //
 // All its connections run on one reactor. Methods may be called from any goroutine. The
 // caller closes the SharedRecv after its connections.
 //
-// When a connection ends, receives that the device had already taken for it complete with an
-// error. If the device drops these completions with the queue pair, the receives complete when the
-// SharedRecv is closed.
+// When a connection ends, the device may already have taken receives for the connection's next
+// messages. These receives complete with an error. If the device drops the completions when the
+// queue pair is destroyed, the receives complete when the SharedRecv is closed.
 //
 // Implements: struct ibv_srq.
 type SharedRecv struct {
@@ -34,8 +34,8 @@ type SharedRecv struct {
 	gone  bool
 }
 
-// Arrival is the result of a shared receive, with the connection of the message. That
-// connection may have ended. Conn is nil if it no longer has its queue pair.
+// Arrival is the result of a shared receive, with the connection of the message. The connection
+// may have ended. Conn is nil if the connection's queue pair has been destroyed.
 type Arrival struct {
 	Result
 	Conn *Conn
@@ -58,7 +58,7 @@ func (rt *Runtime) NewSharedRecv(depth, maxSGE int) (*SharedRecv, error) {
 		return nil, err
 	}
 	s.q.OnFail(func(cause error) {
-		if errors.Is(cause, verbs.ErrDeviceRemoved) { // there may be no connection to report it
+		if errors.Is(cause, verbs.ErrDeviceRemoved) { // if there are no connections, nothing else reports the removal
 			rt.deviceGone()
 		}
 	})
@@ -76,9 +76,9 @@ func (s *SharedRecv) open() error {
 	if err := s.q.Admit(); err != nil {
 		return err
 	}
-	// The SRQ is not made in the reactor's thread domain, where it would have no lock. It needs
-	// its lock, because any goroutine may post to it while the holder polls, and polling
-	// returns its receives. Without the lock libmlx5 aborts the process.
+	// Do not create the SRQ in the reactor's thread domain, where it would have no lock. The lock
+	// is needed, because a goroutine may post to the SRQ while the holder polls, and polling
+	// gives receives back to the SRQ. Without the lock libmlx5 aborts the process.
 	srq, err := s.rt.pd.CreateSRQ(s.q.Attr())
 	if err != nil {
 		s.q.Withdraw()
@@ -89,9 +89,9 @@ func (s *SharedRecv) open() error {
 }
 
 // PostRecv posts a receive. It does not wait: it returns ErrRecvFull if the queue is full. The
-// device owns the memory until the future is settled. Receives complete in any order. If a
-// receive is still posted when the queue is closed, it fails with ErrClosed; after the removal
-// of the device, with ErrDeviceRemoved.
+// device owns the memory until the future is settled. Receives complete in any order. A receive
+// that is still posted when the queue is closed fails with ErrClosed. When the device is removed,
+// posted receives fail with ErrDeviceRemoved.
 //
 // Implements: ibv_post_srq_recv.
 func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err error) {
@@ -231,9 +231,9 @@ func (s *SharedRecv) queue() *reactor.SharedRecv {
 }
 
 // afterLastWQE calls fn when the connection's queue pair, which is in ERR, uses no shared receive
-// any more: the device has reported LAST_WQE_REACHED, and the last result was delivered. Without
-// shared receives it calls fn immediately. The caller bounds the wait, because not every device
-// reports that event. Holder only.
+// any more. That is after the device has reported LAST_WQE_REACHED and the last result was
+// delivered. Without shared receives afterLastWQE calls fn immediately. The caller bounds the wait,
+// because not every device reports LAST_WQE_REACHED. Holder only.
 //
 // Implements: IBTA volume 1, 10.2.9.5 (destroying a queue pair with an SRQ).
 func (c *Conn) afterLastWQE(fn func()) {

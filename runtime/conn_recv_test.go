@@ -13,18 +13,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// lineWait is a wait that its owner can give up.
+// lineWait is a wait in a line (a list of waits, served in order). Its owner can give it up.
 type lineWait struct {
-	nth   int
-	gone  bool // it was given up
-	ended int
+	nth   int  // position in the order of arrival
+	gone  bool // its owner gave it up
+	ended int  // calls of giveUp
 }
 
 func (w *lineWait) wanted() bool { return !w.gone }
 func (w *lineWait) giveUp()      { w.ended++ }
 
-// Rule: the line keeps waiters in order, whatever waits are given up around them. A given-up wait
-// ends at most once, and the line never keeps more of them than live waits, or pruneFrom.
+// Rule: a line keeps its wanted waits in order, whichever other waits are given up. A given-up wait
+// is ended at most one time. The line stays shorter than pruneFrom, or than twice its length after
+// the last pruning.
 func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_WAITS_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_WAITS_SEED=%d", seed)
@@ -84,14 +85,15 @@ func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
 	}
 }
 
-// Rule: a line that was long once does not keep that many given-up waits.
+// Rule: the former length of a line does not count: a line that was long and has become short keeps
+// few given-up waits.
 func TestALineForgetsHowLongItWas(t *testing.T) {
 	var line []*lineWait
 	kept := 0
 	for range 100 * pruneFrom {
 		line = served(append(line, &lineWait{}), 0, &kept)
 	}
-	line = served(line, len(line)-1, &kept) // one stays
+	line = served(line, len(line)-1, &kept) // one wait stays
 	for range 100 * pruneFrom {
 		line = served(append(line, &lineWait{gone: true}), 0, &kept)
 	}
@@ -100,12 +102,12 @@ func TestALineForgetsHowLongItWas(t *testing.T) {
 	}
 }
 
-// Rule: the line does not keep given-up waits for datagrams; the waiter that is left gets the first
-// datagram.
+// Rule: a PacketConn does not keep given-up waits for datagrams. The wait that is left gets the
+// first datagram.
 func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 	server := mustOpen(t, Config{})
 	p, q := mustListenPacket(t, server, Options{}), mustListenPacket(t, server, Options{})
-	first := p.Recv() // stays first, so that giving out does not reach the others
+	first := p.Recv() // stays first in the line, so that only pruning can remove the waits behind it
 	for range 5000 {
 		if _, err := p.RecvWait(endedContext()); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
@@ -129,7 +131,8 @@ func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 	}
 }
 
-// sharing returns a server with shared receives and n raw connections to it.
+// sharing returns the shared receives of a server, and both ends of n raw connections that use
+// them. The argument depth is the maximum number of posted receives.
 func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients []*Conn) {
 	t.Helper()
 	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{}, 0)
@@ -145,7 +148,7 @@ func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients
 	return s, servers, clients
 }
 
-// postShared posts a receive of n bytes into a buffer that the test releases.
+// postShared posts a shared receive of n bytes. The end of the test releases its buffer.
 func postShared(t *testing.T, s *SharedRecv, n int) (futures.Future[Arrival], Buffer) {
 	t.Helper()
 	buf := must.Get(s.rt.Alloc(n))(t)
@@ -154,8 +157,8 @@ func postShared(t *testing.T, s *SharedRecv, n int) (futures.Future[Arrival], Bu
 	return f, buf
 }
 
-// Rule: a message on any connection takes the next shared receive, and the future names the
-// connection; a peer waits when no receive is posted.
+// Rule: a message on any connection takes the next shared receive, and the result names the
+// connection. While no receive is posted, the peer waits.
 func TestSharedReceivesServeAllConnections(t *testing.T) {
 	onBeds(t, sharedReceivesServeAllConnections)
 }
@@ -170,7 +173,7 @@ func sharedReceivesServeAllConnections(t *testing.T, d bed) {
 			f := must.Get(c.SendBytes(ctx, fmt.Appendf(nil, "%d of %d", round, i)))(t)
 			sent = append(sent, f)
 		}
-		for range conns { // one at a time: the other messages wait for it
+		for range conns { // one receive at a time: the other messages wait for the next one
 			f, buf := postShared(t, s, 64)
 			a := must.Get(f.Await(ctx))(t)
 			from := -1
@@ -189,8 +192,7 @@ func sharedReceivesServeAllConnections(t *testing.T, d bed) {
 	}
 }
 
-// Rule: a connection that ends leaves the posted receives to the others, also those posted before
-// it ended.
+// Rule: the end of a connection takes no posted receive from the other connections.
 func TestSharedReceivesOutliveAConnection(t *testing.T) { onBeds(t, sharedReceivesOutliveAConnection) }
 
 func sharedReceivesOutliveAConnection(t *testing.T, d bed) {
@@ -220,8 +222,8 @@ func sharedReceivesOutliveAConnection(t *testing.T, d bed) {
 	}
 }
 
-// Rule: Close is refused while connections use the shared receives; afterwards the posted receives
-// complete with ErrClosed and no more are accepted.
+// Rule: Close returns ErrBusy while a connection uses the shared receives. When Close has
+// succeeded, the posted receives complete with ErrClosed, and no more are accepted.
 func TestSharedReceivesClose(t *testing.T) { onBeds(t, sharedReceivesClose) }
 
 func sharedReceivesClose(t *testing.T, d bed) {
@@ -248,7 +250,7 @@ func sharedReceivesClose(t *testing.T, d bed) {
 	}
 }
 
-// Rule: an invalid use is refused with the reason.
+// Rule: an invalid use of shared receives is refused with an error that names the reason.
 func TestSharedReceivesMistakes(t *testing.T) {
 	s, servers, _ := sharing(t, mainBed, 2, 1)
 	_, err := s.rt.ListenOptions(":0", Options{Shared: s})
@@ -264,8 +266,8 @@ func TestSharedReceivesMistakes(t *testing.T) {
 	mistake(t, "more than can be numbered", err, ErrConfig, "1048576")
 }
 
-// Rule: shared receives of another runtime, or closed ones, are refused when they are passed in an
-// option, not when a peer connects.
+// Rule: shared receives of another runtime, or closed ones, are refused by the call that gets them
+// in its options, and not only when a peer connects.
 func TestSharedReceivesOfOthersAreRefused(t *testing.T) {
 	a, b := mustOpen(t, Config{Device: first.name}), mustOpen(t, Config{Device: second.name})
 	s, err := b.NewSharedRecv(1, 1)

@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// firstLook is the timeout of the first attempt to resolve an address. Each later attempt has
-// twice the timeout of the one before.
+// firstLook is the timeout of the first attempt to resolve an address. Each attempt has twice the
+// timeout of the previous one.
 const firstLook = 50 * time.Millisecond
 
 // addrResolver resolves an address, in several attempts:
@@ -20,9 +20,9 @@ const firstLook = 50 * time.Millisecond
 // The kernel may miss the ARP reply: it sends the ARP request before it registers for the
 // reply (Linux 6.12 drivers/infiniband/core/addr.c, rdma_resolve_ip and netevent_callback).
 // A neighbor on a virtual link always replies before the kernel has registered. When the
-// timeout expires, the kernel looks again and reports ADDR_RESOLVED, or ADDR_ERROR if the
-// address is still unknown. So a short timeout limits the delay of a missed reply. The caller
-// bounds the total time. Holder only.
+// timeout expires, the kernel looks in its neighbor table again. It reports ADDR_RESOLVED, or
+// ADDR_ERROR if the address is still unknown. So a missed reply delays the result only until
+// the timeout, which is short. The caller bounds the total time. Holder only.
 type addrResolver struct {
 	src, dst netip.AddrPort
 	look     time.Duration // timeout of the current attempt

@@ -11,15 +11,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// flushBound is the time that the device has to flush a queue pair in ERR. After that time the
-// queue pair is destroyed, because some devices flush it only when it is destroyed.
+// flushBound is the time that the device has to flush a queue pair in ERR. Some devices flush a
+// queue pair only when it is destroyed, so after flushBound the queue pair is destroyed.
 const flushBound = time.Second
 
-// fail ends a connection because of a failure. An open one moves its queue pair to ERR:
-// outstanding requests are flushed and complete with the cause, and arrived messages can still
-// be received. Holder only.
+// fail ends a connection because of a failure. It moves the queue pair of an open connection to
+// ERR. Outstanding requests are then flushed and complete with the cause, and arrived messages can
+// still be received. Holder only.
 func (c *Conn) fail(cause error) {
-	_, panicked := errors.AsType[*PanicError](cause) // its value may wrap ErrDeviceRemoved of another device
+	_, panicked := errors.AsType[*PanicError](cause) // a panic's value may be the ErrDeviceRemoved of another device
 	if !panicked && errors.Is(cause, verbs.ErrDeviceRemoved) {
 		c.rt.deviceGone()
 		c.failRemoved()
@@ -32,29 +32,30 @@ func (c *Conn) fail(cause error) {
 		c.setCause(cause)
 		c.state = connFailed
 		c.disconnectQP()
-		// A device that flushes only at destruction would keep the operations for ever.
+		// A device that does not flush the requests would keep the operations forever.
 		c.within(flushBound, func() {
 			if !c.drained {
 				c.destroy(nil)
 			}
 		})
-	case connDraining: // the outstanding sends will not complete
+	case connDraining: // end Close's wait for outstanding sends, which will not complete
 		c.disconnect()
 	}
 }
 
 // ackGrace is how long the connection waits for acknowledgments after the peer has disconnected.
-// The peer's queue pair is then usually in ERR and sends none any more. Acknowledgments sent before
-// may be delayed by reordering in the network or by a busy machine, but by much less than
-// ackGrace. ackGrace also exceeds one ACK timeout of the software RNIC (67 ms), in case an
-// acknowledgment was lost and the peer's queue pair still answers. It is short, because
-// operations that the peer did not take wait for all of it.
+// The peer's queue pair is then usually in ERR and sends no more acknowledgments. Earlier ones may
+// be delayed by reordering in the network or by a busy machine, but by much less than ackGrace.
+// If an acknowledgment was lost and the peer's queue pair still answers, the device must send the
+// request again: so ackGrace exceeds one ACK timeout of the software RNIC (67 ms). ackGrace is
+// short, because operations that the peer did not take end only when it has passed.
 const ackGrace = 100 * time.Millisecond
 
-// peerLeft handles DISCONNECTED. An open connection accepts no more operations. Its queue pair
-// keeps its state until no send is outstanding, at most for ackGrace, because acknowledgments may
-// still arrive. Then the connection fails, and fail disconnects this side. A Close in progress
-// waits in the same way. In other states there is no wait. Holder only.
+// peerLeft handles DISCONNECTED. It makes an open connection refuse new operations, and lets the
+// queue pair continue, because acknowledgments may still arrive. When no send is outstanding, or
+// after ackGrace, it calls fail, which disconnects this side. If Close is in progress, peerLeft
+// limits Close's wait for outstanding sends to ackGrace. In other states it calls fail at once.
+// Holder only.
 func (c *Conn) peerLeft() {
 	over := func() { c.fail(ErrPeerClosed) }
 	switch c.state {
@@ -63,7 +64,7 @@ func (c *Conn) peerLeft() {
 		c.state = connLeft
 		c.refuseOps()
 		c.q.SendsIdle(over)
-	case connDraining: // Close has called SendsIdle already, or Abort needs no such call
+	case connDraining: // Close has called SendsIdle; Abort does not wait for sends
 	default:
 		over()
 	}
@@ -72,20 +73,20 @@ func (c *Conn) peerLeft() {
 	}
 }
 
-// within sets the connection's only timer to call fn after d, in place of the call set before:
-// each step of the teardown has its own bound. A running timer keeps the connection in memory, so
-// the function destroy stops it. Holder only.
+// within has the connection's only timer call fn after d. It cancels the timer's previous call,
+// because each step of the teardown has its own bound. A running timer keeps the connection in
+// memory, so the function destroy stops it. Holder only.
 func (c *Conn) within(d time.Duration, fn func()) {
 	c.sh.r.StopTimer(c.timer)
 	c.timer = c.sh.r.After(d, fn)
 }
 
-// causeBound is how long a connection waits for the reason after its queue pair was found in ERR.
-// The events that give the reason, DISCONNECTED and those of the device, are queued when the queue
-// pair changes state, and arrive within microseconds.
+// causeBound is how long a connection whose queue pair was found in ERR waits for the event that
+// gives the reason: DISCONNECTED, or an event of the device. The event is queued when the queue
+// pair changes its state, and arrives within microseconds.
 const causeBound = 50 * time.Millisecond
 
-// flushed handles the first flushed completion of a connection without a cause. Holder only.
+// flushed handles the first flushed completion, if the connection has no cause yet. Holder only.
 func (c *Conn) flushed() {
 	c.sh.r.After(causeBound, func() {
 		if c.state == connOpen {
@@ -94,7 +95,8 @@ func (c *Conn) flushed() {
 	})
 }
 
-// disconnectQP disconnects. That moves the queue pair to ERR, and the device flushes all requests.
+// disconnectQP disconnects this side, which moves the queue pair to ERR. The device then flushes
+// all requests.
 func (c *Conn) disconnectQP() {
 	c.refuseOps()
 	if err := c.id.Disconnect(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) { // an event reports the removal
@@ -111,9 +113,9 @@ func (c *Conn) refuseOps() {
 	}
 }
 
-// onDrained is called when nothing is outstanding any more. Receivers get the arrived messages,
-// then the cause. onDrained seals the queue, because a goroutine that checked the connection
-// before the failure may still submit a request, which must not be posted.
+// onDrained is called when no request is outstanding any more. Receivers get the arrived messages,
+// then the cause. A goroutine that checked the connection before the failure may still submit a
+// request. onDrained seals the queue, so that such a request is not posted.
 func (c *Conn) onDrained() {
 	c.drained = true
 	c.q.Seal()
@@ -125,8 +127,8 @@ func (c *Conn) onDrained() {
 	c.report(false)
 }
 
-// closeBound is how long Close waits for its reactor after its context has ended: two
-// flushBounds, and a margin for a busy machine.
+// closeBound is how long Close waits for the reactor after its context has ended: twice
+// flushBound, and a margin for a busy machine.
 const closeBound = 2*flushBound + 500*time.Millisecond
 
 // Close closes the connection gracefully. It refuses new operations, waits until no send is
@@ -136,9 +138,9 @@ const closeBound = 2*flushBound + 500*time.Millisecond
 //
 // If the peer has disconnected, Close waits at most 100 ms for acknowledgments.
 //
-// After the end of ctx, Close waits only for its reactor, and for the kernel to destroy the
-// queue pair. If that takes more than some seconds, Close returns ErrReactorBusy, and the
-// connection closes later.
+// After the end of ctx, Close waits only for the connection's reactor, and for the kernel to
+// destroy the queue pair. If this wait exceeds some seconds, Close returns ErrReactorBusy, and the
+// connection is closed later.
 func (c *Conn) Close(ctx context.Context) error { return c.close(ctx, ErrConnClosed) }
 
 // close is Close with the cause to record.
@@ -155,24 +157,26 @@ func (c *Conn) close(ctx context.Context, cause error) error {
 	case <-done:
 	}
 	c.Abort()
-	if bound, ok := c.leaving.waitBound(c.closed); !ok { // Abort ended all waits for the peer
+	if bound, ok := c.leaving.waitBound(c.closed); !ok { // Abort has ended all waits for the peer
 		return fmt.Errorf("closing the connection to %v: %w within %v", c.remote, ErrReactorBusy, bound)
 	}
 	return c.closeErr
 }
 
 // leaveBound is how much longer Close waits while the kernel destroys the queue pair. The kernel
-// waits for each packet in the network stack. A packet to a neighbor that does not answer stays
-// there for three ARP requests, one second apart (Linux ip-sysctl, neigh/default/ucast_solicit
-// and retrans_time_ms). One more second is a margin for a busy machine. See closingID.
+// waits until the queue pair's packets have left the network stack. A packet to a neighbor that
+// does not answer stays there for three ARP requests, one second apart (Linux ip-sysctl,
+// neigh/default/ucast_solicit and retrans_time_ms). One more second is a margin for a busy
+// machine. See closingID.
 const leaveBound = 3*time.Second + time.Second
 
-// leaving is true from the beginning of the queue pair's destruction. The holder sets it, and
-// Close reads it. It publishes nothing else.
+// leaving is set when the destruction of the queue pair begins. The holder sets it, and Close
+// reads it. It publishes nothing else.
 type leaving struct{ uatomic.Bool }
 
-// waitBound waits at most closeBound until closed is closed, and leaveBound longer if l is set by
-// then. It returns the limit that applied, and reports whether closed was closed.
+// waitBound waits until the channel closed is closed, at most for closeBound. If l is set when
+// closeBound has passed, it waits for leaveBound more. It returns the total limit, and reports
+// whether the channel was closed.
 func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok bool) {
 	if waitBound(closed, closeBound) {
 		return closeBound, true
@@ -227,8 +231,8 @@ func (c *Conn) end(hard bool) {
 	})
 }
 
-// disconnect disconnects, and destroys the connection as soon as all requests are flushed, or
-// after flushBound.
+// disconnect disconnects this side. It destroys the connection when all requests are flushed, at
+// the latest after flushBound.
 func (c *Conn) disconnect() {
 	if c.state == connGone || c.disconnecting {
 		return
@@ -252,11 +256,11 @@ func (c *Conn) destroy(done func()) {
 	}
 	c.state = connGone
 	c.sh.r.StopTimer(c.timer)
-	if c.cause.Load() != nil { // Seal: requests submitted from now on are not posted and complete with the cause
+	if c.cause.Load() != nil { // before the queue is sealed: later requests then complete with the cause
 		c.refuseOps()
 	}
 	finish := func(err error) {
-		// The device may have refused to close a window while the queue pair existed: try again.
+		// Try again to close windows: the device may have refused it while the queue pair existed.
 		c.closeErr = errors.Join(c.closeErr, err, c.closeWindows())
 		if c.admitted {
 			c.closeErr = errors.Join(c.closeErr, c.q.Release(c.endCause()))
@@ -283,5 +287,5 @@ func (c *Conn) destroy(done func()) {
 	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
 	c.opts.Shared.part(c)
 	c.leaving.Store(true)
-	c.sh.closeID(c.id, finish) // destroys the queue pair too, so that the device no longer uses its memory
+	c.sh.closeID(c.id, finish) // also destroys the queue pair; the device then no longer uses its memory
 }

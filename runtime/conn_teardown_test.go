@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// rcAnswers are the responses of an RC queue pair: the peer's DISCONNECT travels separately and may
-// overtake them.
+// rcAnswers are the opcodes of the responses of an RC queue pair. The peer's DISCONNECT travels
+// separately, so the tests can delay the responses until after it.
 var rcAnswers = []wire.Opcode{
 	wire.RCAcknowledge, wire.RCAtomicAck,
 	wire.RCReadRespFirst, wire.RCReadRespMiddle, wire.RCReadRespLast, wire.RCReadRespOnly,
@@ -19,8 +19,8 @@ var rcAnswers = []wire.Opcode{
 
 var answeredOps = append([]string{"send"}, oneSidedOps...)
 
-// leave makes b carry out one operation of each kind, applies r to the responses, and lets b's
-// DISCONNECT arrive at a before them.
+// The method leave starts the operations ops at a, and then aborts b. The link treats b's responses
+// as r says (it delays or drops them), so that b's DISCONNECT arrives at a before them.
 func (p *lostPeer) leave(r fabric.Rule, ops ...string) {
 	p.t.Helper()
 	r.Opcodes = rcAnswers
@@ -38,7 +38,7 @@ func (p *lostPeer) leave(r fabric.Rule, ops ...string) {
 	}
 }
 
-// ended counts the operations that have ended.
+// The method ended returns how many operations have ended.
 func (p *lostPeer) ended() (n int) {
 	for _, o := range p.ops {
 		if o.ended != 0 {
@@ -48,14 +48,14 @@ func (p *lostPeer) ended() (n int) {
 	return n
 }
 
-// patient returns a connection whose PeerTimeout is longer than the test.
+// The function patient returns a connection whose PeerTimeout is longer than the test.
 func patient(t *testing.T) *lostPeer {
 	return newLostPeer(t, Options{PeerTimeout: time.Minute, KeepAlive: -1})
 }
 
-// Rule: an operation that the peer carried out before it disconnected succeeds, though its
-// acknowledgement comes after DISCONNECTED. New operations are refused at once, and a waiting
-// receiver learns of the end when everything else has ended.
+// Rule: an operation that the peer executed before it disconnected succeeds, even if the
+// acknowledgment arrives after DISCONNECTED. From DISCONNECTED on, new operations are refused. A
+// waiting receiver gets its error when all other operations have ended.
 func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 	const late = ackGrace / 2
 	for _, name := range answeredOps {
@@ -71,7 +71,8 @@ func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 			if _, err := p.a.SendBytes(p.w.ended, []byte("too late")); !errors.Is(err, ErrPeerClosed) {
 				t.Errorf("after DISCONNECTED a send answered %v, want %v", err, ErrPeerClosed)
 			}
-			// otherwise submitters would go on waiting for a slot
+			// Submitters that wait for a slot get this error. Without it they would continue to
+			// wait.
 			if err := p.a.q.Err(); !errors.Is(err, ErrPeerClosed) {
 				t.Errorf("after DISCONNECTED the queue answers %v, want %v", err, ErrPeerClosed)
 			}
@@ -86,8 +87,8 @@ func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 	}
 }
 
-// Rule: the same for a connection that is being closed: the operations that Close waits for may be
-// acknowledged after the peer has closed.
+// Rule: while Close waits for an operation, the peer may close too. If the acknowledgment of the
+// operation arrives after that, the operation still succeeds.
 func TestAcknowledgementsAfterBothClosedCount(t *testing.T) {
 	const late = ackGrace / 2
 	p := patient(t)
@@ -106,8 +107,8 @@ func TestAcknowledgementsAfterBothClosedCount(t *testing.T) {
 	}
 }
 
-// Rule: an operation that the peer does not acknowledge ends ackGrace after DISCONNECTED; its error
-// does not claim that the peer has not carried it out.
+// Rule: an operation that the peer does not acknowledge ends ackGrace after DISCONNECTED. Its error
+// (WR_FLUSH_ERR) leaves open whether the peer has executed the operation.
 func TestUnacknowledgedOperationsEndWithinTheGrace(t *testing.T) {
 	p := patient(t)
 	from := p.w.now()
@@ -126,7 +127,7 @@ func TestUnacknowledgedOperationsEndWithinTheGrace(t *testing.T) {
 	p.wantEnded(from, ackGrace+2*time.Millisecond)
 }
 
-// Rule: with nothing outstanding the connection ends at DISCONNECTED.
+// Rule: if no send is outstanding, the connection ends at DISCONNECTED, without waiting.
 func TestAnIdleConnectionEndsAtDisconnected(t *testing.T) {
 	p := patient(t)
 	o := p.start("receive")
@@ -136,8 +137,8 @@ func TestAnIdleConnectionEndsAtDisconnected(t *testing.T) {
 	}
 }
 
-// Rule: Abort, Cancel and failures do not wait for a peer that has disconnected, and Close waits no
-// longer than ackGrace.
+// Rule: after DISCONNECTED, neither Abort, nor Cancel, nor a failure waits for acknowledgments.
+// Close waits at most ackGrace for them.
 func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 	for _, end := range []struct {
 		name   string
@@ -175,9 +176,10 @@ func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 	}
 }
 
-// Rule: a connection that has ended keeps no timer, which would keep its memory.
+// Rule: a connection that is gone has no running timer. A timer would keep the connection in
+// memory.
 func TestAGoneConnectionHasNoTimer(t *testing.T) {
-	// so that the reactor has no timer of its own
+	// Without peer limits the reactor needs no timer of its own.
 	p := newLostPeer(t, Options{PeerTimeout: -1, KeepAlive: -1})
 	p.b.Abort()
 	p.pass(time.Millisecond)

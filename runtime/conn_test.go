@@ -43,8 +43,8 @@ func done(t testing.TB, f Future, err error) Result {
 	return r
 }
 
-// Rule: messages arrive whole and in order, also more of them than there are credits: each release
-// returns a credit.
+// Rule: messages arrive complete and in order. There may be more messages than credits, because
+// each release returns a credit.
 func TestMessagesFlowPastTheCredits(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 5, MessageSize: 1000}})
 	ctx := testContext(t)
@@ -80,7 +80,7 @@ func TestMessagesFlowPastTheCredits(t *testing.T) {
 	}
 }
 
-// Rule: one-sided operations move the bytes that they name; the descriptor survives its encoding.
+// Rule: WRITE, READ and the atomics access exactly the bytes that they name.
 func TestOneSidedOperations(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -124,7 +124,7 @@ func TestOneSidedOperations(t *testing.T) {
 	}
 }
 
-// Rule: the peer's close is reported after all its messages.
+// Rule: RecvWait returns all messages of the peer before it reports that the peer has closed.
 func TestPeerCloseComesAfterTheMessages(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -151,8 +151,8 @@ func TestPeerCloseComesAfterTheMessages(t *testing.T) {
 	}
 }
 
-// smallPorts returns a provider of two devices that limit messages to maxMessage, and the link to
-// cut.
+// smallPorts returns a provider of two devices that limit messages to maxMessage bytes. It also
+// returns the fabric (their network), which a test can cut.
 func smallPorts(t testing.TB, maxMessage uint32) (*soft.Provider, *fabric.Fabric) {
 	t.Helper()
 	notOnDevice(t, "its ports and its link are made for the test")
@@ -164,8 +164,8 @@ func smallPorts(t testing.TB, maxMessage uint32) (*soft.Provider, *fabric.Fabric
 	return p, f
 }
 
-// Rule: a transfer larger than the port's largest message is split and has one future; an immediate
-// comes after the last byte.
+// Rule: a transfer larger than the port's largest message is split, and has one future. Its
+// immediate data arrives after the last byte.
 func TestLargeTransfersAreSplit(t *testing.T) {
 	p, _ := smallPorts(t, 1000)
 	a, b := connected(t, Config{Provider: p, Conn: Options{MessageSize: 512}})
@@ -200,8 +200,8 @@ func TestLargeTransfersAreSplit(t *testing.T) {
 	}
 }
 
-// Rule: a raw connection leaves receives to the user, in posting order, and sends the bytes
-// unchanged.
+// Rule: on a raw connection the user posts the receives. They take the messages in the order of
+// posting, and the bytes are sent unchanged.
 func TestRawConnection(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
 	ctx := testContext(t)
@@ -226,7 +226,8 @@ func TestRawConnection(t *testing.T) {
 	}
 }
 
-// Rule: connections spread over the reactors of a runtime, and each works on its reactor.
+// Rule: a runtime distributes its connections over all its reactors, and the connections of every
+// reactor work.
 func TestManyReactors(t *testing.T) {
 	server := mustOpen(t, Config{Device: second.name, Reactors: 3})
 	client := mustOpen(t, Config{Device: first.name, Reactors: 2})
@@ -261,7 +262,7 @@ func TestManyReactors(t *testing.T) {
 	}
 }
 
-// Rule: Close keeps its deadline though the peer is silent, and every operation ends.
+// Rule: Close ends soon after its deadline even if the peer is silent, and every operation ends.
 func TestCloseKeepsItsDeadlineWhenThePeerIsSilent(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -284,8 +285,8 @@ func TestCloseKeepsItsDeadlineWhenThePeerIsSilent(t *testing.T) {
 	<-b.closed
 }
 
-// Rule: the first operation detects a vanished peer, after its retries, and the connection reports
-// the cause.
+// Rule: if the peer has vanished, the first operation fails after its retries, and the connection
+// reports the same cause.
 func TestVanishedPeerEndsOperations(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -303,7 +304,7 @@ func TestVanishedPeerEndsOperations(t *testing.T) {
 	<-b.closed
 }
 
-// Rule: a canceled receive loses no message.
+// Rule: a receive whose context has ended loses no message.
 func TestCancelledReceiveLosesNoMessage(t *testing.T) {
 	a, b := connected(t, Config{})
 	ended, cancel := context.WithCancel(context.Background())
@@ -325,7 +326,7 @@ func TestCancelledReceiveLosesNoMessage(t *testing.T) {
 	}
 }
 
-// Rule: Handle runs handlers where they may block, and several at a time.
+// Rule: handlers of Runtime.Handle may block, and several run at the same time.
 func TestHandlersMayBlock(t *testing.T) {
 	a, _ := connected(t, Config{Handlers: 2})
 	ctx := testContext(t)
@@ -343,12 +344,12 @@ func TestHandlersMayBlock(t *testing.T) {
 			}
 		})
 	}
-	<-second // the first one blocks; this one ran
+	<-second // the second handler has run, and the first one still blocks
 	gate <- struct{}{}
 }
 
-// Rule: a connection whose device delivers no more completions ends its operations without being
-// closed.
+// Rule: if the device delivers no more completions, a failed connection ends its operations itself.
+// The user need not close it for that.
 func TestDeadDeviceEndsOperations(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
 	ctx := testContext(t)
@@ -372,7 +373,7 @@ func TestDeadDeviceEndsOperations(t *testing.T) {
 	<-b.closed
 }
 
-// unflushed is an identifier whose device does not flush.
+// unflushed is an identifier whose Disconnect does nothing, as if its device never flushed.
 type unflushed struct{ queuePairID }
 
 func (unflushed) Disconnect() error { return nil }

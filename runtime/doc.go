@@ -14,7 +14,7 @@
 //	fmt.Printf("%s\n", msg.Data)
 //	err = msg.Release()
 //
-// A client connects and sends one:
+// A client connects and sends a message:
 //
 //	conn, err := rt.Dial(ctx, "10.0.0.2:7471")
 //	sent, err := conn.SendBytes(ctx, []byte("hello"))
@@ -30,15 +30,16 @@
 //	         ├─ Conn
 //	         └─ Memory: Buffer (leased from pools), Region (registered for peers)
 //
-// A [Runtime] is an open device: an RDMA device, or a software RNIC inside the process.
-// Config.Device or the environment variable VERBENA_DEVICE selects it. The runtime runs one
-// or more reactors per NUMA node. A reactor is an event loop that posts work requests and
-// polls completions. Each [Conn] belongs to one reactor.
+// A [Runtime] represents an open device: an RDMA device, or a software RNIC inside the
+// process. Config.Device or the environment variable VERBENA_DEVICE selects the device. The
+// runtime runs one or more reactors per NUMA node. A reactor is an event loop that posts work
+// requests and polls completions. Each [Conn] belongs to one reactor.
 //
 // Devices access only registered memory, which is never on the Go heap. [Runtime.Alloc] leases
 // a [Buffer] from a pool, for local use. A [Region] can be opened to peers: [Region.Remote]
-// returns a descriptor of a part of it, with which a peer reads and writes that part. A
-// [Slice] is a range of a Buffer or a Region. Operations use slices as local memory.
+// returns a descriptor of a part of the region. A peer that has got the descriptor reads and
+// writes that part. A [Slice] is a range of a Buffer or a Region. Operations use slices as
+// local memory.
 //
 // The program closes the runtimes, listeners, connections and regions that it opens, and
 // releases buffers and messages. Methods may be called from any goroutine unless they say
@@ -46,24 +47,25 @@
 //
 // # Managed and raw connections
 //
-// A managed connection, the default, posts its own receives from a pool before its queue
-// pair can receive, and the two peers exchange credits for them. SENDs and WRITEs with
-// immediate data wait for a credit, so they always find a posted receive. [Conn.Recv]
+// A managed connection, the default, posts its receives itself, before the peer can send. Their
+// buffers come from a pool. The peer has one credit for each posted receive. A SEND, or a WRITE
+// with immediate data, waits for a credit, so it always finds a posted receive. [Conn.Recv]
 // delivers a message in a leased buffer. [Message.Release] posts the receive again and
 // returns the credit to the peer.
 //
 // A raw connection (Options.Raw) leaves receives to the program, which calls [Conn.PostRecv].
-// Messages carry no header and need no credit. The peer may be any librdmacm program. With
-// [Runtime.Prepare], which needs no connection manager, it may be any libibverbs program. To
-// post receives before the peer can send, post them on the [Prepared], or, with a connection
-// manager, on a [Pending] from [Runtime.PrepareDial] or [Listener.PrepareAccept].
+// Messages carry no header and need no credit. The peer may be any librdmacm program.
+// [Runtime.Prepare] makes a raw connection without a connection manager; its peer may be any
+// libibverbs program. To post receives before the peer can send, post them on the [Prepared].
+// With a connection manager, post them on the [Pending] that [Runtime.PrepareDial] or
+// [Listener.PrepareAccept] returns.
 //
 // # Starting operations
 //
-// An [Op] describes an operation. A function makes it ([WriteOp], [SendOp], [FetchAndAddOp],
-// and others), and [Op.Imm], [Op.Fence] and [Op.Solicited] modify it. A method of Conn starts
-// it. The method depends on the number of operations and on the destination of the results. A
-// [Sink] receives a result in place of a future:
+// An [Op] describes an operation. Functions such as [WriteOp], [SendOp] and [FetchAndAddOp]
+// make an Op, and [Op.Imm], [Op.Fence] and [Op.Solicited] modify it. A method of Conn starts
+// it. The table shows which method: the rows are the number of operations, the columns are the
+// destination of a result. A [Sink] is an interface whose method gets the result.
 //
 //	       a future    the caller waits   a sink
 //	one    Start       Do                 StartTo
@@ -75,77 +77,80 @@
 //	r, err := conn.Do(ctx, &op)
 //
 // Write, Read, Send, SendBytes and PostRecv are shorthands for Start with the most common
-// operations. The methods Start and StartAll of [Batch] do not wake the reactor; they suit a caller
-// that awaits the futures soon.
+// operations. The methods Start and StartAll of [Batch] do not wake the reactor. They are for a
+// caller that awaits the futures soon.
 //
 // # Futures
 //
 // A goroutine that awaits a future may run the reactor itself until the future is settled.
 //
 // Canceling a wait never cancels the operation. The device owns the operation's memory until
-// the operation completes. A Buffer may be released earlier: it returns to its pool at
-// completion. [Conn.Cancel] ends all operations of a connection, and the connection itself.
+// the operation completes. The program may release a Buffer earlier: the Buffer then returns to
+// its pool when the operation completes. [Conn.Cancel] ends all operations of a connection, and
+// the connection itself.
 //
 // # What a sender may conclude
 //
 // The result of an operation describes the peer's device, not the peer's program. On an RC
 // connection:
 //
-//	the starting call fails     nothing was posted; the peer has no part of it
+//	the starting call fails     nothing was posted, and nothing reaches the peer
 //	nil                         acknowledged: a SEND is in one of the peer's receives, a
 //	                            WRITE is in its memory, a READ or atomic has its result here
 //	*WCError with Status
 //	  REM_*, RNR_RETRY_EXC_ERR  refused by the peer's device: not carried out, but some of
 //	                            its packets may be in the peer's memory
-//	  LOC_*                     failed at the local device, with the same caveat
+//	  LOC_*                     failed at the local device, but some of its packets may be in
+//	                            the peer's memory
 //	  RETRY_EXC_ERR             unknown: the peer's device did not answer
 //	  WR_FLUSH_ERR              unknown: outstanding when the connection ended
 //	the connection's cause      unknown: outstanding when the connection ended, or not posted
 //
-// Unknown means carried out in full, in part or not at all. With errors.Is, the last two
-// forms also match the reason why the connection ended:
+// Unknown means that the operation was carried out in full, in part or not at all. The errors of
+// the last two rows also match, by errors.Is, the reason why the connection ended:
 //
 //	ErrPeerClosed               the peer disconnected, and acknowledged nothing more
 //	                            within 100 ms
-//	ErrPeerTimeout              the peer acknowledged nothing within the bound
+//	ErrPeerTimeout              the peer acknowledged nothing in time (Options.PeerTimeout)
 //	ErrCancelled                the program called Cancel
-//	ErrConnClosed               the program called Abort, or Close and its context ended
+//	ErrConnClosed               the program called Abort, or the context of Close ended
 //	ErrDeviceRemoved            the local device is gone
 //
 // A peer that disconnects as soon as it has received a message may leave the last
 // acknowledgment unsent, because a queue pair in ERR sends none. ErrPeerClosed therefore does
 // not mean that the message was lost. A program that needs certainty has the peer answer with
-// a message, and is itself the side that disconnects.
+// a message, and disconnects itself after it has received the answer.
 //
 // # Errors
 //
 // [RetryOf] reports, for any error of this module, whether the same call may succeed later,
-// or on a new connection, or never. The variables of this package are grouped by the action
-// that they call for, and include the errors of the packages below. Errors that mean "closed
-// by this program" match net.ErrClosed and os.ErrClosed. Timeouts match
-// os.ErrDeadlineExceeded. If a context ended the call, the error matches the context's error.
+// or on a new connection, or never. The error variables of this package are grouped by the
+// action that they call for. They include the errors of the packages verbs, reactor and futures.
+// Errors that mean "closed by this program" match net.ErrClosed and os.ErrClosed. Timeouts
+// match os.ErrDeadlineExceeded. If a context ended the call, the error matches the context's
+// error.
 //
 // # Callbacks into the program
 //
-// Sinks, and functions given to After and WatchDevice, run on the goroutine that holds the
-// reactor's turn: the reactor's own goroutine, or a waiting goroutine that drives the reactor.
-// They must not block, because all connections of the reactor wait meanwhile. Callbacks
-// (Then, Map), jobs and handlers run on other goroutines of the runtime.
+// One goroutine at a time runs a reactor: the reactor's own goroutine, or a goroutine that
+// awaits a future. That goroutine holds the reactor's turn, and the comments of this package
+// call it the holder. The holder calls sinks, and the functions given to After and WatchDevice.
+// They must not block, because all connections of the reactor wait meanwhile. Functions given
+// to Then, Map and Handle, and actors, run on other goroutines of the runtime.
 //
-// The reactor goes on if such code panics or calls runtime.Goexit:
+// The reactor continues if one of these functions panics or calls runtime.Goexit:
 //
 //   - A panic is passed to Config.OnPanic. If the sink of an operation or message panicked,
 //     its connection fails with the *PanicError as its cause; everything else goes on. Without
 //     OnPanic the panic ends the program with its value and stack. It is raised on a goroutine
-//     on which the program cannot recover it, so that net/http, for example, does not hide it.
+//     on which the program cannot recover it. So net/http, for example, cannot hide it.
 //   - runtime.Goexit ends the goroutine. It is not a failure and does not call OnPanic. The
-//     runtime first completes the rest of that goroutine's work. If the goroutine is one of
-//     the runtime's, a new one replaces it. A future that the goroutine was awaiting is
-//     discarded.
+//     runtime first completes the rest of that goroutine's work. A future that the goroutine
+//     was awaiting is discarded. If the goroutine was the runtime's, a new one replaces it.
 //
-// The methods of a context may run arbitrary code. A function with a context calls its Done
-// one time, before it acquires anything, and its Err only after it has given everything back.
-// With a nil context it fails with ErrNilContext before it does anything else.
+// The program may implement contexts itself. So a function with a context calls the context's
+// Done one time, before it acquires any resource, and Err only while it has acquired none. If
+// the context is nil, the function returns ErrNilContext before it does anything else.
 //
 // # Security
 //

@@ -12,23 +12,23 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// This file has the errors of this package and of the packages below, grouped by the action
-// that they call for. Test for them with errors.Is: they are returned wrapped, with the
+// This file has the errors of this package and of the packages that it uses, grouped by the
+// action that they call for. Test for them with errors.Is: they are returned wrapped, with the
 // offending values. [RetryOf] distinguishes the first two groups from the rest. The package
 // documentation (doc.go) lists what each result of an operation says about the peer.
 
-// The call did nothing because a resource is in use. The same call may succeed later.
+// The same call may succeed later: a resource is in use, or an answer took too long.
 var (
 	ErrQueueFull   = reactor.ErrQueueFull                                                  // from TryStartTo and StartFromSink: Options.SendDepth operations are outstanding
 	ErrNoCredit    = sentinel.Later("runtime: the peer has no receive free", ErrQueueFull) // from the same methods
 	ErrRecvFull    = reactor.ErrRecvFull                                                   // Options.RecvCredits receives are posted
 	ErrTooMany     = reactor.ErrTooMany                                                    // too many connections on one reactor
 	ErrBusy        = verbs.ErrBusy                                                         // the object to close is in use
-	ErrMemlock     = verbs.ErrMemlock                                                      // the limit of the process: *MemlockError
+	ErrMemlock     = verbs.ErrMemlock                                                      // the process's limit on locked memory is reached: *MemlockError
 	ErrNoGID       = verbs.ErrNoGID                                                        // the port has no address, or is down
 	ErrUnreachable = sentinel.Later("runtime: peer unreachable")
-	// ErrConnectTimeout and ErrReactorBusy match os.ErrDeadlineExceeded. After
-	// ErrReactorBusy the work goes on, and a second call of the same function waits for it.
+	// ErrConnectTimeout and ErrReactorBusy match os.ErrDeadlineExceeded. After a function has
+	// returned ErrReactorBusy, its work goes on; call it again to wait for the end.
 	ErrConnectTimeout = sentinel.Later("runtime: connecting took too long", os.ErrDeadlineExceeded)
 	ErrReactorBusy    = sentinel.Later("runtime: the reactor did not come to it", os.ErrDeadlineExceeded)
 )
@@ -36,7 +36,7 @@ var (
 // The connection ended, but this program did not end it. A new connection may work. Most
 // values of [WCError], and a [PanicError] in a sink, belong to this group too.
 var (
-	ErrQueueFailed = reactor.ErrQueueFailed // accompanies one of the others
+	ErrQueueFailed = reactor.ErrQueueFailed // always returned together with the reason of the failure
 	ErrPeerClosed  = sentinel.Reconnect("runtime: connection closed by the peer")
 	ErrQueuePair   = sentinel.Reconnect("runtime: the queue pair failed")
 )
@@ -62,8 +62,8 @@ var (
 var (
 	ErrConfig     = reactor.ErrConfig
 	ErrInvalid    = verbs.ErrInvalid                   // an invalid argument
-	ErrNilContext = futures.ErrNilContext              // from every function with a context, before anything else
-	ErrAddress    = errors.New("runtime: bad address") // RetryOf classifies the resolver's error that comes with it
+	ErrNilContext = futures.ErrNilContext              // from a function whose context is nil; it has done nothing
+	ErrAddress    = errors.New("runtime: bad address") // RetryOf classifies the resolver's error, which is wrapped with it
 	ErrMode       = sentinel.Never("runtime: not in this connection's mode")
 	ErrTooLarge   = sentinel.Never("runtime: too large")
 	// ErrPieces is returned by TryStartTo and StartFromSink for an operation that exceeds one
@@ -72,7 +72,7 @@ var (
 	ErrPermission  = sentinel.Never("runtime: remote memory does not permit this")
 	ErrRemoteRange = sentinel.Never("runtime: outside the remote memory")
 	ErrWindowState = sentinel.Never("runtime: the window is not in a state for this")
-	ErrMessage     = sentinel.Never("runtime: message was released") // see also ErrReleased, for other memory
+	ErrMessage     = sentinel.Never("runtime: message was released") // for other memory: ErrReleased
 )
 
 // The peer does not run this package, or is broken. ErrDescriptor (op_remote.go) belongs to
@@ -82,8 +82,8 @@ var (
 	ErrProtocol     = sentinel.Never("runtime: malformed protocol data") // matched by every ProtocolError
 )
 
-// ErrUnanswered means that it is unknown whether an atomic was carried out. Read the word to
-// find out.
+// ErrUnanswered means that it is unknown whether an atomic was carried out. Read the remote word
+// to find out.
 var ErrUnanswered = reactor.ErrUnanswered
 
 // Errors of the layers below.

@@ -32,8 +32,9 @@ const (
 	later     = verbs.RetryLater
 )
 
-// answers holds every sentinel and every error type that the public packages export, with the
-// result of RetryOf and the standard library error that it matches (nil: none).
+// The map answers has an entry for every sentinel and error type that the public packages export.
+// Its fields are an example of the error, the result of RetryOf, and the standard library's error
+// that it matches (nil: none).
 var answers = map[string]struct {
 	err   error
 	retry verbs.Retry
@@ -150,8 +151,8 @@ var answers = map[string]struct {
 	"runtime/actor.ErrGoexit":        {actor.ErrGoexit, never, nil},
 }
 
-// Rule: RetryOf knows every error that a public package exports, and the error matches the standard
-// library's errors for closed objects and timeouts.
+// Rule: RetryOf has the listed result for every error that a public package exports. Errors of
+// closed objects match net.ErrClosed, and timeouts match os.ErrDeadlineExceeded.
 func TestEveryErrorAnswers(t *testing.T) {
 	named := exportedErrors(t)
 	for name := range named {
@@ -181,8 +182,8 @@ func TestEveryErrorAnswers(t *testing.T) {
 	}
 }
 
-// exportedErrors returns the sentinels (variables named Err…) and the types with an Error method of
-// the packages that others can import, as "folder.Name".
+// exportedErrors returns the exported errors of all packages that other modules can import:
+// variables named Err…, and types with a method Error. The keys have the form "folder.Name".
 func exportedErrors(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -218,7 +219,8 @@ func exportedErrors(t *testing.T) map[string]bool {
 	return found
 }
 
-// Rule: the documentation of runtime and actor names only errors that need no further import.
+// Rule: comments of runtime and actor do not name errors of packages that a user would have to
+// import for them (verbs, reactor, futures, ring).
 func TestManualsNameTheirOwnErrors(t *testing.T) {
 	foreign := regexp.MustCompile(`\b(verbs|reactor|futures|ring)\.(Err[A-Z]\w*|WCError|OpError|DeviceError|PanicError)\b`)
 	eachFile(t, "runtime", func(dir string, f *ast.File) {
@@ -230,7 +232,8 @@ func TestManualsNameTheirOwnErrors(t *testing.T) {
 	})
 }
 
-// eachFile parses the non-test files of the packages under room, without the emulated device.
+// eachFile parses the non-test files in and below the folder room, and calls fn for each of them.
+// It skips internal packages, testdata and the null device.
 func eachFile(t *testing.T, room string, fn func(dir string, f *ast.File)) {
 	t.Helper()
 	root := os.DirFS("..")

@@ -13,8 +13,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a transfer that needs several requests, which TryStartTo and StartFromSink never accept, is
-// not reported as a full queue, which a caller would wait for. The other calls accept it.
+// Rule: TryStartTo and StartFromSink refuse a transfer that needs several work requests. Their
+// error is ErrPieces and not ErrQueueFull, because waiting for room would not help. The other calls
+// accept the transfer.
 func TestPiecesAreNoFullQueue(t *testing.T) {
 	a, b := connected(t, Config{})
 	to, from := must.Get(b.rt.NewRegion(256, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t), must.Get(a.rt.NewRegion(256, 0))(t)
@@ -46,8 +47,8 @@ func TestPiecesAreNoFullQueue(t *testing.T) {
 	}
 }
 
-// Rule: after Close every call returns an error that matches net.ErrClosed, also on objects that
-// closing the runtime closed, so retry loops end.
+// Rule: after Close every call returns an error that matches net.ErrClosed, so that retry loops
+// end. The same holds for calls of a closed Runtime.
 func TestClosedIsNetErrClosed(t *testing.T) {
 	a, b := connected(t, Config{})
 	ln, err := b.rt.Listen(":0")
@@ -91,7 +92,8 @@ func TestClosedIsNetErrClosed(t *testing.T) {
 	closed("Alloc after Runtime.Close", err)
 }
 
-// Rule: a request that can never fit is not retryable; one that fits when other memory is freed is.
+// Rule: for some error types, RetryOf depends on the error's fields. A request for memory that can
+// never fit is not retryable. A request that fits after other memory is freed is retryable.
 func TestRetryByValue(t *testing.T) {
 	refused := func(reason int, code uint16) error { return &RejectError{Reason: reason, Code: code} }
 	for _, c := range []struct {
@@ -108,7 +110,7 @@ func TestRetryByValue(t *testing.T) {
 		{refused(verbs.RejConsumer, proto.RejectResources), RetryLater},
 		{refused(verbs.RejConsumer, proto.RejectClosed), RetryLater},
 		{refused(verbs.RejConsumer, proto.RejectMode), RetryNever},
-		{refused(verbs.RejConsumer, 0), RetryNever}, // by a program that is not ours
+		{refused(verbs.RejConsumer, 0), RetryNever}, // rejected by a program without this package
 		{refused(2, 0), RetryNever},
 	} {
 		if got := RetryOf(c.err); got != c.want {
@@ -117,8 +119,9 @@ func TestRetryByValue(t *testing.T) {
 	}
 }
 
-// Rule: dialing a peer that accepts the TCP connection and stays silent returns ErrConnectTimeout,
-// a timeout; if the context ends first, its error.
+// Rule: if the peer accepts the TCP connection and stays silent, DialPlain returns
+// ErrConnectTimeout, which is a timeout error. If the context ends first, DialPlain returns the
+// context's error.
 func TestDialPlainTakesTooLong(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a program runs on libibverbs as on the software RNIC: it dials, listens, sends, receives,
-// writes, reads, adds and closes, whether callers or the loop drive.
+// Rule: a program behaves on libibverbs as on the software RNIC: it dials, listens, sends,
+// receives, writes, reads, adds and closes. This holds whether waiting goroutines or the loop (the
+// reactor's own goroutine) run the reactor.
 func TestEchoOverLibibverbs(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"default": {}, "nobody drives but the loop": {NoCallerDriving: true, Spin: -1}, "two reactors": {Reactors: 2},
@@ -86,7 +87,7 @@ func oneSidedWork(t *testing.T, a, b *Conn) {
 	}
 	f, err = a.Read(ctx, in.Slice(), remote)
 	done(t, f, err)
-	// The word of the atomic is in host order: the 5 is in its first or last byte.
+	// The word of the atomic is in host order, so the 5 is in its first or in its last byte.
 	if !bytes.Equal(in.Bytes()[8:], out.Bytes()[8:]) || in.Bytes()[0]+in.Bytes()[7] != 5 {
 		t.Error("what was written and added to was read back otherwise")
 	}

@@ -13,37 +13,41 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// The idle process here has idleConns connections between two runtimes of each provider, which
-// carry nothing for idleTime.
+// In this test the process has idleConns connections between two runtimes of each provider. The
+// connections carry nothing for idleTime.
 const (
 	idleConns = 16
 	idleTime  = 3 * time.Second
-	// idleWindow is the part of idleTime that counts: the quietest one. Repeated work shows in
-	// every window; noise of a busy machine and of Go's collector does not.
+	// idleTime consists of windows of length idleWindow, and only the quietest window counts.
+	// Repeated work shows in every window. Noise of a busy machine and of Go's garbage collector
+	// does not.
 	idleWindow = 500 * time.Millisecond
 )
 
-// The limits of work in a window, for all runtimes together, beyond that of a Go program that only
-// sleeps (measured before, in this process). A window has at most one recheck and one watchdog tick
-// of each reactor: 5 to 10 switches and 0.2 to 0.3 ms for a provider's two on a busy machine with
-// two processors. Either limit detects a wake-up every idleTick: each puts a thread to sleep at
-// least once (a goroutine's timer four times: 200 in a window), and takes 3 to 5 ms in all.
+// Limits of the work in a window, for all runtimes together. They apply to the work beyond that of
+// the sleeping process, which is measured before the runtimes are opened. A window has at most one
+// recheck (a poll without an event) and one watchdog tick of each reactor. On a busy machine with
+// two processors, the rechecks and ticks of a provider's two reactors took 5 to 10 switches and 0.2
+// to 0.3 ms. A wake-up every idleTick, 50 in a window, would exceed both limits. Each wake-up puts
+// a thread to sleep at least one time (a goroutine's timer four times: 200 switches in a window).
+// Together the wake-ups take 3 to 5 ms of processor time.
 const (
 	idleTick     = 10 * time.Millisecond
-	idleSwitches = int64(idleWindow/idleTick) * 4 / 5 // of threads that went to sleep
-	idleCPU      = 2 * time.Millisecond               // of a processor: 0.4 % of it
+	idleSwitches = int64(idleWindow/idleTick) * 4 / 5 // a switch: a thread goes to sleep
+	idleCPU      = 2 * time.Millisecond               // processor time: 0.4 % of one processor
 )
 
-// How often the loop of a reactor may wake while nothing arrives: once in reactor.DefaultRecheck,
-// twice in Options.KeepAlive, once more after a keep-alive, and some at either end of the
-// measurement.
+// How often the loop of a reactor may wake while nothing arrives. It wakes one time per
+// reactor.DefaultRecheck, two times per Options.KeepAlive, and one more time after a keep-alive.
+// edgeWakes is a margin for both ends of the measurement.
 const (
-	idleWakes = 2 // a second
+	idleWakes = 2 // limit per second
 	edgeWakes = 4
 )
 
-// idleWork returns idleCPU, adapted to this machine. An emulated processor's time includes the time
-// that the host gives to others: there the switches say more.
+// idleWork returns the limit of processor time on this machine. The time of an emulated processor
+// includes time that its host gives to other programs. There the limit is higher, and the limit of
+// switches matters more.
 func idleWork() time.Duration {
 	if onDevice {
 		return deviceSlowness * idleCPU
@@ -51,8 +55,9 @@ func idleWork() time.Duration {
 	return idleCPU
 }
 
-// Rule: a process with open, unused connections sleeps, also while a goroutine waits for a message
-// on each; a message then wakes it through the completion channel, before any recheck.
+// Rule: a process with open, unused connections sleeps, even while a goroutine waits for a message
+// on each of them. A message wakes the process through the completion channel, before the next
+// recheck.
 func TestAnIdleProcessSleeps(t *testing.T) {
 	asleep := spent(t)
 	for name, cfg := range map[string]Config{"callers drive": {}, "loop only": {NoCallerDriving: true, Spin: -1}, "throughput": {Policy: reactor.PolicyThroughput}} {
@@ -63,7 +68,7 @@ func TestAnIdleProcessSleeps(t *testing.T) {
 			got := make(chan error, idleConns)
 			var rts []*Runtime // servers and clients alternate
 			var from []*Conn
-			for _, d := range bedsHere() { // all together, to wait only once
+			for _, d := range bedsHere() { // all beds together, so that the test waits only one time
 				server, client := d.open(t, cfg, 1), d.open(t, cfg, 0)
 				near, far := idlePairs(t, server, client)
 				for _, c := range far {
@@ -71,7 +76,7 @@ func TestAnIdleProcessSleeps(t *testing.T) {
 				}
 				rts, from = append(rts, server, client), append(from, near...)
 			}
-			greet(t, from, got) // so that all code has run once
+			greet(t, from, got) // so that all code has run before the measurement
 			idle(t, asleep, rts...)
 			for i := 0; i < len(rts); i += 2 {
 				wakesByEvent(t, rts[i], from[i/2*idleConns], got)
@@ -89,7 +94,7 @@ func TestAnIdleProcessSleeps(t *testing.T) {
 	}
 }
 
-// idlePairs makes the connections.
+// idlePairs makes idleConns connections from client to server.
 func idlePairs(t *testing.T, server, client *Runtime) (from, to []*Conn) {
 	t.Helper()
 	ctx := testContext(t)
@@ -104,7 +109,8 @@ func idlePairs(t *testing.T, server, client *Runtime) (from, to []*Conn) {
 	return from, to
 }
 
-// receiveAll reports every message to got, until ctx ends.
+// receiveAll receives and releases messages until ctx ends. It sends the error of each release,
+// usually nil, to got.
 func receiveAll(ctx context.Context, c *Conn, got chan<- error) error {
 	for {
 		m, err := c.RecvWait(ctx)
@@ -134,17 +140,18 @@ func greet(t *testing.T, from []*Conn, got <-chan error) {
 	}
 }
 
-// work is what a process used in the quietest idleWindow of idleTime, by either measure.
+// work is the least processor time, and the least number of switches, that the process used in any
+// idleWindow.
 type work struct {
 	cpu      time.Duration
-	switches int64 // of threads that went to sleep
+	switches int64 // how many times a thread went to sleep
 }
 
-// spent waits for idleTime and returns the process's work meanwhile.
+// The function spent waits for idleTime, and returns the least work of the process in a window.
 func spent(t *testing.T) (least work) {
 	t.Helper()
-	// Memory that earlier tests freed returns to the system now, and not bit by bit, by a Go thread
-	// that wakes for it.
+	// Return memory that earlier tests freed to the system now. Otherwise a Go thread would wake
+	// again and again to return it bit by bit.
 	debug.FreeOSMemory()
 	used := func() work {
 		var u syscall.Rusage
@@ -166,8 +173,8 @@ func spent(t *testing.T) (least work) {
 	return least
 }
 
-// idle waits for idleTime and compares the work of the process and its reactors with asleep, the
-// work before there were any.
+// The function idle waits for idleTime. It then checks how often the reactors woke, and compares
+// the work of the process with asleep, its work before the runtimes were opened.
 func idle(t *testing.T, asleep work, rts ...*Runtime) {
 	t.Helper()
 	var before []reactor.Stats
@@ -177,7 +184,7 @@ func idle(t *testing.T, asleep work, rts ...*Runtime) {
 	did := spent(t)
 	for i, rt := range rts {
 		s := rt.Stats()
-		// The event of a keep-alive's completion also wakes the loop.
+		// Wake-ups by events are permitted: the completion of a keep-alive raises an event.
 		wakes, events := s.Sleeps-before[i].Sleeps, s.ChannelWakeups-before[i].ChannelWakeups
 		t.Logf("runtime %d: the loop woke %d times, %d of them for events, %d keep-alives", i, wakes, events, s.KeepAlives-before[i].KeepAlives)
 		if limit := idleWakes*uint64(idleTime/time.Second) + edgeWakes + events; wakes > limit {
@@ -191,14 +198,14 @@ func idle(t *testing.T, asleep work, rts ...*Runtime) {
 	if limit := asleep.switches + idleSwitches; did.switches > limit {
 		t.Errorf("the threads of an idle process went to sleep %d times in %v, want at most %d", did.switches, idleWindow, limit)
 	}
-	// Work of the process that no runtime causes would be in both.
+	// Work that no runtime causes is in both measurements, and so the comparison cannot find it.
 	if asleep.switches > idleSwitches {
 		t.Errorf("the threads of a process without connections went to sleep %d times in %v, want at most %d", asleep.switches, idleWindow, idleSwitches)
 	}
 }
 
 // wakesByEvent sends messages to the sleeping runtime until one arrives while the loop neither
-// rechecks nor spins: then the completion channel must have woken the loop.
+// rechecks nor spins. The completion channel must have woken the loop for this message.
 func wakesByEvent(t *testing.T, server *Runtime, from *Conn, got <-chan error) {
 	t.Helper()
 	for range 10 {
@@ -210,9 +217,9 @@ func wakesByEvent(t *testing.T, server *Runtime, from *Conn, got <-chan error) {
 		case after.ChannelWakeups > before.ChannelWakeups:
 			return
 		case after.Rechecks != before.Rechecks || took > reactor.DefaultRecheck:
-			// the recheck runs once a second
+			// A recheck, which runs once a second, may have found the message.
 		case after.Spins != before.Spins:
-			// a timer had woken the loop, and the policy let it spin
+			// A timer had woken the loop, and the loop may have found the message while it spun.
 		default:
 			t.Errorf("a message came, and the completion channel did not wake the loop: before %+v, after %+v", before, after)
 			return

@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: values that no device accepts return this package's ErrConfig, which names the option,
-// wherever they are given.
+// Rule: an option value that no device accepts makes Open, Dial and Listen return this package's
+// ErrConfig, with the name of the option.
 func TestBadOptionsAreOurs(t *testing.T) {
 	rt := mustOpen(t, Config{Device: first.name})
 	for option, o := range map[string]Options{
@@ -27,7 +27,7 @@ func TestBadOptionsAreOurs(t *testing.T) {
 		_, err = rt.ListenOptions(":0", o)
 		mistake(t, "listening", err, ErrConfig, option)
 		if option == "PrivateData" {
-			continue // the limit depends on the message that carries it
+			continue // Dial and Listen have different limits
 		}
 		_, err = Open(Config{Device: first.name, Conn: o})
 		mistake(t, "opening", err, ErrConfig, option)
@@ -38,7 +38,8 @@ func TestBadOptionsAreOurs(t *testing.T) {
 	mistake(t, "more than the device takes", err, ErrConfig, "40", "32")
 }
 
-// Rule: a message together with its header fits the port, on both sides.
+// Rule: a message and its header together are not larger than the largest message of either end's
+// port.
 func TestMessagesFitThePort(t *testing.T) {
 	notOnDevice(t, "its ports are made for the test")
 	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
@@ -48,7 +49,7 @@ func TestMessagesFitThePort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b := connected(t, Config{Provider: p}) // the default fits each port
+	a, b := connected(t, Config{Provider: p}) // the default message size is reduced to fit the port
 	if a.MaxMessage() != 1000-frameSize || b.MaxMessage() != 1000-frameSize {
 		t.Fatalf("messages of %d and %d bytes, want %d", a.MaxMessage(), b.MaxMessage(), 1000-frameSize)
 	}
@@ -67,14 +68,14 @@ func TestMessagesFitThePort(t *testing.T) {
 	mistake(t, "more than the port carries", err, ErrConfig, "Options.MessageSize", "1000", "soft0")
 }
 
-// Rule: a default message and its header fill a block exactly.
+// Rule: a message of default size and its header fill a block of the buffer pool exactly.
 func TestDefaultMessageFillsItsBlock(t *testing.T) {
 	if n := DefaultMessageSize + frameSize; classOf(n) == classOf(n+1) {
 		t.Errorf("%d bytes for a default receive leave room in their block", n)
 	}
 }
 
-// Rule: an immediate goes with the last byte, though empty slices follow it.
+// Rule: the immediate data of a split WRITE goes with its last byte, even if empty slices follow.
 func TestImmediateOfASplitWriteIsNotLost(t *testing.T) {
 	p, _ := smallPorts(t, 1000)
 	a, b := connected(t, Config{Provider: p})
@@ -93,7 +94,8 @@ func TestImmediateOfASplitWriteIsNotLost(t *testing.T) {
 	release(t, m)
 }
 
-// Rule: the sizes of raw posts are checked before they are converted to elements.
+// Rule: the total size of a raw send or receive is checked before its slices are converted to
+// scatter-gather elements.
 func TestRawSizesAreChecked(t *testing.T) {
 	p, _ := smallPorts(t, 1000)
 	a, b := connected(t, Config{Provider: p, Conn: Options{Raw: true}})
@@ -102,9 +104,9 @@ func TestRawSizesAreChecked(t *testing.T) {
 		b: func(s []Slice) error { _, err := b.PostRecv(s...); return err },
 	} {
 		buf := must.Get(c.rt.Alloc(1 << 20))(t)
-		huge := slices.Repeat([]Slice{buf.Slice()}, 5000) // more than 32 bits of length
+		huge := slices.Repeat([]Slice{buf.Slice()}, 5000) // the total length needs more than 32 bits
 		mistake(t, "5 GB", post(huge), ErrTooLarge, "5242880000", "1000")
-		if err := buf.Release(); err != nil { // no operation holds a lease
+		if err := buf.Release(); err != nil { // the refused operation has no lease on it
 			t.Error(err)
 		}
 	}
@@ -123,8 +125,9 @@ func TestReadDepthIsTheDevices(t *testing.T) {
 	}
 }
 
-// Rule: options are inherited once: those given to Listen hold, and those left open come from the
-// runtime, private data included.
+// Rule: options given to Listen apply to its connections. Options that are left zero come from the
+// runtime, private data included. They are replaced only one time: Inline -1, which becomes 0, does
+// not get the runtime's value later.
 func TestOptionsAreInheritedOnce(t *testing.T) {
 	server := mustOpen(t, Config{Device: second.name, Conn: Options{PrivateData: []byte("hi")}})
 	client := mustOpen(t, Config{Device: first.name, Conn: Options{PrivateData: []byte("ho")}})

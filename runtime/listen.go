@@ -20,14 +20,13 @@ const listenerClosed = "the listener is closed"
 // Listener accepts connections at an address of the runtime's device. All methods may be
 // called from any goroutine.
 //
-// A managed listener completes handshakes before Accept is called, up to Options.Backlog: the
-// peer's Dial succeeds, and the messages that its credits allow wait in the connection's
-// receives. Accept returns the connection that was established first. As with sockets, the peer
-// may have closed this connection already: Accept returns it if there are messages to receive,
-// and skips it otherwise.
+// A managed listener completes handshakes before Accept is called. The peer's Dial then succeeds,
+// and messages of the peer wait in the connection's receives. Accept returns the connection that
+// was established first. As with sockets, the peer may already have closed this connection. Then
+// Accept returns it only if there are messages to receive, and skips it otherwise.
 //
-// The backlog counts requests, handshakes and established connections alike. When it is full, a
-// new request evicts an unfinished request or handshake, of the address that has the most of
+// The backlog limits the requests, handshakes and established connections together. When it is
+// full, a new request evicts an older request or a handshake, of the address that has the most of
 // them. Established connections are never evicted; if the backlog has nothing else, the new
 // request is refused. So a peer that sends requests and does not finish them cannot lock out
 // other addresses. See Options.Backlog for the limits.
@@ -38,7 +37,7 @@ const listenerClosed = "the listener is closed"
 type Listener struct {
 	rt   *Runtime
 	sh   *shard
-	opts Options        // merged with the runtime's; PrivateData is a copy
+	opts Options        // with the runtime's options for zero fields; PrivateData is a copy
 	addr netip.AddrPort // written before the user has the listener
 
 	// The fields below belong to the holder.
@@ -58,7 +57,7 @@ type Listener struct {
 // Errors: ErrAddress, ErrConfig, errors of the device (EADDRINUSE).
 func (rt *Runtime) Listen(addr string) (*Listener, error) { return rt.ListenOptions(addr, Options{}) }
 
-// ListenOptions is Listen with options. Zero fields of o default to the runtime's options.
+// ListenOptions is Listen with options. A zero field of o means the runtime's option (Config.Conn).
 func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	ctx := context.Background()
 	at, err := rt.resolve(ctx, addr)
@@ -99,16 +98,16 @@ func (l *Listener) forget() {
 	delete(l.rt.listeners, l)
 }
 
-// listen creates, binds and starts the identifier. Holder only.
+// listen creates and binds the listener's identifier, and starts to listen. Holder only.
 func (l *Listener) listen(at netip.AddrPort) error {
 	id, err := l.sh.cm.CreateID(verbs.PSTCP, 0)
 	if err != nil {
 		return err
 	}
 	if err = id.Bind(at); err == nil {
-		// The device's backlog counts all unanswered requests: up to Options.Backlog in
-		// l.backlog, those that are being rejected, and those whose events were not taken
-		// yet, for which there is room for another Options.Backlog.
+		// The device's backlog counts all unanswered requests: at most Options.Backlog of
+		// them are in l.backlog, and maxRejections are being rejected. The rest is for
+		// requests whose events were not taken yet.
 		err = id.Listen(2*l.opts.Backlog + maxRejections)
 	}
 	if err != nil {
@@ -153,13 +152,13 @@ func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error)
 	}
 }
 
-// AcceptAsync returns the future of the next connection. Calls are served in order. A
-// handshake that fails for a local reason (memory, the device) settles the future with the
-// error; the caller may call AcceptAsync again. Handshakes that fail because of the peer are
-// skipped. The connection of a discarded future goes to the next call.
+// AcceptAsync returns the future of the next connection. The first call gets the first connection.
+// If a handshake fails for a local reason (memory, the device), the future fails with the error;
+// the caller may call AcceptAsync again. Handshakes that fail because of the peer are skipped. The
+// connection of a discarded future goes to the next call.
 //
-// Errors of the call: ErrClosed after Runtime.Close; ErrDeviceRemoved. A listener that is closed
-// settles the future with ErrClosed.
+// Errors of the call: ErrClosed after Runtime.Close; ErrDeviceRemoved. When the listener is closed,
+// the future fails with ErrClosed.
 func (l *Listener) AcceptAsync() (futures.Future[*Conn], error) { return l.addWaiter(&l.waiters) }
 
 func (l *Listener) addWaiter(line *acceptWaiters) (f futures.Future[*Conn], err error) {
@@ -186,21 +185,21 @@ func (l *Listener) addWaiter(line *acceptWaiters) (f futures.Future[*Conn], err 
 // acceptWaiters are the waits for a connection, oldest first. They belong to the holder.
 type acceptWaiters struct {
 	all    []acceptWaiter
-	pruned int // shortest length of all since the last pruning (the function served)
+	pruned int // for the function served: shortest length of all since the last pruning
 }
 
-// The method served removes the first n waits, which were served. It may also remove waits that
-// were given up.
+// The method served removes the first n waits, which have got their results. It may also remove
+// waits whose future was discarded.
 func (s *acceptWaiters) served(n int) { s.all = served(s.all, n, &s.pruned) }
 
-// The method wanted returns the number of waits that were not given up.
+// The method wanted removes waits whose future was discarded, and returns the number of the others.
 func (s *acceptWaiters) wanted() int {
 	s.all = wanted(s.all)
 	return len(s.all)
 }
 
-// The method next removes and returns the first wait that was not given up. It returns false if
-// there is none.
+// The method next removes and returns the first wait whose future was not discarded. It returns
+// false if there is none.
 func (s *acceptWaiters) next() (first acceptWaiter, ok bool) {
 	for len(s.all) > 0 {
 		first = s.all[0]
@@ -236,7 +235,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		if errors.Is(err, ErrMode) {
 			code = proto.RejectMode
 		}
-		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, err.Error())) }) // calls err.Error without the turn
+		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, err.Error())) }) // so that err.Error runs without the turn
 		return
 	}
 	r := &request{l: l, id: ev.ID, private: ev.Conn.PrivateData}
@@ -253,8 +252,8 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 	l.startHandshakes()
 }
 
-// startHandshakes begins the handshakes that the backlog permits. It ends requests that the
-// backlog evicts to make room for them.
+// startHandshakes begins the handshakes that the backlog permits, and ends the requests that the
+// backlog evicts to make room.
 func (l *Listener) startHandshakes() {
 	for l.cause == nil {
 		begin, out, wake := l.backlog.next(l.rt.cfg.now(), l.room())
@@ -274,8 +273,8 @@ func (l *Listener) startHandshakes() {
 	}
 }
 
-// room returns how many more handshakes may begin, apart from the backlog's limits. On a raw
-// listener each needs a waiting Accept or PrepareAccept. The result may be negative.
+// room returns how many more handshakes may begin, without regard to the backlog's limits. On a raw
+// listener each handshake needs a waiting Accept or PrepareAccept. The result may be negative.
 func (l *Listener) room() int {
 	if !l.opts.Raw {
 		return l.opts.Backlog
@@ -293,12 +292,13 @@ func (l *Listener) match() {
 		}
 		l.backlog.remove(&r.entry)
 		r.accepted.Store(true)
-		s.Settle(r.conn, nil) // if the future was just discarded, giveBack follows
+		s.Settle(r.conn, nil) // if the future was just discarded, disposeConn calls giveBack
 	}
 	l.startHandshakes()
 }
 
-// first returns the oldest ready request that is worth accepting, or nil.
+// first returns the oldest ready request whose connection has not ended, or has ended with
+// messages to receive. It returns nil if there is none.
 func (l *Listener) first() *request {
 	for _, p := range l.backlog.ready {
 		if r := p.req; r.acceptable || r.conn.cause.Load() == nil {
@@ -308,8 +308,8 @@ func (l *Listener) first() *request {
 	return nil
 }
 
-// failed handles the error of a connection that was not accepted. If the error is local, it
-// settles the oldest wait. It ignores errors caused by the peer.
+// failed handles the error of a connection that was not accepted. It ignores an error caused by
+// the peer, and settles the oldest wait with a local error.
 func (l *Listener) failed(err error) {
 	if causedByPeer(err) {
 		return
@@ -325,8 +325,8 @@ func (l *Listener) failed(err error) {
 
 // Close stops listening, refuses waiting requests, closes connections that were not accepted,
 // and fails pending Accepts with ErrClosed. Accepted connections stay open. Close is idempotent.
-// It waits only for the listener's reactor. If the reactor has not closed the listener some
-// seconds after the end of ctx, Close returns ErrReactorBusy.
+// It waits only for the listener's reactor. If the listener is not closed some seconds after the
+// end of ctx, Close returns ErrReactorBusy.
 func (l *Listener) Close(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -347,7 +347,8 @@ func (l *Listener) Close(ctx context.Context) error {
 // end starts to close the listener.
 func (l *Listener) end() { l.sh.r.Defer(func() { l.stop(ErrClosed) }) }
 
-// stop ends the listening. Pending Accepts fail with cause. Later calls do nothing. Holder only.
+// stop closes the listener and fails pending Accepts with cause. Later calls do nothing. Holder
+// only.
 func (l *Listener) stop(cause error) {
 	if l.cause != nil {
 		return

@@ -10,20 +10,20 @@ import (
 // receives, and some 400 µs of processor time. A waiting request has no queue pair and no
 // receives. So these limits bound the cost of peers that do not finish their requests.
 const (
-	// handshakesPart limits the begun handshakes: most / handshakesPart. The rest of the
-	// backlog is for waiting requests and established connections.
+	// handshakesPart limits the begun handshakes to Options.Backlog / handshakesPart. The rest
+	// of the backlog is for waiting requests and established connections.
 	handshakesPart = 2
 	// handshakesEachPart limits the begun handshakes of one address, so that other addresses
-	// find room: most / handshakesPart / handshakesEachPart.
+	// find room, to Options.Backlog / handshakesPart / handshakesEachPart.
 	handshakesEachPart = 4
 	// handshakePatience is the age at which a handshake may be evicted for a waiting request.
 	// A live peer answers within a round trip; the rest is a margin for a busy machine. So
-	// by default at most 64 handshakes a second begin in vain, and 16 of one address. There
-	// is one exception: if established connections fill the rest of the backlog, no request
-	// can wait, and each new one evicts a begun handshake at once.
+	// by default at most 64 handshakes a second begin and are evicted, 16 of one address. An
+	// exception: if established connections fill the rest of the backlog, no request can
+	// wait, and each new request evicts a begun handshake at once.
 	handshakePatience = time.Second
 	// maxPreparing is the maximum number of connections that are prepared concurrently. It
-	// also limits how many of them are accepted in one pass, which takes time.
+	// also limits how many requests are accepted in one pass: accepting takes time.
 	maxPreparing = 2
 )
 
@@ -44,32 +44,34 @@ const (
 type stage uint8
 
 const (
-	stageNone stage = iota
-	stageWaiting
-	stageBegun
-	stageReady
-	stageLeaving
+	stageNone    stage = iota
+	stageWaiting       // no handshake yet
+	stageBegun         // its handshake has begun
+	stageReady         // its connection is established and not accepted
+	stageLeaving       // its connection is being closed
 )
 
 // backlog decides which requests a listener keeps, which handshakes begin, and which requests are
 // evicted. It does no I/O and reads no clock. It belongs to the holder.
 //
 //   - At most `most` requests are waiting, begun or ready.
-//   - At most `begunMost` handshakes are begun, and `begunEach` of one address.
-//   - A new request that finds no room evicts an unfinished request of the address with the
-//     most unfinished ones, where the new request counts: the oldest waiting one, or the
-//     oldest begun one if none waits. If all are ready, the new request is refused.
-//   - A waiting request of the address with the fewest handshakes begins first, and among
-//     these the oldest. If a limit forbids its handshake, one older than handshakePatience is
-//     evicted: if the limit is begunEach, the oldest of the same address, else the oldest of
-//     the address with the most handshakes.
+//   - At most `begunMost` requests are begun or leaving, and `begunEach` of one address.
+//   - A new request that finds no room evicts an unfinished (waiting or begun) request of the
+//     address with the most unfinished requests. The new request counts for its own address.
+//     The oldest waiting request is evicted, or, if none waits, the oldest begun one. If all
+//     requests are ready, the new request is refused.
+//   - The next handshake is that of a waiting request of the address with the fewest
+//     handshakes, the oldest of these. If a limit forbids it, a begun request older than
+//     handshakePatience is evicted: if the limit is begunEach, the oldest of the same
+//     address, else the oldest of the address with the most handshakes. None is evicted
+//     while a leaving request is about to make room.
 type backlog struct {
 	most, begunMost, begunEach int
 
 	unfinished []*entry // waiting and begun, in the order of arrival
 	ready      []*entry // established, in the order of establishment
 	peers      map[netip.Addr]*peerShare
-	begun      int // begun or leaving requests: those with a connection
+	begun      int // begun and leaving requests
 	leaving    int
 	preparing  int // begun requests whose connection is being prepared
 }
@@ -79,8 +81,8 @@ type entry struct {
 	stage  stage
 	making bool // its connection is being prepared
 	peer   *peerShare
-	since  time.Time // when its connection was prepared: its peer can answer from then on
-	req    *request  // the request; not used by the backlog
+	since  time.Time // the time from which the peer can answer: its connection was prepared then
+	req    *request  // the request of this entry; not used by the backlog
 }
 
 // peerShare counts the requests of an address. It is in backlog.peers until its last entry is
@@ -101,8 +103,9 @@ func newBacklog(most int) backlog {
 // len returns the number of requests that count against the backlog.
 func (b *backlog) len() int { return len(b.unfinished) + len(b.ready) }
 
-// The method admit adds a request of addr. If there is no room, it evicts another request, out,
-// which the caller must end. If there is none to evict, it refuses e and returns false.
+// The method admit adds a request of addr. If there is no room, it evicts and returns another
+// request, out, which the caller must end. If no request can be evicted, admit refuses e and
+// returns false.
 func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	e.peer = b.share(addr)
 	e.peer.unfinished++
@@ -123,8 +126,8 @@ func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	return out, true
 }
 
-// victim returns the request to evict for a new one, or nil. The peerShare of the new one already
-// counts it.
+// victim returns the request to evict for a new request, or nil. The caller has already counted the
+// new request in its peerShare.
 func (b *backlog) victim() (worst *entry) {
 	for _, e := range b.unfinished { // oldest first
 		switch {
@@ -139,8 +142,9 @@ func (b *backlog) victim() (worst *entry) {
 
 // The method next returns one of three results: begin, a request whose handshake begins now; out,
 // an evicted request that the caller must end to make room; or wake, the time to call next again.
-// If all are zero, nothing can begin until the backlog changes. The argument room is the caller's
-// limit of further handshakes. If room is 0, one may begin only after another was evicted.
+// If all three are zero, no handshake can begin until the backlog changes. The argument room is how
+// many more handshakes the caller permits. If room is 0, no handshake begins, but next may evict a
+// begun request. If room is negative, next returns zeros.
 func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Time) {
 	if b.preparing == maxPreparing || room < 0 {
 		return nil, nil, wake
@@ -153,7 +157,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	if begin == nil {
 		return nil, nil, wake
 	}
-	var of *peerShare // evict only a request of this address; nil: of any
+	var of *peerShare // evict only a request of this address; nil: of any address
 	leaving := b.leaving
 	switch {
 	case begin.peer.begun >= b.begunEach:
@@ -166,7 +170,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 		b.preparing++
 		return begin, nil, wake
 	}
-	if leaving > 0 { // a handshake that still counts is about to end
+	if leaving > 0 { // a leaving request is about to make room
 		return nil, nil, wake
 	}
 	for _, e := range b.unfinished {
@@ -191,7 +195,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 }
 
 // The method prepared records that the preparation of a connection has ended, successfully or not.
-// The handshakePatience of the request begins.
+// The request may be evicted when handshakePatience has passed from now on.
 func (b *backlog) prepared(e *entry, now time.Time) {
 	if e.making {
 		e.making, e.since = false, now
@@ -199,7 +203,7 @@ func (b *backlog) prepared(e *entry, now time.Time) {
 	}
 }
 
-// establish makes a begun request ready. It reports false if the request was evicted.
+// establish makes a begun request ready. It returns false if the request was evicted.
 func (b *backlog) establish(e *entry) bool {
 	if e.stage != stageBegun {
 		return false
@@ -212,14 +216,15 @@ func (b *backlog) establish(e *entry) bool {
 	return true
 }
 
-// putBack inserts a request that an Accept had taken into ready again, before all others.
+// putBack makes a request ready again whose connection an Accept had taken. The request gets the
+// first place in ready.
 func (b *backlog) putBack(e *entry) {
 	e.stage, e.peer = stageReady, b.share(e.peer.addr)
 	b.ready = slices.Insert(b.ready, 0, e)
 }
 
-// The method leave takes a begun or ready request, whose connection is to be closed, out of the
-// backlog. The caller calls remove when the connection is gone.
+// The method leave moves a begun or ready request to stage leaving. The caller closes the request's
+// connection, and calls remove when the connection is gone.
 func (b *backlog) leave(e *entry) {
 	switch e.stage {
 	case stageBegun:
@@ -271,7 +276,7 @@ func (b *backlog) unready(e *entry) {
 	b.ready = slices.Delete(b.ready, i, i+1)
 }
 
-// share returns the peerShare of addr, in which it counts one more entry.
+// share returns the peerShare of addr, and counts one more entry in it.
 func (b *backlog) share(addr netip.Addr) *peerShare {
 	s := b.peers[addr]
 	if s == nil {

@@ -15,9 +15,9 @@ type backlogBed struct {
 	t interface{ Fatalf(string, ...any) }
 	backlog
 	now  time.Time
-	all  []*backlogPeer // all in the backlog, in order of arrival
-	nth  int
-	back int // put back, which may exceed the limit
+	all  []*backlogPeer // all peers in the backlog, in order of arrival
+	nth  int            // number of the next peer
+	back int            // how many were put back; these may exceed the limit
 }
 
 type backlogPeer struct {
@@ -45,8 +45,8 @@ func (b *backlogBed) peerOf(e *entry) *backlogPeer {
 	return nil
 }
 
-// count returns how many peers of addr, or of all addresses if it is invalid, are at one of the
-// stages.
+// The method count returns how many peers of addr are at one of the stages. If addr is everyAddr,
+// it counts the peers of all addresses.
 func (b *backlogBed) count(addr netip.Addr, at ...stage) (n int) {
 	for _, p := range b.all {
 		if slices.Contains(at, p.at) && (!addr.IsValid() || p.addr == addr) {
@@ -63,7 +63,8 @@ func (b *backlogBed) drop(p *backlogPeer) {
 	b.all = slices.DeleteFunc(b.all, func(o *backlogPeer) bool { return o == p })
 }
 
-// admit lets a peer of addr request a connection. It returns nil if the backlog refuses it.
+// The method admit adds a new peer of addr to the backlog. It returns the peer, or nil if the
+// backlog refuses it. The result out is the peer that was evicted for it, or nil.
 func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	p = &backlogPeer{n: b.nth, addr: addr}
 	b.nth++
@@ -85,7 +86,7 @@ func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	return p, out
 }
 
-// gaveWay checks the choice of the peer that made room for one of addr.
+// gaveWay checks that the backlog was right to evict the peer out for a new peer of addr.
 func (b *backlogBed) gaveWay(out *backlogPeer, addr netip.Addr) {
 	unfinished := func(a netip.Addr) int {
 		n := b.count(a, stageWaiting, stageBegun)
@@ -108,7 +109,7 @@ func (b *backlogBed) gaveWay(out *backlogPeer, addr netip.Addr) {
 	b.leaves(out)
 }
 
-// leaves records that a peer has given way.
+// The method leaves records that a peer was evicted.
 func (b *backlogBed) leaves(p *backlogPeer) {
 	switch p.at {
 	case stageWaiting:
@@ -120,7 +121,7 @@ func (b *backlogBed) leaves(p *backlogPeer) {
 	}
 }
 
-// next makes the backlog begin one handshake, or end one.
+// The method next has the backlog begin or evict one handshake, and checks its choice.
 func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 	begin, end, wake := b.backlog.next(b.now, room)
 	making := 0
@@ -130,7 +131,7 @@ func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 		}
 	}
 	may := room > 0 && making < maxPreparing
-	mayEnd := room >= 0 && making < maxPreparing // one in place of another
+	mayEnd := room >= 0 && making < maxPreparing // with room 0, one handshake may still be evicted for another
 	switch {
 	case begin != nil:
 		p := b.peerOf(begin)
@@ -182,7 +183,7 @@ func (b *backlogBed) gone(p *backlogPeer) {
 	b.drop(p)
 }
 
-// check compares the records with the backlog.
+// The method check compares the bed's records with the backlog.
 func (b *backlogBed) check() {
 	addrs := map[netip.Addr]bool{}
 	for _, p := range b.all {
@@ -199,8 +200,8 @@ func (b *backlogBed) check() {
 	}
 }
 
-// Rule: admitting, beginning and giving way follow the type's documentation for any sequence of
-// events.
+// Rule: for any sequence of events, requests are admitted, begun and evicted as the comment of the
+// type backlog says.
 func TestBacklogRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBacklogBed(t, rapid.IntRange(1, 24).Draw(t, "most"))
@@ -265,7 +266,7 @@ func TestBacklogRules(t *testing.T) {
 	})
 }
 
-// Rule: these are the limits at the default backlog and at small ones.
+// Rule: the limits of handshakes have these values, for the default backlog and for small ones.
 func TestBacklogLimits(t *testing.T) {
 	for most, want := range map[int][2]int{DefaultBacklog: {64, 16}, 1: {1, 1}, 2: {1, 1}, 8: {4, 1}, 16: {8, 2}} {
 		if b := newBacklog(most); [2]int{b.begunMost, b.begunEach} != want {
@@ -274,7 +275,7 @@ func TestBacklogLimits(t *testing.T) {
 	}
 }
 
-// Rule: these are the outcomes when a peer meets a full backlog.
+// Rule: in each of these cases, a new peer is admitted, evicts the named request, or is refused.
 func TestFullBacklog(t *testing.T) {
 	const a, b, c = 1, 2, 3
 	type is struct {
@@ -284,7 +285,7 @@ func TestFullBacklog(t *testing.T) {
 	for what, test := range map[string]struct {
 		has     []is
 		comes   int
-		out     int // which of has gives way; -1: none
+		out     int // index in has of the evicted request; -1: none
 		refused bool
 	}{
 		"room":                                  {[]is{{a, stageReady}, {a, stageWaiting}, {b, stageReady}}, b, -1, false},
@@ -301,14 +302,14 @@ func TestFullBacklog(t *testing.T) {
 			bed := newBacklogBed(t, 4)
 			bed.begunMost, bed.begunEach = 4, 4
 			var peers []*backlogPeer
-			// one after the other, so that those that go further do so first
+			// Each peer reaches its stage before the next one comes.
 			for _, h := range test.has {
 				p, _ := bed.admit(backlogAddr(h.addr))
 				peers = append(peers, p)
 				if h.at == stageWaiting {
 					continue
 				}
-				p.stage, p.at = stageBegun, stageBegun // as next does, which would begin the oldest
+				p.stage, p.at = stageBegun, stageBegun // set directly, because the method next would choose the oldest request
 				p.peer.begun++
 				bed.begun++
 				if h.at == stageReady {
@@ -334,8 +335,9 @@ func backlogName(peers []*backlogPeer, p *backlogPeer) string {
 	return fmt.Sprintf("number %d", slices.Index(peers, p))
 }
 
-// Rule: an address whose peers stay silent occupies its share of handshakes and no more. Those of
-// other addresses begin at once; the silent ones give way after handshakePatience, one for one.
+// Rule: an address whose peers stay silent occupies only its share of handshakes. Handshakes of
+// other addresses begin at once. After handshakePatience, silent handshakes are evicted, one for
+// each waiting request.
 func TestSilentHandshakesGiveWay(t *testing.T) {
 	b := newBacklogBed(t, DefaultBacklog)
 	pump := func() (begun []*backlogPeer, out int) {
@@ -376,8 +378,8 @@ func TestSilentHandshakesGiveWay(t *testing.T) {
 	b.check()
 }
 
-// Rule: if only one goroutine accepts, a silent handshake also gives way after handshakePatience to
-// a waiting request.
+// Rule: a waiting request evicts a silent handshake after handshakePatience even if only one
+// goroutine accepts. The silent handshake occupies that goroutine's Accept, so room is 0.
 func TestSilentHandshakeOfTheOnlyAccepterGivesWay(t *testing.T) {
 	b := newBacklogBed(t, DefaultBacklog)
 	silent, _ := b.admit(backlogAddr(1))

@@ -16,8 +16,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// asker is a port that sends connection requests, each with a new identifier, and ignores all
-// answers.
+// asker is an endpoint of the fabric (the software network). It sends connection requests, each
+// with a new identifier, and ignores all answers.
 type asker struct {
 	port    *fabric.Port
 	to      netip.AddrPort
@@ -25,11 +25,13 @@ type asker struct {
 	asked   uint32
 	// due is how many requests the next Progress sends. Any goroutine may add to it.
 	due atomic.Int64
-	// every is the interval of automatic requests, in virtual time; 0: none.
+	// every is the interval of automatic requests, in virtual time; 0: none. The next one is due at
+	// the time at.
 	every, at time.Duration
 }
 
-// newAsker attaches an asker at addr that sends requests for to, with the private data.
+// newAsker attaches an asker with the address addr. Its requests go to the listener at the address
+// to, and carry the private data.
 func newAsker(t testing.TB, link *fabric.Fabric, addr string, to netip.AddrPort, private []byte) *asker {
 	t.Helper()
 	a := &asker{to: to, private: private}
@@ -39,13 +41,14 @@ func newAsker(t testing.TB, link *fabric.Fabric, addr string, to netip.AddrPort,
 	return a
 }
 
-// ask sends n requests, asynchronously.
+// The method ask has the asker send n requests. It does not wait for them.
 func (a *asker) ask(n int) {
 	a.due.Add(int64(n))
 	a.port.Kick()
 }
 
-// askOn sends perMS requests in each millisecond until stop is called, which waits for the last.
+// askOn starts a goroutine that sends perMS requests in each millisecond. The returned function
+// stop ends this goroutine and waits for it.
 func (a *asker) askOn(perMS int) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -105,10 +108,10 @@ func (a *asker) send() {
 	a.port.Send(k)
 }
 
-// BenchmarkWriteBesideRefusals measures a WRITE every 200 µs while a peer sends requests that the
-// listener on the same reactor refuses: 20 in each millisecond. It reports the median and the 99th
-// percentile in µs. The latter should be at most three times the quiet one; on a busy machine the
-// peaks come from the scheduler.
+// BenchmarkWriteBesideRefusals measures a WRITE every 200 µs. Meanwhile a peer sends 20 requests in
+// each millisecond, which the listener on the same reactor refuses. The benchmark reports the
+// median and the 99th percentile in µs. The 99th percentile should be at most three times that of
+// the quiet run, which has no requests. On a busy machine the scheduler causes the peaks.
 func BenchmarkWriteBesideRefusals(b *testing.B) {
 	for name, perMS := range map[string]int{"quiet": 0, "refusals=20/ms": 20} {
 		b.Run(name, func(b *testing.B) {
@@ -140,7 +143,7 @@ func BenchmarkWriteBesideRefusals(b *testing.B) {
 	}
 }
 
-// reportTook reports the median and the 99th percentile.
+// reportTook reports the median and the 99th percentile of took.
 func reportTook(b *testing.B, took []time.Duration) {
 	slices.Sort(took)
 	micro := func(part int) float64 { return float64(took[len(took)*part/100].Nanoseconds()) / 1e3 }
@@ -148,9 +151,9 @@ func reportTook(b *testing.B, took []time.Duration) {
 	b.ReportMetric(micro(99), "p99-µs")
 }
 
-// BenchmarkDialBesideSilentRequests measures connecting while a peer of another address sends 1,000
-// requests a second and answers nothing. The 99th percentile should be less than 50 ms;
-// TestDialingBesideAFloodOfSilentRequests checks it in virtual time.
+// BenchmarkDialBesideSilentRequests measures Dial. Meanwhile a peer of another address sends 1,000
+// requests a second and answers nothing. The 99th percentile should be less than 50 ms.
+// TestDialingBesideAFloodOfSilentRequests checks this limit in virtual time.
 func BenchmarkDialBesideSilentRequests(b *testing.B) {
 	for name, perMS := range map[string]int{"quiet": 0, "silent=1/ms": 1} {
 		b.Run(name, func(b *testing.B) {

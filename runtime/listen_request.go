@@ -16,16 +16,17 @@ var errPrepare = errors.New("runtime: preparing a connection")
 // request is a peer's request for a connection, until the connection is accepted or gone.
 // Its stages in the backlog:
 //
-//	waiting   the request gets the events of its identifier, because the peer may give up.
-//	          Linux does not report that before the request is accepted; accepting it then
+//	waiting   the request handles the events of its identifier, because the peer may give up.
+//	          Before the request is accepted, Linux does not report that; the accept then
 //	          fails (Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler)
-//	begun     a goroutine prepares a connection without the turn. The connection then gets
-//	          the events, and accepts the request with the turn of its own reactor
+//	begun     a goroutine prepares a connection without the turn. Then the connection
+//	          handles the events, and accepts the request with the turn of its own reactor
 //	ready     its connection is open, or has failed with messages to receive
 //	leaving   its connection is being closed
 //
-// The connection sends reports, holding the turn of its own reactor. The request handles them on
-// the listener's reactor, holding the turn of that one.
+// The connection and the listener may be on different reactors. The holder of the connection's turn
+// reports the end of the handshake, and the end of the connection. The holder of the listener's
+// turn handles these reports (settled, ended, left).
 type request struct {
 	// The holder of the listener's turn owns all fields except the atomic one.
 	entry
@@ -42,7 +43,7 @@ type request struct {
 	accepted uatomic.Bool
 }
 
-// onCM implements cmTarget, until the connection gets the events.
+// onCM implements cmTarget, until the connection handles the events.
 func (r *request) onCM(ev *verbs.CMEvent) {
 	switch ev.Type {
 	case verbs.CMRejected, verbs.CMDisconnected, verbs.CMConnectError, verbs.CMUnreachable, verbs.CMDeviceRemoval:
@@ -50,7 +51,7 @@ func (r *request) onCM(ev *verbs.CMEvent) {
 			r.l.backlog.remove(&r.entry)
 			r.l.sh.rejectLater(r.id, func(verbs.CMID) {}) // the peer does not wait for an answer
 		} else {
-			r.l.backlog.leave(&r.entry) // request.prepared ends it
+			r.l.backlog.leave(&r.entry) // request.prepared ends the request
 		}
 		r.l.startHandshakes()
 	}
@@ -65,18 +66,18 @@ func (r *request) evict(text string) {
 	r.end()
 }
 
-// end closes the connection of a request that is leaving.
+// end closes the connection of a leaving request.
 func (r *request) end() {
 	if r.conn != nil { // otherwise request.prepared ends the request
 		r.conn.Abort()
 	}
 }
 
-// begin prepares a connection for the request, on another goroutine: allocating half a MiB, and
-// possibly registering memory, takes too long with the turn held.
+// begin prepares a connection for the request, on another goroutine: the preparation allocates half
+// a MiB and may register memory, which takes too long for the holder of the turn.
 func (r *request) begin() {
 	l := r.l
-	if err := l.rt.enter(); err != nil { // the runtime is being closed, or its device is gone: the listener ends soon
+	if err := l.rt.enter(); err != nil { // the runtime is being closed, or its device is gone; so the listener ends soon
 		l.sh.r.Defer(func() { r.prepared(nil, err) })
 		return
 	}
@@ -92,11 +93,11 @@ func (r *request) begin() {
 	}
 }
 
-// The method prepared makes the connection c accept the request. It refuses the request if err is
-// not nil, or if the request has left stage begun meanwhile.
+// The method prepared has the prepared connection c accept the request. It refuses the request if
+// err is not nil, or if the request is not begun any more.
 func (r *request) prepared(c *Conn, err error) {
 	l := r.l
-	delete(l.sh.targets, r.id) // from here on the connection gets the events
+	delete(l.sh.targets, r.id) // from now on the connection handles the events
 	switch {
 	case err != nil:
 		r.stops(proto.RejectResources, err.Error())
@@ -126,7 +127,8 @@ func (r *request) stops(code uint16, text string) {
 	r.l.sh.reject(r.id, code, text)
 }
 
-// The method made ends the preparation, so that the preparation of another connection can begin.
+// The method made ends the preparation of the connection. The preparation of another one may then
+// begin.
 func (r *request) made() {
 	r.l.backlog.prepared(&r.entry, r.l.rt.cfg.now())
 	r.l.startHandshakes()
@@ -154,8 +156,8 @@ func (c *Conn) accept(r *request) {
 	}
 }
 
-// The method settle passes the outcome of the handshake, err or success, to the listener or to the
-// waiting Dial. Holder only.
+// The method settle passes the outcome of the handshake to the listener, to Dial or to
+// Pending.Connect. A nil err is a success. Holder only.
 func (c *Conn) settle(err error) {
 	switch {
 	case c.from != nil:
@@ -168,8 +170,8 @@ func (c *Conn) settle(err error) {
 	}
 }
 
-// The method settled handles the outcome of the handshake. Holder of the listener's turn only, like
-// ended and left.
+// The method settled handles the outcome of the handshake. Only the holder of the listener's turn
+// calls the methods settled, ended and left.
 func (r *request) settled(err error) {
 	l := r.l
 	if err == nil {
@@ -189,8 +191,8 @@ func (r *request) settled(err error) {
 	l.startHandshakes()
 }
 
-// causedByPeer reports whether err comes from the peer, the network or an eviction, not from a
-// local shortage. Accepts do not get such errors.
+// causedByPeer reports whether err comes from the peer, the network or an eviction, and not from a
+// local shortage. Accept does not return errors for which it reports true.
 func causedByPeer(err error) bool {
 	_, rejected := errors.AsType[*RejectError](err)
 	_, failed := errors.AsType[*verbs.WCError](err)
@@ -201,8 +203,8 @@ func causedByPeer(err error) bool {
 	return is
 }
 
-// The method ended handles the end of a connection that was not accepted. No more messages arrive;
-// the argument some reports whether any have arrived.
+// The method ended handles the end of a connection that was not accepted. No more messages arrive.
+// The argument some reports whether there are messages to receive.
 func (r *request) ended(some bool) {
 	if r.stage != stageReady {
 		return
@@ -216,14 +218,15 @@ func (r *request) ended(some bool) {
 	r.conn.Abort()
 }
 
-// The method left handles the report that a connection is gone.
+// The method left handles the report that a connection has released everything.
 func (r *request) left() {
 	r.l.backlog.remove(&r.entry)
 	r.l.startHandshakes()
 }
 
-// The method report notifies the listener that the connection has ended, or, if gone is true, is
-// gone. It does nothing if the connection was accepted. Holder of the connection's turn only.
+// The method report notifies the listener that the connection has ended. If gone is true, it
+// notifies that the connection has released everything. It does nothing if the connection was
+// accepted. Only the holder of the connection's turn calls it.
 func (c *Conn) report(gone bool) {
 	r := c.from
 	if r == nil || r.accepted.Load() {
@@ -238,7 +241,7 @@ func (c *Conn) report(gone bool) {
 }
 
 // giveBack returns the connection of a discarded future to the listener, for the next Accept. Any
-// goroutine.
+// goroutine may call it.
 func (r *request) giveBack() {
 	r.l.sh.r.Defer(func() {
 		if r.l.cause != nil {
@@ -247,7 +250,7 @@ func (r *request) giveBack() {
 		}
 		r.accepted.Store(false)
 		r.l.backlog.putBack(&r.entry)
-		r.conn.sh.r.Defer(func() { // repeat reports that were omitted while accepted was set
+		r.conn.sh.r.Defer(func() { // repeat a report that was omitted while accepted was set
 			if gone := isGone(r.conn); gone || r.conn.drained {
 				r.conn.report(gone)
 			}

@@ -17,13 +17,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: when a peer gives up, the listener learns of it and forgets the request.
+// Rule: when a peer withdraws its connection request, the listener is notified and forgets the
+// request.
 func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
 	notOnDevice(t, "the kernel tells a program nothing of a request before it accepts it (Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler)")
 	server := mustOpen(t, Config{Device: second.name})
-	// so that the timeout does not end the attempt
+	// Only the context should end the attempt, not the timeout.
 	client := mustOpen(t, Config{Device: first.name, ConnectTimeout: time.Hour})
-	// a managed one connects before Accept
+	// A raw listener, because a managed one connects before Accept.
 	ln, err := server.ListenOptions(":0", Options{Raw: true})
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +62,7 @@ func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
 	}
 }
 
-// Rule: a discarded accept future takes no connection from those that wait.
+// Rule: a discarded future of AcceptAsync takes no connection from the futures that wait.
 func TestDiscardedSeatsAreSkipped(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -93,7 +94,8 @@ func TestAcceptPassesOverFailedRequests(t *testing.T) {
 		_, err := ln.Accept(testContext(t))
 		got <- err
 	}()
-	// The dial reaches the server through a device that is not the listener's.
+	// This dial reaches the listener, which has the address 0.0.0.0, through another device. Its
+	// request fails.
 	if _, err := client.Dial(testContext(t), "127.0.0.3:"+portOf(ln)); err == nil {
 		t.Fatal("connected to another device than the listener's")
 	}
@@ -105,7 +107,7 @@ func TestAcceptPassesOverFailedRequests(t *testing.T) {
 	}
 }
 
-// Rule: a callback of an accept future may use the connection, and wait.
+// Rule: a callback of AcceptAsync's future may use the connection, and may wait.
 func TestCallbackOfAcceptMaySend(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -129,8 +131,8 @@ func TestCallbackOfAcceptMaySend(t *testing.T) {
 	}
 }
 
-// Rule: the error of a connection attempt that takes too long names the peer, the time and the
-// option.
+// Rule: the error of a connection attempt that takes too long names the peer, the time limit and
+// the option that sets it.
 func TestConnectTimeoutSaysItsBound(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name, ConnectTimeout: 50 * time.Millisecond})
 	ln, err := server.ListenOptions(":0", Options{Raw: true})
@@ -146,25 +148,26 @@ func portOf(ln *Listener) string {
 	return strconv.Itoa(int(ln.Addr().Port()))
 }
 
-// Rule: Dial with an ended context begins nothing, not even parsing the address: otherwise a fast
-// answer could come before the context is checked.
+// Rule: Dial checks its context before anything else, even before it parses the address. If Dial
+// checked the context only while it waits, a fast answer could come first.
 func TestDialWithAnEndedContextBeginsNothing(t *testing.T) {
 	client := mustOpen(t, Config{})
 	_, err := client.Dial(endedContext(), "no address")
 	mistake(t, "dialing", err, context.Canceled, "no address")
 }
 
-// Rule: a request whose peer gave up costs Accept nothing: it returns the next one. The listener
-// forgets the request if the device reports the end, which a kernel device does not.
+// Rule: Accept skips a request that its peer has withdrawn, and returns the next connection. If the
+// device reports the withdrawal, the listener forgets the request. A kernel device does not report
+// it.
 func TestRequestsThatWereGivenUpArePassedOver(t *testing.T) { onBeds(t, passesOver) }
 
 func passesOver(t *testing.T, d bed) {
 	server, client := d.open(t, Config{}, 1), d.open(t, Config{}, 0)
-	ln, err := server.ListenOptions(":0", Options{Raw: true}) // a managed one connects before Accept
+	ln, err := server.ListenOptions(":0", Options{Raw: true}) // raw: a managed listener connects before Accept
 	if err != nil {
 		t.Fatal(err)
 	}
-	for given := range 3 { // on a device those given up before are still there
+	for given := range 3 { // on a kernel device the requests withdrawn before are still there
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
@@ -178,7 +181,7 @@ func passesOver(t *testing.T, d bed) {
 		}
 		cancel()
 		mistake(t, "dialing", <-failed, context.Canceled)
-		// The request can still be accepted until its identifier is closed.
+		// The request can still be accepted until the client has closed its identifier.
 		for left := testContext(t); dialing(client) > 0; {
 			if left.Err() != nil {
 				t.Fatal("the request was not given up")
@@ -187,8 +190,9 @@ func passesOver(t *testing.T, d bed) {
 		if onDevice {
 			continue
 		}
-		// The other beds report it, and the listener forgets the request before Accept. Accept
-		// would skip it anyway, but until then it occupies a place.
+		// All other devices report the withdrawal, and the listener forgets the request before
+		// Accept. Accept would skip the request too, but until then it would occupy a place in the
+		// backlog.
 		for left := testContext(t); waiting(t, ln) > 0 || leavingIDs(t, ln.sh) > 0; {
 			if left.Err() != nil {
 				t.Fatalf("%d requests that were given up are kept, %d identifiers are not closed", waiting(t, ln), leavingIDs(t, ln.sh))
@@ -218,7 +222,7 @@ func passesOver(t *testing.T, d bed) {
 	}
 }
 
-// waiting returns how many requests have not been accepted.
+// The function waiting returns how many requests are waiting or in a handshake.
 func waiting(t *testing.T, ln *Listener) (n int) {
 	t.Helper()
 	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.unfinished) }); err != nil {
@@ -227,8 +231,8 @@ func waiting(t *testing.T, ln *Listener) (n int) {
 	return n
 }
 
-// leavingIDs returns how many identifiers the device has not freed yet; a batch that is being
-// rejected counts as one.
+// leavingIDs returns how many identifiers the shard (a reactor with its event channel) still has to
+// close. A batch that is being rejected counts as one.
 func leavingIDs(t *testing.T, s *shard) (n int) {
 	t.Helper()
 	if err := s.r.Do(testContext(t), func() {
@@ -242,18 +246,18 @@ func leavingIDs(t *testing.T, s *shard) (n int) {
 	return n
 }
 
-// dialing returns how many connections the runtime has, unfinished ones included.
+// The function dialing returns how many connections the runtime has, unfinished ones included.
 func dialing(rt *Runtime) int {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	return len(rt.live)
 }
 
-// refusable is the identifier of a request that is not accepted.
+// refusable is the identifier of a request. It records whether the request was refused and closed.
 type refusable struct {
 	verbs.CMID
-	refused string // set without the turn, before closed
-	closed  atomic.Bool
+	refused string      // text of the rejection; Reject writes it
+	closed  atomic.Bool // set by Close, after Reject; it publishes refused
 }
 
 func (id *refusable) PeerAddr() netip.AddrPort { return netip.AddrPort{} }
@@ -268,8 +272,8 @@ func (id *refusable) Close() error {
 	return nil
 }
 
-// Rule: a raw listener without Accept keeps a limited number of requests, the newest ones; it
-// refuses the others with a reason.
+// Rule: a raw listener without Accept keeps only the newest requests, up to its backlog. It refuses
+// the older ones with a reason.
 func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	ln := must.Get(mustOpen(t, Config{}).ListenOptions(":0", Options{Raw: true}))(t)
 	hi := proto.EncodeHello(proto.Hello{Raw: true})
@@ -296,8 +300,8 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: while requests that their peers gave up wait for the device to free them, no more events
-// are taken, as with rejected ones.
+// Rule: while too many withdrawn requests wait to be freed by the device, no more connection events
+// are taken. The limit is the same as for rejected requests.
 func TestGivenUpRequestsAreBounded(t *testing.T) {
 	ln := must.Get(mustOpen(t, Config{NoCallerDriving: true}).ListenOptions(":0", Options{Raw: true}))(t)
 	hi := proto.EncodeHello(proto.Hello{Raw: true})
@@ -319,8 +323,8 @@ func TestGivenUpRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: a pass handles a bounded number of connection events, however many there are, and in the
-// end all are handled.
+// Rule: one pass of the reactor handles a limited number of connection events. Later passes handle
+// the others.
 func TestEventsOfOneTurnAreBounded(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	const requests = 100
@@ -359,7 +363,7 @@ func TestEventsOfOneTurnAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: events that a pass leaves are handled although the source notifies only once.
+// Rule: the events that a pass leaves are handled even if their source does not notify again.
 func TestEventsThatATurnLeavesAreHandled(t *testing.T) {
 	sh := mustOpen(t, Config{}).shards[0]
 	const many = 10 * eventsPerPass
@@ -385,7 +389,8 @@ func TestEventsThatATurnLeavesAreHandled(t *testing.T) {
 	}
 }
 
-// keptID is an identifier without a user, whose device does not answer for a while.
+// keptID is an identifier that waits to be rejected. Its Close closes the channel in the field
+// closed.
 type keptID struct {
 	verbs.CMID
 	closed chan struct{}
@@ -396,8 +401,9 @@ func (id *keptID) Close() error {
 	return nil
 }
 
-// Rule: while the device is slow to reject, a bounded number of identifiers wait for it and no more
-// events are taken; then both continue.
+// Rule: while the device is slow to reject requests, a limited number of identifiers wait, and no
+// more events are taken. When the device answers, all identifiers are closed and events are taken
+// again.
 func TestDismissalsAreBounded(t *testing.T) {
 	sh := mustOpen(t, Config{NoCallerDriving: true}).shards[0]
 	answer := make(chan struct{})

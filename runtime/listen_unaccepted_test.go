@@ -18,7 +18,7 @@ import (
 // queuePairs returns how many queue pairs the runtime's device has.
 func queuePairs(rt *Runtime) int { return rt.dev.Objects().QP }
 
-// eventually waits until is reports true.
+// The function eventually waits until is() returns true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for ctx := testContext(t); !is(); {
@@ -28,7 +28,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// ready returns how many connections wait to be accepted.
+// The function ready returns how many connections wait to be accepted.
 func ready(t *testing.T, ln *Listener) (n int) {
 	t.Helper()
 	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.ready) }); err != nil {
@@ -37,9 +37,9 @@ func ready(t *testing.T, ln *Listener) (n int) {
 	return n
 }
 
-// Rule: dialing succeeds before Accept, up to the backlog; then a new peer is refused with a
-// reason, before any object is created for it. Messages sent meanwhile are there when the
-// connection is accepted, and connections are accepted in their order.
+// Rule: dialing succeeds before Accept, until the backlog is full. Then a new peer is refused with
+// a reason, before any object is created for it. Accept returns the connections in the order of
+// their establishment, and messages sent before Accept can be received.
 func TestDialSucceedsUpToTheBacklog(t *testing.T) { onBeds(t, dialsUpToTheBacklog) }
 
 func dialsUpToTheBacklog(t *testing.T, d bed) {
@@ -89,8 +89,8 @@ func dialsUpToTheBacklog(t *testing.T, d bed) {
 	}
 }
 
-// Rule: a connection that its peer closed before it was accepted is skipped if no message arrived
-// on it; otherwise it is accepted and its messages can be received.
+// Rule: if a peer closes its connection before Accept, Accept skips the connection, unless a
+// message has arrived. Then Accept returns the connection, and its messages can be received.
 func TestPeersThatLeaveBeforeTheyAreAccepted(t *testing.T) { onBeds(t, leaveUnaccepted) }
 
 func leaveUnaccepted(t *testing.T, d bed) {
@@ -129,8 +129,8 @@ func leaveUnaccepted(t *testing.T, d bed) {
 	}
 }
 
-// Rule: closing a listener ends the connections that were not accepted and frees everything; their
-// peers learn of it. Accepted connections live on.
+// Rule: closing a listener closes the connections that were not accepted, frees everything of them,
+// and notifies their peers. Accepted connections stay open.
 func TestClosingAListenerEndsWhatNobodyAccepted(t *testing.T) { onBeds(t, closesUnaccepted) }
 
 func closesUnaccepted(t *testing.T, d bed) {
@@ -169,8 +169,8 @@ func closesUnaccepted(t *testing.T, d bed) {
 	release(t, m)
 }
 
-// Rule: a connection whose settled future is discarded goes to the next Accept, unless it has ended
-// meanwhile without a message.
+// Rule: if a future of AcceptAsync is discarded after it got its connection, the connection goes to
+// the next Accept. A connection that has ended without a message is closed instead.
 func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -183,7 +183,7 @@ func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 			if err := c.Close(ctx); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "its peer's end", func() bool { // the server knows
+			eventually(t, "its peer's end", func() bool { // the server has noticed that the peer has left
 				server.mu.Lock()
 				defer server.mu.Unlock()
 				for s := range server.live {
@@ -209,7 +209,8 @@ func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 	}
 }
 
-// Rule: a connection that has ended when its future is discarded leaves nothing in the backlog.
+// Rule: if a connection is gone before its accept future is discarded, nothing of it stays in the
+// backlog.
 func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -220,7 +221,7 @@ func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	eventually(t, "the connection", seat.Settled)
 	server.mu.Lock()
 	for c := range server.live {
-		c.Abort() // as if the device did not flush
+		c.Abort() // frees the connection, as happens when a device does not flush
 	}
 	server.mu.Unlock()
 	eventually(t, "its end", func() bool { return dialing(server) == 0 })
@@ -235,7 +236,7 @@ func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	})
 }
 
-// Rule: discarded accept futures are forgotten even if no peer connects.
+// Rule: discarded futures of AcceptAsync are forgotten even if no peer connects.
 func TestDiscardedSeatsAreForgotten(t *testing.T) {
 	ln := must.Get(mustOpen(t, Config{}).Listen(":0"))(t)
 	for range 20 * pruneFrom {
@@ -251,13 +252,13 @@ func TestDiscardedSeatsAreForgotten(t *testing.T) {
 	}
 }
 
-// Rule: a peer that sends requests and stays silent delays no other. Those beyond its share of
-// handshakes have no queue pair, and they give way when the backlog is full.
+// Rule: a peer that sends requests and stays silent delays no other peer. Its requests beyond its
+// share of handshakes get no queue pair, and are evicted when the backlog is full.
 func TestSilentRequestsDelayNobody(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	server := mustOpen(t, Config{Provider: p, Device: "soft1"})
 	client := mustOpen(t, Config{Provider: p, Device: "soft0"})
-	const backlog = 16 // 8 handshakes, 2 of an address
+	const backlog = 16 // at most 8 handshakes, at most 2 of one address
 	ln := must.Get(server.ListenOptions(":0", Options{Backlog: backlog}))(t)
 	hi := proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096})
 	a := newAsker(t, link, "127.0.0.9", ln.Addr(), hi)
@@ -265,7 +266,7 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 	eventually(t, "the backlog's filling", func() bool { return waiting(t, ln) == backlog })
 	eventually(t, "the beginning of its handshakes", func() bool { return queuePairs(server) == ln.backlog.begunEach })
 	ctx := testContext(t)
-	for i := range 2 * backlog { // each takes the place of a silent one
+	for i := range 2 * backlog { // the first dial evicts a silent request, and the next ones use its place
 		c, err := client.Dial(ctx, ln.Addr().String())
 		if err != nil {
 			t.Fatalf("dialing beside silent requests, number %d: %v", i, err)
@@ -284,9 +285,9 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 	}
 }
 
-// Rule: with 1,000 silent requests a second from one address, 99 of 100 connections from another
-// take less than 50 ms, though no handshake of the first ever ends. This is virtual time:
-// BenchmarkDialBesideSilentRequests measures the processor time.
+// Rule: while one address sends 1,000 requests a second and never finishes a handshake, 99 of 100
+// dials from another address take less than 50 ms. This is virtual time.
+// BenchmarkDialBesideSilentRequests measures real time.
 func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	link := fabric.New(fabric.Config{Virtual: true, Seed: 1})
@@ -314,7 +315,7 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 	var took []time.Duration
 	for range 300 {
 		at := link.Now() + 7*time.Millisecond
-		r.client.shards[0].r.After(7*time.Millisecond, func() {}) // so that the clock gets there
+		r.client.shards[0].r.After(7*time.Millisecond, func() {}) // the virtual clock advances only to timers and events
 		if err := r.pump(func() bool { return link.Now() >= at }); err != nil {
 			t.Fatal(err)
 		}
@@ -340,8 +341,8 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 	}
 }
 
-// Rule: a waiting Accept gets an established connection even if its peer closed it before the
-// listener learned that it was established.
+// Rule: a waiting Accept gets an established connection even if the peer has already closed it when
+// the listener is notified of the establishment.
 func TestWhoWaitsGetsWhatIsEstablished(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -353,7 +354,7 @@ func TestWhoWaitsGetsWhatIsEstablished(t *testing.T) {
 		t.Fatalf("a message %v, %v, want %v", m, err, ErrPeerClosed)
 	}
 	seat := must.Get(ln.AcceptAsync())(t)
-	if err := ln.sh.r.Do(ctx, func() { // once more, as if it learned of it only now
+	if err := ln.sh.r.Do(ctx, func() { // repeat the request, as if the listener were notified of the establishment only now
 		now := server.cfg.now()
 		ln.backlog.admit(&s.from.entry, s.RemoteAddr().Addr())
 		ln.backlog.next(now, 1)

@@ -18,39 +18,41 @@ var errMemoryClosed = fmt.Errorf("%w: its memory", ErrClosed)
 // memory is the registered memory of one protection domain: pools of buffers, regions,
 // and the cache of registrations of caller-owned memory. All of it is off the Go heap.
 //
-// Methods may be called from any goroutine. [Runtime.Alloc] of a pooled size does not block
-// once the pools have grown. All other methods, and an Alloc that grows a pool, take one mutex and
-// may enter the kernel. A registration holds the mutex until the device has pinned the pages.
+// Methods may be called from any goroutine. Alloc of a pooled size does not block, unless it must
+// grow a pool. All other methods, and an Alloc that grows a pool, lock mu and may enter the kernel.
+// A registration holds mu until the device has pinned the pages.
 type memory struct {
 	pd  verbs.PD
 	cfg MemoryConfig
-	// memlock returns the process's limit on locked memory; a field for tests. Immutable.
+	// memlock returns the process's limit on locked memory. Tests replace it before the first
+	// use. Immutable afterwards.
 	memlock func() (uint64, bool)
 
 	pools poolSet // used by Alloc
-	// nodePools holds the pools on the NUMA nodes that have reactors, by node, for the receive
-	// buffers of a reactor's connections. Immutable; nil when the memory has a fixed node.
+	// nodePools holds, by NUMA node, the pools for the receive buffers of the connections on that
+	// node's reactors. Immutable; nil if the configuration puts all memory on one node.
 	nodePools map[int]*poolSet
-	// dead holds the big buffers whose lease has ended, until reap unmaps
-	// them. Any goroutine pushes; the holder of mu takes.
+	// dead holds the big buffers whose lease has ended, until reap unmaps them. Any goroutine
+	// pushes; only a goroutine that holds mu takes.
 	dead ring.Inbox[bigBuffer, *bigBuffer]
-	// closing is set by Close, under mu, and read by Alloc. An Alloc that still
-	// reads false does no harm, because Close checks the free lists after the store.
+	// closing is set by Close, under mu, and read by Alloc. An Alloc that still reads false does
+	// no harm: Close checks the free lists later, and finds the block missing.
 	closing atomic.Bool
 
 	mu         sync.Mutex // guards the fields below
 	mapped     int64      // bytes of all arenas mapped by the runtime
 	registered uint64     // bytes of all registrations that lock memory
-	bigs       int        // big buffers leased or dead
-	bigBytes   int64      // mapped bytes of these
+	bigs       int        // big buffers, leased or in dead
+	bigBytes   int64      // mapped bytes of the big buffers
 	regions    map[*Region]struct{}
 	cache      regcache.Cache
 	broken     []mapping // mappings that could not be ended; Close tries again
 	closed     bool
 }
 
-// newMemory returns the memory of a protection domain, with additional pools on nodes (counted
-// from 1). It maps nothing yet. The caller closes it before the domain. Errors: [ErrConfig].
+// newMemory returns the memory of a protection domain, with additional pools on the given NUMA
+// nodes (counted from 1). It maps nothing yet. The caller closes the memory before the protection
+// domain. Errors: [ErrConfig].
 func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*memory, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
@@ -80,11 +82,11 @@ func (m *memory) Alloc(n int) (Buffer, error) {
 	return m.allocSlow(&m.pools[class], class, n)
 }
 
-// Close closes all regions and returns all memory to the system. Views of the
-// memory are invalid afterwards. If buffers are leased or operations are in flight,
-// Close releases the unused memory, refuses new requests, and returns an error that
-// wraps [ErrBusy]; a later Close continues. Close is idempotent. It enters the kernel
-// and waits for the mutex, never for an operation.
+// Close closes all regions and returns all memory to the system. The bytes of buffers and regions
+// must not be used afterwards. If buffers are leased or operations are in flight, Close releases
+// the unused memory, refuses new requests, and returns an error that wraps [ErrBusy]. A later
+// Close continues. Close is idempotent. It enters the kernel and waits for mu, but never for an
+// operation.
 //
 // Implements: ibv_dereg_mr.
 func (m *memory) Close() error {
@@ -112,14 +114,14 @@ func (m *memory) Close() error {
 // MemoryStats is a snapshot of a memory's counters.
 type MemoryStats struct {
 	Mapped      int64  // bytes mapped by the runtime: slabs, big buffers, regions
-	Registered  uint64 // bytes registered and locked, the runtime's and the caller's, cached ones included
+	Registered  uint64 // registered and locked bytes of the runtime and of the caller, including cached registrations
 	InUse       int64  // bytes of leased blocks and big buffers
 	Slabs       int    // slabs of 2 MiB
 	Buffers     int    // leased buffers
 	Regions     int    // open regions
-	CacheHits   uint64 // registrations shared from the cache
-	CacheMisses uint64 // registrations made by the device
-	CacheIdle   int    // cached registrations without a user
+	CacheHits   uint64 // calls of Register that shared a cached registration
+	CacheMisses uint64 // calls of Register that needed a new registration
+	CacheIdle   int    // cached registrations that no region uses
 }
 
 // Stats implements [Runtime.MemoryStats].

@@ -1,17 +1,17 @@
 package runtime
 
-// Buffer is memory leased from the pools of a memory, registered for local use
-// by the device. It is a value handle; copies share one lease. Its initial bytes are
-// those that the previous owner left, or poison with [MemoryConfig.PoisonFreed].
+// Buffer is memory that the caller leases with [Runtime.Alloc], registered for local use by the
+// device. It is a small value; all copies share one lease. The initial bytes are those that the
+// previous owner left, or the pattern of [MemoryConfig.PoisonFreed].
 //
-// The owner returns it once with [Buffer.Release]. From then on operations refuse the
-// remaining handles and slices, even when the block has a new owner, because each handle
-// carries the generation it was made for. The zero Buffer behaves like a released one.
+// The owner ends the lease with [Buffer.Release]. From then on operations refuse all copies of the
+// Buffer and their slices, even when the block has a new owner: each copy carries the number of its
+// lease (the generation). The zero Buffer behaves like a released one.
 //
 // Methods may be called from any goroutine and do not block, except as documented at Release.
 type Buffer struct{ s Slice }
 
-// Slice returns the whole buffer as an operand of operations.
+// Slice returns the whole buffer as a Slice, for use in operations.
 func (b Buffer) Slice() Slice { return b.s }
 
 // Bytes returns the buffer's memory, nil after Release; see [Slice.Bytes].
@@ -20,13 +20,12 @@ func (b Buffer) Bytes() []byte { return b.s.Bytes() }
 // Len is the requested length in bytes.
 func (b Buffer) Len() int { return b.s.Len() }
 
-// Release returns the buffer to its pool. If operations are in flight on the
-// buffer, its memory is allocated again only after the last of them has completed;
-// the caller need not wait. A second Release, through this or any other copy,
-// changes nothing and returns [ErrReleased].
+// Release ends the lease and returns the buffer to its pool. The caller need not wait for
+// operations in flight on the buffer: the pool gets the memory when the last of them has completed.
+// A second Release, of this or any other copy, changes nothing and returns [ErrReleased].
 //
-// It does not block or allocate, except that it deregisters and unmaps
-// an idle buffer larger than [MaxPooled].
+// Release does not block or allocate. A buffer larger than [MaxPooled] is an exception: if no
+// operation is in flight, Release deregisters and unmaps it.
 func (b Buffer) Release() error {
 	if !b.drop() {
 		return ErrReleased
@@ -37,6 +36,6 @@ func (b Buffer) Release() error {
 	return nil
 }
 
-// drop is Release for the holder of a turn: it leaves the unmapping of a large
-// buffer to the next reap. It reports whether this call ended the lease.
+// drop is Release without the unmapping of a large buffer, which memory.reap does later. So the
+// holder of a reactor's turn may call it. It reports whether this call ended the lease.
 func (b Buffer) drop() bool { return b.s.lease != nil && b.s.lease.release(b.s.gen) }

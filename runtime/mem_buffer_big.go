@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// bigBuffer is a buffer above the largest size class, with a mapping and
-// a registration of its own. It lives for one lease.
+// bigBuffer is a buffer larger than MaxPooled, with a mapping and a registration of its own. It is
+// leased one time:
 //
 //	allocBig -> leased -> (lease freed) -> on memory.dead -> reap -> gone
 type bigBuffer struct {
@@ -24,7 +24,7 @@ type bigBuffer struct {
 func (b *bigBuffer) InboxHook() *ring.Hook[bigBuffer] { return &b.link }
 
 // giveBack queues the buffer for reap. It does not unmap the buffer, because the
-// caller may hold a turn, and unmapping enters the kernel.
+// caller may hold a reactor's turn, and unmapping enters the kernel.
 func (b *bigBuffer) giveBack(uint32) {
 	if b.m.cfg.PoisonFreed {
 		mem.Poison(b.arena.Bytes())
@@ -40,7 +40,7 @@ func (m *memory) allocBig(n int) (Buffer, error) {
 	if m.closing.Load() {
 		return Buffer{}, errMemoryClosed
 	}
-	// A mapping that cannot be ended is kept, and Close reports it.
+	// If a mapping cannot be ended, reapLocked keeps it, and Close reports it.
 	_ = m.reapLocked()
 	b := &bigBuffer{m: m}
 	var err error
@@ -59,15 +59,16 @@ func (m *memory) allocBig(n int) (Buffer, error) {
 	}}, nil
 }
 
-// reap unmaps the big buffers whose lease has ended. It blocks on the
-// memory's mutex and enters the kernel; never call it while holding a turn.
+// reap unmaps the big buffers whose lease has ended. It blocks on the memory's mutex and
+// enters the kernel, so never call it while holding a reactor's turn.
 func (m *memory) reap() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.reapLocked()
 }
 
-// reapLocked is reap under m.mu, which makes the caller the only consumer of m.dead.
+// reapLocked is reap for a caller that holds m.mu. So only one goroutine at a time takes from
+// m.dead.
 func (m *memory) reapLocked() error {
 	var errs []error
 	for b := m.dead.TakeAll(); b != nil; {

@@ -47,7 +47,7 @@ func TestBufferIsRegisteredMemoryOfTheSizeAskedFor(t *testing.T) {
 			t.Errorf("element %+v is outside the registration of %d bytes at %#x", sge, mr.length, mr.IOVA())
 		}
 		if n > 0 {
-			// The device's address and the Go view name the same byte.
+			// The element, which the device uses, and Bytes must refer to the same byte.
 			b.Bytes()[n-1] = 0xA7
 			view, ok := mr.arena.Slice(sge.Addr-ioOffset, n)
 			if !ok || view[n-1] != 0xA7 {
@@ -115,7 +115,7 @@ func TestReleasedMemoryStaysTheDevicesUntilTheLastCompletion(t *testing.T) {
 			if err := m.Close(); !errors.Is(err, verbs.ErrBusy) {
 				t.Fatalf("Close with operations in flight: %v, want ErrBusy", err)
 			}
-			m.closing.Store(false) // the test continues
+			m.closing.Store(false) // reopen the memory for the rest of the test
 			mustRelease(t, other)
 			s.lease.End()
 		}
@@ -136,9 +136,9 @@ func TestLostCountOfALeasePanics(t *testing.T) {
 		}()
 		b.s.lease.End()
 	}()
-	b.s.lease.word.Add(1) // undo
+	b.s.lease.word.Add(1) // undo the End above
 	mustRelease(t, b)
-	(*lease)(nil).End() // of the empty slice: no effect
+	(*lease)(nil).End() // the lease of the empty slice is nil: End has no effect
 }
 
 func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
@@ -159,13 +159,13 @@ func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
 		mustRelease(t, b)
 		kept[37] = 0x42
 		caught("Alloc", func() { _, _ = m.Alloc(n) })
-		// The block that Alloc refused is still taken; give it back.
+		// The panic has left the block off the free list; put it back.
 		b.s.lease.home.giveBack(b.s.lease.index)
 		kept[37] = 0x42
 		m.mu.Lock()
 		caught("reclaim", func() { _, _, _ = m.reclaim() })
 		m.mu.Unlock()
-		for i := range n / 64 * 64 { // give back the blocks that reclaim took, clean
+		for i := range n / 64 * 64 { // reclaim has taken all blocks: restore the poison, then put them back
 			kept[:cap(kept)][min(i, cap(kept)-1)] = 0xDB
 		}
 		s := b.s.lease.home.(*slab)
@@ -173,7 +173,7 @@ func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
 			s.giveBack(uint32(i))
 		}
 	}
-	// Poison is written when the device is done, not before.
+	// A released block is poisoned when its last operation has ended, not before.
 	b := mustAlloc(t, m, 100)
 	s := b.Slice()
 	if err := s.begin(); err != nil {
@@ -210,7 +210,7 @@ func TestLimitIsNamedAndUnusedSlabsServeOtherClasses(t *testing.T) {
 		t.Errorf("a big buffer above the limit: %v", err)
 	}
 	mustRelease(t, a)
-	c := mustAlloc(t, m, 256) // the empty slab of 64 is reclaimed
+	c := mustAlloc(t, m, 256) // reclaims the slab of 64-byte blocks, which is unused
 	if got := m.Stats(); got.Slabs != 2 || got.Mapped != 2*slabSize || pd.count() != 2 {
 		t.Errorf("after reuse: %+v and %d registrations, want two slabs", got, pd.count())
 	}

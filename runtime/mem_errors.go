@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The sentinel errors of memory. Returned errors wrap them and add the values.
+// The sentinel errors of memory. The errors that functions return match them and have the values.
 var (
 	// ErrRange means that a range reaches outside its memory; see [RangeError].
 	ErrRange = sentinel.Never("runtime: range outside its memory")
@@ -43,7 +43,7 @@ type RangeError struct {
 	Off, N uint64 // the requested range, in bytes
 	Size   uint64 // size of the memory, in bytes
 
-	signed bool // Off and N were ints and may be negative
+	signed bool // Off and N are converted ints and may be negative
 }
 
 // Error names the requested range and the memory.
@@ -62,7 +62,8 @@ func (e *RangeError) Is(target error) bool {
 // whatRemote is RangeError.What for a peer's memory.
 const whatRemote = "remote memory"
 
-// checkRange checks [off, off+n) against size bytes. It avoids additions, which could overflow.
+// checkRange returns an error unless [off, off+n) lies inside size bytes. It computes no sum, which
+// could overflow.
 func checkRange(what string, off, n, size int) error {
 	if off < 0 || n < 0 || off > size || n > size-off {
 		return &RangeError{What: what, Off: uint64(off), N: uint64(n), Size: uint64(size), signed: true}
@@ -70,8 +71,8 @@ func checkRange(what string, off, n, size int) error {
 	return nil
 }
 
-// NoMemoryError is the error of a request that would exceed [MemoryConfig.MaxBytes]
-// although all unused memory was released. It matches [ErrNoMemory].
+// NoMemoryError is the error of a request that would exceed [MemoryConfig.MaxBytes], even after
+// the runtime has released all unused memory. It matches [ErrNoMemory].
 type NoMemoryError struct {
 	Limit  int64 // MaxBytes
 	Mapped int64 // bytes already mapped
@@ -86,10 +87,10 @@ func (e *NoMemoryError) Error() string {
 // Is reports whether target is [ErrNoMemory].
 func (e *NoMemoryError) Is(target error) bool { return target == ErrNoMemory }
 
-// Retry returns RetryLater unless the request alone exceeds the limit.
+// Retry returns RetryNever if the request alone exceeds the limit, else RetryLater.
 func (e *NoMemoryError) Retry() Retry { return fits(e.Wanted <= e.Limit) }
 
-// fits returns RetryLater if the request fits once others have released memory, else RetryNever.
+// fits returns RetryLater if the request can fit after other memory was released, else RetryNever.
 func fits(ever bool) Retry {
 	if ever {
 		return RetryLater
@@ -100,7 +101,7 @@ func fits(ever bool) Retry {
 // MemlockError is the error of a registration that exceeds the process's limit on
 // locked memory. It matches [ErrMemlock]; Unwrap returns the provider's error.
 type MemlockError struct {
-	Limit      uint64 // soft RLIMIT_MEMLOCK in bytes; 0 also where the system does not report it
+	Limit      uint64 // soft RLIMIT_MEMLOCK in bytes; also 0 if the system does not report it
 	Wanted     uint64 // bytes of this registration
 	Registered uint64 // bytes already registered by the runtime
 	Err        error  // the provider's error
@@ -123,5 +124,5 @@ func (e *MemlockError) Is(target error) bool { return target == verbs.ErrMemlock
 // Unwrap returns the provider's error.
 func (e *MemlockError) Unwrap() error { return e.Err }
 
-// Retry returns RetryLater unless the request alone exceeds the limit.
+// Retry returns RetryNever if the request alone exceeds a known limit, else RetryLater.
 func (e *MemlockError) Retry() Retry { return fits(e.Limit == 0 || e.Wanted <= e.Limit) }

@@ -10,15 +10,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Size classes are powers of two: except in the smallest class less than half
-// of a block is unused, and computing the class takes one instruction.
+// Size classes are powers of two. So the class of a size takes one instruction to compute, and
+// less than half of a block is unused, except in the smallest class.
 const (
 	minClassBits = 6  // 64 B: a cache line, so that no two buffers share one
-	maxClassBits = 20 // 1 MiB: mapping and registering a larger buffer costs less than copying it
+	maxClassBits = 20 // 1 MiB: to map and register a larger buffer costs less than to copy it
 	numClasses   = maxClassBits - minClassBits + 1
 
-	// slabSize is the growth step of a pool: one huge page of the usual
-	// size, and two blocks of the largest class.
+	// slabSize is by how many bytes a pool grows: one huge page of the usual
+	// size, or two blocks of the largest class.
 	slabSize = 2 << 20
 )
 
@@ -34,12 +34,13 @@ func classOf(n int) int {
 // pool holds the blocks of one size class. Allocating and freeing blocks are
 // lock-free; slabs are added and removed under the memory's mutex (mem_pool_grow.go).
 type pool struct {
-	// slabs is the list of slabs, copied on write. Written under memory.mu; read
-	// by Alloc. The store publishes the new slab's contents. A reader of an old
-	// list may find a slab that was unmapped: its free list stays empty forever.
+	// slabs is the list of slabs, copied on write. Written under memory.mu; read by Alloc. The
+	// store publishes the new slab's contents. A reader of an old list may still find a slab
+	// that was unmapped; it gets no block, because the slab's free list stays empty.
 	slabs atomic.Pointer[[]*slab]
-	// hint is the slab of the most recent allocation or release, so that Alloc skips full slabs
-	// and takes a block that is in the CPU cache. Written by any goroutine; it publishes nothing.
+	// hint is the slab of the most recent allocation or release. Alloc tries it first: it
+	// probably has a free block that is in the CPU cache. Written by any goroutine; it
+	// publishes nothing.
 	hint atomic.Pointer[slab]
 	node int // NUMA node of new slabs, counted from 1; 0: anywhere. Immutable
 }
@@ -94,7 +95,7 @@ func (s *slab) block(i uint32) []byte {
 	return b
 }
 
-// lend returns block i, which the caller took off the free list, as a buffer of n bytes.
+// lend leases block i as a buffer of n bytes. The caller has taken the block off the free list.
 func (s *slab) lend(i uint32, n int) Buffer {
 	b, l := s.block(i), &s.leases[i]
 	if s.poison {
@@ -106,8 +107,8 @@ func (s *slab) lend(i uint32, n int) Buffer {
 	}}
 }
 
-// giveBack puts block i on the free list. It poisons the block first:
-// after Put the block may have a new owner.
+// giveBack puts block i on the free list. It poisons the block before that, because afterwards
+// the block may have a new owner.
 func (s *slab) giveBack(i uint32) {
 	if s.poison {
 		mem.Poison(s.block(i))
@@ -118,8 +119,8 @@ func (s *slab) giveBack(i uint32) {
 	}
 }
 
-// checkPoison panics if a free block was written to: a device or a goroutine
-// used it after its lease ended. The writer cannot be determined any more.
+// checkPoison panics if a free block was written to. A device or a goroutine has then written to
+// the block after its lease ended.
 func checkPoison(what string, b []byte) {
 	if off := mem.Poisoned(b); off >= 0 {
 		panic(fmt.Sprintf("runtime: write after the lease ended: byte %d of a free %s block of %d bytes is 0x%02x, want 0x%02x",

@@ -9,8 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// allocSlow adds a slab to the pool p, whose size class is the argument class, and
-// allocates n bytes from it. It blocks on the memory's mutex and enters the kernel.
+// allocSlow allocates n bytes from the pool p after Alloc found no free block in it. If there still
+// is none, it adds a slab (one mapping that is cut into blocks). The argument class is the size
+// class of p. allocSlow blocks on m.mu and may enter the kernel.
 func (m *memory) allocSlow(p *pool, class, n int) (Buffer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -32,8 +33,8 @@ func (m *memory) allocSlow(p *pool, class, n int) (Buffer, error) {
 	return s.lend(i, n), nil
 }
 
-// newSlab maps and registers a slab of blocks of size bytes, all free.
-// The caller publishes it. Under m.mu.
+// newSlab maps and registers a slab whose blocks have size bytes each and are all free. The caller
+// adds the slab to p. The caller holds m.mu.
 func (m *memory) newSlab(p *pool, size int) (*slab, error) {
 	at, err := m.mapRegistered(slabSize, p.node, verbs.AccessLocalWrite)
 	if err != nil {
@@ -54,7 +55,8 @@ func (m *memory) newSlab(p *pool, size int) (*slab, error) {
 	return s, nil
 }
 
-// inUse counts the blocks in use. While blocks are allocated and released it is an estimate.
+// inUse returns the number of blocks in use. The number is an estimate while other goroutines
+// allocate or release blocks.
 func (s *slab) inUse() (n int) {
 	for i := range s.leases {
 		if s.leases[i].inUse() {
@@ -64,13 +66,13 @@ func (s *slab) inUse() (n int) {
 	return n
 }
 
-// take takes all blocks off the slab's free list. If none is missing, the caller then
-// owns the slab: lock-free users find no block in it. Otherwise take puts the blocks back
-// and returns how many are missing. An Alloc that meanwhile finds no free block waits
-// for m.mu, which the caller holds.
+// take claims a slab without a block in use: it removes all blocks from the slab's free list and
+// returns 0. The caller then owns the slab, because no other goroutine finds a free block in it. If
+// blocks are in use, take returns how many, and puts the free ones back. An Alloc that finds no
+// free block meanwhile waits for m.mu, which the caller holds.
 func (s *slab) take() (missing int) {
 	if n := s.inUse(); n > 0 {
-		return n // do not take blocks in vain: an Alloc would find none
+		return n // do not take the other blocks: a concurrent Alloc may need one
 	}
 	is := make([]uint32, 0, s.free.Cap())
 	for {
@@ -86,8 +88,9 @@ func (s *slab) take() (missing int) {
 	return missing
 }
 
-// reclaim unmaps every unused slab, so that other classes or registrations get its
-// memory. It also returns how many blocks of the remaining slabs are in use. Under m.mu.
+// reclaim unmaps every slab without a block in use, so that other size classes or registrations can
+// have the memory. It reports whether it unmapped any, and returns how many blocks of the remaining
+// slabs are in use. The caller holds m.mu.
 func (m *memory) reclaim() (freed bool, out int, err error) {
 	var errs []error
 	for p := range m.allPools() {

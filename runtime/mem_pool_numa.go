@@ -5,15 +5,16 @@ import "iter"
 // poolSet has one pool per size class.
 type poolSet [numClasses]pool
 
-// place sets the NUMA node of new slabs, counted from 1; 0 is anywhere.
-// It must be called before the pools are shared.
+// place sets the NUMA node on which the pools map new slabs. Nodes are counted from 1; 0 means any
+// node. Call place before other goroutines can use the pools.
 func (ps *poolSet) place(node int) {
 	for i := range ps {
 		ps[i].node = node
 	}
 }
 
-// newNodePools returns pools on nodes, or nil if the configuration puts all memory on one node.
+// newNodePools maps each of nodes, except 0, to a new poolSet. If cfg.Node fixes one node for all
+// memory, it returns nil.
 func newNodePools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 	if cfg.Node != 0 {
 		return nil
@@ -28,8 +29,8 @@ func newNodePools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 	return near
 }
 
-// allocOnNode allocates n bytes from the pools of a reactor's node, counted from 1.
-// If the node has no pools or the size is not pooled, it calls Alloc.
+// allocOnNode allocates n bytes on the NUMA node of a reactor. Nodes are counted from 1. If the
+// node has no pools, or n is larger than MaxPooled, it calls Alloc.
 func (m *memory) allocOnNode(node, n int) (Buffer, error) {
 	ps := m.nodePools[node]
 	if ps == nil || n < 0 || n > MaxPooled {
@@ -45,7 +46,7 @@ func (m *memory) allocOnNode(node, n int) (Buffer, error) {
 	return m.allocSlow(&ps[class], class, n)
 }
 
-// allPools iterates over the pools of Alloc and those of the reactors' nodes.
+// allPools iterates over the pools that Alloc uses, and then over the pools of each node.
 func (m *memory) allPools() iter.Seq[*pool] {
 	return func(yield func(*pool) bool) {
 		for i := range m.pools {

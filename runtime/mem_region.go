@@ -9,27 +9,29 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Region is registered memory that lives until it is closed: off-heap memory of the
-// runtime ([Runtime.NewRegion]) or memory of the caller ([Runtime.Register]). Peers access
-// it as its access flags permit, through the descriptor that [Region.Remote] returns.
+// Region is registered memory that lives until it is closed. Either the runtime maps it
+// ([Runtime.NewRegion], [Runtime.NewFileRegion]), or the caller has mapped it ([Runtime.Register]),
+// or another device exports it ([Runtime.ImportDMABuf]). The access flags of the region determine
+// how peers may access it. They address it with the descriptor of [Region.Remote].
 //
-// Methods may be called from any goroutine; only Close, Prefetch and Sync block.
+// Methods may be called from any goroutine. Only Close, Prefetch and Sync block.
 type Region struct {
 	m         *memory
-	lease     lease // generation 0 while open; no home
+	lease     lease // counts the operations in flight; generation 0 while open; home is nil
 	access    verbs.AccessFlags
 	mr        verbs.MR
 	addr      uint64 // address of the first byte in work requests, local and remote
 	b         []byte
-	deviceLen int // length of memory that this process cannot access; b is nil then
+	deviceLen int // length if this process cannot access the memory (ImportDMABuf); b is nil then
 
-	// own is the mapping of NewRegion or NewFileRegion, or the registration of
-	// ImportDMABuf; shared is the registration of Register. Exactly one is set.
+	// Exactly one of own and shared is set. Memory of NewRegion and NewFileRegion has its mapping
+	// and registration in own. Memory of ImportDMABuf has only its registration there. Memory of
+	// Register has its registration in shared.
 	own    mapping
 	shared *regcache.Registration
 
 	// Guarded by m.mu.
-	retired bool // nothing is in flight, and nothing can begin
+	retired bool // no operation is in flight, and none can begin
 	closed  bool
 }
 
@@ -60,7 +62,8 @@ func (m *memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 	})
 }
 
-// addRegion adds a region. The function fill, called under m.mu, sets its memory.
+// addRegion makes a region and adds it to m. With m.mu held it calls the function fill, which sets
+// the region's memory.
 func (m *memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region) error) (*Region, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("%w: a region of %d bytes", verbs.ErrInvalid, size)
@@ -92,9 +95,10 @@ func (m *memory) Invalidate(b []byte) error {
 	return m.cache.Invalidate(b)
 }
 
-// Bytes returns the region's memory; nil after Close, and for memory of another device. The caller
-// may keep it only while the region is open. Read bytes that peers or operations in flight may
-// write only through atomics, or after a completion that shows that the bytes have arrived.
+// Bytes returns the region's memory, or nil after Close and for memory of another device. The
+// caller may use the bytes only while the region is open. If a peer or an operation in flight may
+// write a byte, read this byte only with atomics, or after a completion that shows that it has
+// arrived.
 func (r *Region) Bytes() []byte {
 	if !r.lease.live(0) {
 		return nil
@@ -108,8 +112,8 @@ func (r *Region) Len() int { return len(r.b) + r.deviceLen }
 // Access returns the access flags the region was registered with.
 func (r *Region) Access() verbs.AccessFlags { return r.access }
 
-// Slice returns the n bytes from off as an operand of local operations. Errors:
-// *[RangeError] if the range is not inside the region, [ErrReleased] after Close.
+// Slice returns n bytes of the region, from offset off, for use as local memory of operations.
+// Errors: *[RangeError] if the range is not inside the region; [ErrReleased] after Close.
 func (r *Region) Slice(off, n int) (Slice, error) {
 	if err := checkRange("region", off, n, r.Len()); err != nil {
 		return Slice{}, err
@@ -126,9 +130,9 @@ func (r *Region) Slice(off, n int) (Slice, error) {
 	return s, nil
 }
 
-// Remote returns the descriptor by which a peer addresses n bytes from off.
-// Its key opens the whole region: the device enforces the bounds of the
-// region, not those of the range. Errors: *[RangeError]; [ErrReleased] after
+// Remote returns a descriptor of n bytes of the region, from offset off. With it a peer can address
+// these bytes. Its key opens the whole region: the peer's requests are checked against the bounds
+// of the region, not against those of the n bytes. Errors: *[RangeError]; [ErrReleased] after
 // Close; [ErrInvalid] if the region's access flags permit no remote access.
 func (r *Region) Remote(off, n int) (Remote, error) {
 	if err := checkRange("region", off, n, r.Len()); err != nil {
@@ -143,11 +147,13 @@ func (r *Region) Remote(off, n int) (Remote, error) {
 	return Remote{Addr: r.addr + uint64(off), Length: uint64(n), RKey: r.mr.RKey(), Access: r.access & regcache.RemoteAccess}, nil
 }
 
-// Close ends the region. It deregisters and unmaps memory of the runtime: the keys become invalid,
-// and peers that still use them get a remote access error. A registration of the caller's memory
-// returns to the cache, where its keys stay valid until it is evicted or [Runtime.Invalidate] ends
-// it. While operations are in flight or windows are bound, Close changes nothing and returns an
-// error that wraps [ErrBusy]. It is idempotent, blocks on the memory's mutex and enters the kernel.
+// Close ends the region. It deregisters the memory, and unmaps it if the runtime mapped it. The
+// keys become invalid: a peer that still uses one gets a remote access error. Memory of
+// [Runtime.Register] is different. Its registration returns to the cache, and the keys stay valid
+// until the cache evicts the registration or [Runtime.Invalidate] ends it.
+//
+// While operations are in flight or windows are bound, Close changes nothing and returns an error
+// that wraps [ErrBusy]. Close is idempotent. It blocks on the memory's mutex and enters the kernel.
 //
 // Implements: ibv_dereg_mr.
 func (r *Region) Close() error {
@@ -169,8 +175,8 @@ func (r *Region) closeLocked() error {
 	if r.shared != nil {
 		r.m.cache.Release(r.shared)
 	} else {
-		// Close the registration here, not in discard: if the device refuses, a
-		// later Close can try again.
+		// Deregister here: if the device refuses, a later Close of the region can try again. The
+		// second deregistration, in discard, has no effect.
 		if err := r.mr.Close(); err != nil {
 			return fmt.Errorf("runtime: closing a region of %d bytes: %w", r.Len(), err)
 		}

@@ -9,8 +9,8 @@ import (
 // ImportDMABuf implements [Runtime.ImportDMABuf].
 func (m *memory) ImportDMABuf(fd int, offset uint64, size int, access verbs.AccessFlags) (*Region, error) {
 	return m.addRegion(size, access, func(r *Region) (err error) {
-		// The IOVA is the offset in the buffer: it has the page offset that the
-		// device requires, and is not an address of this process.
+		// The IOVA is the offset in the dma-buf, not an address of this process. So the two have
+		// the same offset within their pages, as the device requires.
 		if r.own.mr, err = m.pd.RegDMABuf(fd, offset, uint64(size), offset, access); err != nil {
 			return fmt.Errorf("dma-buf: %w", err)
 		}
@@ -19,16 +19,17 @@ func (m *memory) ImportDMABuf(fd int, offset uint64, size int, access verbs.Acce
 	})
 }
 
-// prefetchPiece is the length limit of one element of a prefetch advice:
-// a round number that fits 32 bits.
+// prefetchPiece is the maximum length, in bytes, of one element of a prefetch advice. The length
+// must fit 32 bits.
 const prefetchPiece = 1 << 30
 
-// Prefetch faults in n bytes from off of an on-demand region, for reading by the device, or
-// for writing if write is set, so that the first operations need not wait for page faults. It
-// is advisory: the system may evict the pages again. It blocks until the device has the pages.
+// Prefetch asks the device to fault in n bytes, from offset off, of an on-demand region: for
+// reading, or, if write is set, for writing. The first operations then need not wait for page
+// faults. Prefetch blocks until the device has the pages. The system may evict them again.
 //
-// Errors: [ErrInvalid] for a region that is not on demand or not writable; [ErrNotSupported]
-// where the device accepts no advice; *[RangeError]; [ErrReleased] after Close.
+// Errors: [ErrInvalid] if the region is not on demand, or if write is set and the region is not
+// writable; [ErrNotSupported] if the device accepts no advice; *[RangeError]; [ErrReleased] after
+// Close.
 //
 // Implements: ibv_advise_mr with IBV_ADVISE_MR_FLAG_FLUSH.
 func (r *Region) Prefetch(off, n int, write bool) error {

@@ -15,7 +15,8 @@ import (
 
 const farAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
 
-// exported returns a file that stands for another device's memory, and a view of it.
+// The function exported returns a file of n bytes, which stands for the dma-buf (exported memory)
+// of another device. The slice view is its memory.
 func exported(t *testing.T, n int) (f *os.File, view []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gpu")
@@ -36,12 +37,13 @@ func exported(t *testing.T, n int) (f *os.File, view []byte) {
 	return f, a.Bytes()
 }
 
-// imports imports a buffer; on a device that cannot, it checks the error and skips the test.
+// The function imports returns a region of n bytes of f, from offset on. Only the null device can
+// import the file. On other devices it checks the error and skips the test.
 func imports(t *testing.T, b bed, rt *Runtime, f *os.File, offset uint64, n int) *Region {
 	t.Helper()
 	r, err := rt.ImportDMABuf(int(f.Fd()), offset, n, farAccess)
 	if b.name != "null" {
-		// To a device that imports dma-bufs, a file is not one.
+		// A device of the system may import dma-bufs, but it refuses an ordinary file.
 		if !errors.Is(err, verbs.ErrNotSupported) && (!onDevice || !errors.Is(err, verbs.ErrInvalid)) {
 			t.Fatalf("importing on a device that cannot: %v, want ErrNotSupported", err)
 		}
@@ -53,8 +55,8 @@ func imports(t *testing.T, b bed, rt *Runtime, f *os.File, offset uint64, n int)
 	return r
 }
 
-// Rule: peers and local operations reach another device's memory from its offset on; it has no Go
-// view, and none of it counts as locked.
+// Rule: peers and local operations reach imported memory of another device. The region begins at
+// the offset of the import. Its Bytes is nil, and it does not count as locked or mapped memory.
 func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		a, b := d.connected(t, Config{})
@@ -66,7 +68,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 		if s := b.rt.MemoryStats(); s.Registered != before.Registered || s.Mapped != before.Mapped || s.Regions != before.Regions+1 {
 			t.Errorf("the memory counts %+v, before %+v", s, before)
 		}
-		if err := f.Close(); err != nil { // the region holds the buffer
+		if err := f.Close(); err != nil { // the region keeps the memory
 			t.Fatal(err)
 		}
 		if gpu.Bytes() != nil || gpu.Len() != n {
@@ -82,7 +84,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 		if got := view[offset+100:][:len(want)]; !bytes.Equal(got, want) {
 			t.Errorf("a WRITE left %q", got[:20])
 		}
-		// Local operations use it, in part and as a whole.
+		// Local operations use the imported memory, in part and as a whole.
 		far, err := gpu.Slice(100, len(want))
 		if err != nil || far.Len() != len(want) || far.Bytes() != nil {
 			t.Fatalf("a slice of it: %d bytes, view of %d, error %v", far.Len(), len(far.Bytes()), err)
@@ -166,8 +168,8 @@ func TestImportRefusals(t *testing.T) {
 	})
 }
 
-// Rule: an on-demand region is used like any other, counts as nothing locked, and supports
-// Prefetch; a locked region does not.
+// Rule: an on-demand region is used like any other, but does not count as locked memory. It
+// supports Prefetch, which a locked region does not.
 func TestRegionOnDemand(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		a, b := d.connected(t, Config{})
@@ -220,7 +222,8 @@ func TestRegionOnDemand(t *testing.T) {
 
 const fileAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessFlushPersistent
 
-// fileRegion returns a region of a file, or skips the test where files cannot be mapped.
+// fileRegion returns a region on a file. It skips the test if the system cannot map files, or if
+// the device refuses their memory.
 func fileRegion(t *testing.T, rt *Runtime, path string, n int) *Region {
 	t.Helper()
 	r, err := rt.NewFileRegion(path, n, fileAccess)
@@ -240,8 +243,8 @@ func fileRegion(t *testing.T, rt *Runtime, path string, n int) *Region {
 	return r
 }
 
-// Rule: bytes that a peer wrote and flushed persistently are in the file, and are there when
-// another runtime opens it.
+// Rule: bytes that a peer has written and flushed persistently are in the file. Another runtime
+// that opens the file finds them.
 func TestPersistentFlushOutlivesTheRuntime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	a, b := connected(t, Config{})
@@ -271,8 +274,8 @@ func TestPersistentFlushOutlivesTheRuntime(t *testing.T) {
 	}
 }
 
-// Rule: Sync fails on memory without a file, and the error of a file that cannot be mapped names
-// it.
+// Rule: Sync fails on memory without a file, outside the region, and after Close. NewFileRegion
+// fails if the file's folder does not exist.
 func TestFileRegionMistakes(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	plain, err := rt.NewRegion(64, verbs.AccessLocalWrite)

@@ -20,7 +20,7 @@ func (m *memory) NewFileRegion(path string, size int, access verbs.AccessFlags) 
 	})
 }
 
-// mapFile maps and registers a file. Under m.mu.
+// mapFile maps and registers the first size bytes of a file. The caller holds m.mu.
 func (m *memory) mapFile(path string, size int, access verbs.AccessFlags) (mapping, error) {
 	if err := m.budget(int64(size)); err != nil {
 		return mapping{}, err
@@ -37,9 +37,9 @@ func (m *memory) mapFile(path string, size int, access verbs.AccessFlags) (mappi
 	return mapping{a, mr, locks(uint64(size), access)}, nil
 }
 
-// Sync writes to disk the changes of this process to n bytes from off of
-// a file region. It blocks for the disk. Errors: ErrInvalid for a region
-// that is not on a file; *[RangeError]; [ErrReleased] after Close.
+// Sync writes n bytes, from offset off, of a file region to disk. It blocks for the disk. Errors:
+// [ErrInvalid] if the region is not on a file; *[RangeError]; [ErrReleased] after Close; errors of
+// the system.
 //
 // Implements: msync(2).
 func (r *Region) Sync(off, n int) error {

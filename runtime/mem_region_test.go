@@ -124,7 +124,7 @@ func TestRegionThatTheDeviceKeepsCanBeClosedLater(t *testing.T) {
 	m, _ := testMemory(t, MemoryConfig{})
 	r := must.Get(m.NewRegion(4096, openToPeers))(t)
 	mr := r.mr.(*fakeMR)
-	mr.busy = verbs.ErrBusy // a memory window is bound to it
+	mr.busy = verbs.ErrBusy // as if a memory window were bound to the region
 	for range 2 {
 		if err := r.Close(); !errors.Is(err, verbs.ErrBusy) {
 			t.Fatalf("Close of a region the device keeps: %v, want ErrBusy", err)
@@ -137,7 +137,8 @@ func TestRegionThatTheDeviceKeepsCanBeClosedLater(t *testing.T) {
 	if err := r.Close(); err != nil || !mr.closed {
 		t.Errorf("Close after that: %v, deregistered %v", err, mr.closed)
 	}
-	// A buffer's registration that cannot end is kept, and Close ends it.
+	// If the device refuses to end the registration of a released buffer, m keeps the registration,
+	// and m.Close tries again.
 	b := mustAlloc(t, m, 3<<20)
 	mr = b.s.lease.home.(*bigBuffer).mr.(*fakeMR)
 	mr.busy = verbs.ErrBusy
@@ -193,7 +194,7 @@ func TestRegistrationsAreShared(t *testing.T) {
 		{"less than needed locally", 0, 0, 64 << 10, lw, false},
 		{"same, open to peers", lw | rw, 0, 64 << 10, lw | rw, true},
 		{"local write beside a peer's read", lw | rr, 0, 64 << 10, rr, true},
-		// Peers must not gain access through a shared key.
+		// In the next three cases peers would gain access if the key were shared.
 		{"peers would reach the whole", lw | rw, 100, 200, lw | rw, false},
 		{"peers could write", lw | rw | rr, 0, 64 << 10, lw | rr, false},
 		{"peers could read", lw | rr, 0, 64 << 10, lw, false},
@@ -235,7 +236,8 @@ func TestInvalidateRefusesWhatIsInUse(t *testing.T) {
 	if used.Bytes() == nil || !idle.mr.(*fakeMR).closed || beside.mr.(*fakeMR).closed {
 		t.Error("Invalidate must end what is idle and overlaps, and nothing else")
 	}
-	// The one in use is not shared any more, and ends when it is closed.
+	// The registration in use is no longer shared with new regions. It ends when its region is
+	// closed.
 	again := mustRegister(t, m, b[:8192], verbs.AccessLocalWrite)
 	if again.mr == used.mr {
 		t.Error("a registration that must go was shared once more")
@@ -268,7 +270,8 @@ func TestIdleRegistrationsAreBounded(t *testing.T) {
 		if c.want == 0 {
 			continue
 		}
-		// 3 and 4 are left; using 3 makes 4 the oldest.
+		// The registrations of rs[3] and rs[4] are left. A use of the first makes the second the
+		// least recently used.
 		r := mustRegister(t, m, b[3*4096:][:4096], openToPeers)
 		mustClose(t, r)
 		mustClose(t, mustRegister(t, m, b[:4096], openToPeers))
@@ -278,13 +281,15 @@ func TestIdleRegistrationsAreBounded(t *testing.T) {
 	}
 }
 
-// Two memories in one process register the same mapping: each can invalidate its own.
+// Rule: two memories in one process may register the same mapping at the same time, and each can
+// invalidate its own registration.
 func TestTwoMemoriesOverOneMapping(t *testing.T) {
 	mapped := callerMapping(t, 4096)
 	a, pa := testMemory(t, MemoryConfig{})
 	b, pb := testMemory(t, MemoryConfig{})
 	for _, pd := range []*fakePD{pa, pb} {
-		// Let the other memory run between adopting and registering.
+		// Let the other memory run in the middle of Register. Register first adopts the mapping
+		// (makes it an arena of package mem), and then registers it.
 		pd.refuse = func(uint64) error { goruntime.Gosched(); return nil }
 	}
 	for round := range 500 {
@@ -302,7 +307,7 @@ func TestTwoMemoriesOverOneMapping(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		// Neither memory's registration keeps the other from closing first.
+		// Both orders of closing work: neither registration prevents the end of the other.
 		for i := range rs {
 			r := rs[(i+round)%2]
 			if err := errors.Join(r.Close(), r.m.Invalidate(mapped)); err != nil {
@@ -312,7 +317,8 @@ func TestTwoMemoriesOverOneMapping(t *testing.T) {
 	}
 }
 
-// lockable makes the domain refuse registrations beyond limit bytes, as the kernel does.
+// lockable makes the protection domain refuse registrations beyond limit bytes with errno, as the
+// kernel does.
 func (p *fakePD) lockable(m *memory, limit uint64, errno syscall.Errno) {
 	m.memlock = func() (uint64, bool) { return limit, true }
 	p.refuse = func(n uint64) error {
@@ -373,8 +379,8 @@ func TestMemlockGivesUpWhatIsUnusedFirst(t *testing.T) {
 	mustClose(t, r)
 }
 
-// Rule: the error of persistence on ordinary memory names the memory that has it. (Soft-RoCE's
-// answer was a bare "invalid argument".)
+// Rule: if the device refuses AccessFlushPersistent for ordinary memory, the error says which
+// memory supports it. (Soft-RoCE returns only "invalid argument".)
 func TestPersistenceThatIsRefusedSaysWhatItWants(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
 	pd.refuse = func(uint64) error {
@@ -388,7 +394,8 @@ func TestPersistenceThatIsRefusedSaysWhatItWants(t *testing.T) {
 	}
 }
 
-// The same errno has other reasons, which must not be blamed on the limit.
+// Rule: the errnos of the limit on locked memory may have other causes. These must not be reported
+// as the limit.
 func TestOtherRefusalsAreNotMemlock(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
 	unlimited := func() (uint64, bool) { return math.MaxUint64, true }
@@ -415,8 +422,8 @@ func TestOtherRefusalsAreNotMemlock(t *testing.T) {
 	}
 }
 
-// Rule: on-demand memory is not locked, so its refusal is never blamed on the limit, and unused
-// registrations stay.
+// Rule: on-demand memory is not locked. So its refusal is never reported as the limit on locked
+// memory, and unused registrations are not given up for it.
 func TestMemoryOnDemandIsNotLockedOut(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EPERM, syscall.EAGAIN} {
 		m, pd := testMemory(t, MemoryConfig{})

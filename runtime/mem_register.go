@@ -10,14 +10,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// mapping is memory mapped by the runtime, with its registration.
+// mapping is a registration, and its memory if the runtime mapped it.
 type mapping struct {
 	arena  *mem.Arena // nil for memory of another device
 	mr     verbs.MR
-	locked uint64 // bytes that m.registered counts for it
+	locked uint64 // bytes of this registration that m.registered includes
 }
 
-// locks returns how many of n registered bytes the system locks.
+// locks returns how many bytes the system locks for a registration of n bytes with access.
 func locks(n uint64, access verbs.AccessFlags) uint64 {
 	if access&verbs.AccessOnDemand != 0 {
 		return 0
@@ -25,8 +25,8 @@ func locks(n uint64, access verbs.AccessFlags) uint64 {
 	return n
 }
 
-// mapRegistered maps n bytes on a node (counted from 1; 0: anywhere) and
-// registers exactly those. Under m.mu.
+// mapRegistered maps at least n bytes on a NUMA node and registers n of them. Nodes are counted
+// from 1; 0 means any node. The caller holds m.mu.
 func (m *memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, error) {
 	if err := m.budget(int64(n)); err != nil {
 		return mapping{}, err
@@ -35,7 +35,7 @@ func (m *memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, 
 	if err != nil {
 		return mapping{}, err
 	}
-	// Check again: the length in whole pages is known only now.
+	// Check the limit again: only now is the length in whole pages known.
 	if err := m.budget(int64(a.Len())); err != nil {
 		return mapping{}, errors.Join(err, a.Unmap())
 	}
@@ -47,14 +47,15 @@ func (m *memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, 
 	return mapping{a, mr, locks(uint64(n), access)}, nil
 }
 
-// budget checks that n more bytes may be mapped, and releases unused
-// memory if they do not fit. Under m.mu.
+// budget returns an error if n more mapped bytes would exceed the limit MemoryConfig.MaxBytes.
+// Before it fails, it releases unused memory. The caller holds m.mu.
 func (m *memory) budget(n int64) error {
 	limit := m.cfg.MaxBytes
 	if limit == 0 || n <= limit-m.mapped {
 		return nil
 	}
-	// Memory that cannot be released still counts as mapped, and Close reports it.
+	// Errors are ignored here: memory that cannot be released still counts as mapped, and
+	// memory.Close tries again and reports the error.
 	_ = m.reapLocked()
 	_, _, _ = m.reclaim()
 	if n <= limit-m.mapped {
@@ -63,8 +64,8 @@ func (m *memory) budget(n int64) error {
 	return &NoMemoryError{Limit: limit, Mapped: m.mapped, Wanted: n}
 }
 
-// discard ends a mapping. A mapping that cannot be ended goes to
-// m.broken and stays counted. Under m.mu.
+// discard deregisters and unmaps a mapping. If the device refuses to deregister it, the mapping
+// goes to m.broken and still counts as mapped and registered. The caller holds m.mu.
 func (m *memory) discard(at mapping) error {
 	if err := at.mr.Close(); err != nil {
 		m.broken = append(m.broken, at)
@@ -75,12 +76,12 @@ func (m *memory) discard(at mapping) error {
 		return nil
 	}
 	m.mapped -= int64(at.arena.Len())
-	// The memory is no longer pinned. If the system refuses to unmap it now,
-	// another try would fail too.
+	// No registration pins the memory any more, so Unmap fails only if the system refuses. It would
+	// then refuse another try too.
 	return at.arena.Unmap()
 }
 
-// retryBroken tries again to end the mappings in m.broken. Under m.mu.
+// retryBroken tries again to deregister and unmap the mappings in m.broken. The caller holds m.mu.
 func (m *memory) retryBroken() error {
 	var errs []error
 	list := m.broken
@@ -91,9 +92,10 @@ func (m *memory) retryBroken() error {
 	return errors.Join(errs...)
 }
 
-// register registers n bytes at addr. If the limit on locked memory prevents it, register
-// releases all unused memory and tries once more, then fails with a *[MemlockError]. A
-// registration that locks no memory never fails for that limit. Under m.mu.
+// register registers n bytes at addr. If the limit on locked memory prevents that, register
+// deregisters unused memory. If there was any, it tries one more time. If the limit still prevents
+// it, register returns a *[MemlockError]. A registration that locks no memory never gets this
+// error. The caller holds m.mu.
 func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
 	lockedOut := func(err error) bool { return locks(n, access) > 0 && m.lockedOut(err) }
 	mr, err := m.pd.RegMR(addr, n, addr, access)
@@ -106,7 +108,7 @@ func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 			return nil, &MemlockError{Limit: limit, Wanted: n, Registered: m.registered, Err: err}
 		}
 		if access&verbs.AccessFlushPersistent != 0 && errors.Is(err, syscall.EINVAL) {
-			// Soft-RoCE returns a bare EINVAL (Linux 6.12
+			// Soft-RoCE returns a bare EINVAL, without the reason (Linux 6.12
 			// drivers/infiniband/sw/rxe/rxe_mr.c, is_pmem_page).
 			err = fmt.Errorf("%w (AccessFlushPersistent wants memory that persists: NewFileRegion on the software RNIC; on a kernel device NewFileRegion of a file on a DAX file system)", err)
 		}
@@ -116,10 +118,10 @@ func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 	return mr, nil
 }
 
-// lockedOut reports whether a registration failed because of the limit on locked memory. The
-// kernel returns ENOMEM above the limit and EPERM where nothing may be locked (ib_umem_get,
-// can_do_mlock); mlock(2) also has EAGAIN. These errnos have other meanings too, so lockedOut
-// returns false if the provider names another reason, or if there is no limit.
+// lockedOut reports whether a registration failed because of the limit on locked memory. The kernel
+// returns ENOMEM above the limit, and EPERM where nothing may be locked (ib_umem_get,
+// can_do_mlock). mlock(2) also documents EAGAIN. These errnos have other meanings too. Therefore
+// lockedOut returns false if the provider names another reason, or if there is no limit.
 func (m *memory) lockedOut(err error) bool {
 	if errors.Is(err, verbs.ErrMemlock) {
 		return true
@@ -133,10 +135,10 @@ func (m *memory) lockedOut(err error) bool {
 	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EAGAIN)
 }
 
-// giveUpUnused deregisters all unused memory and reports whether there was any. Under m.mu.
+// giveUpUnused deregisters unused memory and reports whether there was any. The caller holds m.mu.
 func (m *memory) giveUpUnused() bool {
 	before := m.registered
-	// Failures are kept and reported by Close.
+	// Errors are ignored here: memory.Close tries again and reports them.
 	_ = m.reapLocked()
 	_ = m.cache.Trim(0)
 	_, _, _ = m.reclaim()

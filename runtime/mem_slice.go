@@ -8,30 +8,31 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Slice is registered local memory as an operand of operations: a range of a [Buffer] or a
-// [Region]. It is a value; copies name the same memory. It owns nothing: once the buffer
-// is released or the region closed, operations refuse the slice with [ErrReleased]. An
-// operation that has begun holds the memory until it completes, even after Release.
+// Slice is a range of a [Buffer] or a [Region], for use as local memory of operations. It is a
+// value: copies name the same memory. It owns nothing: after the buffer is released or the region
+// is closed, operations refuse the slice with [ErrReleased]. An operation that has begun keeps the
+// memory until it completes, even if the buffer is released before.
 //
 // The zero Slice names no memory; it is valid for operations of zero bytes.
 // Methods may be called from any goroutine and do not block; only errors allocate.
 type Slice struct {
 	addr      uint64 // address of the first byte in work requests
 	lkey      uint32
-	access    verbs.AccessFlags // of the registration
+	access    verbs.AccessFlags // access flags of the registration
 	lease     *lease            // nil for the zero Slice
-	gen       uint64            // generation of the lease that this slice belongs to
+	gen       uint64            // generation of the lease for which the slice was made
 	b         []byte            // the memory
-	deviceLen int               // length of memory that this process cannot access; b is nil then
+	deviceLen int               // length if this process cannot access the memory; b is nil then
 }
 
 // Len is the length in bytes. It does not change when the memory is released.
 func (s Slice) Len() int { return len(s.b) + s.deviceLen }
 
-// Bytes returns the memory; nil for an empty slice, for memory of another device
-// ([Runtime.ImportDMABuf]) and after release. The caller may keep the bytes only
-// while it holds the buffer or region. While an operation is in flight the caller
-// must not write bytes that the operation reads, nor touch bytes that it writes.
+// Bytes returns the memory. It returns nil for the zero Slice, for memory of another device
+// ([Runtime.ImportDMABuf]), and after the buffer was released or the region closed. The caller may
+// use the bytes only while it holds the buffer or region. While an operation is in flight the
+// caller must not write bytes that the operation reads, and must not read or write bytes that the
+// operation writes.
 func (s Slice) Bytes() []byte {
 	if s.lease == nil || !s.lease.live(s.gen) {
 		return nil
@@ -39,7 +40,7 @@ func (s Slice) Bytes() []byte {
 	return s.b
 }
 
-// Sub returns the n bytes from off, or a *[RangeError] if they are not inside the slice.
+// Sub returns n bytes of s, from offset off, or a *[RangeError] if they are not inside s.
 func (s Slice) Sub(off, n int) (Slice, error) {
 	if err := checkRange("slice", off, n, s.Len()); err != nil {
 		return Slice{}, err
@@ -53,8 +54,8 @@ func (s Slice) Sub(off, n int) (Slice, error) {
 	return s, nil
 }
 
-// SGE returns the scatter-gather element that names the memory to the device. The length of
-// an element has 32 bits: SGE panics if the slice is longer; use [Slice.Sub] to split it.
+// SGE returns the scatter-gather element that names the memory to the device. The length of an
+// element has 32 bits, so SGE panics for a longer slice. Use [Slice.Sub] to split it.
 //
 // Implements: struct ibv_sge.
 func (s Slice) SGE() verbs.SGE {
@@ -64,9 +65,9 @@ func (s Slice) SGE() verbs.SGE {
 	return verbs.SGE{Addr: s.addr, Length: uint32(s.Len()), LKey: s.lkey}
 }
 
-// begin leases the memory to one operation. Exactly one End of s.lease must
-// follow: by the reactor when the operation completes, or by the caller if it
-// was not submitted. It fails with [ErrReleased]. It does not block or allocate.
+// begin leases the memory to one operation, or returns [ErrReleased]. Exactly one call of
+// s.lease.End must follow each success. The reactor makes the call when the operation completes. If
+// the operation was not submitted, the caller of begin makes it. begin does not block or allocate.
 func (s Slice) begin() error {
 	if s.lease != nil && !s.lease.begin(s.gen) {
 		return ErrReleased
@@ -74,8 +75,9 @@ func (s Slice) begin() error {
 	return nil
 }
 
-// of returns an error unless the memory belongs to m: another runtime's device does not know
-// the key, or knows it for other memory. The zero Slice belongs to every memory.
+// The method of returns an error if the slice belongs to another runtime's memory than m. The
+// device of m may not know the slice's key, or may use the same key for other memory. The zero
+// Slice belongs to every memory.
 func (s Slice) of(m *memory) error {
 	if s.lease != nil && s.lease.memory != m {
 		return fmt.Errorf("%w: %d bytes of local memory of another runtime; copy them into memory of the connection's own", verbs.ErrInvalid, s.Len())
@@ -83,8 +85,8 @@ func (s Slice) of(m *memory) error {
 	return nil
 }
 
-// writable reports whether the device may write here: as the target of a
-// receive, a READ or an atomic. The zero Slice is writable.
+// writable reports whether the device may write the memory, as a receive, a READ and an atomic
+// require. The zero Slice is writable.
 func (s Slice) writable() bool {
 	return s.lease == nil || s.access&verbs.AccessLocalWrite != 0
 }
@@ -96,9 +98,9 @@ func (s Slice) writable() bool {
 //	│ generation │dying │ in flight│
 //	└────────────┴──────┴──────────┘
 //
-// The count goes to 2^28: 4096 queues of the greatest depth, 65,536, may all use one lease. The
-// generation wraps after 2^35 reuses of the same block (nine hours at one reuse per
-// microsecond), which matters only to a handle kept for exactly that many reuses.
+// The number in flight goes to 2^28 - 1. So 4096 queues of the greatest depth, 65,534, may all use
+// one lease. The generation wraps after 2^35 reuses of one block: nine hours at one reuse per
+// microsecond. An old handle would be valid again only after exactly that many reuses.
 const (
 	leaseCountBits = 28
 	leaseCountMask = 1<<leaseCountBits - 1
@@ -106,8 +108,9 @@ const (
 	leaseGenShift  = leaseCountBits + 1
 )
 
-// leaseHome takes a block back. The goroutine that ends the lease calls
-// giveBack; it may hold a turn, so giveBack must not block.
+// leaseHome takes a block back when its lease has become free. The goroutine that ends the lease
+// calls giveBack. This goroutine may hold a reactor's turn (the right to run the reactor), so
+// giveBack must not block.
 type leaseHome interface{ giveBack(index uint32) }
 
 // lease counts the operations in flight on a buffer or a region, and
@@ -122,19 +125,22 @@ type leaseHome interface{ giveBack(index uint32) }
 //	     |       v                             |
 //	    free(g), then g+1 <--------------------+
 //
-// The state free is dying with n = 0; its word has the next generation. Exactly one goroutine makes
-// the transition to free, and calls giveBack. Handles carry the generation g they were made for: they are
-// refused from dying(g) on, even when the block is reused. The zero word is live(0, 0).
+// Here g is the generation and n the number of operations in flight. A free lease has the same bits
+// as dying(g+1, 0). Exactly one goroutine makes the transition to free, and it calls giveBack. A
+// handle (a Buffer or a Slice) carries the generation for which it was made. The lease refuses the
+// handle as soon as that generation is dying, and also when the block is reused. The zero word is
+// live(0, 0).
 type lease struct {
-	// word is changed atomically by begin, release, retire and End, on any
-	// goroutine, and stored by open and free, on the goroutine that owns the block.
-	// A goroutine that allocates a free block synchronizes by the free list of home.
+	// word has the bits shown above. Any goroutine may change it with begin, release, retire and
+	// End, which are atomic. The functions open and free store it; only the goroutine that owns the
+	// block at that time calls them. The free list of home publishes the block, with its word, to
+	// the goroutine that allocates it next.
 	word atomic.Uint64
-	// home and index are set when the memory is made and never change. A nil
-	// home (regions) needs no giveBack.
+	// home and index never change. The home of a region's lease is nil: there is nothing to give
+	// back.
 	home  leaseHome
 	index uint32
-	// memory is the owner: memory of one device and protection domain. Immutable.
+	// memory is the memory of the runtime to which the lease belongs. Immutable.
 	memory *memory
 }
 
@@ -155,8 +161,8 @@ func (l *lease) live(gen uint64) bool { return l.word.Load()>>leaseCountBits == 
 
 var leaseOverflow = fmt.Sprintf("runtime: more than %d operations in flight on one piece of memory", leaseCountMask)
 
-// begin counts one more operation in flight. It fails, changing nothing,
-// if the memory was released.
+// begin counts one more operation in flight and returns true. If the generation gen was released,
+// begin changes nothing and returns false.
 func (l *lease) begin(gen uint64) bool {
 	for {
 		w := l.word.Load()
@@ -188,9 +194,10 @@ func (l *lease) beginN(gen uint64, n int) bool {
 	}
 }
 
-// End ends the use of the memory by one operation, and is called once for each begin: by the
-// holder of the turn before the result is delivered, or by the submitter of an operation that was
-// not submitted. It does not block or allocate. On a nil lease, that of the zero [Slice], it does nothing.
+// End ends the use of the memory by one operation. It is called once for each begin. The holder of
+// the turn calls it before it delivers the operation's result. If the operation was not submitted,
+// its submitter calls it. End does not block or allocate. On a nil lease, which the zero [Slice]
+// has, it does nothing.
 //
 // Implements: reactor.Lease.
 func (l *lease) End() {
@@ -208,12 +215,13 @@ func (l *lease) EndN(n int) {
 	case w&leaseCountMask+uint64(n) > leaseCountMask:
 		panic("runtime: a lease ended more often than it began")
 	case w&(leaseDying|leaseCountMask) == leaseDying:
-		l.free(w >> leaseGenShift) // dying refuses begin and release: no other goroutine acts on the word
+		l.free(w >> leaseGenShift) // a dying lease refuses begin and release, so no other goroutine changes the word
 	}
 }
 
-// release ends the owner's hold: the memory returns to home now if nothing is in
-// flight, else with the last End. It returns false if gen is an old generation.
+// release ends the owner's use of the memory. If no operation is in flight, the memory returns to
+// home now; otherwise the last End returns it. release returns false if the generation gen was
+// released before.
 func (l *lease) release(gen uint64) bool {
 	for {
 		w := l.word.Load()
@@ -229,8 +237,8 @@ func (l *lease) release(gen uint64) bool {
 	}
 }
 
-// retire is release for memory that must be idle: if operations are in
-// flight it fails and returns their number.
+// retire is release for memory that must be idle: if operations are in flight, it changes nothing
+// and returns their number and false.
 func (l *lease) retire(gen uint64) (inFlight int, ok bool) {
 	for {
 		w := l.word.Load()
@@ -247,8 +255,8 @@ func (l *lease) retire(gen uint64) (inFlight int, ok bool) {
 	}
 }
 
-// free returns the memory. Only the goroutine that made the word dying
-// with nothing in flight calls it.
+// free begins the next generation and gives the memory back to home. Only the goroutine whose
+// release, retire or End made the lease dying with no operation in flight calls free.
 func (l *lease) free(gen uint64) {
 	l.word.Store((gen+1)<<leaseGenShift | leaseDying)
 	if l.home != nil {

@@ -16,9 +16,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestBuffersAgainstModel checks buffers, their operations and slabs that come and go against a
-// model: no byte has two owners, none is given back before its last operation ended, and the
-// handles report all of it.
+// TestBuffersAgainstModel compares buffers and their operations with a model, while slabs are added
+// and removed. No byte has two owners. No buffer is given back before its last operation has ended.
+// The handles report whether their buffer is released.
 func TestBuffersAgainstModel(t *testing.T) {
 	notOnDevice(t, "its memory is registered nowhere")
 	rapid.Check(t, func(rt *rapid.T) {
@@ -30,7 +30,7 @@ func TestBuffersAgainstModel(t *testing.T) {
 			inFlight int
 			released bool
 		}
-		var all []*owned // not yet free
+		var all []*owned // buffers that are not free yet
 		end := func(o *owned) {
 			o.b.s.lease.End()
 			o.inFlight--
@@ -123,7 +123,8 @@ func TestBuffersAgainstModel(t *testing.T) {
 	})
 }
 
-// looked returns the offsets that the model writes and reads: both ends.
+// The function looked returns the offsets that the model writes and reads: the first 64 and the
+// last 64 of b.
 func looked(b Buffer) (is []int) {
 	for i, n := 0, len(b.s.b); i < n; i++ {
 		if i == 64 {
@@ -134,9 +135,10 @@ func looked(b Buffer) (is []int) {
 	return is
 }
 
-// TestBuffersUnderContention has many goroutines allocate, hand operations to a "device" that
-// writes and ends them later, and release at any moment, under a limit that makes slabs come and
-// go. Poison finds memory that was given back too early.
+// TestBuffersUnderContention has several goroutines allocate buffers, start operations on them, and
+// release them at any moment. Two goroutines play the device: they write to the memory and end the
+// operations later. The memory limit is low, so that slabs are added and removed. Poison finds
+// memory that was given back too early.
 func TestBuffersUnderContention(t *testing.T) {
 	const goroutines = 8
 	rounds := fewer(3000)
@@ -155,7 +157,7 @@ func TestBuffersUnderContention(t *testing.T) {
 	for range 2 {
 		device.Go(func() {
 			for o := range ops {
-				// s.Bytes would be nil after Release, which the device does not check.
+				// Use s.b, because a device does not notice Release. s.Bytes would be nil after it.
 				if got := binary.LittleEndian.Uint64(o.s.b); got != o.mark {
 					t.Errorf("the device finds %#x in memory it has, want %#x", got, o.mark)
 				}
@@ -201,20 +203,20 @@ func TestBuffersUnderContention(t *testing.T) {
 	device.Wait()
 }
 
-// fakePD is a protection domain that registers memory and does nothing else. Like a real one, it
-// pins the smallest arena that holds the range.
+// fakePD is a protection domain that only registers memory. Like a real one, it pins the memory's
+// mapping: the smallest arena of package mem that holds the range.
 type fakePD struct {
 	verbs.PD
 	mu     sync.Mutex
 	live   map[*fakeMR]struct{}
 	calls  int
-	refuse func(length uint64) error // result of RegMR; nil: no error
+	refuse func(length uint64) error // if set, its error makes RegMR fail
 }
 
 func newFakePD() *fakePD { return &fakePD{live: map[*fakeMR]struct{}{}} }
 
-// ioOffset makes addresses in requests differ from addresses in memory, as a zero-based region
-// does.
+// ioOffset is the difference between addresses in work requests and in memory. As in a zero-based
+// region, it is not 0. So the tests detect a confusion of the two.
 const ioOffset = 1 << 20
 
 func (p *fakePD) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
@@ -238,7 +240,7 @@ func (p *fakePD) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (ver
 	return m, nil
 }
 
-// bytes returns how much is registered.
+// The method bytes returns the number of registered bytes.
 func (p *fakePD) bytes() (n uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -260,7 +262,7 @@ type fakeMR struct {
 	addr, length uint64
 	access       verbs.AccessFlags
 	key          uint32
-	busy         error // result of Close
+	busy         error // if set, Close fails with it
 	closed       bool
 }
 
@@ -286,8 +288,8 @@ func (m *fakeMR) LKey() uint32   { return m.key }
 func (m *fakeMR) RKey() uint32   { return m.key | 1<<31 }
 func (m *fakeMR) Handle() uint64 { return uint64(m.key) }
 
-// testMemory returns a memory on a fake domain. At the end of the test it must close with nothing
-// left behind.
+// testMemory returns a memory on a fakePD. At the end of the test it checks that the memory can be
+// closed and leaves nothing behind.
 func testMemory(t testing.TB, cfg MemoryConfig) (*memory, *fakePD) {
 	t.Helper()
 	notOnDevice(t, "its registrations are made up")

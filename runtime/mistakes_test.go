@@ -17,7 +17,8 @@ import (
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
-// mistake checks that err is kind and its text contains all of says.
+// The function mistake checks that err matches kind, and that its text contains all strings of
+// says.
 func mistake(t *testing.T, what string, err, kind error, says ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -68,7 +69,7 @@ func TestMistakesBeforeConnecting(t *testing.T) {
 	mistake(t, "closed runtime", err, ErrClosed)
 }
 
-// Rule: dialing an address without a device ends in an error, in time.
+// Rule: dialing an address without a device fails, at the latest after ConnectTimeout.
 func TestDialingNobody(t *testing.T) {
 	rt := mustOpen(t, Config{Device: first.name, ConnectTimeout: 2 * time.Second})
 	_, err := rt.Dial(testContext(t), "127.9.9.9:1")
@@ -77,7 +78,7 @@ func TestDialingNobody(t *testing.T) {
 	}
 }
 
-// Rule: mistakes that can be detected locally are refused locally, and the connection lives on.
+// Rule: a mistake that this end can detect is refused at once, and the connection stays open.
 func TestMistakesThatAreRefusedAtOnce(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{MessageSize: 4096, MaxSGE: 2}})
 	ctx := testContext(t)
@@ -134,8 +135,8 @@ func TestMistakesThatAreRefusedAtOnce(t *testing.T) {
 	mistake(t, "receiving from a closed connection", err, ErrConnClosed)
 }
 
-// Rule: mistakes that only the peer can detect end the operation with the peer's status, and the
-// connection with it.
+// Rule: if only the peer can detect a mistake, the operation fails with the status that the peer
+// returns, and the connection fails with it.
 func TestMistakesThatThePeerRefuses(t *testing.T) {
 	for what, spoil := range map[string]func(*Remote){
 		"wrong key":            func(r *Remote) { r.RKey ^= 0x5a5a5a5a },
@@ -168,7 +169,8 @@ func TestMistakesThatThePeerRefuses(t *testing.T) {
 	}
 }
 
-// stranger dials a listener through the connection manager alone, with arbitrary private data.
+// The function stranger dials a listener without a runtime, with arbitrary private data. It returns
+// the event that ends the attempt.
 func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CMEvent) {
 	t.Helper()
 	p, ctx, err := Config{Device: first.name}.openDevice()
@@ -215,7 +217,8 @@ func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CM
 	return verdict
 }
 
-// Rule: hostile private data is refused with a reason, and the listener goes on.
+// Rule: a request with hostile private data is refused with a reason, and the listener continues to
+// work.
 func TestHostilePrivateDataIsRejected(t *testing.T) {
 	server := mustOpen(t, Config{Device: second.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -284,8 +287,8 @@ type nothing struct{}
 
 func (nothing) Complete(SinkContext, Result, error) {}
 
-// Rule: another runtime's memory, whose key this device does not know, is refused at once, and
-// neither the connection nor the PacketConn ends.
+// Rule: memory of another runtime is refused at once, because this device does not know its key.
+// Neither the connection nor the PacketConn ends.
 func TestMemoryOfAnotherRuntimeIsRefused(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)

@@ -12,28 +12,30 @@ import (
 
 // PlainOptions describes a connection without a connection manager. The zero value works.
 type PlainOptions struct {
-	// Options are those of any raw connection: Raw need not be set, and PrivateData
-	// is ignored. Here KeepAlive 0 disables the probes. They are WRITEs, which not every
-	// peer's queue pair permits; those of the ibv_*_pingpong programs do not. UC has no
-	// acknowledgements, so KeepAlive and PeerTimeout do not apply.
+	// Options are those of a raw connection. Raw need not be set, and PrivateData is ignored. Here
+	// KeepAlive 0 disables the probes: a probe is a WRITE, which the peer's queue pair may not
+	// permit (those of the ibv_*_pingpong programs do not). KeepAlive and PeerTimeout do not apply
+	// to UC, which has no acknowledgments.
 	Options
-	// Path holds the parameters that both ends must agree on; its zero value
-	// suits the ibv_*_pingpong programs. DestRdAtomic 0 means as many as the
-	// device supports, up to the limit that other connections use.
+	// Path holds the parameters on which both ends must agree. The zero Path suits the
+	// ibv_*_pingpong programs. Its DestRdAtomic is how many READs and atomics of the peer the
+	// device serves at the same time. If DestRdAtomic is 0, it becomes the number that the
+	// runtime's other connections use.
 	Path bootstrap.Path
-	// Type is verbs.QPTRC, the default, or verbs.QPTUC: unacknowledged
-	// messages and writes, which may be lost silently.
+	// Type is verbs.QPTRC, the default, or verbs.QPTUC. On UC messages and WRITEs are not
+	// acknowledged and may be lost silently.
 	Type verbs.QPType
 }
 
-// Prepared is a raw connection that its owner connects without a connection manager. (Pending is
-// one that uses the connection manager.) Receives can be posted to its queue pair at once. Local
-// returns its address, a line of text. The two programs exchange these lines by any means. The
-// peer may be any program that exchanges such lines, for example ibv_rc_pingpong.
+// Prepared is a raw connection that is not connected yet and needs no connection manager.
+// ([Pending] is the same with a connection manager.) Receives can be posted before it is connected.
+// Local returns the address of its queue pair, which can be written as a line of text. The programs
+// at both ends exchange these lines by any means, and each connects its queue pair to that of the
+// other. The peer may be any program that exchanges such lines, for example ibv_rc_pingpong.
 //
 //	        Prepare              Connect, Dial, Accept
 //	(none) ─────────> prepared ───────────────────────> a Conn
-//	                      │ they failed, the device is gone
+//	                      │ one of them failed, the device is gone
 //	                      │ Close                       v
 //	                      └──────────────────────────> gone
 //
@@ -42,23 +44,22 @@ type PlainOptions struct {
 //
 // # The end of a connection without a manager
 //
-// Neither end is notified of the other's Close. On RC the next operation that needs an
-// acknowledgement fails when its retries are exhausted, and ends the connection with a *WCError;
-// an end that only receives notices nothing, unless Options.KeepAlive is set. On UC the loss is
-// never noticed. Programs must therefore signal the end themselves: with a last message, or by
-// closing the TCP connection that carried the lines. Everything else is as with any connection.
+// Close does not notify the other end. On RC, the other end's next operation that needs an
+// acknowledgment fails when its retries are exhausted, and ends the connection with a *WCError. An
+// RC end that only receives notices nothing, unless Options.KeepAlive is set. A UC end never
+// notices. Programs must therefore signal the end themselves: with a last message, or by closing
+// the TCP connection that carried the lines. Everything else is as with any connection.
 type Prepared struct {
 	unconnected
 	own  bootstrap.Dest
 	path bootstrap.Path
 }
 
-// Prepare returns a raw connection that is not connected yet. It waits
-// for a turn of a reactor, and enters the kernel on a real device.
+// Prepare returns a raw connection that is not connected yet. It waits for a reactor, and enters
+// the kernel on a real device.
 //
-// Errors: ErrConfig; ErrClosed; ErrNoGID if the device has no source address;
-// ErrInvalid for an invalid Path; ErrNotSupported if the device does not support
-// the Type; the device's.
+// Errors: ErrConfig; ErrClosed; ErrNoGID if the device has no source address; ErrInvalid for an
+// invalid Path; ErrNotSupported if the device does not support the Type; errors of the device.
 //
 // Implements: ibv_create_qp, ibv_modify_qp to INIT.
 func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
@@ -94,7 +95,8 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 	return p, nil
 }
 
-// prepare creates the queue pair. On failure giveUp releases everything. Holder only.
+// prepare creates the queue pair. If that fails, giveUp releases everything. Only the holder of the
+// reactor's turn (the right to run the reactor) calls it.
 func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 	c.state = connConnecting
 	err := c.checkStart()
@@ -106,7 +108,7 @@ func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 		c.giveUp(err)
 		return err
 	}
-	if c.rt.cfg.stepped { // not random: the seed must reproduce the simulation
+	if c.rt.cfg.stepped { // a random PSN would make the simulation differ from run to run
 		id.own.PSN = id.own.QPN
 	}
 	c.sh.targets[id] = c
@@ -114,17 +116,18 @@ func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 	return nil
 }
 
-// Local returns the address of the queue pair. Send it to the peer once
-// receives are posted for the peer's first messages.
+// Local returns the address of the queue pair. Before you send it to the peer, post the receives
+// for the peer's first messages.
 func (p *Prepared) Local() bootstrap.Dest { return p.own }
 
-// Connect connects the queue pair to the peer's, and p becomes the Conn. An absent
-// peer is detected only by the first operation that needs an acknowledgement. On any
-// failure p is closed. Connect may be called once. It waits for the system to find the
-// peer's hardware address, and then for a turn of a reactor; ctx ends both waits.
+// Connect connects the queue pair to that of the peer, and returns the connection. It first waits
+// until the system has found the peer's hardware address, and then for the connection's reactor. If
+// ctx ends during either wait, Connect fails. If the peer's queue pair does not exist, Connect
+// succeeds, and the first operation that needs an acknowledgment fails. Connect may be called only
+// one time. On any failure p is closed.
 //
-// Errors: bootstrap.ErrDest for an invalid peer; ErrUnreachable without a route to it;
-// ErrClosed for the second call, or after Close; ErrDeviceRemoved; the device's; the context's.
+// Errors: bootstrap.ErrDest for an invalid peer; ErrUnreachable without a route to it; ErrClosed
+// for the second call, or after Close; ErrDeviceRemoved; errors of the device; the context's error.
 //
 // Implements: ibv_modify_qp to RTR and to RTS.
 func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, error) {
@@ -137,10 +140,10 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 	c := p.c
 	err := c.rt.reach(ctx, p.path, peer)
 	if err == nil {
-		var joined error // set under the turn, possibly after ctx has ended
+		var joined error // set while the turn is held, perhaps after ctx has ended
 		if err = c.sh.r.Do(ctx, func() { joined = c.join(peer) }); err == nil {
 			err = joined
-		} // else join may still run, before or after Abort, which closes the connection
+		} // else join may still run, before or after the Abort below; the connection is closed in both cases
 	}
 	if err == nil {
 		p.returned.Store(true)
@@ -150,12 +153,12 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 	return nil, fmt.Errorf("connecting to %v: %w", peer, unreachable(c.rt.asRemoved(err)))
 }
 
-// join implements Connect under the turn. On failure giveUp releases
-// everything and the caller gets the error. Holder only.
+// join is the part of Connect that needs the turn. On failure giveUp releases everything, and the
+// caller gets the error. Holder only.
 func (c *Conn) join(peer bootstrap.Dest) error {
 	err := c.checkStart()
 	if err == nil {
-		c.sh.r.Flush()       // receives are at the device before the peer can send
+		c.sh.r.Flush()       // gives the posted receives to the device before the peer can send
 		err = c.checkStart() // Flush may have found a failed queue
 	}
 	if err == nil && c.state != connConnecting {
@@ -176,14 +179,15 @@ func (c *Conn) join(peer bootstrap.Dest) error {
 	return nil
 }
 
-// Dial exchanges addresses over nc, with a peer that calls Accept or with a server of the
-// ibv_*_pingpong family, and connects. nc stays the caller's; Dial sets its deadlines. On
-// any failure p is closed. Errors: those of Connect; bootstrap.ErrMalformed; the network's.
+// Dial exchanges the addresses over nc and connects. The peer calls Accept, or is a server of the
+// ibv_*_pingpong family. The caller keeps nc and must close it; Dial changes its deadlines and
+// clears them at the end. On any failure p is closed. Errors: those of Connect;
+// bootstrap.ErrMalformed; errors of the network.
 func (p *Prepared) Dial(ctx context.Context, nc net.Conn) (*Conn, error) {
 	return p.over(ctx, nc, bootstrap.Client)
 }
 
-// Accept is the other side of Dial, for the end that accepted nc.
+// Accept is the counterpart of Dial, for the end that accepted nc.
 func (p *Prepared) Accept(ctx context.Context, nc net.Conn) (*Conn, error) {
 	return p.over(ctx, nc, bootstrap.Server)
 }
@@ -207,9 +211,9 @@ func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Cont
 	return nil, err
 }
 
-// DialPlain dials addr, "host:port", over TCP, then calls Prepare and
-// Dial, all within Config.ConnectTimeout. The peer at addr is a program that
-// calls Prepared.Accept, or a server of the ibv_*_pingpong family.
+// DialPlain dials addr, "host:port", over TCP. It then calls Prepare and Dial. All this must end
+// within Config.ConnectTimeout. The peer at addr is a program that calls Prepared.Accept, or a
+// server of the ibv_*_pingpong family.
 func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (c *Conn, err error) {
 	if ctx == nil {
 		return nil, ErrNilContext
@@ -220,7 +224,7 @@ func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return
 		}
-		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) { // the deadline of nc is the same, and may expire before ctx does
+		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) { // nc has the same deadline as ctx, and may expire first: wait for ctx
 			err = fmt.Errorf("%w: %s, longer than %v (Config.ConnectTimeout): %v", ErrConnectTimeout, addr, rt.cfg.ConnectTimeout, err) //nolint:errorlint // err is DeadlineExceeded, and the caller's context has not ended
 		}
 	}()

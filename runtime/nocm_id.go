@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// queuePairID creates and destroys the queue pair of a connection: an
-// identifier of the connection manager (verbs.CMID), or a nocmID.
+// queuePairID creates and destroys the queue pair of a connection. It is a verbs.CMID (an
+// identifier of the connection manager), or a *nocmID.
 type queuePairID interface {
 	verbs.Object // Close destroys the queue pair
 	CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error
@@ -19,19 +19,20 @@ type queuePairID interface {
 	PeerAddr() netip.AddrPort
 }
 
-// nocmID is a queue pair outside the connection manager. It gets no CM events;
-// asynchronous events of the device find the connection by the queue pair. Holder only.
+// nocmID is a queue pair without a connection manager. It gets no events of the connection manager.
+// An asynchronous event of the device names the queue pair, and the runtime finds the connection by
+// it. Only the holder of the reactor's turn uses a nocmID.
 type nocmID struct {
 	path bootstrap.Path
-	own  bootstrap.Dest // QPN since CreateQP
+	own  bootstrap.Dest // address of this queue pair; CreateQP sets the QPN
 	peer netip.Addr
 	qp   verbs.QP
 }
 
-// place chooses the local address of a queue pair. It queries the device with system
-// calls, hundreds of them for a long GID table, so it must not run under the turn.
+// place chooses the local address of a queue pair. It queries the device with system calls,
+// hundreds of them for a long GID table. So it must not run while a reactor's turn is held.
 func (rt *Runtime) place(path bootstrap.Path) (*nocmID, error) {
-	if err := rt.enter(); err != nil { // keeps Close from closing the device
+	if err := rt.enter(); err != nil { // Runtime.Close waits for leave before it closes the device
 		return nil, err
 	}
 	defer rt.leave()
@@ -40,7 +41,8 @@ func (rt *Runtime) place(path bootstrap.Path) (*nocmID, error) {
 	return &nocmID{path: path, own: own}, err
 }
 
-// String returns the queue pair's name, for messages and for the order of targets in a simulation.
+// String returns the queue pair's name. Messages contain it, and a simulation orders the keys of
+// shard.targets by it.
 func (id *nocmID) String() string {
 	if id.qp == nil {
 		return "a queue pair that is not made"
@@ -64,7 +66,7 @@ func (id *nocmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 // QP returns the queue pair; nil before CreateQP and after Close.
 func (id *nocmID) QP() verbs.QP { return id.qp }
 
-// join connects the queue pair to the peer's and moves it to RTS.
+// join connects the queue pair to that of the peer, and moves it to RTS.
 func (id *nocmID) join(peer bootstrap.Dest) error {
 	if err := id.path.Connect(id.qp, id.own.PSN, peer); err != nil {
 		return err
@@ -73,8 +75,8 @@ func (id *nocmID) join(peer bootstrap.Dest) error {
 	return nil
 }
 
-// Disconnect moves the queue pair to ERR, so that the device flushes
-// everything. The peer is not notified.
+// Disconnect moves the queue pair to ERR, so that the device flushes all requests. The peer is not
+// notified.
 func (id *nocmID) Disconnect() error {
 	return id.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)
 }
@@ -91,8 +93,8 @@ func (id *nocmID) Close() error {
 	return nil
 }
 
-// LocalAddr returns the address of the local port; port numbers do not exist here.
+// LocalAddr returns the IP address of the local end. The port number is 0: queue pairs have none.
 func (id *nocmID) LocalAddr() netip.AddrPort { return netip.AddrPortFrom(id.own.GID.Addr(), 0) }
 
-// PeerAddr returns the address of the peer's port; see LocalAddr.
+// PeerAddr returns the IP address of the peer, with port number 0.
 func (id *nocmID) PeerAddr() netip.AddrPort { return netip.AddrPortFrom(id.peer, 0) }

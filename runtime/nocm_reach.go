@@ -12,12 +12,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// reach makes the system find the peer's hardware address, by creating an address handle to
-// the peer. On RoCE the transition of the queue pair to RTR would find the address too, but
-// takes too long for a reactor's turn: the kernel waits up to a second for a peer that does
-// not answer (Linux 6.12 drivers/infiniband/core/addr.c, rdma_addr_find_l2_eth_by_grh), and
-// libibverbs waits longer where it resolves the address itself. Neither wait can be
-// interrupted: if ctx ends first, the look-up continues on a goroutine that Close waits for.
+// reach makes the system find the peer's hardware address, by creating an address handle for the
+// peer. On RoCE the transition of the queue pair to RTR would find the address too, but could stop
+// the reactor too long. The kernel waits up to a second for a peer that does not answer (Linux 6.12
+// drivers/infiniband/core/addr.c, rdma_addr_find_l2_eth_by_grh). Where libibverbs resolves the
+// address itself, it waits longer. Neither wait can be interrupted. If ctx ends first, reach
+// returns, and the look-up continues on a goroutine that Runtime.Close waits for.
 func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstrap.Dest) error {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -25,19 +25,19 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 	}
 	attr, err := path.AH(peer)
 	if err == nil {
-		err = asked.Err() // the look-up may finish before the select below sees the end of ctx
+		err = asked.Err() // if ctx has ended already, a fast look-up must not hide that
 	}
 	if err != nil {
 		return asked.Cause(ctx, err)
 	}
-	if err := rt.enter(); err != nil { // keeps Close from finding the domain in use
+	if err := rt.enter(); err != nil { // Runtime.Close waits for leave before it closes the protection domain
 		return err
 	}
-	if rt.cfg.stepped { // a stepped runtime has one goroutine
+	if rt.cfg.stepped { // a stepped runtime (of a simulation) has one goroutine
 		defer rt.leave()
 		return find(rt.pd, &attr)
 	}
-	found := make(chan error, 1) // buffered: the receiver may have given up
+	found := make(chan error, 1) // buffered: reach may have returned before the look-up ends
 	go func() {
 		defer rt.leave()
 		found <- find(rt.pd, &attr)
@@ -62,9 +62,9 @@ func find(pd verbs.PD, attr *verbs.AHAttr) error {
 	return giveBack(ah)
 }
 
-// noWay lists the errnos by which the system reports that it finds no route to an address:
-// those of the routing table, of the network device, and of a neighbor that does not answer
-// (addr_resolve and process_one_req, drivers/infiniband/core/addr.c; libibverbs/neigh.c).
+// noWay lists the errnos that mean that the system cannot reach an address: it has no route, its
+// network device is down, or a neighbor does not answer (addr_resolve and process_one_req,
+// drivers/infiniband/core/addr.c; libibverbs/neigh.c).
 var noWay = []error{
 	syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN, syscall.EDESTADDRREQ,
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: while the system looks up the peer's hardware address, perhaps in vain, Connect still ends
-// with its context. The look-up ends by itself before the runtime closes, and leaves nothing.
+// Rule: while the system looks up the peer's hardware address, Prepared.Connect still ends when its
+// context ends. The look-up continues. Runtime.Close waits for it, and it leaves nothing behind.
 func TestPlainConnectEndsWithItsContext(t *testing.T) { onBeds(t, plainConnectEnds) }
 
 func plainConnectEnds(t *testing.T, b bed) {
@@ -44,7 +44,7 @@ func plainConnectEnds(t *testing.T, b bed) {
 	}
 }
 
-// wayless is a domain whose address handles all fail with err.
+// wayless is a protection domain whose CreateAH always fails with err.
 type wayless struct {
 	verbs.PD
 	err error
@@ -52,8 +52,8 @@ type wayless struct {
 
 func (d wayless) CreateAH(*verbs.AHAttr) (verbs.AH, error) { return nil, d.err }
 
-// Rule: a peer without a route is ErrUnreachable, with the system's errno; other errnos are not
-// ErrUnreachable.
+// Rule: if there is no route to the peer, Connect returns ErrUnreachable with the system's errno.
+// For other errnos it does not return ErrUnreachable.
 func TestPlainPeerWithoutAWay(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		rt := b.open(t, Config{}, 0)
@@ -72,7 +72,8 @@ func TestPlainPeerWithoutAWay(t *testing.T) {
 	})
 }
 
-// Rule: the same holds when the system loses the route before the queue pair moves to RTR.
+// Rule: Connect also returns ErrUnreachable if the route is lost after the look-up of the address,
+// before the queue pair moves to RTR.
 func TestPlainPeerWhoseWayIsForgotten(t *testing.T) {
 	cfg, plan := failing(t, "ibv_modify_qp", 2) // the first is to INIT, the second to RTR
 	plan.Errno = syscall.ETIMEDOUT
@@ -82,10 +83,10 @@ func TestPlainPeerWhoseWayIsForgotten(t *testing.T) {
 	}
 }
 
-// askedProvider opens devices that call asked, if set, before every query.
+// askedProvider opens devices that call the function in asked, if there is one, before every query.
 type askedProvider struct {
 	verbs.Provider
-	asked atomic.Pointer[func()] // set by the test when the runtime is open
+	asked atomic.Pointer[func()] // written by the test after Open; read before every query
 }
 
 func (p *askedProvider) Open(name string) (verbs.Context, error) {
@@ -122,8 +123,8 @@ func (c askedContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return c.Context.QueryGIDEntry(port, index)
 }
 
-// Rule: Prepare queries the device without the turn: it may take hundreds of system calls, while
-// the reactor makes its passes.
+// Rule: Prepare queries the device without the turn (the right to run the reactor). The queries may
+// take hundreds of system calls, and meanwhile the reactor must run its passes.
 func TestPreparingAsksTheDeviceOffTheTurn(t *testing.T) {
 	notOnDevice(t, "its devices have the names of the software RNIC's")
 	onBeds(t, func(t *testing.T, b bed) {

@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// prepare calls Prepare and closes the result when the test ends.
+// The function prepare calls Prepare, and closes the result when the test ends.
 func prepare(t testing.TB, rt *Runtime, o PlainOptions) *Prepared {
 	t.Helper()
 	p := must.Get(rt.Prepare(o))(t)
@@ -27,7 +27,7 @@ func prepare(t testing.TB, rt *Runtime, o PlainOptions) *Prepared {
 	return p
 }
 
-// joined connects two prepared connections to each other.
+// The function joined connects two Prepared to each other.
 func joined(t testing.TB, a, b *Prepared) (x, y *Conn) {
 	t.Helper()
 	var err error
@@ -38,8 +38,8 @@ func joined(t testing.TB, a, b *Prepared) (x, y *Conn) {
 	return x, y
 }
 
-// Rule: two Prepared that exchange their lines are connected like any raw connection, on RC and on
-// UC; receives posted before the line was known take messages.
+// Rule: two Prepared that get each other's address become the ends of a raw connection, on RC and
+// on UC. Receives posted before the exchange of the addresses take messages.
 func TestPlainConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for _, kind := range []verbs.QPType{verbs.QPTRC, verbs.QPTUC} {
@@ -77,7 +77,7 @@ func plainConnection(t *testing.T, b bed, o PlainOptions) {
 	local := must.Get(here.Slice(0, 8192))(t)
 	f, err := c.Write(ctx, local, remote)
 	done(t, f, err)
-	say(t, c, s, "look") // on UC a write may still be in transit when it has completed here
+	say(t, c, s, "look") // on UC a WRITE completes before it arrives; this message arrives after it
 	if !bytes.Equal(there.Bytes(), here.Bytes()) {
 		t.Error("what was written is not there")
 	}
@@ -96,8 +96,8 @@ func plainConnection(t *testing.T, b bed, o PlainOptions) {
 	}
 }
 
-// Rule: a TCP connection carries the lines and stays the user's; the accepting side is ready before
-// the dialing side learns its address.
+// Rule: two Prepared can exchange their addresses over a TCP connection, which the user keeps. The
+// accepting side is ready before the dialing side learns its address.
 func TestPlainConnectionOverTCP(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -130,7 +130,8 @@ func TestPlainConnectionOverTCP(t *testing.T) {
 	})
 }
 
-// Rule: whatever else the TCP peer sends, the attempt ends with a typed error and leaves nothing.
+// Rule: if the TCP peer sends anything other than a valid address, the attempt ends with a typed
+// error and leaves nothing behind.
 func TestPlainConnectionWithAHostilePeer(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		rt := b.open(t, Config{}, 0)
@@ -162,8 +163,8 @@ func TestPlainConnectionWithAHostilePeer(t *testing.T) {
 	})
 }
 
-// Rule: a Prepared can be connected or closed once, and closing the runtime closes those that are
-// not connected.
+// Rule: a Prepared can be connected only one time, and not after Close. Closing the runtime closes
+// every Prepared that is not connected.
 func TestPreparedIsUsedOnce(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		rt := b.open(t, Config{}, 0)
@@ -225,7 +226,7 @@ func TestPlainOptionsThatCannotBe(t *testing.T) {
 	}
 }
 
-// Rule: connections without a connection manager share receives like others.
+// Rule: connections without a connection manager can use shared receives, like other connections.
 func TestPlainConnectionsShareReceives(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -249,11 +250,12 @@ func TestPlainConnectionsShareReceives(t *testing.T) {
 	})
 }
 
-// Rule: without a connection manager, no event reports that the peer is gone: the first operation
-// detects it, ends the connection, and the error has the status.
+// Rule: without a connection manager, no event reports that the peer is gone. The next operation
+// fails when its retries are exhausted, and ends the connection. The error has the status of the
+// failed completion.
 func TestPlainPeerThatIsGone(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: "soft1"}), mustOpen(t, Config{Device: "soft0"})
-	quick := PlainOptions{Path: bootstrap.Path{Timeout: 8, RetryCount: 2}} // 1 ms, twice more
+	quick := PlainOptions{Path: bootstrap.Path{Timeout: 8, RetryCount: 2}} // an ACK timeout of 1 ms, 2 retries
 	c, s := joined(t, prepare(t, client, quick), prepare(t, server, quick))
 	ctx := testContext(t)
 	if err := s.Close(ctx); err != nil {
@@ -279,8 +281,8 @@ func TestPlainPeerThatIsGone(t *testing.T) {
 	}
 }
 
-// Rule: removing the device ends prepared and connected ones, without a connection manager to
-// report it.
+// Rule: the removal of the device ends each Prepared and each connection without a connection
+// manager, although these have no identifier that reports the removal.
 func TestPlainConnectionOfARemovedDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	c, _ := joined(t, prepare(t, r.a, PlainOptions{}), prepare(t, r.b, PlainOptions{}))
@@ -310,8 +312,8 @@ func TestPlainConnectionOfARemovedDevice(t *testing.T) {
 	}
 }
 
-// Rule: a receive that no pass had posted when the device was removed ends with that cause too, not
-// with that of sealing its queue.
+// Rule: a receive that was not posted when the device was removed also ends with ErrDeviceRemoved,
+// and not with the error of a sealed queue.
 func TestAReceiveThatIsNotPostedEndsWithTheDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	p := prepare(t, r.a, PlainOptions{})
@@ -328,8 +330,8 @@ func TestAReceiveThatIsNotPostedEndsWithTheDevice(t *testing.T) {
 	lost(t, "the receive", err)
 }
 
-// Rule: receives posted before Connect reach the device before the connection is made, though the
-// reactor has made no pass since: on UC the peer's first message would be lost otherwise.
+// Rule: Connect gives earlier receives to the device before it connects the queue pair, even if no
+// pass has posted them yet. Otherwise the peer's first message would be lost on UC.
 func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: "soft1", Reactors: 1}), mustOpen(t, Config{Device: "soft0"})
 	uc := PlainOptions{Type: verbs.QPTUC}

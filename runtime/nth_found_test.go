@@ -14,7 +14,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// failing returns a configuration whose provider fails the n-th call of op.
+// The function failing returns a configuration whose provider makes the n-th call of op fail. The
+// plan reports which call failed.
 func failing(t *testing.T, op string, n int) (Config, *nth.Plan) {
 	t.Helper()
 	notOnDevice(t, "the n-th call fails")
@@ -23,8 +24,8 @@ func failing(t *testing.T, op string, n int) (Config, *nth.Plan) {
 	return Config{Provider: nth.Wrap(p, plan), Spin: -1, NoCallerDriving: true}, plan
 }
 
-// Rule: a connection event that could not be taken is requested again: the channel announces each
-// event once.
+// Rule: if a connection event could not be taken, the runtime tries again. The channel announces
+// each event only one time.
 func TestConnectingSurvivesAFailedGetEvent(t *testing.T) {
 	notOnDevice(t, "the n-th call fails")
 	struck := 0
@@ -57,7 +58,7 @@ func echo(t *testing.T, a, b *Conn) {
 	m.Release()
 }
 
-// named checks that an error names the call that failed.
+// The function named checks that err names the call that the plan made fail.
 func named(t *testing.T, err error, plan *nth.Plan) {
 	t.Helper()
 	if call, ok := plan.Injected(); !ok || !nth.Names(err, call.Op) {
@@ -65,8 +66,8 @@ func named(t *testing.T, err error, plan *nth.Plan) {
 	}
 }
 
-// Rule: a window that cannot be closed at the end of its connection is closed after the queue pair,
-// and its region can be closed: nothing else would close the window.
+// Rule: if a window cannot be closed when its connection ends, it is closed after the queue pair,
+// because nothing else would close it. After that its region can be closed.
 func TestWindowThatFailsToCloseGoesWithItsConnection(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("busy %t", busy), func(t *testing.T) {
@@ -86,9 +87,10 @@ func TestWindowThatFailsToCloseGoesWithItsConnection(t *testing.T) {
 	}
 }
 
-// Rule: a PacketConn that cannot be opened releases its buffers, at whatever step it failed.
+// Rule: if ListenPacket fails, the buffers of the PacketConn are released, whichever step has
+// failed.
 func TestDatagramsThatCannotOpenGiveTheirBuffersBack(t *testing.T) {
-	for op, n := range map[string]int{ // removalWatch makes the first two
+	for op, n := range map[string]int{ // n is 2 where removalWatch makes the first call
 		"rdma_create_id": 2, "rdma_bind_addr": 2, "rdma_create_qp": 1, "rdma_listen": 1,
 	} {
 		t.Run(op, func(t *testing.T) {
@@ -97,15 +99,16 @@ func TestDatagramsThatCannotOpenGiveTheirBuffersBack(t *testing.T) {
 			rt := mustOpen(t, cfg)
 			_, err := rt.ListenPacket(":0", Options{})
 			named(t, err, plan)
-			if err := rt.Close(testContext(t)); err != nil { // waits for those that flush
+			if err := rt.Close(testContext(t)); err != nil { // fails if a buffer is left; waits for queue pairs that flush
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// Rule: a PacketConn that does not fit the reactor's completion queues leaves the reactor
-// unchanged: another queue's completions find their owner, and capacity is as before.
+// Rule: if a PacketConn does not fit the reactor's completion queues, ListenPacket fails and leaves
+// the reactor unchanged. Completions of other connections still reach them, and the capacity is as
+// before.
 func TestDatagramsWithoutRoomHarmNobody(t *testing.T) {
 	a, b := connected(t, Config{Reactors: 1, CQEntries: 256, Conn: Options{SendDepth: 8, RecvCredits: 8}})
 	room := Options{SendDepth: 100, RecvCredits: 100}
@@ -121,7 +124,8 @@ func TestDatagramsWithoutRoomHarmNobody(t *testing.T) {
 	echo(t, b, a)
 }
 
-// Rule: a PacketConn whose receives the device refused fails: it would never receive anything.
+// Rule: if the device refuses the receives of a PacketConn, the PacketConn fails. Otherwise it
+// would never receive anything.
 func TestDatagramsWithoutReceivesFail(t *testing.T) {
 	cfg, plan := failing(t, "ibv_post_recv", 1)
 	p, err := mustOpen(t, cfg).ListenPacket(":0", Options{})
@@ -135,7 +139,7 @@ func TestDatagramsWithoutReceivesFail(t *testing.T) {
 	named(t, err, plan)
 }
 
-// Rule: a refused Resolve returns the reason.
+// Rule: if the peer refuses a Resolve, the error contains the peer's reason.
 func TestResolveSaysWhyItWasRefused(t *testing.T) {
 	cfg, _ := failing(t, "rdma_accept", 1)
 	cfg.Device = "soft0"
@@ -148,8 +152,8 @@ func TestResolveSaysWhyItWasRefused(t *testing.T) {
 	}
 }
 
-// Rule: a peer whose address handle is busy when its PacketConn ends is closed as soon as possible,
-// and the PacketConn ends then: nothing else would close the handle.
+// Rule: if the address handle of a Peer is busy when its PacketConn is closed, the runtime tries
+// again to close the handle, because nothing else would close it. The PacketConn ends after that.
 func TestBusyPeerGoesWithItsDatagrams(t *testing.T) {
 	cfg, plan := failing(t, "ibv_destroy_ah", 1)
 	plan.Busy, cfg.Device = true, "soft0"
@@ -163,8 +167,8 @@ func TestBusyPeerGoesWithItsDatagrams(t *testing.T) {
 	}
 }
 
-// Rule: a runtime that closes while an identifier waits to be closed again closes the identifier:
-// nothing else would, and its channel cannot be closed before.
+// Rule: if an identifier was busy and waits for the next try to close it, Runtime.Close closes the
+// identifier. Nothing else would close it then, and its channel must be closed after it.
 func TestRuntimeClosesIdentifiersThatWereBusy(t *testing.T) {
 	cfg, plan := failing(t, "rdma_destroy_id", 1)
 	plan.Busy = true
@@ -183,7 +187,7 @@ func TestRuntimeClosesIdentifiersThatWereBusy(t *testing.T) {
 	}
 }
 
-// Rule: the error of a refused shared receive names its call.
+// Rule: if the device refuses a shared receive, the error names the call that posts it.
 func TestRefusedSharedReceiveNamesItsCall(t *testing.T) {
 	cfg, plan := failing(t, "ibv_post_srq_recv", 1)
 	s, err := mustOpen(t, cfg).NewSharedRecv(2, 0)
@@ -195,8 +199,8 @@ func TestRefusedSharedReceiveNamesItsCall(t *testing.T) {
 	named(t, err, plan)
 }
 
-// Rule: shared receives complete when a pass finds the device gone, even without a connection to
-// report it.
+// Rule: when a pass finds that the device is gone, shared receives complete, even if no connection
+// reports the removal.
 func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
 	notOnDevice(t, "its device is removed by a script")
 	p, err := soft.New(soft.Config{})
@@ -207,7 +211,7 @@ func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
 	s := must.Get(mustOpen(t, Config{Provider: nth.Wrap(p, plan), Spin: -1, Reactors: 1}).NewSharedRecv(2, 0))(t)
 	f, _ := postShared(t, s, 64)
 	if err := s.sh.r.Do(testContext(t), func() {
-		s.sh.r.Flush() // the device has it
+		s.sh.r.Flush() // posts the receive
 		plan.N = plan.Count() + 1
 		s.sh.r.Flush()
 	}); err != nil {
@@ -217,8 +221,8 @@ func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
 	lost(t, "a shared receive", err)
 }
 
-// Rule: an asynchronous event that could not be taken is requested again: the channel announces
-// each event once.
+// Rule: if an asynchronous event could not be taken, the runtime tries again. The channel announces
+// each event only one time.
 func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 	notOnDevice(t, "the n-th call fails, and ports go down")
 	struck := 0
@@ -233,7 +237,7 @@ func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 				if err := p.SetPort("soft0", i == 1); err != nil {
 					t.Fatal(err)
 				}
-				select { // before the next event, which would make the reactor take both
+				select { // wait here, because the next event would make the reactor take both
 				case got := <-seen:
 					if got != want {
 						t.Fatalf("%v came, want %v", got, want)

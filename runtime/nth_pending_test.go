@@ -8,8 +8,9 @@ import (
 
 func init() { nthTopics["pending"] = (*nthPaced).pends }
 
-// pends connects two ends, both pending before and one with a posted receive, sends a message from
-// the other, and closes them.
+// pends connects two ends and closes them. At first both are a Pending (prepared, but not
+// connected). In this state the server's end posts a receive. After connecting, the client's end
+// sends a message.
 func (r *nthPaced) pends() {
 	space, all, ok := r.region(r.server, 64, allAccess, 0)
 	defer r.give(space)
@@ -40,7 +41,7 @@ func (r *nthPaced) pends() {
 	if dialed.Settled() {
 		late = nthLate
 	}
-	if b, err = reached(r, seat, late); !errors.Is(err, errNever) { // otherwise no request came
+	if b, err = reached(r, seat, late); !errors.Is(err, errNever) { // errNever: no request came
 		r.note("a request", err)
 	}
 	if b == nil {

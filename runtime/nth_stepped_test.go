@@ -17,23 +17,23 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// nthPatience is the virtual time of each wait of the stepped scenario; a longer wait counts as
-// endless.
+// nthPatience limits each wait of a scenario in virtual time. A longer wait counts as endless.
 const nthPatience = 30 * time.Second
 
-// errNever reports that nothing would have ended a wait.
+// errNever means that a wait would not have ended.
 var errNever = errors.New("it never comes")
 
-// nthPaced is a run whose scenario is one goroutine. In virtual time, if fab is set, every run
-// makes the same calls.
+// nthPaced is a run of a scenario on one goroutine. If fab is set, the run is in virtual time, and
+// every run makes the same calls.
 type nthPaced struct {
 	nthRun
-	fab  *fabric.Fabric  // nil: real time, with loops of their own
-	ctx  context.Context // for slot waits: in virtual time nothing would end them
+	fab  *fabric.Fabric  // nil: real time, and each reactor has its own goroutine
+	ctx  context.Context // of operations; has ended in virtual time, where nothing would end a wait for a slot
 	lost *int            // counts lost datagrams
 }
 
-// pump runs both runtimes and the fabric until cond holds, in virtual time.
+// The method pump runs both runtimes and the fabric in virtual time, until cond() is true. It
+// returns errNever if that takes longer than nthPatience.
 func (r *nthPaced) pump(cond func() bool) error {
 	limit, last := r.fab.Now()+nthPatience, uint64(0)
 	for !cond() {
@@ -43,7 +43,7 @@ func (r *nthPaced) pump(cond func() bool) error {
 				continue
 			}
 			for _, s := range rt.shards {
-				s.r.Step() // reports true while requests are outstanding
+				s.r.Step() // its result is true while requests are outstanding, so it shows no progress
 				polled += s.r.Stats().Polled
 				if at := s.r.NextTimer(); !at.IsZero() {
 					next = min(next, time.Duration(at.UnixNano()))
@@ -66,7 +66,8 @@ func (r *nthPaced) pump(cond func() bool) error {
 	return nil
 }
 
-// reached waits for a future and returns its result, or errNever.
+// The function reached waits for a future and returns its result. If the wait takes longer than the
+// time within (in virtual time: nthPatience), it returns errNever.
 func reached[T any](r *nthPaced, f futures.Future[T], within time.Duration) (v T, err error) {
 	if r.fab == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -85,7 +86,8 @@ func reached[T any](r *nthPaced, f futures.Future[T], within time.Duration) (v T
 	return v, err
 }
 
-// get waits for the future unless err is set, and records the error.
+// The function get waits for f, the future of a call that returned err. If err is not nil, it does
+// not wait. It records err or the error of the future. If there is either, ok is false.
 func get[T any](r *nthPaced, what string, f futures.Future[T], err error) (v T, ok bool) {
 	if err == nil {
 		v, err = reached(r, f, nthTimeout)
@@ -93,7 +95,7 @@ func get[T any](r *nthPaced, what string, f futures.Future[T], err error) (v T, 
 	return v, r.note(what, err)
 }
 
-// gone waits until ch is closed.
+// The method gone waits until ch is closed, and records an error if that takes too long.
 func (r *nthPaced) gone(what string, ch chan struct{}) bool {
 	if r.fab != nil {
 		return r.note(what, r.pump(func() bool { return isClosed(ch) }))
@@ -104,7 +106,7 @@ func (r *nthPaced) gone(what string, ch chan struct{}) bool {
 	return true
 }
 
-// all opens both runtimes, runs scenario, and closes them.
+// The method all opens both runtimes, runs scenario, and closes the runtimes.
 func (r *nthPaced) all(devices [2]string, scenario func(*nthPaced)) error {
 	cfg := Config{Provider: r.p, ConnectTimeout: nthTimeout, Reactors: 1, Spin: -1, CQEntries: 256,
 		Conn: Options{SendDepth: 8, RecvCredits: 4, MessageSize: 512}}
@@ -138,7 +140,7 @@ func (r *nthPaced) talk() {
 	}
 }
 
-// meet connects; either end may fail and be nil.
+// The method meet connects the two runtimes. An end that has failed is nil.
 func (r *nthPaced) meet(ln *Listener, o Options) (a, b *Conn) {
 	seat, err := ln.AcceptAsync()
 	if !r.note("preparing to accept", err) {
@@ -155,9 +157,9 @@ func (r *nthPaced) meet(ln *Listener, o Options) (a, b *Conn) {
 	switch b, err = reached(r, seat, late); {
 	case !errors.Is(err, errNever):
 		r.note("accepting", err)
-	case ok && a.Err() != nil: // it failed before it was accepted, and the listener skipped it
+	case ok && a.Err() != nil: // it failed before Accept, so the listener skipped it
 		r.note("the connection that was dialed had failed", a.Err())
-	case ok: // otherwise no request came
+	case ok: // if dialing has failed, perhaps no request came
 		r.note("accepting", err)
 	}
 	return a, b
@@ -179,7 +181,8 @@ func (r *nthPaced) hangUp(conns ...*Conn) {
 	}
 }
 
-// exchange sends, receives, writes, reads, adds, swaps, gives up a receive and receives again.
+// The method exchange sends, receives, writes, reads, adds, swaps, gives up a receive and receives
+// again.
 func (r *nthPaced) exchange(a, b *Conn, salt byte) {
 	said := []byte{salt, 1, 2, 3}
 	hear := func(what string) {
@@ -232,7 +235,7 @@ func (r *nthPaced) exchange(a, b *Conn, salt byte) {
 	}
 }
 
-// shut closes both runtimes, which may take more than one try.
+// The method shut closes both runtimes. That may take more than one try.
 func (r *nthPaced) shut() {
 	if r.fab == nil {
 		r.closeAll()
@@ -261,7 +264,8 @@ func (r *nthPaced) shut() {
 	}
 }
 
-// onVirtualTime runs a scenario in virtual time, in each of the ways in which a call can fail.
+// onVirtualTime runs a scenario in virtual time, each time with another failing call. It does so
+// for each of the three ways in which a call can fail.
 func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
 	notOnDevice(t, "virtual time")
 	ended, cancel := context.WithCancel(context.Background())
@@ -291,6 +295,7 @@ func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
 	}
 }
 
-// Rule: in virtual time, where every run makes the same calls, each call is made to fail: nothing
-// hangs, nothing is left behind, and the error names the call.
+// Rule: whichever call of the provider fails, nothing hangs, nothing is left behind, and the error
+// names the call. In virtual time every run makes the same calls, so the test can make each one
+// fail.
 func TestNthCallFailsOnVirtualTime(t *testing.T) { onVirtualTime(t, (*nthPaced).talk) }

@@ -16,16 +16,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// nthTimeout bounds each wait of the scenario: a failed call may keep the other side waiting, and
-// it must end nevertheless.
+// nthTimeout bounds each wait of the scenario. A failed call may keep the other side waiting, but
+// the scenario must end.
 const nthTimeout = 2 * time.Second
 
-// nthLate is how long the accepting side may take after the dialing side has failed: it may have
-// failed first, or have received nothing.
+// nthLate is how long the test waits for the accepting side after the dialing side has failed. The
+// accepting side may have failed earlier, or may never get a request.
 const nthLate = 50 * time.Millisecond
 
-// nthStride is how many calls lie between the faults of two runs in real time, where many runs wait
-// for a second before they end: a few by default, every call if VERBENA_NTH is "all".
+// nthStride returns by how many calls the fault moves from run to run. By default that is 11,
+// because in real time many runs wait for a second before they end. If VERBENA_NTH is "all", it is
+// 1: every call fails in one run.
 func nthStride() int {
 	if os.Getenv("VERBENA_NTH") == "all" {
 		return 1
@@ -40,7 +41,8 @@ type nthRun struct {
 	errs           []error
 }
 
-// nthScenario connects, transfers, cancels, reconnects and closes. It returns all errors.
+// nthScenario returns a scenario that connects, transfers, cancels, reconnects and closes. The
+// scenario returns all errors, joined.
 func nthScenario(devices [2]string) func(verbs.Provider) error {
 	return func(p verbs.Provider) error {
 		r := &nthRun{p: p}
@@ -96,13 +98,13 @@ func (r *nthRun) hangUp(who string, c *Conn) {
 	defer cancel()
 	cause := c.Err()
 	r.note("closing "+who, c.Close(ctx))
-	if cause != nil && !errors.Is(cause, ErrPeerClosed) { // one of them failed first
+	if cause != nil && !errors.Is(cause, ErrPeerClosed) { // the connection had failed before Close
 		r.note(who+" had failed", cause)
 	}
 }
 
-// connect dials and accepts; either end may fail and be nil. AcceptAsync reports the failure of
-// this request; Accept would skip it.
+// The method connect dials and accepts. An end that has failed is nil. The method uses AcceptAsync,
+// which can report that the request failed. Accept would skip the request.
 func (r *nthRun) connect(ln *Listener) (a, b *Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), nthTimeout)
 	defer cancel()
@@ -176,7 +178,7 @@ func (r *nthRun) transfer(a, b *Conn, salt byte) {
 	await("swapping", f, err)
 }
 
-// cancel gives up waiting for a message, and then receives the next one.
+// The method cancel gives up a wait for a message, and then receives the next message.
 func (r *nthRun) cancel(a, b *Conn) {
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
@@ -198,7 +200,7 @@ func (r *nthRun) cancel(a, b *Conn) {
 	}
 }
 
-// nthCloses is how often Close is called: it may be repeated after an error.
+// nthCloses is the maximum number of calls of Close. After an error, Close may be called again.
 const nthCloses = 4
 
 func (r *nthRun) closeAll() {
@@ -229,11 +231,12 @@ func TestNthCallFailsOnTheSoftwareRNIC(t *testing.T) {
 
 func init() { nthTopics["plain"] = (*nthPaced).plainly }
 
-// nthPath detects soon that the other end was not created.
-var nthPath = bootstrap.Path{Timeout: 10, RetryCount: 1} // 4 ms, once more
+// With nthPath, an operation fails soon if the other end does not exist.
+var nthPath = bootstrap.Path{Timeout: 10, RetryCount: 1} // an ACK timeout of 4 ms, 1 retry
 
-// plainly connects two ends without a connection manager, one with a receive posted before, sends a
-// message each way, and closes them; a third is only prepared.
+// The method plainly connects two ends without a connection manager and closes them. The server's
+// end posts a receive before it is connected, and the client's end sends one message. A third end
+// is prepared and closed without a connection.
 func (r *nthPaced) plainly() {
 	space, all, ok := r.region(r.server, 64, allAccess, 0)
 	defer r.give(space)

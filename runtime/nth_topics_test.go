@@ -13,25 +13,26 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// nthTopics are the scenarios that nthPaced.talk does not cover: one for each topic, so that each
-// is short.
+// nthTopics has a short scenario for each topic that nthPaced.talk does not cover. Functions init
+// in other files add theirs.
 var nthTopics = map[string]func(*nthPaced){
 	"persist": (*nthPaced).persists, "windows": (*nthPaced).opens, "shared": (*nthPaced).shares, "packets": (*nthPaced).posts,
 }
 
-// Rule: the same holds for flushes, windows, shared receives and datagrams.
+// Rule: in each scenario of nthTopics, whichever call of the provider fails, nothing hangs, nothing
+// is left behind, and the error names the call.
 func TestNthCallOfATopicFailsOnVirtualTime(t *testing.T) {
 	for name, scenario := range nthTopics {
 		t.Run(name, func(t *testing.T) { onVirtualTime(t, scenario) })
 	}
 }
 
-// wrong records an error of the result, which must be correct whatever fails.
+// The method wrong records a wrong result. Results must be correct, whichever call fails.
 func (r *nthPaced) wrong(format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf(format, args...))
 }
 
-// region returns a region of rt, filled from salt.
+// The method region returns a new region of rt, filled from salt, and a slice of all its bytes.
 func (r *nthPaced) region(rt *Runtime, n int, access verbs.AccessFlags, salt uint64) (*Region, Slice, bool) {
 	g, err := rt.NewRegion(n, access)
 	if !r.note("a region", err) {
@@ -42,14 +43,14 @@ func (r *nthPaced) region(rt *Runtime, n int, access verbs.AccessFlags, salt uin
 	return g, all, r.note("slicing a region", err)
 }
 
-// give closes a region.
+// The method give closes a region.
 func (r *nthPaced) give(g *Region) {
 	if g != nil {
 		r.note("closing a region", g.Close())
 	}
 }
 
-// persists writes, flushes and publishes.
+// persists writes data and flushes it. Then it publishes it with an atomic write of one word.
 func (r *nthPaced) persists() {
 	ln, err := r.server.Listen(":0")
 	if !r.note("listening", err) {
@@ -82,8 +83,9 @@ func (r *nthPaced) persists() {
 	}
 }
 
-// opens binds a window, which its owner, the peer and the end of the connection invalidate in turn;
-// it closes another while that is bound.
+// The method opens binds a window three times. The owner invalidates the first binding and the peer
+// the second. The third binding ends when the window is closed. The end of the connection closes a
+// second window, which is still bound.
 func (r *nthPaced) opens() {
 	ln, err := r.server.Listen(":0")
 	if !r.note("listening", err) {
@@ -139,12 +141,13 @@ func (r *nthPaced) opens() {
 		coming.Discard()
 	}
 	if _, ok = bind(w, 128); ok {
-		_, _ = bind(windows[1], 192) // the end of the connection closes it
+		_, _ = bind(windows[1], 192) // the end of the connection closes this window
 		r.note("closing a window", w.Close())
 	}
 }
 
-// shares lets two connections receive from one shared queue, and ends one.
+// The method shares lets two connections receive from one shared receive queue. It closes one
+// connection before the other.
 func (r *nthPaced) shares() {
 	s, err := r.server.NewSharedRecv(4, 1)
 	if !r.note("shared receives", err) {
@@ -171,10 +174,10 @@ func (r *nthPaced) shares() {
 			out = append(out, f)
 		}
 	}
-	// the device has posted or refused them
+	// After this pass the device has accepted or refused the receives.
 	r.note("a turn", s.sh.r.Do(context.Background(), s.sh.r.Flush))
 	say := func(what string, from, to *Conn) {
-		if len(out) == 0 || out[0].Settled() { // the peer would wait for ever
+		if len(out) == 0 || out[0].Settled() { // without a posted receive the peer would wait forever
 			return
 		}
 		f, err := from.SendBytes(r.ctx, []byte(what))
@@ -205,7 +208,7 @@ func (r *nthPaced) shares() {
 	}
 }
 
-// posts sends datagrams both ways, and to a group.
+// The method posts sends datagrams in both directions, and to a multicast group.
 func (r *nthPaced) posts() {
 	o := Options{SendDepth: 4, RecvCredits: 4}
 	a, err := r.client.ListenPacket(":0", o)
@@ -249,7 +252,8 @@ func (r *nthPaced) posts() {
 	}
 }
 
-// datagram sends one datagram, which may be lost when a call fails.
+// The method datagram sends one datagram, and reports whether it came. When a call fails, the
+// datagram may be lost.
 func (r *nthPaced) datagram(what string, from, to *PacketConn, at *Peer, local Slice) (k Packet, came bool) {
 	coming := to.Recv()
 	f, err := from.Send(r.ctx, at, local)
@@ -269,7 +273,7 @@ func (r *nthPaced) datagram(what string, from, to *PacketConn, at *Peer, local S
 	return k, true
 }
 
-// answer sends a datagram back to the sender of k.
+// The method answer sends a datagram back to the sender of k.
 func (r *nthPaced) answer(a, b *PacketConn, k Packet, n int) {
 	back, err := b.PeerOf(k)
 	r.note("who sent it", err)

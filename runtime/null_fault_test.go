@@ -16,12 +16,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// These tests run the runtime on the null device, loaded as libibverbs and librdmacm, and inject
-// device faults. Each test was seen to fail without the defense that it names.
+// These tests run the runtime on the null device, a C library that is loaded in place of libibverbs
+// and librdmacm, and inject faults of the device. "Defense" names the code that handles the fault;
+// without this code the test was seen to fail. "Semantics N" is rule N of
+// docs/reference/semantics.md.
 
-// Rule (semantics 22): a list that is refused at any position is split there. The requests before
-// it succeed, though the signaled one is cut off; the rest fail with the errno; the connection goes
-// on.
+// Rule (semantics 22): if the device refuses a list from some position on, the requests before that
+// position succeed. They do so although the signaled request, which would retire them, was not
+// posted. The other requests fail with the errno, and the connection continues to work.
 // Defense: the marker (reactor/post_settle.go, postMarker).
 func TestNullBadWRAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Spin: -1, Reactors: 1})
@@ -52,8 +54,8 @@ func TestNullBadWRAtEachPosition(t *testing.T) {
 	}
 }
 
-// Rule: a receive that is refused while a connection is made, at any position of the list and on
-// either side, soon ends that connection on both sides; the next one succeeds.
+// Rule: if the device refuses a receive of a new connection, at any position of the list and on
+// either side, the connection soon ends on both sides. The next connection succeeds.
 // Defense: reactor/post_settle.go, recvPostFailed.
 func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
@@ -68,7 +70,7 @@ func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	for _, at := range []uint32{0, 1, DefaultRecvCredits - 1} {
 		f := d.fault(nulldev.Fault{Kind: nulldev.BadWR, Call: "ibv_post_recv", Count: 1, Err: syscall.ENOMEM, At: at})
 		c, err := d.client.Dial(ctx, d.ln.Addr().String())
-		if err == nil { // the other side was refused
+		if err == nil { // the refused receive was the other side's
 			select {
 			case <-c.Done():
 			case <-ctx.Done():
@@ -94,9 +96,9 @@ func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	}
 }
 
-// Rule (semantics 29): a completion queue that overruns fails everything on it with the cause,
-// outstanding and future operations; closing works.
-// Defense: reactor/loop_pass.go, polled (the errno of a poll) and die.
+// Rule (semantics 29): if a completion queue overruns, its connections fail with that cause.
+// Outstanding and later operations end with an error, and closing works.
+// Defense: reactor/loop_pass.go, polled (the errno of a poll) and failCQ.
 func TestNullOverrun(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	a, b := d.connect()
@@ -118,18 +120,18 @@ func TestNullOverrun(t *testing.T) {
 	}
 }
 
-// lateEvents is how much later than the bound a completion without an event may be found on a busy
-// machine.
+// lateEvents is a margin for busy machines: how much later than its bound an expected end may come.
 const lateEvents = 4 * time.Second
 
-// Rule (semantics 26): with every completion event lost, completions are found within the reactor's
-// recheck, on both sides; nothing waits for ever.
+// Rule (semantics 26): if every completion event is lost, both sides find their completions at the
+// reactor's next recheck. Nothing waits forever.
 // Defense: reactor/loop_recheck.go.
 func TestNullLostEvents(t *testing.T) {
 	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})
 	a, b := d.connect()
 	f := d.fault(nulldev.Fault{Kind: nulldev.LostEvent})
-	// The first ones may come while the loop is awake, and need no event.
+	// Completions of the first messages may come while the loop is awake. The loop finds these
+	// without an event.
 	for i := 0; i < 50 && d.server.Stats().MissedEvents == 0; i++ {
 		slept := d.server.Stats().Sleeps
 		got := b.Recv()
@@ -154,10 +156,10 @@ func TestNullLostEvents(t *testing.T) {
 	}
 }
 
-// Rule (semantics 26, 27): spurious events cost only a poll, and are acknowledged: closing does not
-// wait for them.
-// Defense: reactor/loop_sleep.go, takeEvents (acknowledging), and that an event does not count as a
-// completion.
+// Rule (semantics 26, 27): a spurious event costs only a poll. It is acknowledged, so that closing
+// does not wait for it.
+// Defense: reactor/loop_sleep.go, takeEvents. It acknowledges events, and does not count them as
+// completions.
 func TestNullSpuriousEvents(t *testing.T) {
 	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})
 	a, _ := d.connect()
@@ -179,7 +181,7 @@ func TestNullSpuriousEvents(t *testing.T) {
 	}
 }
 
-// badDay is the null device, its control, and two runtimes on it.
+// badDay is the null device, the control that injects its faults, and two runtimes on it.
 type badDay struct {
 	t              *testing.T
 	null           *nulldev.Control
@@ -224,7 +226,7 @@ func newBadDay(t *testing.T, cfg Config) *badDay {
 	d.server = mustOpen(t, d.cfg)
 	d.cfg.Device = "null0"
 	d.client = mustOpen(t, d.cfg)
-	t.Cleanup(d.null.Clear) // closing runs without faults, unless the test closes
+	t.Cleanup(d.null.Clear) // the runtimes close without faults, unless the test itself closes them
 	var err error
 	if d.ln, err = d.server.Listen("127.0.0.2:0"); err != nil {
 		t.Fatal(err)
@@ -295,8 +297,8 @@ func (d *badDay) batch(c *Conn, remote Remote, n int) (fs []Future) {
 	return fs
 }
 
-// adds checks that the connection works: it adds n times, and every addition finds the sum of those
-// before.
+// The method adds checks that the connection works. It adds 1 to the word n times. The first
+// addition must find the value from, and each later one the value of the one before plus 1.
 func (d *badDay) adds(c *Conn, remote Remote, from, n int) {
 	d.t.Helper()
 	for i := range n {
@@ -307,14 +309,14 @@ func (d *badDay) adds(c *Conn, remote Remote, from, n int) {
 	}
 }
 
-// ends waits for a future that must fail.
+// The method ends waits for a future that must fail with all wanted errors.
 func (d *badDay) ends(what string, f Future, want ...error) {
 	d.t.Helper()
 	_, err := f.Await(testContext(d.t))
 	d.isAll(what, err, want...)
 }
 
-// isAll checks that an error matches all wanted ones.
+// isAll checks that err matches every error of want.
 func (d *badDay) isAll(what string, err error, want ...error) {
 	d.t.Helper()
 	for _, w := range want {
@@ -324,17 +326,17 @@ func (d *badDay) isAll(what string, err error, want ...error) {
 	}
 }
 
-// cCalls are the calls of the two C libraries that the scenario of nth_test.go makes, and how its
-// errors must show them: 0 is the injected errno itself.
+// cCalls are the calls of the two C libraries that the scenario of nth_test.go makes, with the
+// errno that the scenario's error must contain if the call fails.
 var cCalls = []struct {
 	call string
-	err  syscall.Errno // the resulting errno, if not the injected one
-	may  bool          // the runtime may recover by a retry
+	err  syscall.Errno // 0: the injected errno
+	may  bool          // the runtime may recover by a retry, without an error
 }{
 	{call: "ibv_get_device_list"}, {call: "ibv_open_device"}, {call: "ibv_query_device_ex"}, {call: "ibv_query_port"},
 	{call: "ibv_alloc_pd"}, {call: "ibv_create_comp_channel"}, {call: "ibv_reg_mr_iova2"},
 	{call: "ibv_modify_qp"}, {call: "ibv_post_send"}, {call: "ibv_post_recv"}, {call: "ibv_req_notify_cq"},
-	{call: "ibv_poll_cq", err: syscall.EIO}, // the contract's errno for a queue that returns nothing
+	{call: "ibv_poll_cq", err: syscall.EIO}, // a provider reports every failed poll as EIO
 	{call: "rdma_create_event_channel"}, {call: "rdma_create_id"}, {call: "rdma_bind_addr"}, {call: "rdma_listen"},
 	{call: "rdma_resolve_addr"}, {call: "rdma_resolve_route"}, {call: "rdma_connect"}, {call: "rdma_accept"},
 	{call: "rdma_init_qp_attr"}, {call: "rdma_establish"}, {call: "rdma_disconnect"},
@@ -342,10 +344,10 @@ var cCalls = []struct {
 	{call: "ibv_dealloc_pd"}, {call: "ibv_close_device"}, {call: "rdma_destroy_id", may: true},
 }
 
-// Rule: an errno from any library call, reported in any of the ways that libraries have, ends the
-// operation that needed the call with that errno, and nothing else hangs; after closing nothing is
-// left (semantics 23).
-// Defense: verbs/ibv/shim (the errnos), and every error path above.
+// Rule (semantics 23): if a library call fails, the operation that needed the call ends with its
+// errno, whichever way the library reports the errno (nulldev.How). Nothing else hangs, and after
+// closing nothing is left.
+// Defense: verbs/ibv/shim.h (the errnos), and every error path of its callers.
 func TestNullErrnoOfAnyCall(t *testing.T) {
 	p, null := nullDevice(t)
 	for _, f := range cCalls {

@@ -18,9 +18,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// Rule (semantics 34): a device that flushes late, or only when the queue pair is destroyed, delays
-// no caller: outstanding operations end within the runtime's bound, closing works, and every buffer
-// is freed.
+// Rule (semantics 34): a device may flush late, or only when the queue pair is destroyed. Even then
+// outstanding operations end within flushBound, closing works, and every buffer is freed.
 // Defense: runtime/conn_teardown.go, the two timers of flushBound.
 func TestNullLateFlush(t *testing.T) {
 	for _, polls := range []uint32{0, 3} {
@@ -55,15 +54,16 @@ func TestNullLateFlush(t *testing.T) {
 	}
 }
 
-// Rule (semantics 34, invariant 8): a duplicate completion does not end the operation that has the
-// slot now.
+// Rule (semantics 34, invariant 8 of docs/architecture.md): a repeated completion does not end the
+// operation that uses the same slot now.
 // Defense: the generation in the wr_id (reactor/complete.go, dispatch).
 func TestNullStaleCompletion(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true, SendDepth: 1}})
 	a, b := d.connect()
 	other, _ := d.connect()
 	_, remote := d.target(64)
-	// from here on the device remembers completions
+	// This fault is never applied (its Nth is too large), but makes the device remember completions
+	// from here on.
 	d.fault(nulldev.Fault{Kind: nulldev.StaleCompletion, Nth: 1 << 40})
 	buf := must.Get(d.client.Alloc(64))(t)
 	into := must.Get(d.server.Alloc(64))(t)
@@ -96,10 +96,10 @@ func TestNullStaleCompletion(t *testing.T) {
 	into.Release()
 }
 
-// Rule (semantics 34): completions of a destroyed queue pair have no effect, even if its number or
-// its queue's slot is in use again.
-// Defense: reactor/complete.go, dispatch: the queue is not found, or has another queue pair number,
-// or another generation.
+// Rule (semantics 34): completions of a destroyed queue pair have no effect, even if its number, or
+// the place of its reactor.Queue, is in use again.
+// Defense: reactor/complete.go. The function dispatch drops a completion whose Queue is not found,
+// or has another queue pair number, or whose slot has another generation.
 func TestNullCompletionsOfADestroyedQueuePair(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	_, remote := d.target(64)
@@ -123,8 +123,8 @@ func TestNullCompletionsOfADestroyedQueuePair(t *testing.T) {
 	}
 }
 
-// Rule: a device that dies ends all its operations, outstanding and future, with ErrDeviceRemoved;
-// the peer's side ends too; closing works.
+// Rule: when a device dies, its outstanding and later operations end with ErrDeviceRemoved. The
+// peer's side ends too, and closing works.
 // Defense: reactor/loop_pass.go (the error of a pass), runtime/runtime_removal.go.
 func TestNullDeviceFatal(t *testing.T) {
 	for name, kill := range map[string]func(d *badDay, a *Conn){
@@ -143,7 +143,7 @@ func TestNullDeviceFatal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newBadDay(t, Config{Reactors: 1})
-			t.Cleanup(func() { // before the runtimes are closed: only the test needs the dead device
+			t.Cleanup(func() { // runs before the runtimes' own cleanups, which then have a working device
 				if err := d.null.Revive("null0"); err != nil {
 					t.Error(err)
 				}
@@ -174,9 +174,9 @@ func TestNullDeviceFatal(t *testing.T) {
 	}
 }
 
-// Rule: an operation whose completion never comes ends within the peer timeout; if the queue pair
-// is not flushed either, when it is destroyed. Both are counted, and nothing is left, also during
-// Close.
+// Rule: an operation whose completion never comes ends at the peer timeout. If the device does not
+// flush the queue pair either, the operation ends when the queue pair is destroyed. Stats counts
+// both events, and nothing is left. The same holds during Close.
 // Defense: reactor/loop_watchdog.go, runtime/conn_peertimeout.go, runtime/conn_teardown.go.
 func TestNullMissingCompletion(t *testing.T) {
 	for _, flushes := range []bool{true, false} {
@@ -192,7 +192,7 @@ func TestNullMissingCompletion(t *testing.T) {
 				if !flushes {
 					d.fault(nulldev.Fault{Kind: nulldev.LateFlush})
 				}
-				from := time.Now() // before it is posted: the reactor may count from then on
+				from := time.Now() // taken before the post, which may start the reactor's measurement
 				f := must.Get(a.Start(testContext(t), new(FetchAndAddOp(remote, 1))))(t)
 				if closing {
 					if err := a.Close(testContext(t)); err != nil {
@@ -218,7 +218,8 @@ func TestNullMissingCompletion(t *testing.T) {
 	}
 }
 
-// told checks that a runtime learns that its device was removed.
+// The function told checks that a runtime learns that its device was removed, and that p ends with
+// that error.
 func told(t *testing.T, rt *Runtime, p *Prepared) {
 	t.Helper()
 	select {
@@ -231,8 +232,8 @@ func told(t *testing.T, rt *Runtime, p *Prepared) {
 	lost(t, "preparing", err)
 }
 
-// Rule: a runtime without connection identifiers learns of its device's removal on every reactor,
-// though the device itself reports nothing.
+// Rule: a runtime whose connections have no identifiers learns that its device was removed, on
+// every reactor, even if the device itself reports nothing.
 func TestRuntimeWithoutIdentifiersIsToldOfARemoval(t *testing.T) {
 	provider, null := nullDevice(t)
 	rt := mustOpen(t, Config{Provider: provider, Device: "null0", Reactors: 2, NoCallerDriving: true, Spin: -1})
@@ -251,8 +252,9 @@ func TestRuntimeWithoutIdentifiersIsToldOfARemoval(t *testing.T) {
 	}
 }
 
-// Rule: a device whose address the connection manager refuses is still usable; one with several
-// addresses is watched through the first that it accepts.
+// Rule: if the connection manager refuses a device's only address, the device is still usable, but
+// its removal is not watched. If a device has several addresses, the first that is accepted serves
+// to watch its removal.
 func TestRemovalIsWatchedWhereAnAddressCanBeBound(t *testing.T) {
 	provider, null := nullDevice(t)
 	plan := &nth.Plan{Op: "rdma_bind_addr", N: 1, Errno: syscall.EADDRNOTAVAIL}

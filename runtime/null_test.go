@@ -19,8 +19,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// nullProvider returns the provider of the null device, with the test's libibverbs and librdmacm in
-// place of the system's.
+// nullProvider returns the provider ibv on the null device: a C library for tests, loaded in place
+// of libibverbs and librdmacm.
 func nullProvider(t *testing.T) verbs.Provider {
 	t.Helper()
 	notOnDevice(t, "the null device has its own run")
@@ -35,7 +35,8 @@ func nullProvider(t *testing.T) verbs.Provider {
 	return p
 }
 
-// Rule: the same holds through libibverbs and librdmacm, loaded at run time.
+// Rule: whichever call of the provider ibv fails, nothing hangs, nothing is left behind, and the
+// error names the call. Here the null device takes the place of libibverbs and librdmacm.
 func TestNthCallFailsOnTheNullDevice(t *testing.T) {
 	p := nullProvider(t)
 	provider := func() (verbs.Provider, error) { return p, nil }
@@ -43,10 +44,11 @@ func TestNthCallFailsOnTheNullDevice(t *testing.T) {
 	t.Log(o)
 }
 
-// nthTopicStride multiplies nthStride for each topic: a few runs of each by default.
+// nthTopicStride multiplies nthStride for the scenarios of nthTopics, so that each has only a few
+// runs by default.
 const nthTopicStride = 6
 
-// Rule: the same holds for flushes, windows, shared receives and datagrams.
+// Rule: what TestNthCallFailsOnTheNullDevice checks also holds for each scenario of nthTopics.
 func TestNthCallOfATopicFailsOnTheNullDevice(t *testing.T) {
 	p := nullProvider(t)
 	step := nthStride()
@@ -72,7 +74,7 @@ func TestNthCallOfATopicFailsOnTheNullDevice(t *testing.T) {
 	}
 }
 
-// Rule: here, too, a refused Resolve returns the reason.
+// Rule: over libibverbs, too, the error of a refused Resolve contains the peer's reason.
 func TestResolveOverLibibverbsSaysWhyItWasRefused(t *testing.T) {
 	cfg := Config{Provider: nth.Wrap(nullProvider(t), &nth.Plan{Op: "rdma_accept", N: 1}), Device: "null0"}
 	a := mustListenPacket(t, mustOpen(t, cfg), Options{})
@@ -94,7 +96,8 @@ var nullBed = bed{"null", func(t testing.TB, cfg Config, dev int) *Runtime {
 	return mustOpen(t, cfg)
 }}
 
-// nullBedProvider returns the provider of the null device and checks that nothing is left.
+// nullBedProvider returns the provider ibv on the null device. At the end of the test it checks
+// that nothing is left.
 func nullBedProvider(t testing.TB) verbs.Provider {
 	t.Helper()
 	paths, err := nulldev.Build()
@@ -106,7 +109,7 @@ func nullBedProvider(t testing.TB) verbs.Provider {
 	}
 	p := must.Get(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
 	t.Cleanup(func() { keptDomains(t, paths) })
-	if ibv.Live() == 0 { // the first runtime of a test checks what all have left
+	if ibv.Live() == 0 { // the first runtime of a test: this cleanup runs last, after all runtimes are closed
 		t.Cleanup(func() {
 			if n := ibv.Live(); n != 0 {
 				t.Errorf("%d objects of ibv are left", n)
@@ -116,9 +119,10 @@ func nullBedProvider(t testing.TB) verbs.Provider {
 	return p
 }
 
-// keptDomains fails the test if posts within one thread domain overlapped since the null device was
-// loaded: then a goroutine without the turn touched a queue pair. Real libraries corrupt the queue,
-// or end the process.
+// keptDomains fails the test if posts within one thread domain have overlapped since the null
+// device was loaded. An overlap means that a goroutine without the turn (the right to run the
+// reactor) has used a queue pair. With a real library that would corrupt the queue, or end the
+// process.
 func keptDomains(t testing.TB, paths nulldev.Paths) {
 	t.Helper()
 	null, err := nulldev.Open(paths)
@@ -132,9 +136,9 @@ func keptDomains(t testing.TB, paths nulldev.Paths) {
 	}
 }
 
-// Rule (semantics 34): on a device that flushes a queue pair only when it is destroyed, Cancel also
-// ends every operation, within its bound.
-// Defense: runtime/conn_teardown.go, the timer of flushBound in fail.
+// Rule (semantics 34): on a device that flushes a queue pair only when it is destroyed, Cancel
+// still ends every operation, within its bound.
+// Defense: runtime/conn_teardown.go, the timer of flushBound in the method fail.
 func TestNullCancelWithoutAFlush(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true}})
 	a, b := d.connect()
@@ -186,8 +190,9 @@ func nullControl(t *testing.T) *nulldev.Control {
 	return null
 }
 
-// Rule: each reactor has a thread domain if the device supports them and the configuration allows
-// it; without one, everything works as before; nothing is left.
+// Rule: each reactor has a thread domain if the device supports thread domains and the
+// configuration allows them. Without thread domains everything works as well. After closing nothing
+// is left.
 func TestEachReactorHasAThreadDomain(t *testing.T) {
 	null := nullControl(t)
 	for _, x := range []struct {
@@ -196,7 +201,7 @@ func TestEachReactorHasAThreadDomain(t *testing.T) {
 		fault string // a call that fails
 		want  int
 	}{
-		{name: "two_reactors", cfg: Config{Reactors: 2}, want: 4}, // of two runtimes
+		{name: "two_reactors", cfg: Config{Reactors: 2}, want: 4}, // two runtimes with two reactors each
 		{name: "switched_off", cfg: Config{NoThreadDomains: true}},
 		{name: "no_thread_domains", fault: "ibv_alloc_td"},
 		{name: "no_parent_domains", fault: "ibv_alloc_parent_domain"},
@@ -230,14 +235,14 @@ func TestEachReactorHasAThreadDomain(t *testing.T) {
 	}
 }
 
-// Rule: no two posts within one thread domain overlap, whatever goroutines submit, drive, dial and
-// close.
+// Rule: no two posts within one thread domain overlap, even if several goroutines submit, run the
+// reactor, dial and close at the same time.
 func TestThreadDomainIsKeptByAllWhoPost(t *testing.T) {
 	null := nullControl(t)
 	const (
 		conns, posters = 4, 3
 		writes, churns = 50, 30
-		size           = 256 << 10 // copied within the post, so that it takes time
+		size           = 256 << 10 // the null device copies the bytes within the post, so the post takes time
 	)
 	cfg := Config{Reactors: 2}
 	server, client := nullBed.open(t, cfg, 1), nullBed.open(t, cfg, 0)
@@ -274,7 +279,7 @@ func TestThreadDomainIsKeptByAllWhoPost(t *testing.T) {
 			})
 		}
 	}
-	wg.Go(func() { // new queue pairs, with their receives, beside the busy ones
+	wg.Go(func() { // creates queue pairs with receives while the others are busy
 		for range churns {
 			a, b, err := dial()
 			if err != nil {

@@ -7,17 +7,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Op describes an operation of a connection. The functions below make it; the methods
-// listed in the package documentation (Starting operations) start it. It owns nothing:
-// the slices and bytes that it refers to must not change until it is started, unless
-// Keep copied them. It may be started any number of times. The zero Op is not an operation.
+// Op describes an operation of a connection. The functions below make an Op, and methods such as
+// [Conn.Start] start it: see the package documentation (Starting operations). An Op may be started
+// any number of times. It owns nothing. The bytes and the list of slices to which it refers must
+// not change until it is started, unless Keep copied them. The zero Op is not an operation.
 type Op struct {
 	kind                 startKind
 	opcode               verbs.WROpcode
 	flags                verbs.SendFlags // FENCE and SOLICITED
 	imm                  uint32
-	one                  [1]Slice // the piece of an operation on one piece
-	several              []Slice  // the pieces of an operation on several; nil: one
+	one                  [1]Slice // the local memory, if it is one piece
+	several              []Slice  // the local memory, if it is several pieces; else nil
 	bytes                []byte
 	remote               Remote
 	placement            verbs.FlushPlacement
@@ -40,10 +40,10 @@ const (
 	startBind
 	startInvalidate
 	startPostRecv
-	startRefused // a modifier does not fit; bytes holds the reason
+	startRefused // a modifier does not suit the operation; bytes holds the reason
 )
 
-// over returns op with the pieces locals.
+// The method over returns op with locals as its pieces of local memory.
 func (op Op) over(locals []Slice) Op {
 	if len(locals) == 1 {
 		op.one[0] = locals[0]
@@ -61,17 +61,17 @@ func (op *Op) locals() []Slice {
 	return op.one[:]
 }
 
-// Keep returns op with copies of its bytes and of its list of slices, so the caller may
-// change the originals before op is started. The memory of the slices is not copied.
+// Keep returns op with copies of its bytes and of its list of slices, so the caller may change the
+// originals before op is started. The memory that the slices name is not copied.
 func (op Op) Keep() Op {
 	op.bytes, op.several = slices.Clone(op.bytes), slices.Clone(op.several)
 	return op
 }
 
-// Imm returns op with immediate data, in host order, which the peer receives with the
-// message. It applies to WRITEs, and to SENDs other than SendInvalidateOp. A WRITE with
-// immediate data consumes one of the peer's receives after the data has arrived, and on a
-// managed connection waits for a credit. Any other Op with Imm fails to start: ErrInvalid.
+// Imm returns op with immediate data, in host order, which the peer receives with the message. It
+// applies to WRITEs, and to SENDs other than SendInvalidateOp. Starting any other Op with Imm fails
+// with ErrInvalid. A WRITE with immediate data consumes one of the peer's receives, after the data
+// has arrived. On a managed connection it therefore waits for a credit.
 //
 // Implements: SEND_WITH_IMM, RDMA_WRITE_WITH_IMM.
 func (op Op) Imm(imm uint32) Op {
@@ -87,9 +87,9 @@ func (op Op) Imm(imm uint32) Op {
 	return op
 }
 
-// Fence returns op with the fence flag: the operation begins when the READs and
-// atomics started earlier on the connection have ended. It does not apply to receives.
-// (Inline data does not wait for the fence: it is read when the request is posted.)
+// Fence returns op with the fence flag. The operation then begins only after all READs and atomics
+// that were started earlier on the connection have ended. Fence does not apply to receives. Inline
+// data does not wait for the fence: the data is copied when the request is posted.
 //
 // Implements: IBV_SEND_FENCE.
 func (op Op) Fence() Op {
@@ -100,10 +100,10 @@ func (op Op) Fence() Op {
 	return op
 }
 
-// Solicited returns op with the solicited flag: its message raises a solicited
-// event, which wakes a peer that arms its completion queue for these events
-// only, as C programs may. (A runtime is always woken.) It applies to SENDs, and
-// to WRITEs with immediate data, before or after Imm.
+// Solicited returns op with the solicited flag, with which the message raises a solicited event.
+// The event wakes a peer that arms its completion queue for such events only, as C programs may. (A
+// peer that is a runtime wakes without the flag.) Solicited applies to SENDs, and to WRITEs with
+// immediate data. It may be called before or after Imm.
 //
 // Implements: IBV_SEND_SOLICITED.
 func (op Op) Solicited() Op {
@@ -114,7 +114,7 @@ func (op Op) Solicited() Op {
 	return op
 }
 
-// refused returns an Op that fails to start with the reason why.
+// refused returns an Op that fails to start. The argument why is the reason.
 func (op Op) refused(why string) Op {
 	switch op.kind {
 	case startNone, startRefused:
@@ -140,8 +140,8 @@ func WriteOp(local Slice, remote Remote) Op {
 	return Op{kind: startTransfer, opcode: verbs.WRRDMAWrite, one: [1]Slice{local}, remote: remote}
 }
 
-// WriteVOp returns a WRITE that gathers locals, in order, into remote
-// memory; at most Options.MaxSGE of them.
+// WriteVOp returns a WRITE that gathers locals, in order, into remote memory. There may be at most
+// Options.MaxSGE locals.
 func WriteVOp(locals []Slice, remote Remote) Op {
 	return Op{kind: startTransfer, opcode: verbs.WRRDMAWrite, remote: remote}.over(locals)
 }
@@ -153,8 +153,8 @@ func ReadOp(local Slice, remote Remote) Op {
 	return Op{kind: startTransfer, opcode: verbs.WRRDMARead, one: [1]Slice{local}, remote: remote}
 }
 
-// ReadVOp returns a READ that scatters remote memory over locals, in
-// order; at most Options.MaxSGE of them.
+// ReadVOp returns a READ that scatters remote memory over locals, in order. There may be at most
+// Options.MaxSGE locals.
 func ReadVOp(locals []Slice, remote Remote) Op {
 	return Op{kind: startTransfer, opcode: verbs.WRRDMARead, remote: remote}.over(locals)
 }
@@ -166,77 +166,79 @@ func SendOp(local Slice) Op {
 	return Op{kind: startSend, opcode: verbs.WRSend, one: [1]Slice{local}}
 }
 
-// SendVOp returns a SEND that gathers locals, in order, into one
-// message; at most Options.MaxSGE of them.
+// SendVOp returns a SEND that gathers locals, in order, into one message. There may be at most
+// Options.MaxSGE locals.
 func SendVOp(locals []Slice) Op {
 	return Op{kind: startSend, opcode: verbs.WRSend}.over(locals)
 }
 
-// SendBytesOp returns a SEND of a copy of p, which is made when the
-// operation is started: see [Conn.SendBytes].
+// SendBytesOp returns a SEND of a copy of p. The copy is made when the operation is started: see
+// [Conn.SendBytes].
 func SendBytesOp(p []byte) Op { return Op{kind: startSendBytes, opcode: verbs.WRSend, bytes: p} }
 
-// SendInvalidateOp is SendOp that also invalidates remote, a window opened by the peer:
-// the window is unbound when the message arrives, and the message carries its key.
+// SendInvalidateOp returns a SEND of local that also invalidates remote, a memory window of the
+// peer. The message carries the window's key. When it arrives, the peer's device unbinds the
+// window.
 //
 // Implements: ibv_post_send, SEND_WITH_INV.
 func SendInvalidateOp(local Slice, remote Remote) Op {
 	return Op{kind: startSend, opcode: verbs.WRSendWithInv, one: [1]Slice{local}, remote: remote}
 }
 
-// CompareAndSwapOp returns an atomic that replaces the 8 bytes at the
-// beginning of remote by swap if they equal compare. They are a native-endian
-// word, and its address must be a multiple of 8. Result.Value is the previous
-// value. It is atomic with respect to other operations of the same device.
+// CompareAndSwapOp returns an atomic on the first 8 bytes of remote: if they equal compare, it
+// replaces them with swap. The 8 bytes are a native-endian word at an address that must be a multiple
+// of 8. Result.Value is the previous value of the word. The operation is atomic with respect to
+// other operations of the peer's device.
 //
 // Implements: ibv_post_send, ATOMIC_CMP_AND_SWP.
 func CompareAndSwapOp(remote Remote, compare, swap uint64) Op {
 	return Op{kind: startAtomic, opcode: verbs.WRAtomicCmpAndSwp, remote: remote, compareOrAdd: compare, swapTo: swap}
 }
 
-// FetchAndAddOp returns an atomic that increases the 8 bytes at the
-// beginning of remote by add; otherwise as CompareAndSwapOp.
+// FetchAndAddOp returns an atomic that increases the first 8 bytes of remote by add. Otherwise as
+// CompareAndSwapOp.
 //
 // Implements: ibv_post_send, ATOMIC_FETCH_AND_ADD.
 func FetchAndAddOp(remote Remote, add uint64) Op {
 	return Op{kind: startAtomic, opcode: verbs.WRAtomicFetchAndAdd, remote: remote, compareOrAdd: add}
 }
 
-// AtomicWriteOp returns an operation that stores value in the first 8 bytes of
-// remote, as a native-endian word; its address must be a multiple of 8. No
-// reader ever sees a partial value. Use it to publish data that was written, and
-// flushed, before it. It fails with ErrNotSupported where the device cannot.
+// AtomicWriteOp returns an operation that stores value in the first 8 bytes of remote. They are a
+// native-endian word at an address that must be a multiple of 8. No reader ever sees a partial
+// value. Use it to publish data: write and flush the data before. It fails with ErrNotSupported if
+// the device does not support it.
 //
 // Implements: ibv_wr_atomic_write.
 func AtomicWriteOp(remote Remote, value uint64) Op {
 	return Op{kind: startAtomicWrite, opcode: verbs.WRAtomicWrite, remote: remote, swapTo: value}
 }
 
-// FlushOp returns an operation that makes earlier writes of this connection to remote
-// visible to every agent of the peer's host (verbs.FlushGlobal), or persistent there
-// (verbs.FlushPersistent), or both. A completed WRITE shows only that the peer's device
-// has the data. The peer's region must have been registered with AccessFlushGlobal or
-// AccessFlushPersistent. It fails with ErrNotSupported where the device cannot.
+// FlushOp returns an operation that makes earlier WRITEs of this connection to remote visible to
+// every agent of the peer's host (verbs.FlushGlobal), or persistent there (verbs.FlushPersistent),
+// or both, as p says. A WRITE that has completed without a flush is only known to be at the peer's
+// device. The peer's region needs AccessFlushGlobal or AccessFlushPersistent. The operation fails
+// with ErrNotSupported if the device does not support it.
 //
 // Implements: ibv_wr_flush, selectivity range.
 func FlushOp(remote Remote, p verbs.FlushPlacement) Op {
 	return Op{kind: startFlush, opcode: verbs.WRFlush, remote: remote, placement: p}
 }
 
-// BindOp returns the Op of Window.Bind, for the window's connection. Once the
-// operation has succeeded, Window.Remote returns the descriptor.
+// BindOp returns an operation that binds w, as Window.Bind does. It must be started on the
+// connection of w. After it has succeeded, Window.Remote returns the descriptor.
 func BindOp(w *Window, r *Region, off, n int, access verbs.AccessFlags) Op {
 	return Op{kind: startBind, opcode: verbs.WRBindMW, window: w, bind: binding{r, off, n, access}}
 }
 
-// InvalidateOp returns the Op of Window.Invalidate, for the window's connection.
+// InvalidateOp returns an operation that unbinds w, as Window.Invalidate does. It must be started
+// on the connection of w.
 func InvalidateOp(w *Window) Op {
 	return Op{kind: startInvalidate, opcode: verbs.WRLocalInv, window: w}
 }
 
-// PostRecvOp returns the Op of Conn.PostRecv.
+// PostRecvOp returns a receive into local: see [Conn.PostRecv].
 func PostRecvOp(local Slice) Op { return Op{kind: startPostRecv, one: [1]Slice{local}} }
 
-// PostRecvVOp returns a receive that scatters the message over locals,
-// in order; at most Options.MaxSGE of them.
+// PostRecvVOp returns a receive that scatters the message over locals, in order. There may be at
+// most Options.MaxSGE locals.
 func PostRecvVOp(locals []Slice) Op { return Op{kind: startPostRecv}.over(locals) }

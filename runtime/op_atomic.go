@@ -12,7 +12,8 @@ import (
 // wordSize is the size of an atomic's target in bytes.
 const wordSize = 8
 
-// atomic starts an operation with remote memory only: an atomic, an ATOMIC_WRITE or a FLUSH.
+// The method atomic starts an operation without local memory: an atomic, an ATOMIC_WRITE or a
+// FLUSH.
 func (c *Conn) atomic(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext

@@ -9,11 +9,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// strayLooks is how often the loop may wake by itself while a batch is being started, on a slow
-// machine: a connection was made just before.
+// strayLooks is how many times the loop may wake by itself while a batch is being started. The
+// connection was made just before, and the machine may be slow.
 const strayLooks = 3
 
-// batchBed returns a connection with memory on both sides.
+// batchBed returns the dialing end of a connection, and a region of size bytes on each side.
 func batchBed(t *testing.T, size int) (a *Conn, own, far *Region) {
 	t.Helper()
 	a, b := connected(t, Config{})
@@ -23,8 +23,9 @@ func batchBed(t *testing.T, size int) (a *Conn, own, far *Region) {
 	return a, own, far
 }
 
-// Rule: awaiting an operation of a batch posts the batch with one doorbell; the batch keeps its
-// order with the connection's other operations, and wakes no loop before.
+// Rule: a goroutine that awaits an operation of a batch posts the whole batch with one doorbell.
+// Before that, the batch does not wake the loop (the reactor's own goroutine). The operations keep
+// their order.
 func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 	const n, size = 64, 8
 	a, own, far := batchBed(t, n*size)
@@ -42,7 +43,7 @@ func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 			t.Fatalf("operation %d: %v", i, err)
 		}
 	}
-	for i := range n { // the READ came after all of the WRITEs
+	for i := range n { // the READ was executed after the WRITEs
 		if got := own.Bytes()[i*size]; got != byte(i+1) {
 			t.Fatalf("piece %d came back as %d, want %d", i, got, i+1)
 		}
@@ -52,8 +53,8 @@ func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 	}
 }
 
-// Rule: no operation of a batch stays unposted: Flush has the batch posted, and so has a submitter
-// that waits for one of its slots.
+// Rule: no operation of a batch stays unposted. Flush makes the loop post the batch. So does a
+// submitter that waits for a slot.
 func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	a, own, far := batchBed(t, 8)
 	ctx := testContext(t)
@@ -81,8 +82,8 @@ func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	}
 }
 
-// Rule: receives posted in a batch wake no loop, are posted with the next awaited operation, and
-// take the messages that the peer sends then.
+// Rule: receives of a batch do not wake the loop. Flush makes the loop post them, with one
+// doorbell. They take the messages that the peer sends after that.
 func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 	const n, size = 32, 8
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
@@ -113,10 +114,11 @@ func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 	}
 }
 
-// Rule: a message outside the batch that waits for a credit has the batch posted: only the batch's
-// messages can bring credits.
+// Rule: a message that waits for a credit makes the loop post the batch before it. Only the
+// messages of the batch can bring back credits.
 func TestWhoWaitsForACreditPostsTheBatch(t *testing.T) {
-	// By chance the recheck comes in a few rounds; without the wake-up, in half of them.
+	// A recheck (the reactor's poll once a second) also posts the batch. It may come by chance in a
+	// few rounds. Without the wake-up under test it would come in half of them.
 	const rounds, few = 12, 3
 	looks := uint64(0)
 	for range rounds {
@@ -127,8 +129,8 @@ func TestWhoWaitsForACreditPostsTheBatch(t *testing.T) {
 	}
 }
 
-// behindABatch sends a message behind a batch that has all credits, and returns the number of
-// rechecks meanwhile.
+// behindABatch starts a batch that uses all credits, sends one more message, and returns the number
+// of rechecks meanwhile.
 func behindABatch(t *testing.T) (looks uint64) {
 	t.Helper()
 	const credits = 4

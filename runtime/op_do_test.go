@@ -9,7 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: the synchronous forms do the same as the others, and return the result.
+// Rule: Do has the same effect as starting an operation and awaiting its future, and returns the
+// result.
 func TestSynchronousForms(t *testing.T) {
 	for _, parked := range []bool{false, true} {
 		a, b := connected(t, Config{NoCallerDriving: parked})
@@ -40,7 +41,8 @@ func TestSynchronousForms(t *testing.T) {
 	}
 }
 
-// Rule: when the context ends first, the operation continues, and its memory is released with it.
+// Rule: if the context of Do ends first, the operation continues. Its memory is released when the
+// operation ends.
 func TestSynchronousFormGivenUpStillEnds(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -60,7 +62,7 @@ func TestSynchronousFormGivenUpStillEnds(t *testing.T) {
 		t.Errorf("%d buffers are out while the device has one more, want %d", n, out)
 	}
 	link.SetAll(fabric.Link{})
-	for ctx := testContext(t); a.rt.MemoryStats().Buffers != out-1; { // it ends without a waiter
+	for ctx := testContext(t); a.rt.MemoryStats().Buffers != out-1; { // the operation ends although no goroutine awaits it
 		if ctx.Err() != nil {
 			t.Fatal("the buffer of an operation that was given up did not come back")
 		}

@@ -42,7 +42,8 @@ func TestAMessageCarriesImmediateData(t *testing.T) {
 	})
 }
 
-// Rule: a fenced operation begins when the READs before it have ended, so that it sees their data.
+// Rule: a fenced operation begins only when the READs before it have ended. So it sees the data
+// that they have read.
 func TestAFencedWriteFindsWhatWasRead(t *testing.T) {
 	const size = 64 << 10
 	a, b := connected(t, Config{Conn: Options{Inline: -1}})
@@ -67,7 +68,8 @@ func TestAFencedWriteFindsWhatWasRead(t *testing.T) {
 	}
 }
 
-// solicitedOnly opens devices whose completion channels wake only for solicited events.
+// solicitedOnly opens devices that raise completion events only for solicited messages and for
+// errors.
 type solicitedOnly struct{ verbs.Provider }
 
 func (p solicitedOnly) Open(name string) (verbs.Context, error) {
@@ -84,7 +86,8 @@ func (c solicitedContext) Execute(t *verbs.IOBatch) error {
 	return c.Context.Execute(t)
 }
 
-// Rule: a solicited message wakes a peer that waits only for solicited events.
+// Rule: a message with the modifier Solicited wakes a peer whose completion queue is armed for
+// solicited events only.
 func TestASolicitedMessageWakesThePeer(t *testing.T) {
 	notOnDevice(t, "its devices have the names of the software RNIC's")
 	onBeds(t, func(t *testing.T, bd bed) {
@@ -98,8 +101,8 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 		b := must.Get(accepted.Await(ctx))(t)
 		src := bufferOf(t, client, []byte("slice"))
 		far := must.Get(server.NewRegion(8, allAccess))(t)
-		// Each message that does not wake waits for the next recheck: together four times this
-		// long.
+		// A message that does not wake the peer waits for the next recheck, up to DefaultRecheck.
+		// If none of the 20 messages did, they would take four times as long as this.
 		ctx, cancel := context.WithTimeout(ctx, 5*reactor.DefaultRecheck)
 		defer cancel()
 		ops := map[string]Op{
@@ -112,7 +115,7 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 		for range 4 {
 			for name, op := range ops {
 				f := b.Recv()
-				// by then the loop sleeps, with a receiver waiting
+				// After this call the reactor knows the receiver, and its loop sleeps.
 				if err := b.sh.r.Do(ctx, func() {}); err != nil {
 					t.Fatal(err)
 				}
@@ -129,7 +132,8 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 	})
 }
 
-// Rule: an operation with a modifier that it cannot have is refused, whichever way it is started.
+// Rule: an operation with a modifier (immediate data, a fence, solicited) that it cannot have is
+// refused by every call that starts operations.
 func TestModifiersThatDoNotFit(t *testing.T) {
 	a, b := connected(t, Config{})
 	far, own := must.Get(b.rt.NewRegion(8, allAccess))(t), must.Get(a.rt.NewRegion(8, allAccess))(t)

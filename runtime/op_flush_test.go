@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a log entry is written, flushed and published by one word; each step is visible to others
-// before the next one.
+// Rule: a log entry is written and flushed. Then a count, written atomically in one word, publishes
+// it. The entry is in memory before the count is.
 func TestWriteFlushPublish(t *testing.T) { onBeds(t, writeFlushPublish) }
 
 func writeFlushPublish(t *testing.T, d bed) {
@@ -40,7 +40,8 @@ func writeFlushPublish(t *testing.T, d bed) {
 	}
 }
 
-// Rule: flushes and writes that the descriptor does not allow are refused locally.
+// Rule: flushes and atomic writes that the descriptor (a Remote) does not permit are refused at
+// once, without the peer.
 func TestFlushMistakes(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)

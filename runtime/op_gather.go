@@ -8,7 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// stackSGEs is the number of scatter-gather elements kept on the stack.
+// stackSGEs is how many scatter-gather elements of an operation fit on the stack; a longer list
+// goes to the heap.
 const stackSGEs = 8
 
 // transferV starts a WRITE or READ of several pieces.
@@ -62,9 +63,10 @@ func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w
 	return c.q.Submit(ctx, s, &p, w.mode)
 }
 
-// leaseAll leases every slice and returns their elements. It returns the lease of a
-// single slice as it is, and combines several leases, which allocates. It fails if a
-// slice does not belong to m.
+// leaseAll leases all locals to one operation, and appends their scatter-gather elements to sges.
+// It also returns the operation's lease. For one slice that is the slice's own lease, or nil for
+// the zero Slice. For several slices it is a new object of type leases. If a slice does not belong
+// to m or was released, leaseAll fails and leases nothing.
 func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
 	for i, l := range locals {
 		err := l.of(m)
@@ -90,7 +92,7 @@ func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor
 	return sges, &all, nil
 }
 
-// leases holds the slices of one operation, whose leases end together.
+// leases is the lease of an operation with several slices. It ends all their leases together.
 type leases []Slice
 
 // End implements reactor.Lease.

@@ -9,9 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a SEND or WRITE of up to Options.Inline bytes carries them in the request, whichever call
-// starts it, and the device ignores their key. It fetches longer data through the key, and all data
-// if Inline is -1.
+// Rule: a SEND or WRITE of up to Options.Inline bytes carries these bytes in the work request,
+// whichever call starts it. So the device does not use the key of their memory. It uses the key for
+// longer data, for zero-based and on-demand memory, and if Inline is -1.
 func TestShortRequestsCarryTheirBytes(t *testing.T) {
 	const size = 2 * DefaultInline
 	send := func(ctx context.Context, c *Conn, local Slice, _ Remote) error {
@@ -81,9 +81,9 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 				defer f.Discard()
 			}
 			local := must.Get(own.Slice(0, c.n))(t)
-			local.lkey ^= 0xffff00 // an invalid key
+			local.lkey ^= 0xffff00 // makes the key invalid
 			err = way(testContext(t), a, local, must.Get(far.Remote(0, size))(t))
-			// LOC_PROT_ERR; Soft-RoCE flushes the request (verbs/ibv, deviations)
+			// The status is LOC_PROT_ERR, or WR_FLUSH_ERR on Soft-RoCE (verbs/ibv, rxeDeviations).
 			var refused *verbs.WCError
 			if (err == nil) != c.good || err != nil && !errors.As(err, &refused) {
 				t.Errorf("%s of %d bytes, Inline %d, raw %v: %v; carried: %v", name, c.n, c.o.Inline, c.o.Raw, err, c.good)
@@ -92,7 +92,8 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 	}
 }
 
-// awaited waits for a started operation.
+// The function awaited returns a function that awaits the future of a call. If the call has failed,
+// it returns the error of the call.
 func awaited(ctx context.Context) func(Future, error) error {
 	return func(f Future, err error) error {
 		if err == nil {
@@ -102,9 +103,9 @@ func awaited(ctx context.Context) func(Future, error) error {
 	}
 }
 
-// Rule: inline bytes also arrive intact from a list that is posted with the extended calls, as one
-// with a FLUSH is. (Soft-RoCE's provider took the bytes for elements unless the post itself had the
-// INLINE flag.)
+// Rule: inline bytes arrive intact even if their list contains a FLUSH. Such a list is posted with
+// the extended calls (ibv_wr_post(3)). (There Soft-RoCE's library takes the bytes for
+// scatter-gather elements, unless the request has the flag INLINE.)
 func TestInlineBytesBesideAFlushArrive(t *testing.T) { onBeds(t, inlineBesideAFlush) }
 
 func inlineBesideAFlush(t *testing.T, d bed) {

@@ -10,13 +10,14 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// DoAll starts ops in order, as [Conn.StartAll] does, and waits until all have ended,
-// driving the reactor like Do. It is the cheapest way to execute several operations.
+// DoAll starts ops in order, as [Conn.StartAll] does, and waits until all have ended. Like
+// [Conn.Do] it drives the reactor while it waits. It is the cheapest way to execute several
+// operations.
 //
-// It returns the error of the first operation, in the order of ops, that could not be started or
-// failed, and the number of operations before it. If rs is not nil, it must be at least as long
-// as ops, and gets the result of every operation that succeeded. When ctx ends first DoAll
-// returns 0 and the context's error; the started operations continue.
+// If some operations failed or could not be started, DoAll returns the index and the error of the
+// first of them in ops. Otherwise it returns len(ops) and nil. If rs is not nil, it must be at
+// least as long as ops, and gets the result of every operation that succeeded. If ctx ends first,
+// DoAll returns 0 and the context's error, and the started operations continue.
 //
 // In steady state it allocates only where Start allocates.
 func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err error) {
@@ -39,16 +40,17 @@ func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err err
 
 // opGroup is the sink of a group of operations that are awaited together.
 //
-//	open ──> some started, some ended ──> all ended: settled ──> the pool
-//	               └──> the waiter gives up: settled without a reader, then garbage
+//	open ──> some started, some ended ──> all ended: settled ──> opGroups
+//	               └──> the caller stops waiting ──> all ended: settled, not reused
 //
-// The waiter sets the fields up before it submits the first operation. Then the holder owns them
-// until it settles the promise, which publishes them to the waiter.
+// The goroutine that waits sets the fields before it submits the first operation. After that the
+// holder of the reactor's turn owns them, until it settles the promise. This publishes the fields
+// to the goroutine that waits.
 type opGroup struct {
 	all    futures.Promise[Result]
 	of     int // number of operations
 	done   int // number that have ended
-	failed int // index of the first that failed
+	failed int // index of the first operation that failed; valid if err is not nil
 	err    error
 	rs     []Result // by index, valid where ended is true; empty if no results are wanted
 	ended  []bool   // by index; empty if no results are wanted
@@ -57,9 +59,10 @@ type opGroup struct {
 // opGroups holds unused groups.
 var opGroups = sync.Pool{New: func() any { return new(opGroup) }}
 
-// start starts ops with the argument sink, which passes their results to j.Complete; j keeps
-// the results if keep is set. It returns a future that is settled when all started operations
-// have ended, and the values of startAll. A waiter that gives up must not call j.finish.
+// start starts ops. The argument sink gets their results and must pass them to j.Complete. If keep
+// is set, j keeps the results. start returns a future, which is settled when all started operations
+// have ended. It also returns the results of startAll: the number of started operations, and the
+// error of the next one. A caller that stops waiting for the future must not call j.finish.
 func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Sink) (all Future, started int, refused error) {
 	j.open(len(ops), keep)
 	j.all, all = c.sh.r.Futures().New(c.sh.r.Driver())
@@ -70,8 +73,9 @@ func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink 
 	return all, started, refused
 }
 
-// finish stores the results, returns the values of DoAll, and puts j back into the pool.
-// All operations must have ended; refused is the error of the one that was not started.
+// finish stores the results in rs, returns the results of DoAll, and puts j back into the pool. All
+// started operations must have ended. The argument refused is the error of the operation that could
+// not be started, or nil.
 func (j *opGroup) finish(rs []Result, refused error) (n int, err error) {
 	if n, err = j.of, refused; j.err != nil {
 		n, err = j.failed, j.err
@@ -111,7 +115,7 @@ func (j *opGroup) Complete(_ SinkContext, r Result, err error) {
 	j.settle()
 }
 
-// setTotal lowers the number of operations after a partial start. Holder only.
+// setTotal sets the number of operations to those that were started. Holder only.
 func (j *opGroup) setTotal(of int) {
 	j.of = of
 	j.settle()

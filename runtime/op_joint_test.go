@@ -13,8 +13,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: DoAll returns how many operations succeeded before the first failure, and its error,
-// whether that operation is refused at once or fails later, and with it those behind it.
+// Rule: DoAll returns the number of operations before the first that failed, and the error of that
+// one. It makes no difference whether that operation is refused at once, or fails later together
+// with all operations behind it.
 func TestDoWaitStopsAtAFailure(t *testing.T) {
 	const n, at = 20, 11
 	for name, c := range map[string]struct {
@@ -59,8 +60,8 @@ func TestDoWaitStopsAtAFailure(t *testing.T) {
 	}
 }
 
-// Rule: a DoAll that is given up mixes no results with others: each result of a FETCH_ADD is
-// delivered once, whatever was given up meanwhile.
+// Rule: results of a DoAll whose context has ended never appear in another DoAll. Each result of a
+// FETCH_ADD is delivered at most one time.
 func TestDoWaitIsGivenUp(t *testing.T) {
 	const goroutines, rounds, most = 6, 300, 12
 	a, b := connected(t, Config{Conn: Options{SendDepth: 16}})
@@ -70,7 +71,7 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 		word := must.Get(far.Remote(8*g, 8))(t)
 		rnd := rand.New(rand.NewPCG(uint64(g), 1))
 		all.Go(func() {
-			next := uint64(0) // lower bound of the word
+			next := uint64(0) // the word is at least this
 			for range rounds {
 				ops := make([]Op, 1+rnd.IntN(most))
 				for i := range ops {
@@ -93,7 +94,8 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 				if n != len(ops) || rs[0].Value < next {
 					t.Errorf("goroutine %d: %d of %d, from %d; want from %d on", g, n, len(ops), rs[0].Value, next)
 				}
-				// only this goroutine adds to the word, and the given-up operations came before
+				// The results are consecutive: only this goroutine adds to the word, and operations
+				// of earlier calls came before.
 				for i := range rs {
 					if rs[i].Value != rs[0].Value+uint64(i) {
 						t.Errorf("goroutine %d: answer %d is %d, the first was %d", g, i, rs[i].Value, rs[0].Value)
@@ -110,8 +112,9 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 	mustClose(t, far)
 }
 
-// Rule: messages for which there is no credit have those before them posted: only these can bring
-// credits. (DoAll once stopped for a second per round of credits.)
+// Rule: when there is no credit for a message of DoAll, the messages before it are posted. Only
+// these can bring back credits. (DoAll once stopped for a second each time it had used all
+// credits.)
 func TestDoWaitOfMoreThanThePeerHasReceives(t *testing.T) {
 	const n = 32
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})

@@ -7,13 +7,13 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// StartAll starts ops in order, each as Start does, and stores their futures in fs,
-// which must be at least as long as ops. It submits consecutive WRITEs and READs of one
-// piece as one batch, which costs less than one by one; operations of other goroutines
-// come before or after a batch, never within it. It waits for room as Start does.
+// StartAll starts ops in order, each as Start does, and stores their futures in fs, which must be
+// at least as long as ops. It submits consecutive WRITEs and READs of one piece in batches of up to
+// 32, which costs less than one by one. Operations of other goroutines come before or after a
+// batch, never within it. StartAll waits for room in the send queue as Start does.
 //
-// It returns the number of operations that were started. If err is not nil, it is the error of
-// starting ops[n]; the operations before ops[n] were started and have futures.
+// It returns the number of operations that were started. If err is not nil, ops[n] could not be
+// started because of err; the operations before ops[n] were started and have futures.
 func (c *Conn) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err error) {
 	if n, err = c.Batch().StartAll(ctx, ops, fs); n > 0 {
 		c.sh.r.Wake()
@@ -21,7 +21,7 @@ func (c *Conn) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err 
 	return n, err
 }
 
-// StartAll is [Conn.StartAll] in the batch.
+// StartAll is [Conn.StartAll] without the wake-up of the reactor's goroutine.
 func (b Batch) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err error) {
 	if len(fs) < len(ops) {
 		return 0, fmt.Errorf("%w: room for %d futures of %d operations", ErrInvalid, len(fs), len(ops))
@@ -29,9 +29,10 @@ func (b Batch) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err 
 	return b.c.startAll(ctx, ops, fs, nil)
 }
 
-// startAll starts ops in order, without waking the loop. It stores their futures
-// in fs, or, if sink is not nil, has sink receive the results, with the operation's
-// index as tag. It returns the number that were started, and the error of the next.
+// startAll starts ops in order, without waking the loop (the reactor's goroutine). If sink is nil,
+// it stores their futures in fs. Otherwise sink receives each result, with the index of the
+// operation as tag. startAll returns the number of operations that were started, and the error of
+// the next one.
 func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (n int, err error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -49,8 +50,9 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 		if s.leased > 0 || ops[n].isSimple(c) {
 			f, err = s.transfer(asked, ops[n:], tag)
 		} else {
-			// Submit first, to keep the order and to free the cached slots: c.start may wait for a
-			// slot. It gets ctx, not asked, because the future may report the context's error.
+			// Submit the batch first. This keeps the order, and frees the cached slots: c.start may
+			// wait for a slot. c.start gets ctx, not asked, because the future of a large transfer
+			// may report the context's error.
 			s.Submit(reactor.NoWakeup)
 			f, err = c.start(ctx, &ops[n], submitOpts{mode: reactor.NoWakeup, sink: sink, tag: tag})
 		}
@@ -64,17 +66,18 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 	return len(ops), nil
 }
 
-// transferBatch is a reactor.BatchSubmitter with the leases of its operations. Operations on
-// one lease are begun together, with one change of the word that all users of the region share.
+// transferBatch is a reactor.BatchSubmitter that also leases the memory of the operations. For
+// consecutive operations on one lease it changes the lease's word only one time, because all users
+// of the region share that word.
 type transferBatch struct {
 	reactor.BatchSubmitter
 	c      *Conn
 	sink   Sink
 	batch  *lease
-	leased int // operations begun on the lease and not started yet
+	leased int // operations begun on batch and not started yet
 }
 
-// transfer starts the first of ops, which must be simple.
+// transfer starts ops[0], for which isSimple must be true.
 func (s *transferBatch) transfer(asked reactor.DoneContext, ops []Op, tag uint64) (f Future, err error) {
 	op, c := &ops[0], s.c
 	local := &op.one[0]
@@ -98,8 +101,8 @@ func (s *transferBatch) transfer(asked reactor.DoneContext, ops []Op, tag uint64
 	return f, err
 }
 
-// lease begins the first of ops on its lease, together with the operations that
-// follow it on the same lease, up to the size of a batch.
+// lease begins ops[0] on the lease of its memory. Together with it, lease begins the simple
+// operations that directly follow on the same lease, up to the size of a batch.
 func (s *transferBatch) lease(ops []Op) error {
 	local, n := &ops[0].one[0], 1
 	if local.lease.memory != s.c.rt.mem {
@@ -117,7 +120,7 @@ func (s *transferBatch) lease(ops []Op) error {
 	return nil
 }
 
-// end submits the started operations and ends the leases of the others.
+// end submits the started operations, and ends the leases of operations that were not started.
 func (s *transferBatch) end() {
 	s.Submit(reactor.NoWakeup)
 	if s.leased > 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// startAll starts operations by StartAll and awaits their futures.
+// startAll starts ops with Batch.StartAll and awaits their futures.
 func startAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
 	fs, rs := make([]Future, len(ops)), make([]Result, len(ops))
 	n, err := c.Batch().StartAll(ctx, ops, fs)
@@ -28,7 +28,7 @@ func startAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
 	return rs, nil
 }
 
-// doAll runs operations by DoAll.
+// doAll executes ops with Conn.DoAll.
 func doAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
 	rs := make([]Result, len(ops))
 	n, err := c.DoAll(ctx, ops, rs)
@@ -38,8 +38,9 @@ func doAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
 	return rs, nil
 }
 
-// Rule: StartAll and DoAll do the same as Start for each operation, in order, for all kinds and any
-// memory, also for more than there are slots; each operation has its result.
+// Rule: StartAll and DoAll have the same effect as one Start for each operation, in order. They
+// take operations of all kinds, and lists that are longer than the send queue. Each operation gets
+// its own result.
 func TestSeveralAreEachOfThem(t *testing.T) {
 	for name, do := range map[string]func(context.Context, *Conn, []Op) ([]Result, error){"StartAll": startAll, "DoAll": doAll} {
 		t.Run(name, func(t *testing.T) { severalAreEach(t, do) })
@@ -49,7 +50,7 @@ func TestSeveralAreEachOfThem(t *testing.T) {
 func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Result, error)) {
 	const words, depth, rounds = 40, 24, 30
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
-	a.oneWR = 64 // so that some are split
+	a.oneWR = 64 // bytes: longer transfers are split
 	ctx := testContext(t)
 	far := must.Get(b.rt.NewRegion(8*words, allAccess))(t)
 	var own [2]*Region
@@ -57,7 +58,7 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 		own[i] = must.Get(a.rt.NewRegion(8*words, verbs.AccessLocalWrite))(t)
 	}
 	received := make(chan int)
-	go func() { // until an empty message
+	go func() { // counts the messages before an empty one
 		for n := 0; ; n++ {
 			m, err := b.RecvWait(ctx)
 			empty := len(m.Data) == 0
@@ -72,7 +73,7 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 	}()
 	sends := 0
 	rnd := rand.New(rand.NewPCG(1, 2))
-	var want [words]byte // the first byte of each word there
+	var want [words]byte // the expected first byte of each word of far
 	for round := range rounds {
 		var ops []Op
 		var check []func(Result)
@@ -80,7 +81,7 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 			k := rnd.IntN(words)
 			at := must.Get(far.Remote(8*k, 8))(t)
 			switch rnd.IntN(8) {
-			case 0: // adds to the value written before
+			case 0: // adds 1 to the value that the operations before it left
 				had := want[k]
 				want[k]++
 				ops = append(ops, FetchAndAddOp(at, 1))
@@ -94,18 +95,19 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 				want[k] = byte(b)
 				buf := bufferOf(t, a.rt, []byte{byte(b), 0, 0, 0, 0, 0, 0, 0})
 				ops, check = append(ops, WriteVOp([]Slice{buf.Slice()}, at)), append(check, nil)
-			case 3: // split
+			case 3: // a split WRITE of all words
 				for k := range words {
 					own[1].Bytes()[8*k] = byte(k)
 					want[k] = byte(k)
 				}
 				ops, check = append(ops, WriteOp(must.Get(own[1].Slice(0, 8*words))(t), must.Get(far.Remote(0, 8*words))(t))), append(check, nil)
-			case 2: // between transfers in the same list
+			case 2: // a SEND between the transfers
 				sends++
 				ops, check = append(ops, SendOp(must.Get(own[0].Slice(0, 8))(t))), append(check, nil)
 			default:
 				mine := own[rnd.IntN(2)]
-				// The memory of a WRITE is read when it is posted: always the same.
+				// The device may read this byte at any later time, so every WRITE of word k stores
+				// the same value.
 				mine.Bytes()[8*k] = byte(k)
 				want[k] = byte(k)
 				ops, check = append(ops, WriteOp(must.Get(mine.Slice(8*k, 8))(t), at)), append(check, nil)
@@ -126,17 +128,17 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 			}
 		}
 	}
-	if _, err := a.Do(ctx, new(SendOp(Slice{}))); err != nil { // behind the others
+	if _, err := a.Do(ctx, new(SendOp(Slice{}))); err != nil { // the empty message, after all others
 		t.Fatal(err)
 	}
 	if n := <-received; n != sends {
 		t.Errorf("%d of %d messages arrived", n, sends)
 	}
-	mustClose(t, own[0], own[1], far) // nothing is in flight
+	mustClose(t, own[0], own[1], far) // fails if an operation still has a lease
 }
 
-// Rule: StartAll stops at an operation that Do would refuse, with its error and index; those before
-// it complete, and those behind it leave no lease.
+// Rule: StartAll stops at the first operation that is refused, and returns its index and error. The
+// operations before it complete. The operations after it do not start and leave no lease.
 func TestDoAllStopsAtAMistake(t *testing.T) {
 	const n, at = 20, 11
 	a, own, far := batchBed(t, 64)
@@ -194,15 +196,16 @@ func TestDoAllStopsAtAMistake(t *testing.T) {
 	}
 }
 
-// Rule: a StartAll whose wait for a slot is canceled returns how many operations it started, and
-// these continue; on a connection that ends it stops with the cause and leaves nothing in flight.
+// Rule: if its context is canceled while StartAll waits for a slot, StartAll returns how many
+// operations it started, and these continue. If the connection ends while StartAll waits, StartAll
+// returns the connection's cause and leaves no operation in flight.
 func TestDoAllGivesUp(t *testing.T) {
 	const n = 200
 	a, b := connected(t, Config{Conn: Options{SendDepth: 8, Raw: true}})
 	own := must.Get(a.rt.NewRegion(8, verbs.AccessLocalWrite))(t)
 	far := must.Get(b.rt.NewRegion(8, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
 	local := must.Get(own.Slice(0, 8))(t)
-	// The peer has no receive: nothing behind the message completes.
+	// The peer has no receive: neither this message nor any later operation completes.
 	stuck := must.Get(a.Send(t.Context(), local))(t)
 	ops, fs := make([]Op, n), make([]Future, n)
 	for i := range ops {

@@ -9,10 +9,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PostRecv posts a receive of a raw connection. The future gives the number of
-// bytes received and the immediate data. PostRecv does not block: it returns
-// ErrRecvFull when Options.RecvCredits receives are posted. The memory is the device's
-// until the future is settled; receives complete in the order they were posted.
+// PostRecv posts a receive on a raw connection, into locals. The future gives the number of bytes
+// received and the immediate data. PostRecv does not block: if Options.RecvCredits receives are
+// posted and not completed, it returns ErrRecvFull. The device owns the memory until the future is
+// settled. Receives complete in the order in which they were posted.
 //
 // Implements: ibv_post_recv.
 func (c *Conn) PostRecv(locals ...Slice) (Future, error) { return c.postRecv(locals, submitOpts{}) }
@@ -34,7 +34,7 @@ func (c *Conn) postRecv(locals []Slice, w submitOpts) (f Future, err error) {
 	return f, nil
 }
 
-// postRecvFor posts a receive for s. If it fails, s stays the caller's.
+// postRecvFor posts a receive whose sink is s. If it fails, the caller still owns s.
 func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error) {
 	if !c.opts.Raw {
 		return fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
@@ -52,7 +52,7 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error)
 		}
 		total += uint64(l.Len())
 	}
-	if total > uint64(c.MaxMessage()) { // this limit also fits the 32-bit length of an element
+	if total > uint64(c.MaxMessage()) { // a message also fits the 32-bit length of a scatter-gather element
 		return fmt.Errorf("%w: a receive of %d bytes, one message carries %d", ErrTooLarge, total, c.MaxMessage())
 	}
 	var space [stackSGEs]verbs.SGE
@@ -67,8 +67,9 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error)
 	return err
 }
 
-// rawRecv settles the future of a raw connection's receive, or calls its sink. The poster
-// owns it until the receive is posted; then Complete returns it to rawRecvs.
+// rawRecv is the sink of one receive of a raw connection. It settles the receive's future, or calls
+// the user's sink. The goroutine that posts the receive owns the rawRecv until the receive is
+// posted. After that Complete owns it, and puts it back into rawRecvs.
 type rawRecv struct {
 	c       *Conn
 	promise futures.Promise[Result]
@@ -93,7 +94,7 @@ func (s *rawRecv) give() {
 // Complete implements reactor.Sink.
 func (s *rawRecv) Complete(t SinkContext, r Result, err error) {
 	of := *s
-	s.give() // before the sink, which may post the next receive
+	s.give() // before the sink is called: it may post the next receive, which can use s again
 	if r.Flags&verbs.WCWithInv != 0 {
 		of.c.invalidated(r.Imm)
 	}

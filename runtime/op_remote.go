@@ -12,21 +12,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Remote describes memory of a peer. The peer makes it with [Region.Remote] and
-// sends it here. It is a value and owns nothing; only an operation shows
-// whether the memory is still registered. The key is a secret: any program that
-// has it and a connection to the peer can access the memory as Access permits.
+// Remote is a descriptor of a peer's memory. The peer makes it with [Region.Remote] and sends it to
+// this program. It is a value and owns nothing. Only an operation shows whether the memory is still
+// registered. The key is a secret: any program that has it and a connection to the peer can access
+// the memory as Access permits.
 //
-// The encoded form comes from outside and is checked when it is decoded: see
-// [Remote.UnmarshalBinary]. Methods may be called from any goroutine and do not block.
+// [Remote.UnmarshalBinary] checks its input, because the encoded form comes from another program.
+// Methods may be called from any goroutine and do not block.
 type Remote struct {
 	Addr   uint64 // address of the first byte at the peer's device
 	Length uint64 // bytes
 	RKey   uint32
-	Access verbs.AccessFlags // access as declared by the peer, whose device enforces its own flags
+	Access verbs.AccessFlags // the access that the peer declares; its device enforces the flags of the registration
 }
 
-// At returns the n bytes from off, or a *[RangeError] if they are not inside r.
+// At returns n bytes of r, from offset off, or a *[RangeError] if they are not inside r.
 func (r Remote) At(off, n uint64) (Remote, error) {
 	if off > r.Length || n > r.Length-off {
 		return Remote{}, &RangeError{What: whatRemote, Off: off, N: n, Size: r.Length}
@@ -48,8 +48,8 @@ func (r Remote) String() string {
 //	│magic│version│0      │size  │access  │rkey  │addr  │length  │xxhash64  │
 //	└─────┴───────┴───────┴──────┴────────┴──────┴──────┴────────┴──────────┘
 //
-// The hash, over everything before it, detects truncated, mistyped or
-// mixed-up descriptors. It is no signature: it does not stop a forger.
+// The hash covers all bytes before it. It detects descriptors that are truncated, mistyped or mixed
+// up. It does not stop a forger, because it is no signature.
 const (
 	remoteMagic   = "VRBM"
 	remoteVersion = 1
@@ -60,8 +60,7 @@ const (
 // RemoteSize is the length of an encoded [Remote] in bytes.
 const RemoteSize = remoteSize
 
-// knownAccess holds the defined access bits; a descriptor with others
-// comes from an unknown version.
+// knownAccess holds the access bits of this version. A descriptor with any other bit is refused.
 const knownAccess = regcache.RemoteAccess | verbs.AccessLocalWrite | verbs.AccessMWBind | verbs.AccessZeroBased |
 	verbs.AccessOnDemand | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering
 
@@ -87,7 +86,7 @@ const (
 // DescriptorError is the error for a refused [Remote]. It matches [ErrDescriptor].
 type DescriptorError struct {
 	Reason     DescriptorReason
-	Have, Want uint64 // depending on Reason: lengths, versions, bits, or address and length
+	Have, Want uint64 // the value found and the value wanted; for DescriptorOverflow the address and the length
 }
 
 // Error describes the fault, with the values.
@@ -123,7 +122,8 @@ func (e *DescriptorError) Is(target error) bool {
 	return ok && t.Reason == e.Reason
 }
 
-// wellFormed returns an error if no region can have these values.
+// wellFormed returns an error if r cannot describe a region: if it has unknown access bits, or if
+// its range wraps around the address space.
 func (r Remote) wellFormed() error {
 	if bits := r.Access &^ knownAccess; bits != 0 {
 		return &DescriptorError{Reason: DescriptorAccess, Have: uint64(bits)}
@@ -134,8 +134,8 @@ func (r Remote) wellFormed() error {
 	return nil
 }
 
-// AppendBinary appends the encoded form to b. It fails with a *[DescriptorError]
-// if the result could not be decoded. It allocates only to grow b.
+// AppendBinary appends the encoded form to b. It fails with a *[DescriptorError] if UnmarshalBinary
+// would refuse the result. It allocates only to grow b.
 //
 // Implements: encoding.BinaryAppender.
 func (r Remote) AppendBinary(b []byte) ([]byte, error) {
@@ -160,14 +160,14 @@ func (r Remote) MarshalBinary() ([]byte, error) {
 	return r.AppendBinary(make([]byte, 0, remoteSize))
 }
 
-// UnmarshalBinary decodes the output of AppendBinary, without any
-// trailing bytes. Anything else is a *[DescriptorError], and r stays
-// unchanged. It retains nothing of b and allocates only for errors.
+// UnmarshalBinary sets r to the Remote that b encodes. If b is not exactly the encoded form of a
+// Remote, it returns a *[DescriptorError], and r stays unchanged. It retains nothing of b and
+// allocates only for errors.
 //
 // Implements: encoding.BinaryUnmarshaler.
 func (r *Remote) UnmarshalBinary(b []byte) error {
 	le := binary.LittleEndian
-	// Version before length: another version may have another length.
+	// Check the version before the length: another version may have another length.
 	if len(b) < len(remoteMagic)+1 {
 		return &DescriptorError{Reason: DescriptorTruncated, Have: uint64(len(b)), Want: remoteSize}
 	}
@@ -219,7 +219,8 @@ func (r Remote) MarshalText() ([]byte, error) {
 	return remoteBase64.AppendEncode([]byte(remoteText), b), nil
 }
 
-// UnmarshalText decodes the output of MarshalText; errors as UnmarshalBinary.
+// UnmarshalText decodes the output of MarshalText. It returns a *[DescriptorError], as
+// UnmarshalBinary does.
 //
 // Implements: encoding.TextUnmarshaler.
 func (r *Remote) UnmarshalText(text []byte) error {
@@ -227,7 +228,7 @@ func (r *Remote) UnmarshalText(text []byte) error {
 	if len(text) != len(remoteText)+remoteTextLen || string(text[:len(remoteText)]) != remoteText {
 		return refuse
 	}
-	var buf [remoteSize + 2]byte // the decoder may write two bytes more
+	var buf [remoteSize + 2]byte // remoteSize bytes, and two spare ones
 	n, err := remoteBase64.Decode(buf[:], text[len(remoteText):])
 	if err != nil || n != remoteSize { // the decoder skips line breaks, which makes n smaller
 		return refuse

@@ -8,24 +8,24 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// RemoteMemory is a peer's memory as an io.ReaderAt and io.WriterAt, for programs
-// whose bytes are in ordinary Go memory: they are copied through registered
-// buffers. Its methods may be called from any goroutine and wait for the transfer.
+// RemoteMemory accesses a peer's memory as an io.ReaderAt and io.WriterAt. It is for programs with
+// data in ordinary Go memory: it copies the data through registered buffers. Its methods may be
+// called from any goroutine. They block until the transfer has ended.
 type RemoteMemory struct {
 	c      *Conn
 	ctx    context.Context
 	remote Remote
 }
 
-// ioChunk is the size of one operation of RemoteMemory, and ioDepth the number of
-// concurrent operations: enough to keep a link busy without holding much memory.
+// ioChunk is the size of one operation of RemoteMemory in bytes, and ioDepth is the number of
+// concurrent operations. They keep a link busy without holding much memory.
 const (
 	ioChunk = 256 << 10
 	ioDepth = 4
 )
 
-// At returns remote memory for reading and writing through this
-// connection. ctx bounds every transfer.
+// At returns a RemoteMemory that reads and writes remote through this connection. If ctx ends, its
+// transfers fail.
 func (c *Conn) At(ctx context.Context, remote Remote) *RemoteMemory {
 	return &RemoteMemory{c: c, ctx: ctx, remote: remote}
 }
@@ -66,9 +66,9 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
 }
 
-// ioSubmitMode returns the submit mode of a transfer of n bytes. A single chunk is
-// awaited at once, so it need not wake the loop. With several chunks the loop posts
-// the first while the next is copied.
+// ioSubmitMode returns the submit mode of a transfer of n bytes. The caller awaits a single chunk
+// at once and thereby posts it, so it need not wake the loop (the reactor's goroutine). With
+// several chunks the loop posts one while the caller prepares the next.
 func ioSubmitMode(n int) reactor.SubmitMode {
 	if n <= ioChunk {
 		return reactor.NoWakeup
@@ -83,9 +83,10 @@ type ioTransfer struct {
 	f   Future
 }
 
-// move transfers p in chunks, up to ioDepth at a time. The function before fills a chunk's
-// buffer, the function after empties it; each may be nil. move returns the number of leading
-// bytes of p that were transferred.
+// move transfers p in chunks, up to ioDepth at a time. For each chunk the function before fills the
+// buffer, the function start starts the transfer, and, if the transfer succeeds, the function after
+// copies the data out of the buffer. The functions before and after may be nil. move returns the
+// number of leading bytes of p that were transferred.
 func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Buffer, Remote) (Future, error),
 	before func(Buffer, []byte), after func([]byte, Buffer)) (n int, err error) {
 	asked, err := reactor.DoneOf(m.ctx)
@@ -109,7 +110,7 @@ func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Bu
 		if u.f.Valid() {
 			u.f.Discard()
 		}
-		if rerr := u.buf.Release(); rerr != nil && err == nil { // an outstanding chunk keeps the buffer until it completes
+		if rerr := u.buf.Release(); rerr != nil && err == nil { // if the chunk is outstanding, its lease keeps the buffer until it completes
 			err = rerr
 		}
 	}

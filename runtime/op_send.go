@@ -9,21 +9,22 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Send starts a [SendOp]: it sends local as one message of at most
-// MaxMessage bytes, else ErrTooLarge. On a managed connection it also
-// waits on ctx for a credit. Otherwise as [Conn.Start].
+// Send starts a [SendOp]: it sends local as one message. If local is longer than MaxMessage bytes,
+// Send returns ErrTooLarge. On a managed connection it also waits for a credit, until ctx ends.
+// Otherwise as [Conn.Start].
 func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
 	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
-// sendRequest returns the request of op, a SEND, without its data.
+// sendRequest returns the request for op, which is a SEND, without its data.
 func (op *Op) sendRequest() reactor.Send {
 	return reactor.Send{Opcode: op.opcode, Flags: op.flags, Imm: op.imm, Invalidate: op.remote.RKey}
 }
 
-// send sends the message that s describes: a SEND, or a SEND that invalidates.
+// send sends locals as one message. The argument s is the request without its data: a SEND of any
+// kind.
 func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submitOpts) (f Future, err error) {
-	var sum uint64 // uint64: one slice may be listed many times, and the sum may exceed int
+	var sum uint64 // not an int: one slice may be listed many times, and the sum may overflow
 	for _, l := range locals {
 		sum += uint64(l.Len())
 	}
@@ -55,8 +56,8 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 	return f, asked.Cause(ctx, err)
 }
 
-// cpuReadable reports whether locals are non-empty and readable by the
-// CPU, as inline sends require.
+// cpuReadable reports whether locals have any bytes and the CPU can read all of them. An inline
+// send requires both.
 func cpuReadable(locals []Slice) bool {
 	n := 0
 	for i := range locals {
@@ -67,13 +68,13 @@ func cpuReadable(locals []Slice) bool {
 	return n > 0
 }
 
-// SendBytes starts a [SendBytesOp]: it sends a copy of p as one message. p may be in
-// any memory, and is the caller's again when SendBytes returns. Otherwise as Send.
+// SendBytes starts a [SendBytesOp]: it sends a copy of p as one message. The slice p may be in any
+// memory, and the caller may change it when SendBytes has returned. Otherwise as Send.
 func (c *Conn) SendBytes(ctx context.Context, p []byte) (Future, error) {
 	return c.sendBytes(ctx, p, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
-// sendBytes sends a copy of p in the request that s describes.
+// sendBytes sends a copy of p as one message. The argument s is the request, as for send.
 func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submitOpts) (f Future, err error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -89,7 +90,7 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submit
 		}
 		copy(buf.Bytes(), p)
 		f, err = c.send(asked, []Slice{buf.Slice()}, s, w)
-		if rerr := buf.Release(); err == nil { // freed when the send completes
+		if rerr := buf.Release(); err == nil { // the send's lease keeps the buffer until the send completes
 			err = rerr
 		}
 		return f, asked.Cause(ctx, err)
@@ -127,8 +128,8 @@ func (c *Conn) headerSize() int {
 	return frameSize
 }
 
-// post submits s with the payload p. On a managed connection it adds a frame header
-// for a message of n bytes; the header carries the credits to return.
+// post submits s with the payload p, which has n bytes. On a managed connection it adds the frame
+// header, which also returns credits to the peer.
 func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int, w submitOpts) (Future, error) {
 	if c.opts.Raw {
 		return c.submit(ctx, s, p, w)

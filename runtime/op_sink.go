@@ -5,22 +5,24 @@ import "github.com/verbena-rdma/verbena/reactor"
 // SinkContext is the context of a call to a Sink: see [Conn.StartFromSink].
 type SinkContext = reactor.SinkContext
 
-// StartFromSink is TryStartTo for a Sink that is called with t. It starts a WRITE (without
-// immediate data) or READ of one piece without the structures that submitters share, which
-// takes about three quarters of the processor time of TryStartTo. It calls TryStartTo for all
-// other operations, and if t is not a current context of the connection's reactor: t is zero,
-// belongs to another reactor, or its results have been delivered. Operations keep their order,
-// whichever of the two starts them. Only the goroutine that called Complete may call
-// StartFromSink.
+// StartFromSink starts op like TryStartTo. It is for use inside a Sink, and t is the SinkContext
+// that Complete was called with. Only the goroutine that called Complete may call StartFromSink.
 //
-// Slots cached for a sink's next operations are freed when all sinks of the
-// pass were called; until then other submitters may find the send queue full.
+// For a WRITE (without immediate data) or a READ, of one piece in one work request, StartFromSink
+// does not use the structures that submitters share. That takes about three quarters of the
+// processor time of TryStartTo. For all other operations it calls TryStartTo. It also does so if t
+// is zero, belongs to another reactor, or has expired because its results have been delivered.
+// Operations of both methods keep the order of the calls.
+//
+// StartFromSink caches slots of the send queue for the next operations of sinks. The reactor frees
+// them when it has called all sinks of the pass. Until then other submitters may find the send
+// queue full.
 func (c *Conn) StartFromSink(t SinkContext, op *Op, sink Sink, tag uint64) error {
 	if !c.q.InSink(t) {
 		return c.TryStartTo(op, sink, tag)
 	}
 	if !op.isSimple(c) || sink == nil {
-		c.sh.r.ReleaseSinkCaches() // TryStartTo may need a cached slot
+		c.sh.r.ReleaseSinkCaches() // frees the cached slots: TryStartTo may need one
 		return c.TryStartTo(op, sink, tag)
 	}
 	local := &op.one[0]
@@ -47,19 +49,22 @@ func (c *Conn) StartFromSink(t SinkContext, op *Op, sink Sink, tag uint64) error
 	err := c.q.PostFromSink(t, &tr)
 	if err != nil && tr.Lease != nil {
 		tr.Lease.End()
-		c.sh.sinkLeases.Release() // the cache alone must not make memory look in flight
+		c.sh.sinkLeases.Release() // why: see the type sinkLeases
 	}
 	return err
 }
 
-// sinkLeases caches operations begun on a lease for sinks that are about to start some. It
-// begins 1, 2, 4 and so on at a time, up to reactor.MaxCachedSlots, because each change of
-// the lease's count is a locked instruction. At the end of the pass it ends those that were
-// not started. One per shard; used by the holder.
+// sinkLeases caches operations that were begun on a lease, for sinks that are about to start them.
+// Each change of the lease's count is a locked instruction. So sinkLeases begins 1, 2, 4 and so on
+// at a time, up to reactor.MaxCachedSlots. At the end of the pass it ends those that no sink
+// started. Each shard (a reactor of the runtime) has one sinkLeases, which the holder of the turn
+// uses.
 //
-// The cache alone never makes memory look in flight: while it is not empty, an operation that a
-// sink started on the lease is in flight and unposted. If that operation could not be started,
-// or is refused because its queue is released, the cache is released before the error is reported.
+// The cache alone must never make memory look in flight, for example to Region.Close. Usually it
+// does not: while the cache is not empty, an operation that a sink started on the lease is in
+// flight and unposted. There are two exceptions: that operation could not be started, or it is
+// refused because its queue is released. In both cases the cache is released before the error is
+// reported.
 type sinkLeases struct {
 	of   *lease
 	gen  uint64
@@ -67,8 +72,8 @@ type sinkLeases struct {
 	next int // how many the next refill begins
 }
 
-// refill begins operations on l, one of them for the caller. It returns
-// false if the generation of l has ended.
+// refill begins s.next operations on l: one for the caller, the others for the cache. It returns
+// false if the generation gen of l was released.
 func (s *sinkLeases) refill(r *reactor.Reactor, l *lease, gen uint64) bool {
 	if s.of != l || s.gen != gen {
 		s.Release()

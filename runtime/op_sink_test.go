@@ -9,19 +9,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// turnSink makes a function with a SinkContext a sink.
+// turnSink is a Sink that calls a function.
 type turnSink func(SinkContext, Result, error)
 
 func (fn turnSink) Complete(t SinkContext, r Result, err error) { fn(t, r, err) }
 
-// runner writes n times, alternately from its two slices and many at a time; the end of each write
-// starts others.
+// runner is a Sink that starts n WRITEs, alternating between its two operations. Each completed
+// WRITE starts up to three more.
 type runner struct {
 	c     *Conn
 	ops   [2]Op
-	left  int // to be started
+	left  int // WRITEs not started yet
 	out   int
-	taken int // started by sinks
+	taken int // WRITEs started by Complete
 	err   error
 	over  chan struct{}
 }
@@ -58,8 +58,8 @@ func (r *runner) run(t testing.TB, n int) {
 	}
 }
 
-// Rule: all operations that sinks start end, and the memory is idle when the last sink runs: cached
-// leases are returned.
+// Rule: all operations that sinks start complete. When the sink of the last operation runs, no
+// lease is left on the memory, not even one cached for sinks.
 func TestStartInLeavesNothingInFlight(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{SendDepth: 24}})
 	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
@@ -86,9 +86,9 @@ func TestStartInLeavesNothingInFlight(t *testing.T) {
 	}
 }
 
-// Rule: an operation on released memory does not start, even if leases on it are cached;
-// StartFromSink does the same as TryStartTo without a SinkContext and for operations other than
-// transfers.
+// Rule: StartFromSink refuses an operation on released memory, even while leases on that memory are
+// cached. With a zero SinkContext, and for operations other than WRITE and READ, it behaves as
+// TryStartTo.
 func TestStartInRefusesAsTryStart(t *testing.T) {
 	a, b := connected(t, Config{})
 	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
@@ -110,7 +110,7 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 			}
 		}
 		expect("the operation", err, nil)
-		for range 2 { // the second caches one more lease, which is left
+		for range 2 { // the second call takes two leases: one stays in the cache
 			expect("with the turn", a.StartFromSink(in, &op, mail, 1), nil)
 		}
 		expect("giving the buffer back", bufs[0].Release(), nil)
@@ -142,8 +142,8 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 	}
 }
 
-// Rule: an operation that a sink could not start is not in flight, however often the sink tries:
-// its memory can be closed as soon as the error is returned.
+// Rule: a failed StartFromSink leaves no lease on the operation's memory, however often the sink
+// tries. The memory can be closed as soon as StartFromSink has returned the error.
 func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 	const depth = 2
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
@@ -160,7 +160,7 @@ func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		for range 2 { // the second finds two cached leases
+		for range 2 { // the first try must not leave a lease for the second
 			if err := a.StartFromSink(in, &op, mail, 0); !errors.Is(err, reactor.ErrQueueFull) {
 				t.Errorf("with %d of %d out: %v, want ErrQueueFull", depth, depth, err)
 			}
@@ -182,8 +182,8 @@ func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 	}
 }
 
-// Rule: a SinkContext that is over is ignored, also while sinks run in a later pass: StartFromSink
-// with it works as from any goroutine.
+// Rule: with a SinkContext of an earlier pass StartFromSink behaves as TryStartTo, even while a
+// later pass calls sinks.
 func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	a, b := connected(t, Config{})
 	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
@@ -200,7 +200,7 @@ func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	if err := a.StartTo(t.Context(), &op, turnSink(func(in SinkContext, _ Result, _ error) { inside <- in; <-outside }), 0); err != nil {
 		t.Fatal(err)
 	}
-	now := <-inside // sinks are running
+	now := <-inside // the second sink runs until outside is closed
 	if a.q.InSink(old) || !a.q.InSink(now) {
 		t.Errorf("the old turn holds the queue: %v, the new one: %v", a.q.InSink(old), a.q.InSink(now))
 	}
@@ -213,7 +213,8 @@ func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	}
 }
 
-// Rule: slots in the sink cache do not keep the sink from starting an operation in another way.
+// Rule: StartFromSink passes some operations on to TryStartTo. TryStartTo can then use the slots
+// that are cached for the sink.
 func TestStartInFindsItsOwnRoom(t *testing.T) {
 	const depth = 4
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
@@ -225,7 +226,7 @@ func TestStartInFindsItsOwnRoom(t *testing.T) {
 	mail, over, started := make(mailSink, depth), make(chan struct{}), 0
 	sink := turnSink(func(in SinkContext, _ Result, err error) {
 		defer close(over)
-		for i, o := range []*Op{&op, &op, &add, &add} { // the second takes two slots
+		for i, o := range []*Op{&op, &op, &add, &add} { // the second call takes two slots: one stays in the cache
 			if err := a.StartFromSink(in, o, mail, 0); err != nil {
 				t.Errorf("operation %d of %d: %v", i, depth, err)
 			} else {

@@ -11,18 +11,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// fragments is an operation split into several. It is settled when the
-// last of them has completed, with the first error or the total of bytes.
+// fragments is an operation that is split into several, its fragments. It ends when the last
+// fragment has completed. Its result is the first error, or the total number of bytes.
 type fragments struct {
 	promise futures.Promise[Result]
 	sink    reactor.Sink // if not nil, gets the result, with tag, in place of the promise
 	tag     uint64
-	// left counts the fragments not completed, plus one while fragments are being
-	// posted. The poster adds; the holder and the poster subtract. The goroutine
-	// that brings it to zero settles the result, and sees all writes of the others.
+	// left counts the fragments that are not completed. While the poster (the goroutine that posts
+	// the fragments) has not finished, left is one more. The poster adds to it; the poster and the
+	// holder of the reactor's turn subtract. The goroutine that brings left to zero delivers the
+	// result, and sees all writes of the others.
 	left atomic.Int64
-	// The holder writes bytes and failed; if posting fails, the poster writes failed too.
-	// left publishes both.
+	// The holder writes bytes and failed. If posting fails, the poster writes failed too. left
+	// publishes both fields.
 	bytes  uint64
 	failed uatomic.Error
 }
@@ -37,15 +38,16 @@ func (m *fragments) Complete(t SinkContext, r Result, err error) {
 	m.done(t)
 }
 
-// posted marks the end of posting. If all fragments have completed by then, posted still has
-// the sink called under the turn: the poster's goroutine would get the sink's panics.
+// posted ends the posting. If all fragments have completed by then, it delivers the result. It
+// settles a promise itself, but leaves the call of a sink to Queue.Notify: that calls the sink
+// while the turn is held, so that a panic of the sink does not reach the poster.
 func (m *fragments) posted(c *Conn) {
 	if m.sink == nil {
 		m.done(SinkContext{})
 		return
 	}
 	if m.left.Add(-1) == 0 {
-		m.left.Store(1) // for Complete, which Notify calls
+		m.left.Store(1) // Notify calls Complete, which subtracts 1
 		c.sh.r.Defer(func() { c.q.Notify(m) })
 	}
 }
@@ -65,10 +67,11 @@ func (m *fragments) done(t SinkContext) {
 	m.promise.Settle(r, err)
 }
 
-// split posts a transfer larger than the port's largest message in fragments, with
-// one future. Only the first fragment has the fence, which thereby delays all of them;
-// the last fragment, which arrives last, carries the immediate data. If posting stops
-// part-way, the future is settled with the error after the posted fragments have completed.
+// split posts a transfer that is larger than the port's largest message, in fragments that share
+// one future or sink. Only the first fragment has the fence flag; that delays the later ones too.
+// The last fragment, which arrives last, carries the immediate data. If posting stops part-way, the
+// result is the error, after the posted fragments have completed. In mode NonBlock split posts
+// nothing and returns ErrPieces.
 func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, remote Remote, how reactor.SubmitMode) (Future, error) {
 	if how == reactor.NonBlock {
 		return Future{}, ErrPieces
@@ -89,7 +92,7 @@ func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, r
 		f.Discard()
 		return Future{}, asked.Cause(ctx, err)
 	}
-	defer m.posted(c) // deferred: asked.Cause calls the user's context, which may panic
+	defer m.posted(c) // deferred, because asked.Cause calls the user's context, which may panic
 	if err != nil {
 		m.failed.CompareAndSwap(nil, asked.Cause(ctx, err))
 	}

@@ -7,8 +7,9 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// Sink receives the result of an operation in place of a future. Complete is called once, usually
-// holding the turn of the connection's reactor: it must not block or wait for an operation.
+// Sink receives the result of an operation in place of a future. Complete is called one time,
+// usually by the holder of the reactor's turn (the right to run the reactor). So it must not block
+// or wait for an operation.
 type Sink = reactor.Sink
 
 // submitOpts determines how an operation is submitted and where its result goes.
@@ -18,33 +19,34 @@ type submitOpts struct {
 	tag  uint64
 }
 
-// Start starts op and returns its future. It checks bounds, permissions and the
-// connection's state, leases the local memory, and waits on ctx for room in the send queue;
-// on a managed connection an operation that consumes a receive of the peer also waits for a
-// credit. It does not wait for the operation. The local memory is the device's until the
-// future is settled, even if the caller stops waiting. In steady state it allocates
-// nothing, except for windows, several pieces, and transfers larger than one work request.
+// Start starts op and returns its future. It checks bounds, permissions and the connection's state,
+// and leases the local memory. It waits for room in the send queue until ctx ends. On a managed
+// connection it also waits for a credit if the operation consumes a receive of the peer. It does
+// not wait for the operation. The device owns the local memory until the future is settled, even if
+// the caller stops waiting. In steady state Start allocates nothing, except for windows, several
+// pieces, and transfers larger than one work request.
 //
-// Immediate errors, with which nothing was started: ErrReleased for released memory,
-// ErrRemoteRange and ErrPermission for remote memory, ErrTooLarge, ErrInvalid for
-// another runtime's memory and for invalid requests, the connection's cause, the
-// context's error, ErrNilContext. Errors of the future: *WCError, when the connection
-// has failed; its Err may report the cause slightly later than the future.
+// If Start returns an error, nothing was started. The error is ErrReleased for released memory,
+// ErrRemoteRange or ErrPermission for remote memory, ErrTooLarge, ErrInvalid for another runtime's
+// memory or an invalid request, the connection's cause, the context's error, or ErrNilContext. The
+// future may fail with a *WCError or the connection's cause; then the connection has failed.
+// Conn.Err may report the cause slightly later than the future.
 func (c *Conn) Start(ctx context.Context, op *Op) (Future, error) {
 	return c.start(ctx, op, submitOpts{})
 }
 
-// Do starts op and waits until it has ended. It is the fastest way to execute one
-// operation at a time: it does not wake the loop, and the calling goroutine drives
-// the reactor. When ctx ends first Do returns the context's error; the operation
-// continues, and the local memory is the device's until the operation completes. The
-// buffer may be released earlier and then returns to its pool. Otherwise as Start.
+// Do starts op and waits until it has ended. It is the fastest way to execute one operation at a
+// time: the calling goroutine drives (runs) the reactor, so Do need not wake the reactor's own
+// goroutine. If ctx ends first, Do returns the context's error, and the operation continues. The
+// device owns the local memory until the operation completes. A Buffer may be released before; it
+// then returns to its pool when the operation completes. Otherwise as Start.
 func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 	if op.isSimple(c) {
 		return c.transferWait(ctx, op)
 	}
-	// Below, ctx is used only when the operation or the wait has ended: until then
-	// no user code may keep the goroutine from driving.
+	// The methods of ctx may be user code, which could block. After DoneOf they are called only
+	// when the operation could not be started or the wait has ended. Until then the goroutine is
+	// free to drive.
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return r, err
@@ -62,9 +64,9 @@ func (c *Conn) StartTo(ctx context.Context, op *Op, sink Sink, tag uint64) error
 	return c.startTo(ctx, op, submitOpts{sink: sink, tag: tag})
 }
 
-// TryStartTo is StartTo that never blocks: it returns ErrQueueFull if the send queue is
-// full, and ErrNoCredit if the peer has no free receive. It never starts an operation
-// larger than one work request: ErrPieces. It may be called from the turn, and from a Sink.
+// TryStartTo is StartTo, but never blocks. It returns ErrQueueFull if the send queue is full, and
+// ErrNoCredit if the peer has no free receive. If the operation is larger than one work request, it
+// returns ErrPieces. The holder of the reactor's turn may call it, and so may a Sink.
 func (c *Conn) TryStartTo(op *Op, sink Sink, tag uint64) error {
 	return c.startTo(context.Background(), op, submitOpts{sink: sink, tag: tag, mode: reactor.NonBlock})
 }
@@ -109,11 +111,11 @@ func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err e
 	return f, op.errNoOp()
 }
 
-// Batch starts operations of a connection that are awaited together. They are ordinary
-// operations of the connection and keep their order with the others, but do not each
-// wake a sleeping loop: the goroutine that awaits one of the futures posts all of
-// them, with one doorbell. It is for a goroutine that starts many operations and then
-// awaits them: waking the loop in between would cost more than the operations.
+// Batch starts operations of a connection without waking the reactor's goroutine for each of them.
+// It is for a goroutine that starts many operations and then awaits them. When that goroutine
+// awaits the first future, it posts all of them, with one doorbell. Waking the reactor in between
+// would cost more than the operations. The operations of a Batch are ordinary ones and keep their
+// order with the others of the connection.
 //
 //	b := conn.Batch()
 //	for i := range fs {
@@ -123,20 +125,20 @@ func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err e
 //		_, err = f.Await(ctx)
 //	}
 //
-// Started operations are posted when a goroutine awaits an operation of that
-// reactor or calls Flush, and within a second at the latest. If the send queue
-// is full, a Batch waits for room like any other submitter, and its started operations
-// are posted then. A Batch is a value, owns nothing, and may be used from any goroutine.
+// Started operations are posted when a goroutine awaits an operation of that reactor or calls
+// Flush, and within a second at the latest. If the send queue is full, Start waits for room as
+// usual, and the operations started before are posted meanwhile. A Batch is a value, owns nothing,
+// and may be used from any goroutine.
 type Batch struct{ c *Conn }
 
 // Batch returns a Batch of the connection.
 func (c *Conn) Batch() Batch { return Batch{c} }
 
-// Start is [Conn.Start] in the batch.
+// Start is [Conn.Start] without the wake-up of the reactor's goroutine.
 func (b Batch) Start(ctx context.Context, op *Op) (Future, error) {
 	return b.c.start(ctx, op, submitOpts{mode: reactor.NoWakeup})
 }
 
-// Flush wakes the loop, which posts the started operations. Use it if
-// they are not awaited soon. It does not block.
+// Flush wakes the reactor's goroutine, which posts the started operations. Use it if they are not
+// awaited soon. It does not block.
 func (b Batch) Flush() { b.c.sh.r.Wake() }

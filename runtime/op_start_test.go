@@ -15,20 +15,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// outcome is the result that a sink receives.
+// outcome holds the arguments of one call of a Sink or MessageSink.
 type outcome struct {
 	r   Result
 	m   Message
 	err error
 }
 
-// mailSink forwards its results.
+// mailSink is a Sink and a MessageSink that sends each outcome on its channel.
 type mailSink chan outcome
 
 func (s mailSink) Complete(_ SinkContext, r Result, err error) { s <- outcome{r: r, err: err} }
 func (s mailSink) Received(m Message, err error)               { s <- outcome{m: m, err: err} }
 
-// Rule: an Op does the same as its method, and its result goes to the sink with the tag.
+// Rule: an Op of any kind takes effect, and its sink receives the result with the tag.
 func TestOpsGoToTheirSink(t *testing.T) {
 	a, b := connected(t, Config{})
 	region := must.Get(b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
@@ -42,7 +42,7 @@ func TestOpsGoToTheirSink(t *testing.T) {
 		name    string
 		op      Op
 		value   uint64
-		message int // length of b's message; -1: none
+		message int // length of the message that b receives; -1: none
 	}{
 		{"write", WriteOp(buf.Slice(), remote), 0, -1},
 		{"read", ReadOp(buf.Slice(), remote), 0, -1},
@@ -85,8 +85,8 @@ func TestOpsGoToTheirSink(t *testing.T) {
 	}
 }
 
-// Rule: instead of waiting, TryStartTo returns an error that names the missing resource; a refused
-// operation reaches no sink and can be started later.
+// Rule: TryStartTo does not wait: it returns an error that names the missing resource. It does not
+// call the sink of a refused operation, and the operation can be started later.
 func TestTryStartNeverWaits(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 2}})
 	sink, in := make(mailSink, 8), make(mailSink, 8)
@@ -118,7 +118,7 @@ func TestTryStartNeverWaits(t *testing.T) {
 	}
 	a.Abort()
 	<-a.Gone()
-	if err := (<-in).m.Release(); err != nil { // the third had arrived
+	if err := (<-in).m.Release(); err != nil { // the third message arrived before Abort
 		t.Error(err)
 	}
 	b.RecvTo(in)
@@ -134,8 +134,8 @@ func TestTryStartNeverWaits(t *testing.T) {
 	}
 }
 
-// Rule: every method of Conn or Window that starts an operation has its Op, so that an actor can
-// start it.
+// Rule: for every method M of Conn or Window that returns a Future there is a function MOp, so that
+// an actor (package actor) can start the operation. A method that takes an Op needs none.
 func TestEveryOperationHasItsOp(t *testing.T) {
 	files := must.Get(filepath.Glob("*.go"))(t)
 	starts, ops := map[string]bool{}, map[string]bool{}
@@ -156,7 +156,7 @@ func TestEveryOperationHasItsOp(t *testing.T) {
 			}
 		}
 	}
-	delete(starts, "Start") // starts an Op
+	delete(starts, "Start") // takes an Op
 	if len(starts) < 7 {
 		t.Fatalf("only %v start something: does this test still read the methods?", starts)
 	}
@@ -188,7 +188,7 @@ func returnsFuture(fn *ast.FuncDecl) bool {
 	return false
 }
 
-// started starts op, by StartTo or TryStartTo in turn, and waits for its result.
+// started starts op and waits for its result. An even tag selects StartTo, an odd tag TryStartTo.
 func started(t *testing.T, c *Conn, op Op, tag uint64) {
 	t.Helper()
 	sink := make(mailSink, 1)
@@ -204,7 +204,7 @@ func started(t *testing.T, c *Conn, op Op, tag uint64) {
 	}
 }
 
-// Rule: the gathering forms move all their pieces, in order.
+// Rule: operations on several pieces move all their pieces, in order.
 func TestOpsGather(t *testing.T) {
 	a, b := connected(t, Config{})
 	region := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite))(t)
@@ -244,7 +244,8 @@ func TestOpsGather(t *testing.T) {
 	}
 }
 
-// Rule: Keep copies the bytes and the list of pieces, which the caller may change.
+// Rule: Keep copies the list of pieces: the caller may change its own list before the operation is
+// started.
 func TestKeptOpIsItsOwn(t *testing.T) {
 	a, b := connected(t, Config{})
 	pieces := []Slice{bufferOf(t, a.rt, []byte("abc")).Slice(), bufferOf(t, a.rt, []byte("def")).Slice()}
@@ -260,7 +261,8 @@ func TestKeptOpIsItsOwn(t *testing.T) {
 	}
 }
 
-// Rule: FLUSH and ATOMIC_WRITE Ops do the same as the methods.
+// Rule: an ATOMIC_WRITE stores its word, and a FLUSH after it succeeds. A FLUSH that the descriptor
+// does not permit is refused.
 func TestOpsPersist(t *testing.T) {
 	a, b := connected(t, Config{})
 	region := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessFlushGlobal))(t)
@@ -279,8 +281,8 @@ func TestOpsPersist(t *testing.T) {
 	}
 }
 
-// Rule: Ops bind a window and invalidate it locally or through the peer's message, on the window's
-// own connection only.
+// Rule: BindOp binds a window. InvalidateOp, or a SendInvalidateOp of the peer, invalidates it.
+// BindOp and InvalidateOp are refused on any connection other than the window's own.
 func TestOpsOpenAndShutWindows(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -322,7 +324,7 @@ func TestOpsOpenAndShutWindows(t *testing.T) {
 	}
 }
 
-// Rule: a raw connection's receive of several pieces is scattered over them.
+// Rule: on a raw connection, a message fills the pieces of its receive in order.
 func TestPostRecvOpScatters(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
 	pieces := []Slice{bufferOf(t, b.rt, make([]byte, 3)).Slice(), bufferOf(t, b.rt, make([]byte, 3)).Slice()}

@@ -22,8 +22,8 @@ func (c *Conn) Read(ctx context.Context, local Slice, remote Remote) (Future, er
 	return c.transfer(ctx, &t, &local, &remote, reactor.Block)
 }
 
-// transfer starts a WRITE or READ of one piece, the most frequent
-// operations. t holds everything but the memory.
+// transfer starts a WRITE or READ of one piece, the most frequent operations. All fields of t are
+// set except those of the memory.
 func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, remote *Remote, m reactor.SubmitMode) (f Future, err error) {
 	if err := c.checkTransfer(t.Opcode, local, remote); err != nil {
 		return f, err
@@ -52,7 +52,7 @@ func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, 
 	return f, asked.Cause(ctx, err)
 }
 
-// transferWait starts op, which must be simple, and waits for its result.
+// transferWait starts op, for which isSimple must be true, and waits for its result.
 func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
 	local := &op.one[0]
 	if err := c.checkTransfer(op.opcode, local, &op.remote); err != nil {
@@ -94,7 +94,7 @@ func (c *Conn) checkTransfer(op verbs.WROpcode, local *Slice, remote *Remote) er
 	return nil
 }
 
-// check returns an error unless r has n bytes and grants the access need.
+// check returns an error unless r has n bytes and grants all of the access in need.
 func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 	if n > r.Length {
 		return fmt.Errorf("%w: %d bytes wanted, there are %d", ErrRemoteRange, n, r.Length)
@@ -107,7 +107,7 @@ func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 
 var errUnwritable = fmt.Errorf("%w: the local memory of a READ is not registered for LOCAL_WRITE", ErrPermission)
 
-// lease sets the memory of a transfer of one piece, and leases the local memory to it.
+// lease sets the memory of t, a transfer of one piece, and leases the local memory to it.
 func (c *Conn) lease(t *reactor.Transfer, local *Slice, remote *Remote) error {
 	c.fill(t, local, remote)
 	if l := local.lease; l != nil {
@@ -122,17 +122,17 @@ func (c *Conn) lease(t *reactor.Transfer, local *Slice, remote *Remote) error {
 	return nil
 }
 
-// fill sets the memory of a transfer of one piece, except for its lease.
+// fill sets the memory of t, a transfer of one piece, except for its lease.
 func (c *Conn) fill(t *reactor.Transfer, local *Slice, remote *Remote) {
-	// Field by field: the compiler would build a literal in a temporary with small
+	// Set the fields one by one. For a literal the compiler would fill a temporary with small
 	// stores and copy it with large loads, which stall until the stores are done.
 	t.Remote, t.RKey = remote.Addr, remote.RKey
 	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
 	t.Flags |= c.inlineFlag(t.Opcode, local)
 }
 
-// inlineFlag returns INLINE for small WRITEs of one piece. The request
-// then carries the data, and the device need not fetch it.
+// inlineFlag returns INLINE for a small WRITE of one piece. The request then carries the data, so
+// the device need not fetch it.
 func (c *Conn) inlineFlag(op verbs.WROpcode, local *Slice) verbs.SendFlags {
 	n := len(local.b) // 0 for memory that this process cannot access
 	if op == verbs.WRRDMARead || n == 0 || n > c.inline || local.access&fetched != 0 {
@@ -141,7 +141,7 @@ func (c *Conn) inlineFlag(op verbs.WROpcode, local *Slice) verbs.SendFlags {
 	return verbs.SendInline
 }
 
-// fetched marks memory that only the device reads: zero-based memory, whose
-// address in requests is not a virtual address of the process, and on-demand
-// memory, where a page fault would stall the processor while it holds the turn.
+// fetched is the set of access flags of memory that only the device may read. The address of
+// zero-based memory in requests is not a virtual address of the process. An access to on-demand
+// memory may cause a page fault, which would stall the holder of the reactor's turn.
 const fetched = verbs.AccessZeroBased | verbs.AccessOnDemand

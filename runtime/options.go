@@ -10,65 +10,70 @@ import (
 
 // Options describes connections. The zero value works.
 type Options struct {
-	// Raw leaves receives to the caller; see the package documentation, and
-	// Pending for receives that must be posted before connecting. The peer
-	// need not be a runtime then: any librdmacm program will do.
+	// Raw leaves the posting of receives to the program: see the package documentation. If receives
+	// must be posted before the connection is established, see Pending. The peer of a raw
+	// connection may be any librdmacm program.
 	Raw bool
-	// Bare sends PrivateData of a raw connection unchanged, without the hello that runtimes put in
-	// front of it, and does not expect a hello in the peer's private data. It is for peers that
-	// read private data and are not runtimes.
+	// Bare is for peers that are not runtimes and read private data. It sends PrivateData of a raw
+	// connection unchanged, without the hello (a header) that runtimes put in front of it, and
+	// expects no hello from the peer.
 	Bare bool
 	// SendDepth is how many operations may be outstanding; default DefaultSendDepth.
 	SendDepth int
 	// RecvCredits is how many receives are kept posted for the peer
 	// (managed), or may be posted (raw); default DefaultRecvCredits.
 	RecvCredits int
-	// MessageSize is the largest message received, in bytes; default DefaultMessageSize,
-	// or less if the port carries less. The peer learns it. MessageSize + 16, for
-	// the header, must not exceed the port's largest message.
+	// MessageSize is the size of the largest message that can be received, in bytes. The peer
+	// learns it. Default DefaultMessageSize, or less if the port carries less. MessageSize plus 16
+	// bytes for the header must not exceed the port's largest message.
 	MessageSize int
 	// MaxSGE is how many pieces a gathered or scattered operation may have; default DefaultMaxSGE.
 	MaxSGE int
-	// Inline is how many bytes a SEND, or a WRITE of one piece, may carry inline: they are copied
-	// when the request is posted, and the device need not fetch them. A message's header counts.
-	// Default DefaultInline; -1: none. The processor reads inline data, so memory of another
-	// device, on-demand memory and zero-based memory are never sent inline.
+	// Inline is how many bytes a SEND, or a WRITE of one piece, may carry inline. Inline bytes are
+	// copied when the request is posted, so the device need not fetch them. The header of a message
+	// counts. Default DefaultInline; -1: none. The processor reads inline data, so memory of
+	// another device, on-demand memory and zero-based memory are never sent inline.
 	Inline int
-	// Shared is the shared receive queue of a raw connection, used in place of RecvCredits
-	// receives of its own. It must belong to the same runtime and be open. Default nil.
+	// Shared is the shared receive queue of a raw connection. The connection then has no receives
+	// of its own, and RecvCredits does not apply. It must belong to the same runtime and be open.
+	// Default nil.
 	Shared *SharedRecv
-	// PeerTimeout bounds every operation: if a connection has outstanding operations and none
-	// completes within the bound, the connection fails with ErrPeerTimeout, and its operations
-	// end. It applies to this end only, whatever the peer's options are. The bound is PeerTimeout,
-	// or 4 × ACK timeout × (retries + 1) of the queue pair if that is longer. A large transfer is
-	// allowed n × bytes / (8 MiB/s) if that is longer still, where n is the number of connections
-	// of its reactor with outstanding operations: they share the wire. Other load on the wire,
-	// such as the peer's, is unknown: where it leaves a reactor less than 8 MiB/s, large transfers
-	// need a longer PeerTimeout. A peer of a raw connection that posts no receive counts as not
-	// answering. Default DefaultPeerTimeout; negative: only the device's own limits apply.
+	// PeerTimeout bounds every operation. If a connection has outstanding operations and none
+	// completes within the bound, the connection fails with ErrPeerTimeout, and its operations end.
+	// This end applies its own PeerTimeout, whatever the peer's options are. The bound is the
+	// largest of three times:
+	//
+	//   - PeerTimeout
+	//   - 4 × ACK timeout × (retries + 1), with the attributes of the queue pair
+	//   - n × bytes / (8 MiB/s), where bytes is the number of outstanding bytes up to the next
+	//     completion, and n the number of connections of the reactor with outstanding operations
+	//
+	// The connections of a reactor share the wire; hence n. Other load on the wire, such as the
+	// peer's, is unknown. Where it leaves a reactor less than 8 MiB/s, large transfers need a
+	// longer PeerTimeout. A peer of a raw connection that posts no receive counts as not answering.
+	// Default DefaultPeerTimeout; negative: only the device's own limits apply.
 	PeerTimeout time.Duration
-	// KeepAlive is the longest silence of the peer before a zero-byte WRITE probes it, so that a
-	// connection that only waits for messages detects a lost peer too. The probe costs an idle
-	// connection one packet each way per KeepAlive; the peer's program does not see it. A lost peer
+	// KeepAlive is the longest silence of the peer before a zero-byte WRITE probes it. So even a
+	// connection that only waits for messages detects a lost peer. The probe costs an idle
+	// connection one packet each way per KeepAlive. The peer's program does not see it. A lost peer
 	// is detected within KeepAlive plus the bound of PeerTimeout. Default PeerTimeout; negative:
 	// never.
 	KeepAlive time.Duration
-	// Recorder is how many completed operations the flight recorder keeps, with the
-	// times of their start, posting and completion, and their outcome: see Conn.Recorded
-	// and Runtime.Stuck. Default 0: no recorder and no cost; negative: none, whatever
-	// the runtime's options are. It costs three clock readings per operation, and some
-	// 100 bytes of memory for each operation that is kept or may be outstanding.
+	// Recorder is how many completed operations the flight recorder keeps, with their outcome and
+	// the times of their start, posting and completion: see Conn.Recorded and Runtime.Stuck.
+	// Default 0: no recorder and no cost. Negative: no recorder, even if the runtime's options have
+	// one. A recorder costs three clock readings per operation, and some 100 bytes of memory for
+	// each operation that is kept or may be outstanding.
 	Recorder int
-	// Backlog is how many peers of a listener may wait to be accepted: requests,
-	// handshakes and established connections together; see Listener. Each may hold a
-	// connection's memory, by default half a MiB of receives: 66 MiB for 128. At most half
-	// of them may be unfinished handshakes, and at most an eighth unfinished handshakes
-	// from one address, but each of the two limits is at least 1. Only listeners use
-	// Backlog. Default DefaultBacklog.
+	// Backlog is how many peers of a listener may wait to be accepted: requests, handshakes and
+	// established connections together; see Listener. Each may hold the memory of a connection, by
+	// default half a MiB for receives. That is 66 MiB for 128 peers. At most half of the Backlog
+	// may be unfinished handshakes, and at most an eighth unfinished handshakes from one address.
+	// Each of these two limits is at least 1. Only listeners use Backlog. Default DefaultBacklog.
 	Backlog int
-	// PrivateData is sent to the peer with the request or the acceptance: at
-	// most MaxDialData or MaxAcceptData bytes; with Bare,
-	// verbs.MaxPrivateConnect or verbs.MaxPrivateAccept. It is copied.
+	// PrivateData is sent to the peer with the connection request or the acceptance. A request
+	// carries at most MaxDialData bytes, and an acceptance MaxAcceptData bytes. With Bare these
+	// limits are verbs.MaxPrivateConnect and verbs.MaxPrivateAccept. The bytes are copied.
 	PrivateData []byte
 
 	// kind is the type of the queue pair: RC by default (PlainOptions.Type).
@@ -109,7 +114,7 @@ func (o Options) validate() (Options, error) {
 	return o, nil
 }
 
-// fits checks options against the device's port.
+// fits returns an error if the device's port cannot carry messages of o.MessageSize.
 func (rt *Runtime) fits(o Options) error {
 	if largest := rt.shards[0].r.MaxMessage(); !o.Raw && o.MessageSize > largest-frameSize {
 		return fmt.Errorf("%w: Options.MessageSize is %d, the port of %s carries %d with a header of %d",
@@ -118,8 +123,8 @@ func (rt *Runtime) fits(o Options) error {
 	return nil
 }
 
-// inherit takes unset options from the runtime's. Do not apply it to its
-// own result, where Inline 0 means never.
+// inherit sets the unset options in o to those of the runtime. Do not apply it to its own result:
+// there Inline 0 means none, not unset.
 func (rt *Runtime) inherit(o Options) (Options, error) {
 	d := rt.cfg.Conn
 	o.Raw, o.Bare = o.Raw || d.Raw, o.Bare || d.Bare

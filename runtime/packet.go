@@ -13,9 +13,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PacketConn sends and receives datagrams: one UD queue pair for any
-// number of peers and multicast groups. A datagram arrives whole or is
-// lost; it may be duplicated or reordered. The sender is not notified.
+// PacketConn sends and receives datagrams. It has one UD queue pair for any number of peers and
+// multicast groups. A datagram arrives whole or is lost, and the sender is not notified of a loss.
+// Datagrams may be duplicated or reordered.
 //
 //	ListenPacket            Close, or the queue pair or the device failed
 //	────────────> open ────────────────────────────────────────────────> gone
@@ -27,10 +27,10 @@ type PacketConn struct {
 	q    *reactor.Queue
 	opts Options
 	addr netip.AddrPort
-	from uint8 // GID table index of the source of replies to multicast datagrams
+	from uint8 // GID table index of the source address for replies to multicast datagrams
 
-	// cause is the error of new operations. Set once, by the holder or by
-	// Close; read by all. The goroutine that sets it closes ended.
+	// cause is the error that new operations get. The holder of the reactor's turn or Close sets
+	// it, one time; any goroutine reads it. The goroutine that sets it closes ended.
 	cause cause
 	ended chan struct{}
 
@@ -41,11 +41,11 @@ type PacketConn struct {
 	peerMu sync.Mutex // guards peers
 	peers  map[*Peer]struct{}
 
-	leaving  leaving       // its queue pair is being destroyed
-	closed   chan struct{} // closed at the end
+	leaving  leaving       // set when the destruction of the queue pair begins
+	closed   chan struct{} // closed when everything is released
 	closeErr error         // written before closed is closed
 
-	// Owned by the holder.
+	// The fields below belong to the holder.
 	id        verbs.CMID
 	admitted  bool
 	arrived   []int // slots with datagrams, oldest first
@@ -58,12 +58,13 @@ type PacketConn struct {
 	timer     *reactor.Timer // bounds the flush
 }
 
-// ListenPacket opens a PacketConn at "host:port", where peers find it with [PacketConn.Resolve].
-// An empty host is the device's address, and port 0 is replaced by a free one (see Addr), which
-// also suits a program that only sends. The options that apply are SendDepth, RecvCredits
-// (datagrams buffered until they are received; more are lost), MaxSGE, Inline and Recorder.
+// ListenPacket opens a PacketConn at "host:port", where peers find it with [PacketConn.Resolve]. An
+// empty host means the device's address. If the port is 0, ListenPacket chooses a free one (see
+// Addr); a program that only sends can use port 0, too. The options that apply are SendDepth,
+// RecvCredits, MaxSGE, Inline and Recorder. RecvCredits is how many datagrams are buffered until
+// they are received; more are lost.
 //
-// Errors: ErrAddress, ErrConfig, ErrNotSupported, the device's.
+// Errors: ErrAddress, ErrConfig, ErrNoGID, ErrNotSupported, ErrClosed, errors of the device.
 //
 // Implements: rdma_create_id and rdma_listen in port space UDP, ibv_create_qp of
 // type UD.
@@ -118,11 +119,11 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	return p, nil
 }
 
-// open creates the queue pair, posts the receives and listens. On
-// failure destroy releases everything. Holder only.
+// open creates the queue pair, posts the receives and listens. On failure the caller calls fail,
+// which releases everything. Holder only.
 func (p *PacketConn) open(at netip.AddrPort) (err error) {
 	posted := 0
-	defer func() { // the queue releases posted slots; release the others here
+	defer func() { // the queue ends the posted receives; free the buffers of the others here
 		for i := range p.slots[posted:] {
 			p.slots[posted+i].buf.drop()
 		}
@@ -166,7 +167,7 @@ func (p *PacketConn) MaxPacket() int { return int(p.sh.r.MaxDatagram()) }
 // operations. Err then returns the cause.
 func (p *PacketConn) Done() <-chan struct{} { return p.ended }
 
-// Err returns the error of new operations; nil while p accepts them.
+// Err returns the error that new operations get, or nil while p accepts them.
 func (p *PacketConn) Err() error { return p.cause.Load() }
 
 // onCM implements cmTarget.
@@ -184,7 +185,7 @@ func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 	}
 }
 
-// setCause sets the cause; the first one stays.
+// setCause sets the cause unless it is set already.
 func (p *PacketConn) setCause(err error) {
 	if p.cause.set(err) {
 		close(p.ended)
@@ -196,19 +197,20 @@ func (p *PacketConn) fail(cause error) {
 	p.setCause(cause)
 	if errors.Is(cause, verbs.ErrDeviceRemoved) {
 		p.rt.deviceGone()
-		if p.gone { // the device will flush nothing any more
+		if p.gone { // the function end waits for a flush, but a removed device flushes nothing
 			p.destroy()
 		}
 	}
 	p.end()
 }
 
-// Close ends p: outstanding operations complete, some with an error, and datagrams not
-// yet received are lost. Close is idempotent. It waits for its reactor until ctx ends, and
-// then as long as Conn.Close does; after that it returns ErrReactorBusy, and p closes later.
+// Close ends p. Outstanding operations complete, some with an error, and datagrams that were not
+// received are lost. Close waits for its reactor until ctx ends, and then as long as Conn.Close
+// does. If p is not closed by then, Close returns ErrReactorBusy, and p closes later. Close is
+// idempotent.
 func (p *PacketConn) Close(ctx context.Context) error { return p.close(ctx, ErrConnClosed) }
 
-// close is Close with the error of new operations.
+// close is Close. The argument cause is the error that new operations get.
 func (p *PacketConn) close(ctx context.Context, cause error) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -227,7 +229,7 @@ func (p *PacketConn) close(ctx context.Context, cause error) error {
 	return p.closeErr
 }
 
-// end moves the queue pair to ERR, so that the device flushes everything. Holder only.
+// end moves the queue pair to ERR, so that the device flushes all requests. Holder only.
 func (p *PacketConn) end() {
 	if p.gone {
 		return
@@ -247,7 +249,7 @@ func (p *PacketConn) end() {
 	p.q.Idle(p.destroy)
 }
 
-// destroy releases everything, once. Holder only.
+// destroy releases everything. A second call has no effect. Holder only.
 func (p *PacketConn) destroy() {
 	if p.destroyed {
 		return
@@ -276,8 +278,9 @@ func (p *PacketConn) destroy() {
 	p.sh.closeID(p.id, finish)
 }
 
-// finishClose closes the address handles and then p. The queue is released by
-// then, so only a Send that is being refused may still use a handle. Holder only.
+// finishClose closes the address handles and then p. The queue was released before. So only a Send
+// that is being refused may still use a handle; then finishClose tries again after closeRetry.
+// Holder only.
 func (p *PacketConn) finishClose() {
 	busy, err := p.closePeers()
 	p.closeErr = errors.Join(p.closeErr, err)
@@ -289,5 +292,5 @@ func (p *PacketConn) finishClose() {
 	delete(p.rt.packets, p)
 	p.rt.mu.Unlock()
 	close(p.closed)
-	p.match() // settles the waits that Recv pushed before it could see closed
+	p.match() // settles the waits of calls of Recv that did not see closed
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// tableAddresses gives devices several addresses. Only the entry own is real: a datagram from any
-// other entry leaves from own, and tableAddresses records the entry.
+// tableAddresses is a provider whose devices return the entries of table as their GID table. The
+// entry table[own] is the device's real address; the other entries are made up.
 type tableAddresses struct {
 	verbs.Provider
 	table []verbs.GIDEntry
@@ -44,7 +44,8 @@ func (c tableContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return e, nil
 }
 
-// notingDomain records the source entry of each address handle.
+// notingDomain records the source entry of each address handle, and then makes the handle with
+// entry 0 of the real GID table, because the device does not know the other entries.
 type notingDomain struct {
 	verbs.PD
 	from *[]uint8
@@ -57,9 +58,10 @@ func (d notingDomain) CreateAH(a *verbs.AHAttr) (verbs.AH, error) {
 	return d.PD.CreateAH(&real)
 }
 
-// wentTo changes the 40 bytes before a datagram as if it had been sent to another address.
+// wentTo rewrites grh, the 40 bytes before the data of a received datagram, as if the datagram had
+// been sent to another address. These bytes hold an IPv6 header, or an IPv4 header at their end.
 func wentTo(grh []byte, to netip.Addr) {
-	const version, source = 20, 32 // of the IPv4 header
+	const version, source = 20, 32 // offsets in grh: the start of the IPv4 header and its source address
 	if to.Is4() {
 		copy(grh[36:], to.AsSlice())
 		grh[30], grh[31] = 0, 0
@@ -78,9 +80,9 @@ func wentTo(grh []byte, to netip.Addr) {
 	copy(grh[24:], to.AsSlice())
 }
 
-// Rule: a reply leaves from the address to which the datagram was sent, with the same protocol,
-// whichever of several addresses it is; the reply to a group datagram, from the best address. If
-// the address is gone, nothing is sent.
+// Rule: a reply to a unicast datagram leaves from the address to which the datagram was sent, and
+// from the table entry with the same protocol. A reply to a multicast datagram leaves from the
+// address that ChooseGID has found. If the device has lost the address, PeerOf returns ErrNoGID.
 func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 	notOnDevice(t, "its devices have made-up addresses")
 	entry := func(kind verbs.GIDType, addr string) verbs.GIDEntry {
@@ -100,7 +102,7 @@ func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 		defer func() { far.pd = pd }()
 		to := mustResolve(t, a, b.Addr().String())
 		for addr, want := range map[string]uint8{
-			"":         2, // unchanged
+			"":         2, // the datagram as it arrived
 			"10.9.8.7": 3, "fe80::9": 0, "239.1.2.3": 2, "ff02::1": 2,
 		} {
 			a.sendBytes(t, to, []byte("x"))
@@ -137,8 +139,8 @@ func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 	})
 }
 
-// manyAddresses is a provider whose device has its address where RoCE ports have it: behind
-// link-local RoCEv1 entries.
+// manyAddresses is a provider whose device has manyBefore link-local RoCEv1 entries at the start of
+// its GID table, as RoCE ports have, and its own address after them.
 type manyAddresses struct{ verbs.Provider }
 
 func (p manyAddresses) Open(name string) (verbs.Context, error) {
@@ -164,9 +166,9 @@ func (c *manyContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return e, err
 }
 
-// Rule: a reply leaves from the address that peers know, not from the first entry of the port's
-// table: Soft-RoCE refused an address handle from its link-local address to an IPv4 one (EINVAL),
-// so no reply was possible.
+// Rule: replies leave from the address that peers know, not from entry 0 of the port's GID table.
+// (When entry 0 was a link-local address, Soft-RoCE refused to make an address handle from it to an
+// IPv4 address, with EINVAL, and no reply was possible.)
 func TestRepliesLeaveFromTheChosenAddress(t *testing.T) {
 	p := mustListenPacket(t, mustOpen(t, Config{Provider: manyAddresses{soft.Default()}, Device: "soft0"}), Options{})
 	if p.from != manyBefore {

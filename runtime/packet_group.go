@@ -10,13 +10,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// membership is a PacketConn's membership of a multicast group. It has an
-// identifier of its own, because a listening identifier cannot join (kernel cma.c,
-// rdma_join_multicast). It attaches the queue pair to the group itself. Holder only.
+// membership is a PacketConn's membership of a multicast group. The PacketConn's own connection
+// manager identifier listens, and a listening identifier cannot join (kernel cma.c,
+// rdma_join_multicast). So each membership joins with an identifier of its own. This identifier has
+// no queue pair; therefore onCM attaches the PacketConn's queue pair to the group. Only the holder
+// of the turn (the goroutine that runs the reactor) uses a membership.
 //
 //	JoinMulticast      MULTICAST_JOIN            the Peer is closed, or the PacketConn ends
 //	─────────────> joining ──────────> member ───────────────────────────────────────> left
-//	                  └ refused: left
+//	                  └ error, timeout, or the PacketConn ends: left
 type membership struct {
 	p        *PacketConn
 	group    netip.Addr
@@ -24,16 +26,16 @@ type membership struct {
 	gid      verbs.GID
 	lid      uint16
 	attached bool
-	timer    *reactor.Timer // running while joining
+	timer    *reactor.Timer // bounds joining
 	promise  futures.Promise[*Peer]
 }
 
-// Join joins a multicast group: p receives the group's datagrams from now on,
-// and datagrams sent to the Peer go to all members. Closing the Peer leaves the
-// group. Join waits for the answer until ctx or Config.ConnectTimeout ends.
+// Join joins a multicast group. From then on p receives the group's datagrams, and datagrams sent
+// to the returned Peer go to all members. Closing the Peer leaves the group. Join waits until p is
+// a member or ctx ends, at most Config.ConnectTimeout.
 //
-// Errors: ErrConnectTimeout; ErrInvalid for a group that is already joined,
-// or for an address that is not multicast; the cause; the device's.
+// Errors: ErrConnectTimeout; ErrInvalid for a group that is already joined, or for an address that
+// is not multicast; the cause if p has ended (see Err); the context's; the device's.
 //
 // Implements: rdma_join_multicast, ibv_attach_mcast.
 func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) {
@@ -44,7 +46,7 @@ func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) 
 	f := p.join(group)
 	e, err := f.Await(asked)
 	if err != nil && f.Valid() {
-		f.Discard() // disposePeer leaves the group when the answer arrives
+		f.Discard() // if p becomes a member after all, disposePeer leaves the group
 		err = asked.Cause(ctx, err)
 	}
 	return e, err
@@ -119,7 +121,8 @@ func (m *membership) refused(err error) {
 	m.promise.Settle(nil, err)
 }
 
-// leave leaves a group if p is a member. Holder only.
+// The method leave ends p's membership of a group, also while p is joining it. It does nothing if
+// there is none. Holder only.
 func (p *PacketConn) leave(group netip.Addr) {
 	m := p.groups[group]
 	if m == nil {
@@ -128,18 +131,19 @@ func (p *PacketConn) leave(group netip.Addr) {
 	delete(p.groups, group)
 	p.sh.r.StopTimer(m.timer)
 	if m.attached {
-		_ = p.q.QP().DetachMcast(m.gid, m.lid) // fails on a removed device
+		_ = p.q.QP().DetachMcast(m.gid, m.lid) // may fail if the device was removed
 	}
 	if m.id != nil {
 		p.sh.closeID(m.id, nil)
 	}
 }
 
-// leaveAll leaves every group before the queue pair is destroyed: a device may refuse to
-// destroy an attached queue pair (rdma_rxe). Pending joins fail with the cause. Holder only.
+// leaveAll leaves every group. It runs before the queue pair is destroyed, because a device
+// (rdma_rxe) may refuse to destroy an attached queue pair. A Join in progress fails with the cause
+// of p's end. Holder only.
 func (p *PacketConn) leaveAll() {
 	for group, m := range p.groups {
 		p.leave(group)
-		m.promise.Settle(nil, p.cause.Load()) // no effect if settled
+		m.promise.Settle(nil, p.cause.Load()) // does nothing if Join has succeeded
 	}
 }

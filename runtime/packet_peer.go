@@ -12,9 +12,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Peer is a destination for datagrams of one [PacketConn]: the queue pair
-// of another PacketConn, or a multicast group. Methods may be called from
-// any goroutine. It lives until it or its PacketConn is closed.
+// Peer is a destination for datagrams of one [PacketConn]: the queue pair of another PacketConn, or
+// a multicast group. It is valid until it is closed or its PacketConn has ended. Methods may be
+// called from any goroutine.
 //
 // Implements: struct ibv_ah, with the queue pair behind it.
 type Peer struct {
@@ -22,19 +22,22 @@ type Peer struct {
 	ah    verbs.AH
 	qpn   uint32
 	qkey  uint32
-	group netip.Addr // multicast; otherwise not valid
+	group netip.Addr // the multicast group; the zero Addr if there is none
 
-	// outstanding counts the datagrams for which the device may still use the
-	// handle; a closed peer has peerClosed. Senders increment it and the
-	// holder decrements it; Close changes it from 0 to peerClosed.
+	// outstanding counts the datagrams for which the device may still use the address handle. A
+	// sender increments it. The holder of the turn (the goroutine that runs the reactor) decrements
+	// it when the datagram completes; if the datagram was not submitted, the sender decrements it.
+	// Closing the peer changes it from 0 to peerClosed, and back to 0 if the handle cannot be
+	// destroyed.
 	outstanding atomic.Int64
 }
 
 const peerClosed = -1
 
-// newPeer creates the address handle. On RoCE the kernel looks up the peer's hardware
-// address in that call, for up to a second if the peer is absent (a forged source address
-// can cause that). During the call newPeer does not hold peerMu, which the holder also locks.
+// newPeer creates an address handle and its Peer. On RoCE the kernel looks up the peer's hardware
+// address in CreateAH. This takes up to a second if no machine has the address, for example if the
+// source address of a datagram is forged. So newPeer does not hold peerMu during CreateAH: the
+// holder of the turn also locks peerMu, and must not wait that long.
 func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr) (*Peer, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -50,14 +53,15 @@ func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr
 	e := &Peer{p: p, ah: ah, qpn: qpn, qkey: qkey, group: group}
 	p.peerMu.Lock()
 	defer p.peerMu.Unlock()
-	if err := p.Err(); err != nil { // closePeers may have run and would miss this peer
+	if err := p.Err(); err != nil { // closePeers may have run already, without this peer
 		return nil, errors.Join(err, giveBack(ah))
 	}
 	p.peers[e] = struct{}{}
 	return e, nil
 }
 
-// giveBack closes an object, and tries once more if that fails, because no later call closes it.
+// giveBack closes an object. If that fails it tries once more, because no other code closes the
+// object later.
 func giveBack(o verbs.Object) error {
 	err := o.Close()
 	if err != nil {
@@ -66,16 +70,17 @@ func giveBack(o verbs.Object) error {
 	return err
 }
 
-// packetPort is the device's port for datagrams. It is the first port, because the connection
-// manager binds to the address of that port.
+// packetPort is the number of the device's port that sends and receives datagrams. It is the first
+// port, because the connection manager binds to the address of that port.
 const packetPort = 1
 
-// PeerOf returns the peer to which a reply to k goes. The source of the reply is the address to
-// which k was sent, or, if that was a multicast group, the address found by ChooseGID. PeerOf
-// enters the kernel on a real device.
+// PeerOf returns the sender of k as a Peer, so that p can reply. The source address of the reply is
+// the address to which k was sent. If k was sent to a multicast group, the source address is the
+// one that verbs.ChooseGID found for p. PeerOf enters the kernel on a real device.
 //
-// Errors: ErrMessage after Release; ErrInvalid for a datagram without a
-// source; ErrNoGID if the device has lost the address since; errors of the device.
+// Errors: ErrMessage after Release, or if another PacketConn received k; ErrInvalid if k has no GRH
+// or a malformed one; ErrNoGID if the device no longer has the source address; the cause if p has
+// ended; the device's.
 //
 // Implements: ibv_create_ah_from_wc.
 func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
@@ -101,8 +106,9 @@ func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
 	return p.newPeer(&a, s.srcQP, verbs.UDPQKey, netip.Addr{})
 }
 
-// replyFrom returns the GID table index of the address to which a datagram was sent. The
-// table changes with the addresses of the network device, so it is read on every call.
+// replyFrom returns the GID table index of the source address of a reply (see PeerOf). The argument
+// grh is the header of the received datagram. The GID table changes with the addresses of the
+// network device, so replyFrom reads the table on every call.
 func (p *PacketConn) replyFrom(grh []byte) (uint8, error) {
 	dest, v2, err := verbs.GRHDest(grh)
 	if err != nil {
@@ -112,11 +118,11 @@ func (p *PacketConn) replyFrom(grh []byte) (uint8, error) {
 		return p.from, nil
 	}
 	e, err := verbs.FindGID(p.rt.dev, packetPort, dest, v2)
-	return uint8(e.Index), err // the table has at most 256 entries
+	return uint8(e.Index), err // FindGID reads only the entries below 256
 }
 
-// Resolve finds the PacketConn that listens at "host:port". It waits for
-// the answer until ctx or Config.ConnectTimeout ends.
+// Resolve asks the PacketConn that listens at "host:port" for its queue pair, and returns that
+// queue pair as a Peer. It waits for the answer until ctx ends, at most Config.ConnectTimeout.
 //
 // Implements: rdma_connect in port space UDP.
 func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
@@ -144,7 +150,8 @@ func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
 	return e, err
 }
 
-// resolving is a lookup of a peer's queue pair. Holder only.
+// resolving is one call of Resolve: the lookup of a peer's queue pair. Only the holder of the turn
+// uses it.
 type resolving struct {
 	p       *PacketConn
 	dst     netip.AddrPort
@@ -177,8 +184,7 @@ func (r *resolving) start() {
 	})
 }
 
-// sidrReject is the status of a rejected lookup (IBTA table 118), the
-// counterpart of REJECTED for connections.
+// sidrReject is the status of a lookup that the listener has rejected (IBTA table 118).
 const sidrReject = 2
 
 // onCM implements cmTarget.
@@ -212,7 +218,7 @@ func (r *resolving) onCM(ev *verbs.CMEvent) {
 	}
 }
 
-// end settles the lookup, once.
+// The method end ends the lookup and settles its future. Later calls do nothing.
 func (r *resolving) end(e *Peer, err error) {
 	if r.done {
 		return
@@ -231,15 +237,15 @@ func (r *resolving) end(e *Peer, err error) {
 	r.p.sh.closeID(r.id, settle)
 }
 
-// disposePeer closes a peer whose future was discarded.
+// disposePeer closes the peer of a future that was discarded.
 func disposePeer(e *Peer, err error) {
 	if err == nil {
-		_ = e.Close() // never busy: nothing was sent to the peer
+		_ = e.Close() // not ErrBusy: nothing was sent to the peer
 	}
 }
 
-// Close destroys the address handle. ErrBusy while datagrams to it are
-// outstanding. It is idempotent.
+// Close destroys the address handle. It returns ErrBusy while datagrams to the peer are
+// outstanding. Close is idempotent.
 //
 // Implements: ibv_destroy_ah.
 func (e *Peer) Close() error {
@@ -248,7 +254,7 @@ func (e *Peer) Close() error {
 	return e.close()
 }
 
-// close is Close with peerMu held.
+// The method close is Close for a caller that holds peerMu.
 func (e *Peer) close() error {
 	if !e.outstanding.CompareAndSwap(0, peerClosed) {
 		if n := e.outstanding.Load(); n > 0 {
@@ -267,7 +273,8 @@ func (e *Peer) close() error {
 	return nil
 }
 
-// closePeers closes all peers and reports whether some are busy and must be closed later.
+// closePeers closes all peers. It reports whether some of them are busy, so that it must be called
+// again.
 func (p *PacketConn) closePeers() (busy bool, err error) {
 	p.peerMu.Lock()
 	defer p.peerMu.Unlock()

@@ -11,19 +11,22 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// packetSlot is one posted receive with its buffer: the 40 bytes of the GRH, then the datagram.
+// packetSlot is one receive with its buffer: the 40 bytes of the GRH, then the datagram. In the
+// diagram, p is the PacketConn.
 //
 //	posted ──completion──> arrived ──Recv──> held ──Release──> posted
-//	   │ flushed              │ gone          │ gone
+//	   │ flushed              │ p ended       │ Release after p ended
 //	   └──────────────────────┴───────────────┴──> freed
 type packetSlot struct {
 	p   *PacketConn
 	i   int
 	buf Buffer
-	// state counts the deliveries and releases of the slot: it is odd while a
-	// Packet holds the slot. match increments state; so does Release, by CAS.
+	// state counts the deliveries and releases of the slot. They alternate, so state is odd while a
+	// Packet holds the slot. The method match increments it. Release increments it too, by CAS, on
+	// any goroutine.
 	state atomic.Uint64
-	// The received datagram; written by the holder before match delivers the slot.
+	// The next five fields describe the received datagram. The holder of the turn (the goroutine
+	// that runs the reactor) writes them before match delivers the datagram.
 	n     int
 	grh   bool
 	srcQP uint32
@@ -36,7 +39,7 @@ func (s *packetSlot) post() error {
 	return s.p.q.PostRecv(&reactor.Recv{Sink: (*packetSink)(s.p), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
-// repost posts the receive again, or frees the buffer if p accepts no more.
+// repost posts the receive again. If the queue accepts no more receives, it frees the buffer.
 func (s *packetSlot) repost() {
 	if s.post() != nil {
 		s.buf.drop()
@@ -61,18 +64,19 @@ func (p *PacketConn) makeSlots() error {
 	return nil
 }
 
-// Packet is a received datagram. Data is in a receive buffer, which is the caller's until Release.
+// Packet is a received datagram. Data is part of a receive buffer, which belongs to the caller
+// until Release.
 type Packet struct {
 	Data   []byte
-	Imm    uint32 // host order, if HasImm
+	Imm    uint32 // in host byte order; valid if HasImm
 	HasImm bool
 
 	slot   *packetSlot
 	number uint64
 }
 
-// Release returns the buffer to the PacketConn for another datagram. Data
-// must not be used after it. It returns ErrMessage if k was already released.
+// Release returns the buffer to the PacketConn for another datagram. After that, Data must not be
+// used. Release returns ErrMessage if k was already released.
 func (k Packet) Release() error {
 	s := k.slot
 	if s == nil || !s.state.CompareAndSwap(k.number, k.number+1) {
@@ -82,7 +86,7 @@ func (k Packet) Release() error {
 	return nil
 }
 
-// packetWait is a waiter for a datagram.
+// packetWait is one call of Recv, until its future is settled.
 type packetWait struct {
 	hook    ring.Hook[packetWait]
 	promise futures.Promise[Packet]
@@ -97,9 +101,9 @@ func (w *packetWait) giveUp() { w.promise.Settle(Packet{}, futures.ErrDiscarded)
 // InboxHook returns the link in PacketConn.waitIn.
 func (w *packetWait) InboxHook() *ring.Hook[packetWait] { return &w.hook }
 
-// Recv returns the future of the next datagram; datagrams go to callers in the
-// order of their calls. A datagram that was delivered to a discarded future is
-// lost. The error is the cause of the PacketConn's end. It does not block.
+// Recv returns the future of the next datagram. If several calls wait, the first call gets the
+// first datagram. If a future is discarded after it has got its datagram, the datagram is lost. If
+// the PacketConn ends, the error of the future is the cause (see Err). Recv does not block.
 func (p *PacketConn) Recv() futures.Future[Packet] {
 	select {
 	case <-p.closed:
@@ -129,7 +133,7 @@ func (p *PacketConn) RecvWait(ctx context.Context) (Packet, error) {
 	return k, err
 }
 
-// packetSink is the sink of a PacketConn's receives.
+// packetSink is a reactor.Sink: it gets the results of a PacketConn's receives.
 type packetSink PacketConn
 
 // Complete implements reactor.Sink.
@@ -139,14 +143,15 @@ func (p *PacketConn) received(r Result, err error) {
 	s := &p.slots[r.Tag]
 	if err != nil {
 		s.buf.drop()
-		// A flush follows an earlier error, and OnFail reports a failed completion.
-		// If the device refuses to post, only this code reports it.
+		// A *WCError needs no action here: OnFail reports a failed completion, and a flush follows
+		// an error that was reported. Any other error means that the device refused the receive.
+		// Only this code reports that.
 		if _, completed := errors.AsType[*verbs.WCError](err); !completed && !p.gone {
 			p.sh.r.Defer(func() { p.fail(err) })
 		}
 		return
 	}
-	if r.Bytes < verbs.GRHLen { // no known device does this; the data would be meaningless
+	if r.Bytes < verbs.GRHLen { // shorter than a GRH: no known device does this
 		s.repost()
 		return
 	}
@@ -156,7 +161,9 @@ func (p *PacketConn) received(r Result, err error) {
 	p.match()
 }
 
-// match delivers arrived datagrams to waiters. Holder only.
+// The method match delivers arrived datagrams to the calls of Recv that wait. When no datagram is
+// left and p has ended, it settles the remaining calls with the cause. Only the holder of the turn
+// calls it.
 func (p *PacketConn) match() {
 	for w := p.waitIn.TakeAll(); w != nil; {
 		next := w.hook.Unlink()
@@ -186,7 +193,7 @@ func (p *PacketConn) match() {
 	p.waits = served(p.waits, done, &p.pruned)
 }
 
-// freeArrived frees the buffers of datagrams that were not received.
+// freeArrived frees the buffers of arrived datagrams that no call of Recv got.
 func (p *PacketConn) freeArrived() {
 	for _, i := range p.arrived {
 		p.slots[i].buf.drop()
@@ -199,5 +206,5 @@ func disposePacket(k Packet, err error) {
 	if err != nil {
 		return
 	}
-	_ = k.Release() // cannot fail: no other copy exists
+	_ = k.Release() // cannot fail: no other code has the Packet
 }

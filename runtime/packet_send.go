@@ -9,19 +9,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Send sends local as one datagram of at most MaxPacket bytes. It waits on ctx for
-// room in the send queue. The future is settled when the datagram has left, which
-// does not imply that it arrives. The local memory is the device's until then.
+// Send sends the memory local as one datagram of at most MaxPacket bytes. It waits for room in the
+// send queue until ctx ends. The future is settled when the datagram has left the device; the
+// network may still lose the datagram. The device owns the local memory until the future is
+// settled.
 //
-// Errors: ErrTooLarge; ErrReleased; ErrClosed for a closed peer; ErrInvalid for a nil
-// peer, one of another PacketConn, and another runtime's memory; the cause; the context's.
+// Errors: ErrTooLarge; ErrReleased; ErrClosed for a closed peer; ErrInvalid for a nil peer, a peer
+// of another PacketConn, or memory of another runtime; the cause if p has ended (see Err); the
+// context's.
 //
 // Implements: ibv_post_send, SEND on a UD queue pair.
 func (p *PacketConn) Send(ctx context.Context, to *Peer, local Slice) (Future, error) {
 	return p.send(ctx, to, local, reactor.Send{Opcode: verbs.WRSend})
 }
 
-// SendImm is Send with immediate data, which the receiver gets in addition to the bytes.
+// SendImm is Send with immediate data: the receiver gets imm in addition to the bytes.
 //
 // Implements: ibv_post_send, SEND_WITH_IMM on a UD queue pair.
 func (p *PacketConn) SendImm(ctx context.Context, to *Peer, local Slice, imm uint32) (Future, error) {
@@ -71,7 +73,8 @@ func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.
 	return f, err
 }
 
-// begin counts a datagram to the peer. It reports false if the peer is closed.
+// The method begin counts one more outstanding datagram to the peer. It returns false if the peer
+// is closed.
 func (e *Peer) begin() bool {
 	for {
 		n := e.outstanding.Load()

@@ -45,7 +45,7 @@ func (p *PacketConn) mustRecv(t *testing.T) Packet {
 	return k
 }
 
-// take receives a datagram and releases it.
+// take receives a datagram, releases it and returns its data.
 func (p *PacketConn) take(t *testing.T) string {
 	t.Helper()
 	k := p.mustRecv(t)
@@ -56,7 +56,7 @@ func (p *PacketConn) take(t *testing.T) string {
 	return s
 }
 
-// Rule: a datagram arrives whole and names its sender, so that a reply is possible.
+// Rule: a datagram arrives whole, and PeerOf returns its sender, to which a reply can go.
 func TestPacketAndReply(t *testing.T) { onBeds(t, packetAndReply) }
 
 func packetAndReply(t *testing.T, d bed) {
@@ -86,14 +86,15 @@ func packetAndReply(t *testing.T, d bed) {
 	}
 }
 
-// Rule: a datagram to a group reaches every member, on every device, and none that has left.
+// Rule: a datagram to a group reaches the members on all devices. It does not reach a PacketConn
+// that never joined, or that has left the group.
 func TestMulticastGroup(t *testing.T) {
 	group := netip.MustParseAddr("239.1.2.3")
 	ctx := testContext(t)
 	var members []*PacketConn
 	var peers []*Peer
 	places := []string{first.name, second.name, "soft2", "soft3"}
-	if onDevice { // there are two
+	if onDevice { // there are only two devices
 		places[2], places[3] = second.name, first.name
 	}
 	for _, name := range places[:3] {
@@ -114,7 +115,7 @@ func TestMulticastGroup(t *testing.T) {
 	if err := peers[2].Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := members[2].sh.r.Do(ctx, func() {}); err != nil { // it has left
+	if err := members[2].sh.r.Do(ctx, func() {}); err != nil { // after this turn it has left the group
 		t.Fatal(err)
 	}
 	late := members[2].Recv()
@@ -151,7 +152,7 @@ func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 		}
 	}
 	mistake(t, "releasing twice", kept[0].Release(), ErrMessage)
-	if err := b.sh.r.Do(testContext(t), b.sh.r.Flush); err != nil { // the receives are posted
+	if err := b.sh.r.Do(testContext(t), b.sh.r.Flush); err != nil { // posts the released receives
 		t.Fatal(err)
 	}
 	a.sendBytes(t, to, []byte("again"))
@@ -160,7 +161,7 @@ func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 	}
 }
 
-// Rule: errors name the mistake, and leave the PacketConn usable.
+// Rule: a mistake returns an error that names it, and the PacketConn stays usable.
 func TestPacketMistakes(t *testing.T) {
 	a, b := mainBed.packets(t)
 	ctx := testContext(t)
@@ -205,7 +206,8 @@ func TestPacketMistakes(t *testing.T) {
 	}
 }
 
-// Rule: an opcode that the queue's type does not have is refused; the error names both.
+// Rule: a queue of type UD refuses an RDMA WRITE, and a SEND without a destination. The error names
+// the type.
 func TestDatagramQueueRefusesRDMA(t *testing.T) {
 	a, b := mainBed.packets(t)
 	to := mustResolve(t, a, b.Addr().String())
@@ -241,8 +243,8 @@ func TestPacketSendAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Rule: a PacketConn that cannot be opened leaves nothing: its receive buffers, which were never
-// posted, are released too, and the runtime closes.
+// Rule: a failed ListenPacket leaves nothing behind. It also releases its receive buffers, which
+// were never posted, so that the runtime can be closed.
 func TestListenPacketThatFailsLeavesNothing(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		rt := d.open(t, Config{}, 0)
@@ -270,7 +272,7 @@ func TestSendingToNoPeerIsRefused(t *testing.T) {
 	}
 }
 
-// slowDomain creates address handles only when the test permits.
+// slowDomain is a PD whose CreateAH sends on entered and then waits until let is closed.
 type slowDomain struct {
 	verbs.PD
 	entered, let chan struct{}
@@ -282,8 +284,9 @@ func (d slowDomain) CreateAH(a *verbs.AHAttr) (verbs.AH, error) {
 	return d.PD.CreateAH(a)
 }
 
-// Rule: while the kernel looks up the hardware address of a sender, perhaps in vain, only PeerOf
-// waits: no pass does, the PacketConn can end meanwhile, and a handle created after that is closed.
+// Rule: PeerOf may wait while the kernel looks up the hardware address of the sender. No pass waits
+// during that time, and the PacketConn can end. If it has ended, PeerOf closes the address handle
+// that it has created.
 func TestReplyToAnAbsentSourceKeepsNoTurn(t *testing.T) { onBeds(t, absentSource) }
 
 func absentSource(t *testing.T, d bed) {
@@ -298,7 +301,7 @@ func absentSource(t *testing.T, d bed) {
 	<-slow.entered
 	b.setCause(ErrConnClosed)
 	if err := b.sh.r.Do(testContext(t), func() {
-		// as the end of the PacketConn does, with the turn
+		// the end of a PacketConn also calls closePeers with the turn held
 		if busy, err := b.closePeers(); busy || err != nil {
 			t.Errorf("closing the peers: busy %t, %v", busy, err)
 		}

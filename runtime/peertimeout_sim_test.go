@@ -15,10 +15,10 @@ import (
 
 var oneSidedOps = []string{"write", "read", "add", "flush"}
 
-// Rule: however the peer is lost, and whatever the device's timeout and retry count, every
-// operation ends within its bound: the larger of 4 times the device's retry time and the peer
-// timeout, plus at most an eighth and the time of a flush. A lone receive may take KeepAlive
-// longer. All memory is released.
+// Rule: when the peer is lost, in whatever way, every operation ends in time, and all memory is
+// released. This holds for each ACK timeout and retry count of the queue pair. The time is the
+// bound (boundOf), an eighth of it for the watchdog's tick, and flushBound. If only a receive is
+// outstanding, KeepAlive is added.
 func TestALostPeerEndsEverythingWithinTheBound(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_SIM_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_SIM_SEED=%d", seed)
@@ -58,8 +58,9 @@ func TestALostPeerEndsEverythingWithinTheBound(t *testing.T) {
 				var wc *verbs.WCError
 				switch err := p.a.Err(); {
 				case errors.Is(err, ErrPeerTimeout):
-				case errors.As(err, &wc) && wc.Status == verbs.WCRetryExcErr: // the device was faster
-				// the peer lost us, and could report it
+				case errors.As(err, &wc) && wc.Status == verbs.WCRetryExcErr: // the device's retries were used up before the bound
+				// only the link to the peer is cut: the peer failed first, and its disconnect
+				// arrived
 				case way == "there" && errors.Is(err, ErrPeerClosed):
 				default:
 					t.Errorf("the connection failed with %v, want %v or the device's %v", err, ErrPeerTimeout, verbs.WCRetryExcErr)
@@ -74,14 +75,14 @@ func TestALostPeerEndsEverythingWithinTheBound(t *testing.T) {
 	}
 }
 
-// Rule: an outstanding operation ends within its own bound, with or without keep-alives; the error
-// names the peer and how long it did not answer.
+// Rule: an outstanding operation ends at its bound even if the device never gives up and there are
+// no keep-alives. The error names the peer, the bound and the start of the time without an answer.
 func TestThePeerTimeoutEndsWhatTheDeviceDoesNot(t *testing.T) {
 	for _, name := range oneSidedOps {
 		t.Run(name, func(t *testing.T) {
 			const bound = 300 * time.Millisecond
 			p := newLostPeer(t, Options{PeerTimeout: bound, KeepAlive: -1})
-			p.retry(0, 7) // the device never gives up
+			p.retry(0, 7) // ACK timeout code 0: the device never gives up
 			p.cut(true, true)
 			cut := p.w.now()
 			p.start(name)
@@ -101,8 +102,8 @@ func TestThePeerTimeoutEndsWhatTheDeviceDoesNot(t *testing.T) {
 	}
 }
 
-// Rule: each end's own options bound its own waits. An end with a peer timeout of a second gives up
-// after a second, whichever side dials and however long the other end's timeout is.
+// Rule: the waits of each end are bounded by that end's own options, whichever end dials. An end
+// with a PeerTimeout of one second gives up within seconds, even if the other end's is an hour.
 func TestEachEndIsBoundByItsOwnOptions(t *testing.T) {
 	for _, timeouts := range [][2]time.Duration{{time.Hour, time.Second}, {time.Second, time.Hour}, {-1, time.Second}, {time.Second, -1}} {
 		t.Run(fmt.Sprintf("dials with %v, listens with %v", timeouts[0], timeouts[1]), func(t *testing.T) {
@@ -118,25 +119,26 @@ func TestEachEndIsBoundByItsOwnOptions(t *testing.T) {
 				f := must.Get(c.SendBytes(p.w.ended, []byte("is anybody there?")))(t)
 				p.ops = append(p.ops, &boundedOp{name: "send", from: cut, poll: func() (error, bool) { _, err, ok := f.Poll(); return err, ok }})
 			}
-			p.pass(5 * time.Second) // more than 4 times 67 ms, 8 times
+			p.pass(5 * time.Second) // more than the bound of code 14 and 7 retries: 4 * 67 ms * 8 = 2.15 s
 			for i, o := range p.ops {
 				if ended := o.ended != 0; ended == (timeouts[i] == time.Hour) {
 					t.Errorf("with PeerTimeout %v the send ended (%t) after %v: %v", timeouts[i], ended, o.ended-cut, o.err)
 				}
 			}
-			p.pass(time.Minute) // the patient device also gives up
+			p.pass(time.Minute) // the device of the end with an hour uses up its retries
 			p.wantEnded(cut, time.Minute)
 		})
 	}
 }
 
-// softDelay is the software RNIC's delay (verbs.DeviceAttr.AckDelay).
+// softDelay is the software RNIC's verbs.DeviceAttr.AckDelay. The RNIC raises smaller ACK timeout
+// codes to this code.
 const softDelay = 14
 
-// Rule: a raw peer without posted receives does not answer: the send ends within the bound, though
-// its retries are unlimited. The peer learns of it.
+// Rule: a SEND to a raw peer without a posted receive ends at the bound, although its RNR retries
+// are unlimited. Then the peer's end fails with ErrPeerClosed.
 func TestAPeerWithoutReceivesTimesOut(t *testing.T) {
-	const bound = 3 * time.Second // more than four times the device's
+	const bound = 3 * time.Second // more than 4 times the device's retry time (2.15 s)
 	p := newLostPeer(t, Options{Raw: true, PeerTimeout: bound})
 	from := p.w.now()
 	o := p.start("send")
@@ -154,15 +156,15 @@ func TestAPeerWithoutReceivesTimesOut(t *testing.T) {
 	}
 }
 
-// Rule: a slow peer over a lossy link is not lost, however long everything takes; neither is a peer
-// without traffic.
+// Rule: a connection over a slow or lossy link does not fail, however long the operations take. Nor
+// does it fail when it is idle afterwards.
 func TestASlowPeerIsNotLost(t *testing.T) {
 	const bound = 100 * time.Millisecond
 	for name, l := range map[string]fabric.Link{"slow": {Delay: 30 * time.Millisecond}, "lossy": {Delay: time.Millisecond, Loss: 0.1}} {
 		t.Run(name, func(t *testing.T) {
 			p := newLostPeer(t, Options{PeerTimeout: bound, KeepAlive: bound})
 			p.w.fab.SetAll(l)
-			limit := boundOf(14, 7, bound) // of the simulation's connections
+			limit := boundOf(14, 7, bound) // the queue pair has ACK timeout code 14 and 7 retries
 			done := 0
 			for end := p.w.now() + 10*limit; p.w.now() < end && p.a.Err() == nil; {
 				for p.start("write") != nil { // until the queue is full
@@ -183,8 +185,9 @@ func TestASlowPeerIsNotLost(t *testing.T) {
 	}
 }
 
-// Rule: an idle connection stays alive, at the cost of one keep-alive per KeepAlive from each side;
-// without KeepAlive there is none, and a lost peer is not noticed.
+// Rule: on an idle connection each side sends one keep-alive probe per KeepAlive, and the
+// connection stays open. With a negative KeepAlive there are no probes, and a lost peer is not
+// noticed.
 func TestKeepAliveIsOneQuestionInItsTime(t *testing.T) {
 	const every, times = 500 * time.Millisecond, 100
 	p := newLostPeer(t, Options{KeepAlive: every})
@@ -206,15 +209,15 @@ func TestKeepAliveIsOneQuestionInItsTime(t *testing.T) {
 	}
 }
 
-// Rule: Close without a deadline also ends when the peer is lost: the operations that it waits for
-// have a bound.
+// Rule: Close without a deadline ends even if the peer is lost, because the operations that Close
+// waits for end at their bound.
 func TestClosingToALostPeerEnds(t *testing.T) {
 	const bound = 300 * time.Millisecond
 	p := newLostPeer(t, Options{PeerTimeout: bound})
 	p.retry(0, 7)
 	p.cut(true, true)
 	o := p.start("write")
-	p.a.end(false) // as Close does, waiting for the write
+	p.a.end(false) // as Close does: it waits for the write
 	from := p.w.now()
 	p.pass(anEighth(bound) + flushBound)
 	p.wantEnded(from, anEighth(bound))
@@ -226,8 +229,8 @@ func TestClosingToALostPeerEnds(t *testing.T) {
 	}
 }
 
-// lostPeer is a connection between nodes 0 and 1 of a world in which nothing happens by itself, and
-// the operations of its dialing end.
+// lostPeer is a connection between nodes 0 and 1 of a simulation without random disturbances. a is
+// the dialing end, b the accepting one; ops are the operations of a.
 type lostPeer struct {
 	t      *testing.T
 	w      *simWorld
@@ -237,12 +240,12 @@ type lostPeer struct {
 	ops    []*boundedOp
 }
 
-// boundedOp is an operation that must end in time.
+// boundedOp is an operation that must end within its bound. Its times are virtual.
 type boundedOp struct {
 	name  string
 	poll  func() (error, bool)
 	from  time.Duration // when it was started
-	ended time.Duration
+	ended time.Duration // when it ended; 0: not yet
 	err   error
 }
 
@@ -252,7 +255,8 @@ func newLostPeer(t *testing.T, o Options) *lostPeer {
 	return newLostEnds(t, o, o)
 }
 
-// newLostEnds connects two nodes; the first dials, the second listens.
+// newLostEnds connects two nodes: a, which dials with the options dial, and b, which listens with
+// the options listen.
 func newLostEnds(t *testing.T, dial, listen Options) *lostPeer {
 	t.Helper()
 	notOnDevice(t, "virtual time")
@@ -299,8 +303,8 @@ func newLostEnds(t *testing.T, dial, listen Options) *lostPeer {
 	return p
 }
 
-// retry sets the timeout and retry count of a's queue pair: the options alone give it 7 retries of
-// 67 ms or more.
+// retry sets the ACK timeout code and the retry count of a's queue pair. Options cannot do that:
+// they always give 7 retries, each after 67 ms or more.
 func (p *lostPeer) retry(timeout, count uint8) {
 	p.t.Helper()
 	qp := p.a.q.QP()
@@ -349,7 +353,7 @@ func (p *lostPeer) start(name string) *boundedOp {
 		if f.Valid() {
 			f.Discard()
 		}
-		return nil // no slot, no credit, no connection
+		return nil // no slot or credit is free, or the connection has failed
 	}
 	if err != nil {
 		p.t.Fatalf("%s: %v", name, err)
@@ -361,7 +365,7 @@ func (p *lostPeer) start(name string) *boundedOp {
 	return o
 }
 
-// pass lets time pass and records when operations end.
+// pass advances virtual time by d and records when operations end.
 func (p *lostPeer) pass(d time.Duration) {
 	w := p.w
 	for until := w.now() + d; ; w.advance(until - w.now()) {
@@ -380,21 +384,22 @@ func (p *lostPeer) pass(d time.Duration) {
 	}
 }
 
-// cut sets which directions between the two are cut.
+// cut takes the link from a to b down if there is set, and the link from b to a if back is set.
+// Otherwise it brings the link up.
 func (p *lostPeer) cut(there, back bool) {
 	a, b := p.w.nodes[0].gid, p.w.nodes[1].gid
 	p.w.fab.SetLink(a, b, fabric.Link{Down: there})
 	p.w.fab.SetLink(b, a, fabric.Link{Down: back})
 }
 
-// vanish cuts both directions and ends b, without any message to a.
+// vanish takes both links down and then aborts b, so that a gets no message about that.
 func (p *lostPeer) vanish() {
 	p.cut(true, true)
 	p.b.Abort()
 }
 
-// wantEnded checks that every operation ended within this time after the cut, or after its start,
-// and that the connection failed.
+// wantEnded checks that every operation ended in time and that the connection failed. The time is
+// the argument within, counted from the cut or from the operation's start, whichever is later.
 func (p *lostPeer) wantEnded(cut, within time.Duration) {
 	p.t.Helper()
 	for _, o := range p.ops {
@@ -410,5 +415,6 @@ func (p *lostPeer) wantEnded(cut, within time.Duration) {
 	}
 }
 
-// anEighth returns the bound with the most that the watchdog's tick may add.
+// anEighth returns d plus an eighth of d, by which the watchdog may notice the end of a bound too
+// late.
 func anEighth(d time.Duration) time.Duration { return d + d/8 }

@@ -13,7 +13,8 @@ import (
 )
 
 // Rule: the bound is the larger of 4 × 4.096 µs × 2^timeout × (retries + 1) and the configured
-// time. The infinite code 0 does not count, and without a configured time there is no bound.
+// time. For timeout code 0, which is infinite, the bound is the configured time. Without a
+// configured time there is no bound.
 func TestBoundIsTheLargerOfDeviceAndConfiguration(t *testing.T) {
 	for _, c := range []struct {
 		timeout, retries uint8
@@ -33,8 +34,8 @@ func TestBoundIsTheLargerOfDeviceAndConfiguration(t *testing.T) {
 	}
 }
 
-// Rule: open options come from the runtime; an unset KeepAlive equals PeerTimeout, and a negative
-// one disables it.
+// Rule: a connection inherits unset options from its runtime. If both leave KeepAlive unset, it
+// equals PeerTimeout. A negative KeepAlive disables the probes.
 func TestPeerTimeoutOptions(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
@@ -67,8 +68,9 @@ func TestPeerTimeoutOptions(t *testing.T) {
 	}
 }
 
-// Rule: each end's queue pair has the timeout that fits its own options, at least its device's
-// delay, and our retry count, whichever side dials.
+// Rule: the queue pair of each end has the ACK timeout code that follows from that end's own
+// options, or its device's AckDelay if that is larger. The retry count is always retryCount. It
+// does not matter which side dials.
 func TestEachEndSetsItsOwnTimeout(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for _, timeouts := range [][2]time.Duration{{time.Hour, time.Second}, {time.Second, time.Hour}} {
@@ -88,7 +90,8 @@ func TestEachEndSetsItsOwnTimeout(t *testing.T) {
 	})
 }
 
-// Rule: the error names the peer, the bound, since when, and the outstanding operations.
+// Rule: the text of a PeerTimeoutError names the peer, the bound, the start of the time without an
+// answer, the number of outstanding operations and the kind of the oldest.
 func TestPeerTimeoutErrorSaysIt(t *testing.T) {
 	e := &PeerTimeoutError{
 		Peer: netip.MustParseAddrPort("10.1.2.3:4791"), Bound: 5 * time.Second, Since: time.Unix(1_700_000_000, 0).UTC(),
@@ -104,8 +107,9 @@ func TestPeerTimeoutErrorSaysIt(t *testing.T) {
 	}
 }
 
-// Rule: the proposed timeout keeps the bound at the configured time, unless that is too short for a
-// busy network; the device retries for as long as that allows.
+// Rule: for a configured time ackTimeoutFor returns a code from minAckTimeout to maxAckTimeout: the
+// largest one with which the bound is still the configured time. If no code is that small, it
+// returns minAckTimeout.
 func TestProposedAckTimeoutFitsTheBound(t *testing.T) {
 	for _, x := range []struct {
 		configured time.Duration
@@ -123,9 +127,9 @@ func TestProposedAckTimeoutFitsTheBound(t *testing.T) {
 	}
 }
 
-// Rule: a connection without a connection manager sends keep-alives only if the options say so,
-// because the peer's queue pair may refuse the probe. One of UC, which has no answers, has neither
-// keep-alives nor a bound.
+// Rule: a connection made without the connection manager sends keep-alives only if KeepAlive is
+// set, because the peer's queue pair may refuse the probe. A UC connection has neither keep-alives
+// nor a bound, because its peer acknowledges nothing.
 func TestPlainConnectionsAskOnlyWhenTold(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	w := newSimWorld(1, 0)
@@ -146,7 +150,7 @@ func TestPlainConnectionsAskOnlyWhenTold(t *testing.T) {
 		if got := p.c.opts.keepAlive(); got != c.want {
 			t.Errorf("%s asks every %v, want %v", c.name, got, c.want)
 		}
-		if err := p.c.watchPeer(); err != nil { // a limit on UC would be refused
+		if err := p.c.watchPeer(); err != nil { // SetPeerLimit would refuse a limit of a UC queue
 			t.Errorf("%s: %v", c.name, err)
 		}
 		p.c.Abort()
@@ -154,7 +158,8 @@ func TestPlainConnectionsAskOnlyWhenTold(t *testing.T) {
 	}
 }
 
-// Rule: a message that a shared receive takes is a sign of its peer: it is not probed.
+// Rule: a message in a shared receive shows that its sender is alive, so the receiver does not
+// probe that peer.
 func TestASharedReceiveIsASignOfThePeer(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	const every, times, size = 500 * time.Millisecond, 20, 64

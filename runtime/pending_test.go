@@ -30,7 +30,7 @@ func prepareDial(t testing.TB, rt *Runtime, ln *Listener) *Pending {
 	return p
 }
 
-// connecting runs Connect on a goroutine of its own.
+// connecting calls p.Connect on a new goroutine.
 func connecting(t testing.TB, p *Pending) <-chan connectEnd {
 	end, ctx := make(chan connectEnd, 1), testContext(t)
 	go func() {
@@ -45,7 +45,7 @@ type connectEnd struct {
 	err error
 }
 
-// asking dials a raw connection on a goroutine of its own.
+// asking dials a raw connection on a new goroutine.
 func asking(ctx context.Context, rt *Runtime, ln *Listener) <-chan connectEnd {
 	end := make(chan connectEnd, 1)
 	go func() {
@@ -55,7 +55,7 @@ func asking(ctx context.Context, rt *Runtime, ln *Listener) <-chan connectEnd {
 	return end
 }
 
-// Rule: receives posted before either side began the handshake take messages.
+// Rule: on either side, a receive that was posted before Connect takes the peer's first message.
 func TestPendingConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{Reactors: 2}, 1), b.open(t, Config{}, 0)
@@ -104,8 +104,9 @@ func TestPendingConnection(t *testing.T) {
 	})
 }
 
-// Rule: a peer that sends as soon as it is connected finds the receive: there is no RNR NAK on the
-// wire, whichever side dials. With a receive posted after Connect, there is one.
+// Rule: if the receive is posted before Connect, a peer that sends as soon as it is connected
+// causes no RNR NAK, whichever side dials. If the receive is posted after Connect, there are RNR
+// NAKs.
 func TestPendingReceivesAreThereBeforeThePeerSends(t *testing.T) {
 	notOnDevice(t, "it looks at the packets of the software RNIC")
 	for name, early := range map[string]bool{"posted before": true, "posted after": false} {
@@ -140,7 +141,7 @@ func sendsAtOnce(t *testing.T, early, weDial bool) {
 		defer b.Release()
 	}
 	sent := make(chan error, 1)
-	sends := func(c *Conn, err error) { // the peer sends at once
+	sends := func(c *Conn, err error) { // the peer sends as soon as it is connected
 		if err == nil {
 			var f Future
 			if f, err = c.Send(ctx, from.Slice()); err == nil {
@@ -179,7 +180,8 @@ func sendsAtOnce(t *testing.T, early, weDial bool) {
 	}
 }
 
-// Rule: Close ends a Pending on either side without waiting, and its receives complete.
+// Rule: Close ends a Pending on either side. Its receives complete, and a peer that dials is
+// rejected.
 func TestPendingIsClosed(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -205,7 +207,7 @@ func TestPendingIsClosed(t *testing.T) {
 		if _, rejected := errors.AsType[*RejectError](d.err); !rejected {
 			t.Errorf("dialing who does not answer: %v, want a *RejectError", d.err)
 		}
-		// One that is pending when its runtime closes ends too.
+		// Closing the runtime ends a Pending, too.
 		left := prepareDial(t, client, ln)
 		if err := client.Close(ctx); err != nil {
 			t.Error(err)
@@ -216,8 +218,8 @@ func TestPendingIsClosed(t *testing.T) {
 	})
 }
 
-// Rule: a request that PrepareAccept returned belongs to the caller: the listener may be closed,
-// and other requests are served meanwhile, by Accept or PrepareAccept.
+// Rule: a Pending that PrepareAccept returned does not depend on its listener. The listener can
+// serve other requests and be closed before the Pending is connected.
 func TestPendingRequestIsItsOwners(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -247,8 +249,8 @@ func TestPendingRequestIsItsOwners(t *testing.T) {
 	})
 }
 
-// Rule: a peer that gave up while its request was pending costs only an error of Connect; a
-// canceled PrepareAccept takes no request from others.
+// Rule: if the peer gives up while its request is pending, Connect fails, and the listener can
+// serve the next request. A PrepareAccept whose context has ended takes no request.
 func TestPendingWhosePeerGaveUp(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -260,12 +262,14 @@ func TestPendingWhosePeerGaveUp(t *testing.T) {
 		if d := <-dialed; !errors.Is(d.err, context.Canceled) {
 			t.Errorf("giving up: %v, want context.Canceled", d.err)
 		}
-		if b.name == mainBed.name && !onDevice { // the kernel reports it with the answer, or later
+		// The software RNIC soon reports that the peer gave up. The kernel may report it only after
+		// Connect.
+		if b.name == mainBed.name && !onDevice {
 			<-ps.c.Done()
 		}
 		c, err := ps.Connect(testContext(t))
 		if err == nil {
-			<-c.Done() // the answer was faster
+			<-c.Done() // Connect was faster than the report
 		} else if !causedByPeer(err) {
 			t.Errorf("answering who has given up: %v, want ErrUnreachable or a *RejectError", err)
 		}
@@ -287,7 +291,8 @@ func TestPendingWhosePeerGaveUp(t *testing.T) {
 	})
 }
 
-// Rule: a managed connection posts its own receives, so its listener prepares none.
+// Rule: a managed connection posts its own receives, so PrepareAccept refuses a managed listener.
+// PrepareDial checks its options.
 func TestPendingIsRaw(t *testing.T) {
 	rt := mustOpen(t, Config{Device: first.name})
 	ln, err := rt.Listen(":0")

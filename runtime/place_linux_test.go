@@ -23,7 +23,7 @@ type numaMapping struct {
 	line   string
 }
 
-// numaMaps reads them, by address.
+// numaMaps returns all mappings of this process, ordered by address.
 func numaMaps(t *testing.T) (all []numaMapping) {
 	t.Helper()
 	text := must.Get(os.ReadFile("/proc/self/numa_maps"))(t)
@@ -44,9 +44,10 @@ func numaMaps(t *testing.T) (all []numaMapping) {
 	return all
 }
 
-// Rule: on a machine with several NUMA nodes there are reactors on each (the test's devices belong
-// to none). The off-heap memory of a reactor and its connections (work requests, completions,
-// receive buffers) is requested on that node, and lies there.
+// Rule: on a machine with several NUMA nodes, every node has a reactor, because the test's devices
+// belong to no node. The off-heap memory of a reactor and of its connections lies on the reactor's
+// node, and its policy prefers that node. (It holds work requests, completions and receive
+// buffers.)
 func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 	const conns = 4
 	nodes := must.Get(sys.Nodes())(t)
@@ -61,12 +62,12 @@ func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 	}
 	ctx := testContext(t)
 	ln := must.Get(server.Listen(":0"))(t)
-	want := map[int]int{} // arenas by node
+	want := map[int]int{} // how many arenas (mem.Arena) each node should have
 	for range conns {
 		seat := must.Get(ln.AcceptAsync())(t)
 		a := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
 		b := must.Get(seat.Await(ctx))(t)
-		for _, c := range [][2]*Conn{{a, b}, {b, a}} { // touch the pages
+		for _, c := range [][2]*Conn{{a, b}, {b, a}} { // a message each way touches the pages
 			f, err := c[0].SendBytes(ctx, []byte("touch"))
 			done(t, f, err)
 			m, err := c[1].RecvWait(ctx)
@@ -76,12 +77,12 @@ func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 			if err := m.Release(); err != nil {
 				t.Fatal(err)
 			}
-			want[c[0].sh.node-1]++ // the queue's table
+			want[c[0].sh.node-1]++ // the work requests of the connection's queue
 		}
 	}
 	for _, rt := range []*Runtime{server, client} {
 		for _, s := range rt.shards {
-			want[s.node-1]++ // completions
+			want[s.node-1]++ // the completions of the reactor
 		}
 		for node, ps := range rt.mem.nodePools {
 			for i := range ps {

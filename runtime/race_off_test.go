@@ -8,8 +8,9 @@ const (
 	chaosRounds = 100
 )
 
-// The number of simulated operations: enough to cover everything, and less for the repeated runs.
-// `make stress` simulates ten million.
+// simOps is the default number of operations of TestSimulation, and is enough to cover everything.
+// `make stress` simulates ten million. simReplayOps is for TestSimulationReplays, which simulates
+// several times.
 const (
 	simOps       = simCoverage
 	simReplayOps = 100_000

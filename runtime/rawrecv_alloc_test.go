@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: messages of raw connections allocate nothing, including their receives, whether a
-// connection's own or shared.
+// Rule: sending and receiving a message on a raw connection allocates nothing, both with the
+// connection's own receives and with shared receives.
 func TestRawReceivesAllocateNothing(t *testing.T) { onBeds(t, rawReceivesAllocateNothing) }
 
 func rawReceivesAllocateNothing(t *testing.T, d bed) {
@@ -33,7 +33,7 @@ func rawReceivesAllocateNothing(t *testing.T, d bed) {
 // exchanges repeatedly posts a receive and sends a message for it.
 func exchanges[T any](t *testing.T, from *Conn, post func() (futures.Future[T], error)) {
 	t.Helper()
-	ctx := context.Background() // the test's own timer would be in the count
+	ctx := context.Background() // the timer of testContext would be counted
 	out := mine(t, from.rt)
 	exchange := func() {
 		f, err := post()
@@ -53,7 +53,7 @@ func exchanges[T any](t *testing.T, from *Conn, post func() (futures.Future[T], 
 	}
 }
 
-// mine returns a word of memory.
+// mine returns 8 bytes of a new region.
 func mine(t *testing.T, rt *Runtime) Slice {
 	t.Helper()
 	r := must.Get(rt.NewRegion(8, verbs.AccessLocalWrite))(t)

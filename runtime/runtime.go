@@ -28,38 +28,39 @@ type Runtime struct {
 	addr      netip.Addr // of the device; invalid when it has none
 	pd        verbs.PD
 	mem       *memory
-	nodes     []int // NUMA nodes with reactors; see nodesFor
+	nodes     []int // NUMA nodes with reactors, as nodesFor counts them
 	shards    []*shard
-	handlers  *handlers // nil when stepped
-	reads     uint8     // outstanding READs and atomics per connection and direction
+	handlers  *handlers // nil in a stepped runtime (Config.stepped)
+	reads     uint8     // limit of outstanding READs and atomics per connection and direction
 	conns     *futures.Pool[*Conn]
 	messages  *futures.Pool[Message]
 	arrivals  *futures.Pool[Arrival]
 	datagrams *futures.Pool[Packet]
 	peers     *futures.Pool[*Peer]
 
-	// gone is true once the device is removed. deviceGone sets it, and then makes all reactors
-	// end their connections; code that begins something afterwards reads it.
+	// gone is set when a removal of the device is reported. deviceGone sets it, and then makes
+	// every reactor end its connections. A connection or listener that begins after that is not
+	// ended by them, so its code checks gone.
 	gone    uatomic.Bool
-	tidying sync.WaitGroup // goroutines of tidy
+	tidying sync.WaitGroup // counts the goroutines started by tidy
 
-	mu        sync.Mutex    // guards the fields below; never held while waiting
-	making    int           // calls between enter and leave
-	made      chan struct{} // nil before Close; closed when Close has begun and making is 0
+	mu        sync.Mutex    // guards the fields up to watchers; never held while waiting
+	making    int           // number of calls between enter and leave
+	made      chan struct{} // nil until Close begins; then closed as soon as making is 0
 	live      map[*Conn]struct{}
 	listeners map[*Listener]struct{}
 	shared    map[*SharedRecv]struct{}
 	packets   map[*PacketConn]struct{}
 	next      int        // index of the next connection's reactor
-	watchers  []*watcher // replaced or appended to, never changed in place
+	watchers  []*watcher // its elements never change: a reader may use a copy of the slice without mu
 
-	destroying chan struct{} // semaphore of destroy: capacity 1
+	destroying chan struct{} // a semaphore of capacity 1: one goroutine at a time runs destroy
 }
 
 // Open opens a device and starts its reactors. The caller closes the Runtime.
 //
-// Errors: ErrConfig, a *DeviceError for an unknown device, ErrNotSupported
-// where the provider's libraries are missing, the device's.
+// Errors: ErrConfig; a *DeviceError for an unknown device; ErrNotSupported if the provider's
+// libraries are missing; the device's.
 func Open(cfg Config) (_ *Runtime, err error) {
 	byDefault := cfg.Conn.MessageSize == 0
 	if cfg, err = cfg.validate(); err != nil {
@@ -100,7 +101,9 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if err = rt.startShards(attr.CompVectors); err != nil {
 		return nil, err
 	}
-	if byDefault { // a default is lowered to fit the port; an explicit size is refused if it does not fit
+	// Lower the default to what the port carries. The method fits later refuses an explicit size
+	// that is too large.
+	if byDefault {
 		most := rt.shards[0].r.MaxMessage() - frameSize
 		rt.cfg.Conn.MessageSize = min(rt.cfg.Conn.MessageSize, max(most, minMessageSize))
 	}
@@ -115,8 +118,8 @@ func Open(cfg Config) (_ *Runtime, err error) {
 // Device returns the name and attributes of the device.
 func (rt *Runtime) Device() verbs.DeviceInfo { return rt.dev.Device() }
 
-// Stats returns the counters of all reactors: their sums, and the
-// maximum for counters that are maxima.
+// Stats returns the counters of all reactors together: the sum of each counter, or the largest
+// value if the counter is a maximum.
 func (rt *Runtime) Stats() reactor.Stats {
 	var sum reactor.Stats
 	for _, s := range rt.shards {
@@ -125,11 +128,11 @@ func (rt *Runtime) Stats() reactor.Stats {
 	return sum
 }
 
-// Handle calls fn with the operation's result on a goroutine of the handler pool, where fn
-// may block, for example to wait for operations or to close connections. Handle itself does not
-// block: while Config.Handlers functions run, fn is queued, in the order of completion. A panic
-// of fn goes to Config.OnPanic. The future is consumed. After Close fn still runs, on a new
-// goroutine.
+// Handle calls fn with the result of f when the operation has completed. The call runs on a
+// goroutine of a pool, so fn may block, for example to wait for operations or to close connections.
+// The pool runs at most Config.Handlers calls at the same time; further calls are queued, in the
+// order of completion. Handle itself does not block. It consumes the future. A panic of fn goes to
+// Config.OnPanic. After Runtime.Close fn still runs, on a new goroutine.
 func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
 	f.Then(func(r Result, err error) {
 		if rt.handlers == nil { // stepped
@@ -140,7 +143,8 @@ func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
 	})
 }
 
-// shard returns the reactor for the next connection, round-robin.
+// The method shard returns the shard (a reactor with its event channel) for the next connection, in
+// round-robin order.
 func (rt *Runtime) shard() *shard {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -149,7 +153,7 @@ func (rt *Runtime) shard() *shard {
 	return s
 }
 
-// shardOf returns the reactor for a connection that uses s, which may be nil.
+// shardOf returns the shard for a connection that uses the shared receives s, or none if s is nil.
 func (rt *Runtime) shardOf(s *SharedRecv) *shard {
 	if s != nil {
 		return s.sh
@@ -157,8 +161,9 @@ func (rt *Runtime) shardOf(s *SharedRecv) *shard {
 	return rt.shard()
 }
 
-// enter keeps Close from proceeding while a call makes or uses an object of the device; leave
-// must follow. It returns ErrClosed once Close has begun, ErrDeviceRemoved if the device is gone.
+// The method enter begins a call that creates or uses an object of the device. Close waits until
+// the call has called leave. The method enter returns ErrClosed if Close has begun, and
+// ErrDeviceRemoved if the device is gone; in these cases leave must not be called.
 func (rt *Runtime) enter() error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -175,7 +180,7 @@ func (rt *Runtime) enter() error {
 func (rt *Runtime) leave() {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	if rt.making--; rt.making == 0 && rt.made != nil { // once: enter fails from now on
+	if rt.making--; rt.making == 0 && rt.made != nil { // happens one time: enter fails after Close has begun
 		close(rt.made)
 	}
 }
@@ -186,7 +191,8 @@ func (rt *Runtime) adopt(c *Conn) {
 	rt.live[c] = struct{}{}
 }
 
-// forget removes c, whose receive buffers are free, from the live connections.
+// forget removes c from the live connections. The receive buffers of c are released already; if the
+// buffers are larger than MaxPooled, tidy unmaps them.
 func (rt *Runtime) forget(c *Conn) {
 	if len(c.recvs) > 0 && c.recvs[0].buf.Len() > MaxPooled {
 		rt.tidy()

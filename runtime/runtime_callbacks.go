@@ -11,16 +11,17 @@ import (
 // DeviceEvent is an event of the device or of one of its ports.
 type DeviceEvent struct {
 	Type verbs.AsyncEventType
-	Port uint8 // for port events
+	Port uint8 // the port number of a port event
 }
 
 // watcher is one registration of WatchDevice.
 type watcher struct{ fn func(DeviceEvent) }
 
 // WatchDevice calls fn with every later event of the device and its ports: port up and down,
-// address changes, removal. fn runs holding a reactor's turn: it must not block. A panic of fn
-// goes to Config.OnPanic. stop unregisters fn; an event that is being delivered may still arrive.
-// Events of queues and connections are not reported: they show in the results of operations.
+// address changes, removal. The calling goroutine runs a reactor (it holds the turn), so fn must
+// not block. A panic of fn goes to Config.OnPanic. The returned function stop unregisters fn; an
+// event that is being delivered at that time may still reach fn. Events of queue pairs, completion
+// queues and shared receive queues are not reported here: they show in the results of operations.
 func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
 	w := &watcher{fn}
 	rt.mu.Lock()
@@ -29,7 +30,7 @@ func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
 	return func() {
 		rt.mu.Lock()
 		defer rt.mu.Unlock()
-		kept := make([]*watcher, 0, len(rt.watchers)) // a copy: tellWatchers may be reading the old slice
+		kept := make([]*watcher, 0, len(rt.watchers)) // a new slice: tellWatchers may be reading the old one
 		for _, o := range rt.watchers {
 			if o != w {
 				kept = append(kept, o)
@@ -39,7 +40,8 @@ func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
 	}
 }
 
-// tellWatchers passes device and port events to the watchers.
+// tellWatchers passes an event of the device or of a port to the watchers. Only the holder of the
+// turn calls it.
 func (s *shard) tellWatchers(ev *verbs.AsyncEvent) {
 	rt := s.rt
 	if ev.QP != nil || ev.CQ != nil || ev.SRQ != nil {
@@ -57,18 +59,20 @@ func (s *shard) tellWatchers(ev *verbs.AsyncEvent) {
 // Now returns the time of the runtime's clock.
 func (rt *Runtime) Now() time.Time { return rt.cfg.now() }
 
-// After calls fn once, after d on the runtime's clock, holding a reactor's turn:
-// fn must not block. stop cancels the call if it has not begun; it takes effect
-// soon and does not wait. Nothing runs after Close. A panic of fn goes to
-// Config.OnPanic. After and stop allocate and may be called from any goroutine.
+// After calls fn one time, after the duration d on the runtime's clock. The calling goroutine holds
+// a reactor's turn, so fn must not block. A panic of fn goes to Config.OnPanic. The returned
+// function stop cancels the call if it has not begun. It takes effect soon and does not wait: until
+// then fn may still be called. After Runtime.Close fn is not called. After and stop allocate, and
+// any goroutine may call them.
 func (rt *Runtime) After(d time.Duration, fn func()) (stop func()) {
 	r := rt.shards[0].r
 	t := r.After(d, func() { r.Notify(fn) })
 	return func() { r.Defer(func() { r.StopTimer(t) }) }
 }
 
-// Loop identifies the callback goroutine of one reactor, which is not the
-// goroutine of the reactor's loop. Actors may be placed on it.
+// Loop identifies the callback goroutine of one reactor: the goroutine that runs callbacks
+// (Future.Then). It is not the goroutine of the reactor's own loop. Actors (package actor) can be
+// placed on a Loop.
 type Loop struct{ r *reactor.Reactor }
 
 func init() {
@@ -88,7 +92,8 @@ func (rt *Runtime) Loops() []Loop {
 // Loop returns the Loop of the connection's reactor.
 func (c *Conn) Loop() Loop { return Loop{c.sh.r} }
 
-// Gone returns a channel that is closed when the connection has released everything.
+// Gone returns a channel that is closed when the connection is closed and has released all its
+// resources.
 func (c *Conn) Gone() <-chan struct{} { return c.closed }
 
 // Raw reports whether the connection leaves receives to the caller.

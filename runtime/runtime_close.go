@@ -13,32 +13,32 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// closeGrace is how long Close continues to release things after its context has
-// ended, and how long it waits for memory that the program holds. In both cases it waits
-// for the program's own goroutines, which leave a refused call or finish with a message.
-// It does not wait for a peer. A busy machine needs more time.
+// closeGrace is how long Runtime.Close goes on releasing objects after its context has ended. It is
+// also how long Close waits for memory that the program holds. In both cases Close waits only for
+// goroutines of the program, never for a peer. These goroutines leave calls that now fail, or
+// finish their work with a message. A busy machine needs time for that.
 const closeGrace = 5 * time.Second
 
 // errRuntimeClosed is the cause of connections that Runtime.Close closes.
 var errRuntimeClosed = fmt.Errorf("%w with its runtime", ErrConnClosed)
 
-// Close closes listeners and connections, waits for outstanding operations until ctx
-// ends, then aborts them, and releases everything: goroutines, descriptors, mappings,
-// the device. From its beginning on, calls that make something (Dial, Listen, Accept,
-// …) return ErrClosed, and so do those in progress. Other goroutines may use the runtime
-// meanwhile: Close waits for goroutines inside a call, and up to five seconds for memory
-// that the program still holds (a Buffer, a Message, a Packet).
+// Close closes the listeners and connections, and releases everything: goroutines, descriptors,
+// mappings, the device. It waits for outstanding operations until ctx ends, and then aborts them.
+// From the beginning of Close, calls that create something (Dial, Listen, Accept, …) return
+// ErrClosed, also those in progress. Other goroutines may still use the runtime. Close waits until
+// their calls have returned, and up to five seconds for memory that the program still holds (a
+// Buffer, a Message, a Packet).
 //
-// When ctx ends first, releasing continues for some seconds. The error
-// then names what could not be released:
+// If ctx ends first, Close goes on releasing for some seconds. Then its error names what is left:
 //
 //	ErrBusy            the program still holds memory, or is in a call that uses the device
 //	ErrReactorBusy     a reactor, or the kernel, did not finish in time
-//	ctx.Err()          a callback is still running, or another Close
+//	ctx.Err()          a callback, or another Close, is still running
 //
-// In that case the remaining objects stay usable for their owners, nothing new begins, and Close
-// may be called again to continue. After nil it returns nil. Several goroutines may call it; all
-// wait for the end. A callback (Then) must not call it, because it waits for running callbacks.
+// After such an error the remaining objects stay usable for their owners, and nothing new can be
+// created. Another call of Close goes on where this one has stopped. After Close has returned nil,
+// every later call returns nil. Several goroutines may call Close; all of them wait for the end. A
+// callback (Then) must not call Close, because Close waits for running callbacks.
 func (rt *Runtime) Close(ctx context.Context) error {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	defer end()
 	made := true
 	select {
-	case <-rt.shut(): // closeAll sees all objects made before this
+	case <-rt.shut(): // no call creates objects any more: closeAll finds all of them
 	case <-after:
 		made = false
 	}
@@ -61,8 +61,8 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	return asked.Cause(ctx, err)
 }
 
-// shut makes enter refuse from now on; made is closed when no call is
-// between enter and leave. It may be repeated.
+// The method shut makes enter fail from now on. The channel that it returns is closed when no call
+// is between enter and leave any more. It may be called again.
 func (rt *Runtime) shut() (made <-chan struct{}) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -75,8 +75,9 @@ func (rt *Runtime) shut() (made <-chan struct{}) {
 	return rt.made
 }
 
-// closeAll closes the objects of the program: listeners before connections, and shared
-// receives after their users. Outstanding operations may complete until ctx ends.
+// closeAll closes the objects of the program: listeners before connections, and shared receives
+// after the connections that use them. Connections wait for outstanding operations until ctx ends.
+// The argument after is a context that ends later; it bounds the closing of the shared receives.
 func (rt *Runtime) closeAll(ctx, after reactor.DoneContext) error {
 	rt.mu.Lock()
 	listeners := slices.Collect(maps.Keys(rt.listeners))
@@ -94,7 +95,8 @@ func (rt *Runtime) closeAll(ctx, after reactor.DoneContext) error {
 	return errors.Join(errs...)
 }
 
-// each calls end for all objects concurrently: a call may take some seconds after the context ends.
+// The function each calls end for every object, all at the same time, because a call may take some
+// seconds after the context has ended. It returns when all calls have returned.
 func each[T any](all []T, end func(T) error) []error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
@@ -105,8 +107,9 @@ func each[T any](all []T, end func(T) error) []error {
 	return errs
 }
 
-// extend returns a DoneContext that is closed d after asked, or by the function end, which
-// leaves no goroutine behind.
+// extend returns a DoneContext (a context reduced to its Done channel) that ends when asked has
+// ended and then d has passed. The function end ends it earlier, and waits for the goroutine of
+// extend. The caller must call end.
 func extend(asked reactor.DoneContext, d time.Duration) (longer reactor.DoneContext, end func()) {
 	over, stop := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -124,8 +127,8 @@ func extend(asked reactor.DoneContext, d time.Duration) (longer reactor.DoneCont
 	return over, func() { close(stop); <-over }
 }
 
-// destroy releases the objects of Open, children first. It stops at the first
-// one that cannot be released. Every step may be repeated.
+// The method destroy releases the objects that Open made, each one before the objects on which it
+// depends. It stops at the first object that cannot be released. A later call repeats all steps.
 func (rt *Runtime) destroy(ctx context.Context) error {
 	select {
 	case rt.destroying <- struct{}{}:
@@ -133,8 +136,8 @@ func (rt *Runtime) destroy(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// Settle all shards before closing any: a shard may be closing an
-	// identifier that is still on another shard's channel.
+	// Wait until no shard is closing an identifier; only then close the shards. A shard may be
+	// closing an identifier that is still on the event channel of another shard.
 	for _, s := range rt.shards {
 		if err := s.settleIDs(ctx); err != nil {
 			return err
@@ -162,8 +165,8 @@ func (rt *Runtime) destroy(ctx context.Context) error {
 	return nil
 }
 
-// closeMemory closes the memory when goroutines have released their parts of it. It waits
-// at most Config.grace. It polls, because a notification would burden every Release.
+// closeMemory closes the memory when the program has released all parts of it. It waits at most
+// Config.grace. It polls, because a notification would slow down every Release.
 func (rt *Runtime) closeMemory() error {
 	if rt.mem == nil {
 		return nil
@@ -171,7 +174,7 @@ func (rt *Runtime) closeMemory() error {
 	patience := time.NewTimer(rt.cfg.grace)
 	defer patience.Stop()
 	tidied := make(chan struct{})
-	go func() { defer close(tidied); rt.tidying.Wait() }() // all connections are gone: none adds to tidying
+	go func() { defer close(tidied); rt.tidying.Wait() }() // no connection is left that could call tidy
 	select {
 	case <-tidied:
 	case <-patience.C:
@@ -179,7 +182,7 @@ func (rt *Runtime) closeMemory() error {
 	}
 	for {
 		err := rt.mem.Close()
-		if !errors.Is(err, verbs.ErrBusy) || rt.cfg.stepped { // stepped: no other goroutine can release anything
+		if !errors.Is(err, verbs.ErrBusy) || rt.cfg.stepped { // a stepped runtime has no other goroutine to wait for
 			return err
 		}
 		select {
@@ -190,16 +193,18 @@ func (rt *Runtime) closeMemory() error {
 	}
 }
 
-// tidy unmaps big receive buffers on a goroutine, because that takes too long for the
-// turn. Runtime.Close waits for these goroutines. So call it only while Runtime.Close waits for
-// the connection, or between enter and leave.
+// tidy unmaps big receive buffers (larger than MaxPooled) that were released. It does so on another
+// goroutine, because unmapping takes too long for a goroutine that runs a reactor (holds its turn).
+// closeMemory waits for these goroutines, so tidy must not be called after that. Therefore its
+// caller must be a connection that is still in Runtime.live, for which Close waits, or a call
+// between enter and leave.
 func (rt *Runtime) tidy() {
 	if rt.cfg.stepped {
-		return // stepped: the next big Alloc or Close does it
+		return // the next Alloc of a big buffer, or Close, unmaps them
 	}
 	rt.tidying.Add(1)
 	go func() {
 		defer rt.tidying.Done()
-		_ = rt.mem.reap() // mappings that cannot be ended are kept, and Close reports them
+		_ = rt.mem.reap() // a mapping that cannot be ended is kept, and Close reports it
 	}()
 }

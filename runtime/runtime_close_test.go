@@ -22,7 +22,7 @@ func endedContext() context.Context {
 	return ctx
 }
 
-// Rule: a Close whose context has ended also ends and frees everything, and can be repeated.
+// Rule: Close frees everything even if its context has ended before, and can be called again.
 func TestCloseWithAnEndedContextClosesAll(t *testing.T) {
 	a, _ := connected(t, Config{Reactors: 2})
 	if _, err := a.rt.Listen(":0"); err != nil {
@@ -35,7 +35,7 @@ func TestCloseWithAnEndedContextClosesAll(t *testing.T) {
 	}
 }
 
-// Rule: the same holds if the peer is silent.
+// Rule: Close frees everything when its context ends while the peer does not answer.
 func TestCloseAtItsDeadlineWithASilentPeer(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, _ := connected(t, Config{Provider: p})
@@ -51,7 +51,7 @@ func TestCloseAtItsDeadlineWithASilentPeer(t *testing.T) {
 	}
 }
 
-// Rule: several goroutines may close a runtime; all wait for the end.
+// Rule: several goroutines may call Close; all calls wait for the end and return nil.
 func TestConcurrentCloseIsOne(t *testing.T) {
 	for range 10 {
 		a, b := connected(t, Config{Reactors: 2})
@@ -69,8 +69,7 @@ func TestConcurrentCloseIsOne(t *testing.T) {
 	}
 }
 
-// Rule: receiving on a connection that is gone returns the reason, even after the runtime is
-// closed.
+// Rule: receiving on a closed connection returns its cause, even after the runtime is closed.
 func TestReceivingAfterCloseSaysWhy(t *testing.T) {
 	for _, parked := range []bool{false, true} {
 		a, _ := connected(t, Config{NoCallerDriving: parked})
@@ -86,7 +85,8 @@ func TestReceivingAfterCloseSaysWhy(t *testing.T) {
 	}
 }
 
-// Rule: Done is closed when a connection accepts no more operations, whichever side ends it.
+// Rule: the channel of Done is closed when a connection accepts no more operations, whichever side
+// ended the connection.
 func TestDoneSaysThatAConnectionEnds(t *testing.T) {
 	a, b := connected(t, Config{})
 	select {
@@ -103,7 +103,8 @@ func TestDoneSaysThatAConnectionEnds(t *testing.T) {
 	mistake(t, "closed by the peer", b.Err(), ErrPeerClosed)
 }
 
-// Rule: a reactor that is held up does not delay Close for ever.
+// Rule: if a goroutine holds the reactor's turn and does not return, Close of a connection or
+// listener returns ErrReactorBusy. Close can be called again.
 func TestCloseOfABusyReactorSaysSo(t *testing.T) {
 	a, b := connected(t, Config{})
 	ln := must.Get(a.rt.Listen(":0"))(t)
@@ -127,7 +128,8 @@ func TestCloseOfABusyReactorSaysSo(t *testing.T) {
 	}
 }
 
-// Rule: receive buffers with mappings of their own are unmapped when Close returns.
+// Rule: closing a connection soon unmaps its receive buffers larger than MaxPooled, except those of
+// messages that are not released. Closing the runtime leaves nothing mapped.
 func TestBigReceivesAreUnmapped(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 2, MessageSize: MaxPooled + 1}})
 	ms := sendAndTake(t, a, b, 1)
@@ -136,7 +138,7 @@ func TestBigReceivesAreUnmapped(t *testing.T) {
 	}
 	b.rt.tidying.Wait()
 	b.rt.mem.mu.Lock()
-	mapped := b.rt.mem.bigs // not through Stats, which frees buffers itself
+	mapped := b.rt.mem.bigs // not with MemoryStats, which unmaps buffers itself
 	b.rt.mem.mu.Unlock()
 	if mapped != 1 {
 		t.Errorf("%d big buffers are mapped after the connection was closed, want that of the message", mapped)
@@ -150,10 +152,10 @@ func TestBigReceivesAreUnmapped(t *testing.T) {
 	}
 }
 
-// Rule: given-up waits are not kept.
+// Rule: waits for a message that were given up do not accumulate.
 func TestGivenUpReceivesAreNotKept(t *testing.T) {
 	a, b := connected(t, Config{})
-	first := b.Recv() // stays first, so that giving out does not reach the others
+	first := b.Recv() // has no message, so match stops at this wait and leaves those behind it
 	for range 5000 {
 		if _, err := b.RecvWait(endedContext()); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
@@ -175,10 +177,10 @@ func TestGivenUpReceivesAreNotKept(t *testing.T) {
 	release(t, m)
 }
 
-// The following tests check Runtime.Close concurrent with other goroutines.
+// The following tests call Runtime.Close while other goroutines use the runtime.
 
-// Rule: one Close is enough while goroutines submit, whether or not its context has ended: it waits
-// until they have returned from the calls that it refuses.
+// Rule: one Close is enough while other goroutines submit operations, even if its context has
+// ended. Close refuses their calls and waits until the calls have returned.
 func TestOneCloseIsEnoughWhileOthersSubmit(t *testing.T) {
 	const writers, before = 8, 20
 	for round := range fewer(100) {
@@ -219,7 +221,7 @@ func TestOneCloseIsEnoughWhileOthersSubmit(t *testing.T) {
 	}
 }
 
-// slicePair returns 8 bytes of a, and 8 bytes of b that a may write.
+// slicePair returns 8 bytes of a's memory, and 8 bytes of b's memory that a may write.
 func slicePair(t *testing.T, a, b *Conn) (Slice, Remote) {
 	t.Helper()
 	region := must.Get(b.rt.NewRegion(8, allAccess))(t)
@@ -238,7 +240,9 @@ func TestCloseWaitsForAHeldMessage(t *testing.T) {
 	for !b.rt.mem.closing.Load() { // until Close has begun to close the memory
 		stdruntime.Gosched()
 	}
-	b.rt.MemoryStats() // after that call has returned: both hold the memory's mutex
+	// memory.Close holds the memory's mutex and MemoryStats needs it. So when MemoryStats returns,
+	// the first memory.Close has failed.
+	b.rt.MemoryStats()
 	if err := m.Release(); err != nil {
 		t.Fatal(err)
 	}
@@ -247,8 +251,8 @@ func TestCloseWaitsForAHeldMessage(t *testing.T) {
 	}
 }
 
-// Rule: if the user does not release memory, Close reports the memory still in use, leaves it
-// unchanged, and can be called again.
+// Rule: if the user does not release a message in time, Close returns ErrBusy and leaves the
+// message unchanged. Close can be called again.
 func TestCloseSaysThatAMessageIsHeld(t *testing.T) {
 	a, b := connected(t, Config{grace: 20 * time.Millisecond})
 	m := sendAndTake(t, a, b, 1)[0]
@@ -265,8 +269,8 @@ func TestCloseSaysThatAMessageIsHeld(t *testing.T) {
 	}
 }
 
-// Rule: Close waits for calls that create objects, at most until its context has ended and the
-// grace period is over; a later Close continues from there.
+// Rule: a call that creates objects is between enter and leave, and Close waits for such calls.
+// When its context has ended, Close waits only Config.grace longer. A later Close continues.
 func TestCloseWaitsForWhatIsBeingMade(t *testing.T) {
 	rt := mustOpen(t, Config{grace: 20 * time.Millisecond})
 	if err := rt.enter(); err != nil {
@@ -286,8 +290,8 @@ func TestCloseWaitsForWhatIsBeingMade(t *testing.T) {
 	}
 }
 
-// Rule: Close waits for an identifier that another reactor closes without having moved it to its
-// own channel.
+// Rule: Close waits for a CM identifier that one reactor is closing while the identifier is still
+// on the event channel of another reactor.
 func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
 	rt := mustOpen(t, Config{Reactors: 2})
 	first, other := rt.shards[0], rt.shards[1]
@@ -315,13 +319,14 @@ func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
 	}
 }
 
-// Rule: calls that connect, accept, resolve or join when Close begins, or later, return ErrClosed.
+// Rule: calls of Dial, Accept and Resolve that are in progress when Close begins return ErrClosed;
+// a Join may have succeeded. Later calls that make something return ErrClosed, too.
 func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	rt := mustOpen(t, Config{Provider: p, Device: "soft0"})
 	ln := must.Get(rt.Listen(":0"))(t)
 	pc := mustListenPacket(t, rt, Options{})
-	link.SetAll(fabric.Link{Down: true}) // there is no answer
+	link.SetAll(fabric.Link{Down: true}) // no call gets an answer
 	ctx, far := testContext(t), "127.0.0.2:7"
 	calls := map[string]func() error{
 		"Dial":    func() error { _, err := rt.Dial(ctx, far); return err },
@@ -366,7 +371,7 @@ func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 	}
 }
 
-// Rule: a Close that ends before a running callback returns the error of its own context.
+// Rule: a Close whose context ends while a callback is running returns the context's error.
 func TestCloseTellsItsContextsError(t *testing.T) {
 	a, _ := connected(t, Config{grace: 20 * time.Millisecond})
 	running, leave := make(chan struct{}), make(chan struct{})

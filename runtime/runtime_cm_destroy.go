@@ -7,48 +7,52 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// closeRetry is the time between attempts to close an object that is busy,
-// for example because another goroutine has not acknowledged an event yet.
+// closeRetry is the time between two attempts to close an object that is busy. A connection manager
+// identifier, for example, is busy until all its events are acknowledged.
 const closeRetry = time.Millisecond
 
-// closeTries is the number of tries, closeRetry apart, to close an identifier that the device
-// refuses to close. Until it is closed, its queue pair may use the runtime's memory.
+// closeTries is how often the shard tries to close an identifier whose Close fails with an error
+// other than ErrBusy. It does not give up earlier, because the queue pair of an open identifier may
+// use the runtime's memory.
 const closeTries = 100
 
-// maxClosers is how many identifiers of a shard are closed
-// concurrently. A call that waits in the kernel occupies a thread.
+// maxClosers is how many identifiers a shard (a reactor with its event channel) closes at the same
+// time. There is a limit because each call that waits in the kernel occupies a thread.
 const maxClosers = 8
 
-// closingID is an identifier that is being closed. It is in
-// shard.closing until it is closed or given up. Owned by the holder.
+// closingID is an identifier that is being closed. It is in shard.closing until the identifier is
+// closed or given up. The holder of the turn (the goroutine that runs the reactor) owns it.
 //
-//	closeID ──> tried ── closed, or tries are used up ──> done, for each caller of closeID
-//	              ^ │ busy, refused: after closeRetry
+//	closeID ──> tried ── closed, or no tries are left ──> done, for each caller of closeID
+//	              ^ │ busy or failed: again after closeRetry
 //	              └─┘
 //
-// Each try runs off the turn, on a goroutine of its own, because the kernel may take long
-// to destroy a queue pair, and on the turn every connection of the reactor would wait.
-// Soft-RoCE waits up to 50 s until every packet of the queue pair has left the machine's
-// network stack, which takes three seconds for a peer that does not answer ARP (rxe_pool.c,
-// __rxe_cleanup; rxe_net.c, rxe_skb_tx_dtor). Off the turn is safe: the reactor.Queue is
-// sealed, so no pass touches the queue pair any more, and is released on the turn, when
-// the queue pair is gone. Meanwhile its completions are polled as usual.
+// Each try runs on a goroutine of its own, without the turn. The kernel may take long to destroy a
+// queue pair, and with the turn held every connection of the reactor would wait. Soft-RoCE, for
+// example, waits up to 50 s until every packet of the queue pair has left the machine's network
+// stack. A packet to a peer that does not answer ARP stays in the stack for three seconds
+// (rxe_pool.c, __rxe_cleanup; rxe_net.c, rxe_skb_tx_dtor).
+//
+// Closing without the turn is safe because the reactor.Queue of the queue pair was sealed before:
+// no pass touches the queue pair any more. Passes still poll its completions. When the queue pair
+// is destroyed, the holder releases the reactor.Queue.
 type closingID struct {
 	id    connID
 	tries int           // tries left; a try that fails with ErrBusy does not count
-	done  []func(error) // callbacks of all callers, in order
+	done  []func(error) // callbacks of all callers of closeID, in order
 }
 
-// closers holds the tries of a shard. Owned by the holder, except for quiet.
+// closers has the identifiers that a shard is closing. The holder of the turn owns all its fields
+// except quiet.
 type closers struct {
-	// closing holds the identifiers not yet closed, of connections and listeners, whose number
-	// is bounded. Identifiers of rejected requests are closed elsewhere (listen_reject.go).
+	// closing holds the identifiers that are not closed yet. Their number is bounded. Identifiers
+	// of rejected requests are normally closed in listen_reject.go, and do not come here.
 	closing map[connID]*closingID
-	waiting []*closingID // waiting until fewer than maxClosers are tried
-	running int          // tries that run on goroutines
-	ending  bool         // the shard is being closed: further tries run on the turn
-	// quiet gets a value when the last running try or rejection batch has ended,
-	// and when the last identifier was closed or given up; settleIDs receives it.
+	waiting []*closingID // waiting because maxClosers tries are running
+	running int          // number of tries that run on goroutines
+	ending  bool         // the shard is being closed: further tries run with the turn held
+	// quiet wakes settleIDs. It gets a value when closing has become empty, and when the last
+	// goroutine that closes identifiers has ended.
 	quiet chan struct{}
 }
 
@@ -56,12 +60,12 @@ func newClosers() closers {
 	return closers{closing: map[connID]*closingID{}, quiet: make(chan struct{}, 1)}
 }
 
-// closeID closes an identifier, now or as soon as its events are acknowledged, and
-// then calls done (may be nil). If the identifier is already being closed (the
-// device may be removed meanwhile), done is added to the callbacks. The queue of
-// its queue pair must have been sealed. done is called holding the turn: later, or, if
-// the runtime is stepped or the shard is being closed, perhaps before closeID returns.
-// Holder only.
+// closeID closes an identifier and then calls done, which may be nil. While events of the
+// identifier are not acknowledged, closing it fails, and closeID tries again. If the identifier is
+// being closed already (the device may be removed meanwhile), closeID only adds done to the
+// callbacks. The reactor.Queue of the identifier's queue pair must have been sealed. The callback
+// done runs with the turn held, usually after closeID has returned. In a stepped runtime, or while
+// the shard is being closed, it may run before closeID returns. Holder only.
 func (s *shard) closeID(id connID, done func(error)) {
 	delete(s.targets, id)
 	c := s.closing[id]
@@ -75,7 +79,7 @@ func (s *shard) closeID(id connID, done func(error)) {
 	}
 }
 
-// tryClose starts one try, or queues it.
+// tryClose starts one try. If maxClosers tries are running, it queues c instead. Holder only.
 func (s *shard) tryClose(c *closingID) {
 	switch {
 	case s.closing[c.id] != c: // closed by an earlier try
@@ -92,7 +96,8 @@ func (s *shard) tryClose(c *closingID) {
 	}
 }
 
-// triedOff handles the outcome of a try off the turn, and starts the next one.
+// triedOff handles the outcome of a try that ran on a goroutine, and starts the next try that
+// waits. Holder only.
 func (s *shard) triedOff(c *closingID, err error) {
 	s.running--
 	if len(s.waiting) > 0 {
@@ -104,14 +109,14 @@ func (s *shard) triedOff(c *closingID, err error) {
 	s.notifyIfQuiet()
 }
 
-// notifyIfQuiet wakes settleIDs when nothing is being closed off the turn.
+// notifyIfQuiet wakes settleIDs if no goroutine is closing identifiers. Holder only.
 func (s *shard) notifyIfQuiet() {
 	if s.running == 0 && !s.rejecting {
 		s.wakeSettle()
 	}
 }
 
-// wakeSettle wakes settleIDs.
+// wakeSettle makes settleIDs look again, now or when it next waits.
 func (s *shard) wakeSettle() {
 	select {
 	case s.quiet <- struct{}{}:
@@ -119,7 +124,8 @@ func (s *shard) wakeSettle() {
 	}
 }
 
-// tried handles the outcome of a try.
+// The method tried handles the outcome of a try: it calls the callbacks, or tries again after
+// closeRetry. Holder only.
 func (s *shard) tried(c *closingID, err error) {
 	switch busy := errors.Is(err, verbs.ErrBusy); {
 	case err == nil || errors.Is(err, verbs.ErrDeviceRemoved):

@@ -14,11 +14,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// busyID is an identifier with unacknowledged events.
+// busyID is a CM identifier whose Close first fails with ErrBusy, as with an unacknowledged event.
 type busyID struct {
 	queuePairID
-	busy   int // how often Close is refused
-	closed int
+	busy   int // how many more calls of Close fail
+	closed int // how many calls of Close succeeded
 }
 
 func (id *busyID) Close() error {
@@ -32,8 +32,8 @@ func (id *busyID) Close() error {
 	return id.queuePairID.Close()
 }
 
-// Rule: every caller that closes an identifier is notified of its end, once and in order, even if
-// closing had been requested before and the device refuses it for a while.
+// Rule: closeID calls the callback of each of its callers once, in the order of the calls. This
+// holds even if the identifier is already being closed, and the device refuses that for a while.
 func TestEverybodyWhoClosesAnIdentifierIsTold(t *testing.T) {
 	rt := mustOpen(t, Config{NoCallerDriving: true})
 	sh, told := rt.shards[0], make(chan int, 8)
@@ -72,10 +72,10 @@ func TestEverybodyWhoClosesAnIdentifierIsTold(t *testing.T) {
 	}
 }
 
-// Rule: a connection whose identifier is busy when the device is removed is closed nevertheless:
-// the removal requests its end first, then the owner.
+// Rule: a connection is closed even if its identifier is busy when the device is removed. First the
+// removal closes the identifier, then the owner of the connection does.
 func TestClosingMeetsARemovalWithABusyIdentifier(t *testing.T) {
-	for busy := 1; busy <= 4; busy++ { // the try of either may be the one that succeeds
+	for busy := 1; busy <= 4; busy++ { // busy decides whether the try that succeeds is the removal's or the owner's
 		t.Run(fmt.Sprint(busy), func(t *testing.T) { closingMeetsARemoval(t, busy) })
 	}
 }
@@ -86,7 +86,7 @@ func closingMeetsARemoval(t *testing.T, busy int) {
 	c, _ := r.connect(r.a, r.b, Options{Raw: true})
 	if err := c.sh.r.Do(ctx, func() {
 		c.id = &busyID{queuePairID: c.id, busy: busy}
-		c.fail(verbs.ErrDeviceRemoved) // detaches
+		c.fail(verbs.ErrDeviceRemoved) // calls detach, which closes the identifier
 		c.end(false)
 	}); err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func closingMeetsARemoval(t *testing.T, busy int) {
 	}
 }
 
-// slowID is an identifier whose Close takes the kernel until letGo is closed.
+// slowID is a CM identifier whose Close waits until letGo is closed, like a slow kernel.
 type slowID struct {
 	queuePairID
 	begun chan struct{}
@@ -118,8 +118,9 @@ func (id *slowID) Close() error {
 	return id.queuePairID.Close()
 }
 
-// Rule: a queue pair that the kernel destroys slowly delays no other connection of its reactor. Its
-// own operations, whose memory the device may still use, end when it is gone.
+// Rule: a queue pair that the kernel destroys slowly delays no other connection of its reactor. The
+// queue pair's own operations end only when it is destroyed, because until then the device may use
+// their memory.
 func TestAQueuePairThatIsSlowToGoHoldsUpNobody(t *testing.T) {
 	onBeds(t, slowToGoHoldsUpNobody)
 }
@@ -139,22 +140,22 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	out := must.Get(slow.PostRecv(buf.Slice()))(t)
 	held := newSlowID(slow.id)
 	if err := slow.sh.r.Do(testContext(t), func() {
-		slow.sh.r.Flush() // the receive is posted
+		slow.sh.r.Flush() // posts the receive
 		slow.setCause(ErrConnClosed)
 		slow.refuseOps()
 		delete(slow.sh.targets, slow.id)
 		slow.id = held
-		slow.destroy(nil) // as when the device has not flushed it in time
+		slow.destroy(nil) // as when the device has not flushed the queue pair within flushBound
 	}); err != nil {
 		t.Fatal(err)
 	}
 	var late atomic.Bool
 	release := sync.OnceFunc(func() { close(held.letGo) })
-	// so that the test ends even if the turn is held
+	// rescue ends the test even if the Close of held keeps the turn.
 	rescue := time.AfterFunc(10*time.Second, func() { late.Store(true); release() })
 	defer rescue.Stop()
 	<-held.begun
-	for range 10 { // the reactor runs passes, and serves others
+	for range 10 { // the other connection works
 		into := must.Get(server.Alloc(8))(t)
 		got := must.Get(theirs[1].PostRecv(into.Slice()))(t)
 		f, err := other.SendBytes(testContext(t), []byte("well"))
@@ -185,7 +186,8 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	}
 }
 
-// countedID is an identifier that counts concurrent calls of Close.
+// countedID is a CM identifier whose Close waits until letGo is closed. It counts concurrent calls
+// of Close: now is their number, most the largest number so far.
 type countedID struct {
 	verbs.Object
 	now, most *atomic.Int64
@@ -201,15 +203,15 @@ func (id *countedID) Close() error {
 	return nil
 }
 
-// Rule: a reactor closes no more than maxClosers identifiers at once, all of them in the end, and
-// closing the runtime waits for them.
+// Rule: a reactor closes at most maxClosers identifiers concurrently, and closes all of them in the
+// end. Runtime.Close waits for that.
 func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	rt := mustOpen(t, Config{Reactors: 1})
 	sh := rt.shards[0]
 	var now, most atomic.Int64
 	letGo := make(chan struct{})
 	const n = 3*maxClosers + 1
-	told := 0 // the holder's
+	told := 0 // owned by the holder
 	if err := sh.r.Do(testContext(t), func() {
 		for range n {
 			sh.closeID(&countedID{now: &now, most: &most, letGo: letGo}, func(err error) {
@@ -242,9 +244,9 @@ func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	}
 }
 
-// Rule: Close waits some seconds for a queue pair that the kernel is destroying, as it may take
-// with packets for a neighbor that does not answer: then it is closed, and Close does not return
-// ErrBusy.
+// Rule: while the kernel destroys the queue pair, Close waits up to leaveBound longer than usual.
+// (The kernel takes seconds if packets wait for a neighbor that does not answer.) Close returns nil
+// if the kernel finishes in that time.
 func TestCloseWaitsForTheKernel(t *testing.T) {
 	a, _ := connected(t, Config{Reactors: 1})
 	held := newSlowID(a.id)
@@ -255,7 +257,7 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone, end := context.WithCancel(t.Context())
-	end() // so that Close waits for nothing else
+	end() // so that Close waits only for the queue pair
 	closed := make(chan error, 1)
 	go func() { closed <- a.Close(gone) }()
 	<-held.begun
@@ -266,9 +268,9 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 	}
 }
 
-// Rule: the identifier of an accepted connection belongs to the reactor that owns the connection,
-// whichever has the listener: its events arrive there while the listener's reactor is blocked, and
-// no other reactor has it as a target.
+// Rule: the CM identifier of an accepted connection belongs to the connection's reactor, not to the
+// listener's. Its events arrive even while the listener's reactor is blocked, and no other reactor
+// has it among its targets.
 func TestAnAcceptedIdentifierMovesToItsReactor(t *testing.T) {
 	const reactors, conns = 2, 4
 	onBeds(t, func(t *testing.T, d bed) {
@@ -318,8 +320,7 @@ func TestAnAcceptedIdentifierMovesToItsReactor(t *testing.T) {
 	})
 }
 
-// belongs checks that c is a target of its own reactor's connection events, and of no other
-// reactor's.
+// belongs checks that c is among the targets of its own reactor (shard.targets) and of no other.
 func belongs(t *testing.T, rt *Runtime, c *Conn) {
 	t.Helper()
 	for i, sh := range rt.shards {

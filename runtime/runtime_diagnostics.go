@@ -10,12 +10,11 @@ import (
 // Record is the flight recorder's entry for one operation; see Options.Recorder.
 type Record = reactor.Record
 
-// Recorded returns the entries of the connection's flight recorder; nil without
-// one (Options.Recorder). Completed operations come first, in the order of
-// completion, then the outstanding ones. The entries include the receives that the
-// runtime keeps posted and the messages that it sends itself, but no receives of a
-// SharedRecv. Recorded works during the connection's life and after Close; for
-// example, it helps to report why a connection failed:
+// Recorded returns the entries of the connection's flight recorder, or nil if there is no recorder
+// (Options.Recorder). Completed operations come first, in the order of completion; outstanding
+// operations follow. Included are the receives that the runtime keeps posted and the messages that
+// the runtime itself sends, but not the receives of a SharedRecv. Recorded may be called at any
+// time, also after Close. For example, it helps to report why a connection failed:
 //
 //	<-conn.Done()
 //	log.Print(conn.Err())
@@ -23,8 +22,9 @@ type Record = reactor.Record
 //		log.Print(r)
 //	}
 //
-// When Done is closed, outstanding operations may not be flushed yet; when Close has returned,
-// they are. The result is a copy. It waits for one turn of a reactor; do not call it from a Sink.
+// When Done is closed, some operations may still be outstanding. When Close has returned, none is.
+// The result is a copy. Recorded waits for the turn of the connection's reactor; do not call it
+// from a Sink.
 func (c *Conn) Recorded() []Record { return c.q.Recorded() }
 
 // Recorded is [Conn.Recorded] for datagrams.
@@ -33,22 +33,24 @@ func (p *PacketConn) Recorded() []Record { return p.q.Recorded() }
 // Stuck is an operation that has been outstanding for long; see [Runtime.Stuck].
 type Stuck struct {
 	reactor.Stuck
-	// Conn or PacketConn is the owner of the operation. Both are nil if it
-	// was closed in the meantime.
+	// Conn or PacketConn is the owner of the operation. Both are nil if the owner was closed in
+	// the meantime.
 	Conn       *Conn
 	PacketConn *PacketConn
 }
 
-// Stuck returns the operations that have been outstanding for at least the duration
-// longer, the oldest first. For a connection with a recorder (Options.Recorder) it
-// returns each of them, with its times. Without a recorder only the oldest operation of
-// each connection is reported, and its Since may be later than its real start: by up to
-// an eighth of the smallest PeerTimeout bound on its reactor, or, with neither PeerTimeout
-// nor KeepAlive, by up to the time since the last call of Stuck. So an operation may be
-// missed at first. Receives are not reported, nor operations that wait for a credit.
+// Stuck returns the operations that have been outstanding for at least the duration longer, the
+// oldest first. It does not report receives, nor operations that wait for a credit.
 //
-// It waits for a turn of every reactor, visits every connection and allocates:
-// it is meant for people and watchdogs. Do not call it from a Sink.
+// For a connection with a recorder (Options.Recorder) it reports every such operation, with its
+// times. For a connection without a recorder it reports only the oldest one. Its Since is then the
+// time at which the runtime first noticed the operation, so the first calls of Stuck may miss it.
+// This time is later than the start by at most an eighth of the smallest PeerTimeout bound on the
+// reactor. On a connection with neither PeerTimeout nor KeepAlive, it is later by at most the time
+// between two calls of Stuck.
+//
+// Stuck waits for the turn of every reactor, visits every connection and allocates. So it is meant
+// for diagnosis and monitoring. Do not call it from a Sink.
 func (rt *Runtime) Stuck(longer time.Duration) []Stuck {
 	var all []Stuck
 	for _, s := range rt.shards {

@@ -9,14 +9,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a connection's records can be read after it failed, and after it and its runtime are
-// closed: the successful requests, the failed one and the flushed ones, with the causes and not
-// only the statuses.
+// Rule: the records of a connection can be read after it has failed, after it is closed, and after
+// its runtime is closed. They contain the successful requests and the failed one, with its error.
 func TestWhatAFailedConnectionDidIsRecorded(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{Conn: Options{Recorder: 8}}, 0)
 		ln := must.Get(server.ListenOptions(":0", Options{Raw: true}))(t)
-		// keep-alives would be recorded too
+		// Keep-alive probes would be recorded, too.
 		a, _ := join(t, client, ln, Options{Raw: true, KeepAlive: -1})
 		plain, _ := join(t, client, ln, Options{Raw: true, Recorder: -1})
 		region := must.Get(server.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
@@ -69,7 +68,7 @@ func TestWhatAFailedConnectionDidIsRecorded(t *testing.T) {
 	})
 }
 
-// join dials ln and accepts there.
+// join connects client to ln. It returns the dialing end and the listening end.
 func join(t *testing.T, client *Runtime, ln *Listener, o Options) (d, l *Conn) {
 	t.Helper()
 	seat, err := ln.AcceptAsync()
@@ -84,8 +83,8 @@ func join(t *testing.T, client *Runtime, ln *Listener, o Options) (d, l *Conn) {
 	return d, l
 }
 
-// Rule: Stuck reports an operation that does not end, with its connection: exactly if there is a
-// recorder, otherwise as soon as it is certain. It does not report operations that end.
+// Rule: Stuck reports an operation that does not complete, and its connection. The reported times
+// are exact if the connection has a recorder. Completed operations are not reported.
 func TestStuckNamesTheConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{Reactors: 2}, 0)
@@ -93,7 +92,7 @@ func TestStuckNamesTheConnection(t *testing.T) {
 		if got := client.Stuck(0); got != nil {
 			t.Errorf("stuck: %v, want none: nothing is out", got)
 		}
-		// a message does not end without a receive there
+		// A message does not complete while the peer has no receive.
 		quiet := Options{Raw: true, PeerTimeout: -1, KeepAlive: -1}
 		recorded := quiet
 		recorded.Recorder = 4

@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a sink may panic with any error: a panic value that names a device's removal says nothing
-// about our device.
+// Rule: a sink may panic with ErrDeviceRemoved. That fails only the sink's connection. (A removal
+// of the device would end the whole runtime.)
 func TestASinkMayPanicWithErrDeviceRemoved(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newRudeRig(t, Config{})
@@ -27,8 +27,9 @@ func TestASinkMayPanicWithErrDeviceRemoved(t *testing.T) {
 	r.goesOn()
 }
 
-// Rule: the sink of a split operation is called with the turn, even if all pieces completed before
-// the last was known to be posted: its panic does not reach the poster.
+// Rule: the sink of a split operation is called with the turn held, so that its panic does not
+// reach the goroutine that posts the fragments. This holds even if all fragments complete before
+// that goroutine has finished.
 func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newRudeRig(t, Config{})
@@ -37,7 +38,7 @@ func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
 		told <- r.a.q.InSink(turn)
 		panic(errRude)
 	})}
-	m.left.Store(1) // the pieces have completed
+	m.left.Store(1) // all fragments have completed; the poster's own count is left
 	m.posted(r.a)
 	if !arrives(t, "the call of the sink", told) {
 		t.Error("the sink was called without the turn")
@@ -50,8 +51,8 @@ func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
 	r.goesOn()
 }
 
-// Rule: the panic of a sink of an ended connection fails no other connection, not even the one that
-// uses its queue's slot now.
+// Rule: the panic of a sink of a closed connection fails no other connection, not even a new one
+// whose queue has the same number in the reactor.
 func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newRudeRig(t, Config{})
@@ -60,7 +61,7 @@ func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	}
 	ln := must.Get(r.b.rt.Listen(":0"))(t)
 	next := must.Get(r.a.rt.Dial(testContext(t), ln.Addr().String()))(t)
-	// This is RecvTo, on a connection that ends after RecvTo has checked it.
+	// RecvTo makes this call if the connection ends after RecvTo has found it open.
 	r.a.addRecvWaiter(futures.Promise[Message]{}, rudeSink(func(SinkContext) { panic(errRude) }), false)
 	arrives(t, "OnPanic", r.panics)
 	if err := r.a.sh.r.Do(testContext(t), func() {}); err != nil {
@@ -72,8 +73,9 @@ func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	r.goesOn()
 }
 
-// Rule: a waiting call calls its context's Done once, before it submits the operation without
-// wake-up, so that nothing keeps it from driving afterwards.
+// Rule: Do and DoAll call Done of their context only once, before they submit. They submit without
+// waking the loop, so afterwards their goroutine must drive the reactor, and no user code may delay
+// it.
 func TestSynchronousFormsAskOnce(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	for what, do := range map[string]func(*contextRig, context.Context) error{
@@ -107,7 +109,7 @@ func TestSynchronousFormsAskOnce(t *testing.T) {
 	}
 }
 
-// threeSent returns the futures of three messages.
+// threeSent sends three messages and returns their futures.
 func threeSent(t *testing.T, a *Conn) (fs [3]Future) {
 	t.Helper()
 	for i := range fs {
@@ -119,8 +121,8 @@ func threeSent(t *testing.T, a *Conn) (fs [3]Future) {
 	return fs
 }
 
-// Rule: a handler may close the connection and await operations, although all handlers are busy and
-// more wait.
+// Rule: a handler may await operations and close the connection, even if it occupies the only
+// handler goroutine and other handlers wait for it.
 func TestBusyHandlersHoldUpNothing(t *testing.T) {
 	for _, parked := range []bool{false, true} {
 		a, _ := connected(t, Config{Handlers: 1, NoCallerDriving: parked})
@@ -147,7 +149,7 @@ func TestBusyHandlersHoldUpNothing(t *testing.T) {
 	}
 }
 
-// Rule: handlers still run after Close.
+// Rule: Handle still calls its function after the runtime is closed.
 func TestHandleAfterClose(t *testing.T) {
 	a, _ := connected(t, Config{})
 	fs := threeSent(t, a)
@@ -164,7 +166,7 @@ func TestHandleAfterClose(t *testing.T) {
 	}
 }
 
-// Rule: a handler's panic ends the program, like that of any goroutine.
+// Rule: without Config.OnPanic, a handler's panic ends the program.
 func TestHandlerPanicEndsTheProgram(t *testing.T) {
 	const asked = "VERBENA_TEST_HANDLER_PANICS"
 	if os.Getenv(asked) != "" {

@@ -6,28 +6,34 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// Placement on a machine with several NUMA nodes. A reactor has a node,
-// and so have its connections:
+// This file places reactors and memory on a machine with several NUMA nodes. Each reactor is
+// assigned a node. Memory is placed as follows:
 //
 //	on the reactor's node   work requests, their elements, inline bytes, results and
 //	                        completions (reactor.Config.Node); receive buffers
-//	                        (memory.nodePools)
-//	on MemoryConfig.Node,   memory that the program allocates; by default the device's
-//	else the device's       node, and if that is unknown, the node of the first touch of
-//	                        a page
+//	                        (memory.nodePools), unless MemoryConfig.Node is set
+//	on MemoryConfig.Node    memory that the program allocates. By default this is the
+//	                        device's node. If the device's node is unknown, each page is
+//	                        on the node of the thread that first touches it
 //	anywhere                the Go heap: slots, free lists, submission stacks, tokens. Go
 //	                        has no heap per node; a page is on the node of the thread that
 //	                        first touched it. The same holds for the driver's own
 //	                        memory, including its rings
 //
-// All placement is a preference (mem.Options.Node). Go's scheduler
-// decides where the goroutine of a reactor runs.
+// All placement is a preference (mem.Options.Node). Go's scheduler decides where the goroutine of a
+// reactor runs.
 
-// nodesFor returns the nodes that have reactors, counted from 1, or 0 alone where binding is
-// useless. That is the node of the device if the system reports it (the argument device; -1 if
-// unknown), because DMA and interrupts are nearest there; else every node on which this process
-// may run. The arguments mems and cpus are the nodes whose memory, and the CPUs, that the process
-// may use (a container may be restricted to some); the kernel refuses to prefer other nodes.
+// nodesFor returns the NUMA nodes that get reactors, counted from 1. The arguments count from 0:
+//
+//	device       the node of the device; -1 if unknown
+//	all          the nodes of the machine
+//	mems, cpus   the nodes whose memory this process may use, and the CPUs on which it may
+//	             run: a container may be restricted to some
+//
+// If the device's node is known, the result is that node, because DMA and interrupts are nearest
+// there. Otherwise it is every node on which the process may run. Nodes that are not in mems are
+// left out, because the kernel refuses to prefer them. If no node is left, or the machine has only
+// one, the result is [0]: no reactor is bound to a node.
 func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 	var nodes []int
 	for _, n := range all {
@@ -36,7 +42,7 @@ func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 		case len(all) < 2 || !slices.Contains(mems, n.ID):
 		case n.ID == device:
 			return []int{n.ID + 1}
-		case runs: // a node without a CPU for this process gets no reactor
+		case runs: // on a node without a CPU for this process no reactor could run
 			nodes = append(nodes, n.ID+1)
 		}
 	}
@@ -46,14 +52,15 @@ func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 	return nodes
 }
 
-// settle chooses the nodes of the runtime's reactors, and of its memory if not configured.
+// The method settle chooses the nodes of the reactors. If MemoryConfig.Node is 0 and the reactors
+// are on the device's node, it also chooses that node for the memory.
 func (rt *Runtime) settle() error {
 	all, err := sys.Nodes()
 	if err != nil {
 		return err
 	}
 	var mems, cpus []int
-	for _, n := range all { // default if the system does not report them: everything
+	for _, n := range all { // everything, if the system does not report the limits
 		mems, cpus = append(mems, n.ID), append(cpus, n.CPUs...)
 	}
 	if told, err := sys.MemNodes(); err == nil {
@@ -70,9 +77,9 @@ func (rt *Runtime) settle() error {
 	return nil
 }
 
-// startShards starts the reactors of every node, each with a completion
-// vector of its own as far as the device has them. This spreads the
-// events over the processors that handle the vectors' interrupts.
+// startShards starts Config.Reactors reactors on every node. Each reactor gets a completion vector
+// of its own, if the device has enough of them. So different processors handle the interrupts of
+// the completion vectors.
 func (rt *Runtime) startShards(vectors int) error {
 	for _, node := range rt.nodes {
 		for range rt.cfg.Reactors {

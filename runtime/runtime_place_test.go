@@ -13,12 +13,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: reactors run on the device's node if the system reports it, otherwise on every node on
-// which this process may run and have memory. With one node, or none that is allowed, nothing is
-// bound.
+// Rule: nodesFor returns the device's NUMA node if that is known, otherwise every node whose CPUs
+// and memory this process may use. It counts nodes from 1. It returns 0, which means no binding, on
+// a machine with one node and if no node is allowed.
 func TestNodesForADevice(t *testing.T) {
 	one := []sys.Node{{ID: 0, CPUs: []int{0, 1}}}
-	// the last is memory only
+	// node 4 has memory and no CPUs
 	three := []sys.Node{{ID: 0, CPUs: []int{0, 1}}, {ID: 1, CPUs: []int{2, 3}}, {ID: 4}}
 	everywhere, cpus := []int{0, 1, 4}, []int{0, 1, 2, 3}
 	for what, c := range map[string]struct {
@@ -46,7 +46,7 @@ func TestNodesForADevice(t *testing.T) {
 	}
 }
 
-// vectorSpy is a provider that records the completion vectors that its devices are asked for.
+// vectorSpy is a provider that records the completion vector of every CreateCQ.
 type vectorSpy struct {
 	verbs.Provider
 	vectors *[]int
@@ -67,8 +67,8 @@ func (c vectorSpyContext) CreateCQ(n int, ch verbs.CompChannel, vector int, user
 	return c.Context.CreateCQ(n, ch, vector, userData)
 }
 
-// Rule: each reactor uses one completion vector for both its queues; the vectors repeat if there
-// are more reactors.
+// Rule: a reactor uses one completion vector for both of its completion queues. The reactors use
+// the vectors one after the other, and begin again with the first when all are used.
 func TestReactorsShareOutTheCompletionVectors(t *testing.T) {
 	const vectors, reactors = 3, 5
 	var asked []int
@@ -85,14 +85,14 @@ func TestReactorsShareOutTheCompletionVectors(t *testing.T) {
 	}
 }
 
-// Rule: the device's name starts with its provider; the environment counts only if the program
-// gives no name.
+// Rule: a device name may begin with the name of its provider, as in "soft:soft2". The environment
+// variable counts only if the configuration has neither a Device nor a Provider.
 func TestWhoChoosesTheDevice(t *testing.T) {
 	own, _ := ownPorts(t)
 	for _, c := range []struct {
 		env            string
 		cfg            Config
-		device, refuse string // the opened device, or the text of the error
+		device, refuse string // the device that is opened, or a part of the error's text
 		kind           error
 	}{
 		{cfg: Config{}, device: "soft0"},
@@ -130,7 +130,7 @@ func TestWhoChoosesTheDevice(t *testing.T) {
 	}
 }
 
-// ownPorts returns a provider of devices a and b.
+// ownPorts returns a provider with the devices a and b, and their names.
 func ownPorts(t *testing.T) (*soft.Provider, []string) {
 	t.Helper()
 	p := must.Get(soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
@@ -139,7 +139,8 @@ func ownPorts(t *testing.T) (*soft.Provider, []string) {
 	return p, []string{"a", "b"}
 }
 
-// Rule: without a device name, Open chooses a usable device; with a name, it opens that one.
+// Rule: without a device name, Open chooses a device whose port is up. With a name, it opens that
+// device even if its port is down.
 func TestDevicesWithoutACableArePassedOver(t *testing.T) {
 	p, names := ownPorts(t)
 	opened := func(device string) (string, error) {
@@ -172,18 +173,18 @@ func TestDevicesWithoutACableArePassedOver(t *testing.T) {
 	mistake(t, "no device", err, verbs.ErrUnknownDevice, "soft")
 }
 
-// Rule: if the libraries or the kernel's RDMA support are missing, the error is ErrNotSupported and
-// names them.
+// Rule: if the RDMA libraries or the kernel's support for them are missing, Open of an ibv device
+// returns ErrNotSupported.
 func TestLibibverbsThatIsMissingSaysSo(t *testing.T) {
 	notOnDevice(t, "its libraries are there")
 	for _, device := range []string{"ibv:", "ibv:mlx5_0"} {
 		rt, err := Open(Config{Device: device})
 		switch {
-		case err == nil: // a machine with such a device
+		case err == nil: // the machine has such a device
 			if err := rt.Close(testContext(t)); err != nil {
 				t.Error(err)
 			}
-		case errors.Is(err, verbs.ErrUnknownDevice): // or with the libraries and another device
+		case errors.Is(err, verbs.ErrUnknownDevice): // the machine has the libraries, but not this device
 		default:
 			mistake(t, device, err, verbs.ErrNotSupported, "ibv", "Config.Device")
 		}

@@ -13,13 +13,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// DeviceEnv is the environment variable that names the device if Config
-// names neither a provider nor a device; see Config.Device.
+// DeviceEnv is the environment variable that names the device. It applies if Config names neither a
+// provider nor a device (see Config.Device).
 const DeviceEnv = "VERBENA_DEVICE"
 
-// providers maps the prefixes of device names to providers. Only this
-// file names them. A provider loads and starts nothing before its first
-// use: ibv opens its libraries when it is first asked for a device.
+// providers maps the prefixes of device names to providers. No other file of this package refers to
+// these providers. A provider loads and starts nothing before its first use. For example, ibv opens
+// its libraries when the runtime first asks it for a device.
 var providers = map[string]func() verbs.Provider{
 	"soft": func() verbs.Provider { return soft.Default() },
 	"ibv":  func() verbs.Provider { return ibv.Default() },
@@ -28,8 +28,9 @@ var providers = map[string]func() verbs.Provider{
 // defaultProvider is the provider of devices named without a prefix.
 const defaultProvider = "soft"
 
-// choose returns the provider and the device's name there; "" leaves the
-// choice to openUsable. source is the origin of the name, for errors.
+// choose returns the provider and the name of the device without its prefix. If the name is empty,
+// openUsable chooses the device. The result source says where the name came from; errors include
+// it.
 func (c Config) choose() (p verbs.Provider, device, source string, err error) {
 	name, source := c.Device, "Config.Device"
 	if c.Provider == nil && name == "" {
@@ -74,8 +75,8 @@ func (c Config) openDevice() (verbs.Provider, verbs.Context, error) {
 	return nil, nil, fmt.Errorf("opening device %q of provider %s (%s): %w", name, p.Name(), source, err)
 }
 
-// openUsable opens the provider's first device with an active port. A
-// server may have devices without a cable.
+// openUsable opens the provider's first device with an active port. A server may have devices
+// without a cable; openUsable skips them.
 func openUsable(p verbs.Provider) (verbs.Context, error) {
 	devs, err := p.Devices()
 	if err != nil {

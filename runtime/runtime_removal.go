@@ -10,19 +10,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// How the removal of a device ends a runtime (ADR 5). Three sources report it:
-// a pass that fails with ErrDeviceRemoved, the device's DEVICE_FATAL event, and
-// an identifier's DEVICE_REMOVAL event (removalWatch has an identifier if the
-// device has an address). The first report ends everything, on every reactor:
+// How the removal of a device ends a runtime (ADR 5). Three events report it: a pass of a reactor
+// fails with ErrDeviceRemoved, the device reports DEVICE_FATAL, or an identifier gets
+// DEVICE_REMOVAL. (If the device has an address, removalWatch always has such an identifier.) The
+// first report ends everything, on every reactor. A target is the owner of an identifier
+// (cmTarget):
 //
 //	deviceGone ──> each target gets DEVICE_REMOVAL ──> Conn.failRemoved, Listener.stop, …
 //	          └──> then the shared receives
 //
-// No completion will arrive any more, so no code waits for one: queue pairs
-// and identifiers are closed, and then outstanding operations complete with
-// ErrDeviceRemoved. After that the runtime cannot be used and must be closed.
+// No completion arrives any more, so no code waits for one. First the queue pairs and identifiers
+// are closed. Then the outstanding operations complete with ErrDeviceRemoved. After that the
+// runtime cannot be used and must be closed.
 
-// deviceGone ends everything, once. Any goroutine may call it.
+// deviceGone ends everything that uses the device. Later calls do nothing. Any goroutine may call
+// it.
 func (rt *Runtime) deviceGone() {
 	if rt.gone.Swap(true) {
 		return
@@ -32,10 +34,11 @@ func (rt *Runtime) deviceGone() {
 	}
 }
 
-// failRemoved reports the removal to all targets of the shard. Holder only.
+// failRemoved reports the removal to all targets of the shard (one reactor's part of the runtime).
+// Only the holder of the turn (the goroutine that runs the reactor) calls it.
 func (s *shard) failRemoved() {
 	for _, id := range s.ordered() {
-		if t := s.targets[id]; t != nil { // an earlier target may have removed it
+		if t := s.targets[id]; t != nil { // the event of an earlier target may have ended this one
 			t.onCM(&verbs.CMEvent{Type: verbs.CMDeviceRemoval})
 		}
 	}
@@ -49,8 +52,8 @@ func (s *shard) failRemoved() {
 	}
 }
 
-// asRemoved wraps err in ErrDeviceRemoved if the device is gone. A call made at the moment
-// of removal may fail because the device is missing, before its removal is reported.
+// asRemoved wraps err in ErrDeviceRemoved if the device is gone. Before the removal is reported,
+// the device counts as gone if err is ErrUnknownDevice and the provider no longer lists the device.
 func (rt *Runtime) asRemoved(err error) error {
 	switch {
 	case err == nil || errors.Is(err, verbs.ErrDeviceRemoved):
@@ -75,9 +78,9 @@ func (s *shard) ordered() []connID {
 	return slices.SortedFunc(maps.Keys(s.targets), func(a, b connID) int { return cmp.Compare(a.String(), b.String()) })
 }
 
-// failRemoved ends a connection whose device is gone. Outstanding operations complete
-// when the queue pair is closed; there is no flush before. Messages that have arrived
-// can still be received until the connection is closed. Holder only; idempotent.
+// failRemoved ends a connection whose device is gone. The device flushes nothing: outstanding
+// operations complete when the queue pair has been closed. Messages that have arrived can still be
+// received until the connection is closed. Holder only; idempotent.
 func (c *Conn) failRemoved() {
 	if c.lost {
 		return
@@ -102,12 +105,13 @@ func (c *Conn) failRemoved() {
 	}
 }
 
-// detach closes the identifier with the queue pair, and completes outstanding operations.
+// detach closes the identifier and its queue pair, and then completes the outstanding operations.
+// Holder only.
 func (c *Conn) detach() {
 	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
 	c.opts.Shared.part(c)
 	c.sh.closeID(c.id, func(err error) {
-		if c.state == connGone { // closed in the meantime
+		if c.state == connGone { // destroyed in the meantime
 			return
 		}
 		c.id = nil
@@ -116,8 +120,8 @@ func (c *Conn) detach() {
 	})
 }
 
-// endCause returns the error of operations that are outstanding at the
-// end: removal of the device takes precedence over the cause.
+// endCause returns the error for operations that are outstanding when the connection ends:
+// ErrDeviceRemoved if the device is gone, otherwise the cause.
 func (c *Conn) endCause() error {
 	if c.lost {
 		return verbs.ErrDeviceRemoved
@@ -125,7 +129,7 @@ func (c *Conn) endCause() error {
 	return c.cause.Load()
 }
 
-// endCause is Conn.endCause for datagrams.
+// endCause is Conn.endCause for a PacketConn.
 func (p *PacketConn) endCause() error {
 	if p.rt.gone.Load() {
 		return verbs.ErrDeviceRemoved
@@ -133,7 +137,7 @@ func (p *PacketConn) endCause() error {
 	return p.cause.Load()
 }
 
-// endCause is Conn.endCause for shared receives.
+// endCause is Conn.endCause for a SharedRecv.
 func (s *SharedRecv) endCause() error {
 	if s.rt.gone.Load() {
 		return verbs.ErrDeviceRemoved
@@ -141,8 +145,8 @@ func (s *SharedRecv) endCause() error {
 	return ErrClosed
 }
 
-// failRemoved ends the shared receives; connections that are still being
-// closed may use them for a moment. Holder only.
+// failRemoved closes the shared receive queue. If the queue is busy, because a connection that is
+// being closed still uses it, failRemoved tries again later. Holder only.
 func (s *SharedRecv) failRemoved() {
 	if s.gone {
 		return
@@ -152,7 +156,7 @@ func (s *SharedRecv) failRemoved() {
 		s.sh.r.After(closeRetry, s.failRemoved)
 		return
 	}
-	if err == nil { // else Close tries again, and reports it
+	if err == nil { // otherwise SharedRecv.Close tries again, and reports the error
 		_ = s.forget() // Release of a queue does not fail
 	}
 }

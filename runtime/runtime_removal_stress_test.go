@@ -14,12 +14,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// unplugRounds is how often the stress test removes the device.
+// unplugRounds is how often TestRemovalUnderLoad removes the device.
 const unplugRounds = 200
 
-// Rule: whenever the device is removed, nothing hangs and nothing is left: every operation ends,
-// those of the removed device with ErrDeviceRemoved; the runtime closes, and the peer continues
-// with a new device.
+// Rule: the device may be removed at any moment. Then every operation ends, those of the removed
+// device with ErrDeviceRemoved, and the runtime can be closed. When the device is restored, the
+// peer's runtime accepts new connections from it.
 func TestRemovalUnderLoad(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_REMOVAL_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_REMOVAL_SEED=%d", seed)
@@ -37,7 +37,7 @@ func TestRemovalUnderLoad(t *testing.T) {
 }
 
 func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
-	// the time limit of the round
+	// ctx limits the whole round.
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	rt := must.Get(Open(Config{Provider: r.p, Device: "a", NoCallerDriving: rnd.IntN(2) == 0, Reactors: 1 + rnd.IntN(2)}))(t)
@@ -77,15 +77,15 @@ func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 			}
 			return err
 		})
-		wg.Go(func() { // the peer answers until it learns
+		wg.Go(func() { // the peer answers until its end of the connection fails
 			for {
 				m, err := y.RecvWait(ctx)
 				if err != nil {
 					return
 				}
-				// the connection may be gone
+				// An error does not matter: the connection may be gone.
 				_ = m.Release()
-				// settled with the connection
+				// Nothing reads the future. It is settled when the connection ends, at the latest.
 				if _, err := y.SendBytes(ctx, []byte("back")); err != nil {
 					return
 				}
@@ -116,7 +116,7 @@ func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 		t.Fatal(err)
 	}
 	for _, y := range peers {
-		y.Abort() // otherwise it would end only after its retries
+		y.Abort() // otherwise y would end only when its retries are used up
 	}
 	wg.Wait()
 	if err := rt.Close(ctx); err != nil {
@@ -132,8 +132,9 @@ func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 	}
 }
 
-// Rule: outstanding operations name the device's removal, also on a connection that is being closed
-// or has just failed for another reason; Close returns no error.
+// Rule: if the device is removed, the outstanding operations of its connections end with
+// ErrDeviceRemoved, even if the connection is being closed or has just failed for another reason.
+// Close of the connection returns nil.
 func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 	for name, begin := range map[string]func(c *Conn){
 		"closing": func(c *Conn) { c.end(false) },
@@ -156,13 +157,13 @@ func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 					begin(c)
 					return
 				}
-				rerr = r.p.Remove("a") // before this runtime learns of it
+				rerr = r.p.Remove("a") // the runtime learns of it only after this function
 				begin(c)
 			}); err != nil {
 				t.Fatal(err)
 			}
 			if name == "closing" {
-				rerr = errors.Join(c.sh.r.Do(ctx, func() {}), r.p.Remove("a")) // it waits for the send
+				rerr = errors.Join(c.sh.r.Do(ctx, func() {}), r.p.Remove("a")) // the closing connection waits for the send
 			}
 			if rerr != nil {
 				t.Fatal(rerr)
@@ -177,7 +178,7 @@ func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 }
 
 // Rule: if the device is removed while shared receives or a PacketConn are being closed, their
-// operations end with that cause at once: no flush will come.
+// operations end at once with ErrDeviceRemoved, because a removed device flushes nothing.
 func TestRemovalMeetsAClose(t *testing.T) {
 	r := newPlugRig(t, Config{NoCallerDriving: true})
 	ctx := testContext(t)
@@ -190,7 +191,7 @@ func TestRemovalMeetsAClose(t *testing.T) {
 	var errs []error
 	if err := p.sh.r.Do(ctx, func() {
 		p.setCause(ErrConnClosed)
-		errs = append(errs, r.p.Remove("a")) // before this runtime learns of it
+		errs = append(errs, r.p.Remove("a")) // the runtime learns of it from fail, below
 		p.end()
 		if p.destroyed {
 			t.Error("this test wants the datagrams to wait for a flush")
@@ -199,7 +200,7 @@ func TestRemovalMeetsAClose(t *testing.T) {
 		if !p.destroyed {
 			t.Error("the datagrams wait for the flush of a device that is gone")
 		}
-		errs = append(errs, s.end()) // Close, before the removal is reported
+		errs = append(errs, s.end()) // as SharedRecv.Close does; the shard's failRemoved runs later
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// plugRig is three removable devices a, b and c, with a runtime each.
+// plugRig has three removable devices, named a, b and c, and a runtime on each.
 type plugRig struct {
 	t       testing.TB
 	p       *soft.Provider
@@ -30,17 +30,17 @@ func newPlugRig(t testing.TB, cfg Config) *plugRig {
 	r := &plugRig{t: t, p: p}
 	for name, rt := range map[string]**Runtime{"a": &r.a, "b": &r.b, "c": &r.c} {
 		cfg.Provider, cfg.Device = p, name
-		*rt = mustOpen(t, cfg) // its cleanup closes and expects no error
+		*rt = mustOpen(t, cfg) // closed at the end of the test, where an error fails it
 	}
 	return r
 }
 
-// connect connects two runtimes.
+// connect connects two runtimes. It returns the dialing end and the accepting end.
 func (r *plugRig) connect(from, to *Runtime, o Options) (x, y *Conn) {
 	r.t.Helper()
 	ctx := testContext(r.t)
 	there := o
-	there.Shared = nil // it belongs to the dialing side
+	there.Shared = nil // belongs to the runtime that dials
 	ln, err := to.ListenOptions(":0", there)
 	if err != nil {
 		r.t.Fatal(err)
@@ -58,7 +58,7 @@ func (r *plugRig) connect(from, to *Runtime, o Options) (x, y *Conn) {
 	return x, y
 }
 
-// lost checks that an error is ErrDeviceRemoved.
+// lost checks that err is ErrDeviceRemoved.
 func lost(t testing.TB, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, verbs.ErrDeviceRemoved) {
@@ -66,7 +66,7 @@ func lost(t testing.TB, what string, err error) {
 	}
 }
 
-// underWay holds operations of a in every state, each with a function that waits for its error.
+// underWay maps the name of an outstanding operation to a function that waits for its error.
 type underWay map[string]func(context.Context) error
 
 func wait[T any](f interface {
@@ -78,7 +78,8 @@ func wait[T any](f interface {
 	}
 }
 
-// begin starts one of each on r.a, with its peers on r.b.
+// begin starts operations of every kind and state on r.a, none of which completes. Their peers are
+// on r.b. It also returns the connections, and the buffers of the receives.
 func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 	t, ctx := r.t, testContext(r.t)
 	t.Helper()
@@ -88,7 +89,7 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 		bufs = append(bufs, b)
 	}
 	buf, sharedBuf := bufs[0], bufs[1]
-	// Posted: the peer has no receive, so a send waits for ever.
+	// These operations are posted. They do not complete, because the peer has no receive.
 	raw, _ := r.connect(r.a, r.b, Options{Raw: true, SendDepth: 2})
 	for _, name := range []string{"a posted send", "another posted send"} {
 		f := must.Get(raw.SendBytes(ctx, []byte("posted")))(t)
@@ -117,7 +118,7 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 		return err
 	})
 	managed, _ := r.connect(r.a, r.b, Options{RecvCredits: 1})
-	for range 2 { // the second has no credit, as there is no receiver
+	for range 2 { // soon no credit is left, because the peer does not receive
 		later("a send that waits for a credit", func() error {
 			for {
 				f, err := managed.SendBytes(ctx, []byte("credit"))
@@ -151,9 +152,9 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 	return ops, []*Conn{raw, managed}, bufs
 }
 
-// Rule: when the device is removed, every operation ends once, in whatever state it is, with
-// ErrDeviceRemoved, and the leases end. Connections and listeners report it, new ones are refused,
-// and Close works and leaves nothing. Other devices go on.
+// Rule: when the device is removed, every operation ends with ErrDeviceRemoved, in whatever state
+// it is. Connections fail with that error, and calls that make something return it. Close releases
+// everything. The other devices work, and so does the device when it is restored.
 func TestRemovedDeviceEndsEverything(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"callers drive": {}, "the loop drives": {NoCallerDriving: true, Spin: -1}, "two reactors": {Reactors: 2, Spin: -1},
@@ -170,7 +171,7 @@ func TestRemovedDeviceEndsEverything(t *testing.T) {
 				lost(t, what, end(ctx))
 			}
 			for _, b := range bufs {
-				if err := b.Release(); err != nil { // refused while the device has it
+				if err := b.Release(); err != nil {
 					t.Errorf("giving back the buffer of a receive that ended: %v", err)
 				}
 			}
@@ -202,7 +203,7 @@ func TestRemovedDeviceEndsEverything(t *testing.T) {
 	}
 }
 
-// receive takes one message, which must be want.
+// receive takes one message, whose data must be want.
 func receive(t testing.TB, c *Conn, want string) {
 	t.Helper()
 	m, err := c.RecvWait(testContext(t))
@@ -214,7 +215,9 @@ func receive(t testing.TB, c *Conn, want string) {
 	}
 }
 
-// teller is a provider whose device can appear to be removed, in one of two ways.
+// teller is a provider whose device can appear to be removed in two ways: Execute fails, or an
+// event that the test puts into fatal arrives on the asynchronous channel. teller also implements
+// that channel.
 type teller struct {
 	verbs.Provider
 	turns atomic.Bool // Execute returns ErrDeviceRemoved
@@ -261,8 +264,8 @@ func (p *teller) Get() (verbs.AsyncEvent, bool, error) {
 
 func (p *teller) Ack(verbs.AsyncEvent) {}
 
-// Rule: each of the three reports of a device's removal is sufficient, also for sleeping reactors
-// and for listeners.
+// Rule: any one of three reports of a removal ends all connections and listeners: a pass that
+// fails, a DEVICE_FATAL event, or a DEVICE_REMOVAL event. This holds for sleeping reactors, too.
 func TestEachTellerIsEnough(t *testing.T) {
 	notOnDevice(t, "its device is between the runtime and the software RNIC")
 	for name, tell := range map[string]func(p *teller, c *Conn){
@@ -284,7 +287,7 @@ func TestEachTellerIsEnough(t *testing.T) {
 			r := &plugRig{t: t, a: rt, b: mustOpen(t, Config{Device: second.name})}
 			ctx := testContext(t)
 			var conns []*Conn
-			for range 3 { // on both reactors
+			for range 3 { // at least one on each reactor
 				c, _ := r.connect(r.a, r.b, Options{Raw: true})
 				conns = append(conns, c)
 			}
@@ -311,8 +314,8 @@ func TestEachTellerIsEnough(t *testing.T) {
 	}
 }
 
-// Rule: messages that had arrived when the device was removed can still be received; then comes the
-// cause.
+// Rule: messages that arrived before the device was removed can still be received. The next receive
+// fails with ErrDeviceRemoved.
 func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	ctx := testContext(t)
@@ -320,7 +323,8 @@ func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	for _, s := range []string{"first", "second"} {
 		done(t, must.Get(x.SendBytes(ctx, []byte(s)))(t), nil)
 	}
-	// both are polled now; otherwise the second would be lost with the queue
+	// RecvWait and Flush poll the completions of both messages. A completion that is not polled is
+	// lost with the device.
 	first, err := y.RecvWait(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -343,8 +347,8 @@ func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	}
 }
 
-// Rule: a port that is down for a moment ends no connection; its events are acknowledged and passed
-// to WatchDevice functions.
+// Rule: a port that is down for a moment ends no connection. The functions of WatchDevice get the
+// events of the port.
 func TestConnectionSurvivesAShortOutage(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	ctx := testContext(t)
@@ -359,7 +363,7 @@ func TestConnectionSurvivesAShortOutage(t *testing.T) {
 		t.Fatalf("event %v, want PORT_ERR", got)
 	}
 	f := must.Get(x.SendBytes(ctx, []byte("across")))(t)
-	if err := x.sh.r.Do(ctx, x.sh.r.Flush); err != nil { // it is sent, and lost
+	if err := x.sh.r.Do(ctx, x.sh.r.Flush); err != nil { // posts the message, which is lost on the way
 		t.Fatal(err)
 	}
 	if err := r.p.SetPort("a", true); err != nil {

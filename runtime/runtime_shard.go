@@ -12,32 +12,33 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// shard is a reactor with its connection events. Only the holder of the turn accesses its maps.
+// shard is a reactor and the event channel of its connections. Only the holder of the turn (the
+// goroutine that runs the reactor) accesses the maps.
 type shard struct {
 	rt *Runtime
 	r  *reactor.Reactor
 	cm verbs.CMChannel
-	// node is the NUMA node of its memory, counted from 1; 0: anywhere. Immutable.
+	// node is the NUMA node of the reactor's memory, counted from 1; 0 means any node. Immutable.
 	node int
 	domain
-	// targets get the events of the identifiers they own.
+	// targets maps each identifier to its owner, which gets the identifier's events.
 	targets map[connID]cmTarget
 	closers
 	rejections
 	cmEvents, asyncEvents events
-	sinkLeases            sinkLeases    // for sinks; owned by the holder
-	cmGone                bool          // the channel is closed
-	watch                 *removalWatch // of the first shard; nil for none
+	sinkLeases            sinkLeases    // used by sinks; owned by the holder
+	cmGone                bool          // the event channel is closed
+	watch                 *removalWatch // nil if there is none, and in all shards but the first
 }
 
-// connID is the device object of a connection, listener or lookup: an identifier
-// of the connection manager, or a queue pair without one (nocm_id.go).
+// connID is the device's object of a connection, listener or lookup: an identifier of the
+// connection manager, or a queue pair without an identifier (nocm_id.go).
 type connID = verbs.Object
 
 // cmTarget is the owner of a connection identifier.
 type cmTarget interface {
-	// onCM handles an event, holding the turn. It may keep the event, which
-	// is already acknowledged.
+	// onCM handles an event of the identifier, with the turn held. The event is acknowledged
+	// already, so onCM may keep it.
 	onCM(ev *verbs.CMEvent)
 }
 
@@ -80,8 +81,9 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 	return s, werr
 }
 
-// takeCM handles a connection event, and reports whether there was one. It acknowledges
-// the event first, so that the handler may move or close the event's identifier.
+// takeCM handles one connection event. It returns false if there was none, or if none may be taken
+// now. It acknowledges the event before it calls the target: a target may close the event's
+// identifier or move it to another channel.
 func (s *shard) takeCM() bool {
 	if s.cmGone || s.tooManyRejections() {
 		return false
@@ -107,8 +109,8 @@ func (s *shard) takeCM() bool {
 	return true
 }
 
-// takeAsync handles an asynchronous event of the device. A failed queue pair also shows
-// in its completions; only the device's removal must be reported to all connections.
+// takeAsync handles one asynchronous event of the device. It returns false if there was none. The
+// first shard takes the events for all shards.
 func (s *shard) takeAsync() bool {
 	if s.cmGone { // the device is being closed too
 		return false
@@ -135,8 +137,8 @@ func (s *shard) takeAsync() bool {
 	return true
 }
 
-// failAll fails the connection of qp, or all connections if qp is nil. It asks every
-// shard, because the first shard gets all events of the device.
+// failAll fails the connection of the queue pair qp, or all connections if qp is nil. It does so on
+// every shard, because the first shard takes the device's events for all of them.
 func (s *shard) failAll(qp verbs.QP, cause error) {
 	for _, sh := range s.rt.shards {
 		sh.r.Defer(func() {
@@ -149,7 +151,8 @@ func (s *shard) failAll(qp verbs.QP, cause error) {
 	}
 }
 
-// tellConn calls fn for the connection of qp, on its shard.
+// tellConn calls fn for the connection of the queue pair qp, with the turn of that connection's
+// reactor held.
 func (s *shard) tellConn(qp verbs.QP, fn func(*Conn)) {
 	for _, sh := range s.rt.shards {
 		sh.r.Defer(func() {
@@ -163,7 +166,7 @@ func (s *shard) tellConn(qp verbs.QP, fn func(*Conn)) {
 	}
 }
 
-// end calls settleIDs and close. It is for a shard that failed to start.
+// The method end releases a shard that failed to start.
 func (s *shard) end(ctx context.Context) error {
 	if err := s.settleIDs(ctx); err != nil {
 		return err
@@ -171,7 +174,8 @@ func (s *shard) end(ctx context.Context) error {
 	return s.close(ctx)
 }
 
-// settleIDs waits until no identifier of the shard is being closed. It may be repeated.
+// settleIDs waits until every identifier that the shard is closing is closed or given up. It may be
+// called again.
 func (s *shard) settleIDs(ctx context.Context) error {
 	if s.cm == nil {
 		return nil
@@ -180,7 +184,7 @@ func (s *shard) settleIDs(ctx context.Context) error {
 		var busy bool
 		err := s.r.Do(ctx, func() { busy = s.closeLeft() })
 		if errors.Is(err, reactor.ErrClosed) {
-			return nil // closed by an earlier call
+			return nil // an earlier call has closed the reactor
 		}
 		if err != nil || !busy {
 			return err
@@ -193,8 +197,9 @@ func (s *shard) settleIDs(ctx context.Context) error {
 	}
 }
 
-// closeLeft starts the last try for each identifier that is not closed yet,
-// and reports whether some are still being closed. Holder only.
+// closeLeft makes one more try to close each identifier that is not closed yet, with the turn held.
+// It does not try while goroutines are closing identifiers. It returns true if settleIDs must wait
+// and call it again. Holder only.
 func (s *shard) closeLeft() (busy bool) {
 	s.ending = true
 	if s.running > 0 || s.rejecting {
@@ -204,15 +209,16 @@ func (s *shard) closeLeft() (busy bool) {
 		c.tries = 1
 		s.tryClose(c)
 	}
-	return len(s.closing) > 0 && !s.rt.cfg.stepped // stepped: only the caller makes progress
+	return len(s.closing) > 0 && !s.rt.cfg.stepped // a stepped runtime makes no progress while its caller waits
 }
 
-// close closes the shard, after settleIDs has succeeded on every shard.
+// The method close closes the shard. The caller has called settleIDs on every shard before, with
+// success.
 func (s *shard) close(ctx context.Context) error {
 	if s.cm != nil {
-		var left error // set under the turn, possibly after ctx has ended
+		var left error // set with the turn held; if Do fails, possibly after Do has returned
 		switch err := s.r.Do(ctx, func() { left = s.closeCM() }); {
-		case errors.Is(err, reactor.ErrClosed): // closed by an earlier call
+		case errors.Is(err, reactor.ErrClosed): // an earlier call has closed the reactor
 		case err != nil:
 			return err
 		case left != nil:
@@ -227,7 +233,7 @@ func (s *shard) close(ctx context.Context) error {
 	return s.domain.close()
 }
 
-// closeCM closes the shard's event channel. Holder only; it may be repeated.
+// closeCM closes the shard's event channel. If it fails, it may be called again. Holder only.
 func (s *shard) closeCM() error {
 	if s.cmGone {
 		return nil

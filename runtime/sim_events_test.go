@@ -51,7 +51,7 @@ const (
 	everyPortDown  = 2500
 )
 
-// disturb breaks something now and then, and repairs it later.
+// disturb starts disturbances at random, and ends those whose time is over.
 func (w *simWorld) disturb() {
 	r := w.r
 	if w.now() >= w.calmAt {
@@ -70,8 +70,8 @@ func (w *simWorld) disturb() {
 			if err := e.c.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
 				w.fail("to ERR: %v", err)
 			}
-			// Receives are flushed, and sends of the connection's own: no message to the peer
-			// arrives any more.
+			// From now on no message reaches the peer. Note it here: perhaps the device flushes
+			// only requests that the connection made itself, which this test does not see.
 			if e.flushedAt == 0 {
 				e.flushedAt = w.now()
 			}
@@ -120,8 +120,8 @@ func (w *simWorld) disturb() {
 	}
 }
 
-// changeLink gives every link another script for a while. Random reordering delays packets one by
-// one: go-back-N makes progress with a few percent out of order; if all are, retries are used up,
+// changeLink gives all links other faults for a while. Only a few percent of the packets are
+// reordered: with most of them out of order, go-back-N makes no progress and uses its retries up,
 // which is not a defect.
 func (w *simWorld) changeLink() {
 	r := w.r
@@ -153,7 +153,7 @@ func (w *simWorld) changeLink() {
 	w.holdCut()
 }
 
-// partition cuts one node off from the others.
+// partition cuts node i off from the others for the time d.
 func (w *simWorld) partition(i int, d time.Duration) {
 	w.events[eventPartition]++
 	w.cut, w.healAt = i, w.now()+d
@@ -185,8 +185,8 @@ func (w *simWorld) heal() {
 	}
 }
 
-// vanish makes a node die silently: it is cut off, and then ends everything. It comes back later,
-// with no state left.
+// vanish makes a node die silently: it cuts the node off and then aborts the node's connections.
+// The node comes back later without any of its state.
 func (w *simWorld) vanish(n *simNode) {
 	if !n.up() || w.cut >= 0 {
 		return
@@ -203,7 +203,7 @@ func (w *simWorld) vanish(n *simNode) {
 	}
 }
 
-// hasEnds reports whether connections of the node have not ended yet.
+// hasEnds reports whether the node has connections that have not ended.
 func (n *simNode) hasEnds() bool {
 	for _, p := range n.w.pairs {
 		for i, e := range p.ends {
@@ -215,21 +215,22 @@ func (n *simNode) hasEnds() bool {
 	return false
 }
 
-// anyEnd returns a random established end, or nil if chance finds none.
+// anyEnd returns a random end of a random pair, or nil if that end is not usable.
 func (w *simWorld) anyEnd() *simEnd {
 	if len(w.pairs) == 0 {
 		return nil
 	}
 	p := w.pairs[w.r.IntN(len(w.pairs))]
 	e := p.ends[w.r.IntN(2)]
-	if e == nil || e.gone || p.muted() { // the test observes how a muted one ends
+	if e == nil || e.gone || p.muted() { // a muted pair must end by its bound and nothing else
 		return nil
 	}
 	return e
 }
 
-// remove removes a node's device while it is in use. Its connections fail with their operations;
-// its peers get no answers. When all is closed, a new device takes its place.
+// remove removes a node's device while it is in use. The node's connections and operations fail,
+// and its peers get no answers. When the node is closed, a new device takes the place of the old
+// one.
 func (w *simWorld) remove(n *simNode) {
 	if !n.up() || n.portAt != 0 {
 		return
@@ -251,7 +252,8 @@ func (w *simWorld) remove(n *simNode) {
 	}
 }
 
-// unplug takes a node's port down for a while: nothing fails by itself, but retries may be used up.
+// unplug takes a node's port down for the time d. That alone fails no connection, but retries may
+// be used up.
 func (w *simWorld) unplug(n *simNode, d time.Duration) {
 	if !n.up() || n.portAt != 0 {
 		return
@@ -276,30 +278,32 @@ func (n *simNode) plug() {
 	}
 }
 
-// Peers may be lost for longer than any bound: through a link that is cut in one direction, or a
-// raw peer that posts no receives. Every send ends within the bound, counted from the previous end
-// of a send of its queue.
+// The following disturbances lose a peer for longer than the bound: a link is cut in one direction,
+// or a raw peer posts no receives. Every send must end within the bound, counted from its start or
+// from the last end of a send of its queue, whichever is later.
 
-// simPeerTimeout is more than 4 times what the simulation's queue pairs take for their retries
-// (2.15 s), so that it is the bound. simLooks is the longest time without a check (run, rest).
+// simPeerTimeout is the bound of the simulation's connections, because it is longer than 4 times
+// the retry time of their queue pairs (4 * 67 ms * 8 = 2.15 s). simLooks is the longest virtual
+// time between two checks (see run and rest).
 const (
 	simPeerTimeout = 2500 * time.Millisecond
 	simLooks       = time.Second
 )
 
-// The average number of rounds between two.
+// The average number of rounds between two of these disturbances.
 const (
 	everyOneWay = 1500
 	everyMute   = 200
 )
 
-// simOneWay is a link that is cut in one direction.
+// simOneWay is a link that is cut in one direction, until the given time.
 type simOneWay struct {
 	from, to *simNode
 	until    time.Duration
 }
 
-// losePeers cuts links and mutes peers now and then, and repairs them later.
+// losePeers cuts links in one direction and makes raw peers mute (they post no receives), both at
+// random. It mends the links later.
 func (w *simWorld) losePeers() {
 	r := w.r
 	if w.oneWay != nil && w.now() >= w.oneWay.until {
@@ -327,12 +331,12 @@ func (w *simWorld) cutOneWay(from, to *simNode, d time.Duration) {
 	}
 }
 
-// meets reports whether the pair uses the link.
+// meets reports whether the link is between the nodes of the pair.
 func (c *simOneWay) meets(p *simPair) bool {
 	return c != nil && (p.nodes == [2]*simNode{c.from, c.to} || p.nodes == [2]*simNode{c.to, c.from})
 }
 
-// holdCut keeps the link cut after all links got another script.
+// holdCut cuts the link again after all links got other faults.
 func (w *simWorld) holdCut() {
 	if c := w.oneWay; c != nil {
 		w.fab.SetLink(c.from.gid, c.to.gid, fabric.Link{Down: true})
@@ -346,11 +350,11 @@ func (w *simWorld) mendOneWay() {
 	}
 }
 
-// simMuteBound is the bound of sends to a mute peer: with the usual bound, something else would end
-// the connection first.
+// simMuteBound is the bound of sends to a mute peer. It is short, because something else would end
+// the connection before the usual bound.
 const simMuteBound = 300 * time.Millisecond
 
-// mute stops the end's posting of receives for a while.
+// mute makes the end post no receives for a while, and gives its peer the bound simMuteBound.
 func (e *simEnd) mute() {
 	peer := e.p.ends[1-e.side]
 	if peer == nil || peer.gone || peer.c.Err() != nil {
@@ -358,14 +362,14 @@ func (e *simEnd) mute() {
 	}
 	e.w.events[eventMute]++
 	e.p.excuse("its peer posts no receives")
-	e.muteTo = e.w.now() + 2*simPeerTimeout // nothing else ends the sends that wait for it
+	e.muteTo = e.w.now() + 2*simPeerTimeout // so long that only the bound ends the peer's sends
 	peer.shunned = true
 	if err := peer.c.q.SetPeerLimit(reactor.PeerLimit{Bound: simMuteBound, OnTimeout: peer.c.onPeerTimeout}); err != nil {
 		e.w.fail("%v", err)
 	}
 }
 
-// muted reports whether one of the ends posts no receives.
+// muted reports whether mute keeps one of the ends from posting receives.
 func (p *simPair) muted() bool {
 	for _, e := range p.ends {
 		if e != nil && p.w.now() < e.muteTo {
@@ -375,8 +379,9 @@ func (p *simPair) muted() bool {
 	return false
 }
 
-// inTime checks that the oldest send of the end has not been outstanding for too long. before is
-// the number of sends before takeInOrder took the settled ones: it shows whether any has ended.
+// inTime checks that the oldest send of the end has not been outstanding for too long. The argument
+// before is len(e.ops) before takeInOrder removed the settled sends. If e.ops is shorter now, a
+// send has ended.
 func (e *simEnd) inTime(before int) {
 	w := e.w
 	if len(e.ops) < before || len(e.ops) == 0 {
@@ -391,7 +396,7 @@ func (e *simEnd) inTime(before int) {
 	}
 }
 
-// countEnd counts why a connection failed after its peer was lost.
+// countEnd counts the connections that failed because of the bound or of used-up retries.
 func (w *simWorld) countEnd(err error) {
 	var wc *verbs.WCError
 	switch {
@@ -402,8 +407,7 @@ func (w *simWorld) countEnd(err error) {
 	}
 }
 
-// simAsks returns a KeepAlive for one of the simulation's connections: some have one, others do
-// not.
+// simAsks returns the option KeepAlive for a connection. Half of the connections send no probes.
 func (w *simWorld) simAsks() time.Duration {
 	if w.r.one(2) {
 		return -1

@@ -11,10 +11,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The simulation found the following bugs in this package; each has a test.
+// Each test of this file covers a bug of this package that the simulation has found.
 
-// simConnected connects two nodes of a world in which nothing happens by itself. The world ends
-// with the test.
+// simConnected connects two nodes of a simulation without random disturbances, which ends with the
+// test.
 func simConnected(t *testing.T) (w *simWorld, a, b *Conn) {
 	t.Helper()
 	notOnDevice(t, "virtual time")
@@ -43,7 +43,7 @@ func simConnected(t *testing.T) (w *simWorld, a, b *Conn) {
 	return w, a, b
 }
 
-// pass lets time pass without taking results.
+// pass advances virtual time by d, with all reactors and devices running. It takes no results.
 func (w *simWorld) pass(d time.Duration) {
 	for until := w.now() + d; ; w.advance(until - w.now()) {
 		for n := 0; n < 50 && w.turn(); n++ {
@@ -55,7 +55,7 @@ func (w *simWorld) pass(d time.Duration) {
 }
 
 // Rule: a message whose future was discarded goes to the next receiver, before all later messages.
-// (It once came behind a message of the same batch.)
+// (The bug: the message came after another one of the same batch.)
 func TestDiscardedRecvKeepsOrder(t *testing.T) {
 	w, a, b := simConnected(t)
 	b.Recv().Discard()
@@ -78,8 +78,8 @@ func TestDiscardedRecvKeepsOrder(t *testing.T) {
 	}
 }
 
-// Rule: a connection whose queue pair is found in ERR fails, even without a reported reason. (It
-// once continued while every operation failed.)
+// Rule: a connection whose queue pair is in ERR fails, even if no event gives the reason. (The bug:
+// the connection stayed open while all its operations failed.)
 func TestConnectionFailsWithItsQueuePair(t *testing.T) {
 	w, a, _ := simConnected(t)
 	if err := a.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
@@ -96,8 +96,8 @@ func TestConnectionFailsWithItsQueuePair(t *testing.T) {
 	}
 }
 
-// Rule: closing a PacketConn ends its pending resolutions. (One outlived it, and the runtime could
-// not be closed.)
+// Rule: closing a PacketConn ends its address resolutions in progress. (The bug: a resolution went
+// on after the PacketConn was closed, and the runtime could not be closed.)
 func TestPacketConnEndsItsQuestions(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	w := newSimWorld(1, 0)
@@ -119,7 +119,8 @@ func TestPacketConnEndsItsQuestions(t *testing.T) {
 	}
 }
 
-// Rule: joining a group without an answer ends after ConnectTimeout; then it may be joined again.
+// Rule: joining a group ends after ConnectTimeout if no answer comes. Then the group can be joined
+// again.
 func TestJoiningAGroupEndsUnanswered(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	w := newSimWorld(1, 0)

@@ -14,12 +14,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The memory of a node that peers use:
+// The regions of a node. Peers write and read target, and read source. Poison is memory filled with
+// mem.PoisonByte: a wrong write changes it and is found.
 //
-//	target: shared words | area | area | …      an area belongs to one pair
-//	area:   gap slot gap slot gap … words gap   gaps are poison for ever
-//	source: bytes that follow from their place  never written
-//	scratch: chunks for local use               poison while free
+//	target:  shared words | area | area | …       an area belongs to one pair
+//	area:    gap slot gap slot gap … words gap    gaps stay poison
+//	source:  bytes computed from the node number  never written
+//	scratch: chunks, local memory of operations   poison while free
 const (
 	simAreas      = 3 * simPairs
 	simSlots      = 5
@@ -35,8 +36,7 @@ const (
 	simSeats      = 2
 )
 
-// The listeners of a node: for managed connections, for raw ones, and for raw ones with shared
-// receives.
+// The listeners of a node accept managed connections, raw ones, and raw ones with shared receives.
 const (
 	simManaged = iota
 	simRaw
@@ -64,14 +64,14 @@ type simNode struct {
 	stopping bool          // being shut down
 	removed  bool          // its device was removed
 	portAt   time.Duration // its port is down until then; 0: it is up
-	reopenAt time.Duration // set while it is down for some time
+	reopenAt time.Duration // while it is down: when it opens again
 }
 
 // simCounter is a word to which all connections add 1.
 type simCounter struct {
-	seen  map[uint64]bool // values that successful operations found
-	added uint64          // successes
-	tried uint64
+	seen  map[uint64]bool // the values before the successful additions
+	added uint64          // successful additions
+	tried uint64          // all accepted additions
 }
 
 func (n *simNode) open() {
@@ -145,7 +145,8 @@ func (n *simNode) shards() []*shard {
 // up reports whether connections may be made to and from this node.
 func (n *simNode) up() bool { return n.rt != nil && !n.stopping }
 
-// collect takes accepted connections, and keeps accept futures ready.
+// collect takes the accepted connections, and starts accepts until each listener has simSeats of
+// them. It opens the node again when that is due.
 func (n *simNode) collect() {
 	if n.rt == nil {
 		if n.w.now() >= n.reopenAt && !n.stopping {
@@ -157,7 +158,7 @@ func (n *simNode) collect() {
 		n.w.fail("%s: %d operations have scratch memory, of which %d chunks are out", n.name, out, simChunks-len(n.chunks))
 	}
 	n.packets.collect()
-	defer n.srq.collect() // when the owners of all connections are known
+	defer n.srq.collect() // runs when the loop below has made ends for the accepted connections
 	for i, l := range n.ln {
 		kept := n.seats[i][:0]
 		for _, f := range n.seats[i] {
@@ -188,7 +189,8 @@ func (n *simNode) hangUp(i int) {
 	}
 }
 
-// finish continues stopping, and reports whether it is done.
+// finish closes the listeners, the datagrams and the shared receives of the node. It is called
+// until it reports that they and all connections have ended.
 func (n *simNode) finish() bool {
 	if n.rt == nil {
 		return true
@@ -203,7 +205,8 @@ func (n *simNode) finish() bool {
 	return len(n.rt.listeners) == 0 && len(n.rt.live) == 0 && seats == 0 && n.packets.end() && n.srq.end() && len(n.srq.out)+len(n.srq.came) == 0
 }
 
-// close frees everything, after finish. Memory that peers could write must match the model.
+// close checks the node's memory against the model and closes the runtime. Call it after finish has
+// returned true.
 func (n *simNode) close() {
 	if n.rt == nil {
 		return
@@ -260,29 +263,30 @@ func (n *simNode) close() {
 
 func (n *simNode) String() string { return fmt.Sprintf("%s (%v)", n.name, n.addr) }
 
-// simArea is the memory that one end of a pair may write, read and add to at the other's node, and
-// its expected content.
+// simArea is a part of a node's target that belongs to one pair, and the model of its content. Only
+// the pair's end at the other node writes and reads it.
 type simArea struct {
 	n      *simNode
 	at     int // offset in the target region
 	used   bool
-	shadow []byte // contents of the slots when all accepted writes have succeeded
+	shadow []byte // the content that the slots have after all accepted writes
 	slots  [simSlots]simSlot
 	words  [simWords]simWord
 }
 
-// simSlot is the state of a slot.
+// simSlot is the model of a slot of an area.
 type simSlot struct {
 	pending int  // outstanding writes
 	readers int  // outstanding reads
 	torn    bool // a write failed: the content is unknown
-	// cutBy is the split write that was cut short there, 0: none. Its posted part is over when a
-	// later operation has succeeded.
+	// cutBy is the id of a split write of which only a part was posted; 0: none. That part has
+	// ended when a later operation of the same end has succeeded.
 	cutBy uint64
 }
 
-// simWord is an 8-byte word under atomics. states is its value after the last operation known to
-// have succeeded, and after each one accepted since: it must be one of these.
+// simWord is the model of an 8-byte word that atomics change. states[0] is the value after the last
+// operation known to have succeeded, and states[i] the value after the i-th operation accepted
+// since. The word must have one of these values.
 type simWord struct{ states []uint64 }
 
 func (n *simNode) word(at int) uint64 {
@@ -295,7 +299,7 @@ const wordsAt = simSlots*(simSlotSize+simGap) + simGap
 
 func (a *simArea) bytes() []byte { return a.n.target.Bytes()[a.at : a.at+simAreaSize] }
 
-// alive reports whether the area's memory still exists: its node may have been restarted.
+// alive reports whether the area's memory still exists. A restart of its node frees the memory.
 func (a *simArea) alive() bool {
 	return a.n.rt != nil && slices.Contains(a.n.areas, a)
 }
@@ -305,7 +309,7 @@ func (a *simArea) take() {
 		a.n.w.fail("%s: an area was written after its connection ended, at byte %d", a.n.name, mem.Poisoned(a.bytes()))
 	}
 	*a = simArea{n: a.n, at: a.at, used: true, shadow: a.shadow}
-	// Poison would look like memory read after its lease.
+	// A slot with poison would look like one written from a released buffer (see retire).
 	for i := range a.slots {
 		slot := a.bytes()[slotAt(i) : slotAt(i)+simSlotSize]
 		fillFrom(slot, uint64(i))
@@ -317,7 +321,7 @@ func (a *simArea) take() {
 	}
 }
 
-// area takes an area for a pair.
+// area takes an unused area for a pair; nil if there is none.
 func (n *simNode) area() *simArea {
 	for _, a := range n.areas {
 		if !a.used {
@@ -328,7 +332,7 @@ func (n *simNode) area() *simArea {
 	return nil
 }
 
-// checkSlot compares a slot with the model. It may be called when no write is outstanding.
+// checkSlot compares a slot with the model. No write to the slot may be outstanding.
 func (a *simArea) checkSlot(i int, when string) {
 	at := slotAt(i)
 	got, want := a.bytes()[at:at+simSlotSize], a.shadow[at:at+simSlotSize]
@@ -342,7 +346,7 @@ func (a *simArea) checkSlot(i int, when string) {
 	}
 }
 
-// settleSlot is called when a write to a slot has completed.
+// settleSlot counts a completed write to a slot, and checks the slot if no other is outstanding.
 func (a *simArea) settleSlot(i int) {
 	s := &a.slots[i]
 	if s.pending--; s.pending > 0 || !a.alive() {
@@ -353,7 +357,7 @@ func (a *simArea) settleSlot(i int) {
 	}
 }
 
-// resync accepts the content of a slot as known, when no write is outstanding.
+// resync takes the content of a slot over into the model, if no write to the slot is outstanding.
 func (a *simArea) resync(i int) {
 	if s := &a.slots[i]; s.pending == 0 && a.alive() {
 		s.torn, s.cutBy = false, 0
@@ -362,10 +366,10 @@ func (a *simArea) resync(i int) {
 	}
 }
 
-// poisonRun is longer than random data can contain.
+// poisonRun is more poison in a row than random data contains.
 var poisonRun = bytes.Repeat([]byte{mem.PoisonByte}, 12)
 
-// retire checks everything once more when both ends are gone, and poisons it.
+// retire checks the area when both ends of its pair are gone, fills it with poison, and frees it.
 func (a *simArea) retire() {
 	if !a.alive() {
 		return

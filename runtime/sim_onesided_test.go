@@ -10,7 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// remote names n bytes at offset at of the peer's area.
+// remote returns the descriptor of bytes [at, at+n) of the area. It returns false if the area's
+// memory is gone.
 func (a *simArea) remote(at, n int) (Remote, bool) {
 	if !a.alive() {
 		return Remote{}, false
@@ -22,8 +23,8 @@ func (a *simArea) remote(at, n int) (Remote, bool) {
 	return r, true
 }
 
-// write plans a write into a slot. The model immediately holds the slot's content after the success
-// of all writes; writes to one slot may not overtake each other.
+// write plans a WRITE into a slot. WRITEs take effect in the order in which they are planned, so
+// write changes the model at once to the content after the WRITE.
 func (e *simEnd) write(plain bool) *simPlan {
 	w, a := e.w, e.to
 	i := w.r.IntN(simSlots)
@@ -84,7 +85,8 @@ func (e *simEnd) write(plain bool) *simPlan {
 	before := bytes.Clone(a.shadow[at : at+n])
 	copy(a.shadow[at:], data)
 	s.pending++
-	// it may be cut short: no other operation uses the slot until that is known
+	// A split WRITE may be cut short. No other operation may use the slot until its result is
+	// known.
 	s.torn = kind == opWriteSplit
 	message := 0
 	if with {
@@ -120,7 +122,7 @@ func (e *simEnd) write(plain bool) *simPlan {
 		l.free()
 		s.torn = true
 		a.settleSlot(i)
-		if errors.Is(err, context.Canceled) { // cut short by a full queue
+		if errors.Is(err, context.Canceled) { // the queue was full before all fragments were posted
 			s.cutBy = p.id
 		}
 	}
@@ -129,7 +131,8 @@ func (e *simEnd) write(plain bool) *simPlan {
 
 func m32(v uint64) uint32 { return uint32(v) }
 
-// read plans a read from a slot, behind the outstanding writes, or from the source.
+// read plans a READ of a slot or of the source. A READ of a slot must find the effect of all WRITEs
+// before it.
 func (e *simEnd) read(plain bool) *simPlan {
 	w, a := e.w, e.to
 	n, pieces, kind := w.size(simMaxMsg), 1, opRead
@@ -173,8 +176,8 @@ func (e *simEnd) read(plain bool) *simPlan {
 	}
 	p.bad = func(error) { s.readers--; l.free() }
 	if len(l.chunks) == 0 && w.r.one(12) {
-		// The result is ignored, and the memory is released while the device writes to it: the pool
-		// detects it if it hands the memory out again too early.
+		// Release the buffer while the device may still write to it, and ignore the data. If the
+		// pool hands the buffer out again too early, the pool finds its poison overwritten.
 		p.begun = l.free
 		p.ok = func(r Result) error { s.readers--; return bytesMoved(n)(r) }
 		if w.r.one(2) {
@@ -189,7 +192,6 @@ func (e *simEnd) readSource(n int) *simPlan {
 	if !e.to.alive() {
 		return nil
 	}
-	// never the very end: the trace could not tell whose address that is
 	at := w.r.IntN(simSourceSize - n)
 	remote, err := peer.source.Remote(at, n)
 	if err != nil {
@@ -206,10 +208,11 @@ func (e *simEnd) readSource(n int) *simPlan {
 	return p
 }
 
-// The following operations need no memory of their own: atomics, whole words, and FLUSH.
+// The following operations need no local memory: atomics, ATOMIC_WRITE, and FLUSH.
 
-// word plans one operation on a word: what returns the operation for the word and its value, and
-// next returns the value after it.
+// word plans one operation on a random word of the peer's area. The argument what makes the
+// operation from the word's descriptor and the value that the operation will find. The argument
+// next returns the word's value after the operation.
 func (e *simEnd) word(kind opKind, what func(Remote, uint64) (Op, func() (Future, error)), next func(uint64) uint64) *simPlan {
 	a := e.to
 	i := e.w.r.IntN(simWords)
@@ -257,7 +260,7 @@ func (e *simEnd) fetchAndAdd() *simPlan {
 	}, func(found uint64) uint64 { return found + add })
 }
 
-// atomicWrite plans storing a whole word.
+// atomicWrite plans an ATOMIC_WRITE of a random value to a word.
 func (e *simEnd) atomicWrite() *simPlan {
 	w := e.w
 	value := w.r.Uint64()
@@ -266,8 +269,8 @@ func (e *simEnd) atomicWrite() *simPlan {
 	}, func(uint64) uint64 { return value })
 }
 
-// addShared plans adding 1 to a word that all connections add to: no two successful additions find
-// the same value.
+// addShared plans adding 1 to a shared word of the peer's node. No two successful additions, of any
+// connections, may find the same value.
 func (e *simEnd) addShared() *simPlan {
 	w, peer := e.w, e.to.n
 	if !e.to.alive() {
@@ -298,7 +301,8 @@ func (e *simEnd) addShared() *simPlan {
 	return p
 }
 
-// flush plans flushing a slot: when it has succeeded, the earlier writes are visible.
+// flush plans a FLUSH of a slot. When it has succeeded, the earlier WRITEs to the slot must be
+// visible.
 func (e *simEnd) flush() *simPlan {
 	w, a := e.w, e.to
 	i := w.r.IntN(simSlots)
@@ -318,7 +322,7 @@ func (e *simEnd) flush() *simPlan {
 	return p
 }
 
-// simLocal is the local memory of one operation: pieces of pool buffers or of scratch.
+// simLocal is the local memory of one operation. Each piece is a pool buffer or a chunk of scratch.
 type simLocal struct {
 	e      *simEnd
 	slices []Slice
@@ -327,7 +331,7 @@ type simLocal struct {
 	chunks []int
 }
 
-// local takes n bytes in the given number of pieces.
+// local takes n bytes of local memory, in the given number of pieces.
 func (e *simEnd) local(n, pieces int) *simLocal {
 	l := &simLocal{e: e}
 	for k := range pieces {
@@ -354,7 +358,7 @@ func (e *simEnd) local(n, pieces int) *simLocal {
 	return l
 }
 
-// put spreads b over the pieces.
+// put copies b into the pieces, in order, and returns l.
 func (l *simLocal) put(b []byte) *simLocal {
 	for _, v := range l.views {
 		b = b[copy(v, b):]
@@ -362,7 +366,7 @@ func (l *simLocal) put(b []byte) *simLocal {
 	return l
 }
 
-// same compares the pieces with b.
+// same returns an error if the pieces, in order, do not hold b.
 func (l *simLocal) same(b []byte) error {
 	at := 0
 	for _, v := range l.views {
@@ -376,8 +380,8 @@ func (l *simLocal) same(b []byte) error {
 	return nil
 }
 
-// dropBuffers releases the buffers, even while the device may still use them: the pool gets them
-// back when it does not.
+// dropBuffers releases the buffers. The device may still use them: their pool reuses them only when
+// their operations have completed.
 func (l *simLocal) dropBuffers() {
 	for _, b := range l.bufs {
 		if err := b.Release(); err != nil {
@@ -390,7 +394,7 @@ func (l *simLocal) dropBuffers() {
 	l.bufs = nil
 }
 
-// free releases everything, after the operation.
+// free releases the buffers and the chunks, when the operation has completed or did not begin.
 func (l *simLocal) free() {
 	l.dropBuffers()
 	for _, i := range l.chunks {
@@ -399,7 +403,7 @@ func (l *simLocal) free() {
 	l.chunks = nil
 }
 
-// chunk takes a free chunk of scratch; nothing may have been written to it.
+// chunk takes a free chunk of scratch, which must still hold poison.
 func (n *simNode) chunk() (int, []byte) {
 	i := n.chunks[len(n.chunks)-1]
 	n.chunks = n.chunks[:len(n.chunks)-1]

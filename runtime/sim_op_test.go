@@ -55,22 +55,22 @@ var opKindNames = [opKinds]string{
 const (
 	outcomeOK = iota
 	outcomeFailed
-	outcomeGivenUp // the caller stopped waiting; it still completed
-	outcomeRefused // no slot, no credit, or the connection had failed: it never began
+	outcomeGivenUp // the caller discarded the result; the operation completed all the same
+	outcomeRefused // the operation never began: no slot or credit, or the connection had failed
 	outcomes
 )
 
-// simOp is an accepted operation. Exactly one of ok and bad is called, once.
+// simOp is an operation. When it has completed, either ok or bad is called, once.
 type simOp struct {
 	id   uint64
 	kind opKind
 	e    *simEnd
 	from time.Duration // when it was accepted
 	f    Future
-	// came is how often the callback or the sink was called, if the operation has one.
+	// called reports that the operation has a callback or a sink, and came counts its calls.
 	called bool
 	came   int
-	tag    uint64 // of the sink
+	tag    uint64 // for the sink
 	res    Result
 	err    error
 
@@ -88,7 +88,7 @@ func (o *simOp) ready() bool {
 	return o.f.Settled()
 }
 
-// poll takes the result if it is there.
+// poll takes the result if it is there, and reports whether it is.
 func (o *simOp) poll() bool {
 	w := o.e.w
 	if o.called {
@@ -100,7 +100,7 @@ func (o *simOp) poll() bool {
 		}
 		return o.came > 0
 	}
-	if w.r.one(30) { // stop waiting, and try again later
+	if w.r.one(30) { // a wait whose context has ended; the next poll tries again
 		res, err := o.f.Await(w.ended)
 		if errors.Is(err, context.Canceled) && o.f.Valid() {
 			return false
@@ -134,7 +134,7 @@ func (o *simOp) settle(res Result, err error) {
 	}
 	w.counts[o.kind][outcomeFailed]++
 	if wc, ok := errors.AsType[*verbs.WCError](err); ok && wc.Status == verbs.WCWRFlushErr && o.e.c.Err() == nil {
-		if o.e.flushedAt == 0 { // the connection will learn the reason
+		if o.e.flushedAt == 0 { // collect checks that the connection fails soon
 			o.e.flushedAt = w.now()
 		}
 	} else if o.e.c.Err() == nil && !errors.Is(err, context.Canceled) {
@@ -143,8 +143,8 @@ func (o *simOp) settle(res Result, err error) {
 	o.bad(err)
 }
 
-// begin counts an operation that was accepted. It returns false, and counts the reason, if the
-// operation was refused.
+// begin counts an operation as accepted if err is nil, otherwise as refused. It reports whether the
+// operation was accepted.
 func (e *simEnd) begin(kind opKind, err error) bool {
 	if err == nil {
 		e.w.nextOp++
@@ -156,7 +156,7 @@ func (e *simEnd) begin(kind opKind, err error) bool {
 }
 
 // refuse counts an operation that was refused. There must be a reason: the connection has failed, a
-// queue is full and the context ended, or may is set.
+// queue is full (no call waits, because its context has ended), or the argument may is set.
 func (e *simEnd) refuse(kind opKind, err error, may bool) {
 	w := e.w
 	w.counts[kind][outcomeRefused]++
@@ -165,21 +165,22 @@ func (e *simEnd) refuse(kind opKind, err error, may bool) {
 	}
 }
 
-// accept counts an operation that was accepted.
+// accept counts an accepted operation, and sets its id and time.
 func (w *simWorld) accept(o *simOp) {
 	w.nextOp++
 	w.issued++
 	o.id, o.from = w.nextOp, w.now()
 }
 
-// follow adds an accepted send to the outstanding ones.
+// follow adds a send to the outstanding operations, after begin has counted it.
 func (e *simEnd) follow(kind opKind, f Future, ok func(Result) error, bad func(error)) *simOp {
 	o := &simOp{id: e.w.nextOp, kind: kind, e: e, from: e.w.now(), ok: ok, bad: bad}
 	e.await(o, f)
 	return o
 }
 
-// await adds o to the outstanding ones; f is its future, unless it has a sink.
+// await adds o to the outstanding operations. f is the future of o; it is not valid if o has a
+// sink.
 func (e *simEnd) await(o *simOp, f Future) {
 	o.f = f
 	if f.Valid() && e.w.r.one(20) {
@@ -189,13 +190,13 @@ func (e *simEnd) await(o *simOp, f Future) {
 	e.ops = append(e.ops, o)
 }
 
-// giveUp abandons an accepted operation.
+// giveUp discards the future of an accepted operation.
 func (e *simEnd) giveUp(kind opKind, f Future) {
 	e.w.counts[kind][outcomeGivenUp]++
 	f.Discard()
 }
 
-// errorClass returns the kind of an error, for the trace.
+// errorClass returns a number for the kind of an error. The trace contains it.
 func errorClass(err error) int {
 	var wc *verbs.WCError
 	switch {
@@ -212,16 +213,16 @@ func errorClass(err error) int {
 	return 200
 }
 
-// The ways to start an operation. All have the same rules: an accepted operation completes once, in
-// the order of starting, whichever way it was started.
+// The ways to start an operation. Accepted operations complete once each, in the order in which
+// they were started, even if they were started in different ways.
 const (
-	wayMethod = iota // the connection's own
+	wayMethod = iota // Conn.Write, Conn.Send, …, or Conn.Start
 	wayDo
 	wayStart
 	wayTryStart
-	wayStartIn  // from a sink
-	wayStartAll // several
-	wayDoAll    // likewise
+	wayStartIn  // StartFromSink
+	wayStartAll // several operations
+	wayDoAll    // several operations
 	simWays
 )
 
@@ -231,18 +232,18 @@ var simWayNames = [simWays]string{"method", "do", "start", "try start", "start i
 type simWay struct {
 	begun   int
 	refused int
-	short   int // batches with some operations that did not begin
+	short   int // calls that started only some of their operations
 }
 
-// simPlan is an operation to be started. Planning applies its effect to the model, so that the next
-// one can be planned behind it; undo reverts the effect, the newest operation first.
+// simPlan is an operation that is not started yet, but whose effect is in the model, so that the
+// next operation can be planned. undo takes the effect back; the newest plan must be undone first.
 type simPlan struct {
 	*simOp
 	what  Op
-	call  func() (Future, error) // the connection's own method for it
+	call  func() (Future, error) // starts the operation with wayMethod
 	undo  func()
-	begun func() // it was accepted
-	drop  func() // it is abandoned, after begun; nil: it never is
+	begun func() // called when the operation was accepted
+	drop  func() // called after begun if the future is then discarded; nil: it never is
 }
 
 func (e *simEnd) planned(kind opKind) *simPlan {
@@ -250,7 +251,7 @@ func (e *simEnd) planned(kind opKind) *simPlan {
 	return &simPlan{simOp: &simOp{kind: kind, e: e, bad: noMatter}, undo: nothing, begun: nothing}
 }
 
-// start starts p in a way that suits a single operation.
+// start starts p in a random way of those for a single operation. It does nothing if p is nil.
 func (e *simEnd) start(p *simPlan) {
 	if p == nil {
 		return
@@ -258,7 +259,7 @@ func (e *simEnd) start(p *simPlan) {
 	w := e.w
 	switch k := w.r.IntN(8); k {
 	case wayDo, wayStart, wayTryStart, wayStartIn:
-		e.startBy(k, p, e.turn) // the context is over: this is not a sink
+		e.startBy(k, p, e.turn) // e.turn has expired, because this is not a sink
 	default:
 		e.startBy(wayMethod, p, SinkContext{})
 	}
@@ -286,7 +287,7 @@ func (e *simEnd) startBy(way int, p *simPlan, t SinkContext) {
 	e.accepted(way, p, f)
 }
 
-// accepted adds p to the outstanding operations.
+// accepted counts p as started in this way, and adds p to the outstanding operations.
 func (e *simEnd) accepted(way int, p *simPlan, f Future) {
 	w := e.w
 	w.ways[way].begun++
@@ -300,12 +301,12 @@ func (e *simEnd) accepted(way int, p *simPlan, f Future) {
 	e.await(p.simOp, f)
 }
 
-// refused reverts p.
+// refused counts p as refused in this way, and undoes p.
 func (e *simEnd) refused(way int, p *simPlan, err error) {
 	e.w.ways[way].refused++
 	split := p.kind == opWriteSplit || p.kind == opReadSplit
 	may := (way == wayTryStart || way == wayStartIn) && (errors.Is(err, ErrQueueFull) || split && errors.Is(err, ErrPieces))
-	// sinks see the failure before the connection does
+	// In a sink, the queue may have failed while the connection does not know it yet.
 	if e.inside && errors.Is(err, reactor.ErrQueueFailed) {
 		may = true
 		if e.flushedAt == 0 {
@@ -316,8 +317,8 @@ func (e *simEnd) refused(way int, p *simPlan, err error) {
 	p.undo()
 }
 
-// startIn starts operations from a sink: some through StartFromSink and some through other ways, so
-// that each way finds requests of the other before it.
+// startIn starts operations from a sink, most with StartFromSink and some with TryStartTo. So each
+// of the two finds requests of the other in the queue.
 func (e *simEnd) startIn(t SinkContext) {
 	r := e.w.r
 	e.turn = t
@@ -339,14 +340,14 @@ func (e *simEnd) startIn(t SinkContext) {
 	e.inside, e.near = false, false
 }
 
-// sink returns the sink of o's result, with its tag.
+// sink returns o as the sink of its own result, and chooses the tag.
 func (o *simOp) sink() Sink {
 	o.called, o.tag = true, o.e.w.r.Uint64()
 	return o
 }
 
-// Complete implements Sink. Here, during a pass, it must not fail; the simulation checks the result
-// when it collects.
+// Complete implements Sink. It runs during a pass, and fail would panic out of the pass, so it
+// calls note. poll handles the result later.
 func (o *simOp) Complete(t SinkContext, r Result, err error) {
 	if r.Tag != o.tag {
 		o.e.w.note("%v: %v came with the tag %x of another", o.e.p, o, r.Tag)
@@ -364,7 +365,7 @@ func (o *simOp) complete(r Result, err error) {
 		e.w.note("%v: %v completed %d times", e.p, o, o.came)
 	case o.id == 0:
 		e.w.note("%v: %v completed, which was not accepted", e.p, o)
-	case o.id < e.lastCame && !e.cutOff: // requests never posted to a removed device fail at once
+	case o.id < e.lastCame && !e.cutOff: // when a device is removed, its unposted requests fail at once
 		e.w.note("%v: %v completed after operation %d", e.p, o, e.lastCame)
 	}
 	e.lastCame = o.id

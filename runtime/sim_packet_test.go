@@ -16,8 +16,8 @@ import (
 // simGroup is the multicast group that all nodes join.
 var simGroup = netip.MustParseAddr("239.86.69.82")
 
-// simPackets is a node's PacketConn: its datagrams go to other nodes and to the group, and may be
-// lost, duplicated or reordered; they are never changed or delivered to a wrong node.
+// simPackets is a node's PacketConn. It sends datagrams to other nodes and to simGroup. A datagram
+// may be lost, duplicated or reordered, but must not be changed or come to a wrong node.
 type simPackets struct {
 	n       *simNode
 	p       *PacketConn
@@ -28,10 +28,11 @@ type simPackets struct {
 	sends   []simDatagramOp
 	waits   []futures.Future[Packet]
 	closing bool
-	excused bool // it may fail
+	excused bool // the PacketConn may fail
 }
 
-// simDatagram is a datagram sent under a number, which goes as the immediate.
+// simDatagram is what was sent in a datagram, and to where. Each datagram has a number, which it
+// carries as its immediate data.
 type simDatagram struct {
 	seed uint64
 	n    int
@@ -43,7 +44,7 @@ type simDatagramOp struct {
 	l *simLocal
 }
 
-// simRemembered is how many datagrams back one may still arrive: more than any link holds.
+// simRemembered is how many of the last datagrams the model keeps: more than can be in transit.
 const simRemembered = 1 << 14
 
 func (n *simNode) openPackets() {
@@ -56,7 +57,7 @@ func (n *simNode) openPackets() {
 	n.packets = s
 }
 
-// act sends and receives, and opens the PacketConn again if it failed.
+// act starts receives and at most one send. It opens the PacketConn again after a failure.
 func (s *simPackets) act() {
 	w := s.n.w
 	if isClosed(s.p.closed) {
@@ -117,7 +118,7 @@ func (s *simPackets) send(to *Peer, at *PacketConn) {
 	s.sends = append(s.sends, simDatagramOp{f, l})
 }
 
-// collect takes the sends that have ended and the datagrams that have arrived.
+// collect takes the completed sends, the arrived datagrams, and the answers to Resolve and Join.
 func (s *simPackets) collect() {
 	w := s.n.w
 	for len(s.sends) > 0 {
@@ -165,7 +166,7 @@ func (s *simPackets) collect() {
 	}
 }
 
-// came compares an arrived datagram with the sent one.
+// came compares an arrived datagram with what was sent under its number.
 func (s *simPackets) came(k Packet) {
 	w := s.n.w
 	d := w.datagrams[k.Imm%simRemembered]
@@ -192,7 +193,7 @@ func (s *simPackets) came(k Packet) {
 	}
 }
 
-// end closes, and reports whether nothing is left.
+// end closes the PacketConn. It is called until it reports that all its operations have ended.
 func (s *simPackets) end() bool {
 	if !s.closing {
 		s.closing = true
@@ -211,8 +212,8 @@ func isClosed(ch chan struct{}) bool {
 	}
 }
 
-// simSharedDepth is how many receives a node's connections share: fewer than they could use, so
-// that some wait for others.
+// simSharedDepth is how many receives a node's connections share. It is so small that messages
+// sometimes find no receive.
 const simSharedDepth = 20
 
 // simSharedRecv is the shared receives of a node.
@@ -220,7 +221,7 @@ type simSharedRecv struct {
 	n      *simNode
 	s      *SharedRecv
 	posted int
-	// came holds the completed receives that were not checked yet, in order.
+	// came holds the completed receives that were not checked yet, in the order of completion.
 	came []simTaken
 	out  map[*simLocal]bool // posted and not completed
 }
@@ -242,7 +243,7 @@ func (n *simNode) openShared() {
 // post posts a shared receive.
 func (s *simSharedRecv) post() {
 	w := s.n.w
-	e := &simEnd{w: w, n: s.n} // stands for no connection in particular
+	e := &simEnd{w: w, n: s.n} // of no connection: only local uses it
 	l := e.local(simRawSize+w.r.IntN(200), w.r.between(1, 3))
 	f, err := s.s.PostRecv(l.slices...)
 	if err != nil {
@@ -266,7 +267,7 @@ func (s *simSharedRecv) post() {
 	})
 }
 
-// act keeps some receives posted.
+// act posts a random number of receives.
 func (s *simSharedRecv) act() {
 	for s.posted < simSharedDepth && s.n.w.r.one(2) {
 		s.post()
@@ -298,17 +299,18 @@ func (s *simSharedRecv) collect() {
 	s.came = early
 }
 
-// early reports whether the connection may still be accepted: its peer can send as soon as it is
-// established.
+// early reports whether the message came on a connection that this test has not accepted yet. The
+// peer can send as soon as the connection is established.
 func (s *simSharedRecv) early(t simTaken) bool {
 	c := t.a.Conn
 	return t.e == nil && c != nil && s.n.endOf(c) == nil && !isGone(c) && !slices.Contains(s.n.w.orphans, c)
 }
 
-// mayFail checks the reason of a failed receive: its connection failed, or the node ends.
+// mayFail handles a failed receive. If the receive's connection has not failed yet, it must fail
+// soon, which simEnd.collect checks.
 func (s *simSharedRecv) mayFail(t simTaken) {
 	if c := t.a.Conn; !s.n.stopping && c != nil && c.Err() == nil {
-		if e := s.n.endOf(c); e != nil && e.flushedAt == 0 { // the connection will learn the reason
+		if e := s.n.endOf(c); e != nil && e.flushedAt == 0 { // see simEnd.collect
 			e.flushedAt = s.n.w.now()
 		}
 	}
@@ -319,7 +321,7 @@ func (s *simSharedRecv) arrived(t simTaken) error {
 		return fmt.Errorf("a message by queue pair %d, which is no connection's", t.a.QPNum)
 	}
 	e := s.n.endOf(t.a.Conn)
-	if e == nil { // its other end never existed
+	if e == nil { // an orphan: the dialing end has given up
 		return nil
 	}
 	return e.receivedRaw(t.l, t.a.Result)
@@ -337,7 +339,7 @@ func (n *simNode) endOf(c *Conn) *simEnd {
 	return nil
 }
 
-// due returns how many messages are in transit to shared receives of the node.
+// due returns how many messages were sent to the shared receives of the node and not received yet.
 func (s *simSharedRecv) due() (n int) {
 	for _, p := range s.n.w.pairs {
 		if e := p.ends[1]; e != nil && e.shares() && e.n == s.n {
@@ -350,7 +352,7 @@ func (s *simSharedRecv) due() (n int) {
 // shares reports whether the end receives through its node's shared receives.
 func (e *simEnd) shares() bool { return e.c.opts.Shared != nil }
 
-// end closes the shared receives, when no connection is left.
+// end closes the shared receives. It reports false while a connection still uses them.
 func (s *simSharedRecv) end() bool {
 	if s.s.gone {
 		return true

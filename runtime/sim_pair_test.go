@@ -15,21 +15,21 @@ type simPair struct {
 	raw     bool
 	nodes   [2]*simNode // the dialing one, the accepting one
 	ends    [2]*simEnd  // nil before they are established
-	areas   [2]*simArea // at nodes[i]; used by the other end
+	areas   [2]*simArea // areas[i] is at nodes[i], and the end at the other node uses it
 	streams [2]simStream
 	dial    futures.Future[*Conn]
 	dialing bool
-	holdTo  time.Duration // the dial was given up: its end may live until then
+	holdTo  time.Duration // if the dial was given up: the connection may live until then
 	blame   string        // why the connection may fail; "": it must not
 }
 
-// simStream is the messages from one end to the other, in the order in which they were accepted and
-// must arrive.
+// simStream is the model of the messages from one end to the other. They must arrive in the order
+// in which they were accepted.
 type simStream struct {
-	sent     []simMsg // not yet received; sent[0] is number received
+	sent     []simMsg // not received yet; sent[0] has the number received (from 0)
 	received int
 	accepted int
-	okUpTo   int // that many are known to have arrived at the peer's device
+	okUpTo   int // so many have completed with success: they are at the peer's device
 }
 
 type simMsg struct {
@@ -37,7 +37,7 @@ type simMsg struct {
 	n    int
 	imm  uint32
 	with bool // a WRITE with immediate data
-	// shuts is the window of the receiver that the message invalidates.
+	// shuts is the receiver's window that the message invalidates; nil: none.
 	shuts *simWindow
 }
 
@@ -62,7 +62,7 @@ func (s *simStream) pop() (m simMsg, ok bool) {
 	return m, true
 }
 
-// reconnect dials new connections when there are too few.
+// reconnect opens closed listeners, and may dial a new connection if there are too few.
 func (w *simWorld) reconnect() {
 	for _, n := range w.nodes {
 		if n.up() {
@@ -88,7 +88,7 @@ func (w *simWorld) reconnect() {
 			if i == 1 {
 				p.areas[0].retire()
 			}
-			return // all in use by connections that end slowly
+			return // no area is free: connections that end slowly still have theirs
 		}
 	}
 	w.nextPair++
@@ -113,12 +113,13 @@ func (w *simWorld) reconnect() {
 	}
 	w.pairs = append(w.pairs, p)
 	if w.r.one(25) {
-		p.dial.Discard() // closed when it is established
+		p.dial.Discard() // the runtime closes the connection when it is established
 		p.dialing, p.blame, p.holdTo = false, "the dial was given up", w.now()+10*time.Second
 	}
 }
 
-// accepted finds the pair of an accepted connection by its private data.
+// accepted finds the pair of an accepted connection by the id in its private data. Without a pair
+// the connection is aborted.
 func (w *simWorld) accepted(n *simNode, c *Conn) {
 	if data := c.PrivateData(); len(data) == 8 {
 		id := binary.LittleEndian.Uint64(data)
@@ -140,7 +141,7 @@ func (p *simPair) meet(side int, c *Conn) {
 	}
 }
 
-// collect takes results; it returns true when the pair is finished.
+// collect takes results. It returns true when the pair has ended and is retired.
 func (p *simPair) collect() bool {
 	w := p.w
 	if p.dialing {
@@ -216,33 +217,33 @@ type simEnd struct {
 	to   *simArea // the peer's memory
 
 	ops     []*simOp // sends, in the order in which they were accepted
-	lastOK  uint64   // the last of them that succeeded
+	lastOK  uint64   // the id of the last operation that succeeded
 	joined  []*simJoined
-	overdue bool     // gone, with a wait for several left
-	recvs   []*simOp // receives of a raw connection, likewise
+	overdue bool     // see untold
+	recvs   []*simOp // receives of a raw connection, in the order in which they were accepted
 	wants   []futures.Future[Message]
 	windows []*simWindow
 	held    []simHeld
 
-	home    chan struct{} // of Cancel, while it waits
-	homeBy  time.Duration // it must be closed by then
+	home    chan struct{} // the result of Conn.cancel; nil: no Cancel is in progress
+	homeBy  time.Duration // home must be closed by then
 	closing bool          // Close or Abort was called here
-	closeBy time.Duration // it must be gone by then
-	sawEnd  bool          // all messages were received, and then the cause
-	noted   bool          // the failure is in the counts
+	closeBy time.Duration // the connection must be gone by then
+	sawEnd  bool          // Recv has returned the cause, after all messages
+	noted   bool          // the failure was counted
 	gone    bool
 	cutOff  bool // its device was removed: messages that had arrived there are lost
 
-	lastCame uint64      // the last operation whose sink was called
-	turn     SinkContext // the last that a sink received
-	near     bool        // the planned operations share one region
+	lastCame uint64      // the id of the last operation whose sink was called
+	turn     SinkContext // of the last call of a sink
+	near     bool        // local takes most memory from scratch, a single region
 	inside   bool        // a sink is running
 
-	movedAt time.Duration // when the last send ended, or there was none
-	shunned bool          // its peer became mute: another bound holds
-	muteTo  time.Duration // it posts no receives until then
+	movedAt time.Duration // the last time at which a send ended or none was outstanding
+	shunned bool          // its peer is mute: the bound is simMuteBound
+	muteTo  time.Duration // the end posts no receives until then
 
-	flushedAt time.Duration // when an operation was flushed before the connection had its cause
+	flushedAt time.Duration // when an operation was flushed while the connection had no cause; 0: never
 }
 
 func (e *simEnd) String() string {
@@ -250,11 +251,11 @@ func (e *simEnd) String() string {
 		e.side, e.c.state, e.c.Err(), len(e.ops), len(e.recvs), len(e.wants), len(e.held), e.closing, e.sawEnd, e.gone)
 }
 
-// in is the stream of messages to this end, out the one from it.
+// in is the stream of messages to this end, and out the stream of messages from this end.
 func (e *simEnd) in() *simStream  { return &e.p.streams[1-e.side] }
 func (e *simEnd) out() *simStream { return &e.p.streams[e.side] }
 
-// act starts operations.
+// act starts some operations, and sometimes closes, aborts or cancels.
 func (e *simEnd) act() {
 	if e.gone {
 		return
@@ -269,7 +270,7 @@ func (e *simEnd) act() {
 		e.w.issued++
 	}
 	e.giveUpWaiting()
-	if e.closing && r.one(20) { // out of patience: the outstanding operations are cut off
+	if e.closing && r.one(20) { // Close takes long: cut the outstanding operations off
 		e.c.Abort()
 	}
 	if e.c.Err() != nil {
@@ -297,7 +298,7 @@ func (e *simEnd) collect() {
 		return
 	}
 	w := e.w
-	closed := isGone(e.c) // before taking the results: if it is closed, all must be there
+	closed := isGone(e.c) // read first: a closed connection must have all its results
 	if err := e.c.Err(); err != nil && !e.noted {
 		e.noted = true
 		w.blames++
@@ -310,7 +311,7 @@ func (e *simEnd) collect() {
 	if e.flushedAt != 0 && e.c.Err() == nil && w.now() > e.flushedAt+2*causeBound {
 		w.fail("%v: end %d: operations were flushed, but the connection does not fail", e.p, e.side)
 	}
-	home := e.home != nil && isClosed(e.home) // likewise
+	home := e.home != nil && isClosed(e.home) // read before the results are taken: see cancelled
 	before := len(e.ops)
 	e.ops = e.takeInOrder(e.ops)
 	e.takeJoined()
@@ -337,7 +338,8 @@ func (e *simEnd) collect() {
 	e.gone = true
 }
 
-// takeInOrder settles the completed operations. A queue completes in order.
+// takeInOrder settles the completed operations, and returns the others. A queue completes in order,
+// so it checks that none of the others, chosen at random, completed before the first of them.
 func (e *simEnd) takeInOrder(ops []*simOp) []*simOp {
 	done := 0
 	for ; done < len(ops); done++ {
@@ -345,7 +347,7 @@ func (e *simEnd) takeInOrder(ops []*simOp) []*simOp {
 			break
 		}
 	}
-	if done < len(ops) && !e.cutOff { // requests never posted to a removed device fail at once
+	if done < len(ops) && !e.cutOff { // when a device is removed, its unposted requests fail at once
 		if k := done + e.w.r.IntN(len(ops)-done); ops[k].ready() && !ops[done].ready() {
 			e.w.fail("%v: %v completed before %v", e.p, ops[k], ops[done])
 		}
@@ -354,7 +356,7 @@ func (e *simEnd) takeInOrder(ops []*simOp) []*simOp {
 	return ops[done:]
 }
 
-// close ends this end of the connection.
+// close closes this end of the connection, or aborts it if hard is set.
 func (e *simEnd) close(hard bool) {
 	e.p.excuse("it was closed")
 	if hard {
@@ -365,7 +367,7 @@ func (e *simEnd) close(hard bool) {
 	e.closing, e.closeBy = true, e.w.now()+simPatience
 }
 
-// simCancels is the average number of an end's steps per Cancel.
+// simCancels is the average number of calls of act between two Cancels of an end.
 const simCancels = 5000
 
 // cancel cancels all operations of the end.
@@ -375,7 +377,8 @@ func (e *simEnd) cancel() {
 	e.w.cancels++
 }
 
-// cancelled checks the state after a Cancel that has ended, or has not.
+// cancelled checks a Cancel. If home is set, Cancel has ended, and all operations must be settled.
+// Otherwise it must end by homeBy.
 func (e *simEnd) cancelled(home bool) {
 	switch {
 	case home && len(e.ops)+len(e.recvs) > 0:

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// operate does one operation of a random kind.
+// operate starts an operation of a random kind, or several.
 func (e *simEnd) operate() {
 	switch r := e.w.r; r.IntN(15) {
 	case 0:
@@ -34,12 +34,13 @@ func (e *simEnd) operate() {
 	}
 }
 
-// plan plans a random operation. If plain is set, it is of a kind that sinks and batches start in a
-// way of their own. It returns nil if none is possible now.
+// plan plans a random operation. If plain is set, it plans a WRITE or READ of one piece, for which
+// StartFromSink and StartAll have a path of their own. It returns nil if the chosen operation is
+// not possible now.
 func (e *simEnd) plan(plain bool) *simPlan {
 	r := e.w.r
 	switch k := r.IntN(13); {
-	case e.cutOff: // the failure is not known yet; memory cannot be registered any more
+	case e.cutOff: // no operation with local memory: none can be registered on a removed device
 		return e.atomicWrite()
 	case plain && r.one(3):
 		return e.read(true)
@@ -63,7 +64,8 @@ func (e *simEnd) plan(plain bool) *simPlan {
 	return e.flush()
 }
 
-// size returns how many bytes an operation moves: mostly few, sometimes the most.
+// size returns how many bytes an operation moves: mostly up to 300, sometimes the maximum, which is
+// the argument most.
 func (w *simWorld) size(most int) int {
 	switch w.r.IntN(8) {
 	case 0:
@@ -87,8 +89,8 @@ func bytesMoved(n int) func(Result) error {
 
 func noMatter(error) {}
 
-// send plans sending a message. Every accepted message must arrive, in this order, if any later one
-// does.
+// send plans a message. Messages must arrive in the order in which they were accepted. If a message
+// arrives, all earlier ones must have arrived.
 func (e *simEnd) send() *simPlan {
 	w := e.w
 	most := simMsgSize
@@ -99,7 +101,7 @@ func (e *simEnd) send() *simPlan {
 		return nil
 	}
 	m := simMsg{seed: w.r.Uint64(), n: w.size(most)}
-	carried := m.n // the length of the operation
+	carried := m.n // the bytes that the operation moves
 	if !e.p.raw {
 		carried += frameSize
 	}
@@ -113,7 +115,7 @@ func (e *simEnd) send() *simPlan {
 		}
 		p.what = SendBytesOp(b)
 		p.call = func() (Future, error) { return e.c.SendBytes(w.ended, b) }
-		p.begun = func() { clear(b) } // the buffer is free again
+		p.begun = func() { clear(b) } // SendBytes has copied b
 	case 1:
 		p = e.planned(opSend)
 		l = e.local(m.n, 1).put(w.fill(m.n, m.seed))
@@ -145,10 +147,11 @@ func (e *simEnd) send() *simPlan {
 	return p
 }
 
-// mayDeliver reports whether to send a message that takes a receive. On a raw connection nothing
-// ensures that there is one. An RNR is retried for ever, but meanwhile nothing is acknowledged, and
-// packet loss uses the other retries up (as in Soft-RoCE, where an RNR NAK does not reload them):
-// so only a connection that may fail does that.
+// mayDeliver reports whether to send a message, which takes a receive of the peer. On a raw
+// connection the peer may have no receive posted. Then the device sends again, without limit. But
+// meanwhile nothing is acknowledged, and lost packets use the other retries up: as in Soft-RoCE, an
+// RNR NAK does not reset their count. So mayDeliver rarely permits such a message, and excuses the
+// connection.
 func (e *simEnd) mayDeliver() bool {
 	peer := e.p.ends[1-e.side]
 	if !e.p.raw || peer != nil && peer.room() > len(e.out().sent) {
@@ -161,7 +164,7 @@ func (e *simEnd) mayDeliver() bool {
 	return true
 }
 
-// room returns how many messages to a raw connection find a receive.
+// room returns how many messages to this end of a raw connection find a receive.
 func (e *simEnd) room() int {
 	if s := e.n.srq; e.shares() {
 		return s.posted - (s.due() - len(e.in().sent))
@@ -175,10 +178,10 @@ func (l *simLocal) freeIf() {
 	}
 }
 
-// simRawSize is the largest message of a raw connection here; receives have at least that size.
+// simRawSize is the largest message of a raw connection. Receives have at least that size.
 const simRawSize = 1500
 
-// postRecv posts a receive of a raw connection, in up to three pieces.
+// postRecv posts a receive of one to three pieces on a raw connection.
 func (e *simEnd) postRecv() {
 	w := e.w
 	n := simRawSize + w.r.IntN(200)
@@ -198,7 +201,7 @@ func (e *simEnd) rawRecv(l *simLocal, f Future) *simOp {
 	}}
 }
 
-// receivedRaw compares a receive's data with the next message of the stream.
+// receivedRaw compares a completed receive with the next message of the stream.
 func (e *simEnd) receivedRaw(l *simLocal, r Result) error {
 	want, ok := e.in().pop()
 	imm := r.Flags&verbs.WCWithImm != 0
@@ -220,7 +223,7 @@ func (e *simEnd) receivedRaw(l *simLocal, r Result) error {
 	return l.prefix(e.w.fill(want.n, want.seed))
 }
 
-// prefix compares the beginning of the pieces with b.
+// prefix returns an error if the pieces, in order, do not begin with b.
 func (l *simLocal) prefix(b []byte) error {
 	at := 0
 	for _, v := range l.views {
@@ -243,7 +246,7 @@ type simHeld struct {
 	until time.Duration
 }
 
-// takeMessages takes the received messages, in the order of the Recv calls.
+// takeMessages takes the received messages, in the order of the calls of Recv.
 func (e *simEnd) takeMessages() {
 	for len(e.wants) > 0 {
 		m, err, ok := e.wants[0].Poll()
@@ -255,12 +258,12 @@ func (e *simEnd) takeMessages() {
 	}
 }
 
-// giveUpWaiting stops waiting for a message, for good or for a moment.
+// giveUpWaiting sometimes discards a wait for a message, or awaits one with an ended context.
 func (e *simEnd) giveUpWaiting() {
 	w := e.w
 	if n := len(e.wants); n > 0 && w.r.one(40) {
-		// The newest wait can be given up at any time, an older one only while it has no message:
-		// the next wait gets that message.
+		// The newest wait can be discarded at any time, and an older one only while it has no
+		// message. Otherwise the older one's message would come after messages of newer waits.
 		if k := w.r.IntN(n); k == n-1 || !e.wants[k].Settled() {
 			e.wants[k].Discard()
 			e.wants = append(e.wants[:k], e.wants[k+1:]...)
@@ -315,7 +318,8 @@ func (e *simEnd) sameMessage(m Message, want simMsg, when string) {
 	}
 }
 
-// releaseHeld releases messages; their bytes must not have changed meanwhile.
+// releaseHeld releases the messages that were held long enough, or all of them. Their bytes must
+// not have changed.
 func (e *simEnd) releaseHeld(all bool) {
 	kept := e.held[:0]
 	for _, h := range e.held {

@@ -2,10 +2,10 @@ package runtime
 
 import "errors"
 
-// This file starts several operations in one call. The queue may become full before all are in it,
-// without waiting: then some are outstanding, and the rest never began.
+// This file starts several operations in one call. The call does not wait, because its context has
+// ended. So when the queue becomes full, the rest of the operations is not started.
 
-// several plans some operations: few, or more than are submitted at once.
+// several plans a few operations, or about as many as one batch may have (reactor.MaxSubmitBatch).
 func (e *simEnd) several() (plans []*simPlan, ops []Op) {
 	r := e.w.r
 	n := r.between(1, 12)
@@ -22,7 +22,7 @@ func (e *simEnd) several() (plans []*simPlan, ops []Op) {
 	return plans, ops
 }
 
-// doAll starts several by StartAll.
+// doAll starts several operations with StartAll.
 func (e *simEnd) doAll() {
 	plans, ops := e.several()
 	fs := make([]Future, len(ops))
@@ -35,7 +35,7 @@ func (e *simEnd) doAll() {
 	e.begun(wayStartAll, plans, fs, n, err)
 }
 
-// begun records that n of plans were started, and why the next was not.
+// begun records that the first n of plans were started, and that err is the error of the next one.
 func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error) {
 	if (n == len(plans)) != (err == nil) {
 		e.w.fail("%v: %d of %d were started, and the error is %v", e.p, n, len(plans), err)
@@ -54,8 +54,8 @@ func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error)
 	}
 }
 
-// simJoined is a DoAll without its waiting: the operations and their group. Each result is recorded
-// on its way to the group.
+// simJoined is a DoAll that does not block: poll takes the place of its wait. It is the sink of its
+// operations. It records each result and passes it on to the opGroup of the DoAll.
 type simJoined struct {
 	e       *simEnd
 	ops     []*simPlan
@@ -66,7 +66,7 @@ type simJoined struct {
 	keep    bool
 }
 
-// doWait starts several as DoAll does.
+// doWait starts several operations as DoAll does.
 func (e *simEnd) doWait() {
 	plans, ops := e.several()
 	if len(ops) == 0 {
@@ -79,7 +79,7 @@ func (e *simEnd) doWait() {
 	}
 	g.all, g.started, g.refused = g.j.start(e.w.ended, e.c, ops, g.keep, g)
 	e.begun(wayDoAll, plans, make([]Future, len(ops)), g.started, g.refused)
-	if r.one(8) { // the waiter has given up
+	if r.one(8) { // the waiter gives up
 		g.all.Discard()
 		return
 	}
@@ -90,14 +90,14 @@ func (e *simEnd) doWait() {
 func (g *simJoined) Complete(t SinkContext, r Result, err error) {
 	o := g.ops[r.Tag]
 	o.complete(r, err)
-	if g.e.w.r.one(8) { // as when the last piece ends while it is being started
+	if g.e.w.r.one(8) { // makes StartFromSink behave as TryStartTo
 		t = SinkContext{}
 	}
 	g.j.Complete(t, r, err)
 	g.e.startIn(t)
 }
 
-// poll reports whether all have ended, and checks the result of DoAll.
+// poll reports whether all started operations have ended. If so it checks the result of DoAll.
 func (g *simJoined) poll() bool {
 	w, p := g.e.w, g.e.p
 	if _, err, ok := g.all.Poll(); !ok {
@@ -130,7 +130,7 @@ func (g *simJoined) poll() bool {
 	return true
 }
 
-// takeJoined removes those whose operations have all ended.
+// takeJoined removes the groups whose started operations have all ended.
 func (e *simEnd) takeJoined() {
 	kept := e.joined[:0]
 	for _, g := range e.joined {
@@ -142,8 +142,8 @@ func (e *simEnd) takeJoined() {
 	e.joined = kept
 }
 
-// untold reports whether a wait for several is left although the connection is gone: a notification
-// through a task may come one pass later.
+// untold reports whether a group is not settled although the connection is gone. That is permitted
+// once for each end: opGroup.setTotal may run in the next pass.
 func (e *simEnd) untold() bool {
 	if len(e.joined) == 0 {
 		return false

@@ -13,10 +13,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// simCoverage is the number of operations from which on a run must have covered everything.
+// simCoverage is a number of operations. A run with at least so many must show every kind of
+// operation, way and event.
 const simCoverage = 500_000
 
-// fromEnv reads a number from the environment.
+// fromEnv returns the number in an environment variable, or fallback if the variable is not set.
 func fromEnv(t testing.TB, name string, fallback uint64) uint64 {
 	s := os.Getenv(name)
 	if s == "" {
@@ -29,7 +30,7 @@ func fromEnv(t testing.TB, name string, fallback uint64) uint64 {
 	return v
 }
 
-// simulate runs one world, and fails t with the seed if a rule is broken.
+// simulate runs one simulation. It fails t, and logs the seed, if a rule is broken.
 func simulate(t testing.TB, seed uint64, ops int) (hash uint64, w *simWorld) {
 	notOnDevice(t, "virtual time")
 	t.Helper()
@@ -49,14 +50,14 @@ func simulate(t testing.TB, seed uint64, ops int) (hash uint64, w *simWorld) {
 		t.Errorf("opening the runtimes started %d goroutines:\n%s", len(started), strings.Join(started, "\n"))
 	}
 	hash = w.run()
-	if err := before.Check(0); err != nil { // at once: nothing of it runs any more
+	if err := before.Check(0); err != nil { // 0: the simulation has no goroutines to wait for
 		t.Error(err)
 	}
 	return hash, w
 }
 
-// Rule: whatever the link and the peers do, each operation completes exactly once; each success has
-// its effect, once and in order; nothing is written to memory whose lease ended; and in the end
+// Rule: whatever the link and the peers do, each operation completes exactly once. Each success has
+// its effect, once and in order. Nothing is written to memory whose lease has ended. In the end
 // nothing is left.
 func TestSimulation(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_SIM_SEED", uint64(time.Now().UnixNano()))
@@ -86,8 +87,8 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// Rule: the same seed gives the same packets and the same outcomes, bit for bit; another seed gives
-// others.
+// Rule: the same seed gives the same packets and outcomes, bit for bit. Another seed gives
+// different ones.
 func TestSimulationReplays(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_SIM_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_SIM_SEED=%d", seed)
@@ -101,10 +102,10 @@ func TestSimulationReplays(t *testing.T) {
 	}
 }
 
-// The following ends a world and reports on it.
+// The following ends a simulation and reports on it.
 
-// simPatience is longer than anything takes in virtual time. The longest chain is a retry count
-// used up (0.6 s), a connect timeout (5 s) and the CM's repeats.
+// simPatience is longer than any wait of the simulation, in virtual time. The longest is the sum of
+// the device's retries (0.6 s), a connect timeout (5 s) and the connection manager's resends.
 const simPatience = 60 * time.Second
 
 // finish closes everything on a healthy link, and checks for leaks.
@@ -148,7 +149,7 @@ func (w *simWorld) finish() {
 	}
 }
 
-// left describes everything that did not end.
+// left describes everything that has not ended.
 func (w *simWorld) left() string {
 	var b strings.Builder
 	for _, p := range w.pairs {
@@ -184,12 +185,12 @@ func (w *simWorld) report(t testing.TB) {
 	}
 }
 
-// simPause is how many operations lie between two calls of settleAll.
+// simPause is the number of operations between two calls of settleAll.
 const simPause = 10_000
 
-// settleAll stops new operations for a while on a healthy link. Then all operations of healthy
-// connections must complete, all messages arrive, and no credit be missing: this finds losses that
-// would otherwise only slow a connection down.
+// settleAll starts no operations for a while, on a healthy link. All operations of healthy
+// connections must complete, all messages must arrive, and no credit or slot may be missing. A
+// missing one would otherwise only make a connection slower.
 func (w *simWorld) settleAll() {
 	w.heal()
 	w.fab.SetAll(fabric.Link{})
@@ -199,7 +200,7 @@ func (w *simWorld) settleAll() {
 		quiet := true
 		calm = calm[:0]
 		for _, p := range w.pairs {
-			if p.well() { // others come and go meanwhile
+			if p.well() { // other connections may begin and end meanwhile
 				quiet = p.settled() && quiet
 				calm = append(calm, p)
 			}
@@ -225,10 +226,10 @@ func (w *simWorld) settleAll() {
 			}
 		}
 	}
-	w.calmAt = w.now() // another script from here on
+	w.calmAt = w.now() // now changeLink gives the links other faults
 }
 
-// well reports whether both ends exist and none has failed or is closing.
+// well reports whether both ends exist, and neither has failed, is closing or is mute.
 func (p *simPair) well() bool {
 	for _, e := range p.ends {
 		if e == nil || e.gone || e.closing || e.flushedAt != 0 || e.c.Err() != nil || p.muted() {
@@ -238,8 +239,8 @@ func (p *simPair) well() bool {
 	return true
 }
 
-// settled reports whether a healthy pair has nothing outstanding that should complete, and posts
-// the receives that this needs.
+// settled reports whether all sends of a healthy pair have completed and all messages were
+// received. It releases the held messages and posts receives for the missing ones.
 func (p *simPair) settled() bool {
 	done := true
 	for _, e := range p.ends {
@@ -263,14 +264,15 @@ func (p *simPair) settled() bool {
 	return done && p.ends[0].silent() && p.ends[1].silent()
 }
 
-// silent reports whether nothing is outstanding, credit updates included.
+// silent reports whether the end has no outstanding send and no credit update to send.
 func (e *simEnd) silent() bool {
 	silent := false
-	e.c.q.SendsIdle(func() { silent = true }) // at once, or the result is ignored
+	e.c.q.SendsIdle(func() { silent = true }) // calls the function at once if no send is outstanding
 	return silent && int(e.c.unreturned.Load()) < e.c.updateAt()
 }
 
-// checkCredits checks the sum: the sender has a credit, or the receiver has not returned it yet.
+// checkCredits checks that no credit is lost: the sender has it, or the receiver has not returned
+// it yet.
 func (p *simPair) checkCredits() {
 	if p.raw || !p.well() {
 		return
@@ -284,8 +286,8 @@ func (p *simPair) checkCredits() {
 	}
 }
 
-// checkRoom fills an idle send queue: exactly as many operations start as it has slots. This finds
-// a slot that was lost in any way of starting.
+// checkRoom fills an idle send queue, and checks that exactly as many operations start as the queue
+// has slots. With fewer, a slot was lost.
 func (e *simEnd) checkRoom() {
 	depth := e.c.opts.SendDepth
 	for k := range depth + 1 {

@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// simWindow is a window that one end has bound for the other, on a slot of the memory that the
-// other end uses.
+// simWindow is a window of one end, the owner. The owner binds it to a slot of the area that the
+// peer uses.
 //
 //	free ──bind──> binding ──ok──> bound ──invalidate──> unbinding ──ok──> free
 //	                                 └─ the peer's message that invalidates ^
@@ -18,14 +18,14 @@ type simWindow struct {
 	slot  int
 	at    Remote
 	state windowState
-	using int    // outstanding operations of the peer through it
-	dead  Remote // the last invalidated key; Length 0 if there is none
+	using int    // outstanding operations of the peer through the window
+	dead  Remote // the last invalidated descriptor; Length 0: none
 }
 
 // simWindows is how many windows an end has.
 const simWindows = 2
 
-// window does something with one of the end's windows.
+// window may make a new window, and then binds or invalidates one of the end's windows.
 func (e *simEnd) window() {
 	if len(e.windows) < simWindows {
 		w, err := e.c.NewWindow()
@@ -45,7 +45,7 @@ func (e *simEnd) window() {
 	}
 }
 
-// bind opens a slot.
+// bind binds the window to a random slot.
 func (s *simWindow) bind() {
 	e := s.owner
 	own := e.p.areas[e.side]
@@ -65,7 +65,7 @@ func (s *simWindow) bind() {
 	e.follow(opBind, f, func(Result) error { s.state = windowBound; return nil }, func(error) { s.state = windowClosed })
 }
 
-// invalidate closes the slot again.
+// invalidate starts the invalidation of the window by its owner.
 func (s *simWindow) invalidate() {
 	e := s.owner
 	f, err := s.w.Invalidate(e.w.ended)
@@ -78,8 +78,8 @@ func (s *simWindow) invalidate() {
 
 func (s *simWindow) shut() { s.state, s.dead = windowFree, s.at }
 
-// reach names n bytes at offset at of slot i of the peer's area, through the key of the region or
-// of a window.
+// reach returns a descriptor of bytes [at, at+n) of the peer's area, which lie in slot i. Its key
+// is that of the region, or that of the returned window, on which the caller must call left.
 func (e *simEnd) reach(i, at, n int) (r Remote, through *simWindow, ok bool) {
 	peer := e.p.ends[1-e.side]
 	if peer != nil && e.w.r.one(2) {
@@ -99,7 +99,7 @@ func (e *simEnd) reach(i, at, n int) (r Remote, through *simWindow, ok bool) {
 	return r, nil, ok
 }
 
-// left ends a use; s may be nil.
+// left ends an operation's use of the window. It does nothing if s is nil.
 func (s *simWindow) left() {
 	if s != nil {
 		s.using--
@@ -132,7 +132,8 @@ func (e *simEnd) sendInvalidate() {
 	}
 }
 
-// shutBy checks that the arrived message invalidated the intended window.
+// shutBy checks that the arrived message invalidated the intended window, or none if none was
+// intended.
 func (e *simEnd) shutBy(want simMsg, got *Window) error {
 	s := want.shuts
 	switch {
@@ -151,8 +152,8 @@ func (e *simEnd) shutBy(want simMsg, got *Window) error {
 	return nil
 }
 
-// deadKey writes through an invalidated window: the peer refuses it, the connection fails, and not
-// a byte is written.
+// deadKey starts a WRITE with the key of an invalidated window. The peer must refuse it: the
+// connection fails, and no byte is written.
 func (e *simEnd) deadKey() {
 	peer := e.p.ends[1-e.side]
 	if peer == nil {
@@ -181,8 +182,8 @@ func (e *simEnd) deadKey() {
 	}
 }
 
-// wrongKey writes with a key that does not exist: the peer refuses it, the connection fails, and
-// not a byte is written.
+// wrongKey starts a WRITE with a key that does not exist. The peer must refuse it: the connection
+// fails, and no byte is written.
 func (e *simEnd) wrongKey() {
 	a := e.to
 	remote, ok := a.remote(slotAt(0), 100)

@@ -16,17 +16,18 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// simWorld is the simulation: several runtimes on one goroutine, in virtual time, over a link with
-// faults from a seed. A model holds the expected effect of each operation; each comparison is
-// made as soon as its result is determined.
+// simWorld is the simulation: several runtimes on one goroutine, in virtual time, over links whose
+// faults follow from a seed. A model holds the expected effect of each operation. The model is
+// compared with the real effect as soon as that is certain.
 //
 //	simWorld ─┬─ simNode   a runtime, its listeners, the memory that peers use
 //	          ├─ simPair   a dialed connection, with its two ends
 //	          │    └─ simEnd   a Conn, its outstanding operations and receives
-//	          └─ simTrace  the hash of it all
+//	          └─ simTrace  the hash of all packets and outcomes
 //
-// One round: something may break; each end starts some operations; everything takes a few steps;
-// outcomes are taken and checked; if nothing is left to do now, time advances.
+// One round of run: disturb may start a disturbance; each end starts some operations; reactors and
+// devices do a few steps; collect takes and checks the results; if nothing is left to do at this
+// time, virtual time advances.
 type simWorld struct {
 	seed  uint64
 	r     simRand
@@ -34,20 +35,21 @@ type simWorld struct {
 	prov  *soft.Provider
 	nodes []*simNode
 	pairs []*simPair
-	// orphans are accepted connections whose other end had given up.
+	// orphans are accepted connections whose dialing end has given up.
 	orphans []*Conn
 	trace   *simTrace
-	ended   context.Context // done: a wait on it never waits
+	ended   context.Context // has ended: a call with it does not wait
 
 	nextPair, nextOp uint64
 	issued, target   int
 	counts           [opKinds][outcomes]int
 	events           [simEvents]int
 	ways             [simWays]simWay
-	broken           string // the first rule broken where failing is not possible; "": none
+	broken           string // the first error that note recorded; "": none
 	polled           uint64
 	space            []byte // the buffer of fill
-	// The last datagrams sent, by their number, and that number.
+	// datagrams[i] is the last datagram whose number is i modulo simRemembered, and numbers[i] that
+	// number. nextDatagram is the number of the next datagram.
 	nextDatagram uint32
 	datagrams    [simRemembered]simDatagram
 	numbers      [simRemembered]uint32
@@ -62,14 +64,14 @@ type simWorld struct {
 	cancels int           // how many were canceled
 }
 
-// simFailure is a broken rule: the run ends with it.
+// simFailure describes a broken rule. The run ends with a panic of this value.
 type simFailure struct{ why string }
 
 func (w *simWorld) fail(format string, args ...any) {
 	panic(simFailure{fmt.Sprintf(format, args...)})
 }
 
-// note records a failure, which collect reports later.
+// note records a broken rule, with which collect fails. Unlike fail it does not panic.
 func (w *simWorld) note(format string, args ...any) {
 	if w.broken == "" {
 		w.broken = fmt.Sprintf(format, args...)
@@ -112,8 +114,8 @@ func newSimWorld(seed uint64, target int) *simWorld {
 
 func (w *simWorld) now() time.Duration { return w.fab.Now() }
 
-// turn lets every reactor and every device do one step. It returns false when there was nothing to
-// do at this time.
+// turn lets every reactor and every device do one step. It returns false if none had work at this
+// time.
 func (w *simWorld) turn() bool {
 	var polled uint64
 	pending := false
@@ -135,7 +137,8 @@ func (w *simWorld) turn() bool {
 	return busy
 }
 
-// advance moves the clock to the next event, at most by limit. It returns false when there is none.
+// advance moves virtual time to the next event, at most by limit. It returns false if no event is
+// due at any time.
 func (w *simWorld) advance(limit time.Duration) bool {
 	next, some := w.fab.NextEvent()
 	for _, n := range w.nodes {
@@ -152,7 +155,7 @@ func (w *simWorld) advance(limit time.Duration) bool {
 	return some
 }
 
-// run runs a world from beginning to end. It returns the hash of its trace.
+// run runs the simulation to its end, and returns the hash of the trace.
 func (w *simWorld) run() uint64 {
 	nextPause := simPause
 	for w.issued < w.target {
@@ -198,7 +201,7 @@ func (w *simWorld) run() uint64 {
 	return w.trace.d.Sum64()
 }
 
-// rest lets time pass without new operations.
+// rest advances virtual time by limit without new operations.
 func (w *simWorld) rest(limit time.Duration) {
 	for until := w.now() + limit; w.now() < until; {
 		w.advance(until - w.now())
@@ -208,7 +211,8 @@ func (w *simWorld) rest(limit time.Duration) {
 	}
 }
 
-// collect takes connections, results, messages and ends.
+// collect takes new connections, results and messages, and removes pairs and orphans that have
+// ended.
 func (w *simWorld) collect() {
 	if w.broken != "" {
 		w.fail("%s", w.broken)
@@ -233,7 +237,7 @@ func (w *simWorld) collect() {
 	w.orphans = left
 }
 
-// fillFrom writes bytes that depend only on seed.
+// fillFrom fills b with bytes that depend only on seed.
 func fillFrom(b []byte, seed uint64) {
 	x := seed*0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019
 	for len(b) > 0 {
@@ -246,12 +250,12 @@ func fillFrom(b []byte, seed uint64) {
 	}
 }
 
-// clean reports whether all of b is poison.
+// clean reports whether all of b is poison (mem.PoisonByte).
 func clean(b []byte) bool { return mem.Poisoned(b) < 0 }
 
-// simTrace is the hash of everything in a run: each packet given to the link with its fate, and
-// each operation's outcome, in order. Two runs have their memory at different addresses, so
-// addresses count from the beginning of their mapping.
+// simTrace is the hash of a run: each packet and what the link did with it, and each operation's
+// outcome, in order. Two runs have their memory at different addresses, so of an address only its
+// offset in a page is hashed.
 type simTrace struct {
 	d       xxhash.Digest
 	packets uint64
@@ -259,7 +263,7 @@ type simTrace struct {
 	dups    uint64
 }
 
-// simPage divides every mapping's address.
+// simPage is a divisor of the address of every mapping.
 const simPage = 4096
 
 func newSimTrace() *simTrace {
@@ -286,8 +290,8 @@ func (t *simTrace) packet(ev fabric.Event) {
 	n := copy(hdr[:], ev.Hdr)
 	var h wire.Header
 	if _, err := wire.Parse(hdr[:n], &h); err == nil && h.VA != 0 {
-		// The RETH and the AtomicETH stand first and begin with the address; a FLUSH has its own
-		// header before them.
+		// The address is at the beginning of the RETH or AtomicETH. That follows the BTH, or in a
+		// FLUSH the FETH.
 		at := wire.BTHLen
 		if h.Opcode.Ext()&wire.ExtFETH != 0 {
 			at += wire.FETHLen
@@ -305,7 +309,7 @@ type simRand struct{ *rand.Rand }
 
 func newSimRand(seed uint64) simRand { return simRand{rand.New(rand.NewPCG(seed, 0x76657262656e61))} }
 
-// one returns true once in n times.
+// one returns true with the probability 1/n.
 func (r simRand) one(n int) bool { return r.IntN(n) == 0 }
 
 // between returns a number from lo to hi, both included.

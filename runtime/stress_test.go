@@ -23,29 +23,31 @@ import (
 const stressOps = 200_000
 
 const (
-	stressLinks   = 4                // concurrent connections, each with nine goroutines
+	stressLinks   = 4                // concurrent sessions, each with up to nine goroutines
 	stressHang    = 60 * time.Second // an operation that takes longer hangs
 	stressMsgSize = 3000
 )
 
-// stress is many goroutines in real time over a link with scripted faults. Each link runs one
-// session after the other: a connection, goroutines that use it in every way, and an orderly or
-// abrupt end. Each goroutine knows the expected effect of its own operations.
+// stress runs many goroutines in real time over a fabric with random faults. At any time there are
+// stressLinks sessions. A session is a connection, goroutines that use it in every way, and its
+// end, orderly or abrupt. Each goroutine knows the expected effect of its own operations.
 type stress struct {
 	t              testing.TB
 	seed           uint64
 	fab            *fabric.Fabric
 	client, server *Runtime
-	shared         *Region // words of the server to which all workers add 1
+	shared         *Region // memory of the server: words to which all workers add 1
 	target         int64
 
-	// done counts operations that have ended; any goroutine adds.
+	// done counts operations that have ended. Any goroutine increments it.
 	done atomic.Int64
-	// added, tried and seen describe the shared words; workers add to them, the end reads them.
+	// For each shared word, added counts the successful additions and tried counts all. The workers
+	// write these fields; the test reads them at the end.
 	added, tried [stressShared]atomic.Uint64
-	seen         [stressShared][]atomic.Uint32 // bits: values that an addition found
+	seen         [stressShared][]atomic.Uint32 // one bit for each value that an addition found
 
-	// sessions, those that the link failed, those that the test ended abruptly
+	// How many sessions there were, how many failed because of the faults, and how many the test
+	// ended abruptly.
 	sessions, failed, killed atomic.Int64
 	gaveUp                   atomic.Int64 // waits that were canceled
 	lost, late, twice        atomic.Int64 // packets
@@ -69,7 +71,7 @@ func (s *stress) fail(format string, args ...any) {
 // over reports whether enough operations are done.
 func (s *stress) over() bool { return s.done.Load() >= s.target }
 
-// Rule: the rule of TestSimulation also holds with concurrent goroutines in real time.
+// Rule: the rule of TestSimulation also holds with concurrent goroutines and in real time.
 func TestConcurrentStress(t *testing.T) {
 	notOnDevice(t, "the weather of its link is a script")
 	leak.Check(t)
@@ -104,7 +106,7 @@ func TestConcurrentStress(t *testing.T) {
 	s.close(prov)
 }
 
-// open makes two runtimes on a link of their own.
+// open makes two runtimes on a fabric of their own.
 func (s *stress) open() *soft.Provider {
 	s.fab = fabric.New(fabric.Config{Seed: s.seed})
 	s.fab.SetTrace(func(ev fabric.Event) {
@@ -140,7 +142,8 @@ func (s *stress) open() *soft.Provider {
 	return prov
 }
 
-// weather changes the link's script, and sometimes cuts the link for less time than retries last.
+// weather gives the fabric other faults from time to time. Sometimes it also cuts the link, for
+// less time than the device's retries last.
 func (s *stress) weather(stop <-chan struct{}) {
 	r := newSimRand(s.seed)
 	gids := []verbs.GID{verbs.GIDFromAddr(s.client.addr), verbs.GIDFromAddr(s.server.addr)}
@@ -167,11 +170,12 @@ func (s *stress) weather(stop <-chan struct{}) {
 	}
 }
 
-// weathers is the minimum number of scripts in a run, so that even a fast run meets them all.
+// weathers is the least number of changes of the faults in a run, so that even a fast run has
+// faults of all kinds.
 const weathers = 32
 
-// lasts waits until that many more operations are done, but no longer than most. It returns false
-// when stop is closed.
+// lasts waits until ops more operations are done, but at most for the duration most. It returns
+// false as soon as stop is closed.
 func (s *stress) lasts(stop <-chan struct{}, ops int64, most time.Duration) bool {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
@@ -188,7 +192,7 @@ func (s *stress) lasts(stop <-chan struct{}, ops int64, most time.Duration) bool
 	return true
 }
 
-// countShared records a successful addition that found v.
+// countShared records a successful addition to shared word i, which found the value v.
 func (s *stress) countShared(i int, v uint64) {
 	s.added[i].Add(1)
 	w, bit := v/32, uint32(1)<<(v%32)
@@ -208,7 +212,7 @@ func (s *stress) checkShared() {
 	}
 }
 
-// close closes everything; nothing may be left.
+// close closes both runtimes and checks that nothing is left.
 func (s *stress) close(prov *soft.Provider) {
 	ctx, cancel := context.WithTimeout(context.Background(), stressHang)
 	defer cancel()
@@ -237,28 +241,29 @@ type session struct {
 	s        *stress
 	name     string
 	ends     [2]*Conn // client, server
-	region   *Region  // of the server: a part for each worker
+	region   *Region  // memory of the server, with a part for each worker
 	remote   Remote
-	ctx      context.Context // of every wait without a limit of its own
+	ctx      context.Context // for all waits that have no shorter limit
 	streams  [2]stressStream // from the client, from the server
-	budget   atomic.Int64    // operations until it ends
+	budget   atomic.Int64    // how many operations may still begin
 	stopping atomic.Bool     // the budget is used up: nothing new starts
 	// excused is set before the test makes operations fail.
 	excused atomic.Bool
-	// lost is set when a goroutine sees a failure.
+	// lost is set when an operation fails. The session then ends.
 	lost    atomic.Bool
 	retried atomic.Bool // the link made retries run out
 }
 
-// stressStream is one direction's messages. The sender writes it, accepted before finished; the
-// receiver reads it.
+// stressStream counts the messages of one direction. The sender writes accepted before finished,
+// and the receiver reads finished before accepted. So a receiver that sees finished has the final
+// count.
 type stressStream struct {
 	accepted atomic.Int64
 	finished atomic.Bool // accepted is final
 	received int64       // owned by the receiver
 }
 
-// link runs sessions until enough is done.
+// link runs one session after the other until enough operations are done.
 func (s *stress) link(i int) {
 	for n := 0; !s.over(); n++ {
 		ses := &session{s: s, name: fmt.Sprintf("session %d.%d", i, n)}
@@ -316,7 +321,8 @@ func (ses *session) run(r simRand) {
 	ses.close(workers)
 }
 
-// connect dials and accepts; the connection manager resends messages that the link loses.
+// connect dials and accepts. It returns false if the connection does not come about, because of
+// lost packets.
 func (ses *session) connect() bool {
 	s := ses.s
 	l, err := s.server.Listen(":0")
@@ -366,7 +372,8 @@ func (ses *session) spend() bool {
 	return true
 }
 
-// failed handles the error of an operation. It ends the session; a failure needs a reason.
+// failed handles the error of an operation, which ends the session. The method close checks that
+// there was a reason.
 func (ses *session) failed(what string, err error) {
 	var wc *verbs.WCError
 	switch {
@@ -396,10 +403,10 @@ func (ses *session) kill(how int) {
 	switch how {
 	case 1, 2:
 		end.Abort()
-	case 3: // as if the device had given up
+	case 3: // moves the queue pair to ERR, as a device does when it gives up
 		err := end.sh.r.Do(ses.ctx, func() {
 			if qp := end.q.QP(); end.state == connOpen {
-				// refused if it is gone
+				// fails if the queue pair is gone
 				_ = qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)
 			}
 		})
@@ -415,7 +422,7 @@ func (ses *session) kill(how int) {
 	}
 }
 
-// abort makes receivers see the end.
+// abort aborts both ends, so that the goroutines that receive return.
 func (ses *session) abort() {
 	for _, c := range ses.ends {
 		c.Abort()

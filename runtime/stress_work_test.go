@@ -28,8 +28,7 @@ func stressMessage(b []byte, number int64) {
 // pending is an outstanding message or transfer.
 type pending struct{ f Future }
 
-// send sends messages from one end until the session is over, several of them outstanding at a
-// time.
+// send sends messages from one end until the session is over. Several are outstanding at a time.
 func (ses *session) send(side int, r simRand) {
 	c, out := ses.ends[side], &ses.streams[side]
 	defer out.finished.Store(true)
@@ -48,7 +47,7 @@ func (ses *session) send(side int, r simRand) {
 			b = b[:stressHead+len(b)%60]
 		}
 		stressMessage(b, out.accepted.Load())
-		// Counted before: the receiver may have it before Send returns.
+		// Count the message first: the receiver may have it before sendOne returns.
 		out.accepted.Add(1)
 		f, err := ses.sendOne(c, r, b)
 		clear(b)
@@ -63,7 +62,7 @@ func (ses *session) send(side int, r simRand) {
 	settle(0)
 }
 
-// sendOne sends b in one of the ways.
+// sendOne sends b, with SendBytes or in several pieces.
 func (ses *session) sendOne(c *Conn, r simRand, b []byte) (Future, error) {
 	if r.one(2) {
 		return c.SendBytes(ses.ctx, b)
@@ -83,7 +82,7 @@ func (ses *session) sendOne(c *Conn, r simRand, b []byte) (Future, error) {
 		bufs, parts = append(bufs, buf), append(parts, buf.Slice())
 	}
 	f, err := c.Start(ses.ctx, new(SendVOp(parts)))
-	for _, buf := range bufs { // reused when the device is done
+	for _, buf := range bufs { // the pool reuses them when the send has completed
 		if rerr := buf.Release(); rerr != nil {
 			ses.fail("releasing a buffer: %v", rerr)
 		}
@@ -91,7 +90,7 @@ func (ses *session) sendOne(c *Conn, r simRand, b []byte) (Future, error) {
 	return f, err
 }
 
-// await waits for an operation, sometimes giving up in between.
+// await waits for an operation. Sometimes it first gives up a short wait.
 func (ses *session) await(r simRand, f Future) (Result, error) {
 	if r.one(10) {
 		ctx, cancel := context.WithTimeout(ses.ctx, time.Duration(r.IntN(30))*time.Microsecond)
@@ -114,7 +113,8 @@ func (ses *session) ended(f Future, res Result, err error) (Result, error) {
 	return res, err
 }
 
-// receive takes messages at one end until it has all, or none will come.
+// receive takes the messages of one direction; from is the number of the sending end. It returns
+// when it has all of them, or when the connection has ended.
 func (ses *session) receive(from int, r simRand) {
 	c, in := ses.ends[1-from], &ses.streams[from]
 	var held []Message
@@ -133,7 +133,7 @@ func (ses *session) receive(from int, r simRand) {
 	}
 	defer release(0)
 	for !in.finished.Load() || in.received < in.accepted.Load() {
-		// Waits are often given up: the next wait gets the message.
+		// Waits are often given up. The next wait gets the message.
 		ctx, cancel := context.WithTimeout(ses.ctx, time.Duration(r.IntN(2000))*time.Microsecond)
 		m, err := c.RecvWait(ctx)
 		cancel()
@@ -166,12 +166,12 @@ func goodMessage(m Message) bool {
 	return len(b) >= stressHead && binary.LittleEndian.Uint32(b[8:]) == uint32(len(b)) && binary.LittleEndian.Uint64(b[12:]) == xxhash.Sum64(b[stressHead:])
 }
 
-// The part of the server's region that belongs to one worker: slots between gaps of poison, and a
-// word.
+// A part is the memory of one worker in the server's region: slots between gaps of poison
+// (mem.PoisonByte), and at the end a word.
 const (
 	stressWorkers = 4
 	partSlots     = 4
-	partSlot      = 24 << 10 // longer than a message may be: some transfers are split
+	partSlot      = 24 << 10 // more than the device's MaxMsgSize: some transfers are split
 	partGap       = 64
 	partSize      = partSlots*(partSlot+partGap) + partGap + 64
 )
@@ -179,11 +179,11 @@ const (
 // worker is one goroutine of one-sided operations on the client.
 type worker struct {
 	ses    *session
-	at     int // of its part
+	at     int // offset of its part in the region
 	r      simRand
 	shadow []byte // expected content of its part
 	word   uint64
-	unsure int // additions to the word that may not have happened
+	unsure int // atomics on the word that may or may not have taken effect
 }
 
 func newWorker(ses *session, i int, r simRand) *worker {
@@ -202,8 +202,8 @@ func (w *worker) remote(at, n int) Remote {
 	return m
 }
 
-// run makes batches (several writes to different slots, one wait for all, then reading them back)
-// and atomics.
+// run runs operations of random kinds. A batch is several WRITEs to different slots, one wait for
+// all, and a READ of one of the slots.
 func (w *worker) run() {
 	for w.ses.spend() {
 		switch w.r.IntN(6) {
@@ -275,7 +275,8 @@ func (w *worker) batch() {
 	}
 }
 
-// readBack reads from a slot: sometimes the memory is released while the device writes to it.
+// readBack reads from a slot and compares. Sometimes it releases its buffer while the device may
+// still write to it, and does not compare.
 func (w *worker) readBack(slot int) {
 	ses, c := w.ses, w.ses.ends[0]
 	at, n := w.place(slot)
@@ -307,7 +308,7 @@ func (w *worker) readBack(slot int) {
 	}
 }
 
-// add does an atomic on the worker's own word.
+// add executes an atomic on the worker's own word.
 func (w *worker) add() {
 	ses, c := w.ses, w.ses.ends[0]
 	var f Future
@@ -356,7 +357,7 @@ func (w *worker) addShared() {
 	s.countShared(i, res.Value)
 }
 
-// copyThrough uses the memory as an io.WriterAt and io.ReaderAt.
+// copyThrough writes and reads through Conn.At, an io.WriterAt and io.ReaderAt.
 func (w *worker) copyThrough() {
 	ses := w.ses
 	at, n := w.place(w.r.IntN(partSlots))
@@ -377,8 +378,8 @@ func (w *worker) copyThrough() {
 	}
 }
 
-// check compares the worker's part with the model, when the connection is gone. If the connection
-// failed, only the slots may differ.
+// check compares the worker's part with its shadow, when the connection is gone. If the connection
+// failed, the slots may differ, and the word if an atomic on it is unsure.
 func (w *worker) check(bad bool) {
 	got := w.ses.region.Bytes()[w.at : w.at+partSize]
 	if !bad {

@@ -16,13 +16,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// rudeRig is two runtimes with two connections: user code of the first connection is rude, and the
-// second one shows that others go on.
+// rudeRig is two runtimes with two connections. The user code of the first connection is rude: it
+// panics, or ends its goroutine. The second connection shows that the others are not affected.
 type rudeRig struct {
 	t       testing.TB
 	p       *soft.Provider
-	a, b    *Conn // of the rude user code
-	c, d    *Conn // of the bystanders
+	a, b    *Conn // the first connection; a belongs to the runtime that calls rude code
+	c, d    *Conn // the second connection; c is on a's runtime, d on b's
 	panics  chan *PanicError
 	local   Slice
 	remote  Remote // of b
@@ -31,7 +31,8 @@ type rudeRig struct {
 	regions []*Region
 }
 
-// eachRude runs test for each manner of a reactor and for each way in which user code can end.
+// eachRude runs test for each kind of reactor configuration and each way in which rude code can
+// end.
 func eachRude(t *testing.T, test func(t *testing.T, cfg Config, how string, rude func())) {
 	notOnDevice(t, "its devices are made for the test, and their ports go down")
 	ways := map[string]func(){
@@ -68,8 +69,8 @@ func newRudeRig(t *testing.T, cfg Config) *rudeRig {
 	return r
 }
 
-// memory returns some local memory of the rude runtime, and target returns memory that its peer has
-// opened.
+// memory returns new local memory of a's runtime. target returns new memory of b's runtime that a
+// may access.
 func (r *rudeRig) memory() Slice {
 	r.t.Helper()
 	region, err := r.a.rt.NewRegion(4096, allAccess)
@@ -98,7 +99,7 @@ func (r *rudeRig) target() Remote {
 	return at
 }
 
-// small returns the first 8 bytes.
+// small returns the first 8 bytes of s.
 func small(s Slice) Slice {
 	part, err := s.Sub(0, 8)
 	if err != nil {
@@ -107,7 +108,8 @@ func small(s Slice) Slice {
 	return part
 }
 
-// arrives waits for ch, and fails the test with the stacks if nothing comes.
+// arrives returns a value from ch, or the zero value when ch is closed. If nothing comes it fails
+// the test with the stacks of all goroutines.
 func arrives[T any](t testing.TB, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -119,7 +121,8 @@ func arrives[T any](t testing.TB, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// goesOn checks that everything else of the rude runtime works, and that it can be closed.
+// goesOn checks that the second connection and the other functions of a's runtime work, and that
+// both runtimes can be closed.
 func (r *rudeRig) goesOn() {
 	t, ctx := r.t, testContext(r.t)
 	t.Helper()
@@ -172,7 +175,7 @@ func (r *rudeRig) goesOn() {
 	r.closes()
 }
 
-// closes checks that the rig's runtimes can be closed.
+// closes checks that all regions and both runtimes can be closed.
 func (r *rudeRig) closes() {
 	t, ctx := r.t, testContext(r.t)
 	t.Helper()
@@ -192,10 +195,10 @@ func (r *rudeRig) closes() {
 
 // rudeCode is a kind of user code that the runtime calls.
 type rudeCode struct {
-	// start has code called, once, and waits for the call unless it ends the goroutine, which is
-	// the test's own.
+	// start makes the runtime call code, once. The runtime may call it on the goroutine that called
+	// start, and code may end that goroutine.
 	start func(r *rudeRig, code func())
-	// fails reports that a panic fails the connection.
+	// fails reports that a panic of code fails the connection.
 	fails bool
 }
 
@@ -210,8 +213,8 @@ func (s rudeSink) Received(m Message, _ error) {
 	s(SinkContext{})
 }
 
-// rudeStart starts an operation with a rude sink without waking the loop: the next waiter calls the
-// sink.
+// rudeStart starts an operation with a rude sink, without waking the loop. So the next goroutine
+// that makes a pass calls the sink.
 func rudeStart(r *rudeRig, op Op, code func()) {
 	_, err := r.a.start(context.Background(), &op, submitOpts{mode: reactor.NoWakeup, sink: rudeSink(func(SinkContext) { code() })})
 	if err != nil {
@@ -326,10 +329,9 @@ var rudeCodes = map[string]rudeCode{
 	}},
 }
 
-// Rule: whatever user code the runtime calls, and however it ends, the reactor completes
-// operations, calls callbacks, handles calls, and can be closed. Config.OnPanic receives a panic
-// with the stack of its origin; the panic of a sink is the cause of its connection, and of no
-// other.
+// Rule: user code of any kind may panic or end its goroutine, and the runtime still works and can
+// be closed. Config.OnPanic receives a panic, with the stack of its origin. The panic of a sink
+// fails the sink's connection, with the panic as the cause, and no other connection.
 func TestUserCodeKeepsNothing(t *testing.T) {
 	for kind, k := range rudeCodes {
 		t.Run(kind, func(t *testing.T) {
@@ -366,14 +368,14 @@ func TestUserCodeKeepsNothing(t *testing.T) {
 	}
 }
 
-// Rule: operations that end in the same pass as a sink that does not return are still delivered,
-// once and in order.
+// Rule: if a sink panics or ends its goroutine, the results of the other operations of the same
+// pass are still delivered, once and in order.
 func TestTheOthersOfATurnAreTold(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg Config, how string, rude func()) {
 		r := newRudeRig(t, cfg)
 		got := make(chan int, 16)
 		held, hold := make(chan struct{}), make(chan struct{})
-		r.c.sh.r.Defer(func() { close(held); <-hold }) // else some may end before others are submitted
+		r.c.sh.r.Defer(func() { close(held); <-hold }) // hold the turn until all operations are submitted
 		arrives(t, "the turn", held)
 		ended := make(chan struct{})
 		go func() {
@@ -412,7 +414,8 @@ func TestTheOthersOfATurnAreTold(t *testing.T) {
 	})
 }
 
-// Rule: so do all waits for a message: with a message, or with the end of the connection.
+// Rule: if a MessageSink panics or ends its goroutine, the other waits for messages still end once
+// and in order, with a message or with the connection's cause.
 func TestTheOthersWhoWaitForMessagesAreTold(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg Config, how string, rude func()) {
 		r := newRudeRig(t, cfg)
@@ -448,8 +451,8 @@ type rudeReceiver struct{}
 // Received implements MessageSink.
 func (rudeReceiver) Received(Message, error) { panic(errChaos) }
 
-// Rule: the panic of a sink of an ended connection is reported like any panic, and does not reach
-// the caller of RecvTo.
+// Rule: on a closed connection RecvTo calls its sink with the cause. A panic of that sink goes to
+// Config.OnPanic and does not reach the caller of RecvTo.
 func TestASinkOfAGoneConnectionMayPanic(t *testing.T) {
 	told := make(chan *PanicError, 1)
 	a, _ := connected(t, Config{OnPanic: func(e *PanicError) { told <- e }})

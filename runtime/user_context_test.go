@@ -18,7 +18,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// rudeContext is a context with two methods of the test.
+// rudeContext is a context whose methods Done and Err first call functions of the test.
 type rudeContext struct {
 	context.Context
 	done, err func()
@@ -27,8 +27,8 @@ type rudeContext struct {
 func (c rudeContext) Done() <-chan struct{} { c.done(); return c.Context.Done() }
 func (c rudeContext) Err() error            { c.err(); return c.Context.Err() }
 
-// contextRig is a connection with all resources used up: the send queue of depth 2 by slow WRITEs,
-// the peer's only receive by a message.
+// contextRig is a connection whose resources the method fill uses up: a message takes the peer's
+// only receive, and WRITEs without an answer fill the send queue.
 type contextRig struct {
 	t      *testing.T
 	link   *fabric.Fabric
@@ -37,8 +37,8 @@ type contextRig struct {
 	remote Remote
 	region [2]*Region
 	window *Window
-	out    []Future
-	asked  int // how often Done was called
+	out    []Future // the WRITEs of fill
+	asked  int      // how often Done was called
 }
 
 const contextDepth = 2
@@ -60,7 +60,7 @@ func newContextRig(t *testing.T) *contextRig {
 	return r
 }
 
-// fill uses up the peer's receives, and the send queue if sends is set.
+// fill uses up the peer's receive, and the send queue if sends is set. It takes the link down.
 func (r *contextRig) fill(sends bool) {
 	r.t.Helper()
 	f, err := r.a.SendBytes(testContext(r.t), []byte("x"))
@@ -78,8 +78,8 @@ func (r *contextRig) fill(sends bool) {
 	}
 }
 
-// whole checks that nothing is missing: all slots and credits are available again, and everything
-// can be closed.
+// whole takes the link up again. It checks that all slots and credits are available, and that
+// everything can be closed.
 func (r *contextRig) whole() {
 	t, ctx := r.t, testContext(r.t)
 	t.Helper()
@@ -93,7 +93,7 @@ func (r *contextRig) whole() {
 		t.Errorf("the message: %v", err)
 	}
 	ended := make(chan error, contextDepth)
-	for range 2 * contextDepth { // each takes a slot and the credit, if they are there
+	for range 2 * contextDepth { // each message needs a slot and the only credit
 		f, err := r.a.SendBytes(ctx, []byte("y"))
 		if err == nil {
 			_, err = f.Await(ctx)
@@ -136,10 +136,10 @@ func (r *contextRig) whole() {
 	}
 }
 
-// contextCalls are the calls that take a context and may wait. Those without sends wait for the
-// peer's receive or a message, or drive.
+// contextCalls are the calls that take a context and may wait. If sends is set, a call waits for a
+// slot. Otherwise it waits for a credit, a message, a connection, or the end of its own operation.
 var contextCalls = map[string]struct {
-	sends bool // the send queue is full
+	sends bool // the send queue is to be full
 	call  func(r *contextRig, ctx context.Context) error
 }{
 	"Write": {true, func(r *contextRig, ctx context.Context) error {
@@ -238,9 +238,9 @@ var contextCalls = map[string]struct {
 	}},
 }
 
-// Rule: the runtime calls a context's methods while it holds nothing, so they affect only their
-// caller. One that panics, ends the goroutine or calls the runtime leaves every slot, credit, lease
-// and turn as it was, and the wait ends with its error.
+// Rule: the runtime holds no slot, credit, lease or turn while it calls a method of the user's
+// context. So the method may panic, end its goroutine or call the runtime, and only its caller is
+// affected. If the call returns, it returns the context's error.
 func TestContextsOfUsersKeepNothing(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	nothing := func(*contextRig) {}
@@ -288,7 +288,8 @@ func TestContextsOfUsersKeepNothing(t *testing.T) {
 	}
 }
 
-// Rule: every call that takes a context refuses a nil one with ErrNilContext, and changes nothing.
+// Rule: every call that takes a context returns ErrNilContext for a nil context, and changes
+// nothing.
 func TestNilContextsAreRefused(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newContextRig(t)
@@ -351,7 +352,8 @@ func TestNilContextsAreRefused(t *testing.T) {
 	r.whole()
 }
 
-// rudeVariable names the user code that panics in a process of its own.
+// rudeVariable is an environment variable. Its value is the key in rudeCodes of the code that
+// panics in TestRudeProcess.
 const rudeVariable = "VERBENA_TEST_RUDE"
 
 // TestRudeProcess runs in the child process of TestAPanicEndsTheProgram; otherwise it does nothing.
@@ -368,7 +370,7 @@ func TestRudeProcess(t *testing.T) {
 	arrives(t, "the end of the program", make(chan int))
 }
 
-// itself runs a test of this program in a process of its own, with one more variable.
+// itself runs a test of this program in a child process, with one more environment variable.
 func itself(t *testing.T, test, variable string) (out []byte, err error) {
 	t.Helper()
 	self := must.Get(os.Executable())(t)
@@ -380,8 +382,8 @@ func itself(t *testing.T, test, variable string) (out []byte, err error) {
 	return out, err
 }
 
-// Rule: without Config.OnPanic a panic of user code ends the program, with its value and the stack
-// of its origin, even on a goroutine whose owner recovers.
+// Rule: without Config.OnPanic a panic of user code ends the program, even on a goroutine that
+// recovers panics. The program prints the panic's value and the stack of its origin.
 func TestAPanicEndsTheProgram(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	if os.Getenv(rudeVariable) != "" {

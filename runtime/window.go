@@ -10,11 +10,14 @@ import (
 
 // windowState is the state of a window. Guarded by Window.mu.
 //
-//	           Bind             completed                Invalidate
-//	(new) free ──────> binding ───────────> bound ───────────────────> unbinding ──┐
-//	        ^             │ the peer invalidates │                       completed  │
-//	        └─────────────┴──────────────────────┴─────────────────────────────────┘
-//	any, on Close or the end of the connection: closed
+//	           Bind             completed              Invalidate
+//	(new) free ──────> binding ───────────> bound ──────────────────> unbinding ──┐
+//	        ^             │ failed, or the    │ the peer                completed │
+//	        │             │ peer invalidates  │ invalidates                       │
+//	        └─────────────┴───────────────────┴───────────────────────────────────┘
+//
+// If an invalidation fails, unbinding becomes bound again. Close leads from free and bound to
+// closed. The end of the connection leads from every state to closed.
 type windowState uint8
 
 const (
@@ -27,12 +30,13 @@ const (
 
 var windowStates = [...]string{"free", "being bound", "bound", "being invalidated", "closed"}
 
-// Window opens part of a region to the peer of one connection, and to no other peer, while it is
-// bound. Its key differs with each binding and becomes invalid when the window is invalidated,
-// here or by the peer. Binding and invalidating cost a work request each, not a registration.
+// Window gives the peer of one connection access to part of a region, as long as the window is
+// bound. Other peers get no access. Each binding gets a new key. The key becomes invalid when this
+// end or the peer invalidates the window. Binding and invalidating cost a work request each, but no
+// registration.
 //
-// Methods may be called from any goroutine. The caller closes it; the
-// end of the connection closes it too.
+// Methods may be called from any goroutine. The caller closes the window. The end of the connection
+// closes it too.
 //
 // Implements: struct ibv_mw, type 2.
 type Window struct {
@@ -41,19 +45,19 @@ type Window struct {
 
 	mu    sync.Mutex // guards the fields below; held for a few instructions
 	state windowState
-	at    Remote // the bound range and its key; while free, the last ones
-	gone  bool   // the peer invalidated it before its binding was known to be completed
-	// under is the lease of the region to which the window is, or may be, bound.
-	// It keeps the region from being closed.
+	at    Remote // range and key of the binding; while free, of the last binding
+	gone  bool   // the peer invalidated the window before the binding's result was delivered
+	// under is the lease of the region to which the window is, or may be, bound. It keeps the
+	// region open.
 	under *lease
-	// ending is set by Revoke: further bindings and invalidations are refused.
-	// Revoke waits on changed, which the next change of state closes.
+	// Revoke sets ending: from then on bindings and invalidations are refused. Revoke waits on
+	// changed. The next change of state closes changed and sets it to nil.
 	ending  bool
 	changed chan struct{}
 }
 
-// NewWindow allocates a window of this connection. It enters the kernel
-// on a real device. Errors: the connection's cause; ErrNotSupported.
+// NewWindow allocates a window of this connection. It enters the kernel on a real device. Errors:
+// the connection's cause; ErrNotSupported.
 //
 // Implements: ibv_alloc_mw.
 func (c *Conn) NewWindow() (*Window, error) {
@@ -74,8 +78,8 @@ func (c *Conn) NewWindow() (*Window, error) {
 	return w, nil
 }
 
-// Remote returns the descriptor of the window's memory, as Bind returned
-// it. ErrWindowState unless it is bound.
+// Remote returns the descriptor of the window's memory, as Bind returned it. The error is
+// ErrWindowState if the window is not bound, or ErrWindowClosed.
 func (w *Window) Remote() (Remote, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +89,7 @@ func (w *Window) Remote() (Remote, error) {
 	return w.at, nil
 }
 
-// of returns an error unless the window belongs to c.
+// The method of returns an error if the window is nil or belongs to another connection than c.
 func (w *Window) of(c *Conn) error {
 	if w == nil || w.c != c {
 		return fmt.Errorf("%w: a window of another connection", ErrInvalid)
@@ -93,9 +97,10 @@ func (w *Window) of(c *Conn) error {
 	return nil
 }
 
-// move changes the state, and returns the window's range and key. If lease is
-// not nil, the window takes the lease over for a binding and ends it later,
-// even if the connection ends before the binding is posted.
+// The method move changes the state from one value to another, and returns the window's range and
+// key. It fails if the window has another state or was revoked. If the argument lease is not nil,
+// the window takes over this lease of the region. The window ends the lease later, even if the
+// connection ends before the binding is posted.
 func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +116,7 @@ func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error)
 	return w.at, nil
 }
 
-// stateError returns the error of a window that is not in the wanted state. Under mu.
+// stateError returns the error of a window that is not in the state wanted. The caller holds w.mu.
 func (w *Window) stateError(wanted windowState) error {
 	if w.state == windowClosed {
 		return ErrWindowClosed
@@ -119,8 +124,8 @@ func (w *Window) stateError(wanted windowState) error {
 	return fmt.Errorf("%w: it is %s, not %s", ErrWindowState, windowStates[w.state], windowStates[wanted])
 }
 
-// enter sets the state, unless the window is closed. If the new state is free
-// or closed, it ends the region's lease. Under mu.
+// The method enter sets the state and closes changed. If the new state is free or closed, it ends
+// the lease of the region. If the window is closed, it does nothing. The caller holds w.mu.
 func (w *Window) enter(to windowState) {
 	if w.state == windowClosed {
 		return
@@ -135,8 +140,9 @@ func (w *Window) enter(to windowState) {
 	}
 }
 
-// invalidated returns the window whose key the peer has just
-// invalidated; nil if none has that key. Holder only.
+// The method invalidated handles the peer's invalidation of a key. It returns the window with that
+// key, or nil if there is none. Only the holder of the turn (the goroutine that runs the reactor)
+// calls it.
 func (c *Conn) invalidated(key uint32) *Window {
 	c.windowMu.Lock()
 	defer c.windowMu.Unlock()
@@ -148,7 +154,8 @@ func (c *Conn) invalidated(key uint32) *Window {
 	return nil
 }
 
-// keyInvalidated records that the peer has invalidated key, and reports whether it is this window's.
+// keyInvalidated reports whether the window has this key. If so, it records that the peer has
+// invalidated the key.
 func (w *Window) keyInvalidated(key uint32) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,8 +168,8 @@ func (w *Window) keyInvalidated(key uint32) bool {
 	return true
 }
 
-// Close deallocates the window; the peer's access ends. It is idempotent. It returns
-// ErrWindowState, and changes nothing, while a binding or an invalidation is in progress.
+// Close deallocates the window, which ends the peer's access. While a binding or an invalidation is
+// in progress, it returns ErrWindowState and changes nothing. Close is idempotent.
 //
 // Implements: ibv_dealloc_mw.
 func (w *Window) Close() error {
@@ -171,8 +178,8 @@ func (w *Window) Close() error {
 	return w.close(false)
 }
 
-// close closes the window. If end is set, the queue pair is ending, and close
-// succeeds also during a binding or an invalidation. Under c.windowMu.
+// The method close closes the window. If end is true, the queue pair is ending; then a binding or
+// an invalidation in progress is no obstacle. The caller holds w.c.windowMu.
 func (w *Window) close(end bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,17 +197,18 @@ func (w *Window) close(end bool) error {
 	return nil
 }
 
-// closeWindows closes all windows before their queue pair: a device may require that. Unposted
-// bindings refer to windows, so closeWindows seals the queue. It moves the queue pair to ERR, where
-// it answers nothing: a peer that writes through a window then sees a lost connection, not an
-// access error. Holder only; no new window appears, because the cause is set.
+// closeWindows closes all windows of the connection. It runs before the queue pair is destroyed,
+// because a device may require this order. First it seals the queue, so that no unposted binding is
+// posted with a window that is gone. Then it moves the queue pair to ERR, where the queue pair
+// answers nothing. So a peer that writes through a window sees a lost connection, not an access
+// error. No new window can appear, because the connection's cause is set. Holder only.
 func (c *Conn) closeWindows() error {
 	c.q.Seal()
 	c.windowMu.Lock()
 	defer c.windowMu.Unlock()
 	if qp := c.q.QP(); qp != nil && len(c.windows) > 0 {
-		// If this fails, the queue pair is already in ERR or destroyed, or its
-		// device is gone, which is as good.
+		// If Modify fails, the queue pair is already in ERR or destroyed, or its device is gone. In
+		// all three cases it answers nothing.
 		_ = qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)
 	}
 	var errs []error

@@ -9,11 +9,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Bind opens a range of r, n bytes at offset off, to the peer. The argument access permits
-// REMOTE_READ, REMOTE_WRITE and REMOTE_ATOMIC, or some of them. The region needs AccessMWBind, and
-// LOCAL_WRITE if the peer may write.
-// It waits on ctx for room in the send queue, not for the binding. The descriptor may be sent
-// to the peer over this connection at once: the binding completes before later sends.
+// Bind gives the peer access to the n bytes of r at offset off. The argument access has one or more
+// of REMOTE_READ, REMOTE_WRITE and REMOTE_ATOMIC. The region needs AccessMWBind. For REMOTE_WRITE
+// and REMOTE_ATOMIC it also needs LOCAL_WRITE.
+//
+// Bind waits for room in the send queue until ctx ends. It does not wait for the binding. The
+// caller may send the descriptor to the peer over this connection at once, because the binding
+// completes before later sends.
 //
 // Errors: ErrWindowState unless the window is free; *RangeError; ErrPermission; ErrReleased;
 // ErrInvalid for invalid arguments or a region of another runtime; the connection's cause.
@@ -30,7 +32,7 @@ type binding struct {
 	access verbs.AccessFlags
 }
 
-// part returns the memory that b opens, after checking that this is permitted.
+// The method part checks that b is permitted, and returns the part of the region that b opens.
 func (b *binding) part() (part Slice, err error) {
 	const may = verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 	if b.access == 0 || b.access&^may != 0 {
@@ -83,9 +85,9 @@ func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to 
 	return at, f, nil
 }
 
-// Invalidate unbinds the window: when the future is settled the peer's key
-// is invalid, and no access of the peer is in progress. It waits on ctx
-// for room in the send queue. ErrWindowState unless the window is bound.
+// Invalidate unbinds the window. When the future is settled without an error, the peer's key is
+// invalid, and no access by the peer is in progress. Invalidate waits for room in the send queue
+// until ctx ends. It returns ErrWindowState if the window is not bound.
 //
 // Implements: ibv_post_send, LOCAL_INV.
 func (w *Window) Invalidate(ctx context.Context) (Future, error) {
@@ -113,8 +115,9 @@ type windowOp struct {
 	then, onFailure windowState // states after success and after failure
 }
 
-// post submits s. The argument at is the window's new range; then and no are the window's states
-// after success and after failure.
+// The method post submits s, which binds or invalidates the window. The argument at is the new
+// range and key of the window. The window's next state is the argument then after success, and the
+// argument no after failure.
 func (w *Window) post(asked reactor.DoneContext, then, no windowState, s *reactor.Send, at Remote, to submitOpts) (f Future, err error) {
 	op := &windowOp{w: w, then: then, onFailure: no, sink: to.sink}
 	if op.sink == nil {

@@ -8,13 +8,14 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// Revoke ends the peer's access at once and permanently: when it returns nil no access
-// through the window is in progress or will be, and the window is closed. Unlike Invalidate,
-// Revoke does not wait behind requests in the send queue, so an unresponsive peer cannot delay
-// it. But it waits, until ctx ends, for a binding or an invalidation in progress. (Conn.Cancel
-// ends such a wait.) If ctx ends first, Revoke returns the context's error and may be called
-// again. From its first call on further bindings are refused in any case. It is idempotent,
-// and may be called from any goroutine that does not hold the turn.
+// Revoke ends the peer's access at once and permanently. When it returns nil, the window is closed,
+// and no access through it is in progress or can begin. Invalidate waits behind earlier requests in
+// the send queue, so a peer that does not answer can delay it. Revoke does not wait for these
+// requests. But it waits for a binding or an invalidation in progress, until ctx ends. (Conn.Cancel
+// ends this wait.) If ctx ends first, Revoke returns the context's error and may be called again.
+// Further bindings and invalidations are refused from the first call of Revoke on, whatever it
+// returns. Revoke is idempotent. Any goroutine may call it except one that holds the turn (for
+// example in a Sink).
 //
 // Implements: ibv_dealloc_mw.
 func (w *Window) Revoke(ctx context.Context) error {
@@ -28,7 +29,7 @@ func (w *Window) Revoke(ctx context.Context) error {
 		if !errors.Is(err, ErrWindowState) {
 			return err
 		}
-		w.c.sh.r.Wake() // the operation may have been started in a batch
+		w.c.sh.r.Wake() // an operation that was started in a Batch may be unposted, and the loop asleep
 		select {
 		case <-changed:
 		case <-asked:
@@ -37,7 +38,8 @@ func (w *Window) Revoke(ctx context.Context) error {
 	}
 }
 
-// revoked refuses further bindings; changed is closed when the operation in progress has completed.
+// The method revoked makes the window refuse further bindings and invalidations. It returns a
+// channel that is closed at the next change of state: when the operation in progress has completed.
 func (w *Window) revoked() (changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 
 const windowAccess = verbs.AccessLocalWrite | verbs.AccessMWBind
 
-// opened returns a region of b with a window on it for a.
+// opened returns a region of n bytes, to which windows can be bound, and a new window of b.
 func opened(t *testing.T, b *Conn, n int) (*Region, *Window) {
 	t.Helper()
 	r := must.Get(b.rt.NewRegion(n, windowAccess))(t)
@@ -22,7 +22,7 @@ func opened(t *testing.T, b *Conn, n int) (*Region, *Window) {
 	return r, w
 }
 
-// bound binds and waits.
+// bound binds w to a range of r, waits for that, and returns the descriptor.
 func bound(t *testing.T, w *Window, r *Region, off, n int, access verbs.AccessFlags) Remote {
 	t.Helper()
 	at, f, err := w.Bind(testContext(t), r, off, n, access)
@@ -38,8 +38,8 @@ func bufferOf(t *testing.T, rt *Runtime, b []byte) Buffer {
 	return buf
 }
 
-// Rule: a window opens its range to its connection's peer, and nothing else; each binding has
-// another key.
+// Rule: a window opens its range, and no other memory, to its connection's peer. Each binding has a
+// new key.
 func TestWindowOpensItsRange(t *testing.T) { onBeds(t, windowOpensItsRange) }
 
 func windowOpensItsRange(t *testing.T, d bed) {
@@ -69,8 +69,7 @@ func windowOpensItsRange(t *testing.T, d bed) {
 	mistake(t, "writing through a window for reading", err, ErrPermission)
 }
 
-// Rule: the key of an invalidated window is dead: the peer refuses its use, and not a byte is
-// written.
+// Rule: a WRITE with the key of an invalidated window fails with REM_ACCESS_ERR and writes nothing.
 func TestInvalidatedWindowIsShut(t *testing.T) { onBeds(t, invalidatedWindowIsShut) }
 
 func invalidatedWindowIsShut(t *testing.T, d bed) {
@@ -89,8 +88,8 @@ func invalidatedWindowIsShut(t *testing.T, d bed) {
 	}
 }
 
-// Rule: the peer can invalidate the window with a message, which names it; then it can be bound
-// again.
+// Rule: the peer can invalidate a window with a message. Message.Invalidated is that window, which
+// can then be bound again.
 func TestPeerShutsWindow(t *testing.T) { onBeds(t, peerShutsWindow) }
 
 func peerShutsWindow(t *testing.T, d bed) {
@@ -102,7 +101,7 @@ func peerShutsWindow(t *testing.T, d bed) {
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		// The descriptor is sent at once: the binding is done before it arrives.
+		// Do not wait for the binding: it completes before the message that is sent after it.
 		text := must.Get(at.MarshalText())(t)
 		sent, err := b.SendBytes(ctx, text)
 		done(t, sent, err)
@@ -130,7 +129,7 @@ func peerShutsWindow(t *testing.T, d bed) {
 	}
 }
 
-// Rule: each mistake is refused before it costs the connection.
+// Rule: a mistake with a window returns an error and does not fail the connection.
 func TestWindowMistakes(t *testing.T) {
 	_, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -167,8 +166,8 @@ func TestWindowMistakes(t *testing.T) {
 	}
 }
 
-// Rule: the end of a connection closes its windows, in whatever state; then the region can be
-// closed, and nothing is left.
+// Rule: the end of a connection closes its windows, in whatever state they are. Then their region
+// can be closed.
 func TestWindowsEndWithTheirConnection(t *testing.T) { onBeds(t, windowsEndWithTheirConnection) }
 
 func windowsEndWithTheirConnection(t *testing.T, d bed) {
@@ -195,8 +194,8 @@ func windowsEndWithTheirConnection(t *testing.T, d bed) {
 	}
 }
 
-// Rule: when Revoke returns, the window's key is dead for good, and the region can be closed. It
-// waits for an outstanding binding, also for one in a batch.
+// Rule: when Revoke has returned, the window's key is invalid for ever and the region can be
+// closed. Revoke waits for an outstanding binding, even for one that was started in a Batch.
 func TestRevokeShutsAWindow(t *testing.T) { onBeds(t, revokeShutsAWindow) }
 
 func revokeShutsAWindow(t *testing.T, d bed) {
@@ -248,8 +247,9 @@ func revokeShutsAWindow(t *testing.T, d bed) {
 	}
 }
 
-// Rule: if the peer does not answer, an invalidation waits behind a READ. Revoke of another window
-// does not wait; of this one it ends with its context, and can be called again.
+// Rule: Revoke of a bound window does not wait for a peer that does not answer. If an invalidation
+// of the window waits behind a READ from that peer, Revoke waits until its context ends, and can be
+// called again.
 func TestRevokeWaitsForNoPeer(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -270,7 +270,7 @@ func TestRevokeWaitsForNoPeer(t *testing.T) {
 	}
 	ended, cancel := context.WithTimeout(testContext(t), time.Millisecond)
 	defer cancel()
-	if !shut.Settled() { // otherwise LOCAL_INV has overtaken the READ, and there is nothing to wait for
+	if !shut.Settled() { // otherwise the invalidation has overtaken the READ, and Revoke has nothing to wait for
 		err := other.Revoke(ended)
 		mistake(t, "revoking while the invalidation waits for the peer", err, context.DeadlineExceeded, "being invalidated")
 	}
@@ -330,7 +330,8 @@ func TestRevokeStopsAWriteHalfWay(t *testing.T) {
 	}
 }
 
-// Rule: from the call of Revoke on no binding is accepted, also when Revoke ends with its context.
+// Rule: after Revoke was called no binding is accepted, even if Revoke ended with its context's
+// error.
 func TestNothingIsBoundWhileAWindowIsRevoked(t *testing.T) {
 	_, b := connected(t, Config{})
 	r, w := opened(t, b, 64)

@@ -11,7 +11,7 @@ import (
 
 // lone is a waiter that parks on a channel.
 type lone struct {
-	settled bool // written by the holder, read after wake or holding
+	settled bool // written by the holder; read by the waiter that holds the turn, or after wake
 	wake    chan struct{}
 }
 
@@ -22,7 +22,7 @@ func (l *lone) Park(<-chan struct{}) Signal {
 }
 func (l *lone) Offer() bool { return false }
 
-// loneWork settles the pending request in the next pass.
+// loneWork settles a pending request in the next pass.
 type loneWork struct {
 	stepWork
 	w       *lone
@@ -54,8 +54,8 @@ func TestDriveAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Rule: nor does an operation with futures, wake-ups, the poller and the loop, counted over all
-// goroutines.
+// Rule: an operation through futures, wake-ups, the poller and the loop allocates nothing, counted
+// over all goroutines.
 func TestWholeWayAllocatesNothing(t *testing.T) {
 	if poolsDropAtRandom {
 		t.Skip("under the race detector sync.Pool drops a part of what it is given")

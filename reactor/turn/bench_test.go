@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// benchRound is how many operations are timed at a stretch: enough to hide the clock's cost, few
-// enough that all contestants meet the same machine load.
+// benchRound is how many operations are timed between two reads of the clock: enough to hide the
+// clock's cost, few enough that all contestants meet the same machine load.
 const benchRound = 500
 
 // contestant is one variant to be timed.
@@ -22,8 +22,8 @@ type contestant struct {
 	run  func(n int)
 }
 
-// beside times contestants in alternating rounds of one run and reports the median of each, because
-// on a shared machine only results of the same run are comparable.
+// beside times the contestants in turns within one run, because on a shared machine only results of
+// one run are comparable. It reports the median of each, and the 99th percentile of its rounds.
 func beside(b *testing.B, cs []contestant) {
 	times := make([][]float64, len(cs))
 	for _, c := range cs {
@@ -41,7 +41,7 @@ func beside(b *testing.B, cs []contestant) {
 		b.ReportMetric(times[i][len(times[i])/2], c.name+"-ns/op")
 		b.ReportMetric(times[i][len(times[i])*99/100], c.name+"-p99-round")
 	}
-	b.ReportMetric(0, "ns/op") // of all contestants together: meaningless
+	b.ReportMetric(0, "ns/op") // the default metric adds up all contestants: hide it
 }
 
 func pingPong(b *testing.B) contestant {
@@ -60,7 +60,7 @@ func pingPong(b *testing.B) contestant {
 	}}
 }
 
-// echoed returns a contestant with one caller and a reactor of its own.
+// echoed returns a contestant: one caller on a reactor of its own.
 func echoed(b *testing.B, name string, cfg Config, device, quiet bool) contestant {
 	e := newEcho(b, cfg, device)
 	e.pool = futures.NewPool(futures.Options[uint64]{})
@@ -75,8 +75,8 @@ func echoed(b *testing.B, name string, cfg Config, device, quiet bool) contestan
 	}}
 }
 
-// BenchmarkOneCaller has one goroutine that posts and waits, against a device that completes at
-// once: the cost of the turn itself. The alternative is a loop that runs every operation.
+// BenchmarkOneCaller measures the cost of the turn: one goroutine submits and waits, and the device
+// completes at once. In the contestant "loop" no caller drives: the loop runs every operation.
 func BenchmarkOneCaller(b *testing.B) {
 	on, off := Config{CallerDriving: true}, Config{}
 	beside(b, []contestant{
@@ -87,8 +87,8 @@ func BenchmarkOneCaller(b *testing.B) {
 	})
 }
 
-// BenchmarkDevice is the same against a device with its own goroutine, so that a completion takes a
-// goroutine switch, for several spin lengths.
+// BenchmarkDevice is BenchmarkOneCaller with a device that has its own goroutine, so each
+// completion takes a goroutine switch. It compares several lengths of spinning.
 func BenchmarkDevice(b *testing.B) {
 	cs := []contestant{pingPong(b)}
 	for _, s := range []struct {
@@ -104,7 +104,7 @@ func BenchmarkDevice(b *testing.B) {
 
 const benchCallers = 16
 
-// many returns a contestant with 16 callers of one reactor; its operations are those of all.
+// many returns a contestant: 16 callers on one reactor. They share the n operations of a run.
 func many(b *testing.B, name string, cfg Config, device bool) contestant {
 	e := newEcho(b, cfg, device)
 	e.pool = futures.NewPool(futures.Options[uint64]{})
@@ -126,7 +126,7 @@ func many(b *testing.B, name string, cfg Config, device bool) contestant {
 	}}
 }
 
-// mutexed returns a contestant with 16 callers that do their own work under one lock.
+// mutexed returns a contestant without a token: 16 callers run passes under one mutex.
 func mutexed() contestant {
 	var mu sync.Mutex
 	e := &echo{pool: futures.NewPool(futures.Options[uint64]{})}
@@ -154,7 +154,7 @@ func mutexed() contestant {
 	}}
 }
 
-// BenchmarkSixteenCallers posts and waits from 16 goroutines.
+// BenchmarkSixteenCallers submits and waits from 16 goroutines.
 func BenchmarkSixteenCallers(b *testing.B) {
 	on, off := Config{CallerDriving: true}, Config{}
 	beside(b, []contestant{

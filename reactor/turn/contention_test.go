@@ -2,9 +2,9 @@ package turn
 
 import "testing"
 
-// Rule: when callers find the turn held in quick succession, the callers after them yield, until
-// many in a row found it free; no caller yields if the turn was always free, or held only once in a
-// while.
+// Rule: after two callers have found the turn held in quick succession, callers yield until many in
+// a row have found it free. If the turn is always free, or held only now and then, no caller
+// yields.
 func TestACrowdYields(t *testing.T) {
 	var c contention
 	for range 3 {

@@ -5,29 +5,31 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// Drive waits for w on behalf of the calling goroutine: it runs passes if the turn has no holder,
-// and parks otherwise. It returns when w is settled, or soon after done is closed; a nil done
-// never ends the wait. It allocates nothing. Other goroutines may use w until Drive returns.
+// Drive waits for w on behalf of the calling goroutine. It runs passes if the turn has no holder,
+// and parks otherwise. It returns when w is settled, or soon after done is closed; if done is nil,
+// only settling ends the wait. It allocates nothing. Other goroutines may use w until Drive
+// returns.
 //
-// done is the channel of the wait's context. Drive does not take the context itself: Err and Done
-// may be user code, which could panic, end the goroutine or want the turn while it is held.
+// The argument done is the channel of the wait's context. Drive does not take the context itself,
+// because its methods may be user code, which could panic, end the goroutine or call WithTurn while
+// the turn is held.
 func (t *Token) Drive(done <-chan struct{}, w Parker) {
 	t.contention.yield()
-	// A caller drives at most one time by itself. Then the queues are armed or another goroutine
-	// has the turn, and the caller parks; it drives again only if it is offered the turn.
+	// The caller takes the turn by itself at most one time. After it has driven, it parks, and
+	// drives again only if it is offered the turn.
 	t.driveOrPark(done, w, t.cfg.CallerDriving, true)
 }
 
-// driveOrPark is the body of Drive. The argument may permits the caller to take the turn without
-// an offer; first reports that this is the first round.
+// driveOrPark is the body of Drive. If may is true, the caller may take the turn without an offer.
+// If first is true, done is not checked in the first round.
 func (t *Token) driveOrPark(done <-chan struct{}, w Parker, may, first bool) {
 	for ; ; first = false {
 		model.Mark("drive", 2*ifTrue(may)+ifTrue(first))
 		if w.Settled() {
 			return
 		}
-		// Not in the first round: the caller may have used SubmittedBeforeDrive, which does not
-		// wake the loop, so this goroutine must run a pass first.
+		// In the first round of Drive, a pass must run before done is checked: the caller may have
+		// used SubmittedBeforeDrive, which does not wake the loop.
 		if !first && isDone(done) {
 			return
 		}
@@ -44,8 +46,8 @@ func (t *Token) driveOrPark(done <-chan struct{}, w Parker, may, first bool) {
 }
 
 // Begin takes the turn for a goroutine that is about to submit and to wait, and reports whether it
-// did. It does not if the turn has a holder or callers do not drive. If Begin took the turn, the
-// goroutine must call Resume or Leave next.
+// did. It does not if the turn has a holder or callers do not drive. If Begin returns true, the
+// goroutine must call Resume or Leave.
 func (t *Token) Begin() bool {
 	return t.cfg.CallerDriving && t.takeAfterBriefHold()
 }
@@ -55,17 +57,17 @@ func (t *Token) Leave() {
 	t.leave(true)
 }
 
-// Resume is Drive for a goroutine that holds the turn by Begin. When it returns, the goroutine no
-// longer holds the turn.
+// Resume is Drive for a goroutine that took the turn by Begin. When Resume returns, the goroutine
+// no longer holds the turn.
 func (t *Token) Resume(done <-chan struct{}, w Parker) {
 	t.drive(done, w)
 	t.driveOrPark(done, w, false, false)
 }
 
-// park parks w until w is settled, done is closed or w is given the turn, and reports whether w
-// was given the turn. If may is set and the turn was released meanwhile, park returns false
-// without parking, because the last holder may not have seen w in its slot. (Parking would lose
-// nothing, because the loop would settle w; but w would wait for the loop to wake.)
+// park parks w until w is settled, done is closed or w is given the turn, and reports whether w was
+// given the turn. If may is true and the turn has no holder, park returns false without parking, so
+// that the caller takes the turn: the last holder may have left before w was in its slot. (Parking
+// would lose nothing, but w would wait until the loop wakes.)
 func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
 	place, sitting := t.enlist(w)
 	model.Mark("sat", 2*place+ifTrue(may))
@@ -82,9 +84,9 @@ func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
 	return given
 }
 
-// checkEvery is how many passes a driver runs between two checks of done and of the loop tasks: a
-// busy pass takes about a microsecond, a check some nanoseconds. In the model it is 1, so that the
-// model need not count passes.
+// checkEvery is how many passes a driver runs between two checks of done and of the loop tasks. A
+// busy pass takes about a microsecond, a check some nanoseconds. In the model build it is 1, so
+// that the model need not count passes.
 const checkEvery = 64 - 63*model.On
 
 // isDone reports whether done is closed.
@@ -102,7 +104,7 @@ func isDone(done <-chan struct{}) bool {
 }
 
 // drive runs passes until w is settled, no completions come, another goroutine wants the turn,
-// there are loop tasks, or done is closed. Then it gives up the turn (leave). The caller holds the
+// there are loop tasks, or done is closed. Then it gives up the turn by leave. The caller holds the
 // turn.
 func (t *Token) drive(done <-chan struct{}, w Parker) {
 	t.stats.Drives.Add(1)
@@ -129,18 +131,18 @@ func (t *Token) drive(done <-chan struct{}, w Parker) {
 			break
 		}
 	}
-	// A driver that leaves because nothing comes does not offer the turn: the next driver would
-	// find nothing either, and two drivers would hand the turn to each other forever.
+	// A driver that found nothing does not offer the turn. The next driver would find nothing
+	// either, and two drivers would offer the turn to each other forever.
 	t.leave(!tired)
 }
 
-// leaveRounds is how many rounds a leaving driver works for others before it leaves the turn to
-// the loop. In the model it is 2, which is enough to search all pairs of successive rounds.
+// leaveRounds is how many times a leaving driver repeats its steps, because its last poll found
+// work, before it leaves the turn to the loop. In the model build it is 2, enough to search all
+// pairs of successive rounds.
 const leaveRounds = 4 - 2*model.On
 
-// leave gives up the caller's turn. It gives the turn to the goroutine that wants it; or to the
-// loop, if that spins or has tasks; or, if mayOffer is set and work is outstanding or submitted,
-// to a waiter; or it arms, polls again and releases.
+// leave gives up the caller's turn, in the order that the package comment gives under "How a driver
+// leaves". It offers the turn to parked waiters only if mayOffer is true.
 func (t *Token) leave(mayOffer bool) {
 	for round := range leaveRounds {
 		model.Mark("leave", 2*round+ifTrue(mayOffer))
@@ -170,8 +172,8 @@ func (t *Token) leave(mayOffer bool) {
 	t.releaseToLoop()
 }
 
-// takeAfterBriefHold takes the turn and reports whether it did. If the spinning loop holds the
-// turn for one pass, it waits for the end of this pass.
+// takeAfterBriefHold takes the turn and reports whether it did. If the spinning loop holds the turn
+// for one pass, takeAfterBriefHold waits for the end of this pass.
 func (t *Token) takeAfterBriefHold() bool {
 	for !t.take() {
 		if !t.waitOutBriefHold() {
@@ -183,12 +185,12 @@ func (t *Token) takeAfterBriefHold() bool {
 }
 
 // briefLoads is how many times a caller loads the word while it waits for the spinning loop's pass
-// to end: some 5 µs, enough for an empty pass or a slice of polling in a device. Parking and being
-// woken would cost more.
+// to end. The loads take some 5 µs, enough for an empty pass. Parking and being woken would cost
+// more.
 const briefLoads = 8192
 
-// waitOutBriefHold waits while the loop holds the turn for one pass, and returns true if the turn
-// is free. It returns false if another goroutine is the holder or the pass takes too long.
+// waitOutBriefHold waits while the word has briefHold, and returns true if the turn is free then.
+// It returns false if another goroutine is the holder or the pass takes too long.
 func (t *Token) waitOutBriefHold() bool {
 	model.Yield("take.brief")
 	for range briefLoads {

@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// job is an operation that returns its own value. Its submitter owns it until it is pushed and
-// again once it is settled.
+// job is an operation whose result is its own value. Its submitter owns it until the push, and
+// again after it is settled.
 type job struct {
 	hook    ring.Hook[job]
 	promise futures.Promise[uint64]
@@ -23,8 +23,8 @@ type job struct {
 
 func (j *job) InboxHook() *ring.Hook[job] { return &j.hook }
 
-// echo is the trivial reactor: a token, a poller, and a device that either has a goroutine of its
-// own or completes each job as it is posted.
+// echo is a minimal reactor: a token, a poller and a device. The device either has a goroutine of
+// its own or completes each job at the post.
 type echo struct {
 	tok    *Token
 	poller *sys.Poller
@@ -34,7 +34,7 @@ type echo struct {
 	calls  atomic.Int64 // functions submitted for the loop
 	ended  chan struct{}
 
-	// The device. wire is nil if it completes at once.
+	// The device. The channel wire is nil if the device completes each job at the post.
 	wire  chan *job
 	cq    ring.Inbox[job, *job]
 	armed atomic.Bool // set by the holder, cleared by the device that raises the event
@@ -44,9 +44,9 @@ type echo struct {
 	isArmed     bool
 	outstanding int
 	settled     int
-	refused     int // settles that were not the first
+	refused     int // calls of Settle on a settled promise
 	ran         int64
-	inTurn      int // written without synchronization: the race detector sees two holders
+	inTurn      int // written without synchronization, so the race detector reports a second holder
 }
 
 const eventKey = 7
@@ -164,7 +164,7 @@ func (e *echo) Drive(done <-chan struct{}, w *futures.Waiter) error {
 	return nil
 }
 
-// push submits j; quiet says that the caller awaits it at once.
+// push submits j. The caller sets quiet if it awaits j next; then the loop is not woken.
 func (e *echo) push(j *job, value uint64, quiet bool) futures.Future[uint64] {
 	var f futures.Future[uint64]
 	j.promise, f = e.pool.New(e)

@@ -4,22 +4,22 @@ package turn
 
 import "github.com/verbena-rdma/verbena/internal/model"
 
-// A lone caller takes the turn before it submits, posts its request itself, in its own pass, and
-// waits holding the turn (reactor.Queue.TransferWait):
+// A lone caller takes the turn before it submits. It posts its request itself, in a pass of its
+// own, and waits while holding the turn (reactor.Queue.TransferWait):
 //
 //	            Begin                own pass
 //	submitting ──────> holding ────────────────┬─ settled ──────> Leave
 //	     │                                     └─ not yet ──────> Resume
 //	     └─ another holds ──> submit, then Drive
 //
-// loneWays are the functions it calls for that. The model also runs wrong ones
-// (lone_wrong_model_test.go).
+// loneWays are the functions that a lone caller calls at these steps. lone_wrong_model_test.go
+// replaces them by wrong ones.
 type loneWays struct {
 	begin  func(*Token) bool
 	turn   func(*fakeWorld)
 	leave  func(*Token)
 	resume func(*Token, <-chan struct{}, Parker)
-	// or is how it waits if another goroutine holds the turn.
+	// The field or is the function that waits if another goroutine holds the turn.
 	or func(*Token, <-chan struct{}, Parker)
 }
 
@@ -38,7 +38,7 @@ func loneBy(ways loneWays) script {
 
 var (
 	loneCaller = loneBy(rightLone)
-	// as loneCaller; its context may end at any moment
+	// like loneCaller, but its context may end at any moment
 	loneCancelled = script{kind: "lone.cancelled", ops: 1, cancels: true, body: func(f *fakeWorld, me int) {
 		f.alone(me, rightLone)
 	}}
@@ -69,8 +69,9 @@ func (f *fakeWorld) alone(me int, ways loneWays) {
 	w.left = true
 }
 
-// postLone posts the request of the lone caller that holds the turn; queued says that something was
-// submitted before. The rest of the pass follows after the device had time for it.
+// postLone posts the request of the lone caller that holds the turn. The argument queued reports
+// that this pass has taken submitted requests. At the end the actor (a goroutine of the model)
+// yields, so the device may complete the request before the pass polls.
 func (f *fakeWorld) postLone(queued bool) {
 	o := f.lone
 	f.lone = nil
@@ -78,12 +79,12 @@ func (f *fakeWorld) postLone(queued bool) {
 		model.Failf("%s posts what lone caller %d is to post in its own turn", a.Name, o.caller)
 	}
 	switch {
-	case queued && f.oneQueue: // a queue has one list in a pass
+	case queued && f.oneQueue: // a pass posts one list to a queue: this request waits for the next pass
 		f.inbox = append(f.inbox, o)
 		f.tok.SubmittedBeforeDrive()
 	case f.oneQueue || f.slowQueue:
 		f.posted = append(f.posted, o)
-	default: // that queue is the faster one: others' requests are outstanding when it leaves
+	default: // this request completes first: others are outstanding when the lone caller leaves
 		f.posted = append([]*op{o}, f.posted...)
 	}
 	model.Yield("lone.poll")

@@ -4,14 +4,14 @@ package turn
 
 import "github.com/verbena-rdma/verbena/internal/model"
 
-// wrongWay is a wrong use of the token, and the rule that it breaks.
+// wrongWay is a wrong use of the token; want matches the message of the rule that it breaks.
 type wrongWay struct {
 	name string
 	sc   scenario
 	want string
 }
 
-// loneWrong returns lone callers that call the wrong function.
+// loneWrong returns scenarios with lone callers that call a wrong function.
 func loneWrong() []wrongWay {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	leaves := func(how func(*Token)) script {
@@ -43,7 +43,7 @@ func leaveUnarmed(t *Token) {
 	}
 }
 
-// leaveBlind arms, and does not look for later submissions.
+// leaveBlind arms, but does not look for submissions after the release.
 func leaveBlind(t *Token) {
 	model.Yield("turn.arm")
 	if t.work.Pass(true) {
@@ -61,7 +61,7 @@ func leaveCurt(t *Token) {
 	}
 }
 
-// lendBlind leaves the turn to a loop that may no longer spin.
+// lendBlind returns the turn to the loop even if the loop no longer spins.
 func lendBlind(t *Token) {
 	if t.word.Load()&anyWants != 0 && t.handOver() {
 		return

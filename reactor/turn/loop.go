@@ -7,8 +7,8 @@ import (
 )
 
 // Loop runs passes and loop tasks on the reactor's own goroutine, and sleeps when there are none.
-// It returns when the sleeper is closed, and leaves pending work undone; so close the sleeper
-// last. Call Loop only one time, or again after user code has ended its goroutine.
+// It returns when the sleeper is closed, and leaves pending work undone; so close the sleeper last.
+// Call Loop one time. Call it again only if user code ended its goroutine.
 func (t *Token) Loop() {
 	wake := WakeEvent // look once before the first sleep
 	for wake&WakeClosed == 0 {
@@ -33,8 +33,8 @@ func (t *Token) Loop() {
 	}
 }
 
-// waitForDriver waits for the turn while a driver holds it. If the loop was woken only by Wake,
-// the driver can do the work, and waitForDriver returns false, without the turn.
+// waitForDriver waits for the turn while a driver holds it, and returns true when the loop has it.
+// It returns false at once if only a call of Wake woke the loop: then the driver does the work.
 func (t *Token) waitForDriver(wake WakeReason) bool {
 	if wake == 0 {
 		return false
@@ -43,9 +43,10 @@ func (t *Token) waitForDriver(wake WakeReason) bool {
 	return true
 }
 
-// loopPasses runs passes until no work is left, and releases the turn. It returns early, with the
-// word woken, if user code (after) must run first; the loop then comes back. While the loop spins,
-// a driver may take the turn, which then arms on leaving, or the sleeper may be closed (closed).
+// loopPasses runs passes until no work is left, and gives up the turn. It returns early in three
+// cases. If user code (after) must run first, the word is woken, and the loop comes back. If a
+// driver holds the turn when spinning ends, the driver arms when it leaves. If the sleeper is
+// closed, the result closed is true.
 func (t *Token) loopPasses() (after func(), closed bool) {
 	for idle := 0; ; {
 		model.Mark("loop", idle)
@@ -59,7 +60,7 @@ func (t *Token) loopPasses() (after func(), closed bool) {
 		model.Yield("turn")
 		did := t.work.Pass(false)
 		if t.wanted() && t.handOver() {
-			t.waitFor(loopWants, t.loopHandoff) // after the goroutine in WithTurn
+			t.waitFor(loopWants, t.loopHandoff) // wait until the goroutine in WithTurn hands it back
 			did = true
 		}
 		if did {
@@ -97,9 +98,9 @@ func (t *Token) loopPasses() (after func(), closed bool) {
 	}
 }
 
-// Step runs one pass and the loop tasks of a stepped reactor, which has no loop. It reports
-// whether there was anything to do. If the turn has a holder, Step returns false at once. It calls
-// the user code that RunLoopTasks returns without holding the turn.
+// Step runs one pass and the loop tasks of a stepped reactor, which has no loop. It reports whether
+// there was anything to do. If the turn has a holder, Step returns false at once. If RunLoopTasks
+// returns user code, Step calls it after giving up the turn.
 func (t *Token) Step() bool {
 	if !t.take() {
 		return false

@@ -14,9 +14,10 @@ import (
 // script is the program of one caller.
 type script struct {
 	kind string
-	ops  int // that the device must complete
+	ops  int // operations that the device must complete
 	body func(f *fakeWorld, me int)
-	// cancels: an actor ends the caller's context at some time.
+	// If cancels is set, another actor (a goroutine of the model) ends the caller's context at some
+	// time.
 	cancels bool
 }
 
@@ -39,7 +40,7 @@ func (f *fakeWorld) await(w *fakeWaiter) {
 	f.waited(w)
 }
 
-// waited checks that the caller's wait ended for a reason.
+// waited checks that the wait of w ended because it was settled or canceled.
 func (f *fakeWorld) waited(w *fakeWaiter) {
 	w.left = true
 	if !w.settled && !w.cancelled {
@@ -49,19 +50,19 @@ func (f *fakeWorld) waited(w *fakeWaiter) {
 
 // The callers.
 var (
-	// posts and waits at once, driving if it can
+	// submits and waits at once, driving if it can
 	syncCaller = script{kind: "sync", ops: 1, body: func(f *fakeWorld, me int) {
 		f.await(f.submit(me, true, false))
 	}}
-	// posts, wakes the loop, and then waits
+	// submits, wakes the loop, and then waits
 	asyncCaller = script{kind: "async", ops: 1, body: func(f *fakeWorld, me int) {
 		f.await(f.submit(me, false, false))
 	}}
-	// posts, wakes the loop, and never looks again
+	// submits, wakes the loop, and does not wait
 	postAndGo = script{kind: "go", ops: 1, body: func(f *fakeWorld, me int) {
 		f.submit(me, false, false)
 	}}
-	// as syncCaller; its context may end at any moment
+	// like syncCaller, but its context may end at any moment
 	cancelled = script{kind: "cancelled", ops: 1, cancels: true, body: func(f *fakeWorld, me int) {
 		f.await(f.submit(me, true, false))
 	}}
@@ -82,7 +83,7 @@ var (
 // scenario builds a world to be searched.
 type scenario = func() model.World
 
-// crew builds a world of a loop, a device and these callers.
+// crew returns a scenario with a loop, a device and these callers.
 func crew(cfg Config, callers ...script) scenario { return crewWith(cfg, nil, callers...) }
 
 func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
@@ -95,7 +96,7 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 		f := &fakeWorld{}
 		f.World = model.World{Shared: f.shared, Reads: f.reads, Orders: orders, Check: f.check, End: f.end, Tell: f.String}
 		f.tok = New(f, f, cfg)
-		f.tok.slots = f.tok.slots[:1] // with one slot, all slots can be taken
+		f.tok.slots = f.tok.slots[:1] // one slot, so that one waiter can take all slots
 		stirs = f.stirs
 		ops := 0
 		f.Act("loop", f.tok.Loop)
@@ -130,8 +131,8 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 	}
 }
 
-// closing closes the reactor once everything is settled: it takes the turn, so that no driver is in
-// the middle of a pass, and then closes the sleeper.
+// closing closes the reactor when all waiters are settled. It takes the turn first, so that no
+// driver is in a pass, and then closes the sleeper.
 func closing(f *fakeWorld) {
 	f.Act("closer", func() {
 		model.Block("settled.all", func() bool {
@@ -152,9 +153,9 @@ func closing(f *fakeWorld) {
 
 func busy(f *fakeWorld)      { f.busy = true }
 func deafTimer(f *fakeWorld) { f.deafTimer = true }
-func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // a second choice
+func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // a second waiter can be offered the turn
 
-// scenarios returns the scenarios that every test run searches, beside those of lone callers.
+// scenarios returns the scenarios without lone callers that every test run searches.
 func scenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}

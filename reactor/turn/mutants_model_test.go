@@ -9,8 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model/mutate"
 )
 
-// Rule: each check is needed. Without it some interleaving of the scenario named here breaks a
-// rule.
+// Rule: each of these lines of the code is needed. A mutant is the code with one of them changed.
+// In the mutant's scenario some interleaving breaks a rule, and its message matches the pattern
+// given.
 func TestModelMutants(t *testing.T) {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	always := Config{CallerDriving: true, SpinMode: SpinAlways}

@@ -8,22 +8,23 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// wakeKeys is how many sources one wake-up reports. The next one reports the rest.
+// wakeKeys is how many event sources one Wait reports. The next Wait reports the rest.
 const wakeKeys = 64
 
 // longAgo is a deadline that has passed.
 var longAgo = time.Unix(1, 0)
 
-// PollerSleeper is a [Sleeper] on a poller. The [Work] must call Ready in NeedsLoop and Take in
-// RunLoopTasks.
+// PollerSleeper is a [Sleeper] that sleeps in a [sys.Poller]. A key is the number of an event
+// source attached to the poller. The [Work] must call Ready in NeedsLoop and Take in RunLoopTasks.
 type PollerSleeper struct {
 	*sys.Poller // its Wake implements Sleeper
 	// keys is written by Wait while ready is zero, and read by Take. The loop calls both.
 	keys [wakeKeys]uint32
-	// ready is how many keys wait for Take. Set by Wait, cleared by Take; read by any goroutine;
-	// publishes nothing (only the loop uses keys).
+	// ready is how many keys are stored for Take. Set by Wait, cleared by Take; read by any
+	// goroutine; publishes nothing (only the loop uses keys).
 	ready atomic.Int32
-	// err is why Wait returned WakeClosed; written by the loop, read after Loop.
+	// err is the error because of which Wait returned WakeClosed; written by the loop, read after
+	// Loop.
 	err error
 }
 
@@ -31,9 +32,9 @@ type PollerSleeper struct {
 // No other goroutine may Wait on p.
 func NewPollerSleeper(p *sys.Poller) *PollerSleeper { return &PollerSleeper{Poller: p} }
 
-// Wait implements [Sleeper]. It reports WakeEvent if keys wait for Take, WakeTimer if the deadline
-// has passed, and WakeClosed if the poller returns an error. While keys of an earlier Wait wait
-// for Take it does not sleep.
+// Wait implements [Sleeper]. It reports WakeEvent if keys are stored for Take, WakeTimer if the
+// deadline has passed, and WakeClosed if the poller returns an error. If Take has not taken the
+// keys of an earlier Wait, it returns WakeEvent at once.
 func (s *PollerSleeper) Wait(deadline time.Time) (wake WakeReason) {
 	if s.ready.Load() != 0 {
 		return WakeEvent
@@ -56,11 +57,11 @@ func (s *PollerSleeper) Wait(deadline time.Time) (wake WakeReason) {
 // Poll implements [Sleeper].
 func (s *PollerSleeper) Poll() WakeReason { return s.Wait(longAgo) &^ WakeTimer }
 
-// Ready reports whether keys wait for Take. Any goroutine may call it.
+// Ready reports whether keys are stored for Take. Any goroutine may call it.
 func (s *PollerSleeper) Ready() bool { return s.ready.Load() != 0 }
 
-// Take returns the keys of the sources that woke the loop, valid until the loop sleeps again. Only
-// the loop calls it, in RunLoopTasks. The caller must drain each source until it is empty.
+// Take returns the keys of the sources that woke the loop. The slice is valid until the loop sleeps
+// again. Only the loop calls Take, in RunLoopTasks. It must then drain each of these sources.
 func (s *PollerSleeper) Take() []uint32 {
 	n := s.ready.Load()
 	s.ready.Store(0)

@@ -11,7 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// Rule: Wait reports each reason to wake as what it is, keys are kept until taken, and closing the
+// Rule: Wait reports the right reasons for each wake-up. Keys are kept until taken. Closing the
 // poller ends Wait without an error.
 func TestPollerSleeperReasons(t *testing.T) {
 	p := must.Get(sys.NewPoller())(t)
@@ -21,7 +21,7 @@ func TestPollerSleeperReasons(t *testing.T) {
 	if err := p.Attach(ev, eventKey); err != nil {
 		t.Fatal(err)
 	}
-	drain := func() { // the portable poller announces a source once at the start
+	drain := func() { // the portable poller reports a new source one time without an event
 		if s.Ready() {
 			s.Take()
 			ev.Drain()

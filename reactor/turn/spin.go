@@ -18,32 +18,32 @@ const (
 
 // With SpinTimed or SpinAlways the loop does not keep the turn while it spins:
 //
-//	           found something, or is needed      over
-//	passes <────────────────────────────── spinning ───> armed, asleep
+//	           found work, or has loop tasks    budget over
+//	passes <────────────────────────────── spinning ──────> armed, asleep
 //	   │  ^                                  ^   │
-//	   │  └───────── takes the turn ─────────┘   │over, while a driver holds:
-//	   └────────── an empty pass ────────────>   v the driver arms
+//	   │  └───────── takes the turn ─────────┘   │budget over while a
+//	   └────────── an empty pass ────────────>   v driver holds: the driver arms
 //
-// A look is one pass of the spinning loop. Between two looks the word is spinning: the turn has no
-// holder, no queue need be armed, and submitters do not wake the loop, because it looks by itself.
-// A caller that takes the turn then sets the bit loopSpins, and sets the word back to spinning
-// when it leaves (returnToSpinner), without arming, offering or waking. When the loop stops
-// spinning it clears loopSpins by CAS, so a driver never leaves the turn to a loop that no longer
-// spins.
+// A look is one pass of the spinning loop. Between two looks the word is in the state spinning.
+// Then the turn has no holder, and no queue need be armed. Submitters do not wake the loop, because
+// it looks by itself. A caller that takes the turn in this state sets the bit loopSpins. When it
+// leaves it sets the word back to spinning (returnToSpinner), without arming, offering or waking.
+// When the loop stops spinning it clears loopSpins by CAS, so a driver never returns the turn to a
+// loop that no longer spins.
 //
 // During a look the loop holds the turn with the bit briefHold. A caller that finds this bit waits
 // for the pass to end instead of parking.
 type spinEnd uint8
 
 const (
-	spinFound   spinEnd = iota // the loop holds the turn: there is something to do
+	spinFound   spinEnd = iota // the loop holds the turn, and there is work
 	spinExpired                // the loop holds the turn: the budget is over
 	spinLost                   // a driver holds the turn, and arms when it leaves
 	spinClosed                 // the sleeper was closed; the turn was given up
 )
 
-// spinWait gives up the turn and looks for work again and again until spinning ends. The caller is
-// the loop, holds the turn, and found nothing.
+// spinWait gives up the turn and looks for work again and again until spinning ends. Only the loop
+// calls it, holding the turn, after a pass that found nothing.
 func (t *Token) spinWait() spinEnd {
 	t.stats.Spins.Add(1)
 	t.setBrief(briefHold)
@@ -51,7 +51,7 @@ func (t *Token) spinWait() spinEnd {
 	var sp spinRun
 	for mine := true; ; {
 		if mine {
-			t.giveUp(spinning) // or hands the turn to a goroutine in WithTurn
+			t.giveUp(spinning) // a goroutine in WithTurn that wants the turn gets it
 			mine = false
 		}
 		model.Mark("watch", sp.local())
@@ -112,8 +112,8 @@ func (t *Token) savedEvents() uint64 {
 	return t.cfg.SavedEvents()
 }
 
-// setBrief sets the bit briefHold in the word if how is briefHold, and clears it if how is 0. Only
-// the loop calls it, holding the turn.
+// setBrief(briefHold) sets the bit briefHold in the word; setBrief(0) clears it. Only the loop
+// calls it, holding the turn.
 func (t *Token) setBrief(how uint32) {
 	for {
 		s := t.word.Load()
@@ -123,8 +123,8 @@ func (t *Token) setBrief(how uint32) {
 	}
 }
 
-// returnToSpinner returns the turn to the spinning loop. The loop looks again soon, so no queue
-// need be armed. It returns false if the loop no longer spins or the turn is wanted.
+// returnToSpinner returns the turn to the spinning loop. No queue need be armed, because the loop
+// looks again soon. It returns false if the loop no longer spins or the turn is wanted.
 func (t *Token) returnToSpinner() bool {
 	model.Yield("lend")
 	if !t.word.CompareAndSwap(held|loopSpins, spinning) {

@@ -10,24 +10,25 @@ import (
 
 // Bounds of a budget, relative to the cost of arming, sleeping and being woken.
 const (
-	// maxCosts times the cost is the largest budget. If a peer answers within a few times the cost
-	// of a wake-up, spinning saves latency that is worth the processor time; beyond 16 times the
-	// cost it is not.
+	// The largest budget is maxCosts times the cost. If a peer answers within a few times the cost
+	// of a wake-up, spinning saves latency that is worth the processor time. Beyond 16 times the
+	// cost it is not worth it.
 	maxCosts = 16
 	// The smallest budget is the cost divided by minCostPart: the loop spins a little even when
 	// nothing came lately, to notice new traffic.
 	minCostPart = 8
-	// maxCost is the largest cost that is believed: a measurement may have been disturbed.
+	// maxCost caps the cost, because a measurement of it may have been disturbed.
 	maxCost = 200 * time.Microsecond
 )
 
-// Budget is the spin budget of a loop and its drivers. It adapts to the result of spinning:
+// Budget is the spin budget of a loop and its drivers: how long they spin before they arm. It
+// adapts to the time from the arming to the next wake-up:
 //
-//	woken sooner after arming than the largest budget ──> twice as long
-//	woken later than that                              ──> half as long
+//	up to the largest budget ──> the budget doubles
+//	longer                   ──> the budget is halved
 //
-// The budget stays between an eighth and 16 times the cost of arming, sleeping and being woken on
-// this machine. The kernel's halt_poll does the same for a virtual processor (Linux
+// The budget stays between 1/8 and 16 times the cost of arming, sleeping and being woken on this
+// machine. The kernel's halt_poll does the same for a virtual processor (Linux
 // Documentation/virt/kvm/halt-polling.rst).
 type Budget struct {
 	least, most int64 // ns
@@ -71,22 +72,22 @@ func now() int64 { return int64(time.Since(epoch)) }
 
 // How a spinning goroutine pauses.
 const (
-	// yieldEvery is how many rounds a goroutine spins before it lets other goroutines run: a yield
-	// costs about as much as a round, and more if another thread is woken for it.
+	// yieldEvery is how many rounds a goroutine spins before it lets other goroutines run. A yield
+	// costs about as much as a round, and more if it wakes another thread.
 	yieldEvery = 16
 	// clockEvery is how many rounds a goroutine spins between two reads of the clock.
 	clockEvery = 4
-	// pauseLoads is the length, in loads of a word, of the pause between two looks of the loop. It
-	// is about as long as an empty pass, so that a caller finds the turn free half the time.
-	// pauseLoadsDriven is the length while callers drive: as long as a few of their operations,
+	// pauseLoads is how many loads of a word make the pause between two looks of the loop. The
+	// pause is about as long as an empty pass, so a caller finds the turn free half the time.
+	// pauseLoadsDriven is the same while callers drive. It is as long as a few of their operations,
 	// which the loop would only disturb.
 	pauseLoads       = 64
 	pauseLoadsDriven = 1024
-	// pinnedYieldEvery is the interval, in ns, at which a loop locked to its thread lets others
-	// run. Its yield takes 5 to 20 µs: Go must switch to another thread and back.
+	// pinnedYieldEvery is the interval, in ns, at which a loop that is locked to its thread yields.
+	// Its yield takes 5 to 20 µs, because Go must switch to another thread and back.
 	pinnedYieldEvery = int64(time.Millisecond)
-	// pollEvery is the interval, in ns, at which a spinning loop polls its channels. Each poll
-	// costs a system call.
+	// pollEvery is the interval, in ns, at which a spinning loop polls its channels. A poll costs a
+	// system call.
 	pollEvery = int64(20 * time.Microsecond)
 )
 
@@ -123,14 +124,14 @@ func (t *Token) loopPause(s *spinRun) (over bool) {
 		}
 		t.pauseAway(s)
 	case s.rounds%yieldEvery == 1:
-		runtime.Gosched() // also in the first round, so that the receiver of a result runs before the next look
+		runtime.Gosched() // also in the first round: a receiver of a result runs before the next look
 	default:
 		t.pauseAway(s)
 	}
 	return t.cfg.SpinMode == SpinTimed && s.readAt-s.began > t.cfg.Budget.current.Load()
 }
 
-// pauseAway does not touch the word for a moment, or for longer while callers drive.
+// pauseAway pauses without touching the token's word, longer if callers drove since the last look.
 func (t *Token) pauseAway(s *spinRun) {
 	loads := pauseLoads
 	if d := t.stats.Drives.Load(); d != s.drives {
@@ -161,15 +162,15 @@ func (t *Token) noteArmed() {
 	}
 }
 
-// noteWakeup adapts the budget when the loop wakes, unless a timer woke it, which is no sign of
-// traffic.
+// noteWakeup adapts the budget when the loop wakes. A wake-up by a timer does not count, because it
+// is no sign of traffic.
 func (t *Token) noteWakeup(wake WakeReason) {
 	if t.cfg.SpinMode == SpinTimed && wake&WakeTimer == 0 {
 		t.cfg.Budget.noteWakeup()
 	}
 }
 
-// driverExpired reports whether a driver leaves, after a number of empty passes in a row (idle).
+// driverExpired reports whether a driver leaves after idle empty passes in a row.
 func (t *Token) driverExpired(idle int, s *spinRun) bool {
 	switch t.cfg.SpinMode {
 	case SpinPasses:

@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// Budget has no clock in the model build, which counts rounds instead of time (spin_budget.go).
+// Budget is empty in the model build, which counts rounds instead of time (see spin_budget.go).
 type Budget struct{}
 
 // NewBudget exists for the reactor, which is also built with this tag.
@@ -21,9 +21,9 @@ type spinRun struct{ rounds int }
 
 func (s *spinRun) local() int { return s.rounds }
 
-// stirs reports whether a spinning goroutine (the loop if driver is nil, else this driver) would
-// find something. The model test sets it. With SpinAlways a goroutine blocks until stirs returns
-// true, because the model has no busy waiting.
+// stirs reports whether a spinning goroutine would find something: the loop if driver is nil, else
+// this driver. The model test sets it. With SpinAlways a goroutine blocks until stirs returns true,
+// because the model has no busy waiting.
 var stirs = func(driver Parker) bool { return true }
 
 func (t *Token) loopPause(s *spinRun) (over bool) {

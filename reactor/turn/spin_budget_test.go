@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Rule: a budget doubles if the loop is woken soon after it slept, halves if it slept long, and
-// stays between an eighth and 16 times the cost of a wake-up.
+// Rule: a budget doubles if the loop is woken soon after the arming, and is halved if it is woken
+// late. It stays between an eighth and 16 times the cost of a wake-up.
 func TestPaceFollowsWhatComes(t *testing.T) {
 	const cost = 20 * time.Microsecond
 	p := NewBudget(cost)
 	if b := p.Time(); b != cost {
 		t.Fatalf("it begins with %v, want %v", b, cost)
 	}
-	p.most = int64(time.Hour) // every wake-up is soon, however slow the machine
+	p.most = int64(time.Hour) // every wake-up counts as soon, however slow the machine
 	limit := 16 * cost
 	p.noteArmed()
 	p.noteWakeup()
@@ -24,7 +24,7 @@ func TestPaceFollowsWhatComes(t *testing.T) {
 	}
 	p.most = int64(limit)
 	for range 100 {
-		p.armedAt.Store(now()) // as if the loop slept; the wake-up is at once
+		p.armedAt.Store(now()) // the loop goes to sleep and is woken at once
 		p.noteWakeup()
 	}
 	if b := p.Time(); b > limit {
@@ -45,8 +45,8 @@ func TestPaceFollowsWhatComes(t *testing.T) {
 	}
 }
 
-// Rule: a disturbed measurement does not make a loop spin for seconds, and none stops it from
-// spinning at all.
+// Rule: the cost is limited to between a microsecond and maxCost. So a wrong measurement neither
+// makes a loop spin for seconds nor stops it from spinning.
 func TestPaceIsBounded(t *testing.T) {
 	for cost, want := range map[time.Duration]time.Duration{0: time.Microsecond, time.Minute: maxCost, time.Millisecond / 10: time.Millisecond / 10} {
 		if b := NewBudget(cost).Time(); b != want {

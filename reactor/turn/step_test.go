@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// stepWork is work that a test steps by hand.
+// stepWork is the Work and Sleeper of a token that a test steps. It counts the calls.
 type stepWork struct {
 	turns, runs int
 	errand      bool
@@ -33,7 +33,7 @@ func (w *stepWork) Wake()                     { w.rings++ }
 func (w *stepWork) Wait(time.Time) WakeReason { return WakeClosed }
 func (w *stepWork) Poll() WakeReason          { return 0 }
 
-// Rule: a step runs one pass and the loop tasks, and then user code without the turn.
+// Rule: Step runs one pass and the loop tasks, and then calls the user code without the turn.
 func TestStep(t *testing.T) {
 	w := &stepWork{}
 	tok := New(w, w, Config{})
@@ -48,7 +48,8 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// Rule: a step does not wait for the turn, and the loop is woken only once until the next look.
+// Rule: Step does not wait for the turn. Of several submissions before the next pass, only the
+// first wakes the loop.
 func TestStepWhileHeld(t *testing.T) {
 	w := &stepWork{}
 	tok := New(w, w, Config{})
@@ -73,7 +74,7 @@ func TestStepWhileHeld(t *testing.T) {
 	}
 }
 
-// Rule: giving up a turn without a holder panics and does not make a second holder.
+// Rule: giveUp panics if the turn has no holder.
 func TestLeaveWithoutTurn(t *testing.T) {
 	w := &stepWork{}
 	tok := New(w, w, Config{})

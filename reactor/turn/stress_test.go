@@ -18,8 +18,9 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// Rule: whatever the callers do, every operation settles exactly once and every waiter gets its own
-// result, at any setting. TURN_SEED replays a mix of operations, but not the machine's schedule.
+// Rule: with every configuration and mix of operations, each operation settles exactly once and
+// each waiter gets its own result. TURN_SEED replays a mix of operations, but not the machine's
+// schedule.
 func TestStress(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("TURN_SEED"); s != "" {
@@ -31,9 +32,9 @@ func TestStress(t *testing.T) {
 		cfg     Config
 		device  bool
 		ops     int
-		callers int // with few, no other caller repairs a lost wake-up
-		// control: a goroutine takes the turn now and then. That would also repair a lost wake-up,
-		// so not always.
+		callers int // one caller: no other caller can hide a lost wake-up
+		// If control is set, a goroutine takes the turn now and then. That too would hide a lost
+		// wake-up, so only some cases set it.
 		control bool
 	}{
 		{"driving, device", Config{CallerDriving: true}, true, 200_000, 16, true},
@@ -85,8 +86,8 @@ func stress(t *testing.T, e *echo, ops, n int, control bool, seed uint64) {
 	callers.Wait()
 	close(done)
 	others.Wait()
-	// Discarded operations may still be outstanding. Operations complete in order, so when the last
-	// one is back all are. The loop runs the loop tasks at its own time.
+	// Discarded operations may still be outstanding. Operations complete in order, so after the
+	// last result all are complete. The loop tasks may run later.
 	if _, err := e.push(new(job), 0, false).Await(context.Background()); err != nil {
 		t.Error(err)
 	}
@@ -115,12 +116,12 @@ type caller struct {
 	awaited, commands *atomic.Int64
 }
 
-// some makes up to n operations and returns how many.
+// The method some makes up to n operations and returns how many it made.
 func (c *caller) some(n int) (int, error) {
 	switch c.rng.IntN(10) {
 	default: // synchronous
 		return 1, c.await(context.Background(), c.push(true), c.serial)
-	case 0, 1: // several, then wait for each
+	case 0, 1: // several operations, then wait for each
 		var fs [4]futures.Future[uint64]
 		first := c.serial + 1
 		for i := range n {
@@ -145,7 +146,7 @@ func (c *caller) some(n int) (int, error) {
 			return 1, nil
 		}
 		return 1, c.await(context.Background(), f, c.serial)
-	case 3: // no waiter; and a task for the loop
+	case 3: // an operation without a waiter, and a loop task
 		c.push(false).Discard()
 		c.commands.Add(1)
 		c.e.calls.Add(1)

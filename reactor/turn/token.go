@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// The values of the token's word: one of four states; the state held may have the bits below. See
-// the package comment.
+// The values of the token's word. The first four are states; the bits after them are set only in
+// the state held. The package comment describes them.
 const (
 	asleep   uint32 = 0
 	woken    uint32 = 1
@@ -34,30 +34,30 @@ type Config struct {
 	Spin int
 	// Budget is the spin budget; SpinTimed requires one. The token owns it from New on.
 	Budget *Budget
-	// SavedEvents returns how many completions were polled that would have raised events, had the
-	// loop slept. The loop spins on while the number grows, because spinning then saves wake-ups.
-	// Nil counts nothing. Only the loop calls it; it must not block.
+	// SavedEvents returns a running count of the polls whose completions would have raised an event
+	// if the loop had slept. While the count grows, the loop goes on spinning, because each such
+	// poll saves a wake-up. If SavedEvents is nil, nothing is counted. Only the loop calls it; it
+	// must not block.
 	SavedEvents func() uint64
-	// Pinned reports that the goroutine of Loop is locked to its thread. It then yields seldom,
-	// because a yield costs it more.
+	// Pinned says that the goroutine of Loop is locked to its thread. A yield then costs more, so
+	// the loop yields seldom.
 	Pinned bool
 }
 
 // Token is the turn of one reactor.
 type Token struct {
-	// word holds the state. Goroutines that take, release or want the turn, or wake the loop,
-	// write it by CAS; any goroutine reads it. A goroutine that takes or is given the turn sees
-	// all writes of the last holder.
+	// word holds the state. Goroutines that take, release or ask for the turn, or wake the loop,
+	// write it by CAS; any goroutine reads it. A new holder sees all writes of the last holder.
 	word atomic.Uint32
 	_    [124]byte // submitters read word: keep the holder's fields off this cache line
 
 	cfg   Config
 	work  Work
 	sleep Sleeper
-	// A send on loopHandoff gives the turn to the loop, one on callerHandoff to a goroutine in
-	// WithTurn. Each has a buffer of one, which is enough: there is one loop, and the mutex
-	// callers admits one goroutine at a time. The sender has cleared the want bit and is no longer
-	// the holder after the send.
+	// A send on loopHandoff gives the turn to the loop. A send on callerHandoff gives it to a
+	// goroutine in WithTurn. A buffer of one is enough for each: there is one loop, and the mutex
+	// callers admits one goroutine at a time. The sender first clears the bit loopWants or
+	// callerWants in word. After the send it no longer holds the turn.
 	loopHandoff, callerHandoff chan struct{}
 	callers                    sync.Mutex
 	slots                      []waiterSlot
@@ -79,8 +79,8 @@ type Stats struct {
 	Returned       atomic.Uint64 // a driver returned the turn to the spinning loop, unarmed
 }
 
-// New returns a token without a holder. Before Loop runs, and in a stepped reactor, only drivers,
-// WithTurn and Step hold the turn. New never blocks.
+// New returns a token without a holder. Before Loop runs, or if no loop ever runs (a stepped
+// reactor), only drivers, WithTurn and Step hold the turn. New never blocks.
 func New(w Work, s Sleeper, cfg Config) *Token {
 	return &Token{cfg: cfg, work: w, sleep: s, loopHandoff: make(chan struct{}, 1), callerHandoff: make(chan struct{}, 1),
 		slots: make([]waiterSlot, slotCount)}
@@ -112,7 +112,7 @@ func taken(s uint32) uint32 {
 }
 
 // Submitted wakes the loop if no other goroutine is going to look for submissions. A submitter
-// calls Submitted after its push. It does not block; any goroutine may call it, the holder too.
+// calls it after its push. It does not block; any goroutine may call it, the holder too.
 func (t *Token) Submitted() {
 	model.Yield("submitted")
 	// In any state but asleep, a holder looks for submissions before it leaves, or the loop will
@@ -122,8 +122,8 @@ func (t *Token) Submitted() {
 	}
 }
 
-// SubmittedBeforeDrive is Submitted for a submitter that calls Drive next. If callers drive, it
-// does not wake the loop. It does not block.
+// SubmittedBeforeDrive is Submitted for a submitter that calls Drive next. If CallerDriving is set
+// it does not wake the loop, because Drive runs a pass. It does not block.
 func (t *Token) SubmittedBeforeDrive() {
 	if !t.cfg.CallerDriving {
 		t.Submitted()
@@ -138,8 +138,8 @@ func (t *Token) wakeLoop() {
 }
 
 // giveUp gives up the turn. It sets the word to the argument to, or to spinning if loopSpins is
-// set, and returns true. If a goroutine wants the turn, giveUp hands the turn over instead and
-// returns false. In either case the caller no longer holds the turn.
+// set, and returns true. If a goroutine wants the turn, giveUp hands it over instead and returns
+// false. In both cases the calling goroutine no longer holds the turn.
 func (t *Token) giveUp(to uint32) bool {
 	model.Yield("drop")
 	for {
@@ -171,8 +171,8 @@ func (t *Token) wanted() bool {
 }
 
 // handOver gives the turn to a goroutine that wants it, and reports whether there is one. The loop
-// comes before a caller in WithTurn, because the loop hands the turn to the caller after its next
-// pass, but the caller would not do the loop's tasks.
+// comes first: after its next pass it hands the turn on to the goroutine in WithTurn. That
+// goroutine would not do the loop's tasks.
 func (t *Token) handOver() bool {
 	for {
 		switch s := t.word.Load(); {
@@ -185,7 +185,7 @@ func (t *Token) handOver() bool {
 		case s&callerWants != 0:
 			to := s &^ (callerWants | briefHold)
 			if s&briefHold != 0 {
-				to |= loopSpins // the loop is the holder: it gives the turn away and goes on spinning
+				to |= loopSpins // the holder is the loop, which goes on spinning
 			}
 			if t.word.CompareAndSwap(s, to) {
 				t.stats.CallerHandoffs.Add(1)
@@ -198,8 +198,9 @@ func (t *Token) handOver() bool {
 	}
 }
 
-// waitFor takes the turn, or sets the bit want in the word and parks until the holder sends on
-// gate. For the loop (loopWants) it also clears loopSpins, which ends spinning.
+// waitFor takes the turn if it has no holder. Otherwise it sets the bit want in the word and parks
+// until the holder sends on gate. With want == loopWants it also clears loopSpins, which ends
+// spinning.
 func (t *Token) waitFor(want uint32, gate chan struct{}) {
 	model.Yield("want")
 	for {
@@ -224,8 +225,8 @@ func (t *Token) waitFor(want uint32, gate chan struct{}) {
 }
 
 // release gives the turn up, or hands it over if it is wanted. The caller has armed and polled
-// empty. If something was submitted meanwhile, the method release may take the turn again; it then
-// returns false, and the caller still holds the turn.
+// empty. release returns false if the caller still holds the turn: it took the turn again because
+// work had been submitted meanwhile.
 func (t *Token) release() bool {
 	t.noteArmed()
 	if !t.giveUp(asleep) {
@@ -243,19 +244,19 @@ func (t *Token) release() bool {
 	return false
 }
 
-// releaseToLoop leaves the turn and the remaining work to the loop: by handing over if the loop
-// waits for the turn, else by a wake-up.
+// releaseToLoop gives the turn up and leaves the remaining work to the loop. It hands the turn over
+// if it is wanted, and otherwise wakes the loop.
 func (t *Token) releaseToLoop() {
 	if t.giveUp(woken) {
 		t.wakeLoop()
 	}
 }
 
-// WithTurn runs fn while holding the turn. It parks while another goroutine holds the turn; a
-// holder hands the turn over after its pass, so WithTurn waits for one pass and for earlier
-// callers of WithTurn. It is for control work. Any goroutine may call it, and so may functions
-// that the loop calls without the turn, but not the holder. If fn panics or ends the goroutine,
-// WithTurn still gives the turn up.
+// WithTurn runs fn while holding the turn. While another goroutine holds the turn it parks. The
+// holder hands the turn over after its pass, so WithTurn waits for one pass and for earlier callers
+// of WithTurn. It is for control work. Any goroutine but the holder may call it; so may user code
+// that the loop runs without the turn. If fn panics or ends the goroutine, WithTurn still gives the
+// turn up.
 func (t *Token) WithTurn(fn func()) {
 	if !t.take() {
 		t.callers.Lock()

@@ -6,9 +6,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// The states of a waiter slot are in the two low bits of its word; the bits above count the uses
-// of the slot, so that a waiter recognizes its own use. A leaver is a goroutine that gives up the
-// turn.
+// The states of a waiter slot are in the two low bits of its word. The bits above count the uses of
+// the slot, so that a waiter can tell its own use from a later one. A leaver is a goroutine that
+// gives up the turn.
 //
 //	              the waiter              a leaver
 //	free ──> enlisting ──> parked ───────────────────> taken
@@ -17,13 +17,13 @@ import (
 //	 ├──────────────────────┘                             │
 //	 └────────────────────────────────────────────────────┘
 //
-// A waiter refuses an offer if it is not yet, or no longer, parked. The leaver then sets the slot
-// back to parked, and other leavers may offer again.
+// A waiter refuses an offer if its goroutine has not parked yet or is no longer parked. The leaver
+// then sets the slot back to parked, and other leavers may offer again.
 const (
 	slotFree      uint64 = iota
 	slotEnlisting        // the waiter writes waiterSlot.waiter
 	slotParked           // published to leavers
-	slotTaken            // a leaver reads waiterSlot.waiter; the waiter stays until the leaver is done
+	slotTaken            // a leaver uses waiterSlot.waiter; delist waits until the leaver is done
 	slotStep             // adds one use to the count
 	slotMask      = slotStep - 1
 )
@@ -31,17 +31,17 @@ const (
 // waiterSlot is a place for a waiter that can be offered the turn.
 type waiterSlot struct {
 	// word holds the state and changes as in the diagram. The state parked publishes the field
-	// waiter to leavers; the state free gives the slot to the next waiter.
+	// waiter to leavers. The state free lets the next waiter use the slot.
 	word   atomic.Uint64
 	waiter Parker // written by the waiter while enlisting, read by a leaver while taken
 	_      [104]byte
 }
 
-// slotCount is how many waiters can be offered the turn at a time. More slots would hardly be
-// used, because the first waiter that is still parked takes the turn.
+// slotCount is how many waiters can be offered the turn at a time. More slots would hardly be used:
+// a leaver searches them in order, and the first parked waiter takes the turn.
 const slotCount = 8
 
-// noSlot is the result place of enlist if no slot is free.
+// noSlot is returned by enlist in place of an index if no slot is free.
 const noSlot = -1
 
 // offer gives the turn to a parked waiter; it returns false if there is none.
@@ -69,9 +69,9 @@ func (t *Token) offer() bool {
 	return false
 }
 
-// enlist registers w to be offered the turn. It returns the index of the slot and the slot's word
-// before, for delist. If no slot is free, it returns noSlot: w is not offered the turn, but its
-// result still wakes it.
+// enlist puts w into a free slot, so that leavers can offer it the turn. It returns the index of
+// the slot and the slot's earlier word, for delist. If no slot is free it returns noSlot: w is not
+// offered the turn, but w's result still wakes it.
 func (t *Token) enlist(w Parker) (place int, sitting uint64) {
 	if !t.cfg.CallerDriving {
 		return noSlot, 0
@@ -89,7 +89,7 @@ func (t *Token) enlist(w Parker) (place int, sitting uint64) {
 	return noSlot, 0
 }
 
-// delist frees the slot that enlist returned. When it returns, no leaver uses the waiter.
+// delist frees the slot that enlist returned. When delist returns, no leaver uses the waiter.
 func (t *Token) delist(place int, sitting uint64) {
 	if place == noSlot {
 		return

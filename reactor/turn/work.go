@@ -5,12 +5,12 @@ import "time"
 // Work is what the holder of the turn runs. Only the holder calls the methods, except where noted,
 // and none may block.
 type Work interface {
-	// Pass posts, polls and settles once, and reports whether it did anything. If arm is set, it
-	// first arms every queue that can produce a completion and is not armed; true then means that
-	// the pass found something after the arming.
+	// Pass posts, polls and settles one time, and reports whether it did anything. If arm is true,
+	// it first arms every queue that can produce a completion and is not armed. The result true
+	// then means that the pass found something after the arming.
 	Pass(arm bool) bool
-	// Pending reports whether a submission waits for a pass. Loop tasks that goroutines other than
-	// the holder can add count as submissions. Any goroutine may call it.
+	// Pending reports whether a submission waits for a pass. A loop task that another goroutine
+	// than the holder can add counts as a submission. Any goroutine may call it.
 	Pending() bool
 	// Outstanding reports whether posted work has not completed yet.
 	Outstanding() bool
@@ -18,11 +18,11 @@ type Work interface {
 	// commands, channel events. A spinning loop also calls it without holding the turn.
 	NeedsLoop() bool
 	// RunLoopTasks does the loop's tasks. The loop (or Step) calls it while holding the turn. It
-	// returns user code that the caller runs after it has released the turn, or nil.
+	// returns user code, or nil. Its caller runs the user code after it has given up the turn.
 	RunLoopTasks() (after func())
 	// Deadline returns when the loop must wake for a timer; zero means never. Any goroutine may
-	// call it. An earlier deadline must be set in a loop task, because a sleeping loop does not
-	// call Deadline again.
+	// call it. A sleeping loop does not call Deadline again. So an earlier deadline must be a loop
+	// task, which wakes the loop.
 	Deadline() time.Time
 }
 
@@ -54,11 +54,11 @@ type Parker interface {
 	// Settled reports whether the wait is over. Once true it stays true.
 	Settled() bool
 	// Park sleeps until the result is there (SignalSettled), the goroutine is given the turn
-	// (SignalTurn) or done is closed (SignalCancelled). If an offer was accepted, it returns
-	// SignalTurn, whatever else has happened.
+	// (SignalTurn) or done is closed (SignalCancelled). If an offer was accepted, Park returns
+	// SignalTurn whatever else has happened.
 	Park(done <-chan struct{}) Signal
-	// Offer gives the turn to the goroutine; it returns false if the goroutine is not parked. Any
-	// goroutine may call it; it never blocks.
+	// Offer gives the turn to the goroutine and returns true. It returns false if the goroutine is
+	// not parked. Any goroutine may call it; it never blocks.
 	Offer() bool
 }
 

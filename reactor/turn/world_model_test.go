@@ -11,45 +11,45 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// op is an operation of the model: submitted, posted, completed, settled.
+// op is an operation of the model. It is submitted, posted, completed, settled, in this order.
 type op struct {
 	caller int
-	timed  bool // posting it sets a timer instead
+	timed  bool // it is not posted: the pass that takes it sets a timer
 	waiter *fakeWaiter
 }
 
-// fakeWorld is a reactor's work, its sleeper, and a device that completes at any time.
+// fakeWorld is a reactor's Work and Sleeper, and a device that completes at any time.
 type fakeWorld struct {
 	tok *Token
 	model.World
 
 	inbox   []*op // submitted
-	lone    *op   // of the caller that holds, for its next pass; bypasses the inbox
+	lone    *op   // request of the lone caller that holds the turn; its next pass posts it
 	calls   int   // submitted functions, which only the loop runs
 	posted  []*op
 	cq      []*op
 	armed   bool // the device will raise an event
-	isArmed bool // the reactor believes so, until it has taken the event
+	isArmed bool // the reactor armed, and has not taken the event
 	event   bool // the channel is readable
-	fresh   bool // the loop was told of it and has not taken it yet
+	fresh   bool // Wait or Poll reported the event; the loop has not taken it yet
 	bell    bool
 	closed  bool
 
-	timer  bool // set, for the one deadline that there is
+	timer  bool // the timer is set; there is only one deadline
 	now    bool // the deadline is past
-	sooner bool // the loop may not know of the timer
+	sooner bool // a loop task: ask for the deadline again
 
 	ran, toRun int
 	waiters    []*fakeWaiter
 	timed      bool // there are timers in this scenario
-	busy       bool // there is work as long as a loop task is left
-	oneQueue   bool // a lone caller's request follows earlier ones of its pass, on one queue
-	slowQueue  bool // or is on another queue, which completes it later
+	busy       bool // while a loop task is left, passes find work and nothing completes
+	oneQueue   bool // the lone caller and the others submit to one queue
+	slowQueue  bool // the lone caller's queue is another one, which completes later
 	deafTimer  bool // the reactor does not make an earlier deadline a loop task
 }
 
-// Pass is one step; a lone caller's own pass is two, so that the device may complete before its
-// poll. It arms before it polls.
+// Pass is one step of the model. In a lone caller's own pass it is two, so that the device may
+// complete the request before the poll. Arming comes before polling.
 func (f *fakeWorld) Pass(arm bool) bool {
 	did := false
 	for _, o := range f.inbox {
@@ -95,7 +95,7 @@ func (f *fakeWorld) NeedsLoop() bool {
 }
 
 func (f *fakeWorld) Deadline() time.Time {
-	model.Mark("deadline", 0) // the loop asks, and then sleeps whatever the state before
+	model.Mark("deadline", 0) // the loop sleeps next, whatever it has read before
 	if f.timed {
 		model.Yield("deadline")
 	}
@@ -142,7 +142,7 @@ func (f *fakeWorld) Wait(deadline time.Time) (wake WakeReason) {
 	return wake
 }
 
-// Poll is a step: an event that it finds is a loop task from then on.
+// Poll is a step. An event that it finds is a loop task from then on.
 func (f *fakeWorld) Poll() (wake WakeReason) {
 	model.Yield("look")
 	if f.event && !f.fresh {
@@ -184,8 +184,8 @@ func (f *fakeWorld) device(n int) {
 	}
 }
 
-// reads returns the value that the step at label reads. Values without a case here are learned
-// where they are read, or show in the actor's position.
+// reads returns the value that the step at label reads. For other labels, model.Learn is called
+// where the value is read, or the value shows in the actor's position.
 func (f *fakeWorld) reads(label string) uint64 {
 	word, yes := f.tok.word.Load(), false
 	switch label {
@@ -221,8 +221,8 @@ func (f *fakeWorld) shared(d *model.Digest) {
 		}
 	}
 	for i := range f.tok.slots {
-		// The number of earlier uses has no influence: a waiter only compares the count with its
-		// own, and leaves if it differs.
+		// The count of uses is left out: a waiter only compares it with its own, and leaves if the
+		// two differ.
 		s := &f.tok.slots[i]
 		v := s.word.Load() & slotMask
 		if v != slotFree {
@@ -263,8 +263,8 @@ func (f *fakeWorld) holders() int {
 	return n
 }
 
-// check verifies that one actor holds, or is being given, the turn if the word says so, and else
-// none.
+// check verifies that exactly one actor holds the turn or is being given it if the word says held,
+// and that none does otherwise.
 func (f *fakeWorld) check() error {
 	if n, held := f.holders(), f.tok.word.Load() >= held; n != ifTrue(held) {
 		return fmt.Errorf("%d hold the turn or are being given it, and that somebody does is %t", n, held)
@@ -272,7 +272,7 @@ func (f *fakeWorld) check() error {
 	return nil
 }
 
-// end verifies that no interleaving stops with an operation, a loop task or a waiter unattended.
+// end verifies that no interleaving stops with work or a waiter left.
 func (f *fakeWorld) end(blocked []string) error {
 	if len(f.inbox)+f.calls+len(f.posted)+len(f.cq) > 0 || f.lone != nil || f.timer || f.fresh && !f.closed || f.ran != f.toRun {
 		return fmt.Errorf("lost wake-up: everybody sleeps with work left; blocked: %v", blocked)
@@ -319,7 +319,7 @@ type fakeWaiter struct {
 	offered   bool
 	done      chan struct{} // nil: the wait cannot be canceled
 	cancelled bool
-	given     bool // offered, and not yet driving
+	given     bool // the offer was accepted; the goroutine does not drive yet
 	left      bool // Drive returned
 }
 
@@ -333,8 +333,9 @@ func (w *fakeWaiter) String() string {
 	return "(" + s + ")"
 }
 
-// Settled is not a step of its own when it returns true, because true is final, nor for the holder,
-// because holders settle. An offer has arrived when its goroutine drives.
+// Settled is a step of the model only for a goroutine that does not hold the turn and finds w
+// unsettled. Otherwise the result cannot change: true is final, and only holders settle. A driver's
+// call also clears given, because the offer has arrived.
 func (w *fakeWaiter) Settled() bool {
 	if model.Place() == "driving" {
 		w.given = false
@@ -375,7 +376,8 @@ func (w *fakeWaiter) Offer() bool {
 	return ok
 }
 
-// permutations returns the permutations of the callers that keep each kind in place.
+// permutations returns the orders of the callers that differ only by exchanging callers of one
+// kind.
 func permutations(kinds []string) (out [][]int) {
 	var extend func(p []int)
 	extend = func(p []int) {
