@@ -14,8 +14,8 @@ import (
 
 var moreBeds = []bed{nullBed}
 
-// nullBed opens the null device through ibv, with the test's libibverbs and librdmacm in place of
-// the system's.
+// nullBed opens the null device through package ibv, which loads the libibverbs and librdmacm that
+// nulldev.Build made, not those of the system.
 var nullBed = bed{"null", func(t testing.TB, dev int) verbs.Context {
 	t.Helper()
 	paths, err := nulldev.Build()

@@ -2,5 +2,5 @@
 
 package reactor_test
 
-// moreBeds is empty here: the null device needs Linux and cgo.
+// moreBeds is empty here, because its only bed, the null device, needs Linux and cgo.
 var moreBeds []bed

@@ -13,12 +13,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// devicesVariable is the environment variable that names two libibverbs devices that reach each
-// other, such as "rxe0,rxe1" (or the same one twice). If it is set, all tests of this package run
-// on these devices.
+// devicesVariable is the name of an environment variable. Its value names two libibverbs devices
+// that reach each other, such as "rxe0,rxe1", or the same device twice. If the variable is set, all
+// tests of this package run on these devices.
 const devicesVariable = "VERBENA_TEST_DEVICES"
 
-// bed is a pair of devices, 0 and 1, whose ports 1 reach each other. The function open opens one.
+// bed is a pair of devices, 0 and 1. Port 1 of each device reaches port 1 of the other. The
+// function in the field open opens the device with the number dev.
 type bed struct {
 	name string
 	open func(t testing.TB, dev int) verbs.Context
@@ -28,8 +29,8 @@ var softBed = bed{"soft", func(t testing.TB, dev int) verbs.Context {
 	return must.Get(soft.Default().Open([...]string{"soft0", "soft1"}[dev]))(t)
 }}
 
-// deviceBed returns the bed of the devices in names. A device that does not open fails the test,
-// because the user asked for it.
+// deviceBed returns the bed of the two devices in names. If a device cannot be opened, the test
+// fails. It is not skipped, because the user has asked for the device.
 func deviceBed(names string) bed {
 	devs := strings.Split(names, ",")
 	return bed{names, func(t testing.TB, dev int) verbs.Context {
@@ -44,7 +45,8 @@ func deviceBed(names string) bed {
 // onDevice reports whether devicesVariable selects the devices to test.
 func onDevice() bool { return os.Getenv(devicesVariable) != "" }
 
-// home returns the bed of tests that run on one bed only.
+// home returns the bed for a test that runs on one bed only: the bed of devicesVariable, or softBed
+// if the variable is not set.
 func home() bed {
 	if names := os.Getenv(devicesVariable); names != "" {
 		return deviceBed(names)
@@ -63,8 +65,8 @@ func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
 	}
 }
 
-// onlySoft skips a test that relies on hooks or guarantees of the software RNIC, if tests run on a
-// device.
+// onlySoft skips the test if the tests run on a device. A test calls onlySoft if it relies on hooks
+// or guarantees of the software RNIC.
 func onlySoft(t testing.TB, why string) {
 	t.Helper()
 	if onDevice() {
@@ -72,19 +74,20 @@ func onlySoft(t testing.TB, why string) {
 	}
 }
 
-// gidOf returns the address of the device's port and its index in the port's GID table.
+// gidOf returns the entry of the device's GID table that verbs.ChooseGID selects for port 1.
 func gidOf(t testing.TB, ctx verbs.Context) verbs.GIDEntry {
 	t.Helper()
 	return must.Get(verbs.ChooseGID(ctx, 1))(t)
 }
 
-// mtuOf returns the path MTU between two ports.
+// mtuOf returns the path MTU between port 1 of a and port 1 of b.
 func mtuOf(t testing.TB, a, b verbs.Context) verbs.MTU {
 	t.Helper()
 	return min(must.Get(a.QueryPort(1))(t).ActiveMTU, must.Get(b.QueryPort(1))(t).ActiveMTU)
 }
 
-// leftObjects returns an error if ctx still has verbs objects. All must be closed before ctx.
+// leftObjects returns an error if verbs objects of ctx are open. The test must close all of them
+// before it closes ctx.
 func leftObjects(ctx verbs.Context) error {
 	if left := ctx.Objects(); !left.Zero() {
 		return fmt.Errorf("left behind: %v", left)

@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// dispatch ends the operations whose completions are in wcs. Holder only, as everything in this
+// dispatch ends the operations whose completions are in wcs. Holder only, like everything in this
 // file.
 func (r *Reactor) dispatch(wcs []verbs.WC) {
 	for i := range wcs {
@@ -35,8 +35,9 @@ func (r *Reactor) dispatch(wcs []verbs.WC) {
 	r.endDispatch()
 }
 
-// endDispatch frees the slots of r.touched, the queue of the completions dispatched last. It runs
-// when the next completion is of another queue, and at the end.
+// endDispatch frees the slots of the requests that have ended on r.touched, the queue of the latest
+// completion. It runs before a completion of another queue is dispatched, and after the last
+// completion.
 func (r *Reactor) endDispatch() {
 	if q := r.touched; q != nil {
 		r.touched = nil
@@ -52,9 +53,9 @@ func (r *Reactor) lookup(id uint32) *Queue {
 	return nil
 }
 
-// sent ends the send of slot s, whose completion is wc, and retires all sends before it. A queue
-// pair completes its sends in order. So the earlier sends succeeded, even if wc is a failed
-// completion.
+// The method sent ends the send of slot s, whose completion is wc, and retires all earlier sends. A
+// queue pair completes its sends in order, and a send that fails always has a completion. The
+// earlier sends had no completion, so they succeeded, even if wc is a failed completion.
 func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	r, n := q.r, 0
 	for q.order.len() > 0 {
@@ -74,8 +75,9 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	q.completeFast(s)
 }
 
-// completeFast ends the operation of send slot i with success. It is finish for most operations,
-// with fewer branches and calls: the outcome follows from the request, without the completion.
+// completeFast ends the operation of send slot i with success. For most operations completeFast
+// does the work of the method finish, with fewer branches and calls. It needs no completion: the
+// outcome follows from the request. It calls completeSlow for the other operations.
 func (q *Queue) completeFast(i uint32) {
 	r, t := q.r, q.tab
 	sl := &t.slots[i]
@@ -107,8 +109,9 @@ func (q *Queue) completeFast(i uint32) {
 	q.retired = append(q.retired, i)
 }
 
-// completeSlow is completeFast for the others: control requests, the marker, KindAtomic and the
-// kinds after it, and all requests of a queue with a recorder.
+// completeSlow ends the operations that completeFast does not handle: control requests, the marker,
+// requests of KindAtomic and of the kinds after KindAtomic, and all requests of a queue with a
+// recorder.
 func (q *Queue) completeSlow(i uint32, sl *slot) {
 	c := Completion{Bytes: q.tab.bytes[i], Opcode: verbs.WROpcode(sl.opcode).Completion()}
 	var err error
@@ -145,15 +148,15 @@ func (q *Queue) received(s uint32, wc *verbs.WC) {
 }
 
 // failure returns the error of wc, a failed completion of slot s. It also fails the queue with this
-// error as the cause, unless the completion is a flush or of a shared receive.
+// error, except in two cases: wc is a flush, or wc belongs to a shared receive.
 func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	q.r.stats.Failed++
 	sl := &q.tab.slots[s]
 	e := &verbs.WCError{Status: wc.Status, QPNum: wc.QPNum, VendorErr: wc.VendorErr, WRID: wc.WRID, Op: sl.kind.String()}
-	if q.srq != nil { // only one of the queue pairs that share the receives failed
+	if q.srq != nil { // one of the queue pairs that share the receives failed, not all of them
 		return e
 	}
-	if wc.Status == verbs.WCWRFlushErr { // a flush follows from a failure; it is never the cause
+	if wc.Status == verbs.WCWRFlushErr { // a flush follows from a failure and is never its cause
 		if e.Cause = q.failed.get(); e.Cause == nil && q.onFlush != nil {
 			q.r.notifyLater(q.onFlush)
 			q.onFlush = nil
@@ -173,8 +176,9 @@ func (q *Queue) breakWith(cause error) {
 	}
 }
 
-// finish ends the operation of slot i: it records the outcome, ends the lease and frees the slot.
-// The method deliver settles the future or calls the sink after the pass.
+// The method finish ends the operation of slot i: it records the outcome, and gives back the lease
+// and the slot (freeSlot). At the end of the pass, Reactor.deliver settles the future or calls the
+// sink.
 func (q *Queue) finish(i uint32, c Completion, err error) {
 	sl := &q.tab.slots[i]
 	c.Tag = sl.tag

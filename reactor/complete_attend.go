@@ -1,10 +1,10 @@
 package reactor
 
-// User code that runs while the turn is held (sinks, and functions given to Defer, Do, After, Watch
-// and Notify) runs on the goroutine of the holder: the loop, or a driver (a waiting goroutine that
-// runs passes). It may panic, or end that goroutine by runtime.Goexit. The reactor must still call
-// the other user functions and give the turn up. In the diagram fn is a function of the reactor
-// that calls all waiting user functions in order:
+// The holder of the turn calls user code: sinks, and the functions given to Defer, Do, After,
+// Watch and Notify. The holder is the loop, or a driver (a waiting goroutine that runs passes).
+// User code may panic, or end the holder's goroutine by runtime.Goexit. The reactor must still
+// call the other user functions and give the turn up. In the diagram, fn is a function of the
+// reactor that calls all waiting user functions in order:
 //
 //	           a user function panics: reported or raised (complete_panic.go); fn is called again
 //	             ┌──────┐
@@ -16,20 +16,22 @@ package reactor
 //	 on another goroutine: fn is called again, then the turn is given up
 //	             │
 //	             v
-//	 the goroutine ends. If it is the loop's, runLoop starts another one. If it is a driver's,
-//	 package futures discards the future that it awaited
+//	 the first goroutine ends. If it was the loop's, runLoop starts another one. If it was a
+//	 driver's, package futures discards the future that the driver awaited
 //
-// A second call of fn goes on with the next user function.
+// When fn is called again, it continues after the user function that did not return.
 //
-// Goexit abandons every caller of fn halfway. A pass loses nothing by that, because it calls user
-// code last. But Release, Flush and Drain call sinks before they have finished, and other user code
-// may call these methods. So if user code runs already, fn runs on a goroutine of its own, and the
-// caller waits for it: Goexit then ends only the new goroutine.
+// Goexit also ends all functions that have called fn, directly or indirectly. A pass loses nothing
+// by that, because a pass calls user code last. But user code may call Release, Flush or Drain,
+// which call sinks, and a Goexit in such a sink must not end the user code that called the method.
+// So if user code already runs, runUserCode calls fn on a new goroutine and waits for the end of
+// that goroutine. Goexit then ends only the new goroutine.
 //
-// Only the holder of the turn uses this file.
+// Only the holder of the turn calls the functions of this file. There are two exceptions: withTurn
+// takes the turn, and any goroutine may call onOwnGoroutine.
 
-// runUserCode calls fn, which calls user functions one after the other. If one of them does not
-// return, runUserCode calls fn again, and fn goes on with the next.
+// runUserCode calls fn, which calls user functions one after the other. If a user function does
+// not return, runUserCode calls fn again, and fn continues with the next user function.
 func (r *Reactor) runUserCode(fn func()) {
 	outer := r.sinkOwner
 	r.sinkOwner = nil
@@ -47,9 +49,9 @@ func (r *Reactor) runUserCode(fn func()) {
 	r.sinkOwner = outer
 }
 
-// runOnce calls fn and returns true if fn returned, false if it panicked. If fn ends the goroutine,
-// runOnce calls fn again on another goroutine, until fn returns. Then it gives the turn up, unless
-// within is set, which means that fn was called from other user code.
+// runOnce calls fn. It returns true if fn returned, and false if fn panicked. If fn ends the
+// goroutine, runOnce calls fn again on another goroutine, until fn returns. Then runOnce gives the
+// turn up, unless the argument within is true, which means that other user code has called fn.
 func (r *Reactor) runOnce(fn func(), within bool) bool {
 	ended := true
 	defer func() {
@@ -69,9 +71,10 @@ func (r *Reactor) runOnce(fn func(), within bool) bool {
 	return returned
 }
 
-// recoverPanic calls fn, recovers a panic, and reports whether fn returned. runOnce cannot recover
-// itself: if fn panics in a deferred function during Goexit, Goexit goes on after the recover, and
-// runs only the deferred functions of the callers.
+// recoverPanic calls fn, recovers a panic, and reports whether fn returned. It is separate from
+// runOnce, because fn may panic in a deferred function during Goexit. The recover ends the panic,
+// but Goexit continues: it runs only the deferred functions of the callers of recoverPanic. So the
+// deferred function that handles Goexit is in a caller, runOnce.
 func (r *Reactor) recoverPanic(fn func()) (returned bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -82,8 +85,9 @@ func (r *Reactor) recoverPanic(fn func()) (returned bool) {
 	return true
 }
 
-// failedBy fails the queue whose sink panicked. Setting inPass keeps breakWith from calling the
-// owner at once; runUserCode calls the owner when it calls fn again.
+// failedBy fails the queue whose sink panicked, with e as the cause. It sets inPass, so that
+// breakWith does not call the queue's OnFail function at once. That function is called when
+// runUserCode calls fn again.
 func (r *Reactor) failedBy(e *PanicError) {
 	q := r.sinkOwner
 	r.sinkOwner = nil
@@ -96,7 +100,7 @@ func (r *Reactor) failedBy(e *PanicError) {
 	r.inPass = outer
 }
 
-// withTurn is Token.WithTurn for a function fn that may call user code.
+// withTurn runs fn while holding the turn, as Token.WithTurn does. fn may call user code.
 func (r *Reactor) withTurn(fn func()) {
 	r.tok.WithTurn(func() {
 		r.inUserCode = true
@@ -105,7 +109,7 @@ func (r *Reactor) withTurn(fn func()) {
 	})
 }
 
-// onOwnGoroutine calls fn on a new goroutine and waits until fn returns or ends that goroutine.
+// onOwnGoroutine calls fn on a new goroutine and waits until that goroutine has ended.
 func onOwnGoroutine(fn func()) {
 	done := make(chan struct{})
 	go func() {

@@ -2,14 +2,16 @@ package reactor
 
 import "github.com/verbena-rdma/verbena/internal/ring"
 
-// callbacks runs user code on a goroutine of its own, the reactor's callback goroutine. A function
-// that blocks or awaits delays other callbacks, but neither completions nor events. Functions run
-// in order, one at a time. A panic is reported or raised (complete_panic.go). If a function ends
-// the goroutine, another goroutine runs the remaining functions.
+// The type callbacks is the queue of user code for the reactor's callback goroutine. If a function
+// blocks, it delays other callbacks, but neither completions nor events. Functions run in order,
+// one at a time. A panic goes to Config.OnPanic, or ends the program (complete_panic.go). If a
+// function ends the goroutine, another goroutine runs the remaining functions. A stepped reactor
+// has no callback goroutine: Step runs the functions.
 type callbacks struct {
 	queue ring.Inbox[call, *call]
-	// wake holds a value if there may be functions in the queue. Closing stop ends the goroutine,
-	// which then closes ended.
+	// The channel wake holds a value if functions may be queued. Closing the channel stop ends the
+	// callback goroutine when it has run the queued functions. The goroutine then closes the
+	// channel ended.
 	wake, stop, ended chan struct{}
 }
 
@@ -21,7 +23,8 @@ func (r *Reactor) startCallbacks() {
 	go r.serveCallbacks()
 }
 
-// serveCallbacks is the callback goroutine. It starts a new one if user code ends it.
+// serveCallbacks runs on the callback goroutine. If user code ends this goroutine, serveCallbacks
+// starts a new one.
 func (r *Reactor) serveCallbacks() {
 	returned := false
 	defer func() {
@@ -45,8 +48,8 @@ func (r *Reactor) serveCallbacks() {
 // runCallbacks calls all queued functions in order.
 func (r *Reactor) runCallbacks() { r.callAll(r.callbacks.queue.TakeAll()) }
 
-// callAll calls c and the functions queued after it. If one of them ends this goroutine, callAll
-// waits until another goroutine has called the remaining ones.
+// callAll calls the functions of the list c in order. If a function ends the calling goroutine,
+// callAll has another goroutine call the remaining functions, and waits for that goroutine.
 func (r *Reactor) callAll(c *call) {
 	defer func() {
 		if c != nil {
@@ -59,8 +62,9 @@ func (r *Reactor) callAll(c *call) {
 	}
 }
 
-// callSome calls the functions of the list *left in order. It stops after the first that panics. It
-// is separate from callAll for the reason given at recoverPanic.
+// callSome removes functions from the list *left and calls them in order, until one panics or the
+// list is empty. It is separate from callAll for the reason given at recoverPanic
+// (complete_attend.go).
 func (r *Reactor) callSome(left **call) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -73,21 +77,22 @@ func (r *Reactor) callSome(left **call) {
 	}
 }
 
-// Callback has the reactor's callback goroutine call fn, which is user code, without the turn. fn
-// may use the reactor, but must not close it. fn may block, but delays other callbacks. A panic
-// goes to Config.OnPanic, or ends the program. Callback allocates. Any goroutine may call it. A
-// stepped reactor calls fn in Step.
+// Callback queues fn for the reactor's callback goroutine, which calls fn without the turn. fn is
+// user code: it may use the reactor, but must not close it. If fn blocks, it delays other
+// callbacks. A panic of fn goes to Config.OnPanic, or ends the program. Callback allocates. Any
+// goroutine may call Callback. A stepped reactor calls fn in Step.
 func (r *Reactor) Callback(fn func()) { r.callback(&call{fn: fn}) }
 
 // Job is a function for the callback goroutine that can be queued many times without an allocation.
-// It must not be in the queue two times: call Queue again only after the function has begun to run.
+// A Job must not be in the queue twice: pass it to Reactor.Queue again only after its function has
+// begun to run.
 type Job struct{ call call }
 
-// NewJob makes a job that runs fn as Callback does.
+// NewJob makes a Job that calls fn.
 func NewJob(fn func()) *Job { return &Job{call{fn: fn}} }
 
-// Queue queues j for the callback goroutine, as Callback does. It does not block or allocate. Any
-// goroutine may call it.
+// Queue queues the function of j as Callback does. Queue does not block or allocate. Any goroutine
+// may call Queue.
 func (r *Reactor) Queue(j *Job) { r.callback(&j.call) }
 
 func (r *Reactor) callback(c *call) {

@@ -12,8 +12,8 @@ import (
 
 var manners = map[string]reactor.Config{"driving": {}, "loop only": {NoCallerDriving: true}}
 
-// Rule: a callback of a future may use the reactor like any goroutine: call Do, wait for a slot,
-// and await.
+// Rule: a callback of a future may use the reactor like any other goroutine. It may call Do, wait
+// for a slot, and await a future.
 func TestCallbacksMayWait(t *testing.T) {
 	for name, cfg := range manners {
 		t.Run(name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestCallbacksMayWait(t *testing.T) {
 				if err := a.r.Do(ctx, func() {}); err != nil {
 					t.Errorf("Do in a callback: %v", err)
 				}
-				for i := range 3 { // SendDepth is 1: each write waits for the slot of the one before
+				for i := range 3 { // SendDepth is 1: each WRITE waits until the previous WRITE frees the slot
 					f, err := a.q.Submit(ctx, s, &p, reactor.Block)
 					if err != nil {
 						t.Errorf("write %d in a callback: %v", i, err)
@@ -52,8 +52,8 @@ func TestCallbacksMayWait(t *testing.T) {
 	}
 }
 
-// Rule: a callback may await a result that needs an event: the reactor handles events while the
-// callback runs.
+// Rule: the reactor handles events while a callback runs. So a callback may await a result that
+// needs an event.
 func TestAwaitInACallbackHearsOfEvents(t *testing.T) {
 	for name, cfg := range manners {
 		t.Run(name, func(t *testing.T) {
@@ -72,10 +72,11 @@ func TestAwaitInACallbackHearsOfEvents(t *testing.T) {
 	}
 }
 
-// later is long enough for every goroutine to fall asleep. If one has not, the test covers less.
+// The constant later is long enough for every goroutine to fall asleep. If a goroutine is still
+// awake after that time, the test covers less.
 const later = 20 * time.Millisecond
 
-// receiveLater posts a receive after the time later.
+// receiveLater posts a receive when 20 ms have passed.
 func (e *end) receiveLater(t testing.TB) {
 	e.r.After(later, func() {
 		_, in := e.bytes(0, 64)
@@ -85,8 +86,8 @@ func (e *end) receiveLater(t testing.TB) {
 	})
 }
 
-// Rule: a callback that blocks delays other callbacks, but no operation, timer or deferred
-// function.
+// Rule: a callback that blocks delays other callbacks. It does not delay operations, timers, or
+// functions given to Do.
 func TestABlockedCallbackDelaysNoOperation(t *testing.T) {
 	for name, cfg := range manners {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +120,7 @@ func TestABlockedCallbackDelaysNoOperation(t *testing.T) {
 	}
 }
 
-// Rule: callbacks run one at a time, in the order of the Callback calls.
+// Rule: callbacks run in the order of the Callback calls.
 func TestCallbacksKeepTheirOrder(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	const n = 1000
@@ -135,7 +136,8 @@ func TestCallbacksKeepTheirOrder(t *testing.T) {
 	l.close(t)
 }
 
-// Rule: a stepped reactor runs callbacks in Step, without the turn, so they may call Do.
+// Rule: a stepped reactor runs callbacks in Step. Step does not hold the turn meanwhile, so a
+// callback may call Do.
 func TestSteppedCallbacksRunInStep(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	defer l.close(t)

@@ -12,15 +12,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// onFail returns a channel that receives the failure of the end's queue.
+// onFail returns a channel that receives the error with which e.q fails.
 func (e *end) onFail(t testing.TB) <-chan error {
 	failed := make(chan error, 2)
 	e.do(t, func() { e.q.OnFail(func(err error) { failed <- err }) })
 	return failed
 }
 
-// Rule: if polling the completion queues fails, the reactor admits no further queue, because the
-// queue's operations would wait for ever.
+// Rule: after a failed poll of a completion queue, Queue.Admit returns ErrOverrun. (The operations
+// of an admitted queue would wait for ever.)
 func TestDeadCompletionQueueRefusesQueues(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -43,7 +43,7 @@ func TestDeadCompletionQueueRefusesQueues(t *testing.T) {
 }
 
 // Rule: if a poll returns completions together with an errno, the completions are delivered. They
-// have left the completion queue, so no later poll returns them.
+// have left the completion queue, so no later poll would return them.
 func TestCompletionsBesideAnErrnoAreDelivered(t *testing.T) {
 	a, b, h := hookedPair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -69,8 +69,9 @@ func TestCompletionsBesideAnErrnoAreDelivered(t *testing.T) {
 	a.release(t, errOver)
 }
 
-// Rule: removal of the device fails every queue once, with ErrDeviceRemoved. Requests that the pass
-// would have posted end at once. Outstanding requests end when the queue is released.
+// Rule: if the device is removed, every queue fails with ErrDeviceRemoved, and the queue's OnFail
+// function is called one time. Unposted requests end at once. Outstanding requests end when the
+// queue is released.
 func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 	for name, cfg := range map[string]reactor.Config{"driving": {}, "loop only": {NoCallerDriving: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -107,8 +108,8 @@ func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 	}
 }
 
-// Rule: if a completion queue cannot be armed, the reactor's queues fail with the error of the
-// arming, because no completion would wake the reactor any more.
+// Rule: if arming a completion queue fails, the reactor's queues fail with that error. (An unarmed
+// completion queue would never wake the loop.)
 func TestFailedArmFailsTheQueue(t *testing.T) {
 	a, b, h := hookedPair(t, reactor.Config{Spin: -1, NoCallerDriving: true}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -135,10 +136,11 @@ func TestFailedArmFailsTheQueue(t *testing.T) {
 	}
 }
 
-// markerless is a device that refuses markers (the signaled requests that retire what a cut list
-// left behind). A marker is not in the list of a pass: the reactor posts it through the queue
-// pair's own context. So the test binds a dressedQP, whose context is of type refusing. For passes
-// the function bare returns the device's queue pair.
+// markerless is a device that refuses markers. (If the device takes only the first part of a list,
+// the reactor posts a marker: a signaled request that retires this part.) A pass calls
+// markerless.Execute. For a marker the reactor calls Execute of the queue pair's own context. So
+// the test binds a queue pair of type dressedQP, whose context is of type refusing.
+// markerless.Execute replaces each dressedQP by the device's queue pair.
 type markerless struct {
 	*faulty
 	refused atomic.Int64
@@ -181,8 +183,8 @@ func (r refusing) Execute(t *verbs.IOBatch) error {
 	return nil
 }
 
-// Rule: if the device takes only the first part of a list, and also refuses the marker behind that
-// part, OnFail is called. The requests of the first part end when the queue is released.
+// Rule: if the device takes only the first part of a list and then refuses the marker, the queue
+// fails. The requests of the first part end when the queue is released.
 func TestRefusedMarkerFailsTheQueue(t *testing.T) {
 	var m *markerless
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 16}, func(c verbs.Context) verbs.Context {
@@ -217,11 +219,11 @@ func TestRefusedMarkerFailsTheQueue(t *testing.T) {
 	}
 }
 
-// flaky is a device whose completion channel fails to return the next event after the test has set
-// fail. The event stays pending.
+// flaky is a device whose completion channel can fail. If flaky.fail is set, the next GetEvent
+// returns an error, and the event stays in the channel.
 type flaky struct {
 	verbs.Context
-	fail atomic.Bool // set by the test, cleared by the holder of the turn
+	fail atomic.Bool // set by the test, cleared by GetEvent
 }
 
 type flakyChannel struct {
@@ -246,7 +248,8 @@ func (c *flakyChannel) GetEvent() (verbs.CQ, bool, error) {
 }
 
 // Rule: after a failed GetEvent the completion queue is armed again, so the next completion wakes
-// the reactor. (Nothing else wakes it here: no goroutine drives, and there is no recheck.)
+// the loop. (Nothing else wakes the loop in this test: no goroutine drives, and there is no
+// recheck.)
 func TestFailedGetEventDoesNotKeepAsleep(t *testing.T) {
 	var f *flaky
 	cfg := reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}
@@ -255,7 +258,7 @@ func TestFailedGetEventDoesNotKeepAsleep(t *testing.T) {
 	defer a.close(t)
 	for range 20 {
 		f.fail.Store(true)
-		answered(t, a, b) // its event wakes the loop, which cannot take the event
+		answered(t, a, b) // the event wakes the loop, and GetEvent fails
 		answered(t, a, b)
 		answered(t, a, b)
 	}

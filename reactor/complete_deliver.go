@@ -4,33 +4,35 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// delivery is the promise of an ended operation. It has its result already (Promise.Fill); the
-// method deliver wakes the waiters (Promise.Publish).
+// delivery is the promise of an ended operation. Promise.Fill or Promise.Value has stored the
+// result already. The method Reactor.deliver calls Promise.Publish, which wakes the waiters.
 type delivery = futures.Promise[Completion]
 
-// outcome is a result for a sink. The unused entries of Reactor.outcomes, from its length to its
-// capacity, are used again. They have no sink and no err. Their queue may be set, but not to a
-// reclaimed queue (see Reactor.forget).
+// outcome is a result for a sink. addOutcome reuses the entries of Reactor.outcomes beyond its
+// length. In such an entry the fields sink and err are nil. The field queue may still be set, but
+// not to a reclaimed queue, because Reactor.forget clears it.
 type outcome struct {
 	sink  Sink
 	c     Completion
 	err   error
-	after int32  // how many promises of Reactor.filled are published before it
-	queue *Queue // the operation's queue; nil: none
+	after int32  // how many promises of Reactor.filled are published before the sink is called
+	queue *Queue // the queue that fails if the sink panics; nil: none
 }
 
-// notice makes a Sink of a function, so that notifications are delivered in order with results.
+// notice is a function that implements Sink. As a Sink, a notification has a place among the
+// results in Reactor.outcomes, and is delivered in order with them.
 type notice func()
 
 // Complete implements Sink.
 func (fn notice) Complete(SinkContext, Completion, error) { fn() }
 
-// deliver delivers the results of ended operations, in order. A pass calls it last, when slots and
-// leases are given back: so a sink may call the reactor, and finds room. A sink may end more
-// operations and so call deliver again. Then the inner call delivers all results, and the outer
-// call finds none left. Holder only.
+// deliver delivers the results of ended operations, in the order in which the operations ended. It
+// is the last step of a pass. At this point the slots and leases of the operations are given back,
+// so a sink that submits a request finds a slot. A sink may end more operations, for example by
+// Release, which calls deliver again. Then the inner call delivers all remaining results, and the
+// outer call finds none. Holder only.
 func (r *Reactor) deliver() {
-	if r.deliveredSinks == len(r.outcomes) { // no sinks; settling futures calls no user code
+	if r.deliveredSinks == len(r.outcomes) { // no sinks, and settling futures calls no user code
 		r.deliverAll()
 		return
 	}
@@ -38,16 +40,16 @@ func (r *Reactor) deliver() {
 }
 
 // deliverAll is the body of deliver. If a sink does not return, runUserCode calls deliverAll again,
-// which goes on with the next result.
+// and the second call goes on with the next result.
 func (r *Reactor) deliverAll() {
 	r.delivering = true
 	for {
 		if r.deliveredSinks < len(r.outcomes) && int(r.outcomes[r.deliveredSinks].after) <= r.delivered {
-			o := &r.outcomes[r.deliveredSinks] // the sink may add outcomes, which may move *o: read it first
+			o := &r.outcomes[r.deliveredSinks] // read *o before the call: a sink may add outcomes, which may move *o
 			r.deliveredSinks++
 			sink, err := o.sink, o.err
 			r.sinkOwner = o.queue
-			o.sink, o.err = nil, nil      // o.queue stays: clearing it would take 1 of the 42 ns of a sink's result
+			o.sink, o.err = nil, nil      // o.queue stays: clearing it takes 1 ns, and a sink's result 42 ns
 			if r.sinks.current.r == nil { // this is the first sink, or an inner deliver has ended the round
 				r.sinks.begin(r)
 			}
@@ -62,15 +64,15 @@ func (r *Reactor) deliverAll() {
 		d.Publish()
 	}
 	r.sinks.end()
-	// The slices are truncated, not cleared. An old promise keeps at most the memory of its future
-	// alive, and not the result: the future drops the result when it is taken.
+	// The slices are truncated, not cleared. An old promise in r.filled keeps the memory of its
+	// future alive, but not the result: the future drops its result when a goroutine takes it.
 	r.filled, r.delivered = r.filled[:0], 0
 	r.outcomes, r.deliveredSinks = r.outcomes[:0], 0
 	r.delivering = false
 }
 
-// addOutcome adds an outcome of q (nil: of no queue), to be delivered. The caller must set the
-// other fields of the outcome before it adds another, which may move the first.
+// addOutcome appends an outcome of the queue q to Reactor.outcomes. A nil q means no queue. The
+// caller must set the other fields before the next call of addOutcome, which may move the outcome.
 func (r *Reactor) addOutcome(q *Queue) *outcome {
 	n := len(r.outcomes)
 	if n == cap(r.outcomes) {
@@ -82,8 +84,8 @@ func (r *Reactor) addOutcome(q *Queue) *outcome {
 	return o
 }
 
-// notifyLater has fn called after the results that wait to be delivered: at the end of the pass,
-// or, between passes, before notifyLater returns.
+// notifyLater has fn called after the results that wait to be delivered. If a pass is running, fn
+// runs at the end of the pass. Otherwise fn runs before notifyLater returns.
 func (r *Reactor) notifyLater(fn func()) {
 	r.addOutcome(nil).sink = notice(fn)
 	if !r.inPass {
@@ -91,13 +93,14 @@ func (r *Reactor) notifyLater(fn func()) {
 	}
 }
 
-// Notify has fn, which is user code, called while the turn is held. In a pass fn is called at the
-// end of the pass; in a sink, after the sink; otherwise, before Notify returns. A panic or
-// runtime.Goexit in fn does not reach the caller. Notify allocates. Holder only.
+// Notify has the user function fn called while the turn is held. If a pass calls Notify, fn runs at
+// the end of the pass. If a sink calls Notify, fn runs after the sink. Otherwise fn runs before
+// Notify returns. A panic or runtime.Goexit in fn does not reach the caller. Notify allocates.
+// Holder only.
 func (r *Reactor) Notify(fn func()) { r.addNotice(nil, notice(fn)) }
 
 // Notify has s called with a zero Completion and a nil error, after the sinks of all operations
-// that ended earlier. If s panics, the queue fails, as for the sink of an operation
+// that ended earlier. If s panics, the queue fails, as it does when the sink of an operation panics
 // (Config.OnPanic). Notify does not allocate. Holder only.
 func (q *Queue) Notify(s Sink) { q.r.addNotice(q, s) }
 

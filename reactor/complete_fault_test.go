@@ -15,12 +15,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// faulty is a layer between a reactor and its device. It injects the faults that the test sets.
+// The type faulty is a layer between a reactor and its device. It injects the faults that the test
+// sets.
 type faulty struct {
 	verbs.Context
-	// If cutAt >= 0, the device refuses the next list of sends from the request with this index on.
+	// If cutAt >= 0, the device accepts only the first cutAt requests of the next list of sends.
 	cutAt atomic.Int64
-	// If dead is set, polls return an errno. If echo is set, they return every completion twice.
+	// If dead is set, every poll returns the errno EIO. If echo is set, a poll returns each of its
+	// completions twice.
 	dead, echo atomic.Bool
 	lists      atomic.Int64
 }
@@ -55,7 +57,8 @@ func (f *faulty) Execute(t *verbs.IOBatch) error {
 	return nil
 }
 
-// split posts the first "at" requests of the first list, and refuses the rest of that list.
+// split() executes t, but refuses a part of the first list of sends with ENOMEM: it accepts only
+// the first "at" requests of that list.
 func (f *faulty) split(t *verbs.IOBatch, at int) error {
 	g := &t.Sends[0]
 	whole := *g
@@ -95,7 +98,7 @@ func faultyPair(t *testing.T, qc reactor.QueueConfig) (a, b *end, f *faulty) {
 	return a, b, f
 }
 
-// batch submits n writes so that one pass posts them all.
+// batch() submits n WRITEs while the turn is held, so that the next pass posts all of them.
 func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
 	t.Helper()
 	addr, key := peer.remote(0)
@@ -110,8 +113,9 @@ func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
 	return fs
 }
 
-// Rule: bad_wr splits a list. The requests before it succeed, although the signaled request at the
-// end of the list was refused. The refused requests fail with the errno. The queue goes on.
+// Rule: if a post returns bad_wr, the requests before bad_wr succeed, even if none of them is
+// signaled. The request bad_wr and the requests after it fail with the errno. The queue does not
+// fail.
 func TestBadWRSplitsAtEveryPosition(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{SendDepth: 16})
 	defer b.close(t)
@@ -162,8 +166,8 @@ func TestStaleCompletionsAreDropped(t *testing.T) {
 	}
 }
 
-// Rule: after an overrun of the completion queue no operation waits for ever: the queue fails with
-// ErrOverrun, and its operations end when it is released.
+// Rule: an overrun of a completion queue fails the reactor's Queues with ErrOverrun. The operations
+// of a failed Queue end when the Queue is released.
 func TestOverrunFailsTheQueue(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{SendDepth: 4})
 	defer b.close(t)
@@ -190,8 +194,8 @@ func TestOverrunFailsTheQueue(t *testing.T) {
 	must.Do(t, a.ctx.Close())
 }
 
-// Rule: canceling a wait releases the goroutine, not the memory. The lease (the operation's hold on
-// its buffer) ends exactly once: after the completion, and before the result is delivered.
+// Rule: canceling a wait does not end the operation's lease (its hold on the buffer). The lease
+// ends exactly once: after the completion, and before the result is delivered.
 func TestLeaseOutlivesACancelledWait(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -200,7 +204,7 @@ func TestLeaseOutlivesACancelledWait(t *testing.T) {
 	_, sge := a.bytes(0, 8)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	// No receive is posted: the send cannot complete.
+	// The peer has posted no receive, so the send cannot complete yet.
 	f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Lease: &l}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Block))(t)
 	if _, err := f.Await(ended); !errors.Is(err, context.Canceled) {
 		t.Fatalf("await with an ended context: %v", err)
@@ -222,8 +226,8 @@ type countingLease struct{ ended atomic.Int64 }
 
 func (l *countingLease) End() { l.ended.Add(1) }
 
-// Rule: a request that a device would refuse is refused before it is posted, and the error names
-// the values.
+// Rule: if a device would refuse a request, Submit returns ErrRequest and does not post the
+// request.
 func TestBadRequestsAreRefusedAtOnce(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{MaxSGE: 2, Inline: 32})
 	defer b.close(t)
@@ -251,14 +255,15 @@ func TestBadRequestsAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// Rule: a wait for a slot ends with a slot, with the context's error, or with the queue's failure.
+// Rule: a wait for a slot ends with the context's error when the context ends. If the queue fails,
+// the wait ends with the queue's error.
 func TestWaitingForRoom(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1})
 	defer b.close(t)
 	defer a.close(t)
 	_, sge := a.bytes(0, 8)
 	s, p := reactor.Send{Opcode: verbs.WRSend}, reactor.Payload{SGEs: []verbs.SGE{sge}}
-	// stays outstanding: no receive
+	// The peer has posted no receive, so this send stays outstanding.
 	first, err := a.q.Submit(context.Background(), &s, &p, reactor.Block)
 	must.Do(t, err)
 	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)

@@ -2,10 +2,11 @@ package reactor
 
 import "github.com/verbena-rdma/verbena/internal/sys"
 
-// How a slot and a lease are given back when their operation ends. Holder only.
+// This file frees slots and ends leases when operations end. Holder only.
 
-// freeSlot frees slot i, whose outcome is recorded. Control and receive slots are free at once.
-// Send slots, and leases, are only noted here: freeRetired frees them, many at a time.
+// freeSlot frees slot i. The outcome of the operation is recorded already. A control or receive
+// slot is free at once. A send slot goes to q.retired, from where freeRetired frees many slots
+// together.
 func (q *Queue) freeSlot(i uint32, sl *slot) {
 	lease, kind := sl.lease, sl.kind
 	sl.sink, sl.lease, sl.kind, sl.posted = nil, nil, KindNone, false
@@ -29,8 +30,8 @@ func (q *Queue) freeSlot(i uint32, sl *slot) {
 	}
 }
 
-// endLease notes that one operation with the lease l has ended. Consecutive operations with the
-// same lease are counted, and endLeases ends the lease for all of them.
+// endLease counts the end of one operation with the lease l. If the operations counted so far have
+// another lease, endLease first calls endLeases for them.
 func (r *Reactor) endLease(l Lease) {
 	if !sys.Same(l, r.lease) {
 		r.endLeases()
@@ -39,7 +40,7 @@ func (r *Reactor) endLease(l Lease) {
 	r.leaseEnds++
 }
 
-// endLeases ends the lease r.lease for the r.leaseEnds operations that endLease counted.
+// endLeases ends the lease r.lease for the r.leaseEnds operations that endLease has counted.
 func (r *Reactor) endLeases() {
 	l, n := r.lease, r.leaseEnds
 	r.lease, r.leaseEnds = nil, 0
@@ -52,8 +53,8 @@ func (r *Reactor) endLeases() {
 	}
 }
 
-// freeRetired ends the remaining leases and frees the slots of finished sends. A caller of finish
-// must call freeRetired after its last finish.
+// freeRetired calls endLeases, and frees the slots in q.retired. A function that calls finish must
+// call freeRetired after its last call of finish.
 func (q *Queue) freeRetired() {
 	if q.r.leaseEnds > 0 {
 		q.r.endLeases()

@@ -27,55 +27,55 @@ const (
 	maxSGEs    = 64
 	maxInlines = 1 << 14
 
-	maxFlushDelay = time.Millisecond // far above a doorbell's cost, far below a usual PeerLimit.Bound
+	maxFlushDelay = time.Millisecond // much longer than a doorbell takes, much shorter than a usual PeerLimit.Bound
 
 	maxRecorder = 1 << 20 // entries: about a hundred megabytes
 )
 
-// Config describes a reactor. The zero value of everything but Context works.
+// Config describes a reactor. Context must be set; every other field may be zero.
 type Config struct {
 	// Context is the open device. The reactor does not close it.
 	Context verbs.Context
-	// CQEntries is the capacity of each of the two completion queues; Queue.Admit refuses a Queue
-	// that does not fit. With 0, the default, the completion queues begin with DefaultCQEntries and
-	// grow with the admitted Queues, up to the device's limit.
+	// CQEntries is the capacity of each of the two completion queues. Queue.Admit fails if the
+	// Queue needs more entries than are left. With 0, the default, the completion queues begin with
+	// DefaultCQEntries entries and grow with the admitted Queues, up to the device's limit.
 	CQEntries int
 	// CompVector is the completion vector of the completion queues; default 0.
 	CompVector int
 	// PollBatch is the largest number of completions that one poll takes; default
 	// DefaultPollBatch.
 	PollBatch int
-	// Spin is the number of empty passes in a row after which a driver (a waiting goroutine that
-	// runs passes) parks and the loop sleeps. The loop does not spin while no request is
-	// outstanding. Default DefaultSpin, negative for none.
+	// After Spin empty passes in a row, a driver (a waiting goroutine that runs passes) parks, and
+	// the loop sleeps. The loop does not spin while no request is outstanding. Default DefaultSpin,
+	// negative for none.
 	Spin int
 	// Policy is how the reactor waits while it is idle; default PolicyEconomy. Spin applies to
 	// PolicyEconomy only. A stepped reactor ignores Policy.
 	Policy Policy
-	// FlushDelay is the longest time for which a queue may hold sends back to share a doorbell,
-	// while earlier sends of it are outstanding (post_delay.go). With 0, the default, it holds none
-	// back.
+	// FlushDelay is the longest time for which a queue holds sends back, so that more sends share a
+	// doorbell. Sends are held back only while earlier sends of the queue are outstanding
+	// (post_delay.go). With 0, the default, no sends are held back.
 	FlushDelay time.Duration
-	// FlushBatch is the number of unposted sends at which a queue posts them without further delay;
-	// default DefaultFlushBatch.
+	// FlushBatch limits how many sends a queue holds back. A queue with FlushBatch unposted sends
+	// posts them in the next pass. Default DefaultFlushBatch.
 	FlushBatch int
-	// NoCallerDriving makes waiting goroutines park, and never run passes themselves.
+	// NoCallerDriving makes waiting goroutines park: they never run passes.
 	NoCallerDriving bool
-	// Node is the NUMA node of the reactor's memory, counted from 1. With 0, the default, the
-	// memory is bound to no node.
+	// Node selects the NUMA node of the reactor's memory: n+1 stands for node n of the system. With
+	// 0, the default, the memory is bound to no node.
 	Node int
-	// Recheck is the interval at which completion queues are polled even without an event; default
-	// DefaultRecheck, negative: never. A stepped reactor ignores it, because every Step polls.
+	// Recheck is the interval at which completion queues are polled even without an event. Default
+	// DefaultRecheck; negative: never. A stepped reactor ignores Recheck, because every Step polls.
 	Recheck time.Duration
 	// OnPanic receives the panics of user code that the reactor calls: sinks, callbacks of futures,
-	// functions given to Notify, Callback, Defer, Do, After and Watch. It runs on a new goroutine
-	// for each panic, without the turn. If an operation's sink panicked, the operation's queue
-	// fails with the panic as its cause; everything else goes on. With nil, the default, the panic
-	// ends the program, and no caller can recover it.
+	// functions given to Notify, Callback, Defer, Do, After and Watch. OnPanic runs on a new
+	// goroutine for each panic, without the turn. If an operation's sink panicked, the operation's
+	// queue fails with the panic as its cause; everything else goes on. If OnPanic is nil, the
+	// default, the panic ends the program, and no caller can recover the panic.
 	OnPanic func(*PanicError)
-	// Stepped makes a reactor without goroutines: it runs only when its owner calls Step.
+	// Stepped makes a reactor without goroutines: the reactor runs only when its owner calls Step.
 	Stepped bool
-	// Now is the clock of the timers; default time.Now. It may be virtual in a stepped reactor.
+	// Now is the clock of the timers; default time.Now. A stepped reactor may have a virtual clock.
 	Now func() time.Time
 
 	real     bool // Now is time.Now, and the reactor is not stepped
@@ -116,39 +116,41 @@ func (c Config) validate() (Config, error) {
 	return c, nil
 }
 
-// QueueConfig describes one queue. The zero value of everything but PD works.
+// QueueConfig describes one queue. PD must be set; every other field may be zero.
 type QueueConfig struct {
 	// PD is the protection domain in which the queue registers its off-heap memory.
 	PD verbs.PD
-	// Type is the type of the queue pair: RC (the default), UC or UD. On a UD queue every send is
-	// signaled. To retire unsignaled sends the reactor may need the marker (post_settle.go), a
-	// zero-length WRITE, and UD has no WRITEs.
+	// Type is the type of the queue pair: RC (the default), UC or UD. To retire unsignaled sends,
+	// the reactor may need the marker, a zero-length WRITE (post_settle.go). UD has no WRITEs, so
+	// on a UD queue every send is signaled.
 	Type verbs.QPType
-	// Shared, if not nil, supplies the queue pair's receives. RecvDepth must be -1 then.
+	// Shared, if not nil, supplies the queue pair's receives. RecvDepth must then be -1.
 	Shared *SharedRecv
-	// SendDepth and RecvDepth are how many sends and receives may be submitted and not completed;
-	// defaults DefaultSendDepth and DefaultRecvDepth. With -1 RecvDepth is none.
+	// SendDepth and RecvDepth limit the sends and the receives that are submitted and not
+	// completed. The defaults are DefaultSendDepth and DefaultRecvDepth. With RecvDepth -1 the
+	// queue has no receives.
 	SendDepth int
 	RecvDepth int
-	// ControlDepth is how many requests of PostControl may be submitted and not completed, in
-	// addition to SendDepth; default none.
+	// ControlDepth limits the requests of PostControl that are submitted and not completed.
+	// SendDepth does not include these requests. Default 0.
 	ControlDepth int
 	// MaxSGE is the largest number of elements of one request; default DefaultMaxSGE.
 	MaxSGE int
-	// Inline is the largest number of inline bytes of a request, header included; default
-	// DefaultInline, -1: none. The device may grant less (Queue.Inline). The smaller number applies
-	// to inline payloads; a header in front of SGEs may always have Inline bytes.
+	// Inline is the largest number of inline bytes of a request, header included. Default
+	// DefaultInline; -1: none. The device may grant fewer bytes. An inline payload is limited to
+	// the granted number, which Queue.Inline returns. A header in front of SGEs may always have
+	// Inline bytes.
 	Inline int
-	// SignalEvery is n if every n-th request of a long list is signaled; default
-	// min(DefaultSignalEvery, SendDepth/2), at least 1.
+	// SignalEvery is the interval of signaled requests in a long list: with n, every n-th request
+	// is signaled. Default min(DefaultSignalEvery, SendDepth/2), at least 1.
 	SignalEvery int
 	// Recorder is how many completed operations the flight recorder keeps, for Recorded and
-	// Reactor.Stuck; default none. It records the request, the times of submission, posting and
-	// polling, and the result. There are Recorder entries, plus one for each request that may be
-	// outstanding. An entry takes some 100 bytes and keeps its error alive.
+	// Reactor.Stuck. The default is none. An entry holds the request, the times of submission,
+	// posting and polling, and the result. There are Recorder entries, plus one for each request
+	// that may be outstanding. An entry takes some 100 bytes and keeps its error alive.
 	Recorder int
 
-	receiving bool // the queue of a SharedRecv: no sends at all
+	receiving bool // this is the queue of a SharedRecv, which has no sends
 }
 
 func (c QueueConfig) validate() (QueueConfig, error) {
@@ -193,7 +195,8 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	return c, nil
 }
 
-// sends is the number of send slots of a queue: SendDepth, one for the marker, and ControlDepth.
+// The method sends returns the number of send slots of a queue: SendDepth, one slot for the marker,
+// and ControlDepth. The queue of a SharedRecv has none.
 func (c QueueConfig) sends() int {
 	if c.receiving {
 		return 0

@@ -1,10 +1,8 @@
 package reactor
 
-// Each of the next three functions leaves a submitter in the middle of Submit, PostControl or
-// PostRecv: it has acquired a slot and has not checked yet whether the queue has failed. The
-// returned function frees the slot, as a refused submitter does.
-
-// SendUnderWay leaves a submitter in Submit.
+// SendUnderWay does the first step of Submit: it acquires a slot. (The second step would check
+// whether the queue has failed.) The function back frees the slot, as Submit does if the queue has
+// failed.
 func (q *Queue) SendUnderWay() (back func()) {
 	i, ok := q.sendFree.Get()
 	if !ok {
@@ -13,7 +11,7 @@ func (q *Queue) SendUnderWay() (back func()) {
 	return func() { q.sendFree.Put(i); q.scheduleReclaim() }
 }
 
-// ControlUnderWay leaves a submitter in PostControl.
+// ControlUnderWay is like SendUnderWay, for PostControl.
 func (q *Queue) ControlUnderWay() (back func()) {
 	i, ok := q.ctrlFree.Get()
 	if !ok {
@@ -22,7 +20,7 @@ func (q *Queue) ControlUnderWay() (back func()) {
 	return func() { q.ctrlFree.Put(i); q.scheduleReclaim() }
 }
 
-// RecvUnderWay leaves a submitter in PostRecv.
+// RecvUnderWay is like SendUnderWay, for PostRecv.
 func (q *Queue) RecvUnderWay() (back func()) {
 	i, ok := q.recvFree.Get()
 	if !ok {
@@ -31,8 +29,8 @@ func (q *Queue) RecvUnderWay() (back func()) {
 	return func() { q.recvFree.Put(i); q.scheduleReclaim() }
 }
 
-// ForgetAnswers resets every result word of the queue to unanswered, as if the device had written
-// no result of an atomic. Only the holder may call it.
+// ForgetAnswers sets every result word of the queue to the constant unanswered, as if the device
+// had not written the result of any atomic. Only the holder may call it.
 func (q *Queue) ForgetAnswers() {
 	for i := range q.tab.results {
 		q.tab.results[i] = unanswered
@@ -42,8 +40,8 @@ func (q *Queue) ForgetAnswers() {
 // EventRest is how long an event source that failed stays suspended.
 const EventRest = suspendTime
 
-// OutcomesOf counts the entries of r.outcomes that refer to q, including unused entries behind its
-// length. Only the holder may call it.
+// OutcomesOf counts the entries of r.outcomes that refer to q, up to the capacity of the slice.
+// Only the holder may call it.
 func (r *Reactor) OutcomesOf(q *Queue) (n int) {
 	for _, o := range r.outcomes[:cap(r.outcomes)] {
 		if o.queue == q {
@@ -58,11 +56,11 @@ func (r *Reactor) Snapshot() Stats { return r.snapshot() }
 // Sleeps returns how often the loop went to sleep. Any goroutine may call it.
 func (r *Reactor) Sleeps() uint64 { return r.tok.Stats().Sleeps.Load() }
 
-// Note counts v.
+// Note counts the value v.
 func (h *Histogram) Note(v int) { h.note(v) }
 
-// ListingUnderWay leaves a submitter between its two steps of putting the queue on the ready list.
-// It takes the first step (Enter); the returned function takes the second (Push).
+// ListingUnderWay does the first of the two steps that put q on the ready list (q.queued.Enter).
+// The function goOn does the second step (ready.Push).
 func (q *Queue) ListingUnderWay() (goOn func()) {
 	if !q.queued.Enter() {
 		panic("the queue is listed")
@@ -70,8 +68,8 @@ func (q *Queue) ListingUnderWay() (goOn func()) {
 	return func() { q.r.ready.Push((*readyQueue)(q)) }
 }
 
-// TransferHolding takes the steps of TransferWait after Begin has taken the turn, except the wait.
-// Only the holder may call it.
+// TransferHolding submits t as TransferWait does when it holds the turn, but does not wait for the
+// outcome. Only the holder may call it.
 func (q *Queue) TransferHolding(t *Transfer) Future {
 	i, ok := q.sendFree.Get()
 	if !ok {

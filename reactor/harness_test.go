@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// end is one side of a connected pair: a device, a reactor, a queue and registered memory.
+// An end is one side of a connected pair: a device, a reactor, a queue and registered memory.
 type end struct {
 	ctx   verbs.Context
 	pd    verbs.PD
@@ -27,8 +27,8 @@ const (
 	endAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 )
 
-// try reports an error from sinks, handlers and callbacks, which do not run on the test's
-// goroutine.
+// try() reports an error without ending the goroutine. Sinks, handlers and callbacks call try(),
+// because they do not run on the test's goroutine.
 func try(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -36,7 +36,7 @@ func try(t testing.TB, err error) {
 	}
 }
 
-// wrap returns a layer around the device for the reactor to use.
+// A wrap function returns the device with a layer around it. The reactor uses the returned device.
 type wrap func(verbs.Context) verbs.Context
 
 func newEnd(t testing.TB, ctx verbs.Context, cfg reactor.Config, qc reactor.QueueConfig, w wrap) *end {
@@ -54,7 +54,7 @@ func newEnd(t testing.TB, ctx verbs.Context, cfg reactor.Config, qc reactor.Queu
 	return e
 }
 
-// another returns an end with a new queue that shares everything else with e.
+// another() returns an end that has a new queue and shares everything else with e.
 func (e *end) another(t testing.TB, qc reactor.QueueConfig) *end {
 	t.Helper()
 	more := *e
@@ -62,7 +62,7 @@ func (e *end) another(t testing.TB, qc reactor.QueueConfig) *end {
 	return &more
 }
 
-// queue returns a new queue whose queue pair is in INIT.
+// queue() returns a new queue. Its queue pair is in INIT.
 func (e *end) queue(t testing.TB, qc reactor.QueueConfig) *reactor.Queue {
 	t.Helper()
 	qc.PD = e.pd
@@ -83,8 +83,8 @@ func (e *end) do(t testing.TB, fn func()) {
 	doIn(t, e.r, fn)
 }
 
-// doIn runs fn while the turn is held, but on the test's goroutine, so that fn may call Fatal. On
-// the reactor's goroutine Fatal would end the loop.
+// doIn calls fn on the test's goroutine while the turn is held. So fn may call Fatal. (On the
+// reactor's goroutine, Fatal would end the loop.)
 func doIn(t testing.TB, r *reactor.Reactor, fn func()) {
 	t.Helper()
 	enter, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -99,15 +99,15 @@ func doIn(t testing.TB, r *reactor.Reactor, fn func()) {
 	fn()
 }
 
-// bytes returns n bytes of the end's memory and the scatter-gather element that names them.
+// bytes() returns n bytes of the end's memory, and the scatter-gather element for these bytes.
 func (e *end) bytes(off, n int) ([]byte, verbs.SGE) {
 	return e.arena.Bytes()[off : off+n], verbs.SGE{Addr: e.arena.Addr() + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}
 }
 
 func (e *end) remote(off int) (uint64, uint32) { return e.arena.Addr() + uint64(off), e.mr.RKey() }
 
-// ackTimeout encodes 1 s. So if the system suspends a test process for a second, its peer does not
-// give it up.
+// ackTimeout is the code for 1 s. With seven retries, a device gives up its peer only after several
+// seconds. So the system may suspend a test process for a second.
 const ackTimeout = 18
 
 func (e *end) ready(t testing.TB, peer *end) {
@@ -122,7 +122,7 @@ func (e *end) ready(t testing.TB, peer *end) {
 	})
 }
 
-// close closes the end and checks that no object is left.
+// close() closes the end and checks that no object of the device is left.
 func (e *end) close(t testing.TB) {
 	t.Helper()
 	e.closeQueue(t)
@@ -144,7 +144,8 @@ func (e *end) closeQueue(t testing.TB) {
 	})
 }
 
-// closeRest closes an end whose queue has been released and checks that no object is left.
+// closeRest closes an end after its queue has been released. It checks that no object of the device
+// is left.
 func (e *end) closeRest(t testing.TB) {
 	t.Helper()
 	must.Do(t, e.r.Close(bounded(t)))
@@ -173,7 +174,7 @@ func (d bed) pair(t testing.TB, cfg reactor.Config, qc reactor.QueueConfig, w wr
 	return a, b
 }
 
-// inbox collects the completions of receives.
+// inbox is a sink that collects the completions of successful receives.
 type inbox chan reactor.Completion
 
 func (i inbox) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
@@ -182,8 +183,9 @@ func (i inbox) Complete(_ reactor.SinkContext, c reactor.Completion, err error) 
 	}
 }
 
-// patience limits how long a test waits for an expected event. Only a failing test waits so long.
-// The limit is longer on a device, which may belong to an emulated, busy machine.
+// The variable patience limits how long a test waits for an expected event. Only a failing test
+// waits until the limit. The limit is longer on a device, because the device may belong to an
+// emulated, busy machine.
 var patience = func() time.Duration {
 	if onDevice() {
 		return time.Minute
@@ -197,7 +199,7 @@ func bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-// comes waits until ch is closed or delivers one value.
+// comes() waits until ch is closed or delivers one value. It returns the value.
 func comes[T any](t testing.TB, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -208,13 +210,13 @@ func comes[T any](t testing.TB, what string, ch <-chan T) (v T) {
 	return v
 }
 
-// called is a sink that calls a function.
+// The type called makes a sink of a function.
 type called func(reactor.Completion, error)
 
 func (fn called) Complete(_ reactor.SinkContext, c reactor.Completion, err error) { fn(c, err) }
 
-// hooked is a layer between a reactor and its device. While a hook is set, the hook runs in place
-// of Execute. The test sets the hook; the holder of the turn reads it.
+// The type hooked is a layer between a reactor and its device. While a hook is set, Execute calls
+// the hook in place of the device. The test sets the hook; the holder of the turn reads it.
 type hooked struct {
 	verbs.Context
 	hook atomic.Pointer[turnHook]
@@ -236,8 +238,8 @@ func hookedPair(t *testing.T, cfg reactor.Config, qc reactor.QueueConfig) (a, b 
 	return a, b, h
 }
 
-// stray submits a SEND for which the peer has posted no receive. It stays outstanding until the
-// peer posts a receive or the queue pair ends.
+// stray() submits a SEND for which the peer has posted no receive. The SEND stays outstanding until
+// the peer posts a receive or the queue pair ends.
 func (e *end) stray(t testing.TB, s reactor.Send) reactor.Future {
 	t.Helper()
 	s.Opcode = verbs.WRSend
@@ -247,14 +249,15 @@ func (e *end) stray(t testing.TB, s reactor.Send) reactor.Future {
 	return f
 }
 
-// write returns an 8-byte WRITE to peer.
+// write() returns the request for an 8-byte WRITE to the memory of peer. It does not submit the
+// request.
 func (e *end) write(peer *end) (*reactor.Send, reactor.Payload) {
 	addr, key := peer.remote(0)
 	_, sge := e.bytes(0, 8)
 	return &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}}
 }
 
-// release destroys the queue pair and releases the queue.
+// release() destroys the queue pair and releases the queue.
 func (e *end) release(t testing.TB, cause error) {
 	t.Helper()
 	e.do(t, func() { e.releaseHeld(t, cause) })
@@ -266,7 +269,7 @@ func (e *end) releaseHeld(t testing.TB, cause error) {
 	try(t, e.q.Release(cause))
 }
 
-// lone is a reactor with a protection domain and no queue.
+// A lone is a reactor with a protection domain and without queues.
 type lone struct {
 	ctx verbs.Context
 	pd  verbs.PD

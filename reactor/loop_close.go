@@ -8,16 +8,22 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Close ends the reactor, whose queues must have been released. It waits until every goroutine has
-// left its calls on released queues, and until the loop and the running callback have returned. If
-// ctx ends first, Close returns an error, and a later Close takes the remaining steps. If ctx has
-// ended before the call, Close takes the steps up to the first that must wait. Close is idempotent,
-// several goroutines may call it, and it leaves no goroutine, descriptor or mapping behind. Neither
-// the holder of the turn nor a callback may call it.
+// Close ends the reactor. All queues must have been released before. Close waits until no
+// goroutine is in a call on a released queue, and until the loop and the callback goroutine have
+// ended. After a successful Close no goroutine, descriptor or mapping of the reactor is left.
 //
-// Errors: verbs.ErrBusy while a queue is not released or the device refuses to give back the memory
-// of a released queue; verbs.ErrBusy with the context's error if ctx ended while goroutines were
-// still in calls on released queues; the context's error, ErrNilContext; the device's errors.
+// If ctx ends before a wait is over, Close returns an error; a later Close takes the remaining
+// steps. If ctx has ended before the call, Close takes the steps up to the first that must wait.
+// Close is idempotent, and several goroutines may call it. Neither the holder of the turn nor a
+// callback may call it.
+//
+// Errors:
+//   - verbs.ErrBusy: a queue is not released, or the device refuses to give back the memory of a
+//     released queue, or goroutines are in calls on released queues of a stepped reactor, which
+//     cannot wait for them.
+//   - verbs.ErrBusy with the context's error: ctx ended while goroutines were in calls on released
+//     queues.
+//   - The context's error, ErrNilContext, and the device's errors.
 func (r *Reactor) Close(ctx context.Context) error {
 	w, err := DoneOf(ctx)
 	if err != nil {
@@ -28,7 +34,7 @@ func (r *Reactor) Close(ctx context.Context) error {
 
 func (r *Reactor) close(ctx DoneContext) error {
 	select {
-	case r.closing <- struct{}{}: // tried even if ctx has ended: steps that need not wait are still taken
+	case r.closing <- struct{}{}: // first without ctx: if ctx has ended, the steps that need not wait are still taken
 	default:
 		select {
 		case r.closing <- struct{}{}:
@@ -49,18 +55,18 @@ func (r *Reactor) close(ctx DoneContext) error {
 		}
 	}
 	var err error
-	// Hold the turn, because a concurrent Defer or Schedule starts a goroutine that takes the turn,
-	// see afterClose.
+	// Hold the turn: a concurrent Defer or Schedule starts a goroutine that also takes the turn
+	// (see afterClose).
 	r.withTurn(func() {
 		err = r.destroy()
 		r.destroyed = err == nil
 	})
-	r.timers.stop() // again, because withTurn checks the timers at its end and may have set the alarm
+	r.timers.stop() // again: withTurn checks the timers at its end, and may have set the alarm
 	return err
 }
 
-// stopAccepting sets r.closed, after it has waited until all released queues are reclaimed. It
-// returns an error at once if a queue is not released.
+// stopAccepting waits until all released queues are reclaimed, and then sets r.closed. If
+// tryStopAccepting returns an error without a channel, stopAccepting returns that error at once.
 func (r *Reactor) stopAccepting(ctx DoneContext) error {
 	for {
 		var left error
@@ -82,9 +88,10 @@ func (r *Reactor) stopAccepting(ctx DoneContext) error {
 	}
 }
 
-// tryStopAccepting sets r.closed, or returns in left the reason why it cannot. If the only reason
-// is that goroutines have not left released queues, it also returns a channel. A later pass closes
-// the channel when they have left.
+// tryStopAccepting sets r.closed if all queues are reclaimed. Otherwise it returns an error. If
+// waiting can help, it also returns a channel, which a later pass closes when all released queues
+// are reclaimed. Waiting cannot help if a queue is not released, if the device has refused to give
+// memory back, or if the reactor is stepped.
 func (r *Reactor) tryStopAccepting() (reclaimed <-chan struct{}, left error) {
 	r.Drain() // a released queue is reclaimed only after the completion queues were polled empty
 	if r.live+len(r.quarantined) == 0 {
@@ -92,7 +99,7 @@ func (r *Reactor) tryStopAccepting() (reclaimed <-chan struct{}, left error) {
 		return nil, nil
 	}
 	left = errors.Join(fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.quarantined)), r.reclaimErr)
-	if r.live > 0 || r.reclaimErr != nil || r.cfg.Stepped { // stepped: only the caller runs passes
+	if r.live > 0 || r.reclaimErr != nil || r.cfg.Stepped { // a stepped reactor runs no pass while its owner waits
 		return nil, left
 	}
 	if r.reclaimed == nil {
@@ -101,7 +108,8 @@ func (r *Reactor) tryStopAccepting() (reclaimed <-chan struct{}, left error) {
 	return r.reclaimed, left
 }
 
-// end ends the loop and the callback goroutine, and runs the functions still queued for them.
+// The method end stops the loop and the callback goroutine, and waits until they have ended. Then
+// it runs the functions that are still queued for them.
 func (r *Reactor) end(ctx DoneContext) error {
 	if err := r.sleep.Close(); err != nil {
 		return err
@@ -123,8 +131,8 @@ func (r *Reactor) end(ctx DoneContext) error {
 	return nil
 }
 
-// destroy closes the objects that New made, children first. Only the holder of the turn and a New
-// that failed call it.
+// destroy closes the objects that New made, children first. It is called by Close, which holds the
+// turn, and by a New that fails.
 func (r *Reactor) destroy() error {
 	r.timers.stop()
 	r.releaseProcessor()

@@ -43,7 +43,7 @@ func TestCloseCanBeRepeated(t *testing.T) {
 	}
 }
 
-// The function closing waits until r refuses new calls, because a Close has begun.
+// closing() waits until a Close has begun. From then on Do returns ErrClosed.
 func closing(t testing.TB, r *reactor.Reactor) {
 	t.Helper()
 	ctx := bounded(t)
@@ -71,8 +71,8 @@ func TestCloseIsRefusedWhileAQueueLives(t *testing.T) {
 	a.close(t)
 }
 
-// Rule: Close waits for a running callback, but only until its context ends. A later Close goes on
-// with the wait.
+// Rule: Close waits for a running callback, but only until the context of Close ends. The next
+// Close waits for the callback again.
 func TestCloseWaitsForTheCallback(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	running, leave := make(chan struct{}), make(chan struct{})
@@ -93,8 +93,8 @@ func TestCloseWaitsForTheCallback(t *testing.T) {
 	l.close(t)
 }
 
-// Rule: settled futures remain usable after Close: their callbacks run, and futures derived from
-// them settle.
+// Rule: a settled future remains usable after Close. Its callbacks run, and a future derived from it
+// settles.
 func TestThenAfterClose(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -117,8 +117,8 @@ func TestThenAfterClose(t *testing.T) {
 	}
 }
 
-// Rule: functions and tasks that are queued after Close or during it still run, because a goroutine
-// may wait for them.
+// Rule: functions and tasks still run if they are queued after Close or while Close runs. A
+// goroutine may be waiting for them.
 func TestWhatComesAfterCloseRuns(t *testing.T) {
 	for _, when := range []string{"after", "meeting"} {
 		t.Run(when, func(t *testing.T) {
@@ -149,11 +149,10 @@ func TestWhatComesAfterCloseRuns(t *testing.T) {
 	}
 }
 
-// watchedEnd is a device that calls the function destroying before a reactor's completion channel
-// is destroyed.
+// watchedEnd is a device that lets the test act while a reactor's objects are destroyed.
 type watchedEnd struct {
 	verbs.Context
-	destroying func()
+	destroying func() // called before a completion channel is destroyed
 }
 
 type watchedEndChannel struct {
@@ -175,8 +174,8 @@ func (c *watchedEndChannel) Close() error {
 	return c.CompChannel.Close()
 }
 
-// Rule: a Defer while Close destroys the reactor's objects does not start a pass. The pass would
-// poll completion queues that are being destroyed.
+// Rule: Defer starts no pass while Close destroys the reactor's objects. Such a pass would poll
+// completion queues that are being destroyed.
 func TestNoTurnBesideTheDestruction(t *testing.T) {
 	d := &watchedEnd{}
 	l := newLone(t, reactor.Config{}, func(ctx verbs.Context) verbs.Context { d.Context = ctx; return d })
@@ -185,7 +184,7 @@ func TestNoTurnBesideTheDestruction(t *testing.T) {
 	d.destroying = func() {
 		destroying.Store(true)
 		l.r.Defer(func() { beside <- destroying.Load() })
-		for range 10_000 { // let a pass begin, if there is one
+		for range 10_000 { // gives a wrong pass the time to begin
 			runtime.Gosched()
 		}
 		destroying.Store(false)
@@ -196,8 +195,8 @@ func TestNoTurnBesideTheDestruction(t *testing.T) {
 	}
 }
 
-// Rule: no send or receive of a sealed queue is posted, so the queue pair may be destroyed while
-// passes go on. Submitted requests end with the queue's cause of failure.
+// Rule: passes post no send and no receive of a sealed queue, because the queue pair may be destroyed
+// without the turn. Submitted requests end with the queue's cause of failure.
 func TestNothingOfASealedQueueIsPosted(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)

@@ -7,17 +7,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: eventDue is set when a poll finds completions after an earlier poll has emptied the armed
-// completion queue. Completions from before the arming do not count, nor do the remaining ones
-// after a poll that was full. The event clears eventDue.
+// Rule: eventDue is set after two steps: a poll empties the armed completion queue, and a later poll
+// finds a completion. A poll has emptied the queue if it finds fewer completions than it has room
+// for. The event clears eventDue.
 func TestWhatIsOwedAnEvent(t *testing.T) {
 	const room = 4
 	for _, c := range []struct {
-		steps string // a: arm, e: poll nothing, s: poll some, f: a full poll, v: the event
+		steps string // a: arm; e, s, f: a poll with room for 4 completions finds 0, 3, 4; v: the event
 		owed  bool
 	}{
 		{"s", false}, {"es", false}, // not armed
-		// completions from before the arming, or possibly from before it
+		// the completions may have come before the arming
 		{"as", false}, {"af", false}, {"aff", false}, {"afs", false}, {"affs", false},
 		{"aes", true}, {"ass", true}, {"affss", true}, {"aef", true}, {"aese", true},
 		{"aesv", false}, {"aev", false}, {"aevs", false}, {"aesvs", false}, {"aesvaes", true},
@@ -43,10 +43,10 @@ func TestWhatIsOwedAnEvent(t *testing.T) {
 	}
 }
 
-// slowPolls is a device on which a poll takes the time poll.
+// slowPolls is a device with slow polls.
 type slowPolls struct {
 	verbs.Context
-	poll time.Duration
+	poll time.Duration // the duration of one poll
 }
 
 func (d *slowPolls) Execute(t *verbs.IOBatch) error {
@@ -58,9 +58,9 @@ func (d *slowPolls) Execute(t *verbs.IOBatch) error {
 	return nil
 }
 
-// A slice is one call of the device that polls many times. Rule: a slice makes as many polls as fit
-// into sliceTime, and at least one, although most slices are not timed. The number grows again when
-// polls get faster.
+// Rule: the number of polls in a slice (one call of Execute that polls many times) adapts until a
+// slice takes about sliceTime. A slice has at least one poll. The number grows again when polls get
+// faster.
 func TestSlicesFitTheirTime(t *testing.T) {
 	d := &slowPolls{poll: sliceTime / 8}
 	r := &Reactor{ctx: d}
@@ -83,7 +83,8 @@ func TestSlicesFitTheirTime(t *testing.T) {
 		t.Errorf("polls of %v, slices of %d", d.poll, r.slice)
 	}
 	d.poll = 0
-	// The system may preempt the process now and then, which halves the slice again.
+	// If the system preempts the process during a slice, the slice seems slow, and the number of
+	// polls is halved. So growing takes an unknown number of slices.
 	for i := 0; r.slice < maxSlicePolls; i++ {
 		if spin(maxUntimedSlices + 1); i > 100*maxSlicePolls {
 			t.Fatalf("polls of no time, slices of %d", r.slice)

@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// work is the Reactor with the methods that the token (turn.Token) and waiting goroutines call.
-// These are not methods of Reactor, because the user must not call them.
+// The type work is a Reactor with the methods that the token (turn.Token) and waiting goroutines
+// call. Reactor itself does not have these methods, because the user must not call them.
 type work Reactor
 
 var (
@@ -38,22 +38,22 @@ func (w *work) RunLoopTasks() (after func()) { return (*Reactor)(w).runLoopTasks
 // Deadline implements turn.Work.
 func (w *work) Deadline() time.Time { return w.timers.next() }
 
-// Drive implements futures.Driver: the calling goroutine, which waits for f, runs passes if the
-// turn is free, and parks otherwise.
+// Drive implements futures.Driver. The calling goroutine waits for f. If the turn is free, the
+// goroutine takes it and runs passes; otherwise it parks.
 func (w *work) Drive(done <-chan struct{}, f *futures.Waiter) error {
 	w.tok.Drive(done, turn.Waiter(f))
 	return nil
 }
 
-// pass runs one pass: tasks, gather, post, arm, poll, dispatch, deliver. It reports whether it did
-// anything. The tasks come first, because a task may run a whole pass itself (Flush, Admit). If arm
-// is set, the pass arms the completion queues that can get completions before it polls. Holder
-// only.
+// The method pass runs one pass: tasks, gather, post, arm, poll, dispatch, deliver. The result is
+// false if there was nothing to do. The tasks come first, because a task may run a whole pass
+// itself (Flush, Admit). If arm is set, the pass arms each completion queue that can get
+// completions. It arms before it polls. Holder only.
 func (r *Reactor) pass(arm bool) bool {
 	r.inPass = true
 	did := !r.tasks.Empty() && r.runTasks()
 	r.stats.Passes++
-	r.inPass = true // again, because a pass run by a task clears it
+	r.inPass = true // again: if a task has run a pass, that pass has cleared inPass
 	did = r.postAndPoll(arm) || did
 	r.inPass = false
 	if len(r.quarantined) > 0 {
@@ -68,7 +68,7 @@ func (r *Reactor) pass(arm bool) bool {
 }
 
 func (r *Reactor) postAndPoll(arm bool) bool {
-	t := &r.batch // truncated, not cleared: old entries refer only to objects of the reactor and its queues
+	t := &r.batch // its old entries are not cleared, because they refer only to objects of the reactor and its queues
 	t.Sends, t.Recvs, t.Arms = t.Sends[:0], t.Recvs[:0], t.Arms[:0]
 	alone := r.ownBacklog != nil
 	did := r.gather(arm)
@@ -95,7 +95,7 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 	}
 	for i := range r.batch.Arms {
 		a := &r.batch.Arms[i]
-		if a.Errno != 0 { // an unarmed completion queue would never wake the loop
+		if a.Errno != 0 { // without the arming, the completion queue would never wake the loop
 			r.failCQ(r.stateOf(a.CQ), &verbs.OpError{Op: "ibv_req_notify_cq", Object: a.CQ.String(), Errno: a.Errno})
 			continue
 		}
@@ -108,21 +108,24 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 	return did
 }
 
-// A slice is one call of the device that polls many times (IOBatch.Spin); a pass that spins makes
-// one. No request can be posted meanwhile, so the number of polls adapts until a slice takes about
-// sliceTime. To time a slice the clock is read twice, which takes 0.1 µs, and far more if the clock
-// is a device and not a register (HPET, an emulated machine). So when the number of polls has
-// reached maxSlicePolls, or a slice of one poll was still too slow, the next maxUntimedSlices
-// slices are not timed.
+// A slice is one call of the device that repeats its polls up to Reactor.slice times, until they
+// find a completion (IOBatch.Spin). A pass that spins runs one slice. No request can be posted
+// during a slice, so the reactor adapts Reactor.slice until a slice takes about sliceTime.
+//
+// To time a slice, the reactor reads the clock twice, which takes 0.1 µs. Reading takes far longer
+// if the clock is a device and not a register (HPET, an emulated machine). So in two cases the next
+// maxUntimedSlices slices are not timed: when Reactor.slice has reached maxSlicePolls, and when a
+// slice was too slow although Reactor.slice was 1.
 const (
 	maxSlicePolls    = 32
 	sliceTime        = 5 * time.Microsecond
 	maxUntimedSlices = 15
 )
 
-// execute has the device carry out the batch. The argument posts counts the lists to post and the
-// completion queues to arm; alone means that TransferWait posts its request. The call is a slice if
-// posts is 0 and the previous pass found nothing, or if posts is 1 and alone is set.
+// execute() has the device carry out the batch. The argument posts is the number of lists to post
+// plus the number of completion queues to arm. If alone is set, the batch contains the request of a
+// TransferWait. The call is a slice in two cases: posts is 0 and the previous pass found nothing,
+// or posts is 1 and alone is set.
 func (r *Reactor) execute(posts int, alone bool) error {
 	if r.slice == 0 || posts > 1 || posts == 1 && !alone || posts == 0 && !r.idlePass {
 		return r.ctx.Execute(&r.batch)
@@ -139,7 +142,8 @@ func (r *Reactor) execute(posts int, alone bool) error {
 	case !look:
 		r.untimedSlices--
 	case time.Since(began) <= sliceTime+r.clockCost:
-		// Grow: an earlier slice may have been slow only because its thread was preempted.
+		// Poll once more than before: an earlier slice may have been slow only because its thread
+		// was preempted.
 		if r.slice = min(r.slice+1, maxSlicePolls); r.slice == maxSlicePolls {
 			r.untimedSlices = maxUntimedSlices
 		}
@@ -172,15 +176,15 @@ func (r *Reactor) polled(p *verbs.PollGroup) bool {
 	return p.N > 0
 }
 
-// Flush runs a pass that holds no send back. Holder only, and not from a sink.
+// Flush runs a pass that holds no sends back (Config.FlushDelay). Holder only, and not from a sink.
 func (r *Reactor) Flush() {
 	r.flushAsked = true
 	r.pass(false)
 }
 
-// Drain runs passes until every completion that was in the completion queues is delivered. It stops
-// when both were polled empty, or after as many passes as a full completion queue needs, because
-// new completions may keep coming. Holder only, and not from a sink.
+// Drain runs passes until both completion queues were polled empty. So it delivers every completion
+// that was there at the call. New completions may keep coming. So Drain stops at the latest after
+// as many passes as a full completion queue needs. Holder only, and not from a sink.
 func (r *Reactor) Drain() {
 	from := r.stats.Passes
 	for left := max(r.sendCQ.entries, r.recvCQ.entries); left > 0 && r.live+len(r.quarantined) > 0; left -= r.cfg.PollBatch {
@@ -204,15 +208,16 @@ func (r *Reactor) wantArmed(s *cqState, needed bool) {
 	}
 }
 
-// nothingToFind reports whether a poll is needless: no send is outstanding, and a receive that
-// completes raises an event. So a holder that has armed everything leaves without another call of
-// the device. On the null device (the tests' libibverbs) a synchronous operation took 315 ns longer
-// than the benchmark's loop in C without that call, and 466 ns longer with it.
+// nothingToFind reports whether an arming pass may skip its poll: no send is outstanding, no queue
+// is quarantined, and the next completion of a receive raises an event. So a holder that has armed
+// everything gives up the turn without another call of the device. On the null device (the tests'
+// libibverbs), a synchronous operation took 315 ns longer than the benchmark's loop in C. With the
+// additional call it took 466 ns longer.
 func (r *Reactor) nothingToFind() bool {
 	return r.outstanding == 0 && len(r.quarantined) == 0 && (r.recvCQ.dead || r.recvCQ.armedEmpty && !r.recvCQ.eventDue)
 }
 
-// setPolls makes the polls of a pass: one for each completion queue that is not dead.
+// setPolls sets r.polls, the polls of each pass: one for each completion queue that is not dead.
 func (r *Reactor) setPolls() {
 	r.polls = nil // a new slice, because a pass may be reading the old one
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
@@ -222,8 +227,8 @@ func (r *Reactor) setPolls() {
 	}
 }
 
-// failCQ marks a completion queue dead, fails every Queue and notifies the owners. Outstanding
-// operations end when the owners release their Queues.
+// failCQ marks a completion queue dead, fails every Queue and notifies the owners of the Queues.
+// Outstanding operations end when the owners release their Queues.
 func (r *Reactor) failCQ(s *cqState, cause error) {
 	if s.dead {
 		return

@@ -14,11 +14,11 @@ var pins struct {
 	loops map[int]int
 }
 
-// pinned locks the calling goroutine to its thread and pins the thread to a processor of the node
-// (counted from 1; 0 is any node). The processor is the one with the fewest pinned loops. Among
-// several it is the last, because devices tend to interrupt the first. If choose finds no processor
-// or the system cannot pin the thread, pinned only locks the goroutine to its thread. The same
-// goroutine must call the returned function, which reverts both.
+// pinned locks the calling goroutine to its thread and pins the thread to a processor. The argument
+// node is the number of a NUMA node plus 1, or 0 for any node. The function choose selects the
+// processor. If choose finds none, or if the system cannot pin the thread, the goroutine is only
+// locked to its thread. The same goroutine must call the returned function undo, which unpins the
+// thread and unlocks the goroutine.
 func pinned(node int) (undo func()) {
 	runtime.LockOSThread()
 	before, err := sys.ThreadCPUs()
@@ -37,12 +37,15 @@ func pinned(node int) (undo func()) {
 		leavePin(cpu)
 		if sys.PinThread(before) == nil {
 			runtime.UnlockOSThread()
-		} // else the thread stays locked, and ends with its goroutine
+		} // otherwise the thread stays locked, and ends with its goroutine
 	}
 }
 
-// choose selects one of the allowed processors, of the node if node is not 0, and counts a loop for
-// it. It fails if only one processor is allowed, because other goroutines need one, too.
+// choose selects the allowed processor with the fewest pinned loops, and counts one more loop for
+// this processor. If node is not 0, choose considers only the processors of NUMA node node-1. Among
+// several such processors it selects the one with the highest number, because devices tend to
+// interrupt the processors with low numbers. It returns false if it finds no processor, or if only
+// one is allowed: other goroutines need a processor, too.
 func choose(node int, allowed []int) (cpu int, ok bool) {
 	if len(allowed) < 2 {
 		return 0, false

@@ -10,25 +10,25 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Policy is how a reactor waits while it is idle. It trades processor time for the latency of the
-// next event. Under every policy waiting goroutines run passes themselves (as drivers).
+// Policy selects how a reactor waits while it is idle: a policy with a lower latency uses more
+// processor time. Under every policy a waiting goroutine may run passes itself, as a driver.
 type Policy uint8
 
 const (
-	// PolicyEconomy is the default. It uses no processor when idle: after Config.Spin empty passes
-	// the completion queues are armed, the loop sleeps and drivers park.
+	// PolicyEconomy is the default. An idle reactor uses no processor: after Config.Spin empty
+	// passes the completion queues are armed, the loop sleeps and drivers park.
 	PolicyEconomy Policy = iota
 	// PolicyThroughput lets the loop and drivers poll for a while (spin) before they arm and sleep.
-	// How long they spin, the spin budget, adapts. It grows while completions come soon after the
-	// loop has gone to sleep, and shrinks while the reactor is idle. It stays between an eighth and
-	// 16 times the measured cost of arming and a wake-up. While the reactor spins, messages raise
-	// no completion events. The policy needs two processors for each busy reactor.
+	// The time for which they spin is the spin budget. The budget doubles after a short sleep of
+	// the loop, and is halved after a long sleep. It stays between 1/8 and 16 times the measured
+	// cost of arming and one wake-up. A spinning loop needs no completion events, which saves their
+	// cost. The policy needs two processors for each busy reactor.
 	PolicyThroughput
-	// PolicyLatency lets the loop spin always, and drivers until they have their result. The loop
-	// has a thread of its own, pinned to a processor of the reactor's node where the system
-	// supports that. The loop uses the whole processor, and each driver uses another one. At least
-	// one of Go's processors (GOMAXPROCS) must remain without such a loop. A reactor whose loop
-	// would take the last one gets PolicyThroughput.
+	// PolicyLatency lets the loop spin always, and a driver until it has its result. The loop has
+	// its own thread, pinned to a processor of the reactor's node if the system supports pinning.
+	// The loop uses the whole processor, and each driver uses another one. One of Go's processors
+	// (GOMAXPROCS) must remain free of such loops: a reactor whose loop would take the last
+	// processor gets PolicyThroughput instead.
 	PolicyLatency
 
 	policies // the number of policies
@@ -52,19 +52,18 @@ type spinState struct {
 	policy Policy // the policy in effect
 	budget *turn.Budget
 	// savedEvents counts polls that found receives while the receive completion queue was not
-	// armed; each saved an event. Written by the holder, read by the loop while it spins; publishes
-	// nothing.
+	// armed; each such poll saved an event. Written by the holder, read by the loop while it spins;
+	// publishes nothing.
 	savedEvents atomic.Uint64
 	owns        bool // the loop has reserved a processor (ownProcessor), until Close
-	// idlePass reports that the last pass found nothing. The field slice is how many polls execute
-	// adds to one call of the device (IOBatch.Spin; loop_pass.go). It stays 0 if the policy does
-	// not spin, or if the device is part of this process, where a call is cheap. Holder only.
-	idlePass bool
-	slice    int
-	// untimedSlices is how many of the next slices are not timed. clockCost is how long one reading
-	// of the clock takes; it is written before the first slice. Holder only.
-	untimedSlices int
-	clockCost     time.Duration
+
+	// Holder only:
+	idlePass bool // the last pass did nothing
+	// The value of IOBatch.Spin in a call that spins (loop_pass.go). 0 if the policy does not spin,
+	// or if the device is part of this process, where a call is cheap.
+	slice         int
+	untimedSlices int           // how many of the next slices are not timed
+	clockCost     time.Duration // the cost of reading the clock; written before the first slice
 }
 
 // owned counts the loops of the process that have reserved a processor. Written by ownProcessor
@@ -72,7 +71,7 @@ type spinState struct {
 var owned atomic.Int64
 
 // ownProcessor reserves one of Go's processors for a loop that always spins, and reports whether it
-// did. It refuses to reserve the last one.
+// did. The last processor is not reserved.
 func ownProcessor() bool {
 	if owned.Add(1) < int64(runtime.GOMAXPROCS(0)) {
 		return true
@@ -89,8 +88,8 @@ func (r *Reactor) releaseProcessor() {
 	}
 }
 
-// configureSpin sets the fields of the token's configuration that depend on the policy. The channel
-// must not be attached to a poller yet, because Announces and WakeCost require that.
+// configureSpin sets the fields of the token's configuration that depend on the policy. The caller
+// must not have attached r.channel to a poller: sys.Announces and sys.WakeCost need it unattached.
 func (r *Reactor) configureSpin(cfg *turn.Config) error {
 	r.policy = r.cfg.Policy
 	if r.cfg.Stepped {
@@ -142,8 +141,9 @@ func clockCost() (cost time.Duration) {
 // armRounds is how many times armCost arms; the fastest arming counts.
 const armRounds = 8
 
-// armCost measures how long the device takes to arm both completion queues and to poll them. They
-// are empty, so no event follows. The reactor arms them again when it must.
+// armCost measures how long the device takes to arm both completion queues and to poll them. No
+// event follows, because the reactor has no queue pairs yet. The fields cqState.armed stay false, so
+// the reactor arms the queues again when it needs events.
 func (r *Reactor) armCost() (cost time.Duration, err error) {
 	for i := range armRounds {
 		t := verbs.IOBatch{Arms: []verbs.ArmGroup{{CQ: r.sendCQ.cq}, {CQ: r.recvCQ.cq}}, Polls: r.polls}
@@ -158,8 +158,8 @@ func (r *Reactor) armCost() (cost time.Duration, err error) {
 	return cost, nil
 }
 
-// runLoop is the loop. If user code ends the loop's goroutine, runLoop starts another one; the
-// turn has been given up before that (complete_attend.go).
+// runLoop runs the loop. If user code ends the loop's goroutine by runtime.Goexit, runLoop starts
+// another goroutine. By then the ended goroutine has given up the turn (complete_attend.go).
 func (r *Reactor) runLoop() {
 	returned := false
 	defer func() {

@@ -11,14 +11,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// message posts a receive and returns a future for the message.
+// The method message posts a receive, and returns a future for the completion of this receive.
 func (e *end) message(sge verbs.SGE) (reactor.Future, error) {
 	p, f := e.r.Futures().New(e.r.Driver())
 	err := e.q.PostRecv(&reactor.Recv{Sink: called(func(c reactor.Completion, err error) { p.Settle(c, err) })}, []verbs.SGE{sge}, reactor.Block)
 	return f, err
 }
 
-// tell sends the bytes that sge names and waits for the completion.
+// The method tell sends the bytes of sge, and waits for the completion of this send.
 func (e *end) tell(ctx context.Context, sge verbs.SGE) error {
 	f, err := e.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NoWakeup)
 	if err == nil {
@@ -27,7 +27,7 @@ func (e *end) tell(ctx context.Context, sge verbs.SGE) error {
 	return err
 }
 
-// asks sends a message and waits for the answer, and repeats both n times.
+// The function asks makes n round trips: one end sends a message, and the other end answers.
 func asks(t testing.TB, from, to *end, n int) {
 	t.Helper()
 	ctx := bounded(t)
@@ -60,8 +60,8 @@ func asks(t testing.TB, from, to *end, n int) {
 	next.Discard()
 }
 
-// Rule: while the loop spins, a message costs no event and no arming; the loop arms only before it
-// sleeps. Stats reports how often the loop spins, and the spin budget.
+// Rule: while the loop spins, it arms nothing, and messages raise no events. The loop arms only
+// before it sleeps. Stats reports the number of spins and the spin budget.
 func TestASpinningLoopSparesEvents(t *testing.T) {
 	const n = 2000
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyThroughput, Recheck: -1}, reactor.QueueConfig{})
@@ -74,16 +74,17 @@ func TestASpinningLoopSparesEvents(t *testing.T) {
 		if s.Spins == 0 || s.MaxSpin == 0 {
 			t.Errorf("%d spins, %v of budget, want some of each", s.Spins, s.MaxSpin)
 		}
-		// A loop arms its two completion queues before each sleep. If messages take longer than the
-		// spin budget, it sleeps for every message.
+		// The loop arms its two completion queues before each sleep. If each message takes longer
+		// than the spin budget, the loop sleeps for each message.
 		if most := 2*s.Sleeps + 2; s.Arms > most || s.Events > most {
 			t.Errorf("%d arms and %d events, but the loop lay down %d times only", s.Arms, s.Events, s.Sleeps)
 		}
 	}
 }
 
-// Rule: a driver returns the turn to a spinning loop and arms nothing. The test uses PolicyLatency,
-// whose loop always spins. With PolicyThroughput the loop could be asleep whenever a driver leaves.
+// Rule: if the loop spins, a driver that leaves gives the turn back to the loop, and arms nothing.
+// The test uses PolicyLatency, whose loop always spins. With PolicyThroughput the loop could be
+// asleep each time that a driver leaves.
 func TestADriverLendsToASpinningLoop(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyLatency}, reactor.QueueConfig{})
@@ -99,8 +100,8 @@ func TestADriverLendsToASpinningLoop(t *testing.T) {
 	}
 }
 
-// Rule: with the default policy there is no spin budget; the loop only makes the empty passes of
-// Config.Spin.
+// Rule: the default policy has no spin budget. Before the loop sleeps, it only makes the empty
+// passes of Config.Spin.
 func TestEconomyDoesNotWatch(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -111,8 +112,9 @@ func TestEconomyDoesNotWatch(t *testing.T) {
 	}
 }
 
-// Rule: loops that never sleep leave one processor free. A reactor whose loop would use the last
-// one gets PolicyThroughput. Closing a reactor frees its processor for another.
+// Rule: at least one processor has no loop of PolicyLatency. If the loop of a new reactor would
+// take the last such processor, the reactor gets PolicyThroughput. When a reactor is closed,
+// another loop may take its processor.
 func TestLatencyLeavesAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	dev := home().open(t, 0)
@@ -142,8 +144,8 @@ func TestUnknownPolicy(t *testing.T) {
 	must.Do(t, dev.Close())
 }
 
-// Rule: a loop that never sleeps runs completions, timers and functions also if no goroutine
-// drives.
+// Rule: a loop of PolicyLatency, which never sleeps, handles completions, timers and functions,
+// even if no goroutine drives.
 func TestLatencyServesErrands(t *testing.T) {
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyLatency, NoCallerDriving: true}, reactor.QueueConfig{})
 	defer b.close(t)

@@ -2,35 +2,36 @@ package reactor
 
 import "time"
 
-// DefaultRecheck is the default interval at which a reactor with Queues polls its completion queues
-// even without an event. It bounds the delay of a completion whose event was lost. Each interval
-// costs one wake-up.
+// DefaultRecheck is the default of Config.Recheck, the interval at which a reactor with Queues
+// polls its completion queues even without an event. If the event of a completion is lost, the
+// reactor finds the completion at most one interval late. Each interval costs one wake-up.
 const DefaultRecheck = time.Second
 
-// If a recheck finds a polled completion whose event has not come, the event may only be slow: a
-// device raises it after it has written the completion. It counts as lost if it has still not come
-// Config.Recheck/lateFor later. With DefaultRecheck that is 125 ms, ten times the longest
-// preemption seen on an emulated machine's processor.
+// A device writes a completion before it raises the event. So if a recheck polls a completion
+// whose event has not come, the event may still come. The event counts as lost if it has not come
+// within another Config.Recheck/lateFor. With DefaultRecheck this is 125 ms, ten times the longest
+// preemption seen on a processor of an emulated machine.
 const lateFor = 8
 
 // A device, its kernel driver or the C library may lose a completion event. Without a recheck the
-// loop would then sleep forever, because only the event reports the completion. So while the
-// reactor has a Queue, a timer wakes the loop for a pass. (Also while no send is outstanding: a
-// waiting goroutine may post one while the loop sleeps, and a receive may complete at any time.) A
-// completion that arrives in an armed and empty completion queue must have an event. The states are
-// fields of cqState:
+// loop would then sleep forever, because only the event would wake it. So while the reactor has a
+// Queue, a timer wakes the loop for a pass. The timer also runs while no send is outstanding: a
+// driver may post a send while the loop sleeps, and a receive may complete at any time.
+//
+// If a completion queue is armed and empty, the next completion must raise an event. The states of
+// a completion queue are fields of cqState:
 //
 //	armed ──polled empty──> armedEmpty ──completion polled──> eventDue ──recheck──> eventOverdue
 //	  │ event                   │ event                          │ event         event │ │ recheck:
 //	  v                         v                                v                     v v lost
 //	not armed, until the next arm. Stats.MissedEvents counts the lost events.
 //
-// A completion queue whose event is overdue is not armed again until the event comes or counts as
-// lost. Otherwise the late event could be taken for an event of the second arming.
+// While its event is overdue, a completion queue is not armed again. Otherwise the late event
+// could be taken for an event of the second arming.
 
-// armRecheck starts the timer if it does not run. The timer fires at whole multiples of Recheck,
-// like those of other reactors, so that one wake-up of an idle process serves all. Holder only, as
-// everything in this file.
+// armRecheck starts the recheck timer if it does not run. The timer fires at whole multiples of
+// Config.Recheck. So the timers of reactors with equal intervals fire at the same time, and an
+// idle process wakes one time for all of them. Only the holder calls the functions of this file.
 func (r *Reactor) armRecheck() {
 	if r.recheckArmed || r.cfg.Stepped || r.cfg.Recheck < 0 {
 		return
@@ -44,7 +45,7 @@ func (r *Reactor) recheck() {
 		return
 	}
 	r.stats.Rechecks++
-	r.takeEvents() // an event that waits in the channel was not lost
+	r.takeEvents() // an event that is still in the channel is not lost
 	r.pass(false)
 	late := false
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
@@ -64,15 +65,16 @@ func (r *Reactor) recheck() {
 	r.armRecheck()
 }
 
-// disarm records that the completion queue is not armed: its event came, or is no longer expected.
+// disarm records that the completion queue is not armed: its event came or could not be read, or
+// counts as lost.
 func (s *cqState) disarm() {
 	s.armed, s.armedEmpty, s.eventDue, s.eventOverdue = false, false, false, false
 }
 
-// expect records, after a poll of s, whether an event must come. The argument found is how many
-// completions the poll took; room is how many it could have taken. If the poll emptied an armed
-// completion queue, the next completion must have an event. (A completion that was there before the
-// arming has none.)
+// The method expect updates the state of s after a poll. The argument found is how many
+// completions the poll took, and room is how many it had room for. If found < room, the completion
+// queue is empty now. If the completion queue is also armed, the next completion must raise an
+// event. (A completion that was there before the arming raises none.)
 func (s *cqState) expect(found, room int) {
 	switch {
 	case !s.armed:

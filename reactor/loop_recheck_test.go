@@ -10,7 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// deaf makes the device ignore arming, so that every event is lost.
+// The method deaf makes the device ignore requests to arm its completion queues. So no completion
+// raises an event.
 func (h *hooked) deaf() {
 	h.set(func(inner verbs.Context, turn *verbs.IOBatch) error {
 		arms := turn.Arms
@@ -21,7 +22,8 @@ func (h *hooked) deaf() {
 	})
 }
 
-// answered submits a send of a's, then posts the receive at b, and waits for the send's completion.
+// The function answered submits a send at a, posts a receive at b, and waits for the send's
+// completion.
 func answered(t *testing.T, a, b *end) {
 	t.Helper()
 	f := a.stray(t, reactor.Send{})
@@ -32,15 +34,16 @@ func answered(t *testing.T, a, b *end) {
 	}
 }
 
-// Rule: a completion whose event is lost is found within Config.Recheck without any other activity.
-// Afterwards the completion queue is armed again.
+// Rule: if the event of a completion is lost, the reactor finds the completion within
+// Config.Recheck, without any other activity. Then the reactor arms the completion queue again.
 func TestLostEventIsFoundInTime(t *testing.T) {
 	cfg := reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: 20 * time.Millisecond}
 	a, b, h := hookedPair(t, cfg, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)
 	h.deaf()
-	// The second check counts the event as lost; before, the event might only be slow.
+	// The first recheck that finds a completion does not count its event as lost, because the event
+	// may only be slow. The second recheck counts the event as lost.
 	for tries := 0; a.r.Stats().MissedEvents == 0; tries++ {
 		if tries == 50 {
 			t.Fatalf("completions without events were not counted: %+v", a.r.Stats())
@@ -49,7 +52,8 @@ func TestLostEventIsFoundInTime(t *testing.T) {
 	}
 	h.hook.Store(nil)
 	before := a.r.Stats().Events
-	// Until the next check the completion queue counts as armed, though the device is not.
+	// Until the next recheck, the reactor treats the completion queue as armed, although the device
+	// has not armed it.
 	for tries := 0; a.r.Stats().Events == before; tries++ {
 		if tries == 50 {
 			t.Fatal("an event was lost, and the queue was never armed again")
@@ -58,7 +62,7 @@ func TestLostEventIsFoundInTime(t *testing.T) {
 	}
 }
 
-// Rule: a reactor without queues does not wake to check them.
+// Rule: a reactor without queues does not wake for rechecks.
 func TestRecheckEndsWithTheLastQueue(t *testing.T) {
 	cfg := reactor.Config{Recheck: time.Millisecond}
 	a, b := pair(t, cfg, reactor.QueueConfig{})
@@ -73,14 +77,14 @@ func TestRecheckEndsWithTheLastQueue(t *testing.T) {
 	a.closeRest(t)
 }
 
-// Rule: all reactors check their completion queues at the same moments, whenever they were created.
-// So an idle process wakes once for all of them.
+// Rule: all reactors run their rechecks at the same moments, even if the reactors were created at
+// different times. So an idle process wakes one time for all rechecks.
 func TestReactorsLookAtTheSameMoments(t *testing.T) {
-	const every = 24 * time.Hour // no check is due during this test
+	const every = 24 * time.Hour // no recheck is due during this test
 	a, b := pair(t, reactor.Config{Recheck: every}, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)
-	a.do(t, func() {}) // the timers are set
+	a.do(t, func() {}) // waits until the loop has set its timer
 	b.do(t, func() {})
 	one, other := a.r.NextTimer(), b.r.NextTimer()
 	if one.IsZero() || !one.Equal(other) || time.Until(one) > every {

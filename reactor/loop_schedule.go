@@ -6,17 +6,18 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
 
-// Task is a function that the holder of the turn runs after a call of Schedule. It runs at least
-// one time after each call; calls close together may share one run. Unlike Defer, Schedule does not
-// allocate, and a driver may run the task in place of the loop. The owner of the Task keeps it
-// alive. The zero value with Fn set is ready for use.
+// Task is a function that the holder of the turn runs after a call of Schedule. Each call of
+// Schedule is followed by at least one run; calls close together may share one run. Unlike Defer,
+// Schedule does not allocate, and a driver may run the task in place of the loop. The owner of a
+// Task keeps the Task alive. A Task with only Fn set is ready for use.
 type Task struct {
 	// Fn must not block, panic or end its goroutine: it is a part of the pass.
 	Fn   func()
 	hook ring.Hook[readyTask]
-	// scheduled is set by the Schedule that pushes the task, and cleared by the holder before it
-	// calls Fn. A Schedule that finds it set pushes nothing: Fn still runs later, and sees the
-	// atomic stores that the caller made before Schedule.
+	// scheduled is set while the task waits for a run. Schedule sets it before it pushes the task.
+	// The holder clears it before the call of Fn. If scheduled is set already, Schedule pushes
+	// nothing, because Fn will still run. That run sees the atomic stores that the caller made
+	// before Schedule.
 	scheduled atomic.Bool
 }
 
@@ -26,9 +27,10 @@ type readyTask Task
 // InboxHook links the task.
 func (t *readyTask) InboxHook() *ring.Hook[readyTask] { return &t.hook }
 
-// Schedule has the holder run t soon. Any goroutine may call it, the holder too. If quiet is set,
-// Schedule does not wake the loop. The calling goroutine must then next await a future that t
-// settles: while it waits, it runs t itself.
+// Schedule has the holder of the turn run t soon. Any goroutine may call it, the holder too. The
+// argument quiet is for a caller that next awaits a future of the task: the waiting caller drives,
+// and so runs t. If quiet is true, Schedule does not wake the loop, unless Config.NoCallerDriving
+// is set.
 func (r *Reactor) Schedule(t *Task, quiet bool) {
 	if !t.scheduled.Load() && t.scheduled.CompareAndSwap(false, true) {
 		r.tasks.Push((*readyTask)(t))

@@ -35,8 +35,9 @@ func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 	return waker{r.sleep, &r.timers}, p.Attach(r.channel, keyCompletions)
 }
 
-// waker is the sleeper of the loop. When the loop has slept until the first timer is due, waker
-// sets timers.mayBeDue. The alarm sets it, too, but may fire later (see timers).
+// waker is the sleeper of the loop. If the loop has slept until the deadline of the first timer,
+// Wait sets timers.mayBeDue. (timers.alarm also sets mayBeDue, but only some time after the
+// deadline.)
 type waker struct {
 	*turn.PollerSleeper
 	timers *timers
@@ -51,9 +52,10 @@ func (w waker) Wait(deadline time.Time) turn.WakeReason {
 	return wake
 }
 
-// Watch has fn called, while the turn is held, whenever the source s may have events, such as
-// connection or asynchronous events. fn must take all events of s, now or later, because events
-// that are there now are not reported again. A stepped reactor calls fn in every Step. Holder only.
+// Watch registers fn for the source s of events, such as connection events. When s may have events,
+// fn is called while the turn is held. Events that are there at the time of the call cause no
+// second call, so fn must take all of them or have them taken later. A stepped reactor calls fn in
+// every Step. Holder only.
 func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 	for key := keyUser; key < maxKeys; key++ {
 		if r.handlers[key] != nil {
@@ -72,7 +74,7 @@ func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 	return fmt.Errorf("%w: %d sources watched", ErrTooMany, maxKeys-1)
 }
 
-// Unwatch undoes Watch; the source may be closed afterwards. Holder only.
+// Unwatch undoes Watch. After Unwatch the source may be closed. Holder only.
 func (r *Reactor) Unwatch(s verbs.Source) error {
 	for i, w := range r.sources {
 		if w.s != s {
@@ -103,16 +105,16 @@ func (r *Reactor) takeChannelEvents() {
 	r.takeEvents()
 }
 
-// takeEvents takes the events of the completion channel. It does not poll, because every pass
-// polls. It records that the completion queue of each event is no longer armed, and acknowledges
-// the events ackBatch at a time.
+// takeEvents takes the events of the completion channel, and records that their completion queues
+// are no longer armed. It acknowledges ackBatch events at a time. It does not poll, because every
+// pass polls.
 func (r *Reactor) takeEvents() {
 	for {
 		cq, ok, err := r.channel.GetEvent()
 		if err != nil {
-			// The event stays in the channel, and may belong to either completion queue. Both are
-			// recorded as not armed, so that the next pass that arms makes the device raise another
-			// event.
+			// The event stays in the channel, and may belong to either completion queue. So record
+			// that neither is armed. The next pass with arm set then arms both again, and a later
+			// completion raises another event.
 			r.sendCQ.disarm()
 			r.recvCQ.disarm()
 			r.suspendSource(r.channel, keyCompletions)

@@ -8,27 +8,28 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// suspendTime is how long the loop does not poll a source whose events could not be taken.
+// suspendTime is how long the loop does not poll a suspended source.
 const suspendTime = 10 * time.Millisecond
 
-// A descriptor stays readable if its event could not be taken. If its device is gone, it reports an
-// error forever (Linux uverbs_main.c: after the close, ib_uverbs_event_poll returns EPOLLERR and a
-// read returns EIO). If the loop still polled such a descriptor, it would never sleep. So a source
-// that fails is suspended:
+// A descriptor stays readable while its event cannot be taken. If the device is gone, the descriptor
+// reports an error forever (Linux uverbs_main.c: after the close, ib_uverbs_event_poll returns
+// EPOLLERR and a read returns EIO). If the loop polled such a descriptor, the loop would never sleep.
+// So a source that fails is suspended:
 //
 //	attached ──fails──> suspended ──suspendTime──> attached
 //	    │ Unwatch          │ Unwatch
 //	    v                  v
 //	  gone               gone
 //
-// Attaching a source again also reports the events that came before, so none is missed.
+// No event is missed: when a source is attached again, the poller also reports earlier events.
 
-// SuspendSource suspends a watched source whose events could not be taken. After suspendTime the
-// source is polled again, and the function given to Watch is called if there are events. Holder
-// only.
+// SuspendSource suspends a watched source. Call it when the events of the source cannot be taken.
+// After suspendTime the loop polls the source again, and calls the function given to Watch if there
+// are events. Holder only.
 //
-// A stepped reactor calls that function in every Step all the same. There the timer only makes
-// virtual time advance: when nothing else happens, virtual time jumps to the next timer.
+// A stepped reactor calls the function given to Watch in every Step, even while the source is
+// suspended. In a stepped reactor the timer of suspendTime only makes virtual time advance: when
+// there is nothing else to do, virtual time jumps to the next timer.
 func (r *Reactor) SuspendSource(s verbs.Source) {
 	for _, w := range r.sources {
 		if w.s == s {
@@ -42,8 +43,8 @@ func (r *Reactor) suspendSource(s verbs.Source, key uint32) {
 		return
 	}
 	if !r.cfg.Stepped {
-		// Another error of Detach (a closed descriptor) does not matter: the poller no longer has
-		// the source, and resumeSource attaches it again.
+		// Any other error of Detach (for example, because the descriptor is closed) is ignored:
+		// the poller no longer has the source in any case, and resumeSource attaches it again.
 		if err := r.sleep.Detach(key); errors.Is(err, sys.ErrPollerClosed) {
 			return
 		}
@@ -57,7 +58,7 @@ func (r *Reactor) suspendSource(s verbs.Source, key uint32) {
 
 func (r *Reactor) resumeSource(s verbs.Source, key uint32) {
 	if r.suspended[key] != s {
-		return // it is not watched any more
+		return // the source is not watched any more
 	}
 	if !r.cfg.Stepped {
 		if err := r.sleep.Attach(s, key); err != nil && !errors.Is(err, sys.ErrPollerClosed) {

@@ -18,14 +18,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// mute is a device whose completion channel returns an error in place of events while broken is
-// set. Its descriptor stays readable, like that of a removed device.
+// mute is a device whose completion channel can be made to fail: while the field broken is set,
+// GetEvent returns an error. The channel's descriptor stays readable, like that of a removed
+// device.
 type mute struct {
 	verbs.Context
 	broken atomic.Bool // set by the test
-	asked  atomic.Bool // GetEvent was called while broken
-	// asks holds the times of these calls. The holder owns it. After restAsks calls the holder
-	// closes enough, and from then on the test owns asks.
+	asked  atomic.Bool // set if GetEvent was called while broken was set
+	// asks holds the times of the first restAsks of these calls. In the last of them the holder
+	// closes the channel enough. Until then the holder owns asks, and afterwards the test.
 	asks   []time.Time
 	enough chan struct{}
 }
@@ -60,11 +61,11 @@ func (c *muteChannel) GetEvent() (verbs.CQ, bool, error) {
 	return nil, false, errMute
 }
 
-// restAsks is how many calls of a failing source these tests record.
+// restAsks is how many calls these tests record: calls of GetEvent, or of a source's handler.
 const restAsks = 10
 
-// rested checks that EventRest or more passed between each two calls of a source. The argument asks
-// holds their times.
+// The function rested checks that EventRest or more passed between successive calls. The argument
+// asks holds the times of the calls.
 func rested(t *testing.T, asks []time.Time) {
 	t.Helper()
 	for i := 1; i < len(asks); i++ {
@@ -74,8 +75,8 @@ func rested(t *testing.T, asks []time.Time) {
 	}
 }
 
-// Rule: a completion channel that stays readable but returns no event does not keep the loop busy;
-// when it returns events again, they wake the loop.
+// Rule: if the completion channel is readable but GetEvent fails, the loop calls GetEvent again
+// only after EventRest. When GetEvent returns events again, they wake the loop.
 func TestAChannelInErrorIsLetBe(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		m := &mute{enough: make(chan struct{})}
@@ -89,7 +90,7 @@ func TestAChannelInErrorIsLetBe(t *testing.T) {
 			if ctx.Err() != nil {
 				t.Fatal("no completion has raised an event")
 			}
-			answered(t, a, b) // raises no event if the loop was not asleep
+			answered(t, a, b) // raises an event only if the loop was asleep
 		}
 		comes(t, "asking again and again", m.enough)
 		rested(t, m.asks)
@@ -100,20 +101,20 @@ func TestAChannelInErrorIsLetBe(t *testing.T) {
 	})
 }
 
-// descriptor is an event source with a descriptor and without Notify. The holder owns it, and may
-// exchange the Event while the poller does not have the source.
+// descriptor is an event source with a file descriptor; its method Notify does nothing. The holder
+// may replace the Event while the source is not attached to the poller.
 type descriptor struct{ *sys.Event }
 
 func (*descriptor) Notify(func()) {}
 
-// Rule: the handler of a suspended source is called again only after the suspension. The source may
-// be unwatched meanwhile; then its handler is not called any more.
+// Rule: the handler of a source is not called while the source is suspended. If the source is
+// unwatched during the suspension, the handler is never called again.
 func TestAWatchedSourceRests(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
 	src := &descriptor{must.Get(sys.NewEvent())(t)}
 	defer src.Close()
-	var asks []time.Time // the holder owns asks and calls
+	var asks []time.Time // the variables asks and calls belong to the holder
 	calls, enough := 0, make(chan struct{})
 	watch := func() error {
 		return l.r.Watch(src, func() {
@@ -127,7 +128,7 @@ func TestAWatchedSourceRests(t *testing.T) {
 		})
 	}
 	l.do(t, func() { must.Do(t, watch()) })
-	src.Signal() // and never drained
+	src.Signal() // the event is never drained
 	comes(t, "calls again and again", enough)
 	rested(t, asks)
 	var before, after int
@@ -146,8 +147,8 @@ func TestAWatchedSourceRests(t *testing.T) {
 	}
 }
 
-// Rule: if the system cannot detach a source at the start of its suspension, because the descriptor
-// was closed, its handler is nevertheless called again.
+// Rule: if a source cannot be detached at the start of its suspension, because its descriptor was
+// closed, the source is still attached again after the suspension, and its handler is called.
 func TestASourceWhoseDescriptorWasClosedIsAskedAgain(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
@@ -195,8 +196,8 @@ func pinnedThreads(t *testing.T) (n int) {
 	return n
 }
 
-// Rule: the loop of PolicyLatency runs on a thread pinned to one processor. After Close the thread
-// has ended or has its former affinity.
+// Rule: the loop of PolicyLatency runs on a thread that is pinned to one processor. After Close
+// this thread has ended, or is not pinned any more.
 func TestThePinnedThreadIsGivenBack(t *testing.T) {
 	if cpus := must.Get(sys.ThreadCPUs())(t); len(cpus) < 2 {
 		t.Skipf("the process may run on processors %v only: there is none to choose", cpus)

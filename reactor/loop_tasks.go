@@ -7,21 +7,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// loopTasks holds the work that only the loop does, except the timers: functions that need the
-// turn, and events of the completion channel and of watched sources.
+// loopTasks holds work that only the loop does: functions that need the turn, and the events of the
+// completion channel and of watched sources. (Reactor.timers holds the timers.)
 type loopTasks struct {
 	calls ring.Inbox[call, *call]
-	// handlers has a function for each key of the poller: that of the completion channel, and those
-	// given to Watch. The holder calls them.
+	// handlers maps each key of the poller to the function that takes the events: takeChannelEvents
+	// for the completion channel, and the function given to Watch for a watched source. Only the
+	// holder calls these functions.
 	handlers map[uint32]func()
 	sources  []eventSource
-	// wokenKeys, called and leftCalls are the progress of one runLoopTasks: the keys of the
-	// handlers to call, how many of these were called, and the queued functions still to call. The
-	// last two advance before each call: if a function panics or ends its goroutine, runWoken goes
-	// on with the next.
-	wokenKeys []uint32
-	called    int
-	leftCalls *call
+	// The next three fields are the progress of one runLoopTasks. Each function counts as called
+	// before it is called. So if it panics or ends its goroutine, runWoken goes on with the next
+	// function.
+	wokenKeys []uint32 // the keys of the handlers to call
+	called    int      // how many of these handlers were called
+	leftCalls *call    // the queued functions that were not called yet
 	// suspended holds, by key, the sources that are not polled at present (loop_suspend.go).
 	suspended map[uint32]verbs.Source
 }
@@ -30,7 +30,7 @@ type loopTasks struct {
 type call struct {
 	hook ring.Hook[call]
 	fn   func()
-	done chan struct{} // nil: no goroutine waits
+	done chan struct{} // closed when fn has ended; nil: no goroutine waits
 }
 
 // InboxHook links the call.
@@ -45,8 +45,9 @@ func (r *Reactor) needsLoop() bool {
 	return !r.calls.Empty() || r.cfg.Stepped && !r.callbacks.Empty() || r.hasEvents() || r.timers.due(r.cfg.Now)
 }
 
-// hasEvents reports whether a watched source or the channel may have events. A stepped reactor
-// calls the handlers of all sources in every Step.
+// hasEvents reports whether a watched source or the completion channel may have events. For a
+// stepped reactor it reports whether any source is watched, because every Step calls the handlers of
+// all sources.
 func (r *Reactor) hasEvents() bool {
 	if r.cfg.Stepped {
 		return len(r.sources) > 0
@@ -54,9 +55,10 @@ func (r *Reactor) hasEvents() bool {
 	return r.sleep.Ready()
 }
 
-// runLoopTasks runs the loop tasks: first the handlers of events, because they may settle futures
-// that goroutines await; then timers; then functions in the order of arrival. In a stepped reactor
-// it returns a function that runs the callbacks, to be called without the turn.
+// runLoopTasks runs the loop tasks in this order: the handlers of events, the timers that are due,
+// the queued functions in the order of arrival. The handlers come first, because they may settle
+// futures that goroutines await. In a stepped reactor with queued callbacks, runLoopTasks returns
+// runCallbacks, which its caller calls after it has given up the turn.
 func (r *Reactor) runLoopTasks() (after func()) {
 	r.wokenKeys, r.called = r.wokenKeys[:0], 0
 	if r.cfg.Stepped {
@@ -73,13 +75,13 @@ func (r *Reactor) runLoopTasks() (after func()) {
 	return nil
 }
 
-// runWoken is the part of runLoopTasks that is called again after a function has panicked or ended
-// its goroutine.
+// runWoken calls the functions that runLoopTasks has to call. If one of them panics or ends its
+// goroutine, runUserCode calls runWoken again for the remaining ones.
 func (r *Reactor) runWoken() {
 	for r.called < len(r.wokenKeys) {
 		fn := r.handlers[r.wokenKeys[r.called]]
 		r.called++
-		if fn != nil { // nil if another handler has called Unwatch
+		if fn != nil { // nil if an earlier handler has called Unwatch
 			fn()
 		}
 	}
@@ -104,25 +106,25 @@ func (c *call) run() {
 	c.fn()
 }
 
-// Defer has the loop run fn soon, with the turn held. It allocates. Any goroutine may call it, the
-// holder too.
+// Defer has the loop run fn soon, with the turn held. Defer allocates. Any goroutine, also the
+// holder, may call Defer.
 func (r *Reactor) Defer(fn func()) {
 	r.calls.Push(&call{fn: fn})
 	r.tok.Submitted()
 	r.afterClose()
 }
 
-// afterClose runs, on a new goroutine, the functions and tasks pushed after Close. The loop may
-// have ended without running them, and a goroutine may wait for them.
+// afterClose is called after a function or a task was pushed. If Close has set r.closed, afterClose
+// starts a goroutine that runs all pushed functions and tasks, because the loop may have ended.
 func (r *Reactor) afterClose() {
 	if r.closed.Load() && !r.cfg.Stepped {
 		go r.runLeft()
 	}
 }
 
-// runLeft runs the functions and tasks that were pushed after the loop ended. runUserCode runs them
-// on another goroutine, because withTurn has set inUserCode. So a Goexit in one of them does not
-// end the goroutine of Close.
+// runLeft runs the functions and tasks that the loop has not run before it ended. withTurn sets
+// inUserCode, and therefore runUserCode uses another goroutine. So a function that calls Goexit does
+// not end the caller's goroutine, which may be in Close.
 func (r *Reactor) runLeft() {
 	r.withTurn(func() {
 		r.runUserCode(func() {
@@ -132,10 +134,10 @@ func (r *Reactor) runLeft() {
 	})
 }
 
-// Do has the loop run fn, with the turn held, and waits until fn has ended. If ctx ends first, Do
-// returns the context's error, and fn still runs later. The holder must not call Do. Errors: the
-// context's, ErrClosed after Close, ErrNilContext. A stepped reactor runs fn at once, on this
-// goroutine.
+// Do has the loop run fn, with the turn held, and waits until fn has ended. If ctx ends earlier, Do
+// returns the context's error, but fn is not cancelled. If the reactor is stepped and ctx has not
+// ended, Do itself runs fn, on the calling goroutine. The holder must not call Do. Errors: the
+// context's, ErrClosed after Close, ErrNilContext.
 func (r *Reactor) Do(ctx context.Context, fn func()) error {
 	w, err := DoneOf(ctx)
 	if err != nil {

@@ -7,49 +7,49 @@ import (
 	"time"
 )
 
-// Timer is a function that runs once, with the turn held, at a given time.
+// Timer runs a function one time, with the turn held, at a given time.
 type Timer struct {
-	at    time.Duration // since timers.base
+	at    time.Duration // when to run fn, as a duration since timers.base
 	fn    func()
-	index int // in the heap; -1 when not in it
+	index int // position in timers.heap; -1 if the timer is not there
 	order uint64
 }
 
-// timers holds the timers of one reactor. Times are durations since base (the timers' clock), so
-// that a step of the wall clock moves no timer. The heap is the holder's.
+// timers holds the timers of one reactor. The timers' clock counts durations since base. So a step
+// of the wall clock moves no timer. The holder owns the heap.
 type timers struct {
-	base  time.Time // epoch for all reactors on the machine's clock
+	base  time.Time // time 0 of the timers' clock: epoch if the clock is the machine's, else the first reading
 	heap  timerHeap
 	count uint64
-	// first is the earliest deadline, or never if there is none. Written by the holder; read by the
-	// loop before it sleeps and by needsLoop.
+	// The field first holds the earliest deadline, or the constant never if there is no timer. The
+	// holder writes it. The loop reads it before sleeping. The function needsLoop reads it, too.
 	first atomic.Int64
-	// alarm fires a little after the deadline in first, and sets mayBeDue. So drivers read the
-	// clock only when mayBeDue is set: a reading in every pass would cost a tenth of a synchronous
-	// operation. A sleeping loop wakes at the deadline, before the alarm, and sets mayBeDue itself.
-	// Then it sets the alarm anew, so the alarm causes no second wake-up. alarm is nil in a stepped
-	// reactor and with Config.Now set.
+	// The field alarm is a timer of the Go runtime. It fires a little after the earliest deadline,
+	// and sets mayBeDue. While mayBeDue is not set, passes do not read the clock: a reading in
+	// every pass would cost a tenth of a synchronous operation. A loop that sleeps wakes at the
+	// deadline, before the alarm fires, and sets mayBeDue itself. When the loop then runs the
+	// timer, it sets the alarm for the next deadline. So the alarm does not fire for the
+	// deadline that has passed. The field is nil in a stepped reactor and with Config.Now set.
 	alarm *time.Timer
-	// mayBeDue reports that the deadline in first may have passed. Set by alarm, and by a loop that
-	// has slept until that deadline; cleared by setAlarm before it sets alarm. It publishes
-	// nothing.
+	// mayBeDue is set when the earliest deadline may have passed. The alarm sets it, and so does a
+	// loop that has slept until the deadline. setAlarm clears it before it sets the alarm. mayBeDue
+	// publishes nothing.
 	mayBeDue atomic.Bool
 }
 
-// epoch is the base of the timers of all reactors on the machine's clock. So work at whole
-// multiples of an interval is due at the same time in all of them, and costs the process one
-// wake-up.
+// epoch is timers.base of all reactors that use the machine's clock. So work at whole multiples of
+// an interval is due at the same time in all these reactors, and costs the process one wake-up.
 var epoch = time.Now()
 
-// The alarm is set for first + min(left/alarmPart, alarmMost), where left is the time until first.
-// So a short timer stays exact, and no timer is delayed by more than a loaded machine delays it
-// anyway.
+// The alarm fires min(left/alarmPart, alarmMost) after the earliest deadline, where left is the
+// time until that deadline when the alarm is set. So a short timer stays exact. A long timer runs
+// at most alarmMost late, no more than a loaded machine would delay it anyway.
 const (
 	alarmPart = 16
 	alarmMost = 10 * time.Millisecond
 )
 
-// never is a deadline that does not come: it is 292 years after base.
+// The constant never is a deadline that does not come: it is 292 years after base.
 const never = math.MaxInt64
 
 func (ts *timers) init(now time.Time, real bool) {
@@ -61,15 +61,15 @@ func (ts *timers) init(now time.Time, real bool) {
 	}
 }
 
-// stop stops the alarm.
+// The method stop stops the alarm.
 func (ts *timers) stop() {
 	if ts.alarm != nil {
 		ts.alarm.Stop()
 	}
 }
 
-// After runs fn, with the turn held, when the time d has passed. Any goroutine may call it.
-// StopTimer stops the timer. After allocates.
+// After runs fn, with the turn held, when the duration d has passed. StopTimer stops the timer. Any
+// goroutine may call After. After allocates.
 func (r *Reactor) After(d time.Duration, fn func()) *Timer {
 	since := r.cfg.Now().Sub(r.timers.base)
 	at := since + d
@@ -79,10 +79,10 @@ func (r *Reactor) After(d time.Duration, fn func()) *Timer {
 	return r.runAt(at, fn)
 }
 
-// runAt runs fn at the time at on the timers' clock; else it is like After.
+// runAt is After for an absolute time on the timers' clock.
 func (r *Reactor) runAt(at time.Duration, fn func()) *Timer {
 	t := &Timer{at: at, fn: fn, index: -1}
-	// Only the loop adds timers. So when the loop goes to sleep, it knows the earliest deadline.
+	// Only the loop adds timers. So a loop that goes to sleep knows the earliest deadline.
 	r.Defer(func() {
 		if t.fn != nil && t.at != never {
 			r.timers.add(t)
@@ -127,9 +127,10 @@ func (ts *timers) publish() {
 	}
 }
 
-// setAlarm sets the alarm for soon after the deadline in first. Two goroutines may call it at the
-// same time (a spinning loop in due, and the holder), and the later one may have loaded an older
-// deadline. So each checks first again.
+// setAlarm sets the alarm for the earliest deadline. A spinning loop may call it (in the method
+// due) at the same time as the holder. The call that sets the alarm last may have loaded an old
+// deadline. So each call loads the deadline again after it has set the alarm, and repeats if the
+// deadline has changed.
 func (ts *timers) setAlarm() {
 	for {
 		d := ts.first.Load()
@@ -142,7 +143,7 @@ func (ts *timers) setAlarm() {
 	}
 }
 
-// next returns the earliest deadline, or the zero time if there is none.
+// The method next returns the earliest deadline, or the zero time if there is none.
 func (ts *timers) next() time.Time {
 	if d := ts.first.Load(); d != never {
 		return ts.base.Add(time.Duration(d))
@@ -158,14 +159,14 @@ func (ts *timers) due(now func() time.Time) bool {
 	if int64(now().Sub(ts.base)) >= d {
 		return true
 	}
-	if ts.alarm != nil { // too early: the alarm was for a timer that was stopped
+	if ts.alarm != nil { // too early: the alarm was set for a timer that is stopped now
 		ts.setAlarm()
 	}
 	return false
 }
 
-// run runs the timers that are due, earliest first. Timers with the same time run in the order in
-// which they were added.
+// The method run runs the timers that are due, earliest first. Timers with the same deadline run in
+// the order in which they were added.
 func (ts *timers) run(now func() time.Time) {
 	if !ts.due(now) {
 		return

@@ -16,16 +16,16 @@ type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
 
-// stepAt sets the clock to start+at and steps twice: After only submits a timer, and the first step
-// sets it.
+// stepAt sets the clock to start+at and calls Step twice. A timer that After has submitted is set in
+// the first Step and can run in the second.
 func (c *clock) stepAt(r *reactor.Reactor, start time.Time, at time.Duration) {
 	c.now = start.Add(at)
 	r.Step()
 	r.Step()
 }
 
-// Rule: timers do not run before they are due. The earliest runs first; timers with the same time
-// run in the order in which they were set. A stopped timer never runs.
+// Rule: a timer does not run before it is due. The earliest timer runs first; timers with the same
+// time run in the order in which they were set. A stopped timer never runs.
 func TestTimersRunInOrder(t *testing.T) {
 	for name, start := range map[string]time.Time{
 		"now": time.Unix(1_700_000_000, 0), "epoch": time.Unix(0, 0), "zero": {}, // no time is special
@@ -62,7 +62,7 @@ func TestTimersRunInOrder(t *testing.T) {
 			l.r.StopTimer(stopped)
 			c.stepAt(l.r, start, 10*ms)
 			want("at 10 ms", "a", "b")
-			l.r.StopTimer(stopped) // again, and after its time
+			l.r.StopTimer(stopped) // for the second time, after it was due
 			var victim *reactor.Timer
 			l.r.After(5*ms, func() { mark("stops another")(); l.r.StopTimer(victim); l.r.After(0, mark("set by a timer")) })
 			victim = l.r.After(5*ms, mark("victim"))
@@ -76,13 +76,13 @@ func TestTimersRunInOrder(t *testing.T) {
 	}
 }
 
-// Rule: a timer whose time overflows the clock never runs, does not keep the loop awake, and does
-// not delay other timers.
+// Rule: a timer whose time is too large for a time.Duration never runs, does not keep the loop
+// awake, and does not delay other timers.
 func TestATimerInForEver(t *testing.T) {
 	c := &clock{time.Unix(1_700_000_000, 0)}
 	stepped := newLone(t, reactor.Config{Stepped: true, Now: c.Now}, nil)
 	defer stepped.close(t)
-	c.now = c.now.Add(time.Hour) // so that the sum overflows
+	c.now = c.now.Add(time.Hour) // one hour + MaxInt64 overflows
 	stepped.r.After(math.MaxInt64, func() { t.Error("a timer of 292 years ran") })
 	for range 3 {
 		stepped.r.Step()
@@ -102,8 +102,8 @@ func TestATimerInForEver(t *testing.T) {
 	ran := make(chan struct{})
 	l.r.After(50*time.Millisecond, func() { close(ran) })
 	comes(t, "another timer", ran)
-	// The wait, a wake-up or two and the call of Stats take a few passes. A loop that spins runs
-	// thousands.
+	// The wait, a wake-up or two and the call of Stats take a few passes. A spinning loop would run
+	// thousands of passes.
 	const some = 100
 	if n := l.r.Stats().Passes - before.Passes; n > some {
 		t.Errorf("%d turns in 50 ms of idling, want at most %d", n, some)
@@ -123,8 +123,8 @@ func (*source) Notify(ring func()) {
 
 var _ verbs.Source = (*source)(nil)
 
-// Rule: a handler may unwatch its own source and others, also in a stepped reactor. The handler of
-// an unwatched source is not called.
+// Rule: a handler may unwatch its own source and other sources. The handler of an unwatched source
+// is not called.
 func TestAHandlerMayUnwatchOthers(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	var self, other, last source

@@ -10,20 +10,26 @@ import "time"
 //	                      ^                                                       │
 //	                      └───── SetPeerLimit, or a pass with outstanding sends ──┘
 //
-// A tick checks every queue with a limit. If there is none, the state becomes off. If no limit has
-// a Bound, the state stays on. While sends are outstanding there are ticksPerBound ticks in the
-// smallest Bound; otherwise only those for keep-alives. The watchdog costs a pass one comparison,
-// and lets an idle reactor sleep. The fields belong to the holder; the loop runs the ticks.
+// A tick checks every queue with a limit. Then it sets the state and the timer by the first of
+// these cases that applies:
+//
+//	no queue has a limit                    state off, no ticks
+//	no limit has a Bound                    state on, ticks for keep-alives
+//	sends are outstanding, or may be soon   state on, ticksPerBound ticks in the smallest Bound
+//	otherwise                               state idle, ticks for keep-alives
+//
+// The watchdog costs a pass one comparison, and lets an idle reactor sleep. The fields belong to
+// the holder. The loop runs the ticks.
 type watchdog struct {
 	state    watchdogState
-	limited  int // queues with a limit
+	limited  int // number of queues with a limit
 	timer    Timer
 	call     call          // runs a tick; queued only in state watchdogWaking
-	last     time.Duration // the last tick, on the timers' clock
-	interval time.Duration // the intended time from last to the next tick
-	spared   bool          // the last tick reported no timeouts, because the process had been stopped
-	busy     int           // how many queues had sends outstanding at the last tick
-	expired  []*Queue      // scratch of checkPeers
+	last     time.Duration // time of the last tick, on the timers' clock
+	interval time.Duration // intended time between the last tick and the next one
+	spared   bool          // the last tick ignored timeouts, because the process had been stopped
+	busy     int           // number of queues with outstanding sends at the last tick
+	expired  []*Queue      // used in checkPeers: the queues whose timeout is reported
 	tick     func()        // the timer's function
 }
 
@@ -36,14 +42,14 @@ const (
 	watchdogIdle
 )
 
-// ticksPerBound is how many ticks there are in the smallest Bound. So OnTimeout is at most one tick
-// late.
+// ticksPerBound is the number of ticks in the smallest Bound. A silence begins to count at the
+// first tick in it, so OnTimeout is late by at most the time between two ticks.
 const ticksPerBound = 8
 
-// A tick adds the time since the last tick to a queue's silence, but at most
+// A tick adds the time since the last tick to the silence of each queue, but at most
 // max(interval*lateFactor, interval+lateBy). If more time has passed, this process was stopped or
-// starved: the peer may have answered meanwhile, and the next poll finds the answer. lateBy is how
-// late a timer may be on a busy machine; it may be several times a short interval.
+// starved. Then an answer of the peer may have arrived, and the next poll finds it. On a busy
+// machine, a timer may be late by lateBy, even if its interval is much shorter.
 const (
 	lateFactor = 2
 	lateBy     = 50 * time.Millisecond
@@ -55,7 +61,7 @@ func (p *watchdog) init(r *Reactor) {
 	p.tick = func() { r.checkPeers(false) }
 }
 
-// wake has the loop run a tick soon. It does not allocate.
+// The method wake makes the loop run a tick soon. It does not allocate.
 func (p *watchdog) wake(r *Reactor) {
 	if p.state == watchdogWaking {
 		return
@@ -66,9 +72,10 @@ func (p *watchdog) wake(r *Reactor) {
 	r.afterClose()
 }
 
-// checkPeers is one tick: it checks every queue with a limit, and sets the timer for the next tick.
-// The argument called means that the method wake has queued this tick. Only such a tick ends the
-// state watchdogWaking, because p.call must not be queued twice.
+// checkPeers runs one tick: it checks every queue with a limit, and sets the timer for the next
+// tick. The argument called is true if watchdog.wake has queued this tick, and false if the timer
+// has started it. In the state watchdogWaking p.call is queued and must not be queued again, so
+// only a queued tick ends this state.
 func (r *Reactor) checkPeers(called bool) {
 	p := &r.watchdog
 	now := r.cfg.Now().Sub(r.timers.base)
@@ -77,7 +84,7 @@ func (r *Reactor) checkPeers(called bool) {
 	if stopped {
 		step = max(p.interval*lateFactor, p.interval+lateBy)
 	}
-	spare := stopped && !p.spared // grant one more interval, in which answers that have arrived are polled
+	spare := stopped && !p.spared // grant one more interval, to poll the answers that have arrived
 	p.spared = spare
 	wait, pace, asked := time.Duration(never), time.Duration(never), false
 	crowd := 0
@@ -86,7 +93,7 @@ func (r *Reactor) checkPeers(called bool) {
 			crowd++
 		}
 	}
-	shared := max(crowd, p.busy) // queues that became idle since the last tick had a share of the wire, too
+	shared := max(crowd, p.busy) // a queue that became idle since the last tick also had a share of the wire
 	p.busy = crowd
 	for _, q := range r.queues {
 		if q == nil || q.peerLimit == nil {
@@ -106,9 +113,9 @@ func (r *Reactor) checkPeers(called bool) {
 			pace = min(pace, max(b/ticksPerBound, 1))
 		}
 	}
-	// A user that submits one request at a time often has none outstanding at a tick. If the state
-	// became watchdogIdle then, nearly every request would call wake. So another tick follows each
-	// tick that wake has queued.
+	// A user that submits one request at a time often has none outstanding when a tick runs. If the
+	// state then became watchdogIdle, nearly every request would need a call of p.wake. So a tick
+	// that p.wake has queued is always followed by another tick.
 	busy := asked || called || r.outstanding > 0
 	if busy {
 		wait = min(wait, pace)
@@ -117,10 +124,10 @@ func (r *Reactor) checkPeers(called bool) {
 		switch {
 		case p.limited == 0:
 			p.state = watchdogOff
-		case wait != never && (busy || pace == never): // not on: the next pass with outstanding sends calls wake
+		case wait != never && (busy || pace == never):
 			p.state = watchdogOn
 		default:
-			p.state = watchdogIdle
+			p.state = watchdogIdle // the next pass with outstanding sends calls p.wake
 		}
 	}
 	p.last, p.interval = now, wait
@@ -132,7 +139,7 @@ func (r *Reactor) checkPeers(called bool) {
 	if len(p.expired) == 0 {
 		return
 	}
-	r.Drain() // a completion that is there and not polled yet came in time
+	r.Drain() // polls the completions that are already there: they came in time
 	for i := 0; i < len(p.expired); i++ {
 		p.expired[i].reportTimeout(now)
 	}

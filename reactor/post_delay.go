@@ -5,37 +5,39 @@ import "time"
 // If many goroutines submit one send each, every send may cost a doorbell. With Config.FlushDelay
 // a pass holds a queue's sends back for a while:
 //
-//	           gathered, and all of: sends of the queue are outstanding,
-//	           fewer than FlushBatch wait, there are slots for more
+//	           in a pass, while these conditions hold: sends of
+//	           the queue are outstanding, fewer than FlushBatch
+//	           are unposted, slots are free, flushAll is not set
 //	submitted ───────────────────────────────────────────────> delayed
-//	    │ otherwise                                              │ a condition ended, FlushDelay
-//	    │                                                        │ has passed, or flushAll
+//	    │ otherwise                                              │ a condition no longer holds,
+//	    │                                                        │ or FlushDelay has passed
 //	    └───────────────────────> posted <───────────────────────┘
 //
-// So a send of a queue without outstanding sends is never held back. When the last outstanding
-// send completes, the next pass posts the delayed ones.
+// So a send of a queue without outstanding sends is never held back. When the last outstanding send
+// completes, the next pass posts the delayed sends.
 //
-// The field flushAll means that a pass holds no send back. It is set
+// If Reactor.flushAll is set, the pass holds no send back. The field is set
 //
-//   - in a pass that arms: the holder is about to give the turn up. So no send stays delayed while no
-//     goroutine runs passes, and no timer has to wake the loop, which would cost more than the
-//     doorbell. (A holder that hands the turn over does not arm; the next holder runs a pass.)
-//   - in the first pass of a driver or of TransferWait, because the goroutine's own send may be among
-//     the delayed ones. Sends submitted later belong to other goroutines.
+//   - in a pass that arms, because the holder is about to give the turn up. So all sends are posted
+//     before the passes stop. (Otherwise a timer would have to wake the loop, which costs more than
+//     a doorbell.) A holder that hands the turn over does not arm: the next holder runs a pass.
+//   - in the first pass of a driver or of TransferWait, because the goroutine's own send may be
+//     delayed. While the goroutine waits, it submits no more sends, so later passes need not do
+//     this.
 //   - in the pass of Flush.
 //
-// A delayed send is submitted but unposted: the user must not change its buffer, Seal and Release
-// may still refuse it, and Idle waits for it.
+// A delayed send is submitted but unposted. So the user must not change its buffer. Seal and
+// Release end the send without posting it. Idle waits for the send.
 
-// beginDelays computes flushAll for this pass. Holder only, as everything in this file.
+// beginDelays computes flushAll for this pass. Holder only, like everything in this file.
 func (r *Reactor) beginDelays(arm bool) {
-	drives := r.tok.Stats().Drives.Load() // a driver increments it before its first pass
+	drives := r.tok.Stats().Drives.Load() // a driver increments the counter before its first pass
 	r.flushAll = r.flushAsked || arm || r.ownBacklog != nil || drives != r.lastDrives
 	r.flushAsked, r.lastDrives, r.delayClock = false, drives, 0
 }
 
-// delay holds the backlog back if mayDelay permits it, and reports whether it did. The backlog is
-// not empty.
+// delay holds the queue's backlog back if mayDelay returns true, and reports whether it did. The
+// backlog must not be empty.
 func (q *Queue) delay() bool {
 	if !q.mayDelay() {
 		return false
@@ -64,8 +66,9 @@ func (q *Queue) mayDelay() bool {
 	return true
 }
 
-// gatherDelayed moves the backlogs that may not be delayed any longer into the pass. A queue with
-// new sends in this pass has asked mayDelay before, in gatherSends; the answer is the same now.
+// gatherDelayed moves delayed backlogs into the pass, except those that may be held back longer.
+// For a queue with new sends, gatherSends has called mayDelay in this pass already; the second call
+// returns the same result.
 func (r *Reactor) gatherDelayed() (did bool) {
 	left := r.delayed[:0]
 	for _, q := range r.delayed {
@@ -82,8 +85,8 @@ func (r *Reactor) gatherDelayed() (did bool) {
 	return did
 }
 
-// delayedUntil returns the earlier of two times: the argument then (zero: never), and the time at
-// which the first delayed backlog must be posted.
+// delayedUntil returns the time at which the first delayed backlog must be posted, or the argument
+// if that is earlier. A zero time means never.
 func (r *Reactor) delayedUntil(then time.Time) time.Time {
 	for _, q := range r.delayed {
 		if at := r.timers.base.Add(q.backlog.since + r.cfg.FlushDelay); q.backlog.delayed && (then.IsZero() || at.Before(then)) {

@@ -20,16 +20,16 @@ const (
 	keepDepth = 12
 )
 
-// keptBed is a stepped reactor that delays sends. Its device returns completions only while lets is
-// set.
+// keptBed is a pair of stepped reactors that delay sends. The device of k.a returns completions
+// only while the field lets is set.
 type keptBed struct {
 	t     *testing.T
 	a, b  *end
-	more  *end // a second queue of a's reactor
+	more  *end // a second queue on the reactor of k.a
 	clock *clock
-	lets  bool
-	lists map[verbs.QP][]int // the lengths of the lists posted in the last passes
-	ended map[*end][]uint64  // tags of the ended sends
+	lets  bool               // the device of k.a returns completions
+	lists map[verbs.QP][]int // the lengths of the lists that k.a posted since the last clear
+	ended map[*end][]uint64  // the tags of the ended sends, in order
 }
 
 func newKeptBed(t *testing.T) *keptBed {
@@ -72,7 +72,8 @@ func (k *keptBed) post(e *end, tag uint64) {
 	must.Get(e.q.Submit(context.Background(), s, &p, reactor.NonBlock))(k.t)
 }
 
-// wantLists makes a step and checks the lists that a's queue posted in it.
+// wantLists steps k.a once. It checks the lengths of the lists that the queue of k.a posted in this
+// step.
 func (k *keptBed) wantLists(when string, want ...int) {
 	k.t.Helper()
 	clear(k.lists)
@@ -82,9 +83,9 @@ func (k *keptBed) wantLists(when string, want ...int) {
 	}
 }
 
-// Rule: if no send of the queue is outstanding, a send is posted at once. Later sends are delayed.
-// They are posted, in order, when FlushBatch of them wait, when FlushDelay has passed, when all
-// outstanding sends have completed, or on Flush.
+// Rule: a send of a queue without outstanding sends is posted at once. Later sends are delayed.
+// They are posted, in order, as soon as FlushBatch of them wait, FlushDelay has passed, all
+// outstanding sends have completed, or Flush is called.
 func TestFewSendsAreKeptBehindOthers(t *testing.T) {
 	k := newKeptBed(t)
 	k.lets = false
@@ -136,8 +137,8 @@ func TestFewSendsAreKeptBehindOthers(t *testing.T) {
 	}
 }
 
-// Rule: delayed sends of a queue that is sealed or released are never posted and end with the
-// cause. The queue is idle only after they and the outstanding sends have ended.
+// Rule: if a queue is sealed or released, its delayed sends end with the cause and are never
+// posted. The queue is idle only when all its delayed and outstanding sends have ended.
 func TestKeptSendsEndWithTheirQueue(t *testing.T) {
 	for _, how := range []string{"seal", "release"} {
 		k := newKeptBed(t)
@@ -172,7 +173,7 @@ func TestKeptSendsEndWithTheirQueue(t *testing.T) {
 	}
 }
 
-// Rule: a queue is not idle while a send is delayed, even if none is outstanding.
+// Rule: a queue with a delayed send is not idle, even if no send is outstanding.
 func TestAQueueWithKeptSendsIsNotIdle(t *testing.T) {
 	k := newKeptBed(t)
 	k.lets = false
@@ -192,8 +193,8 @@ func TestAQueueWithKeptSendsIsNotIdle(t *testing.T) {
 	}
 }
 
-// Rule: for random submissions, completions and times, each pass posts for each queue at most one
-// list, in order, as the diagram in post_delay.go says.
+// Rule: sends are posted when the diagram in post_delay.go says so: in the order of submission, and
+// in at most one list for each queue and pass. Submissions, completions and times are random.
 func TestKeepingAgreesWithItsRule(t *testing.T) {
 	rng := testRand(t)
 	k := newKeptBed(t)
@@ -231,7 +232,7 @@ func TestKeepingAgreesWithItsRule(t *testing.T) {
 		clear(k.lists)
 		if flush {
 			k.a.do(t, k.a.r.Flush)
-			k.lets = false // the call of do may run one more pass
+			k.lets = false
 		} else {
 			k.a.r.Step()
 		}
@@ -254,8 +255,9 @@ func TestKeepingAgreesWithItsRule(t *testing.T) {
 	}
 }
 
-// Rule: the holder posts all delayed sends before it gives the turn up. So under each policy a send
-// behind one that never completes is posted, even if no goroutine submits or awaits.
+// Rule: the holder posts all delayed sends before it gives the turn up. So a send behind one that
+// never completes is posted, even if no goroutine submits or awaits. The rule holds under each
+// policy.
 func TestNothingIsKeptByWhoSleeps(t *testing.T) {
 	onlySoft(t, "a device cannot be kept from completing")
 	for _, policy := range []reactor.Policy{reactor.PolicyEconomy, reactor.PolicyThroughput} {

@@ -11,14 +11,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A queue's part of a pass: the requests and bytes that a pass posts for one queue (doc.go,
+// A queue's part of a pass is the list of sends that the pass posts for this queue. The list has at
+// most partRequests sends, and ends earlier with the send that brings it to partBytes (doc.go,
 // Fairness).
 const (
 	partRequests = 256
 	partBytes    = 1 << 20
 )
 
-// lists records, for every pass, how many sends it posted to each queue pair (by number).
+// The type lists has one map for each pass: from the number of a queue pair to the number of sends
+// that the pass posted to it.
 type lists []map[uint32]int
 
 func (l *lists) hook(inner verbs.Context, t *verbs.IOBatch) error {
@@ -30,7 +32,8 @@ func (l *lists) hook(inner verbs.Context, t *verbs.IOBatch) error {
 	return inner.Execute(t)
 }
 
-// flood keeps a queue full of n-byte writes: each completion submits another, until over is set.
+// A flood keeps the queue of e full of n-byte WRITEs to peer. Each completion submits another
+// WRITE, until the test sets flood.over.
 type flood struct {
 	e, peer *end
 	n       int
@@ -58,19 +61,21 @@ func (f *flood) Complete(_ reactor.SinkContext, _ reactor.Completion, err error)
 	}
 }
 
-// Rule: a request is posted in the first pass after its submission, whatever other queues submit. A
-// pass posts at most one part for each queue. The request's completion is dispatched after those
-// before it in the completion queue; a pass dispatches PollBatch of them.
+// Rule: a request is posted in the first pass after its submission, however many requests other
+// queues submit. A pass posts at most one part for each queue. A pass dispatches at most PollBatch
+// completions, in the order of the completion queue. In this test the queue of a is flooded, and
+// the queue of x submits one request at a time (a trickle).
 func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 	onlySoft(t, "a device completes when it likes")
 	const depth, batch, trickles = 4 * partRequests, 64, 300
 	for name, c := range map[string]struct{ size, every, part, turns int }{
-		// Of the flood, only the last request of a list and one in 32 are signaled, so few
-		// completions come before the trickle's: the first poll finds it.
+		// The flood signals the last request of each list and one request in 32. So only a few
+		// completions of the flood come before the completion of the trickle, and the first pass
+		// dispatches them all.
 		"small requests": {8, 32, partRequests, 1},
 		"large requests": {partBytes / 16, 32, 16, 1},
-		// All requests of the flood are signaled, and their completions may all come before the
-		// trickle's.
+		// The flood signals every request. So all completions of the flood (depth of them) may come
+		// before the completion of the trickle.
 		"every one signaled": {8, 1, partRequests, 1 + depth/batch},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,12 +122,13 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 				}
 				sum += n
 			}
-			// Each polled completion frees a slot for another request of the flood.
+			// Each dispatched completion of the flood frees a slot for another request of the
+			// flood.
 			if least := len(turns) * min(c.part, batch) / 2; sum < least {
 				t.Errorf("%d turns posted %d of the flood, want at least %d", len(turns), sum, least)
 			}
 			f.over = true
-			for range depth { // each pass completes some
+			for range depth { // each pass completes some requests
 				a.r.Step()
 			}
 			if f.ended != f.begun {
@@ -136,7 +142,8 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 	}
 }
 
-// Rule: requests that do not fit into a pass keep their order and complete once.
+// Rule: requests that a pass leaves for later passes complete in the order of their submission.
+// Each of them completes one time.
 func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 	const depth = 3*partRequests + 7
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
@@ -144,7 +151,7 @@ func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 	defer a.close(t)
 	var got []uint64
 	done := make(chan struct{})
-	a.do(t, func() { // only Flush runs a pass here
+	a.do(t, func() { // meanwhile only Flush runs a pass
 		for k := range depth {
 			s, p := a.write(b)
 			s.Tag, s.Sink = uint64(k), called(func(c reactor.Completion, err error) {
@@ -165,8 +172,9 @@ func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 	}
 }
 
-// Rule: a queue is not idle while requests are carried over to the next pass. If it is released,
-// these requests and later ones end with the cause, and none of them is posted.
+// Rule: a queue with requests left for the next pass is not idle. If this queue fails and is
+// released, the requests that are left, and later requests, are not posted. They end with the cause
+// of the failure.
 func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 	for name, sealed := range map[string]bool{"released": false, "sealed, then released": true} {
 		t.Run(name, func(t *testing.T) {
@@ -186,9 +194,9 @@ func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 					must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 				}
 			}
-			a.do(t, func() { // only Flush runs a pass here
+			a.do(t, func() { // meanwhile only Flush runs a pass
 				post(depth - 10)
-				a.r.Flush() // posts a part
+				a.r.Flush() // posts partRequests requests
 				a.q.SendsIdle(func() { idle = true })
 				if idle {
 					t.Errorf("the queue is idle with %d of %d requests ended", ended, depth-10)

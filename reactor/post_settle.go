@@ -6,11 +6,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The results of a pass's lists. Holder only.
+// The functions for the results of posting. Holder only.
 
-// settlePosts handles the results of the pass's lists. If the device refused the end of a list, the
-// requests before bad_wr are outstanding, and the others end here with an error. With turnErr, the
-// error of the whole call, no request was posted.
+// settlePosts handles the results of posting the pass's lists. If the device refused a request of a
+// list (bad_wr), the requests before bad_wr are outstanding; bad_wr and the later requests end with
+// an error. The argument turnErr is the error of Execute. If turnErr is not nil, nothing was posted.
 func (r *Reactor) settlePosts(turnErr error) {
 	for k := range r.batch.Sends {
 		g, q := &r.batch.Sends[k], r.sendOwners[k]
@@ -47,7 +47,7 @@ func (r *Reactor) settlePosts(turnErr error) {
 	r.sendOwners, r.recvOwners, r.recvFirst = r.sendOwners[:0], r.recvOwners[:0], r.recvFirst[:0]
 }
 
-// recvCall is the name of the call that posts the queue's receives.
+// recvCall returns the name of the C function that posts the queue's receives.
 func (q *Queue) recvCall() string {
 	if q.srq != nil {
 		return "ibv_post_srq_recv"
@@ -59,7 +59,7 @@ func postError(op string, q *Queue, errno syscall.Errno, turnErr error) error {
 	return &verbs.OpError{Op: op, Object: q.name(), Errno: errno, Err: turnErr}
 }
 
-// postFailed ends the last n requests of q.order, which were not posted, with an error.
+// postFailed ends the last n requests of q.order, which the device refused, with an error.
 func (q *Queue) postFailed(n int, op string, errno syscall.Errno, turnErr error) {
 	q.r.stats.PostFailures++
 	err := postError(op, q, errno, turnErr)
@@ -93,10 +93,11 @@ func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
 	q.checkIdle()
 }
 
-// postMarker posts the marker, a signaled zero-length WRITE. If the device took only the first part
-// of a list, it refused the signaled request at the end, and there may be no later request: so the
-// marker retires the first part. If the device refuses the marker, too, postMarker fails the queue
-// and notifies its owner. The outstanding requests then end with the queue pair.
+// postMarker posts the marker, a signaled zero-length WRITE, when the device accepted only the first
+// part of a list. The signaled request at the end of the list was refused, and there may be no later
+// request, so only the marker's completion is sure to retire the first part. If the device refuses
+// the marker, too, postMarker fails the queue and notifies the queue's owner. The outstanding
+// requests then end with the queue pair.
 func (q *Queue) postMarker() {
 	if q.marker || q.order.len() == 0 {
 		return

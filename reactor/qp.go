@@ -15,9 +15,9 @@ import (
 //	──────────> unbound ──────────> open ─────────────────────────> failed ────────────> released
 //	                                  └───────────────────────────────────────────────────^
 //
-// Only an open queue accepts requests. A failed queue refuses new requests; the error wraps the
-// cause of the failure. The device flushes the outstanding requests of a failed queue, which then
-// complete. Release completes all remaining requests with an error.
+// Only an open queue accepts requests. A failed queue refuses new requests with an error that wraps
+// the cause of the failure. The device flushes the outstanding requests of a failed queue. Release
+// ends all remaining requests with an error.
 type Queue struct {
 	r      *Reactor
 	cfg    QueueConfig
@@ -27,16 +27,17 @@ type Queue struct {
 	srq    verbs.SRQ // set only in the Queue of a SharedRecv, which has no qp
 	mr     verbs.MR
 	tab    *table
-	rec    *recorder // nil: off
-	inline int       // the inline bytes that the device granted
+	rec    *recorder // nil: none
+	inline int       // the largest number of inline bytes of a request; set by Bind
 	// requests is requestsOf[cfg.Type], copied because a map lookup for each request is too slow.
 	requests verbs.OpcodeSet
 	failed   failure
 
 	hook ring.Hook[readyQueue]
 	// queued is set while the queue is on the ready list or about to be pushed on it. A submitter
-	// calls queued.Enter after it has pushed a request on a stack. The holder of the turn calls
-	// queued.Leave before it takes the stacks. (PostRecvLater pushes without Enter.)
+	// calls queued.Enter after it has pushed a request on sendStack or recvStack. (PostRecvLater
+	// does not call Enter.) The holder of the turn calls queued.Leave before it takes the requests
+	// off these stacks.
 	queued    ring.Listed
 	sendStack *ring.IndexStack
 	recvStack *ring.IndexStack // nil without receives
@@ -44,13 +45,13 @@ type Queue struct {
 	recvFree  *ring.FreeList   // nil without receives
 	ctrlFree  *ring.FreeList   // nil without control sends
 
-	// Only the holder of the turn uses the fields below. (OnFail and OnFlush set theirs before
-	// Bind.)
+	// Only the holder of the turn uses the fields below. (Before Bind, OnFail and OnFlush set onFail
+	// and onFlush.)
 	backlog      backlog
 	order        fifo         // outstanding sends, oldest first
 	recvs        int          // outstanding receives
-	peerReceives uint32       // completed receives and calls of NotePeerReceive; wraps
-	localSends   uint32       // BIND_MW and LOCAL_INV requests that succeeded; wraps
+	peerReceives uint32       // counts completed receives and calls of NotePeerReceive; wraps
+	localSends   uint32       // counts BIND_MW and LOCAL_INV requests that succeeded; wraps
 	peerLimit    *peerLimit   // nil: no limit; see SetPeerLimit
 	progressMark progressMark // see Stuck
 	sincesig     int          // sends posted since the last signaled one
@@ -59,8 +60,8 @@ type Queue struct {
 	sealed       bool         // see Seal
 	releaseErr   error        // the error of the requests that Release ends
 	retired      []uint32     // slots of ended sends, which freeRetired frees together
-	// Used while the queue is quarantined: the pass in which it was released, and the numbers of
-	// free slots that reclaim has collected.
+	// The next four fields are used while the queue is quarantined: the pass in which the queue was
+	// released, and how many free slots of each kind reclaim has collected.
 	quarantinedAt                                  uint64
 	reclaimedSends, reclaimedRecvs, reclaimedCtrls int
 	idle                                           []idleCall  // functions to call, in order, when the queue is idle
@@ -68,9 +69,9 @@ type Queue struct {
 	onFlush                                        func()      // see OnFlush
 }
 
-// Prepare makes a queue with its slots and off-heap memory, and registers that memory in cfg.PD. If
-// the caller does not admit the queue, it must call Discard. Any goroutine may call Prepare,
-// without the turn.
+// Prepare makes a queue with its slots and off-heap memory, and registers that memory in cfg.PD. The
+// caller must then admit the queue or call Discard. Any goroutine may call Prepare; it need not hold
+// the turn.
 func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
@@ -111,8 +112,9 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 // caller makes the queue pair with the attributes of InitAttr and calls Bind; Release ends the
 // queue. Holder only.
 //
-// Errors: ErrTooMany if other queues occupy the room or there are too many queues, ErrConfig if
-// there can never be enough room, ErrClosed, the cause of a dead completion queue.
+// Errors: ErrTooMany if the reactor has too many queues, or if these leave too little room in a
+// completion queue; ErrConfig if the requests would not fit in an empty completion queue; ErrClosed;
+// the cause of a dead completion queue.
 func (q *Queue) Admit() error {
 	r := q.r
 	r.reclaimForRoom(q.cfg.sends(), q.cfg.RecvDepth)
@@ -153,8 +155,8 @@ func (q *Queue) InitAttr() *verbs.QPInitAttr {
 	}
 }
 
-// Bind gives the queue its queue pair and the capabilities that the device granted. Any goroutine
-// may call it while no other goroutine knows the queue; later only the holder may.
+// Bind gives the queue its queue pair and the capabilities that the device granted. While only one
+// goroutine knows the queue, this goroutine may call Bind. Otherwise only the holder may.
 func (q *Queue) Bind(qp verbs.QP, granted verbs.QPCap) {
 	q.qp, q.qpn = qp, qp.Num()
 	q.inline = min(q.cfg.Inline, int(granted.MaxInlineData))
@@ -187,29 +189,29 @@ func (q *Queue) Fail(cause error) {
 	q.shut()
 }
 
-// shut ends the waits for a slot. The caller has set the cause before.
+// shut ends all waits for a slot. The caller must have set q.failed before.
 func (q *Queue) shut() {
 	if q.sendFree != nil {
 		q.sendFree.Close()
 	}
 }
 
-// Seal stops the posting of sends and receives: unposted requests complete with the cause of Fail,
-// which the caller must have called. No pass touches the queue pair after Seal. An owner needs Seal
+// Seal stops the posting of sends and receives. The caller must have called Fail; unposted requests
+// end with the cause given to Fail. No pass touches the queue pair after Seal. An owner needs Seal
 // in two cases: it destroys objects that requests name (memory windows, address handles) earlier
 // than the queue pair, or it destroys the queue pair without the turn. Holder only.
 func (q *Queue) Seal() { q.sealed = true }
 
-// OnFail sets the function that the reactor calls, once and with the turn held, when it finds the
-// first failure: a failed completion, a dead completion queue, a panic of a sink, or a marker or
-// probe that the device refused. A flushed completion does not count, because the code that moved
+// OnFail sets the function that the reactor calls at the first failure of the queue, with the turn
+// held. A failure is a failed completion, a dead completion queue, a panic of a sink, or a marker or
+// probe that the device refused. A flushed completion is not a failure, because the code that moved
 // the queue pair to ERR knows the reason. Call OnFail before Bind.
 func (q *Queue) OnFail(fn func(error)) { q.onFail = fn }
 
-// OnFlush sets the function that the reactor calls, once and with the turn held, at the first
-// flushed completion of a queue that has not failed. The queue pair is then in ERR. The reason may
-// follow soon, from the connection manager or as an asynchronous event, or never. Call OnFlush
-// before Bind.
+// OnFlush sets the function that the reactor calls at the first flushed completion of a queue that
+// has not failed, with the turn held. The queue pair is then in ERR. An event of the connection
+// manager or an asynchronous event may soon give the reason; but perhaps there is no such event.
+// Call OnFlush before Bind.
 func (q *Queue) OnFlush(fn func()) { q.onFlush = fn }
 
 // failure is the reason why a queue accepts no requests.
@@ -228,8 +230,8 @@ var errNotOpen = fmt.Errorf("%w: %w", ErrRequest, errUnbound)
 func (f *failure) shut() { f.err.Store(&errNotOpen) }
 func (f *failure) open() { f.err.CompareAndSwap(&errNotOpen, nil) }
 
-// set stores err as the cause and returns true, unless there is a cause already. It tries nil again
-// last, because open may run between the first two attempts.
+// set stores err as the cause and returns true, unless there is a cause already. The third attempt
+// repeats the first, because Bind may call open between the first two.
 func (f *failure) set(err error) bool {
 	return f.err.CompareAndSwap(nil, &err) || f.err.CompareAndSwap(&errNotOpen, &err) || f.err.CompareAndSwap(nil, &err)
 }

@@ -6,15 +6,18 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Admit reserves one completion queue entry for each request that a Queue may have outstanding. The
-// function reclaim gives the entries back. So neither completion queue can overflow. Unless
-// Config.CQEntries sets their capacity, the completion queues start with DefaultCQEntries entries,
-// and Admit doubles them as needed, up to the device's limit. Entries for ten thousand Queues would
-// be wasted on a reactor with one.
+// A reactor has a completion queue for sends and one for receives. Admit reserves one entry for
+// each request that a Queue may have outstanding, so the completion queues cannot overflow. When a
+// Queue is reclaimed, its entries are free again.
+//
+// If Config.CQEntries sets the capacity of the completion queues, the capacity is fixed. Otherwise
+// each of them starts with DefaultCQEntries entries, and Admit doubles its capacity when needed, up
+// to the device's limit. (A fixed capacity for ten thousand Queues would be wasted on a reactor
+// with one.)
 
-// reserveCQEntries reserves sends entries of the send completion queue and recvs entries of the
-// receive completion queue. If it cannot, it returns the reason. It may resize the completion
-// queues, which enters the kernel. Holder only.
+// reserveCQEntries reserves entries for a Queue with the given numbers of sends and receives. If it
+// cannot, it reserves none and returns the reason. It may resize the completion queues; resizing
+// enters the kernel. Holder only.
 func (r *Reactor) reserveCQEntries(sends, recvs int) error {
 	if err := r.grow(&r.sendCQ, sends, "sends"); err != nil {
 		return err
@@ -35,7 +38,8 @@ func (r *Reactor) releaseCQEntries(sends, recvs int) {
 
 func (s *cqState) has(n int) bool { return s.room >= n }
 
-// grow makes sure that s has n unreserved entries, and resizes s if needed.
+// grow makes sure that n entries of s are unreserved. If there are fewer, it resizes the completion
+// queue. The argument what is a word for the error: "sends" or "receives".
 func (r *Reactor) grow(s *cqState, n int, what string) error {
 	if s.has(n) {
 		return nil
@@ -44,7 +48,7 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 	if !r.cfg.fixedCQs {
 		most = max(most, r.device.MaxCQE)
 	}
-	if n > most { // not enough even if all other Queues gave their entries back
+	if n > most { // too many even if no other Queue had reserved entries
 		return fmt.Errorf("%w: %d %s wanted, a completion queue has at most %d (Config.CQEntries, or what the device has)", ErrConfig, n, what, most)
 	}
 	if s.entries-s.room+n <= most {
@@ -67,8 +71,9 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 	return err
 }
 
-// reclaimForRoom reclaims quarantined Queues (qp_quarantine.go) if the unreserved entries do not
-// suffice. Admit calls it first, because reclaimed entries may make it unnecessary to grow.
+// reclaimForRoom reclaims quarantined Queues (qp_quarantine.go) if too few entries are unreserved
+// for a new Queue. Admit calls it before reserveCQEntries, because the completion queues need not
+// grow if enough entries are reclaimed.
 func (r *Reactor) reclaimForRoom(sends, recvs int) {
 	if len(r.quarantined) > 0 && (!r.sendCQ.has(sends) || !r.recvCQ.has(recvs)) {
 		r.pass(false)
@@ -76,7 +81,7 @@ func (r *Reactor) reclaimForRoom(sends, recvs int) {
 	}
 }
 
-// makeCQ makes a completion queue whose completions are polled into wc.
+// makeCQ makes the completion queue of s. Its completions are polled into wc.
 func (r *Reactor) makeCQ(s *cqState, wc []verbs.WC, userData uint64) (err error) {
 	if s.cq, err = r.ctx.CreateCQ(r.cfg.CQEntries, r.channel, r.cfg.CompVector, userData); err != nil {
 		return err

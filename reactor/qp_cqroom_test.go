@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// fewEntries is a device that limits completion queues to most entries.
+// fewEntries is a device that limits the capacity of a completion queue.
 type fewEntries struct {
 	verbs.Context
 	most int
@@ -21,14 +21,14 @@ func (f fewEntries) QueryDevice() (verbs.DeviceAttr, error) {
 	return a, err
 }
 
-// Rule: without Config.CQEntries the completion queues grow with the admitted queues, up to the
-// device's limit, so that every outstanding request has an entry. With CQEntries they keep this
-// capacity. A reclaimed queue gives its entries back.
+// Rule: if Config.CQEntries is 0, the completion queues grow with the admitted Queues, up to the
+// device's limit. Then every outstanding request has an entry. If CQEntries is not 0, the
+// completion queues keep this capacity. A reclaimed Queue gives its entries back.
 func TestCompletionQueuesGrow(t *testing.T) {
 	const most, sends, recvs = 3*reactor.DefaultCQEntries - 1, 4000, 5000
 	cfg := reactor.QueueConfig{SendDepth: sends - 1, RecvDepth: recvs}
 	for name, c := range map[string]struct {
-		entries, want, grown int // Config.CQEntries; how many queues fit; how many resizes
+		entries, want, grown int // Config.CQEntries, the number of Queues that fit, the number of resizes
 	}{
 		"by default": {0, most / recvs, 2 + 2},
 		"chosen":     {most / 2, most / 2 / recvs, 0},

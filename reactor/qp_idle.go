@@ -1,22 +1,22 @@
 package reactor
 
-// Idle has fn called once, with the turn held, when the queue has no unposted and no outstanding
-// request and all its results are delivered. Functions given to Idle and SendsIdle are called in
-// the order in which they were given. Holder only.
+// Idle calls fn one time, with the turn held, when the queue has no unposted requests, no
+// outstanding requests and no undelivered results. Functions given to Idle and SendsIdle are called
+// in the order in which they were given. Holder only.
 func (q *Queue) Idle(fn func()) { q.whenIdle(fn, false) }
 
-// SendsIdle is Idle for sends alone: receives may be unposted or outstanding.
+// SendsIdle is like Idle, but receives may be unposted or outstanding.
 func (q *Queue) SendsIdle(fn func()) { q.whenIdle(fn, true) }
 
 type idleCall struct {
 	fn    func()
-	sends bool // given to SendsIdle
+	sends bool // fn was given to SendsIdle
 }
 
 func (q *Queue) whenIdle(fn func(), sends bool) {
 	q.idle = append(q.idle, idleCall{fn, sends})
 	if !sends && !q.recvsIdle() {
-		q.ready() // has the receives of PostRecvLater posted
+		q.ready() // the next pass then posts the receives of PostRecvLater
 	}
 	q.checkIdle()
 }

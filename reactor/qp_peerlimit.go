@@ -8,14 +8,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PeerLimit limits how long a queue waits for its peer. The watchdog (loop_watchdog.go) checks the
-// limits, so they cost an operation nothing.
+// PeerLimit limits how long a queue waits for its peer. Only a timer checks the limits (the
+// watchdog, loop_watchdog.go): operations do not.
 type PeerLimit struct {
 	// Bound is how long sends of the queue may be outstanding while none of them completes; 0: no
-	// limit. Several sends may share one completion, so sends that move many bytes are given more
-	// time: at least bytes/slowestPeer, for the bytes up to the next completion. While n queues of
-	// the reactor have sends outstanding, only 1/n of the passing time counts toward
-	// bytes/slowestPeer.
+	// limit. If the sends up to the next signaled send move many bytes, they get more time: at
+	// least bytes/slowestPeer. While n queues of the reactor have outstanding sends, the queues
+	// share the wire, and these sends get at least n*bytes/slowestPeer.
 	Bound time.Duration
 	// KeepAlive is the longest silence before a zero-byte WRITE probes the peer; 0: no probes. The
 	// WRITE needs no key, takes no receive, and is invisible to the peer's program (IBTA C9-88).
@@ -23,12 +22,12 @@ type PeerLimit struct {
 	// The reactor sends a probe only while no send is outstanding. Bound applies to the probe as to
 	// any send. The queue needs a ControlDepth of at least 1 for probes.
 	//
-	// The silence ends when a receive completes, or a send other than BIND_MW and LOCAL_INV. (Those
-	// two do not involve the peer.) If a SharedRecv takes the peer's messages, the owner must
-	// report each one with NotePeerReceive.
+	// The silence ends when a receive or a send completes. (BIND_MW and LOCAL_INV do not count,
+	// because they do not involve the peer.) If a SharedRecv takes the peer's messages, the owner
+	// must report each message with NotePeerReceive.
 	KeepAlive time.Duration
-	// OnTimeout is called once, with the turn held, when Bound has passed. The owner must then move
-	// the queue pair to ERR, which ends the queue.
+	// OnTimeout is called one time, with the turn held, when Bound has passed. The owner must then
+	// move the queue pair to ERR, which flushes the outstanding requests.
 	OnTimeout func(PeerTimeout)
 }
 
@@ -40,10 +39,10 @@ type PeerTimeout struct {
 	Oldest      Kind          // the kind of the oldest outstanding send
 }
 
-// slowestPeer is the lowest total throughput of a reactor's peers, in bytes a second, at which they
+// slowestPeer is a throughput in bytes a second: if the peers of a reactor reach it together, they
 // count as healthy. It is 64 Mbit/s, less than Soft-RoCE reaches on an emulated machine. With a
-// Bound of 5 s and n queues that have sends outstanding, it extends the time of a queue only if
-// more than 40/n MiB share a completion.
+// Bound of 5 s and n queues with outstanding sends, a queue gets more time than Bound only if its
+// sends up to the next signaled one move more than 40/n MiB.
 const slowestPeer = 8 << 20
 
 // peerLimit holds a queue's PeerLimit and what the watchdog recorded at its last tick. Holder only.
@@ -51,27 +50,27 @@ type peerLimit struct {
 	PeerLimit
 	busy     bool          // sends were outstanding
 	timedOut bool          // OnTimeout was called
-	head     uint32        // fifo.head: how many sends have ended; wraps
-	silent   time.Duration // how long sends were outstanding and head did not change
-	// share is the queue's part of silent: a step between two ticks adds step/n if n queues had
-	// sends outstanding. A device serves queue pairs in turns, so share estimates how long the
-	// queue had the wire for itself.
+	head     uint32        // Queue.order.head: how many sends have ended; wraps
+	silent   time.Duration // how long sends have been outstanding while none of them ended
+	// share estimates for how much of silent the queue had the wire for itself. A device serves
+	// queue pairs in turns. So if n queues had outstanding sends, the time between two ticks adds
+	// 1/n of itself to share.
 	share time.Duration
 
 	probeAt    time.Duration // when keepAlive checks next, on the timers' clock
-	probeSigns uint32        // peerSigns at the last check
-	waited     bool          // the last check was not the first one, so KeepAlive/2 lies between it and probeAt
+	probeSigns uint32        // peerSigns() at the last check of keepAlive
+	waited     bool          // keepAlive has checked at least twice; its first two checks may come close together
 }
 
 // SetPeerLimit sets the limit that the watchdog checks from now on. A zero PeerLimit removes the
 // limit, and so does Release. Call SetPeerLimit after Admit. Holder only.
 //
-// Bound counts from the moment at which the queue last completed a send or last had none
-// outstanding. OnTimeout is called when Bound has passed (later for many bytes, see
+// The time Bound begins when a send is posted while none is outstanding, and begins again when a
+// send completes. OnTimeout is called when Bound has passed (later for many bytes, see
 // PeerLimit.Bound). The call is late by at most an eighth of the smallest Bound on the reactor,
 // plus any time in which the process did not run.
 //
-// Only queues of type RC can have a limit: sends of other types do not wait for the peer.
+// Only queues of type RC can have a limit: sends on other queues do not wait for the peer.
 //
 // Errors: ErrConfig.
 func (q *Queue) SetPeerLimit(l PeerLimit) error {
@@ -84,7 +83,7 @@ func (q *Queue) SetPeerLimit(l PeerLimit) error {
 		return fmt.Errorf("%w: a PeerLimit with a Bound and no OnTimeout", ErrConfig)
 	case l.KeepAlive > 0 && q.ctrlFree == nil:
 		return fmt.Errorf("%w: KeepAlive needs one of ControlDepth", ErrConfig)
-	case !q.released && q.r.lookup(q.id) != q: // no tick would check the limit, and Release would not remove it
+	case !q.released && q.r.lookup(q.id) != q: // not admitted: ticks do not find the queue, and Discard removes no limit
 		return fmt.Errorf("%w: a limit before Admit", ErrConfig)
 	}
 	q.clearPeerLimit()
@@ -105,8 +104,8 @@ func (q *Queue) clearPeerLimit() {
 }
 
 // checkPeer checks the queue's Bound at a tick of the watchdog. The argument step is the time since
-// the previous tick. The argument crowd is the number of queues that had sends outstanding during
-// the step. It returns the time until this queue must be checked again, and whether the queue has
+// the previous tick. The argument crowd is the number of queues that had outstanding sends in this
+// time. checkPeer returns the time until the queue must be checked again, and whether the queue has
 // exceeded its limit.
 func (q *Queue) checkPeer(step time.Duration, crowd int) (wait time.Duration, up bool) {
 	l, among := q.peerLimit, time.Duration(max(crowd, 1))
@@ -123,15 +122,15 @@ func (q *Queue) checkPeer(step time.Duration, crowd int) (wait time.Duration, up
 	if l.silent < l.Bound {
 		return l.Bound - l.silent, false
 	}
-	need := q.need() // computed only here, because need visits the requests
+	need := q.need() // called only here, because it visits the requests
 	if l.share >= need {
 		return 0, true
 	}
 	return min(need-l.share, never/among) * among, false
 }
 
-// need returns bytes/slowestPeer for the outstanding sends from the oldest to the first signaled
-// one, which must complete next.
+// Queue.need returns bytes/slowestPeer for the outstanding sends from the oldest one to the first
+// signaled one. The completion of the first signaled send is the next one.
 func (q *Queue) need() time.Duration {
 	var bytes uint64
 	for at := q.order.head; at != q.order.tail; at++ {
@@ -151,19 +150,19 @@ func (q *Queue) peerSigns() uint32 { return q.peerReceives + q.order.head - q.lo
 // NotePeerReceive records that a SharedRecv took a message of the queue's peer. Holder only.
 func (q *Queue) NotePeerReceive() { q.peerReceives++ }
 
-// reportTimeout calls OnTimeout if no send has completed since checkPeer. Between the two calls,
-// the caller has polled the completion queues.
+// reportTimeout calls OnTimeout if the queue still exceeds its limit. The caller has polled the
+// completion queues after its call of checkPeer.
 func (q *Queue) reportTimeout(now time.Duration) {
 	l := q.peerLimit
 	if l == nil || l.timedOut || q.order.len() == 0 || q.order.head != l.head {
 		return
 	}
 	need := q.need()
-	if l.Bound == 0 || l.silent < l.Bound || l.share < need { // OnTimeout of another queue changed the limit
+	if l.Bound == 0 || l.silent < l.Bound || l.share < need { // OnTimeout of another queue has changed this limit
 		return
 	}
 	bound := l.Bound
-	if need > 0 { // need counts in share; convert it to silent (share >= need > 0)
+	if need > 0 { // estimate the value of silent when share reached need; here share >= need > 0
 		bound = max(bound, time.Duration(float64(need)*float64(l.silent)/float64(l.share)))
 	}
 	l.timedOut = true
@@ -175,10 +174,11 @@ func (q *Queue) reportTimeout(now time.Duration) {
 	})
 }
 
-// keepAlive checks every KeepAlive/2 whether the peer has given a sign since the last check. If
-// not, it sends a probe. So a probe follows the last sign by KeepAlive/2 to KeepAlive. The answer
-// to the probe is also a sign, so an idle queue sends one probe in each KeepAlive. The function
-// returns the time until the next check, and whether it sent a probe.
+// keepAlive checks every KeepAlive/2 whether the peer has given a sign since the last check. If the
+// peer has not, and no send is outstanding, keepAlive sends a probe: KeepAlive/2 to KeepAlive after
+// the last sign. The answer to the probe is also a sign, so the next check sends none, and an idle
+// queue sends one probe in each KeepAlive. keepAlive returns the time until the next check, and
+// whether it sent a probe.
 func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 	l := q.peerLimit
 	if l.KeepAlive == 0 {
@@ -192,8 +192,8 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 		l.waited = l.probeAt != 0
 		l.probeAt, l.probeSigns = (now/half+1)*half, q.peerSigns()
 		if quiet && q.order.len() == 0 && q.failed.get() == nil {
-			// PostControl fails if all control slots are taken: those requests then serve as the
-			// probe.
+			// PostControl fails if all control slots are taken. Then the requests in these slots
+			// serve as the probe.
 			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) == nil
 		}
 		if asked {
@@ -203,10 +203,9 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 	return l.probeAt - now, asked
 }
 
-// keepAliveSink receives the outcome of a probe. A success needs no action. If the probe has a
-// failed completion, the reactor has notified the queue's owner already. If the device refused the
-// probe, only this sink receives the error, and an idle queue may have no later request that fails.
-// So the sink fails the queue.
+// keepAliveSink receives the outcome of a probe. If the probe succeeded, there is nothing to do. If
+// it completed with an error, the queue has failed already. If the device refused the probe, the
+// sink fails the queue: an idle queue may have no later request that would fail.
 type keepAliveSink struct{ q *Queue }
 
 // Complete implements [Sink].

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// crowd returns n ends on w's reactor with the limit l, each with a queue connected to a queue of
-// the peer. The first end is w's own.
+// crowd returns n ends on w's reactor. The first is w.end. The others are new: each has a queue
+// with the limit l, connected to a new queue of w.peer.
 func (w *watched) crowd(t *testing.T, n int, l reactor.PeerLimit) []*end {
 	t.Helper()
 	qc := reactor.QueueConfig{SendDepth: 4, RecvDepth: 1}
@@ -24,7 +24,7 @@ func (w *watched) crowd(t *testing.T, n int, l reactor.PeerLimit) []*end {
 		b.ready(t, a)
 		a.do(t, func() { must.Do(t, a.q.SetPeerLimit(l)) })
 		all = append(all, a)
-		t.Cleanup(func() { // runs before w's own cleanup
+		t.Cleanup(func() { // runs before the cleanup of newWatched
 			a.release(t, reactor.ErrClosed)
 			b.release(t, reactor.ErrClosed)
 		})
@@ -43,13 +43,12 @@ func (w *watched) writeMuch(t *testing.T, e *end, n int) {
 	w.settle()
 }
 
-// aloneFor is how long a peer at the slowest accepted rate (slowestPeer, 8 MiB a second) takes for
-// endMemory bytes if it serves no other queue.
+// aloneFor is the time that endMemory bytes of one queue take at slowestPeer (8 MiB a second).
 const aloneFor = time.Second * endMemory / (8 << 20)
 
-// Rule: queues that share a wire get the time that the bytes of all of them need. So the queue that
-// completes last is not late, though none of its sends completes before. When the others have
-// completed, it gets only the time for its own bytes.
+// Rule: if n queues share a wire, each queue gets the time that the bytes of all n queues need. So
+// even the queue whose send completes last is not late. A queue that is left alone on the wire gets
+// only the time that its own bytes need.
 func TestQueuesThatShareAWireShareItsTime(t *testing.T) {
 	const n, bound = 20, 10 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -76,8 +75,8 @@ func TestQueuesThatShareAWireShareItsTime(t *testing.T) {
 	}
 }
 
-// Rule: n queues whose peer is dead are late after n times the time for one queue, plus at most an
-// eighth of Bound. PeerTimeout.Bound is n times the time for one.
+// Rule: if the peer of n queues is dead, all n queues are late after n*aloneFor, plus at most an
+// eighth of Bound. PeerTimeout.Bound is between n*aloneFor and the time of the report.
 func TestDeadQueuesOnAWireAreLate(t *testing.T) {
 	const n, bound = 5, 50 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -97,7 +96,7 @@ func TestDeadQueuesOnAWireAreLate(t *testing.T) {
 	}
 }
 
-// Rule: other queues do not lengthen the bound of a queue with few bytes outstanding.
+// Rule: other queues do not lengthen the bound of a queue with few outstanding bytes.
 func TestACrowdWithLittleToSendHasItsBound(t *testing.T) {
 	const n, bound = 20, 50 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -117,9 +116,8 @@ func TestACrowdWithLittleToSendHasItsBound(t *testing.T) {
 	}
 }
 
-// Rule: SetPeerLimit refuses a queue that is not admitted. If the queue were never admitted, no
-// Release would remove its limit, and the watchdog (the timer that checks limits) would run for
-// ever.
+// Rule: SetPeerLimit refuses a queue that is not admitted. Otherwise a queue that is never admitted
+// would keep its limit, and the watchdog (the timer that checks limits) would run for ever.
 func TestALimitBeforeAdmitIsRefused(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{})
 	q := must.Get(w.r.Prepare(reactor.QueueConfig{PD: w.pd, ControlDepth: 1}))(t)
@@ -132,7 +130,7 @@ func TestALimitBeforeAdmitIsRefused(t *testing.T) {
 }
 
 // Rule: requests that the device completes locally (BIND_MW, LOCAL_INV) are no sign of the peer, so
-// they delay no keep-alive.
+// they do not delay a probe.
 func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 	const every, times = time.Second, 8
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Minute, KeepAlive: every})
@@ -149,7 +147,7 @@ func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 	}
 	w.pass(every)
 	before := w.asked()
-	for range 4 * times { // a sign of the peer would delay the probe each time
+	for range 4 * times { // if these requests were signs of the peer, there would be no probe
 		key = verbs.IncRKey(key)
 		done(reactor.Send{Opcode: verbs.WRBindMW, Bind: &reactor.Bind{Window: mw, Region: mr, RKey: key, Addr: w.arena.Addr(), Length: 64, Access: verbs.AccessRemoteWrite}})
 		done(reactor.Send{Opcode: verbs.WRLocalInv, Invalidate: key})
@@ -162,8 +160,8 @@ func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 	must.Do(t, mr.Close())
 }
 
-// Rule: NotePeerReceive, which reports a message that arrived through a shared receive queue, is a
-// sign of the peer.
+// Rule: a call of NotePeerReceive counts as a sign of the peer. (It reports a message that arrived
+// through a shared receive queue.)
 func TestWhatIsHeardIsASign(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{KeepAlive: every})
@@ -178,8 +176,8 @@ func TestWhatIsHeardIsASign(t *testing.T) {
 	}
 }
 
-// Rule: queues whose sends have completed shortly before a tick (a check by the watchdog) count as
-// sharing the wire until that tick. So the queue that still waits is not late.
+// Rule: a queue whose sends complete between two ticks (checks by the watchdog) counts as sharing
+// the wire until the second tick. So a queue with an outstanding send is not late at that tick.
 func TestWhoHasJustEndedHadAShare(t *testing.T) {
 	const n, bound = 20, aloneFor
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -203,10 +201,10 @@ func TestWhoHasJustEndedHadAShare(t *testing.T) {
 	}
 }
 
-// asked returns how many keep-alives were sent.
+// watched.asked returns how many probes were sent.
 func (w *watched) asked() uint64 { return w.r.Stats().KeepAlives }
 
-// Rule: an idle peer is probed once in every KeepAlive. Each completion is a sign of the peer.
+// Rule: an idle peer is probed one time in every KeepAlive. If it answers, the queue is not late.
 func TestAnIdlePeerIsAskedOnceInKeepAlive(t *testing.T) {
 	const every, times = 700 * time.Millisecond, 50
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Second, KeepAlive: every})
@@ -220,8 +218,8 @@ func TestAnIdlePeerIsAskedOnceInKeepAlive(t *testing.T) {
 }
 
 // Rule: the peer is probed at least KeepAlive/2 and at most KeepAlive after its last sign. A
-// message and a completion are signs. If the peer does not answer the probe, the queue is late
-// after Bound, plus at most an eighth of it.
+// message from the peer is a sign, and so is a completed send. If the peer does not answer the
+// probe, the queue is late after Bound, plus at most an eighth of Bound.
 func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 	r := testRand(t)
 	for range 40 {
@@ -265,10 +263,10 @@ func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 	}
 }
 
-// Rule: a newly connected peer is probed neither sooner nor later than others. All queues of a
-// reactor have common ticks, so a tick may come right after the connection. It must not send a
-// probe. (It once did: a test on the null device found it, because the injected fault hit that
-// WRITE.)
+// Rule: the first probe comes at least KeepAlive/2 and at most KeepAlive after SetPeerLimit. All
+// queues of a reactor have common ticks, so a tick may come right after SetPeerLimit. This tick
+// must not send a probe. (In an older version it did: a test on the null device failed, because its
+// injected fault hit the probe.)
 func TestANewPeerIsAskedAsLate(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{KeepAlive: every})
@@ -288,7 +286,8 @@ func TestANewPeerIsAskedAsLate(t *testing.T) {
 	}
 }
 
-// Rule: the probe uses a slot of its own. It takes no slot of the user's and waits for none.
+// Rule: a probe uses a control slot. So while a probe is outstanding, the user can submit SendDepth
+// sends. While a request is outstanding, no probe is sent.
 func TestAskingTakesNoPlaceOfTheCallers(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Minute, KeepAlive: every})
@@ -307,14 +306,14 @@ func TestAskingTakesNoPlaceOfTheCallers(t *testing.T) {
 	w.deaf = true
 	w.post(t)
 	before := w.asked()
-	w.pass(5 * every) // a request is outstanding: no probe is needed
+	w.pass(5 * every)
 	if w.asked() != before {
 		t.Error("asked with a request out")
 	}
 }
 
-// Rule: the loop enforces the bound, whether it sleeps or a waiting goroutine drives. The wait for
-// a peer that does not answer ends.
+// Rule: OnTimeout is called even if the loop sleeps, and even if a waiting goroutine drives. Then
+// the wait for the silent peer ends.
 func TestALoopKeepsTheBound(t *testing.T) {
 	for name, cfg := range map[string]reactor.Config{"asleep": {NoCallerDriving: true, Spin: -1}, "driven": {Recheck: -1}} {
 		t.Run(name, func(t *testing.T) {
@@ -327,7 +326,7 @@ func TestALoopKeepsTheBound(t *testing.T) {
 			a.do(t, func() {
 				must.Do(t, a.q.SetPeerLimit(reactor.PeerLimit{Bound: bound, OnTimeout: func(l reactor.PeerTimeout) {
 					a.q.Fail(why)
-					try(t, a.q.QP().Close()) // as for a device that flushes nothing
+					try(t, a.q.QP().Close()) // no flush: Release must end the request
 					try(t, a.q.Release(why))
 				}}))
 			})

@@ -16,17 +16,16 @@ import (
 )
 
 // watched is a pair of ends on stepped reactors with a virtual clock. The embedded end is under
-// test. While deaf is set, the completions of this end stay in its completion queues, except for
-// the next few (as many as ration).
+// test.
 type watched struct {
 	*end
 	clock
 	peer   *end
-	deaf   bool
-	refuse bool // the device refuses sends
-	ration int
-	late   []reactor.PeerTimeout
-	at     []time.Duration // when each of late came, after watchedFrom
+	deaf   bool                  // completions are not polled, except as many as w.ration
+	refuse bool                  // the device refuses sends
+	ration int                   // how many completions are still polled while deaf is set
+	late   []reactor.PeerTimeout // the calls of OnTimeout
+	at     []time.Duration       // the time of each call, since watchedFrom
 }
 
 var watchedFrom = time.Unix(1_700_000_000, 0)
@@ -81,13 +80,13 @@ func newWatchedQueue(t *testing.T, l reactor.PeerLimit, qc reactor.QueueConfig) 
 
 func (w *watched) passed() time.Duration { return w.now.Sub(watchedFrom) }
 
-// settle steps both ends until they have nothing to do at this time.
+// settle steps both ends until neither has anything to do at the present virtual time.
 func (w *watched) settle() {
 	for w.r.Step() || w.peer.r.Step() || w.r.Pending() {
 	}
 }
 
-// pass moves the clock by d, from timer to timer.
+// pass advances the clock by d. It stops at each timer on the way, and settles.
 func (w *watched) pass(d time.Duration) {
 	for until := w.now.Add(d); ; {
 		w.settle()
@@ -125,15 +124,15 @@ func testRand(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// Rule: a queue is late if it has outstanding sends and none has completed for the time Bound. It
-// is reported not before, and at most an eighth of Bound later. Any completion, however slow,
-// restarts this time. A queue without outstanding sends is never late.
+// Rule: a queue is late when sends have been outstanding for the time Bound and none of them has
+// completed. OnTimeout is called then, or at most an eighth of Bound later. Each completion
+// restarts the time. A queue without outstanding sends is never late.
 func TestAQueueIsLateWithinItsBound(t *testing.T) {
 	r := testRand(t)
 	for range 60 {
 		bound := time.Duration(1 + r.Int64N(int64(10*time.Second)))
 		w := newWatched(t, reactor.PeerLimit{Bound: bound})
-		for range 20 { // not late: no completion for less than Bound each time
+		for range 20 { // not late: each time the completions stay away for less than Bound
 			w.deaf = true
 			for range r.IntN(5) {
 				w.post(t)
@@ -152,7 +151,7 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 		w.deaf = true
 		from := w.passed()
 		w.post(t)
-		if r.IntN(2) == 0 { // more requests are no sign of the peer
+		if r.IntN(2) == 0 { // a further send does not restart the time
 			w.pass(bound / 2)
 			w.post(t)
 		}
@@ -172,8 +171,8 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 	}
 }
 
-// Rule: a queue that always has outstanding sends is not late while at least one of them completes
-// in each time of Bound.
+// Rule: a queue that always has outstanding sends is not late if at least one of them completes
+// within each Bound.
 func TestABusyQueueIsAliveWhileItCompletes(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -196,22 +195,22 @@ func TestABusyQueueIsAliveWhileItCompletes(t *testing.T) {
 	}
 }
 
-// Rule: if the process did not run for a while, no peer is late because of that. Completions that
-// arrived meanwhile count, and time without ticks (checks by the watchdog) is no silence of the
-// peer.
+// Rule: if the process is stopped for a while, no queue is late because of the stop. Completions
+// that arrived during the stop count. The stop itself does not count as silence of the peer,
+// because the watchdog had no ticks.
 func TestAStoppedProcessBlamesNobody(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
 	w.deaf = true
 	w.post(t)
 	w.pass(bound / 2)
-	w.now = w.now.Add(time.Hour) // stopped; the completion is in the completion queue
+	w.now = w.now.Add(time.Hour) // stopped; the completion waits in the completion queue
 	w.deaf = false
 	w.settle()
 	w.pass(bound)
 	w.deaf = true
 	w.post(t)
-	w.now = w.now.Add(time.Hour) // stopped again; this completion does not come
+	w.now = w.now.Add(time.Hour) // stopped again; the second completion is not polled
 	w.settle()
 	w.pass(bound / 2)
 	if len(w.late) != 0 {
@@ -223,14 +222,13 @@ func TestAStoppedProcessBlamesNobody(t *testing.T) {
 	}
 }
 
-// Rule: a queue whose completion has arrived in time is not late, even if the completion is polled
-// only after the bound.
+// Rule: if a completion arrives within Bound and is polled only later, the queue is not late.
 func TestACompletionInTimeIsNotLate(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
 	w.deaf = true
-	// This timer runs after the pass of its step, so that pass does not poll the completion. It
-	// runs before the watchdog's timer.
+	// In the step at Bound, the pass runs first and does not poll the completion. Then this timer
+	// runs, and then the watchdog's timer.
 	w.r.After(bound, func() { w.deaf = false })
 	w.post(t)
 	w.pass(2 * bound)
@@ -239,17 +237,17 @@ func TestACompletionInTimeIsNotLate(t *testing.T) {
 	}
 }
 
-// Rule: a list with many bytes gets the time that slowestPeer needs for them, counted up to the
-// first signaled request.
+// Rule: a list with many bytes has more time than Bound: bytes/slowestPeer. Only the bytes up to
+// the first signaled request count.
 func TestManyBytesHaveTheirTime(t *testing.T) {
 	const bound = 10 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
 	w.deaf = true
 	addr, key := w.peer.remote(0)
-	const size = endMemory / 4 // four of them fit a pass
+	const size = endMemory / 4 // a pass posts up to four sends of this size
 	_, sge := w.bytes(0, size)
 	w.do(t, func() {
-		for range 2 { // one list of 4: with SignalEvery 2, the second and the last are signaled
+		for range 2 { // both loops make one list of 4 sends; SignalEvery is 2: the second and the last are signaled
 			f := must.Get(w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock))(t)
 			f.Discard()
 		}
@@ -268,7 +266,7 @@ func TestManyBytesHaveTheirTime(t *testing.T) {
 	}
 }
 
-// Rule: SetPeerLimit refuses an invalid limit.
+// Rule: SetPeerLimit returns ErrConfig for an invalid limit.
 func TestLimitsAreChecked(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{})
 	tell := func(reactor.PeerTimeout) {}
@@ -291,10 +289,10 @@ func TestLimitsAreChecked(t *testing.T) {
 	must.Do(t, c.Discard())
 }
 
-// Rule: sends that are submitted one by one wake the watchdog once, not each time.
+// Rule: if each send completes before the next one is submitted, only the first wakes the watchdog.
 func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Second})
-	w.pass(time.Minute) // the watchdog is idle
+	w.pass(time.Minute) // now the watchdog is idle
 	for i := range 5 {
 		w.deaf = true
 		s, p := w.write(w.peer)
@@ -309,9 +307,9 @@ func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 	}
 }
 
-// Rule: if the watchdog's ticks are frequent and each timer fires a little late, a long bound is
-// not stretched. A tick that comes one millisecond late does not count as a stop of the process,
-// even if the interval is much shorter.
+// Rule: late timers do not delay the report of a late queue, even if the watchdog ticks often. A
+// tick that is one millisecond late does not count as a stop of the process, even if the time
+// between two ticks is much shorter.
 func TestLateTimersDoNotStretchTheBound(t *testing.T) {
 	const bound, lateness = 5 * time.Second, time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound, KeepAlive: 100 * time.Microsecond})
@@ -331,8 +329,8 @@ func TestLateTimersDoNotStretchTheBound(t *testing.T) {
 	}
 }
 
-// Rule: if the process was stopped just before the bound, the watchdog polls for signs of the peer
-// for one more interval before it reports the queue.
+// Rule: if the process was stopped just before Bound passed, the queue is not reported at once. The
+// watchdog waits for one more tick, and the reactor polls for completions meanwhile.
 func TestAStopJustBeforeTheBoundBlamesNobody(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -350,8 +348,8 @@ func TestAStopJustBeforeTheBoundBlamesNobody(t *testing.T) {
 	}
 }
 
-// Rule: if the device refuses a keep-alive, the queue fails. Otherwise no send would be
-// outstanding, and the queue would never be late.
+// Rule: if the device refuses a keep-alive probe, the queue fails. Bound would not detect this,
+// because no send is outstanding.
 func TestARefusedKeepAliveFailsTheQueue(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{KeepAlive: every})
@@ -364,7 +362,7 @@ func TestARefusedKeepAliveFailsTheQueue(t *testing.T) {
 	}
 }
 
-// Rule: a failed atomic does not count as unanswered: its failure is the answer.
+// Rule: an atomic that completes with an error does not count as unanswered.
 func TestAFailedAtomicIsNotUnanswered(t *testing.T) {
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}, nil)
 	defer b.close(t)

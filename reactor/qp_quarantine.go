@@ -7,17 +7,18 @@ import (
 
 // A released queue stays in quarantine until two conditions hold:
 //
-//   - No goroutine can touch its memory. A submitter in the middle of a call holds a slot, and a
-//     later submitter finds that the queue has failed. So no submitter is left when all slots are
-//     free.
-//   - None of its completions can come. The destruction of a queue pair may leave completions of it
-//     in the completion queues. None is left when both completion queues were polled empty after
-//     that.
+//   - No goroutine can touch the queue's memory. A submitter in the middle of a call holds a slot,
+//     and a later submitter finds that the queue has failed. So no submitter is left when all slots
+//     are free.
+//   - No completion of the queue can come. A destroyed queue pair may leave completions in the
+//     completion queues. None is left when both completion queues have been polled empty after the
+//     release.
 
 // Release ends the queue. The caller must have destroyed the queue pair, so that the device no
-// longer touches the queue's memory. Before Release returns it completes all remaining requests.
-// Their error wraps cause, and also the queue's earlier failure if there was one. Completions that
-// come later match no queue and are dropped. Holder only; idempotent.
+// longer touches the queue's memory. Release completes all remaining requests before it returns.
+// The error of these requests wraps the argument cause and, if the queue had failed before, the
+// cause of that failure. Completions that come later match no queue and are dropped. Holder only;
+// idempotent.
 func (q *Queue) Release(cause error) error {
 	if q.released {
 		return nil
@@ -25,7 +26,7 @@ func (q *Queue) Release(cause error) error {
 	q.Fail(cause)
 	q.released = true
 	r := q.r
-	r.sinks.release() // cached slots of the queue would keep it in quarantine
+	r.sinks.release() // a cached slot of the queue would keep the queue in quarantine
 	end := q.failed.get()
 	if !errors.Is(end, cause) {
 		end = fmt.Errorf("%w: %w", end, cause)
@@ -60,18 +61,18 @@ func (q *Queue) Release(cause error) error {
 	return nil
 }
 
-// scheduleReclaim schedules a pass. The caller has freed a slot, possibly the last one that kept
-// the queue in quarantine. Waking the loop would not suffice: a holder that has already called
-// reclaimAll in its pass runs another pass only if work is pending. After Close no queue is in
-// quarantine, so no pass is needed. Any goroutine may call it.
+// scheduleReclaim schedules a task, because the caller has freed a slot that may have been the last
+// one to keep the queue in quarantine. Waking the loop would not suffice: a holder that has already
+// called reclaimAll in its pass runs another pass only if something is pending, such as a task.
+// After Close no queue is in quarantine, so no pass is needed. Any goroutine may call it.
 func (q *Queue) scheduleReclaim() {
 	if !q.r.closed.Load() {
 		q.r.Schedule(&q.r.reclaimTask, false)
 	}
 }
 
-// reclaimAll calls reclaim for each quarantined queue. If the device refuses, the next reclaimAll
-// tries again, and Close returns the error.
+// reclaimAll calls reclaim for each quarantined queue. If the device refuses to give back a queue's
+// memory, the next reclaimAll tries again, and Close returns the error.
 func (r *Reactor) reclaimAll() {
 	kept := r.quarantined[:0]
 	r.reclaimErr = nil
@@ -94,8 +95,8 @@ func (r *Reactor) reclaimAll() {
 	}
 }
 
-// forget clears the references to a reclaimed queue in r.outcomes, including the entries behind its
-// length.
+// forget clears the references to a reclaimed queue in r.outcomes, including the entries between the
+// length and the capacity of r.outcomes.
 func (r *Reactor) forget(q *Queue) {
 	all := r.outcomes[:cap(r.outcomes)]
 	for i := range all {
@@ -105,9 +106,9 @@ func (r *Reactor) forget(q *Queue) {
 	}
 }
 
-// reclaim gives back q's memory and completion queue entries, if no goroutine or completion can
-// need them. It reports whether it did, and returns the device's error if the device refused. It
-// first collects the free slots, so that no submitter can acquire them.
+// reclaim gives back q's memory and q's entries in the completion queues, if q may leave the
+// quarantine, and reports whether it did. If the device refuses, reclaim returns the device's error.
+// First of all reclaim collects the free slots, so that no submitter can acquire them.
 func (q *Queue) reclaim() (gone bool, err error) {
 	r := q.r
 	if q.sendFree != nil {
@@ -141,11 +142,11 @@ func collect(get func() (uint32, bool), home *int) {
 	}
 }
 
-// emptySince reports whether a pass with a number above turn polled the completion queue empty. It
-// is also true for a dead completion queue, which gives no more completions.
+// emptySince reports whether the completion queue was polled empty in a pass whose number is above
+// the argument. A dead completion queue gives no more completions and counts as empty.
 func (s *cqState) emptySince(turn uint64) bool { return s.dead || s.emptyAt > turn }
 
-// Discard gives back the memory of a queue that was never admitted.
+// Discard gives back the queue's memory. Owners call it only for a queue that was never admitted.
 func (q *Queue) Discard() error {
 	q.Fail(ErrClosed)
 	if err := q.mr.Close(); err != nil {

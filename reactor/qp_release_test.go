@@ -13,8 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: when Release returns, every submitted request has completed, also those that no pass had
-// posted.
+// Rule: when Release returns, every submitted request has completed, even if it was not posted.
 func TestReleaseEndsWhatWasNotPosted(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -37,7 +36,7 @@ func TestReleaseEndsWhatWasNotPosted(t *testing.T) {
 	a.closeRest(t)
 }
 
-// Rule: a queue without receives of its own is released like any other.
+// Rule: a queue without receives (RecvDepth -1) is released like any other queue.
 func TestReleaseOfAQueueThatReceivesNothing(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{RecvDepth: -1})
 	defer b.close(t)
@@ -60,8 +59,8 @@ type tally chan error
 
 func (y tally) Complete(_ reactor.SinkContext, _ reactor.Completion, err error) { y <- err }
 
-// Rule: when Release returns, no operation of the queue counts as outstanding, and its Idle and
-// SendsIdle functions have run.
+// Rule: when Release returns, the queue has no outstanding operation, and the functions given to
+// Idle and SendsIdle have run.
 func TestReleaseLeavesNothingOut(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -97,7 +96,8 @@ func TestReleaseLeavesNothingOut(t *testing.T) {
 	}
 }
 
-// Rule: a queue becomes idle when the device refuses its last request, as when it completes it.
+// Rule: a queue becomes idle when its last send ends, even if the device has refused to post that
+// send.
 func TestIdleAfterARefusedList(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -118,8 +118,8 @@ func TestIdleAfterARefusedList(t *testing.T) {
 	comes(t, "SendsIdle", idle)
 }
 
-// Rule: the memory of a released queue is reclaimed without a further call, as soon as no submitter
-// can touch it.
+// Rule: when no submitter can touch the memory of a released queue any more, the next pass reclaims
+// the memory. The program need not call a function for this.
 func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1})
 	defer b.close(t)
@@ -128,7 +128,7 @@ func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	waiter := make(chan error, 1)
 	s, p := a.write(b)
 	go func() {
-		// waits for a slot, or finds the queue closed
+		// Submit waits for a slot, or fails because the queue was released.
 		_, err := a.q.Submit(context.Background(), s, &p, reactor.Block)
 		waiter <- err
 	}()
@@ -137,15 +137,15 @@ func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	if err := comes(t, "the one that waits for room", waiter); !errors.Is(err, reactor.ErrQueueFailed) {
 		t.Errorf("waiting for room in a released queue: %v, want ErrQueueFailed", err)
 	}
-	a.do(t, a.r.Flush) // the next pass
+	a.do(t, a.r.Flush) // the next pass reclaims the memory
 	if n := a.ctx.Objects().MR; n != before-1 {
 		t.Errorf("%d regions are registered, before the release %d: the queue's is still there", n, before)
 	}
 	out.Discard()
 }
 
-// Rule: when a released queue was reclaimed, no outcome (a result for a sink) refers to it any
-// more.
+// Rule: after a released queue was reclaimed, no entry of Reactor.outcomes (results for sinks)
+// refers to the queue.
 func TestAGoneQueueIsForgotten(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4})
 	defer b.close(t)
@@ -164,7 +164,7 @@ func TestAGoneQueueIsForgotten(t *testing.T) {
 		}
 	})
 	a.release(t, errOver)
-	a.do(t, a.r.Flush) // the next pass
+	a.do(t, a.r.Flush) // the next pass reclaims the queue
 	a.do(t, func() {
 		if n := a.r.OutcomesOf(q); n != 0 {
 			t.Errorf("%d outcomes refer to a queue that is gone", n)
@@ -172,8 +172,9 @@ func TestAGoneQueueIsForgotten(t *testing.T) {
 	})
 }
 
-// Rule: a queue may be released while submitters are anywhere in Submit and PostRecv. Each accepted
-// request completes once, the others are refused, and the memory outlives the submitters.
+// Rule: a queue may be released while other goroutines are anywhere in Submit and PostRecv. For
+// each of their calls, either the call returns an error or its request completes exactly one time.
+// The queue's memory stays until these calls have returned.
 func TestSubmittersMeetTheRelease(t *testing.T) {
 	const rounds = 10
 	for range rounds {
@@ -209,7 +210,7 @@ func TestSubmittersMeetTheRelease(t *testing.T) {
 		}
 		a.release(t, errOver)
 		wg.Wait()
-		a.closeRest(t) // not busy: all submitters have returned
+		a.closeRest(t) // does not return ErrBusy, because all submitters have returned
 		if accepted.Load() != ended.Load() {
 			t.Errorf("%d requests accepted, %d ended", accepted.Load(), ended.Load())
 		}
@@ -217,8 +218,8 @@ func TestSubmittersMeetTheRelease(t *testing.T) {
 	}
 }
 
-// Rule: the memory of a released queue stays while a submitter is in the middle of a call. Close
-// waits for the submitter, but only until its context ends; then it returns ErrBusy.
+// Rule: the memory of a released queue stays while a submitter is in the middle of a call.
+// Reactor.Close waits for this call. If the context of Close ends first, Close returns ErrBusy.
 func TestMemoryOutlivesASubmitter(t *testing.T) {
 	for name, enter := range map[string]func(*reactor.Queue) func(){
 		"send": (*reactor.Queue).SendUnderWay, "control": (*reactor.Queue).ControlUnderWay, "receive": (*reactor.Queue).RecvUnderWay,

@@ -7,21 +7,21 @@ import (
 )
 
 // SharedRecv is a shared receive queue attached to a reactor. Queue pairs made with it
-// (QueueConfig.Shared) take their receives from it; Completion.QPNum is the queue pair that took a
-// receive.
+// (QueueConfig.Shared) take their receives from it. Completion.QPNum is the number of the queue
+// pair that took the receive.
 //
 //	 PrepareShared           Admit, Bind          Release
 //	───────────────> unbound ───────────> open ─────────────> released
 //
-// It behaves as a [Queue] without sends. If one of the queue pairs fails, the SharedRecv does not
-// fail: the receive that this queue pair had begun completes with the error, and the other receives
-// remain for the other queue pairs.
+// A SharedRecv behaves like a [Queue] without sends. If one of the queue pairs fails, the
+// SharedRecv does not fail. A receive that the failed queue pair had begun completes with the
+// error. The other receives remain for the other queue pairs.
 type SharedRecv struct{ q *Queue }
 
 // PrepareShared makes a SharedRecv for depth receives of at most maxSGE scatter-gather elements
-// each, with its memory registered in pd. For a depth or maxSGE of 0 it uses the default. Any
-// goroutine may call it, without the turn. Discard gives the memory back if the SharedRecv is not
-// admitted.
+// each, and registers its memory in pd. A depth or maxSGE of 0 selects the default. Any goroutine
+// may call PrepareShared, without the turn. If the caller does not admit the SharedRecv, it must
+// call Discard.
 func (r *Reactor) PrepareShared(pd verbs.PD, depth, maxSGE int) (*SharedRecv, error) {
 	if r.device.MaxSRQ == 0 {
 		return nil, fmt.Errorf("%w: shared receive queues: %w", ErrConfig, verbs.ErrNotSupported)
@@ -33,7 +33,7 @@ func (r *Reactor) PrepareShared(pd verbs.PD, depth, maxSGE int) (*SharedRecv, er
 	return &SharedRecv{q}, nil
 }
 
-// validateShared is validate for the queue of a SharedRecv.
+// validateShared is QueueConfig.validate for the queue of a SharedRecv.
 func (c QueueConfig) validateShared() (QueueConfig, error) {
 	c.RecvDepth = orDefault(c.RecvDepth, DefaultRecvDepth)
 	c.MaxSGE = orDefault(c.MaxSGE, DefaultMaxSGE)
@@ -47,38 +47,39 @@ func (c QueueConfig) validateShared() (QueueConfig, error) {
 	return c, nil
 }
 
-// Admit assigns s an id and reserves room in the receive completion queue; see [Queue.Admit].
+// Admit assigns an id to s and reserves room in the receive completion queue; see [Queue.Admit].
 // Release ends s. Holder only.
 func (s *SharedRecv) Admit() error { return s.q.Admit() }
 
-// Attr returns the attributes of the shared receive queue to make for s.
+// Attr returns the attributes with which the caller makes the shared receive queue for s.
 func (s *SharedRecv) Attr() *verbs.SRQAttr {
 	return &verbs.SRQAttr{MaxWR: uint32(s.q.cfg.RecvDepth), MaxSGE: uint32(s.q.cfg.MaxSGE), UserData: uint64(s.q.id)}
 }
 
-// Bind gives s its shared receive queue. Any goroutine may call it while no other goroutine knows
-// s; later only the holder may.
+// Bind gives s its shared receive queue. As long as no other goroutine knows s, the caller need not
+// hold the turn. Later only the holder may call Bind.
 func (s *SharedRecv) Bind(srq verbs.SRQ) {
 	s.q.srq = srq
 	s.q.failed.open() // publishes srq to submitters
 }
 
-// OnFail sets the function that the reactor calls, once and with the turn held, when s fails: a
-// completion queue is dead, the device is gone, or a sink panicked. Call it before Bind.
+// OnFail sets fn, which the reactor calls when s fails: a completion queue is dead, the device is
+// gone, or a sink panicked. The reactor calls fn at most one time, with the turn held. Call OnFail
+// before Bind.
 func (s *SharedRecv) OnFail(fn func(error)) { s.q.OnFail(fn) }
 
 // PostRecv submits a receive; see [Queue.PostRecv].
 func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE) error { return s.q.PostRecv(r, sges, Block) }
 
-// SRQ is the shared receive queue; nil before Bind.
+// SRQ returns the shared receive queue, or nil before Bind.
 func (s *SharedRecv) SRQ() verbs.SRQ { return s.q.srq }
 
-// Release ends s. The caller must have destroyed the shared receive queue. All receives that have
-// not completed complete with cause before Release returns. Holder only; idempotent.
+// Release ends s. The caller must have destroyed the shared receive queue. Before Release returns,
+// it completes all remaining receives with an error that wraps cause. Holder only; idempotent.
 func (s *SharedRecv) Release(cause error) error { return s.q.Release(cause) }
 
-// Withdraw undoes Admit if the shared receive queue could not be made; the caller must call
-// Discard next. Holder only.
+// Withdraw undoes Admit if the shared receive queue could not be made. The caller must call Discard
+// next. Holder only.
 func (s *SharedRecv) Withdraw() {
 	q, r := s.q, s.q.r
 	r.queues[q.id] = nil
@@ -87,10 +88,10 @@ func (s *SharedRecv) Withdraw() {
 	r.live--
 }
 
-// Discard gives back the memory of a SharedRecv that was never admitted.
+// Discard gives back the memory of a SharedRecv that was not admitted, or was withdrawn.
 func (s *SharedRecv) Discard() error { return s.q.Discard() }
 
-// srq returns the shared receive queue; nil if s is nil.
+// The method srq returns the shared receive queue. It returns nil if s is nil.
 func (s *SharedRecv) srq() verbs.SRQ {
 	if s == nil {
 		return nil

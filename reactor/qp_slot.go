@@ -6,40 +6,41 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// slot holds one operation in its queue's table.
+// A slot holds one operation of a queue:
 //
 //	free → filled (submitter) → submitted (stack) → posted (holder) → free (holder)
 //
-// A submitter owns the slot from the moment it takes the slot off the free list until it pushes the
-// slot on the submission stack. Then the holder of the turn owns the slot until it puts the slot
-// back on the free list. Each push publishes the slot to its next owner.
+// A submitter owns the slot from the moment it takes the slot off the free list until it pushes
+// the slot on the submission stack. Then the holder of the turn owns the slot until it puts the
+// slot back on the free list. The submission stack and the free list publish the slot to its next
+// owner.
 type slot struct {
 	seat   futures.CellSlot[Completion] // the future, if there is no sink
 	sink   Sink
 	lease  Lease
 	tag    uint64
-	gen    uint32 // of the wr_id; incremented by the holder when it frees the slot
+	gen    uint32 // the generation in the wr_id; the holder increments it when it frees the slot
 	opcode uint8  // a verbs.WROpcode
 	kind   Kind   // KindNone while free
 	posted bool
 	_      [slotPad]byte
 }
 
-// slotPad pads a slot to 64 bytes, a cache line, so that a slot lies on at most two lines. That
-// matters because submitter and holder write the slot in turn. (A slot lies on one line if the
-// array is aligned; Go puts a word in front of a small array.)
+// slotPad pads a slot to 64 bytes, the size of a cache line. So a slot lies on one cache line if
+// the array is aligned, and otherwise on two (Go puts a word in front of a small array). This
+// matters because both the submitter and the holder write the slot.
 const slotPad = 1
 
 // table holds a queue's slots and their off-heap memory. Each slot has a work request and
-// scatter-gather elements, and each send slot has a result word and inline bytes, all at fixed
-// places. The slots of a queue:
+// scatter-gather elements. Each send slot also has a result word and inline bytes. All of these
+// have fixed places. The slots of a queue are:
 //
 //	0 … SendDepth-1   SendDepth   … ControlDepth more   … RecvDepth more
 //	sends             the marker  control sends         receives
 type table struct {
 	arena   *mem.Arena
 	slots   []slot
-	bytes   []uint32 // bytes that each slot's operation moves; in slot they would exceed the cache line
+	bytes   []uint32 // bytes that each slot's operation moves; not a field of slot, which would exceed a cache line
 	sendWR  []verbs.SendWR
 	recvWR  []verbs.RecvWR
 	sges    []verbs.SGE
@@ -87,15 +88,15 @@ func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*tabl
 	return t, nil
 }
 
-// cacheLine is the alignment of the parts of an arena, in bytes. So no two parts share a cache
-// line, and no work request straddles a boundary of cacheLine bytes.
+// cacheLine is the alignment of the parts of an arena, in bytes. With this alignment no two parts
+// share a cache line, and no work request crosses a multiple of cacheLine.
 const cacheLine = 128
 
 func (t *table) sendWRAddr(i uint32) uint64 { return t.sendAddr + uint64(i)*verbs.SizeofSendWR }
 
 func (t *table) recvWRAddr(i uint32) uint64 { return t.recvAddr + uint64(i)*verbs.SizeofRecvWR }
 
-// slotSGEs returns slot i's elements and their address.
+// slotSGEs returns the scatter-gather elements of slot i, and the address of the first.
 func (t *table) slotSGEs(i uint32) ([]verbs.SGE, uint64) {
 	at := int(i) * t.maxSGE
 	return t.sges[at : at+t.maxSGE], t.sgeAddr + uint64(at)*verbs.SizeofSGE
@@ -113,10 +114,13 @@ func (t *table) slotInline(i uint32) ([]byte, uint64) {
 //	│generation │ queue      │kind │ slot     │
 //	└───────────┴────────────┴─────┴──────────┘
 //
-// A completion is dropped unless all of this holds: its queue exists and has the completion's queue
-// pair number (not checked for a SharedRecv), and its slot is outstanding with the same generation
-// and kind. Each new queue starts with a different generation, so that late completions of a
-// released queue do not match a new queue with the same id.
+// A completion is dropped unless all of these conditions hold:
+//   - The queue in the wr_id exists.
+//   - The queue's queue pair number is that of the completion. (Not checked for a SharedRecv.)
+//   - The slot in the wr_id is outstanding, with the same generation and kind.
+//
+// The slots of each new queue start with a different generation. So a late completion of a
+// released queue does not match a new queue with the same id.
 const (
 	slotBits  = 16
 	kindBits  = 4
@@ -125,13 +129,14 @@ const (
 
 	maxQueues = 1 << queueBits
 	genMask   = 1<<genBits - 1
-	// genStride spreads the first generations of successive queues. It is 2^24 divided by the
-	// golden ratio, rounded; the value is odd.
+	// genStride is the difference between the first generations of successive queues. It is 2^24
+	// divided by the golden ratio, rounded. It is odd, so 2^24 successive queues have different
+	// first generations.
 	genStride = 0x9E3779
 )
 
-// Kind is the kind of a slot's operation. The wr_id contains it, because a failed completion has no
-// valid opcode.
+// Kind is the kind of a slot's operation. The wr_id contains the kind, because the opcode of a
+// failed completion is not valid.
 type Kind uint8
 
 // The kinds.
@@ -161,7 +166,7 @@ func (k Kind) String() string {
 	return "kind?"
 }
 
-// kinds maps opcodes to kinds. For an opcode without an entry kindOf returns KindOther.
+// The array kinds maps opcodes to kinds. For an opcode without an entry kindOf returns KindOther.
 var kinds = [...]Kind{
 	verbs.WRSend: KindSend, verbs.WRSendWithImm: KindSend, verbs.WRSendWithInv: KindSend,
 	verbs.WRRDMAWrite: KindWrite, verbs.WRRDMAWriteWithImm: KindWrite, verbs.WRRDMARead: KindRead,

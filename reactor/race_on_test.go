@@ -2,7 +2,8 @@
 
 package reactor_test
 
-// Under the race detector sync.Pool drops objects at random: no test asserts allocations there.
+// Under the race detector sync.Pool drops objects at random, so no test limits the number of
+// allocations.
 const (
 	raceEnabled = true
 	allocOps    = 10_000

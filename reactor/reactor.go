@@ -14,9 +14,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Reactor is one event loop. Only the holder of the turn uses the fields below "Holder only",
-// except maxMessage, maxDatagram and device: they are constant after New, and any goroutine may
-// read them.
+// Reactor is one event loop. Only the holder of the turn uses the fields below "Holder only". There
+// are three exceptions: maxMessage, maxDatagram and device are constant after New, and any goroutine
+// may read them.
 type Reactor struct {
 	cfg     Config
 	ctx     verbs.Context
@@ -44,9 +44,9 @@ type Reactor struct {
 	closed atomic.Bool
 	done   chan struct{} // closed when the loop has returned
 
-	closing   chan struct{} // a semaphore of one for Close; guards destroyed
+	closing   chan struct{} // a semaphore with one place, for Close; guards destroyed
 	destroyed bool
-	// reclaimTask is scheduled to cause a pass, which reclaims quarantined queues; see
+	// reclaimTask is scheduled to cause a pass, because each pass reclaims quarantined queues; see
 	// scheduleReclaim.
 	reclaimTask Task
 
@@ -55,39 +55,39 @@ type Reactor struct {
 	sinks                  sinkScope         // slots cached for sinks
 	polls                  []verbs.PollGroup // the polls of each pass
 	sendOwners, recvOwners []*Queue          // the queues of batch.Sends and of batch.Recvs
-	recvFirst              []uint32          // the first slot of each of batch.Recvs
-	queues                 []*Queue          // by id; nil where free
+	recvFirst              []uint32          // the first slot of each list in batch.Recvs
+	queues                 []*Queue          // by id; nil if the id is free
 	freeIDs                []uint32
 	quarantined            []*Queue      // released, memory not yet given back
 	reclaimErr             error         // the device's error in the last reclaimAll
 	reclaimed              chan struct{} // closed when quarantined is empty; nil: no goroutine waits for that
-	touched                *Queue        // the queue whose completions dispatch is handling
+	touched                *Queue        // the queue whose completions are being dispatched
 	sendCQ, recvCQ         cqState
 	live                   int // admitted queues that are not released
 	outstanding            int // sends posted and not retired
 	maxMessage             uint32
-	maxDatagram            uint32 // bytes one datagram carries: the port's active MTU
+	maxDatagram            uint32 // the most bytes that a datagram carries: the port's active MTU
 	stats                  Stats
 	posting, polling       passTime // clock readings of this pass, for recorders
 	device                 verbs.DeviceAttr
 	recheckArmed           bool          // the recheck timer runs
 	inPass                 bool          // a pass runs: results wait for its end
 	inUserCode             bool          // user code may run (complete_attend.go)
-	delivering             bool          // deliverAll runs; it also delivers results added meanwhile
+	delivering             bool          // deliverAll runs; it also delivers results that are added while it runs
 	sinkOwner              *Queue        // the queue whose sink is being called; nil: none
 	deliverFn, runFn       func()        // deliverAll and runWoken as func values, made once
-	filled                 []delivery    // filled promises, to be published after the pass
-	delivered              int           // how many of filled are delivered
-	outcomes               []outcome     // results for sinks, to be delivered after the pass
-	deliveredSinks         int           // how many of outcomes are delivered
+	filled                 []delivery    // filled promises, to be published at the end of the pass
+	delivered              int           // how many elements of filled are delivered
+	outcomes               []outcome     // results for sinks, to be delivered at the end of the pass
+	deliveredSinks         int           // how many elements of outcomes are delivered
 	delayed                []*Queue      // queues whose sends are held back (post_delay.go)
 	flushAll               bool          // this pass holds no sends back
 	flushAsked             bool          // the next pass holds no sends back
 	delayClock             time.Duration // the time of this pass, for held-back sends; 0: not read yet
 	lastDrives             uint64        // the token's Stats.Drives at the last beginDelays
-	ownBacklog             *Queue        // the queue whose backlog has the holder's own request; nil: none
+	ownBacklog             *Queue        // the queue whose backlog has the request of TransferWait; nil: none
 	lease                  Lease         // the lease that endLeases will end
-	leaseEnds              int           // for how many operations endLeases will end it
+	leaseEnds              int           // how many operations on lease endLeases will end
 }
 
 // cqState is a completion queue and its state in the reactor.
@@ -96,18 +96,18 @@ type cqState struct {
 	wc           []verbs.WC
 	armed        bool
 	armedEmpty   bool   // armed, and polled empty after that: the next completion raises an event
-	eventDue     bool   // a completion was polled while armedEmpty was set: its event must come
+	eventDue     bool   // a completion was polled while armedEmpty was set: the event for it must come
 	eventOverdue bool   // the last recheck found eventDue set (loop_recheck.go)
 	unacked      int    // events that are not acknowledged yet
 	entries      int    // the capacity
 	room         int    // entries not reserved for a Queue
-	dead         bool   // it gives no more completions
-	why          error  // the cause of dead
-	emptyAt      uint64 // the pass that last polled it empty
+	dead         bool   // the completion queue gives no more completions
+	why          error  // the cause if dead is set
+	emptyAt      uint64 // the last pass that polled the completion queue empty
 }
 
-// ackBatch is how many events of a completion queue are acknowledged by one call of
-// ibv_ack_cq_events, because each call takes a lock.
+// ackBatch is how many events of a completion queue one call of ibv_ack_cq_events acknowledges. To
+// acknowledge each event by itself would cost more, because each call takes a lock.
 const ackBatch = 64
 
 // New makes a reactor on an open device. Unless the reactor is stepped (Config.Stepped), New starts
@@ -117,7 +117,7 @@ func New(cfg Config) (_ *Reactor, err error) {
 		return nil, err
 	}
 	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{}), closing: make(chan struct{}, 1)}
-	r.reclaimTask.Fn = func() {} // nothing to do: the pass that runs the task reclaims
+	r.reclaimTask.Fn = func() {} // empty: the pass that runs the task reclaims the quarantined queues
 	r.deliverFn, r.runFn = r.deliverAll, r.runWoken
 	r.futures = futures.NewPool[Completion](futures.Options[Completion]{Execute: r.Callback})
 	defer func() {
@@ -187,13 +187,13 @@ func (r *Reactor) MaxMessage() int { return int(min(uint64(r.maxMessage), math.M
 // MaxDatagram is the largest datagram of the device's port, in bytes.
 func (r *Reactor) MaxDatagram() uint32 { return r.maxDatagram }
 
-// Step runs one pass of a stepped reactor, with its loop tasks, timers and callbacks, and
-// reports whether it did anything. Only one goroutine at a time may call it.
+// Step runs one pass of a stepped reactor, and then the loop tasks, timers and callbacks. It reports
+// whether there was anything to do. Only one goroutine at a time may call Step.
 func (r *Reactor) Step() bool { return r.tok.Step() }
 
-// NextTimer returns when a stepped reactor next has something to do. That is the current time if a
-// submission waits for Step, else the time of the first timer or held-back send. The zero time
-// means never.
+// NextTimer returns when a stepped reactor next has something to do. If a submission waits for Step,
+// that is the current time. Otherwise it is the time of the next timer, or the time at which a
+// held-back send must be posted, whichever is earlier. The zero time means never.
 func (r *Reactor) NextTimer() time.Time {
 	if (*work)(r).Pending() {
 		return r.cfg.Now()
@@ -201,8 +201,8 @@ func (r *Reactor) NextTimer() time.Time {
 	return r.delayedUntil(r.timers.next())
 }
 
-// Futures is the pool of the operations' futures. Code that builds one operation out of several may
-// take futures from the pool. The futures' callbacks run on the reactor's callback goroutine.
+// Futures returns the pool of the operations' futures. Code that builds one operation out of several
+// may take futures from the pool. The futures' callbacks run on the reactor's callback goroutine.
 func (r *Reactor) Futures() *futures.Pool[Completion] { return r.futures }
 
 // Driver returns the futures.Driver with which a waiting goroutine drives the reactor; nil for a

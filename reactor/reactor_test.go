@@ -24,8 +24,8 @@ func await(t testing.TB, f reactor.Future, err error) reactor.Completion {
 	return c
 }
 
-// Rule: every kind of operation moves its data and completes once, whether the caller or the loop
-// drives.
+// Rule: every kind of operation moves its data and completes exactly one time. It does so whether
+// the caller drives or the loop runs the passes, and without spinning.
 func TestEveryKindOfOperation(t *testing.T) {
 	for name, cfg := range map[string]reactor.Config{"driving": {}, "loop only": {NoCallerDriving: true}, "no spinning": {Spin: -1}} {
 		t.Run(name, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestEveryKindOfOperation(t *testing.T) {
 	}
 }
 
-// Rule: one doorbell carries the requests that were submitted together, and a signaled request
-// retires the unsignaled ones before it.
+// Rule: requests that were submitted together share a doorbell. The completion of a signaled request
+// retires the unsignaled requests before it.
 func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 64})
 	defer b.close(t)
@@ -97,7 +97,7 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 	fs := make([]reactor.Future, 64)
 	s, p := reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}}
 	for range 200 {
-		a.do(t, func() { // holding the turn: all are submitted before any is posted
+		a.do(t, func() { // with the turn held, so all requests are submitted before any is posted
 			for i := range fs {
 				f := must.Get(a.q.Submit(context.Background(), &s, &p, reactor.NonBlock))(t)
 				fs[i] = f
@@ -120,9 +120,9 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 	}
 }
 
-// deviceAllocOps is small, because an operation takes system calls and packets: 2 ms on an emulated
-// machine. In this time the Config.Recheck timer and the Go runtime allocate, so the limit per
-// operation is higher.
+// deviceAllocOps is small, because an operation on a device takes system calls and packets: 2 ms on
+// an emulated machine. During 2 ms, the Config.Recheck timer and the Go runtime may allocate, so
+// deviceAllocLimit is higher than the limit for the software RNIC.
 const (
 	deviceAllocOps   = 5_000
 	deviceAllocLimit = 0.1
@@ -169,8 +169,7 @@ func allocatesNothing(t *testing.T, qc reactor.QueueConfig) {
 	}
 }
 
-// Rule: the first failure of a queue is the cause. The errors of the operations flushed after it
-// wrap the cause, and so do the errors of later requests.
+// Rule: the errors of flushed operations and of later requests wrap the first failure of the queue.
 func TestFirstFailureIsTheCause(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -216,9 +215,9 @@ func (c crossing) Execute(t *verbs.IOBatch) error {
 	return c.Context.Execute(t)
 }
 
-// Rule: a synchronous operation that completes at once takes one Execute. A holder does not poll
-// again before it leaves if nothing is outstanding and all needed completion queues are armed. (The
-// software RNIC completes within the Execute that posts.)
+// Rule: a synchronous operation that completes at once takes one call of Execute. If nothing is
+// outstanding and all needed completion queues are armed, the holder leaves without another poll.
+// (The software RNIC completes an operation within the Execute that posts it.)
 func TestASynchronousOperationCrossesOnce(t *testing.T) {
 	onlySoft(t, "a device completes later than the turn that posts")
 	var n atomic.Int64
@@ -232,7 +231,7 @@ func TestASynchronousOperationCrossesOnce(t *testing.T) {
 	ctx := context.Background()
 	const ops = 1000
 	for i := range 2 * ops {
-		if i == ops { // by now the loop has armed and sleeps
+		if i == ops { // by now the loop has armed the completion queues and sleeps
 			n.Store(0)
 		}
 		f, err := a.q.Submit(ctx, s, &p, reactor.NoWakeup)
@@ -243,11 +242,12 @@ func TestASynchronousOperationCrossesOnce(t *testing.T) {
 	}
 }
 
-// silent is a device that completes atomics without writing their results while mute is set.
+// silent is a device that completes atomics of q without writing their results while mute is set.
+// Only the holder of the turn uses q and mute.
 type silent struct {
 	verbs.Context
 	q    *reactor.Queue
-	mute bool // the holder sets both, or the test before any operation
+	mute bool
 }
 
 func (c *silent) Execute(t *verbs.IOBatch) error {
@@ -258,8 +258,8 @@ func (c *silent) Execute(t *verbs.IOBatch) error {
 	return err
 }
 
-// Rule: an atomic that the device completed without its result fails with ErrUnanswered, instead of
-// returning an earlier result; the queue goes on.
+// Rule: if the device completes an atomic without writing the result, the operation fails with
+// ErrUnanswered, and does not return the result of an earlier atomic. The queue does not fail.
 func TestAtomicWithoutItsAnswerFails(t *testing.T) {
 	var ends []*silent
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}, func(c verbs.Context) verbs.Context {
@@ -268,7 +268,7 @@ func TestAtomicWithoutItsAnswerFails(t *testing.T) {
 	})
 	defer b.close(t)
 	defer a.close(t)
-	s := ends[0] // a's
+	s := ends[0] // the device of a
 	addr, key := b.remote(0)
 	add := func() (reactor.Completion, error) {
 		f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key, Add: 5}, &reactor.Payload{}, reactor.Block))(t)

@@ -12,19 +12,26 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The ready list holds the queues with submissions for the next pass. This model covers its users
-// that the model in ready_model_test.go leaves out, all on one queue: TransferWait, which posts its
-// own request; PostRecv and PostRecvLater; and sinks that post their next request by PostFromSink.
+// The ready list holds the queues with submissions for the next pass. The model in
+// ready_model_test.go covers Transfer. This model covers the other ways to submit, all on one
+// queue:
+//
+//   - TransferWait, which posts its own request
+//   - PostRecv and PostRecvLater
+//   - PostFromSink, by which a sink submits its next request
+//
 // Here several goroutines take the turn, one at a time.
 
-// mixedWays are the operations under test. The tests also give the model wrong ones.
+// mixedWays are the functions under test. TestModelReadyOfAllWaysFindsMistakes replaces some of
+// them by wrong ones.
 type mixedWays struct {
 	readyWays
-	// add puts the holder's own request behind the others.
+	// The function add appends the holder's own request to the backlog.
 	add func(*Queue, uint32)
-	// own gathers the queue that has the holder's own request; nil: the function gather does it.
+	// The function own gathers the queue with the holder's own request. If this field is nil,
+	// Reactor.gatherOwn does it.
 	own func(*Reactor)
-	// follow submits a request from a completion's sink.
+	// The function follow submits a request from a sink.
 	follow func(*Queue, uint32)
 }
 
@@ -43,16 +50,21 @@ type noSink struct{}
 
 func (noSink) Complete(SinkContext, Completion, error) {}
 
-// mix is how many actors there are of each kind.
+// mix describes the actors of a world.
 type mix struct {
+	// The number of actors that submit one send each, and of actors that post one receive each.
 	submitters, receivers int
-	// lone lists the steps of the lone actor, which posts requests itself. q: it submits without a
-	// wake-up. l: it posts a receive by PostRecvLater. w: it posts a request as TransferWait does.
+	// The string lone has one letter for each step of the lone actor; if it is empty, there is no
+	// such actor. For q, the actor submits a request without a wake-up. For l, it posts a receive
+	// by PostRecvLater. For w, it posts a request itself, as TransferWait does.
 	lone string
-	sink string // the steps of the sinks of the first pass that posts: f follow, s submit
+	// The string sink has one letter for each request that sinks submit, in the first pass that
+	// posts a request. For f, a sink calls mixedWays.follow. For s, a sink calls readyWays.submit.
+	sink string
 }
 
-// mixedBed is the state of the model's world.
+// mixedBed is the state of the model's world. A producer is a sequence of requests that must be
+// posted in order: the sends of one actor, the receives of one actor, or the requests of the sinks.
 type mixedBed struct {
 	w    mixedWays
 	r    *Reactor
@@ -61,13 +73,14 @@ type mixedBed struct {
 	sunk bool // the sinks were called
 
 	sink          string
-	took          []uint32 // slots posted by the last pass
-	producer      []int    // the producer of each slot
-	next          []int    // by producer: the slot to be posted next
-	total, expect int
+	took          []uint32 // the slots that the last pass posted
+	producer      []int    // by slot: the number of its producer
+	next          []int    // by producer: the slot that must be posted next
+	total, expect int      // requests posted so far, and requests to post in all
 }
 
-// The method slots gives n slots to a new producer, which uses them in order. It returns the first.
+// The method slots gives n slots to a new producer, which uses the slots in order. It returns the
+// first slot.
 func (b *mixedBed) slots(n int) uint32 {
 	first := len(b.producer)
 	for range n {
@@ -78,13 +91,13 @@ func (b *mixedBed) slots(n int) uint32 {
 	return uint32(first)
 }
 
-// The method turn runs one pass for the caller, which holds the turn. All posted requests complete
-// at once.
+// The method turn runs one pass for the caller, which holds the turn. All requests that the pass
+// posts complete in the pass.
 func (b *mixedBed) turn() {
 	r, q := b.r, b.q
 	if own := r.ownBacklog; own == nil || b.w.own == nil {
 		b.w.gather(r)
-	} else { // as gather does, with w.own in place of gatherOwn
+	} else { // as Reactor.gather does, but with w.own in place of gatherOwn
 		r.ownBacklog = nil
 		b.w.gather(r)
 		r.ownBacklog = own
@@ -127,7 +140,7 @@ func (b *mixedBed) turn() {
 	}
 }
 
-// take waits until the turn is free and ready returns true, and then takes the turn.
+// The method take waits until the turn is free and ready() returns true, and then takes the turn.
 func (b *mixedBed) take(ready func() bool) {
 	model.Block("await", func() bool { return !b.held && ready() })
 	b.held = true
@@ -171,7 +184,7 @@ func mixedWorld(w mixedWays, m mix) model.World {
 	})
 	b.slots(len(m.sink))
 	n := len(b.producer)
-	// Here sends and receives share one numbering of slots, which begins at 0.
+	// In this model, the slots of sends and receives are numbered together, from 0.
 	q.sendStack, q.recvStack, q.order = ring.NewIndexStack(n), ring.NewIndexStack(n), newFIFO(n)
 	q.requests, q.cfg.receiving = requestsOf[verbs.QPTRC], true
 	q.tab = &table{slots: make([]slot, n), bytes: make([]uint32, n), sendWR: make([]verbs.SendWR, n), recvWR: make([]verbs.RecvWR, n)}
@@ -203,7 +216,8 @@ func mixedWorld(w mixedWays, m mix) model.World {
 	return world
 }
 
-// loneActor returns the function of the lone actor, which takes the steps given (see mix.lone).
+// loneActor returns the function of the lone actor. The argument does is the actor's steps, see
+// mix.lone.
 func (b *mixedBed) loneActor(does string) func() {
 	var of []uint32
 	sends, recvs := b.slots(len(does)-countOf(does, 'l')), b.slots(countOf(does, 'l'))
@@ -253,10 +267,11 @@ func countOf(s string, what rune) (n int) {
 	return n
 }
 
-// Rule: every request is posted once, in its goroutine's order, whether it was pushed on one of the
-// queue's two stacks or added to the backlog. A pass has at most one list of the queue's sends and
-// one of its receives. If an actor runs a pass for its own request, the pass posts that request or
-// one before it. Receives of PostRecvLater are posted with the next send.
+// Rule: every request is posted once, and the requests of a goroutine are posted in order. This
+// holds for requests on the queue's two stacks and for requests that the holder adds to the
+// backlog. A pass has at most one list of the queue's sends, and at most one list of its receives.
+// If an actor runs a pass for its own request, the pass posts this request or an earlier one. A
+// receive of PostRecvLater is posted at the latest with the next send.
 func TestModelReadyOfAllWays(t *testing.T) {
 	for _, c := range []struct {
 		mix

@@ -13,11 +13,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// readyWays are the steps under test: a submitter submits a filled slot, and a holder gathers the
-// queues of the ready list. The tests also give the model wrong ones.
+// readyWays has the two functions under test. A test may replace them by wrong ones.
 type readyWays struct {
-	submit func(*Queue, uint32)
-	gather func(*Reactor)
+	submit func(*Queue, uint32) // submits a filled slot, as a submitter does
+	gather func(*Reactor)       // gathers the queues of the ready list, as the holder does
 }
 
 var rightReady = readyWays{
@@ -29,16 +28,17 @@ var rightReady = readyWays{
 	gather: func(r *Reactor) { r.gather(false) },
 }
 
-// pushed is added to the argument of Forget (a hook of the model) after a Push. It is larger than
-// all other arguments here.
+// After a Push, the constant pushed is added to the argument of model.Forget. Every argument
+// without it is smaller.
 const pushed = 1 << 20
 
 type idleQP struct{ verbs.QP }
 
-// readyBed returns a reactor and queues with only the fields that submit and gather need.
+// readyBed returns a reactor and queues. Only the fields that Queue.submit and Reactor.gather need
+// are set.
 func readyBed(queues, slots int) (*Reactor, []*Queue) {
 	r := new(Reactor)
-	r.tok = turn.New(nil, nil, turn.Config{CallerDriving: true}) // no goroutine sleeps
+	r.tok = turn.New(nil, nil, turn.Config{CallerDriving: true}) // so submit does not call the nil Sleeper
 	qs := make([]*Queue, queues)
 	for k := range qs {
 		q := &Queue{r: r, id: uint32(k), qp: idleQP{}, sendStack: ring.NewIndexStack(slots), order: newFIFO(slots)}
@@ -56,13 +56,13 @@ func listed(qs []*Queue) (all []*readyQueue) {
 	return all
 }
 
-// readyWorld returns a world of submitters and a holder. Each submitter submits one request to each
-// queue in the list to, in this order. The holder runs a pass whenever a queue is on the ready
-// list.
+// readyWorld returns a world of several submitters and one holder. Each submitter submits one
+// request to queue to[0], then one to queue to[1], and so on. The holder gathers whenever a queue
+// is on the ready list.
 func readyWorld(w readyWays, submitters int, to ...int) model.World {
 	queues, each := slices.Max(to)+1, len(to)
 	r, qs := readyBed(queues, submitters*each)
-	next, total := make([]int, queues*submitters), 0 // next: least request expected, by queue and submitter
+	next, total := make([]int, queues*submitters), 0 // next: 1 + the last posted request, by queue and submitter
 	world := model.World{
 		Shared: func(d *model.Digest) {
 			r.ready.Digest(d, listed(qs))
@@ -118,9 +118,10 @@ func readyWorld(w readyWays, submitters int, to ...int) model.World {
 	return world
 }
 
-// Rule: if a queue has a request on its stack, it is on the ready list, or the submitter is about
-// to push it there, or the holder is about to take the stack. Every request is posted once, without
-// further submissions, in the order of its submitter and queue.
+// Rule: every request is posted once, even if no request is submitted after it. The requests of one
+// submitter to one queue are posted in order. (A queue with a request on its stack is always in one
+// of three states: the queue is on the ready list, or the submitter is about to push the queue
+// there, or the holder is about to take the stack.)
 func TestModelReady(t *testing.T) {
 	for _, c := range []struct {
 		submitters int
@@ -181,7 +182,7 @@ func TestModelReadyFindsMistakes(t *testing.T) {
 	}
 }
 
-// The model finds each of these mistakes.
+// The model of ready_mixed_model_test.go finds each of these mistakes.
 func TestModelReadyOfAllWaysFindsMistakes(t *testing.T) {
 	gather := func(take func(*Queue)) mixedWays {
 		w := rightMixed

@@ -2,7 +2,7 @@ package reactor
 
 import "time"
 
-// Stats holds a reactor's counters since it was made. It is a value, and comparable.
+// Stats holds the counters of a reactor, which start at 0 in New. Stats is comparable.
 type Stats struct {
 	Passes         uint64
 	Doorbells      uint64 // send lists posted
@@ -11,17 +11,17 @@ type Stats struct {
 	RecvDoorbells  uint64
 	RecvRequests   uint64
 	Polled         uint64 // completions polled
-	MaxPoll        uint64 // most completions of one poll
+	MaxPoll        uint64 // most completions that one poll took
 	Completions    uint64 // operations that ended
-	Retired        uint64 // of Completions: sends that ended by the completion of a later send
+	Retired        uint64 // of Completions: sends that ended because a later send completed
 	Failed         uint64 // failed completions
-	PostFailures   uint64 // lists that the device did not take whole (bad_wr)
-	CarriedOver    uint64 // sends left for the next pass, because the list of their queue was full
+	PostFailures   uint64 // lists that the device refused wholly or in part (bad_wr)
+	CarriedOver    uint64 // sends left for the next pass because their queue's list was full
 	Delayed        uint64 // times a backlog was held back (Config.FlushDelay)
-	Overdue        uint64 // of Delayed: times when the backlog was posted because FlushDelay had passed
+	Overdue        uint64 // of Delayed: times when FlushDelay had passed, so that the backlog was posted
 	Grown          uint64 // times a completion queue was made larger
 	Stale          uint64 // completions that matched no operation
-	Stranded       uint64 // outstanding sends that end only with Release, because the device refused the marker
+	Stranded       uint64 // outstanding sends that end only in Release, because the device refused the marker
 	Unanswered     uint64 // atomics that completed without their answer
 	PeerTimeouts   uint64 // queues whose peer did not answer within PeerLimit.Bound
 	KeepAlives     uint64 // keep-alive probes sent
@@ -29,14 +29,14 @@ type Stats struct {
 	Arms           uint64
 	Events         uint64
 	ChannelWakeups uint64 // wake-ups of the loop by the completion channel
-	Rechecks       uint64 // passes because of Config.Recheck
+	Rechecks       uint64 // passes that Config.Recheck caused
 	MissedEvents   uint64 // lost events that rechecks found
 	Wakeups        uint64 // wake-ups of the loop by submitters, and by drivers that left work for it
 	Drives         uint64 // times a waiting goroutine began to drive
 	Offers         uint64 // times a driver handed the turn to a waiter
 	Sleeps         uint64
-	Spins          uint64        // times the loop began to spin, by Config.Policy
-	SpinsInVain    uint64        // of Spins: times when nothing was found within the spin budget
+	Spins          uint64        // times the loop began to spin (Config.Policy)
+	SpinsInVain    uint64        // of Spins: times when the loop found nothing within the spin budget
 	MaxSpin        time.Duration // the present spin budget; 0 unless the policy is PolicyThroughput
 	Returned       uint64        // times a driver gave the turn to the spinning loop without arming
 	Queues         int
@@ -45,20 +45,19 @@ type Stats struct {
 	MaxOutstanding uint64        // most outstanding sends of one queue when a list was posted
 	MaxSlotWait    time.Duration // the longest of SlotWaits
 	SlotWaitTime   time.Duration // the sum of SlotWaits
-	// Lists counts send lists by how many of their requests the device took. Occupancy counts send
-	// lists by how many sends of their queue were outstanding, the list itself included. Each
-	// counts as many lists as Doorbells.
+	// Lists counts the posted send lists by the number of sends that the device took. Occupancy
+	// counts the same lists by the number of outstanding sends of the queue, the list included.
 	Lists, Occupancy Histogram
-	// Polls counts polls by how many completions they took. Each poll is of one completion queue,
-	// so most passes make two.
+	// Polls counts the polls of completion queues by the number of completions that they took. Most
+	// passes poll two completion queues.
 	Polls Histogram
-	// SlotWaits counts the waits of submitters for a slot by their duration in microseconds,
-	// including the waits that ended without a slot.
+	// SlotWaits counts the waits of submitters for a slot by duration, in microseconds. It includes
+	// the waits that ended without a slot.
 	SlotWaits Histogram
 }
 
-// Stats returns the counters. It waits for the turn and takes it for a moment: any goroutine may
-// call it, except the holder.
+// Stats returns the counters. It takes the turn, and waits for it if necessary. Any goroutine but
+// the holder may call it.
 func (r *Reactor) Stats() (s Stats) {
 	r.withTurn(func() { s = r.snapshot() })
 	return s

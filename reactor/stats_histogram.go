@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Buckets is the number of buckets of a [Histogram]. They suffice for durations in microseconds up
-// to 4 s, and for the lengths of all lists.
+// Buckets is the number of buckets of a [Histogram]. The last bucket begins at 2^22. A duration in
+// microseconds reaches it at 4 s, and the length of a list never does.
 const Buckets = 24
 
 // Histogram counts values by powers of two. Bucket 0 counts zeros; bucket i counts the values from
-// 2^(i-1) to 2^i-1; the last bucket also counts all larger values. A Histogram is an array: it can
-// be copied and compared, and counting a value is one increment.
+// 2^(i-1) to 2^i-1; the last bucket also counts all larger values. A Histogram can be copied and
+// compared. To count a value is one increment.
 type Histogram [Buckets]uint64
 
-// note counts v, which is not negative. Most values of a synchronous caller are 0 or 1. For these
-// the index of the bucket is the value, so note computes no logarithm.
+// note counts the value v >= 0. If callers are synchronous, most values are 0 or 1. The bucket of
+// such a value has the index v, so no logarithm is computed.
 func (h *Histogram) note(v int) {
 	if uint(v) < 2 {
 		h[v]++

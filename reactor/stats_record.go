@@ -18,23 +18,24 @@ type Record struct {
 	WRID     uint64
 	Kind     Kind
 	Opcode   verbs.WROpcode // of a send
-	Signaled bool           // it has a completion of its own also if it succeeds
-	Bytes    uint32         // length of the request; for a receive that succeeded, of the message
-	// Submitted is when the submitter had filled the request; zero for a marker, which the reactor
-	// posts itself. Posted is when the pass that posted the request began to post; zero if the
-	// request was never given to the device. Ended is when the pass that ended the request had
-	// polled; zero if the request has not ended. A request that was never given to the device ended
-	// when a pass refused it. All requests posted by one pass have the same Posted (except a
-	// marker), and all polled by one pass the same Ended.
+	Signaled bool           // the request has a completion even if it succeeds
+	Bytes    uint32         // length of the request; for a receive that succeeded, length of the message
+	// Submitted is the time at which the submitter had filled the request. It is zero for a marker,
+	// which the reactor itself posts. Posted is the time at which the pass that posted the request
+	// began to post. It is zero if the request was never given to the device. Ended is the time at
+	// which the pass that ended the request had polled. It is zero if the request has not ended. If
+	// the request was never given to the device, Ended is the time at which a pass failed the
+	// request. All requests posted by one pass have the same Posted (except a marker). All requests
+	// polled by one pass have the same Ended.
 	Submitted, Posted, Ended time.Time
-	// Err is the operation's error; nil for a success, and for a request that has not ended. See
+	// Err is the operation's error. It is nil if the request succeeded or has not ended. See
 	// Status.
 	Err error
 }
 
 // Status returns the completion status of a request: success, or the status of its failed
-// completion. It returns false if the request has not ended, or ended with an error that no
-// completion reported.
+// completion. The second result is false if the request has not ended, or if it ended with an error
+// that no completion reported.
 func (c Record) Status() (verbs.WCStatus, bool) {
 	if c.Ended.IsZero() {
 		return 0, false
@@ -85,13 +86,13 @@ func (c Record) String() string {
 	return b.String()
 }
 
-// Recorded returns the entries of the queue's flight recorder; nil without a recorder
-// (QueueConfig.Recorder). First come the requests that have ended, in the order in which they
-// ended: at least the last QueueConfig.Recorder of them. Then come the outstanding sends in posting
-// order, then the outstanding receives. Unposted requests are not included. The result is a copy.
+// Recorded returns a copy of the entries of the queue's flight recorder. Without a recorder
+// (QueueConfig.Recorder) it returns nil. First come the requests that have ended, in the order in
+// which they ended: at least the last QueueConfig.Recorder requests. Then come the outstanding
+// sends in posting order, and then the outstanding receives. Unposted requests are not included.
 //
 // Recorded may also be called after the queue failed, and after Release. It waits for the turn and
-// takes it for a moment: any goroutine may call it, except the holder.
+// holds it for a moment. Any goroutine may call Recorded, except the holder.
 func (q *Queue) Recorded() (all []Record) {
 	if q.rec == nil {
 		return nil
@@ -100,7 +101,7 @@ func (q *Queue) Recorded() (all []Record) {
 	return all
 }
 
-// records returns the result of Recorded. Holder only.
+// The method records does the work of Recorded. Holder only.
 func (q *Queue) records() []Record {
 	c := q.rec
 	all := make([]Record, 0, len(c.ring)+q.order.len()+q.recvs)

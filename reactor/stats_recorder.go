@@ -7,27 +7,28 @@ import (
 )
 
 // recorder is a queue's flight recorder (QueueConfig.Recorder). The times of a request are in the
-// field times until the request ends, and are then copied to a ring. The ring has room for
-// QueueConfig.Recorder requests and for one more per slot. So when a queue fails and its
-// outstanding requests are flushed, their entries do not overwrite the request that failed, or the
-// last ones before it.
+// field times until the request ends. Then the times are copied to a ring. The ring has room for
+// QueueConfig.Recorder requests plus one request for each slot. When a queue fails, at most one
+// request for each slot is flushed. So the flushed requests do not overwrite the request that
+// failed, or the last requests before it.
 //
-// Without a recorder an operation costs two more comparisons with nil. With a recorder the
-// submitter reads the clock for each request, a pass reads it twice (and once more for a marker),
-// and each request that ends is copied to the ring.
+// In a queue without a recorder, an operation costs two comparisons with nil. In a queue with a
+// recorder, the submitter reads the clock for each request. A pass reads the clock twice, and once
+// more for a marker, and copies each request that ends to the ring.
 type recorder struct {
-	// times is indexed by slot. The submitter writes an entry before it pushes the slot; after the
-	// push the holder writes it.
+	// The slice times has one entry for each slot. The submitter writes the entry before it pushes
+	// the slot. After the push, only the holder uses the entry.
 	times []requestTimes
-	// ring holds the requests that ended, and next is the entry to write next. If full is set, that
-	// is also the oldest entry. Holder only.
+	// The slice ring holds requests that have ended. ring[next] is the entry to write next. If full
+	// is set, all entries are in use, and ring[next] is the oldest. Holder only.
 	ring []ending
 	next int
 	full bool
 }
 
-// requestTimes holds the times of a request's submission and posting, on the timers' clock. A time
-// is notSeen if the event has not happened.
+// requestTimes holds the times at which a request was submitted and posted, on the timers' clock.
+// The field submitted is notSeen for a marker, which has no submitter. The field posted is notSeen
+// until the request is posted.
 type requestTimes struct {
 	submitted, posted time.Duration
 	signaled          bool
@@ -36,7 +37,7 @@ type requestTimes struct {
 // notSeen marks a missing time. The timers' clock starts at 0, so -1 is never a time.
 const notSeen = -1
 
-// ending is the ring's entry for a request that has ended.
+// ending is an entry of recorder.ring: a request that has ended.
 type ending struct {
 	requestTimes
 	id     uint64
@@ -54,8 +55,8 @@ type passTime struct {
 	at   time.Duration
 }
 
-// at returns m's clock reading for this pass: the first call for m in a pass reads the clock.
-// Between passes every call reads the clock.
+// The method at returns the clock reading of m. In a pass, the first call for m reads the clock,
+// and later calls return the same reading. Between passes every call reads the clock.
 func (r *Reactor) at(m *passTime) time.Duration {
 	if !r.inPass {
 		return r.clock()
@@ -66,8 +67,8 @@ func (r *Reactor) at(m *passTime) time.Duration {
 	return m.at
 }
 
-// newRecorder makes a recorder for a queue with the given number of slots, which keeps at least the
-// last n requests that ended. It returns nil if n is 0.
+// newRecorder makes the recorder of a queue with the given number of slots. The recorder keeps at
+// least the last n requests that have ended. If n is 0, newRecorder returns nil.
 func newRecorder(n, slots int) *recorder {
 	if n == 0 {
 		return nil
@@ -75,23 +76,24 @@ func newRecorder(n, slots int) *recorder {
 	return &recorder{times: make([]requestTimes, slots), ring: make([]ending, n+slots)}
 }
 
-// submitted records when a request is submitted. The submitter calls it before it pushes the slot.
+// The method submitted records that a request is submitted now. The submitter calls it before it
+// pushes the slot.
 func (c *recorder) submitted(r *Reactor, slot uint32) {
 	c.times[slot] = requestTimes{submitted: r.clock(), posted: notSeen}
 }
 
-// posted records when a request is posted. Holder only, as everything below.
+// The method posted records that this pass posts a request. Holder only, like everything below.
 func (c *recorder) posted(r *Reactor, slot uint32, signaled bool) {
 	s := &c.times[slot]
 	s.posted, s.signaled = r.at(&r.posting), signaled
 }
 
-// marked records when a marker is posted. A marker has no submitter.
+// The method marked records that a marker is posted now. A marker has no submitter.
 func (c *recorder) marked(r *Reactor, slot uint32) {
 	c.times[slot] = requestTimes{submitted: notSeen, posted: r.clock(), signaled: true}
 }
 
-// postedSends calls the method posted for the last n requests of q.order.
+// postedSends calls c.posted for the last n requests of q.order.
 func (c *recorder) postedSends(q *Queue, n int) {
 	for at := q.order.tail - uint32(n); at != q.order.tail; at++ {
 		i := q.order.at[at&q.order.mask]
@@ -99,10 +101,10 @@ func (c *recorder) postedSends(q *Queue, n int) {
 	}
 }
 
-// ended copies a request that has ended to the ring. The caller frees the slot next.
+// The method ended copies a request that has ended to the ring. Call it before the slot is freed.
 func (c *recorder) ended(q *Queue, slot, bytes uint32, err error) {
 	sl, when := &q.tab.slots[slot], &q.r.polling
-	if c.times[slot].posted == notSeen { // refused before this pass has polled
+	if c.times[slot].posted == notSeen { // the pass refused the request, and has not polled yet
 		when = &q.r.posting
 	}
 	c.ring[c.next] = ending{c.times[slot], packWRID(q.id, slot, sl.gen, sl.kind), q.r.at(when), err, bytes, verbs.WROpcode(sl.opcode), sl.kind}

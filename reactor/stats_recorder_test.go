@@ -13,12 +13,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// slowly returns a watched end whose queue has a recorder and signals every fourth send.
+// slowly() returns a watched end. Its queue has a recorder of the given size, and SignalEvery is 4.
 func slowly(t *testing.T, recorder int) *watched {
 	return newWatchedQueue(t, reactor.PeerLimit{}, reactor.QueueConfig{SendDepth: 8, RecvDepth: 4, SignalEvery: 4, Recorder: recorder})
 }
 
-// The method submit submits a WRITE of n bytes, without a pass.
+// watched.submit submits a WRITE of n bytes and runs no pass.
 func (w *watched) submit(t *testing.T, n int) {
 	t.Helper()
 	addr, key := w.peer.remote(0)
@@ -27,8 +27,8 @@ func (w *watched) submit(t *testing.T, n int) {
 	f.Discard()
 }
 
-// Rule: a record has the request and the times when it was submitted, posted and polled. An
-// unsignaled request has the time of the poll that returned the completion of a later request.
+// Rule: the record of a request has the times at which the request was submitted, was posted and
+// ended. An unsignaled request ends when the completion of a later request is polled.
 func TestRecordsHaveTheirTimes(t *testing.T) {
 	w := slowly(t, 16)
 	at := func(d time.Duration) time.Time { return watchedFrom.Add(d) }
@@ -117,8 +117,8 @@ func TestTheRecorderKeepsTheLastRequests(t *testing.T) {
 	}
 }
 
-// Rule: receives are recorded. Outstanding receives come after the sends, in posting order. Ended
-// receives have the received length.
+// Rule: receives are recorded, too. Recorded returns outstanding receives after the sends, in
+// posting order. The record of an ended receive has the length of the message.
 func TestReceivesAreRecorded(t *testing.T) {
 	w := slowly(t, 4)
 	_, sge := w.bytes(0, 64)
@@ -137,7 +137,7 @@ func TestReceivesAreRecorded(t *testing.T) {
 	w.deaf = true
 	w.submit(t, 1)
 	w.settle()
-	// This receive takes the slot of the first.
+	// This receive takes the slot of the receive that has ended.
 	must.Do(t, w.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{sge}, reactor.Block))
 	w.settle()
 	all := w.q.Recorded()
@@ -159,8 +159,8 @@ func TestReceivesAreRecorded(t *testing.T) {
 	}
 }
 
-// Rule: if a pass refuses one request, then posts and polls another, the first has ended before the
-// posting and the second after it. Each record has its own time.
+// Rule: records of the same pass can have different end times. A request that the reactor refuses
+// ends before the pass posts. A request that is posted ends when its completion is polled.
 func TestRefusedAndPolledInOneTurn(t *testing.T) {
 	onlySoft(t, "a device completes later than the turn that posts")
 	w := clock{watchedFrom}
@@ -193,9 +193,9 @@ func TestRefusedAndPolledInOneTurn(t *testing.T) {
 	a.close(t)
 }
 
-// Rule: if a request is refused because its queue was released, the record has the reason and no
-// posting time. If the device refuses a request, the record has the time of the attempt. Recorded
-// works after Release and Close.
+// Rule: the record of a refused request has the error. If the device refused the request, the
+// posting time is that of the attempt. If the request was refused because its queue was released,
+// there is no posting time. Recorded works after Release and Close.
 func TestRefusedRequestsAreRecorded(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{SignalEvery: 32, Recorder: 8})
 	defer b.close(t)
@@ -237,8 +237,8 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 	}
 }
 
-// Rule: when a queue fails, the failed request and the last ones before it stay in the recorder,
-// however many requests are flushed after them.
+// Rule: when a queue fails, the recorder keeps the failed request and the last requests before it,
+// however many requests are flushed afterwards.
 func TestTheFlushPushesNoCauseOut(t *testing.T) {
 	const depth = 32
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth, RecvDepth: depth, Recorder: 2})
@@ -283,8 +283,8 @@ func TestTheFlushPushesNoCauseOut(t *testing.T) {
 	a.closeRest(t)
 }
 
-// Rule: the recorder can be read while other goroutines submit and drive. The times of every record
-// are in order, and ended requests come before outstanding ones.
+// Rule: Recorded may be called while other goroutines submit and drive. In each of its results, the
+// times of every record are in order, and ended requests come before outstanding ones.
 func TestTheRecorderIsReadWhileItRuns(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 16, Recorder: 32})
 	defer b.close(t)

@@ -9,25 +9,25 @@ import (
 )
 
 // Stuck is a send that has been outstanding for a long time. For a queue with a recorder,
-// Reactor.Stuck reports every such send, with its times. For a queue without a recorder it reports
-// only the oldest send, because it knows only how long the queue has completed no send. It reports
-// no receives, because they wait for messages.
+// Reactor.Stuck reports every such send, with its times. For a queue without a recorder, the reactor
+// knows only for how long no send of the queue has completed, so Reactor.Stuck reports only the
+// oldest send. Receives are not reported: a receive may wait any length of time for its message.
 type Stuck struct {
-	Record      // without a recorder Submitted and Posted are zero
+	Record      // if the queue has no recorder, Submitted and Posted are zero
 	Queue       *Queue
 	QPNum       uint32
-	Position    int // how many outstanding sends of the queue are before it
-	Outstanding int // outstanding sends of the queue
-	Waiting     int // goroutines that wait for a slot of the queue
-	// If Exact is set, Since is when the send was submitted (a marker: posted). Otherwise Since is
-	// an upper bound: the send was outstanding at this time, and perhaps earlier. For a queue with
-	// a PeerLimit.Bound, the error is at most an eighth of the smallest Bound on the reactor; for
-	// other queues, the interval between calls of Reactor.Stuck.
+	Position    int // how many outstanding sends of the queue are older
+	Outstanding int // how many sends of the queue are outstanding
+	Waiting     int // how many goroutines wait for a slot of the queue
+	// Since is the time from which the send has been outstanding. If Exact is set, that is when the
+	// send was submitted, or, if the send is a marker, posted. If Exact is not set, Since may be too
+	// late. If the queue has a PeerLimit.Bound, the error is at most an eighth of the smallest Bound
+	// on the reactor. Otherwise the error is at most the time between two calls of Reactor.Stuck.
 	Since time.Time
-	Exact bool
+	Exact bool // the queue has a recorder
 }
 
-// String returns one line.
+// String describes s in one line.
 func (s Stuck) String() string {
 	how := "at least since"
 	if s.Exact {
@@ -37,17 +37,18 @@ func (s Stuck) String() string {
 		how, s.Since.Format("15:04:05.000000"), s.Record)
 }
 
-// progressMark is what a call of Stuck saw of a queue without a recorder. Holder only.
+// progressMark records the progress that the calls of Stuck have seen in a queue without a recorder.
+// Holder only.
 type progressMark struct {
-	head uint32        // fifo.head: it changes when a send ends
-	at   time.Duration // when Stuck first saw this value of head with sends outstanding
-	busy bool          // head and at are valid
+	head uint32        // the value of fifo.head at the last call; fifo.head changes when a send ends
+	at   time.Duration // when a call of Stuck first saw this value with sends outstanding
+	busy bool          // the fields head and at are valid
 }
 
-// Stuck returns the sends that have been outstanding for at least the duration longer, sorted by
-// Since. It first runs passes until the waiting completions are polled, so that it reports no
-// completed send. It visits every queue and allocates, so it is for diagnosis and monitoring. It
-// waits for the turn: any goroutine may call it, except the holder.
+// Stuck returns the sends that have been outstanding for a given time or longer, sorted by Since. It
+// first runs passes until all waiting completions are polled, so that it reports no completed send.
+// Stuck visits every queue and allocates. It is for diagnosis and monitoring. Any goroutine except
+// the holder may call it; it waits for the turn.
 func (r *Reactor) Stuck(longer time.Duration) (all []Stuck) {
 	r.withTurn(func() {
 		r.Drain()
@@ -83,7 +84,7 @@ func (q *Queue) stuck(all []Stuck, now, longer time.Duration) []Stuck {
 	return all
 }
 
-// at returns the slot of the k-th outstanding send.
+// at(k) returns the slot of the k-th outstanding send; at(0) is the slot of the oldest.
 func (q *Queue) at(k int) uint32 { return q.order.at[(q.order.head+uint32(k))&q.order.mask] }
 
 func (q *Queue) stuckAt(k int, since time.Duration, exact bool) Stuck {
@@ -100,8 +101,9 @@ func (q *Queue) stuckAt(k int, since time.Duration, exact bool) Stuck {
 	return s
 }
 
-// oldestSince returns a time at which the queue's oldest send was outstanding already: when the
-// watchdog or a call of Stuck first saw this send, at the latest now.
+// oldestSince returns the earliest time at which the queue's oldest send is known to have been the
+// oldest outstanding send. Such times are known from the watchdog, from earlier calls of Stuck, and
+// from the present call.
 func (q *Queue) oldestSince(now time.Duration) time.Duration {
 	if g := &q.progressMark; !g.busy || g.head != q.order.head {
 		*g = progressMark{q.order.head, now, true}

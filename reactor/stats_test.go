@@ -15,8 +15,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: Stats.Add covers every field. A field whose name begins with Max becomes the larger of
-// both, all others become sums.
+// Rule: Stats.Add covers every field. If the name of a field begins with Max, the result has the
+// larger of the two values. Otherwise it has their sum.
 func TestStatsOfSeveralReactorsLeaveNoFieldOut(t *testing.T) {
 	var a, b reactor.Stats
 	for k, s := range []*reactor.Stats{&a, &b} {
@@ -62,9 +62,9 @@ func TestStatsOfSeveralReactorsLeaveNoFieldOut(t *testing.T) {
 	}
 }
 
-// Rule: each list is counted once in Lists, by its length, and once in Occupancy, by the
-// outstanding sends of its queue, the list included. Each poll is counted by the completions that
-// it returned.
+// Rule: Stats counts every list and every poll. Lists counts each list by its length. Occupancy
+// counts each list by the number of outstanding sends of its queue, including the list. Polls counts
+// each poll by the number of completions that it returned.
 func TestListsAndPollsAreCountedByLength(t *testing.T) {
 	onlySoft(t, "a device completes when it likes, and its completions come in other polls")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: 32, SignalEvery: 1})
@@ -100,8 +100,8 @@ func TestListsAndPollsAreCountedByLength(t *testing.T) {
 	}
 }
 
-// Rule: every list is counted with its length and the number outstanding, and every request is
-// recorded, also those of TransferWait, which posts its own request.
+// Rule: every list is counted in Lists and in Occupancy, and every request is recorded. This includes
+// the requests that TransferWait posts itself.
 func TestLoneTransfersAreSeenToo(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{Recorder: 64})
 	defer b.close(t)
@@ -128,8 +128,8 @@ func TestLoneTransfersAreSeenToo(t *testing.T) {
 	}
 }
 
-// Rule: each wait for a send slot is counted with its duration, whether the submitter got a slot or
-// gave up. A submitter that finds a free slot is not counted.
+// Rule: Stats counts every wait for a send slot and its duration, whether or not the submitter gets
+// a slot. If a submitter finds a free slot, no wait is counted.
 func TestWaitsForRoomAreCounted(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1, RecvDepth: 4})
 	defer b.close(t)
@@ -149,7 +149,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 		_, err := post(ctx)
 		gaveUp <- err
 	}()
-	oneWaits(t, a) // its wait has begun, and lasts for at least the time wait
+	oneWaits(t, a) // the submitter now waits, until cancel() is called after 20 ms or more
 	<-time.After(wait)
 	cancel()
 	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
@@ -176,7 +176,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 		got <- f
 	}()
 	box := make(inbox, 2)
-	for range 2 { // the first completes the stray send, which frees the slot
+	for range 2 { // the first receive lets the stray send complete, which frees the slot
 		_, to := b.bytes(0, 8)
 		must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{to}, reactor.Block))
 	}
@@ -187,7 +187,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 	}
 }
 
-// Rule: every value belongs to exactly one bucket, the one whose bounds contain it.
+// Rule: every value is within the bounds of exactly one bucket, and this bucket counts the value.
 func TestAHistogramHasABucketForEveryValue(t *testing.T) {
 	var h reactor.Histogram
 	next := uint64(0)
@@ -209,7 +209,8 @@ func TestAHistogramHasABucketForEveryValue(t *testing.T) {
 	}
 }
 
-// Rule: histograms add bucket by bucket, and String shows the counts.
+// Rule: Add adds two histograms bucket by bucket. String shows the count of each bucket that is not
+// empty.
 func TestHistogramsAddUp(t *testing.T) {
 	var a, b reactor.Histogram
 	for v := range 6 {
@@ -226,8 +227,8 @@ func TestHistogramsAddUp(t *testing.T) {
 	}
 }
 
-// Rule: with a recorder, Stuck returns every send that has been outstanding for at least the given
-// time, with its position and submission time. The oldest comes first.
+// Rule: for a queue with a recorder, Stuck returns every send that has been outstanding for the given
+// time or longer, with its position and submission time. The oldest send comes first.
 func TestStuckTellsWhatIsOutForLong(t *testing.T) {
 	w := slowly(t, 1)
 	at := func(n int) time.Time { return watchedFrom.Add(time.Duration(n) * time.Second) }
@@ -257,14 +258,14 @@ func TestStuckTellsWhatIsOutForLong(t *testing.T) {
 	}
 }
 
-// Rule: with a PeerLimit and no recorder, Stuck returns a queue's oldest send when it has been
-// outstanding for the given time: never earlier, and at most an eighth of Bound later.
+// Rule: for a queue with a PeerLimit and no recorder, Stuck returns only the oldest send. The reported
+// Since is at most an eighth of Bound after the true time, and never before it.
 func TestStuckKnowsWhatThePatrolKnows(t *testing.T) {
 	r := testRand(t)
 	for range 40 {
 		bound := time.Duration(1+r.IntN(1000)) * time.Millisecond
 		w := newWatched(t, reactor.PeerLimit{Bound: bound})
-		for range r.IntN(5) { // earlier sends
+		for range r.IntN(5) { // sends that complete
 			w.post(t)
 			w.pass(time.Duration(r.Int64N(int64(bound))))
 		}
@@ -294,8 +295,8 @@ func TestStuckKnowsWhatThePatrolKnows(t *testing.T) {
 	}
 }
 
-// Rule: with neither recorder nor limit, a queue's oldest send counts as outstanding from the first
-// call of Stuck that found it the oldest. After a completion the time begins anew.
+// Rule: for a queue with neither a recorder nor a PeerLimit, Stuck counts the time of the oldest send
+// from the first call of Stuck after that send has become the oldest.
 func TestStuckRemembersTheLastLook(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{})
 	stuck := func(longer time.Duration) int {
@@ -339,7 +340,8 @@ func TestStuckTellsWhoWaitsForRoom(t *testing.T) {
 	f.Discard()
 }
 
-// oneWaits returns when a goroutine waits for a slot of e's queue, whose only send is stuck.
+// oneWaits waits until one goroutine waits for a slot of e's queue. The queue must have exactly one
+// send, which is stuck.
 func oneWaits(t *testing.T, e *end) {
 	t.Helper()
 	ctx := bounded(t)

@@ -15,13 +15,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// stormWire is the delay of each packet on the slow wire, and the maximum of the jitter added to
-// it.
+// The slow wire delays each packet by stormWire, plus a random time of up to stormWire.
 const stormWire = 5 * time.Microsecond
 
-// slowBed returns the software RNIC over a wire with delay. Without the delay a send completes
-// within the Execute that posts it, and no reactor waits for its event. With it the reactor waits,
-// as on a device.
+// slowBed returns the software RNIC over a wire that delays packets. Without the delay, a send
+// completes within the call of Execute that posts the send, and no reactor waits for an event. With
+// the delay, reactors wait for events, as on a device.
 func slowBed(t testing.TB) bed {
 	f := fabric.New(fabric.Config{})
 	f.SetAll(fabric.Link{Delay: stormWire, Jitter: stormWire})
@@ -32,24 +31,25 @@ func slowBed(t testing.TB) bed {
 }
 
 // stormDevice is the device of one side of a lane (two connected reactors). It delays some armings,
-// counts events and races, and drops the events or polls that lane.loss selects.
+// and drops the events or polls that lane.loss selects. It counts events (lane.events) and races
+// (lane.met).
 type stormDevice struct {
 	verbs.Context
 	lane *lane
 	rng  *rand.Rand // owned by the holder
-	// lost counts the events that lane.loss selected; every stormLoseOne-th of them is dropped. The
-	// holder owns it.
+	// The field lost counts the events of the kinds that lane.loss selects. Every stormLoseOne-th
+	// of these events is dropped. The holder owns the field.
 	lost int
 }
 
-// The losses of a lane's devices; bits of lane.loss.
+// The bits of lane.loss: what the devices of the lane lose.
 const (
 	loseSendEvents uint32 = 1 << iota // one in stormLoseOne events of the send completion queue
 	loseRecvEvents                    // one in stormLoseOne events of the receive completion queue
-	loseRepolls                       // the poll after the arming
+	loseRepolls                       // every poll after an arming
 )
 
-// Of every stormLoseOne events that lane.loss selects, one is lost.
+// If lane.loss selects a kind of event, one in stormLoseOne of these events is dropped.
 const stormLoseOne = 20
 
 // userRecvCQ is the UserData that a reactor gives its receive completion queue.
@@ -69,17 +69,19 @@ func (d *stormDevice) CreateCQ(cqe int, ch verbs.CompChannel, vector int, userDa
 	return d.Context.CreateCQ(cqe, ch.(*stormChannel).CompChannel, vector, userData)
 }
 
-// One in stormDawdle armings is delayed, either before it (after the last poll) or after it (before
-// the loop sleeps). Without the delay the window for a race is a few hundred nanoseconds, and a
-// busy machine hardly ever hits it.
+// One in stormDawdle armings is delayed. Half of the delays are between the last poll and the
+// arming, the other half between the arming and the loop's sleep. Without the delays, a completion
+// would have to come within a few hundred nanoseconds to cause a race. This hardly ever happens on
+// a busy machine.
 const stormDawdle = 4
 
-// stormDawdleMost limits how long dawdle waits for another token. That token may never come,
-// because this side may be the one that must send it.
+// stormDawdleMost limits how long stormDevice.dawdle waits until another token is sent. Perhaps no
+// token is sent, because this side, which waits, must send the next one.
 const stormDawdleMost = 200 * time.Microsecond
 
-// Execute posts, arms and polls. A completion that it finds after arming came between the last poll
-// and the arming. This is the race for which the poll after arming exists.
+// Execute posts, arms and polls. If a poll after an arming finds a completion, the completion has
+// probably come between the last poll and the arming. Such a completion raises no event. The poll
+// after the arming exists for this race.
 func (d *stormDevice) Execute(t *verbs.IOBatch) error {
 	if len(t.Arms) == 0 {
 		return d.Context.Execute(t)
@@ -106,8 +108,8 @@ func (d *stormDevice) Execute(t *verbs.IOBatch) error {
 	return err
 }
 
-// dawdle lets other goroutines run until another token was sent, but for at most stormDawdleMost,
-// and then for a random pause.
+// The method dawdle lets other goroutines run until another token is sent, or until stormDawdleMost
+// has passed. After that, it lets them run for a random pause.
 func (d *stormDevice) dawdle() {
 	before := d.lane.sent.Load()
 	began := time.Now()
@@ -148,19 +150,26 @@ type lane struct {
 	t     *testing.T
 	mode  stormMode
 	sides [2]*stormSide
-	// Counters. events: completion events of both sides; met: passes that armed and then found a
-	// completion; hops: tokens that arrived; sent: sends submitted; done: sends completed; out:
-	// volleys in transit. The holders of the sides' turns and the posters (the goroutines of the
-	// method post) write them; the test and the posters read them.
+	// The counters are:
+	//
+	//	events   completion events of both sides
+	//	met      passes that armed and then found a completion
+	//	hops     tokens that have arrived
+	//	sent     sends that were submitted
+	//	done     sends that have completed
+	//	out      volleys in transit
+	//
+	// The goroutines that write them are the test (in the method start), the holders of both sides,
+	// and the posters (stormSide.post). The test and the posters read them.
 	events, met, hops, sent, done atomic.Uint64
 	out                           atomic.Int64
-	isDone                        chan struct{} // has a value after done or hops grew
-	loss                          atomic.Uint32 // losses of the lane's devices; set by the test
-	stop                          atomic.Bool   // arriving volleys are removed; set by the test
+	isDone                        chan struct{} // gets a value when the counter done or hops has grown
+	loss                          atomic.Uint32 // bits: what the lane's devices lose; set by the test
+	stop                          atomic.Bool   // if true, a volley that arrives is not answered; set by the test
 	gone                          chan struct{} // closed when no volley is left
 
-	seenHops uint64    // the value of hops that stalled last saw
-	seenAt   time.Time // when stalled first saw this value
+	seenHops uint64    // the value of hops at the last call of stalled()
+	seenAt   time.Time // when stalled() first saw this value
 }
 
 // stormSide is one reactor of a lane, with its queue pairs. It is the sink of their receives.
@@ -168,24 +177,23 @@ type stormSide struct {
 	lane *lane
 	ends []*end
 	rng  *rand.Rand // owned by the holder
-	// got counts the tokens of the current volley that arrived, if it has more than one; owned by
-	// the holder
+	// The field got is the number of tokens of the current volley that have arrived. It is not used
+	// for a volley of one token. The holder owns the field.
 	got int
-	// posts passes volleys to the poster.
+	// The channel posts passes volleys to the poster: the goroutine that runs s.post().
 	posts chan volley
 	done  sync.WaitGroup
 }
 
-// volley is a group of tokens to be sent one after the other, each after its pause and over its
-// queue.
+// volley is a group of tokens to be sent one after the other.
 type volley struct {
-	n     int // number of tokens; each token carries it
-	sent  int // how many of those were sent
-	pause [stormMost]time.Duration
-	queue [stormMost]int
-	// If alone is set, the token is sent after all earlier tokens of the lane have arrived and all
-	// their sends have completed. Only their own events can have reported that. So the token
-	// arrives when the peer is about to arm again.
+	n     int                      // number of tokens; each token carries this number
+	sent  int                      // number of tokens that were sent
+	pause [stormMost]time.Duration // by token: the time before the token is sent
+	queue [stormMost]int           // by token: the queue over which the token is sent
+	// If alone[i] is set, token i is sent only after all earlier tokens of the lane have arrived
+	// and all their sends have completed. Until then no other token makes a reactor poll, so the
+	// loss of a single event stops the lane. Token i arrives when the peer is about to arm again.
 	alone [stormMost]bool
 }
 
@@ -213,7 +221,8 @@ func newLane(t *testing.T, b bed, m stormMode, src *rand.PCG) *lane {
 	return l
 }
 
-// start posts the receives of each queue and sends the first tokens.
+// The method start posts the receives of each queue, starts the posters, and has them send the
+// first volleys, of one token each.
 func (l *lane) start(t *testing.T) {
 	for _, s := range l.sides {
 		for i, e := range s.ends {
@@ -234,8 +243,8 @@ func (l *lane) start(t *testing.T) {
 func (s *stormSide) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
 	l := s.lane
 	if err != nil {
-		// This is no error if the lane is stopped, or after a first error, which flushes the other
-		// receives.
+		// Receives are flushed after a first error, and after the lane was stopped. Such a flush is
+		// not reported.
 		if !l.stop.Load() && !l.t.Failed() {
 			l.t.Errorf("a receive ended with %v", err)
 		}
@@ -258,11 +267,11 @@ func (s *stormSide) Complete(_ reactor.SinkContext, c reactor.Completion, err er
 	for i := range v.n {
 		v.queue[i], v.pause[i], v.alone[i] = s.rng.IntN(stormQueues), s.pause(), l.mode.alone && s.rng.IntN(2) == 0
 	}
-	if v.pause[0] == 0 && !l.mode.await && !v.alone[0] { // the first token is sent by this sink
+	if v.pause[0] == 0 && !l.mode.await && !v.alone[0] { // this sink sends the first token itself
 		s.trySend(&v)
 	}
 	if v.sent < v.n {
-		s.posts <- v // has room for all volleys
+		s.posts <- v // does not block: the channel has room for all volleys
 	}
 }
 
@@ -272,7 +281,7 @@ func (l *lane) takeOut() {
 	}
 }
 
-// stalled reports whether the lane has made no progress for longer than patience.
+// The method stalled reports whether no token has arrived for longer than patience.
 func (l *lane) stalled() bool {
 	if n := l.hops.Load(); n != l.seenHops {
 		l.seenHops, l.seenAt = n, time.Now()
@@ -280,7 +289,8 @@ func (l *lane) stalled() bool {
 	return time.Since(l.seenAt) > patience
 }
 
-// end stops the lane and waits until all its volleys have arrived.
+// The method end stops the lane, and waits until all its volleys have arrived and its posters have
+// returned.
 func (l *lane) end(t *testing.T) {
 	l.stop.Store(true)
 	select {

@@ -16,10 +16,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// stormEvents is how many completion events a run takes from the completion channels by default,
-// over all modes; stormEventsRace is the same under the race detector. VERBENA_EVENTS overrides
-// both: ten million in `make stress`. On a device each mode also ends after stormTimeDevice or
-// VERBENA_STORM_TIME, because an event takes a millisecond on an emulated machine, or ten if its
+// stormEvents is the default number of completion events in a run of all modes, and stormEventsRace
+// is the default under the race detector. VERBENA_EVENTS sets another number (`make stress`: ten
+// million). VERBENA_STORM_TIME limits the time of each mode. On a device the default of this limit
+// is stormTimeDevice: on an emulated machine an event takes a millisecond, or ten if the machine's
 // processors are busy.
 const (
 	stormEvents     = 60_000
@@ -27,21 +27,21 @@ const (
 	stormTimeDevice = 5 * time.Second
 )
 
-// The storm's size: stormLanes pairs of reactors, each reactor with a completion channel, two
-// completion queues and stormQueues queue pairs.
+// The storm has stormLanes pairs of reactors. Each reactor has stormQueues queue pairs. In the mode
+// crowd a lane has stormCrowd volleys.
 const (
 	stormLanes  = 16
 	stormQueues = 4
 	stormCrowd  = 16
 )
 
-// stormSlowPart divides the number of events for slowBed, whose wire is carried by a single
-// goroutine.
+// The number of events on slowBed is divided by stormSlowPart, because a single goroutine carries the
+// packets of its wire.
 const stormSlowPart = 10
 
-// stormPauses returns how many powers of two the pauses reach, from 2 ns up to 32 µs. In this time
-// a reactor handles a completion and sleeps again. On a device, which may be emulated, the pauses
-// go up to a millisecond.
+// stormPauses returns n such that the longest random pause is 2^n ns. For the software RNIC it is
+// 33 µs, in which a reactor handles a completion and goes to sleep again. For a device, which may
+// belong to an emulated machine, it is a millisecond.
 func stormPauses() int {
 	if onDevice() {
 		return 20
@@ -50,25 +50,25 @@ func stormPauses() int {
 }
 
 // stormMode is a way to cause races between completions, arming and sleeping. A token is a message
-// without content. Tokens travel in volleys, one after the other, at random intervals. A side that
-// has received a whole volley answers it with a new one.
+// without content. A volley is a group of tokens, which are sent one after the other at random
+// intervals. A side of a lane that has received a whole volley sends a new volley.
 type stormMode struct {
 	name    string
 	cfg     reactor.Config
 	volleys int  // volleys in transit in one lane
-	most    int  // the most tokens of a volley
-	await   bool // the poster waits for the completion, and drives
-	alone   bool // half the tokens wait until earlier ones have arrived (volley.alone)
+	most    int  // the maximum number of tokens in a volley
+	await   bool // the poster awaits each send, and drives meanwhile
+	alone   bool // half of the tokens are sent only after the earlier ones have arrived (volley.alone)
 	share   int  // the mode takes share/stormShares of the events
 }
 
 const stormShares = 10
 
-// In the modes with one volley, a reactor waits for one completion at a time: that of the last
-// token, or that of a send. Only its event wakes the reactor, and there is no recheck, so one lost
-// wake-up stops the lane. In the crowd, an event of one completion queue leads to a poll of both,
-// so a lost event may not stop the lane. But there the reactor counts the lost events
-// (Stats.MissedEvents).
+// In a mode with one volley, a reactor waits for one completion at a time, of a receive or of a
+// send. Without a recheck only the event of this completion wakes the reactor, so one lost wake-up
+// stops the lane. In the mode crowd, the event of one completion queue makes the reactor poll both
+// queues, so the lane may go on after a lost event. This mode has a recheck, which counts the lost
+// events (Stats.MissedEvents).
 var stormModes = []stormMode{
 	{name: "volleys", cfg: reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}, volleys: 1, most: 3, alone: true, share: 4},
 	{name: "callers drive", cfg: reactor.Config{Recheck: -1}, volleys: 1, most: 3, await: true, alone: true, share: 3},
@@ -77,8 +77,8 @@ var stormModes = []stormMode{
 	{name: "crowd", cfg: reactor.Config{NoCallerDriving: true, Spin: -1}, volleys: stormCrowd, most: 1, share: 1},
 }
 
-// Rule: an armed completion queue wakes its reactor for every completion, whether the completion
-// comes while the reactor arms, polls or goes to sleep.
+// Rule: no wake-up is lost. A completion that comes while its reactor arms, polls or goes to sleep
+// is delivered.
 func TestNoWakeUpIsLost(t *testing.T) {
 	seed := uint64(number(t, "VERBENA_STORM_SEED", int(time.Now().UnixNano()&(1<<40-1))))
 	part := 1
@@ -111,7 +111,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	}
 }
 
-// number returns an integer from the environment.
+// number returns the integer in the environment variable with the given name, or a default.
 func number(t testing.TB, name string, otherwise int) int {
 	t.Helper()
 	v := os.Getenv(name)
@@ -121,7 +121,7 @@ func number(t testing.TB, name string, otherwise int) int {
 	return must.Get(strconv.Atoi(v))(t)
 }
 
-// storm is all lanes of one mode.
+// storm has the lanes of one mode.
 type storm struct {
 	mode  stormMode
 	lanes []*lane
@@ -135,8 +135,8 @@ func newStorm(t *testing.T, b bed, m stormMode, seed uint64) *storm {
 	return s
 }
 
-// run sends the volleys to and fro until so many completion events have come or the limit has
-// passed (0: no limit), and then removes the volleys.
+// run sends volleys to and fro until the wanted number of completion events has come, or the time
+// limit has passed (0 means no limit). Then it removes the volleys and checks the counters.
 func (s *storm) run(t *testing.T, events uint64, limit time.Duration) {
 	began := time.Now()
 	for _, l := range s.lanes {
@@ -176,7 +176,8 @@ func (s *storm) run(t *testing.T, events uint64, limit time.Duration) {
 	}
 }
 
-// A run must find a completion in the poll after arming at least once in stormRare events.
+// A run of n events must arm and then find a completion in the next poll at least n/stormRare times.
+// Otherwise it met too few races.
 const stormRare = 1000
 
 // stormLook is the interval of progress checks.
@@ -184,7 +185,7 @@ const stormLook = 50 * time.Millisecond
 
 func (s *storm) events() uint64 { return s.sum(func(l *lane) uint64 { return l.events.Load() }) }
 
-// sum adds up of(l) over all lanes l.
+// sum returns the sum of a counter over all lanes.
 func (s *storm) sum(of func(*lane) uint64) (n uint64) {
 	for _, l := range s.lanes {
 		n += of(l)
@@ -206,19 +207,19 @@ func (l *lane) report() (text string) {
 }
 
 const (
-	// stormStill is how long a lane must stand still to count as stopped by a loss. A slow machine
-	// may look the same. That does no harm: this test shows that the storm detects losses, not that
-	// there are none.
+	// In TestTheStormSeesWhatIsLost a lane without progress for stormStill counts as stopped by a
+	// loss. On a slow machine this may happen without a loss, and the test then passes without
+	// having shown anything.
 	stormStill = 300 * time.Millisecond
 	// stormWarm is how many tokens arrive before the first loss.
 	stormWarm = 50
-	// stormRecheck is the recheck interval of a crowd, short to keep the test short.
+	// stormRecheck replaces Config.Recheck of the mode crowd, to keep the test short.
 	stormRecheck = 40 * time.Millisecond
 )
 
-// Rule: the storm detects losses. If a mode loses one in stormLoseOne events of sends or of
-// receives, a lane stops, or the reactor counts missed events. If a mode with one volley omits the
-// poll after arming, a lane stops.
+// Rule: the storm detects losses. If one in stormLoseOne events of sends or of receives is dropped, a
+// lane stops, or its reactors count missed events. If the poll after the arming is omitted in a mode
+// with one volley, a lane stops.
 func TestTheStormSeesWhatIsLost(t *testing.T) {
 	onlySoft(t, "it is about the test, and there all is quick")
 	for _, m := range stormModes {
@@ -248,7 +249,8 @@ func TestTheStormSeesWhatIsLost(t *testing.T) {
 	}
 }
 
-// shows reports whether the lane stops, or counts missed events, within patience.
+// shows reports whether the lane shows a loss: it stops, or counts missed events, within the time
+// limit patience.
 func (l *lane) shows(t *testing.T) bool {
 	look := time.NewTicker(stormRecheck)
 	defer look.Stop()
@@ -258,7 +260,7 @@ func (l *lane) shows(t *testing.T) bool {
 			return true
 		}
 		if l.mode.cfg.Recheck < 0 {
-			continue // reading Stats takes the turn, and that polls
+			continue // do not call Stats: it takes the turn and polls, which could revive the lane
 		}
 		for _, s := range l.sides {
 			if s.ends[0].r.Stats().MissedEvents > 0 {
@@ -269,9 +271,8 @@ func (l *lane) shows(t *testing.T) bool {
 	return false
 }
 
-// revive removes the volleys of a lane whose reactors wrongly count their completion queues as
-// armed. It makes the reactors poll until no volley is left and all sends have completed, because
-// the event of the last send may be lost, too.
+// revive removes the volleys of a lane that has lost events. Its reactors would sleep forever, so
+// revive makes them poll until no volley is left and all sends have completed.
 func (l *lane) revive(t *testing.T) {
 	l.stop.Store(true)
 	for began := time.Now(); time.Since(began) < patience; {
@@ -289,9 +290,9 @@ func (l *lane) revive(t *testing.T) {
 	}
 }
 
-// pause returns the pause before a token. One in 1024 is a millisecond: the peer sleeps by then.
-// One in four is 0 (in a crowd, seven in eight). The rest are random, mostly about as long as the
-// peer takes to handle the token before, poll, arm and go to sleep.
+// pause returns a random pause to make before a token is sent. One pause in 1024 is a millisecond,
+// after which the peer sleeps. One in four is 0 (in the mode crowd seven in eight). The others are
+// about as long as the peer takes to handle the previous token, poll, arm and go to sleep.
 func (s *stormSide) pause() time.Duration {
 	atOnce := 1 << 8
 	if s.lane.mode.volleys > 1 { // other tokens come before and after this one
@@ -306,12 +307,12 @@ func (s *stormSide) pause() time.Duration {
 	return stormPause(s.rng)
 }
 
-// stormPause returns a random pause; each power of two up to the longest is equally likely.
+// stormPause returns a random pause below 2^k ns, where k is random from 1 to stormPauses().
 func stormPause(rng *rand.Rand) time.Duration {
 	return time.Duration(rng.IntN(1 << (1 + rng.IntN(stormPauses())))) // ns
 }
 
-// post is the poster: the goroutine that sends after pauses.
+// post is the function of the poster, the goroutine that sends tokens after their pauses.
 func (s *stormSide) post() {
 	for v := range s.posts {
 		for v.sent < v.n {
@@ -325,13 +326,13 @@ func (s *stormSide) post() {
 				}
 			}
 			s.send(&v)
-			runtime.Gosched() // let the loop post it before the next pause
+			runtime.Gosched() // the loop can post the token before the next pause
 		}
 	}
 }
 
-// send sends the next token of a volley; the poster calls it. It waits for a slot, because a token
-// may come back before the completion of its send was polled.
+// send sends the next token of a volley. Only the poster calls it. If no slot is free, send waits: a
+// volley may come back before the completions of its sends have been polled.
 func (s *stormSide) send(v *volley) {
 	q, token := s.next(v)
 	v.sent++
@@ -350,8 +351,8 @@ func (s *stormSide) send(v *volley) {
 	sending{s.lane}.Complete(reactor.SinkContext{}, reactor.Completion{}, err)
 }
 
-// trySend is send for a sink, which must not wait. Without a free slot it leaves the token to the
-// poster.
+// trySend is like send, but for a sink, which must not wait. If no slot is free, the token is left
+// to the poster.
 func (s *stormSide) trySend(v *volley) {
 	q, token := s.next(v)
 	s.lane.sent.Add(1)
@@ -365,15 +366,15 @@ func (s *stormSide) trySend(v *volley) {
 	s.lane.sent.Add(^uint64(0))
 }
 
-// allDone waits until all tokens of the lane have arrived and their sends have completed. In a lane
-// with one volley no other token is sent meanwhile, because this side has the volley.
+// allDone waits until all tokens that the lane has sent have arrived, and their sends have
+// completed. Only modes with one volley call it, so no other token is sent meanwhile.
 func (l *lane) allDone() {
 	for l.done.Load() < l.sent.Load() || l.hops.Load() < l.sent.Load() {
 		<-l.isDone
 	}
 }
 
-// look makes a waiter in allDone check again.
+// look makes a goroutine that waits in allDone check again.
 func (l *lane) look() {
 	select {
 	case l.isDone <- struct{}{}:
@@ -386,8 +387,8 @@ func (s *stormSide) next(v *volley) (*reactor.Queue, reactor.Send) {
 	return s.ends[v.queue[v.sent]].q, reactor.Send{Opcode: verbs.WRSendWithImm, Imm: uint32(v.n), Sink: sending{s.lane}}
 }
 
-// sending is the sink of a token's send. It need not report a failure: then no token arrives, and
-// the lane stops.
+// sending is the sink of a token's send. It ignores a failure of the send: the token does not
+// arrive, so the test sees that the lane stops.
 type sending struct{ l *lane }
 
 func (s sending) Complete(reactor.SinkContext, reactor.Completion, error) {

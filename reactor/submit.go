@@ -9,20 +9,23 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SubmitMode selects what Submit does if the queue is full or the loop sleeps.
+// SubmitMode selects what Submit does if no slot is free, and whether it wakes a sleeping loop.
 type SubmitMode uint8
 
 // The submit modes.
 const (
-	Block    SubmitMode = iota // wait for a slot until the context ends; wake the loop
-	NonBlock                   // return ErrQueueFull if the queue is full; wake the loop. The holder may use it
-	// NoWakeup waits for a slot and does not wake the loop. The caller must next await the future
-	// on the same goroutine, which then drives. Without that the request stays unposted until
-	// another goroutine runs a pass or calls Wake.
+	// Block waits for a slot until the context ends. It wakes the loop.
+	Block SubmitMode = iota
+	// NonBlock returns ErrQueueFull if no slot is free. It wakes the loop. The holder may submit only
+	// with NonBlock.
+	NonBlock
+	// NoWakeup waits for a slot like Block, but does not wake the loop to post the request. The
+	// caller must await the future next, on the same goroutine, which then drives. Otherwise the
+	// request stays unposted until another goroutine runs a pass or calls Wake.
 	NoWakeup
 )
 
-// Transfer is a WRITE or READ of one piece of local memory. It has only those fields of Send and
+// Transfer is a WRITE or READ with at most one piece of local memory. It has the fields of Send and
 // Payload that such a request needs. Most requests are transfers.
 type Transfer struct {
 	Opcode verbs.WROpcode  // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ
@@ -30,7 +33,7 @@ type Transfer struct {
 	Imm    uint32          // host order
 	Remote uint64
 	RKey   uint32
-	Local  verbs.SGE // of length 0: no memory
+	Local  verbs.SGE // of length 0 if the request has no local memory
 
 	Lease Lease // as in Send
 	Sink  Sink
@@ -87,8 +90,8 @@ func (q *Queue) whyNoTransfer(t *Transfer, k Kind) error {
 	return q.checkInline(k, t.Opcode, t.Local.Length)
 }
 
-// acquireSlot acquires a slot. A slot is also room in the send queue. If none is free, it waits as
-// m says.
+// acquireSlot acquires a slot, which is also room for one request in the send queue. If no slot is
+// free, m selects what acquireSlot does.
 func (q *Queue) acquireSlot(ctx context.Context, m SubmitMode) (i uint32, err error) {
 	i, ok := q.sendFree.Get()
 	if !ok {
@@ -113,8 +116,8 @@ func (q *Queue) rejectFailed(free interface{ Put(uint32) }, i uint32) error {
 	return q.failed.get()
 }
 
-// waitSlot waits for a slot, except that it returns ErrQueueFull if m is NonBlock. The caller has
-// found no free slot.
+// waitSlot waits for a slot, or returns ErrQueueFull if m is NonBlock. The caller has found no free
+// slot.
 func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	if err := q.failed.get(); err != nil {
 		return 0, err
@@ -122,8 +125,8 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	if m == NonBlock {
 		return 0, ErrQueueFull
 	}
-	w := DoneContext(ctx.Done()) // before this goroutine counts as a waiter: Done may be user code
-	// Wake the loop: the requests that occupy the slots may have been submitted with NoWakeup.
+	w := DoneContext(ctx.Done()) // Done may be user code: call it before this goroutine waits in the line
+	// Wake the loop: the requests in the slots may be unposted, because of NoWakeup.
 	q.r.tok.Submitted()
 	from := q.r.clock()
 	i, err := q.sendFree.Wait(w)
@@ -132,7 +135,7 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 		return i, nil
 	}
 	if cause := q.failed.get(); cause != nil {
-		q.scheduleReclaim() // Wait may have been handed a slot and have freed it
+		q.scheduleReclaim() // Wait may have received a slot and freed it again
 		return 0, cause
 	}
 	if errors.Is(err, ring.ErrDone) {
@@ -163,7 +166,8 @@ func (q *Queue) fillTransfer(i uint32, t *Transfer, k Kind) {
 }
 
 // submit puts the queue on the ready list. It wakes the loop unless m is NoWakeup. If the queue has
-// failed it always wakes the loop, because only a pass refuses the request and reclaims the queue.
+// failed, submit always wakes the loop, because only a pass refuses the request and reclaims the
+// queue.
 func (q *Queue) submit(m SubmitMode) {
 	q.ready()
 	if m == NoWakeup && q.failed.err.Load() == nil {

@@ -9,23 +9,23 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// DoneContext is a context reduced to its Done channel. A context's methods may be user code: they
-// may panic, end the goroutine, block, or need something that their caller holds. So a function
+// DoneContext is a context reduced to its Done channel. The methods of a context may be user code:
+// they may panic, end the goroutine, block, or need a lock that the caller holds. So a function
 // that acquires resources (a credit, a lease, a slot, the turn) calls these methods only while it
-// holds none. It calls Done once, in DoneOf, before it acquires the first resource. It calls Err,
-// in Cause, after it has given back the last one. In between, the function and its callees use only
-// the DoneContext:
+// holds no resource. The function calls Done once, in DoneOf, before it acquires the first
+// resource. It calls Err, in Cause, after it has given back the last resource. Between the two
+// calls, the function and its callees use only the DoneContext:
 //
 //	w := DoneOf(ctx) ──> acquire, wait, give back with w ──> w.Cause(ctx, err)
 //
 // A DoneContext is a single pointer, so converting it to an interface does not allocate.
 type DoneContext <-chan struct{}
 
-// errContextDone is the error of a DoneContext that has ended. Cause replaces it by the context's
-// error.
+// errContextDone is the error of a DoneContext that has ended. Cause replaces errContextDone by the
+// context's error.
 var errContextDone = errors.New("given up")
 
-// DoneOf returns the Done channel of ctx as a DoneContext, or ErrNilContext. Call it before any
+// DoneOf returns the Done channel of ctx as a DoneContext, or ErrNilContext. Call DoneOf before any
 // resource is acquired, because ctx.Done may panic or end the goroutine.
 func DoneOf(ctx context.Context) (DoneContext, error) {
 	if w, ok := ctx.(DoneContext); ok {
@@ -37,8 +37,8 @@ func DoneOf(ctx context.Context) (DoneContext, error) {
 	return ctx.Done(), nil
 }
 
-// Cause returns err, with errContextDone replaced by ctx.Err(). If err only wraps errContextDone,
-// the result wraps err and ctx.Err(). w must be the DoneContext of ctx.
+// Cause returns ctx.Err() if err is errContextDone. If err wraps errContextDone, the result wraps
+// err and ctx.Err(). Otherwise Cause returns err. w must be the DoneContext of ctx.
 func (w DoneContext) Cause(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -54,9 +54,10 @@ func (w DoneContext) cause(ctx context.Context, err error) error { // separate, 
 	if cause == nil { // a faulty context: Done is closed, but Err returns nil
 		cause = context.Canceled
 	}
-	if errors.Is(cause, errContextDone) { // ctx is a DoneContext: a caller calls Cause with the context
+	if errors.Is(cause, errContextDone) { // ctx is itself a DoneContext: a function further up the stack replaces errContextDone
 		return err
 	}
+	// errContextDone is replaced. An error that wraps it is kept, because it has more text.
 	if err == errContextDone { //nolint:errorlint // itself says nothing besides; wrapped, it does
 		return cause
 	}
@@ -66,7 +67,7 @@ func (w DoneContext) cause(ctx context.Context, err error) error { // separate, 
 // Done implements [context.Context], as do Err, Deadline and Value.
 func (w DoneContext) Done() <-chan struct{} { return w }
 
-// Err returns errContextDone if the context has ended, whatever the reason; else nil.
+// Err returns errContextDone if the context has ended, for any reason. Otherwise it returns nil.
 func (w DoneContext) Err() error {
 	select {
 	case <-w:
@@ -82,8 +83,8 @@ func (w DoneContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 // Value returns nil.
 func (w DoneContext) Value(any) any { return nil }
 
-// Await waits for f until ctx ends; w must be the DoneContext of ctx. No other goroutine may use f.
-// If ctx ends first, Await discards the future, and the operation goes on.
+// Await waits until f is settled or ctx ends. w must be the DoneContext of ctx. No other goroutine
+// may use f. If ctx ends first, Await discards the future, and the operation goes on.
 func Await[T any](ctx context.Context, w DoneContext, f futures.Future[T]) (v T, err error) {
 	if v, err = f.Await(w); err != nil {
 		f.Discard() // no effect if the future was settled

@@ -4,19 +4,19 @@ import (
 	"context"
 )
 
-// BatchSubmitter submits up to MaxSubmitBatch transfers of one queue together. It changes each word
-// that submitters share (in the free list, submission stack and ready list) once for all of them,
-// and no other request comes between them. Each change of a shared word costs a locked instruction,
-// and with submitters on several processors also a cache line transfer.
+// BatchSubmitter submits up to MaxSubmitBatch transfers to one queue together, with no other
+// request between them. Submitters share a free list, a submission stack and a ready list. A change
+// of one of these costs a locked instruction and, with submitters on several processors, a cache
+// miss. A BatchSubmitter changes each of the three one time for all its transfers.
 //
 //	        Transfer: acquires slots for this and the following transfers
 //	nothing ────────────────────────────────────────────────────> some filled, some cached
 //	   ^                                                                │
 //	   └── Submit: pushes the filled slots, frees the cached ones ──────┘
 //
-// One goroutine at a time uses a BatchSubmitter. Between Transfer and Submit the BatchSubmitter
-// holds slots for which other goroutines may wait, so its own goroutine must not wait for anything
-// else. A zero BatchSubmitter is ready for use after Reset.
+// Only one goroutine at a time may use a BatchSubmitter. Between Transfer and Submit this goroutine
+// must not block elsewhere, because the BatchSubmitter holds slots for which other goroutines may
+// wait. A zero BatchSubmitter is ready for use after Reset.
 type BatchSubmitter struct {
 	q           *Queue
 	free        [MaxSubmitBatch]uint32
@@ -30,13 +30,13 @@ type BatchSubmitter struct {
 // slots from other submitters.
 const MaxSubmitBatch = 32
 
-// Reset makes s submit to q. All earlier transfers must have been submitted.
+// Reset makes s submit to q. Call Submit for earlier transfers before Reset.
 func (s *BatchSubmitter) Reset(q *Queue) { s.q = q }
 
-// Transfer is Queue.Transfer, except that the transfer is submitted later, by Submit. If Transfer
-// has to wait for a slot, it submits the earlier transfers first. The argument more is how many
-// transfers follow this one. The caller may reuse *t when Transfer returns. After an error the
-// earlier transfers are still good: call Submit for them.
+// Transfer is like Queue.Transfer, but a later call of Submit submits the transfer. If no cached
+// slot is left, Transfer submits the earlier transfers before it acquires more slots. The argument
+// more is how many transfers follow this one. The caller may reuse *t when Transfer returns. After
+// an error the caller must still call Submit for the earlier transfers.
 func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m SubmitMode) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -67,11 +67,11 @@ func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m 
 	return f, nil
 }
 
-// acquireSlot acquires up to want slots and caches them. It waits for the first one as
+// acquireSlot acquires up to want slots and caches them. If no slot is free, it waits for one as
 // Queue.acquireSlot does. The cache must be empty.
 func (s *BatchSubmitter) acquireSlot(ctx context.Context, want int, m SubmitMode) error {
 	q := s.q
-	s.push(m) // so that it never waits for slots of transfers that s has not submitted
+	s.push(m) // slots of unsubmitted transfers would never become free
 	s.used, s.have = 0, q.sendFree.GetN(s.free[:min(want, MaxSubmitBatch)])
 	if s.have == 0 {
 		i, err := q.waitSlot(ctx, m)
@@ -80,13 +80,13 @@ func (s *BatchSubmitter) acquireSlot(ctx context.Context, want int, m SubmitMode
 		}
 		s.free[0], s.have = i, 1
 	}
-	if q.failed.err.Load() != nil { // loaded after the slots were acquired, as in Queue.acquireSlot
+	if q.failed.err.Load() != nil { // load only after acquiring the slots, see Queue.acquireSlot
 		return q.failed.get()
 	}
 	return nil
 }
 
-// Submit submits the filled slots and frees the cached ones.
+// Submit submits the filled slots and frees the cached slots.
 func (s *BatchSubmitter) Submit(m SubmitMode) {
 	s.push(m)
 	s.release()

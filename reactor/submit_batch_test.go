@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// tags is a sink that records the order of completions. The holder owns it until it closes the
-// channel all.
+// tags is a sink that records the completions in order. The holder owns the fields until Complete
+// has closed the channel s.all.
 type tags struct {
 	got  []uint64
 	want int
@@ -31,8 +31,8 @@ func (s *tags) Complete(_ reactor.SinkContext, c reactor.Completion, err error) 
 	}
 }
 
-// Rule: the transfers of one batch are posted in their order, with no other request between them,
-// also with concurrent submitters. The batches of one goroutine are posted in their order.
+// Rule: the transfers of a batch are posted in order, with no other request between them, even if
+// other goroutines submit at the same time. The batches of a goroutine are posted in order.
 func TestSeveralStayTogether(t *testing.T) {
 	const goroutines, rounds, of = 5, 200, 7
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 2 * goroutines * of})
@@ -50,7 +50,7 @@ func TestSeveralStayTogether(t *testing.T) {
 					tag := uint64(g)<<32 | uint64(round*of+k)
 					tr := a.followed(b, tag, s)
 					if k == of-1 {
-						tr.Sink = nil // so that there is a future to await
+						tr.Sink = nil // a transfer without a sink has a future
 					}
 					f, err := run.Transfer(t.Context(), tr, of-1-k, reactor.NoWakeup)
 					try(t, err)
@@ -63,7 +63,7 @@ func TestSeveralStayTogether(t *testing.T) {
 		})
 	}
 	all.Wait()
-	const notes = of - 1 // completions with a sink, of each batch
+	const notes = of - 1 // transfers with a sink in each batch
 	a.do(t, func() {
 		if len(s.got) != goroutines*rounds*notes {
 			t.Fatalf("%d of %d completed", len(s.got), goroutines*rounds*notes)
@@ -85,7 +85,8 @@ func TestSeveralStayTogether(t *testing.T) {
 }
 
 // Rule: a transfer that finds no free slot waits for one. The earlier transfers of its batch are
-// submitted first, and the order stays. If the wait is canceled, the submitted transfers complete.
+// submitted before this wait, and the order is kept. If the context ends, the wait ends with the
+// context's error.
 func TestSeveralWaitForRoom(t *testing.T) {
 	const depth, n = 3, 3 * reactor.MaxSubmitBatch
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
@@ -104,7 +105,7 @@ func TestSeveralWaitForRoom(t *testing.T) {
 			t.Fatalf("completion %d is of transfer %d: %v", k, tag, s.errs[k])
 		}
 	}
-	var stuck []reactor.Future // the peer has no receive
+	var stuck []reactor.Future // SENDs that do not complete, because the peer has no receive
 	for range depth - 1 {
 		stuck = append(stuck, a.stray(t, reactor.Send{}))
 	}
@@ -120,8 +121,9 @@ func TestSeveralWaitForRoom(t *testing.T) {
 	}
 }
 
-// Rule: if a transfer is refused, the earlier ones of its batch can still be submitted. No slot is
-// lost, also if the queue fails meanwhile, so the queue is reclaimed and the reactor closed.
+// Rule: after BatchSubmitter.Transfer has returned an error, the earlier transfers of the batch can
+// be submitted. No slot is lost, even if the queue fails while goroutines submit batches: the queue
+// is reclaimed, and the reactor can be closed.
 func TestSeveralRefused(t *testing.T) {
 	const depth = 6
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
@@ -158,7 +160,7 @@ func TestSeveralRefused(t *testing.T) {
 			}
 		})
 	}
-	for range 100 { // they submit meanwhile
+	for range 100 { // meanwhile the goroutines submit batches
 		a.do(t, func() {})
 	}
 	a.q.Fail(errOver)
@@ -166,8 +168,8 @@ func TestSeveralRefused(t *testing.T) {
 	a.close(t)
 }
 
-// Rule: transfers that are submitted after the release of their queue end, although no goroutine
-// drives and there is no recheck.
+// Rule: if a transfer is submitted after the release of its queue, the transfer ends, even if no
+// goroutine drives and there is no recheck.
 func TestSeveralBehindARelease(t *testing.T) {
 	a, b := pair(t, reactor.Config{Recheck: -1}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -176,7 +178,7 @@ func TestSeveralBehindARelease(t *testing.T) {
 	f := must.Get(run.Transfer(t.Context(), a.followed(b, 0, nil), 0, reactor.NoWakeup))(t)
 	slept := a.r.Sleeps()
 	a.release(t, errOver)
-	for a.r.Sleeps() == slept { // until the loop has nothing to do
+	for a.r.Sleeps() == slept { // wait until the loop sleeps again
 		runtime.Gosched()
 	}
 	run.Submit(reactor.NoWakeup)

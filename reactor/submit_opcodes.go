@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// requestsOf holds the opcodes that each queue pair type supports (IBTA volume 1, table 42; BIND_MW
-// and LOCAL_INV only for connected types).
+// requestsOf maps each queue pair type to the opcodes that it supports (IBTA volume 1, table 42).
+// Only connected types support BIND_MW and LOCAL_INV.
 var requestsOf = map[verbs.QPType]verbs.OpcodeSet{
 	verbs.QPTRC: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
 		verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite, verbs.WRFlush, verbs.WRBindMW, verbs.WRLocalInv),
@@ -20,10 +20,11 @@ var requestsOf = map[verbs.QPType]verbs.OpcodeSet{
 // wordSize is the length of an atomic's operand, in bytes.
 const wordSize = 8
 
-// known reports whether a reactor's queue may have type t.
+// The function known reports whether a Queue may have type t.
 func known(t verbs.QPType) bool { return requestsOf[t] != 0 }
 
-// checkOpcode rejects an opcode that the queue pair's type or the device does not support.
+// checkOpcode rejects an opcode that the queue pair's type or the device does not support. It also
+// rejects a datagram without a destination, and any other request with a destination.
 func (q *Queue) checkOpcode(k Kind, s *Send) error {
 	if k == KindOther || !q.requests.Has(s.Opcode) {
 		return fmt.Errorf("%w: %v is not for a reactor's queue of type %v", ErrRequest, s.Opcode, q.cfg.Type)
@@ -37,7 +38,7 @@ func (q *Queue) checkOpcode(k Kind, s *Send) error {
 	return nil
 }
 
-// checkNoPayload checks a request without a payload and returns the number of bytes it moves.
+// checkNoPayload checks a request without a payload, and returns how many bytes the request moves.
 func checkNoPayload(k Kind, s *Send) (uint32, error) {
 	switch k {
 	case KindAtomic, KindAtomicWrite:
@@ -50,7 +51,7 @@ func checkNoPayload(k Kind, s *Send) (uint32, error) {
 		if p := s.Flush.Placement; p == 0 || p&^placements != 0 || s.Flush.Selectivity > verbs.FlushMR {
 			return 0, fmt.Errorf("%w: a FLUSH with placement 0x%x and selectivity %d", ErrRequest, p, s.Flush.Selectivity)
 		}
-		if s.Flush.Length > 1<<32-1 { // 32 bits on the wire (IBTA A19)
+		if s.Flush.Length > 1<<32-1 { // the length has 32 bits on the wire (IBTA A19)
 			return 0, fmt.Errorf("%w: a FLUSH of %d bytes", ErrRequest, s.Flush.Length)
 		}
 	case KindBind:
@@ -69,14 +70,14 @@ func (q *Queue) maxMessage() uint64 {
 	return uint64(q.r.maxMessage)
 }
 
-// maxRecv is the largest receive, in bytes. A receive of a datagram also takes the 40 bytes of
-// header that the device writes in front of the datagram.
+// maxRecv is the largest receive, in bytes. A receive for a datagram needs 40 bytes more than the
+// datagram, for the header that the device writes in front of it.
 func (q *Queue) maxRecv() uint64 {
 	return max(uint64(q.r.maxMessage), uint64(q.r.maxDatagram)+verbs.GRHLen)
 }
 
-// fillNoPayload writes those fields of slot i's work request that depend on the opcode, for a
-// request without a payload.
+// fillNoPayload fills the work request of slot i for a request without a payload. It writes only
+// the fields that depend on the opcode.
 func (q *Queue) fillNoPayload(i uint32, k Kind, s *Send) {
 	t := q.tab
 	w := &t.sendWR[i]

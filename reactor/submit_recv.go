@@ -6,9 +6,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PostRecv submits a receive. It never waits: it returns ErrRecvFull when RecvDepth receives are
-// submitted and not completed. If m is NoWakeup it does not wake the loop. r.Sink must be set.
-// Otherwise it is like Submit.
+// PostRecv submits a receive. It never waits: if RecvDepth receives are submitted and not completed,
+// PostRecv returns ErrRecvFull. If m is NoWakeup, it does not wake the loop. r.Sink must be set. In
+// all other respects PostRecv is like Submit.
 func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE, m SubmitMode) error {
 	err := q.pushRecv(r, sges)
 	if err == nil {
@@ -17,15 +17,15 @@ func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE, m SubmitMode) error {
 	return err
 }
 
-// PostRecvLater is PostRecv for a receive that the peer uses only after this queue has sent a later
-// message, which permits it. PostRecvLater does not put the queue on the ready list. The pass that
-// posts the queue's next send or receive also posts this receive, before the sends. If no send or
-// receive follows, the receive stays unposted until Idle is called, or ends with Release.
+// PostRecvLater is PostRecv for a receive that is not needed yet: the peer may use it only after a
+// message that the queue sends later. PostRecvLater does not put the queue on the ready list. The
+// pass that posts the queue's next send or receive also posts this receive, before the sends. If no
+// send or receive follows, the receive stays unposted until Idle or Release is called.
 func (q *Queue) PostRecvLater(r *Recv, sges []verbs.SGE) error {
 	err := q.pushRecv(r, sges)
 	// Order: this goroutine pushes the receive, then loads the cause. Release stores the cause,
-	// then takes the stack. So either Release takes this receive, or this goroutine sees the cause
-	// and has a pass refuse the receive.
+	// then takes the stack. So if Release does not take this receive, this goroutine sees the
+	// cause. It then calls submit, so that a pass refuses the receive.
 	if err == nil && q.failed.err.Load() != nil {
 		q.submit(Block)
 	}
@@ -63,7 +63,8 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	return nil
 }
 
-// gatherRecvs moves the submitted receives, at least one, into the batch of the pass. Holder only.
+// gatherRecvs moves the submitted receives into the batch of the pass. There must be at least one. If
+// the queue must not post, the receives end with an error instead. Holder only.
 func (q *Queue) gatherRecvs() {
 	first, _, n := q.recvStack.TakeAll()
 	if q.released || q.sealed || q.qp == nil && q.srq == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: receives of PostRecvLater are posted in one list, by the pass that posts the next send of
-// their queue, before that send. No earlier pass touches them.
+// Rule: the pass that posts the queue's next send also posts all receives of PostRecvLater, in one
+// list before the send. No earlier pass posts them.
 func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 	a, b, h := hookedPair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -46,7 +46,7 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 	}
 	s, p := a.write(b)
 	f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
-	for ctx := bounded(t); !f.Settled() && ctx.Err() == nil; { // on a device this takes several passes
+	for ctx := bounded(t); !f.Settled() && ctx.Err() == nil; { // a send on a device takes several passes
 		a.r.Step()
 	}
 	if _, err := f.Await(bounded(t)); err != nil || !slices.Equal(lists, []int{5}) {
@@ -60,7 +60,7 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 }
 
 // Rule: PostRecvLater may run concurrently with the release of its queue. Every accepted receive
-// ends, and no slot is lost: a lost slot would keep the queue's memory for ever.
+// ends, and no slot is lost: a lost slot would keep the queue in quarantine forever.
 func TestReceivesForLaterMeetTheEnd(t *testing.T) {
 	const depth, rounds = 2000, 100
 	l := newLone(t, reactor.Config{}, nil)
@@ -94,8 +94,8 @@ func TestReceivesForLaterMeetTheEnd(t *testing.T) {
 	l.close(t)
 }
 
-// Rule: receives of PostRecvLater do not keep a queue from becoming idle. When the owner calls Idle
-// on a queue in ERR, they are posted, and flushed with the others.
+// Rule: a queue with unposted receives of PostRecvLater can become idle. Idle has a pass post these
+// receives. In ERR the device then flushes them like all other receives.
 func TestReceivesForLaterDoNotKeepAQueueFromIdling(t *testing.T) {
 	onlySoft(t, "a device may flush what is posted in ERR only with the queue pair")
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})

@@ -9,38 +9,40 @@ import (
 
 // Payload is the data of a send request. Submit copies the slices; the caller may reuse them when
 // Submit returns. The memory that the SGEs name belongs to the device until the operation
-// completes. (Payload is not a part of Send because Submit keeps pointers from a Send: slices in a
-// Send would escape to the heap, those in a Payload may stay on the caller's stack.)
+// completes. (Submit keeps pointers from a Send, so slices in a Send would escape to the heap. The
+// slices in a Payload may stay on the caller's stack.)
 type Payload struct {
 	SGEs   []verbs.SGE
-	Inline []byte // in place of SGEs: bytes that Submit copies
-	Header []byte // precedes the data; Submit copies it
+	Inline []byte // data in place of SGEs; Submit copies the bytes
+	Header []byte // precedes the data; Submit copies the bytes
 }
 
-// Send is a request for a send queue. Submit copies it, and keeps Lease and Sink until the
+// Send is a request for a send queue. Submit copies the request, and keeps Lease and Sink until the
 // operation completes.
 type Send struct {
 	Opcode verbs.WROpcode
 	// Flags are FENCE, SOLICITED and INLINE; the reactor sets the others. INLINE is for a SEND or
-	// WRITE of at most Queue.Inline bytes at addresses that the processor can read. The processor
-	// reads these bytes when the request is posted, even if FENCE makes the request itself wait.
-	// The device then need not fetch them.
+	// WRITE of at most Queue.Inline bytes at addresses that the processor can read. With INLINE the
+	// processor reads the bytes when the request is posted, and the device need not fetch them.
+	// This also holds for a request with FENCE, which the device may execute later.
 	Flags  verbs.SendFlags
 	Imm    uint32 // host order
 	Remote uint64
 	RKey   uint32
-	// The operands of an atomic are Compare and Swap, or Add; Completion.Value is the old value of
-	// the remote word. Swap is also the 8 bytes of an ATOMIC_WRITE, in host order. The reactor
-	// provides the scatter-gather elements for the result of an atomic and for Payload.Header.
+	// Compare and Swap are the operands of a compare-and-swap, Add is the operand of a
+	// fetch-and-add. For an atomic, Completion.Value is the old value of the remote word. For an
+	// ATOMIC_WRITE, Swap has the 8 bytes to write, in host order. The reactor provides the
+	// scatter-gather elements for the result of an atomic and for Payload.Header.
 	Compare, Swap, Add uint64
 	Flush              Flush  // the parameters of a FLUSH
 	Invalidate         uint32 // SEND_WITH_INV, LOCAL_INV: the key
-	Bind               *Bind  // the parameters of a BIND_MW; Submit does not keep it
+	Bind               *Bind  // the parameters of a BIND_MW; Submit does not keep the pointer
 	To                 Dest   // UD queues: the destination
 
-	// Lease ends when the device no longer uses the memory. It may be nil.
+	// Lease.End is called when the device no longer uses the memory. Lease may be nil.
 	Lease Lease
-	// Sink receives the completion, with Tag, in place of a future.
+	// Sink receives the completion, which contains Tag. If Sink is nil, a future receives the
+	// completion.
 	Sink Sink
 	Tag  uint64
 }
@@ -55,7 +57,7 @@ type Flush struct {
 // Bind holds the parameters of a BIND_MW; see [verbs.SendWR.SetBind].
 type Bind struct {
 	Window verbs.MW
-	Region verbs.MR // nil with Length 0 unbinds a type 1 window
+	Region verbs.MR // if nil, with Length 0, the request unbinds a type 1 window
 	RKey   uint32   // the new key: verbs.IncRKey of the window's key
 	Addr   uint64
 	Length uint64
@@ -69,8 +71,8 @@ type Dest struct {
 	QKey  uint32
 }
 
-// Recv is a request for a receive queue. PostRecv copies it, and keeps Lease and Sink as Submit
-// does.
+// Recv is a request for a receive queue. PostRecv copies the request, and keeps Lease and Sink
+// until the operation completes.
 type Recv struct {
 	Lease Lease
 	Sink  Sink
@@ -78,24 +80,25 @@ type Recv struct {
 }
 
 // Lease is an operation's hold on registered memory that the device uses. The holder of the turn
-// calls End once for each operation with this lease, before it delivers the result. End must not
-// block. A Lease should be a pointer: the reactor compares leases as pointers.
+// calls End once for each operation with this lease. It calls End before it delivers the
+// operation's result. End must not block. A Lease should be a pointer: the reactor compares leases
+// as pointers.
 type Lease interface{ End() }
 
-// SharedLease is a Lease that many operations have at the same time. One EndN(n) replaces n calls
-// of End.
+// SharedLease is a Lease that many operations have at the same time. One call of EndN(n) replaces n
+// calls of End.
 type SharedLease interface {
 	Lease
 	EndN(n int)
 }
 
-// Sink receives completions. The holder of the turn calls it, so it must not block.
+// Sink receives completions. The holder of the turn calls Complete, so Complete must not block.
 type Sink interface {
-	// Complete receives the outcome. The error is nil for a success and a *verbs.WCError for a
-	// failed completion. Another error means that the request was not posted, or ended without an
-	// answer (ErrUnanswered, Queue.Release). With t, Queue.PostFromSink submits further requests at
-	// a lower cost than Submit. The argument t is zero if the turn is not held. It must not be used
-	// after Complete has returned.
+	// Complete receives the outcome of one operation. The error is nil for a success and a
+	// *verbs.WCError for a failed completion. Another error means that the request was not posted,
+	// or ended without an answer (ErrUnanswered, Queue.Release). Complete may pass t to
+	// Queue.PostFromSink, which submits further requests at a lower cost than Submit. t is zero if
+	// the turn is not held. t must not be used after Complete has returned.
 	Complete(t SinkContext, c Completion, err error)
 }
 
@@ -104,8 +107,8 @@ type Completion struct {
 	Tag    uint64
 	Value  uint64 // atomics: the remote word before the operation
 	Bytes  uint32 // bytes moved
-	Imm    uint32 // host order, with verbs.WCWithImm in Flags; with WCWithInv the invalidated key
-	QPNum  uint32 // receives: the queue pair that took the message, also of a shared receive
+	Imm    uint32 // with verbs.WCWithImm in Flags: immediate data, host order; with WCWithInv: the invalidated key
+	QPNum  uint32 // receives, shared receives included: the queue pair that received the message
 	SrcQP  uint32 // datagrams: the sender's queue pair
 	Flags  verbs.WCFlags
 	Opcode verbs.WCOpcode
@@ -115,8 +118,8 @@ type Completion struct {
 // Future is the future of an operation.
 type Future = futures.Future[Completion]
 
-// check rejects a request that a device would refuse, so that a failed post is never the user's
-// fault. It returns the length of the request in bytes.
+// check() returns the length of the request in bytes. It returns an error if a device would refuse
+// the request. So a failed post is never the user's fault.
 func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	if extra := s.Flags &^ (verbs.SendFence | verbs.SendSolicited | verbs.SendInline); extra != 0 {
 		return 0, fmt.Errorf("%w: flags %v are not the caller's to set", ErrRequest, extra)
@@ -152,7 +155,7 @@ func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	return n, err
 }
 
-// checkInline rejects a request of kind k that cannot carry n bytes inline.
+// checkInline returns an error if a request of kind k cannot carry n bytes inline.
 func (q *Queue) checkInline(k Kind, op verbs.WROpcode, n uint32) error {
 	if k != KindSend && k != KindWrite || uint64(n) > uint64(q.inline) {
 		return fmt.Errorf("%w: %v of %d bytes inline, the queue takes %d of a SEND or WRITE", ErrRequest, op, n, q.inline)
@@ -160,8 +163,9 @@ func (q *Queue) checkInline(k Kind, op verbs.WROpcode, n uint32) error {
 	return nil
 }
 
-// checkSGEs returns the length in bytes of a message with a header of the given length and the data
-// of sges. It returns an error if there are too many elements or if the length exceeds most.
+// checkSGEs returns the length in bytes of a message: the given length of its header plus the
+// length of its sges. It returns an error for too many elements, and for a message longer than the
+// given limit.
 func (q *Queue) checkSGEs(sges []verbs.SGE, header int, most uint64) (uint32, error) {
 	if len(sges) > q.cfg.MaxSGE {
 		return 0, fmt.Errorf("%w: %d elements, the queue takes %d", ErrRequest, len(sges), q.cfg.MaxSGE)

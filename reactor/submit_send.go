@@ -9,14 +9,14 @@ import (
 )
 
 // Submit submits a request and returns its future, or the zero Future if s has a Sink. If no slot
-// is free, Submit waits for one as m says, until ctx ends. It does not wait for the operation. An
-// accepted request completes exactly once. The caller may reuse *s and *p when Submit returns.
-// Submit does not allocate in steady state.
+// is free, the mode m decides: Submit waits for a slot until ctx ends, or returns ErrQueueFull at
+// once. Submit does not wait for the operation. An accepted request completes exactly once. The
+// caller may reuse *s and *p when Submit returns. Submit does not allocate in steady state.
 //
 // Errors: ErrRequest for a request that a device would refuse, ErrQueueFailed with the cause,
-// ErrQueueFull with NonBlock, the context's error, ErrNilContext. With an error nothing was
-// submitted, and Submit has not called Lease.End. Submit calls ctx.Done before it waits and ctx.Err
-// after that; it holds no slot during these calls.
+// ErrQueueFull with NonBlock, the context's error, ErrNilContext. If Submit returns an error, it
+// has submitted nothing and has not called Lease.End. Submit calls ctx.Done before it waits, and
+// ctx.Err after the wait. It holds no slot during these calls.
 func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m SubmitMode) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -32,15 +32,15 @@ func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m SubmitMode) (
 	return q.fillAndPush(i, n, s, p, m), nil
 }
 
-// acquireFreeSlot acquires a slot from the argument free, a list for whose slots submitters never
-// wait. If no slot is free it returns the argument full, an error.
+// acquireFreeSlot acquires a slot of the given list without waiting. If the list is empty,
+// acquireFreeSlot returns the given error.
 func (q *Queue) acquireFreeSlot(free *ring.FreeList, full error) (uint32, error) {
 	i, ok := free.Get()
 	failed := q.failed.err.Load() != nil // loaded after the slot was acquired, as in acquireSlot
 	switch {
 	case failed && ok:
 		return 0, q.rejectFailed(free, i)
-	case failed: // reclaim may have collected the slots
+	case failed: // the list may be empty because reclaim has taken the slots
 		return 0, q.failed.get()
 	case !ok:
 		return 0, full
@@ -48,9 +48,10 @@ func (q *Queue) acquireFreeSlot(free *ring.FreeList, full error) (uint32, error)
 	return i, nil
 }
 
-// PostControl is Submit with NonBlock, for requests that have slots of their own: a control request
-// is accepted even if all other slots are taken. It returns ErrQueueFull when ControlDepth requests
-// of PostControl are submitted and not completed. s.Sink must be set.
+// PostControl submits a control request as Submit does with NonBlock. Control requests have slots
+// of their own, so a control request is accepted even if all other slots are taken. PostControl
+// returns ErrQueueFull when ControlDepth control requests are submitted and not completed. s.Sink
+// must be set.
 func (q *Queue) PostControl(s *Send, p Payload) error {
 	n, err := q.check(s, &p)
 	if err != nil {
@@ -67,7 +68,7 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 	return nil
 }
 
-// fillAndPush fills slot i, which the caller owns, and submits it.
+// fillAndPush fills slot i and submits it. The caller has acquired the slot.
 func (q *Queue) fillAndPush(i, n uint32, s *Send, p *Payload, m SubmitMode) (f Future) {
 	sl := &q.tab.slots[i]
 	sl.kind, sl.opcode, q.tab.bytes[i] = kindOf(s.Opcode), uint8(s.Opcode), n
@@ -84,7 +85,7 @@ func (q *Queue) fillAndPush(i, n uint32, s *Send, p *Payload, m SubmitMode) (f F
 	return f
 }
 
-// fillSend writes the work request of slot i. The method list later sets Next and SIGNALED.
+// fillSend writes the work request of slot i. Queue.list sets Next and the flag SIGNALED later.
 func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 	t := q.tab
 	w := &t.sendWR[i]

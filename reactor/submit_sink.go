@@ -5,60 +5,61 @@ import (
 	"sync/atomic"
 )
 
-// A submitter pays a locked instruction for each word that submitters share (in the free list and
-// the submission stack). A sink runs while the turn is held, so its requests can avoid these words.
-// The reactor acquires slots for sinks several at a time and caches them, and it adds the sinks'
-// requests directly to the backlog.
+// Submitters share the words of the free list and of the submission stack. Each change of such a
+// word costs a submitter a locked instruction. A sink runs while the turn is held, so its requests
+// can avoid most of these changes. The reactor acquires several slots at a time for sinks and
+// caches them. It adds the sinks' requests directly to the backlog.
 //
-// The cache has slots of one queue at a time, until the results of the pass are delivered. For a
-// new queue it begins with 1 slot; each refill acquires twice as many as the last, up to
-// MaxCachedSlots. So fewer slots lie unused in the cache than sinks have used. Cached slots are not
-// free, and a submitter may have to wait for them. Such a submitter is always woken: the queue has
-// at least one request of a sink, whose completion frees a slot.
+// The cache has slots of one queue at a time. The first refill for a queue acquires 1 slot. Each
+// further refill acquires twice as many slots as the one before, up to MaxCachedSlots. So the cache
+// never holds more unused slots than the sinks have used.
+//
+// A cached slot is not free, so a submitter may have to wait for it. The wait ends: an unused slot
+// is freed when all sinks of the round have been called (see SinkContext), and a used one when its
+// request completes.
 
 // MaxCachedSlots is the largest number of cached slots.
 const MaxCachedSlots = 32
 
-// SinkContext identifies the round of sink calls, usually those at the end of one pass, in which a
-// sink runs. Only the goroutine that calls the sink may use it. It expires when all sinks of the
-// round have been called. A sink that calls Queue.Release ends the round early. Queue.InSink
-// reports false for an expired or zero SinkContext; the sink then submits with Transfer or Submit.
+// SinkContext identifies a round of sink calls. Usually a round is all calls of sinks at the end of
+// one pass. Only the goroutine that calls the sink may use the SinkContext. It expires when all
+// sinks of the round have been called, or when a sink calls Queue.Release, which ends the round
+// early. For an expired or zero SinkContext, Queue.InSink returns false; the sink then submits with
+// Transfer or Submit.
 type SinkContext struct {
 	r          *Reactor
-	generation uint64 // sinkScope.generation of the round
+	generation uint64 // the value of sinkScope.generation in this round
 }
 
-// sinkScope caches slots for the sinks that a reactor calls. Only the holder uses the fields,
-// except generation.
+// sinkScope caches slots for the sinks that a reactor calls. Only the holder uses the fields other
+// than generation.
 type sinkScope struct {
-	// generation is incremented before the sinks of a round are called, and after all of them have
-	// been called. Written by the holder; read by any goroutine with an old SinkContext; publishes
-	// nothing.
+	// The counter generation is incremented at the beginning and at the end of a round. Written by
+	// the holder; read by any goroutine with an old SinkContext; publishes nothing.
 	generation atomic.Uint64
-	current    SinkContext // the context of the present round; zero: no round
+	current    SinkContext // of the current round; zero between rounds
 
-	queue *Queue // the owner of the cached slots
+	queue *Queue // the queue whose slots are cached; nil: none
 	free  [MaxCachedSlots]uint32
-	slots int       // how many are in free
+	slots int       // the cached slots are free[:slots]
 	next  int       // how many slots the next refill acquires
-	cache SinkCache // of the reactor's user; nil: none
+	cache SinkCache // registered by SetSinkCache; nil: none
 }
 
-// SinkCache caches other resources for the requests that sinks post in one pass.
+// SinkCache caches resources other than slots, for the requests that sinks post in one round.
 type SinkCache interface {
-	// Release gives back the cached resources. The holder calls it after all sinks of the round
-	// have been called, or earlier. It must not block.
+	// Release gives back the cached resources. The holder calls Release at the end of the round, or
+	// earlier. Release must not block.
 	Release()
 }
 
-// InSink reports whether t belongs to q's reactor and to the present round of sink calls.
+// InSink reports whether t belongs to q's reactor and to the current round of sink calls.
 func (q *Queue) InSink(t SinkContext) bool {
 	return t.r != nil && t.r == q.r && t.generation == t.r.sinks.generation.Load()
 }
 
-// SetSinkCache registers s to be released after all sinks of the round have been called. Only one
-// SinkCache is registered at a time: SetSinkCache releases the previous one at once. Call it only
-// from a sink.
+// SetSinkCache registers s, to be released at the end of the round. If another SinkCache is
+// registered, SetSinkCache releases that one first. Call it only from a sink.
 func (r *Reactor) SetSinkCache(s SinkCache) {
 	h := &r.sinks
 	if h.cache != nil && h.cache != s {
@@ -67,14 +68,15 @@ func (r *Reactor) SetSinkCache(s SinkCache) {
 	h.cache = s
 }
 
-// ReleaseSinkCaches frees the cached slots and releases the SinkCache. A sink calls it before it
-// submits with Transfer or Submit, which need free slots. Call it only from a sink.
+// ReleaseSinkCaches frees the cached slots and releases the SinkCache. A sink that is about to call
+// Transfer or Submit calls ReleaseSinkCaches first, because Transfer and Submit need free slots.
+// Call it only from a sink.
 func (r *Reactor) ReleaseSinkCaches() { r.sinks.release() }
 
-// begin starts a round of sink calls.
+// The method begin starts a round of sink calls.
 func (h *sinkScope) begin(r *Reactor) { h.current = SinkContext{r, h.generation.Add(1)} }
 
-// end ends a round.
+// The method end ends the current round, if there is one.
 func (h *sinkScope) end() {
 	if h.current != (SinkContext{}) {
 		h.current = SinkContext{}
@@ -93,7 +95,7 @@ func (h *sinkScope) release() {
 	}
 }
 
-// refill acquires slots of q for the cache, which has no slot of q left.
+// The method refill acquires slots of q for the cache. The cache must have no slots of q.
 func (h *sinkScope) refill(q *Queue) error {
 	if h.queue != q {
 		h.releaseSlots()
@@ -120,8 +122,8 @@ func (h *sinkScope) releaseSlots() {
 	h.queue = nil
 }
 
-// PostFromSink is Transfer with NonBlock for a sink. t is the SinkContext that the sink was called
-// with, and q.InSink(t) must be true. tr.Sink must be set.
+// PostFromSink is Transfer with NonBlock, for a sink. The argument t is the SinkContext of the
+// sink's call; q.InSink(t) must be true. tr.Sink must not be nil.
 func (q *Queue) PostFromSink(t SinkContext, tr *Transfer) error {
 	if tr.Sink == nil {
 		return fmt.Errorf("%w: what a sink starts needs a sink", ErrRequest)
@@ -138,7 +140,7 @@ func (q *Queue) PostFromSink(t SinkContext, tr *Transfer) error {
 	}
 	h.slots--
 	i := h.free[h.slots]
-	if q.failed.err.Load() != nil { // loaded after the slot was acquired, as in acquireSlot
+	if q.failed.err.Load() != nil { // loaded after the slot was acquired, as in Queue.acquireSlot
 		return q.rejectFailed(q.sendFree, i)
 	}
 	q.fillTransfer(i, tr, k)

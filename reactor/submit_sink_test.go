@@ -12,19 +12,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// turned is a sink that calls a function with the SinkContext.
+// turned makes a sink of a function that uses the SinkContext.
 type turned func(reactor.SinkContext, reactor.Completion, error)
 
 func (fn turned) Complete(t reactor.SinkContext, c reactor.Completion, err error) { fn(t, c, err) }
 
-// followed returns an 8-byte WRITE to peer as a Transfer.
+// The method followed returns a Transfer: a WRITE of 8 bytes to peer.
 func (e *end) followed(peer *end, tag uint64, sink reactor.Sink) *reactor.Transfer {
 	addr, key := peer.remote(0)
 	_, sge := e.bytes(0, 8)
 	return &reactor.Transfer{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Local: sge, Tag: tag, Sink: sink}
 }
 
-// stocked is a SinkCache that counts the items that sinks took and the items it released.
+// stocked is a SinkCache for items without content. It counts the items that sinks took, that
+// Release gave back, and that are not given back yet.
 type stocked struct{ taken, back, out int }
 
 func (s *stocked) take(r *reactor.Reactor) {
@@ -34,24 +35,26 @@ func (s *stocked) take(r *reactor.Reactor) {
 
 func (s *stocked) Release() { s.back, s.out = s.back+s.out, 0 }
 
-// follower has sinks submit the next requests, by PostFromSink or Transfer, on one of two queues.
+// follower submits WRITEs on two queues. Its sinks submit further WRITEs on either queue, by
+// PostFromSink or Transfer.
 type follower struct {
 	t       *testing.T
 	rnd     *rand.Rand
 	peer    *end
 	from    [2]*end
 	depth   int
-	left    int       // how many writes are still to be submitted
-	started [2]uint64 // by queue: the tag of the next to be started
-	ended   [2]uint64 // by queue: the tag of the next to end
-	follows int
+	left    int       // number of WRITEs that are still to be submitted
+	started [2]uint64 // by queue: the tag of the next WRITE to be submitted
+	ended   [2]uint64 // by queue: the tag of the next WRITE to end
+	follows int       // number of calls of PostFromSink
 	stocks  [2]stocked
-	stale   reactor.SinkContext
+	stale   reactor.SinkContext // of the last sink that was called
 }
 
 func (f *follower) out(k int) int { return int(f.started[k] - f.ended[k]) }
 
-// start submits a write on queue k. It returns false if there is no free slot.
+// The method start submits a WRITE on queue k: by PostFromSink if follow is true, otherwise by
+// Transfer. It returns false if there is no free slot.
 func (f *follower) start(k int, t reactor.SinkContext, follow bool) bool {
 	e := f.from[k]
 	sink := turned(func(t reactor.SinkContext, c reactor.Completion, err error) { f.complete(k, t, c, err) })
@@ -68,7 +71,8 @@ func (f *follower) start(k int, t reactor.SinkContext, follow bool) bool {
 		_, err = e.q.Transfer(bounded(f.t), tr, reactor.NonBlock)
 	}
 	if errors.Is(err, reactor.ErrQueueFull) {
-		// Slots in the sink cache count as used for other submitters until all sinks were called.
+		// In a sink, Transfer may return ErrQueueFull before all slots are used: cached slots are
+		// not free until the end of the round.
 		if f.out(k) < f.depth && (follow || t == reactor.SinkContext{}) {
 			f.t.Fatalf("queue %d is full with %d of %d out", k, f.out(k), f.depth)
 		}
@@ -94,8 +98,9 @@ func (f *follower) complete(k int, t reactor.SinkContext, c reactor.Completion, 
 	}
 }
 
-// Rule: a goroutine's requests keep their order, whichever way they are submitted, and each ends
-// once. When the results of a pass have been delivered, the sink cache is empty again.
+// Rule: the requests of a goroutine end in the order of their submission, even if some are
+// submitted by PostFromSink and others by Transfer. Each request ends once. After the results of a
+// pass are delivered, the sink cache is empty.
 func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 	onlySoft(t, "a device completes when it likes")
 	for _, depth := range []int{1, 3, 40, 300} {
@@ -108,7 +113,7 @@ func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 		peer.ready(t, more)
 		f.peer, f.from = b, [2]*end{a, more}
 		for f.left > 0 {
-			for k := range 2 { // fill the queue or a part of it
+			for k := range 2 { // fill a random part of the queue
 				for f.rnd.IntN(depth+1) > 0 && f.left > 0 && f.start(k, reactor.SinkContext{}, false) {
 				}
 			}
@@ -137,8 +142,8 @@ func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 	}
 }
 
-// Rule: InSink is false for a zero SinkContext and for one of another reactor. PostFromSink refuses
-// a request without a sink, and one on a failed queue.
+// Rule: InSink returns false for a zero SinkContext, and for a SinkContext of another reactor.
+// PostFromSink returns an error for a request without a sink, and for a request on a failed queue.
 func TestATurnIsForItsSinksOnly(t *testing.T) {
 	onlySoft(t, "it steps the reactor")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{})
@@ -169,15 +174,15 @@ func TestATurnIsForItsSinksOnly(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Rule: goroutines that wait for a slot get one although sinks cache slots. All requests end, those
-// of sinks and those of submitters.
+// Rule: a goroutine that waits for a slot gets one, even if sinks cache slots. All requests of
+// sinks and submitters end.
 func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
 	const depth, submitters, each, most = 4, 3, 3000, 5000
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
 	defer b.close(t)
 	defer a.close(t)
 	ctx := bounded(t)
-	followed, ended := 0, 0 // the holder's
+	followed, ended := 0, 0 // owned by the holder
 	var sink turned
 	sink = func(in reactor.SinkContext, _ reactor.Completion, err error) {
 		try(t, err)
@@ -211,8 +216,8 @@ func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
 	}
 }
 
-// Rule: a request from a sink is posted after the earlier submissions, even if these use up the
-// queue's part of a pass.
+// Rule: a request of a sink is posted after all earlier requests of its queue, even if one pass
+// does not post all of the earlier requests.
 func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
 	onlySoft(t, "it steps the reactor")
 	const depth = partRequests + 3
@@ -240,8 +245,9 @@ func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
 	}
 }
 
-// Rule: a sink may release a queue right after it posted requests on it. The requests end with the
-// cause, the sink cache is released before their sinks are called, and the queue is reclaimed.
+// Rule: a sink may post requests on a queue and then release the queue. The requests end with the
+// cause given to Release, and the queue is reclaimed. The sink cache is released before the sinks
+// of these requests are called.
 func TestASinkReleasesWhatItStarted(t *testing.T) {
 	onlySoft(t, "it steps the reactor")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: 8})

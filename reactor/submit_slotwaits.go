@@ -12,12 +12,12 @@ import (
 // small compared with parking a goroutine.
 type slotWaits struct {
 	// Submitters write all counters when a wait is over; Stats reads them; they publish nothing.
-	// The buckets in took are those of a Histogram of microseconds. waited is the sum of all waits,
-	// longest the longest wait. took must be the first field: it aligns waited and longest on
-	// 32-bit machines.
+	//
+	// took[i] is bucket i of a Histogram of the waits in microseconds. The array must be the first
+	// field: its alignment to 8 bytes also aligns the other fields on 32-bit machines.
 	took    [Buckets]atomic.Uint64
-	waited  uatomic.Duration
-	longest uatomic.Duration
+	waited  uatomic.Duration // the sum of all waits
+	longest uatomic.Duration // the longest wait
 }
 
 func (s *slotWaits) add(d time.Duration) {
@@ -32,8 +32,8 @@ func (s *slotWaits) add(d time.Duration) {
 	}
 }
 
-// snapshot writes the counters to st. A wait that ends meanwhile may be missing from some of the
-// counters.
+// snapshot copies the counters to st. A wait that ends meanwhile may be in some of the copied counters
+// and not in others.
 func (s *slotWaits) snapshot(st *Stats) {
 	for i := range s.took {
 		st.SlotWaits[i] = s.took[i].Load()
@@ -41,9 +41,8 @@ func (s *slotWaits) snapshot(st *Stats) {
 	st.SlotWaitTime, st.MaxSlotWait = s.waited.Load(), s.longest.Load()
 }
 
-// clock returns the current time on the timers' clock. Any goroutine may call it. If Config.Now is
-// the machine's clock, the function reads only the monotonic time. That takes half as long as
-// time.Now.
+// clock returns the current time on the timers' clock. Any goroutine may call it. If Config.Now is the
+// machine's clock, clock() reads only the monotonic time, which takes half as long as time.Now.
 func (r *Reactor) clock() time.Duration {
 	if r.cfg.real {
 		return time.Since(r.timers.base)

@@ -16,22 +16,21 @@ import (
 )
 
 const (
-	pressTime    = 200 * time.Millisecond // per bed, unless VERBENA_STRESS_TIME overrides it
+	pressTime    = 200 * time.Millisecond // how long the test runs on each bed, without VERBENA_STRESS_TIME
 	pressWorkers = 12
 	pressDepth   = 2
-	// pressHang is how long no worker may make progress before the test reports a lost wake-up. It
-	// is long because a busy machine may suspend a process for seconds.
+	// If no worker does an operation for the time pressHang, the test reports a lost wake-up.
+	// pressHang is long because a busy machine may suspend a process for seconds.
 	pressHang = 20 * time.Second
 )
 
 // Rule: no submitter waits for ever while a send slot is free, under any mix of waiting, giving up,
-// submitting and completing. No more sends are outstanding than the queue holds. In the end every
-// slot is free. `make stress` runs it for a minute per bed.
+// submitting and completing. At most SendDepth sends are outstanding. In the end every slot is
+// free. `make stress` runs this test for a minute on each bed.
 //
-// The test detects a lost wake-up. It fails if ring.Slots.PutN does not call serve (a freed slot is
-// not handed to a waiter), or if line.wait does not call handOut (the first waiter does not look
-// for a free slot): all workers soon wait beside a free slot. The order of waiters is checked by
-// TestSlotsServeWaitersInOrder in internal/ring, where they can be held still.
+// The test detects lost wake-ups in package ring. With either of these faults all workers soon wait
+// beside a free slot: Slots.PutN does not call serve(); line.wait does not call handOut().
+// TestSlotsServeWaitersInOrder in internal/ring checks the order of the waiters.
 func TestStressBackPressure(t *testing.T) { onBeds(t, stressBackPressure) }
 
 func stressBackPressure(t *testing.T, d bed) {
@@ -100,17 +99,17 @@ func stressBackPressure(t *testing.T, d bed) {
 	if !t.Failed() && (gaveUp.Load() == 0 || moved.Load() == 0) {
 		t.Error("the run does not show what it should")
 	}
-	idle := make(chan struct{}) // wait for the last operations, which close would flush
+	idle := make(chan struct{}) // wait for the last operations; otherwise a.close would flush them
 	a.do(t, func() { a.q.SendsIdle(func() { close(idle) }) })
 	comes(t, "the last operations", idle)
-	a.close(t) // fails with verbs.ErrBusy if a slot was lost: the queue's memory is not reclaimed
+	a.close(t) // if a slot was lost, the queue's memory stays, and a.close fails with verbs.ErrBusy
 	b.close(t)
 	if e, s := ended.Load(), started.Load(); e != s && !t.Failed() {
 		t.Errorf("%d of %d operations with a sink ended", e, s)
 	}
 }
 
-// press does one operation in a random way, sometimes with a short deadline.
+// press does one operation or one batch, in a random way. One call in three has a short deadline.
 func (e *end) press(gone context.Context, to *end, rnd *rand.Rand, sink reactor.Sink, started *atomic.Int64) error {
 	ctx := gone
 	if rnd.IntN(3) == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a queue without a queue pair accepts no requests, and after Discard its memory is not
-// touched again.
+// Rule: a Queue without a queue pair accepts no requests. After Discard, a call of Submit does not
+// touch the memory of the Queue.
 func TestRequestsNeedAQueuePair(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
@@ -51,7 +51,7 @@ func TestRequestsNeedAQueuePair(t *testing.T) {
 	refusedWith("after Discard", reactor.ErrClosed)
 }
 
-// Rule: a queue that failed before Bind stays failed.
+// Rule: a queue that failed before Bind is still failed after Bind.
 func TestBindDoesNotForgiveAFailure(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
@@ -70,11 +70,12 @@ func TestBindDoesNotForgiveAFailure(t *testing.T) {
 	})
 }
 
-// Rule: Prepare refuses depths that a wr_id cannot number, and their sum does not overflow.
+// Rule: Prepare returns ErrConfig if a wr_id cannot number the slots of the queue. It does so also
+// if the sum of the depths overflows.
 func TestHugeDepthsAreRefused(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	defer l.close(t)
-	const most = 1<<16 - 2 // a wr_id has 16 bits for the slot; one slot is the marker's
+	const most = 1<<16 - 2 // the largest number of slots of a queue, the marker's included: a wr_id has 16 bits for the slot
 	for _, c := range []reactor.QueueConfig{
 		{SendDepth: math.MaxInt},
 		{RecvDepth: math.MaxInt},
@@ -105,7 +106,8 @@ func TestHugeDepthsAreRefused(t *testing.T) {
 	must.Do(t, q.Discard())
 }
 
-// doomed binds q to a new queue pair in ERR and submits n sends, which the device flushes at once.
+// doomed() binds q to a new queue pair in ERR and submits n sends, which the device flushes at
+// once.
 func (l *lone) doomed(t *testing.T, q *reactor.Queue, n int, sink reactor.Sink) {
 	t.Helper()
 	init := q.InitAttr()
@@ -118,8 +120,8 @@ func (l *lone) doomed(t *testing.T, q *reactor.Queue, n int, sink reactor.Sink) 
 	}
 }
 
-// Rule: the entries that a released queue has reserved in a completion queue stay reserved until
-// the completion queue was polled empty. So later queues cannot overrun it.
+// Rule: the entries that a queue has reserved in a completion queue stay reserved after Release,
+// until the completion queue was polled empty. So later queues cannot overrun the completion queue.
 func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 	const depth, rounds = 15, 5
 	l := newLone(t, reactor.Config{CQEntries: depth + 1, PollBatch: 4, Stepped: true}, nil)
@@ -134,12 +136,12 @@ func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 		q := must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: depth, RecvDepth: depth}))(t)
 		q.OnFail(func(err error) { t.Errorf("round %d: the queue failed with %v", round, err) })
 		err := q.Admit()
-		for n := 0; errors.Is(err, reactor.ErrTooMany) && n < depth; n++ { // each call of Admit polls a batch
+		for n := 0; errors.Is(err, reactor.ErrTooMany) && n < depth; n++ { // each call of Admit polls one batch of completions
 			err = q.Admit()
 		}
 		must.Do(t, err)
 		l.doomed(t, q, depth, sink)
-		l.r.Step() // posts all requests, polls a batch
+		l.r.Step() // posts all requests, polls one batch of completions
 		must.Do(t, q.QP().Close())
 		must.Do(t, q.Release(errOver))
 		if want := (round + 1) * depth; ended != want {
@@ -192,8 +194,8 @@ func (s smallPort) QueryPort(p uint8) (verbs.PortAttr, error) {
 	return a, err
 }
 
-// Rule: a request that the device would refuse, or that the user may not make, is refused before it
-// takes a slot. So it does not cut the list of the other requests.
+// Rule: Submit and PostControl refuse a request that the device would refuse, or that the user may
+// not make. A refused request takes no slot and does not affect other requests.
 func TestRequestsOfOthersAreRefused(t *testing.T) {
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4, Inline: 32}, func(c verbs.Context) verbs.Context { return smallPort{c} })
 	defer b.close(t)
@@ -242,7 +244,7 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 			}
 		}
 		for range 3 {
-			fs = append(fs, good()) // no refused request has taken a slot: all 4 are there
+			fs = append(fs, good()) // the refused requests took no slots: 3 of the 4 are still free
 		}
 	})
 	for i, f := range fs {
@@ -254,14 +256,14 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 		t.Errorf("%d requests posted, %d lists cut; want %d and none", st.WorkRequests, st.PostFailures, len(fs))
 	}
 	f, err := a.q.Submit(context.Background(), &write, &reactor.Payload{SGEs: sges(full)}, reactor.NonBlock)
-	await(t, f, err) // exactly as much as the port carries
+	await(t, f, err) // the longest message that the port carries
 	s := with(verbs.SendFence | verbs.SendSolicited)
 	f, err = a.q.Submit(context.Background(), &s, &reactor.Payload{SGEs: sges(word), Header: make([]byte, 32)}, reactor.NonBlock)
 	await(t, f, err)
 }
 
 // Rule: Transfer checks its flags, too. INLINE is only for a WRITE that fits the queue's inline
-// size, SOLICITED only for a WRITE with an immediate.
+// size. SOLICITED is only for a WRITE with an immediate.
 func TestTransfersOfOthersAreRefused(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{Inline: 32})
 	defer b.close(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a request of TransferWait, which its submitter posts itself, comes after the submitter's
-// earlier requests. This holds even if the queue is not on the ready list yet, because another
-// submitter was descheduled just before it pushed the queue there.
+// Rule: TransferWait posts its request after all requests that were submitted earlier. This holds
+// even if the queue is not on the ready list, because a submitter was preempted just before it
+// pushed the queue there.
 func TestALoneTransferKeepsItsPlaceWhileTheQueueIsBeingListed(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -36,15 +36,15 @@ func TestALoneTransferKeepsItsPlaceWhileTheQueueIsBeingListed(t *testing.T) {
 	await(t, before, nil)
 }
 
-// Rule: receives of PostRecvLater are posted in the pass of their queue's next send, also if that
-// send is of TransferWait, which posts it itself.
+// Rule: receives of PostRecvLater are posted in the same pass as the next send of their queue,
+// even if TransferWait posts this send.
 func TestReceivesForLaterGoWithALoneTransfer(t *testing.T) {
 	const rounds = 8
 	a, b, h := hookedPair(t, reactor.Config{}, reactor.QueueConfig{RecvDepth: rounds})
 	defer b.close(t)
 	defer a.close(t)
 	ctx := bounded(t)
-	turns := 0 // passes with sends; owned by the holder
+	turns := 0 // how many passes had sends; owned by the holder
 	h.set(func(inner verbs.Context, tn *verbs.IOBatch) error {
 		if len(tn.Sends) > 0 {
 			turns++

@@ -12,15 +12,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// transfer returns a WRITE of 8 bytes from offset off of e's memory to offset off of peer's.
+// The method transfer returns a WRITE of 8 bytes, from offset off of e's memory to the same offset
+// of peer's memory.
 func (e *end) transfer(peer *end, off int) reactor.Transfer {
 	addr, key := peer.remote(off)
 	_, sge := e.bytes(off, 8)
 	return reactor.Transfer{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Local: sge}
 }
 
-// Rule: a request of TransferWait, which its submitter posts itself, comes after the submitter's
-// earlier requests that are not posted yet.
+// Rule: before TransferWait posts its own request, it posts the earlier unposted requests of the
+// goroutine.
 func TestALoneTransferKeepsItsPlace(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -48,8 +49,8 @@ func TestALoneTransferKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// Rule: if some goroutines post their own requests (TransferWait) and others submit (Transfer),
-// each gets the outcome of its own request once, and none waits for ever.
+// Rule: if some goroutines use TransferWait and others use Transfer, each goroutine gets the
+// outcome of its own request, one time, and no goroutine waits forever.
 func TestLoneTransfersAmongOthers(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}) // fewer slots than goroutines
 	defer b.close(t)
@@ -89,8 +90,8 @@ func TestLoneTransfersAmongOthers(t *testing.T) {
 	wg.Wait()
 }
 
-// Rule: the lease of TransferWait ends once, whether the transfer is refused, cannot be posted, or
-// completes.
+// Rule: the lease of a request of TransferWait ends one time, whether the request is refused,
+// cannot be posted, or completes.
 func TestALoneTransfersLeaseEndsOnce(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -123,8 +124,8 @@ func TestALoneTransfersLeaseEndsOnce(t *testing.T) {
 	run("the queue has failed", ctx, reactor.ErrQueueFailed)
 }
 
-// Rule: if an earlier request cannot be posted, that request fails, and not the request of
-// TransferWait behind it.
+// Rule: if the device refuses an earlier request, that request ends with the error. TransferWait
+// returns the outcome of its own request.
 func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -132,14 +133,14 @@ func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 	ctx := bounded(t)
 	first, second := a.transfer(b, 0), a.transfer(b, 8)
 	for range 20 {
-		// Set the cut before submitting, because the loop may be running and post the first
-		// request.
+		// Set cutAt before the first request is submitted: if the loop is running, it may post the
+		// request at once.
 		f.cutAt.Store(0)
 		before, err := a.q.Transfer(ctx, &first, reactor.NoWakeup)
 		must.Do(t, err)
 		_, err = a.q.TransferWait(ctx, &second)
 		_, ferr := before.Await(ctx)
-		// If another goroutine had the turn, both requests are in one list and fail together.
+		// If another goroutine held the turn, both requests are in one list and fail together.
 		if err != nil && !errors.Is(err, syscall.ENOMEM) || !errors.Is(ferr, syscall.ENOMEM) {
 			t.Fatalf("the one that was cut: %v; the one behind it: %v", ferr, err)
 		}

@@ -19,8 +19,9 @@ type rudeSink func()
 
 func (s rudeSink) Complete(reactor.SinkContext, reactor.Completion, error) { s() }
 
-// eachRude runs test for each of manners and for each way in which user code can end without
-// returning. Config.OnPanic sends each panic to seen.
+// eachRude calls test for each configuration in manners, and for each way in which user code can
+// end without returning. Each call of the argument rude ends in this way. The argument panics is 1
+// if such a call panics, and otherwise 0. Config.OnPanic sends each panic to the channel seen.
 func eachRude(t *testing.T, test func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError)) {
 	for name, cfg := range manners {
 		for how, rude := range map[string]func(){
@@ -41,7 +42,7 @@ func eachRude(t *testing.T, test func(t *testing.T, cfg reactor.Config, rude fun
 	}
 }
 
-// took checks that OnPanic received n panics.
+// The function took waits until OnPanic has received n panics, and checks them.
 func took(t *testing.T, seen chan *reactor.PanicError, n int) {
 	t.Helper()
 	for range n {
@@ -56,8 +57,9 @@ func took(t *testing.T, seen chan *reactor.PanicError, n int) {
 	}
 }
 
-// Rule: if a function on the loop or the callback goroutine does not return, the functions behind
-// it are still called, once and in order, and Do returns.
+// Rule: if a function on the loop or the callback goroutine does not return, the functions queued
+// after it are still called, each one time. They are called in order, except timers. Do returns
+// even if its function does not.
 func TestFunctionsThatDoNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
 		a, b := pair(t, cfg, reactor.QueueConfig{})
@@ -99,7 +101,8 @@ func TestFunctionsThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// Rule: a sink that does not return does not interrupt the code that called it, here Release.
+// Rule: if a sink that Release calls does not return, Release still calls the other sinks, and
+// returns to its caller.
 func TestSinksOfAReleaseThatDoNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
 		a, b := pair(t, cfg, reactor.QueueConfig{})
@@ -127,8 +130,8 @@ func TestSinksOfAReleaseThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// Rule: a stepped reactor also calls all functions, even if one ends the goroutine that called
-// Step.
+// Rule: a stepped reactor calls all functions, even if a function panics or ends the goroutine
+// that called Step.
 func TestSteppedUserCodeThatDoesNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
 		now := time.Unix(1, 0)
@@ -176,8 +179,8 @@ func TestAPanicFailsNoQueueThatWasCalledBefore(t *testing.T) {
 	}
 }
 
-// Rule: if a function deferred after Close does not return, it ends only its own goroutine, and
-// OnPanic still gets its panic.
+// Rule: a function that is deferred after Close may panic or end its goroutine. The other
+// functions are still called, and OnPanic receives the panic.
 func TestFunctionsAfterCloseThatDoNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
 		a, b := pair(t, cfg, reactor.QueueConfig{})
@@ -201,8 +204,8 @@ func TestFunctionsAfterCloseThatDoNotReturn(t *testing.T) {
 
 var errOver = errors.New("the test is over")
 
-// Rule: the owner may release its queue at once when it learns of a failure, even if the failed
-// request is the last outstanding one. That request completes once.
+// Rule: after a failure the owner may release its queue as soon as no request is outstanding. The
+// last outstanding request completes one time, even if this request caused the failure.
 func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -217,8 +220,8 @@ func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 	_, small := a.bytes(0, 8)
 	must.Do(t, a.q.PostRecv(&reactor.Recv{Sink: called(func(_ reactor.Completion, err error) {
 		ended.Add(1)
-		// Soft-RoCE reports LOC_QP_OP_ERR (Linux rxe_resp.c, send_data_in: a message that does not
-		// fit the receive counts as malformed).
+		// Soft-RoCE reports LOC_QP_OP_ERR: a message that does not fit the receive counts as
+		// malformed there (Linux rxe_resp.c, send_data_in).
 		if !errors.Is(err, verbs.StatusError(verbs.WCLocLenErr)) && !(onDevice() && errors.Is(err, verbs.StatusError(verbs.WCLocQPOpErr))) {
 			t.Errorf("the receive ended with %v, want LOC_LEN_ERR", err)
 		}
@@ -227,14 +230,14 @@ func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 	f := must.Get(b.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{large}}, reactor.Block))(t)
 	f.Discard()
 	comes(t, "the release", gone)
-	a.do(t, func() {}) // the next pass
+	a.do(t, func() {}) // waits for the next pass
 	if n := ended.Load(); n != 1 {
 		t.Fatalf("the receive completed %d times, want once", n)
 	}
 }
 
-// Rule: a sink may release its own queue. Requests that have succeeded are delivered as successes,
-// outstanding ones end with the cause. Each ends once.
+// Rule: a sink may release its own queue. Requests that have already succeeded still end with
+// success, each one time. Later requests are refused with the cause of the release.
 func TestReleaseFromASink(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -250,7 +253,7 @@ func TestReleaseFromASink(t *testing.T) {
 		}
 	})
 	a.do(t, func() {
-		for range writes { // only the last is signaled: one completion ends all
+		for range writes { // only the last is signaled: one completion ends all four
 			must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 		}
 	})
@@ -268,8 +271,8 @@ func TestReleaseFromASink(t *testing.T) {
 	}
 }
 
-// Rule: a sink may release its own queue while other requests are outstanding. These end with the
-// cause.
+// Rule: a sink may release its own queue while other requests are outstanding. The outstanding
+// requests end with the cause of the release.
 func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SignalEvery: 1})
 	defer b.close(t)
@@ -282,7 +285,7 @@ func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 		_, err := a.q.Submit(context.Background(), s, &p, reactor.NonBlock)
 		must.Do(t, err)
 		_, sge := a.bytes(0, 8)
-		f, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock) // no receive: stays outstanding
+		f, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock) // the peer has no receive, so the SEND stays outstanding
 		must.Do(t, err)
 	})
 	if err := comes(t, "the write", box); err != nil {
@@ -296,8 +299,8 @@ func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 	}
 }
 
-// Rule: if the device refuses the requests of two queues in one pass, a sink of the first queue may
-// release the second. The second queue's requests also end once.
+// Rule: if the device refuses requests of two queues in one pass, a sink of one queue may release
+// the other queue. Each request of the released queue also ends one time.
 func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 	for name, first := range map[string]int{"the other comes later": 0, "the other comes first": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -330,7 +333,7 @@ func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 				for _, q := range qs {
 					must.Do(t, q.Admit())
 					init := q.InitAttr()
-					// in RESET: it refuses every post
+					// the queue pair is in RESET and refuses every post
 					q.Bind(must.Get(l.pd.CreateQP(init))(t), init.Cap)
 				}
 				posts[first]()
@@ -354,8 +357,8 @@ func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 	}
 }
 
-// Rule: a reactor.Task, which runs with the turn held, may call Flush. A request that it flushes is
-// posted once.
+// Rule: the function of a reactor.Task may call Flush. A request that it submits before Flush is
+// posted one time.
 func TestTaskMayFlush(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -377,8 +380,8 @@ func TestTaskMayFlush(t *testing.T) {
 	}
 }
 
-// Rule: when a result is delivered, to an awaiter or to a sink, the operation's slot is already
-// free.
+// Rule: when the result of an operation is delivered, the operation's slot is already free. This
+// holds for a future and for a sink.
 func TestRoomIsFreeBeforeTheResult(t *testing.T) {
 	a, b := pair(t, reactor.Config{NoCallerDriving: true}, reactor.QueueConfig{SendDepth: 1})
 	defer b.close(t)
@@ -387,7 +390,7 @@ func TestRoomIsFreeBeforeTheResult(t *testing.T) {
 	s, p := a.write(b)
 	rounds := 5000
 	if onDevice() {
-		rounds = 500 // each is two sleeps there
+		rounds = 500 // on a device each round takes two sleeps
 	}
 	for i := range rounds {
 		f, err := a.q.Submit(context.Background(), s, &p, reactor.NonBlock)

@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// deviceAllocOps is the number of measured operations in short mode, and on devices of the system,
-// where an operation may take a millisecond. Otherwise it is allocOps.
+// deviceAllocOps is about how many operations a subtest measures in short mode and on devices of the
+// system, where an operation may take a millisecond. In all other runs the number is allocOps.
 const deviceAllocOps = 500
 
 // Rule: on a managed connection (one with flow control), an operation allocates nothing from its
@@ -87,7 +87,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls, most := allocOps/c.per, 0.001
-			if onDevice || testing.Short() { // with few operations, allocations of other goroutines weigh more
+			if onDevice || testing.Short() { // with few operations, the allocations of other goroutines count more
 				calls, most = deviceAllocOps/c.per+1, 0.5
 			}
 			for range calls / 10 {

@@ -19,7 +19,7 @@ import (
 // bed is a provider with two devices that reach each other.
 type bed struct {
 	name string
-	// open opens a runtime on device 0 or 1. The end of the test closes it.
+	// open opens a runtime on device 0 or 1. The runtime is closed at the end of the test.
 	open func(t testing.TB, cfg Config, dev int) *Runtime
 }
 
@@ -34,7 +34,7 @@ var mainBed = bed{"main", func(t testing.TB, cfg Config, dev int) *Runtime {
 	return mustOpen(t, cfg)
 }}
 
-// bedsHere returns the beds to test: on devices of the system only mainBed, otherwise all.
+// bedsHere returns the beds to test: only mainBed on devices of the system, otherwise all beds.
 func bedsHere() []bed {
 	if onDevice { // another run, without these devices, tests the other beds
 		return []bed{mainBed}
@@ -42,7 +42,7 @@ func bedsHere() []bed {
 	return beds
 }
 
-// onBeds runs a test on each of bedsHere.
+// onBeds runs a test on each bed that bedsHere returns.
 func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
 	for _, b := range bedsHere() {
 		t.Run(b.name, func(t *testing.T) { test(t, b) })
@@ -68,7 +68,7 @@ func (d bed) connected(t testing.TB, cfg Config) (a, b *Conn) {
 }
 
 // devicesEnv is the environment variable with the names of two devices that reach each other, such
-// as "rxe0,rxe1". Both names may be the same. A name without a provider is a libibverbs device. If
+// as "rxe0,rxe1". The two names may be equal. A name without a provider is a libibverbs device. If
 // the variable is set, the tests run on these devices instead of the software RNIC.
 const devicesEnv = "VERBENA_TEST_DEVICES"
 
@@ -78,7 +78,7 @@ type place struct {
 	addr netip.Addr
 }
 
-// The method at returns "address:port" with the address of the device. With port "0" the system
+// at(port) returns the device's address and the port as "address:port". With port "0" the system
 // chooses a port.
 func (p place) at(port string) string {
 	return net.JoinHostPort(p.addr.String(), port)
@@ -93,11 +93,11 @@ var (
 	onDevice bool
 )
 
-// deviceSlowness is the factor by which tests on devices of the system reduce the number of
-// operations and raise limits of processor time. Such a device and its machine may be emulated.
+// On devices of the system, which may be emulated, tests divide the number of operations by
+// deviceSlowness, and multiply limits of processor time by deviceSlowness.
 const deviceSlowness = 10
 
-// The function fewer returns n, divided by deviceSlowness on devices of the system.
+// fewer(n) returns n/deviceSlowness on devices of the system, and n elsewhere.
 func fewer(n int) int {
 	if onDevice {
 		return max(n/deviceSlowness, 1)
@@ -105,7 +105,7 @@ func fewer(n int) int {
 	return n
 }
 
-// patience returns how long a test waits for an expected event.
+// patience() returns how long a test waits for an expected event.
 func patience() time.Duration {
 	if onDevice {
 		return 60 * time.Second
@@ -166,7 +166,7 @@ func TestMain(m *testing.M) {
 	leak.Main(m, leak.Gauge{Name: "objects of the software RNIC", Read: soft.Live}, leak.Gauge{Name: "objects of libibverbs", Read: ibv.Live})
 }
 
-// closing returns a context that limits how long a runtime takes to close.
+// closing() returns a context with the time limit for closing a runtime.
 func closing() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 10*time.Second)
 }

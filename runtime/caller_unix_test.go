@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// callerMapping returns size bytes of memory that the test maps itself, like a user of Register.
-// The end of the test unmaps it.
+// callerMapping maps size bytes of memory, as a user of Register does. The memory is unmapped at
+// the end of the test.
 func callerMapping(t testing.TB, size int) []byte {
 	t.Helper()
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// chaosAtOnce is the number of rounds that run in parallel. A round mostly waits.
+	// chaosAtOnce is the number of rounds that run in parallel. They wait most of the time.
 	chaosAtOnce = 4
-	// chaosSteps is the maximum number of API calls in a round before it closes its runtimes.
+	// chaosSteps is the maximum number of API calls in a round before the runtimes are closed.
 	chaosSteps = 2000
 	// chaosPatience limits each wait. In a correct round no wait takes nearly as long.
 	chaosPatience = 60 * time.Second
 )
 
 // Rule: two connected runtimes may be closed at any moment and in either order, while goroutines
-// use them. Meanwhile a device may be removed, and user code may panic or end its goroutine. One
-// call of Close for each runtime is enough. Every call returns, every operation ends one time,
+// use them. A device may be removed at the same time, and user code may panic or end its goroutine.
+// One call of Close for each runtime is enough. Every call returns, every operation ends one time,
 // every panic is reported one time, and nothing is left behind.
 //
-// With the same VERBENA_CHAOS_SEED, each round has the same configuration and the same end. The
-// operations in between also depend on how the goroutines interleave. `make stress` sets
-// VERBENA_CHAOS_ROUNDS to ten thousand.
+// VERBENA_CHAOS_SEED determines the configuration and the end of each round. The operations in
+// between also depend on how the goroutines interleave. `make stress` sets VERBENA_CHAOS_ROUNDS to
+// ten thousand.
 func TestChaosAtTheEnd(t *testing.T) {
 	notOnDevice(t, "its devices are taken away")
 	leak.Check(t)
@@ -57,12 +57,12 @@ func TestChaosAtTheEnd(t *testing.T) {
 	t.Logf("%d operations, %d panics", ops.Load(), panics.Load())
 }
 
-// chaos is one round: two runtimes, and the goroutines that use them (the method start) until both
-// are closed.
+// chaos is one round: two runtimes, and goroutines that use the runtimes until these are closed.
+// The method start starts the goroutines.
 type chaos struct {
 	t       *testing.T
 	seed, n uint64
-	names   atomic.Uint64 // number of random generators made; each gets another seed
+	names   atomic.Uint64 // number of random generators made so far; each has its own seed
 
 	server, client *Runtime
 	ln             *Listener
@@ -73,11 +73,14 @@ type chaos struct {
 	left           atomic.Int64  // API calls left until the runtimes are closed
 	enough         chan struct{} // closed when left becomes 0
 
-	begun, ended     atomic.Int64 // operations accepted with a sink or a callback; those that have ended
-	raised, panicked atomic.Int64 // panics of the method rude; those that Config.OnPanic received
+	// The number of operations that were accepted with a sink or a callback, and the number of
+	// those that have ended.
+	begun, ended atomic.Int64
+	// The number of panics that r.rude() has raised, and of those that Config.OnPanic has received.
+	raised, panicked atomic.Int64
 }
 
-// fail fails the test, with the number of the round. Any goroutine may call it.
+// The method fail fails the test, and names the seed and the round. Any goroutine may call it.
 func (r *chaos) fail(format string, args ...any) {
 	r.t.Errorf("seed %d, round %d: %s", r.seed, r.n, fmt.Sprintf(format, args...))
 }
@@ -147,7 +150,7 @@ func (r *chaos) setUp(prov *soft.Provider, rng *rand.Rand) (err error) {
 	return err
 }
 
-// The method close closes both runtimes in random order, with one call each.
+// The method close calls Close of both runtimes, one time each, in random order.
 func (r *chaos) close(rng *rand.Rand) {
 	both := []*Runtime{r.server, r.client}
 	rng.Shuffle(2, func(i, j int) { both[i], both[j] = both[j], both[i] })
@@ -162,8 +165,8 @@ func (r *chaos) close(rng *rand.Rand) {
 	}
 }
 
-// await waits until every goroutine has returned and every result and panic is reported. If that
-// takes longer than chaosPatience, it fails the test.
+// The method await waits until every goroutine has returned, and then until every result and panic
+// is reported. If one of these waits takes longer than chaosPatience, the test fails.
 func (r *chaos) await() {
 	back := make(chan struct{})
 	go func() { r.users.Wait(); close(back) }()
@@ -183,11 +186,12 @@ func (r *chaos) await() {
 	}
 }
 
-// The following are the goroutines of a round of TestChaosAtTheEnd.
+// The rest of this file has the goroutines of a round of TestChaosAtTheEnd.
 
 var errChaos = errors.New("user code of a chaos round panics")
 
-// The method start starts the goroutines that use the runtimes until both are closed.
+// The method start starts the goroutines of the round, which use the runtimes until these are
+// closed.
 func (r *chaos) start(rng *rand.Rand) {
 	for range 2 {
 		r.again(r.accept)
@@ -200,9 +204,9 @@ func (r *chaos) start(rng *rand.Rand) {
 	}
 }
 
-// The method again starts a goroutine that calls fn until fn returns true. Each call of fn has a
-// goroutine of its own, because user code may end that goroutine. Panics of fn are recovered, as
-// net/http does.
+// The method again starts a goroutine that calls fn until fn returns true. Each call of fn runs on
+// a new goroutine, because user code may end that goroutine. A panic of fn is recovered, as in
+// net/http.
 func (r *chaos) again(fn func(rng *rand.Rand) (over bool)) {
 	r.users.Go(func() {
 		for over := false; !over; {
@@ -254,7 +258,7 @@ func (o *once) Received(m Message, err error) {
 	o.end()
 }
 
-// The method end records the result, and then calls rude.
+// The method end records the result, and then calls o.r.rude().
 func (o *once) end() {
 	if o.ended.Swap(true) {
 		o.r.fail("an operation ended twice")
@@ -270,7 +274,7 @@ type chaosContext struct {
 	r *chaos
 }
 
-// Err sometimes panics. The panic reaches the goroutine that passed the context to the runtime.
+// Err sometimes panics, on the goroutine that passed the context to the runtime.
 func (c chaosContext) Err() error {
 	if rand.IntN(8) == 0 {
 		panic(errChaos)
@@ -278,8 +282,8 @@ func (c chaosContext) Err() error {
 	return c.Context.Err()
 }
 
-// The method wait returns a context for one call: the round's own, one that ends soon, or one that
-// ends soon and whose Err may panic.
+// The method wait returns the context for one call: r.ctx, a context that ends soon, or a
+// chaosContext that ends soon.
 func (r *chaos) wait(rng *rand.Rand) (context.Context, context.CancelFunc) {
 	switch rng.IntN(4) {
 	case 0:
@@ -317,7 +321,8 @@ func (r *chaos) serve(c *Conn) {
 			return
 		}
 		if !m.HasImm {
-			// The answer has a time limit. Otherwise both ends could wait for the other to receive.
+			// The answer has a time limit. Otherwise each end could wait until the other end
+			// receives.
 			ctx, stop := context.WithTimeout(r.ctx, time.Millisecond)
 			if f, err := c.SendBytes(ctx, m.Data); err == nil {
 				f.Discard()
@@ -329,7 +334,7 @@ func (r *chaos) serve(c *Conn) {
 }
 
 // The method open binds and invalidates a window of the connection several times, and then revokes
-// it.
+// the window.
 func (r *chaos) open(c *Conn, rng *rand.Rand) {
 	w, err := c.NewWindow()
 	if err != nil {
@@ -451,7 +456,7 @@ func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 // startOne starts op with a sink.
 func (r *chaos) startOne(ctx context.Context, c *Conn, op Op) (err error) {
 	accepted := false
-	defer func() { // also runs if the context panics
+	defer func() { // also runs if a method of ctx panics
 		if !accepted {
 			r.begun.Add(-1)
 		}
@@ -471,7 +476,7 @@ func passing(err error) error {
 	return err
 }
 
-// The method listen opens and closes listeners while a handler watches the device.
+// The method listen opens and closes listeners while a function of the test watches the device.
 func (r *chaos) listen(*rand.Rand) (over bool) {
 	stop := r.client.WatchDevice(func(DeviceEvent) { r.rude() })
 	defer stop()

@@ -12,7 +12,7 @@ import (
 const (
 	DefaultSendDepth   = 256
 	DefaultRecvCredits = 64
-	// A message of DefaultMessageSize and its header fill a pool block of 8 KiB. For one
+	// A message of DefaultMessageSize and its header fill a pool block of 8 KiB. With one
 	// byte more, every receive would take a block of 16 KiB.
 	DefaultMessageSize    = 8<<10 - frameSize
 	DefaultMaxSGE         = 4
@@ -24,12 +24,12 @@ const (
 
 	minMessageSize = 64
 	maxCredits     = 1 << 14
-	maxSends       = 1 << 15 // sends, receives and control requests together must fit 2^16 slots of a queue
-	maxPieces      = 63      // the usual device limit of 64 elements, less one for the header
+	maxSends       = 1 << 15 // a queue has 2^16 slots for sends, receives and control requests together
+	maxPieces      = 63      // the usual device limit of 64 scatter-gather elements, less one for the header
 	maxInline      = 1 << 13 // more than any device supports
-	maxCQEntries   = 1 << 24 // known devices have 4 million
+	maxCQEntries   = 1 << 24 // known devices have at most 4 million
 	maxReactors    = 64
-	maxBacklog     = 1 << 12          // each request costs a linear scan; the kernel's limit is 1024
+	maxBacklog     = 1 << 12          // each request costs a scan of the backlog; the kernel's limit is 1024
 	maxRecorder    = 1 << 20          // package reactor has the same limit
 	minPeerTimeout = time.Millisecond // a shorter silence may be a scheduling delay
 )
@@ -44,36 +44,36 @@ type Config struct {
 	// device of libibverbs, "soft:soft1" is a device of the software RNIC. A prefix alone
 	// ("ibv:") selects the provider's first device with an active port, and so does an empty
 	// name if Provider is set. If Provider and Device are both empty, the environment
-	// variable VERBENA_DEVICE (DeviceEnv) has the name. If the variable is empty too, the
+	// variable VERBENA_DEVICE (DeviceEnv) has the name. If the variable is empty, too, the
 	// software RNIC's first device with an active port is selected.
 	Device string
 	// Reactors is the number of reactors per NUMA node. If the system reports the device's
-	// node, only that node has reactors; otherwise each node with processors has. New
+	// node, only that node has reactors. Otherwise each node with processors has reactors. New
 	// connections are assigned to the reactors round-robin. Each reactor has its own
-	// completion vector if the device has enough of them. Default 1.
+	// completion vector if the device has enough vectors. Default 1.
 	Reactors int
-	// NoCallerDriving makes waiting goroutines park; they never run the reactor.
+	// NoCallerDriving makes waiting goroutines park: they never run the reactor.
 	NoCallerDriving bool
 	// NoThreadDomains creates queue pairs without a thread domain. By default each
-	// reactor has a thread domain if the device supports them; the driver then takes no
-	// locks. Set NoThreadDomains for a driver with broken thread domains, or to measure
-	// their effect.
+	// reactor has a thread domain, if the device supports thread domains; the driver then
+	// takes no locks. Set NoThreadDomains for a driver whose thread domains are broken, or
+	// to measure their effect.
 	NoThreadDomains bool
 	// Spin is for the economy policy: a reactor sleeps after it has polled Spin times in a
-	// row without finding work. Default reactor.DefaultSpin; negative for none.
+	// row without finding work. Default reactor.DefaultSpin; a negative value disables spinning.
 	Spin int
 	// Policy selects the behavior of idle reactors. Economy (the default) uses no processor
 	// when idle. Throughput spins for a limited time before it sleeps. Latency always spins
 	// and uses one processor per reactor.
 	Policy reactor.Policy
 	// FlushDelay is the longest time for which sends of a connection may be held back while
-	// earlier sends are outstanding; default 0: no send is held back. When FlushBatch sends
-	// are held back, they are posted before FlushDelay has passed (see reactor.Config).
+	// earlier sends are outstanding; default 0: no send is held back. A connection with
+	// FlushBatch unposted sends posts them without a delay (see reactor.Config).
 	FlushDelay time.Duration
 	FlushBatch int
-	// CQEntries is the capacity of a reactor's completion queues; connections that do
-	// not fit are refused. By default the completion queues start with
-	// reactor.DefaultCQEntries and grow with the connections, up to the device's limit.
+	// CQEntries is the capacity of each completion queue of a reactor. Connections for which
+	// the capacity is too small are refused. By default the capacity is at first
+	// reactor.DefaultCQEntries, and grows with the connections up to the device's limit.
 	CQEntries int
 	// Memory describes the buffer pools.
 	Memory MemoryConfig
@@ -81,21 +81,21 @@ type Config struct {
 	// ESTABLISHED. An attempt starts with Dial, or when the listener begins to answer a
 	// request. Default DefaultConnectTimeout.
 	ConnectTimeout time.Duration
-	// Handlers is the maximum number of concurrent handlers (see Runtime.Handle), which
-	// may block; default DefaultHandlers.
+	// Handlers is the maximum number of concurrent handlers (see Runtime.Handle); default
+	// DefaultHandlers. Handlers may block.
 	Handlers int
 	// Conn has the default options of connections. DialOptions and ListenOptions override
 	// them.
 	Conn Options
 	// OnPanic receives the panics of user code called by the runtime: sinks, callbacks
 	// (Then, Map), handlers (Handle), functions of After and WatchDevice. Each call runs
-	// on a new goroutine. If the sink of an operation or message panicked, its connection
-	// fails with the *PanicError as its cause; everything else goes on. By default the
+	// on a new goroutine. If the sink of an operation or message panicked, the connection
+	// fails with the *PanicError as the cause; everything else goes on. By default the
 	// panic ends the program, and no goroutine can recover it.
 	OnPanic func(*PanicError)
 
-	// grace is how long Close continues after its context has ended: closeGrace, or less in
-	// tests.
+	// grace is how long Runtime.Close continues after the end of its context: closeGrace, or
+	// less in tests.
 	grace time.Duration
 	// stepped is set for simulations: the runtime has no goroutines, and its reactors run
 	// only in calls of Step.

@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// connState is the state of a connection. Only the holder of the turn, that is, the goroutine that
-// runs the connection's reactor, changes it.
+// connState is the state of a connection. Only the holder of the turn (the goroutine that runs the
+// connection's reactor) changes the state.
 //
 //	          dial                 ESTABLISHED            Close
 //	(new) ──────────> connecting ────────────> open ───────────────> draining
@@ -38,49 +38,51 @@ const (
 	connGone
 )
 
-// Conn is a connection: a queue pair, its memory, its credits and its connection identifier.
-// All methods may be called from any goroutine. The caller closes it, even after it failed.
+// Conn is a connection: a queue pair, its memory, its credits and its connection identifier. All
+// methods may be called from any goroutine. The caller must close the Conn, even if the connection
+// has failed.
 type Conn struct {
 	rt   *Runtime
 	sh   *shard
 	q    *reactor.Queue
 	opts Options
 
-	// cause is the reason why the connection accepts no more operations, if there is one.
-	// The first of a failure, Close, Abort and Cancel sets it; any goroutine reads it. The
-	// goroutine that sets cause closes ended.
+	// cause is the reason why the connection accepts no more operations. A failure, Close, Abort
+	// or Cancel sets it, whichever comes first. Any goroutine reads it. The goroutine that sets
+	// cause then closes the channel ended.
 	cause cause
 	ended chan struct{}
-	// credits counts the peer's free receives. It is set before the user gets the
-	// connection; nil in raw mode.
+	// credits counts the peer's free receives. It is set before the user gets the connection. It
+	// is nil in raw mode.
 	credits *ring.Credits
-	// unreturned counts credits of released messages that were not sent to the peer yet.
-	// Release adds to it. A message or credit update to the peer takes all of them
-	// (conn_credits.go).
+	// unreturned counts the credits of released messages that were not returned to the peer yet.
+	// Release adds to unreturned. A message or credit update to the peer takes all of these
+	// credits (conn_credits.go).
 	unreturned atomic.Uint32
-	// granted counts all credits ever sent to the peer. The sender of a message or credit
-	// update writes it, the holder reads it.
+	// granted counts all credits that the peer has ever got. The goroutine that sends a message or
+	// credit update writes granted; the holder reads it.
 	granted atomic.Uint64
-	// starving is set while a receiver waits and no message has arrived. The holder writes
-	// it, Release reads it.
+	// starving is set while a receiver waits for a message and there is none. The holder writes
+	// it; Release reads it.
 	starving atomic.Bool
 
 	recvs      []recvSlot
-	wantIn     ring.Inbox[recvWaiter, *recvWaiter] // Recv pushes, matchTask takes
-	backIn     ring.Inbox[recvSlot, *recvSlot]     // disposeMessage pushes, takeBack takes
+	wantIn     ring.Inbox[recvWaiter, *recvWaiter] // pushed by Recv and RecvTo, taken by match
+	backIn     ring.Inbox[recvSlot, *recvSlot]     // pushed by disposeMessage, taken by takeBack
 	matchTask  reactor.Task
 	creditTask reactor.Task
 
-	// windowMu guards windows, the open windows. A goroutine that needs windowMu and a
-	// Window's mutex locks windowMu first. No operation locks windowMu.
+	// windowMu guards the map windows, which has the open windows. A goroutine that locks windowMu
+	// and the mutex of a Window locks windowMu first. No operation locks windowMu.
 	windowMu sync.Mutex
 	windows  map[*Window]struct{}
 
-	leaving  leaving       // the queue pair is being destroyed
+	leaving  leaving       // set when the destruction of the queue pair begins
 	closed   chan struct{} // closed when the connection is gone
 	closeErr error         // written before closed is closed
 
-	// The fields below belong to the holder.
+	// Only the holder uses the fields below, with these exceptions: oneWR is immutable; inline,
+	// largest, local, remote and private do not change after the user has got the Conn.
 	state     connState
 	id        queuePairID
 	resolver  addrResolver           // address resolution of the dialing side
@@ -90,29 +92,29 @@ type Conn struct {
 	admitted  bool   // q.Admit has succeeded
 	helloRead bool   // the peer's hello was read
 	hold      bool   // the handshake waits for Pending.Connect
-	accepting bool   // accepting side
+	accepting bool   // this is the accepting side
 	private   []byte // the peer's private data
-	// oneWR is the largest transfer of one work request, in bytes. Immutable.
+	// oneWR is the largest transfer of one work request, in bytes.
 	oneWR         int
-	inline        int // largest inline payload, in bytes; set before the user gets the connection
-	largest       int // the result of MaxMessage; set before the user gets the connection
+	inline        int // largest inline payload, in bytes
+	largest       int // the result of MaxMessage
 	local         netip.AddrPort
 	remote        netip.AddrPort
 	arrived       []int  // receive slots with messages, oldest first
-	arrivals      uint64 // messages ever arrived; each used one of the peer's credits
+	arrivals      uint64 // how many messages have arrived; each has used one of the peer's credits
 	recvWaiters   []*recvWaiter
-	pruned        int             // for the function served: shortest length of recvWaiters since the last pruning
+	pruned        int             // shortest length of recvWaiters since the last pruning
 	creditDue     bool            // a credit update waits until an earlier one completes
-	disconnecting bool            // disconnect has begun
+	disconnecting bool            // the method disconnect was called
 	lost          bool            // the device is gone
 	drained       bool            // no request is outstanding, so no more messages arrive
-	drainWaiters  []chan struct{} // one per Cancel; closed when drained
+	drainWaiters  []chan struct{} // one channel for each Cancel; closed when drained is set
 	lastWQESeen   bool            // the device has reported LAST_WQE_REACHED
 	lastWQEFn     func()          // called at LAST_WQE_REACHED; see afterLastWQE
 }
 
-// newConn prepares a connection on the next reactor, or on the reactor of opts.Shared. The argument
-// opts is a result of inherit. The caller need not hold the turn.
+// newConn prepares a connection on the next reactor, or on the reactor of opts.Shared. The caller
+// must have got opts from inherit, and need not hold the turn.
 func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if err := rt.enter(); err != nil {
 		return nil, err
@@ -160,34 +162,35 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 // RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 
-// PrivateData returns the private data of the peer's request or acceptance. If the peer does
-// not run this package, the connection manager may have padded it with zeros. The caller must
-// not modify it.
+// PrivateData returns the private data of the peer's request or acceptance. If the peer does not
+// run this package, the connection manager may have padded the data with zeros. The caller must
+// not modify the data.
 func (c *Conn) PrivateData() []byte { return c.private }
 
-// MaxMessage returns the size of the largest message that can be sent, in bytes: the smaller
-// of the peer's receive size and the port's limit; in raw mode the port's limit.
+// MaxMessage returns the size of the largest message that the connection can send, in bytes. In
+// raw mode this is the port's limit. Otherwise it is the peer's receive size, or the port's limit
+// minus the message header, whichever is smaller.
 func (c *Conn) MaxMessage() int { return c.largest }
 
-// Done returns a channel that is closed when the connection accepts no more operations,
-// because it failed or either side closed it. Err returns the reason. Messages that have
-// arrived can still be received until Close. After a device removal this holds only for
-// messages that the reactor had already polled. Outstanding operations end soon; Cancel and
+// Done returns a channel that is closed when the connection accepts no more operations, because
+// the connection has failed or either side has closed it. Err returns the reason. Until Close,
+// messages that have arrived can still be received. If the device was removed, only messages that
+// the reactor had already polled can be received. Outstanding operations end soon; Cancel and
 // Close wait for them.
 func (c *Conn) Done() <-chan struct{} { return c.ended }
 
 // Err returns why the connection accepts no more operations, or nil while it accepts them.
 func (c *Conn) Err() error { return c.cause.Load() }
 
-// setCause records why the connection ends. The first reason stays.
+// setCause records the reason why the connection ends. Only the first call has an effect.
 func (c *Conn) setCause(err error) {
 	if c.cause.set(err) {
 		close(c.ended)
 	}
 }
 
-// abandon frees a connection that newConn has prepared and that was not started. It returns
-// err, or the error of freeing the queue.
+// abandon frees a connection that newConn has prepared and that was not started. It returns err.
+// If freeing the queue fails, it returns that error instead.
 func (c *Conn) abandon(err error) error {
 	c.setCause(err)
 	defer close(c.closed)
@@ -201,7 +204,7 @@ func (c *Conn) abandon(err error) error {
 	return err
 }
 
-// cause is the first reason why an object ended, if it has ended.
+// cause is the first reason why an object ended. It is empty before the object has ended.
 type cause struct {
 	// err is set one time, by the goroutine that ends the object, and publishes the error.
 	// Every operation reads it.
@@ -216,5 +219,5 @@ func (c *cause) Load() error {
 	return nil
 }
 
-// set makes err the reason unless there already is one. It reports whether err became the reason.
+// The method set makes err the reason if there is none yet, and reports whether it did so.
 func (c *cause) set(err error) bool { return c.err.CompareAndSwap(nil, &err) }

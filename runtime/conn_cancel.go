@@ -11,7 +11,7 @@ import (
 // A program can cancel:
 //
 //	a wait           by ending its context: the waiting call returns at once; the operation
-//	                 continues and keeps its memory leased
+//	                 continues, and its memory stays leased
 //	a peer's key     by Window.Revoke on the side that has the memory: the key becomes
 //	                 invalid at once; the connection stays open
 //	all operations   by Conn.Cancel on the side that started them: it moves the queue pair
@@ -19,16 +19,16 @@ import (
 //
 // A verbs device cannot cancel a single posted request.
 
-// cancelBound is the longest that Cancel waits. It equals the longest wait of Close after its
+// cancelBound is the longest time that Cancel waits. Close, too, waits at most this time after its
 // context has ended.
 const cancelBound = closeBound + leaveBound
 
 // Cancel ends all operations of the connection. It moves the queue pair to ERR, so that the
 // device flushes all requests. It waits until each operation has completed, with its result
 // or with ErrCancelled. When Cancel returns nil, the device no longer accesses the memory of
-// operations that were started before Cancel. The caller owns their buffers and regions again,
-// even if the peer still sends. An operation that another goroutine was starting when Cancel
-// was called keeps its memory until the starting call has returned and the operation has
+// operations that were started before Cancel. The caller owns this memory again, even if the
+// peer still sends. If another goroutine was starting an operation when Cancel was called, the
+// operation keeps its memory until the starting call has returned and the operation has
 // completed.
 //
 // Cancel fails the connection with ErrCancelled as its cause. The peer is notified as by Close.
@@ -39,7 +39,7 @@ const cancelBound = closeBound + leaveBound
 // Cancel waits for the device but never for the peer. If the device flushes nothing within one
 // second, Cancel waits until the kernel has destroyed the queue pair. It returns the context's
 // error if ctx ends first, and ErrReactorBusy after 6.5 s. In both cases the cancellation goes
-// on, and Cancel may be called again. It is idempotent. Any goroutine may call it, but not
+// on, and Cancel may be called again. Cancel is idempotent. Any goroutine may call it, but not
 // in a Sink or in a function given to Runtime.After or Runtime.WatchDevice.
 //
 // Implements: ibv_modify_qp to IBV_QPS_ERR, and the drain that follows.
@@ -55,7 +55,7 @@ func (c *Conn) Cancel(ctx context.Context) error {
 	select {
 	case <-home:
 		return nil
-	case <-c.closed: // home may stay open if the reactor is closed too
+	case <-c.closed: // if the reactor is closed too, the channel home may stay open
 		return nil
 	case <-asked:
 		err = asked.Cause(ctx, asked.Err())
@@ -74,8 +74,8 @@ func (c *Conn) cancel() (home chan struct{}) {
 	return home
 }
 
-// flushAll makes the device flush all requests. When no request is outstanding any more, the
-// channel home is closed. Holder only.
+// flushAll makes the device flush all requests. The channel home is closed as soon as no request is
+// outstanding. Holder only.
 func (c *Conn) flushAll(home chan struct{}) {
 	if c.drained {
 		close(home)

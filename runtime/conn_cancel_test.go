@@ -17,9 +17,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: when Cancel returns, every operation of the connection, receives included, has completed
-// one time, and its memory belongs to the user again. Messages that have arrived can still be
-// received. The user must still call Close, and Close works.
+// Rule: when Cancel returns, every operation and receive of the connection has completed exactly
+// once, and the user owns its memory again. Messages that have arrived can still be received. The
+// user must still call Close, and Close works.
 func TestCancelBringsEverythingHome(t *testing.T) { onBeds(t, cancelBringsEverythingHome) }
 
 func cancelBringsEverythingHome(t *testing.T, d bed) {
@@ -49,7 +49,7 @@ func cancelBringsEverythingHome(t *testing.T, d bed) {
 			case i%3 == 0:
 				f, err = a.Read(ctx, local, remote)
 			default:
-				f, err = a.Batch().Start(ctx, new(WriteOp(local, remote))) // a Batch does not wake the loop, so this may stay unposted
+				f, err = a.Batch().Start(ctx, new(WriteOp(local, remote))) // a Batch does not wake the loop, so the request may stay unposted
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -118,9 +118,9 @@ func arrivedAt(t *testing.T, c *Conn) (yes bool) {
 	return yes
 }
 
-// Rule: when Cancel returns, receives that were submitted but not posted have ended too.
-// (Queue.Idle, with which Cancel waits, once ignored unposted receives. Then the region stayed in
-// use.)
+// Rule: when Cancel returns, receives that were submitted and not posted have ended, too. (Cancel
+// waits by Queue.Idle, which in an earlier version ignored unposted receives. The region then stayed
+// in use.)
 func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
 	a, _ := connected(t, Config{Conn: Options{Raw: true}})
 	r, err := a.rt.NewRegion(64, verbs.AccessLocalWrite)
@@ -151,8 +151,8 @@ func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
 	}
 }
 
-// Rule: after an outstanding READ was canceled, the device writes nothing to its memory, even if
-// the peer's response arrives. By then the memory may have another owner.
+// Rule: after an outstanding READ was canceled, the device writes nothing to the memory of the READ,
+// even if the peer's response arrives later. By then the memory may have another owner.
 func TestALateAnswerWritesNothing(t *testing.T) {
 	for _, when := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
 		p := newLostPeer(t, Options{})
@@ -183,9 +183,8 @@ func TestALateAnswerWritesNothing(t *testing.T) {
 	}
 }
 
-// Rule: every form of waiting returns at once when its context ends. The lease (the operation's
-// hold on its memory) stays until the operation ends. While the peer is silent, the device may
-// still use the memory.
+// Rule: a call that waits returns at once when its context ends. The lease (the operation's hold on
+// its memory) stays until the operation ends, because the device may use the memory until then.
 func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{SendDepth: 4, RecvCredits: 4}})
@@ -216,8 +215,8 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 		if err := wait(endedContext(), local); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want %v", name, err, context.Canceled)
 		}
-		// A wait that ignored its context would last until the operation ends. The device gives up
-		// after 0.54 s at the earliest.
+		// If the call ignored its context, it would wait until the operation ends. The device gives
+		// up after 0.54 s at the earliest.
 		if took := time.Since(from); took > time.Second {
 			t.Errorf("%s: gave its goroutine back after %v", name, took)
 		}
@@ -225,8 +224,8 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 			t.Errorf("%s: closing the region of an operation under way: %v, want %v", name, err, verbs.ErrBusy)
 		}
 	}
-	// The send queue is full now. A wait for a slot also ends with its context, and leaves no
-	// lease.
+	// The send queue is full now. A call that waits for a slot also returns when its context ends,
+	// and leaves no lease.
 	buf := bufferOf(t, a.rt, make([]byte, 64))
 	before := buf.s.lease.word.Load()
 	if _, err := a.Write(endedContext(), buf.Slice(), remote); !errors.Is(err, context.Canceled) {
@@ -245,8 +244,8 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 	}
 }
 
-// Rule: while a connection is being canceled, other goroutines may start operations, close the
-// connection, or abort either end. Every operation still ends one time, and all memory is released.
+// Rule: while Cancel runs, other goroutines may start operations, close the connection, or abort
+// either end of it. Every operation still ends exactly once, and all memory is released.
 func TestStressCancel(t *testing.T) { onBeds(t, stressCancel) }
 
 func stressCancel(t *testing.T, d bed) {

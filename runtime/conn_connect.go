@@ -25,9 +25,9 @@ const (
 // rejInvalidService is the reject reason for a request to an address without a listener.
 const rejInvalidService = verbs.RejInvalidServiceID
 
-// Retry parameters of connections. RNR retries are unlimited. A managed connection does not need
-// them, because credits ensure that a receive is posted. A sender on a raw connection waits for
-// the peer's receive.
+// Retry parameters of connections. RNR retries are unlimited, so a sender on a raw connection waits
+// until the peer posts a receive. A managed connection needs no RNR retries, because credits ensure
+// that a receive is posted.
 const (
 	retryCount    = 7
 	rnrRetryCount = verbs.RNRRetryInfinite
@@ -37,8 +37,8 @@ const (
 )
 
 // Dial connects to "host:port" with the runtime's options. It waits until the connection is
-// established or has failed, at most Config.ConnectTimeout. If ctx ends first, Dial abandons
-// the attempt, and notifies the peer if the request was sent already.
+// established or has failed, at most Config.ConnectTimeout. If ctx ends first, Dial abandons the
+// attempt. If the request was already sent, Dial also notifies the peer.
 //
 // Errors: ErrAddress, ErrUnreachable, ErrConnectTimeout, *RejectError, errors of the device,
 // the error of the context.
@@ -46,13 +46,14 @@ func (rt *Runtime) Dial(ctx context.Context, addr string) (*Conn, error) {
 	return rt.DialOptions(ctx, addr, Options{})
 }
 
-// DialOptions is Dial with options. A zero field of o means the runtime's option (Config.Conn).
+// DialOptions is Dial with options. For each zero field of o, the runtime's option applies
+// (Config.Conn).
 func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Conn, error) {
 	return rt.dialWait(ctx, addr, o, false)
 }
 
-// dialWait implements DialOptions. If hold is true, it returns before the handshake, for
-// PrepareDial.
+// dialWait implements DialOptions and PrepareDial. PrepareDial sets the argument hold; dialWait
+// then returns before the handshake.
 func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bool) (*Conn, error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -74,8 +75,8 @@ func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bo
 	return c, err
 }
 
-// DialAsync is DialOptions, but returns a future. It blocks only for the lookup of the host name,
-// and ctx bounds only this lookup.
+// DialAsync is DialOptions, but returns a future. DialAsync blocks only for the lookup of the host
+// name, and ctx bounds only this lookup.
 func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f futures.Future[*Conn], err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -84,8 +85,8 @@ func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f fut
 	return f, err
 }
 
-// dialing starts a connection attempt and returns the connection and its future. Before f is
-// settled, the caller may call only Abort of c.
+// The method dialing starts a connection attempt and returns the connection and its future. Until
+// the future is settled, the caller may use the connection only to call Abort.
 func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold bool) (c *Conn, f futures.Future[*Conn], err error) {
 	dst, err := rt.resolve(ctx, addr)
 	if err != nil {
@@ -106,7 +107,7 @@ func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold boo
 	return c, f, nil
 }
 
-// resolve converts "host:port" to an address. An empty host is the device's address.
+// resolve converts "host:port" to an address. An empty host means the device's address.
 func (rt *Runtime) resolve(ctx context.Context, addr string) (netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -132,7 +133,7 @@ func (rt *Runtime) resolve(ctx context.Context, addr string) (netip.AddrPort, er
 	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), nil
 }
 
-// dial starts to connect. Holder only, like all functions below.
+// dial starts to connect. Holder only, like all methods of Conn below.
 func (c *Conn) dial(dst netip.AddrPort) {
 	if !c.begin() {
 		return
@@ -152,8 +153,8 @@ func (c *Conn) dial(dst netip.AddrPort) {
 	}
 }
 
-// begin starts the timer of ConnectTimeout. If the connection was already closed, or the device
-// removed, begin calls giveUp and returns false.
+// begin moves the connection to connConnecting and starts the timer of ConnectTimeout. If the
+// connection was closed or the device removed before, begin calls giveUp and returns false.
 func (c *Conn) begin() bool {
 	c.state = connConnecting
 	if err := c.checkStart(); err != nil {
@@ -176,8 +177,8 @@ func (c *Conn) checkStart() error {
 	return err
 }
 
-// setID assigns the identifier to the connection, and sets the ACK timeout from the options. The
-// dialing and the accepting side use it.
+// setID assigns an identifier to the connection, and sets its ACK timeout from Options.PeerTimeout.
+// Dialed and accepted connections use setID.
 func (c *Conn) setID(id verbs.CMID) error {
 	c.id = id
 	c.sh.targets[id] = c
@@ -188,14 +189,14 @@ func (c *Conn) setID(id verbs.CMID) error {
 }
 
 // setup creates the queue pair and posts the receives. When setup returns, the device has the
-// receives. The peer can send only later, after the handshake.
+// receives. The handshake begins later, so the peer cannot send before that.
 func (c *Conn) setup() error {
 	if err := c.q.Admit(); err != nil {
 		return err
 	}
 	c.admitted = true
 	posted := 0
-	defer func() { // the queue ends only the posted receives; free the others
+	defer func() { // the queue ends the posted receives; free the others here
 		for i := range c.recvs[posted:] {
 			c.recvs[posted+i].free()
 		}
@@ -250,7 +251,8 @@ func (c *Conn) param() *verbs.ConnParam {
 	}
 }
 
-// readPeerHello processes the peer's private data.
+// readPeerHello reads the peer's private data: the user's part, and for a managed connection the
+// credits and the size of the peer's receives.
 func (c *Conn) readPeerHello(private []byte) error {
 	h, err := readHello(private, c.opts)
 	if err != nil {
@@ -298,8 +300,8 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 	}
 }
 
-// statusError converts the status of an event: a negative errno, or a number of the
-// connection manager.
+// statusError converts the status of an event to an error. A negative status is an errno; any other
+// is a number of the connection manager.
 func statusError(status int) error {
 	if status < 0 {
 		return syscall.Errno(-status)
@@ -311,8 +313,8 @@ func (c *Conn) rejected(ev *verbs.CMEvent) error {
 	return refusal(c.remote, ev.Status, ev.Conn.PrivateData)
 }
 
-// refusal makes the error of a rejected request. The argument private is the private data of the
-// rejection; a peer that runs this package puts its code and explanation there.
+// The function refusal makes the error of a rejected request. The argument private is the private
+// data of the rejection. A peer that runs this package puts a code and an explanation there.
 func refusal(addr netip.AddrPort, reason int, private []byte) error {
 	e := &RejectError{Addr: addr.String(), Reason: reason}
 	if reason == verbs.RejConsumer {
@@ -345,7 +347,7 @@ func (c *Conn) opened() {
 	c.settle(nil)
 }
 
-// giveUp fails a connection that is not established yet.
+// giveUp fails a connection that is still connecting. In any other state it does nothing.
 func (c *Conn) giveUp(err error) {
 	if c.state != connConnecting {
 		return

@@ -39,15 +39,15 @@ func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	}
 }
 
-// Rule: before the peer learns that it is connected, the device has the receives of the accepting
-// side. The loop (the reactor's own goroutine) need not run for that.
+// Rule: when the peer learns that it is connected, the receives of the accepting side are posted
+// already. This holds even if the loop (the reactor's own goroutine) does not run.
 func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
 	seat := must.Get(ln.AcceptAsync())(t)
 	ctx := testContext(t)
 	got := make(chan error, 1)
-	c, err := server.newConn(ln.opts) // made here: the listener needs the loop for that, and the loop is blocked below
+	c, err := server.newConn(ln.opts) // made here and not by the listener, which needs the loop: the function below blocks the loop
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 			got <- err
 		}()
 		ln.backlog.preparing = maxPreparing // the backlog then begins no handshake by itself
-		for r := (*request)(nil); ; {       // this code handles the connection events in place of the blocked loop
+		for r := (*request)(nil); ; {       // handle the connection events in place of the blocked loop
 			select {
 			case err := <-got:
 				if err != nil {
@@ -91,8 +91,8 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	}
 }
 
-// Rule: if a peer returns a credit before it has got one, its connection fails with a protocol
-// error, and nothing worse happens.
+// Rule: if a peer returns a credit before the connection is established, the connection fails with
+// a protocol error, and nothing else happens.
 func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	opts, err := rt.inherit(Options{})
@@ -108,8 +108,8 @@ func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 	mistake(t, "giving it up", c.abandon(err), ErrPeerProtocol)
 }
 
-// deaf is a provider whose address resolutions fail with ETIMEDOUT if their timeout is shorter than
-// its field from.
+// deaf is a provider. If the timeout of an address resolution is shorter than deaf.from, the
+// resolution fails with ETIMEDOUT.
 type deaf struct {
 	verbs.Provider
 	from time.Duration
@@ -125,7 +125,7 @@ type deafChannel struct {
 	mu   sync.Mutex
 	ids  map[verbs.CMID]*deafID // the key is the wrapped identifier
 	late []verbs.CMEvent        // events that GetEvent has not returned yet
-	ring func()
+	ring func()                 // wakes the reader of the channel
 }
 
 type deafID struct {
@@ -196,8 +196,8 @@ func (id *deafID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) er
 	return nil
 }
 
-// Rule: an address resolution that timed out is repeated with twice the timeout, for connections
-// and for datagrams. (Before this rule, the first connection on Soft-RoCE used up
+// Rule: after an address resolution has timed out, it is repeated with twice the timeout, for
+// connections and for datagrams. (The bug: the first connection on Soft-RoCE used up
 // Config.ConnectTimeout and failed.)
 func TestAddressesAreAskedForAgain(t *testing.T) {
 	notOnDevice(t, "its questions are late by a script")
@@ -225,7 +225,7 @@ func TestAddressesAreAskedForAgain(t *testing.T) {
 }
 
 // Rule: if an address is never resolved, the call fails after Config.ConnectTimeout, and the error
-// contains that time.
+// names this limit.
 func TestAddressesAreNotAskedForForEver(t *testing.T) {
 	notOnDevice(t, "its questions are late by a script")
 	p := &deaf{Provider: soft.Default(), from: time.Hour}
@@ -236,8 +236,8 @@ func TestAddressesAreNotAskedForForEver(t *testing.T) {
 	mistake(t, "resolving", err, ErrConnectTimeout, "20ms")
 }
 
-// met connects two new runtimes. It returns the dialing and the accepted end, or the error of the
-// dialing call.
+// The function met connects two new runtimes. It returns the dialing end and the accepting end, or
+// the error of the dialing call.
 func met(t *testing.T, b bed, dial, listen Options) (d, l *Conn, err error) {
 	t.Helper()
 	server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -252,8 +252,9 @@ func met(t *testing.T, b bed, dial, listen Options) (d, l *Conn, err error) {
 	return d, l, nil
 }
 
-// Rule: the peer of a raw connection may be a program without this package, on either side. Its
-// private data may be empty or have any content, and arrives complete.
+// Rule: the peer of a raw connection may be a program that does not use this package. This holds
+// for a peer that dials and for a peer that listens. The peer's private data may be empty or have
+// any content, and arrives complete.
 func TestRawPeerThatIsNoRuntime(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for name, said := range map[string][]byte{"nothing": nil, "something": []byte("NVMe says this"), "all that fits": bytes.Repeat([]byte{7}, verbs.MaxPrivateConnect)} {
@@ -282,7 +283,7 @@ func TestRawPeerThatIsNoRuntime(t *testing.T) {
 	})
 }
 
-// say sends a message over a raw connection and checks that it arrives.
+// The function say sends a message over a raw connection and checks that the message arrives.
 func say(t *testing.T, from, to *Conn, what string) {
 	t.Helper()
 	buf := must.Get(to.rt.Alloc(100))(t)
@@ -299,9 +300,9 @@ func say(t *testing.T, from, to *Conn, what string) {
 	}
 }
 
-// Rule: each side of a managed connection needs the other side's hello (the runtime's own private
-// data). Without it the attempt fails with a protocol error. If one side is managed and the other
-// is raw, the attempt is rejected too.
+// Rule: if one side of a managed connection sends no hello (the runtime's own private data), the
+// attempt to connect fails with a protocol error. If one side is managed and the other is raw, the
+// listener rejects the attempt.
 func TestManagedPeerThatIsNoRuntime(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		bare, managed := Options{Raw: true, Bare: true}, Options{}
@@ -322,8 +323,8 @@ func rejected(t *testing.T, err error, code uint16) {
 	}
 }
 
-// Rule: a raw connection refuses a hello of an unknown version, and does not treat it as user data.
-// A bare connection, which has no hello, treats it as user data.
+// Rule: a raw connection refuses a hello of an unknown version, and does not treat its bytes as
+// user data. A bare connection, which has no hello, treats the same bytes as user data.
 func TestBrokenHelloOfARawPeer(t *testing.T) {
 	h := proto.EncodeHello(proto.Hello{Raw: true})
 	h[4]++
@@ -337,8 +338,9 @@ func TestBrokenHelloOfARawPeer(t *testing.T) {
 	}
 }
 
-// Rule: the private data of a bare connection (one without a hello) may also use the hello's bytes,
-// but no more. Only raw connections can be bare.
+// Rule: the private data of a bare connection (one without a hello) may fill all bytes that a
+// request or reply has for private data, but longer data is refused. Only raw connections can be
+// bare.
 func TestBarePrivateDataIsBounded(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	_, err := rt.DialOptions(testContext(t), "127.0.0.2:1", Options{Raw: true, Bare: true, PrivateData: make([]byte, verbs.MaxPrivateConnect+1)})

@@ -18,30 +18,30 @@ import (
 //	                        ^                │ the frame was not posted
 //	                        └────────────────┘ ungrant
 //
-// The peer uses a receive only after it has got the receive's credit. So the receive can be posted
-// as late as the frame that grants this credit: reactor.Queue.PostRecvLater posts the receive in
-// the same pass, before the frame. One doorbell then serves up to half of all receives.
+// The peer uses a receive only after a frame has brought the credit for the receive. So the receive
+// may be posted right before this frame: reactor.Queue.PostRecvLater posts the receive in the pass
+// that posts the frame. One doorbell then posts up to half of all receives.
 //
 // Every message to the peer carries the unreturned credits. If there is no message, a credit
 // update (a frame without payload) carries them. An update is sent in two cases:
 //
 //	many       at least half of all credits are unreturned
-//	starving   a receiver waits here, no message has arrived, and the peer has used all
-//	           granted credits, so it can send nothing. (Then the application holds
+//	starving   a receiver waits here, no message has arrived, and the peer can send none,
+//	           because it has used all granted credits. (The application then holds
 //	           messages. If it held none, all credits would be unreturned: case "many".)
 //
-// Each update takes one of the peer's controlRecvs receives. An update is in flight from its
-// sending here until the peer has processed it in take. At most two updates are in flight:
+// Each update takes one of the peer's controlRecvs receives. An update is in flight from the time
+// when it is sent until the peer has processed it (Conn.take). At most two updates are in flight:
 //
-//   - A starving update is sent when the peer has used all granted credits, those of all earlier
-//     updates too. The peer has then processed these updates, and none is in flight. So a
-//     starving update is the oldest update in flight.
-//   - The updates in flight together carry at most all credits, and a "many" update carries at
-//     least half of them. So at most two "many" updates are in flight, or one starving update,
-//     which has at least one credit, and one "many" update.
+//   - A starving update is sent when the peer has used all granted credits, also those of all
+//     earlier updates. So the peer has processed these updates, and none of them is in flight.
+//     A starving update is therefore the oldest update in flight.
+//   - The updates in flight together carry at most all credits. A "many" update carries at least
+//     half of all credits, and a starving update at least one credit. So the updates in flight
+//     are at most two "many" updates, or one starving update and one "many" update.
 //
-// The third of controlRecvs is needed when the peer has processed an update, but has not posted
-// that update's receive again.
+// The third receive is needed while the peer has processed an update, but has not posted the
+// receive of this update again.
 
 // controlRecvs is the number of receives for the peer's credit updates, in addition to one receive
 // for each credit.
@@ -57,15 +57,16 @@ func (c *Conn) updateAt() int { return (c.opts.RecvCredits + 1) / 2 }
 // returnCredits adds n unreturned credits, and schedules a credit update if one may be due. Any
 // goroutine may call it.
 func (c *Conn) returnCredits(n uint32) {
-	// Here unreturned is written, then starving is read. The function match writes starving, then
-	// reads unreturned (in sendCreditUpdate). So at least one of the two sees the other's write.
+	// Order: this goroutine writes c.unreturned, then reads c.starving. Conn.match writes
+	// c.starving, then reads c.unreturned (in sendCreditUpdate). So at least one of the two
+	// goroutines sees the write of the other.
 	if back := c.unreturned.Add(n); int(back) >= c.updateAt() || back > 0 && c.starving.Load() {
 		c.sh.r.Schedule(&c.creditTask, false)
 	}
 }
 
-// grant takes all unreturned credits for a frame to the peer. It adds them to granted before
-// the frame is posted, because the peer may use them as soon as the frame is posted.
+// grant takes all unreturned credits for a frame to the peer. It adds them to c.granted now, before
+// the frame is posted: the peer may use the credits as soon as the frame is posted.
 func (c *Conn) grant() uint32 {
 	back := c.unreturned.Swap(0)
 	if back > 0 {
@@ -93,7 +94,7 @@ func (c *Conn) sendCreditUpdate() {
 		return
 	}
 	if n := int(c.unreturned.Load()); n == 0 || n < c.updateAt() && !c.starved() {
-		return // a message has carried the credits
+		return // a message has carried credits in the meantime
 	}
 	var head [frameSize]byte
 	back := c.grant()
@@ -102,7 +103,7 @@ func (c *Conn) sendCreditUpdate() {
 	}
 	proto.Frame{Kind: proto.Credit, Credits: back}.Encode(&head)
 	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: (*connSink)(c)}, reactor.Payload{Header: head[:]}); err != nil {
-		c.creditDue = true // received tries again when an earlier update completes
+		c.creditDue = true // Conn.received tries again when an earlier update completes
 		c.granted.Add(-uint64(back))
 		c.unreturned.Add(back)
 	}
@@ -112,9 +113,9 @@ func errCredits(n uint32) error {
 	return fmt.Errorf("%w: it gives back %d receives that it does not have", ErrPeerProtocol, n)
 }
 
-// creditFor acquires a credit if op uses a receive of the peer. If no credit is free, it returns
-// ErrNoCredit in mode NonBlock; in other modes it waits for a credit until the channel asked is
-// closed.
+// creditFor acquires a credit if op uses a receive of the peer. If no credit is free and m is
+// NonBlock, it returns ErrNoCredit. If no credit is free and m is another mode, it waits for a
+// credit until the channel asked is closed.
 func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor.SubmitMode) error {
 	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
 		return nil
@@ -144,6 +145,6 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 // creditBack undoes creditFor for a request that was not posted.
 func (c *Conn) creditBack(op verbs.WROpcode) {
 	if c.credits != nil && op != verbs.WRRDMAWrite && op != verbs.WRRDMARead {
-		c.credits.Restore(1) // if false, the peer has returned too many credits; its next one fails the connection
+		c.credits.Restore(1) // false: the peer returned too many credits; when it returns another, the connection fails
 	}
 }

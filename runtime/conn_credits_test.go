@@ -10,7 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// sendAndTake sends n messages from a and receives them at b.
+// sendAndTake sends n messages from a and receives them at b. The caller must release the
+// messages.
 func sendAndTake(t *testing.T, a, b *Conn, n int) (ms []Message) {
 	t.Helper()
 	for i := range n {
@@ -33,8 +34,8 @@ func release(t *testing.T, ms ...Message) {
 	}
 }
 
-// Rule: a waiting receiver gets the next message as long as one receive is free, even if the user
-// holds the messages of all other receives.
+// Rule: if at least one receive is free, a waiting receiver gets the next message. The user may
+// hold the messages of all other receives.
 func TestOneFreeReceiveIsEnough(t *testing.T) {
 	for _, releaseFirst := range []bool{true, false} {
 		a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})
@@ -64,8 +65,8 @@ func TestOneFreeReceiveIsEnough(t *testing.T) {
 	}
 }
 
-// Rule: while no receiver waits, one credit update returns half of all credits. There is no update
-// for each single credit.
+// Rule: while no receiver waits, a credit update is sent only if half of all credits are
+// unreturned.
 func TestUpdatesAreFewWhileNobodyWaits(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 8}})
 	before := b.rt.Stats().WorkRequests
@@ -86,7 +87,7 @@ func TestUpdatesAreFewWhileNobodyWaits(t *testing.T) {
 	}
 }
 
-// Rule: if a message is not posted, a credit update returns the credits that it carries.
+// Rule: if a message with credits is not posted, a later credit update returns these credits.
 func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{RecvCredits: 2, SendDepth: 1}})
@@ -104,14 +105,14 @@ func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	}
 	short, cancel := context.WithCancel(ctx)
 	sent := make(chan error, 1)
-	if err := b.sh.r.Do(ctx, func() { // this holds the turn, so no credit update runs before the message takes the credits
+	if err := b.sh.r.Do(ctx, func() { // no credit update runs while this function holds the turn: the message takes the credits
 		release(t, ms...)
 		go func() {
 			_, err := b.SendBytes(short, []byte("x"))
 			sent <- err
 		}()
 		for b.unreturned.Load() != 0 {
-			stdruntime.Gosched() // a busy wait: the message signals nothing when it has taken the credits
+			stdruntime.Gosched() // a busy wait: there is no signal when the message has taken the credits
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -157,9 +158,8 @@ func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
 	}
 }
 
-// Rule: a released receive is posted again together with the frame that returns its credit. So one
-// doorbell posts half of all receives. No receive costs a send of its own, and none delays the
-// peer.
+// Rule: a released receive is posted again in the same pass as the frame that returns its credit.
+// So one doorbell posts up to half of all receives.
 func TestReleasedReceivesArePostedInBatches(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		const credits, rounds = 16, 40

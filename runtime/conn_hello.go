@@ -8,23 +8,24 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The private data of a connection request or acceptance, by mode. A hello (proto.Hello) describes
-// the sender's mode and receives, and contains the user's data.
+// The private data of a connection request or acceptance depends on the connection's mode. A hello
+// (proto.Hello) describes the sender's mode and receives, and contains the user's data.
 //
 //	          sent                  accepted from the peer
 //	managed   hello                 hello of a managed connection
-//	raw       hello                 hello of a raw connection; other data unchanged
-//	bare      the user's data       any data unchanged
+//	raw       hello                 hello of a raw connection, or data without a hello
+//	bare      the user's data       any data
 //
-// A raw connection needs no hello from its peer, which may be any librdmacm program.
+// The peer of a raw connection may be any librdmacm program, so it need not send a hello. The user
+// gets data without a hello as it is (see foreignData).
 
-// The sizes of the headers before the user's bytes.
+// The sizes of the headers before the user's data, in bytes.
 const (
 	helloSize = proto.HelloSize // in private data
 	frameSize = proto.FrameSize // in a message of a managed connection
 )
 
-// ownHello returns the private data to send.
+// ownHello returns the private data of the local request or acceptance.
 func (c *Conn) ownHello() []byte {
 	if c.opts.Bare {
 		return c.opts.PrivateData
@@ -37,7 +38,7 @@ func (c *Conn) ownHello() []byte {
 }
 
 // checkPrivate returns an error if o.PrivateData does not fit into a request or an acceptance. The
-// argument most is the capacity of that message in bytes; the argument what names the message.
+// argument what names that message; the argument most is the message's capacity in bytes.
 func (o Options) checkPrivate(what string, most int) error {
 	if !o.Bare {
 		most -= helloSize
@@ -66,8 +67,9 @@ func readHello(private []byte, o Options) (proto.Hello, error) {
 	return h, nil
 }
 
-// foreignData returns a copy of private data that has no hello. The copy includes any padding
-// by the connection manager. If all bytes are zero, foreignData returns nil.
+// foreignData returns a copy of private data that has no hello. The copy has at most
+// verbs.MaxPrivateAccept bytes, and may end with padding of the connection manager. If all bytes
+// are zero, foreignData returns nil.
 func foreignData(private []byte) []byte {
 	if len(bytes.TrimLeft(private, "\x00")) == 0 {
 		return nil

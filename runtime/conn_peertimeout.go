@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// A connection detects a peer that does not answer in three ways. The bound is Options.PeerTimeout,
-// or longer (boundOf).
+// A connection has three ways to detect that its peer does not answer. The bound is
+// Options.PeerTimeout, or longer (boundOf).
 //
 //	the device gives up   its retries are used up; the failed completion calls Conn.fail
 //	the bound passes      no send completes within the bound; Conn.onPeerTimeout calls Conn.fail
@@ -24,7 +24,7 @@ import (
 // are not flushed within flushBound end when the queue pair is destroyed (conn_teardown.go).
 
 // ErrPeerTimeout means that the peer did not answer within the bound of Options.PeerTimeout. The
-// cause of such a connection is a *PeerTimeoutError, which matches ErrPeerTimeout. ErrPeerTimeout
+// connection then fails with a *PeerTimeoutError, which matches ErrPeerTimeout. ErrPeerTimeout
 // matches os.ErrDeadlineExceeded.
 var ErrPeerTimeout = sentinel.Reconnect("runtime: the peer did not answer", os.ErrDeadlineExceeded)
 
@@ -32,13 +32,13 @@ var ErrPeerTimeout = sentinel.Reconnect("runtime: the peer did not answer", os.E
 // and the errors of the operations that ended with the connection wrap it.
 type PeerTimeoutError struct {
 	Peer netip.AddrPort
-	// Bound is the time allowed for an answer: Options.PeerTimeout, or more if the
-	// device's retries or the outstanding bytes need more.
+	// Bound is the time allowed for an answer. This is Options.PeerTimeout, or more if the device's
+	// retries or the outstanding bytes need more.
 	Bound time.Duration
-	// Since is the start of the time without an answer.
+	// Since is when the time without an answer began.
 	Since time.Time
-	// Outstanding is the number of outstanding operations, and Oldest is the kind of the oldest
-	// one. A single outstanding WRITE may be a keep-alive probe.
+	// Outstanding is the number of outstanding operations, without receives. Oldest is the kind of
+	// the oldest of these operations. A single outstanding WRITE may be a keep-alive probe.
 	Outstanding int
 	Oldest      reactor.Kind
 }
@@ -58,14 +58,14 @@ func (e *PeerTimeoutError) Timeout() bool { return true }
 // Temporary returns false, because the connection has ended.
 func (e *PeerTimeoutError) Temporary() bool { return false }
 
-// deviceTimeouts is the largest ratio of a device's actual ACK timeout to the encoded value
-// (IBTA 9.7.6.1.3).
+// deviceTimeouts is the largest ratio between the ACK timeout that a device applies and the time
+// that the code stands for (IBTA 9.7.6.1.3).
 const deviceTimeouts = 4
 
-// boundOf returns the bound of operations on a queue pair: the larger of the configured time and the
-// longest time that the device may take for its retries. The argument timeout is an ACK timeout
-// code; with code 0 the device waits without limit, and the bound is the configured time. If no
-// time is configured, boundOf returns 0, which means no bound.
+// boundOf returns the bound of operations on a queue pair: the larger of the configured time and
+// the longest time that the device may take for its retries. The argument timeout is an ACK timeout
+// code. With code 0 the device waits without limit, and the bound is the configured time. If no
+// time is configured, boundOf returns 0: there is no bound.
 func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
 	if configured <= 0 {
 		return 0
@@ -75,22 +75,22 @@ func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
 
 // ACK timeout codes of a connection.
 const (
-	// deviceDelay is by how much the queue pair's code usually exceeds the configured code. The
-	// device raises the code to verbs.DeviceAttr.AckDelay (Soft-RoCE 15, ConnectX 16).
+	// deviceDelay allows for a queue pair whose code exceeds the configured code. The device raises
+	// the code to verbs.DeviceAttr.AckDelay if that is larger (Soft-RoCE 15, ConnectX 16).
 	deviceDelay = 2
-	// minAckTimeout stands for 33 ms. A burst on a busy network, or a process that is briefly
-	// not scheduled, can delay acknowledgments for almost that time.
+	// minAckTimeout is the code for 33 ms. A burst on a busy network, or a process that is briefly
+	// not scheduled, can delay acknowledgments for almost 33 ms.
 	minAckTimeout = 13
-	// maxAckTimeout stands for 1.1 s, for many years the kernel's default
+	// maxAckTimeout is the code for 1.1 s. It was the kernel's default for many years
 	// (CMA_IBOE_PACKET_LIFETIME).
 	maxAckTimeout = 18
 )
 
 // ackTimeoutFor returns the largest ACK timeout code, from minAckTimeout to maxAckTimeout, with
 // which the device gives up within the configured time. If there is no such code, it returns
-// minAckTimeout. If no time is configured, it returns 0, and the provider chooses. The kernel
-// chooses one second, or the value that the peer requests. With one second the device may take
-// more than half a minute to give up.
+// minAckTimeout. If no time is configured, it returns 0, and the provider chooses the timeout. The
+// kernel chooses one second, or the timeout that the peer requests. With one second the device may
+// take more than half a minute to give up.
 func ackTimeoutFor(configured time.Duration) uint8 {
 	if configured <= 0 {
 		return 0
@@ -102,8 +102,8 @@ func ackTimeoutFor(configured time.Duration) uint8 {
 	return code
 }
 
-// keepAlive returns how long the peer may be silent before it is probed; 0 means that it is never
-// probed.
+// keepAlive returns how long the peer may be silent before the reactor sends a probe; 0 means no
+// probes.
 func (o *Options) keepAlive() time.Duration {
 	switch {
 	case o.KeepAlive < 0 || !o.answers():
@@ -114,12 +114,12 @@ func (o *Options) keepAlive() time.Duration {
 	return o.KeepAlive
 }
 
-// answers reports whether the peer acknowledges messages, as only type RC does.
+// answers() reports whether the peer acknowledges messages. Only type RC has acknowledgments.
 func (o *Options) answers() bool { return o.kind == 0 || o.kind == verbs.QPTRC }
 
 // watchPeer has the reactor's watchdog check the peer from now on. It is called at ESTABLISHED;
-// before that, ConnectTimeout is the bound. It reads the effective ACK timeout from the queue
-// pair. Holder only.
+// before that event, ConnectTimeout is the bound. watchPeer reads the effective ACK timeout from
+// the queue pair. Holder only.
 func (c *Conn) watchPeer() error {
 	if !c.opts.answers() {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// recvSlot is one posted receive with its buffer.
+// recvSlot is one receive of a managed connection, with its buffer.
 //
 //	free ──post──> posted ──completion──> arrived ──Recv──> held ──Release──> posted
 //	                  │ flushed              │ connection gone   │ connection gone
@@ -27,10 +27,9 @@ type recvSlot struct {
 	c   *Conn
 	i   int
 	buf Buffer
-	// state is odd while the slot is held, and even otherwise. The function handOut adds one.
-	// Release and disposeMessage add one with a CAS from the value that handOut has made, which
-	// the Message carries. So a second Release has no effect. (disposeMessage adds two more
-	// when it frees the slot.)
+	// state is odd while the slot is held, and even otherwise. The function handOut adds 1, and
+	// copies the new state into the Message. Release and disposeMessage add 1 by a CAS from that
+	// copy, so a second Release fails. When disposeMessage also frees the slot, it adds 2 more.
 	state atomic.Uint64
 	// The fields from nth to shut describe the arrived message. The holder writes them
 	// before the slot is handed out.
@@ -38,7 +37,7 @@ type recvSlot struct {
 	n    int    // the message's length in bytes
 	imm  uint32
 	with bool    // imm is valid
-	data bool    // a SEND, with a payload
+	data bool    // the message is a SEND, with a payload
 	shut *Window // the window that the message invalidated
 	sge  [1]verbs.SGE
 	hook ring.Hook[recvSlot]
@@ -51,9 +50,9 @@ func (s *recvSlot) post() error {
 	return s.c.q.PostRecv(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
-// postLater submits a receive whose credit is not granted yet. The reactor posts the receive
-// together with the frame that grants the credit, before the frame (conn_credits.go). So the
-// receive costs no doorbell of its own.
+// postLater submits a receive whose credit is not granted yet. The reactor posts the receive in
+// the same pass as the frame that grants the credit, before the frame (conn_credits.go). So
+// receives that wait for the same frame share one doorbell.
 func (s *recvSlot) postLater() error {
 	return s.c.q.PostRecvLater(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:])
 }
@@ -76,8 +75,8 @@ func (c *Conn) makeRecvs(n int) error {
 	return nil
 }
 
-// Message is a received message. Its data lies in a receive buffer of the connection, which
-// the caller owns until Release. There are Options.RecvCredits such buffers. While the caller
+// Message is a received message. Its data lies in a receive buffer of the connection. The caller
+// owns this buffer until Release. There are Options.RecvCredits such buffers. While the caller
 // holds all of them, the peer cannot send.
 type Message struct {
 	Data []byte // nil for a WRITE with immediate data
@@ -93,10 +92,10 @@ type Message struct {
 	number uint64
 }
 
-// Release gives the buffer back to the connection, which posts it again and returns the
-// credit to the peer. The caller must not use Data afterwards. Release returns ErrMessage if
-// the message was released before. It does not block, unless the connection is gone and the
-// buffer is large (see Buffer.Release).
+// Release gives the buffer back to the connection. The connection posts the receive again and
+// returns the credit to the peer. The caller must not use Data afterwards. Release returns
+// ErrMessage if the message was released before. Release does not block, except to free a large
+// buffer of a connection that is gone (see Buffer.Release).
 func (m Message) Release() error {
 	s := m.slot
 	if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
@@ -111,7 +110,7 @@ func (m Message) Release() error {
 }
 
 // MessageSink receives a message in place of a future. The reactor calls Received one time for
-// each RecvTo, with the turn held, so Received must not block. If err is not nil, m is empty, and
+// each RecvTo, with the turn held. So Received must not block. If err is not nil, m is empty, and
 // no more messages arrive.
 type MessageSink interface {
 	Received(m Message, err error)
@@ -121,16 +120,16 @@ type MessageSink interface {
 type recvWaiter struct {
 	hook    ring.Hook[recvWaiter]
 	promise futures.Promise[Message]
-	sink    MessageSink // receives the message in place of the promise
+	sink    MessageSink // if not nil, receives the message in place of promise
 	// m and err are the result for sink. They belong to the holder.
 	m   Message
 	err error
 }
 
-// wanted implements waiter.
+// The method wanted implements waiter.
 func (w *recvWaiter) wanted() bool { return w.sink != nil || w.promise.Wanted() }
 
-// giveUp implements waiter. The user does not see the error.
+// giveUp implements waiter. The promise is discarded, so the user does not see the error.
 func (w *recvWaiter) giveUp() { w.end(Message{}, futures.ErrDiscarded) }
 
 // InboxHook returns the link for Conn.wantIn.
@@ -138,13 +137,13 @@ func (w *recvWaiter) InboxHook() *ring.Hook[recvWaiter] { return &w.hook }
 
 var recvWaiterPool = sync.Pool{New: func() any { return new(recvWaiter) }}
 
-// Recv returns the future of the next message. Messages go to the calls of Recv in the order of
-// the calls. The message of a discarded future goes to the next call. When no more messages can
+// Recv returns the future of the next message. Calls of Recv get the messages in the order of the
+// calls. The message of a discarded future goes to the next call. When no more messages can
 // arrive, the future fails with the cause of the connection, such as ErrPeerClosed. Recv does not
-// block; in steady state it does not allocate.
+// block. In steady state it does not allocate.
 func (c *Conn) Recv() futures.Future[Message] { return c.recv(false) }
 
-// RecvWait waits for the next message. If ctx ends first, no message is lost.
+// RecvWait waits for the next message. If ctx ends first, the next call gets that message.
 func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -153,10 +152,10 @@ func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
 	return reactor.Await(ctx, asked, c.recv(c.sh.r.Driver() != nil))
 }
 
-// RecvTo is Recv, but delivers the message to sink. Calls of Recv and RecvTo get the messages in
-// one common order. Only closing the connection ends the wait without a message. If the
-// connection is gone or raw, sink soon receives the error. In steady state RecvTo does not
-// allocate.
+// RecvTo is like Recv, but delivers the message to sink. Calls of Recv and RecvTo get the messages
+// in one common order. A RecvTo cannot be given up: if no message comes, sink receives an error
+// when the connection has ended. If the connection is already gone, or raw, sink soon receives the
+// error. In steady state RecvTo does not allocate.
 func (c *Conn) RecvTo(sink MessageSink) {
 	var err error
 	switch {
@@ -184,8 +183,8 @@ func (c *Conn) recv(quiet bool) futures.Future[Message] {
 	return f
 }
 
-// addRecvWaiter queues a wait for a message. If quiet is true, it does not wake the loop, because
-// the caller is about to drive the reactor.
+// addRecvWaiter queues a wait for a message. If quiet is true, addRecvWaiter does not wake the
+// loop, because the caller is about to drive the reactor.
 func (c *Conn) addRecvWaiter(p futures.Promise[Message], sink MessageSink, quiet bool) {
 	w := recvWaiterPool.Get().(*recvWaiter)
 	w.promise, w.sink = p, sink
@@ -202,8 +201,8 @@ func (c *Conn) match() {
 	}
 	done := 0
 	for ; done < len(c.recvWaiters); done++ {
-		// The message of a discarded future precedes later messages. So take such messages back
-		// before each delivery.
+		// The message of a discarded future precedes later messages. So put such messages back
+		// into c.arrived before each delivery.
 		c.takeBack()
 		w := c.recvWaiters[done]
 		var m Message
@@ -232,8 +231,9 @@ func (c *Conn) match() {
 	}
 }
 
-// answer ends the wait and takes ownership of w. It has the reactor call a sink later, because a
-// sink is user code, which must not run while the caller iterates over the waiters.
+// The method answer ends the wait w, and takes ownership of w. If w has a sink, the reactor calls
+// the sink after the sinks of all operations that ended earlier. During a pass, that is at the end
+// of the pass.
 func (c *Conn) answer(w *recvWaiter, m Message, err error) {
 	if w.sink != nil {
 		w.m, w.err = m, err
@@ -243,21 +243,21 @@ func (c *Conn) answer(w *recvWaiter, m Message, err error) {
 	w.end(m, err)
 }
 
-// end is the function answer for a waiter without a sink.
+// The method end settles the promise of w, and gives w back to the pool.
 func (w *recvWaiter) end(m Message, err error) {
 	p := w.promise
 	w.give()
 	p.Settle(m, err)
 }
 
-// Complete implements reactor.Sink. The reactor calls it to deliver the message to the sink.
+// Complete implements reactor.Sink. It delivers the message to the user's sink.
 func (w *recvWaiter) Complete(SinkContext, Result, error) {
 	sink, m, err := w.sink, w.m, w.err
 	w.give()
 	sink.Received(m, err)
 }
 
-// give returns w to the pool.
+// The method give gives w back to the pool.
 func (w *recvWaiter) give() {
 	w.promise, w.sink, w.m, w.err = futures.Promise[Message]{}, nil, Message{}, nil
 	recvWaiterPool.Put(w)
@@ -303,7 +303,7 @@ func isGone(c *Conn) bool {
 }
 
 // takeBack inserts the messages of discarded futures into c.arrived, in the order of arrival. If
-// the connection is gone, it frees them. Holder only.
+// the connection is gone, takeBack frees the messages instead. Holder only.
 func (c *Conn) takeBack() {
 	for s := c.backIn.TakeAll(); s != nil; {
 		next := s.hook.Unlink()
@@ -342,8 +342,8 @@ func (c *Conn) received(r Result, err error) {
 	s := &c.recvs[r.Tag]
 	if err != nil {
 		s.free()
-		// The queue reports failed completions to OnFail, and flushes without a known cause
-		// to OnFlush. It does not report a receive that the device refused to post.
+		// The queue reports failed completions to OnFail, and flushes without a known cause to
+		// OnFlush. If the device refused to post a receive, the queue reports that to neither.
 		if _, completed := errors.AsType[*verbs.WCError](err); !completed && c.state <= connOpen {
 			c.sh.r.Defer(func() { c.fail(err) })
 		}
@@ -351,7 +351,7 @@ func (c *Conn) received(r Result, err error) {
 	}
 	if err := c.take(s, r); err != nil {
 		s.free()
-		if c.state == connConnecting { // fail later: setup may be the caller, through Flush, and still uses the connection
+		if c.state == connConnecting { // fail later: setup may have called this function through Flush, and still uses the connection
 			c.sh.r.Defer(func() { c.fail(err) })
 			return
 		}
@@ -359,7 +359,7 @@ func (c *Conn) received(r Result, err error) {
 	}
 }
 
-// take processes a completed receive.
+// The method take processes a completed receive.
 func (c *Conn) take(s *recvSlot, r Result) error {
 	s.imm, s.with = r.Imm, r.Flags&verbs.WCWithImm != 0
 	if s.data = r.Opcode != verbs.WCRecvRDMAWithImm; !s.data {
@@ -369,8 +369,8 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 		if bad != nil {
 			return (*ProtocolError)(bad)
 		}
-		// c.credits is nil on the dialing side before ESTABLISHED. This side has sent nothing
-		// yet, so no credit can come back.
+		// On the dialing side, c.credits is nil before ESTABLISHED. That side has sent nothing
+		// yet, so the peer has no credit to return.
 		if f.Credits > 0 && (c.credits == nil || !c.credits.Restore(int(f.Credits))) {
 			return errCredits(f.Credits)
 		}

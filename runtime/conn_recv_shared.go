@@ -12,12 +12,12 @@ import (
 )
 
 // SharedRecv is a shared receive queue of raw connections (Options.Shared). A message on any of
-// the connections takes the next receive. If no receive is posted, the peer waits (RNR) until one
-// is. A SharedRecv saves memory: its receives must suffice for the messages of all connections
-// together. Without it each connection needs receives for its own maximum.
+// the connections takes the next receive. If no receive is posted, the peer waits (RNR) until
+// one is posted. A SharedRecv saves memory: it needs receives for the messages of all
+// connections together. Without a SharedRecv each connection needs receives for its own maximum.
 //
-// All its connections run on one reactor. Methods may be called from any goroutine. The
-// caller closes the SharedRecv after its connections.
+// All connections of a SharedRecv run on one reactor. Methods may be called from any goroutine.
+// The caller closes the SharedRecv after its connections.
 //
 // When a connection ends, the device may already have taken receives for the connection's next
 // messages. These receives complete with an error. If the device drops the completions when the
@@ -29,9 +29,9 @@ type SharedRecv struct {
 	sh *shard
 	q  *reactor.SharedRecv
 
-	// The fields below belong to the holder.
+	// Holder only:
 	conns map[uint32]*Conn // by queue pair number
-	gone  bool
+	gone  bool             // the SRQ is closed
 }
 
 // Arrival is the result of a shared receive, with the connection of the message. The connection
@@ -41,8 +41,9 @@ type Arrival struct {
 	Conn *Conn
 }
 
-// NewSharedRecv creates a queue of depth receives with up to maxSGE pieces each. For either
-// argument, 0 selects the default. It waits for a reactor, and on a real device for the kernel.
+// NewSharedRecv creates a queue for at most depth receives of at most maxSGE pieces each. For either
+// argument, 0 selects the default. NewSharedRecv waits for a reactor, and on a real device for the
+// kernel.
 //
 // Errors: ErrClosed; ErrConfig; ErrTooMany; ErrNotSupported.
 //
@@ -58,7 +59,7 @@ func (rt *Runtime) NewSharedRecv(depth, maxSGE int) (*SharedRecv, error) {
 		return nil, err
 	}
 	s.q.OnFail(func(cause error) {
-		if errors.Is(cause, verbs.ErrDeviceRemoved) { // if there are no connections, nothing else reports the removal
+		if errors.Is(cause, verbs.ErrDeviceRemoved) { // without connections nothing else reports the removal
 			rt.deviceGone()
 		}
 	})
@@ -71,14 +72,15 @@ func (rt *Runtime) NewSharedRecv(depth, maxSGE int) (*SharedRecv, error) {
 	return s, nil
 }
 
-// open creates the device's queue. Holder only.
+// open() creates the SRQ. Holder only.
 func (s *SharedRecv) open() error {
 	if err := s.q.Admit(); err != nil {
 		return err
 	}
 	// Do not create the SRQ in the reactor's thread domain, where it would have no lock. The lock
-	// is needed, because a goroutine may post to the SRQ while the holder polls, and polling
-	// gives receives back to the SRQ. Without the lock libmlx5 aborts the process.
+	// is needed, because a queue pair is destroyed without the turn. The destruction may give
+	// receives back to the SRQ while the holder posts or polls. Without the lock libmlx5 then
+	// aborts the process.
 	srq, err := s.rt.pd.CreateSRQ(s.q.Attr())
 	if err != nil {
 		s.q.Withdraw()
@@ -88,10 +90,10 @@ func (s *SharedRecv) open() error {
 	return nil
 }
 
-// PostRecv posts a receive. It does not wait: it returns ErrRecvFull if the queue is full. The
-// device owns the memory until the future is settled. Receives complete in any order. A receive
-// that is still posted when the queue is closed fails with ErrClosed. When the device is removed,
-// posted receives fail with ErrDeviceRemoved.
+// PostRecv posts a receive into the memory of locals. It does not wait: if the queue is full, it
+// returns ErrRecvFull. The device owns the memory until the future is settled. Receives complete in
+// any order. When the queue is closed, its receives fail with ErrClosed. When the device is removed,
+// they fail with ErrDeviceRemoved.
 //
 // Implements: ibv_post_srq_recv.
 func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err error) {
@@ -130,7 +132,7 @@ type sharedRecvOp struct {
 
 var sharedRecvOps = sync.Pool{New: func() any { return new(sharedRecvOp) }}
 
-// free returns t to the pool.
+// free() returns t to the pool.
 func (t *sharedRecvOp) free() {
 	*t = sharedRecvOp{}
 	sharedRecvOps.Put(t)
@@ -150,13 +152,13 @@ func (t *sharedRecvOp) Complete(_ SinkContext, r Result, err error) {
 	promise.Settle(a, err)
 }
 
-// Close closes the queue. Posted receives complete with ErrClosed. Close returns ErrBusy while
-// connections use the queue. It is idempotent, and waits for the queue's reactor.
+// Close closes the queue, whose receives complete with ErrClosed. While connections use the queue,
+// Close returns ErrBusy. Close is idempotent, and waits for the queue's reactor.
 //
 // Implements: ibv_destroy_srq.
 func (s *SharedRecv) Close() error { return s.close(context.Background()) }
 
-// close is Close, but stops waiting when ctx ends.
+// close() is like Close, but stops waiting when ctx ends.
 func (s *SharedRecv) close(ctx context.Context) error {
 	var err error
 	switch derr := s.sh.r.Do(ctx, func() { err = s.end() }); {
@@ -168,7 +170,7 @@ func (s *SharedRecv) close(ctx context.Context) error {
 	return err
 }
 
-// end closes the queue. Holder only.
+// end() closes the SRQ and releases the reactor's queue. Holder only.
 func (s *SharedRecv) end() error {
 	if s.gone {
 		return nil
@@ -182,7 +184,7 @@ func (s *SharedRecv) end() error {
 	return s.forget()
 }
 
-// forget releases the reactor's queue after the SRQ was closed. Holder only.
+// forget() releases the reactor's queue after the SRQ was closed. Holder only.
 func (s *SharedRecv) forget() error {
 	s.gone = true
 	s.rt.mu.Lock()
@@ -191,7 +193,7 @@ func (s *SharedRecv) forget() error {
 	return s.q.Release(s.endCause())
 }
 
-// join registers a connection that has just got its queue pair. It does nothing if s is nil.
+// join() registers a connection that has just got its queue pair. If s is nil, join does nothing.
 // Holder only.
 func (s *SharedRecv) join(c *Conn) {
 	if s != nil {
@@ -199,14 +201,14 @@ func (s *SharedRecv) join(c *Conn) {
 	}
 }
 
-// part undoes join before the queue pair is destroyed. Holder only.
+// part() undoes join(), before the queue pair is destroyed. Holder only.
 func (s *SharedRecv) part(c *Conn) {
 	if s != nil && c.q.QP() != nil {
 		delete(s.conns, c.q.QP().Num())
 	}
 }
 
-// usable returns an error if connections of rt may not use s. It returns nil if s is nil.
+// usable() returns an error if connections of rt may not use s. If s is nil, it returns nil.
 func (s *SharedRecv) usable(rt *Runtime) error {
 	if s == nil {
 		return nil
@@ -231,9 +233,9 @@ func (s *SharedRecv) queue() *reactor.SharedRecv {
 }
 
 // afterLastWQE calls fn when the connection's queue pair, which is in ERR, uses no shared receive
-// any more. That is after the device has reported LAST_WQE_REACHED and the last result was
-// delivered. Without shared receives afterLastWQE calls fn immediately. The caller bounds the wait,
-// because not every device reports LAST_WQE_REACHED. Holder only.
+// any more. This is so when the device has reported LAST_WQE_REACHED and the results of the receives
+// have been delivered. Without shared receives afterLastWQE calls fn immediately. The caller limits
+// the wait, because not every device reports LAST_WQE_REACHED. Holder only.
 //
 // Implements: IBTA volume 1, 10.2.9.5 (destroying a queue pair with an SRQ).
 func (c *Conn) afterLastWQE(fn func()) {

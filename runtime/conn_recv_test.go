@@ -13,19 +13,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// lineWait is a wait in a line (a list of waits, served in order). Its owner can give it up.
+// lineWait is one wait in a line, a list of waits (conn_recv_waits.go). Its owner can give it up.
 type lineWait struct {
 	nth   int  // position in the order of arrival
-	gone  bool // its owner gave it up
-	ended int  // calls of giveUp
+	gone  bool // the owner has given the wait up
+	ended int  // how many times giveUp was called
 }
 
 func (w *lineWait) wanted() bool { return !w.gone }
 func (w *lineWait) giveUp()      { w.ended++ }
 
-// Rule: a line keeps its wanted waits in order, whichever other waits are given up. A given-up wait
-// is ended at most one time. The line stays shorter than pruneFrom, or than twice its length after
-// the last pruning.
+// Rule: the wanted waits of a line stay in order, whichever other waits are given up. A wait that
+// was given up is ended at most one time. After each call of served the length of the line is less
+// than max(pruneFrom, 2*kept).
 func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_WAITS_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_WAITS_SEED=%d", seed)
@@ -85,8 +85,8 @@ func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
 	}
 }
 
-// Rule: the former length of a line does not count: a line that was long and has become short keeps
-// few given-up waits.
+// Rule: a line that was long and has become short keeps few given-up waits. Its former length does
+// not matter.
 func TestALineForgetsHowLongItWas(t *testing.T) {
 	var line []*lineWait
 	kept := 0
@@ -102,8 +102,8 @@ func TestALineForgetsHowLongItWas(t *testing.T) {
 	}
 }
 
-// Rule: a PacketConn does not keep given-up waits for datagrams. The wait that is left gets the
-// first datagram.
+// Rule: of 5000 given-up waits for datagrams a PacketConn keeps at most pruneFrom. The wait that
+// was not given up gets the first datagram.
 func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 	server := mustOpen(t, Config{})
 	p, q := mustListenPacket(t, server, Options{}), mustListenPacket(t, server, Options{})
@@ -131,8 +131,8 @@ func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 	}
 }
 
-// sharing returns the shared receives of a server, and both ends of n raw connections that use
-// them. The argument depth is the maximum number of posted receives.
+// The function sharing connects n clients to a server whose connections share receives. It returns
+// the shared receives and both ends of each connection. At most depth receives can be posted.
 func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients []*Conn) {
 	t.Helper()
 	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{}, 0)
@@ -148,7 +148,7 @@ func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients
 	return s, servers, clients
 }
 
-// postShared posts a shared receive of n bytes. The end of the test releases its buffer.
+// postShared posts a shared receive of n bytes. The buffer is released when the test ends.
 func postShared(t *testing.T, s *SharedRecv, n int) (futures.Future[Arrival], Buffer) {
 	t.Helper()
 	buf := must.Get(s.rt.Alloc(n))(t)
@@ -157,8 +157,8 @@ func postShared(t *testing.T, s *SharedRecv, n int) (futures.Future[Arrival], Bu
 	return f, buf
 }
 
-// Rule: a message on any connection takes the next shared receive, and the result names the
-// connection. While no receive is posted, the peer waits.
+// Rule: a message takes the next shared receive, whichever connection it arrives on. The result
+// names the connection. While no receive is posted, the peer waits.
 func TestSharedReceivesServeAllConnections(t *testing.T) {
 	onBeds(t, sharedReceivesServeAllConnections)
 }
@@ -250,7 +250,7 @@ func sharedReceivesClose(t *testing.T, d bed) {
 	}
 }
 
-// Rule: an invalid use of shared receives is refused with an error that names the reason.
+// Rule: an invalid use of shared receives returns an error that names the reason.
 func TestSharedReceivesMistakes(t *testing.T) {
 	s, servers, _ := sharing(t, mainBed, 2, 1)
 	_, err := s.rt.ListenOptions(":0", Options{Shared: s})
@@ -266,8 +266,8 @@ func TestSharedReceivesMistakes(t *testing.T) {
 	mistake(t, "more than can be numbered", err, ErrConfig, "1048576")
 }
 
-// Rule: shared receives of another runtime, or closed ones, are refused by the call that gets them
-// in its options, and not only when a peer connects.
+// Rule: if Options.Shared is closed or belongs to another runtime, ListenOptions and DialOptions
+// return an error at once. They do not wait until a peer connects.
 func TestSharedReceivesOfOthersAreRefused(t *testing.T) {
 	a, b := mustOpen(t, Config{Device: first.name}), mustOpen(t, Config{Device: second.name})
 	s, err := b.NewSharedRecv(1, 1)

@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// firstLook is the timeout of the first attempt to resolve an address. Each attempt has twice the
-// timeout of the previous one.
+// firstLook is the timeout of the first attempt to resolve an address. Each further attempt has
+// twice the timeout of the previous attempt.
 const firstLook = 50 * time.Millisecond
 
 // addrResolver resolves an address, in several attempts:
@@ -17,18 +17,18 @@ const firstLook = 50 * time.Millisecond
 //	ask ──> asked ── ADDR_RESOLVED ──> found
 //	          │ ADDR_ERROR, timed out: ask again with twice the timeout
 //
-// The kernel may miss the ARP reply: it sends the ARP request before it registers for the
-// reply (Linux 6.12 drivers/infiniband/core/addr.c, rdma_resolve_ip and netevent_callback).
-// A neighbor on a virtual link always replies before the kernel has registered. When the
-// timeout expires, the kernel looks in its neighbor table again. It reports ADDR_RESOLVED, or
-// ADDR_ERROR if the address is still unknown. So a missed reply delays the result only until
-// the timeout, which is short. The caller bounds the total time. Holder only.
+// The kernel may miss the ARP reply, because it sends the ARP request before it registers for the
+// reply (Linux 6.12 drivers/infiniband/core/addr.c, rdma_resolve_ip and netevent_callback). A
+// neighbor on a virtual link always replies before the kernel has registered. When the timeout
+// expires, the kernel looks in its neighbor table again. If the address is there, the kernel
+// reports ADDR_RESOLVED, otherwise ADDR_ERROR. So a missed reply delays the result only until the
+// timeout expires, and the timeout is short. The caller bounds the total time. Holder only.
 type addrResolver struct {
 	src, dst netip.AddrPort
 	look     time.Duration // timeout of the current attempt
 }
 
-// ask starts an attempt. ADDR_RESOLVED or ADDR_ERROR follows.
+// ask() starts an attempt. The event ADDR_RESOLVED or ADDR_ERROR follows.
 func (a *addrResolver) ask(id verbs.CMID) error {
 	a.look = max(firstLook, 2*a.look)
 	return id.ResolveAddr(a.src, a.dst, a.look)

@@ -15,11 +15,11 @@ import (
 // queue pair only when it is destroyed, so after flushBound the queue pair is destroyed.
 const flushBound = time.Second
 
-// fail ends a connection because of a failure. It moves the queue pair of an open connection to
-// ERR. Outstanding requests are then flushed and complete with the cause, and arrived messages can
-// still be received. Holder only.
+// Conn.fail ends a connection because of a failure. It moves the queue pair of an open connection
+// to ERR. Outstanding requests are then flushed and complete with the cause, and arrived messages
+// can still be received. Holder only.
 func (c *Conn) fail(cause error) {
-	_, panicked := errors.AsType[*PanicError](cause) // a panic's value may be the ErrDeviceRemoved of another device
+	_, panicked := errors.AsType[*PanicError](cause) // the value of a panic may be ErrDeviceRemoved of another device
 	if !panicked && errors.Is(cause, verbs.ErrDeviceRemoved) {
 		c.rt.deviceGone()
 		c.failRemoved()
@@ -32,30 +32,34 @@ func (c *Conn) fail(cause error) {
 		c.setCause(cause)
 		c.state = connFailed
 		c.disconnectQP()
-		// A device that does not flush the requests would keep the operations forever.
+		// If the device does not flush the requests, destroy ends the operations.
 		c.within(flushBound, func() {
 			if !c.drained {
 				c.destroy(nil)
 			}
 		})
-	case connDraining: // end Close's wait for outstanding sends, which will not complete
+	case connDraining: // Close waits for outstanding sends, but these will not complete: end the wait
 		c.disconnect()
 	}
 }
 
 // ackGrace is how long the connection waits for acknowledgments after the peer has disconnected.
-// The peer's queue pair is then usually in ERR and sends no more acknowledgments. Earlier ones may
-// be delayed by reordering in the network or by a busy machine, but by much less than ackGrace.
-// If an acknowledgment was lost and the peer's queue pair still answers, the device must send the
-// request again: so ackGrace exceeds one ACK timeout of the software RNIC (67 ms). ackGrace is
-// short, because operations that the peer did not take end only when it has passed.
+// Usually the peer's queue pair is in ERR by then, and sends no more acknowledgments.
+// Acknowledgments that it sent before may be delayed by reordering in the network or by a busy
+// machine, but by much less than ackGrace. If an acknowledgment was lost and the peer's queue pair
+// still answers, the device sends the request again after an ACK timeout. So ackGrace exceeds the
+// ACK timeout of the software RNIC (67 ms). ackGrace is short because operations that the peer did
+// not take end only after ackGrace.
 const ackGrace = 100 * time.Millisecond
 
-// peerLeft handles DISCONNECTED. It makes an open connection refuse new operations, and lets the
-// queue pair continue, because acknowledgments may still arrive. When no send is outstanding, or
-// after ackGrace, it calls fail, which disconnects this side. If Close is in progress, peerLeft
-// limits Close's wait for outstanding sends to ackGrace. In other states it calls fail at once.
-// Holder only.
+// peerLeft handles DISCONNECTED. Holder only.
+//
+//   - An open connection refuses new operations. Its queue pair continues, because acknowledgments
+//     may still arrive. When no send is outstanding, and at the latest after ackGrace, this side
+//     disconnects, too (Conn.fail).
+//   - If Close waits for outstanding sends, the wait ends at the latest after ackGrace.
+//   - If Close or Abort has disconnected this side already, nothing happens.
+//   - In other states Conn.fail is called at once.
 func (c *Conn) peerLeft() {
 	over := func() { c.fail(ErrPeerClosed) }
 	switch c.state {
@@ -73,9 +77,10 @@ func (c *Conn) peerLeft() {
 	}
 }
 
-// within has the connection's only timer call fn after d. It cancels the timer's previous call,
-// because each step of the teardown has its own bound. A running timer keeps the connection in
-// memory, so the function destroy stops it. Holder only.
+// Conn.within sets the connection's only timer to call fn after the time d. This cancels the call
+// for which the timer was set before, because each step of the teardown has its own limit.
+// Conn.destroy stops the timer, because a running timer keeps the connection in memory. Holder
+// only.
 func (c *Conn) within(d time.Duration, fn func()) {
 	c.sh.r.StopTimer(c.timer)
 	c.timer = c.sh.r.After(d, fn)
@@ -86,7 +91,8 @@ func (c *Conn) within(d time.Duration, fn func()) {
 // pair changes its state, and arrives within microseconds.
 const causeBound = 50 * time.Millisecond
 
-// flushed handles the first flushed completion, if the connection has no cause yet. Holder only.
+// Conn.flushed handles the first flushed completion, if the connection has no cause yet. Holder
+// only.
 func (c *Conn) flushed() {
 	c.sh.r.After(causeBound, func() {
 		if c.state == connOpen {
@@ -113,9 +119,10 @@ func (c *Conn) refuseOps() {
 	}
 }
 
-// onDrained is called when no request is outstanding any more. Receivers get the arrived messages,
-// then the cause. A goroutine that checked the connection before the failure may still submit a
-// request. onDrained seals the queue, so that such a request is not posted.
+// onDrained is called when no request is outstanding any more. Receivers get the messages that have
+// arrived; when there are no more messages, they get the cause. A goroutine that checked the
+// connection before the failure may still submit a request. onDrained seals the queue, so that such
+// a request is not posted.
 func (c *Conn) onDrained() {
 	c.drained = true
 	c.q.Seal()
@@ -127,14 +134,14 @@ func (c *Conn) onDrained() {
 	c.report(false)
 }
 
-// closeBound is how long Close waits for the reactor after its context has ended: twice
+// closeBound is how long Close waits for the reactor after the end of the context: twice
 // flushBound, and a margin for a busy machine.
 const closeBound = 2*flushBound + 500*time.Millisecond
 
-// Close closes the connection gracefully. It refuses new operations, waits until no send is
-// outstanding or ctx ends, disconnects, and frees all resources. Operations that are still
-// outstanding when it disconnects complete with an error. The caller keeps messages that it has
-// not released. Close is idempotent; every call waits until the connection is closed.
+// Close closes the connection gracefully. It refuses new operations, and waits until no send is
+// outstanding or ctx ends. Then it disconnects and frees all resources. Operations that are still
+// outstanding then complete with an error. The caller keeps messages that it has not released.
+// Close is idempotent; every call waits until the connection is closed.
 //
 // If the peer has disconnected, Close waits at most 100 ms for acknowledgments.
 //
@@ -143,7 +150,7 @@ const closeBound = 2*flushBound + 500*time.Millisecond
 // connection is closed later.
 func (c *Conn) Close(ctx context.Context) error { return c.close(ctx, ErrConnClosed) }
 
-// close is Close with the cause to record.
+// Conn.close is Close. The argument cause becomes the connection's cause if it has none.
 func (c *Conn) close(ctx context.Context, cause error) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -163,20 +170,20 @@ func (c *Conn) close(ctx context.Context, cause error) error {
 	return c.closeErr
 }
 
-// leaveBound is how much longer Close waits while the kernel destroys the queue pair. The kernel
-// waits until the queue pair's packets have left the network stack. A packet to a neighbor that
-// does not answer stays there for three ARP requests, one second apart (Linux ip-sysctl,
-// neigh/default/ucast_solicit and retrans_time_ms). One more second is a margin for a busy
-// machine. See closingID.
+// leaveBound is how much longer than closeBound Close waits if the kernel is destroying the queue
+// pair. The kernel waits until the queue pair's packets have left the network stack. A packet to a
+// neighbor that does not answer leaves only after three ARP requests, one second apart (Linux
+// ip-sysctl, neigh/default/ucast_solicit and retrans_time_ms). One more second is a margin for a
+// busy machine. See closingID.
 const leaveBound = 3*time.Second + time.Second
 
 // leaving is set when the destruction of the queue pair begins. The holder sets it, and Close
 // reads it. It publishes nothing else.
 type leaving struct{ uatomic.Bool }
 
-// waitBound waits until the channel closed is closed, at most for closeBound. If l is set when
-// closeBound has passed, it waits for leaveBound more. It returns the total limit, and reports
-// whether the channel was closed.
+// waitBound waits at most closeBound until the channel closed is closed. If l is set at the end of
+// this time, it waits at most leaveBound longer. It returns the total limit, and reports whether
+// the channel was closed.
 func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok bool) {
 	if waitBound(closed, closeBound) {
 		return closeBound, true
@@ -187,7 +194,7 @@ func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok boo
 	return closeBound + leaveBound, waitBound(closed, leaveBound)
 }
 
-// waitBound waits until ch is closed, at most for d. It reports whether ch was closed.
+// waitBound waits at most d until ch is closed. It reports whether ch was closed.
 func waitBound(ch <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -203,7 +210,7 @@ func waitBound(ch <-chan struct{}, d time.Duration) bool {
 // error. Any goroutine may call it.
 func (c *Conn) Abort() { c.end(true) }
 
-// end starts the teardown. If hard is true, it does not wait for outstanding sends.
+// Conn.end starts the teardown. If hard is true, the teardown does not wait for outstanding sends.
 func (c *Conn) end(hard bool) {
 	c.setCause(ErrConnClosed)
 	c.q.Fail(c.cause.Load())
@@ -231,8 +238,8 @@ func (c *Conn) end(hard bool) {
 	})
 }
 
-// disconnect disconnects this side. It destroys the connection when all requests are flushed, at
-// the latest after flushBound.
+// disconnect disconnects this side. When all requests are flushed, and at the latest after
+// flushBound, it destroys the connection.
 func (c *Conn) disconnect() {
 	if c.state == connGone || c.disconnecting {
 		return
@@ -256,11 +263,11 @@ func (c *Conn) destroy(done func()) {
 	}
 	c.state = connGone
 	c.sh.r.StopTimer(c.timer)
-	if c.cause.Load() != nil { // before the queue is sealed: later requests then complete with the cause
+	if c.cause.Load() != nil { // before closeWindows seals the queue: later requests must complete with the cause
 		c.refuseOps()
 	}
 	finish := func(err error) {
-		// Try again to close windows: the device may have refused it while the queue pair existed.
+		// Close windows that the device refused to close while the queue pair existed.
 		c.closeErr = errors.Join(c.closeErr, err, c.closeWindows())
 		if c.admitted {
 			c.closeErr = errors.Join(c.closeErr, c.q.Release(c.endCause()))
@@ -275,7 +282,7 @@ func (c *Conn) destroy(done func()) {
 		c.rt.forget(c)
 		c.report(true)
 		close(c.closed)
-		c.takeBack() // frees the messages of futures that were discarded until now
+		c.takeBack() // frees messages of discarded futures
 		if done != nil {
 			done()
 		}
@@ -287,5 +294,5 @@ func (c *Conn) destroy(done func()) {
 	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
 	c.opts.Shared.part(c)
 	c.leaving.Store(true)
-	c.sh.closeID(c.id, finish) // also destroys the queue pair; the device then no longer uses its memory
+	c.sh.closeID(c.id, finish) // also destroys the queue pair: then the device no longer uses the queue's memory
 }

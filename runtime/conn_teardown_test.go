@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// rcAnswers are the opcodes of the responses of an RC queue pair. The peer's DISCONNECT travels
-// separately, so the tests can delay the responses until after it.
+// rcAnswers are the opcodes of the responses of an RC queue pair. They do not include the
+// connection manager's messages. So the tests can delay the responses without delaying DISCONNECT.
 var rcAnswers = []wire.Opcode{
 	wire.RCAcknowledge, wire.RCAtomicAck,
 	wire.RCReadRespFirst, wire.RCReadRespMiddle, wire.RCReadRespLast, wire.RCReadRespOnly,
@@ -19,8 +19,9 @@ var rcAnswers = []wire.Opcode{
 
 var answeredOps = append([]string{"send"}, oneSidedOps...)
 
-// The method leave starts the operations ops at a, and then aborts b. The link treats b's responses
-// as r says (it delays or drops them), so that b's DISCONNECT arrives at a before them.
+// leave() first makes the link delay or drop the responses of p.b, as the rule r says. Then it
+// starts operations at p.a, and aborts p.b. So the DISCONNECT of p.b arrives at p.a before the
+// responses.
 func (p *lostPeer) leave(r fabric.Rule, ops ...string) {
 	p.t.Helper()
 	r.Opcodes = rcAnswers
@@ -38,7 +39,7 @@ func (p *lostPeer) leave(r fabric.Rule, ops ...string) {
 	}
 }
 
-// The method ended returns how many operations have ended.
+// ended() returns how many operations have ended.
 func (p *lostPeer) ended() (n int) {
 	for _, o := range p.ops {
 		if o.ended != 0 {
@@ -48,13 +49,13 @@ func (p *lostPeer) ended() (n int) {
 	return n
 }
 
-// The function patient returns a connection whose PeerTimeout is longer than the test.
+// patient() returns a connection whose PeerTimeout is longer than the test.
 func patient(t *testing.T) *lostPeer {
 	return newLostPeer(t, Options{PeerTimeout: time.Minute, KeepAlive: -1})
 }
 
-// Rule: an operation that the peer executed before it disconnected succeeds, even if the
-// acknowledgment arrives after DISCONNECTED. From DISCONNECTED on, new operations are refused. A
+// Rule: if the peer executes an operation and then disconnects, the operation succeeds, even if its
+// acknowledgment arrives after DISCONNECTED. After DISCONNECTED, new operations are refused. A
 // waiting receiver gets its error when all other operations have ended.
 func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 	const late = ackGrace / 2
@@ -71,8 +72,8 @@ func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 			if _, err := p.a.SendBytes(p.w.ended, []byte("too late")); !errors.Is(err, ErrPeerClosed) {
 				t.Errorf("after DISCONNECTED a send answered %v, want %v", err, ErrPeerClosed)
 			}
-			// Submitters that wait for a slot get this error. Without it they would continue to
-			// wait.
+			// Submitters that wait for a slot get this error. Without an error they would wait
+			// forever.
 			if err := p.a.q.Err(); !errors.Is(err, ErrPeerClosed) {
 				t.Errorf("after DISCONNECTED the queue answers %v, want %v", err, ErrPeerClosed)
 			}
@@ -87,8 +88,8 @@ func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 	}
 }
 
-// Rule: while Close waits for an operation, the peer may close too. If the acknowledgment of the
-// operation arrives after that, the operation still succeeds.
+// Rule: if the peer closes while Close waits for an operation, and the acknowledgment of the
+// operation arrives later, the operation still succeeds.
 func TestAcknowledgementsAfterBothClosedCount(t *testing.T) {
 	const late = ackGrace / 2
 	p := patient(t)
@@ -107,8 +108,8 @@ func TestAcknowledgementsAfterBothClosedCount(t *testing.T) {
 	}
 }
 
-// Rule: an operation that the peer does not acknowledge ends ackGrace after DISCONNECTED. Its error
-// (WR_FLUSH_ERR) leaves open whether the peer has executed the operation.
+// Rule: an operation that the peer does not acknowledge ends ackGrace after DISCONNECTED, with
+// WR_FLUSH_ERR. The peer may or may not have executed such an operation.
 func TestUnacknowledgedOperationsEndWithinTheGrace(t *testing.T) {
 	p := patient(t)
 	from := p.w.now()
@@ -127,7 +128,7 @@ func TestUnacknowledgedOperationsEndWithinTheGrace(t *testing.T) {
 	p.wantEnded(from, ackGrace+2*time.Millisecond)
 }
 
-// Rule: if no send is outstanding, the connection ends at DISCONNECTED, without waiting.
+// Rule: if no send is outstanding, the connection ends as soon as DISCONNECTED arrives.
 func TestAnIdleConnectionEndsAtDisconnected(t *testing.T) {
 	p := patient(t)
 	o := p.start("receive")
@@ -137,8 +138,8 @@ func TestAnIdleConnectionEndsAtDisconnected(t *testing.T) {
 	}
 }
 
-// Rule: after DISCONNECTED, neither Abort, nor Cancel, nor a failure waits for acknowledgments.
-// Close waits at most ackGrace for them.
+// Rule: after DISCONNECTED, Close waits at most ackGrace for acknowledgments. Abort, Cancel and
+// failures do not wait for acknowledgments.
 func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 	for _, end := range []struct {
 		name   string

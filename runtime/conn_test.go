@@ -80,7 +80,7 @@ func TestMessagesFlowPastTheCredits(t *testing.T) {
 	}
 }
 
-// Rule: WRITE, READ and the atomics access exactly the bytes that they name.
+// Rule: a WRITE, READ or atomic accesses exactly the bytes that it names.
 func TestOneSidedOperations(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -151,8 +151,8 @@ func TestPeerCloseComesAfterTheMessages(t *testing.T) {
 	}
 }
 
-// smallPorts returns a provider of two devices that limit messages to maxMessage bytes. It also
-// returns the fabric (their network), which a test can cut.
+// smallPorts returns a provider of two devices that limit messages to maxMessage bytes, and the
+// fabric, which is the network of the devices. A test can cut the fabric.
 func smallPorts(t testing.TB, maxMessage uint32) (*soft.Provider, *fabric.Fabric) {
 	t.Helper()
 	notOnDevice(t, "its ports and its link are made for the test")
@@ -164,8 +164,8 @@ func smallPorts(t testing.TB, maxMessage uint32) (*soft.Provider, *fabric.Fabric
 	return p, f
 }
 
-// Rule: a transfer larger than the port's largest message is split, and has one future. Its
-// immediate data arrives after the last byte.
+// Rule: a transfer larger than the port's largest message is split, and has one future. The
+// immediate data of a split WRITE arrives after the last byte.
 func TestLargeTransfersAreSplit(t *testing.T) {
 	p, _ := smallPorts(t, 1000)
 	a, b := connected(t, Config{Provider: p, Conn: Options{MessageSize: 512}})
@@ -200,8 +200,8 @@ func TestLargeTransfersAreSplit(t *testing.T) {
 	}
 }
 
-// Rule: on a raw connection the user posts the receives. They take the messages in the order of
-// posting, and the bytes are sent unchanged.
+// Rule: on a raw connection the user posts the receives. Receives take the messages in the order in
+// which the receives were posted. Messages arrive unchanged.
 func TestRawConnection(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
 	ctx := testContext(t)
@@ -262,7 +262,8 @@ func TestManyReactors(t *testing.T) {
 	}
 }
 
-// Rule: Close ends soon after its deadline even if the peer is silent, and every operation ends.
+// Rule: Close returns soon after its deadline even if the peer is silent, and outstanding operations
+// end.
 func TestCloseKeepsItsDeadlineWhenThePeerIsSilent(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -285,8 +286,8 @@ func TestCloseKeepsItsDeadlineWhenThePeerIsSilent(t *testing.T) {
 	<-b.closed
 }
 
-// Rule: if the peer has vanished, the first operation fails after its retries, and the connection
-// reports the same cause.
+// Rule: if the peer has vanished, the first operation fails when its retries are used up. The error
+// becomes the connection's cause.
 func TestVanishedPeerEndsOperations(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -304,7 +305,7 @@ func TestVanishedPeerEndsOperations(t *testing.T) {
 	<-b.closed
 }
 
-// Rule: a receive whose context has ended loses no message.
+// Rule: no message is lost if RecvWait is called with a context that has ended.
 func TestCancelledReceiveLosesNoMessage(t *testing.T) {
 	a, b := connected(t, Config{})
 	ended, cancel := context.WithCancel(context.Background())
@@ -326,7 +327,7 @@ func TestCancelledReceiveLosesNoMessage(t *testing.T) {
 	}
 }
 
-// Rule: handlers of Runtime.Handle may block, and several run at the same time.
+// Rule: handlers of Runtime.Handle may block, and several handlers run at the same time.
 func TestHandlersMayBlock(t *testing.T) {
 	a, _ := connected(t, Config{Handlers: 2})
 	ctx := testContext(t)
@@ -344,12 +345,12 @@ func TestHandlersMayBlock(t *testing.T) {
 			}
 		})
 	}
-	<-second // the second handler has run, and the first one still blocks
+	<-second // the second handler runs although the first one blocks
 	gate <- struct{}{}
 }
 
 // Rule: if the device delivers no more completions, a failed connection ends its operations itself.
-// The user need not close it for that.
+// The user need not call Close to end them.
 func TestDeadDeviceEndsOperations(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
 	ctx := testContext(t)

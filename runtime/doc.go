@@ -35,11 +35,10 @@
 // runtime runs one or more reactors per NUMA node. A reactor is an event loop that posts work
 // requests and polls completions. Each [Conn] belongs to one reactor.
 //
-// Devices access only registered memory, which is never on the Go heap. [Runtime.Alloc] leases
-// a [Buffer] from a pool, for local use. A [Region] can be opened to peers: [Region.Remote]
-// returns a descriptor of a part of the region. A peer that has got the descriptor reads and
-// writes that part. A [Slice] is a range of a Buffer or a Region. Operations use slices as
-// local memory.
+// Devices access only registered memory, which is never on the Go heap. [Runtime.Alloc] leases a
+// [Buffer] from a pool, for local use. A [Region] can be opened to peers: [Region.Remote] returns
+// a descriptor of a part of the region. A peer that has this descriptor can read and write that
+// part. A [Slice] is a range of a Buffer or a Region. Operations use slices as local memory.
 //
 // The program closes the runtimes, listeners, connections and regions that it opens, and
 // releases buffers and messages. Methods may be called from any goroutine unless they say
@@ -47,38 +46,40 @@
 //
 // # Managed and raw connections
 //
-// A managed connection, the default, posts its receives itself, before the peer can send. Their
-// buffers come from a pool. The peer has one credit for each posted receive. A SEND, or a WRITE
-// with immediate data, waits for a credit, so it always finds a posted receive. [Conn.Recv]
-// delivers a message in a leased buffer. [Message.Release] posts the receive again and
-// returns the credit to the peer.
+// A managed connection, the default, posts its receives itself, before the peer can send. The
+// receive buffers come from a pool. The peer has one credit for each posted receive. A SEND, or a
+// WRITE with immediate data, waits for a credit, so it always finds a posted receive. [Conn.Recv]
+// delivers a message in a leased buffer. [Message.Release] posts the receive again and returns the
+// credit to the peer.
 //
 // A raw connection (Options.Raw) leaves receives to the program, which calls [Conn.PostRecv].
 // Messages carry no header and need no credit. The peer may be any librdmacm program.
 // [Runtime.Prepare] makes a raw connection without a connection manager; its peer may be any
-// libibverbs program. To post receives before the peer can send, post them on the [Prepared].
-// With a connection manager, post them on the [Pending] that [Runtime.PrepareDial] or
-// [Listener.PrepareAccept] returns.
+// libibverbs program.
+//
+// A program can post receives before the peer of a raw connection can send. Without a connection
+// manager, it posts them on the [Prepared]. With one, it posts them on the [Pending] that
+// [Runtime.PrepareDial] or [Listener.PrepareAccept] returns.
 //
 // # Starting operations
 //
-// An [Op] describes an operation. Functions such as [WriteOp], [SendOp] and [FetchAndAddOp]
-// make an Op, and [Op.Imm], [Op.Fence] and [Op.Solicited] modify it. A method of Conn starts
-// it. The table shows which method: the rows are the number of operations, the columns are the
-// destination of a result. A [Sink] is an interface whose method gets the result.
+// An [Op] describes an operation. Functions such as [WriteOp], [SendOp] and [FetchAndAddOp] make
+// an Op, and [Op.Imm], [Op.Fence] and [Op.Solicited] modify it. These methods of Conn start one
+// operation, or many. They differ in what gets the result: a future, the waiting caller, or a
+// [Sink], an interface that the program implements:
 //
-//	       a future    the caller waits   a sink
-//	one    Start       Do                 StartTo
+//	       a future    the caller         a sink
+//	one    Start       Do (waits)         StartTo
 //	                                      TryStartTo (never waits for room)
-//	                                      StartFromSink (cheaper, inside another sink)
-//	many   StartAll    DoAll
+//	                                      StartFromSink (cheaper, for use inside a sink)
+//	many   StartAll    DoAll (waits)
 //
 //	op := verbena.FetchAndAddOp(remote, 1)
 //	r, err := conn.Do(ctx, &op)
 //
 // Write, Read, Send, SendBytes and PostRecv are shorthands for Start with the most common
-// operations. The methods Start and StartAll of [Batch] do not wake the reactor. They are for a
-// caller that awaits the futures soon.
+// operations. A [Batch] starts operations without waking the reactor. It is for a caller that
+// awaits the futures soon.
 //
 // # Futures
 //
@@ -91,8 +92,8 @@
 //
 // # What a sender may conclude
 //
-// The result of an operation describes the peer's device, not the peer's program. On an RC
-// connection:
+// The result of an operation reports what the peer's device has done, not what the peer's program
+// has done. On an RC connection:
 //
 //	the starting call fails     nothing was posted, and nothing reaches the peer
 //	nil                         acknowledged: a SEND is in one of the peer's receives, a
@@ -116,41 +117,45 @@
 //	ErrConnClosed               the program called Abort, or the context of Close ended
 //	ErrDeviceRemoved            the local device is gone
 //
-// A peer that disconnects as soon as it has received a message may leave the last
-// acknowledgment unsent, because a queue pair in ERR sends none. ErrPeerClosed therefore does
-// not mean that the message was lost. A program that needs certainty has the peer answer with
-// a message, and disconnects itself after it has received the answer.
+// If a peer disconnects as soon as it has received a message, the message may stay unacknowledged:
+// disconnecting moves the peer's queue pair to ERR, and a queue pair in ERR sends no
+// acknowledgments. So ErrPeerClosed does not mean that the message was lost. If a program needs
+// certainty, the peer must answer with a message, and the program must disconnect after it has
+// received the answer.
 //
 // # Errors
 //
-// [RetryOf] reports, for any error of this module, whether the same call may succeed later,
-// or on a new connection, or never. The error variables of this package are grouped by the
-// action that they call for. They include the errors of the packages verbs, reactor and futures.
-// Errors that mean "closed by this program" match net.ErrClosed and os.ErrClosed. Timeouts
-// match os.ErrDeadlineExceeded. If a context ended the call, the error matches the context's
-// error.
+// [RetryOf] reports for each error of this module whether the same call may succeed later, or on a
+// new connection, or never. The error variables of this package are grouped by the action that
+// they call for. They include the errors of the packages verbs, reactor and futures. Errors that
+// mean "closed by this program" match net.ErrClosed and os.ErrClosed. Timeouts match
+// os.ErrDeadlineExceeded. If a context ended the call, the error matches the context's error.
 //
 // # Callbacks into the program
 //
-// One goroutine at a time runs a reactor: the reactor's own goroutine, or a goroutine that
-// awaits a future. That goroutine holds the reactor's turn, and the comments of this package
-// call it the holder. The holder calls sinks, and the functions given to After and WatchDevice.
-// They must not block, because all connections of the reactor wait meanwhile. Functions given
-// to Then, Map and Handle, and actors, run on other goroutines of the runtime.
+// One goroutine at a time runs a reactor: the reactor's own goroutine, or a goroutine that awaits
+// a future. That goroutine holds the reactor's turn, and the comments of this package call it the
+// holder. The holder calls sinks, and the functions given to After and WatchDevice. These sinks
+// and functions must not block, because all connections of the reactor wait meanwhile. Functions
+// given to Then, Map and Handle, and actors, run on other goroutines of the runtime.
 //
 // The reactor continues if one of these functions panics or calls runtime.Goexit:
 //
-//   - A panic is passed to Config.OnPanic. If the sink of an operation or message panicked,
-//     its connection fails with the *PanicError as its cause; everything else goes on. Without
-//     OnPanic the panic ends the program with its value and stack. It is raised on a goroutine
-//     on which the program cannot recover it. So net/http, for example, cannot hide it.
-//   - runtime.Goexit ends the goroutine. It is not a failure and does not call OnPanic. The
-//     runtime first completes the rest of that goroutine's work. A future that the goroutine
-//     was awaiting is discarded. If the goroutine was the runtime's, a new one replaces it.
+//   - If Config.OnPanic is set, it receives the panic. If the function was the sink of an
+//     operation or message, the connection of the sink fails with the *PanicError as its cause.
+//     Everything else goes on.
+//   - If Config.OnPanic is not set, the panic ends the program with the panic's value and stack.
+//     It is raised on a goroutine of the runtime, so the program cannot recover it. (On the
+//     calling goroutine net/http, for example, would recover it.)
+//   - runtime.Goexit ends the goroutine that called the function. First the runtime completes the
+//     rest of that goroutine's work. If the goroutine was awaiting a future, the future is
+//     discarded. If it was a goroutine of the runtime, a new one replaces it. Goexit is not a
+//     failure, and OnPanic is not called.
 //
-// The program may implement contexts itself. So a function with a context calls the context's
-// Done one time, before it acquires any resource, and Err only while it has acquired none. If
-// the context is nil, the function returns ErrNilContext before it does anything else.
+// The methods of a context may be code of the program, which may panic or block. So a function
+// with a context calls Done one time, before it acquires any resource, and calls Err only while it
+// has acquired none. If the context is nil, the function returns ErrNilContext before it does
+// anything else.
 //
 // # Security
 //

@@ -13,36 +13,37 @@ import (
 )
 
 // This file has the errors of this package and of the packages that it uses, grouped by the
-// action that they call for. Test for them with errors.Is: they are returned wrapped, with the
-// offending values. [RetryOf] distinguishes the first two groups from the rest. The package
-// documentation (doc.go) lists what each result of an operation says about the peer.
+// action that they call for. They are returned wrapped, with the offending values: test for them
+// with errors.Is. [RetryOf] returns RetryLater for the first group, and RetryReconnect for the
+// second. The package documentation (doc.go) lists what each result of an operation says about
+// the peer.
 
 // The same call may succeed later: a resource is in use, or an answer took too long.
 var (
 	ErrQueueFull   = reactor.ErrQueueFull                                                  // from TryStartTo and StartFromSink: Options.SendDepth operations are outstanding
-	ErrNoCredit    = sentinel.Later("runtime: the peer has no receive free", ErrQueueFull) // from the same methods
+	ErrNoCredit    = sentinel.Later("runtime: the peer has no receive free", ErrQueueFull) // from TryStartTo and StartFromSink
 	ErrRecvFull    = reactor.ErrRecvFull                                                   // Options.RecvCredits receives are posted
 	ErrTooMany     = reactor.ErrTooMany                                                    // too many connections on one reactor
 	ErrBusy        = verbs.ErrBusy                                                         // the object to close is in use
-	ErrMemlock     = verbs.ErrMemlock                                                      // the process's limit on locked memory is reached: *MemlockError
+	ErrMemlock     = verbs.ErrMemlock                                                      // the process's limit on locked memory is reached; *MemlockError
 	ErrNoGID       = verbs.ErrNoGID                                                        // the port has no address, or is down
 	ErrUnreachable = sentinel.Later("runtime: peer unreachable")
-	// ErrConnectTimeout and ErrReactorBusy match os.ErrDeadlineExceeded. After a function has
-	// returned ErrReactorBusy, its work goes on; call it again to wait for the end.
+	// ErrConnectTimeout and ErrReactorBusy match os.ErrDeadlineExceeded. If a function returns
+	// ErrReactorBusy, its work goes on: call the function again to wait for the end of the work.
 	ErrConnectTimeout = sentinel.Later("runtime: connecting took too long", os.ErrDeadlineExceeded)
 	ErrReactorBusy    = sentinel.Later("runtime: the reactor did not come to it", os.ErrDeadlineExceeded)
 )
 
-// The connection ended, but this program did not end it. A new connection may work. Most
-// values of [WCError], and a [PanicError] in a sink, belong to this group too.
+// The connection ended, but this program did not close it. A new connection may work. Most
+// values of [WCError] belong to this group too, and so does a [PanicError] in a sink.
 var (
 	ErrQueueFailed = reactor.ErrQueueFailed // always returned together with the reason of the failure
 	ErrPeerClosed  = sentinel.Reconnect("runtime: connection closed by the peer")
 	ErrQueuePair   = sentinel.Reconnect("runtime: the queue pair failed")
 )
 
-// This program closed the object. ErrClosed matches net.ErrClosed and os.ErrClosed; the
-// others, except ErrCancelled, match ErrClosed.
+// This program closed the object. ErrClosed matches net.ErrClosed and os.ErrClosed.
+// ErrConnClosed and ErrWindowClosed match ErrClosed; ErrCancelled does not.
 var (
 	ErrClosed       = verbs.ErrClosed
 	ErrConnClosed   = sentinel.Never("runtime: connection closed", ErrClosed)
@@ -57,22 +58,22 @@ var (
 	ErrNotSupported  = verbs.ErrNotSupported
 )
 
-// The call is wrong, in general or for this peer. ErrReleased, for memory used after its
-// release, belongs to this group too; it does not match ErrClosed.
+// The call is wrong, in general or for this peer. ErrReleased belongs to this group too: it is
+// for memory that is used after its release, and does not match ErrClosed.
 var (
 	ErrConfig     = reactor.ErrConfig
 	ErrInvalid    = verbs.ErrInvalid                   // an invalid argument
-	ErrNilContext = futures.ErrNilContext              // from a function whose context is nil; it has done nothing
-	ErrAddress    = errors.New("runtime: bad address") // RetryOf classifies the resolver's error, which is wrapped with it
+	ErrNilContext = futures.ErrNilContext              // the context is nil; the call has done nothing
+	ErrAddress    = errors.New("runtime: bad address") // may be wrapped with an error of the resolver, which RetryOf classifies
 	ErrMode       = sentinel.Never("runtime: not in this connection's mode")
 	ErrTooLarge   = sentinel.Never("runtime: too large")
-	// ErrPieces is returned by TryStartTo and StartFromSink for an operation that exceeds one
-	// work request. Other methods split such an operation. It matches ErrTooLarge.
+	// TryStartTo and StartFromSink return ErrPieces for an operation that exceeds one work
+	// request. Other methods split such an operation. ErrPieces matches ErrTooLarge.
 	ErrPieces      = sentinel.Never("runtime: more than one work request carries, which waits between its pieces", ErrTooLarge)
 	ErrPermission  = sentinel.Never("runtime: remote memory does not permit this")
 	ErrRemoteRange = sentinel.Never("runtime: outside the remote memory")
 	ErrWindowState = sentinel.Never("runtime: the window is not in a state for this")
-	ErrMessage     = sentinel.Never("runtime: message was released") // for other memory: ErrReleased
+	ErrMessage     = sentinel.Never("runtime: message was released") // for memory other than a message: ErrReleased
 )
 
 // The peer does not run this package, or is broken. ErrDescriptor (op_remote.go) belongs to
@@ -92,7 +93,7 @@ type (
 	WCError = verbs.WCError
 	// OpError is the error of a failed call to the device.
 	OpError = verbs.OpError
-	// DeviceError is the error for an unknown device. It lists the known ones.
+	// DeviceError is the error for an unknown device. It lists the known devices.
 	DeviceError = verbs.DeviceError
 	// Retry classifies an error by what a retry requires; see [RetryOf].
 	Retry = verbs.Retry

@@ -33,8 +33,8 @@ const (
 )
 
 // The map answers has an entry for every sentinel and error type that the public packages export.
-// Its fields are an example of the error, the result of RetryOf, and the standard library's error
-// that it matches (nil: none).
+// An entry has an example of the error, the result of RetryOf, and the error of the standard
+// library that the example matches (nil: none).
 var answers = map[string]struct {
 	err   error
 	retry verbs.Retry
@@ -151,8 +151,8 @@ var answers = map[string]struct {
 	"runtime/actor.ErrGoexit":        {actor.ErrGoexit, never, nil},
 }
 
-// Rule: RetryOf has the listed result for every error that a public package exports. Errors of
-// closed objects match net.ErrClosed, and timeouts match os.ErrDeadlineExceeded.
+// Rule: for every error that a public package exports, RetryOf returns the result listed in
+// answers. The error matches exactly those errors of the standard library that are listed there.
 func TestEveryErrorAnswers(t *testing.T) {
 	named := exportedErrors(t)
 	for name := range named {
@@ -219,8 +219,9 @@ func exportedErrors(t *testing.T) map[string]bool {
 	return found
 }
 
-// Rule: comments of runtime and actor do not name errors of packages that a user would have to
-// import for them (verbs, reactor, futures, ring).
+// Rule: comments of the packages runtime and actor do not name errors of the packages verbs,
+// reactor, futures and ring (such as verbs.ErrBusy). A user of runtime or actor need not import
+// these packages.
 func TestManualsNameTheirOwnErrors(t *testing.T) {
 	foreign := regexp.MustCompile(`\b(verbs|reactor|futures|ring)\.(Err[A-Z]\w*|WCError|OpError|DeviceError|PanicError)\b`)
 	eachFile(t, "runtime", func(dir string, f *ast.File) {
@@ -232,8 +233,8 @@ func TestManualsNameTheirOwnErrors(t *testing.T) {
 	})
 }
 
-// eachFile parses the non-test files in and below the folder room, and calls fn for each of them.
-// It skips internal packages, testdata and the null device.
+// eachFile parses the Go files, except tests, in the folder room and below, and calls fn for each
+// of them. It skips internal packages, testdata and the null device.
 func eachFile(t *testing.T, room string, fn func(dir string, f *ast.File)) {
 	t.Helper()
 	root := os.DirFS("..")

@@ -13,9 +13,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: TryStartTo and StartFromSink refuse a transfer that needs several work requests. Their
-// error is ErrPieces and not ErrQueueFull, because waiting for room would not help. The other calls
-// accept the transfer.
+// Rule: TryStartTo and StartFromSink refuse a transfer that needs several work requests. The error
+// is ErrPieces and not ErrQueueFull, because waiting for room would not help. Conn.Do accepts the
+// transfer.
 func TestPiecesAreNoFullQueue(t *testing.T) {
 	a, b := connected(t, Config{})
 	to, from := must.Get(b.rt.NewRegion(256, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t), must.Get(a.rt.NewRegion(256, 0))(t)
@@ -47,8 +47,8 @@ func TestPiecesAreNoFullQueue(t *testing.T) {
 	}
 }
 
-// Rule: after Close every call returns an error that matches net.ErrClosed, so that retry loops
-// end. The same holds for calls of a closed Runtime.
+// Rule: calls of a closed Conn, Listener or Runtime return an error that matches net.ErrClosed. For
+// this error RetryOf returns RetryNever, so that retry loops end.
 func TestClosedIsNetErrClosed(t *testing.T) {
 	a, b := connected(t, Config{})
 	ln, err := b.rt.Listen(":0")
@@ -92,8 +92,9 @@ func TestClosedIsNetErrClosed(t *testing.T) {
 	closed("Alloc after Runtime.Close", err)
 }
 
-// Rule: for some error types, RetryOf depends on the error's fields. A request for memory that can
-// never fit is not retryable. A request that fits after other memory is freed is retryable.
+// Rule: for some error types, RetryOf depends on the error's fields. If a request for memory would
+// fit after other memory is freed, RetryOf returns RetryLater. If it can never fit, RetryOf returns
+// RetryNever.
 func TestRetryByValue(t *testing.T) {
 	refused := func(reason int, code uint16) error { return &RejectError{Reason: reason, Code: code} }
 	for _, c := range []struct {

@@ -12,9 +12,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a program behaves on libibverbs as on the software RNIC: it dials, listens, sends,
-// receives, writes, reads, adds and closes. This holds whether waiting goroutines or the loop (the
-// reactor's own goroutine) run the reactor.
+// Rule: a program that dials, listens, sends, receives, writes, reads, adds and closes works on
+// libibverbs as on the software RNIC. It works if waiting goroutines run the reactor, and if only
+// the loop (the reactor's own goroutine) runs the reactor.
 func TestEchoOverLibibverbs(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"default": {}, "nobody drives but the loop": {NoCallerDriving: true, Spin: -1}, "two reactors": {Reactors: 2},
@@ -27,7 +27,7 @@ func TestEchoOverLibibverbs(t *testing.T) {
 	}
 }
 
-// echoes sends messages of many sizes from a to b, which sends them back.
+// echoes sends messages of many sizes from a to b, and b sends each message back.
 func echoes(t *testing.T, a, b *Conn) {
 	const n = 200
 	ctx := testContext(t)
@@ -65,7 +65,8 @@ func echoes(t *testing.T, a, b *Conn) {
 	}
 }
 
-// oneSidedWork writes into a region of b, adds to it and reads it back.
+// oneSidedWork writes into a region of b, adds to the first word of the region, and reads the
+// region back.
 func oneSidedWork(t *testing.T, a, b *Conn) {
 	ctx := testContext(t)
 	region := must.Get(b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
@@ -87,7 +88,8 @@ func oneSidedWork(t *testing.T, a, b *Conn) {
 	}
 	f, err = a.Read(ctx, in.Slice(), remote)
 	done(t, f, err)
-	// The word of the atomic is in host order, so the 5 is in its first or in its last byte.
+	// The atomic stores 5 in the host's byte order, so either the first or the last byte of the
+	// word is 5.
 	if !bytes.Equal(in.Bytes()[8:], out.Bytes()[8:]) || in.Bytes()[0]+in.Bytes()[7] != 5 {
 		t.Error("what was written and added to was read back otherwise")
 	}

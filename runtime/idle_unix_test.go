@@ -20,34 +20,32 @@ const (
 	idleTime  = 3 * time.Second
 	// idleTime consists of windows of length idleWindow, and only the quietest window counts.
 	// Repeated work shows in every window. Noise of a busy machine and of Go's garbage collector
-	// does not.
+	// shows only in some windows.
 	idleWindow = 500 * time.Millisecond
 )
 
-// Limits of the work in a window, for all runtimes together. They apply to the work beyond that of
-// the sleeping process, which is measured before the runtimes are opened. A window has at most one
-// recheck (a poll without an event) and one watchdog tick of each reactor. On a busy machine with
-// two processors, the rechecks and ticks of a provider's two reactors took 5 to 10 switches and 0.2
-// to 0.3 ms. A wake-up every idleTick, 50 in a window, would exceed both limits. Each wake-up puts
-// a thread to sleep at least one time (a goroutine's timer four times: 200 switches in a window).
-// Together the wake-ups take 3 to 5 ms of processor time.
+// Limits of the work that all runtimes together do in a window. Work that the process does without
+// runtimes is measured first, and does not count. In a window each reactor has at most one
+// recheck (a poll without an event) and one watchdog tick. On a busy machine with two processors,
+// the rechecks and ticks of a provider's two reactors took 5 to 10 switches and 0.2 to 0.3 ms.
+//
+// A wake-up every idleTick would exceed both limits. The 50 wake-ups in a window take at least 50
+// switches (200 if a goroutine's timer causes them), and 3 to 5 ms of processor time.
 const (
 	idleTick     = 10 * time.Millisecond
 	idleSwitches = int64(idleWindow/idleTick) * 4 / 5 // a switch: a thread goes to sleep
 	idleCPU      = 2 * time.Millisecond               // processor time: 0.4 % of one processor
 )
 
-// How often the loop of a reactor may wake while nothing arrives. It wakes one time per
-// reactor.DefaultRecheck, two times per Options.KeepAlive, and one more time after a keep-alive.
-// edgeWakes is a margin for both ends of the measurement.
+// While nothing arrives, the loop of a reactor wakes one time per reactor.DefaultRecheck, two times
+// per Options.KeepAlive, and one more time after each keep-alive.
 const (
-	idleWakes = 2 // limit per second
-	edgeWakes = 4
+	idleWakes = 2 // limit of wake-ups in a second
+	edgeWakes = 4 // wake-ups allowed in addition, at the beginning and the end of the measurement
 )
 
-// idleWork returns the limit of processor time on this machine. The time of an emulated processor
-// includes time that its host gives to other programs. There the limit is higher, and the limit of
-// switches matters more.
+// idleWork returns the limit of processor time on this machine. The processor time of an emulated
+// machine includes time that the host gives to other programs, so the limit is higher there.
 func idleWork() time.Duration {
 	if onDevice {
 		return deviceSlowness * idleCPU
@@ -56,7 +54,7 @@ func idleWork() time.Duration {
 }
 
 // Rule: a process with open, unused connections sleeps, even while a goroutine waits for a message
-// on each of them. A message wakes the process through the completion channel, before the next
+// on each connection. A message wakes the process through the completion channel, before the next
 // recheck.
 func TestAnIdleProcessSleeps(t *testing.T) {
 	asleep := spent(t)
@@ -76,7 +74,7 @@ func TestAnIdleProcessSleeps(t *testing.T) {
 				}
 				rts, from = append(rts, server, client), append(from, near...)
 			}
-			greet(t, from, got) // so that all code has run before the measurement
+			greet(t, from, got) // run all code one time before the measurement
 			idle(t, asleep, rts...)
 			for i := 0; i < len(rts); i += 2 {
 				wakesByEvent(t, rts[i], from[i/2*idleConns], got)
@@ -140,18 +138,18 @@ func greet(t *testing.T, from []*Conn, got <-chan error) {
 	}
 }
 
-// work is the least processor time, and the least number of switches, that the process used in any
-// idleWindow.
+// work is the processor time and the number of switches that the process used.
 type work struct {
 	cpu      time.Duration
 	switches int64 // how many times a thread went to sleep
 }
 
-// The function spent waits for idleTime, and returns the least work of the process in a window.
+// spent() waits for idleTime. It returns the least processor time and the least number
+// of switches of a window.
 func spent(t *testing.T) (least work) {
 	t.Helper()
-	// Return memory that earlier tests freed to the system now. Otherwise a Go thread would wake
-	// again and again to return it bit by bit.
+	// Return the freed memory of earlier tests to the system now. Otherwise the Go runtime would
+	// return it bit by bit, and wake a thread each time.
 	debug.FreeOSMemory()
 	used := func() work {
 		var u syscall.Rusage
@@ -173,8 +171,9 @@ func spent(t *testing.T) (least work) {
 	return least
 }
 
-// The function idle waits for idleTime. It then checks how often the reactors woke, and compares
-// the work of the process with asleep, its work before the runtimes were opened.
+// idle() waits for idleTime. It then checks how often the reactors woke, and how much
+// work the process did. The argument asleep is the work of the process before it opened the
+// runtimes.
 func idle(t *testing.T, asleep work, rts ...*Runtime) {
 	t.Helper()
 	var before []reactor.Stats
@@ -198,7 +197,7 @@ func idle(t *testing.T, asleep work, rts ...*Runtime) {
 	if limit := asleep.switches + idleSwitches; did.switches > limit {
 		t.Errorf("the threads of an idle process went to sleep %d times in %v, want at most %d", did.switches, idleWindow, limit)
 	}
-	// Work that no runtime causes is in both measurements, and so the comparison cannot find it.
+	// Work that no runtime causes is in both measurements, so the comparison does not show it.
 	if asleep.switches > idleSwitches {
 		t.Errorf("the threads of a process without connections went to sleep %d times in %v, want at most %d", asleep.switches, idleWindow, idleSwitches)
 	}

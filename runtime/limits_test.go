@@ -27,7 +27,7 @@ func TestBadOptionsAreOurs(t *testing.T) {
 		_, err = rt.ListenOptions(":0", o)
 		mistake(t, "listening", err, ErrConfig, option)
 		if option == "PrivateData" {
-			continue // Dial and Listen have different limits
+			continue // the limits of Dial and Listen differ, so Open does not check PrivateData
 		}
 		_, err = Open(Config{Device: first.name, Conn: o})
 		mistake(t, "opening", err, ErrConfig, option)
@@ -38,8 +38,7 @@ func TestBadOptionsAreOurs(t *testing.T) {
 	mistake(t, "more than the device takes", err, ErrConfig, "40", "32")
 }
 
-// Rule: a message and its header together are not larger than the largest message of either end's
-// port.
+// Rule: a message of MaxMessage bytes and its header fit the ports of both ends.
 func TestMessagesFitThePort(t *testing.T) {
 	notOnDevice(t, "its ports are made for the test")
 	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
@@ -75,7 +74,7 @@ func TestDefaultMessageFillsItsBlock(t *testing.T) {
 	}
 }
 
-// Rule: the immediate data of a split WRITE goes with its last byte, even if empty slices follow.
+// Rule: the peer gets the immediate data of a split WRITE, even if the last slices are empty.
 func TestImmediateOfASplitWriteIsNotLost(t *testing.T) {
 	p, _ := smallPorts(t, 1000)
 	a, b := connected(t, Config{Provider: p})
@@ -106,7 +105,7 @@ func TestRawSizesAreChecked(t *testing.T) {
 		buf := must.Get(c.rt.Alloc(1 << 20))(t)
 		huge := slices.Repeat([]Slice{buf.Slice()}, 5000) // the total length needs more than 32 bits
 		mistake(t, "5 GB", post(huge), ErrTooLarge, "5242880000", "1000")
-		if err := buf.Release(); err != nil { // the refused operation has no lease on it
+		if err := buf.Release(); err != nil { // the refused operation has no lease on buf
 			t.Error(err)
 		}
 	}
@@ -125,9 +124,9 @@ func TestReadDepthIsTheDevices(t *testing.T) {
 	}
 }
 
-// Rule: options given to Listen apply to its connections. Options that are left zero come from the
-// runtime, private data included. They are replaced only one time: Inline -1, which becomes 0, does
-// not get the runtime's value later.
+// Rule: the options given to Listen apply to the listener's connections. A zero option
+// (PrivateData, too) gets the runtime's value. This happens only one time: Listen turns Inline -1
+// into 0, and this 0 does not get the runtime's value later.
 func TestOptionsAreInheritedOnce(t *testing.T) {
 	server := mustOpen(t, Config{Device: second.name, Conn: Options{PrivateData: []byte("hi")}})
 	client := mustOpen(t, Config{Device: first.name, Conn: Options{PrivateData: []byte("ho")}})

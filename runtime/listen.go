@@ -22,31 +22,31 @@ const listenerClosed = "the listener is closed"
 //
 // A managed listener completes handshakes before Accept is called. The peer's Dial then succeeds,
 // and messages of the peer wait in the connection's receives. Accept returns the connection that
-// was established first. As with sockets, the peer may already have closed this connection. Then
-// Accept returns it only if there are messages to receive, and skips it otherwise.
+// was established first. As with sockets, the peer may already have closed this connection. In this
+// case Accept returns the connection if it has messages to receive, and otherwise skips it.
 //
-// The backlog limits the requests, handshakes and established connections together. When it is
-// full, a new request evicts an older request or a handshake, of the address that has the most of
-// them. Established connections are never evicted; if the backlog has nothing else, the new
-// request is refused. So a peer that sends requests and does not finish them cannot lock out
-// other addresses. See Options.Backlog for the limits.
+// The backlog limits the number of requests, handshakes and established connections together. If
+// the backlog is full, a new request evicts a waiting request or a handshake of the address that has
+// the most of these. So a peer that sends requests and does not finish them cannot lock out other
+// addresses. Established connections are never evicted. If they fill the backlog, the listener
+// refuses a new request. See Options.Backlog for the limits.
 //
-// A raw listener begins a handshake only for a waiting Accept or PrepareAccept; until then
-// requests and their peers wait. To post receives before the peer can send, post them between
+// A raw listener begins a handshake only when an Accept or PrepareAccept waits. Until then the
+// request waits, and so does the peer. To post receives before the peer can send, post them between
 // PrepareAccept and Pending.Connect.
 type Listener struct {
 	rt   *Runtime
 	sh   *shard
-	opts Options        // with the runtime's options for zero fields; PrivateData is a copy
+	opts Options        // zero fields are replaced by the runtime's options; PrivateData is a copy
 	addr netip.AddrPort // written before the user has the listener
 
-	// The fields below belong to the holder.
+	// Only the holder of the turn of sh.r (the goroutine that runs the reactor) uses the fields below.
 	id             verbs.CMID
 	backlog        backlog
-	waiters        acceptWaiters  // of Accept
-	prepareWaiters acceptWaiters  // of PrepareAccept
+	waiters        acceptWaiters  // calls of Accept and AcceptAsync
+	prepareWaiters acceptWaiters  // calls of PrepareAccept
 	timer          *reactor.Timer // calls startHandshakes when a handshake may be evicted
-	cause          error          // why the listener accepts no more requests; nil while it does
+	cause          error          // why the listener has stopped; nil while it accepts requests
 	gone           chan struct{}  // closed when the identifier is closed
 	closeErr       error          // written before gone is closed
 }
@@ -54,10 +54,11 @@ type Listener struct {
 // Listen listens at "host:port" with the runtime's options. An empty host means the device's
 // address. If the port is 0, Listen chooses one (see Addr).
 //
-// Errors: ErrAddress, ErrConfig, errors of the device (EADDRINUSE).
+// Errors: ErrAddress, ErrConfig, ErrClosed, errors of the device (EADDRINUSE).
 func (rt *Runtime) Listen(addr string) (*Listener, error) { return rt.ListenOptions(addr, Options{}) }
 
-// ListenOptions is Listen with options. A zero field of o means the runtime's option (Config.Conn).
+// ListenOptions is Listen with options. For each zero field of o, the runtime's option (Config.Conn)
+// applies.
 func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	ctx := context.Background()
 	at, err := rt.resolve(ctx, addr)
@@ -105,9 +106,9 @@ func (l *Listener) listen(at netip.AddrPort) error {
 		return err
 	}
 	if err = id.Bind(at); err == nil {
-		// The device's backlog counts all unanswered requests: at most Options.Backlog of
-		// them are in l.backlog, and maxRejections are being rejected. The rest is for
-		// requests whose events were not taken yet.
+		// The device's backlog counts all unanswered requests. At most Options.Backlog of them
+		// are in l.backlog, and about maxRejections are being rejected. The remaining places are
+		// for requests whose events were not taken yet.
 		err = id.Listen(2*l.opts.Backlog + maxRejections)
 	}
 	if err != nil {
@@ -122,8 +123,8 @@ func (l *Listener) listen(at netip.AddrPort) error {
 // Addr returns the address of the listener.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Accept waits for a connection. It skips handshakes that fail. If ctx ends first, no connection
-// is lost: another Accept gets it.
+// Accept waits for a connection. It skips handshakes that fail. If ctx ends first, no connection is
+// lost: the next Accept gets the connection.
 //
 // Errors: ErrClosed after Close; ErrDeviceRemoved; the error of the context; the reason why this
 // side cannot prepare a connection (memory, the configuration, no room in the reactor).
@@ -152,12 +153,12 @@ func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error)
 	}
 }
 
-// AcceptAsync returns the future of the next connection. The first call gets the first connection.
-// If a handshake fails for a local reason (memory, the device), the future fails with the error;
-// the caller may call AcceptAsync again. Handshakes that fail because of the peer are skipped. The
-// connection of a discarded future goes to the next call.
+// AcceptAsync returns the future of the next connection. If several futures wait, the oldest future
+// gets the next connection. If a handshake fails for a local reason (memory, the device), the future
+// fails with the error; the caller may call AcceptAsync again. Handshakes that fail because of the
+// peer are skipped. If a future is discarded, its connection goes to the next future.
 //
-// Errors of the call: ErrClosed after Runtime.Close; ErrDeviceRemoved. When the listener is closed,
+// Errors of the call: ErrClosed after Runtime.Close; ErrDeviceRemoved. If the listener is closed,
 // the future fails with ErrClosed.
 func (l *Listener) AcceptAsync() (futures.Future[*Conn], error) { return l.addWaiter(&l.waiters) }
 
@@ -182,24 +183,25 @@ func (l *Listener) addWaiter(line *acceptWaiters) (f futures.Future[*Conn], err 
 	return f, nil
 }
 
-// acceptWaiters are the waits for a connection, oldest first. They belong to the holder.
+// acceptWaiters are the calls that wait for a connection, oldest first. Only the holder of the
+// listener's turn uses them.
 type acceptWaiters struct {
 	all    []acceptWaiter
-	pruned int // for the function served: shortest length of all since the last pruning
+	pruned int // used by served() in conn_recv_waits.go
 }
 
-// The method served removes the first n waits, which have got their results. It may also remove
-// waits whose future was discarded.
+// served(n) removes the first n waits, which have got their results. It may also remove waits whose
+// future was discarded.
 func (s *acceptWaiters) served(n int) { s.all = served(s.all, n, &s.pruned) }
 
-// The method wanted removes waits whose future was discarded, and returns the number of the others.
+// wanted() removes all waits whose future was discarded, and returns the number of remaining waits.
 func (s *acceptWaiters) wanted() int {
 	s.all = wanted(s.all)
 	return len(s.all)
 }
 
-// The method next removes and returns the first wait whose future was not discarded. It returns
-// false if there is none.
+// next() removes and returns the first wait whose future was not discarded. It returns false if there
+// is none.
 func (s *acceptWaiters) next() (first acceptWaiter, ok bool) {
 	for len(s.all) > 0 {
 		first = s.all[0]
@@ -211,7 +213,7 @@ func (s *acceptWaiters) next() (first acceptWaiter, ok bool) {
 	return acceptWaiter{}, false
 }
 
-// acceptWaiter is the promise of one Accept.
+// acceptWaiter is the promise of one call of Accept, AcceptAsync or PrepareAccept.
 type acceptWaiter struct{ futures.Promise[*Conn] }
 
 // wanted implements waiter.
@@ -235,7 +237,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		if errors.Is(err, ErrMode) {
 			code = proto.RejectMode
 		}
-		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, err.Error())) }) // so that err.Error runs without the turn
+		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, err.Error())) }) // so that err.Error() runs without the turn
 		return
 	}
 	r := &request{l: l, id: ev.ID, private: ev.Conn.PrivateData}
@@ -274,7 +276,8 @@ func (l *Listener) startHandshakes() {
 }
 
 // room returns how many more handshakes may begin, without regard to the backlog's limits. On a raw
-// listener each handshake needs a waiting Accept or PrepareAccept. The result may be negative.
+// listener each handshake needs a waiting Accept or PrepareAccept. If more handshakes have begun than
+// calls wait, the result is negative.
 func (l *Listener) room() int {
 	if !l.opts.Raw {
 		return l.opts.Backlog
@@ -282,8 +285,8 @@ func (l *Listener) room() int {
 	return max(l.waiters.wanted()-len(l.backlog.ready), 0) + l.prepareWaiters.wanted() - l.backlog.begun
 }
 
-// match delivers established connections to waiting Accepts. It then begins handshakes for which
-// there is room.
+// match delivers established connections to the calls of Accept that wait. It then begins handshakes
+// for which there is room.
 func (l *Listener) match() {
 	for r := l.first(); r != nil; r = l.first() {
 		s, ok := l.waiters.next()
@@ -297,8 +300,8 @@ func (l *Listener) match() {
 	l.startHandshakes()
 }
 
-// first returns the oldest ready request whose connection has not ended, or has ended with
-// messages to receive. It returns nil if there is none.
+// first returns the oldest ready request with a connection that Accept may return: the connection has
+// not ended, or it has messages to receive. It returns nil if there is none.
 func (l *Listener) first() *request {
 	for _, p := range l.backlog.ready {
 		if r := p.req; r.acceptable || r.conn.cause.Load() == nil {
@@ -308,8 +311,8 @@ func (l *Listener) first() *request {
 	return nil
 }
 
-// failed handles the error of a connection that was not accepted. It ignores an error caused by
-// the peer, and settles the oldest wait with a local error.
+// failed handles the error of a connection that was not accepted. If the peer caused the error, it is
+// ignored. Otherwise the oldest wait gets the error.
 func (l *Listener) failed(err error) {
 	if causedByPeer(err) {
 		return
@@ -323,10 +326,10 @@ func (l *Listener) failed(err error) {
 	}
 }
 
-// Close stops listening, refuses waiting requests, closes connections that were not accepted,
-// and fails pending Accepts with ErrClosed. Accepted connections stay open. Close is idempotent.
-// It waits only for the listener's reactor. If the listener is not closed some seconds after the
-// end of ctx, Close returns ErrReactorBusy.
+// Close stops listening, refuses waiting requests, closes connections that were not accepted, and
+// fails the waiting calls of Accept with ErrClosed. Accepted connections stay open. Close is
+// idempotent. It waits only for the listener's reactor. If the listener is not closed some seconds
+// after the end of ctx, Close returns ErrReactorBusy.
 func (l *Listener) Close(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -344,11 +347,11 @@ func (l *Listener) Close(ctx context.Context) error {
 	return l.closeErr
 }
 
-// end starts to close the listener.
+// end begins to close the listener, and does not wait.
 func (l *Listener) end() { l.sh.r.Defer(func() { l.stop(ErrClosed) }) }
 
-// stop closes the listener and fails pending Accepts with cause. Later calls do nothing. Holder
-// only.
+// stop closes the listener and fails the waiting calls of Accept and PrepareAccept with cause. Later
+// calls of stop do nothing. Holder only.
 func (l *Listener) stop(cause error) {
 	if l.cause != nil {
 		return

@@ -6,24 +6,23 @@ import (
 	"time"
 )
 
-// Limits of a listener's handshakes. By default a begun handshake costs half a MiB, for its
-// receives, and some 400 µs of processor time. A waiting request has no queue pair and no
-// receives. So these limits bound the cost of peers that do not finish their requests.
+// These constants limit the handshakes of a listener. By default a begun handshake costs half a MiB
+// for its receives, and some 400 µs of processor time. A waiting request has no queue pair and no
+// receives. So the limits bound the cost of peers that do not finish their handshakes.
 const (
-	// handshakesPart limits the begun handshakes to Options.Backlog / handshakesPart. The rest
-	// of the backlog is for waiting requests and established connections.
+	// handshakesPart limits the begun handshakes of all addresses to Options.Backlog /
+	// handshakesPart. The rest of the backlog is for waiting requests and established connections.
 	handshakesPart = 2
-	// handshakesEachPart limits the begun handshakes of one address, so that other addresses
-	// find room, to Options.Backlog / handshakesPart / handshakesEachPart.
+	// handshakesEachPart limits the begun handshakes of one address to Options.Backlog /
+	// handshakesPart / handshakesEachPart. So there is room for other addresses.
 	handshakesEachPart = 4
-	// handshakePatience is the age at which a handshake may be evicted for a waiting request.
-	// A live peer answers within a round trip; the rest is a margin for a busy machine. So
-	// by default at most 64 handshakes a second begin and are evicted, 16 of one address. An
-	// exception: if established connections fill the rest of the backlog, no request can
-	// wait, and each new request evicts a begun handshake at once.
+	// handshakePatience is the age from which backlog.next may evict a handshake for a waiting
+	// request. A live peer answers within a round trip; the rest of the second is a margin for a
+	// busy machine. So by default backlog.next evicts at most 64 handshakes a second, and 16 of one
+	// address. If the backlog is full, backlog.admit may also evict a younger handshake.
 	handshakePatience = time.Second
-	// maxPreparing is the maximum number of connections that are prepared concurrently. It
-	// also limits how many requests are accepted in one pass: accepting takes time.
+	// maxPreparing is the maximum number of connections that are prepared concurrently. It also
+	// limits the number of requests that one pass accepts. (Accepting a request takes time.)
 	maxPreparing = 2
 )
 
@@ -38,9 +37,9 @@ const (
 //	                   v               │ remove
 //	                 (none) <──────────┘
 //
-// The method remove may be called in any stage. A leaving request does not count in the backlog,
-// but it counts as a handshake of its address until its connection is gone. So the limits of
-// handshakes also bound the memory of connections that are being closed.
+// The method remove may be called in any stage. A leaving request does not count against
+// Options.Backlog. It does count as a handshake of its address until its connection is gone. So the
+// limits of handshakes also bound the memory of connections that are being closed.
 type stage uint8
 
 const (
@@ -52,27 +51,41 @@ const (
 )
 
 // backlog decides which requests a listener keeps, which handshakes begin, and which requests are
-// evicted. It does no I/O and reads no clock. It belongs to the holder.
+// evicted. It does no I/O and reads no clock. The holder owns it.
 //
-//   - At most `most` requests are waiting, begun or ready.
-//   - At most `begunMost` requests are begun or leaving, and `begunEach` of one address.
-//   - A new request that finds no room evicts an unfinished (waiting or begun) request of the
-//     address with the most unfinished requests. The new request counts for its own address.
-//     The oldest waiting request is evicted, or, if none waits, the oldest begun one. If all
-//     requests are ready, the new request is refused.
-//   - The next handshake is that of a waiting request of the address with the fewest
-//     handshakes, the oldest of these. If a limit forbids it, a begun request older than
-//     handshakePatience is evicted: if the limit is begunEach, the oldest of the same
-//     address, else the oldest of the address with the most handshakes. None is evicted
-//     while a leaving request is about to make room.
+// An unfinished request is a waiting or a begun request. The handshakes of an address are its begun
+// and leaving requests.
+//
+// These are the rules for a new request:
+//
+//   - If fewer than backlog.most requests are waiting, begun or ready, there is room for the new
+//     request. Otherwise the new request evicts an unfinished request.
+//   - The evicted request is of the address with the most unfinished requests. The new request
+//     counts for its own address.
+//   - The oldest waiting request of this address is evicted. If none is waiting, the oldest begun
+//     request is evicted.
+//   - If there is no unfinished request, the new request is refused.
+//
+// These are the rules for the next handshake:
+//
+//   - The next handshake is for the oldest waiting request among the addresses with the fewest
+//     handshakes.
+//   - The handshake begins if all addresses together have fewer than backlog.begunMost handshakes,
+//     and the address of the request has fewer than backlog.begunEach.
+//   - If begunMost prevents the handshake, a begun request of the address with the most handshakes
+//     is evicted: the oldest one.
+//   - If begunEach prevents the handshake, a begun request of the same address is evicted: the
+//     oldest one.
+//   - Only a begun request older than handshakePatience is evicted for a handshake, and none while
+//     a leaving request is about to make room.
 type backlog struct {
 	most, begunMost, begunEach int
 
-	unfinished []*entry // waiting and begun, in the order of arrival
-	ready      []*entry // established, in the order of establishment
+	unfinished []*entry // waiting and begun requests, in the order of arrival
+	ready      []*entry // ready requests, in the order of establishment
 	peers      map[netip.Addr]*peerShare
 	begun      int // begun and leaving requests
-	leaving    int
+	leaving    int // leaving requests
 	preparing  int // begun requests whose connection is being prepared
 }
 
@@ -81,12 +94,12 @@ type entry struct {
 	stage  stage
 	making bool // its connection is being prepared
 	peer   *peerShare
-	since  time.Time // the time from which the peer can answer: its connection was prepared then
-	req    *request  // the request of this entry; not used by the backlog
+	since  time.Time // when the connection was prepared: from then on the peer can answer
+	req    *request  // the whole request; the backlog does not use it
 }
 
-// peerShare counts the requests of an address. It is in backlog.peers until its last entry is
-// removed.
+// A peerShare counts the requests of one address. It is in backlog.peers until the last entry of
+// this address is removed.
 type peerShare struct {
 	addr       netip.Addr
 	entries    int
@@ -100,12 +113,12 @@ func newBacklog(most int) backlog {
 	return backlog{most: most, begunMost: begun, begunEach: max(1, begun/handshakesEachPart), peers: map[netip.Addr]*peerShare{}}
 }
 
-// len returns the number of requests that count against the backlog.
+// The method len returns the number of waiting, begun and ready requests.
 func (b *backlog) len() int { return len(b.unfinished) + len(b.ready) }
 
-// The method admit adds a request of addr. If there is no room, it evicts and returns another
-// request, out, which the caller must end. If no request can be evicted, admit refuses e and
-// returns false.
+// The method admit adds the request e of the address addr. If the backlog is full, admit evicts
+// another request and returns it in the result out. The caller must then end the evicted request.
+// If no request can be evicted, admit does not add e, and returns false.
 func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	e.peer = b.share(addr)
 	e.peer.unfinished++
@@ -127,7 +140,7 @@ func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 }
 
 // victim returns the request to evict for a new request, or nil. The caller has already counted the
-// new request in its peerShare.
+// new request in the peerShare of its address.
 func (b *backlog) victim() (worst *entry) {
 	for _, e := range b.unfinished { // oldest first
 		switch {
@@ -140,11 +153,16 @@ func (b *backlog) victim() (worst *entry) {
 	return worst
 }
 
-// The method next returns one of three results: begin, a request whose handshake begins now; out,
-// an evicted request that the caller must end to make room; or wake, the time to call next again.
-// If all three are zero, no handshake can begin until the backlog changes. The argument room is how
-// many more handshakes the caller permits. If room is 0, no handshake begins, but next may evict a
-// begun request. If room is negative, next returns zeros.
+// The method next begins the next handshake, or evicts a request to make room for it. At most one
+// of the results is not zero:
+//
+//	begin   a request whose handshake begins now
+//	out     an evicted request, which the caller must end
+//	wake    the time at which the caller must call next again
+//
+// If all results are zero, no handshake can begin until the backlog changes. The argument room is
+// the number of further handshakes that the caller permits. If room is 0, no handshake begins, but
+// a begun request may be evicted. If room is negative, all results are zero.
 func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Time) {
 	if b.preparing == maxPreparing || room < 0 {
 		return nil, nil, wake
@@ -157,7 +175,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	if begin == nil {
 		return nil, nil, wake
 	}
-	var of *peerShare // evict only a request of this address; nil: of any address
+	var of *peerShare // evict only requests of this address; nil stands for all addresses
 	leaving := b.leaving
 	switch {
 	case begin.peer.begun >= b.begunEach:
@@ -194,8 +212,8 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	return nil, out, time.Time{}
 }
 
-// The method prepared records that the preparation of a connection has ended, successfully or not.
-// The request may be evicted when handshakePatience has passed from now on.
+// The method prepared records that the preparation of the connection of e has ended, successfully
+// or not. The age of the handshake counts from the argument now.
 func (b *backlog) prepared(e *entry, now time.Time) {
 	if e.making {
 		e.making, e.since = false, now
@@ -203,7 +221,7 @@ func (b *backlog) prepared(e *entry, now time.Time) {
 	}
 }
 
-// establish makes a begun request ready. It returns false if the request was evicted.
+// establish makes a begun request ready. It returns false if the request was evicted before.
 func (b *backlog) establish(e *entry) bool {
 	if e.stage != stageBegun {
 		return false
@@ -216,15 +234,15 @@ func (b *backlog) establish(e *entry) bool {
 	return true
 }
 
-// putBack makes a request ready again whose connection an Accept had taken. The request gets the
-// first place in ready.
+// putBack makes a request ready again. An Accept had taken the connection of the request, but its
+// future was discarded. The request becomes the first in backlog.ready.
 func (b *backlog) putBack(e *entry) {
 	e.stage, e.peer = stageReady, b.share(e.peer.addr)
 	b.ready = slices.Insert(b.ready, 0, e)
 }
 
-// The method leave moves a begun or ready request to stage leaving. The caller closes the request's
-// connection, and calls remove when the connection is gone.
+// The method leave moves a begun or ready request to the stage stageLeaving. The caller closes the
+// connection of the request, and calls remove() when the connection is gone.
 func (b *backlog) leave(e *entry) {
 	switch e.stage {
 	case stageBegun:
@@ -241,7 +259,7 @@ func (b *backlog) leave(e *entry) {
 	b.leaving++
 }
 
-// The method remove forgets a request in any stage.
+// The method remove removes a request from the backlog, in any stage.
 func (b *backlog) remove(e *entry) {
 	switch e.stage {
 	case stageNone:
@@ -264,7 +282,7 @@ func (b *backlog) remove(e *entry) {
 	b.unshare(e)
 }
 
-// finish removes a request from unfinished.
+// The method finish removes a request from backlog.unfinished.
 func (b *backlog) finish(e *entry) {
 	i := slices.Index(b.unfinished, e)
 	b.unfinished = slices.Delete(b.unfinished, i, i+1)
@@ -276,7 +294,7 @@ func (b *backlog) unready(e *entry) {
 	b.ready = slices.Delete(b.ready, i, i+1)
 }
 
-// share returns the peerShare of addr, and counts one more entry in it.
+// The method share returns the peerShare of addr, after counting one more entry in it.
 func (b *backlog) share(addr netip.Addr) *peerShare {
 	s := b.peers[addr]
 	if s == nil {
@@ -287,7 +305,7 @@ func (b *backlog) share(addr netip.Addr) *peerShare {
 	return s
 }
 
-// unshare undoes the call of share for e.
+// unshare undoes the share() that counted e.
 func (b *backlog) unshare(e *entry) {
 	if e.peer.entries--; e.peer.entries == 0 {
 		delete(b.peers, e.peer.addr)

@@ -10,23 +10,24 @@ import (
 	"pgregory.net/rapid"
 )
 
-// backlogBed drives a backlog and keeps its own record of each peer's stage.
+// backlogBed is a backlog together with the test's own record of each peer's stage. Its methods
+// call those of the backlog, and check the results against this record.
 type backlogBed struct {
 	t interface{ Fatalf(string, ...any) }
 	backlog
 	now  time.Time
 	all  []*backlogPeer // all peers in the backlog, in order of arrival
 	nth  int            // number of the next peer
-	back int            // how many were put back; these may exceed the limit
+	back int            // number of peers that were put back; they may exceed the limit of the backlog
 }
 
 type backlogPeer struct {
 	entry
-	n      int
+	n      int // number in the order of arrival; -1 for a peer that was put back
 	addr   netip.Addr
-	at     stage
-	making bool
-	since  time.Time
+	at     stage     // the stage that the peer must have
+	making bool      // the peer's connection is being prepared
+	since  time.Time // when the preparation ended
 }
 
 func newBacklogBed(t interface{ Fatalf(string, ...any) }, most int) *backlogBed {
@@ -45,8 +46,8 @@ func (b *backlogBed) peerOf(e *entry) *backlogPeer {
 	return nil
 }
 
-// The method count returns how many peers of addr are at one of the stages. If addr is everyAddr,
-// it counts the peers of all addresses.
+// The method count returns the number of peers of addr that are at one of the given stages. If addr
+// is everyAddr, it counts the peers of all addresses.
 func (b *backlogBed) count(addr netip.Addr, at ...stage) (n int) {
 	for _, p := range b.all {
 		if slices.Contains(at, p.at) && (!addr.IsValid() || p.addr == addr) {
@@ -63,8 +64,8 @@ func (b *backlogBed) drop(p *backlogPeer) {
 	b.all = slices.DeleteFunc(b.all, func(o *backlogPeer) bool { return o == p })
 }
 
-// The method admit adds a new peer of addr to the backlog. It returns the peer, or nil if the
-// backlog refuses it. The result out is the peer that was evicted for it, or nil.
+// The method admit adds a new peer of addr to the backlog. The result p is the peer, or nil if the
+// backlog refuses the peer. The result out is a peer that was evicted, or nil.
 func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	p = &backlogPeer{n: b.nth, addr: addr}
 	b.nth++
@@ -86,7 +87,8 @@ func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	return p, out
 }
 
-// gaveWay checks that the backlog was right to evict the peer out for a new peer of addr.
+// gaveWay checks that the backlog was right to evict a peer (the argument out) for a new peer of
+// addr.
 func (b *backlogBed) gaveWay(out *backlogPeer, addr netip.Addr) {
 	unfinished := func(a netip.Addr) int {
 		n := b.count(a, stageWaiting, stageBegun)
@@ -109,7 +111,7 @@ func (b *backlogBed) gaveWay(out *backlogPeer, addr netip.Addr) {
 	b.leaves(out)
 }
 
-// The method leaves records that a peer was evicted.
+// The method leaves records that p was evicted.
 func (b *backlogBed) leaves(p *backlogPeer) {
 	switch p.at {
 	case stageWaiting:
@@ -121,7 +123,8 @@ func (b *backlogBed) leaves(p *backlogPeer) {
 	}
 }
 
-// The method next has the backlog begin or evict one handshake, and checks its choice.
+// The method next calls backlog.next, which begins one handshake, evicts one, or does nothing. It
+// checks the choice of the backlog.
 func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 	begin, end, wake := b.backlog.next(b.now, room)
 	making := 0
@@ -131,7 +134,7 @@ func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 		}
 	}
 	may := room > 0 && making < maxPreparing
-	mayEnd := room >= 0 && making < maxPreparing // with room 0, one handshake may still be evicted for another
+	mayEnd := room >= 0 && making < maxPreparing // if room is 0, a handshake may still be evicted
 	switch {
 	case begin != nil:
 		p := b.peerOf(begin)
@@ -266,7 +269,8 @@ func TestBacklogRules(t *testing.T) {
 	})
 }
 
-// Rule: the limits of handshakes have these values, for the default backlog and for small ones.
+// Rule: the size of a backlog determines the limits of begun handshakes, in all and for one
+// address.
 func TestBacklogLimits(t *testing.T) {
 	for most, want := range map[int][2]int{DefaultBacklog: {64, 16}, 1: {1, 1}, 2: {1, 1}, 8: {4, 1}, 16: {8, 2}} {
 		if b := newBacklog(most); [2]int{b.begunMost, b.begunEach} != want {
@@ -275,7 +279,8 @@ func TestBacklogLimits(t *testing.T) {
 	}
 }
 
-// Rule: in each of these cases, a new peer is admitted, evicts the named request, or is refused.
+// Rule: in each case of the table, the new peer is admitted without an eviction, evicts the request
+// that the table names, or is refused.
 func TestFullBacklog(t *testing.T) {
 	const a, b, c = 1, 2, 3
 	type is struct {
@@ -283,9 +288,9 @@ func TestFullBacklog(t *testing.T) {
 		at   stage
 	}
 	for what, test := range map[string]struct {
-		has     []is
-		comes   int
-		out     int // index in has of the evicted request; -1: none
+		has     []is // the requests in the backlog, in order of arrival
+		comes   int  // the address of the new peer
+		out     int  // index of the evicted request in the list has; -1: none
 		refused bool
 	}{
 		"room":                                  {[]is{{a, stageReady}, {a, stageWaiting}, {b, stageReady}}, b, -1, false},
@@ -302,7 +307,7 @@ func TestFullBacklog(t *testing.T) {
 			bed := newBacklogBed(t, 4)
 			bed.begunMost, bed.begunEach = 4, 4
 			var peers []*backlogPeer
-			// Each peer reaches its stage before the next one comes.
+			// Each peer reaches its stage before the next peer is admitted.
 			for _, h := range test.has {
 				p, _ := bed.admit(backlogAddr(h.addr))
 				peers = append(peers, p)
@@ -378,8 +383,9 @@ func TestSilentHandshakesGiveWay(t *testing.T) {
 	b.check()
 }
 
-// Rule: a waiting request evicts a silent handshake after handshakePatience even if only one
-// goroutine accepts. The silent handshake occupies that goroutine's Accept, so room is 0.
+// Rule: if only one goroutine accepts, a waiting request still evicts a silent handshake after
+// handshakePatience. The argument room of backlog.next is then 0, because the silent handshake
+// occupies the only call of Accept.
 func TestSilentHandshakeOfTheOnlyAccepterGivesWay(t *testing.T) {
 	b := newBacklogBed(t, DefaultBacklog)
 	silent, _ := b.admit(backlogAddr(1))

@@ -23,15 +23,16 @@ type asker struct {
 	to      netip.AddrPort
 	private []byte
 	asked   uint32
-	// due is how many requests the next Progress sends. Any goroutine may add to it.
+	// asker.due is how many requests the next call of Progress sends. Any goroutine may add to the
+	// number.
 	due atomic.Int64
-	// every is the interval of automatic requests, in virtual time; 0: none. The next one is due at
-	// the time at.
+	// If asker.every is not 0, the asker also sends a request at regular intervals of virtual time.
+	// asker.every is the interval, and asker.at is the time of the next request.
 	every, at time.Duration
 }
 
-// newAsker attaches an asker with the address addr. Its requests go to the listener at the address
-// to, and carry the private data.
+// newAsker attaches an asker to the fabric. Its own address is the string addr. Its requests go to
+// the listener with the given AddrPort, and carry the private data.
 func newAsker(t testing.TB, link *fabric.Fabric, addr string, to netip.AddrPort, private []byte) *asker {
 	t.Helper()
 	a := &asker{to: to, private: private}
@@ -41,14 +42,14 @@ func newAsker(t testing.TB, link *fabric.Fabric, addr string, to netip.AddrPort,
 	return a
 }
 
-// The method ask has the asker send n requests. It does not wait for them.
+// ask() has the asker send n requests. It returns before they are sent.
 func (a *asker) ask(n int) {
 	a.due.Add(int64(n))
 	a.port.Kick()
 }
 
 // askOn starts a goroutine that sends perMS requests in each millisecond. The returned function
-// stop ends this goroutine and waits for it.
+// ends the goroutine and waits until it has ended.
 func (a *asker) askOn(perMS int) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -108,10 +109,11 @@ func (a *asker) send() {
 	a.port.Send(k)
 }
 
-// BenchmarkWriteBesideRefusals measures a WRITE every 200 µs. Meanwhile a peer sends 20 requests in
-// each millisecond, which the listener on the same reactor refuses. The benchmark reports the
-// median and the 99th percentile in µs. The 99th percentile should be at most three times that of
-// the quiet run, which has no requests. On a busy machine the scheduler causes the peaks.
+// BenchmarkWriteBesideRefusals starts a WRITE every 200 µs and reports the median and the 99th
+// percentile of its duration in µs. In the run refusals=20/ms, a peer sends 20 requests in each
+// millisecond, and a listener on the same reactor refuses them. The 99th percentile should be at
+// most three times that of the quiet run. On a busy machine the scheduler causes the longest
+// durations.
 func BenchmarkWriteBesideRefusals(b *testing.B) {
 	for name, perMS := range map[string]int{"quiet": 0, "refusals=20/ms": 20} {
 		b.Run(name, func(b *testing.B) {
@@ -143,7 +145,7 @@ func BenchmarkWriteBesideRefusals(b *testing.B) {
 	}
 }
 
-// reportTook reports the median and the 99th percentile of took.
+// reportTook reports the median and the 99th percentile of the given durations.
 func reportTook(b *testing.B, took []time.Duration) {
 	slices.Sort(took)
 	micro := func(part int) float64 { return float64(took[len(took)*part/100].Nanoseconds()) / 1e3 }
@@ -151,9 +153,9 @@ func reportTook(b *testing.B, took []time.Duration) {
 	b.ReportMetric(micro(99), "p99-µs")
 }
 
-// BenchmarkDialBesideSilentRequests measures Dial. Meanwhile a peer of another address sends 1,000
-// requests a second and answers nothing. The 99th percentile should be less than 50 ms.
-// TestDialingBesideAFloodOfSilentRequests checks this limit in virtual time.
+// BenchmarkDialBesideSilentRequests measures Dial. In the run silent=1/ms, a peer with another
+// address sends 1,000 requests a second and ignores the answers. The 99th percentile should be less
+// than 50 ms. TestDialingBesideAFloodOfSilentRequests checks this limit in virtual time.
 func BenchmarkDialBesideSilentRequests(b *testing.B) {
 	for name, perMS := range map[string]int{"quiet": 0, "silent=1/ms": 1} {
 		b.Run(name, func(b *testing.B) {

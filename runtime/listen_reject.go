@@ -9,34 +9,35 @@ import (
 
 const (
 	// maxRejections is the number of queued rejections at which the shard (a reactor with its
-	// connection events) stops taking connection events. The device then queues new requests,
-	// up to its backlog, and refuses further ones itself.
+	// connection events) stops taking connection events. New requests then stay in the device, at
+	// most as many as CMID.Listen permits. The device itself refuses further requests.
 	maxRejections = 128
-	// rejectionBatch is the number of rejections per goroutine. A batch causes only one
-	// wake-up of the loop. Batches are small, so that rejectDone takes no more time in a pass
-	// than the handling of eventsPerPass events.
+	// rejectionBatch is the largest number of rejections in a batch, which one goroutine handles. A
+	// batch causes only one wake-up of the loop. Batches are small, so that rejectDone takes no
+	// more time in a pass than the handling of eventsPerPass events.
 	rejectionBatch = 32
 )
 
-// rejection is the identifier of a request to answer and close.
+// A rejection is a request to answer and then to close. Its identifier is id.
 type rejection struct {
 	id     verbs.CMID
-	answer func(verbs.CMID) // if it fails, the peer times out
+	answer func(verbs.CMID) // sends the answer; if that fails, the peer times out
 }
 
-// rejections queues the identifiers of requests to answer and close. One goroutine does this work
-// without the turn: each answer waits for the device, and the peers determine how many there are.
-// More goroutines would delay other users of the device. One is enough, because the identifiers
-// have no queue pairs, whose destruction may take long (closingID). The holder owns rejections.
+// rejections queues requests to answer and close. One goroutine at a time does this work, without
+// the turn: each answer waits for the device, and the peers determine the number of answers. More
+// goroutines at a time would delay other users of the device. One goroutine is enough, because the
+// requests have no queue pairs. (The destruction of a queue pair may take long: see closingID.) The
+// holder owns rejections.
 type rejections struct {
-	queued    []rejection // not in the goroutine's batch yet
-	rejecting bool        // the goroutine runs
-	stuck     bool        // takeCM takes no events because queued is full
+	queued    []rejection // rejections that are not in a batch yet
+	rejecting bool        // a goroutine handles a batch
+	stuck     bool        // takeCM takes no events, because maxRejections rejections are queued
 }
 
-// rejectLater has another goroutine answer and close an identifier. In a stepped runtime (one
-// without goroutines), or while the shard is being closed, it does this itself before it returns.
-// Holder only.
+// rejectLater has another goroutine call the function answer, and then close the identifier id. In
+// a stepped runtime (one without goroutines), or while the shard is being closed, rejectLater does
+// this work itself, before it returns. Holder only.
 func (s *shard) rejectLater(id verbs.CMID, answer func(verbs.CMID)) {
 	delete(s.targets, id)
 	if s.rt.cfg.stepped || s.ending {
@@ -48,7 +49,7 @@ func (s *shard) rejectLater(id verbs.CMID, answer func(verbs.CMID)) {
 	s.rejectNext()
 }
 
-// reject refuses a request with a code and a text for the peer. Holder only.
+// The method reject refuses a request with a code and a text for the peer. Holder only.
 func (s *shard) reject(id verbs.CMID, code uint16, text string) {
 	s.rejectLater(id, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, text)) })
 }
@@ -59,7 +60,7 @@ func (s *shard) tooManyRejections() bool {
 	return s.stuck
 }
 
-// rejectNext starts a goroutine for the next batch, unless one runs.
+// rejectNext starts a goroutine for the next batch, unless a goroutine already handles one.
 func (s *shard) rejectNext() {
 	if s.rejecting || len(s.queued) == 0 {
 		return
@@ -71,7 +72,7 @@ func (s *shard) rejectNext() {
 	}
 	s.rejecting = true
 	go func() {
-		left := batch[:0] // rejections whose Close failed
+		left := batch[:0] // rejections whose identifier could not be closed
 		for _, d := range batch {
 			d.answer(d.id)
 			if d.id.Close() != nil {
@@ -83,8 +84,9 @@ func (s *shard) rejectNext() {
 	}()
 }
 
-// rejectDone handles the end of a batch. It closes the identifiers in left with closeID, starts the
-// next batch, and takes events again if takeCM has stopped. Holder only.
+// rejectDone handles the end of a batch. The argument left has the rejections whose identifier is
+// not closed yet; rejectDone closes these identifiers by closeID. Then it starts the next batch. If
+// takeCM has stopped taking events, rejectDone takes the next events. Holder only.
 func (s *shard) rejectDone(left []rejection) {
 	s.rejecting = false
 	for _, d := range left {

@@ -16,34 +16,34 @@ var errPrepare = errors.New("runtime: preparing a connection")
 // request is a peer's request for a connection, until the connection is accepted or gone.
 // Its stages in the backlog:
 //
-//	waiting   the request handles the events of its identifier, because the peer may give up.
-//	          Before the request is accepted, Linux does not report that; the accept then
-//	          fails (Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler)
+//	waiting   request.onCM handles the events of the identifier, because the peer may give up.
+//	          (Linux does not report this before the request is accepted. The accept then
+//	          fails: Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler)
 //	begun     a goroutine prepares a connection without the turn. Then the connection
 //	          handles the events, and accepts the request with the turn of its own reactor
-//	ready     its connection is open, or has failed with messages to receive
-//	leaving   its connection is being closed
+//	ready     the connection is open, or has failed with messages to receive
+//	leaving   the connection is being closed
 //
 // The connection and the listener may be on different reactors. The holder of the connection's turn
 // reports the end of the handshake, and the end of the connection. The holder of the listener's
-// turn handles these reports (settled, ended, left).
+// turn handles these reports (request.settled, request.ended, request.left).
 type request struct {
-	// The holder of the listener's turn owns all fields except the atomic one.
+	// The holder of the listener's turn owns all fields except accepted.
 	entry
 	l  *Listener
 	id verbs.CMID
 	// private is the peer's private data. Immutable.
 	private    []byte
-	conn       *Conn        // nil until it is prepared
+	conn       *Conn        // nil until the connection is prepared
 	early      acceptWaiter // the PrepareAccept for which conn was prepared; zero for none
-	acceptable bool         // Accept may return conn even if it has ended
-	// accepted means that an Accept has taken the connection. Listener.match sets it and
-	// giveBack clears it, with the listener's turn held. The connection reads it, and sends no
-	// report while it is set. It publishes nothing: a report that comes too late is ignored.
+	acceptable bool         // Accept may return conn even if conn has ended
+	// accepted means that an Accept has taken the connection, which then sends no reports.
+	// Listener.match sets the flag, and request.giveBack clears it, with the listener's turn
+	// held; Conn.report reads it. It publishes nothing: a report that comes too late is ignored.
 	accepted uatomic.Bool
 }
 
-// onCM implements cmTarget, until the connection handles the events.
+// onCM implements cmTarget. It is called only until the connection handles the events.
 func (r *request) onCM(ev *verbs.CMEvent) {
 	switch ev.Type {
 	case verbs.CMRejected, verbs.CMDisconnected, verbs.CMConnectError, verbs.CMUnreachable, verbs.CMDeviceRemoval:
@@ -57,7 +57,7 @@ func (r *request) onCM(ev *verbs.CMEvent) {
 	}
 }
 
-// evict ends a request that the backlog has evicted.
+// request.evict ends a request that the backlog has evicted.
 func (r *request) evict(text string) {
 	if r.stage == stageNone {
 		r.l.sh.reject(r.id, proto.RejectResources, text)
@@ -66,15 +66,15 @@ func (r *request) evict(text string) {
 	r.end()
 }
 
-// end closes the connection of a leaving request.
+// request.end closes the connection of a leaving request.
 func (r *request) end() {
 	if r.conn != nil { // otherwise request.prepared ends the request
 		r.conn.Abort()
 	}
 }
 
-// begin prepares a connection for the request, on another goroutine: the preparation allocates half
-// a MiB and may register memory, which takes too long for the holder of the turn.
+// request.begin prepares a connection for the request, on another goroutine. The preparation
+// allocates half a MiB and may register memory, which takes too long for the holder of the turn.
 func (r *request) begin() {
 	l := r.l
 	if err := l.rt.enter(); err != nil { // the runtime is being closed, or its device is gone; so the listener ends soon
@@ -93,8 +93,9 @@ func (r *request) begin() {
 	}
 }
 
-// The method prepared has the prepared connection c accept the request. It refuses the request if
-// err is not nil, or if the request is not begun any more.
+// request.prepared is called when the preparation has ended, with the connection c or with err.
+// Usually c then accepts the request. If err is not nil, or the request has left the stage begun,
+// the request is refused.
 func (r *request) prepared(c *Conn, err error) {
 	l := r.l
 	delete(l.sh.targets, r.id) // from now on the connection handles the events
@@ -102,7 +103,7 @@ func (r *request) prepared(c *Conn, err error) {
 	case err != nil:
 		r.stops(proto.RejectResources, err.Error())
 		l.failed(fmt.Errorf("%w: %w", errPrepare, err))
-	case r.stage != stageBegun: // evicted, or withdrawn by the peer
+	case r.stage != stageBegun: // the backlog evicted the request, or the peer gave up
 		_ = c.abandon(ErrConnClosed) // c is unused, and has no queue pair yet
 		if l.cause != nil {
 			r.stops(proto.RejectClosed, listenerClosed)
@@ -121,20 +122,20 @@ func (r *request) prepared(c *Conn, err error) {
 	r.made()
 }
 
-// The method stops refuses a begun or leaving request that has no connection.
+// request.stops refuses a begun or leaving request that has no connection.
 func (r *request) stops(code uint16, text string) {
 	r.l.backlog.remove(&r.entry)
 	r.l.sh.reject(r.id, code, text)
 }
 
-// The method made ends the preparation of the connection. The preparation of another one may then
-// begin.
+// request.made ends the preparation of the connection. The preparation of another connection may
+// then begin.
 func (r *request) made() {
 	r.l.backlog.prepared(&r.entry, r.l.rt.cfg.now())
 	r.l.startHandshakes()
 }
 
-// accept accepts a request. The caller holds the turn of the connection's reactor.
+// Conn.accept accepts a request. The caller holds the turn of the connection's reactor.
 func (c *Conn) accept(r *request) {
 	err := c.setID(r.id)
 	c.remote, c.accepting = r.id.PeerAddr(), true
@@ -156,7 +157,7 @@ func (c *Conn) accept(r *request) {
 	}
 }
 
-// The method settle passes the outcome of the handshake to the listener, to Dial or to
+// Conn.settle passes the outcome of the handshake to the listener, to Dial or to
 // Pending.Connect. A nil err is a success. Holder only.
 func (c *Conn) settle(err error) {
 	switch {
@@ -170,13 +171,13 @@ func (c *Conn) settle(err error) {
 	}
 }
 
-// The method settled handles the outcome of the handshake. Only the holder of the listener's turn
-// calls the methods settled, ended and left.
+// request.settled handles the outcome of the handshake. Only the holder of the listener's turn
+// calls the methods r.settled, r.ended and r.left.
 func (r *request) settled(err error) {
 	l := r.l
 	if err == nil {
 		if l.backlog.establish(&r.entry) {
-			r.acceptable = true // a waiting Accept gets the connection even if it has just ended
+			r.acceptable = true // a waiting Accept gets the connection even if the connection has just ended
 			l.match()
 			r.acceptable = false
 		}
@@ -192,7 +193,7 @@ func (r *request) settled(err error) {
 }
 
 // causedByPeer reports whether err comes from the peer, the network or an eviction, and not from a
-// local shortage. Accept does not return errors for which it reports true.
+// local shortage. Accept does not return errors for which causedByPeer is true.
 func causedByPeer(err error) bool {
 	_, rejected := errors.AsType[*RejectError](err)
 	_, failed := errors.AsType[*verbs.WCError](err)
@@ -203,8 +204,8 @@ func causedByPeer(err error) bool {
 	return is
 }
 
-// The method ended handles the end of a connection that was not accepted. No more messages arrive.
-// The argument some reports whether there are messages to receive.
+// request.ended handles the end of a connection that was not accepted. If the argument some is
+// true, there are messages to receive. No more messages arrive.
 func (r *request) ended(some bool) {
 	if r.stage != stageReady {
 		return
@@ -218,15 +219,15 @@ func (r *request) ended(some bool) {
 	r.conn.Abort()
 }
 
-// The method left handles the report that a connection has released everything.
+// request.left handles the report that the connection has freed its resources.
 func (r *request) left() {
 	r.l.backlog.remove(&r.entry)
 	r.l.startHandshakes()
 }
 
-// The method report notifies the listener that the connection has ended. If gone is true, it
-// notifies that the connection has released everything. It does nothing if the connection was
-// accepted. Only the holder of the connection's turn calls it.
+// Conn.report reports to the listener that the connection has ended or, if gone is true, that
+// the connection has freed its resources. If the connection was accepted, report does nothing. Only
+// the holder of the connection's turn calls it.
 func (c *Conn) report(gone bool) {
 	r := c.from
 	if r == nil || r.accepted.Load() {
@@ -240,8 +241,8 @@ func (c *Conn) report(gone bool) {
 	r.l.sh.r.Defer(func() { r.ended(some) })
 }
 
-// giveBack returns the connection of a discarded future to the listener, for the next Accept. Any
-// goroutine may call it.
+// giveBack returns the connection of a discarded Accept future to the listener, for the next
+// Accept. Any goroutine may call it.
 func (r *request) giveBack() {
 	r.l.sh.r.Defer(func() {
 		if r.l.cause != nil {

@@ -22,9 +22,9 @@ import (
 func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
 	notOnDevice(t, "the kernel tells a program nothing of a request before it accepts it (Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler)")
 	server := mustOpen(t, Config{Device: second.name})
-	// Only the context should end the attempt, not the timeout.
+	// ConnectTimeout is so long that only the context ends the attempt.
 	client := mustOpen(t, Config{Device: first.name, ConnectTimeout: time.Hour})
-	// A raw listener, because a managed one connects before Accept.
+	// The listener is raw, because a managed listener completes the handshake before Accept.
 	ln, err := server.ListenOptions(":0", Options{Raw: true})
 	if err != nil {
 		t.Fatal(err)
@@ -94,8 +94,8 @@ func TestAcceptPassesOverFailedRequests(t *testing.T) {
 		_, err := ln.Accept(testContext(t))
 		got <- err
 	}()
-	// This dial reaches the listener, which has the address 0.0.0.0, through another device. Its
-	// request fails.
+	// The listener has the address 0.0.0.0, so this dial reaches the listener through another
+	// device. The request of this dial fails.
 	if _, err := client.Dial(testContext(t), "127.0.0.3:"+portOf(ln)); err == nil {
 		t.Fatal("connected to another device than the listener's")
 	}
@@ -131,15 +131,15 @@ func TestCallbackOfAcceptMaySend(t *testing.T) {
 	}
 }
 
-// Rule: the error of a connection attempt that takes too long names the peer, the time limit and
-// the option that sets it.
+// Rule: the error of a connection attempt that takes too long names the peer, the time limit and the
+// option ConnectTimeout, which sets the limit.
 func TestConnectTimeoutSaysItsBound(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name, ConnectTimeout: 50 * time.Millisecond})
 	ln, err := server.ListenOptions(":0", Options{Raw: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// there is no Accept
+	// no Accept waits, so the peer gets no answer
 	_, err = client.DialOptions(testContext(t), ln.Addr().String(), Options{Raw: true})
 	mistake(t, "dialing", err, ErrConnectTimeout, ln.Addr().String(), "50ms", "ConnectTimeout")
 }
@@ -157,13 +157,12 @@ func TestDialWithAnEndedContextBeginsNothing(t *testing.T) {
 }
 
 // Rule: Accept skips a request that its peer has withdrawn, and returns the next connection. If the
-// device reports the withdrawal, the listener forgets the request. A kernel device does not report
-// it.
+// device reports the withdrawal (a kernel device does not), the listener forgets the request.
 func TestRequestsThatWereGivenUpArePassedOver(t *testing.T) { onBeds(t, passesOver) }
 
 func passesOver(t *testing.T, d bed) {
 	server, client := d.open(t, Config{}, 1), d.open(t, Config{}, 0)
-	ln, err := server.ListenOptions(":0", Options{Raw: true}) // raw: a managed listener connects before Accept
+	ln, err := server.ListenOptions(":0", Options{Raw: true}) // raw: a managed listener completes the handshake before Accept
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,15 +189,14 @@ func passesOver(t *testing.T, d bed) {
 		if onDevice {
 			continue
 		}
-		// All other devices report the withdrawal, and the listener forgets the request before
-		// Accept. Accept would skip the request too, but until then it would occupy a place in the
-		// backlog.
+		// All other devices report the withdrawal. The listener then forgets the request at once, so
+		// that the request no longer occupies a place in the backlog.
 		for left := testContext(t); waiting(t, ln) > 0 || leavingIDs(t, ln.sh) > 0; {
 			if left.Err() != nil {
 				t.Fatalf("%d requests that were given up are kept, %d identifiers are not closed", waiting(t, ln), leavingIDs(t, ln.sh))
 			}
 		}
-		break // one is enough
+		break // one withdrawn request is enough
 	}
 	dialed := make(chan error, 1)
 	go func() {
@@ -222,7 +220,7 @@ func passesOver(t *testing.T, d bed) {
 	}
 }
 
-// The function waiting returns how many requests are waiting or in a handshake.
+// waiting(t, ln) returns how many requests of ln wait or are in a handshake.
 func waiting(t *testing.T, ln *Listener) (n int) {
 	t.Helper()
 	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.unfinished) }); err != nil {
@@ -232,7 +230,7 @@ func waiting(t *testing.T, ln *Listener) (n int) {
 }
 
 // leavingIDs returns how many identifiers the shard (a reactor with its event channel) still has to
-// close. A batch that is being rejected counts as one.
+// close. The batch of identifiers that is being rejected counts as one.
 func leavingIDs(t *testing.T, s *shard) (n int) {
 	t.Helper()
 	if err := s.r.Do(testContext(t), func() {
@@ -246,18 +244,18 @@ func leavingIDs(t *testing.T, s *shard) (n int) {
 	return n
 }
 
-// The function dialing returns how many connections the runtime has, unfinished ones included.
+// dialing(rt) returns how many connections the runtime has, including unfinished ones.
 func dialing(rt *Runtime) int {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	return len(rt.live)
 }
 
-// refusable is the identifier of a request. It records whether the request was refused and closed.
+// refusable is the identifier of a request. It records the calls of Reject and Close.
 type refusable struct {
 	verbs.CMID
-	refused string      // text of the rejection; Reject writes it
-	closed  atomic.Bool // set by Close, after Reject; it publishes refused
+	refused string      // the text of the rejection; written by Reject
+	closed  atomic.Bool // set by Close, which is called after Reject; publishes refused
 }
 
 func (id *refusable) PeerAddr() netip.AddrPort { return netip.AddrPort{} }
@@ -272,8 +270,8 @@ func (id *refusable) Close() error {
 	return nil
 }
 
-// Rule: a raw listener without Accept keeps only the newest requests, up to its backlog. It refuses
-// the older ones with a reason.
+// Rule: if no Accept waits, a raw listener keeps only the newest requests, as many as its backlog
+// permits. It refuses the older requests with a reason.
 func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	ln := must.Get(mustOpen(t, Config{}).ListenOptions(":0", Options{Raw: true}))(t)
 	hi := proto.EncodeHello(proto.Hello{Raw: true})
@@ -300,8 +298,8 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: while too many withdrawn requests wait to be freed by the device, no more connection events
-// are taken. The limit is the same as for rejected requests.
+// Rule: while the device is slow to close withdrawn requests, a limited number of them wait, and no
+// more connection events are taken. The limit is the same as for rejected requests.
 func TestGivenUpRequestsAreBounded(t *testing.T) {
 	ln := must.Get(mustOpen(t, Config{NoCallerDriving: true}).ListenOptions(":0", Options{Raw: true}))(t)
 	hi := proto.EncodeHello(proto.Hello{Raw: true})
@@ -323,8 +321,8 @@ func TestGivenUpRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: one pass of the reactor handles a limited number of connection events. Later passes handle
-// the others.
+// Rule: between two passes of the reactor a limited number of connection events are handled. The
+// other events are handled after later passes.
 func TestEventsOfOneTurnAreBounded(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	const requests = 100
@@ -363,7 +361,8 @@ func TestEventsOfOneTurnAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: the events that a pass leaves are handled even if their source does not notify again.
+// Rule: the events that are left for later passes are handled even if their source does not notify
+// the reactor again.
 func TestEventsThatATurnLeavesAreHandled(t *testing.T) {
 	sh := mustOpen(t, Config{}).shards[0]
 	const many = 10 * eventsPerPass
@@ -389,8 +388,7 @@ func TestEventsThatATurnLeavesAreHandled(t *testing.T) {
 	}
 }
 
-// keptID is an identifier that waits to be rejected. Its Close closes the channel in the field
-// closed.
+// keptID is an identifier that waits to be rejected. id.Close closes the channel id.closed.
 type keptID struct {
 	verbs.CMID
 	closed chan struct{}
@@ -401,9 +399,9 @@ func (id *keptID) Close() error {
 	return nil
 }
 
-// Rule: while the device is slow to reject requests, a limited number of identifiers wait, and no
-// more events are taken. When the device answers, all identifiers are closed and events are taken
-// again.
+// Rule: while the device is slow to reject requests, a limited number of identifiers wait, and no more
+// connection events are taken. When the device answers, all identifiers are closed, and events are
+// taken again.
 func TestDismissalsAreBounded(t *testing.T) {
 	sh := mustOpen(t, Config{NoCallerDriving: true}).shards[0]
 	answer := make(chan struct{})

@@ -18,7 +18,7 @@ import (
 // queuePairs returns how many queue pairs the runtime's device has.
 func queuePairs(rt *Runtime) int { return rt.dev.Objects().QP }
 
-// The function eventually waits until is() returns true.
+// eventually() waits until is() returns true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for ctx := testContext(t); !is(); {
@@ -28,7 +28,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// The function ready returns how many connections wait to be accepted.
+// ready() returns how many connections wait to be accepted.
 func ready(t *testing.T, ln *Listener) (n int) {
 	t.Helper()
 	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.ready) }); err != nil {
@@ -37,9 +37,9 @@ func ready(t *testing.T, ln *Listener) (n int) {
 	return n
 }
 
-// Rule: dialing succeeds before Accept, until the backlog is full. Then a new peer is refused with
-// a reason, before any object is created for it. Accept returns the connections in the order of
-// their establishment, and messages sent before Accept can be received.
+// Rule: Dial succeeds before Accept is called, until the backlog is full. Then Dial fails with a
+// reason, and the listener creates no queue pair for the request. Accept returns the connections in
+// the order of their establishment. Messages sent before Accept can be received.
 func TestDialSucceedsUpToTheBacklog(t *testing.T) { onBeds(t, dialsUpToTheBacklog) }
 
 func dialsUpToTheBacklog(t *testing.T, d bed) {
@@ -89,8 +89,9 @@ func dialsUpToTheBacklog(t *testing.T, d bed) {
 	}
 }
 
-// Rule: if a peer closes its connection before Accept, Accept skips the connection, unless a
-// message has arrived. Then Accept returns the connection, and its messages can be received.
+// Rule: if a peer closes its connection before Accept and no message has arrived, Accept skips the
+// connection. If messages have arrived, Accept returns the connection, and the messages can be
+// received.
 func TestPeersThatLeaveBeforeTheyAreAccepted(t *testing.T) { onBeds(t, leaveUnaccepted) }
 
 func leaveUnaccepted(t *testing.T, d bed) {
@@ -129,8 +130,8 @@ func leaveUnaccepted(t *testing.T, d bed) {
 	}
 }
 
-// Rule: closing a listener closes the connections that were not accepted, frees everything of them,
-// and notifies their peers. Accepted connections stay open.
+// Rule: Listener.Close closes the connections that were not accepted and frees their resources.
+// Their peers get ErrPeerClosed. Accepted connections stay open.
 func TestClosingAListenerEndsWhatNobodyAccepted(t *testing.T) { onBeds(t, closesUnaccepted) }
 
 func closesUnaccepted(t *testing.T, d bed) {
@@ -169,8 +170,8 @@ func closesUnaccepted(t *testing.T, d bed) {
 	release(t, m)
 }
 
-// Rule: if a future of AcceptAsync is discarded after it got its connection, the connection goes to
-// the next Accept. A connection that has ended without a message is closed instead.
+// Rule: if a future of AcceptAsync has a connection and is discarded, the next Accept gets the
+// connection. But if the connection has ended without a message, the connection is closed.
 func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -209,8 +210,8 @@ func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 	}
 }
 
-// Rule: if a connection is gone before its accept future is discarded, nothing of it stays in the
-// backlog.
+// Rule: if an AcceptAsync future is discarded when its connection is gone already, the backlog
+// keeps no entry for the connection.
 func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -236,7 +237,7 @@ func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	})
 }
 
-// Rule: discarded futures of AcceptAsync are forgotten even if no peer connects.
+// Rule: a listener forgets discarded futures of AcceptAsync even if no peer connects.
 func TestDiscardedSeatsAreForgotten(t *testing.T) {
 	ln := must.Get(mustOpen(t, Config{}).Listen(":0"))(t)
 	for range 20 * pruneFrom {
@@ -252,8 +253,9 @@ func TestDiscardedSeatsAreForgotten(t *testing.T) {
 	}
 }
 
-// Rule: a peer that sends requests and stays silent delays no other peer. Its requests beyond its
-// share of handshakes get no queue pair, and are evicted when the backlog is full.
+// Rule: a peer that sends requests and then stays silent delays no other peer. Its share of
+// handshakes limits how many of its requests get a queue pair. The other requests are evicted when
+// the backlog is full.
 func TestSilentRequestsDelayNobody(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	server := mustOpen(t, Config{Provider: p, Device: "soft1"})
@@ -266,7 +268,7 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 	eventually(t, "the backlog's filling", func() bool { return waiting(t, ln) == backlog })
 	eventually(t, "the beginning of its handshakes", func() bool { return queuePairs(server) == ln.backlog.begunEach })
 	ctx := testContext(t)
-	for i := range 2 * backlog { // the first dial evicts a silent request, and the next ones use its place
+	for i := range 2 * backlog { // the first dial evicts a silent request, and the next dials use the free place
 		c, err := client.Dial(ctx, ln.Addr().String())
 		if err != nil {
 			t.Fatalf("dialing beside silent requests, number %d: %v", i, err)
@@ -286,8 +288,8 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 }
 
 // Rule: while one address sends 1,000 requests a second and never finishes a handshake, 99 of 100
-// dials from another address take less than 50 ms. This is virtual time.
-// BenchmarkDialBesideSilentRequests measures real time.
+// dials from another address take less than 50 ms of virtual time.
+// (BenchmarkDialBesideSilentRequests measures real time.)
 func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	link := fabric.New(fabric.Config{Virtual: true, Seed: 1})
@@ -341,8 +343,8 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 	}
 }
 
-// Rule: a waiting Accept gets an established connection even if the peer has already closed it when
-// the listener is notified of the establishment.
+// Rule: a waiting Accept gets an established connection even if the connection has already ended
+// when the listener is notified of the establishment.
 func TestWhoWaitsGetsWhatIsEstablished(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)

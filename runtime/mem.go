@@ -15,44 +15,45 @@ import (
 // errMemoryClosed is the error of a request for memory after Close has begun.
 var errMemoryClosed = fmt.Errorf("%w: its memory", ErrClosed)
 
-// memory is the registered memory of one protection domain: pools of buffers, regions,
-// and the cache of registrations of caller-owned memory. All of it is off the Go heap.
+// memory is the registered memory of one protection domain: pools of buffers, regions, and the cache
+// of registrations of caller-owned memory. All this memory is outside the Go heap.
 //
-// Methods may be called from any goroutine. Alloc of a pooled size does not block, unless it must
-// grow a pool. All other methods, and an Alloc that grows a pool, lock mu and may enter the kernel.
-// A registration holds mu until the device has pinned the pages.
+// Any goroutine may call the methods. If a pool has a free block of the size, Alloc and allocOnNode
+// do not block. Otherwise they lock mu and may enter the kernel. All other methods always lock mu
+// and may enter the kernel. A registration holds mu until the device has pinned the pages.
 type memory struct {
 	pd  verbs.PD
 	cfg MemoryConfig
-	// memlock returns the process's limit on locked memory. Tests replace it before the first
-	// use. Immutable afterwards.
+	// memlock returns the process's limit on locked memory. Tests replace the function before its
+	// first use. Immutable afterwards.
 	memlock func() (uint64, bool)
 
 	pools poolSet // used by Alloc
-	// nodePools holds, by NUMA node, the pools for the receive buffers of the connections on that
-	// node's reactors. Immutable; nil if the configuration puts all memory on one node.
+	// nodePools maps a NUMA node to the pools for the receive buffers of the node's reactors.
+	// Immutable; nil if the configuration puts all memory on one node.
 	nodePools map[int]*poolSet
 	// dead holds the big buffers whose lease has ended, until reap unmaps them. Any goroutine
 	// pushes; only a goroutine that holds mu takes.
 	dead ring.Inbox[bigBuffer, *bigBuffer]
-	// closing is set by Close, under mu, and read by Alloc. An Alloc that still reads false does
-	// no harm: Close checks the free lists later, and finds the block missing.
+	// closing is set by Close, under mu, and read by Alloc. After that Close empties the free lists.
+	// An Alloc may still read false. If it then finds no free block, it calls allocSlow, which
+	// reads closing again. If it has taken a block, Close reports the block as not released.
 	closing atomic.Bool
 
 	mu         sync.Mutex // guards the fields below
 	mapped     int64      // bytes of all arenas mapped by the runtime
 	registered uint64     // bytes of all registrations that lock memory
-	bigs       int        // big buffers, leased or in dead
+	bigs       int        // number of big buffers that are not unmapped yet
 	bigBytes   int64      // mapped bytes of the big buffers
 	regions    map[*Region]struct{}
 	cache      regcache.Cache
-	broken     []mapping // mappings that could not be ended; Close tries again
+	broken     []mapping // mappings that the device refused to deregister; Close tries again
 	closed     bool
 }
 
 // newMemory returns the memory of a protection domain, with additional pools on the given NUMA
-// nodes (counted from 1). It maps nothing yet. The caller closes the memory before the protection
-// domain. Errors: [ErrConfig].
+// nodes. The elements of nodes are node numbers plus one; 0 is ignored. newMemory maps nothing yet.
+// The caller closes the memory before the protection domain. Errors: [ErrConfig].
 func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*memory, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
@@ -84,9 +85,9 @@ func (m *memory) Alloc(n int) (Buffer, error) {
 
 // Close closes all regions and returns all memory to the system. The bytes of buffers and regions
 // must not be used afterwards. If buffers are leased or operations are in flight, Close releases
-// the unused memory, refuses new requests, and returns an error that wraps [ErrBusy]. A later
-// Close continues. Close is idempotent. It enters the kernel and waits for mu, but never for an
-// operation.
+// only the unused memory, and returns an error that wraps [ErrBusy]; a later Close continues. After
+// the first Close, all methods that allocate or register memory fail. Close is idempotent. It enters
+// the kernel and waits for mu, but never for an operation.
 //
 // Implements: ibv_dereg_mr.
 func (m *memory) Close() error {
@@ -128,7 +129,7 @@ type MemoryStats struct {
 func (m *memory) Stats() MemoryStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_ = m.reapLocked() // a failure is kept and reported by Close
+	_ = m.reapLocked() // if this fails, Close tries again
 	s := MemoryStats{
 		Mapped: m.mapped, Registered: m.registered, Regions: len(m.regions),
 	}

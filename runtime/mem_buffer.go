@@ -1,14 +1,15 @@
 package runtime
 
-// Buffer is memory that the caller leases with [Runtime.Alloc], registered for local use by the
-// device. It is a small value; all copies share one lease. The initial bytes are those that the
-// previous owner left, or the pattern of [MemoryConfig.PoisonFreed].
+// Buffer is memory that the caller leases with [Runtime.Alloc]. It is registered for local use by
+// the device. A Buffer is a small value; all copies share one lease. The initial bytes are those
+// that the previous owner left, or the pattern of [MemoryConfig.PoisonFreed].
 //
-// The owner ends the lease with [Buffer.Release]. From then on operations refuse all copies of the
-// Buffer and their slices, even when the block has a new owner: each copy carries the number of its
-// lease (the generation). The zero Buffer behaves like a released one.
+// The owner ends the lease with [Buffer.Release]. After that, operations refuse all copies of the
+// Buffer and their slices. They do so even if the memory has a new owner, because each copy has the
+// number of its lease (the generation). For the zero Buffer, Bytes returns nil and Release returns
+// [ErrReleased].
 //
-// Methods may be called from any goroutine and do not block, except as documented at Release.
+// Methods may be called from any goroutine. They do not block, except Release of a large buffer.
 type Buffer struct{ s Slice }
 
 // Slice returns the whole buffer as a Slice, for use in operations.
@@ -20,12 +21,13 @@ func (b Buffer) Bytes() []byte { return b.s.Bytes() }
 // Len is the requested length in bytes.
 func (b Buffer) Len() int { return b.s.Len() }
 
-// Release ends the lease and returns the buffer to its pool. The caller need not wait for
-// operations in flight on the buffer: the pool gets the memory when the last of them has completed.
-// A second Release, of this or any other copy, changes nothing and returns [ErrReleased].
+// Release ends the lease. The caller need not wait for operations in flight on the buffer: the
+// memory returns to its pool when the last of these operations has completed. A second Release of
+// this Buffer or of a copy changes nothing and returns [ErrReleased].
 //
-// Release does not block or allocate. A buffer larger than [MaxPooled] is an exception: if no
-// operation is in flight, Release deregisters and unmaps it.
+// Release does not block or allocate, except for a buffer larger than [MaxPooled]. For such a
+// buffer Release blocks on the memory's mutex and enters the kernel. If no operation is in flight,
+// it deregisters and unmaps the buffer.
 func (b Buffer) Release() error {
 	if !b.drop() {
 		return ErrReleased
@@ -36,6 +38,7 @@ func (b Buffer) Release() error {
 	return nil
 }
 
-// drop is Release without the unmapping of a large buffer, which memory.reap does later. So the
-// holder of a reactor's turn may call it. It reports whether this call ended the lease.
+// drop is Release, but does not unmap a large buffer; memory.reap unmaps the buffer later. So drop
+// does not block, and the holder of a reactor's turn may call it. It reports whether this call
+// ended the lease.
 func (b Buffer) drop() bool { return b.s.lease != nil && b.s.lease.release(b.s.gen) }

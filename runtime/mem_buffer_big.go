@@ -23,8 +23,8 @@ type bigBuffer struct {
 // InboxHook returns the link on memory.dead.
 func (b *bigBuffer) InboxHook() *ring.Hook[bigBuffer] { return &b.link }
 
-// giveBack queues the buffer for reap. It does not unmap the buffer, because the
-// caller may hold a reactor's turn, and unmapping enters the kernel.
+// giveBack pushes the buffer on memory.dead. It does not unmap the buffer, because the caller may
+// hold a reactor's turn, and unmapping enters the kernel.
 func (b *bigBuffer) giveBack(uint32) {
 	if b.m.cfg.PoisonFreed {
 		mem.Poison(b.arena.Bytes())
@@ -40,7 +40,7 @@ func (m *memory) allocBig(n int) (Buffer, error) {
 	if m.closing.Load() {
 		return Buffer{}, errMemoryClosed
 	}
-	// If a mapping cannot be ended, reapLocked keeps it, and Close reports it.
+	// If the device refuses to deregister a buffer, memory.Close tries again and reports the error.
 	_ = m.reapLocked()
 	b := &bigBuffer{m: m}
 	var err error
@@ -59,16 +59,16 @@ func (m *memory) allocBig(n int) (Buffer, error) {
 	}}, nil
 }
 
-// reap unmaps the big buffers whose lease has ended. It blocks on the memory's mutex and
-// enters the kernel, so never call it while holding a reactor's turn.
+// The method reap unmaps the big buffers whose lease has ended. It blocks on the memory's mutex and
+// enters the kernel, so a goroutine that holds a reactor's turn must not call it.
 func (m *memory) reap() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.reapLocked()
 }
 
-// reapLocked is reap for a caller that holds m.mu. So only one goroutine at a time takes from
-// m.dead.
+// reapLocked is reap for a caller that holds m.mu. The mutex ensures that only one goroutine at a
+// time takes from m.dead.
 func (m *memory) reapLocked() error {
 	var errs []error
 	for b := m.dead.TakeAll(); b != nil; {

@@ -47,7 +47,7 @@ func TestBufferIsRegisteredMemoryOfTheSizeAskedFor(t *testing.T) {
 			t.Errorf("element %+v is outside the registration of %d bytes at %#x", sge, mr.length, mr.IOVA())
 		}
 		if n > 0 {
-			// The element, which the device uses, and Bytes must refer to the same byte.
+			// The device uses the element. The element and Bytes must refer to the same memory.
 			b.Bytes()[n-1] = 0xA7
 			view, ok := mr.arena.Slice(sge.Addr-ioOffset, n)
 			if !ok || view[n-1] != 0xA7 {
@@ -138,7 +138,7 @@ func TestLostCountOfALeasePanics(t *testing.T) {
 	}()
 	b.s.lease.word.Add(1) // undo the End above
 	mustRelease(t, b)
-	(*lease)(nil).End() // the lease of the empty slice is nil: End has no effect
+	(*lease)(nil).End() // the lease of the empty slice is nil, and its End has no effect
 }
 
 func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
@@ -159,13 +159,13 @@ func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
 		mustRelease(t, b)
 		kept[37] = 0x42
 		caught("Alloc", func() { _, _ = m.Alloc(n) })
-		// The panic has left the block off the free list; put it back.
+		// The panic has kept the block off the free list: put the block back.
 		b.s.lease.home.giveBack(b.s.lease.index)
 		kept[37] = 0x42
 		m.mu.Lock()
 		caught("reclaim", func() { _, _, _ = m.reclaim() })
 		m.mu.Unlock()
-		for i := range n / 64 * 64 { // reclaim has taken all blocks: restore the poison, then put them back
+		for i := range n / 64 * 64 { // reclaim has taken all blocks: restore the poison, then put the blocks back
 			kept[:cap(kept)][min(i, cap(kept)-1)] = 0xDB
 		}
 		s := b.s.lease.home.(*slab)
@@ -173,7 +173,7 @@ func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
 			s.giveBack(uint32(i))
 		}
 	}
-	// A released block is poisoned when its last operation has ended, not before.
+	// A released block is poisoned after its last operation has ended, not before.
 	b := mustAlloc(t, m, 100)
 	s := b.Slice()
 	if err := s.begin(); err != nil {
@@ -185,7 +185,7 @@ func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
 	if kept[0] != 1 {
 		t.Error("memory that the device has was poisoned")
 	}
-	kept[0] = 2 // the device writes: allowed
+	kept[0] = 2 // the device may still write
 	s.lease.End()
 	if kept[0] != 0xDB {
 		t.Error("memory given back was not poisoned")

@@ -2,27 +2,28 @@ package runtime
 
 import "fmt"
 
-// DefaultCacheEntries is how many unused registrations of caller-owned memory are
-// kept by default. The number is small, because each registration pins its memory.
+// DefaultCacheEntries is how many unused registrations of caller-owned memory a runtime keeps by
+// default. The number is small, because each registration pins its memory.
 const DefaultCacheEntries = 64
 
 // MemoryConfig describes the memory of a runtime. The zero value works.
 type MemoryConfig struct {
-	// MaxBytes limits the memory mapped for buffers and regions together. It must be at
-	// least 2 MiB. Memory that the caller mapped and registered does not count. Default 0:
-	// only the system's limit.
+	// MaxBytes limits the memory mapped for buffers and regions together, and must be at least 2
+	// MiB. Memory that the caller mapped and registered does not count. With 0, the default, only
+	// the system limits the memory.
 	MaxBytes int64
 	// HugePages requests huge pages: reserved ones if the system has them, else
 	// transparent ones. Every mapping is then rounded up to 2 MiB. Default: no.
 	HugePages bool
-	// Node is the NUMA node of all memory, counted from 1. Default 0: the device's node. If
-	// the system does not report that, receive buffers are on the node of their connection's
-	// reactor, and other pages on the node of the thread that first touches them.
+	// Node selects the NUMA node of all memory: n+1 stands for node n of the system. The default 0
+	// means the device's node. If the system does not report the device's node, receive buffers are
+	// on the node of their connection's reactor. Other pages are then on the node of the thread
+	// that first touches them.
 	Node int
-	// PoisonFreed finds writes to released buffers. The runtime overwrites a released
-	// buffer with a pattern. Before it allocates the block again or unmaps it, it checks
-	// the pattern, and panics with the offset of a changed byte. The cost is that each lease
-	// writes and reads the whole block. Default: no.
+	// PoisonFreed finds writes to released buffers. The runtime overwrites a released buffer with a
+	// pattern. Before the runtime allocates the memory again or unmaps it, the runtime checks the
+	// pattern, and panics with the offset of a changed byte. The cost is that each Alloc reads the
+	// whole block of memory, and each release writes the whole block. Default: no.
 	PoisonFreed bool
 	// CacheEntries is how many unused registrations of caller-owned memory are kept for
 	// later calls of [Runtime.Register]; default [DefaultCacheEntries], negative for none.

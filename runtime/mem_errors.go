@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The sentinel errors of memory. The errors that functions return match them and have the values.
+// The sentinel errors of memory. The returned errors match them (errors.Is) and contain details.
 var (
 	// ErrRange means that a range reaches outside its memory; see [RangeError].
 	ErrRange = sentinel.Never("runtime: range outside its memory")
@@ -21,9 +21,9 @@ var (
 	ErrOwnMemory = sentinel.Never("runtime: memory is the library's own")
 )
 
-// OwnMemoryError is the error of [Runtime.Register] for memory that the library
-// mapped. Such memory is registered already, and the library could unmap it while
-// the second registration is still in use. It matches [ErrOwnMemory].
+// OwnMemoryError is the error of [Runtime.Register] for memory that the library mapped. Such memory
+// is registered already, and the library could unmap it while the second registration is still in
+// use. An OwnMemoryError matches [ErrOwnMemory].
 type OwnMemoryError struct {
 	Addr, Len uint64 // the range passed to Register
 }
@@ -36,8 +36,8 @@ func (e *OwnMemoryError) Error() string {
 // Is reports whether target is [ErrOwnMemory].
 func (e *OwnMemoryError) Is(target error) bool { return target == ErrOwnMemory }
 
-// RangeError is the error of a range that reaches outside its memory. It
-// matches [ErrRange], and [ErrRemoteRange] if the memory is a peer's.
+// RangeError is the error of a range that reaches outside its memory. It matches [ErrRange]. If the
+// memory is a peer's, it also matches [ErrRemoteRange].
 type RangeError struct {
 	What   string // kind of memory: "buffer", "slice", "region", "remote memory"
 	Off, N uint64 // the requested range, in bytes
@@ -54,7 +54,8 @@ func (e *RangeError) Error() string {
 	return fmt.Sprintf("%v: %d bytes at offset %d of a %s of %d bytes", ErrRange, e.N, e.Off, e.What, e.Size)
 }
 
-// Is reports whether target is [ErrRange], or [ErrRemoteRange] if the memory is a peer's.
+// Is reports whether target is [ErrRange]. For a peer's memory, target may also be
+// [ErrRemoteRange].
 func (e *RangeError) Is(target error) bool {
 	return target == ErrRange || target == ErrRemoteRange && e.What == whatRemote
 }
@@ -62,8 +63,8 @@ func (e *RangeError) Is(target error) bool {
 // whatRemote is RangeError.What for a peer's memory.
 const whatRemote = "remote memory"
 
-// checkRange returns an error unless [off, off+n) lies inside size bytes. It computes no sum, which
-// could overflow.
+// checkRange returns an error unless [off, off+n) lies inside size bytes. It does not compute
+// off+n, because the sum could overflow.
 func checkRange(what string, off, n, size int) error {
 	if off < 0 || n < 0 || off > size || n > size-off {
 		return &RangeError{What: what, Off: uint64(off), N: uint64(n), Size: uint64(size), signed: true}
@@ -90,7 +91,8 @@ func (e *NoMemoryError) Is(target error) bool { return target == ErrNoMemory }
 // Retry returns RetryNever if the request alone exceeds the limit, else RetryLater.
 func (e *NoMemoryError) Retry() Retry { return fits(e.Wanted <= e.Limit) }
 
-// fits returns RetryLater if the request can fit after other memory was released, else RetryNever.
+// fits(true) returns RetryLater, for a request that can fit after other memory was released.
+// fits(false) returns RetryNever.
 func fits(ever bool) Retry {
 	if ever {
 		return RetryLater
@@ -98,10 +100,10 @@ func fits(ever bool) Retry {
 	return RetryNever
 }
 
-// MemlockError is the error of a registration that exceeds the process's limit on
-// locked memory. It matches [ErrMemlock]; Unwrap returns the provider's error.
+// MemlockError is the error of a registration that exceeds the process's limit on locked memory. It
+// matches [ErrMemlock]. Unwrap returns the provider's error.
 type MemlockError struct {
-	Limit      uint64 // soft RLIMIT_MEMLOCK in bytes; also 0 if the system does not report it
+	Limit      uint64 // soft RLIMIT_MEMLOCK in bytes; 0 if the system does not report the limit
 	Wanted     uint64 // bytes of this registration
 	Registered uint64 // bytes already registered by the runtime
 	Err        error  // the provider's error

@@ -10,20 +10,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Size classes are powers of two. So the class of a size takes one instruction to compute, and
-// less than half of a block is unused, except in the smallest class.
+// Size classes are powers of two. So it takes one instruction to compute the class of a size, and
+// more than half of a block is used, except in the smallest class.
 const (
 	minClassBits = 6  // 64 B: a cache line, so that no two buffers share one
-	maxClassBits = 20 // 1 MiB: to map and register a larger buffer costs less than to copy it
+	maxClassBits = 20 // 1 MiB: mapping and registering a larger buffer costs less than copying it
 	numClasses   = maxClassBits - minClassBits + 1
 
-	// slabSize is by how many bytes a pool grows: one huge page of the usual
-	// size, or two blocks of the largest class.
+	// slabSize is the number of bytes by which a pool grows. It is the usual size of a huge page,
+	// and the size of two blocks of the largest class.
 	slabSize = 2 << 20
 )
 
-// MaxPooled is the largest buffer, in bytes, that comes from a pool.
-// Larger ones are mapped and registered one by one.
+// MaxPooled is the largest buffer, in bytes, that comes from a pool. Larger buffers are mapped and
+// registered one by one.
 const MaxPooled = 1 << maxClassBits
 
 // classOf returns the size class of n bytes, 0 <= n <= MaxPooled.
@@ -31,18 +31,19 @@ func classOf(n int) int {
 	return max(bits.Len(uint(max(n, 1)-1)), minClassBits) - minClassBits
 }
 
-// pool holds the blocks of one size class. Allocating and freeing blocks are
-// lock-free; slabs are added and removed under the memory's mutex (mem_pool_grow.go).
+// pool holds the blocks of one size class. Blocks are allocated and freed without a lock. Slabs
+// are added and removed while memory.mu is locked (mem_pool_grow.go).
 type pool struct {
-	// slabs is the list of slabs, copied on write. Written under memory.mu; read by Alloc. The
-	// store publishes the new slab's contents. A reader of an old list may still find a slab
-	// that was unmapped; it gets no block, because the slab's free list stays empty.
+	// slabs is the list of slabs. A goroutine that holds memory.mu stores a changed copy, which
+	// publishes a new slab. Alloc reads the list. If Alloc reads an old list, it may find a slab
+	// that is already unmapped. It gets no block there, because the free list of such a slab is
+	// empty.
 	slabs atomic.Pointer[[]*slab]
-	// hint is the slab of the most recent allocation or release. Alloc tries it first: it
-	// probably has a free block that is in the CPU cache. Written by any goroutine; it
+	// hint is the slab of the most recent allocation or release. Alloc tries hint first, because
+	// this slab probably has a free block in the CPU cache. Any goroutine writes hint; it
 	// publishes nothing.
 	hint atomic.Pointer[slab]
-	node int // NUMA node of new slabs, counted from 1; 0: anywhere. Immutable
+	node int // number of the NUMA node of new slabs, plus 1; 0: any node. Immutable
 }
 
 // slab is one mapping cut into equal blocks, with one registration. All
@@ -50,7 +51,7 @@ type pool struct {
 type slab struct {
 	mapping
 	pool   *pool
-	iova   uint64 // address of the first byte in work requests
+	iova   uint64 // address of the first byte, for work requests
 	lkey   uint32
 	size   int // bytes per block
 	poison bool
@@ -66,7 +67,8 @@ func (p *pool) list() []*slab {
 	return nil
 }
 
-// get takes a free block, or returns false if there is none. It does not block or allocate.
+// The method get takes a free block. If there is none, it returns false. It does not wait or
+// allocate.
 func (p *pool) get() (*slab, uint32, bool) {
 	hint := p.hint.Load()
 	if hint != nil {
@@ -86,7 +88,7 @@ func (p *pool) get() (*slab, uint32, bool) {
 	return nil, 0, false
 }
 
-// block returns the memory of block i.
+// The method block returns the memory of block i.
 func (s *slab) block(i uint32) []byte {
 	b, ok := s.arena.Slice(s.arena.Addr()+uint64(i)*uint64(s.size), s.size)
 	if !ok {
@@ -95,7 +97,8 @@ func (s *slab) block(i uint32) []byte {
 	return b
 }
 
-// lend leases block i as a buffer of n bytes. The caller has taken the block off the free list.
+// The method lend leases block i as a buffer of n bytes. The caller has taken the block off the
+// free list.
 func (s *slab) lend(i uint32, n int) Buffer {
 	b, l := s.block(i), &s.leases[i]
 	if s.poison {
@@ -107,8 +110,8 @@ func (s *slab) lend(i uint32, n int) Buffer {
 	}}
 }
 
-// giveBack puts block i on the free list. It poisons the block before that, because afterwards
-// the block may have a new owner.
+// giveBack puts block i on the free list, where the block may get a new owner at once. So if
+// s.poison is set, giveBack poisons the block first.
 func (s *slab) giveBack(i uint32) {
 	if s.poison {
 		mem.Poison(s.block(i))
@@ -119,8 +122,8 @@ func (s *slab) giveBack(i uint32) {
 	}
 }
 
-// checkPoison panics if a free block was written to. A device or a goroutine has then written to
-// the block after its lease ended.
+// checkPoison panics if the bytes b of a free block have changed. Then a device or a goroutine has
+// written to the block after the block's lease ended. The argument what names the kind of block.
 func checkPoison(what string, b []byte) {
 	if off := mem.Poisoned(b); off >= 0 {
 		panic(fmt.Sprintf("runtime: write after the lease ended: byte %d of a free %s block of %d bytes is 0x%02x, want 0x%02x",

@@ -9,16 +9,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// allocSlow allocates n bytes from the pool p after Alloc found no free block in it. If there still
-// is none, it adds a slab (one mapping that is cut into blocks). The argument class is the size
-// class of p. allocSlow blocks on m.mu and may enter the kernel.
+// allocSlow allocates n bytes from the pool p after Alloc found no free block in p. If p still has
+// no free block, allocSlow adds a slab (one mapping that is cut into blocks) to p. The argument
+// class is the size class of p. allocSlow blocks on m.mu and may enter the kernel.
 func (m *memory) allocSlow(p *pool, class, n int) (Buffer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closing.Load() {
 		return Buffer{}, errMemoryClosed
 	}
-	// Another goroutine may have grown the pool or released blocks in the meantime.
+	// Another goroutine may have grown the pool or released blocks meanwhile.
 	if s, i, ok := p.get(); ok {
 		return s.lend(i, n), nil
 	}
@@ -33,8 +33,8 @@ func (m *memory) allocSlow(p *pool, class, n int) (Buffer, error) {
 	return s.lend(i, n), nil
 }
 
-// newSlab maps and registers a slab whose blocks have size bytes each and are all free. The caller
-// adds the slab to p. The caller holds m.mu.
+// newSlab maps and registers a slab for p. Its blocks have size bytes each, and all are free. The
+// caller holds m.mu, and adds the slab to p.
 func (m *memory) newSlab(p *pool, size int) (*slab, error) {
 	at, err := m.mapRegistered(slabSize, p.node, verbs.AccessLocalWrite)
 	if err != nil {
@@ -55,8 +55,8 @@ func (m *memory) newSlab(p *pool, size int) (*slab, error) {
 	return s, nil
 }
 
-// inUse returns the number of blocks in use. The number is an estimate while other goroutines
-// allocate or release blocks.
+// inUse returns the number of blocks in use. If other goroutines allocate or release blocks
+// meanwhile, the number is an estimate.
 func (s *slab) inUse() (n int) {
 	for i := range s.leases {
 		if s.leases[i].inUse() {
@@ -66,10 +66,11 @@ func (s *slab) inUse() (n int) {
 	return n
 }
 
-// take claims a slab without a block in use: it removes all blocks from the slab's free list and
-// returns 0. The caller then owns the slab, because no other goroutine finds a free block in it. If
-// blocks are in use, take returns how many, and puts the free ones back. An Alloc that finds no
-// free block meanwhile waits for m.mu, which the caller holds.
+// The method take claims a slab that has no block in use: it removes all blocks from the slab's
+// free list and returns 0. The caller then owns the slab, because no other goroutine finds a free
+// block in it. If blocks are in use, take returns their number, and the free blocks stay on the
+// free list or return to it. The caller holds m.mu. So if an Alloc finds no free block while take
+// runs, this Alloc waits in allocSlow until the caller releases m.mu.
 func (s *slab) take() (missing int) {
 	if n := s.inUse(); n > 0 {
 		return n // do not take the other blocks: a concurrent Alloc may need one
@@ -88,9 +89,9 @@ func (s *slab) take() (missing int) {
 	return missing
 }
 
-// reclaim unmaps every slab without a block in use, so that other size classes or registrations can
-// have the memory. It reports whether it unmapped any, and returns how many blocks of the remaining
-// slabs are in use. The caller holds m.mu.
+// The method reclaim unmaps every slab without a block in use, so that other size classes or
+// registrations can have the memory. The result freed reports whether a slab was unmapped. The
+// result out is the number of blocks in use in the slabs that remain. The caller holds m.mu.
 func (m *memory) reclaim() (freed bool, out int, err error) {
 	var errs []error
 	for p := range m.allPools() {

@@ -5,16 +5,16 @@ import "iter"
 // poolSet has one pool per size class.
 type poolSet [numClasses]pool
 
-// place sets the NUMA node on which the pools map new slabs. Nodes are counted from 1; 0 means any
-// node. Call place before other goroutines can use the pools.
+// place() sets the NUMA node on which the pools map new slabs: n+1 stands for node n of the system,
+// 0 for any node. Call place() before other goroutines can use the pools.
 func (ps *poolSet) place(node int) {
 	for i := range ps {
 		ps[i].node = node
 	}
 }
 
-// newNodePools maps each of nodes, except 0, to a new poolSet. If cfg.Node fixes one node for all
-// memory, it returns nil.
+// newNodePools returns a new poolSet for each node of the list, except 0. If cfg.Node is not 0, all
+// memory is on that node, and newNodePools returns nil.
 func newNodePools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 	if cfg.Node != 0 {
 		return nil
@@ -29,8 +29,8 @@ func newNodePools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 	return near
 }
 
-// allocOnNode allocates n bytes on the NUMA node of a reactor. Nodes are counted from 1. If the
-// node has no pools, or n is larger than MaxPooled, it calls Alloc.
+// allocOnNode allocates n bytes on the NUMA node of a reactor (as in MemoryConfig.Node). If the
+// node has no pools, or n is larger than MaxPooled, allocOnNode calls Alloc.
 func (m *memory) allocOnNode(node, n int) (Buffer, error) {
 	ps := m.nodePools[node]
 	if ps == nil || n < 0 || n > MaxPooled {

@@ -12,21 +12,22 @@ import (
 // Region is registered memory that lives until it is closed. Either the runtime maps it
 // ([Runtime.NewRegion], [Runtime.NewFileRegion]), or the caller has mapped it ([Runtime.Register]),
 // or another device exports it ([Runtime.ImportDMABuf]). The access flags of the region determine
-// how peers may access it. They address it with the descriptor of [Region.Remote].
+// how peers may access it. [Region.Remote] returns the descriptor with which a peer addresses
+// the region.
 //
 // Methods may be called from any goroutine. Only Close, Prefetch and Sync block.
 type Region struct {
 	m         *memory
-	lease     lease // counts the operations in flight; generation 0 while open; home is nil
+	lease     lease // counts the operations in flight; has no home, and generation 0 until Close
 	access    verbs.AccessFlags
 	mr        verbs.MR
-	addr      uint64 // address of the first byte in work requests, local and remote
+	addr      uint64 // address of the first byte, in local and in remote work requests
 	b         []byte
-	deviceLen int // length if this process cannot access the memory (ImportDMABuf); b is nil then
+	deviceLen int // length of memory that this process cannot access (ImportDMABuf), else 0
 
-	// Exactly one of own and shared is set. Memory of NewRegion and NewFileRegion has its mapping
-	// and registration in own. Memory of ImportDMABuf has only its registration there. Memory of
-	// Register has its registration in shared.
+	// Memory of Register has its registration in r.shared, and r.own is zero. Other memory has its
+	// registration in r.own, and r.shared is nil. For memory of NewRegion and NewFileRegion, r.own
+	// also has the mapping.
 	own    mapping
 	shared *regcache.Registration
 
@@ -62,8 +63,8 @@ func (m *memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 	})
 }
 
-// addRegion makes a region and adds it to m. With m.mu held it calls the function fill, which sets
-// the region's memory.
+// addRegion makes a region and adds it to m.regions. To set the region's memory, it calls the
+// function fill with m.mu held.
 func (m *memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region) error) (*Region, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("%w: a region of %d bytes", verbs.ErrInvalid, size)
@@ -95,10 +96,10 @@ func (m *memory) Invalidate(b []byte) error {
 	return m.cache.Invalidate(b)
 }
 
-// Bytes returns the region's memory, or nil after Close and for memory of another device. The
-// caller may use the bytes only while the region is open. If a peer or an operation in flight may
-// write a byte, read this byte only with atomics, or after a completion that shows that it has
-// arrived.
+// Bytes returns the region's memory. It returns nil after Close, and for memory of another device.
+// The caller may use the bytes only while the region is open. If a peer or an operation in flight
+// may write a byte, read this byte only with atomics, or after a completion that shows that the new
+// value has arrived.
 func (r *Region) Bytes() []byte {
 	if !r.lease.live(0) {
 		return nil
@@ -106,7 +107,7 @@ func (r *Region) Bytes() []byte {
 	return r.b
 }
 
-// Len is the length in bytes.
+// Len returns the length in bytes.
 func (r *Region) Len() int { return len(r.b) + r.deviceLen }
 
 // Access returns the access flags the region was registered with.
@@ -130,10 +131,10 @@ func (r *Region) Slice(off, n int) (Slice, error) {
 	return s, nil
 }
 
-// Remote returns a descriptor of n bytes of the region, from offset off. With it a peer can address
-// these bytes. Its key opens the whole region: the peer's requests are checked against the bounds
-// of the region, not against those of the n bytes. Errors: *[RangeError]; [ErrReleased] after
-// Close; [ErrInvalid] if the region's access flags permit no remote access.
+// Remote returns a descriptor with which a peer can address n bytes of the region, from offset off.
+// The key of the descriptor opens the whole region: the device checks the peer's requests against
+// the bounds of the region, not against those of the n bytes. Errors: *[RangeError]; [ErrReleased]
+// after Close; [ErrInvalid] if the region's access flags permit no remote access.
 func (r *Region) Remote(off, n int) (Remote, error) {
 	if err := checkRange("region", off, n, r.Len()); err != nil {
 		return Remote{}, err
@@ -148,12 +149,12 @@ func (r *Region) Remote(off, n int) (Remote, error) {
 }
 
 // Close ends the region. It deregisters the memory, and unmaps it if the runtime mapped it. The
-// keys become invalid: a peer that still uses one gets a remote access error. Memory of
-// [Runtime.Register] is different. Its registration returns to the cache, and the keys stay valid
+// keys become invalid: a peer that still uses a key gets a remote access error. Memory of
+// [Runtime.Register] is different: its registration returns to the cache. The keys then stay valid
 // until the cache evicts the registration or [Runtime.Invalidate] ends it.
 //
 // While operations are in flight or windows are bound, Close changes nothing and returns an error
-// that wraps [ErrBusy]. Close is idempotent. It blocks on the memory's mutex and enters the kernel.
+// that wraps [ErrBusy]. Close is idempotent. It waits for the memory's mutex and enters the kernel.
 //
 // Implements: ibv_dereg_mr.
 func (r *Region) Close() error {
@@ -175,8 +176,8 @@ func (r *Region) closeLocked() error {
 	if r.shared != nil {
 		r.m.cache.Release(r.shared)
 	} else {
-		// Deregister here: if the device refuses, a later Close of the region can try again. The
-		// second deregistration, in discard, has no effect.
+		// Deregister here: if the device refuses, a later Close of the region can try again. After
+		// a success, the deregistration in m.discard has no effect.
 		if err := r.mr.Close(); err != nil {
 			return fmt.Errorf("runtime: closing a region of %d bytes: %w", r.Len(), err)
 		}

@@ -15,8 +15,8 @@ import (
 
 const farAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
 
-// The function exported returns a file of n bytes, which stands for the dma-buf (exported memory)
-// of another device. The slice view is its memory.
+// exported() returns a file of n bytes, which stands for the dma-buf (exported memory) of another
+// device. It also returns the memory of the file.
 func exported(t *testing.T, n int) (f *os.File, view []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gpu")
@@ -37,13 +37,13 @@ func exported(t *testing.T, n int) (f *os.File, view []byte) {
 	return f, a.Bytes()
 }
 
-// The function imports returns a region of n bytes of f, from offset on. Only the null device can
-// import the file. On other devices it checks the error and skips the test.
+// imports() imports n bytes of f, beginning at offset, as a region. Only the null device can import
+// the file. On another device imports() checks the error and skips the test.
 func imports(t *testing.T, b bed, rt *Runtime, f *os.File, offset uint64, n int) *Region {
 	t.Helper()
 	r, err := rt.ImportDMABuf(int(f.Fd()), offset, n, farAccess)
 	if b.name != "null" {
-		// A device of the system may import dma-bufs, but it refuses an ordinary file.
+		// A device of the system may import dma-bufs, but must refuse an ordinary file.
 		if !errors.Is(err, verbs.ErrNotSupported) && (!onDevice || !errors.Is(err, verbs.ErrInvalid)) {
 			t.Fatalf("importing on a device that cannot: %v, want ErrNotSupported", err)
 		}
@@ -55,8 +55,9 @@ func imports(t *testing.T, b bed, rt *Runtime, f *os.File, offset uint64, n int)
 	return r
 }
 
-// Rule: peers and local operations reach imported memory of another device. The region begins at
-// the offset of the import. Its Bytes is nil, and it does not count as locked or mapped memory.
+// Rule: peers and local operations can access imported memory of another device. The region begins
+// at the offset of the import. Region.Bytes returns nil. MemoryStats counts the region, but not its
+// bytes.
 func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		a, b := d.connected(t, Config{})
@@ -138,7 +139,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 	})
 }
 
-// Rule: an invalid import is refused and leaves nothing.
+// Rule: ImportDMABuf refuses invalid arguments, and then leaves nothing behind.
 func TestImportRefusals(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		rt := d.open(t, Config{}, 0)
@@ -168,8 +169,8 @@ func TestImportRefusals(t *testing.T) {
 	})
 }
 
-// Rule: an on-demand region is used like any other, but does not count as locked memory. It
-// supports Prefetch, which a locked region does not.
+// Rule: an on-demand region can be used like any other region, and does not count as locked memory.
+// Prefetch works on an on-demand region and fails on a locked one.
 func TestRegionOnDemand(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		a, b := d.connected(t, Config{})
@@ -244,7 +245,7 @@ func fileRegion(t *testing.T, rt *Runtime, path string, n int) *Region {
 }
 
 // Rule: bytes that a peer has written and flushed persistently are in the file. Another runtime
-// that opens the file finds them.
+// that opens the file finds these bytes.
 func TestPersistentFlushOutlivesTheRuntime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	a, b := connected(t, Config{})
@@ -274,8 +275,8 @@ func TestPersistentFlushOutlivesTheRuntime(t *testing.T) {
 	}
 }
 
-// Rule: Sync fails on memory without a file, outside the region, and after Close. NewFileRegion
-// fails if the file's folder does not exist.
+// Rule: Sync fails on a region without a file, for bytes outside the region, and after Close.
+// NewRegion refuses FLUSH_PERSISTENT. NewFileRegion fails if the file's folder does not exist.
 func TestFileRegionMistakes(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	plain, err := rt.NewRegion(64, verbs.AccessLocalWrite)

@@ -37,9 +37,10 @@ func (m *memory) mapFile(path string, size int, access verbs.AccessFlags) (mappi
 	return mapping{a, mr, locks(uint64(size), access)}, nil
 }
 
-// Sync writes n bytes, from offset off, of a file region to disk. It blocks for the disk. Errors:
-// [ErrInvalid] if the region is not on a file; *[RangeError]; [ErrReleased] after Close; errors of
-// the system.
+// Sync writes n bytes of a file region, from offset off, to disk. It waits for the disk.
+//
+// Errors: [ErrInvalid] if the region is not on a file; *[RangeError]; [ErrReleased] after Close;
+// errors of the system.
 //
 // Implements: msync(2).
 func (r *Region) Sync(off, n int) error {

@@ -137,8 +137,8 @@ func TestRegionThatTheDeviceKeepsCanBeClosedLater(t *testing.T) {
 	if err := r.Close(); err != nil || !mr.closed {
 		t.Errorf("Close after that: %v, deregistered %v", err, mr.closed)
 	}
-	// If the device refuses to end the registration of a released buffer, m keeps the registration,
-	// and m.Close tries again.
+	// If the device refuses to end the registration of a released buffer, m keeps the registration.
+	// m.Close tries again to end it.
 	b := mustAlloc(t, m, 3<<20)
 	mr = b.s.lease.home.(*bigBuffer).mr.(*fakeMR)
 	mr.busy = verbs.ErrBusy
@@ -194,7 +194,7 @@ func TestRegistrationsAreShared(t *testing.T) {
 		{"less than needed locally", 0, 0, 64 << 10, lw, false},
 		{"same, open to peers", lw | rw, 0, 64 << 10, lw | rw, true},
 		{"local write beside a peer's read", lw | rr, 0, 64 << 10, rr, true},
-		// In the next three cases peers would gain access if the key were shared.
+		// In the next three cases, a shared key would give peers more access.
 		{"peers would reach the whole", lw | rw, 100, 200, lw | rw, false},
 		{"peers could write", lw | rw | rr, 0, 64 << 10, lw | rr, false},
 		{"peers could read", lw | rr, 0, 64 << 10, lw, false},
@@ -236,8 +236,8 @@ func TestInvalidateRefusesWhatIsInUse(t *testing.T) {
 	if used.Bytes() == nil || !idle.mr.(*fakeMR).closed || beside.mr.(*fakeMR).closed {
 		t.Error("Invalidate must end what is idle and overlaps, and nothing else")
 	}
-	// The registration in use is no longer shared with new regions. It ends when its region is
-	// closed.
+	// The registration in use is no longer shared with new regions. The registration ends when its
+	// region is closed.
 	again := mustRegister(t, m, b[:8192], verbs.AccessLocalWrite)
 	if again.mr == used.mr {
 		t.Error("a registration that must go was shared once more")
@@ -270,8 +270,8 @@ func TestIdleRegistrationsAreBounded(t *testing.T) {
 		if c.want == 0 {
 			continue
 		}
-		// The registrations of rs[3] and rs[4] are left. A use of the first makes the second the
-		// least recently used.
+		// Only the registrations of rs[3] and rs[4] are left. After another use of rs[3]'s
+		// registration, that of rs[4] is the least recently used.
 		r := mustRegister(t, m, b[3*4096:][:4096], openToPeers)
 		mustClose(t, r)
 		mustClose(t, mustRegister(t, m, b[:4096], openToPeers))
@@ -281,15 +281,15 @@ func TestIdleRegistrationsAreBounded(t *testing.T) {
 	}
 }
 
-// Rule: two memories in one process may register the same mapping at the same time, and each can
-// invalidate its own registration.
+// Rule: two memories in one process may register the same mapping at the same time. Each of them
+// can invalidate its own registration.
 func TestTwoMemoriesOverOneMapping(t *testing.T) {
 	mapped := callerMapping(t, 4096)
 	a, pa := testMemory(t, MemoryConfig{})
 	b, pb := testMemory(t, MemoryConfig{})
 	for _, pd := range []*fakePD{pa, pb} {
-		// Let the other memory run in the middle of Register. Register first adopts the mapping
-		// (makes it an arena of package mem), and then registers it.
+		// Let the other goroutine run in the middle of Register. At this point Register has adopted
+		// the mapping (made it an arena of package mem), but not registered it.
 		pd.refuse = func(uint64) error { goruntime.Gosched(); return nil }
 	}
 	for round := range 500 {
@@ -307,7 +307,7 @@ func TestTwoMemoriesOverOneMapping(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		// Both orders of closing work: neither registration prevents the end of the other.
+		// Close the two regions in one order in even rounds, and in the other order in odd rounds.
 		for i := range rs {
 			r := rs[(i+round)%2]
 			if err := errors.Join(r.Close(), r.m.Invalidate(mapped)); err != nil {
@@ -317,8 +317,8 @@ func TestTwoMemoriesOverOneMapping(t *testing.T) {
 	}
 }
 
-// lockable makes the protection domain refuse registrations beyond limit bytes with errno, as the
-// kernel does.
+// lockable sets a limit on the registered bytes, as the kernel does. A registration that would
+// exceed the limit fails with errno.
 func (p *fakePD) lockable(m *memory, limit uint64, errno syscall.Errno) {
 	m.memlock = func() (uint64, bool) { return limit, true }
 	p.refuse = func(n uint64) error {
@@ -379,8 +379,8 @@ func TestMemlockGivesUpWhatIsUnusedFirst(t *testing.T) {
 	mustClose(t, r)
 }
 
-// Rule: if the device refuses AccessFlushPersistent for ordinary memory, the error says which
-// memory supports it. (Soft-RoCE returns only "invalid argument".)
+// Rule: if the device refuses AccessFlushPersistent for ordinary memory, the error names the memory
+// that supports it. (Soft-RoCE returns only "invalid argument".)
 func TestPersistenceThatIsRefusedSaysWhatItWants(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
 	pd.refuse = func(uint64) error {
@@ -394,8 +394,8 @@ func TestPersistenceThatIsRefusedSaysWhatItWants(t *testing.T) {
 	}
 }
 
-// Rule: the errnos of the limit on locked memory may have other causes. These must not be reported
-// as the limit.
+// Rule: the errnos of the limit on locked memory may have other causes. An error with another cause
+// is not a MemlockError.
 func TestOtherRefusalsAreNotMemlock(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
 	unlimited := func() (uint64, bool) { return math.MaxUint64, true }
@@ -422,8 +422,8 @@ func TestOtherRefusalsAreNotMemlock(t *testing.T) {
 	}
 }
 
-// Rule: on-demand memory is not locked. So its refusal is never reported as the limit on locked
-// memory, and unused registrations are not given up for it.
+// Rule: a refused registration of on-demand memory is not a MemlockError, and the memory gives up
+// no unused registrations for it. The reason is that on-demand memory is not locked.
 func TestMemoryOnDemandIsNotLockedOut(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EPERM, syscall.EAGAIN} {
 		m, pd := testMemory(t, MemoryConfig{})

@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// mapping is a registration, and its memory if the runtime mapped it.
+// mapping is a registration. The field arena is the registered memory, if the runtime mapped it.
 type mapping struct {
 	arena  *mem.Arena // nil for memory of another device
 	mr     verbs.MR
@@ -25,8 +25,8 @@ func locks(n uint64, access verbs.AccessFlags) uint64 {
 	return n
 }
 
-// mapRegistered maps at least n bytes on a NUMA node and registers n of them. Nodes are counted
-// from 1; 0 means any node. The caller holds m.mu.
+// mapRegistered maps at least n bytes on a NUMA node and registers n of them. The argument node is
+// the number of the NUMA node plus 1, or 0 for any node. The caller holds m.mu.
 func (m *memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, error) {
 	if err := m.budget(int64(n)); err != nil {
 		return mapping{}, err
@@ -47,8 +47,9 @@ func (m *memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, 
 	return mapping{a, mr, locks(uint64(n), access)}, nil
 }
 
-// budget returns an error if n more mapped bytes would exceed the limit MemoryConfig.MaxBytes.
-// Before it fails, it releases unused memory. The caller holds m.mu.
+// budget checks that MemoryConfig.MaxBytes permits to map n more bytes. If not, it releases unused
+// memory and checks again. If the limit still does not permit the mapping, it returns an error. The
+// caller holds m.mu.
 func (m *memory) budget(n int64) error {
 	limit := m.cfg.MaxBytes
 	if limit == 0 || n <= limit-m.mapped {
@@ -76,8 +77,8 @@ func (m *memory) discard(at mapping) error {
 		return nil
 	}
 	m.mapped -= int64(at.arena.Len())
-	// No registration pins the memory any more, so Unmap fails only if the system refuses. It would
-	// then refuse another try too.
+	// No registration pins the memory any more, so Unmap fails only if the system refuses. The
+	// system would refuse a second try too, so the mapping does not go to m.broken.
 	return at.arena.Unmap()
 }
 
@@ -93,9 +94,9 @@ func (m *memory) retryBroken() error {
 }
 
 // register registers n bytes at addr. If the limit on locked memory prevents that, register
-// deregisters unused memory. If there was any, it tries one more time. If the limit still prevents
-// it, register returns a *[MemlockError]. A registration that locks no memory never gets this
-// error. The caller holds m.mu.
+// deregisters unused memory. If some memory was unused, it tries one more time. If the limit still
+// prevents the registration, it returns a *[MemlockError]. A registration that locks no memory
+// never gets this error. The caller holds m.mu.
 func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
 	lockedOut := func(err error) bool { return locks(n, access) > 0 && m.lockedOut(err) }
 	mr, err := m.pd.RegMR(addr, n, addr, access)
@@ -118,10 +119,10 @@ func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 	return mr, nil
 }
 
-// lockedOut reports whether a registration failed because of the limit on locked memory. The kernel
-// returns ENOMEM above the limit, and EPERM where nothing may be locked (ib_umem_get,
-// can_do_mlock). mlock(2) also documents EAGAIN. These errnos have other meanings too. Therefore
-// lockedOut returns false if the provider names another reason, or if there is no limit.
+// lockedOut reports whether err, the error of a registration, is due to the limit on locked memory.
+// The kernel returns ENOMEM above the limit, and EPERM if the process may lock no memory at all
+// (ib_umem_get, can_do_mlock). mlock(2) also documents EAGAIN. These errnos have other meanings
+// too. So lockedOut returns false if the provider names another reason, or if there is no limit.
 func (m *memory) lockedOut(err error) bool {
 	if errors.Is(err, verbs.ErrMemlock) {
 		return true
@@ -135,7 +136,8 @@ func (m *memory) lockedOut(err error) bool {
 	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EAGAIN)
 }
 
-// giveUpUnused deregisters unused memory and reports whether there was any. The caller holds m.mu.
+// giveUpUnused deregisters unused memory, and reports whether it deregistered any. The caller holds
+// m.mu.
 func (m *memory) giveUpUnused() bool {
 	before := m.registered
 	// Errors are ignored here: memory.Close tries again and reports them.

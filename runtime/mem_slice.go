@@ -8,13 +8,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Slice is a range of a [Buffer] or a [Region], for use as local memory of operations. It is a
-// value: copies name the same memory. It owns nothing: after the buffer is released or the region
-// is closed, operations refuse the slice with [ErrReleased]. An operation that has begun keeps the
-// memory until it completes, even if the buffer is released before.
+// Slice is a range of a [Buffer] or a [Region], for use as local memory of operations. Copies of a
+// Slice name the same memory. A Slice owns nothing: after the buffer is released or the region is
+// closed, operations refuse the Slice with [ErrReleased]. But an operation that has begun keeps the
+// memory until the operation completes.
 //
-// The zero Slice names no memory; it is valid for operations of zero bytes.
-// Methods may be called from any goroutine and do not block; only errors allocate.
+// The zero Slice names no memory; it is valid for operations of zero bytes. Methods may be called
+// from any goroutine and do not block; they allocate only errors.
 type Slice struct {
 	addr      uint64 // address of the first byte in work requests
 	lkey      uint32
@@ -22,7 +22,7 @@ type Slice struct {
 	lease     *lease            // nil for the zero Slice
 	gen       uint64            // generation of the lease for which the slice was made
 	b         []byte            // the memory
-	deviceLen int               // length if this process cannot access the memory; b is nil then
+	deviceLen int               // length of memory that this process cannot access (b is nil); else 0
 }
 
 // Len is the length in bytes. It does not change when the memory is released.
@@ -40,7 +40,7 @@ func (s Slice) Bytes() []byte {
 	return s.b
 }
 
-// Sub returns n bytes of s, from offset off, or a *[RangeError] if they are not inside s.
+// Sub returns n bytes of s, from offset off, or a *[RangeError] if these bytes are not inside s.
 func (s Slice) Sub(off, n int) (Slice, error) {
 	if err := checkRange("slice", off, n, s.Len()); err != nil {
 		return Slice{}, err
@@ -65,9 +65,10 @@ func (s Slice) SGE() verbs.SGE {
 	return verbs.SGE{Addr: s.addr, Length: uint32(s.Len()), LKey: s.lkey}
 }
 
-// begin leases the memory to one operation, or returns [ErrReleased]. Exactly one call of
-// s.lease.End must follow each success. The reactor makes the call when the operation completes. If
-// the operation was not submitted, the caller of begin makes it. begin does not block or allocate.
+// begin leases the memory to one operation, or returns [ErrReleased]. After each success
+// s.lease.End must be called exactly one time. If the operation was submitted, the reactor calls
+// End when the operation completes. Otherwise the caller of begin calls End. begin does not block
+// or allocate.
 func (s Slice) begin() error {
 	if s.lease != nil && !s.lease.begin(s.gen) {
 		return ErrReleased
@@ -75,8 +76,8 @@ func (s Slice) begin() error {
 	return nil
 }
 
-// The method of returns an error if the slice belongs to another runtime's memory than m. The
-// device of m may not know the slice's key, or may use the same key for other memory. The zero
+// s.of(m) returns an error if s belongs to the memory of another runtime. (The device
+// of m may not know the key of such a slice, or may use the same key for other memory.) The zero
 // Slice belongs to every memory.
 func (s Slice) of(m *memory) error {
 	if s.lease != nil && s.lease.memory != m {
@@ -98,9 +99,9 @@ func (s Slice) writable() bool {
 //	│ generation │dying │ in flight│
 //	└────────────┴──────┴──────────┘
 //
-// The number in flight goes to 2^28 - 1. So 4096 queues of the greatest depth, 65,534, may all use
-// one lease. The generation wraps after 2^35 reuses of one block: nine hours at one reuse per
-// microsecond. An old handle would be valid again only after exactly that many reuses.
+// The number in flight is at most 2^28 - 1. So 4096 queues of the greatest depth, 65,534, may all
+// use one lease. The generation wraps after 2^35 reuses of one block: nine hours at one reuse per
+// microsecond. An old handle would be valid again only after exactly 2^35 reuses.
 const (
 	leaseCountBits = 28
 	leaseCountMask = 1<<leaseCountBits - 1
@@ -108,13 +109,13 @@ const (
 	leaseGenShift  = leaseCountBits + 1
 )
 
-// leaseHome takes a block back when its lease has become free. The goroutine that ends the lease
-// calls giveBack. This goroutine may hold a reactor's turn (the right to run the reactor), so
-// giveBack must not block.
+// leaseHome takes a block back when the lease of the block has become free. The goroutine that ends
+// the lease calls giveBack. This goroutine may hold a reactor's turn (the right to run the
+// reactor), so giveBack must not block.
 type leaseHome interface{ giveBack(index uint32) }
 
-// lease counts the operations in flight on a buffer or a region, and
-// determines which goroutine returns the memory.
+// lease counts the operations in flight on a buffer or a region, and determines which goroutine
+// returns the memory.
 //
 //	       begin / End
 //	        +------+
@@ -126,15 +127,14 @@ type leaseHome interface{ giveBack(index uint32) }
 //	    free(g), then g+1 <--------------------+
 //
 // Here g is the generation and n the number of operations in flight. A free lease has the same bits
-// as dying(g+1, 0). Exactly one goroutine makes the transition to free, and it calls giveBack. A
-// handle (a Buffer or a Slice) carries the generation for which it was made. The lease refuses the
-// handle as soon as that generation is dying, and also when the block is reused. The zero word is
-// live(0, 0).
+// as dying(g+1, 0). Exactly one goroutine makes the transition to free, and this goroutine calls
+// giveBack. A handle (a Buffer or a Slice) carries the generation for which it was made. The lease
+// accepts the handle only while that generation is live. The zero word is live(0, 0).
 type lease struct {
-	// word has the bits shown above. Any goroutine may change it with begin, release, retire and
-	// End, which are atomic. The functions open and free store it; only the goroutine that owns the
-	// block at that time calls them. The free list of home publishes the block, with its word, to
-	// the goroutine that allocates it next.
+	// word has the bits shown above. Any goroutine may change it with lease.begin, lease.release,
+	// lease.retire or lease.End, which are atomic. Only the goroutine that owns the block at that
+	// time stores it with lease.open or lease.free. The free list of home publishes the block, with
+	// its word, to the goroutine that allocates the block next.
 	word atomic.Uint64
 	// home and index never change. The home of a region's lease is nil: there is nothing to give
 	// back.
@@ -144,16 +144,16 @@ type lease struct {
 	memory *memory
 }
 
-// open makes a free block live and returns the generation of its new handles.
-// Only the goroutine that took the block off the free list calls it.
+// lease.open makes a free block live and returns the generation of the block's new handles. Only
+// the goroutine that took the block off the free list calls it.
 func (l *lease) open() (gen uint64) {
 	w := l.word.Load()
 	l.word.Store(w &^ leaseDying)
 	return w >> leaseGenShift
 }
 
-// inUse reports whether the block is in use: live, or with operations in
-// flight. The result may be stale: it is a hint.
+// inUse reports whether the block is live or has operations in flight. The result is only a hint:
+// it may be stale.
 func (l *lease) inUse() bool { return l.word.Load()&(leaseDying|leaseCountMask) != leaseDying }
 
 // live reports whether handles of generation gen may still use the memory.
@@ -194,10 +194,10 @@ func (l *lease) beginN(gen uint64, n int) bool {
 	}
 }
 
-// End ends the use of the memory by one operation. It is called once for each begin. The holder of
-// the turn calls it before it delivers the operation's result. If the operation was not submitted,
-// its submitter calls it. End does not block or allocate. On a nil lease, which the zero [Slice]
-// has, it does nothing.
+// End ends the use of the memory by one operation. It is called one time for each success of begin.
+// If the operation was submitted, the holder of the turn calls End, before the operation's result
+// is delivered. Otherwise the caller of begin calls it. End does not block or allocate. On a nil
+// lease, which the zero [Slice] has, End does nothing.
 //
 // Implements: reactor.Lease.
 func (l *lease) End() {
@@ -219,8 +219,8 @@ func (l *lease) EndN(n int) {
 	}
 }
 
-// release ends the owner's use of the memory. If no operation is in flight, the memory returns to
-// home now; otherwise the last End returns it. release returns false if the generation gen was
+// release ends the owner's use of the memory. If no operation is in flight, release gives the
+// memory back to home; otherwise the last End does. release returns false if the generation gen was
 // released before.
 func (l *lease) release(gen uint64) bool {
 	for {
@@ -237,8 +237,8 @@ func (l *lease) release(gen uint64) bool {
 	}
 }
 
-// retire is release for memory that must be idle: if operations are in flight, it changes nothing
-// and returns their number and false.
+// retire is like release, but only for memory without operations in flight. If there are any,
+// retire changes nothing, and returns their number and false.
 func (l *lease) retire(gen uint64) (inFlight int, ok bool) {
 	for {
 		w := l.word.Load()
@@ -255,8 +255,8 @@ func (l *lease) retire(gen uint64) (inFlight int, ok bool) {
 	}
 }
 
-// free begins the next generation and gives the memory back to home. Only the goroutine whose
-// release, retire or End made the lease dying with no operation in flight calls free.
+// lease.free begins the next generation and gives the memory back to home. Its caller has made the
+// transition to dying(gen, 0) in lease.release, lease.retire or lease.EndN.
 func (l *lease) free(gen uint64) {
 	l.word.Store((gen+1)<<leaseGenShift | leaseDying)
 	if l.home != nil {

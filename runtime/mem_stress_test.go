@@ -17,8 +17,8 @@ import (
 )
 
 // TestBuffersAgainstModel compares buffers and their operations with a model, while slabs are added
-// and removed. No byte has two owners. No buffer is given back before its last operation has ended.
-// The handles report whether their buffer is released.
+// and removed. It checks that no byte has two owners, that a buffer is not given back before its
+// last operation has ended, and that a released buffer refuses every use.
 func TestBuffersAgainstModel(t *testing.T) {
 	notOnDevice(t, "its memory is registered nowhere")
 	rapid.Check(t, func(rt *rapid.T) {
@@ -123,8 +123,8 @@ func TestBuffersAgainstModel(t *testing.T) {
 	})
 }
 
-// The function looked returns the offsets that the model writes and reads: the first 64 and the
-// last 64 of b.
+// The function looked returns the offsets of the bytes that the model writes and reads: the first
+// 64 and the last 64 bytes of b.
 func looked(b Buffer) (is []int) {
 	for i, n := 0, len(b.s.b); i < n; i++ {
 		if i == 64 {
@@ -135,10 +135,10 @@ func looked(b Buffer) (is []int) {
 	return is
 }
 
-// TestBuffersUnderContention has several goroutines allocate buffers, start operations on them, and
-// release them at any moment. Two goroutines play the device: they write to the memory and end the
-// operations later. The memory limit is low, so that slabs are added and removed. Poison finds
-// memory that was given back too early.
+// TestBuffersUnderContention starts several goroutines that allocate buffers, start operations on
+// the buffers, and release the buffers at any moment. Two other goroutines play the device: they
+// write to the memory and end the operations later. The memory limit is low, so slabs are added and
+// removed. Poison detects memory that was given back too early.
 func TestBuffersUnderContention(t *testing.T) {
 	const goroutines = 8
 	rounds := fewer(3000)
@@ -157,7 +157,8 @@ func TestBuffersUnderContention(t *testing.T) {
 	for range 2 {
 		device.Go(func() {
 			for o := range ops {
-				// Use s.b, because a device does not notice Release. s.Bytes would be nil after it.
+				// Use the field o.s.b, not o.s.Bytes(): after Release, Bytes returns nil, but a
+				// device still uses the memory.
 				if got := binary.LittleEndian.Uint64(o.s.b); got != o.mark {
 					t.Errorf("the device finds %#x in memory it has, want %#x", got, o.mark)
 				}
@@ -203,8 +204,8 @@ func TestBuffersUnderContention(t *testing.T) {
 	device.Wait()
 }
 
-// fakePD is a protection domain that only registers memory. Like a real one, it pins the memory's
-// mapping: the smallest arena of package mem that holds the range.
+// fakePD is a protection domain that only registers memory. It pins the memory's mapping, as a real
+// protection domain does. The mapping is the smallest arena of package mem that holds the range.
 type fakePD struct {
 	verbs.PD
 	mu     sync.Mutex
@@ -215,8 +216,9 @@ type fakePD struct {
 
 func newFakePD() *fakePD { return &fakePD{live: map[*fakeMR]struct{}{}} }
 
-// ioOffset is the difference between addresses in work requests and in memory. As in a zero-based
-// region, it is not 0. So the tests detect a confusion of the two.
+// ioOffset is the difference between the address of a byte in work requests and its address in
+// memory. It is not 0, so that the tests detect code that confuses the two addresses. The two
+// addresses also differ in a zero-based region.
 const ioOffset = 1 << 20
 
 func (p *fakePD) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {

@@ -17,8 +17,8 @@ import (
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
-// The function mistake checks that err matches kind, and that its text contains all strings of
-// says.
+// The function mistake checks that err matches kind, and that the text of err contains every string
+// of the list says.
 func mistake(t *testing.T, what string, err, kind error, says ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -32,7 +32,7 @@ func mistake(t *testing.T, what string, err, kind error, says ...string) {
 	}
 }
 
-// Rule: errors of opening, listening and dialing name the mistake.
+// Rule: the errors of Open, Listen and Dial name the mistake.
 func TestMistakesBeforeConnecting(t *testing.T) {
 	ctx := testContext(t)
 	_, err := Open(Config{Device: "mlx5_0"})
@@ -78,7 +78,7 @@ func TestDialingNobody(t *testing.T) {
 	}
 }
 
-// Rule: a mistake that this end can detect is refused at once, and the connection stays open.
+// Rule: if this end can detect a mistake, the call fails at once, and the connection stays open.
 func TestMistakesThatAreRefusedAtOnce(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{MessageSize: 4096, MaxSGE: 2}})
 	ctx := testContext(t)
@@ -135,8 +135,8 @@ func TestMistakesThatAreRefusedAtOnce(t *testing.T) {
 	mistake(t, "receiving from a closed connection", err, ErrConnClosed)
 }
 
-// Rule: if only the peer can detect a mistake, the operation fails with the status that the peer
-// returns, and the connection fails with it.
+// Rule: if only the peer can detect a mistake, the operation and the connection fail with the
+// status that the peer returns.
 func TestMistakesThatThePeerRefuses(t *testing.T) {
 	for what, spoil := range map[string]func(*Remote){
 		"wrong key":            func(r *Remote) { r.RKey ^= 0x5a5a5a5a },
@@ -169,8 +169,8 @@ func TestMistakesThatThePeerRefuses(t *testing.T) {
 	}
 }
 
-// The function stranger dials a listener without a runtime, with arbitrary private data. It returns
-// the event that ends the attempt.
+// The function stranger dials a listener with the given private data. It uses package verbs, not a
+// Runtime. It returns the event that ends the attempt.
 func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CMEvent) {
 	t.Helper()
 	p, ctx, err := Config{Device: first.name}.openDevice()
@@ -217,7 +217,7 @@ func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CM
 	return verdict
 }
 
-// Rule: a request with hostile private data is refused with a reason, and the listener continues to
+// Rule: the listener rejects a request with hostile private data, gives a reason, and continues to
 // work.
 func TestHostilePrivateDataIsRejected(t *testing.T) {
 	server := mustOpen(t, Config{Device: second.name})
@@ -250,7 +250,8 @@ func TestHostilePrivateDataIsRejected(t *testing.T) {
 	}
 }
 
-// Rule: a peer that breaks the frame protocol loses its connection, and nothing else happens.
+// Rule: if a peer breaks the frame protocol, the connection to this peer fails with a protocol
+// error, and can be closed.
 func TestHostileFramesEndTheConnection(t *testing.T) {
 	good := func(f proto.Frame) []byte {
 		var b [frameSize]byte
@@ -287,8 +288,8 @@ type nothing struct{}
 
 func (nothing) Complete(SinkContext, Result, error) {}
 
-// Rule: memory of another runtime is refused at once, because this device does not know its key.
-// Neither the connection nor the PacketConn ends.
+// Rule: an operation with memory of another runtime fails at once, because the device of this
+// runtime does not know the key of that memory. The connection or PacketConn stays usable.
 func TestMemoryOfAnotherRuntimeIsRefused(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)

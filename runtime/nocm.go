@@ -12,51 +12,53 @@ import (
 
 // PlainOptions describes a connection without a connection manager. The zero value works.
 type PlainOptions struct {
-	// Options are those of a raw connection. Raw need not be set, and PrivateData is ignored. Here
-	// KeepAlive 0 disables the probes: a probe is a WRITE, which the peer's queue pair may not
-	// permit (those of the ibv_*_pingpong programs do not). KeepAlive and PeerTimeout do not apply
-	// to UC, which has no acknowledgments.
+	// Options are those of a raw connection. Raw need not be set, and PrivateData is ignored. With
+	// KeepAlive 0 there are no probes: a probe is a WRITE, which the peer's queue pair may not
+	// permit. (The queue pairs of the ibv_*_pingpong programs do not permit WRITEs.) KeepAlive and
+	// PeerTimeout do not apply to UC, which has no acknowledgments.
 	Options
 	// Path holds the parameters on which both ends must agree. The zero Path suits the
-	// ibv_*_pingpong programs. Its DestRdAtomic is how many READs and atomics of the peer the
-	// device serves at the same time. If DestRdAtomic is 0, it becomes the number that the
-	// runtime's other connections use.
+	// ibv_*_pingpong programs. Path.DestRdAtomic is how many READs and atomics of the peer the
+	// device serves at the same time. If DestRdAtomic is 0, Prepare replaces it by the number that
+	// the runtime's other connections use.
 	Path bootstrap.Path
-	// Type is verbs.QPTRC, the default, or verbs.QPTUC. On UC messages and WRITEs are not
+	// Type is verbs.QPTRC, the default, or verbs.QPTUC. On UC, messages and WRITEs are not
 	// acknowledged and may be lost silently.
 	Type verbs.QPType
 }
 
 // Prepared is a raw connection that is not connected yet and needs no connection manager.
-// ([Pending] is the same with a connection manager.) Receives can be posted before it is connected.
-// Local returns the address of its queue pair, which can be written as a line of text. The programs
-// at both ends exchange these lines by any means, and each connects its queue pair to that of the
-// other. The peer may be any program that exchanges such lines, for example ibv_rc_pingpong.
+// ([Pending] is the counterpart with a connection manager.) Receives can be posted before Connect.
+// Local returns the address of the queue pair, which can be written as a line of text. The programs
+// at the two ends exchange these lines by any means. Each program then connects its queue pair to
+// the other one. The peer may be any program that exchanges such lines, for example
+// ibv_rc_pingpong.
 //
 //	        Prepare              Connect, Dial, Accept
 //	(none) ─────────> prepared ───────────────────────> a Conn
-//	                      │ one of them failed, the device is gone
+//	                      │ the call failed, the device is gone
 //	                      │ Close                       v
 //	                      └──────────────────────────> gone
 //
-// All methods may be called from any goroutine. The caller closes the
-// Prepared, or, once connected, the Conn.
+// All methods may be called from any goroutine. The caller closes the Prepared. After a successful
+// Connect, the caller closes the Conn instead.
 //
 // # The end of a connection without a manager
 //
 // Close does not notify the other end. On RC, the other end's next operation that needs an
-// acknowledgment fails when its retries are exhausted, and ends the connection with a *WCError. An
-// RC end that only receives notices nothing, unless Options.KeepAlive is set. A UC end never
-// notices. Programs must therefore signal the end themselves: with a last message, or by closing
-// the TCP connection that carried the lines. Everything else is as with any connection.
+// acknowledgment fails when its retries are exhausted. The other end's connection then ends with a
+// *WCError. An RC end that only receives does not notice the Close, unless Options.KeepAlive is
+// set. A UC end never notices it. Programs must therefore signal the end themselves: with a last
+// message, or by closing the TCP connection that carried the lines. Everything else is as with any
+// connection.
 type Prepared struct {
 	unconnected
 	own  bootstrap.Dest
 	path bootstrap.Path
 }
 
-// Prepare returns a raw connection that is not connected yet. It waits for a reactor, and enters
-// the kernel on a real device.
+// Prepare returns a raw connection that is not connected yet. It waits until the connection's
+// reactor has created the queue pair. On a real device it makes system calls.
 //
 // Errors: ErrConfig; ErrClosed; ErrNoGID if the device has no source address; ErrInvalid for an
 // invalid Path; ErrNotSupported if the device does not support the Type; errors of the device.
@@ -95,8 +97,8 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 	return p, nil
 }
 
-// prepare creates the queue pair. If that fails, giveUp releases everything. Only the holder of the
-// reactor's turn (the right to run the reactor) calls it.
+// prepare() creates the queue pair. If that fails, giveUp releases everything. Only the holder of
+// the reactor's turn (the right to run the reactor) calls prepare().
 func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 	c.state = connConnecting
 	err := c.checkStart()
@@ -116,15 +118,15 @@ func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 	return nil
 }
 
-// Local returns the address of the queue pair. Before you send it to the peer, post the receives
-// for the peer's first messages.
+// Local returns the address of the queue pair. Before the program sends this address to the peer,
+// it should post the receives for the peer's first messages.
 func (p *Prepared) Local() bootstrap.Dest { return p.own }
 
-// Connect connects the queue pair to that of the peer, and returns the connection. It first waits
-// until the system has found the peer's hardware address, and then for the connection's reactor. If
-// ctx ends during either wait, Connect fails. If the peer's queue pair does not exist, Connect
-// succeeds, and the first operation that needs an acknowledgment fails. Connect may be called only
-// one time. On any failure p is closed.
+// Connect connects the queue pair to that of the peer, and returns the connection. Connect first
+// waits until the system has found the peer's hardware address, and then for the connection's
+// reactor. If ctx ends during either wait, Connect fails. If the peer's queue pair does not exist,
+// Connect succeeds, and the first operation that needs an acknowledgment fails. Connect may be
+// called only one time. If Connect fails, it closes p.
 //
 // Errors: bootstrap.ErrDest for an invalid peer; ErrUnreachable without a route to it; ErrClosed
 // for the second call, or after Close; ErrDeviceRemoved; errors of the device; the context's error.
@@ -143,7 +145,7 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 		var joined error // set while the turn is held, perhaps after ctx has ended
 		if err = c.sh.r.Do(ctx, func() { joined = c.join(peer) }); err == nil {
 			err = joined
-		} // else join may still run, before or after the Abort below; the connection is closed in both cases
+		} // otherwise join() may run before or after the Abort below; the connection is closed in either case
 	}
 	if err == nil {
 		p.returned.Store(true)
@@ -153,13 +155,13 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 	return nil, fmt.Errorf("connecting to %v: %w", peer, unreachable(c.rt.asRemoved(err)))
 }
 
-// join is the part of Connect that needs the turn. On failure giveUp releases everything, and the
-// caller gets the error. Holder only.
+// join() is the part of Connect that needs the turn. On failure giveUp releases everything, and
+// join() returns the error. Holder only.
 func (c *Conn) join(peer bootstrap.Dest) error {
 	err := c.checkStart()
 	if err == nil {
 		c.sh.r.Flush()       // gives the posted receives to the device before the peer can send
-		err = c.checkStart() // Flush may have found a failed queue
+		err = c.checkStart() // the queue may have failed in Flush
 	}
 	if err == nil && c.state != connConnecting {
 		err = ErrConnClosed
@@ -180,9 +182,9 @@ func (c *Conn) join(peer bootstrap.Dest) error {
 }
 
 // Dial exchanges the addresses over nc and connects. The peer calls Accept, or is a server of the
-// ibv_*_pingpong family. The caller keeps nc and must close it; Dial changes its deadlines and
-// clears them at the end. On any failure p is closed. Errors: those of Connect;
-// bootstrap.ErrMalformed; errors of the network.
+// ibv_*_pingpong family. The caller must close nc. Dial changes the deadlines of nc and clears them
+// at the end. If Dial fails, it closes p. Errors: those of Connect; bootstrap.ErrMalformed; errors
+// of the network.
 func (p *Prepared) Dial(ctx context.Context, nc net.Conn) (*Conn, error) {
 	return p.over(ctx, nc, bootstrap.Client)
 }
@@ -211,9 +213,9 @@ func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Cont
 	return nil, err
 }
 
-// DialPlain dials addr, "host:port", over TCP. It then calls Prepare and Dial. All this must end
-// within Config.ConnectTimeout. The peer at addr is a program that calls Prepared.Accept, or a
-// server of the ibv_*_pingpong family.
+// DialPlain dials addr, "host:port", over TCP. It then calls Prepare and Dial. All three steps
+// together must end within Config.ConnectTimeout. The peer at addr is a program that calls
+// Prepared.Accept, or a server of the ibv_*_pingpong family.
 func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (c *Conn, err error) {
 	if ctx == nil {
 		return nil, ErrNilContext
@@ -224,7 +226,7 @@ func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (
 		if !errors.Is(err, context.DeadlineExceeded) {
 			return
 		}
-		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) { // nc has the same deadline as ctx, and may expire first: wait for ctx
+		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) { // the deadline of nc is that of ctx, but may pass a little earlier: wait for ctx
 			err = fmt.Errorf("%w: %s, longer than %v (Config.ConnectTimeout): %v", ErrConnectTimeout, addr, rt.cfg.ConnectTimeout, err) //nolint:errorlint // err is DeadlineExceeded, and the caller's context has not ended
 		}
 	}()

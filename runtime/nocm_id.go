@@ -14,25 +14,27 @@ type queuePairID interface {
 	verbs.Object // Close destroys the queue pair
 	CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error
 	QP() verbs.QP
-	Disconnect() error // moves the queue pair to ERR, and notifies the peer if it can
+	Disconnect() error // moves the queue pair to ERR; a verbs.CMID also notifies the peer
 	LocalAddr() netip.AddrPort
 	PeerAddr() netip.AddrPort
 }
 
-// nocmID is a queue pair without a connection manager. It gets no events of the connection manager.
-// An asynchronous event of the device names the queue pair, and the runtime finds the connection by
-// it. Only the holder of the reactor's turn uses a nocmID.
+// nocmID is a queue pair without a connection manager. It gets no events of a connection manager. An
+// asynchronous event of the device names the queue pair, and the runtime searches for the connection
+// with this queue pair. Prepare makes a nocmID; after that only the holder of the reactor's turn uses
+// it.
 type nocmID struct {
 	path bootstrap.Path
-	own  bootstrap.Dest // address of this queue pair; CreateQP sets the QPN
+	own  bootstrap.Dest // the address of this queue pair; CreateQP sets own.QPN
 	peer netip.Addr
 	qp   verbs.QP
 }
 
-// place chooses the local address of a queue pair. It queries the device with system calls,
-// hundreds of them for a long GID table. So it must not run while a reactor's turn is held.
+// rt.place(path) returns a nocmID that has a local address and no queue pair yet. It queries the
+// device for the address, which takes hundreds of system calls if the GID table is long. So it must
+// not be called while a reactor's turn is held.
 func (rt *Runtime) place(path bootstrap.Path) (*nocmID, error) {
-	if err := rt.enter(); err != nil { // Runtime.Close waits for leave before it closes the device
+	if err := rt.enter(); err != nil { // Runtime.Close waits for rt.leave() before it closes the device
 		return nil, err
 	}
 	defer rt.leave()
@@ -41,8 +43,8 @@ func (rt *Runtime) place(path bootstrap.Path) (*nocmID, error) {
 	return &nocmID{path: path, own: own}, err
 }
 
-// String returns the queue pair's name. Messages contain it, and a simulation orders the keys of
-// shard.targets by it.
+// String returns the queue pair's name, for error messages. The simulation sorts the keys of
+// shard.targets by their names.
 func (id *nocmID) String() string {
 	if id.qp == nil {
 		return "a queue pair that is not made"
@@ -66,7 +68,7 @@ func (id *nocmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 // QP returns the queue pair; nil before CreateQP and after Close.
 func (id *nocmID) QP() verbs.QP { return id.qp }
 
-// join connects the queue pair to that of the peer, and moves it to RTS.
+// join moves the queue pair to RTR and to RTS, which connects it to the peer's queue pair.
 func (id *nocmID) join(peer bootstrap.Dest) error {
 	if err := id.path.Connect(id.qp, id.own.PSN, peer); err != nil {
 		return err

@@ -12,12 +12,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// reach makes the system find the peer's hardware address, by creating an address handle for the
-// peer. On RoCE the transition of the queue pair to RTR would find the address too, but could stop
-// the reactor too long. The kernel waits up to a second for a peer that does not answer (Linux 6.12
-// drivers/infiniband/core/addr.c, rdma_addr_find_l2_eth_by_grh). Where libibverbs resolves the
-// address itself, it waits longer. Neither wait can be interrupted. If ctx ends first, reach
-// returns, and the look-up continues on a goroutine that Runtime.Close waits for.
+// reach creates an address handle for the peer, so that the system looks up the peer's hardware
+// address. On RoCE the transition of the queue pair to RTR looks it up too, but with the turn held,
+// where a long wait is not acceptable. If the peer does not answer, the kernel waits up to a second
+// (Linux 6.12 drivers/infiniband/core/addr.c, rdma_addr_find_l2_eth_by_grh). Where libibverbs
+// resolves the address itself, it waits longer. Neither wait can be interrupted. If ctx ends first,
+// reach returns the context's error, and the look-up continues on another goroutine. Runtime.Close
+// waits for that goroutine.
 func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstrap.Dest) error {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -25,15 +26,15 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 	}
 	attr, err := path.AH(peer)
 	if err == nil {
-		err = asked.Err() // if ctx has ended already, a fast look-up must not hide that
+		err = asked.Err() // if ctx has ended already, reach fails even if the look-up would be fast
 	}
 	if err != nil {
 		return asked.Cause(ctx, err)
 	}
-	if err := rt.enter(); err != nil { // Runtime.Close waits for leave before it closes the protection domain
+	if err := rt.enter(); err != nil { // Runtime.Close waits for rt.leave() before it closes the protection domain
 		return err
 	}
-	if rt.cfg.stepped { // a stepped runtime (of a simulation) has one goroutine
+	if rt.cfg.stepped { // a stepped runtime (of a simulation) uses only the calling goroutine
 		defer rt.leave()
 		return find(rt.pd, &attr)
 	}
@@ -54,7 +55,7 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 func find(pd verbs.PD, attr *verbs.AHAttr) error {
 	ah, err := pd.CreateAH(attr)
 	if errors.Is(err, verbs.ErrNotSupported) {
-		return nil // a device without address handles resolves addresses elsewhere
+		return nil // a device without address handles does not need the look-up
 	}
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ var noWay = []error{
 	syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN, syscall.EDESTADDRREQ,
 }
 
-// unreachable wraps err in ErrUnreachable if there is no route to the peer.
+// unreachable wraps err in ErrUnreachable if err has an errno of noWay and the device was not removed.
 func unreachable(err error) error {
 	if slices.ContainsFunc(noWay, func(e error) bool { return errors.Is(err, e) }) && !errors.Is(err, verbs.ErrDeviceRemoved) {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)

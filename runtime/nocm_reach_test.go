@@ -11,8 +11,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: while the system looks up the peer's hardware address, Prepared.Connect still ends when its
-// context ends. The look-up continues. Runtime.Close waits for it, and it leaves nothing behind.
+// Rule: if the context of Prepared.Connect ends while the system looks up the peer's hardware address,
+// Connect returns at once. The look-up continues, and Runtime.Close waits for its end. Nothing is left
+// behind.
 func TestPlainConnectEndsWithItsContext(t *testing.T) { onBeds(t, plainConnectEnds) }
 
 func plainConnectEnds(t *testing.T, b bed) {
@@ -52,8 +53,8 @@ type wayless struct {
 
 func (d wayless) CreateAH(*verbs.AHAttr) (verbs.AH, error) { return nil, d.err }
 
-// Rule: if there is no route to the peer, Connect returns ErrUnreachable with the system's errno.
-// For other errnos it does not return ErrUnreachable.
+// Rule: if the system's errno means that there is no route to the peer, the error of Connect wraps
+// ErrUnreachable and the errno. For any other errno, the error does not wrap ErrUnreachable.
 func TestPlainPeerWithoutAWay(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		rt := b.open(t, Config{}, 0)
@@ -72,10 +73,10 @@ func TestPlainPeerWithoutAWay(t *testing.T) {
 	})
 }
 
-// Rule: Connect also returns ErrUnreachable if the route is lost after the look-up of the address,
-// before the queue pair moves to RTR.
+// Rule: Connect also returns ErrUnreachable if the look-up of the address succeeds and the route is
+// lost before the queue pair moves to RTR.
 func TestPlainPeerWhoseWayIsForgotten(t *testing.T) {
-	cfg, plan := failing(t, "ibv_modify_qp", 2) // the first is to INIT, the second to RTR
+	cfg, plan := failing(t, "ibv_modify_qp", 2) // the first call moves the queue pair to INIT, the second to RTR
 	plan.Errno = syscall.ETIMEDOUT
 	p := prepare(t, mustOpen(t, cfg), PlainOptions{})
 	if _, err := p.Connect(testContext(t), p.Local()); !errors.Is(err, ErrUnreachable) || !errors.Is(err, syscall.ETIMEDOUT) {
@@ -83,10 +84,10 @@ func TestPlainPeerWhoseWayIsForgotten(t *testing.T) {
 	}
 }
 
-// askedProvider opens devices that call the function in asked, if there is one, before every query.
+// askedProvider opens devices that call p.asked before every query, if it is set.
 type askedProvider struct {
 	verbs.Provider
-	asked atomic.Pointer[func()] // written by the test after Open; read before every query
+	asked atomic.Pointer[func()] // set by the test after Open; read before every query
 }
 
 func (p *askedProvider) Open(name string) (verbs.Context, error) {
@@ -123,8 +124,8 @@ func (c askedContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return c.Context.QueryGIDEntry(port, index)
 }
 
-// Rule: Prepare queries the device without the turn (the right to run the reactor). The queries may
-// take hundreds of system calls, and meanwhile the reactor must run its passes.
+// Rule: Prepare queries the device without the turn (the right to run the reactor). The reactor must
+// be able to run passes meanwhile, because the queries may take hundreds of system calls.
 func TestPreparingAsksTheDeviceOffTheTurn(t *testing.T) {
 	notOnDevice(t, "its devices have the names of the software RNIC's")
 	onBeds(t, func(t *testing.T, b bed) {

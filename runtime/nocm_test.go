@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// The function prepare calls Prepare, and closes the result when the test ends.
+// prepare(t, rt, o) returns rt.Prepare(o), and closes the Prepared when the test ends.
 func prepare(t testing.TB, rt *Runtime, o PlainOptions) *Prepared {
 	t.Helper()
 	p := must.Get(rt.Prepare(o))(t)
@@ -27,7 +27,7 @@ func prepare(t testing.TB, rt *Runtime, o PlainOptions) *Prepared {
 	return p
 }
 
-// The function joined connects two Prepared to each other.
+// joined(t, a, b) connects a and b to each other, and returns the connections of a and of b.
 func joined(t testing.TB, a, b *Prepared) (x, y *Conn) {
 	t.Helper()
 	var err error
@@ -39,7 +39,7 @@ func joined(t testing.TB, a, b *Prepared) (x, y *Conn) {
 }
 
 // Rule: two Prepared that get each other's address become the ends of a raw connection, on RC and
-// on UC. Receives posted before the exchange of the addresses take messages.
+// on UC. A receive that was posted before the exchange of the addresses gets the first message.
 func TestPlainConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for _, kind := range []verbs.QPType{verbs.QPTRC, verbs.QPTUC} {
@@ -96,8 +96,7 @@ func plainConnection(t *testing.T, b bed, o PlainOptions) {
 	}
 }
 
-// Rule: two Prepared can exchange their addresses over a TCP connection, which the user keeps. The
-// accepting side is ready before the dialing side learns its address.
+// Rule: two Prepared can exchange their addresses over a TCP connection, and are then connected.
 func TestPlainConnectionOverTCP(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -130,8 +129,8 @@ func TestPlainConnectionOverTCP(t *testing.T) {
 	})
 }
 
-// Rule: if the TCP peer sends anything other than a valid address, the attempt ends with a typed
-// error and leaves nothing behind.
+// Rule: if the TCP peer sends anything other than a valid address, Dial and Accept fail with a typed
+// error and leave nothing behind.
 func TestPlainConnectionWithAHostilePeer(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		rt := b.open(t, Config{}, 0)
@@ -170,7 +169,7 @@ func TestPreparedIsUsedOnce(t *testing.T) {
 		rt := b.open(t, Config{}, 0)
 		ctx := testContext(t)
 		p := prepare(t, rt, PlainOptions{})
-		c, err := p.Connect(ctx, p.Local()) // connecting to itself is allowed
+		c, err := p.Connect(ctx, p.Local()) // a Prepared may be connected to itself
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +203,8 @@ func TestPreparedIsUsedOnce(t *testing.T) {
 	})
 }
 
-// Rule: invalid options are refused before anything is created.
+// Rule: Prepare refuses invalid options before it creates anything. DialPlain and Connect refuse a
+// context that has ended.
 func TestPlainOptionsThatCannotBe(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	_, err := rt.Prepare(PlainOptions{Type: verbs.QPTUD})
@@ -251,8 +251,8 @@ func TestPlainConnectionsShareReceives(t *testing.T) {
 }
 
 // Rule: without a connection manager, no event reports that the peer is gone. The next operation
-// fails when its retries are exhausted, and ends the connection. The error has the status of the
-// failed completion.
+// fails when its retries are exhausted, and the connection then ends. The error of the operation and
+// the error of the connection have the status of the failed completion.
 func TestPlainPeerThatIsGone(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: "soft1"}), mustOpen(t, Config{Device: "soft0"})
 	quick := PlainOptions{Path: bootstrap.Path{Timeout: 8, RetryCount: 2}} // an ACK timeout of 1 ms, 2 retries
@@ -312,15 +312,15 @@ func TestPlainConnectionOfARemovedDevice(t *testing.T) {
 	}
 }
 
-// Rule: a receive that was not posted when the device was removed also ends with ErrDeviceRemoved,
-// and not with the error of a sealed queue.
+// Rule: a receive that was unposted when the device was removed also ends with ErrDeviceRemoved, and
+// not with the error of a sealed queue.
 func TestAReceiveThatIsNotPostedEndsWithTheDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	p := prepare(t, r.a, PlainOptions{})
 	ctx := testContext(t)
 	var early Future
 	var perr error
-	if err := p.c.sh.r.Do(ctx, func() { // the loop is blocked until this returns
+	if err := p.c.sh.r.Do(ctx, func() { // no pass runs until this function returns
 		early, perr = p.PostRecv()
 		p.c.failRemoved()
 	}); err != nil || perr != nil {
@@ -330,8 +330,8 @@ func TestAReceiveThatIsNotPostedEndsWithTheDevice(t *testing.T) {
 	lost(t, "the receive", err)
 }
 
-// Rule: Connect gives earlier receives to the device before it connects the queue pair, even if no
-// pass has posted them yet. Otherwise the peer's first message would be lost on UC.
+// Rule: Connect posts all earlier receives before it connects the queue pair, even if no pass has run
+// since they were submitted. Otherwise the peer's first message could be lost on UC.
 func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: "soft1", Reactors: 1}), mustOpen(t, Config{Device: "soft0"})
 	uc := PlainOptions{Type: verbs.QPTUC}
@@ -345,7 +345,7 @@ func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 	defer cancel()
 	c := must.Get(pc.Connect(ctx, ps.Local()))(t)
 	var recv Future
-	if err := server.shards[0].r.Do(ctx, func() { // the loop is blocked until this returns
+	if err := server.shards[0].r.Do(ctx, func() { // the loop runs no pass until this function returns
 		if recv, err = ps.PostRecv(buf.Slice()); err != nil {
 			return
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// The function failing returns a configuration whose provider makes the n-th call of op fail. The
-// plan reports which call failed.
+// failing() returns a configuration whose provider makes the n-th call of op fail. It also returns
+// the plan, which reports the failed call.
 func failing(t *testing.T, op string, n int) (Config, *nth.Plan) {
 	t.Helper()
 	notOnDevice(t, "the n-th call fails")
@@ -24,8 +24,8 @@ func failing(t *testing.T, op string, n int) (Config, *nth.Plan) {
 	return Config{Provider: nth.Wrap(p, plan), Spin: -1, NoCallerDriving: true}, plan
 }
 
-// Rule: if a connection event could not be taken, the runtime tries again. The channel announces
-// each event only one time.
+// Rule: if the runtime fails to take a connection event, it tries again by itself, because the
+// channel announces each event only once.
 func TestConnectingSurvivesAFailedGetEvent(t *testing.T) {
 	notOnDevice(t, "the n-th call fails")
 	struck := 0
@@ -33,7 +33,7 @@ func TestConnectingSurvivesAFailedGetEvent(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			cfg, plan := failing(t, "rdma_get_cm_event", n)
 			cfg.ConnectTimeout = 15 * time.Second
-			a, b := connected(t, cfg) // fails the test if they do not connect
+			a, b := connected(t, cfg) // fails the test if the runtimes do not connect
 			echo(t, a, b)
 			if _, ok := plan.Injected(); ok {
 				struck++
@@ -58,7 +58,7 @@ func echo(t *testing.T, a, b *Conn) {
 	m.Release()
 }
 
-// The function named checks that err names the call that the plan made fail.
+// named() checks that err names the call that the plan made fail.
 func named(t *testing.T, err error, plan *nth.Plan) {
 	t.Helper()
 	if call, ok := plan.Injected(); !ok || !nth.Names(err, call.Op) {
@@ -66,8 +66,8 @@ func named(t *testing.T, err error, plan *nth.Plan) {
 	}
 }
 
-// Rule: if a window cannot be closed when its connection ends, it is closed after the queue pair,
-// because nothing else would close it. After that its region can be closed.
+// Rule: if a window cannot be closed when its connection ends, the runtime closes the window after
+// the queue pair, because nothing else would close it. Then the window's region can be closed.
 func TestWindowThatFailsToCloseGoesWithItsConnection(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("busy %t", busy), func(t *testing.T) {
@@ -87,10 +87,9 @@ func TestWindowThatFailsToCloseGoesWithItsConnection(t *testing.T) {
 	}
 }
 
-// Rule: if ListenPacket fails, the buffers of the PacketConn are released, whichever step has
-// failed.
+// Rule: if any step of ListenPacket fails, the buffers of the PacketConn are released.
 func TestDatagramsThatCannotOpenGiveTheirBuffersBack(t *testing.T) {
-	for op, n := range map[string]int{ // n is 2 where removalWatch makes the first call
+	for op, n := range map[string]int{ // n is 2 if removalWatch makes the first call of op
 		"rdma_create_id": 2, "rdma_bind_addr": 2, "rdma_create_qp": 1, "rdma_listen": 1,
 	} {
 		t.Run(op, func(t *testing.T) {
@@ -106,9 +105,9 @@ func TestDatagramsThatCannotOpenGiveTheirBuffersBack(t *testing.T) {
 	}
 }
 
-// Rule: if a PacketConn does not fit the reactor's completion queues, ListenPacket fails and leaves
-// the reactor unchanged. Completions of other connections still reach them, and the capacity is as
-// before.
+// Rule: if the reactor's completion queues have no room for a PacketConn, ListenPacket fails and
+// leaves the reactor unchanged. Other connections still get their completions, and the completion
+// queues have as much room as before.
 func TestDatagramsWithoutRoomHarmNobody(t *testing.T) {
 	a, b := connected(t, Config{Reactors: 1, CQEntries: 256, Conn: Options{SendDepth: 8, RecvCredits: 8}})
 	room := Options{SendDepth: 100, RecvCredits: 100}
@@ -124,8 +123,8 @@ func TestDatagramsWithoutRoomHarmNobody(t *testing.T) {
 	echo(t, b, a)
 }
 
-// Rule: if the device refuses the receives of a PacketConn, the PacketConn fails. Otherwise it
-// would never receive anything.
+// Rule: if the device refuses the receives of a PacketConn, the PacketConn fails, because it could
+// never receive anything.
 func TestDatagramsWithoutReceivesFail(t *testing.T) {
 	cfg, plan := failing(t, "ibv_post_recv", 1)
 	p, err := mustOpen(t, cfg).ListenPacket(":0", Options{})
@@ -152,8 +151,9 @@ func TestResolveSaysWhyItWasRefused(t *testing.T) {
 	}
 }
 
-// Rule: if the address handle of a Peer is busy when its PacketConn is closed, the runtime tries
-// again to close the handle, because nothing else would close it. The PacketConn ends after that.
+// Rule: if the address handle of a Peer is busy when the PacketConn is closed, the runtime tries
+// again to close the handle, because nothing else would close it. The PacketConn ends only when the
+// handle is closed.
 func TestBusyPeerGoesWithItsDatagrams(t *testing.T) {
 	cfg, plan := failing(t, "ibv_destroy_ah", 1)
 	plan.Busy, cfg.Device = true, "soft0"
@@ -167,8 +167,9 @@ func TestBusyPeerGoesWithItsDatagrams(t *testing.T) {
 	}
 }
 
-// Rule: if an identifier was busy and waits for the next try to close it, Runtime.Close closes the
-// identifier. Nothing else would close it then, and its channel must be closed after it.
+// Rule: Runtime.Close closes an identifier that was busy and for which the next try to close it is
+// scheduled. The scheduled try would come too late: the identifier's channel can be closed only
+// after the identifier.
 func TestRuntimeClosesIdentifiersThatWereBusy(t *testing.T) {
 	cfg, plan := failing(t, "rdma_destroy_id", 1)
 	plan.Busy = true
@@ -187,7 +188,7 @@ func TestRuntimeClosesIdentifiersThatWereBusy(t *testing.T) {
 	}
 }
 
-// Rule: if the device refuses a shared receive, the error names the call that posts it.
+// Rule: if the device refuses a shared receive, the error names the C function that posts it.
 func TestRefusedSharedReceiveNamesItsCall(t *testing.T) {
 	cfg, plan := failing(t, "ibv_post_srq_recv", 1)
 	s, err := mustOpen(t, cfg).NewSharedRecv(2, 0)
@@ -199,8 +200,8 @@ func TestRefusedSharedReceiveNamesItsCall(t *testing.T) {
 	named(t, err, plan)
 }
 
-// Rule: when a pass finds that the device is gone, shared receives complete, even if no connection
-// reports the removal.
+// Rule: when a pass finds that the device is gone, shared receives complete, even if there is no
+// connection to report the removal.
 func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
 	notOnDevice(t, "its device is removed by a script")
 	p, err := soft.New(soft.Config{})
@@ -221,8 +222,8 @@ func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
 	lost(t, "a shared receive", err)
 }
 
-// Rule: if an asynchronous event could not be taken, the runtime tries again. The channel announces
-// each event only one time.
+// Rule: if the runtime fails to take an asynchronous event, it tries again by itself, because the
+// channel announces each event only once.
 func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 	notOnDevice(t, "the n-th call fails, and ports go down")
 	struck := 0
@@ -237,7 +238,7 @@ func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 				if err := p.SetPort("soft0", i == 1); err != nil {
 					t.Fatal(err)
 				}
-				select { // wait here, because the next event would make the reactor take both
+				select { // without this wait, the second event could make the reactor take the first one too
 				case got := <-seen:
 					if got != want {
 						t.Fatalf("%v came, want %v", got, want)

@@ -8,9 +8,9 @@ import (
 
 func init() { nthTopics["pending"] = (*nthPaced).pends }
 
-// pends connects two ends and closes them. At first both are a Pending (prepared, but not
-// connected). In this state the server's end posts a receive. After connecting, the client's end
-// sends a message.
+// nthPaced.pends connects two ends and closes them. At first each end is prepared, but not
+// connected (see Pending). In this state the server's end posts a receive. When the ends are
+// connected, the client's end sends a message.
 func (r *nthPaced) pends() {
 	space, all, ok := r.region(r.server, 64, allAccess, 0)
 	defer r.give(space)
@@ -41,7 +41,7 @@ func (r *nthPaced) pends() {
 	if dialed.Settled() {
 		late = nthLate
 	}
-	if b, err = reached(r, seat, late); !errors.Is(err, errNever) { // errNever: no request came
+	if b, err = reached(r, seat, late); !errors.Is(err, errNever) { // errNever means that no request came
 		r.note("a request", err)
 	}
 	if b == nil {

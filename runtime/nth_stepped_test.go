@@ -20,20 +20,20 @@ import (
 // nthPatience limits each wait of a scenario in virtual time. A longer wait counts as endless.
 const nthPatience = 30 * time.Second
 
-// errNever means that a wait would not have ended.
+// errNever is the error of a wait that would not end.
 var errNever = errors.New("it never comes")
 
-// nthPaced is a run of a scenario on one goroutine. If fab is set, the run is in virtual time, and
-// every run makes the same calls.
+// nthPaced is a run of a scenario on one goroutine. If fab is set, the run is in virtual time. All
+// runs in virtual time make the same calls, up to the call that fails.
 type nthPaced struct {
 	nthRun
 	fab  *fabric.Fabric  // nil: real time, and each reactor has its own goroutine
-	ctx  context.Context // of operations; has ended in virtual time, where nothing would end a wait for a slot
-	lost *int            // counts lost datagrams
+	ctx  context.Context // for operations; it has ended in virtual time, because there a wait for a slot would never end
+	lost *int            // the number of lost datagrams
 }
 
-// The method pump runs both runtimes and the fabric in virtual time, until cond() is true. It
-// returns errNever if that takes longer than nthPatience.
+// pump(cond) runs both runtimes and the fabric in virtual time until cond() is true. If that takes
+// longer than nthPatience, it returns errNever.
 func (r *nthPaced) pump(cond func() bool) error {
 	limit, last := r.fab.Now()+nthPatience, uint64(0)
 	for !cond() {
@@ -43,7 +43,7 @@ func (r *nthPaced) pump(cond func() bool) error {
 				continue
 			}
 			for _, s := range rt.shards {
-				s.r.Step() // its result is true while requests are outstanding, so it shows no progress
+				s.r.Step() // the result is ignored: it may be true although there was no progress
 				polled += s.r.Stats().Polled
 				if at := s.r.NextTimer(); !at.IsZero() {
 					next = min(next, time.Duration(at.UnixNano()))
@@ -66,8 +66,8 @@ func (r *nthPaced) pump(cond func() bool) error {
 	return nil
 }
 
-// The function reached waits for a future and returns its result. If the wait takes longer than the
-// time within (in virtual time: nthPatience), it returns errNever.
+// reached(r, f, within) waits for the future f and returns its result. If f is not settled in time, it
+// returns errNever. The limit is the argument within in real time, and nthPatience in virtual time.
 func reached[T any](r *nthPaced, f futures.Future[T], within time.Duration) (v T, err error) {
 	if r.fab == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -86,8 +86,8 @@ func reached[T any](r *nthPaced, f futures.Future[T], within time.Duration) (v T
 	return v, err
 }
 
-// The function get waits for f, the future of a call that returned err. If err is not nil, it does
-// not wait. It records err or the error of the future. If there is either, ok is false.
+// get(r, what, f, err) handles a call that returned the future f and the error err. If err is nil, it
+// waits for f. It records the error of the call or of the future. If there is no error, ok is true.
 func get[T any](r *nthPaced, what string, f futures.Future[T], err error) (v T, ok bool) {
 	if err == nil {
 		v, err = reached(r, f, nthTimeout)
@@ -95,7 +95,7 @@ func get[T any](r *nthPaced, what string, f futures.Future[T], err error) (v T, 
 	return v, r.note(what, err)
 }
 
-// The method gone waits until ch is closed, and records an error if that takes too long.
+// gone(what, ch) waits until ch is closed, and records an error if that takes too long.
 func (r *nthPaced) gone(what string, ch chan struct{}) bool {
 	if r.fab != nil {
 		return r.note(what, r.pump(func() bool { return isClosed(ch) }))
@@ -106,7 +106,7 @@ func (r *nthPaced) gone(what string, ch chan struct{}) bool {
 	return true
 }
 
-// The method all opens both runtimes, runs scenario, and closes the runtimes.
+// all(devices, scenario) opens both runtimes, runs the scenario, and closes the runtimes.
 func (r *nthPaced) all(devices [2]string, scenario func(*nthPaced)) error {
 	cfg := Config{Provider: r.p, ConnectTimeout: nthTimeout, Reactors: 1, Spin: -1, CQEntries: 256,
 		Conn: Options{SendDepth: 8, RecvCredits: 4, MessageSize: 512}}
@@ -125,13 +125,13 @@ func (r *nthPaced) all(devices [2]string, scenario func(*nthPaced)) error {
 	return errors.Join(r.errs...)
 }
 
-// talk connects, transfers, cancels, reconnects and closes.
+// talk is a scenario that connects, transfers, cancels, reconnects and closes.
 func (r *nthPaced) talk() {
 	ln, err := r.server.Listen(":0")
 	if !r.note("listening", err) {
 		return
 	}
-	for round := range byte(2) { // the second is the reconnection
+	for round := range byte(2) { // the second round is the reconnection
 		a, b := r.meet(ln, Options{})
 		if a != nil && b != nil {
 			r.exchange(a, b, round)
@@ -140,7 +140,7 @@ func (r *nthPaced) talk() {
 	}
 }
 
-// The method meet connects the two runtimes. An end that has failed is nil.
+// meet(ln, o) connects the two runtimes. An end that has failed is nil.
 func (r *nthPaced) meet(ln *Listener, o Options) (a, b *Conn) {
 	seat, err := ln.AcceptAsync()
 	if !r.note("preparing to accept", err) {
@@ -157,9 +157,9 @@ func (r *nthPaced) meet(ln *Listener, o Options) (a, b *Conn) {
 	switch b, err = reached(r, seat, late); {
 	case !errors.Is(err, errNever):
 		r.note("accepting", err)
-	case ok && a.Err() != nil: // it failed before Accept, so the listener skipped it
+	case ok && a.Err() != nil: // the connection failed so early that the listener skipped it
 		r.note("the connection that was dialed had failed", a.Err())
-	case ok: // if dialing has failed, perhaps no request came
+	case ok: // if dialing has failed, record nothing: perhaps no request came
 		r.note("accepting", err)
 	}
 	return a, b
@@ -181,8 +181,8 @@ func (r *nthPaced) hangUp(conns ...*Conn) {
 	}
 }
 
-// The method exchange sends, receives, writes, reads, adds, swaps, gives up a receive and receives
-// again.
+// exchange(a, b, salt) sends a message from a to b, and executes a WRITE, a READ and two atomics. Then
+// it gives up a receive, and sends another message.
 func (r *nthPaced) exchange(a, b *Conn, salt byte) {
 	said := []byte{salt, 1, 2, 3}
 	hear := func(what string) {
@@ -235,7 +235,7 @@ func (r *nthPaced) exchange(a, b *Conn, salt byte) {
 	}
 }
 
-// The method shut closes both runtimes. That may take more than one try.
+// shut() closes both runtimes. If Runtime.Close fails, shut() calls it again, up to nthCloses times.
 func (r *nthPaced) shut() {
 	if r.fab == nil {
 		r.closeAll()
@@ -264,8 +264,8 @@ func (r *nthPaced) shut() {
 	}
 }
 
-// onVirtualTime runs a scenario in virtual time, each time with another failing call. It does so
-// for each of the three ways in which a call can fail.
+// onVirtualTime runs a scenario many times in virtual time. In each run another call fails. Each of
+// the three ways in which a call can fail has its own subtest.
 func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
 	notOnDevice(t, "virtual time")
 	ended, cancel := context.WithCancel(context.Background())

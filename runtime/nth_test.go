@@ -21,12 +21,12 @@ import (
 const nthTimeout = 2 * time.Second
 
 // nthLate is how long the test waits for the accepting side after the dialing side has failed. The
-// accepting side may have failed earlier, or may never get a request.
+// time is short, because the accepting side has perhaps failed too, or never gets a request.
 const nthLate = 50 * time.Millisecond
 
-// nthStride returns by how many calls the fault moves from run to run. By default that is 11,
-// because in real time many runs wait for a second before they end. If VERBENA_NTH is "all", it is
-// 1: every call fails in one run.
+// nthStride returns the distance, in calls, between the failing calls of two successive runs. If
+// VERBENA_NTH is "all", the distance is 1, so each call fails in one of the runs. Otherwise the
+// distance is 11, because many runs take a second in real time.
 func nthStride() int {
 	if os.Getenv("VERBENA_NTH") == "all" {
 		return 1
@@ -76,7 +76,7 @@ func (r *nthRun) all(devices [2]string) {
 	if !r.note("listening", err) {
 		return
 	}
-	for round := range 2 { // the second is the reconnection
+	for round := range 2 { // the second round is the reconnection
 		a, b := r.connect(ln)
 		if a == nil || b == nil {
 			for _, c := range []*Conn{a, b} {
@@ -103,8 +103,8 @@ func (r *nthRun) hangUp(who string, c *Conn) {
 	}
 }
 
-// The method connect dials and accepts. An end that has failed is nil. The method uses AcceptAsync,
-// which can report that the request failed. Accept would skip the request.
+// connect(ln) dials and accepts. An end that has failed is nil. It uses AcceptAsync and not Accept,
+// because Accept would skip a request that fails, and the future of AcceptAsync may report the error.
 func (r *nthRun) connect(ln *Listener) (a, b *Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), nthTimeout)
 	defer cancel()
@@ -126,7 +126,7 @@ func (r *nthRun) connect(ln *Listener) (a, b *Conn) {
 	return a, b
 }
 
-// transfer sends, receives, writes, reads and adds.
+// transfer sends a message from a to b, and executes a WRITE, a READ and two atomics.
 func (r *nthRun) transfer(a, b *Conn, salt byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), nthTimeout)
 	defer cancel()
@@ -178,7 +178,7 @@ func (r *nthRun) transfer(a, b *Conn, salt byte) {
 	await("swapping", f, err)
 }
 
-// The method cancel gives up a wait for a message, and then receives the next message.
+// cancel(a, b) gives up a wait of b for a message. Then it sends a message from a to b.
 func (r *nthRun) cancel(a, b *Conn) {
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
@@ -200,7 +200,7 @@ func (r *nthRun) cancel(a, b *Conn) {
 	}
 }
 
-// nthCloses is the maximum number of calls of Close. After an error, Close may be called again.
+// nthCloses limits the calls of Runtime.Close. If Close fails, it is called again.
 const nthCloses = 4
 
 func (r *nthRun) closeAll() {
@@ -231,12 +231,12 @@ func TestNthCallFailsOnTheSoftwareRNIC(t *testing.T) {
 
 func init() { nthTopics["plain"] = (*nthPaced).plainly }
 
-// With nthPath, an operation fails soon if the other end does not exist.
+// nthPath has short limits: an operation fails soon if the other end does not exist.
 var nthPath = bootstrap.Path{Timeout: 10, RetryCount: 1} // an ACK timeout of 4 ms, 1 retry
 
-// The method plainly connects two ends without a connection manager and closes them. The server's
-// end posts a receive before it is connected, and the client's end sends one message. A third end
-// is prepared and closed without a connection.
+// plainly() connects two ends without a connection manager and closes them. Before the server's end
+// is connected, it posts a receive. The client's end sends one message. A third end is prepared and
+// closed, but not connected.
 func (r *nthPaced) plainly() {
 	space, all, ok := r.region(r.server, 64, allAccess, 0)
 	defer r.give(space)

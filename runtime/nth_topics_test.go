@@ -13,26 +13,27 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// nthTopics has a short scenario for each topic that nthPaced.talk does not cover. Functions init
-// in other files add theirs.
+// nthTopics has a short scenario for each topic that nthPaced.talk does not cover. Other test files
+// add scenarios in their init functions.
 var nthTopics = map[string]func(*nthPaced){
 	"persist": (*nthPaced).persists, "windows": (*nthPaced).opens, "shared": (*nthPaced).shares, "packets": (*nthPaced).posts,
 }
 
-// Rule: in each scenario of nthTopics, whichever call of the provider fails, nothing hangs, nothing
-// is left behind, and the error names the call.
+// Rule: whichever call of the provider fails in a scenario of nthTopics, the scenario ends, no
+// object is left, and the error names the call.
 func TestNthCallOfATopicFailsOnVirtualTime(t *testing.T) {
 	for name, scenario := range nthTopics {
 		t.Run(name, func(t *testing.T) { onVirtualTime(t, scenario) })
 	}
 }
 
-// The method wrong records a wrong result. Results must be correct, whichever call fails.
+// The method wrong records a wrong result. Results must be correct even if a call fails.
 func (r *nthPaced) wrong(format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf(format, args...))
 }
 
-// The method region returns a new region of rt, filled from salt, and a slice of all its bytes.
+// The method region returns a new region of rt and a slice of all its bytes. The argument salt
+// determines the content. The last result is false if a call failed.
 func (r *nthPaced) region(rt *Runtime, n int, access verbs.AccessFlags, salt uint64) (*Region, Slice, bool) {
 	g, err := rt.NewRegion(n, access)
 	if !r.note("a region", err) {
@@ -43,14 +44,15 @@ func (r *nthPaced) region(rt *Runtime, n int, access verbs.AccessFlags, salt uin
 	return g, all, r.note("slicing a region", err)
 }
 
-// The method give closes a region.
+// The method give closes g, unless g is nil.
 func (r *nthPaced) give(g *Region) {
 	if g != nil {
 		r.note("closing a region", g.Close())
 	}
 }
 
-// persists writes data and flushes it. Then it publishes it with an atomic write of one word.
+// The method persists writes data and flushes the data. Then it publishes the data with an atomic
+// write of one word, and flushes the word.
 func (r *nthPaced) persists() {
 	ln, err := r.server.Listen(":0")
 	if !r.note("listening", err) {
@@ -83,9 +85,9 @@ func (r *nthPaced) persists() {
 	}
 }
 
-// The method opens binds a window three times. The owner invalidates the first binding and the peer
-// the second. The third binding ends when the window is closed. The end of the connection closes a
-// second window, which is still bound.
+// The method opens binds a window three times. The owner invalidates the first binding. The peer
+// invalidates the second. Closing the window ends the third. A second window stays bound until the
+// end of the connection closes it.
 func (r *nthPaced) opens() {
 	ln, err := r.server.Listen(":0")
 	if !r.note("listening", err) {
@@ -177,7 +179,7 @@ func (r *nthPaced) shares() {
 	// After this pass the device has accepted or refused the receives.
 	r.note("a turn", s.sh.r.Do(context.Background(), s.sh.r.Flush))
 	say := func(what string, from, to *Conn) {
-		if len(out) == 0 || out[0].Settled() { // without a posted receive the peer would wait forever
+		if len(out) == 0 || out[0].Settled() { // without a posted receive the send would not complete
 			return
 		}
 		f, err := from.SendBytes(r.ctx, []byte(what))
@@ -208,7 +210,7 @@ func (r *nthPaced) shares() {
 	}
 }
 
-// The method posts sends datagrams in both directions, and to a multicast group.
+// The method posts exchanges datagrams in both directions, and sends one to a multicast group.
 func (r *nthPaced) posts() {
 	o := Options{SendDepth: 4, RecvCredits: 4}
 	a, err := r.client.ListenPacket(":0", o)
@@ -252,8 +254,8 @@ func (r *nthPaced) posts() {
 	}
 }
 
-// The method datagram sends one datagram, and reports whether it came. When a call fails, the
-// datagram may be lost.
+// The method datagram sends one datagram, and reports whether the datagram came. A datagram may be
+// lost if a call of the provider fails.
 func (r *nthPaced) datagram(what string, from, to *PacketConn, at *Peer, local Slice) (k Packet, came bool) {
 	coming := to.Recv()
 	f, err := from.Send(r.ctx, at, local)

@@ -16,14 +16,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// These tests run the runtime on the null device, a C library that is loaded in place of libibverbs
-// and librdmacm, and inject faults of the device. "Defense" names the code that handles the fault;
-// without this code the test was seen to fail. "Semantics N" is rule N of
+// These tests inject faults of the device. They run the runtime on the null device, a C library
+// that is loaded in place of libibverbs and librdmacm. "Defense" names the code that handles the
+// fault; without this code the test was seen to fail. "Semantics N" is rule N of
 // docs/reference/semantics.md.
 
-// Rule (semantics 22): if the device refuses a list from some position on, the requests before that
-// position succeed. They do so although the signaled request, which would retire them, was not
-// posted. The other requests fail with the errno, and the connection continues to work.
+// Rule (semantics 22): if the device refuses a list from some position on, the requests before
+// that position succeed, and the other requests fail with the errno. The connection continues to
+// work. The last request of the list, the only signaled one, is not posted. So another completion
+// must retire the requests that were posted.
 // Defense: the marker (reactor/post_settle.go, postMarker).
 func TestNullBadWRAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Spin: -1, Reactors: 1})
@@ -54,8 +55,9 @@ func TestNullBadWRAtEachPosition(t *testing.T) {
 	}
 }
 
-// Rule: if the device refuses a receive of a new connection, at any position of the list and on
-// either side, the connection soon ends on both sides. The next connection succeeds.
+// Rule: if the device refuses to post one of the first receives of a connection, the connection
+// soon ends on both sides. This holds for each position in the list of receives, and for either
+// side. The next connection succeeds.
 // Defense: reactor/post_settle.go, recvPostFailed.
 func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
@@ -70,7 +72,7 @@ func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	for _, at := range []uint32{0, 1, DefaultRecvCredits - 1} {
 		f := d.fault(nulldev.Fault{Kind: nulldev.BadWR, Call: "ibv_post_recv", Count: 1, Err: syscall.ENOMEM, At: at})
 		c, err := d.client.Dial(ctx, d.ln.Addr().String())
-		if err == nil { // the refused receive was the other side's
+		if err == nil { // the accepting side's receive was refused
 			select {
 			case <-c.Done():
 			case <-ctx.Done():
@@ -96,9 +98,10 @@ func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	}
 }
 
-// Rule (semantics 29): if a completion queue overruns, its connections fail with that cause.
-// Outstanding and later operations end with an error, and closing works.
-// Defense: reactor/loop_pass.go, polled (the errno of a poll) and failCQ.
+// Rule (semantics 29): if a completion queue overruns, its connections fail with ErrOverrun.
+// Outstanding and later operations end with an error, and the connections can be closed.
+// Defense: reactor/loop_pass.go, the functions polled (which checks the errno of a poll) and
+// failCQ.
 func TestNullOverrun(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	a, b := d.connect()
@@ -120,18 +123,18 @@ func TestNullOverrun(t *testing.T) {
 	}
 }
 
-// lateEvents is a margin for busy machines: how much later than its bound an expected end may come.
+// lateEvents is a margin for busy machines: an event may come this much later than its bound.
 const lateEvents = 4 * time.Second
 
-// Rule (semantics 26): if every completion event is lost, both sides find their completions at the
-// reactor's next recheck. Nothing waits forever.
+// Rule (semantics 26): if every completion event is lost, the completions are found at the
+// reactor's next recheck, on both sides.
 // Defense: reactor/loop_recheck.go.
 func TestNullLostEvents(t *testing.T) {
 	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})
 	a, b := d.connect()
 	f := d.fault(nulldev.Fault{Kind: nulldev.LostEvent})
-	// Completions of the first messages may come while the loop is awake. The loop finds these
-	// without an event.
+	// The loop may be awake when the first messages complete. It then finds the completions
+	// without an event, and no event is missed. So repeat this until an event was missed.
 	for i := 0; i < 50 && d.server.Stats().MissedEvents == 0; i++ {
 		slept := d.server.Stats().Sleeps
 		got := b.Recv()
@@ -156,9 +159,9 @@ func TestNullLostEvents(t *testing.T) {
 	}
 }
 
-// Rule (semantics 26, 27): a spurious event costs only a poll. It is acknowledged, so that closing
-// does not wait for it.
-// Defense: reactor/loop_sleep.go, takeEvents. It acknowledges events, and does not count them as
+// Rule (semantics 26, 27): a spurious event costs only a poll. It is acknowledged, because the
+// destruction of a completion queue waits until all its events are acknowledged.
+// Defense: reactor/loop_sleep.go, takeEvents, which acknowledges events and does not count them as
 // completions.
 func TestNullSpuriousEvents(t *testing.T) {
 	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})
@@ -172,7 +175,7 @@ func TestNullSpuriousEvents(t *testing.T) {
 		d.adds(a, remote, i, 1)
 	}
 	ctx := testContext(t)
-	for d.client.Stats().Events < rounds && ctx.Err() == nil { // the loop takes them when it wakes
+	for d.client.Stats().Events < rounds && ctx.Err() == nil { // the loop takes the events when it wakes
 		f, err := a.Start(ctx, new(FetchAndAddOp(remote, 0)))
 		done(t, f, err)
 	}
@@ -181,18 +184,17 @@ func TestNullSpuriousEvents(t *testing.T) {
 	}
 }
 
-// badDay is the null device, the control that injects its faults, and two runtimes on it.
+// badDay has two runtimes on the null device, and the control that injects the device's faults.
 type badDay struct {
 	t              *testing.T
 	null           *nulldev.Control
-	cfg            Config // with the provider
+	cfg            Config // the configuration of the client; the server has another Device
 	server, client *Runtime
 	ln             *Listener
 }
 
-// nullDevice returns the provider of the null device, and its control. It fails the test if
-// anything is left in the library at the end: objects, or events that were taken and not
-// acknowledged.
+// nullDevice returns the provider of the null device, and its control. When the test ends, it must
+// not have left objects in the library, or events that were taken and not acknowledged.
 func nullDevice(t *testing.T) (*ibv.Provider, *nulldev.Control) {
 	t.Helper()
 	notOnDevice(t, "the null device has its own run")
@@ -259,7 +261,7 @@ func (d *badDay) fault(f nulldev.Fault) int {
 	return n
 }
 
-// target returns server memory with all remote access rights.
+// The method target returns memory of the server with all remote access rights.
 func (d *badDay) target(n int) (*Region, Remote) {
 	d.t.Helper()
 	region, err := d.server.NewRegion(n, allAccess)
@@ -278,7 +280,7 @@ func (d *badDay) target(n int) (*Region, Remote) {
 	return region, remote
 }
 
-// batch starts n additions to remote so that one pass posts them as one list.
+// The method batch starts n additions to remote. One pass posts all of them, as one list.
 func (d *badDay) batch(c *Conn, remote Remote, n int) (fs []Future) {
 	d.t.Helper()
 	ctx := testContext(d.t)
@@ -297,8 +299,8 @@ func (d *badDay) batch(c *Conn, remote Remote, n int) (fs []Future) {
 	return fs
 }
 
-// The method adds checks that the connection works. It adds 1 to the word n times. The first
-// addition must find the value from, and each later one the value of the one before plus 1.
+// The method adds checks that the connection works. It adds 1 to the word n times. The additions
+// must find the values from, from+1, …, from+n-1.
 func (d *badDay) adds(c *Conn, remote Remote, from, n int) {
 	d.t.Helper()
 	for i := range n {
@@ -309,7 +311,7 @@ func (d *badDay) adds(c *Conn, remote Remote, from, n int) {
 	}
 }
 
-// The method ends waits for a future that must fail with all wanted errors.
+// The method ends awaits f. The result must be an error that matches every error of want.
 func (d *badDay) ends(what string, f Future, want ...error) {
 	d.t.Helper()
 	_, err := f.Await(testContext(d.t))
@@ -326,12 +328,12 @@ func (d *badDay) isAll(what string, err error, want ...error) {
 	}
 }
 
-// cCalls are the calls of the two C libraries that the scenario of nth_test.go makes, with the
-// errno that the scenario's error must contain if the call fails.
+// cCalls are the calls of the two C libraries that the scenario of nth_test.go makes. If a call
+// fails, the scenario's error must contain the errno listed here.
 var cCalls = []struct {
 	call string
 	err  syscall.Errno // 0: the injected errno
-	may  bool          // the runtime may recover by a retry, without an error
+	may  bool          // the runtime may make the call again; then the scenario has no error
 }{
 	{call: "ibv_get_device_list"}, {call: "ibv_open_device"}, {call: "ibv_query_device_ex"}, {call: "ibv_query_port"},
 	{call: "ibv_alloc_pd"}, {call: "ibv_create_comp_channel"}, {call: "ibv_reg_mr_iova2"},
@@ -344,9 +346,9 @@ var cCalls = []struct {
 	{call: "ibv_dealloc_pd"}, {call: "ibv_close_device"}, {call: "rdma_destroy_id", may: true},
 }
 
-// Rule (semantics 23): if a library call fails, the operation that needed the call ends with its
-// errno, whichever way the library reports the errno (nulldev.How). Nothing else hangs, and after
-// closing nothing is left.
+// Rule (semantics 23): if a library call fails, the operation that needed the call ends with the
+// errno of the call. This holds for each way in which the library may report the errno
+// (nulldev.How). Nothing hangs, and after closing nothing is left.
 // Defense: verbs/ibv/shim.h (the errnos), and every error path of its callers.
 func TestNullErrnoOfAnyCall(t *testing.T) {
 	p, null := nullDevice(t)

@@ -19,7 +19,8 @@ import (
 )
 
 // Rule (semantics 34): a device may flush late, or only when the queue pair is destroyed. Even then
-// outstanding operations end within flushBound, closing works, and every buffer is freed.
+// the outstanding operations of an aborted connection end within flushBound, and every buffer is
+// freed. Close works.
 // Defense: runtime/conn_teardown.go, the two timers of flushBound.
 func TestNullLateFlush(t *testing.T) {
 	for _, polls := range []uint32{0, 3} {
@@ -54,16 +55,16 @@ func TestNullLateFlush(t *testing.T) {
 	}
 }
 
-// Rule (semantics 34, invariant 8 of docs/architecture.md): a repeated completion does not end the
-// operation that uses the same slot now.
+// Rule (semantics 34, invariant 8 of docs/architecture.md): if the device repeats a completion, the
+// operation that uses the slot by then does not end.
 // Defense: the generation in the wr_id (reactor/complete.go, dispatch).
 func TestNullStaleCompletion(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true, SendDepth: 1}})
 	a, b := d.connect()
 	other, _ := d.connect()
 	_, remote := d.target(64)
-	// This fault is never applied (its Nth is too large), but makes the device remember completions
-	// from here on.
+	// This fault never strikes, because its Nth is too large. But from here on it makes the device
+	// remember completions.
 	d.fault(nulldev.Fault{Kind: nulldev.StaleCompletion, Nth: 1 << 40})
 	buf := must.Get(d.client.Alloc(64))(t)
 	into := must.Get(d.server.Alloc(64))(t)
@@ -96,10 +97,10 @@ func TestNullStaleCompletion(t *testing.T) {
 	into.Release()
 }
 
-// Rule (semantics 34): completions of a destroyed queue pair have no effect, even if its number, or
-// the place of its reactor.Queue, is in use again.
-// Defense: reactor/complete.go. The function dispatch drops a completion whose Queue is not found,
-// or has another queue pair number, or whose slot has another generation.
+// Rule (semantics 34): completions of a destroyed queue pair have no effect, even if the number of
+// the queue pair or the id of its reactor.Queue is in use again.
+// Defense: Reactor.dispatch (reactor/complete.go). It drops a completion if no Queue has the id, if
+// the Queue has another queue pair number, or if the slot has another generation.
 func TestNullCompletionsOfADestroyedQueuePair(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	_, remote := d.target(64)
@@ -124,7 +125,7 @@ func TestNullCompletionsOfADestroyedQueuePair(t *testing.T) {
 }
 
 // Rule: when a device dies, its outstanding and later operations end with ErrDeviceRemoved. The
-// peer's side ends too, and closing works.
+// other end of each connection ends, too, and Close works.
 // Defense: reactor/loop_pass.go (the error of a pass), runtime/runtime_removal.go.
 func TestNullDeviceFatal(t *testing.T) {
 	for name, kill := range map[string]func(d *badDay, a *Conn){
@@ -143,7 +144,7 @@ func TestNullDeviceFatal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newBadDay(t, Config{Reactors: 1})
-			t.Cleanup(func() { // runs before the runtimes' own cleanups, which then have a working device
+			t.Cleanup(func() { // runs before the cleanups of the runtimes, so that these have a working device
 				if err := d.null.Revive("null0"); err != nil {
 					t.Error(err)
 				}
@@ -174,9 +175,10 @@ func TestNullDeviceFatal(t *testing.T) {
 	}
 }
 
-// Rule: an operation whose completion never comes ends at the peer timeout. If the device does not
-// flush the queue pair either, the operation ends when the queue pair is destroyed. Stats counts
-// both events, and nothing is left. The same holds during Close.
+// Rule: an operation whose completion never comes ends at the peer timeout. If the device then does
+// not flush the queue pair, the operation ends when the queue pair is destroyed. Stats counts the
+// timeout and the missing flush, and no object is left. The same holds while the connection is
+// being closed.
 // Defense: reactor/loop_watchdog.go, runtime/conn_peertimeout.go, runtime/conn_teardown.go.
 func TestNullMissingCompletion(t *testing.T) {
 	for _, flushes := range []bool{true, false} {
@@ -192,7 +194,7 @@ func TestNullMissingCompletion(t *testing.T) {
 				if !flushes {
 					d.fault(nulldev.Fault{Kind: nulldev.LateFlush})
 				}
-				from := time.Now() // taken before the post, which may start the reactor's measurement
+				from := time.Now() // before the post, because the reactor's measurement may begin at the post
 				f := must.Get(a.Start(testContext(t), new(FetchAndAddOp(remote, 1))))(t)
 				if closing {
 					if err := a.Close(testContext(t)); err != nil {
@@ -218,8 +220,8 @@ func TestNullMissingCompletion(t *testing.T) {
 	}
 }
 
-// The function told checks that a runtime learns that its device was removed, and that p ends with
-// that error.
+// The function told checks that rt learns of the removal of its device: p ends with
+// ErrDeviceRemoved, and Prepare returns this error.
 func told(t *testing.T, rt *Runtime, p *Prepared) {
 	t.Helper()
 	select {
@@ -232,13 +234,13 @@ func told(t *testing.T, rt *Runtime, p *Prepared) {
 	lost(t, "preparing", err)
 }
 
-// Rule: a runtime whose connections have no identifiers learns that its device was removed, on
-// every reactor, even if the device itself reports nothing.
+// Rule: when a device is removed, its runtime ends the connections on every reactor, even if the
+// connections have no identifiers and the device itself reports nothing.
 func TestRuntimeWithoutIdentifiersIsToldOfARemoval(t *testing.T) {
 	provider, null := nullDevice(t)
 	rt := mustOpen(t, Config{Provider: provider, Device: "null0", Reactors: 2, NoCallerDriving: true, Spin: -1})
 	other := mustOpen(t, Config{Provider: provider, Device: "null1"})
-	// one on each reactor
+	// one connection on each reactor
 	ps := []*Prepared{prepare(t, rt, PlainOptions{}), prepare(t, rt, PlainOptions{})}
 	bystander := prepare(t, other, PlainOptions{})
 	if err := null.Remove("null0"); err != nil {
@@ -252,9 +254,9 @@ func TestRuntimeWithoutIdentifiersIsToldOfARemoval(t *testing.T) {
 	}
 }
 
-// Rule: if the connection manager refuses a device's only address, the device is still usable, but
-// its removal is not watched. If a device has several addresses, the first that is accepted serves
-// to watch its removal.
+// Rule: to watch for the removal of its device, a runtime binds an identifier to the first address
+// of the device that the connection manager accepts. If the connection manager accepts no address,
+// the device is usable, but its removal is not watched.
 func TestRemovalIsWatchedWhereAnAddressCanBeBound(t *testing.T) {
 	provider, null := nullDevice(t)
 	plan := &nth.Plan{Op: "rdma_bind_addr", N: 1, Errno: syscall.EADDRNOTAVAIL}
@@ -272,7 +274,7 @@ func TestRemovalIsWatchedWhereAnAddressCanBeBound(t *testing.T) {
 	told(t, rt, p)
 }
 
-// twoAddresses makes its devices list each address twice.
+// twoAddresses is a provider whose devices list each of their addresses two times.
 type twoAddresses struct{ verbs.Provider }
 
 func (p twoAddresses) Open(name string) (verbs.Context, error) {

@@ -44,8 +44,8 @@ func TestNthCallFailsOnTheNullDevice(t *testing.T) {
 	t.Log(o)
 }
 
-// nthTopicStride multiplies nthStride for the scenarios of nthTopics, so that each has only a few
-// runs by default.
+// In the scenarios of nthTopics the default of nthStride is multiplied by nthTopicStride, so that
+// each scenario has only a few runs.
 const nthTopicStride = 6
 
 // Rule: what TestNthCallFailsOnTheNullDevice checks also holds for each scenario of nthTopics.
@@ -121,8 +121,8 @@ func nullBedProvider(t testing.TB) verbs.Provider {
 
 // keptDomains fails the test if posts within one thread domain have overlapped since the null
 // device was loaded. An overlap means that a goroutine without the turn (the right to run the
-// reactor) has used a queue pair. With a real library that would corrupt the queue, or end the
-// process.
+// reactor) has used a queue pair. With a real library an overlap would corrupt the queue, or end
+// the process.
 func keptDomains(t testing.TB, paths nulldev.Paths) {
 	t.Helper()
 	null, err := nulldev.Open(paths)
@@ -136,9 +136,9 @@ func keptDomains(t testing.TB, paths nulldev.Paths) {
 	}
 }
 
-// Rule (semantics 34): on a device that flushes a queue pair only when it is destroyed, Cancel
-// still ends every operation, within its bound.
-// Defense: runtime/conn_teardown.go, the timer of flushBound in the method fail.
+// Rule (semantics 34): on a device that flushes a queue pair only when the queue pair is destroyed,
+// Cancel still ends every operation, soon after flushBound.
+// Defense: runtime/conn_teardown.go, the timer of flushBound in Conn.fail.
 func TestNullCancelWithoutAFlush(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true}})
 	a, b := d.connect()
@@ -191,8 +191,8 @@ func nullControl(t *testing.T) *nulldev.Control {
 }
 
 // Rule: each reactor has a thread domain if the device supports thread domains and the
-// configuration allows them. Without thread domains everything works as well. After closing nothing
-// is left.
+// configuration allows them. Messages arrive with and without thread domains. Runtime.Close leaves
+// no domain.
 func TestEachReactorHasAThreadDomain(t *testing.T) {
 	null := nullControl(t)
 	for _, x := range []struct {

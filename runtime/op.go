@@ -9,8 +9,9 @@ import (
 
 // Op describes an operation of a connection. The functions below make an Op, and methods such as
 // [Conn.Start] start it: see the package documentation (Starting operations). An Op may be started
-// any number of times. It owns nothing. The bytes and the list of slices to which it refers must
-// not change until it is started, unless Keep copied them. The zero Op is not an operation.
+// any number of times. It owns nothing, but refers to the caller's bytes and list of slices. The
+// caller must not change the bytes or the list until the Op is started, unless Keep copied them.
+// The zero Op is not an operation.
 type Op struct {
 	kind                 startKind
 	opcode               verbs.WROpcode
@@ -40,7 +41,7 @@ const (
 	startBind
 	startInvalidate
 	startPostRecv
-	startRefused // a modifier does not suit the operation; bytes holds the reason
+	startRefused // a modifier does not suit the operation; Op.bytes has the reason
 )
 
 // The method over returns op with locals as its pieces of local memory.
@@ -61,17 +62,18 @@ func (op *Op) locals() []Slice {
 	return op.one[:]
 }
 
-// Keep returns op with copies of its bytes and of its list of slices, so the caller may change the
-// originals before op is started. The memory that the slices name is not copied.
+// Keep returns op with copies of its bytes and of its list of slices. So the caller may change the
+// originals before op is started. The memory of the slices is not copied.
 func (op Op) Keep() Op {
 	op.bytes, op.several = slices.Clone(op.bytes), slices.Clone(op.several)
 	return op
 }
 
-// Imm returns op with immediate data, in host order, which the peer receives with the message. It
-// applies to WRITEs, and to SENDs other than SendInvalidateOp. Starting any other Op with Imm fails
-// with ErrInvalid. A WRITE with immediate data consumes one of the peer's receives, after the data
-// has arrived. On a managed connection it therefore waits for a credit.
+// Imm returns op with immediate data, in host order. The peer gets the immediate data with the
+// receive that the operation consumes. Imm applies to WRITEs, and to SENDs other than
+// SendInvalidateOp. For any other Op it returns an Op whose start fails with ErrInvalid. A WRITE
+// with immediate data consumes one of the peer's receives, after the data has arrived. So on a
+// managed connection the start of this WRITE waits for a credit.
 //
 // Implements: SEND_WITH_IMM, RDMA_WRITE_WITH_IMM.
 func (op Op) Imm(imm uint32) Op {
@@ -88,8 +90,8 @@ func (op Op) Imm(imm uint32) Op {
 }
 
 // Fence returns op with the fence flag. The operation then begins only after all READs and atomics
-// that were started earlier on the connection have ended. Fence does not apply to receives. Inline
-// data does not wait for the fence: the data is copied when the request is posted.
+// that were started earlier on the connection have ended. Inline data is an exception: it is copied
+// without waiting, when the request is posted. Fence does not apply to receives.
 //
 // Implements: IBV_SEND_FENCE.
 func (op Op) Fence() Op {
@@ -100,10 +102,10 @@ func (op Op) Fence() Op {
 	return op
 }
 
-// Solicited returns op with the solicited flag, with which the message raises a solicited event.
-// The event wakes a peer that arms its completion queue for such events only, as C programs may. (A
-// peer that is a runtime wakes without the flag.) Solicited applies to SENDs, and to WRITEs with
-// immediate data. It may be called before or after Imm.
+// Solicited returns op with the solicited flag. The message of op then raises a solicited event at
+// the peer. The event wakes a peer that arms its completion queue only for solicited events, as C
+// programs may do. (A peer that is a runtime wakes without the flag.) Solicited applies to SENDs,
+// and to WRITEs with immediate data. Solicited may be called before or after Imm.
 //
 // Implements: IBV_SEND_SOLICITED.
 func (op Op) Solicited() Op {
@@ -114,7 +116,7 @@ func (op Op) Solicited() Op {
 	return op
 }
 
-// refused returns an Op that fails to start. The argument why is the reason.
+// The method refused returns an Op that fails to start. The argument why is the reason.
 func (op Op) refused(why string) Op {
 	switch op.kind {
 	case startNone, startRefused:
@@ -177,47 +179,52 @@ func SendVOp(locals []Slice) Op {
 func SendBytesOp(p []byte) Op { return Op{kind: startSendBytes, opcode: verbs.WRSend, bytes: p} }
 
 // SendInvalidateOp returns a SEND of local that also invalidates remote, a memory window of the
-// peer. The message carries the window's key. When it arrives, the peer's device unbinds the
-// window.
+// peer. The message carries the window's key. When the message arrives, the peer's device unbinds
+// the window.
 //
 // Implements: ibv_post_send, SEND_WITH_INV.
 func SendInvalidateOp(local Slice, remote Remote) Op {
 	return Op{kind: startSend, opcode: verbs.WRSendWithInv, one: [1]Slice{local}, remote: remote}
 }
 
-// CompareAndSwapOp returns an atomic on the first 8 bytes of remote: if they equal compare, it
-// replaces them with swap. The 8 bytes are a native-endian word at an address that must be a multiple
-// of 8. Result.Value is the previous value of the word. The operation is atomic with respect to
-// other operations of the peer's device.
+// CompareAndSwapOp returns an atomic on the first 8 bytes of remote, a native-endian word. If the
+// word equals compare, the atomic replaces the word with swap. Result.Value is the previous value
+// of the word. The address of the word must be a multiple of 8. The operation is atomic with
+// respect to other operations of the peer's device.
 //
 // Implements: ibv_post_send, ATOMIC_CMP_AND_SWP.
 func CompareAndSwapOp(remote Remote, compare, swap uint64) Op {
 	return Op{kind: startAtomic, opcode: verbs.WRAtomicCmpAndSwp, remote: remote, compareOrAdd: compare, swapTo: swap}
 }
 
-// FetchAndAddOp returns an atomic that increases the first 8 bytes of remote by add. Otherwise as
-// CompareAndSwapOp.
+// FetchAndAddOp returns an atomic that adds the argument add to the first 8 bytes of remote.
+// Otherwise it is like CompareAndSwapOp.
 //
 // Implements: ibv_post_send, ATOMIC_FETCH_AND_ADD.
 func FetchAndAddOp(remote Remote, add uint64) Op {
 	return Op{kind: startAtomic, opcode: verbs.WRAtomicFetchAndAdd, remote: remote, compareOrAdd: add}
 }
 
-// AtomicWriteOp returns an operation that stores value in the first 8 bytes of remote. They are a
-// native-endian word at an address that must be a multiple of 8. No reader ever sees a partial
-// value. Use it to publish data: write and flush the data before. It fails with ErrNotSupported if
-// the device does not support it.
+// AtomicWriteOp returns an operation that stores value in the first 8 bytes of remote, a
+// native-endian word. The address of the word must be a multiple of 8. No reader ever sees a
+// partial value. Use AtomicWriteOp to publish data: write and flush the data before. If the device
+// does not support atomic writes, the operation fails with ErrNotSupported.
 //
 // Implements: ibv_wr_atomic_write.
 func AtomicWriteOp(remote Remote, value uint64) Op {
 	return Op{kind: startAtomicWrite, opcode: verbs.WRAtomicWrite, remote: remote, swapTo: value}
 }
 
-// FlushOp returns an operation that makes earlier WRITEs of this connection to remote visible to
-// every agent of the peer's host (verbs.FlushGlobal), or persistent there (verbs.FlushPersistent),
-// or both, as p says. A WRITE that has completed without a flush is only known to be at the peer's
-// device. The peer's region needs AccessFlushGlobal or AccessFlushPersistent. The operation fails
-// with ErrNotSupported if the device does not support it.
+// FlushOp returns an operation that flushes earlier WRITEs of this connection to remote. The
+// argument p has one or both of these flags:
+//
+//	verbs.FlushGlobal       the WRITEs become visible to every agent of the peer's host
+//	verbs.FlushPersistent   the WRITEs become persistent on the peer's host
+//
+// Without a flush, the completion of a WRITE means only that the data is at the peer's device. For
+// each flag, the peer's region needs the access flag of the same name (AccessFlushGlobal,
+// AccessFlushPersistent). If the device does not support flushes, the operation fails with
+// ErrNotSupported.
 //
 // Implements: ibv_wr_flush, selectivity range.
 func FlushOp(remote Remote, p verbs.FlushPlacement) Op {

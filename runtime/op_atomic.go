@@ -9,10 +9,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// wordSize is the size of an atomic's target in bytes.
+// wordSize is the size in bytes of the remote word that an atomic changes.
 const wordSize = 8
 
-// The method atomic starts an operation without local memory: an atomic, an ATOMIC_WRITE or a
+// Conn.atomic starts an operation without local memory: an atomic, an ATOMIC_WRITE or a
 // FLUSH.
 func (c *Conn) atomic(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if ctx == nil {

@@ -9,11 +9,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// strayLooks is how many times the loop may wake by itself while a batch is being started. The
-// connection was made just before, and the machine may be slow.
+// While a batch is being started, the loop may run for another reason and post a part of the batch,
+// because the connection was made just before and the machine may be slow. strayLooks is how often
+// this may happen.
 const strayLooks = 3
 
-// batchBed returns the dialing end of a connection, and a region of size bytes on each side.
+// batchBed returns the dialing end a of a connection, a region of size bytes on that end (own), and
+// one on the other end (far).
 func batchBed(t *testing.T, size int) (a *Conn, own, far *Region) {
 	t.Helper()
 	a, b := connected(t, Config{})
@@ -23,9 +25,8 @@ func batchBed(t *testing.T, size int) (a *Conn, own, far *Region) {
 	return a, own, far
 }
 
-// Rule: a goroutine that awaits an operation of a batch posts the whole batch with one doorbell.
-// Before that, the batch does not wake the loop (the reactor's own goroutine). The operations keep
-// their order.
+// Rule: a batch does not wake the loop (the reactor's own goroutine). A goroutine that awaits an
+// operation of the batch posts the whole batch, in order and with one doorbell.
 func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 	const n, size = 64, 8
 	a, own, far := batchBed(t, n*size)
@@ -53,8 +54,8 @@ func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 	}
 }
 
-// Rule: no operation of a batch stays unposted. Flush makes the loop post the batch. So does a
-// submitter that waits for a slot.
+// Rule: no operation of a batch stays unposted. Batch.Flush makes the loop post the batch, and so
+// does a submitter that waits for a slot.
 func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	a, own, far := batchBed(t, 8)
 	ctx := testContext(t)
@@ -70,7 +71,7 @@ func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	}
 	began := a.rt.Stats().Rechecks
 	var last Future
-	for range 4 * a.opts.SendDepth { // many more than there are slots
+	for range 4 * a.opts.SendDepth { // many more operations than slots
 		last.Discard()
 		last = must.Get(batch.Start(ctx, new(WriteOp(local, remote))))(t)
 	}
@@ -82,8 +83,8 @@ func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	}
 }
 
-// Rule: receives of a batch do not wake the loop. Flush makes the loop post them, with one
-// doorbell. They take the messages that the peer sends after that.
+// Rule: receives of a batch do not wake the loop. Batch.Flush makes the loop post these receives,
+// with one doorbell. The receives take the messages that the peer sends after that.
 func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 	const n, size = 32, 8
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
@@ -114,11 +115,11 @@ func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 	}
 }
 
-// Rule: a message that waits for a credit makes the loop post the batch before it. Only the
-// messages of the batch can bring back credits.
+// Rule: a sender that waits for a credit makes the loop post the earlier batch. The peer can return
+// credits only for the messages of this batch.
 func TestWhoWaitsForACreditPostsTheBatch(t *testing.T) {
-	// A recheck (the reactor's poll once a second) also posts the batch. It may come by chance in a
-	// few rounds. Without the wake-up under test it would come in half of them.
+	// A recheck (the reactor's poll once a second) also posts the batch. By chance, a few rounds
+	// may have a recheck. Without the wake-up under test, half of the rounds would have one.
 	const rounds, few = 12, 3
 	looks := uint64(0)
 	for range rounds {
@@ -129,8 +130,8 @@ func TestWhoWaitsForACreditPostsTheBatch(t *testing.T) {
 	}
 }
 
-// behindABatch starts a batch that uses all credits, sends one more message, and returns the number
-// of rechecks meanwhile.
+// behindABatch starts a batch that uses all credits, and sends one more message. It returns the
+// number of rechecks during this time.
 func behindABatch(t *testing.T) (looks uint64) {
 	t.Helper()
 	const credits = 4

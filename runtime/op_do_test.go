@@ -9,8 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: Do has the same effect as starting an operation and awaiting its future, and returns the
-// result.
+// Rule: Do executes an operation as Start and Await do, and returns the result of the operation.
 func TestSynchronousForms(t *testing.T) {
 	for _, parked := range []bool{false, true} {
 		a, b := connected(t, Config{NoCallerDriving: parked})
@@ -41,8 +40,8 @@ func TestSynchronousForms(t *testing.T) {
 	}
 }
 
-// Rule: if the context of Do ends first, the operation continues. Its memory is released when the
-// operation ends.
+// Rule: if the context of Do ends first, the operation continues. A buffer that the caller releases
+// meanwhile returns to its pool when the operation ends.
 func TestSynchronousFormGivenUpStillEnds(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})

@@ -10,7 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a SEND carries its immediate data beside its bytes, on managed and raw connections.
+// Rule: a SEND delivers its immediate data in addition to its bytes, on managed and raw
+// connections.
 func TestAMessageCarriesImmediateData(t *testing.T) {
 	onBeds(t, func(t *testing.T, bd bed) {
 		for _, raw := range []bool{false, true} {
@@ -42,8 +43,8 @@ func TestAMessageCarriesImmediateData(t *testing.T) {
 	})
 }
 
-// Rule: a fenced operation begins only when the READs before it have ended. So it sees the data
-// that they have read.
+// Rule: a fenced operation begins only after the earlier READs have ended. So a fenced WRITE sends
+// the data that these READs have stored.
 func TestAFencedWriteFindsWhatWasRead(t *testing.T) {
 	const size = 64 << 10
 	a, b := connected(t, Config{Conn: Options{Inline: -1}})
@@ -68,8 +69,8 @@ func TestAFencedWriteFindsWhatWasRead(t *testing.T) {
 	}
 }
 
-// solicitedOnly opens devices that raise completion events only for solicited messages and for
-// errors.
+// solicitedOnly is a provider. Its devices raise completion events only for solicited messages and
+// for errors.
 type solicitedOnly struct{ verbs.Provider }
 
 func (p solicitedOnly) Open(name string) (verbs.Context, error) {
@@ -101,8 +102,9 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 		b := must.Get(accepted.Await(ctx))(t)
 		src := bufferOf(t, client, []byte("slice"))
 		far := must.Get(server.NewRegion(8, allAccess))(t)
-		// A message that does not wake the peer waits for the next recheck, up to DefaultRecheck.
-		// If none of the 20 messages did, they would take four times as long as this.
+		// If a message does not wake the peer, the peer finds the message at the next recheck, up
+		// to DefaultRecheck later. For the 20 messages together, that would be four times as long
+		// as this limit.
 		ctx, cancel := context.WithTimeout(ctx, 5*reactor.DefaultRecheck)
 		defer cancel()
 		ops := map[string]Op{
@@ -115,7 +117,7 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 		for range 4 {
 			for name, op := range ops {
 				f := b.Recv()
-				// After this call the reactor knows the receiver, and its loop sleeps.
+				// After this call the reactor knows the receiver, and the loop goes to sleep.
 				if err := b.sh.r.Do(ctx, func() {}); err != nil {
 					t.Fatal(err)
 				}
@@ -132,8 +134,8 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 	})
 }
 
-// Rule: an operation with a modifier (immediate data, a fence, solicited) that it cannot have is
-// refused by every call that starts operations.
+// Rule: every call that starts operations refuses an operation with a modifier (Imm, Fence,
+// Solicited) that this kind of operation cannot have.
 func TestModifiersThatDoNotFit(t *testing.T) {
 	a, b := connected(t, Config{})
 	far, own := must.Get(b.rt.NewRegion(8, allAccess))(t), must.Get(a.rt.NewRegion(8, allAccess))(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a log entry is written and flushed. Then a count, written atomically in one word, publishes
-// it. The entry is in memory before the count is.
+// Rule: a WRITE of a log entry, a FLUSH, and an ATOMIC_WRITE of the number of entries, started in
+// this order, leave the entry and the number in the peer's memory.
 func TestWriteFlushPublish(t *testing.T) { onBeds(t, writeFlushPublish) }
 
 func writeFlushPublish(t *testing.T, d bed) {
@@ -40,8 +40,8 @@ func writeFlushPublish(t *testing.T, d bed) {
 	}
 }
 
-// Rule: flushes and atomic writes that the descriptor (a Remote) does not permit are refused at
-// once, without the peer.
+// Rule: flushes and atomic writes that the descriptor (a Remote) does not permit are not sent to
+// the peer: Start returns an error.
 func TestFlushMistakes(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)

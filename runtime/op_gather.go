@@ -8,11 +8,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// stackSGEs is how many scatter-gather elements of an operation fit on the stack; a longer list
-// goes to the heap.
+// stackSGEs is how many scatter-gather elements of an operation fit on the stack. A longer list is
+// allocated on the heap.
 const stackSGEs = 8
 
-// transferV starts a WRITE or READ of several pieces.
+// transferV starts a WRITE or READ with several pieces of local memory.
 func (c *Conn) transferV(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if err := c.Err(); err != nil {
 		return f, err
@@ -63,10 +63,14 @@ func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w
 	return c.q.Submit(ctx, s, &p, w.mode)
 }
 
-// leaseAll leases all locals to one operation, and appends their scatter-gather elements to sges.
-// It also returns the operation's lease. For one slice that is the slice's own lease, or nil for
-// the zero Slice. For several slices it is a new object of type leases. If a slice does not belong
-// to m or was released, leaseAll fails and leases nothing.
+// leaseAll begins a lease of each slice for one operation, and appends the slices' scatter-gather
+// elements to sges. It also returns the lease of the operation:
+//
+//   - for one zero Slice: nil;
+//   - for one other slice: the lease of this slice;
+//   - for several slices: a new object that ends the leases of all of them.
+//
+// If a slice does not belong to m or was released, leaseAll returns an error and keeps no lease.
 func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
 	for i, l := range locals {
 		err := l.of(m)
@@ -92,10 +96,10 @@ func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor
 	return sges, &all, nil
 }
 
-// leases is the lease of an operation with several slices. It ends all their leases together.
+// leases is the lease of an operation with several slices.
 type leases []Slice
 
-// End implements reactor.Lease.
+// End implements reactor.Lease. It ends the leases of all slices.
 func (ls *leases) End() {
 	for _, l := range *ls {
 		if l.lease != nil {

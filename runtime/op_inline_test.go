@@ -10,8 +10,9 @@ import (
 )
 
 // Rule: a SEND or WRITE of up to Options.Inline bytes carries these bytes in the work request,
-// whichever call starts it. So the device does not use the key of their memory. It uses the key for
-// longer data, for zero-based and on-demand memory, and if Inline is -1.
+// whichever call starts it. So the device does not use the key of the local memory. The device does
+// use the key if the data is longer, if the memory is zero-based or on-demand, or if Options.Inline
+// is -1.
 func TestShortRequestsCarryTheirBytes(t *testing.T) {
 	const size = 2 * DefaultInline
 	send := func(ctx context.Context, c *Conn, local Slice, _ Remote) error {
@@ -92,8 +93,8 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 	}
 }
 
-// The function awaited returns a function that awaits the future of a call. If the call has failed,
-// it returns the error of the call.
+// The function awaited returns a function that takes the results of a call, a future and an error.
+// That function returns the error if the call has failed. Otherwise it awaits the future.
 func awaited(ctx context.Context) func(Future, error) error {
 	return func(f Future, err error) error {
 		if err == nil {
@@ -104,8 +105,8 @@ func awaited(ctx context.Context) func(Future, error) error {
 }
 
 // Rule: inline bytes arrive intact even if their list contains a FLUSH. Such a list is posted with
-// the extended calls (ibv_wr_post(3)). (There Soft-RoCE's library takes the bytes for
-// scatter-gather elements, unless the request has the flag INLINE.)
+// the extended calls (ibv_wr_post(3)). (In these calls, Soft-RoCE's library takes inline bytes for
+// scatter-gather elements unless the request has the flag INLINE.)
 func TestInlineBytesBesideAFlushArrive(t *testing.T) { onBeds(t, inlineBesideAFlush) }
 
 func inlineBesideAFlush(t *testing.T, d bed) {

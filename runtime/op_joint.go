@@ -11,15 +11,15 @@ import (
 )
 
 // DoAll starts ops in order, as [Conn.StartAll] does, and waits until all have ended. Like
-// [Conn.Do] it drives the reactor while it waits. It is the cheapest way to execute several
+// [Conn.Do] it drives the reactor while it waits. DoAll is the cheapest way to execute several
 // operations.
 //
-// If some operations failed or could not be started, DoAll returns the index and the error of the
-// first of them in ops. Otherwise it returns len(ops) and nil. If rs is not nil, it must be at
-// least as long as ops, and gets the result of every operation that succeeded. If ctx ends first,
-// DoAll returns 0 and the context's error, and the started operations continue.
+// If some operations failed or could not be started, DoAll returns the lowest index of these
+// operations, with the error. Otherwise it returns len(ops) and nil. If rs is not nil, rs must be
+// at least as long as ops, and gets the result of every operation that succeeded. If ctx ends
+// first, DoAll returns 0 and the context's error, and the started operations continue.
 //
-// In steady state it allocates only where Start allocates.
+// In steady state DoAll allocates only where Start allocates.
 func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err error) {
 	if rs != nil && len(rs) < len(ops) {
 		return 0, fmt.Errorf("%w: room for %d results of %d operations", ErrInvalid, len(rs), len(ops))
@@ -43,13 +43,13 @@ func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err err
 //	open ──> some started, some ended ──> all ended: settled ──> opGroups
 //	               └──> the caller stops waiting ──> all ended: settled, not reused
 //
-// The goroutine that waits sets the fields before it submits the first operation. After that the
-// holder of the reactor's turn owns them, until it settles the promise. This publishes the fields
-// to the goroutine that waits.
+// The goroutine that waits sets the fields before it submits the first operation. From then on the
+// holder of the reactor's turn owns the fields. Settling the promise gives them back: it publishes
+// them to the goroutine that waits.
 type opGroup struct {
 	all    futures.Promise[Result]
 	of     int // number of operations
-	done   int // number that have ended
+	done   int // number of operations that have ended
 	failed int // index of the first operation that failed; valid if err is not nil
 	err    error
 	rs     []Result // by index, valid where ended is true; empty if no results are wanted
@@ -59,10 +59,11 @@ type opGroup struct {
 // opGroups holds unused groups.
 var opGroups = sync.Pool{New: func() any { return new(opGroup) }}
 
-// start starts ops. The argument sink gets their results and must pass them to j.Complete. If keep
-// is set, j keeps the results. start returns a future, which is settled when all started operations
-// have ended. It also returns the results of startAll: the number of started operations, and the
-// error of the next one. A caller that stops waiting for the future must not call j.finish.
+// opGroup.start starts ops. The argument sink gets the results of the operations and must pass
+// them to j.Complete. If keep is set, j keeps the results. The future that start returns is settled
+// when all started operations have ended. If the caller stops waiting for the future, it must not
+// call j.finish. start also returns the number of started operations, and the error of the
+// operation that could not be started.
 func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Sink) (all Future, started int, refused error) {
 	j.open(len(ops), keep)
 	j.all, all = c.sh.r.Futures().New(c.sh.r.Driver())
@@ -73,7 +74,7 @@ func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink 
 	return all, started, refused
 }
 
-// finish stores the results in rs, returns the results of DoAll, and puts j back into the pool. All
+// finish stores the results in rs, puts j back into the pool, and returns n and err of DoAll. All
 // started operations must have ended. The argument refused is the error of the operation that could
 // not be started, or nil.
 func (j *opGroup) finish(rs []Result, refused error) (n int, err error) {
@@ -115,7 +116,7 @@ func (j *opGroup) Complete(_ SinkContext, r Result, err error) {
 	j.settle()
 }
 
-// setTotal sets the number of operations to those that were started. Holder only.
+// setTotal sets j.of to the number of operations that were started. Holder only.
 func (j *opGroup) setTotal(of int) {
 	j.of = of
 	j.settle()

@@ -13,9 +13,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: DoAll returns the number of operations before the first that failed, and the error of that
-// one. It makes no difference whether that operation is refused at once, or fails later together
-// with all operations behind it.
+// Rule: if operations of DoAll fail, DoAll returns the index and the error of the first of them.
+// The rule holds for an operation that is refused at once. It also holds for one that fails later,
+// together with all operations behind it.
 func TestDoWaitStopsAtAFailure(t *testing.T) {
 	const n, at = 20, 11
 	for name, c := range map[string]struct {
@@ -60,8 +60,8 @@ func TestDoWaitStopsAtAFailure(t *testing.T) {
 	}
 }
 
-// Rule: results of a DoAll whose context has ended never appear in another DoAll. Each result of a
-// FETCH_ADD is delivered at most one time.
+// Rule: if the context of a DoAll has ended, results of that call never appear in another DoAll.
+// Each result of a FETCH_ADD is delivered at most one time.
 func TestDoWaitIsGivenUp(t *testing.T) {
 	const goroutines, rounds, most = 6, 300, 12
 	a, b := connected(t, Config{Conn: Options{SendDepth: 16}})
@@ -71,7 +71,7 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 		word := must.Get(far.Remote(8*g, 8))(t)
 		rnd := rand.New(rand.NewPCG(uint64(g), 1))
 		all.Go(func() {
-			next := uint64(0) // the word is at least this
+			next := uint64(0) // the least value that the word can have
 			for range rounds {
 				ops := make([]Op, 1+rnd.IntN(most))
 				for i := range ops {
@@ -94,8 +94,8 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 				if n != len(ops) || rs[0].Value < next {
 					t.Errorf("goroutine %d: %d of %d, from %d; want from %d on", g, n, len(ops), rs[0].Value, next)
 				}
-				// The results are consecutive: only this goroutine adds to the word, and operations
-				// of earlier calls came before.
+				// The results are consecutive numbers, because only this goroutine adds to the
+				// word. The operations of earlier calls were executed before.
 				for i := range rs {
 					if rs[i].Value != rs[0].Value+uint64(i) {
 						t.Errorf("goroutine %d: answer %d is %d, the first was %d", g, i, rs[i].Value, rs[0].Value)
@@ -112,9 +112,9 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 	mustClose(t, far)
 }
 
-// Rule: when there is no credit for a message of DoAll, the messages before it are posted. Only
-// these can bring back credits. (DoAll once stopped for a second each time it had used all
-// credits.)
+// Rule: when DoAll has no credit for a message, it posts the messages before that one. Only these
+// messages can bring credits back. (In an older version DoAll waited for one second each time all
+// credits were used up.)
 func TestDoWaitOfMoreThanThePeerHasReceives(t *testing.T) {
 	const n = 32
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})

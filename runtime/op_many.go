@@ -9,11 +9,11 @@ import (
 
 // StartAll starts ops in order, each as Start does, and stores their futures in fs, which must be
 // at least as long as ops. It submits consecutive WRITEs and READs of one piece in batches of up to
-// 32, which costs less than one by one. Operations of other goroutines come before or after a
-// batch, never within it. StartAll waits for room in the send queue as Start does.
+// 32. A batch costs less than separate submissions. No operation of another goroutine comes between
+// the operations of a batch. StartAll waits for room in the send queue as Start does.
 //
-// It returns the number of operations that were started. If err is not nil, ops[n] could not be
-// started because of err; the operations before ops[n] were started and have futures.
+// StartAll returns the number n of operations that were started. If err is not nil, it is the error
+// of ops[n], which was not started; the futures of the operations before ops[n] are in fs.
 func (c *Conn) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err error) {
 	if n, err = c.Batch().StartAll(ctx, ops, fs); n > 0 {
 		c.sh.r.Wake()
@@ -31,8 +31,8 @@ func (b Batch) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err 
 
 // startAll starts ops in order, without waking the loop (the reactor's goroutine). If sink is nil,
 // it stores their futures in fs. Otherwise sink receives each result, with the index of the
-// operation as tag. startAll returns the number of operations that were started, and the error of
-// the next one.
+// operation as tag. startAll returns the number n of operations that were started, and the error of
+// ops[n] if it could not be started.
 func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (n int, err error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -50,9 +50,9 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 		if s.leased > 0 || ops[n].isSimple(c) {
 			f, err = s.transfer(asked, ops[n:], tag)
 		} else {
-			// Submit the batch first. This keeps the order, and frees the cached slots: c.start may
-			// wait for a slot. c.start gets ctx, not asked, because the future of a large transfer
-			// may report the context's error.
+			// Submit the batch first, to keep the order. This also frees the cached slots, for which
+			// c.start could otherwise wait forever. c.start gets ctx and not the DoneContext, because
+			// the future of a large transfer may report the context's error.
 			s.Submit(reactor.NoWakeup)
 			f, err = c.start(ctx, &ops[n], submitOpts{mode: reactor.NoWakeup, sink: sink, tag: tag})
 		}
@@ -66,18 +66,19 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 	return len(ops), nil
 }
 
-// transferBatch is a reactor.BatchSubmitter that also leases the memory of the operations. For
-// consecutive operations on one lease it changes the lease's word only one time, because all users
-// of the region share that word.
+// transferBatch is a reactor.BatchSubmitter that also leases the memory of the operations. All users
+// of a region share the word of its lease, so each change of the word is expensive. For consecutive
+// operations on one lease, transferBatch changes the word only one time.
 type transferBatch struct {
 	reactor.BatchSubmitter
 	c      *Conn
 	sink   Sink
-	batch  *lease
-	leased int // operations begun on batch and not started yet
+	batch  *lease // the lease on which the method lease has begun operations
+	leased int    // how many of these operations are not started yet
 }
 
-// transfer starts ops[0], for which isSimple must be true.
+// transfer starts ops[0], for which isSimple must be true. The other elements of ops are the
+// operations that follow.
 func (s *transferBatch) transfer(asked reactor.DoneContext, ops []Op, tag uint64) (f Future, err error) {
 	op, c := &ops[0], s.c
 	local := &op.one[0]
@@ -101,8 +102,8 @@ func (s *transferBatch) transfer(asked reactor.DoneContext, ops []Op, tag uint64
 	return f, err
 }
 
-// lease begins ops[0] on the lease of its memory. Together with it, lease begins the simple
-// operations that directly follow on the same lease, up to the size of a batch.
+// lease begins ops[0] on the lease of its memory. It also begins the operations that directly follow,
+// as long as they are simple and use the same lease, up to the size of a batch.
 func (s *transferBatch) lease(ops []Op) error {
 	local, n := &ops[0].one[0], 1
 	if local.lease.memory != s.c.rt.mem {
@@ -120,7 +121,8 @@ func (s *transferBatch) lease(ops []Op) error {
 	return nil
 }
 
-// end submits the started operations, and ends the leases of operations that were not started.
+// end submits the started operations. It ends the operations that were begun on the lease and not
+// started.
 func (s *transferBatch) end() {
 	s.Submit(reactor.NoWakeup)
 	if s.leased > 0 {

@@ -39,8 +39,8 @@ func doAll(ctx context.Context, c *Conn, ops []Op) ([]Result, error) {
 }
 
 // Rule: StartAll and DoAll have the same effect as one Start for each operation, in order. They
-// take operations of all kinds, and lists that are longer than the send queue. Each operation gets
-// its own result.
+// accept operations of all kinds, and more operations than the send queue has slots. Each operation
+// gets its own result.
 func TestSeveralAreEachOfThem(t *testing.T) {
 	for name, do := range map[string]func(context.Context, *Conn, []Op) ([]Result, error){"StartAll": startAll, "DoAll": doAll} {
 		t.Run(name, func(t *testing.T) { severalAreEach(t, do) })
@@ -58,7 +58,7 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 		own[i] = must.Get(a.rt.NewRegion(8*words, verbs.AccessLocalWrite))(t)
 	}
 	received := make(chan int)
-	go func() { // counts the messages before an empty one
+	go func() { // counts the messages until an empty one arrives
 		for n := 0; ; n++ {
 			m, err := b.RecvWait(ctx)
 			empty := len(m.Data) == 0
@@ -81,7 +81,7 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 			k := rnd.IntN(words)
 			at := must.Get(far.Remote(8*k, 8))(t)
 			switch rnd.IntN(8) {
-			case 0: // adds 1 to the value that the operations before it left
+			case 0: // a FETCH_ADD of 1, which must find the value that the earlier operations left
 				had := want[k]
 				want[k]++
 				ops = append(ops, FetchAndAddOp(at, 1))
@@ -106,8 +106,8 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 				ops, check = append(ops, SendOp(must.Get(own[0].Slice(0, 8))(t))), append(check, nil)
 			default:
 				mine := own[rnd.IntN(2)]
-				// The device may read this byte at any later time, so every WRITE of word k stores
-				// the same value.
+				// An earlier WRITE may not have read this byte yet, so the byte must never get
+				// another value. All WRITEs of word k from the two regions store the value k.
 				mine.Bytes()[8*k] = byte(k)
 				want[k] = byte(k)
 				ops, check = append(ops, WriteOp(must.Get(mine.Slice(8*k, 8))(t), at)), append(check, nil)
@@ -137,8 +137,9 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 	mustClose(t, own[0], own[1], far) // fails if an operation still has a lease
 }
 
-// Rule: StartAll stops at the first operation that is refused, and returns its index and error. The
-// operations before it complete. The operations after it do not start and leave no lease.
+// Rule: StartAll stops at the first operation that is refused, and returns the index and the error
+// of that operation. Earlier operations complete. Later operations do not start, and leave no
+// lease.
 func TestDoAllStopsAtAMistake(t *testing.T) {
 	const n, at = 20, 11
 	a, own, far := batchBed(t, 64)
@@ -196,16 +197,17 @@ func TestDoAllStopsAtAMistake(t *testing.T) {
 	}
 }
 
-// Rule: if its context is canceled while StartAll waits for a slot, StartAll returns how many
-// operations it started, and these continue. If the connection ends while StartAll waits, StartAll
-// returns the connection's cause and leaves no operation in flight.
+// Rule: if the context is canceled while StartAll waits for a slot, StartAll returns how many
+// operations it has started, and these operations continue. If the connection ends while StartAll
+// waits, StartAll returns the connection's cause, and no operation stays in flight.
 func TestDoAllGivesUp(t *testing.T) {
 	const n = 200
 	a, b := connected(t, Config{Conn: Options{SendDepth: 8, Raw: true}})
 	own := must.Get(a.rt.NewRegion(8, verbs.AccessLocalWrite))(t)
 	far := must.Get(b.rt.NewRegion(8, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
 	local := must.Get(own.Slice(0, 8))(t)
-	// The peer has no receive: neither this message nor any later operation completes.
+	// The peer has posted no receive. So this message does not complete, and no later operation
+	// does.
 	stuck := must.Get(a.Send(t.Context(), local))(t)
 	ops, fs := make([]Op, n), make([]Future, n)
 	for i := range ops {

@@ -10,14 +10,14 @@ import (
 )
 
 // PostRecv posts a receive on a raw connection, into locals. The future gives the number of bytes
-// received and the immediate data. PostRecv does not block: if Options.RecvCredits receives are
+// received and the immediate data. PostRecv does not block. If Options.RecvCredits receives are
 // posted and not completed, it returns ErrRecvFull. The device owns the memory until the future is
 // settled. Receives complete in the order in which they were posted.
 //
 // Implements: ibv_post_recv.
 func (c *Conn) PostRecv(locals ...Slice) (Future, error) { return c.postRecv(locals, submitOpts{}) }
 
-// postRecv posts a receive, and returns its future unless it has a sink.
+// postRecv posts a receive. If w has no sink, postRecv returns the receive's future.
 func (c *Conn) postRecv(locals []Slice, w submitOpts) (f Future, err error) {
 	s := newRawRecv(c, w.sink)
 	if w.sink == nil {
@@ -34,7 +34,7 @@ func (c *Conn) postRecv(locals []Slice, w submitOpts) (f Future, err error) {
 	return f, nil
 }
 
-// postRecvFor posts a receive whose sink is s. If it fails, the caller still owns s.
+// postRecvFor posts a receive whose sink is s. If postRecvFor fails, the caller still owns s.
 func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error) {
 	if !c.opts.Raw {
 		return fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
@@ -52,7 +52,7 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error)
 		}
 		total += uint64(l.Len())
 	}
-	if total > uint64(c.MaxMessage()) { // a message also fits the 32-bit length of a scatter-gather element
+	if total > uint64(c.MaxMessage()) { // with this limit each length also fits the 32 bits of a scatter-gather element
 		return fmt.Errorf("%w: a receive of %d bytes, one message carries %d", ErrTooLarge, total, c.MaxMessage())
 	}
 	var space [stackSGEs]verbs.SGE
@@ -67,19 +67,19 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error)
 	return err
 }
 
-// rawRecv is the sink of one receive of a raw connection. It settles the receive's future, or calls
-// the user's sink. The goroutine that posts the receive owns the rawRecv until the receive is
-// posted. After that Complete owns it, and puts it back into rawRecvs.
+// rawRecv is the sink of one receive of a raw connection. It settles the receive's future, or
+// calls the user's sink. The goroutine that posts the receive owns the rawRecv until the receive
+// is posted. Then Complete owns it, and puts it back into the pool rawRecvs.
 type rawRecv struct {
 	c       *Conn
 	promise futures.Promise[Result]
 	sink    Sink // if nil, the promise gets the result
 }
 
-// rawRecvs holds unused rawRecvs.
+// rawRecvs is the pool of unused rawRecv values.
 var rawRecvs = sync.Pool{New: func() any { return new(rawRecv) }}
 
-// newRawRecv takes a rawRecv from the pool; give puts it back.
+// newRawRecv takes a rawRecv from the pool. The method give puts it back.
 func newRawRecv(c *Conn, sink Sink) *rawRecv {
 	s := rawRecvs.Get().(*rawRecv)
 	s.c, s.sink = c, sink
@@ -94,7 +94,7 @@ func (s *rawRecv) give() {
 // Complete implements reactor.Sink.
 func (s *rawRecv) Complete(t SinkContext, r Result, err error) {
 	of := *s
-	s.give() // before the sink is called: it may post the next receive, which can use s again
+	s.give() // before the call of the sink: the sink may post the next receive, which can use s again
 	if r.Flags&verbs.WCWithInv != 0 {
 		of.c.invalidated(r.Imm)
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Remote is a descriptor of a peer's memory. The peer makes it with [Region.Remote] and sends it to
-// this program. It is a value and owns nothing. Only an operation shows whether the memory is still
-// registered. The key is a secret: any program that has it and a connection to the peer can access
-// the memory as Access permits.
+// Remote is a descriptor of a peer's memory. The peer makes the descriptor with [Region.Remote] and
+// sends it to this program. A Remote is a value and owns nothing. Only an operation shows whether
+// the memory is still registered. RKey is a secret: a program that has the key and a connection to
+// the peer can access the peer's whole region, as far as the region's access flags permit.
 //
 // [Remote.UnmarshalBinary] checks its input, because the encoded form comes from another program.
 // Methods may be called from any goroutine and do not block.
@@ -23,10 +23,11 @@ type Remote struct {
 	Addr   uint64 // address of the first byte at the peer's device
 	Length uint64 // bytes
 	RKey   uint32
-	Access verbs.AccessFlags // the access that the peer declares; its device enforces the flags of the registration
+	Access verbs.AccessFlags // the access that the peer declares; the peer's device enforces the region's access flags
 }
 
-// At returns n bytes of r, from offset off, or a *[RangeError] if they are not inside r.
+// At returns the descriptor of n bytes of r, from offset off. If these bytes are not inside r, it
+// returns a *[RangeError].
 func (r Remote) At(off, n uint64) (Remote, error) {
 	if off > r.Length || n > r.Length-off {
 		return Remote{}, &RangeError{What: whatRemote, Off: off, N: n, Size: r.Length}
@@ -41,7 +42,7 @@ func (r Remote) String() string {
 	return fmt.Sprintf("remote memory of %d bytes at 0x%x (%v)", r.Length, r.Addr, r.Access)
 }
 
-// The encoded form, 40 bytes, numbers little-endian:
+// The encoded form has 40 bytes; its numbers are little-endian:
 //
 //	0     4       5       6      8        12     16     24       32         40
 //	┌─────┬───────┬───────┬──────┬────────┬──────┬──────┬────────┬──────────┐
@@ -49,7 +50,7 @@ func (r Remote) String() string {
 //	└─────┴───────┴───────┴──────┴────────┴──────┴──────┴────────┴──────────┘
 //
 // The hash covers all bytes before it. It detects descriptors that are truncated, mistyped or mixed
-// up. It does not stop a forger, because it is no signature.
+// up. It does not detect forged descriptors, because it is no signature.
 const (
 	remoteMagic   = "VRBM"
 	remoteVersion = 1
@@ -60,7 +61,8 @@ const (
 // RemoteSize is the length of an encoded [Remote] in bytes.
 const RemoteSize = remoteSize
 
-// knownAccess holds the access bits of this version. A descriptor with any other bit is refused.
+// knownAccess has the access bits that this version knows. A descriptor with any other bit is
+// refused.
 const knownAccess = regcache.RemoteAccess | verbs.AccessLocalWrite | verbs.AccessMWBind | verbs.AccessZeroBased |
 	verbs.AccessOnDemand | verbs.AccessHugeTLB | verbs.AccessRelaxedOrdering
 
@@ -161,8 +163,8 @@ func (r Remote) MarshalBinary() ([]byte, error) {
 }
 
 // UnmarshalBinary sets r to the Remote that b encodes. If b is not exactly the encoded form of a
-// Remote, it returns a *[DescriptorError], and r stays unchanged. It retains nothing of b and
-// allocates only for errors.
+// Remote, UnmarshalBinary returns a *[DescriptorError] and does not change r. It retains nothing of
+// b and allocates only for errors.
 //
 // Implements: encoding.BinaryUnmarshaler.
 func (r *Remote) UnmarshalBinary(b []byte) error {
@@ -208,7 +210,7 @@ const (
 
 var remoteBase64 = base64.RawURLEncoding.Strict()
 
-// MarshalText returns the encoded form as one word. It contains the key.
+// MarshalText returns the text form, which contains the key.
 //
 // Implements: encoding.TextMarshaler.
 func (r Remote) MarshalText() ([]byte, error) {
@@ -219,8 +221,8 @@ func (r Remote) MarshalText() ([]byte, error) {
 	return remoteBase64.AppendEncode([]byte(remoteText), b), nil
 }
 
-// UnmarshalText decodes the output of MarshalText. It returns a *[DescriptorError], as
-// UnmarshalBinary does.
+// UnmarshalText decodes the output of MarshalText. For any other text it returns a
+// *[DescriptorError] and does not change r.
 //
 // Implements: encoding.TextUnmarshaler.
 func (r *Remote) UnmarshalText(text []byte) error {
@@ -230,7 +232,7 @@ func (r *Remote) UnmarshalText(text []byte) error {
 	}
 	var buf [remoteSize + 2]byte // remoteSize bytes, and two spare ones
 	n, err := remoteBase64.Decode(buf[:], text[len(remoteText):])
-	if err != nil || n != remoteSize { // the decoder skips line breaks, which makes n smaller
+	if err != nil || n != remoteSize { // n is smaller if the text has line breaks, which the decoder skips
 		return refuse
 	}
 	return r.UnmarshalBinary(buf[:n])

@@ -8,9 +8,9 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// RemoteMemory accesses a peer's memory as an io.ReaderAt and io.WriterAt. It is for programs with
-// data in ordinary Go memory: it copies the data through registered buffers. Its methods may be
-// called from any goroutine. They block until the transfer has ended.
+// RemoteMemory gives access to a peer's memory as an io.ReaderAt and io.WriterAt. It is for
+// programs with data in ordinary Go memory: it copies the data through registered buffers. The
+// methods may be called from any goroutine. ReadAt and WriteAt block until the transfer has ended.
 type RemoteMemory struct {
 	c      *Conn
 	ctx    context.Context
@@ -18,19 +18,20 @@ type RemoteMemory struct {
 }
 
 // ioChunk is the size of one operation of RemoteMemory in bytes, and ioDepth is the number of
-// concurrent operations. They keep a link busy without holding much memory.
+// concurrent operations. With these values a transfer keeps a link busy without holding much
+// memory.
 const (
 	ioChunk = 256 << 10
 	ioDepth = 4
 )
 
-// At returns a RemoteMemory that reads and writes remote through this connection. If ctx ends, its
-// transfers fail.
+// At returns a RemoteMemory for the memory that remote describes. The transfers of the RemoteMemory
+// use this connection, and fail when ctx has ended.
 func (c *Conn) At(ctx context.Context, remote Remote) *RemoteMemory {
 	return &RemoteMemory{c: c, ctx: ctx, remote: remote}
 }
 
-// Size returns the length of the memory in bytes.
+// Size returns the length of the remote memory in bytes.
 func (m *RemoteMemory) Size() int64 { return int64(m.remote.Length) }
 
 // ReadAt implements io.ReaderAt.
@@ -66,9 +67,10 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
 }
 
-// ioSubmitMode returns the submit mode of a transfer of n bytes. The caller awaits a single chunk
-// at once and thereby posts it, so it need not wake the loop (the reactor's goroutine). With
-// several chunks the loop posts one while the caller prepares the next.
+// ioSubmitMode returns the submit mode of a transfer of n bytes. If the transfer is a single chunk,
+// the caller need not wake the loop (the reactor's goroutine): the caller awaits the chunk at once
+// and so posts it. If there are several chunks, the loop posts a chunk while the caller prepares
+// the next one.
 func ioSubmitMode(n int) reactor.SubmitMode {
 	if n <= ioChunk {
 		return reactor.NoWakeup
@@ -83,10 +85,14 @@ type ioTransfer struct {
 	f   Future
 }
 
-// move transfers p in chunks, up to ioDepth at a time. For each chunk the function before fills the
-// buffer, the function start starts the transfer, and, if the transfer succeeds, the function after
-// copies the data out of the buffer. The functions before and after may be nil. move returns the
-// number of leading bytes of p that were transferred.
+// The method move transfers p in chunks, up to ioDepth chunks at a time. For each chunk it calls up
+// to three functions:
+//
+//	before   fills the buffer; nil for a read
+//	start    starts the operation
+//	after    copies the data out of the buffer when the operation has succeeded; nil for a write
+//
+// The result n is the number of leading bytes of p that were transferred.
 func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Buffer, Remote) (Future, error),
 	before func(Buffer, []byte), after func([]byte, Buffer)) (n int, err error) {
 	asked, err := reactor.DoneOf(m.ctx)
@@ -110,7 +116,7 @@ func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Bu
 		if u.f.Valid() {
 			u.f.Discard()
 		}
-		if rerr := u.buf.Release(); rerr != nil && err == nil { // if the chunk is outstanding, its lease keeps the buffer until it completes
+		if rerr := u.buf.Release(); rerr != nil && err == nil { // if the operation is outstanding, the pool gets the memory back only after the operation
 			err = rerr
 		}
 	}

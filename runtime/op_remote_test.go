@@ -177,8 +177,8 @@ func TestRemoteDecodesWithoutAllocating(t *testing.T) {
 	}
 }
 
-// FuzzRemote checks that each accepted descriptor encodes to the same bytes again, and that its
-// range does not wrap around.
+// FuzzRemote checks that a Remote decoded from arbitrary bytes encodes to the same bytes again, and
+// that its range does not wrap around. Other bytes must be refused.
 func FuzzRemote(f *testing.F) {
 	good, _ := Remote{Addr: 0x1000, Length: 0x2000, RKey: 7, Access: verbs.AccessRemoteRead}.MarshalBinary()
 	f.Add(good, false)

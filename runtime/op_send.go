@@ -10,21 +10,21 @@ import (
 )
 
 // Send starts a [SendOp]: it sends local as one message. If local is longer than MaxMessage bytes,
-// Send returns ErrTooLarge. On a managed connection it also waits for a credit, until ctx ends.
-// Otherwise as [Conn.Start].
+// Send returns ErrTooLarge. On a managed connection Send also waits for a credit, until ctx ends.
+// Otherwise it is like [Conn.Start].
 func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
 	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
-// sendRequest returns the request for op, which is a SEND, without its data.
+// sendRequest returns the request for op, a SEND. The data of the request is not set.
 func (op *Op) sendRequest() reactor.Send {
 	return reactor.Send{Opcode: op.opcode, Flags: op.flags, Imm: op.imm, Invalidate: op.remote.RKey}
 }
 
-// send sends locals as one message. The argument s is the request without its data: a SEND of any
-// kind.
+// The method send sends locals as one message. The argument s is a SEND of any kind, whose data is
+// not set.
 func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submitOpts) (f Future, err error) {
-	var sum uint64 // not an int: one slice may be listed many times, and the sum may overflow
+	var sum uint64 // uint64: one slice may be listed many times, so the sum may overflow an int
 	for _, l := range locals {
 		sum += uint64(l.Len())
 	}
@@ -56,8 +56,8 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 	return f, asked.Cause(ctx, err)
 }
 
-// cpuReadable reports whether locals have any bytes and the CPU can read all of them. An inline
-// send requires both.
+// cpuReadable reports whether locals have any bytes, and the CPU can read all these bytes. An
+// inline send requires this.
 func cpuReadable(locals []Slice) bool {
 	n := 0
 	for i := range locals {
@@ -69,12 +69,14 @@ func cpuReadable(locals []Slice) bool {
 }
 
 // SendBytes starts a [SendBytesOp]: it sends a copy of p as one message. The slice p may be in any
-// memory, and the caller may change it when SendBytes has returned. Otherwise as Send.
+// memory, and the caller may change it when SendBytes has returned. Otherwise SendBytes is like
+// Send.
 func (c *Conn) SendBytes(ctx context.Context, p []byte) (Future, error) {
 	return c.sendBytes(ctx, p, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
-// sendBytes sends a copy of p as one message. The argument s is the request, as for send.
+// sendBytes sends a copy of p as one message. The argument s is a SEND of any kind, whose data is
+// not set.
 func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submitOpts) (f Future, err error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -108,7 +110,7 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submit
 	return f, err
 }
 
-// empty is inline data of zero bytes.
+// The variable empty is inline data of zero bytes.
 var empty [0]byte
 
 func (c *Conn) mayCarry(n uint64) error {
@@ -128,8 +130,8 @@ func (c *Conn) headerSize() int {
 	return frameSize
 }
 
-// post submits s with the payload p, which has n bytes. On a managed connection it adds the frame
-// header, which also returns credits to the peer.
+// The method post submits s with the payload p, which has n bytes. On a managed connection it adds
+// the frame header, which also returns credits to the peer.
 func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int, w submitOpts) (Future, error) {
 	if c.opts.Raw {
 		return c.submit(ctx, s, p, w)

@@ -5,18 +5,19 @@ import "github.com/verbena-rdma/verbena/reactor"
 // SinkContext is the context of a call to a Sink: see [Conn.StartFromSink].
 type SinkContext = reactor.SinkContext
 
-// StartFromSink starts op like TryStartTo. It is for use inside a Sink, and t is the SinkContext
-// that Complete was called with. Only the goroutine that called Complete may call StartFromSink.
+// StartFromSink starts op as TryStartTo does. Only a Sink may call it, on the goroutine that runs the
+// Sink's method Complete. The argument t is the SinkContext that Complete got.
 //
 // For a WRITE (without immediate data) or a READ, of one piece in one work request, StartFromSink
-// does not use the structures that submitters share. That takes about three quarters of the
-// processor time of TryStartTo. For all other operations it calls TryStartTo. It also does so if t
-// is zero, belongs to another reactor, or has expired because its results have been delivered.
-// Operations of both methods keep the order of the calls.
+// does not use the structures that submitters share. So it takes about three quarters of the
+// processor time of TryStartTo. For all other operations StartFromSink calls TryStartTo. It also calls
+// TryStartTo if t is zero, belongs to another reactor, or has expired. (A SinkContext expires when the
+// results of its pass have been delivered.) Operations start in the order of the calls, whichever of
+// the two methods is used.
 //
 // StartFromSink caches slots of the send queue for the next operations of sinks. The reactor frees
-// them when it has called all sinks of the pass. Until then other submitters may find the send
-// queue full.
+// the cached slots when it has called all sinks of the pass. Until then other submitters may find the
+// send queue full.
 func (c *Conn) StartFromSink(t SinkContext, op *Op, sink Sink, tag uint64) error {
 	if !c.q.InSink(t) {
 		return c.TryStartTo(op, sink, tag)
@@ -54,26 +55,26 @@ func (c *Conn) StartFromSink(t SinkContext, op *Op, sink Sink, tag uint64) error
 	return err
 }
 
-// sinkLeases caches operations that were begun on a lease, for sinks that are about to start them.
-// Each change of the lease's count is a locked instruction. So sinkLeases begins 1, 2, 4 and so on
-// at a time, up to reactor.MaxCachedSlots. At the end of the pass it ends those that no sink
-// started. Each shard (a reactor of the runtime) has one sinkLeases, which the holder of the turn
-// uses.
+// sinkLeases caches operations that were begun on a lease and that sinks have not started yet. Each
+// change of the lease's count is a locked instruction. So sinkLeases begins several operations with
+// one change of the count: first 1, then 2, then 4, up to reactor.MaxCachedSlots.
+// At the end of the pass it ends the operations that no sink has started. Each shard (a reactor of
+// the runtime) has one sinkLeases. Only the holder of the turn uses it.
 //
-// The cache alone must never make memory look in flight, for example to Region.Close. Usually it
-// does not: while the cache is not empty, an operation that a sink started on the lease is in
-// flight and unposted. There are two exceptions: that operation could not be started, or it is
-// refused because its queue is released. In both cases the cache is released before the error is
+// A cached operation makes its memory look in flight, for example to Region.Close. This is correct if
+// an operation that a sink has started on the same lease is in flight, too. Usually there is one,
+// still unposted, while the cache is not empty. But perhaps it could not be started, or is refused
+// because its queue is released. In these two cases the cache is released before the error is
 // reported.
 type sinkLeases struct {
 	of   *lease
 	gen  uint64
-	n    int // begun and not started
-	next int // how many the next refill begins
+	n    int // how many operations are cached
+	next int // how many operations the next refill begins
 }
 
 // refill begins s.next operations on l: one for the caller, the others for the cache. It returns
-// false if the generation gen of l was released.
+// false if generation gen of the lease was released.
 func (s *sinkLeases) refill(r *reactor.Reactor, l *lease, gen uint64) bool {
 	if s.of != l || s.gen != gen {
 		s.Release()

@@ -14,8 +14,8 @@ type turnSink func(SinkContext, Result, error)
 
 func (fn turnSink) Complete(t SinkContext, r Result, err error) { fn(t, r, err) }
 
-// runner is a Sink that starts n WRITEs, alternating between its two operations. Each completed
-// WRITE starts up to three more.
+// runner is a Sink that starts n WRITEs in all, alternating between its two operations. When a
+// WRITE completes, runner starts up to three more.
 type runner struct {
 	c     *Conn
 	ops   [2]Op
@@ -58,8 +58,8 @@ func (r *runner) run(t testing.TB, n int) {
 	}
 }
 
-// Rule: all operations that sinks start complete. When the sink of the last operation runs, no
-// lease is left on the memory, not even one cached for sinks.
+// Rule: each operation that a sink starts also completes. When the sink of the last operation
+// runs, the memory has no lease, not even one that is cached for sinks.
 func TestStartInLeavesNothingInFlight(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{SendDepth: 24}})
 	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
@@ -86,9 +86,9 @@ func TestStartInLeavesNothingInFlight(t *testing.T) {
 	}
 }
 
-// Rule: StartFromSink refuses an operation on released memory, even while leases on that memory are
-// cached. With a zero SinkContext, and for operations other than WRITE and READ, it behaves as
-// TryStartTo.
+// Rule: StartFromSink returns ErrReleased for released memory, even while leases on that memory
+// are cached. With a zero SinkContext it behaves as TryStartTo. It also does so for operations
+// other than WRITE and READ.
 func TestStartInRefusesAsTryStart(t *testing.T) {
 	a, b := connected(t, Config{})
 	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
@@ -142,8 +142,8 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 	}
 }
 
-// Rule: a failed StartFromSink leaves no lease on the operation's memory, however often the sink
-// tries. The memory can be closed as soon as StartFromSink has returned the error.
+// Rule: a failed StartFromSink leaves no lease on the operation's memory, however many times the
+// sink tries. The memory can be closed as soon as StartFromSink has returned the error.
 func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 	const depth = 2
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
@@ -182,8 +182,8 @@ func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 	}
 }
 
-// Rule: with a SinkContext of an earlier pass StartFromSink behaves as TryStartTo, even while a
-// later pass calls sinks.
+// Rule: if the SinkContext is of an earlier pass, StartFromSink behaves as TryStartTo, even while
+// a later pass calls sinks.
 func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	a, b := connected(t, Config{})
 	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
@@ -213,8 +213,8 @@ func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	}
 }
 
-// Rule: StartFromSink passes some operations on to TryStartTo. TryStartTo can then use the slots
-// that are cached for the sink.
+// Rule: if StartFromSink passes an operation on to TryStartTo, TryStartTo can use the slots that
+// are cached for the sink.
 func TestStartInFindsItsOwnRoom(t *testing.T) {
 	const depth = 4
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})

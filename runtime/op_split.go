@@ -11,19 +11,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// fragments is an operation that is split into several, its fragments. It ends when the last
-// fragment has completed. Its result is the first error, or the total number of bytes.
+// fragments is an operation that is split into several requests, its fragments. The operation ends
+// when the last fragment has completed. Its result is the first error, or the total number of
+// bytes.
 type fragments struct {
 	promise futures.Promise[Result]
-	sink    reactor.Sink // if not nil, gets the result, with tag, in place of the promise
-	tag     uint64
-	// left counts the fragments that are not completed. While the poster (the goroutine that posts
-	// the fragments) has not finished, left is one more. The poster adds to it; the poster and the
-	// holder of the reactor's turn subtract. The goroutine that brings left to zero delivers the
-	// result, and sees all writes of the others.
+	sink    reactor.Sink // if not nil, gets the result in place of the promise
+	tag     uint64       // Result.Tag of the result
+	// The field left counts the fragments that are not completed, and the poster (the goroutine
+	// that posts the fragments) until it has finished. The poster adds to the count; the poster and
+	// the holder of the reactor's turn subtract. The goroutine that brings the count to zero
+	// delivers the result, and sees all writes of other goroutines to fragments.bytes and
+	// fragments.failed.
 	left atomic.Int64
-	// The holder writes bytes and failed. If posting fails, the poster writes failed too. left
-	// publishes both fields.
+	// The holder writes these two fields. If posting fails, the poster writes the error, too. Each
+	// change of the count publishes the fields.
 	bytes  uint64
 	failed uatomic.Error
 }
@@ -38,9 +40,9 @@ func (m *fragments) Complete(t SinkContext, r Result, err error) {
 	m.done(t)
 }
 
-// posted ends the posting. If all fragments have completed by then, it delivers the result. It
-// settles a promise itself, but leaves the call of a sink to Queue.Notify: that calls the sink
-// while the turn is held, so that a panic of the sink does not reach the poster.
+// The method posted ends the posting. If all fragments have completed by then, it delivers the
+// result: it settles the promise, or has Queue.Notify call the sink. Notify calls the sink while
+// the turn is held, so a panic of the sink does not reach the poster.
 func (m *fragments) posted(c *Conn) {
 	if m.sink == nil {
 		m.done(SinkContext{})
@@ -67,11 +69,11 @@ func (m *fragments) done(t SinkContext) {
 	m.promise.Settle(r, err)
 }
 
-// split posts a transfer that is larger than the port's largest message, in fragments that share
-// one future or sink. Only the first fragment has the fence flag; that delays the later ones too.
-// The last fragment, which arrives last, carries the immediate data. If posting stops part-way, the
-// result is the error, after the posted fragments have completed. In mode NonBlock split posts
-// nothing and returns ErrPieces.
+// The method split posts a transfer that is larger than the port's largest message, in fragments
+// that share one future or sink. Only the first fragment has the fence flag, because that flag
+// delays the later fragments, too. The last fragment, which arrives last, carries the immediate
+// data. If a fragment after the first cannot be posted, the operation ends with this error when the
+// posted fragments have completed. In mode NonBlock, split posts nothing and returns ErrPieces.
 func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, remote Remote, how reactor.SubmitMode) (Future, error) {
 	if how == reactor.NonBlock {
 		return Future{}, ErrPieces
@@ -99,7 +101,7 @@ func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, r
 	return f, nil
 }
 
-// fragmentCount posts the fragments and returns how many it posted.
+// fragmentCount posts the fragments and returns the number of posted fragments.
 func (c *Conn) fragmentCount(asked reactor.DoneContext, m *fragments, t *reactor.Transfer, locals []Slice, remote Remote) (posted int, err error) {
 	largest := c.oneWR
 	var left uint64

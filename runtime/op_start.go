@@ -8,45 +8,55 @@ import (
 )
 
 // Sink receives the result of an operation in place of a future. Complete is called one time,
-// usually by the holder of the reactor's turn (the right to run the reactor). So it must not block
-// or wait for an operation.
+// usually by the holder of the reactor's turn (the right to run the reactor). The reactor does not
+// run meanwhile, so Complete must not block or wait for an operation.
 type Sink = reactor.Sink
 
 // submitOpts determines how an operation is submitted and where its result goes.
 type submitOpts struct {
 	mode reactor.SubmitMode
-	sink Sink // if not nil, gets the result, with tag, in place of the future
-	tag  uint64
+	sink Sink   // if not nil, gets the result in place of the future
+	tag  uint64 // Result.Tag of the result
 }
 
 // Start starts op and returns its future. It checks bounds, permissions and the connection's state,
-// and leases the local memory. It waits for room in the send queue until ctx ends. On a managed
-// connection it also waits for a credit if the operation consumes a receive of the peer. It does
-// not wait for the operation. The device owns the local memory until the future is settled, even if
-// the caller stops waiting. In steady state Start allocates nothing, except for windows, several
-// pieces, and transfers larger than one work request.
+// and leases the local memory. It waits for room in the send queue until ctx ends. If the
+// connection is managed and the operation consumes a receive of the peer, Start also waits for a
+// credit. Start does not wait for the operation. The device owns the local memory until the future
+// is settled, even if the caller stops waiting. In steady state Start allocates only for operations
+// on windows, for operations with several pieces of memory, and for transfers larger than one work
+// request.
 //
-// If Start returns an error, nothing was started. The error is ErrReleased for released memory,
-// ErrRemoteRange or ErrPermission for remote memory, ErrTooLarge, ErrInvalid for another runtime's
-// memory or an invalid request, the connection's cause, the context's error, or ErrNilContext. The
-// future may fail with a *WCError or the connection's cause; then the connection has failed.
-// Conn.Err may report the cause slightly later than the future.
+// If Start returns an error, nothing was started. The most common errors are:
+//
+//	ErrReleased        the local memory was released
+//	ErrRemoteRange     the operation exceeds the remote memory
+//	ErrPermission      the access flags of the memory do not permit the operation
+//	ErrTooLarge        the message is longer than MaxMessage
+//	ErrInvalid         the memory is of another runtime, or the request is invalid
+//	ErrNilContext      ctx is nil
+//	the error of ctx   ctx ended while Start waited
+//	Conn.Err           the connection has failed or was closed
+//
+// The future may fail with a *WCError or with the connection's cause. Then the connection has
+// failed. Conn.Err may report the cause slightly later than the future.
 func (c *Conn) Start(ctx context.Context, op *Op) (Future, error) {
 	return c.start(ctx, op, submitOpts{})
 }
 
-// Do starts op and waits until it has ended. It is the fastest way to execute one operation at a
+// Do starts op and waits until op has ended. Do is the fastest way to execute one operation at a
 // time: the calling goroutine drives (runs) the reactor, so Do need not wake the reactor's own
 // goroutine. If ctx ends first, Do returns the context's error, and the operation continues. The
-// device owns the local memory until the operation completes. A Buffer may be released before; it
-// then returns to its pool when the operation completes. Otherwise as Start.
+// device owns the local memory until the operation completes. The caller may release a Buffer
+// earlier; the Buffer then returns to its pool when the operation completes. Otherwise Do is like
+// Start.
 func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 	if op.isSimple(c) {
 		return c.transferWait(ctx, op)
 	}
-	// The methods of ctx may be user code, which could block. After DoneOf they are called only
-	// when the operation could not be started or the wait has ended. Until then the goroutine is
-	// free to drive.
+	// The methods of ctx may be user code, which could block and so keep this goroutine from
+	// driving. So after DoneOf they are called only if the operation could not be started, or when
+	// the wait has ended.
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return r, err
@@ -58,15 +68,16 @@ func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 	return reactor.Await(ctx, asked, f)
 }
 
-// StartTo is Start with a sink, which receives the result with tag. If StartTo
-// fails, sink is not called; otherwise it may be called before StartTo returns.
+// StartTo is Start with a sink in place of the future. The sink receives the result, with the given
+// tag. If StartTo fails, sink is not called. Otherwise sink may be called before StartTo returns.
 func (c *Conn) StartTo(ctx context.Context, op *Op, sink Sink, tag uint64) error {
 	return c.startTo(ctx, op, submitOpts{sink: sink, tag: tag})
 }
 
 // TryStartTo is StartTo, but never blocks. It returns ErrQueueFull if the send queue is full, and
 // ErrNoCredit if the peer has no free receive. If the operation is larger than one work request, it
-// returns ErrPieces. The holder of the reactor's turn may call it, and so may a Sink.
+// returns ErrPieces. Any goroutine may call TryStartTo, even the holder of the reactor's turn, for
+// example in a Sink.
 func (c *Conn) TryStartTo(op *Op, sink Sink, tag uint64) error {
 	return c.startTo(context.Background(), op, submitOpts{sink: sink, tag: tag, mode: reactor.NonBlock})
 }
@@ -79,7 +90,7 @@ func (c *Conn) startTo(ctx context.Context, op *Op, w submitOpts) error {
 	return err
 }
 
-// start starts op, and returns its future unless it has a sink.
+// The method start starts op. It returns the future of op if w.sink is nil.
 func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if op.kind == startTransfer && op.several == nil { // the common case: the shortest path
 		var t reactor.Transfer
@@ -113,9 +124,9 @@ func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err e
 
 // Batch starts operations of a connection without waking the reactor's goroutine for each of them.
 // It is for a goroutine that starts many operations and then awaits them. When that goroutine
-// awaits the first future, it posts all of them, with one doorbell. Waking the reactor in between
-// would cost more than the operations. The operations of a Batch are ordinary ones and keep their
-// order with the others of the connection.
+// awaits the first future, it posts all the operations, with one doorbell. Waking the reactor's
+// goroutine in between would cost more than the operations. The operations of a Batch keep their
+// order with the other operations of the connection.
 //
 //	b := conn.Batch()
 //	for i := range fs {
@@ -125,10 +136,10 @@ func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err e
 //		_, err = f.Await(ctx)
 //	}
 //
-// Started operations are posted when a goroutine awaits an operation of that reactor or calls
+// Started operations are posted when a goroutine awaits an operation of the same reactor or calls
 // Flush, and within a second at the latest. If the send queue is full, Start waits for room as
-// usual, and the operations started before are posted meanwhile. A Batch is a value, owns nothing,
-// and may be used from any goroutine.
+// usual. Meanwhile the operations started before are posted. A Batch is a value, owns nothing, and
+// may be used from any goroutine.
 type Batch struct{ c *Conn }
 
 // Batch returns a Batch of the connection.
@@ -139,6 +150,6 @@ func (b Batch) Start(ctx context.Context, op *Op) (Future, error) {
 	return b.c.start(ctx, op, submitOpts{mode: reactor.NoWakeup})
 }
 
-// Flush wakes the reactor's goroutine, which posts the started operations. Use it if they are not
-// awaited soon. It does not block.
+// Flush wakes the reactor's goroutine, which posts the started operations. Call Flush if no
+// goroutine awaits these operations soon. Flush does not block.
 func (b Batch) Flush() { b.c.sh.r.Wake() }

@@ -28,7 +28,7 @@ type mailSink chan outcome
 func (s mailSink) Complete(_ SinkContext, r Result, err error) { s <- outcome{r: r, err: err} }
 func (s mailSink) Received(m Message, err error)               { s <- outcome{m: m, err: err} }
 
-// Rule: an Op of any kind takes effect, and its sink receives the result with the tag.
+// Rule: StartTo and TryStartTo carry out an Op, and the sink receives the result with the tag.
 func TestOpsGoToTheirSink(t *testing.T) {
 	a, b := connected(t, Config{})
 	region := must.Get(b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
@@ -85,8 +85,8 @@ func TestOpsGoToTheirSink(t *testing.T) {
 	}
 }
 
-// Rule: TryStartTo does not wait: it returns an error that names the missing resource. It does not
-// call the sink of a refused operation, and the operation can be started later.
+// Rule: if a credit is missing, TryStartTo does not wait, but returns ErrNoCredit. It does not call
+// the sink. The operation can be started later.
 func TestTryStartNeverWaits(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 2}})
 	sink, in := make(mailSink, 8), make(mailSink, 8)
@@ -135,7 +135,8 @@ func TestTryStartNeverWaits(t *testing.T) {
 }
 
 // Rule: for every method M of Conn or Window that returns a Future there is a function MOp, so that
-// an actor (package actor) can start the operation. A method that takes an Op needs none.
+// an actor (package actor) can start the operation. (Start itself takes an Op and needs no
+// StartOp.)
 func TestEveryOperationHasItsOp(t *testing.T) {
 	files := must.Get(filepath.Glob("*.go"))(t)
 	starts, ops := map[string]bool{}, map[string]bool{}
@@ -188,7 +189,8 @@ func returnsFuture(fn *ast.FuncDecl) bool {
 	return false
 }
 
-// started starts op and waits for its result. An even tag selects StartTo, an odd tag TryStartTo.
+// started() starts op and waits for its result. An even tag selects StartTo, an odd tag
+// TryStartTo.
 func started(t *testing.T, c *Conn, op Op, tag uint64) {
 	t.Helper()
 	sink := make(mailSink, 1)
@@ -204,7 +206,7 @@ func started(t *testing.T, c *Conn, op Op, tag uint64) {
 	}
 }
 
-// Rule: operations on several pieces move all their pieces, in order.
+// Rule: an operation on several pieces of memory moves all pieces, in order.
 func TestOpsGather(t *testing.T) {
 	a, b := connected(t, Config{})
 	region := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite))(t)
@@ -244,8 +246,8 @@ func TestOpsGather(t *testing.T) {
 	}
 }
 
-// Rule: Keep copies the list of pieces: the caller may change its own list before the operation is
-// started.
+// Rule: Op.Keep copies the list of pieces. So the caller may change the list before the operation
+// is started.
 func TestKeptOpIsItsOwn(t *testing.T) {
 	a, b := connected(t, Config{})
 	pieces := []Slice{bufferOf(t, a.rt, []byte("abc")).Slice(), bufferOf(t, a.rt, []byte("def")).Slice()}
@@ -261,7 +263,7 @@ func TestKeptOpIsItsOwn(t *testing.T) {
 	}
 }
 
-// Rule: an ATOMIC_WRITE stores its word, and a FLUSH after it succeeds. A FLUSH that the descriptor
+// Rule: an ATOMIC_WRITE stores its word, and a later FLUSH succeeds. A FLUSH that the descriptor
 // does not permit is refused.
 func TestOpsPersist(t *testing.T) {
 	a, b := connected(t, Config{})
@@ -281,8 +283,8 @@ func TestOpsPersist(t *testing.T) {
 	}
 }
 
-// Rule: BindOp binds a window. InvalidateOp, or a SendInvalidateOp of the peer, invalidates it.
-// BindOp and InvalidateOp are refused on any connection other than the window's own.
+// Rule: BindOp binds a window. InvalidateOp, or a SendInvalidateOp of the peer, invalidates the
+// window. BindOp and InvalidateOp are refused on any connection other than the window's own.
 func TestOpsOpenAndShutWindows(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)

@@ -8,22 +8,22 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Write starts a [WriteOp], which copies local into remote memory. Otherwise as [Conn.Start].
+// Write starts a [WriteOp], which copies local to remote. Otherwise it is like [Conn.Start].
 func (c *Conn) Write(ctx context.Context, local Slice, remote Remote) (Future, error) {
 	var t reactor.Transfer
 	t.Opcode = verbs.WRRDMAWrite
 	return c.transfer(ctx, &t, &local, &remote, reactor.Block)
 }
 
-// Read starts a [ReadOp], which copies remote memory into local. Otherwise as [Conn.Start].
+// Read starts a [ReadOp], which copies remote to local. Otherwise it is like [Conn.Start].
 func (c *Conn) Read(ctx context.Context, local Slice, remote Remote) (Future, error) {
 	var t reactor.Transfer
 	t.Opcode = verbs.WRRDMARead
 	return c.transfer(ctx, &t, &local, &remote, reactor.Block)
 }
 
-// transfer starts a WRITE or READ of one piece, the most frequent operations. All fields of t are
-// set except those of the memory.
+// The method transfer starts a WRITE or READ of one piece, the most frequent operations. The
+// caller has set all fields of t that do not describe the memory.
 func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, remote *Remote, m reactor.SubmitMode) (f Future, err error) {
 	if err := c.checkTransfer(t.Opcode, local, remote); err != nil {
 		return f, err
@@ -52,7 +52,7 @@ func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, 
 	return f, asked.Cause(ctx, err)
 }
 
-// transferWait starts op, for which isSimple must be true, and waits for its result.
+// transferWait starts op and waits for its result. op.isSimple must be true.
 func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
 	local := &op.one[0]
 	if err := c.checkTransfer(op.opcode, local, &op.remote); err != nil {
@@ -71,8 +71,8 @@ func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
 	return r, asked.Cause(ctx, err)
 }
 
-// isSimple reports whether op is a transfer of one piece in one work
-// request that consumes no receive of the peer.
+// isSimple reports whether op is a transfer of one piece and one work request that needs no
+// receive of the peer.
 func (op *Op) isSimple(c *Conn) bool {
 	return op.kind == startTransfer && op.several == nil && op.opcode != verbs.WRRDMAWriteWithImm && op.one[0].Len() <= c.oneWR
 }
@@ -94,7 +94,8 @@ func (c *Conn) checkTransfer(op verbs.WROpcode, local *Slice, remote *Remote) er
 	return nil
 }
 
-// check returns an error unless r has n bytes and grants all of the access in need.
+// The method check returns an error if r has less than n bytes, or does not grant all rights in
+// need.
 func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 	if n > r.Length {
 		return fmt.Errorf("%w: %d bytes wanted, there are %d", ErrRemoteRange, n, r.Length)
@@ -107,7 +108,8 @@ func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 
 var errUnwritable = fmt.Errorf("%w: the local memory of a READ is not registered for LOCAL_WRITE", ErrPermission)
 
-// lease sets the memory of t, a transfer of one piece, and leases the local memory to it.
+// The method lease sets the fields of t that describe the memory, and leases the local memory to
+// t.
 func (c *Conn) lease(t *reactor.Transfer, local *Slice, remote *Remote) error {
 	c.fill(t, local, remote)
 	if l := local.lease; l != nil {
@@ -122,17 +124,17 @@ func (c *Conn) lease(t *reactor.Transfer, local *Slice, remote *Remote) error {
 	return nil
 }
 
-// fill sets the memory of t, a transfer of one piece, except for its lease.
+// The method fill sets the fields of t that describe the memory, except t.Lease.
 func (c *Conn) fill(t *reactor.Transfer, local *Slice, remote *Remote) {
 	// Set the fields one by one. For a literal the compiler would fill a temporary with small
-	// stores and copy it with large loads, which stall until the stores are done.
+	// stores and copy the temporary with large loads, which stall until the stores are done.
 	t.Remote, t.RKey = remote.Addr, remote.RKey
 	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
 	t.Flags |= c.inlineFlag(t.Opcode, local)
 }
 
-// inlineFlag returns INLINE for a small WRITE of one piece. The request then carries the data, so
-// the device need not fetch it.
+// inlineFlag returns INLINE for a small WRITE of one piece from memory that the CPU can read, and
+// otherwise 0. With INLINE the request carries the data, so the device need not fetch the data.
 func (c *Conn) inlineFlag(op verbs.WROpcode, local *Slice) verbs.SendFlags {
 	n := len(local.b) // 0 for memory that this process cannot access
 	if op == verbs.WRRDMARead || n == 0 || n > c.inline || local.access&fetched != 0 {
@@ -141,7 +143,7 @@ func (c *Conn) inlineFlag(op verbs.WROpcode, local *Slice) verbs.SendFlags {
 	return verbs.SendInline
 }
 
-// fetched is the set of access flags of memory that only the device may read. The address of
-// zero-based memory in requests is not a virtual address of the process. An access to on-demand
-// memory may cause a page fault, which would stall the holder of the reactor's turn.
+// fetched is the set of access flags of memory that only the device may read. Zero-based memory
+// has addresses in requests that are not virtual addresses of the process. If the CPU reads
+// on-demand memory, a page fault may stall the holder of the reactor's turn.
 const fetched = verbs.AccessZeroBased | verbs.AccessOnDemand

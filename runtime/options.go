@@ -8,56 +8,56 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Options describes connections. The zero value works.
+// Options configures connections. The zero value works.
 type Options struct {
 	// Raw leaves the posting of receives to the program: see the package documentation. If receives
 	// must be posted before the connection is established, see Pending. The peer of a raw
 	// connection may be any librdmacm program.
 	Raw bool
-	// Bare is for peers that are not runtimes and read private data. It sends PrivateData of a raw
-	// connection unchanged, without the hello (a header) that runtimes put in front of it, and
-	// expects no hello from the peer.
+	// Bare is for a raw connection whose peer reads private data and is not a runtime of this
+	// package. With Bare, PrivateData is sent unchanged; without Bare, the runtime puts a header
+	// before PrivateData, the hello. A bare connection expects no hello from its peer.
 	Bare bool
 	// SendDepth is how many operations may be outstanding; default DefaultSendDepth.
 	SendDepth int
-	// RecvCredits is how many receives are kept posted for the peer
-	// (managed), or may be posted (raw); default DefaultRecvCredits.
+	// RecvCredits is a number of receives. A managed connection keeps that many posted for the
+	// peer. On a raw connection the program may post that many. Default DefaultRecvCredits.
 	RecvCredits int
-	// MessageSize is the size of the largest message that can be received, in bytes. The peer
-	// learns it. Default DefaultMessageSize, or less if the port carries less. MessageSize plus 16
-	// bytes for the header must not exceed the port's largest message.
+	// MessageSize is the size of the largest message that can be received, in bytes. The handshake
+	// reports it to the peer. Default DefaultMessageSize, or less if the port carries less.
+	// MessageSize plus 16 bytes for the header must not exceed the port's largest message.
 	MessageSize int
 	// MaxSGE is how many pieces a gathered or scattered operation may have; default DefaultMaxSGE.
 	MaxSGE int
-	// Inline is how many bytes a SEND, or a WRITE of one piece, may carry inline. Inline bytes are
-	// copied when the request is posted, so the device need not fetch them. The header of a message
-	// counts. Default DefaultInline; -1: none. The processor reads inline data, so memory of
-	// another device, on-demand memory and zero-based memory are never sent inline.
+	// Inline is how many bytes a SEND, or a WRITE of one piece, may carry inline. The header of a
+	// message counts. The processor copies inline bytes when the request is posted, so the device
+	// need not fetch them. Memory of another device, on-demand memory and zero-based memory are
+	// never sent inline. Default DefaultInline; -1: none.
 	Inline int
 	// Shared is the shared receive queue of a raw connection. The connection then has no receives
-	// of its own, and RecvCredits does not apply. It must belong to the same runtime and be open.
-	// Default nil.
+	// of its own, and RecvCredits does not apply. The SharedRecv must be open and belong to the
+	// same runtime. Default nil: the connection has its own receives.
 	Shared *SharedRecv
-	// PeerTimeout bounds every operation. If a connection has outstanding operations and none
-	// completes within the bound, the connection fails with ErrPeerTimeout, and its operations end.
-	// This end applies its own PeerTimeout, whatever the peer's options are. The bound is the
-	// largest of three times:
+	// PeerTimeout limits how long operations wait for the peer. If a connection has outstanding
+	// operations and none of them completes within a bound, the connection fails with
+	// ErrPeerTimeout, and its operations end. Each end of a connection applies its own PeerTimeout.
+	// The bound is the largest of three times:
 	//
 	//   - PeerTimeout
 	//   - 4 × ACK timeout × (retries + 1), with the attributes of the queue pair
 	//   - n × bytes / (8 MiB/s), where bytes is the number of outstanding bytes up to the next
-	//     completion, and n the number of connections of the reactor with outstanding operations
+	//     completion, and n is the number of connections of the reactor with outstanding operations
 	//
-	// The connections of a reactor share the wire; hence n. Other load on the wire, such as the
-	// peer's, is unknown. Where it leaves a reactor less than 8 MiB/s, large transfers need a
-	// longer PeerTimeout. A peer of a raw connection that posts no receive counts as not answering.
-	// Default DefaultPeerTimeout; negative: only the device's own limits apply.
+	// The factor n is needed because the connections of a reactor share the wire. The runtime does
+	// not know other load on the wire, such as the peer's. If that load leaves less than 8 MiB/s to
+	// a reactor, large transfers need a longer PeerTimeout. A peer of a raw connection that posts
+	// no receive counts as a peer that does not answer. Default DefaultPeerTimeout; negative: only
+	// the device's own limits apply.
 	PeerTimeout time.Duration
 	// KeepAlive is the longest silence of the peer before a zero-byte WRITE probes it. So even a
-	// connection that only waits for messages detects a lost peer. The probe costs an idle
-	// connection one packet each way per KeepAlive. The peer's program does not see it. A lost peer
-	// is detected within KeepAlive plus the bound of PeerTimeout. Default PeerTimeout; negative:
-	// never.
+	// connection that only waits for messages detects a lost peer, within KeepAlive plus the bound
+	// of PeerTimeout. An idle connection sends one probe per KeepAlive. The probe takes one packet
+	// each way, and the peer's program does not see it. Default PeerTimeout; negative: no probes.
 	KeepAlive time.Duration
 	// Recorder is how many completed operations the flight recorder keeps, with their outcome and
 	// the times of their start, posting and completion: see Conn.Recorded and Runtime.Stuck.
@@ -66,17 +66,17 @@ type Options struct {
 	// each operation that is kept or may be outstanding.
 	Recorder int
 	// Backlog is how many peers of a listener may wait to be accepted: requests, handshakes and
-	// established connections together; see Listener. Each may hold the memory of a connection, by
-	// default half a MiB for receives. That is 66 MiB for 128 peers. At most half of the Backlog
-	// may be unfinished handshakes, and at most an eighth unfinished handshakes from one address.
-	// Each of these two limits is at least 1. Only listeners use Backlog. Default DefaultBacklog.
+	// established connections together; see Listener. Each peer may hold the memory of a
+	// connection: by default half a MiB for receives, so 66 MiB for 128 peers. The limit for
+	// unfinished handshakes is Backlog/2, and for those from one address Backlog/8; each limit is
+	// at least 1. Only listeners use Backlog. Default DefaultBacklog.
 	Backlog int
 	// PrivateData is sent to the peer with the connection request or the acceptance. A request
 	// carries at most MaxDialData bytes, and an acceptance MaxAcceptData bytes. With Bare these
 	// limits are verbs.MaxPrivateConnect and verbs.MaxPrivateAccept. The bytes are copied.
 	PrivateData []byte
 
-	// kind is the type of the queue pair: RC by default (PlainOptions.Type).
+	// kind is the type of the queue pair (PlainOptions.Type); 0 means RC.
 	kind verbs.QPType
 }
 
@@ -123,8 +123,8 @@ func (rt *Runtime) fits(o Options) error {
 	return nil
 }
 
-// inherit sets the unset options in o to those of the runtime. Do not apply it to its own result:
-// there Inline 0 means none, not unset.
+// inherit returns o with the runtime's options in place of those that are not set. Do not call
+// inherit with its own result: there Inline 0 means none, but inherit would take 0 for not set.
 func (rt *Runtime) inherit(o Options) (Options, error) {
 	d := rt.cfg.Conn
 	o.Raw, o.Bare = o.Raw || d.Raw, o.Bare || d.Bare

@@ -20,23 +20,23 @@ import (
 //	ListenPacket            Close, or the queue pair or the device failed
 //	────────────> open ────────────────────────────────────────────────> gone
 //
-// All methods may be called from any goroutine. The caller closes it.
+// All methods may be called from any goroutine. The caller closes the PacketConn.
 type PacketConn struct {
 	rt   *Runtime
 	sh   *shard
 	q    *reactor.Queue
 	opts Options
 	addr netip.AddrPort
-	from uint8 // GID table index of the source address for replies to multicast datagrams
+	from uint8 // the GID table index of the source address of replies to multicast datagrams
 
 	// cause is the error that new operations get. The holder of the reactor's turn or Close sets
-	// it, one time; any goroutine reads it. The goroutine that sets it closes ended.
+	// the cause, one time, and then closes the channel ended. Any goroutine reads the cause.
 	cause cause
 	ended chan struct{}
 
 	slots  []packetSlot
-	waitIn ring.Inbox[packetWait, *packetWait] // Recv pushes, match takes
-	task   reactor.Task
+	waitIn ring.Inbox[packetWait, *packetWait] // new calls of Recv, which match() takes
+	task   reactor.Task                        // runs match()
 
 	peerMu sync.Mutex // guards peers
 	peers  map[*Peer]struct{}
@@ -45,24 +45,24 @@ type PacketConn struct {
 	closed   chan struct{} // closed when everything is released
 	closeErr error         // written before closed is closed
 
-	// The fields below belong to the holder.
+	// Only the holder of the reactor's turn uses the fields below.
 	id        verbs.CMID
 	admitted  bool
 	arrived   []int // slots with datagrams, oldest first
 	waits     []*packetWait
-	pruned    int // shortest length of waits since the last pruning: see the function served
+	pruned    int // used by served() in conn_recv_waits.go
 	groups    map[netip.Addr]*membership
 	asking    map[*resolving]struct{}
 	gone      bool
 	destroyed bool
-	timer     *reactor.Timer // bounds the flush
+	timer     *reactor.Timer // limits the wait for the flush
 }
 
 // ListenPacket opens a PacketConn at "host:port", where peers find it with [PacketConn.Resolve]. An
-// empty host means the device's address. If the port is 0, ListenPacket chooses a free one (see
+// empty host means the device's address. If the port is 0, ListenPacket chooses a free port (see
 // Addr); a program that only sends can use port 0, too. The options that apply are SendDepth,
-// RecvCredits, MaxSGE, Inline and Recorder. RecvCredits is how many datagrams are buffered until
-// they are received; more are lost.
+// RecvCredits, MaxSGE, Inline and Recorder. RecvCredits is how many received datagrams are buffered
+// until Recv takes them; further datagrams are lost.
 //
 // Errors: ErrAddress, ErrConfig, ErrNoGID, ErrNotSupported, ErrClosed, errors of the device.
 //
@@ -119,11 +119,11 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	return p, nil
 }
 
-// open creates the queue pair, posts the receives and listens. On failure the caller calls fail,
-// which releases everything. Holder only.
+// open creates the queue pair, posts the receives and listens. If it fails, the caller must call
+// p.fail(), which releases everything. Holder only.
 func (p *PacketConn) open(at netip.AddrPort) (err error) {
 	posted := 0
-	defer func() { // the queue ends the posted receives; free the buffers of the others here
+	defer func() { // a posted receive frees its buffer when it ends; free the other buffers here
 		for i := range p.slots[posted:] {
 			p.slots[posted+i].buf.drop()
 		}
@@ -177,7 +177,7 @@ func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 		num := p.q.QP().Num()
 		p.sh.rejectLater(ev.ID, func(id verbs.CMID) {
 			if err := id.Accept(&verbs.ConnParam{QPNum: num}); err != nil {
-				_ = id.Reject(proto.EncodeReject(proto.RejectResources, err.Error())) // if that fails too, the peer times out
+				_ = id.Reject(proto.EncodeReject(proto.RejectResources, err.Error())) // if Reject fails, too, the peer times out
 			}
 		})
 	case verbs.CMDeviceRemoval:
@@ -185,7 +185,7 @@ func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 	}
 }
 
-// setCause sets the cause unless it is set already.
+// setCause sets the cause and closes the channel ended, unless there is a cause already.
 func (p *PacketConn) setCause(err error) {
 	if p.cause.set(err) {
 		close(p.ended)
@@ -197,20 +197,20 @@ func (p *PacketConn) fail(cause error) {
 	p.setCause(cause)
 	if errors.Is(cause, verbs.ErrDeviceRemoved) {
 		p.rt.deviceGone()
-		if p.gone { // the function end waits for a flush, but a removed device flushes nothing
+		if p.gone { // p.end() was called and waits for a flush, but a removed device flushes nothing
 			p.destroy()
 		}
 	}
 	p.end()
 }
 
-// Close ends p. Outstanding operations complete, some with an error, and datagrams that were not
-// received are lost. Close waits for its reactor until ctx ends, and then as long as Conn.Close
-// does. If p is not closed by then, Close returns ErrReactorBusy, and p closes later. Close is
-// idempotent.
+// Close ends p, and waits until everything is released. Outstanding operations complete, some with an
+// error. Datagrams that Recv has not taken are lost. After the end of ctx, Close waits only as long
+// as Conn.Close does. If p is not closed by then, Close returns ErrReactorBusy, and p is closed later.
+// Close is idempotent.
 func (p *PacketConn) Close(ctx context.Context) error { return p.close(ctx, ErrConnClosed) }
 
-// close is Close. The argument cause is the error that new operations get.
+// close(ctx, cause) is Close(ctx), except that new operations get the error cause.
 func (p *PacketConn) close(ctx context.Context, cause error) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -229,7 +229,8 @@ func (p *PacketConn) close(ctx context.Context, cause error) error {
 	return p.closeErr
 }
 
-// end moves the queue pair to ERR, so that the device flushes all requests. Holder only.
+// end moves the queue pair to ERR, so that the device flushes all requests. When they have ended, or
+// after flushBound, p.destroy() is called. Holder only.
 func (p *PacketConn) end() {
 	if p.gone {
 		return
@@ -278,9 +279,9 @@ func (p *PacketConn) destroy() {
 	p.sh.closeID(p.id, finish)
 }
 
-// finishClose closes the address handles and then p. The queue was released before. So only a Send
-// that is being refused may still use a handle; then finishClose tries again after closeRetry.
-// Holder only.
+// finishClose closes the address handles, and then the channel p.closed. The queue was released
+// before. So at most a Send that is about to fail still uses a handle. In this case finishClose
+// tries again after closeRetry. Holder only.
 func (p *PacketConn) finishClose() {
 	busy, err := p.closePeers()
 	p.closeErr = errors.Join(p.closeErr, err)
@@ -292,5 +293,5 @@ func (p *PacketConn) finishClose() {
 	delete(p.rt.packets, p)
 	p.rt.mu.Unlock()
 	close(p.closed)
-	p.match() // settles the waits of calls of Recv that did not see closed
+	p.match() // settles the calls of Recv that found p.closed still open
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// tableAddresses is a provider whose devices return the entries of table as their GID table. The
-// entry table[own] is the device's real address; the other entries are made up.
+// tableAddresses is a provider whose devices have the made-up GID table p.table. Only p.table[p.own] is
+// a real entry: it has the device's address.
 type tableAddresses struct {
 	verbs.Provider
 	table []verbs.GIDEntry
@@ -44,8 +44,8 @@ func (c tableContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return e, nil
 }
 
-// notingDomain records the source entry of each address handle, and then makes the handle with
-// entry 0 of the real GID table, because the device does not know the other entries.
+// notingDomain records the GID table index of the source address of each address handle. It makes the
+// handle with index 0 instead, because the device does not know the made-up entries.
 type notingDomain struct {
 	verbs.PD
 	from *[]uint8
@@ -58,8 +58,9 @@ func (d notingDomain) CreateAH(a *verbs.AHAttr) (verbs.AH, error) {
 	return d.PD.CreateAH(&real)
 }
 
-// wentTo rewrites grh, the 40 bytes before the data of a received datagram, as if the datagram had
-// been sent to another address. These bytes hold an IPv6 header, or an IPv4 header at their end.
+// wentTo rewrites the header of a received datagram as if the datagram had been sent to another
+// address. The header is in grh, the 40 bytes before the data. It is an IPv6 header, or an IPv4 header
+// in the last 20 bytes.
 func wentTo(grh []byte, to netip.Addr) {
 	const version, source = 20, 32 // offsets in grh: the start of the IPv4 header and its source address
 	if to.Is4() {
@@ -80,9 +81,9 @@ func wentTo(grh []byte, to netip.Addr) {
 	copy(grh[24:], to.AsSlice())
 }
 
-// Rule: a reply to a unicast datagram leaves from the address to which the datagram was sent, and
-// from the table entry with the same protocol. A reply to a multicast datagram leaves from the
-// address that ChooseGID has found. If the device has lost the address, PeerOf returns ErrNoGID.
+// Rule: the source address of a reply is the address to which the datagram was sent, in the GID table
+// entry with the same RoCE version. If the datagram was sent to a multicast group, the source is the
+// address that ChooseGID has found. If the device no longer has the source, PeerOf returns ErrNoGID.
 func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 	notOnDevice(t, "its devices have made-up addresses")
 	entry := func(kind verbs.GIDType, addr string) verbs.GIDEntry {
@@ -139,8 +140,8 @@ func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 	})
 }
 
-// manyAddresses is a provider whose device has manyBefore link-local RoCEv1 entries at the start of
-// its GID table, as RoCE ports have, and its own address after them.
+// manyAddresses is a provider whose device has a longer GID table. The table begins with manyBefore
+// link-local RoCEv1 entries, as on RoCE ports. The entry with the device's own address follows.
 type manyAddresses struct{ verbs.Provider }
 
 func (p manyAddresses) Open(name string) (verbs.Context, error) {
@@ -166,9 +167,9 @@ func (c *manyContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return e, err
 }
 
-// Rule: replies leave from the address that peers know, not from entry 0 of the port's GID table.
-// (When entry 0 was a link-local address, Soft-RoCE refused to make an address handle from it to an
-// IPv4 address, with EINVAL, and no reply was possible.)
+// Rule: the source address of replies is the address that peers know, even if this is not entry 0 of
+// the port's GID table. (Soft-RoCE returns EINVAL for an address handle from a link-local entry to an
+// IPv4 address. So if entry 0 was link-local and was used as the source, no reply was possible.)
 func TestRepliesLeaveFromTheChosenAddress(t *testing.T) {
 	p := mustListenPacket(t, mustOpen(t, Config{Provider: manyAddresses{soft.Default()}, Device: "soft0"}), Options{})
 	if p.from != manyBefore {

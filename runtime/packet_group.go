@@ -13,8 +13,8 @@ import (
 // membership is a PacketConn's membership of a multicast group. The PacketConn's own connection
 // manager identifier listens, and a listening identifier cannot join (kernel cma.c,
 // rdma_join_multicast). So each membership joins with an identifier of its own. This identifier has
-// no queue pair; therefore onCM attaches the PacketConn's queue pair to the group. Only the holder
-// of the turn (the goroutine that runs the reactor) uses a membership.
+// no queue pair, so joining attaches none to the group: membership.onCM attaches the PacketConn's
+// queue pair. Only the holder of the turn (the goroutine that runs the reactor) uses a membership.
 //
 //	JoinMulticast      MULTICAST_JOIN            the Peer is closed, or the PacketConn ends
 //	─────────────> joining ──────────> member ───────────────────────────────────────> left
@@ -26,7 +26,7 @@ type membership struct {
 	gid      verbs.GID
 	lid      uint16
 	attached bool
-	timer    *reactor.Timer // bounds joining
+	timer    *reactor.Timer // limits the time of joining
 	promise  futures.Promise[*Peer]
 }
 
@@ -35,7 +35,7 @@ type membership struct {
 // a member or ctx ends, at most Config.ConnectTimeout.
 //
 // Errors: ErrConnectTimeout; ErrInvalid for a group that is already joined, or for an address that
-// is not multicast; the cause if p has ended (see Err); the context's; the device's.
+// is not multicast; the cause if p has ended (see Err); the context's error; errors of the device.
 //
 // Implements: rdma_join_multicast, ibv_attach_mcast.
 func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) {
@@ -121,8 +121,8 @@ func (m *membership) refused(err error) {
 	m.promise.Settle(nil, err)
 }
 
-// The method leave ends p's membership of a group, also while p is joining it. It does nothing if
-// there is none. Holder only.
+// PacketConn.leave ends p's membership of the group, also while p is joining. Without a membership
+// it does nothing. Holder only.
 func (p *PacketConn) leave(group netip.Addr) {
 	m := p.groups[group]
 	if m == nil {
@@ -139,8 +139,8 @@ func (p *PacketConn) leave(group netip.Addr) {
 }
 
 // leaveAll leaves every group. It runs before the queue pair is destroyed, because a device
-// (rdma_rxe) may refuse to destroy an attached queue pair. A Join in progress fails with the cause
-// of p's end. Holder only.
+// (rdma_rxe) may refuse to destroy an attached queue pair. A Join in progress fails with the error
+// that p.Err returns. Holder only.
 func (p *PacketConn) leaveAll() {
 	for group, m := range p.groups {
 		p.leave(group)

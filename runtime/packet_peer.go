@@ -12,9 +12,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Peer is a destination for datagrams of one [PacketConn]: the queue pair of another PacketConn, or
-// a multicast group. It is valid until it is closed or its PacketConn has ended. Methods may be
-// called from any goroutine.
+// Peer is a destination to which one [PacketConn] sends datagrams: the queue pair of another
+// PacketConn, or a multicast group. A Peer is valid until it is closed or the sending PacketConn
+// has ended. Methods may be called from any goroutine.
 //
 // Implements: struct ibv_ah, with the queue pair behind it.
 type Peer struct {
@@ -24,20 +24,21 @@ type Peer struct {
 	qkey  uint32
 	group netip.Addr // the multicast group; the zero Addr if there is none
 
-	// outstanding counts the datagrams for which the device may still use the address handle. A
-	// sender increments it. The holder of the turn (the goroutine that runs the reactor) decrements
-	// it when the datagram completes; if the datagram was not submitted, the sender decrements it.
-	// Closing the peer changes it from 0 to peerClosed, and back to 0 if the handle cannot be
-	// destroyed.
+	// The counter outstanding is the number of datagrams for which the device may still use the
+	// address handle. The sender of a datagram increments the counter. The holder of the turn (the
+	// goroutine that runs the reactor) decrements the counter when the datagram completes. If the
+	// datagram was not submitted, the sender decrements the counter. When the peer is closed, the
+	// counter changes from 0 to peerClosed. If the handle then cannot be destroyed, the counter
+	// becomes 0 again.
 	outstanding atomic.Int64
 }
 
 const peerClosed = -1
 
-// newPeer creates an address handle and its Peer. On RoCE the kernel looks up the peer's hardware
-// address in CreateAH. This takes up to a second if no machine has the address, for example if the
-// source address of a datagram is forged. So newPeer does not hold peerMu during CreateAH: the
-// holder of the turn also locks peerMu, and must not wait that long.
+// newPeer creates an address handle and its Peer. On RoCE, CreateAH has the kernel look up the
+// hardware address of the peer. The lookup takes up to a second if no machine has the peer's
+// address, for example if the source address of a datagram is forged. The holder of the turn must
+// not wait that long for peerMu, so newPeer does not hold peerMu during CreateAH.
 func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr) (*Peer, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -60,8 +61,8 @@ func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr
 	return e, nil
 }
 
-// giveBack closes an object. If that fails it tries once more, because no other code closes the
-// object later.
+// giveBack closes the object o. If that fails, giveBack tries a second time, because no other code
+// closes o later.
 func giveBack(o verbs.Object) error {
 	err := o.Close()
 	if err != nil {
@@ -80,7 +81,7 @@ const packetPort = 1
 //
 // Errors: ErrMessage after Release, or if another PacketConn received k; ErrInvalid if k has no GRH
 // or a malformed one; ErrNoGID if the device no longer has the source address; the cause if p has
-// ended; the device's.
+// ended; errors of the device.
 //
 // Implements: ibv_create_ah_from_wc.
 func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
@@ -107,8 +108,8 @@ func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
 }
 
 // replyFrom returns the GID table index of the source address of a reply (see PeerOf). The argument
-// grh is the header of the received datagram. The GID table changes with the addresses of the
-// network device, so replyFrom reads the table on every call.
+// grh is the GRH of the received datagram. The GID table changes with the addresses of the network
+// device, so replyFrom reads the table on every call.
 func (p *PacketConn) replyFrom(grh []byte) (uint8, error) {
 	dest, v2, err := verbs.GRHDest(grh)
 	if err != nil {
@@ -122,7 +123,8 @@ func (p *PacketConn) replyFrom(grh []byte) (uint8, error) {
 }
 
 // Resolve asks the PacketConn that listens at "host:port" for its queue pair, and returns that
-// queue pair as a Peer. It waits for the answer until ctx ends, at most Config.ConnectTimeout.
+// queue pair as a Peer. Resolve waits for the answer until ctx ends, but at most
+// Config.ConnectTimeout.
 //
 // Implements: rdma_connect in port space UDP.
 func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
@@ -240,7 +242,7 @@ func (r *resolving) end(e *Peer, err error) {
 // disposePeer closes the peer of a future that was discarded.
 func disposePeer(e *Peer, err error) {
 	if err == nil {
-		_ = e.Close() // not ErrBusy: nothing was sent to the peer
+		_ = e.Close() // cannot fail with ErrBusy: nothing was sent to the peer
 	}
 }
 
@@ -273,8 +275,8 @@ func (e *Peer) close() error {
 	return nil
 }
 
-// closePeers closes all peers. It reports whether some of them are busy, so that it must be called
-// again.
+// closePeers closes all peers. If the result busy is true, datagrams to some peers are outstanding,
+// and closePeers must be called again.
 func (p *PacketConn) closePeers() (busy bool, err error) {
 	p.peerMu.Lock()
 	defer p.peerMu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// packetSlot is one receive with its buffer: the 40 bytes of the GRH, then the datagram. In the
-// diagram, p is the PacketConn.
+// packetSlot is one receive with its buffer. The buffer has 40 bytes for the GRH, and after them room
+// for the datagram. In the diagram, p is the PacketConn.
 //
 //	posted ──completion──> arrived ──Recv──> held ──Release──> posted
 //	   │ flushed              │ p ended       │ Release after p ended
@@ -21,12 +21,12 @@ type packetSlot struct {
 	p   *PacketConn
 	i   int
 	buf Buffer
-	// state counts the deliveries and releases of the slot. They alternate, so state is odd while a
-	// Packet holds the slot. The method match increments it. Release increments it too, by CAS, on
-	// any goroutine.
+	// state counts the deliveries and releases of the slot. A delivery and a release alternate, so
+	// state is odd while a Packet holds the slot. match() increments state at a delivery, and
+	// Packet.Release at a release, by CAS, on any goroutine.
 	state atomic.Uint64
 	// The next five fields describe the received datagram. The holder of the turn (the goroutine
-	// that runs the reactor) writes them before match delivers the datagram.
+	// that runs the reactor) writes them before match() delivers the datagram.
 	n     int
 	grh   bool
 	srcQP uint32
@@ -39,7 +39,7 @@ func (s *packetSlot) post() error {
 	return s.p.q.PostRecv(&reactor.Recv{Sink: (*packetSink)(s.p), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
-// repost posts the receive again. If the queue accepts no more receives, it frees the buffer.
+// repost posts the receive again. If the queue accepts no more receives, repost frees the buffer.
 func (s *packetSlot) repost() {
 	if s.post() != nil {
 		s.buf.drop()
@@ -64,7 +64,7 @@ func (p *PacketConn) makeSlots() error {
 	return nil
 }
 
-// Packet is a received datagram. Data is part of a receive buffer, which belongs to the caller
+// Packet is a received datagram. Data is part of a receive buffer. The buffer belongs to the caller
 // until Release.
 type Packet struct {
 	Data   []byte
@@ -101,9 +101,9 @@ func (w *packetWait) giveUp() { w.promise.Settle(Packet{}, futures.ErrDiscarded)
 // InboxHook returns the link in PacketConn.waitIn.
 func (w *packetWait) InboxHook() *ring.Hook[packetWait] { return &w.hook }
 
-// Recv returns the future of the next datagram. If several calls wait, the first call gets the
-// first datagram. If a future is discarded after it has got its datagram, the datagram is lost. If
-// the PacketConn ends, the error of the future is the cause (see Err). Recv does not block.
+// Recv returns the future of the next datagram. If several futures wait, the oldest future gets the
+// next datagram. If a future is discarded after it has got a datagram, the datagram is lost. If the
+// PacketConn ends, the error of the future is the cause (see Err). Recv does not block.
 func (p *PacketConn) Recv() futures.Future[Packet] {
 	select {
 	case <-p.closed:
@@ -143,9 +143,8 @@ func (p *PacketConn) received(r Result, err error) {
 	s := &p.slots[r.Tag]
 	if err != nil {
 		s.buf.drop()
-		// A *WCError needs no action here: OnFail reports a failed completion, and a flush follows
-		// an error that was reported. Any other error means that the device refused the receive.
-		// Only this code reports that.
+		// A *WCError means a failed or flushed completion, which OnFail and OnFlush report. Any other
+		// error means that the device refused to post the receive. No other code reports that.
 		if _, completed := errors.AsType[*verbs.WCError](err); !completed && !p.gone {
 			p.sh.r.Defer(func() { p.fail(err) })
 		}
@@ -161,9 +160,8 @@ func (p *PacketConn) received(r Result, err error) {
 	p.match()
 }
 
-// The method match delivers arrived datagrams to the calls of Recv that wait. When no datagram is
-// left and p has ended, it settles the remaining calls with the cause. Only the holder of the turn
-// calls it.
+// match() delivers arrived datagrams to the calls of Recv that wait. If no datagram is left and p has
+// ended, it settles the remaining calls with the cause. Only the holder of the turn calls it.
 func (p *PacketConn) match() {
 	for w := p.waitIn.TakeAll(); w != nil; {
 		next := w.hook.Unlink()

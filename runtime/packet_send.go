@@ -9,14 +9,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Send sends the memory local as one datagram of at most MaxPacket bytes. It waits for room in the
-// send queue until ctx ends. The future is settled when the datagram has left the device; the
-// network may still lose the datagram. The device owns the local memory until the future is
-// settled.
+// Send sends the bytes of a slice as one datagram of at most MaxPacket bytes. It waits for room in
+// the send queue until ctx ends. The future is settled when the datagram has left the device; the
+// network may still lose the datagram. Until the future is settled, the device owns the memory of
+// the slice.
 //
 // Errors: ErrTooLarge; ErrReleased; ErrClosed for a closed peer; ErrInvalid for a nil peer, a peer
 // of another PacketConn, or memory of another runtime; the cause if p has ended (see Err); the
-// context's.
+// error of the context.
 //
 // Implements: ibv_post_send, SEND on a UD queue pair.
 func (p *PacketConn) Send(ctx context.Context, to *Peer, local Slice) (Future, error) {
@@ -73,8 +73,7 @@ func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.
 	return f, err
 }
 
-// The method begin counts one more outstanding datagram to the peer. It returns false if the peer
-// is closed.
+// begin() counts one more outstanding datagram to the peer. It returns false if the peer is closed.
 func (e *Peer) begin() bool {
 	for {
 		n := e.outstanding.Load()

@@ -56,7 +56,8 @@ func (p *PacketConn) take(t *testing.T) string {
 	return s
 }
 
-// Rule: a datagram arrives whole, and PeerOf returns its sender, to which a reply can go.
+// Rule: a datagram arrives whole. PeerOf returns the sender of the datagram, and a reply to this
+// Peer arrives.
 func TestPacketAndReply(t *testing.T) { onBeds(t, packetAndReply) }
 
 func packetAndReply(t *testing.T, d bed) {
@@ -115,7 +116,7 @@ func TestMulticastGroup(t *testing.T) {
 	if err := peers[2].Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := members[2].sh.r.Do(ctx, func() {}); err != nil { // after this turn it has left the group
+	if err := members[2].sh.r.Do(ctx, func() {}); err != nil { // after this call members[2] has left the group
 		t.Fatal(err)
 	}
 	late := members[2].Recv()
@@ -130,7 +131,7 @@ func TestMulticastGroup(t *testing.T) {
 	late.Discard()
 }
 
-// Rule: only the datagrams that exceed the posted receives are lost.
+// Rule: if more datagrams arrive than receives are posted, only the excess datagrams are lost.
 func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 	a := mustListenPacket(t, mustOpen(t, Config{Device: first.name}), Options{})
 	b := mustListenPacket(t, mustOpen(t, Config{Device: second.name}), Options{RecvCredits: 4})
@@ -161,7 +162,8 @@ func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 	}
 }
 
-// Rule: a mistake returns an error that names it, and the PacketConn stays usable.
+// Rule: a call with a mistake returns an error that names the mistake, and the PacketConn stays
+// usable.
 func TestPacketMistakes(t *testing.T) {
 	a, b := mainBed.packets(t)
 	ctx := testContext(t)
@@ -207,7 +209,7 @@ func TestPacketMistakes(t *testing.T) {
 }
 
 // Rule: a queue of type UD refuses an RDMA WRITE, and a SEND without a destination. The error names
-// the type.
+// the type UD.
 func TestDatagramQueueRefusesRDMA(t *testing.T) {
 	a, b := mainBed.packets(t)
 	to := mustResolve(t, a, b.Addr().String())
@@ -243,8 +245,8 @@ func TestPacketSendAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Rule: a failed ListenPacket leaves nothing behind. It also releases its receive buffers, which
-// were never posted, so that the runtime can be closed.
+// Rule: if ListenPacket fails, it leaves nothing behind. It releases its receive buffers, which
+// were never posted, so the runtime can be closed.
 func TestListenPacketThatFailsLeavesNothing(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		rt := d.open(t, Config{}, 0)
@@ -262,7 +264,7 @@ func TestListenPacketThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
-// Rule: a datagram without a peer is refused and changes nothing.
+// Rule: Send without a peer returns an error, and the PacketConn stays usable.
 func TestSendingToNoPeerIsRefused(t *testing.T) {
 	p := mustListenPacket(t, mustOpen(t, Config{}), Options{})
 	_, err := p.Send(testContext(t), nil, bufferOf(t, p.rt, []byte("x")).Slice())
@@ -272,7 +274,8 @@ func TestSendingToNoPeerIsRefused(t *testing.T) {
 	}
 }
 
-// slowDomain is a PD whose CreateAH sends on entered and then waits until let is closed.
+// slowDomain is a PD. Its method CreateAH sends on the channel d.entered, and then waits until the
+// channel d.let is closed.
 type slowDomain struct {
 	verbs.PD
 	entered, let chan struct{}
@@ -284,9 +287,9 @@ func (d slowDomain) CreateAH(a *verbs.AHAttr) (verbs.AH, error) {
 	return d.PD.CreateAH(a)
 }
 
-// Rule: PeerOf may wait while the kernel looks up the hardware address of the sender. No pass waits
-// during that time, and the PacketConn can end. If it has ended, PeerOf closes the address handle
-// that it has created.
+// Rule: while PeerOf waits for the kernel to look up a hardware address, passes run, and the
+// PacketConn can end. If the PacketConn has ended, PeerOf closes the address handle that CreateAH
+// returns.
 func TestReplyToAnAbsentSourceKeepsNoTurn(t *testing.T) { onBeds(t, absentSource) }
 
 func absentSource(t *testing.T, d bed) {
@@ -301,7 +304,7 @@ func absentSource(t *testing.T, d bed) {
 	<-slow.entered
 	b.setCause(ErrConnClosed)
 	if err := b.sh.r.Do(testContext(t), func() {
-		// the end of a PacketConn also calls closePeers with the turn held
+		// closePeers runs with the turn held, as when a PacketConn ends
 		if busy, err := b.closePeers(); busy || err != nil {
 			t.Errorf("closing the peers: busy %t, %v", busy, err)
 		}

@@ -15,10 +15,11 @@ import (
 
 var oneSidedOps = []string{"write", "read", "add", "flush"}
 
-// Rule: when the peer is lost, in whatever way, every operation ends in time, and all memory is
-// released. This holds for each ACK timeout and retry count of the queue pair. The time is the
-// bound (boundOf), an eighth of it for the watchdog's tick, and flushBound. If only a receive is
-// outstanding, KeepAlive is added.
+// Rule: when the peer is lost, every operation ends in time, and all memory is released. This holds
+// for each way in which the peer can be lost, and for each ACK timeout and retry count. The limit
+// is KeepAlive + bound + bound/8 + flushBound, where bound is the result of boundOf. The watchdog
+// may be late by bound/8. A connection without an outstanding send sends a probe only after
+// KeepAlive.
 func TestALostPeerEndsEverythingWithinTheBound(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_SIM_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_SIM_SEED=%d", seed)
@@ -59,8 +60,8 @@ func TestALostPeerEndsEverythingWithinTheBound(t *testing.T) {
 				switch err := p.a.Err(); {
 				case errors.Is(err, ErrPeerTimeout):
 				case errors.As(err, &wc) && wc.Status == verbs.WCRetryExcErr: // the device's retries were used up before the bound
-				// only the link to the peer is cut: the peer failed first, and its disconnect
-				// arrived
+				// Only the link to the peer is cut. The peer failed first, and its disconnect
+				// arrived.
 				case way == "there" && errors.Is(err, ErrPeerClosed):
 				default:
 					t.Errorf("the connection failed with %v, want %v or the device's %v", err, ErrPeerTimeout, verbs.WCRetryExcErr)
@@ -75,8 +76,9 @@ func TestALostPeerEndsEverythingWithinTheBound(t *testing.T) {
 	}
 }
 
-// Rule: an outstanding operation ends at its bound even if the device never gives up and there are
-// no keep-alives. The error names the peer, the bound and the start of the time without an answer.
+// Rule: an outstanding operation ends at its bound even if the device never gives up and no
+// keep-alives are sent. The error names the peer, the bound, and the start of the time without an
+// answer.
 func TestThePeerTimeoutEndsWhatTheDeviceDoesNot(t *testing.T) {
 	for _, name := range oneSidedOps {
 		t.Run(name, func(t *testing.T) {
@@ -102,8 +104,9 @@ func TestThePeerTimeoutEndsWhatTheDeviceDoesNot(t *testing.T) {
 	}
 }
 
-// Rule: the waits of each end are bounded by that end's own options, whichever end dials. An end
-// with a PeerTimeout of one second gives up within seconds, even if the other end's is an hour.
+// Rule: each end gives up its peer after the time in its own options, whichever end dials. An end
+// with a PeerTimeout of one second gives up within seconds, even if the PeerTimeout of the other
+// end is an hour.
 func TestEachEndIsBoundByItsOwnOptions(t *testing.T) {
 	for _, timeouts := range [][2]time.Duration{{time.Hour, time.Second}, {time.Second, time.Hour}, {-1, time.Second}, {time.Second, -1}} {
 		t.Run(fmt.Sprintf("dials with %v, listens with %v", timeouts[0], timeouts[1]), func(t *testing.T) {
@@ -125,20 +128,20 @@ func TestEachEndIsBoundByItsOwnOptions(t *testing.T) {
 					t.Errorf("with PeerTimeout %v the send ended (%t) after %v: %v", timeouts[i], ended, o.ended-cut, o.err)
 				}
 			}
-			p.pass(time.Minute) // the device of the end with an hour uses up its retries
+			p.pass(time.Minute) // meanwhile the device of the end with PeerTimeout 1 h uses up its retries
 			p.wantEnded(cut, time.Minute)
 		})
 	}
 }
 
-// softDelay is the software RNIC's verbs.DeviceAttr.AckDelay. The RNIC raises smaller ACK timeout
-// codes to this code.
+// softDelay is verbs.DeviceAttr.AckDelay of the software RNIC. The RNIC replaces a smaller ACK
+// timeout code by this code.
 const softDelay = 14
 
 // Rule: a SEND to a raw peer without a posted receive ends at the bound, although its RNR retries
-// are unlimited. Then the peer's end fails with ErrPeerClosed.
+// are unlimited. Then the peer's end of the connection fails with ErrPeerClosed.
 func TestAPeerWithoutReceivesTimesOut(t *testing.T) {
-	const bound = 3 * time.Second // more than 4 times the device's retry time (2.15 s)
+	const bound = 3 * time.Second // more than the device's retries can take (2.15 s)
 	p := newLostPeer(t, Options{Raw: true, PeerTimeout: bound})
 	from := p.w.now()
 	o := p.start("send")
@@ -156,8 +159,8 @@ func TestAPeerWithoutReceivesTimesOut(t *testing.T) {
 	}
 }
 
-// Rule: a connection over a slow or lossy link does not fail, however long the operations take. Nor
-// does it fail when it is idle afterwards.
+// Rule: a connection over a slow or lossy link does not fail while it transfers, however long the
+// operations take. It does not fail either while it is idle afterwards.
 func TestASlowPeerIsNotLost(t *testing.T) {
 	const bound = 100 * time.Millisecond
 	for name, l := range map[string]fabric.Link{"slow": {Delay: 30 * time.Millisecond}, "lossy": {Delay: time.Millisecond, Loss: 0.1}} {
@@ -185,9 +188,9 @@ func TestASlowPeerIsNotLost(t *testing.T) {
 	}
 }
 
-// Rule: on an idle connection each side sends one keep-alive probe per KeepAlive, and the
-// connection stays open. With a negative KeepAlive there are no probes, and a lost peer is not
-// noticed.
+// Rule: each end of an idle connection sends one probe in each interval of Options.KeepAlive, and
+// the connection stays open. An end with a negative KeepAlive sends no probes. If its connection is
+// idle, it does not notice the loss of the peer.
 func TestKeepAliveIsOneQuestionInItsTime(t *testing.T) {
 	const every, times = 500 * time.Millisecond, 100
 	p := newLostPeer(t, Options{KeepAlive: every})
@@ -209,15 +212,15 @@ func TestKeepAliveIsOneQuestionInItsTime(t *testing.T) {
 	}
 }
 
-// Rule: Close without a deadline ends even if the peer is lost, because the operations that Close
-// waits for end at their bound.
+// Rule: Close without a deadline returns even if the peer is lost, because the operations for which
+// Close waits end at their bound.
 func TestClosingToALostPeerEnds(t *testing.T) {
 	const bound = 300 * time.Millisecond
 	p := newLostPeer(t, Options{PeerTimeout: bound})
 	p.retry(0, 7)
 	p.cut(true, true)
 	o := p.start("write")
-	p.a.end(false) // as Close does: it waits for the write
+	p.a.end(false) // as Close does: the connection ends after the write
 	from := p.w.now()
 	p.pass(anEighth(bound) + flushBound)
 	p.wantEnded(from, anEighth(bound))
@@ -229,18 +232,17 @@ func TestClosingToALostPeerEnds(t *testing.T) {
 	}
 }
 
-// lostPeer is a connection between nodes 0 and 1 of a simulation without random disturbances. a is
-// the dialing end, b the accepting one; ops are the operations of a.
+// lostPeer is a connection between nodes 0 and 1 of a simulation without random disturbances.
 type lostPeer struct {
 	t      *testing.T
 	w      *simWorld
-	a, b   *Conn
-	remote Remote // memory of b
-	local  Slice  // memory of a
-	ops    []*boundedOp
+	a, b   *Conn        // the dialing end and the accepting end
+	remote Remote       // memory of b
+	local  Slice        // memory of a
+	ops    []*boundedOp // operations of a
 }
 
-// boundedOp is an operation that must end within its bound. Its times are virtual.
+// boundedOp is an operation that must end within its bound. All its times are virtual.
 type boundedOp struct {
 	name  string
 	poll  func() (error, bool)
@@ -249,13 +251,13 @@ type boundedOp struct {
 	err   error
 }
 
-// newLostPeer connects two nodes with o on both sides.
+// newLostPeer connects two nodes, with the options o on both ends.
 func newLostPeer(t *testing.T, o Options) *lostPeer {
 	t.Helper()
 	return newLostEnds(t, o, o)
 }
 
-// newLostEnds connects two nodes: a, which dials with the options dial, and b, which listens with
+// newLostEnds connects two nodes. The dialing end has the options dial, and the accepting end has
 // the options listen.
 func newLostEnds(t *testing.T, dial, listen Options) *lostPeer {
 	t.Helper()
@@ -303,8 +305,8 @@ func newLostEnds(t *testing.T, dial, listen Options) *lostPeer {
 	return p
 }
 
-// retry sets the ACK timeout code and the retry count of a's queue pair. Options cannot do that:
-// they always give 7 retries, each after 67 ms or more.
+// The method retry sets the ACK timeout code and the retry count of the queue pair of p.a. Options
+// cannot do that: with any Options, a queue pair makes 7 retries, each after 67 ms or more.
 func (p *lostPeer) retry(timeout, count uint8) {
 	p.t.Helper()
 	qp := p.a.q.QP()
@@ -321,7 +323,8 @@ func (p *lostPeer) retry(timeout, count uint8) {
 	}
 }
 
-// start starts an operation of a; it returns nil if the operation is refused.
+// The method start starts an operation of p.a. It returns nil if the operation could not be
+// started.
 func (p *lostPeer) start(name string) *boundedOp {
 	p.t.Helper()
 	w, c := p.w, p.a
@@ -365,7 +368,7 @@ func (p *lostPeer) start(name string) *boundedOp {
 	return o
 }
 
-// pass advances virtual time by d and records when operations end.
+// The method pass advances virtual time by d, and records when operations end.
 func (p *lostPeer) pass(d time.Duration) {
 	w := p.w
 	for until := w.now() + d; ; w.advance(until - w.now()) {
@@ -384,22 +387,23 @@ func (p *lostPeer) pass(d time.Duration) {
 	}
 }
 
-// cut takes the link from a to b down if there is set, and the link from b to a if back is set.
-// Otherwise it brings the link up.
+// The method cut sets the state of both links. If the argument there is true, the link from p.a to
+// p.b is down, else it is up. If the argument back is true, the link from p.b to p.a is down, else
+// it is up.
 func (p *lostPeer) cut(there, back bool) {
 	a, b := p.w.nodes[0].gid, p.w.nodes[1].gid
 	p.w.fab.SetLink(a, b, fabric.Link{Down: there})
 	p.w.fab.SetLink(b, a, fabric.Link{Down: back})
 }
 
-// vanish takes both links down and then aborts b, so that a gets no message about that.
+// The method vanish takes both links down and then aborts p.b. So p.a gets no message from p.b.
 func (p *lostPeer) vanish() {
 	p.cut(true, true)
 	p.b.Abort()
 }
 
-// wantEnded checks that every operation ended in time and that the connection failed. The time is
-// the argument within, counted from the cut or from the operation's start, whichever is later.
+// wantEnded checks that the connection failed and that every operation ended in time. The limit of
+// an operation is max(cut, start) + within, where start is the time when it was started.
 func (p *lostPeer) wantEnded(cut, within time.Duration) {
 	p.t.Helper()
 	for _, o := range p.ops {
@@ -415,6 +419,6 @@ func (p *lostPeer) wantEnded(cut, within time.Duration) {
 	}
 }
 
-// anEighth returns d plus an eighth of d, by which the watchdog may notice the end of a bound too
-// late.
+// anEighth returns d plus an eighth of d. The watchdog may notice the end of a bound an eighth of
+// the bound too late.
 func anEighth(d time.Duration) time.Duration { return d + d/8 }

@@ -13,8 +13,8 @@ import (
 )
 
 // Rule: the bound is the larger of 4 × 4.096 µs × 2^timeout × (retries + 1) and the configured
-// time. For timeout code 0, which is infinite, the bound is the configured time. Without a
-// configured time there is no bound.
+// time. For timeout code 0, with which the device never gives up, the bound is the configured time.
+// If no time is configured, there is no bound.
 func TestBoundIsTheLargerOfDeviceAndConfiguration(t *testing.T) {
 	for _, c := range []struct {
 		timeout, retries uint8
@@ -34,8 +34,8 @@ func TestBoundIsTheLargerOfDeviceAndConfiguration(t *testing.T) {
 	}
 }
 
-// Rule: a connection inherits unset options from its runtime. If both leave KeepAlive unset, it
-// equals PeerTimeout. A negative KeepAlive disables the probes.
+// Rule: a connection inherits unset options from its runtime. If neither of them sets KeepAlive,
+// the value of PeerTimeout is used for it. A negative KeepAlive disables the probes.
 func TestPeerTimeoutOptions(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
@@ -68,9 +68,9 @@ func TestPeerTimeoutOptions(t *testing.T) {
 	}
 }
 
-// Rule: the queue pair of each end has the ACK timeout code that follows from that end's own
-// options, or its device's AckDelay if that is larger. The retry count is always retryCount. It
-// does not matter which side dials.
+// Rule: each end computes an ACK timeout code from its own options. The queue pair of the end has
+// the larger of this code and the AckDelay of its device. The retry count is always retryCount. It
+// does not matter which end dials.
 func TestEachEndSetsItsOwnTimeout(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for _, timeouts := range [][2]time.Duration{{time.Hour, time.Second}, {time.Second, time.Hour}} {
@@ -91,7 +91,7 @@ func TestEachEndSetsItsOwnTimeout(t *testing.T) {
 }
 
 // Rule: the text of a PeerTimeoutError names the peer, the bound, the start of the time without an
-// answer, the number of outstanding operations and the kind of the oldest.
+// answer, the number of outstanding operations, and the kind of the oldest operation.
 func TestPeerTimeoutErrorSaysIt(t *testing.T) {
 	e := &PeerTimeoutError{
 		Peer: netip.MustParseAddrPort("10.1.2.3:4791"), Bound: 5 * time.Second, Since: time.Unix(1_700_000_000, 0).UTC(),
@@ -107,9 +107,9 @@ func TestPeerTimeoutErrorSaysIt(t *testing.T) {
 	}
 }
 
-// Rule: for a configured time ackTimeoutFor returns a code from minAckTimeout to maxAckTimeout: the
-// largest one with which the bound is still the configured time. If no code is that small, it
-// returns minAckTimeout.
+// Rule: if a time is configured, ackTimeoutFor returns the largest code from minAckTimeout to
+// maxAckTimeout with which the bound is still this time. The bound is computed for code +
+// deviceDelay. If there is no such code, ackTimeoutFor returns minAckTimeout.
 func TestProposedAckTimeoutFitsTheBound(t *testing.T) {
 	for _, x := range []struct {
 		configured time.Duration
@@ -127,9 +127,9 @@ func TestProposedAckTimeoutFitsTheBound(t *testing.T) {
 	}
 }
 
-// Rule: a connection made without the connection manager sends keep-alives only if KeepAlive is
-// set, because the peer's queue pair may refuse the probe. A UC connection has neither keep-alives
-// nor a bound, because its peer acknowledges nothing.
+// Rule: a connection made without the connection manager sends keep-alives only if
+// Options.KeepAlive is set, because the peer's queue pair may refuse the probe. A UC connection has
+// neither keep-alives nor a bound, because its peer acknowledges nothing.
 func TestPlainConnectionsAskOnlyWhenTold(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	w := newSimWorld(1, 0)
@@ -158,8 +158,8 @@ func TestPlainConnectionsAskOnlyWhenTold(t *testing.T) {
 	}
 }
 
-// Rule: a message in a shared receive shows that its sender is alive, so the receiver does not
-// probe that peer.
+// Rule: a message in a shared receive shows that its sender is alive. So the receiving end does not
+// probe the sender.
 func TestASharedReceiveIsASignOfThePeer(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	const every, times, size = 500 * time.Millisecond, 20, 64

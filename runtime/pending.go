@@ -12,9 +12,9 @@ import (
 )
 
 // Pending is a raw connection (Options.Raw), made with the connection manager. Its handshake waits
-// for Connect. Before Connect the owner can post receives. A peer that sends as soon as it is
-// connected, and does not tolerate RNR, needs these receives. The dialing end and the accepting end
-// can both use it:
+// until the owner calls Connect. Before that, the owner can post receives. These receives are
+// needed if the peer sends as soon as it is connected and does not tolerate RNR. The dialing end
+// can use a Pending, and so can the accepting end:
 //
 //	        PrepareDial              Connect
 //	(none) ───────────────> pending ─────────> a Conn
@@ -32,8 +32,8 @@ type Pending struct {
 }
 
 // PrepareDial prepares a connection like DialOptions with Options.Raw set, but sends no connection
-// request: the peer does not hear of it. It waits until the route to the peer is resolved or ctx
-// ends, at most Config.ConnectTimeout. Errors as Dial.
+// request: Pending.Connect sends it. PrepareDial waits until the route to the peer is resolved or
+// ctx ends, at most Config.ConnectTimeout. It returns the same errors as Dial.
 //
 // Implements: rdma_resolve_addr, rdma_resolve_route, rdma_create_qp.
 func (rt *Runtime) PrepareDial(ctx context.Context, addr string, o Options) (*Pending, error) {
@@ -45,11 +45,12 @@ func (rt *Runtime) PrepareDial(ctx context.Context, addr string, o Options) (*Pe
 	return &Pending{unconnected{c: c}, c.remote}, nil
 }
 
-// PrepareAccept is Accept for a raw listener, but does not answer the peer. It waits for a peer's
-// request and prepares a connection for it. That peer then waits for Connect, until the peer's own
-// ConnectTimeout. If ctx ends while a connection is being prepared, the request is refused.
+// PrepareAccept waits for a peer's request, as Accept does, and prepares a connection for it. It
+// does not answer the peer: Pending.Connect does. The peer waits for the answer until its own
+// ConnectTimeout. If ctx ends while a connection is being prepared, the request is refused. The
+// listener must be raw.
 //
-// Errors: ErrMode for a listener that is not raw; otherwise as Accept.
+// Errors: ErrMode for a listener that is not raw; those of Accept.
 //
 // Implements: rdma_get_request.
 func (l *Listener) PrepareAccept(ctx context.Context) (*Pending, error) {
@@ -67,12 +68,12 @@ func (l *Listener) PrepareAccept(ctx context.Context) (*Pending, error) {
 func (p *Pending) RemoteAddr() netip.AddrPort { return p.peer }
 
 // Connect continues the handshake: it sends the connection request, or accepts the peer's request.
-// It waits for the outcome until ctx ends, at most Config.ConnectTimeout. If it succeeds, the
-// caller uses the Conn in place of p. Receives posted before Connect are at the device before the
-// peer can send. If the handshake fails, Connect closes p. Connect may be called only one time.
+// It waits for the outcome until ctx ends, at most Config.ConnectTimeout. If Connect succeeds, the
+// caller uses the Conn in place of p. If Connect fails, it closes p. Receives posted before
+// Connect are at the device before the peer can send. Connect may be called only one time.
 //
-// Errors as Dial; ErrClosed for the second call, or after Close. If the peer has withdrawn its
-// request, the error is ErrUnreachable or a *RejectError; a server then goes on with the next
+// Errors: those of Dial; ErrClosed for the second call, or after Close. If the peer has withdrawn
+// its request, the error is ErrUnreachable or a *RejectError. A server then goes on with the next
 // request.
 //
 // Implements: rdma_connect, rdma_accept.
@@ -98,11 +99,13 @@ func (p *Pending) Connect(ctx context.Context) (*Conn, error) {
 	return nil, fmt.Errorf("connecting to %v: %w", p.peer, asked.Cause(ctx, err))
 }
 
-// The method held delivers a prepared connection to the PrepareDial or PrepareAccept that waits for
-// it. For PrepareAccept it clears c.from: from here on the connection reports nothing to a
-// listener, like a dialed one. Only the holder of the turn (the goroutine that runs the reactor)
-// calls the functions from here to goOn. For the methods of Conn, the reactor is the connection's;
-// for the others, it is the listener's.
+// The method held delivers a prepared connection to the PrepareDial or PrepareAccept that waits
+// for the connection. For PrepareAccept it clears c.from. After that the connection does not
+// report to the listener, just like a dialed connection.
+//
+// The functions from here to goOn need the turn (the right to run a reactor). The methods of Conn
+// among them need the turn of the connection's reactor. The others need the turn of the listener's
+// reactor.
 func (c *Conn) held() {
 	c.sh.r.StopTimer(c.timer)
 	r := c.from
@@ -114,22 +117,23 @@ func (c *Conn) held() {
 	r.l.sh.r.Defer(r.held)
 }
 
-// The method held is the part of Conn.held that needs the listener's turn. It delivers the
-// connection to PrepareAccept, and takes the request out of the backlog.
+// The method held of request is the part of Conn.held that needs the listener's turn. It delivers
+// the connection to PrepareAccept, and takes the request out of the backlog.
 func (r *request) held() {
 	l := r.l
 	if r.stage == stageBegun {
 		r.early.Settle(r.conn, nil) // if PrepareAccept has given up, disposeConn closes the connection
-	} else { // the request was evicted or the listener stopped, which closes the connection
+	} else { // the request was evicted, or the listener stopped; either closes the connection
 		l.passOver(r.early, ErrConnClosed)
 	}
 	l.backlog.remove(&r.entry)
 	l.startHandshakes()
 }
 
-// passOver handles the failure of a request that was prepared for s, a call of PrepareAccept. If
-// the peer caused the failure, s waits for the next request, before all other calls. Otherwise s
-// gets the error err. If the listener has stopped, s gets the listener's cause instead.
+// passOver handles the failure err of a request that was prepared for s, a call of PrepareAccept:
+//   - If the listener has stopped, s gets the listener's cause.
+//   - If the peer caused the failure, s waits for the next request, before all other calls.
+//   - Otherwise s gets err.
 func (l *Listener) passOver(s acceptWaiter, err error) {
 	switch {
 	case l.cause != nil:
@@ -141,8 +145,7 @@ func (l *Listener) passOver(s acceptWaiter, err error) {
 	}
 }
 
-// goOn starts the handshake of a connection that the method held has delivered. The outcome settles
-// the promise p.
+// goOn starts the handshake for Connect. The outcome of the handshake settles the promise p.
 func (c *Conn) goOn(p futures.Promise[*Conn]) {
 	if c.state != connConnecting { // the connection has ended in the meantime
 		p.Settle(nil, c.cause.Load())
@@ -168,24 +171,25 @@ var errUsed = fmt.Errorf("%w: it was connected or closed before", ErrClosed)
 // is not connected yet.
 type unconnected struct {
 	c *Conn
-	// used is set at the beginning of the first Connect or Close. A Connect that finds it set
-	// returns errUsed. It publishes no other memory.
+	// The first call of Connect or Close sets the flag used. If Connect finds the flag set, it
+	// returns errUsed. The flag publishes no other memory.
 	used uatomic.Bool
-	// returned is set before Connect returns the Conn to the caller, which then owns it. Close
-	// reads it. It publishes no other memory.
+	// Connect sets the flag returned before it returns the Conn. From then on the caller owns the
+	// Conn. If Close finds the flag set, it does nothing. The flag publishes no other memory.
 	returned uatomic.Bool
 }
 
-// PostRecv is Conn.PostRecv for the first messages of the peer. Receives posted before Connect are
-// at the device before the peer can send. A message that finds no receive is lost on UC. On RC the
-// peer's device sends it again, as often as the peer's RNR retry count says, which may be zero.
+// PostRecv is like Conn.PostRecv, for the first messages of the peer. Receives posted before
+// Connect are at the device before the peer can send. If a message finds no receive, the message
+// is lost on UC. On RC the peer's device sends the message again, as many times as its RNR retry
+// count permits (perhaps none).
 //
 // Implements: ibv_post_recv.
 func (u *unconnected) PostRecv(locals ...Slice) (Future, error) { return u.c.PostRecv(locals...) }
 
-// Close closes a connection that Connect has not returned. After a successful Connect it does
-// nothing. It waits as Conn.Close does, also after a failed Connect. If a Connect is in progress,
-// it fails or returns a connection that is being closed. Close is idempotent.
+// Close closes the connection. After a successful Connect it does nothing, because the caller then
+// has the Conn. Close waits as Conn.Close does, also after a failed Connect. If a Connect is in
+// progress, Connect fails or returns a Conn that is being closed. Close is idempotent.
 func (u *unconnected) Close(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext

@@ -30,7 +30,7 @@ func prepareDial(t testing.TB, rt *Runtime, ln *Listener) *Pending {
 	return p
 }
 
-// connecting calls p.Connect on a new goroutine.
+// connecting() calls p.Connect on a new goroutine.
 func connecting(t testing.TB, p *Pending) <-chan connectEnd {
 	end, ctx := make(chan connectEnd, 1), testContext(t)
 	go func() {
@@ -45,7 +45,7 @@ type connectEnd struct {
 	err error
 }
 
-// asking dials a raw connection on a new goroutine.
+// asking() dials a raw connection on a new goroutine.
 func asking(ctx context.Context, rt *Runtime, ln *Listener) <-chan connectEnd {
 	end := make(chan connectEnd, 1)
 	go func() {
@@ -55,7 +55,8 @@ func asking(ctx context.Context, rt *Runtime, ln *Listener) <-chan connectEnd {
 	return end
 }
 
-// Rule: on either side, a receive that was posted before Connect takes the peer's first message.
+// Rule: a receive that is posted before Connect takes the peer's first message. This holds for the
+// dialing end and for the accepting end.
 func TestPendingConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{Reactors: 2}, 1), b.open(t, Config{}, 0)
@@ -104,9 +105,9 @@ func TestPendingConnection(t *testing.T) {
 	})
 }
 
-// Rule: if the receive is posted before Connect, a peer that sends as soon as it is connected
-// causes no RNR NAK, whichever side dials. If the receive is posted after Connect, there are RNR
-// NAKs.
+// Rule: if the receive is posted before Connect, the peer's first message causes no RNR NAK, even
+// if the peer sends as soon as it is connected. If the receive is posted after Connect, there are
+// RNR NAKs. Both hold for the dialing end and for the accepting end.
 func TestPendingReceivesAreThereBeforeThePeerSends(t *testing.T) {
 	notOnDevice(t, "it looks at the packets of the software RNIC")
 	for name, early := range map[string]bool{"posted before": true, "posted after": false} {
@@ -141,7 +142,7 @@ func sendsAtOnce(t *testing.T, early, weDial bool) {
 		defer b.Release()
 	}
 	sent := make(chan error, 1)
-	sends := func(c *Conn, err error) { // the peer sends as soon as it is connected
+	sends := func(c *Conn, err error) { // sends one message as soon as the peer is connected
 		if err == nil {
 			var f Future
 			if f, err = c.Send(ctx, from.Slice()); err == nil {
@@ -180,8 +181,8 @@ func sendsAtOnce(t *testing.T, early, weDial bool) {
 	}
 }
 
-// Rule: Close ends a Pending on either side. Its receives complete, and a peer that dials is
-// rejected.
+// Rule: Close of a Pending from PrepareDial completes its receives with ErrConnClosed. Close of a
+// Pending from PrepareAccept rejects the peer's request.
 func TestPendingIsClosed(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -218,8 +219,8 @@ func TestPendingIsClosed(t *testing.T) {
 	})
 }
 
-// Rule: a Pending that PrepareAccept returned does not depend on its listener. The listener can
-// serve other requests and be closed before the Pending is connected.
+// Rule: a Pending that PrepareAccept returned does not depend on its listener. Before the Pending
+// is connected, the listener can serve other requests and be closed.
 func TestPendingRequestIsItsOwners(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -249,8 +250,9 @@ func TestPendingRequestIsItsOwners(t *testing.T) {
 	})
 }
 
-// Rule: if the peer gives up while its request is pending, Connect fails, and the listener can
-// serve the next request. A PrepareAccept whose context has ended takes no request.
+// Rule: if the peer gives up while its request is pending, Connect fails or returns a connection
+// that ends. The listener can then serve the next request. A PrepareAccept whose context has ended
+// takes no request.
 func TestPendingWhosePeerGaveUp(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -291,8 +293,8 @@ func TestPendingWhosePeerGaveUp(t *testing.T) {
 	})
 }
 
-// Rule: a managed connection posts its own receives, so PrepareAccept refuses a managed listener.
-// PrepareDial checks its options.
+// Rule: PrepareAccept of a managed listener returns ErrMode, because a managed connection posts its
+// own receives. PrepareDial checks its options.
 func TestPendingIsRaw(t *testing.T) {
 	rt := mustOpen(t, Config{Device: first.name})
 	ln, err := rt.Listen(":0")

@@ -19,7 +19,7 @@ import (
 type numaMapping struct {
 	addr   uint64
 	policy string
-	pages  map[int]int // by node
+	pages  map[int]int // the number of pages on each node
 	line   string
 }
 
@@ -44,10 +44,10 @@ func numaMaps(t *testing.T) (all []numaMapping) {
 	return all
 }
 
-// Rule: on a machine with several NUMA nodes, every node has a reactor, because the test's devices
-// belong to no node. The off-heap memory of a reactor and of its connections lies on the reactor's
-// node, and its policy prefers that node. (It holds work requests, completions and receive
-// buffers.)
+// Rule: on a machine with several NUMA nodes, the off-heap memory of a reactor and of its
+// connections lies on the reactor's node, and the memory's policy prefers that node. This memory
+// holds work requests, completions and receive buffers. (The test's devices belong to no node. So
+// every node has a reactor.)
 func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 	const conns = 4
 	nodes := must.Get(sys.Nodes())(t)

@@ -8,9 +8,9 @@ const (
 	chaosRounds = 100
 )
 
-// simOps is the default number of operations of TestSimulation, and is enough to cover everything.
-// `make stress` simulates ten million. simReplayOps is for TestSimulationReplays, which simulates
-// several times.
+// simOps is the default number of operations of TestSimulation. It is enough to cover every kind of
+// operation and event. `make stress` simulates ten million operations. simReplayOps is the number
+// of operations in one simulation of TestSimulationReplays, which runs several simulations.
 const (
 	simOps       = simCoverage
 	simReplayOps = 100_000

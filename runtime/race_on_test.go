@@ -6,11 +6,11 @@ package runtime
 const (
 	raceEnabled = true
 	allocOps    = 2_000
-	chaosRounds = 30 // few are enough: the detector also reports races that did not happen in the run
+	chaosRounds = 30 // a few are enough: the detector reports a race even if the accesses did not collide
 )
 
-// The simulation runs on one goroutine and so has no races; the detector makes it ten times slower.
-// A short run is enough to cover the one effect of the detector: a sync.Pool that drops objects.
+// The simulation runs on one goroutine, so it has no races. The detector makes it ten times slower,
+// and has one effect on it: sync.Pool drops objects. A short run is enough to cover this effect.
 const (
 	simOps       = 50_000
 	simReplayOps = 8_000

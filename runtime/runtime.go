@@ -25,10 +25,10 @@ type Runtime struct {
 	cfg       Config
 	provider  verbs.Provider
 	dev       verbs.Context
-	addr      netip.Addr // of the device; invalid when it has none
+	addr      netip.Addr // the device's address; invalid if the device has none
 	pd        verbs.PD
 	mem       *memory
-	nodes     []int // NUMA nodes with reactors, as nodesFor counts them
+	nodes     []int // NUMA nodes with reactors: the result of nodesFor
 	shards    []*shard
 	handlers  *handlers // nil in a stepped runtime (Config.stepped)
 	reads     uint8     // limit of outstanding READs and atomics per connection and direction
@@ -38,29 +38,29 @@ type Runtime struct {
 	datagrams *futures.Pool[Packet]
 	peers     *futures.Pool[*Peer]
 
-	// gone is set when a removal of the device is reported. deviceGone sets it, and then makes
-	// every reactor end its connections. A connection or listener that begins after that is not
-	// ended by them, so its code checks gone.
+	// When a removal of the device is reported, deviceGone sets gone, and then makes every reactor
+	// end its connections and listeners. This does not reach a connection or listener that begins
+	// later. So the code that begins one checks gone.
 	gone    uatomic.Bool
-	tidying sync.WaitGroup // counts the goroutines started by tidy
+	tidying sync.WaitGroup // counts the goroutines that Runtime.tidy has started
 
 	mu        sync.Mutex    // guards the fields up to watchers; never held while waiting
-	making    int           // number of calls between enter and leave
-	made      chan struct{} // nil until Close begins; then closed as soon as making is 0
+	making    int           // number of calls that have called enter() and not yet leave()
+	made      chan struct{} // nil until Close begins; closed when Close has begun and making is 0
 	live      map[*Conn]struct{}
 	listeners map[*Listener]struct{}
 	shared    map[*SharedRecv]struct{}
 	packets   map[*PacketConn]struct{}
-	next      int        // index of the next connection's reactor
-	watchers  []*watcher // its elements never change: a reader may use a copy of the slice without mu
+	next      int        // number of calls of Runtime.shard so far
+	watchers  []*watcher // elements never change, so a goroutine may read a copy of the slice without mu
 
-	destroying chan struct{} // a semaphore of capacity 1: one goroutine at a time runs destroy
+	destroying chan struct{} // a semaphore of capacity 1: one goroutine at a time runs Runtime.destroy
 }
 
 // Open opens a device and starts its reactors. The caller closes the Runtime.
 //
 // Errors: ErrConfig; a *DeviceError for an unknown device; ErrNotSupported if the provider's
-// libraries are missing; the device's.
+// libraries are missing; errors of the device.
 func Open(cfg Config) (_ *Runtime, err error) {
 	byDefault := cfg.Conn.MessageSize == 0
 	if cfg, err = cfg.validate(); err != nil {
@@ -101,8 +101,8 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if err = rt.startShards(attr.CompVectors); err != nil {
 		return nil, err
 	}
-	// Lower the default to what the port carries. The method fits later refuses an explicit size
-	// that is too large.
+	// Lower the default message size to what the port can carry. An explicit size that is too large
+	// is refused later, by Runtime.fits.
 	if byDefault {
 		most := rt.shards[0].r.MaxMessage() - frameSize
 		rt.cfg.Conn.MessageSize = min(rt.cfg.Conn.MessageSize, max(most, minMessageSize))
@@ -131,8 +131,8 @@ func (rt *Runtime) Stats() reactor.Stats {
 // Handle calls fn with the result of f when the operation has completed. The call runs on a
 // goroutine of a pool, so fn may block, for example to wait for operations or to close connections.
 // The pool runs at most Config.Handlers calls at the same time; further calls are queued, in the
-// order of completion. Handle itself does not block. It consumes the future. A panic of fn goes to
-// Config.OnPanic. After Runtime.Close fn still runs, on a new goroutine.
+// order of completion. Handle itself does not block. Handle consumes the future. A panic of fn goes
+// to Config.OnPanic. If the runtime is closed, fn is still called, on a new goroutine.
 func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
 	f.Then(func(r Result, err error) {
 		if rt.handlers == nil { // stepped
@@ -153,7 +153,8 @@ func (rt *Runtime) shard() *shard {
 	return s
 }
 
-// shardOf returns the shard for a connection that uses the shared receives s, or none if s is nil.
+// shardOf returns the shard of the shared receives s, for a connection that uses s. If s is nil, it
+// returns the shard for the next connection.
 func (rt *Runtime) shardOf(s *SharedRecv) *shard {
 	if s != nil {
 		return s.sh
@@ -161,9 +162,9 @@ func (rt *Runtime) shardOf(s *SharedRecv) *shard {
 	return rt.shard()
 }
 
-// The method enter begins a call that creates or uses an object of the device. Close waits until
-// the call has called leave. The method enter returns ErrClosed if Close has begun, and
-// ErrDeviceRemoved if the device is gone; in these cases leave must not be called.
+// A call that creates or uses an object of the device calls enter() first and leave() last.
+// Runtime.Close waits until the call has called leave(). The error of enter() is ErrClosed if Close
+// has begun, and ErrDeviceRemoved if the device is gone; after an error leave() must not be called.
 func (rt *Runtime) enter() error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -180,7 +181,7 @@ func (rt *Runtime) enter() error {
 func (rt *Runtime) leave() {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	if rt.making--; rt.making == 0 && rt.made != nil { // happens one time: enter fails after Close has begun
+	if rt.making--; rt.making == 0 && rt.made != nil { // happens one time: enter() fails after Close has begun
 		close(rt.made)
 	}
 }
@@ -191,8 +192,8 @@ func (rt *Runtime) adopt(c *Conn) {
 	rt.live[c] = struct{}{}
 }
 
-// forget removes c from the live connections. The receive buffers of c are released already; if the
-// buffers are larger than MaxPooled, tidy unmaps them.
+// The method forget removes c from the live connections. The receive buffers of c are released
+// already; if the buffers are larger than MaxPooled, Runtime.tidy unmaps them.
 func (rt *Runtime) forget(c *Conn) {
 	if len(c.recvs) > 0 && c.recvs[0].buf.Len() > MaxPooled {
 		rt.tidy()

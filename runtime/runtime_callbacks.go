@@ -18,10 +18,11 @@ type DeviceEvent struct {
 type watcher struct{ fn func(DeviceEvent) }
 
 // WatchDevice calls fn with every later event of the device and its ports: port up and down,
-// address changes, removal. The calling goroutine runs a reactor (it holds the turn), so fn must
-// not block. A panic of fn goes to Config.OnPanic. The returned function stop unregisters fn; an
-// event that is being delivered at that time may still reach fn. Events of queue pairs, completion
-// queues and shared receive queues are not reported here: they show in the results of operations.
+// address changes, removal. A goroutine that runs a reactor (it holds the turn) calls fn, so fn
+// must not block. A panic of fn goes to Config.OnPanic. The function that WatchDevice returns
+// unregisters fn; an event that is being delivered at that time may still reach fn. Events of queue
+// pairs, completion queues and shared receive queues are not reported here: they show in the
+// results of operations.
 func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
 	w := &watcher{fn}
 	rt.mu.Lock()
@@ -30,7 +31,7 @@ func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
 	return func() {
 		rt.mu.Lock()
 		defer rt.mu.Unlock()
-		kept := make([]*watcher, 0, len(rt.watchers)) // a new slice: tellWatchers may be reading the old one
+		kept := make([]*watcher, 0, len(rt.watchers)) // a new slice, because tellWatchers may be reading the old one
 		for _, o := range rt.watchers {
 			if o != w {
 				kept = append(kept, o)
@@ -59,19 +60,19 @@ func (s *shard) tellWatchers(ev *verbs.AsyncEvent) {
 // Now returns the time of the runtime's clock.
 func (rt *Runtime) Now() time.Time { return rt.cfg.now() }
 
-// After calls fn one time, after the duration d on the runtime's clock. The calling goroutine holds
-// a reactor's turn, so fn must not block. A panic of fn goes to Config.OnPanic. The returned
-// function stop cancels the call if it has not begun. It takes effect soon and does not wait: until
-// then fn may still be called. After Runtime.Close fn is not called. After and stop allocate, and
-// any goroutine may call them.
+// After calls fn one time, when the duration d has passed on the runtime's clock. A goroutine that
+// holds a reactor's turn calls fn, so fn must not block. A panic of fn goes to Config.OnPanic. The
+// function that After returns cancels the call of fn, if this call has not begun. The cancellation
+// takes effect soon; until then fn may still be called. If the runtime is closed, fn is not called.
+// Any goroutine may call After and the returned function. Both allocate.
 func (rt *Runtime) After(d time.Duration, fn func()) (stop func()) {
 	r := rt.shards[0].r
 	t := r.After(d, func() { r.Notify(fn) })
 	return func() { r.Defer(func() { r.StopTimer(t) }) }
 }
 
-// Loop identifies the callback goroutine of one reactor: the goroutine that runs callbacks
-// (Future.Then). It is not the goroutine of the reactor's own loop. Actors (package actor) can be
+// Loop identifies the callback goroutine of a reactor, which runs the callbacks of futures
+// (Future.Then). This goroutine is not the one that runs the reactor. Actors (package actor) can be
 // placed on a Loop.
 type Loop struct{ r *reactor.Reactor }
 
@@ -96,5 +97,5 @@ func (c *Conn) Loop() Loop { return Loop{c.sh.r} }
 // resources.
 func (c *Conn) Gone() <-chan struct{} { return c.closed }
 
-// Raw reports whether the connection leaves receives to the caller.
+// Raw reports whether the connection is raw: the program posts the receives (PostRecv).
 func (c *Conn) Raw() bool { return c.opts.Raw }

@@ -15,30 +15,32 @@ import (
 
 // closeGrace is how long Runtime.Close goes on releasing objects after its context has ended. It is
 // also how long Close waits for memory that the program holds. In both cases Close waits only for
-// goroutines of the program, never for a peer. These goroutines leave calls that now fail, or
-// finish their work with a message. A busy machine needs time for that.
+// goroutines of the program, never for a peer. Such a goroutine returns from a call that fails now,
+// or finishes its work with a message. On a busy machine this takes some time.
 const closeGrace = 5 * time.Second
 
-// errRuntimeClosed is the cause of connections that Runtime.Close closes.
+// errRuntimeClosed is the cause with which Runtime.Close ends connections.
 var errRuntimeClosed = fmt.Errorf("%w with its runtime", ErrConnClosed)
 
 // Close closes the listeners and connections, and releases everything: goroutines, descriptors,
 // mappings, the device. It waits for outstanding operations until ctx ends, and then aborts them.
 // From the beginning of Close, calls that create something (Dial, Listen, Accept, …) return
-// ErrClosed, also those in progress. Other goroutines may still use the runtime. Close waits until
-// their calls have returned, and up to five seconds for memory that the program still holds (a
-// Buffer, a Message, a Packet).
+// ErrClosed. This holds for calls in progress, too. Other goroutines may still use the runtime:
+// Close waits until their calls have returned. It also waits, for at most five seconds, until the
+// program has released its memory (each Buffer, Message and Packet).
 //
-// If ctx ends first, Close goes on releasing for some seconds. Then its error names what is left:
+// If ctx ends first, Close goes on releasing for some seconds. If objects are left after that,
+// Close returns an error, which shows the reason:
 //
 //	ErrBusy            the program still holds memory, or is in a call that uses the device
 //	ErrReactorBusy     a reactor, or the kernel, did not finish in time
 //	ctx.Err()          a callback, or another Close, is still running
 //
-// After such an error the remaining objects stay usable for their owners, and nothing new can be
-// created. Another call of Close goes on where this one has stopped. After Close has returned nil,
-// every later call returns nil. Several goroutines may call Close; all of them wait for the end. A
-// callback (Then) must not call Close, because Close waits for running callbacks.
+// After such an error the remaining objects stay usable for their owners, but no object can be
+// created. The next call of Close goes on with the remaining objects. After Close has returned nil,
+// every later call returns nil. Several goroutines may call Close at the same time; each call waits
+// until everything is released. A callback (Then) must not call Close, because Close waits for
+// running callbacks.
 func (rt *Runtime) Close(ctx context.Context) error {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -48,7 +50,7 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	defer end()
 	made := true
 	select {
-	case <-rt.shut(): // no call creates objects any more: closeAll finds all of them
+	case <-rt.shut(): // no call creates objects any more, so closeAll finds all objects
 	case <-after:
 		made = false
 	}
@@ -61,8 +63,9 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	return asked.Cause(ctx, err)
 }
 
-// The method shut makes enter fail from now on. The channel that it returns is closed when no call
-// is between enter and leave any more. It may be called again.
+// The method shut makes rt.enter() fail from now on. It returns a channel that is closed when no
+// call is between rt.enter() and rt.leave() any more. A second call of shut returns the same
+// channel.
 func (rt *Runtime) shut() (made <-chan struct{}) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -76,8 +79,9 @@ func (rt *Runtime) shut() (made <-chan struct{}) {
 }
 
 // closeAll closes the objects of the program: listeners before connections, and shared receives
-// after the connections that use them. Connections wait for outstanding operations until ctx ends.
-// The argument after is a context that ends later; it bounds the closing of the shared receives.
+// after the connections that use them. The closing of a connection waits for outstanding operations
+// until ctx ends. The argument after is a context that ends later. The closing of shared receives
+// waits at most until then.
 func (rt *Runtime) closeAll(ctx, after reactor.DoneContext) error {
 	rt.mu.Lock()
 	listeners := slices.Collect(maps.Keys(rt.listeners))
@@ -95,8 +99,9 @@ func (rt *Runtime) closeAll(ctx, after reactor.DoneContext) error {
 	return errors.Join(errs...)
 }
 
-// The function each calls end for every object, all at the same time, because a call may take some
-// seconds after the context has ended. It returns when all calls have returned.
+// The function each calls the function end for every object, and returns when all calls have
+// returned. The calls run concurrently, because a call may take some seconds even after the context
+// has ended.
 func each[T any](all []T, end func(T) error) []error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
@@ -107,9 +112,9 @@ func each[T any](all []T, end func(T) error) []error {
 	return errs
 }
 
-// extend returns a DoneContext (a context reduced to its Done channel) that ends when asked has
-// ended and then d has passed. The function end ends it earlier, and waits for the goroutine of
-// extend. The caller must call end.
+// extend returns a DoneContext (a context reduced to its Done channel) that ends when the time d
+// has passed after the end of asked. The second result is a function that the caller must call.
+// This function ends the DoneContext if it has not ended, and waits for the goroutine of extend.
 func extend(asked reactor.DoneContext, d time.Duration) (longer reactor.DoneContext, end func()) {
 	over, stop := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -127,7 +132,7 @@ func extend(asked reactor.DoneContext, d time.Duration) (longer reactor.DoneCont
 	return over, func() { close(stop); <-over }
 }
 
-// The method destroy releases the objects that Open made, each one before the objects on which it
+// The method destroy releases the objects that Open made, each object before those on which it
 // depends. It stops at the first object that cannot be released. A later call repeats all steps.
 func (rt *Runtime) destroy(ctx context.Context) error {
 	select {
@@ -165,7 +170,7 @@ func (rt *Runtime) destroy(ctx context.Context) error {
 	return nil
 }
 
-// closeMemory closes the memory when the program has released all parts of it. It waits at most
+// closeMemory closes rt.mem when the program has released its memory. It waits for that at most for
 // Config.grace. It polls, because a notification would slow down every Release.
 func (rt *Runtime) closeMemory() error {
 	if rt.mem == nil {
@@ -195,9 +200,9 @@ func (rt *Runtime) closeMemory() error {
 
 // tidy unmaps big receive buffers (larger than MaxPooled) that were released. It does so on another
 // goroutine, because unmapping takes too long for a goroutine that runs a reactor (holds its turn).
-// closeMemory waits for these goroutines, so tidy must not be called after that. Therefore its
-// caller must be a connection that is still in Runtime.live, for which Close waits, or a call
-// between enter and leave.
+// closeMemory waits for these goroutines, so tidy must not be called after closeMemory has begun.
+// Close prevents this, because it first waits for the two kinds of callers: connections in
+// Runtime.live, and calls between rt.enter() and rt.leave().
 func (rt *Runtime) tidy() {
 	if rt.cfg.stepped {
 		return // the next Alloc of a big buffer, or Close, unmaps them
@@ -205,6 +210,6 @@ func (rt *Runtime) tidy() {
 	rt.tidying.Add(1)
 	go func() {
 		defer rt.tidying.Done()
-		_ = rt.mem.reap() // a mapping that cannot be ended is kept, and Close reports it
+		_ = rt.mem.reap() // a mapping that cannot be unmapped is kept, and Close reports the error
 	}()
 }

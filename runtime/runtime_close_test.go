@@ -22,7 +22,8 @@ func endedContext() context.Context {
 	return ctx
 }
 
-// Rule: Close frees everything even if its context has ended before, and can be called again.
+// Rule: Close frees everything even if its context has ended before the call. Close can be called
+// again.
 func TestCloseWithAnEndedContextClosesAll(t *testing.T) {
 	a, _ := connected(t, Config{Reactors: 2})
 	if _, err := a.rt.Listen(":0"); err != nil {
@@ -35,7 +36,7 @@ func TestCloseWithAnEndedContextClosesAll(t *testing.T) {
 	}
 }
 
-// Rule: Close frees everything when its context ends while the peer does not answer.
+// Rule: Close frees everything when its context ends, even if the peer does not answer.
 func TestCloseAtItsDeadlineWithASilentPeer(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, _ := connected(t, Config{Provider: p})
@@ -51,7 +52,8 @@ func TestCloseAtItsDeadlineWithASilentPeer(t *testing.T) {
 	}
 }
 
-// Rule: several goroutines may call Close; all calls wait for the end and return nil.
+// Rule: several goroutines may call Close at the same time. All calls wait for the end and return
+// nil.
 func TestConcurrentCloseIsOne(t *testing.T) {
 	for range 10 {
 		a, b := connected(t, Config{Reactors: 2})
@@ -69,7 +71,8 @@ func TestConcurrentCloseIsOne(t *testing.T) {
 	}
 }
 
-// Rule: receiving on a closed connection returns its cause, even after the runtime is closed.
+// Rule: a receive on a closed connection returns the cause of the connection, even after the
+// runtime was closed.
 func TestReceivingAfterCloseSaysWhy(t *testing.T) {
 	for _, parked := range []bool{false, true} {
 		a, _ := connected(t, Config{NoCallerDriving: parked})
@@ -85,8 +88,8 @@ func TestReceivingAfterCloseSaysWhy(t *testing.T) {
 	}
 }
 
-// Rule: the channel of Done is closed when a connection accepts no more operations, whichever side
-// ended the connection.
+// Rule: Conn.Done is closed when the connection accepts no more operations, whichever end has
+// closed the connection.
 func TestDoneSaysThatAConnectionEnds(t *testing.T) {
 	a, b := connected(t, Config{})
 	select {
@@ -104,7 +107,7 @@ func TestDoneSaysThatAConnectionEnds(t *testing.T) {
 }
 
 // Rule: if a goroutine holds the reactor's turn and does not return, Close of a connection or
-// listener returns ErrReactorBusy. Close can be called again.
+// listener returns ErrReactorBusy. Then Close can be called again.
 func TestCloseOfABusyReactorSaysSo(t *testing.T) {
 	a, b := connected(t, Config{})
 	ln := must.Get(a.rt.Listen(":0"))(t)
@@ -128,8 +131,9 @@ func TestCloseOfABusyReactorSaysSo(t *testing.T) {
 	}
 }
 
-// Rule: closing a connection soon unmaps its receive buffers larger than MaxPooled, except those of
-// messages that are not released. Closing the runtime leaves nothing mapped.
+// Rule: soon after a connection was closed, its receive buffers larger than MaxPooled are unmapped,
+// except the buffers of messages that are not released. After the runtime was closed, nothing is
+// mapped.
 func TestBigReceivesAreUnmapped(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 2, MessageSize: MaxPooled + 1}})
 	ms := sendAndTake(t, a, b, 1)
@@ -138,7 +142,7 @@ func TestBigReceivesAreUnmapped(t *testing.T) {
 	}
 	b.rt.tidying.Wait()
 	b.rt.mem.mu.Lock()
-	mapped := b.rt.mem.bigs // not with MemoryStats, which unmaps buffers itself
+	mapped := b.rt.mem.bigs // MemoryStats is not used, because it unmaps buffers itself
 	b.rt.mem.mu.Unlock()
 	if mapped != 1 {
 		t.Errorf("%d big buffers are mapped after the connection was closed, want that of the message", mapped)
@@ -152,10 +156,10 @@ func TestBigReceivesAreUnmapped(t *testing.T) {
 	}
 }
 
-// Rule: waits for a message that were given up do not accumulate.
+// Rule: if callers give up waiting for a message, their waits do not accumulate.
 func TestGivenUpReceivesAreNotKept(t *testing.T) {
 	a, b := connected(t, Config{})
-	first := b.Recv() // has no message, so match stops at this wait and leaves those behind it
+	first := b.Recv() // gets no message yet, so Conn.match stops at this wait
 	for range 5000 {
 		if _, err := b.RecvWait(endedContext()); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
@@ -180,7 +184,8 @@ func TestGivenUpReceivesAreNotKept(t *testing.T) {
 // The following tests call Runtime.Close while other goroutines use the runtime.
 
 // Rule: one Close is enough while other goroutines submit operations, even if its context has
-// ended. Close refuses their calls and waits until the calls have returned.
+// ended. From the beginning of Close the calls of these goroutines fail. Close waits until
+// these calls have returned.
 func TestOneCloseIsEnoughWhileOthersSubmit(t *testing.T) {
 	const writers, before = 8, 20
 	for round := range fewer(100) {
@@ -231,7 +236,7 @@ func slicePair(t *testing.T, a, b *Conn) (Slice, Remote) {
 	return s, r
 }
 
-// Rule: Close waits for a message that its receiver has not released.
+// Rule: Close waits until a held message is released.
 func TestCloseWaitsForAHeldMessage(t *testing.T) {
 	a, b := connected(t, Config{})
 	m := sendAndTake(t, a, b, 1)[0]
@@ -240,8 +245,8 @@ func TestCloseWaitsForAHeldMessage(t *testing.T) {
 	for !b.rt.mem.closing.Load() { // until Close has begun to close the memory
 		stdruntime.Gosched()
 	}
-	// memory.Close holds the memory's mutex and MemoryStats needs it. So when MemoryStats returns,
-	// the first memory.Close has failed.
+	// memory.Close sets the field closing under the mutex that MemoryStats locks. So when
+	// MemoryStats returns, the first memory.Close has failed.
 	b.rt.MemoryStats()
 	if err := m.Release(); err != nil {
 		t.Fatal(err)
@@ -269,8 +274,8 @@ func TestCloseSaysThatAMessageIsHeld(t *testing.T) {
 	}
 }
 
-// Rule: a call that creates objects is between enter and leave, and Close waits for such calls.
-// When its context has ended, Close waits only Config.grace longer. A later Close continues.
+// Rule: Close waits for calls that create objects (calls between rt.enter() and rt.leave()). After
+// its context has ended, Close waits only Config.grace longer. A later Close continues.
 func TestCloseWaitsForWhatIsBeingMade(t *testing.T) {
 	rt := mustOpen(t, Config{grace: 20 * time.Millisecond})
 	if err := rt.enter(); err != nil {
@@ -290,8 +295,8 @@ func TestCloseWaitsForWhatIsBeingMade(t *testing.T) {
 	}
 }
 
-// Rule: Close waits for a CM identifier that one reactor is closing while the identifier is still
-// on the event channel of another reactor.
+// Rule: while a reactor closes a CM identifier that is still on the event channel of another
+// reactor, Close waits for the identifier.
 func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
 	rt := mustOpen(t, Config{Reactors: 2})
 	first, other := rt.shards[0], rt.shards[1]
@@ -319,8 +324,9 @@ func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
 	}
 }
 
-// Rule: calls of Dial, Accept and Resolve that are in progress when Close begins return ErrClosed;
-// a Join may have succeeded. Later calls that make something return ErrClosed, too.
+// Rule: if a call of Dial, Accept or Resolve is in progress when Close begins, this call returns
+// ErrClosed. A Join in progress returns ErrClosed or succeeds. Later calls that create something
+// return ErrClosed, too.
 func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	rt := mustOpen(t, Config{Provider: p, Device: "soft0"})
@@ -371,7 +377,8 @@ func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 	}
 }
 
-// Rule: a Close whose context ends while a callback is running returns the context's error.
+// Rule: if the context of Close ends while a callback is running, Close returns the context's
+// error.
 func TestCloseTellsItsContextsError(t *testing.T) {
 	a, _ := connected(t, Config{grace: 20 * time.Millisecond})
 	running, leave := make(chan struct{}), make(chan struct{})

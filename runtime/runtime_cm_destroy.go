@@ -7,13 +7,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// closeRetry is the time between two attempts to close an object that is busy. A connection manager
-// identifier, for example, is busy until all its events are acknowledged.
+// closeRetry is the time between two attempts to close an object that is busy. For example, a
+// connection manager identifier is busy until all its events are acknowledged.
 const closeRetry = time.Millisecond
 
 // closeTries is how often the shard tries to close an identifier whose Close fails with an error
-// other than ErrBusy. It does not give up earlier, because the queue pair of an open identifier may
-// use the runtime's memory.
+// other than ErrBusy. The shard does not give up earlier, because the queue pair of an open
+// identifier may use the runtime's memory.
 const closeTries = 100
 
 // maxClosers is how many identifiers a shard (a reactor with its event channel) closes at the same
@@ -21,38 +21,39 @@ const closeTries = 100
 const maxClosers = 8
 
 // closingID is an identifier that is being closed. It is in shard.closing until the identifier is
-// closed or given up. The holder of the turn (the goroutine that runs the reactor) owns it.
+// closed or given up. The holder of the turn (the goroutine that runs the reactor) owns the
+// closingID.
 //
 //	closeID ──> tried ── closed, or no tries are left ──> done, for each caller of closeID
 //	              ^ │ busy or failed: again after closeRetry
 //	              └─┘
 //
-// Each try runs on a goroutine of its own, without the turn. The kernel may take long to destroy a
-// queue pair, and with the turn held every connection of the reactor would wait. Soft-RoCE, for
-// example, waits up to 50 s until every packet of the queue pair has left the machine's network
+// Each try runs on a goroutine of its own, without the turn. (A try that held the turn would delay
+// every connection of the reactor.) The kernel may take long to destroy a queue pair. Soft-RoCE,
+// for example, waits up to 50 s until every packet of the queue pair has left the machine's network
 // stack. A packet to a peer that does not answer ARP stays in the stack for three seconds
 // (rxe_pool.c, __rxe_cleanup; rxe_net.c, rxe_skb_tx_dtor).
 //
 // Closing without the turn is safe because the reactor.Queue of the queue pair was sealed before:
-// no pass touches the queue pair any more. Passes still poll its completions. When the queue pair
-// is destroyed, the holder releases the reactor.Queue.
+// no pass touches the queue pair any more. Passes still poll the queue pair's completions. When the
+// queue pair is destroyed, the holder releases the reactor.Queue.
 type closingID struct {
 	id    connID
 	tries int           // tries left; a try that fails with ErrBusy does not count
 	done  []func(error) // callbacks of all callers of closeID, in order
 }
 
-// closers has the identifiers that a shard is closing. The holder of the turn owns all its fields
-// except quiet.
+// The type closers has the identifiers that a shard is closing. The holder of the turn owns all its
+// fields except quiet.
 type closers struct {
-	// closing holds the identifiers that are not closed yet. Their number is bounded. Identifiers
-	// of rejected requests are normally closed in listen_reject.go, and do not come here.
+	// The identifiers that are not closed yet. The identifiers of rejected requests are normally
+	// closed in listen_reject.go, so a flood of such requests does not fill this map.
 	closing map[connID]*closingID
-	waiting []*closingID // waiting because maxClosers tries are running
+	waiting []*closingID // identifiers whose next try waits, because maxClosers tries are running
 	running int          // number of tries that run on goroutines
-	ending  bool         // the shard is being closed: further tries run with the turn held
-	// quiet wakes settleIDs. It gets a value when closing has become empty, and when the last
-	// goroutine that closes identifiers has ended.
+	ending  bool         // the shard is being closed, and further tries run with the turn held
+	// The channel quiet wakes settleIDs. It gets a value when the map closing has become empty. It
+	// also gets a value when the last goroutine that closes identifiers has ended.
 	quiet chan struct{}
 }
 
@@ -60,12 +61,12 @@ func newClosers() closers {
 	return closers{closing: map[connID]*closingID{}, quiet: make(chan struct{}, 1)}
 }
 
-// closeID closes an identifier and then calls done, which may be nil. While events of the
-// identifier are not acknowledged, closing it fails, and closeID tries again. If the identifier is
-// being closed already (the device may be removed meanwhile), closeID only adds done to the
-// callbacks. The reactor.Queue of the identifier's queue pair must have been sealed. The callback
-// done runs with the turn held, usually after closeID has returned. In a stepped runtime, or while
-// the shard is being closed, it may run before closeID returns. Holder only.
+// closeID closes an identifier and then calls the callback done(err), unless done is nil. While
+// events of the identifier are not acknowledged, Close fails, and closeID tries again. If an
+// earlier call is closing the identifier already, closeID only adds the callback to the list. The
+// reactor.Queue of the identifier's queue pair must have been sealed. The callback runs with the
+// turn held, usually after closeID has returned. In a stepped runtime, or while the shard is being
+// closed, the callback may run before closeID returns. Holder only.
 func (s *shard) closeID(id connID, done func(error)) {
 	delete(s.targets, id)
 	c := s.closing[id]
@@ -79,7 +80,7 @@ func (s *shard) closeID(id connID, done func(error)) {
 	}
 }
 
-// tryClose starts one try. If maxClosers tries are running, it queues c instead. Holder only.
+// tryClose starts one try. If maxClosers tries are running, tryClose queues c instead. Holder only.
 func (s *shard) tryClose(c *closingID) {
 	switch {
 	case s.closing[c.id] != c: // closed by an earlier try
@@ -96,8 +97,8 @@ func (s *shard) tryClose(c *closingID) {
 	}
 }
 
-// triedOff handles the outcome of a try that ran on a goroutine, and starts the next try that
-// waits. Holder only.
+// triedOff handles the outcome of a try that ran on a goroutine, and starts the try that has waited
+// longest. Holder only.
 func (s *shard) triedOff(c *closingID, err error) {
 	s.running--
 	if len(s.waiting) > 0 {
@@ -116,7 +117,7 @@ func (s *shard) notifyIfQuiet() {
 	}
 }
 
-// wakeSettle makes settleIDs look again, now or when it next waits.
+// wakeSettle makes settleIDs check its condition again, now or when it next waits.
 func (s *shard) wakeSettle() {
 	select {
 	case s.quiet <- struct{}{}:
@@ -124,8 +125,8 @@ func (s *shard) wakeSettle() {
 	}
 }
 
-// The method tried handles the outcome of a try: it calls the callbacks, or tries again after
-// closeRetry. Holder only.
+// tried() handles the outcome of a try. If the identifier is closed or given up, tried() calls the
+// callbacks. Otherwise it starts another try after closeRetry. Holder only.
 func (s *shard) tried(c *closingID, err error) {
 	switch busy := errors.Is(err, verbs.ErrBusy); {
 	case err == nil || errors.Is(err, verbs.ErrDeviceRemoved):

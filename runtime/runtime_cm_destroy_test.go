@@ -14,7 +14,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// busyID is a CM identifier whose Close first fails with ErrBusy, as with an unacknowledged event.
+// busyID is a CM identifier. Its first calls of Close fail with ErrBusy, as if an event was not
+// acknowledged.
 type busyID struct {
 	queuePairID
 	busy   int // how many more calls of Close fail
@@ -32,8 +33,8 @@ func (id *busyID) Close() error {
 	return id.queuePairID.Close()
 }
 
-// Rule: closeID calls the callback of each of its callers once, in the order of the calls. This
-// holds even if the identifier is already being closed, and the device refuses that for a while.
+// Rule: if closeID is called several times for one identifier, it calls each callback once, in the
+// order of the calls. This holds even if the device first refuses to close the identifier.
 func TestEverybodyWhoClosesAnIdentifierIsTold(t *testing.T) {
 	rt := mustOpen(t, Config{NoCallerDriving: true})
 	sh, told := rt.shards[0], make(chan int, 8)
@@ -72,10 +73,10 @@ func TestEverybodyWhoClosesAnIdentifierIsTold(t *testing.T) {
 	}
 }
 
-// Rule: a connection is closed even if its identifier is busy when the device is removed. First the
-// removal closes the identifier, then the owner of the connection does.
+// Rule: if the identifier of a connection is busy when the device is removed, the connection can
+// still be closed. The removal and the owner of the connection both close the identifier.
 func TestClosingMeetsARemovalWithABusyIdentifier(t *testing.T) {
-	for busy := 1; busy <= 4; busy++ { // busy decides whether the try that succeeds is the removal's or the owner's
+	for busy := 1; busy <= 4; busy++ { // the owner may call closeID before or after the try that succeeds
 		t.Run(fmt.Sprint(busy), func(t *testing.T) { closingMeetsARemoval(t, busy) })
 	}
 }
@@ -101,7 +102,8 @@ func closingMeetsARemoval(t *testing.T, busy int) {
 	}
 }
 
-// slowID is a CM identifier whose Close waits until letGo is closed, like a slow kernel.
+// slowID is a CM identifier whose Close takes long, as if the kernel was slow. Close first closes
+// the channel begun. It then waits until the test closes the channel letGo.
 type slowID struct {
 	queuePairID
 	begun chan struct{}
@@ -118,9 +120,9 @@ func (id *slowID) Close() error {
 	return id.queuePairID.Close()
 }
 
-// Rule: a queue pair that the kernel destroys slowly delays no other connection of its reactor. The
-// queue pair's own operations end only when it is destroyed, because until then the device may use
-// their memory.
+// Rule: if the kernel destroys a queue pair slowly, other connections of the same reactor are not
+// delayed. The operations of the queue pair end only when it is destroyed, because the device may
+// use their memory until then.
 func TestAQueuePairThatIsSlowToGoHoldsUpNobody(t *testing.T) {
 	onBeds(t, slowToGoHoldsUpNobody)
 }
@@ -151,7 +153,7 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	}
 	var late atomic.Bool
 	release := sync.OnceFunc(func() { close(held.letGo) })
-	// rescue ends the test even if the Close of held keeps the turn.
+	// This timer ends the test even if held.Close() runs while the turn is held.
 	rescue := time.AfterFunc(10*time.Second, func() { late.Store(true); release() })
 	defer rescue.Stop()
 	<-held.begun
@@ -186,11 +188,10 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	}
 }
 
-// countedID is a CM identifier whose Close waits until letGo is closed. It counts concurrent calls
-// of Close: now is their number, most the largest number so far.
+// countedID is a CM identifier whose Close waits until the channel letGo is closed.
 type countedID struct {
 	verbs.Object
-	now, most *atomic.Int64
+	now, most *atomic.Int64 // now: running calls of Close; most: the largest value of now so far
 	letGo     <-chan struct{}
 }
 
@@ -203,8 +204,8 @@ func (id *countedID) Close() error {
 	return nil
 }
 
-// Rule: a reactor closes at most maxClosers identifiers concurrently, and closes all of them in the
-// end. Runtime.Close waits for that.
+// Rule: a reactor closes at most maxClosers identifiers at a time. Runtime.Close waits until all of
+// them are closed.
 func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	rt := mustOpen(t, Config{Reactors: 1})
 	sh := rt.shards[0]
@@ -244,9 +245,9 @@ func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	}
 }
 
-// Rule: while the kernel destroys the queue pair, Close waits up to leaveBound longer than usual.
-// (The kernel takes seconds if packets wait for a neighbor that does not answer.) Close returns nil
-// if the kernel finishes in that time.
+// Rule: if the kernel destroys a queue pair slowly, Close waits up to leaveBound longer than usual.
+// If the kernel finishes in that time, Close returns nil. (The kernel takes seconds if packets wait
+// for a neighbor that does not answer.)
 func TestCloseWaitsForTheKernel(t *testing.T) {
 	a, _ := connected(t, Config{Reactors: 1})
 	held := newSlowID(a.id)
@@ -268,9 +269,8 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 	}
 }
 
-// Rule: the CM identifier of an accepted connection belongs to the connection's reactor, not to the
-// listener's. Its events arrive even while the listener's reactor is blocked, and no other reactor
-// has it among its targets.
+// Rule: the CM identifier of an accepted connection belongs to the connection's reactor only. So
+// the identifier's events arrive even while the listener's reactor is blocked.
 func TestAnAcceptedIdentifierMovesToItsReactor(t *testing.T) {
 	const reactors, conns = 2, 4
 	onBeds(t, func(t *testing.T, d bed) {
@@ -320,7 +320,8 @@ func TestAnAcceptedIdentifierMovesToItsReactor(t *testing.T) {
 	})
 }
 
-// belongs checks that c is among the targets of its own reactor (shard.targets) and of no other.
+// belongs() checks that the reactor of c has c among its targets (shard.targets), and that no other
+// reactor has.
 func belongs(t *testing.T, rt *Runtime, c *Conn) {
 	t.Helper()
 	for i, sh := range rt.shards {

@@ -10,11 +10,12 @@ import (
 // Record is the flight recorder's entry for one operation; see Options.Recorder.
 type Record = reactor.Record
 
-// Recorded returns the entries of the connection's flight recorder, or nil if there is no recorder
-// (Options.Recorder). Completed operations come first, in the order of completion; outstanding
-// operations follow. Included are the receives that the runtime keeps posted and the messages that
-// the runtime itself sends, but not the receives of a SharedRecv. Recorded may be called at any
-// time, also after Close. For example, it helps to report why a connection failed:
+// Recorded returns a copy of the entries of the connection's flight recorder, or nil if there is no
+// recorder (Options.Recorder). Completed operations come first, in the order of completion.
+// Outstanding operations follow. Recorded includes the receives that the runtime keeps posted and
+// the messages that the runtime itself sends. It does not include the receives of a SharedRecv.
+// Recorded may be called at any time, also after Close. For example, Recorded helps to find out why
+// a connection failed:
 //
 //	<-conn.Done()
 //	log.Print(conn.Err())
@@ -22,35 +23,35 @@ type Record = reactor.Record
 //		log.Print(r)
 //	}
 //
-// When Done is closed, some operations may still be outstanding. When Close has returned, none is.
-// The result is a copy. Recorded waits for the turn of the connection's reactor; do not call it
+// When Done is closed, some operations may still be outstanding. When Close has returned, no
+// operation is outstanding. Recorded waits for the turn of the connection's reactor; do not call it
 // from a Sink.
 func (c *Conn) Recorded() []Record { return c.q.Recorded() }
 
 // Recorded is [Conn.Recorded] for datagrams.
 func (p *PacketConn) Recorded() []Record { return p.q.Recorded() }
 
-// Stuck is an operation that has been outstanding for long; see [Runtime.Stuck].
+// Stuck is an operation that has been outstanding for a long time; see [Runtime.Stuck].
 type Stuck struct {
 	reactor.Stuck
-	// Conn or PacketConn is the owner of the operation. Both are nil if the owner was closed in
-	// the meantime.
+	// Conn or PacketConn is the owner of the operation. Both are nil if the owner was closed in the
+	// meantime.
 	Conn       *Conn
 	PacketConn *PacketConn
 }
 
-// Stuck returns the operations that have been outstanding for at least the duration longer, the
-// oldest first. It does not report receives, nor operations that wait for a credit.
+// Stuck returns the operations that have been outstanding for at least the given duration, the
+// oldest first. Stuck reports neither receives nor operations that wait for a credit.
 //
-// For a connection with a recorder (Options.Recorder) it reports every such operation, with its
-// times. For a connection without a recorder it reports only the oldest one. Its Since is then the
-// time at which the runtime first noticed the operation, so the first calls of Stuck may miss it.
-// This time is later than the start by at most an eighth of the smallest PeerTimeout bound on the
-// reactor. On a connection with neither PeerTimeout nor KeepAlive, it is later by at most the time
-// between two calls of Stuck.
+// For a connection with a recorder (Options.Recorder), Stuck reports every such operation, with its
+// times. For a connection without a recorder, Stuck reports only the oldest operation. Its Since is
+// then the time at which the runtime first noticed that the operation was outstanding. So Since may
+// be later than the start of the operation, and the first calls of Stuck may miss the operation. If
+// the connection has a PeerTimeout, the difference is at most an eighth of the smallest PeerTimeout
+// bound on the reactor. Otherwise the difference is at most the time between two calls of Stuck.
 //
-// Stuck waits for the turn of every reactor, visits every connection and allocates. So it is meant
-// for diagnosis and monitoring. Do not call it from a Sink.
+// Stuck waits for the turn of every reactor, visits every connection and allocates. It is meant for
+// diagnosis and monitoring. Do not call it from a Sink.
 func (rt *Runtime) Stuck(longer time.Duration) []Stuck {
 	var all []Stuck
 	for _, s := range rt.shards {

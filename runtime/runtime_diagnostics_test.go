@@ -9,13 +9,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: the records of a connection can be read after it has failed, after it is closed, and after
-// its runtime is closed. They contain the successful requests and the failed one, with its error.
+// Rule: the records of a connection can be read after the connection has failed, after it is closed,
+// and after its runtime is closed. Each successful request has a record. The failed request has a
+// record with the error.
 func TestWhatAFailedConnectionDidIsRecorded(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{Conn: Options{Recorder: 8}}, 0)
 		ln := must.Get(server.ListenOptions(":0", Options{Raw: true}))(t)
-		// Keep-alive probes would be recorded, too.
+		// KeepAlive is off, because keep-alive probes would be recorded, too.
 		a, _ := join(t, client, ln, Options{Raw: true, KeepAlive: -1})
 		plain, _ := join(t, client, ln, Options{Raw: true, Recorder: -1})
 		region := must.Get(server.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
@@ -83,8 +84,8 @@ func join(t *testing.T, client *Runtime, ln *Listener, o Options) (d, l *Conn) {
 	return d, l
 }
 
-// Rule: Stuck reports an operation that does not complete, and its connection. The reported times
-// are exact if the connection has a recorder. Completed operations are not reported.
+// Rule: Stuck reports each operation that has not completed, with its connection. If the connection
+// has a recorder, the reported time is exact. Completed operations are not reported.
 func TestStuckNamesTheConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{Reactors: 2}, 0)

@@ -2,43 +2,43 @@ package runtime
 
 import "github.com/verbena-rdma/verbena/reactor"
 
-// eventsPerPass is how many events of one source (the connection events, or the asynchronous
-// events) are handled between two passes of the reactor. The other events wait for later passes.
-// Refusing a connection request takes some 3 µs.
+// eventsPerPass is the maximum number of events of one source (the connection events, or the
+// asynchronous events) that are handled between two passes of the reactor. Further events wait
+// until after the next pass. An event costs time: refusing a connection request takes some 3 µs.
 const eventsPerPass = 4
 
 // events handles the events of a source, a few before each pass of the reactor. The holder of the
-// turn (the goroutine that runs the reactor) owns it.
+// turn (the goroutine that runs the reactor) owns all fields.
 type events struct {
 	r *reactor.Reactor
-	// The function next handles one event. It reports whether there was one.
+	// The function next handles one event, and reports whether there was an event.
 	next func() bool
-	// queued is true while a deferred call of the method remaining is pending. That call handles
-	// the events that are left, so take does nothing meanwhile.
+	// The flag queued is true while a deferred call of e.remaining is pending. This call handles
+	// the events that are left, so e.take does nothing meanwhile.
 	queued bool
 }
 
-// take handles the next events. The reactor calls it when the source may have events
+// The method take handles a few events. The reactor calls it when the source may have events
 // (Reactor.Watch).
 func (e *events) take() {
 	if !e.queued && e.handleBatch() {
-		// The loop calls this method, then the deferred functions, and then runs a pass. After a
-		// single Defer the method remaining would run before that pass. After two it runs after
-		// that pass.
+		// The loop calls this method, then the deferred functions, and then runs a pass. A function
+		// that is deferred here runs before that pass. A function that is deferred by a deferred
+		// function runs after that pass.
 		e.r.Defer(func() { e.r.Defer(e.remaining) })
 	}
 }
 
-// The method remaining handles more events. If some are left, it defers itself until after the next
-// pass.
+// The method remaining handles more events. If some events are left, it defers e.remaining until
+// after the next pass.
 func (e *events) remaining() {
 	if e.handleBatch() {
 		e.r.Defer(e.remaining)
 	}
 }
 
-// handleBatch handles up to eventsPerPass events. It returns true if there may be more; the caller
-// must then defer a call of the method remaining.
+// handleBatch handles up to eventsPerPass events. It returns true if there may be more events; the
+// caller must then defer a call of e.remaining.
 func (e *events) handleBatch() bool {
 	e.queued = false
 	for range eventsPerPass {

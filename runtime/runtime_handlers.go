@@ -6,8 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/runtime/internal/exec"
 )
 
-// handlers is the pool of goroutines that run user functions, which may block. So the goroutine
-// that queues a function (a reactor's callback goroutine) is not blocked.
+// handlers is a pool of goroutines that run user functions. The functions may block without
+// blocking the goroutine that queues them (a reactor's callback goroutine).
 type handlers = exec.Pool[handler, *handler]
 
 // handler is one call of Runtime.Handle.
@@ -21,13 +21,13 @@ type handler struct {
 // InboxHook returns the link in the pool's queue.
 func (h *handler) InboxHook() *ring.Hook[handler] { return &h.hook }
 
-// newHandlers starts a pool that runs at most n functions at the same time. A panic of a function
-// goes to onPanic, which is Config.OnPanic.
+// newHandlers starts a pool that runs at most n functions at the same time. If a function panics,
+// onPanic is called. The argument onPanic is Config.OnPanic.
 func newHandlers(n int, onPanic func(*PanicError)) (*handlers, error) {
 	return exec.New(n, func(h *handler) {
 		defer func() {
 			if v := recover(); v != nil {
-				_ = reactor.Recovered(v, onPanic) // Recovered itself reports the error that it returns
+				_ = reactor.Recovered(v, onPanic) // Recovered has passed the error to onPanic
 			}
 		}()
 		h.fn(h.r, h.err)

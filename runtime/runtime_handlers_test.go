@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a sink may panic with ErrDeviceRemoved. That fails only the sink's connection. (A removal
-// of the device would end the whole runtime.)
+// Rule: if a sink panics with ErrDeviceRemoved, only the sink's connection fails. (A removal of the
+// device would end the whole runtime.)
 func TestASinkMayPanicWithErrDeviceRemoved(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newRudeRig(t, Config{})
@@ -27,9 +27,9 @@ func TestASinkMayPanicWithErrDeviceRemoved(t *testing.T) {
 	r.goesOn()
 }
 
-// Rule: the sink of a split operation is called with the turn held, so that its panic does not
-// reach the goroutine that posts the fragments. This holds even if all fragments complete before
-// that goroutine has finished.
+// Rule: the sink of a split operation is called with the turn held, even if all fragments complete
+// before the poster (the goroutine that posts the fragments) has finished. So a panic of the sink
+// does not reach the poster.
 func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newRudeRig(t, Config{})
@@ -38,7 +38,7 @@ func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
 		told <- r.a.q.InSink(turn)
 		panic(errRude)
 	})}
-	m.left.Store(1) // all fragments have completed; the poster's own count is left
+	m.left.Store(1) // all fragments have completed, and the poster has not finished
 	m.posted(r.a)
 	if !arrives(t, "the call of the sink", told) {
 		t.Error("the sink was called without the turn")
@@ -51,8 +51,8 @@ func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
 	r.goesOn()
 }
 
-// Rule: the panic of a sink of a closed connection fails no other connection, not even a new one
-// whose queue has the same number in the reactor.
+// Rule: if a sink of a closed connection panics, no other connection fails. This includes a new
+// connection whose queue has the number of the closed connection's queue.
 func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	r := newRudeRig(t, Config{})
@@ -61,7 +61,7 @@ func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	}
 	ln := must.Get(r.b.rt.Listen(":0"))(t)
 	next := must.Get(r.a.rt.Dial(testContext(t), ln.Addr().String()))(t)
-	// RecvTo makes this call if the connection ends after RecvTo has found it open.
+	// RecvTo makes this call if it has found the connection open and the connection then ends.
 	r.a.addRecvWaiter(futures.Promise[Message]{}, rudeSink(func(SinkContext) { panic(errRude) }), false)
 	arrives(t, "OnPanic", r.panics)
 	if err := r.a.sh.r.Do(testContext(t), func() {}); err != nil {
@@ -73,9 +73,9 @@ func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	r.goesOn()
 }
 
-// Rule: Do and DoAll call Done of their context only once, before they submit. They submit without
-// waking the loop, so afterwards their goroutine must drive the reactor, and no user code may delay
-// it.
+// Rule: Do and DoAll call Done of their context only once, before they submit. They do not wake the
+// loop, so after the submission their goroutine must drive the reactor. A call of Done is user code,
+// which could keep the goroutine from driving.
 func TestSynchronousFormsAskOnce(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	for what, do := range map[string]func(*contextRig, context.Context) error{
@@ -121,8 +121,8 @@ func threeSent(t *testing.T, a *Conn) (fs [3]Future) {
 	return fs
 }
 
-// Rule: a handler may await operations and close the connection, even if it occupies the only
-// handler goroutine and other handlers wait for it.
+// Rule: a handler may await operations and close the connection, even if there is only one handler
+// goroutine and other handlers wait for this goroutine.
 func TestBusyHandlersHoldUpNothing(t *testing.T) {
 	for _, parked := range []bool{false, true} {
 		a, _ := connected(t, Config{Handlers: 1, NoCallerDriving: parked})

@@ -9,31 +9,36 @@ import (
 // This file places reactors and memory on a machine with several NUMA nodes. Each reactor is
 // assigned a node. Memory is placed as follows:
 //
-//	on the reactor's node   work requests, their elements, inline bytes, results and
+//	on the reactor's node   work requests, scatter-gather elements, inline bytes, results of atomics,
 //	                        completions (reactor.Config.Node); receive buffers
 //	                        (memory.nodePools), unless MemoryConfig.Node is set
-//	on MemoryConfig.Node    memory that the program allocates. By default this is the
-//	                        device's node. If the device's node is unknown, each page is
-//	                        on the node of the thread that first touches it
+//	on MemoryConfig.Node    memory that the program allocates. The default is the device's
+//	                        node. If the device's node is unknown, each page is on the node
+//	                        of the thread that first touches it
 //	anywhere                the Go heap: slots, free lists, submission stacks, tokens. Go
 //	                        has no heap per node; a page is on the node of the thread that
-//	                        first touched it. The same holds for the driver's own
-//	                        memory, including its rings
+//	                        first touched it. The same holds for the memory of the device
+//	                        driver, including its rings
 //
 // All placement is a preference (mem.Options.Node). Go's scheduler decides where the goroutine of a
 // reactor runs.
 
-// nodesFor returns the NUMA nodes that get reactors, counted from 1. The arguments count from 0:
+// nodesFor returns the NUMA nodes that get reactors. The result numbers the nodes from 1, and 0
+// means no particular node. The arguments number the nodes from 0:
 //
-//	device       the node of the device; -1 if unknown
-//	all          the nodes of the machine
-//	mems, cpus   the nodes whose memory this process may use, and the CPUs on which it may
-//	             run: a container may be restricted to some
+//	device   the node of the device; -1 if unknown
+//	all      the nodes of the machine
+//	mems     the nodes whose memory this process may use (a container may be restricted)
+//	cpus     the CPUs on which this process may run (a container may be restricted)
 //
-// If the device's node is known, the result is that node, because DMA and interrupts are nearest
-// there. Otherwise it is every node on which the process may run. Nodes that are not in mems are
-// left out, because the kernel refuses to prefer them. If no node is left, or the machine has only
-// one, the result is [0]: no reactor is bound to a node.
+// Nodes that are not in mems are left out, because the kernel refuses to prefer them. The result is
+// the first of these that exists:
+//
+//   - the device's node, because DMA and interrupts are nearest there
+//   - all nodes with a CPU on which the process may run
+//   - [0]
+//
+// If the machine has only one node, the result is [0], too.
 func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 	var nodes []int
 	for _, n := range all {
@@ -42,7 +47,7 @@ func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 		case len(all) < 2 || !slices.Contains(mems, n.ID):
 		case n.ID == device:
 			return []int{n.ID + 1}
-		case runs: // on a node without a CPU for this process no reactor could run
+		case runs: // a reactor can run there
 			nodes = append(nodes, n.ID+1)
 		}
 	}
@@ -52,15 +57,15 @@ func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 	return nodes
 }
 
-// The method settle chooses the nodes of the reactors. If MemoryConfig.Node is 0 and the reactors
-// are on the device's node, it also chooses that node for the memory.
+// The method settle sets rt.nodes, the nodes of the reactors. If MemoryConfig.Node is 0 and the
+// reactors are on the device's node, it sets MemoryConfig.Node to this node.
 func (rt *Runtime) settle() error {
 	all, err := sys.Nodes()
 	if err != nil {
 		return err
 	}
 	var mems, cpus []int
-	for _, n := range all { // everything, if the system does not report the limits
+	for _, n := range all { // used if the system does not report the limits of the process
 		mems, cpus = append(mems, n.ID), append(cpus, n.CPUs...)
 	}
 	if told, err := sys.MemNodes(); err == nil {
@@ -77,9 +82,9 @@ func (rt *Runtime) settle() error {
 	return nil
 }
 
-// startShards starts Config.Reactors reactors on every node. Each reactor gets a completion vector
-// of its own, if the device has enough of them. So different processors handle the interrupts of
-// the completion vectors.
+// startShards starts Config.Reactors reactors on every node. If the device has enough completion
+// vectors, each reactor gets its own. Then different processors handle the interrupts of the
+// reactors.
 func (rt *Runtime) startShards(vectors int) error {
 	for _, node := range rt.nodes {
 		for range rt.cfg.Reactors {

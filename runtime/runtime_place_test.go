@@ -13,12 +13,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: nodesFor returns the device's NUMA node if that is known, otherwise every node whose CPUs
-// and memory this process may use. It counts nodes from 1. It returns 0, which means no binding, on
-// a machine with one node and if no node is allowed.
+// Rule: nodesFor returns the device's NUMA node if this process may use memory of that node.
+// Otherwise it returns every node whose CPUs and memory this process may use. In the result, n+1
+// stands for node n. The result is [0], which means no binding, if the machine has one node or if
+// no node remains.
 func TestNodesForADevice(t *testing.T) {
 	one := []sys.Node{{ID: 0, CPUs: []int{0, 1}}}
-	// node 4 has memory and no CPUs
+	// Node 4 has memory and no CPUs.
 	three := []sys.Node{{ID: 0, CPUs: []int{0, 1}}, {ID: 1, CPUs: []int{2, 3}}, {ID: 4}}
 	everywhere, cpus := []int{0, 1, 4}, []int{0, 1, 2, 3}
 	for what, c := range map[string]struct {
@@ -67,8 +68,9 @@ func (c vectorSpyContext) CreateCQ(n int, ch verbs.CompChannel, vector int, user
 	return c.Context.CreateCQ(n, ch, vector, userData)
 }
 
-// Rule: a reactor uses one completion vector for both of its completion queues. The reactors use
-// the vectors one after the other, and begin again with the first when all are used.
+// Rule: a reactor uses one completion vector for its two completion queues. The first reactor uses
+// vector 0, and each further reactor uses the next vector. After the last vector comes vector 0
+// again.
 func TestReactorsShareOutTheCompletionVectors(t *testing.T) {
 	const vectors, reactors = 3, 5
 	var asked []int
@@ -86,7 +88,7 @@ func TestReactorsShareOutTheCompletionVectors(t *testing.T) {
 }
 
 // Rule: a device name may begin with the name of its provider, as in "soft:soft2". The environment
-// variable counts only if the configuration has neither a Device nor a Provider.
+// variable counts only if Config has neither a Device nor a Provider.
 func TestWhoChoosesTheDevice(t *testing.T) {
 	own, _ := ownPorts(t)
 	for _, c := range []struct {
@@ -130,7 +132,7 @@ func TestWhoChoosesTheDevice(t *testing.T) {
 	}
 }
 
-// ownPorts returns a provider with the devices a and b, and their names.
+// ownPorts returns a provider with the devices "a" and "b", and the names of the devices.
 func ownPorts(t *testing.T) (*soft.Provider, []string) {
 	t.Helper()
 	p := must.Get(soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
@@ -139,8 +141,8 @@ func ownPorts(t *testing.T) (*soft.Provider, []string) {
 	return p, []string{"a", "b"}
 }
 
-// Rule: without a device name, Open chooses a device whose port is up. With a name, it opens that
-// device even if its port is down.
+// Rule: without a device name, Open chooses a device whose port is up. With a device name, Open
+// opens this device even if its port is down.
 func TestDevicesWithoutACableArePassedOver(t *testing.T) {
 	p, names := ownPorts(t)
 	opened := func(device string) (string, error) {

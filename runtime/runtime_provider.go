@@ -18,19 +18,19 @@ import (
 const DeviceEnv = "VERBENA_DEVICE"
 
 // providers maps the prefixes of device names to providers. No other file of this package refers to
-// these providers. A provider loads and starts nothing before its first use. For example, ibv opens
-// its libraries when the runtime first asks it for a device.
+// these providers. A provider loads and starts nothing before its first use. For example, provider
+// ibv opens its libraries when a runtime asks for a device.
 var providers = map[string]func() verbs.Provider{
 	"soft": func() verbs.Provider { return soft.Default() },
 	"ibv":  func() verbs.Provider { return ibv.Default() },
 }
 
-// defaultProvider is the provider of devices named without a prefix.
+// defaultProvider is the provider for device names without a prefix.
 const defaultProvider = "soft"
 
-// choose returns the provider and the name of the device without its prefix. If the name is empty,
-// openUsable chooses the device. The result source says where the name came from; errors include
-// it.
+// choose returns the provider, and the name of the device without the prefix. If this name is
+// empty, openUsable chooses the device. The result source says where the name came from; it is for
+// error messages.
 func (c Config) choose() (p verbs.Provider, device, source string, err error) {
 	name, source := c.Device, "Config.Device"
 	if c.Provider == nil && name == "" {
@@ -69,14 +69,14 @@ func (c Config) openDevice() (verbs.Provider, verbs.Context, error) {
 		return p, dev, nil
 	}
 	if errors.Is(err, verbs.ErrUnknownDevice) && c.Provider == nil && p.Name() == defaultProvider && name != "" {
-		// A hint for a user that names a kernel RDMA device without its prefix.
+		// A hint for users that name a device of libibverbs without the prefix.
 		err = fmt.Errorf("%w (of the software RNIC; a device of libibverbs is named \"ibv:%s\")", err, name)
 	}
 	return nil, nil, fmt.Errorf("opening device %q of provider %s (%s): %w", name, p.Name(), source, err)
 }
 
-// openUsable opens the provider's first device with an active port. A server may have devices
-// without a cable; openUsable skips them.
+// openUsable opens the provider's first device with an active port. It skips other devices: a
+// server may have devices without a cable.
 func openUsable(p verbs.Provider) (verbs.Context, error) {
 	devs, err := p.Devices()
 	if err != nil {

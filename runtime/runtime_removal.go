@@ -10,21 +10,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// How the removal of a device ends a runtime (ADR 5). Three events report it: a pass of a reactor
-// fails with ErrDeviceRemoved, the device reports DEVICE_FATAL, or an identifier gets
-// DEVICE_REMOVAL. (If the device has an address, removalWatch always has such an identifier.) The
-// first report ends everything, on every reactor. A target is the owner of an identifier
-// (cmTarget):
+// How the removal of a device ends a runtime (ADR 5). There are three reports of a removal: a pass
+// of a reactor fails with ErrDeviceRemoved, the device reports DEVICE_FATAL, or an identifier gets
+// DEVICE_REMOVAL. (If the device has a usable address, removalWatch always has such an
+// identifier.) The first report calls deviceGone, which ends everything on every reactor. In the
+// diagram, a target is the owner of an identifier (cmTarget):
 //
 //	deviceGone ──> each target gets DEVICE_REMOVAL ──> Conn.failRemoved, Listener.stop, …
 //	          └──> then the shared receives
 //
-// No completion arrives any more, so no code waits for one. First the queue pairs and identifiers
-// are closed. Then the outstanding operations complete with ErrDeviceRemoved. After that the
-// runtime cannot be used and must be closed.
+// No completion arrives any more, so no code waits for a completion. First the queue pairs and
+// identifiers are closed. Then the outstanding operations complete with ErrDeviceRemoved. After
+// that the runtime cannot be used and must be closed.
 
-// deviceGone ends everything that uses the device. Later calls do nothing. Any goroutine may call
-// it.
+// deviceGone ends everything that uses the device. Only the first call has an effect. Any
+// goroutine may call deviceGone.
 func (rt *Runtime) deviceGone() {
 	if rt.gone.Swap(true) {
 		return
@@ -52,8 +52,8 @@ func (s *shard) failRemoved() {
 	}
 }
 
-// asRemoved wraps err in ErrDeviceRemoved if the device is gone. Before the removal is reported,
-// the device counts as gone if err is ErrUnknownDevice and the provider no longer lists the device.
+// asRemoved wraps err in ErrDeviceRemoved if the device is gone. The device is gone if a removal
+// was reported, or if err is ErrUnknownDevice and the provider no longer lists the device.
 func (rt *Runtime) asRemoved(err error) error {
 	switch {
 	case err == nil || errors.Is(err, verbs.ErrDeviceRemoved):
@@ -72,15 +72,15 @@ func (rt *Runtime) listed() bool {
 	return err == nil && slices.ContainsFunc(devs, func(d verbs.DeviceInfo) bool { return d.Name == name })
 }
 
-// ordered returns the identifiers of the targets in an order that is the
-// same in every run of a simulation. Holder only.
+// The method ordered returns the identifiers of the targets, in an order that is the same in every
+// run of a simulation. Holder only.
 func (s *shard) ordered() []connID {
 	return slices.SortedFunc(maps.Keys(s.targets), func(a, b connID) int { return cmp.Compare(a.String(), b.String()) })
 }
 
-// failRemoved ends a connection whose device is gone. The device flushes nothing: outstanding
-// operations complete when the queue pair has been closed. Messages that have arrived can still be
-// received until the connection is closed. Holder only; idempotent.
+// failRemoved ends a connection whose device is gone. The device flushes nothing, so outstanding
+// operations complete after the queue pair has been closed. Messages that have arrived can still
+// be received until the connection is closed. Holder only; idempotent.
 func (c *Conn) failRemoved() {
 	if c.lost {
 		return
@@ -111,7 +111,7 @@ func (c *Conn) detach() {
 	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
 	c.opts.Shared.part(c)
 	c.sh.closeID(c.id, func(err error) {
-		if c.state == connGone { // destroyed in the meantime
+		if c.state == connGone { // the connection was destroyed in the meantime
 			return
 		}
 		c.id = nil
@@ -120,8 +120,8 @@ func (c *Conn) detach() {
 	})
 }
 
-// endCause returns the error for operations that are outstanding when the connection ends:
-// ErrDeviceRemoved if the device is gone, otherwise the cause.
+// endCause returns the error for operations that are outstanding when the connection ends. It is
+// ErrDeviceRemoved if the device is gone, and otherwise the connection's cause.
 func (c *Conn) endCause() error {
 	if c.lost {
 		return verbs.ErrDeviceRemoved
@@ -137,7 +137,7 @@ func (p *PacketConn) endCause() error {
 	return p.cause.Load()
 }
 
-// endCause is Conn.endCause for a SharedRecv.
+// endCause is Conn.endCause for a SharedRecv. If the device is not gone, it returns ErrClosed.
 func (s *SharedRecv) endCause() error {
 	if s.rt.gone.Load() {
 		return verbs.ErrDeviceRemoved

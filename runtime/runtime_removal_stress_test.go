@@ -17,9 +17,9 @@ import (
 // unplugRounds is how often TestRemovalUnderLoad removes the device.
 const unplugRounds = 200
 
-// Rule: the device may be removed at any moment. Then every operation ends, those of the removed
-// device with ErrDeviceRemoved, and the runtime can be closed. When the device is restored, the
-// peer's runtime accepts new connections from it.
+// Rule: the device may be removed at any moment. Then all its operations end with ErrDeviceRemoved,
+// and its runtime can be closed. When the device is restored, the peer's runtime accepts new
+// connections from the device.
 func TestRemovalUnderLoad(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_REMOVAL_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_REMOVAL_SEED=%d", seed)
@@ -116,7 +116,7 @@ func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 		t.Fatal(err)
 	}
 	for _, y := range peers {
-		y.Abort() // otherwise y would end only when its retries are used up
+		y.Abort() // otherwise the peer's end would fail only when its retries are used up
 	}
 	wg.Wait()
 	if err := rt.Close(ctx); err != nil {
@@ -132,9 +132,9 @@ func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 	}
 }
 
-// Rule: if the device is removed, the outstanding operations of its connections end with
-// ErrDeviceRemoved, even if the connection is being closed or has just failed for another reason.
-// Close of the connection returns nil.
+// Rule: if the device is removed, the outstanding operations of a connection end with
+// ErrDeviceRemoved, and Close returns nil. This holds even if the connection is being closed, or
+// has just failed for another reason.
 func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 	for name, begin := range map[string]func(c *Conn){
 		"closing": func(c *Conn) { c.end(false) },
@@ -157,7 +157,7 @@ func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 					begin(c)
 					return
 				}
-				rerr = r.p.Remove("a") // the runtime learns of it only after this function
+				rerr = r.p.Remove("a") // the runtime learns of the removal when this function has returned
 				begin(c)
 			}); err != nil {
 				t.Fatal(err)
@@ -177,8 +177,9 @@ func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 	}
 }
 
-// Rule: if the device is removed while shared receives or a PacketConn are being closed, their
-// operations end at once with ErrDeviceRemoved, because a removed device flushes nothing.
+// Rule: if the device is removed while a SharedRecv or a PacketConn is being closed, their
+// operations end at once with ErrDeviceRemoved. Close does not wait for a flush, because a removed
+// device flushes nothing.
 func TestRemovalMeetsAClose(t *testing.T) {
 	r := newPlugRig(t, Config{NoCallerDriving: true})
 	ctx := testContext(t)
@@ -191,7 +192,7 @@ func TestRemovalMeetsAClose(t *testing.T) {
 	var errs []error
 	if err := p.sh.r.Do(ctx, func() {
 		p.setCause(ErrConnClosed)
-		errs = append(errs, r.p.Remove("a")) // the runtime learns of it from fail, below
+		errs = append(errs, r.p.Remove("a")) // the runtime learns of the removal from p.fail below
 		p.end()
 		if p.destroyed {
 			t.Error("this test wants the datagrams to wait for a flush")

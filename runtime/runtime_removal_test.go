@@ -30,7 +30,7 @@ func newPlugRig(t testing.TB, cfg Config) *plugRig {
 	r := &plugRig{t: t, p: p}
 	for name, rt := range map[string]**Runtime{"a": &r.a, "b": &r.b, "c": &r.c} {
 		cfg.Provider, cfg.Device = p, name
-		*rt = mustOpen(t, cfg) // closed at the end of the test, where an error fails it
+		*rt = mustOpen(t, cfg) // closed when the test ends; an error then fails the test
 	}
 	return r
 }
@@ -40,7 +40,7 @@ func (r *plugRig) connect(from, to *Runtime, o Options) (x, y *Conn) {
 	r.t.Helper()
 	ctx := testContext(r.t)
 	there := o
-	there.Shared = nil // belongs to the runtime that dials
+	there.Shared = nil // o.Shared belongs to the runtime that dials
 	ln, err := to.ListenOptions(":0", there)
 	if err != nil {
 		r.t.Fatal(err)
@@ -58,7 +58,7 @@ func (r *plugRig) connect(from, to *Runtime, o Options) (x, y *Conn) {
 	return x, y
 }
 
-// lost checks that err is ErrDeviceRemoved.
+// The function lost checks that err is ErrDeviceRemoved.
 func lost(t testing.TB, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, verbs.ErrDeviceRemoved) {
@@ -78,8 +78,9 @@ func wait[T any](f interface {
 	}
 }
 
-// begin starts operations of every kind and state on r.a, none of which completes. Their peers are
-// on r.b. It also returns the connections, and the buffers of the receives.
+// The method begin starts operations of every kind on r.a, in every state. None of the operations
+// completes. The method returns the operations, the connections, and the buffers of the receives.
+// The other ends of the connections are on r.b.
 func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 	t, ctx := r.t, testContext(r.t)
 	t.Helper()
@@ -89,7 +90,7 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 		bufs = append(bufs, b)
 	}
 	buf, sharedBuf := bufs[0], bufs[1]
-	// These operations are posted. They do not complete, because the peer has no receive.
+	// These sends are posted. They do not complete, because the peer has no receive.
 	raw, _ := r.connect(r.a, r.b, Options{Raw: true, SendDepth: 2})
 	for _, name := range []string{"a posted send", "another posted send"} {
 		f := must.Get(raw.SendBytes(ctx, []byte("posted")))(t)
@@ -133,7 +134,7 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 	}
 	m := managed.Recv()
 	ops["a receive that waits for a message"] = wait(&m)
-	d, err := r.a.DialAsync(ctx, "10.1.0.99:7", Options{}) // there is no answer
+	d, err := r.a.DialAsync(ctx, "10.1.0.99:7", Options{}) // no host answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,8 +154,9 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 }
 
 // Rule: when the device is removed, every operation ends with ErrDeviceRemoved, in whatever state
-// it is. Connections fail with that error, and calls that make something return it. Close releases
-// everything. The other devices work, and so does the device when it is restored.
+// the operation is. Connections fail with this error, and calls that create something return it.
+// Close releases everything. The other devices go on working. After the removed device is restored,
+// it works again.
 func TestRemovedDeviceEndsEverything(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"callers drive": {}, "the loop drives": {NoCallerDriving: true, Spin: -1}, "two reactors": {Reactors: 2, Spin: -1},
@@ -203,7 +205,7 @@ func TestRemovedDeviceEndsEverything(t *testing.T) {
 	}
 }
 
-// receive takes one message, whose data must be want.
+// The function receive receives one message, and checks that its data is want.
 func receive(t testing.TB, c *Conn, want string) {
 	t.Helper()
 	m, err := c.RecvWait(testContext(t))
@@ -215,9 +217,9 @@ func receive(t testing.TB, c *Conn, want string) {
 	}
 }
 
-// teller is a provider whose device can appear to be removed in two ways: Execute fails, or an
-// event that the test puts into fatal arrives on the asynchronous channel. teller also implements
-// that channel.
+// teller is a provider whose device can appear to be removed in two ways. If teller.turns is set,
+// Execute fails. If the test sends an event to teller.fatal, the event arrives on the asynchronous
+// channel. teller is also the asynchronous channel.
 type teller struct {
 	verbs.Provider
 	turns atomic.Bool // Execute returns ErrDeviceRemoved
@@ -264,8 +266,8 @@ func (p *teller) Get() (verbs.AsyncEvent, bool, error) {
 
 func (p *teller) Ack(verbs.AsyncEvent) {}
 
-// Rule: any one of three reports of a removal ends all connections and listeners: a pass that
-// fails, a DEVICE_FATAL event, or a DEVICE_REMOVAL event. This holds for sleeping reactors, too.
+// Rule: each of these three reports of a removal ends all connections and listeners: a pass that
+// fails, a DEVICE_FATAL event, and a DEVICE_REMOVAL event. This holds even if the reactors sleep.
 func TestEachTellerIsEnough(t *testing.T) {
 	notOnDevice(t, "its device is between the runtime and the software RNIC")
 	for name, tell := range map[string]func(p *teller, c *Conn){
@@ -314,8 +316,8 @@ func TestEachTellerIsEnough(t *testing.T) {
 	}
 }
 
-// Rule: messages that arrived before the device was removed can still be received. The next receive
-// fails with ErrDeviceRemoved.
+// Rule: messages that arrived before the removal of the device can still be received. When none is
+// left, a receive fails with ErrDeviceRemoved.
 func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	ctx := testContext(t)
@@ -347,8 +349,8 @@ func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	}
 }
 
-// Rule: a port that is down for a moment ends no connection. The functions of WatchDevice get the
-// events of the port.
+// Rule: no connection ends if a port is down for a moment. The functions given to WatchDevice get
+// the events of the port.
 func TestConnectionSurvivesAShortOutage(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	ctx := testContext(t)

@@ -8,18 +8,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// removalWatch is a connection manager identifier that stays bound to the device until the runtime
-// is closed, only to receive DEVICE_REMOVAL. The runtime may have no other identifier, because it
-// has no connections, or only plain ones (Prepare). Without the watch, only DEVICE_FATAL could
-// report a removal to it. The kernel does not send DEVICE_FATAL if the driver cannot revoke
-// contexts (rxe of 6.12 has no disassociate_ucontext). Instead the kernel waits until the process
-// closes the device (ib_uverbs_remove_one, drivers/infiniband/core/uverbs_main.c).
+// removalWatch is a connection manager identifier whose only purpose is to receive DEVICE_REMOVAL.
+// It is bound to the device until the runtime is closed. A runtime without connections, or with
+// connections of Prepare only, has no other identifier. Without the watch, only DEVICE_FATAL could
+// report a removal to such a runtime. But the kernel does not send DEVICE_FATAL if the driver
+// cannot revoke contexts (rxe of Linux 6.12 has no disassociate_ucontext). In this case the kernel
+// waits until the process closes the device (ib_uverbs_remove_one,
+// drivers/infiniband/core/uverbs_main.c).
 //
 // The watch belongs to the first shard (a reactor with its event channel). It is opened before any
-// other identifier and closed after all of them. The reason is that librdmacm opens the device a
-// second time for the first identifier, and keeps it open. Package ibv releases this second opening
-// when an identifier gets DEVICE_REMOVAL (verbs/ibv/cmremoval.go). So there must always be an
-// identifier. The holder of the turn (the goroutine that runs the reactor) owns the watch.
+// other identifier and closed after all of them, for the following reason. For the first
+// identifier, librdmacm opens the device a second time, and keeps it open. Package ibv releases
+// this second opening when an identifier gets DEVICE_REMOVAL (verbs/ibv/cmremoval.go). So there
+// must be an identifier as long as the second opening exists. The holder of the turn (the goroutine
+// that runs the reactor) owns the watch.
 type removalWatch struct {
 	rt *Runtime
 	id verbs.CMID
@@ -33,9 +35,9 @@ func (w *removalWatch) onCM(ev *verbs.CMEvent) {
 }
 
 // watchRemoval binds the watch to the first address that the connection manager maps to the device.
-// There may be no such address (InfiniBand without an address, an address of another network
-// namespace). Then there is no watch, and a program without other identifiers learns of a removal
-// only from DEVICE_FATAL or from calls that fail. Holder only.
+// If there is no such address (InfiniBand without an address, an address of another network
+// namespace), there is no watch. A program without other identifiers then learns of a removal only
+// from DEVICE_FATAL or from calls that fail. Holder only.
 func (s *shard) watchRemoval() error {
 	for _, addr := range s.rt.dev.Device().Addr {
 		id, err := s.cm.CreateID(verbs.PSTCP, 0)
@@ -56,16 +58,17 @@ func (s *shard) watchRemoval() error {
 	return nil
 }
 
-// elsewhere reports whether binding has failed because the address cannot be used in this network
-// namespace: no interface has the address (rdma_translate_ip, drivers/infiniband/core/addr.c), its
-// interface has no RDMA device (cma_acquire_dev_by_src_ip, cma.c), or the system does not support
-// its address family.
+// The function elsewhere reports whether err, the error of binding to an address, means that the
+// address cannot be used in this network namespace. There are three such errors: no interface has
+// the address (rdma_translate_ip, drivers/infiniband/core/addr.c), the interface with the address
+// has no RDMA device (cma_acquire_dev_by_src_ip, cma.c), or the system does not support the address
+// family.
 func elsewhere(err error) bool {
 	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EAFNOSUPPORT)
 }
 
-// unwatchRemoval ends the watch. The caller has handled all events before. If unwatchRemoval fails,
-// it may be called again. Holder only.
+// unwatchRemoval ends the watch. All pending events must have been handled before. If
+// unwatchRemoval fails, it may be called again. Holder only.
 func (s *shard) unwatchRemoval() error {
 	if s.watch == nil {
 		return nil

@@ -12,33 +12,35 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// shard is a reactor and the event channel of its connections. Only the holder of the turn (the
-// goroutine that runs the reactor) accesses the maps.
+// shard is a reactor and the event channel of its connections. "The holder" is the holder of the
+// reactor's turn: the goroutine that runs the reactor.
 type shard struct {
 	rt *Runtime
 	r  *reactor.Reactor
 	cm verbs.CMChannel
-	// node is the NUMA node of the reactor's memory, counted from 1; 0 means any node. Immutable.
+	// node is the number of the NUMA node of the reactor's memory, plus one; 0 means any node.
+	// Immutable.
 	node int
 	domain
-	// targets maps each identifier to its owner, which gets the identifier's events.
+	// targets maps each identifier to its owner, which gets the identifier's events. Only the
+	// holder uses the map.
 	targets map[connID]cmTarget
 	closers
 	rejections
 	cmEvents, asyncEvents events
 	sinkLeases            sinkLeases    // used by sinks; owned by the holder
 	cmGone                bool          // the event channel is closed
-	watch                 *removalWatch // nil if there is none, and in all shards but the first
+	watch                 *removalWatch // only in the first shard; nil if there is none
 }
 
-// connID is the device's object of a connection, listener or lookup: an identifier of the
-// connection manager, or a queue pair without an identifier (nocm_id.go).
+// connID identifies a connection, a listener or a lookup. It is an identifier of the connection
+// manager, or a queue pair without an identifier (nocm_id.go).
 type connID = verbs.Object
 
 // cmTarget is the owner of a connection identifier.
 type cmTarget interface {
 	// onCM handles an event of the identifier, with the turn held. The event is acknowledged
-	// already, so onCM may keep it.
+	// before the call, so onCM may keep *ev.
 	onCM(ev *verbs.CMEvent)
 }
 
@@ -82,8 +84,8 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 }
 
 // takeCM handles one connection event. It returns false if there was none, or if none may be taken
-// now. It acknowledges the event before it calls the target: a target may close the event's
-// identifier or move it to another channel.
+// now. It acknowledges the event before it calls onCM, because onCM may close the event's identifier
+// or move the identifier to another channel. Both fail while an event is not acknowledged.
 func (s *shard) takeCM() bool {
 	if s.cmGone || s.tooManyRejections() {
 		return false
@@ -109,10 +111,10 @@ func (s *shard) takeCM() bool {
 	return true
 }
 
-// takeAsync handles one asynchronous event of the device. It returns false if there was none. The
-// first shard takes the events for all shards.
+// takeAsync handles one asynchronous event of the device. It returns false if there was none. Only
+// the first shard takes these events, for all shards.
 func (s *shard) takeAsync() bool {
-	if s.cmGone { // the device is being closed too
+	if s.cmGone { // the device is being closed, too
 		return false
 	}
 	ev, ok, err := s.rt.dev.Async().Get()
@@ -137,8 +139,8 @@ func (s *shard) takeAsync() bool {
 	return true
 }
 
-// failAll fails the connection of the queue pair qp, or all connections if qp is nil. It does so on
-// every shard, because the first shard takes the device's events for all of them.
+// failAll fails the connection of the queue pair qp, or all connections if qp is nil. It searches all
+// shards, because the first shard takes the device's events for all shards.
 func (s *shard) failAll(qp verbs.QP, cause error) {
 	for _, sh := range s.rt.shards {
 		sh.r.Defer(func() {
@@ -166,7 +168,7 @@ func (s *shard) tellConn(qp verbs.QP, fn func(*Conn)) {
 	}
 }
 
-// The method end releases a shard that failed to start.
+// end(ctx) releases a shard that failed to start.
 func (s *shard) end(ctx context.Context) error {
 	if err := s.settleIDs(ctx); err != nil {
 		return err
@@ -174,8 +176,8 @@ func (s *shard) end(ctx context.Context) error {
 	return s.close(ctx)
 }
 
-// settleIDs waits until every identifier that the shard is closing is closed or given up. It may be
-// called again.
+// settleIDs waits until every identifier that the shard is closing is closed or given up. If it fails,
+// it may be called again.
 func (s *shard) settleIDs(ctx context.Context) error {
 	if s.cm == nil {
 		return nil
@@ -198,8 +200,8 @@ func (s *shard) settleIDs(ctx context.Context) error {
 }
 
 // closeLeft makes one more try to close each identifier that is not closed yet, with the turn held.
-// It does not try while goroutines are closing identifiers. It returns true if settleIDs must wait
-// and call it again. Holder only.
+// While goroutines are closing identifiers, it makes no try. It returns true if settleIDs must wait
+// and then call closeLeft again. Holder only.
 func (s *shard) closeLeft() (busy bool) {
 	s.ending = true
 	if s.running > 0 || s.rejecting {
@@ -212,8 +214,8 @@ func (s *shard) closeLeft() (busy bool) {
 	return len(s.closing) > 0 && !s.rt.cfg.stepped // a stepped runtime makes no progress while its caller waits
 }
 
-// The method close closes the shard. The caller has called settleIDs on every shard before, with
-// success.
+// close(ctx) closes the shard. The caller must have called settleIDs on every shard, with success.
+// If close(ctx) fails, it may be called again.
 func (s *shard) close(ctx context.Context) error {
 	if s.cm != nil {
 		var left error // set with the turn held; if Do fails, possibly after Do has returned

@@ -9,7 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// The kinds of disturbances.
+// The kinds of events that a run counts: disturbances, and the last two, which are reasons why
+// connections fail.
 const (
 	eventCalm = iota
 	eventMild
@@ -70,8 +71,9 @@ func (w *simWorld) disturb() {
 			if err := e.c.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
 				w.fail("to ERR: %v", err)
 			}
-			// From now on no message reaches the peer. Note it here: perhaps the device flushes
-			// only requests that the connection made itself, which this test does not see.
+			// From now on no message reaches the peer. Set flushedAt here, and not only in
+			// simOp.settle: the test does not see a flush if the only outstanding requests are
+			// those of the connection itself.
 			if e.flushedAt == 0 {
 				e.flushedAt = w.now()
 			}
@@ -120,9 +122,9 @@ func (w *simWorld) disturb() {
 	}
 }
 
-// changeLink gives all links other faults for a while. Only a few percent of the packets are
-// reordered: with most of them out of order, go-back-N makes no progress and uses its retries up,
-// which is not a defect.
+// changeLink gives all links new faults for a while. Except under heavy loss, it reorders only a
+// few percent of the packets. If it reordered most packets, go-back-N would make no progress and
+// use up its retries. The connection would then fail without a defect.
 func (w *simWorld) changeLink() {
 	r := w.r
 	w.calmAt = w.now() + r.span(time.Millisecond, 400*time.Millisecond)
@@ -185,8 +187,8 @@ func (w *simWorld) heal() {
 	}
 }
 
-// vanish makes a node die silently: it cuts the node off and then aborts the node's connections.
-// The node comes back later without any of its state.
+// vanish lets a node die silently: it cuts the node off and then aborts the node's connections.
+// Later the node opens again, without its old state.
 func (w *simWorld) vanish(n *simNode) {
 	if !n.up() || w.cut >= 0 {
 		return
@@ -215,14 +217,14 @@ func (n *simNode) hasEnds() bool {
 	return false
 }
 
-// anyEnd returns a random end of a random pair, or nil if that end is not usable.
+// anyEnd returns a random end of a random pair, or nil if the chosen end cannot be used.
 func (w *simWorld) anyEnd() *simEnd {
 	if len(w.pairs) == 0 {
 		return nil
 	}
 	p := w.pairs[w.r.IntN(len(w.pairs))]
 	e := p.ends[w.r.IntN(2)]
-	if e == nil || e.gone || p.muted() { // a muted pair must end by its bound and nothing else
+	if e == nil || e.gone || p.muted() { // only the bound may end a muted pair
 		return nil
 	}
 	return e
@@ -252,8 +254,8 @@ func (w *simWorld) remove(n *simNode) {
 	}
 }
 
-// unplug takes a node's port down for the time d. That alone fails no connection, but retries may
-// be used up.
+// unplug takes a node's port down for the time d. A connection fails only if its retries are used
+// up meanwhile.
 func (w *simWorld) unplug(n *simNode, d time.Duration) {
 	if !n.up() || n.portAt != 0 {
 		return
@@ -278,13 +280,14 @@ func (n *simNode) plug() {
 	}
 }
 
-// The following disturbances lose a peer for longer than the bound: a link is cut in one direction,
-// or a raw peer posts no receives. Every send must end within the bound, counted from its start or
-// from the last end of a send of its queue, whichever is later.
+// The following disturbances silence a peer, often for longer than the bound: a link is cut in one
+// direction, or a raw peer posts no receives. Every send must end within the bound. The bound
+// counts from the start of the send, or from the last end of a send on the same queue, if that is
+// later.
 
-// simPeerTimeout is the bound of the simulation's connections, because it is longer than 4 times
-// the retry time of their queue pairs (4 * 67 ms * 8 = 2.15 s). simLooks is the longest virtual
-// time between two checks (see run and rest).
+// simPeerTimeout is the PeerTimeout of the simulation's connections. It is also their bound,
+// because it is longer than 4 × ACK timeout × (retries + 1) = 4 × 67 ms × 8 = 2.15 s. simLooks is
+// the longest virtual time between two checks of the bound (see simWorld.run and simWorld.rest).
 const (
 	simPeerTimeout = 2500 * time.Millisecond
 	simLooks       = time.Second
@@ -296,14 +299,14 @@ const (
 	everyMute   = 200
 )
 
-// simOneWay is a link that is cut in one direction, until the given time.
+// simOneWay is a link that is cut in one direction.
 type simOneWay struct {
 	from, to *simNode
-	until    time.Duration
+	until    time.Duration // the virtual time at which losePeers mends the link
 }
 
-// losePeers cuts links in one direction and makes raw peers mute (they post no receives), both at
-// random. It mends the links later.
+// losePeers cuts a link in one direction at random, and mends it when its time is over. It also
+// makes raw peers mute at random: a mute peer posts no receives.
 func (w *simWorld) losePeers() {
 	r := w.r
 	if w.oneWay != nil && w.now() >= w.oneWay.until {
@@ -331,12 +334,14 @@ func (w *simWorld) cutOneWay(from, to *simNode, d time.Duration) {
 	}
 }
 
-// meets reports whether the link is between the nodes of the pair.
+// meets() reports whether the cut link connects the nodes of the pair. It returns false if no link
+// is cut.
 func (c *simOneWay) meets(p *simPair) bool {
 	return c != nil && (p.nodes == [2]*simNode{c.from, c.to} || p.nodes == [2]*simNode{c.to, c.from})
 }
 
-// holdCut cuts the link again after all links got other faults.
+// holdCut cuts the link of w.oneWay, if there is one. A change of all links mends this link, so
+// holdCut is called again after each such change.
 func (w *simWorld) holdCut() {
 	if c := w.oneWay; c != nil {
 		w.fab.SetLink(c.from.gid, c.to.gid, fabric.Link{Down: true})
@@ -350,11 +355,12 @@ func (w *simWorld) mendOneWay() {
 	}
 }
 
-// simMuteBound is the bound of sends to a mute peer. It is short, because something else would end
-// the connection before the usual bound.
+// simMuteBound is the bound of sends to a mute peer. It is short, so that the bound ends the
+// connection before another disturbance does.
 const simMuteBound = 300 * time.Millisecond
 
-// mute makes the end post no receives for a while, and gives its peer the bound simMuteBound.
+// mute() makes the end post no receives for a while. It also reduces the bound of the peer's sends
+// to simMuteBound.
 func (e *simEnd) mute() {
 	peer := e.p.ends[1-e.side]
 	if peer == nil || peer.gone || peer.c.Err() != nil {
@@ -369,7 +375,7 @@ func (e *simEnd) mute() {
 	}
 }
 
-// muted reports whether mute keeps one of the ends from posting receives.
+// muted() reports whether one of the ends is mute now.
 func (p *simPair) muted() bool {
 	for _, e := range p.ends {
 		if e != nil && p.w.now() < e.muteTo {
@@ -379,9 +385,9 @@ func (p *simPair) muted() bool {
 	return false
 }
 
-// inTime checks that the oldest send of the end has not been outstanding for too long. The argument
-// before is len(e.ops) before takeInOrder removed the settled sends. If e.ops is shorter now, a
-// send has ended.
+// inTime checks that the oldest send of the end is not outstanding for too long. Its argument is
+// the length that e.ops had when takeInOrder had not yet removed the settled sends. If e.ops is
+// shorter now, a send has ended.
 func (e *simEnd) inTime(before int) {
 	w := e.w
 	if len(e.ops) < before || len(e.ops) == 0 {
@@ -396,7 +402,8 @@ func (e *simEnd) inTime(before int) {
 	}
 }
 
-// countEnd counts the connections that failed because of the bound or of used-up retries.
+// countEnd counts a connection that failed with err, if the reason was the bound or used-up
+// retries.
 func (w *simWorld) countEnd(err error) {
 	var wc *verbs.WCError
 	switch {
@@ -407,7 +414,8 @@ func (w *simWorld) countEnd(err error) {
 	}
 }
 
-// simAsks returns the option KeepAlive for a connection. Half of the connections send no probes.
+// simAsks returns a random KeepAlive option for a connection. Half of the connections send no
+// probes.
 func (w *simWorld) simAsks() time.Duration {
 	if w.r.one(2) {
 		return -1

@@ -13,8 +13,8 @@ import (
 
 // Each test of this file covers a bug of this package that the simulation has found.
 
-// simConnected connects two nodes of a simulation without random disturbances, which ends with the
-// test.
+// simConnected connects two nodes of a new simulation without random disturbances. The simulation
+// ends with the test.
 func simConnected(t *testing.T) (w *simWorld, a, b *Conn) {
 	t.Helper()
 	notOnDevice(t, "virtual time")
@@ -43,7 +43,8 @@ func simConnected(t *testing.T) (w *simWorld, a, b *Conn) {
 	return w, a, b
 }
 
-// pass advances virtual time by d, with all reactors and devices running. It takes no results.
+// pass advances virtual time by d, and runs all reactors and devices meanwhile. It does not collect
+// results.
 func (w *simWorld) pass(d time.Duration) {
 	for until := w.now() + d; ; w.advance(until - w.now()) {
 		for n := 0; n < 50 && w.turn(); n++ {
@@ -54,8 +55,9 @@ func (w *simWorld) pass(d time.Duration) {
 	}
 }
 
-// Rule: a message whose future was discarded goes to the next receiver, before all later messages.
-// (The bug: the message came after another one of the same batch.)
+// Rule: if the future of a Recv is discarded, the message for this Recv goes to the next receiver,
+// before all later messages. (The bug: the message was delivered after another message of the same
+// batch.)
 func TestDiscardedRecvKeepsOrder(t *testing.T) {
 	w, a, b := simConnected(t)
 	b.Recv().Discard()
@@ -96,8 +98,8 @@ func TestConnectionFailsWithItsQueuePair(t *testing.T) {
 	}
 }
 
-// Rule: closing a PacketConn ends its address resolutions in progress. (The bug: a resolution went
-// on after the PacketConn was closed, and the runtime could not be closed.)
+// Rule: closing a PacketConn ends the calls of Resolve that are in progress. (The bug: a Resolve
+// continued after the PacketConn was closed, and the runtime could not be closed.)
 func TestPacketConnEndsItsQuestions(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	w := newSimWorld(1, 0)
@@ -119,8 +121,8 @@ func TestPacketConnEndsItsQuestions(t *testing.T) {
 	}
 }
 
-// Rule: joining a group ends after ConnectTimeout if no answer comes. Then the group can be joined
-// again.
+// Rule: if no answer comes, joining a group fails after ConnectTimeout. The group can then be
+// joined again.
 func TestJoiningAGroupEndsUnanswered(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	w := newSimWorld(1, 0)

@@ -14,8 +14,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The regions of a node. Peers write and read target, and read source. Poison is memory filled with
-// mem.PoisonByte: a wrong write changes it and is found.
+// The regions of a node. Peers write and read the region simNode.target, and read simNode.source.
+// Poison is memory filled with mem.PoisonByte. A wrong write to poison changes a byte, and a check
+// finds the change.
 //
 //	target:  shared words | area | area | …       an area belongs to one pair
 //	area:    gap slot gap slot gap … words gap    gaps stay poison
@@ -36,7 +37,8 @@ const (
 	simSeats      = 2
 )
 
-// The listeners of a node accept managed connections, raw ones, and raw ones with shared receives.
+// Each node has three listeners: for managed connections, for raw connections, and for raw
+// connections with shared receives.
 const (
 	simManaged = iota
 	simRaw
@@ -61,17 +63,17 @@ type simNode struct {
 	seats    [simListeners][]futures.Future[*Conn]
 	srq      *simSharedRecv
 	packets  *simPackets
-	stopping bool          // being shut down
-	removed  bool          // its device was removed
-	portAt   time.Duration // its port is down until then; 0: it is up
-	reopenAt time.Duration // while it is down: when it opens again
+	stopping bool          // the node is being shut down
+	removed  bool          // the node's device was removed
+	portAt   time.Duration // if not 0, the node's port is down until this virtual time
+	reopenAt time.Duration // while the node is down: the virtual time at which it opens again
 }
 
-// simCounter is a word to which all connections add 1.
+// simCounter is the model of a word to which all connections add 1.
 type simCounter struct {
 	seen  map[uint64]bool // the values before the successful additions
 	added uint64          // successful additions
-	tried uint64          // all accepted additions
+	tried uint64          // accepted additions
 }
 
 func (n *simNode) open() {
@@ -114,7 +116,7 @@ func (n *simNode) region(size int, access verbs.AccessFlags) *Region {
 	return r
 }
 
-// listen opens the listeners.
+// listen() opens each listener that is not open.
 func (n *simNode) listen() {
 	for i := range n.ln {
 		if n.ln[i] != nil {
@@ -142,11 +144,11 @@ func (n *simNode) shards() []*shard {
 	return n.rt.shards
 }
 
-// up reports whether connections may be made to and from this node.
+// up() reports whether connections may be made to and from this node.
 func (n *simNode) up() bool { return n.rt != nil && !n.stopping }
 
-// collect takes the accepted connections, and starts accepts until each listener has simSeats of
-// them. It opens the node again when that is due.
+// collect() takes the accepted connections. It then starts accepts until each listener has simSeats
+// outstanding accepts. If the node is down, collect() opens the node when reopenAt has passed.
 func (n *simNode) collect() {
 	if n.rt == nil {
 		if n.w.now() >= n.reopenAt && !n.stopping {
@@ -158,7 +160,7 @@ func (n *simNode) collect() {
 		n.w.fail("%s: %d operations have scratch memory, of which %d chunks are out", n.name, out, simChunks-len(n.chunks))
 	}
 	n.packets.collect()
-	defer n.srq.collect() // runs when the loop below has made ends for the accepted connections
+	defer n.srq.collect() // runs after the loop below, which makes ends for the accepted connections
 	for i, l := range n.ln {
 		kept := n.seats[i][:0]
 		for _, f := range n.seats[i] {
@@ -181,7 +183,7 @@ func (n *simNode) collect() {
 	}
 }
 
-// hangUp closes a listener; listen opens it again, at another port.
+// hangUp closes a listener. The next n.listen() opens it again, at another port.
 func (n *simNode) hangUp(i int) {
 	if n.ln[i] != nil {
 		n.ln[i].end()
@@ -189,8 +191,8 @@ func (n *simNode) hangUp(i int) {
 	}
 }
 
-// finish closes the listeners, the datagrams and the shared receives of the node. It is called
-// until it reports that they and all connections have ended.
+// finish() closes the listeners, the datagrams and the shared receives of the node. The result is
+// true when these and all connections have ended; until then, finish() is called again.
 func (n *simNode) finish() bool {
 	if n.rt == nil {
 		return true
@@ -205,8 +207,8 @@ func (n *simNode) finish() bool {
 	return len(n.rt.listeners) == 0 && len(n.rt.live) == 0 && seats == 0 && n.packets.end() && n.srq.end() && len(n.srq.out)+len(n.srq.came) == 0
 }
 
-// close checks the node's memory against the model and closes the runtime. Call it after finish has
-// returned true.
+// close() checks the node's memory against the model and closes the runtime. Call it after finish()
+// has returned true.
 func (n *simNode) close() {
 	if n.rt == nil {
 		return
@@ -263,30 +265,30 @@ func (n *simNode) close() {
 
 func (n *simNode) String() string { return fmt.Sprintf("%s (%v)", n.name, n.addr) }
 
-// simArea is a part of a node's target that belongs to one pair, and the model of its content. Only
-// the pair's end at the other node writes and reads it.
+// simArea is a part of a node's target region, and the model of its content. Each area belongs to
+// one pair. Only the end of that pair at the other node writes and reads the area.
 type simArea struct {
 	n      *simNode
 	at     int // offset in the target region
 	used   bool
-	shadow []byte // the content that the slots have after all accepted writes
+	shadow []byte // content of the slots after all accepted WRITEs
 	slots  [simSlots]simSlot
 	words  [simWords]simWord
 }
 
 // simSlot is the model of a slot of an area.
 type simSlot struct {
-	pending int  // outstanding writes
-	readers int  // outstanding reads
-	torn    bool // a write failed: the content is unknown
-	// cutBy is the id of a split write of which only a part was posted; 0: none. That part has
-	// ended when a later operation of the same end has succeeded.
+	pending int  // outstanding WRITEs
+	readers int  // outstanding READs
+	torn    bool // a WRITE failed, and the content is unknown
+	// cutBy is the id of a split WRITE of which only some fragments were posted; 0: none. When a
+	// later operation of the same end has succeeded, these fragments have ended.
 	cutBy uint64
 }
 
-// simWord is the model of an 8-byte word that atomics change. states[0] is the value after the last
-// operation known to have succeeded, and states[i] the value after the i-th operation accepted
-// since. The word must have one of these values.
+// simWord is the model of an 8-byte word that atomics change. It lists the values that the word may
+// have. states[0] is the value after the last operation that is known to have succeeded. states[i]
+// is the value after i more accepted operations.
 type simWord struct{ states []uint64 }
 
 func (n *simNode) word(at int) uint64 {
@@ -299,7 +301,7 @@ const wordsAt = simSlots*(simSlotSize+simGap) + simGap
 
 func (a *simArea) bytes() []byte { return a.n.target.Bytes()[a.at : a.at+simAreaSize] }
 
-// alive reports whether the area's memory still exists. A restart of its node frees the memory.
+// alive() reports whether the area's memory still exists. A restart of the node frees the memory.
 func (a *simArea) alive() bool {
 	return a.n.rt != nil && slices.Contains(a.n.areas, a)
 }
@@ -309,7 +311,8 @@ func (a *simArea) take() {
 		a.n.w.fail("%s: an area was written after its connection ended, at byte %d", a.n.name, mem.Poisoned(a.bytes()))
 	}
 	*a = simArea{n: a.n, at: a.at, used: true, shadow: a.shadow}
-	// A slot with poison would look like one written from a released buffer (see retire).
+	// A slot that contains poison would look as if it was written from a released buffer (see
+	// retire).
 	for i := range a.slots {
 		slot := a.bytes()[slotAt(i) : slotAt(i)+simSlotSize]
 		fillFrom(slot, uint64(i))
@@ -321,7 +324,7 @@ func (a *simArea) take() {
 	}
 }
 
-// area takes an unused area for a pair; nil if there is none.
+// area() takes an unused area for a pair. It returns nil if there is none.
 func (n *simNode) area() *simArea {
 	for _, a := range n.areas {
 		if !a.used {
@@ -346,7 +349,8 @@ func (a *simArea) checkSlot(i int, when string) {
 	}
 }
 
-// settleSlot counts a completed write to a slot, and checks the slot if no other is outstanding.
+// settleSlot counts a completed WRITE to a slot. If no other WRITE to the slot is outstanding,
+// settleSlot checks the slot.
 func (a *simArea) settleSlot(i int) {
 	s := &a.slots[i]
 	if s.pending--; s.pending > 0 || !a.alive() {
@@ -357,7 +361,7 @@ func (a *simArea) settleSlot(i int) {
 	}
 }
 
-// resync takes the content of a slot over into the model, if no write to the slot is outstanding.
+// resync copies the content of a slot to the model, if no WRITE to the slot is outstanding.
 func (a *simArea) resync(i int) {
 	if s := &a.slots[i]; s.pending == 0 && a.alive() {
 		s.torn, s.cutBy = false, 0
@@ -366,10 +370,11 @@ func (a *simArea) resync(i int) {
 	}
 }
 
-// poisonRun is more poison in a row than random data contains.
+// poisonRun is a run of poison bytes that is too long to occur in random data.
 var poisonRun = bytes.Repeat([]byte{mem.PoisonByte}, 12)
 
-// retire checks the area when both ends of its pair are gone, fills it with poison, and frees it.
+// retire() is called when both ends of the area's pair are gone. It checks the area, fills it with
+// poison, and frees it.
 func (a *simArea) retire() {
 	if !a.alive() {
 		return

@@ -23,8 +23,8 @@ func (a *simArea) remote(at, n int) (Remote, bool) {
 	return r, true
 }
 
-// write plans a WRITE into a slot. WRITEs take effect in the order in which they are planned, so
-// write changes the model at once to the content after the WRITE.
+// write() plans a WRITE into a random slot. WRITEs take effect in the order in which they are
+// planned. So write() changes the model at once to the content after the WRITE.
 func (e *simEnd) write(plain bool) *simPlan {
 	w, a := e.w, e.to
 	i := w.r.IntN(simSlots)
@@ -85,8 +85,8 @@ func (e *simEnd) write(plain bool) *simPlan {
 	before := bytes.Clone(a.shadow[at : at+n])
 	copy(a.shadow[at:], data)
 	s.pending++
-	// A split WRITE may be cut short. No other operation may use the slot until its result is
-	// known.
+	// If the queue becomes full, only a part of a split WRITE is posted. So no other operation may
+	// use the slot until the result of the split WRITE is known.
 	s.torn = kind == opWriteSplit
 	message := 0
 	if with {
@@ -131,8 +131,8 @@ func (e *simEnd) write(plain bool) *simPlan {
 
 func m32(v uint64) uint32 { return uint32(v) }
 
-// read plans a READ of a slot or of the source. A READ of a slot must find the effect of all WRITEs
-// before it.
+// read() plans a READ of a random slot, or of the region simNode.source. A READ of a slot must find
+// the effect of all WRITEs that were planned before.
 func (e *simEnd) read(plain bool) *simPlan {
 	w, a := e.w, e.to
 	n, pieces, kind := w.size(simMaxMsg), 1, opRead
@@ -177,7 +177,8 @@ func (e *simEnd) read(plain bool) *simPlan {
 	p.bad = func(error) { s.readers--; l.free() }
 	if len(l.chunks) == 0 && w.r.one(12) {
 		// Release the buffer while the device may still write to it, and ignore the data. If the
-		// pool hands the buffer out again too early, the pool finds its poison overwritten.
+		// pool reuses the buffer too early, the device overwrites the buffer's poison, and the pool
+		// notices that.
 		p.begun = l.free
 		p.ok = func(r Result) error { s.readers--; return bytesMoved(n)(r) }
 		if w.r.one(2) {
@@ -210,9 +211,9 @@ func (e *simEnd) readSource(n int) *simPlan {
 
 // The following operations need no local memory: atomics, ATOMIC_WRITE, and FLUSH.
 
-// word plans one operation on a random word of the peer's area. The argument what makes the
-// operation from the word's descriptor and the value that the operation will find. The argument
-// next returns the word's value after the operation.
+// word() plans one operation on a random word of the peer's area. Let found be the value that the
+// operation will find in the word. Then what(remote, found) returns the operation, and next(found)
+// returns the value of the word after the operation.
 func (e *simEnd) word(kind opKind, what func(Remote, uint64) (Op, func() (Future, error)), next func(uint64) uint64) *simPlan {
 	a := e.to
 	i := e.w.r.IntN(simWords)
@@ -269,8 +270,8 @@ func (e *simEnd) atomicWrite() *simPlan {
 	}, func(uint64) uint64 { return value })
 }
 
-// addShared plans adding 1 to a shared word of the peer's node. No two successful additions, of any
-// connections, may find the same value.
+// addShared plans a FETCH_ADD of 1 to a shared word of the peer's node. All connections together
+// may find each value at most once.
 func (e *simEnd) addShared() *simPlan {
 	w, peer := e.w, e.to.n
 	if !e.to.alive() {
@@ -301,7 +302,7 @@ func (e *simEnd) addShared() *simPlan {
 	return p
 }
 
-// flush plans a FLUSH of a slot. When it has succeeded, the earlier WRITEs to the slot must be
+// flush() plans a FLUSH of a slot. After a successful FLUSH, the earlier WRITEs to the slot must be
 // visible.
 func (e *simEnd) flush() *simPlan {
 	w, a := e.w, e.to
@@ -322,7 +323,8 @@ func (e *simEnd) flush() *simPlan {
 	return p
 }
 
-// simLocal is the local memory of one operation. Each piece is a pool buffer or a chunk of scratch.
+// simLocal is the local memory of one operation. Each piece is a pool buffer, or a chunk of the
+// region simNode.scratch.
 type simLocal struct {
 	e      *simEnd
 	slices []Slice
@@ -331,7 +333,7 @@ type simLocal struct {
 	chunks []int
 }
 
-// local takes n bytes of local memory, in the given number of pieces.
+// local() takes n bytes of local memory, in the given number of pieces.
 func (e *simEnd) local(n, pieces int) *simLocal {
 	l := &simLocal{e: e}
 	for k := range pieces {
@@ -358,7 +360,7 @@ func (e *simEnd) local(n, pieces int) *simLocal {
 	return l
 }
 
-// put copies b into the pieces, in order, and returns l.
+// put() copies b into the pieces, in order, and returns l.
 func (l *simLocal) put(b []byte) *simLocal {
 	for _, v := range l.views {
 		b = b[copy(v, b):]
@@ -366,7 +368,7 @@ func (l *simLocal) put(b []byte) *simLocal {
 	return l
 }
 
-// same returns an error if the pieces, in order, do not hold b.
+// same() returns an error if the pieces, in order, do not hold b.
 func (l *simLocal) same(b []byte) error {
 	at := 0
 	for _, v := range l.views {
@@ -380,8 +382,8 @@ func (l *simLocal) same(b []byte) error {
 	return nil
 }
 
-// dropBuffers releases the buffers. The device may still use them: their pool reuses them only when
-// their operations have completed.
+// dropBuffers releases the buffers. The device may still use a buffer: the pool reuses it only when
+// its operations have completed.
 func (l *simLocal) dropBuffers() {
 	for _, b := range l.bufs {
 		if err := b.Release(); err != nil {
@@ -394,7 +396,8 @@ func (l *simLocal) dropBuffers() {
 	l.bufs = nil
 }
 
-// free releases the buffers and the chunks, when the operation has completed or did not begin.
+// free() releases the buffers and the chunks. Call it when the operation has completed, or if it
+// did not begin.
 func (l *simLocal) free() {
 	l.dropBuffers()
 	for _, i := range l.chunks {
@@ -403,7 +406,7 @@ func (l *simLocal) free() {
 	l.chunks = nil
 }
 
-// chunk takes a free chunk of scratch, which must still hold poison.
+// chunk() takes a free chunk of the region n.scratch. The chunk must still be full of poison.
 func (n *simNode) chunk() (int, []byte) {
 	i := n.chunks[len(n.chunks)-1]
 	n.chunks = n.chunks[:len(n.chunks)-1]
@@ -422,7 +425,7 @@ func (n *simNode) putChunk(i int) {
 	n.chunks = append(n.chunks, i)
 }
 
-// fill returns n bytes derived from seed; they are valid until the next call.
+// fill() returns n bytes that are derived from seed. The bytes are valid until the next call.
 func (w *simWorld) fill(n int, seed uint64) []byte {
 	if cap(w.space) < n {
 		w.space = make([]byte, 2*n)

@@ -55,28 +55,28 @@ var opKindNames = [opKinds]string{
 const (
 	outcomeOK = iota
 	outcomeFailed
-	outcomeGivenUp // the caller discarded the result; the operation completed all the same
-	outcomeRefused // the operation never began: no slot or credit, or the connection had failed
+	outcomeGivenUp // the operation was accepted, and the caller discarded its future
+	outcomeRefused // the operation was not accepted: no slot, no credit, or a failed connection
 	outcomes
 )
 
-// simOp is an operation. When it has completed, either ok or bad is called, once.
+// simOp is an operation.
 type simOp struct {
-	id   uint64
-	kind opKind
-	e    *simEnd
-	from time.Duration // when it was accepted
-	f    Future
-	// called reports that the operation has a callback or a sink, and came counts its calls.
-	called bool
-	came   int
+	id     uint64
+	kind   opKind
+	e      *simEnd
+	from   time.Duration // when the operation was accepted
+	f      Future
+	called bool   // the operation has a callback or a sink
+	came   int    // number of calls of the callback or sink
 	tag    uint64 // for the sink
 	res    Result
 	err    error
 
 	settled bool
-	ok      func(Result) error
-	bad     func(error)
+	// After the completion one of these functions is called, once.
+	ok  func(Result) error // after success
+	bad func(error)        // after failure
 }
 
 func (o *simOp) String() string { return fmt.Sprintf("operation %d (%s)", o.id, opKindNames[o.kind]) }
@@ -88,7 +88,7 @@ func (o *simOp) ready() bool {
 	return o.f.Settled()
 }
 
-// poll takes the result if it is there, and reports whether it is.
+// poll() settles the operation if the result has come, and reports whether it has.
 func (o *simOp) poll() bool {
 	w := o.e.w
 	if o.called {
@@ -100,7 +100,7 @@ func (o *simOp) poll() bool {
 		}
 		return o.came > 0
 	}
-	if w.r.one(30) { // a wait whose context has ended; the next poll tries again
+	if w.r.one(30) { // await with a context that has ended; if that fails, the next poll tries again
 		res, err := o.f.Await(w.ended)
 		if errors.Is(err, context.Canceled) && o.f.Valid() {
 			return false
@@ -155,8 +155,9 @@ func (e *simEnd) begin(kind opKind, err error) bool {
 	return false
 }
 
-// refuse counts an operation that was refused. There must be a reason: the connection has failed, a
-// queue is full (no call waits, because its context has ended), or the argument may is set.
+// refuse() counts an operation that was refused with err. The refusal is correct in three cases: the
+// connection has failed, a queue is full, or the argument may is set. If a queue is full, err is
+// context.Canceled (operations get a context that has ended) or ErrRecvFull.
 func (e *simEnd) refuse(kind opKind, err error, may bool) {
 	w := e.w
 	w.counts[kind][outcomeRefused]++
@@ -165,22 +166,22 @@ func (e *simEnd) refuse(kind opKind, err error, may bool) {
 	}
 }
 
-// accept counts an accepted operation, and sets its id and time.
+// accept counts an accepted operation, and sets the fields id and from.
 func (w *simWorld) accept(o *simOp) {
 	w.nextOp++
 	w.issued++
 	o.id, o.from = w.nextOp, w.now()
 }
 
-// follow adds a send to the outstanding operations, after begin has counted it.
+// follow adds a send, which begin has counted, to the outstanding operations.
 func (e *simEnd) follow(kind opKind, f Future, ok func(Result) error, bad func(error)) *simOp {
 	o := &simOp{id: e.w.nextOp, kind: kind, e: e, from: e.w.now(), ok: ok, bad: bad}
 	e.await(o, f)
 	return o
 }
 
-// await adds o to the outstanding operations. f is the future of o; it is not valid if o has a
-// sink.
+// await() adds o to the outstanding operations. The argument f is the future of o, or the zero
+// Future if o has a sink.
 func (e *simEnd) await(o *simOp, f Future) {
 	o.f = f
 	if f.Valid() && e.w.r.one(20) {
@@ -196,7 +197,7 @@ func (e *simEnd) giveUp(kind opKind, f Future) {
 	f.Discard()
 }
 
-// errorClass returns a number for the kind of an error. The trace contains it.
+// errorClass returns a number for the kind of an error, for the trace.
 func errorClass(err error) int {
 	var wc *verbs.WCError
 	switch {
@@ -213,8 +214,8 @@ func errorClass(err error) int {
 	return 200
 }
 
-// The ways to start an operation. Accepted operations complete once each, in the order in which
-// they were started, even if they were started in different ways.
+// The ways to start an operation. Each accepted operation completes once. Operations complete in the
+// order in which they were started, even if they were started in different ways.
 const (
 	wayMethod = iota // Conn.Write, Conn.Send, …, or Conn.Start
 	wayDo
@@ -235,15 +236,15 @@ type simWay struct {
 	short   int // calls that started only some of their operations
 }
 
-// simPlan is an operation that is not started yet, but whose effect is in the model, so that the
-// next operation can be planned. undo takes the effect back; the newest plan must be undone first.
+// simPlan is an operation that is planned and not yet started. Its effect is already in the model,
+// so that the next operation can be planned.
 type simPlan struct {
 	*simOp
 	what  Op
 	call  func() (Future, error) // starts the operation with wayMethod
-	undo  func()
-	begun func() // called when the operation was accepted
-	drop  func() // called after begun if the future is then discarded; nil: it never is
+	undo  func()                 // removes the effect from the model; the newest plan is undone first
+	begun func()                 // called when the operation was accepted
+	drop  func()                 // if not nil, a future is discarded, and drop is called before that
 }
 
 func (e *simEnd) planned(kind opKind) *simPlan {
@@ -251,7 +252,8 @@ func (e *simEnd) planned(kind opKind) *simPlan {
 	return &simPlan{simOp: &simOp{kind: kind, e: e, bad: noMatter}, undo: nothing, begun: nothing}
 }
 
-// start starts p in a random way of those for a single operation. It does nothing if p is nil.
+// start() starts p in one of the ways for a single operation, chosen at random. If p is nil, it does
+// nothing.
 func (e *simEnd) start(p *simPlan) {
 	if p == nil {
 		return
@@ -287,7 +289,8 @@ func (e *simEnd) startBy(way int, p *simPlan, t SinkContext) {
 	e.accepted(way, p, f)
 }
 
-// accepted counts p as started in this way, and adds p to the outstanding operations.
+// accepted() counts p as started in this way. It adds p to the outstanding operations, or discards
+// the future.
 func (e *simEnd) accepted(way int, p *simPlan, f Future) {
 	w := e.w
 	w.ways[way].begun++
@@ -301,12 +304,12 @@ func (e *simEnd) accepted(way int, p *simPlan, f Future) {
 	e.await(p.simOp, f)
 }
 
-// refused counts p as refused in this way, and undoes p.
+// refused() counts p as refused in this way, and undoes p.
 func (e *simEnd) refused(way int, p *simPlan, err error) {
 	e.w.ways[way].refused++
 	split := p.kind == opWriteSplit || p.kind == opReadSplit
 	may := (way == wayTryStart || way == wayStartIn) && (errors.Is(err, ErrQueueFull) || split && errors.Is(err, ErrPieces))
-	// In a sink, the queue may have failed while the connection does not know it yet.
+	// In a sink, the queue may have failed before the connection does.
 	if e.inside && errors.Is(err, reactor.ErrQueueFailed) {
 		may = true
 		if e.flushedAt == 0 {
@@ -317,8 +320,8 @@ func (e *simEnd) refused(way int, p *simPlan, err error) {
 	p.undo()
 }
 
-// startIn starts operations from a sink, most with StartFromSink and some with TryStartTo. So each
-// of the two finds requests of the other in the queue.
+// startIn starts operations from a sink, most with StartFromSink and some with TryStartTo, so that
+// the queue has requests of both functions.
 func (e *simEnd) startIn(t SinkContext) {
 	r := e.w.r
 	e.turn = t
@@ -340,14 +343,14 @@ func (e *simEnd) startIn(t SinkContext) {
 	e.inside, e.near = false, false
 }
 
-// sink returns o as the sink of its own result, and chooses the tag.
+// sink() returns o, which is the sink of its own result, and chooses o.tag.
 func (o *simOp) sink() Sink {
 	o.called, o.tag = true, o.e.w.r.Uint64()
 	return o
 }
 
-// Complete implements Sink. It runs during a pass, and fail would panic out of the pass, so it
-// calls note. poll handles the result later.
+// Complete implements Sink. It runs at the end of a pass, where the panic of simWorld.fail would
+// reach the reactor. So it calls simWorld.note. The method poll handles the result later.
 func (o *simOp) Complete(t SinkContext, r Result, err error) {
 	if r.Tag != o.tag {
 		o.e.w.note("%v: %v came with the tag %x of another", o.e.p, o, r.Tag)

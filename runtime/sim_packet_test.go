@@ -16,8 +16,8 @@ import (
 // simGroup is the multicast group that all nodes join.
 var simGroup = netip.MustParseAddr("239.86.69.82")
 
-// simPackets is a node's PacketConn. It sends datagrams to other nodes and to simGroup. A datagram
-// may be lost, duplicated or reordered, but must not be changed or come to a wrong node.
+// simPackets is a node's PacketConn, which sends datagrams to all nodes and to simGroup. A
+// datagram may be lost, duplicated or reordered. It must not be changed, or come to a wrong node.
 type simPackets struct {
 	n       *simNode
 	p       *PacketConn
@@ -31,8 +31,8 @@ type simPackets struct {
 	excused bool // the PacketConn may fail
 }
 
-// simDatagram is what was sent in a datagram, and to where. Each datagram has a number, which it
-// carries as its immediate data.
+// simDatagram describes the content and the destination of a sent datagram. Each datagram has a
+// number, which it carries as its immediate data.
 type simDatagram struct {
 	seed uint64
 	n    int
@@ -44,7 +44,7 @@ type simDatagramOp struct {
 	l *simLocal
 }
 
-// simRemembered is how many of the last datagrams the model keeps: more than can be in transit.
+// simRemembered is how many sent datagrams the model keeps: more than can be in transit.
 const simRemembered = 1 << 14
 
 func (n *simNode) openPackets() {
@@ -57,7 +57,8 @@ func (n *simNode) openPackets() {
 	n.packets = s
 }
 
-// act starts receives and at most one send. It opens the PacketConn again after a failure.
+// The method act starts receives, and at most one send or address resolution. If the PacketConn
+// has closed after a failure, act opens a new one.
 func (s *simPackets) act() {
 	w := s.n.w
 	if isClosed(s.p.closed) {
@@ -118,7 +119,8 @@ func (s *simPackets) send(to *Peer, at *PacketConn) {
 	s.sends = append(s.sends, simDatagramOp{f, l})
 }
 
-// collect takes the completed sends, the arrived datagrams, and the answers to Resolve and Join.
+// The method collect takes the completed sends, the arrived datagrams, and the answers to Resolve
+// and Join.
 func (s *simPackets) collect() {
 	w := s.n.w
 	for len(s.sends) > 0 {
@@ -166,7 +168,7 @@ func (s *simPackets) collect() {
 	}
 }
 
-// came compares an arrived datagram with what was sent under its number.
+// The method came compares an arrived datagram with the one that was sent under its number.
 func (s *simPackets) came(k Packet) {
 	w := s.n.w
 	d := w.datagrams[k.Imm%simRemembered]
@@ -193,7 +195,8 @@ func (s *simPackets) came(k Packet) {
 	}
 }
 
-// end closes the PacketConn. It is called until it reports that all its operations have ended.
+// The method end closes the PacketConn, and reports whether all its operations have ended. The
+// caller repeats the call until then.
 func (s *simPackets) end() bool {
 	if !s.closing {
 		s.closing = true
@@ -216,7 +219,7 @@ func isClosed(ch chan struct{}) bool {
 // sometimes find no receive.
 const simSharedDepth = 20
 
-// simSharedRecv is the shared receives of a node.
+// simSharedRecv has the shared receives of a node.
 type simSharedRecv struct {
 	n      *simNode
 	s      *SharedRecv
@@ -240,10 +243,10 @@ func (n *simNode) openShared() {
 	n.srq = &simSharedRecv{n: n, s: s, out: map[*simLocal]bool{}}
 }
 
-// post posts a shared receive.
+// The method post posts a shared receive.
 func (s *simSharedRecv) post() {
 	w := s.n.w
-	e := &simEnd{w: w, n: s.n} // of no connection: only local uses it
+	e := &simEnd{w: w, n: s.n} // belongs to no connection; only its method local is used
 	l := e.local(simRawSize+w.r.IntN(200), w.r.between(1, 3))
 	f, err := s.s.PostRecv(l.slices...)
 	if err != nil {
@@ -267,14 +270,15 @@ func (s *simSharedRecv) post() {
 	})
 }
 
-// act posts a random number of receives.
+// The method act posts a random number of receives.
 func (s *simSharedRecv) act() {
 	for s.posted < simSharedDepth && s.n.w.r.one(2) {
 		s.post()
 	}
 }
 
-// collect checks the completed receives: each one must hold the next message of its connection.
+// The method collect checks the completed receives: each must hold the next message of its
+// connection.
 func (s *simSharedRecv) collect() {
 	w := s.n.w
 	var early []simTaken
@@ -299,18 +303,18 @@ func (s *simSharedRecv) collect() {
 	s.came = early
 }
 
-// early reports whether the message came on a connection that this test has not accepted yet. The
-// peer can send as soon as the connection is established.
+// The method early reports whether t is a message on a connection that the simulation has not
+// accepted yet. This happens because the peer can send as soon as the connection is established.
 func (s *simSharedRecv) early(t simTaken) bool {
 	c := t.a.Conn
 	return t.e == nil && c != nil && s.n.endOf(c) == nil && !isGone(c) && !slices.Contains(s.n.w.orphans, c)
 }
 
 // mayFail handles a failed receive. If the receive's connection has not failed yet, it must fail
-// soon, which simEnd.collect checks.
+// soon; simEnd.collect checks that.
 func (s *simSharedRecv) mayFail(t simTaken) {
 	if c := t.a.Conn; !s.n.stopping && c != nil && c.Err() == nil {
-		if e := s.n.endOf(c); e != nil && e.flushedAt == 0 { // see simEnd.collect
+		if e := s.n.endOf(c); e != nil && e.flushedAt == 0 {
 			e.flushedAt = s.n.w.now()
 		}
 	}
@@ -327,7 +331,7 @@ func (s *simSharedRecv) arrived(t simTaken) error {
 	return e.receivedRaw(t.l, t.a.Result)
 }
 
-// endOf returns the end of a connection at this node.
+// endOf returns the end at this node of the connection c; nil if there is none.
 func (n *simNode) endOf(c *Conn) *simEnd {
 	for _, p := range n.w.pairs {
 		for _, e := range p.ends {
@@ -339,7 +343,8 @@ func (n *simNode) endOf(c *Conn) *simEnd {
 	return nil
 }
 
-// due returns how many messages were sent to the shared receives of the node and not received yet.
+// The method due returns how many messages were sent to the shared receives of the node and not
+// received yet.
 func (s *simSharedRecv) due() (n int) {
 	for _, p := range s.n.w.pairs {
 		if e := p.ends[1]; e != nil && e.shares() && e.n == s.n {
@@ -349,10 +354,10 @@ func (s *simSharedRecv) due() (n int) {
 	return n
 }
 
-// shares reports whether the end receives through its node's shared receives.
+// The method shares reports whether the end receives through its node's shared receives.
 func (e *simEnd) shares() bool { return e.c.opts.Shared != nil }
 
-// end closes the shared receives. It reports false while a connection still uses them.
+// The method end closes the shared receives. It returns false while a connection still uses them.
 func (s *simSharedRecv) end() bool {
 	if s.s.gone {
 		return true

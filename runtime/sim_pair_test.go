@@ -13,23 +13,23 @@ type simPair struct {
 	w       *simWorld
 	id      uint64
 	raw     bool
-	nodes   [2]*simNode // the dialing one, the accepting one
-	ends    [2]*simEnd  // nil before they are established
-	areas   [2]*simArea // areas[i] is at nodes[i], and the end at the other node uses it
-	streams [2]simStream
+	nodes   [2]*simNode  // nodes[0] dials, nodes[1] accepts
+	ends    [2]*simEnd   // ends[i] is at nodes[i]; nil before it is established
+	areas   [2]*simArea  // areas[i] is at nodes[i], and the end at the other node uses it
+	streams [2]simStream // streams[i] has the messages that ends[i] sends
 	dial    futures.Future[*Conn]
 	dialing bool
-	holdTo  time.Duration // if the dial was given up: the connection may live until then
+	holdTo  time.Duration // the pair is not retired earlier, because a dial that was given up may still connect
 	blame   string        // why the connection may fail; "": it must not
 }
 
-// simStream is the model of the messages from one end to the other. They must arrive in the order
-// in which they were accepted.
+// simStream is the model of the messages from one end to the other. Messages must arrive in the
+// order in which they were accepted.
 type simStream struct {
-	sent     []simMsg // not received yet; sent[0] has the number received (from 0)
-	received int
-	accepted int
-	okUpTo   int // so many have completed with success: they are at the peer's device
+	sent     []simMsg // not received yet, oldest first
+	received int      // how many messages were received
+	accepted int      // how many messages were accepted
+	okUpTo   int      // the first okUpTo messages have completed with success: they are at the peer's device
 }
 
 type simMsg struct {
@@ -62,7 +62,8 @@ func (s *simStream) pop() (m simMsg, ok bool) {
 	return m, true
 }
 
-// reconnect opens closed listeners, and may dial a new connection if there are too few.
+// reconnect opens closed listeners. If there are fewer than simPairs connections, it may dial
+// another.
 func (w *simWorld) reconnect() {
 	for _, n := range w.nodes {
 		if n.up() {
@@ -88,7 +89,7 @@ func (w *simWorld) reconnect() {
 			if i == 1 {
 				p.areas[0].retire()
 			}
-			return // no area is free: connections that end slowly still have theirs
+			return // no area is free: connections that end slowly still use them
 		}
 	}
 	w.nextPair++
@@ -113,13 +114,13 @@ func (w *simWorld) reconnect() {
 	}
 	w.pairs = append(w.pairs, p)
 	if w.r.one(25) {
-		p.dial.Discard() // the runtime closes the connection when it is established
+		p.dial.Discard() // if the connection is established after all, the runtime closes it
 		p.dialing, p.blame, p.holdTo = false, "the dial was given up", w.now()+10*time.Second
 	}
 }
 
-// accepted finds the pair of an accepted connection by the id in its private data. Without a pair
-// the connection is aborted.
+// The method accepted finds the pair of an accepted connection by the id in the connection's
+// private data. If there is no such pair, it aborts the connection.
 func (w *simWorld) accepted(n *simNode, c *Conn) {
 	if data := c.PrivateData(); len(data) == 8 {
 		id := binary.LittleEndian.Uint64(data)
@@ -141,7 +142,7 @@ func (p *simPair) meet(side int, c *Conn) {
 	}
 }
 
-// collect takes results. It returns true when the pair has ended and is retired.
+// The method collect takes results. If the pair has ended, it retires the pair and returns true.
 func (p *simPair) collect() bool {
 	w := p.w
 	if p.dialing {
@@ -180,14 +181,14 @@ func (p *simPair) retire() {
 	}
 }
 
-// excuse allows the pair to fail from now on.
+// The method excuse permits the connection to fail from now on.
 func (p *simPair) excuse(why string) {
 	if p.blame == "" {
 		p.blame = why
 	}
 }
 
-// finish closes the open ends.
+// The method finish closes the open ends.
 func (p *simPair) finish() {
 	p.excuse("the end of the run")
 	for _, e := range p.ends {
@@ -219,7 +220,7 @@ type simEnd struct {
 	ops     []*simOp // sends, in the order in which they were accepted
 	lastOK  uint64   // the id of the last operation that succeeded
 	joined  []*simJoined
-	overdue bool     // see untold
+	overdue bool     // see the method untold
 	recvs   []*simOp // receives of a raw connection, in the order in which they were accepted
 	wants   []futures.Future[Message]
 	windows []*simWindow
@@ -232,16 +233,16 @@ type simEnd struct {
 	sawEnd  bool          // Recv has returned the cause, after all messages
 	noted   bool          // the failure was counted
 	gone    bool
-	cutOff  bool // its device was removed: messages that had arrived there are lost
+	cutOff  bool // the device of this end was removed; messages that had arrived there are lost
 
 	lastCame uint64      // the id of the last operation whose sink was called
-	turn     SinkContext // of the last call of a sink
-	near     bool        // local takes most memory from scratch, a single region
+	turn     SinkContext // the SinkContext of the last call of a sink
+	near     bool        // the method local takes most memory from the region scratch
 	inside   bool        // a sink is running
 
 	movedAt time.Duration // the last time at which a send ended or none was outstanding
-	shunned bool          // its peer is mute: the bound is simMuteBound
-	muteTo  time.Duration // the end posts no receives until then
+	shunned bool          // the peer is mute; the bound for sends is simMuteBound
+	muteTo  time.Duration // this end posts no receives until then
 
 	flushedAt time.Duration // when an operation was flushed while the connection had no cause; 0: never
 }
@@ -251,11 +252,11 @@ func (e *simEnd) String() string {
 		e.side, e.c.state, e.c.Err(), len(e.ops), len(e.recvs), len(e.wants), len(e.held), e.closing, e.sawEnd, e.gone)
 }
 
-// in is the stream of messages to this end, and out the stream of messages from this end.
+// e.in() is the stream of messages to this end; e.out() is the stream of messages from this end.
 func (e *simEnd) in() *simStream  { return &e.p.streams[1-e.side] }
 func (e *simEnd) out() *simStream { return &e.p.streams[e.side] }
 
-// act starts some operations, and sometimes closes, aborts or cancels.
+// The method act starts some operations. Sometimes it closes, aborts or cancels the connection.
 func (e *simEnd) act() {
 	if e.gone {
 		return
@@ -270,7 +271,7 @@ func (e *simEnd) act() {
 		e.w.issued++
 	}
 	e.giveUpWaiting()
-	if e.closing && r.one(20) { // Close takes long: cut the outstanding operations off
+	if e.closing && r.one(20) { // Close still waits for outstanding operations: sometimes end this wait
 		e.c.Abort()
 	}
 	if e.c.Err() != nil {
@@ -292,13 +293,13 @@ func (e *simEnd) act() {
 	}
 }
 
-// collect takes results and messages, and checks the end of the connection.
+// The method collect takes results and messages, and checks the end of the connection.
 func (e *simEnd) collect() {
 	if e.gone {
 		return
 	}
 	w := e.w
-	closed := isGone(e.c) // read first: a closed connection must have all its results
+	closed := isGone(e.c) // read before the results are taken: when a connection is closed, all its results are there
 	if err := e.c.Err(); err != nil && !e.noted {
 		e.noted = true
 		w.blames++
@@ -311,7 +312,7 @@ func (e *simEnd) collect() {
 	if e.flushedAt != 0 && e.c.Err() == nil && w.now() > e.flushedAt+2*causeBound {
 		w.fail("%v: end %d: operations were flushed, but the connection does not fail", e.p, e.side)
 	}
-	home := e.home != nil && isClosed(e.home) // read before the results are taken: see cancelled
+	home := e.home != nil && isClosed(e.home) // read before the results are taken: see the method cancelled
 	before := len(e.ops)
 	e.ops = e.takeInOrder(e.ops)
 	e.takeJoined()
@@ -338,8 +339,10 @@ func (e *simEnd) collect() {
 	e.gone = true
 }
 
-// takeInOrder settles the completed operations, and returns the others. A queue completes in order,
-// so it checks that none of the others, chosen at random, completed before the first of them.
+// takeInOrder settles the completed operations at the front of ops, and returns the rest.
+// Operations of a queue complete in order. So while the first operation of the rest has not
+// completed, none of the others may have completed. takeInOrder checks this for one of them,
+// chosen at random.
 func (e *simEnd) takeInOrder(ops []*simOp) []*simOp {
 	done := 0
 	for ; done < len(ops); done++ {
@@ -356,7 +359,7 @@ func (e *simEnd) takeInOrder(ops []*simOp) []*simOp {
 	return ops[done:]
 }
 
-// close closes this end of the connection, or aborts it if hard is set.
+// The method close closes this end of the connection. If hard is set, it aborts the connection.
 func (e *simEnd) close(hard bool) {
 	e.p.excuse("it was closed")
 	if hard {
@@ -370,15 +373,15 @@ func (e *simEnd) close(hard bool) {
 // simCancels is the average number of calls of act between two Cancels of an end.
 const simCancels = 5000
 
-// cancel cancels all operations of the end.
+// The method cancel cancels all operations of the end.
 func (e *simEnd) cancel() {
 	e.p.excuse("it was cancelled")
 	e.home, e.homeBy = e.c.cancel(), e.w.now()+simPatience
 	e.w.cancels++
 }
 
-// cancelled checks a Cancel. If home is set, Cancel has ended, and all operations must be settled.
-// Otherwise it must end by homeBy.
+// The method cancelled checks a Cancel. If the argument home is true, the Cancel has ended, and
+// all operations must be settled. If not, the Cancel must end by e.homeBy.
 func (e *simEnd) cancelled(home bool) {
 	switch {
 	case home && len(e.ops)+len(e.recvs) > 0:

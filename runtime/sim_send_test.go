@@ -34,13 +34,13 @@ func (e *simEnd) operate() {
 	}
 }
 
-// plan plans a random operation. If plain is set, it plans a WRITE or READ of one piece, for which
-// StartFromSink and StartAll have a path of their own. It returns nil if the chosen operation is
-// not possible now.
+// The method plan plans a random operation. If the argument plain is set, the operation is a WRITE
+// or READ of one piece, for which StartFromSink and StartAll have a path of their own. If the
+// chosen operation is not possible now, plan returns nil.
 func (e *simEnd) plan(plain bool) *simPlan {
 	r := e.w.r
 	switch k := r.IntN(13); {
-	case e.cutOff: // no operation with local memory: none can be registered on a removed device
+	case e.cutOff: // on a removed device no local memory can be registered, and this operation needs none
 		return e.atomicWrite()
 	case plain && r.one(3):
 		return e.read(true)
@@ -64,8 +64,8 @@ func (e *simEnd) plan(plain bool) *simPlan {
 	return e.flush()
 }
 
-// size returns how many bytes an operation moves: mostly up to 300, sometimes the maximum, which is
-// the argument most.
+// The method size returns a random number of bytes to move. Usually it is at most 300, and
+// sometimes it is the maximum (the argument most).
 func (w *simWorld) size(most int) int {
 	switch w.r.IntN(8) {
 	case 0:
@@ -89,8 +89,8 @@ func bytesMoved(n int) func(Result) error {
 
 func noMatter(error) {}
 
-// send plans a message. Messages must arrive in the order in which they were accepted. If a message
-// arrives, all earlier ones must have arrived.
+// The method send plans a message. Messages must arrive in the order in which they were accepted,
+// without gaps.
 func (e *simEnd) send() *simPlan {
 	w := e.w
 	most := simMsgSize
@@ -147,11 +147,11 @@ func (e *simEnd) send() *simPlan {
 	return p
 }
 
-// mayDeliver reports whether to send a message, which takes a receive of the peer. On a raw
-// connection the peer may have no receive posted. Then the device sends again, without limit. But
-// meanwhile nothing is acknowledged, and lost packets use the other retries up: as in Soft-RoCE, an
-// RNR NAK does not reset their count. So mayDeliver rarely permits such a message, and excuses the
-// connection.
+// mayDeliver reports whether to send a message, which takes a receive of the peer. The peer of a
+// raw connection may have no receive posted. Then the device sends the message again, without a
+// limit, and nothing is acknowledged meanwhile. If packets are lost, the other retries may be used
+// up: an RNR NAK does not reset their count, as in Soft-RoCE. So mayDeliver rarely permits such a
+// message, and then excuses the connection.
 func (e *simEnd) mayDeliver() bool {
 	peer := e.p.ends[1-e.side]
 	if !e.p.raw || peer != nil && peer.room() > len(e.out().sent) {
@@ -164,7 +164,7 @@ func (e *simEnd) mayDeliver() bool {
 	return true
 }
 
-// room returns how many messages to this end of a raw connection find a receive.
+// The method room returns how many messages to this end of a raw connection find a receive.
 func (e *simEnd) room() int {
 	if s := e.n.srq; e.shares() {
 		return s.posted - (s.due() - len(e.in().sent))
@@ -201,7 +201,7 @@ func (e *simEnd) rawRecv(l *simLocal, f Future) *simOp {
 	}}
 }
 
-// receivedRaw compares a completed receive with the next message of the stream.
+// receivedRaw compares a completed receive with the next message to this end.
 func (e *simEnd) receivedRaw(l *simLocal, r Result) error {
 	want, ok := e.in().pop()
 	imm := r.Flags&verbs.WCWithImm != 0
@@ -223,7 +223,7 @@ func (e *simEnd) receivedRaw(l *simLocal, r Result) error {
 	return l.prefix(e.w.fill(want.n, want.seed))
 }
 
-// prefix returns an error if the pieces, in order, do not begin with b.
+// The method prefix returns an error if the pieces, in order, do not begin with the bytes b.
 func (l *simLocal) prefix(b []byte) error {
 	at := 0
 	for _, v := range l.views {
@@ -262,8 +262,8 @@ func (e *simEnd) takeMessages() {
 func (e *simEnd) giveUpWaiting() {
 	w := e.w
 	if n := len(e.wants); n > 0 && w.r.one(40) {
-		// The newest wait can be discarded at any time, and an older one only while it has no
-		// message. Otherwise the older one's message would come after messages of newer waits.
+		// The newest wait can be discarded at any time. An older wait can be discarded only while
+		// it has no message: otherwise its message would come after messages of newer waits.
 		if k := w.r.IntN(n); k == n-1 || !e.wants[k].Settled() {
 			e.wants[k].Discard()
 			e.wants = append(e.wants[:k], e.wants[k+1:]...)
@@ -318,8 +318,8 @@ func (e *simEnd) sameMessage(m Message, want simMsg, when string) {
 	}
 }
 
-// releaseHeld releases the messages that were held long enough, or all of them. Their bytes must
-// not have changed.
+// releaseHeld releases the messages that were held long enough. If all is set, it releases all
+// messages. The bytes of a message must not have changed.
 func (e *simEnd) releaseHeld(all bool) {
 	kept := e.held[:0]
 	for _, h := range e.held {

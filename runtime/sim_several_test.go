@@ -3,9 +3,10 @@ package runtime
 import "errors"
 
 // This file starts several operations in one call. The call does not wait, because its context has
-// ended. So when the queue becomes full, the rest of the operations is not started.
+// ended. So when the queue is full, the call does not start the remaining operations.
 
-// several plans a few operations, or about as many as one batch may have (reactor.MaxSubmitBatch).
+// several() plans a few operations, or about as many as one batch may have
+// (reactor.MaxSubmitBatch).
 func (e *simEnd) several() (plans []*simPlan, ops []Op) {
 	r := e.w.r
 	n := r.between(1, 12)
@@ -35,7 +36,7 @@ func (e *simEnd) doAll() {
 	e.begun(wayStartAll, plans, fs, n, err)
 }
 
-// begun records that the first n of plans were started, and that err is the error of the next one.
+// begun() records that the first n plans were started, and that err is the error of the next plan.
 func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error) {
 	if (n == len(plans)) != (err == nil) {
 		e.w.fail("%v: %d of %d were started, and the error is %v", e.p, n, len(plans), err)
@@ -54,8 +55,9 @@ func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error)
 	}
 }
 
-// simJoined is a DoAll that does not block: poll takes the place of its wait. It is the sink of its
-// operations. It records each result and passes it on to the opGroup of the DoAll.
+// simJoined models a DoAll that does not block: poll() takes the place of the wait. A simJoined is
+// the sink of its operations. It records each result and passes the result on to the opGroup of the
+// DoAll.
 type simJoined struct {
 	e       *simEnd
 	ops     []*simPlan
@@ -90,14 +92,15 @@ func (e *simEnd) doWait() {
 func (g *simJoined) Complete(t SinkContext, r Result, err error) {
 	o := g.ops[r.Tag]
 	o.complete(r, err)
-	if g.e.w.r.one(8) { // makes StartFromSink behave as TryStartTo
+	if g.e.w.r.one(8) { // with a zero SinkContext, StartFromSink behaves as TryStartTo
 		t = SinkContext{}
 	}
 	g.j.Complete(t, r, err)
 	g.e.startIn(t)
 }
 
-// poll reports whether all started operations have ended. If so it checks the result of DoAll.
+// poll() reports whether all started operations have ended. If they have, poll() also checks the
+// result of the DoAll.
 func (g *simJoined) poll() bool {
 	w, p := g.e.w, g.e.p
 	if _, err, ok := g.all.Poll(); !ok {
@@ -142,8 +145,8 @@ func (e *simEnd) takeJoined() {
 	e.joined = kept
 }
 
-// untold reports whether a group is not settled although the connection is gone. That is permitted
-// once for each end: opGroup.setTotal may run in the next pass.
+// untold() is called when the connection is gone. It reports whether a group is not settled yet.
+// The result may be true once for each end, because opGroup.setTotal may run in the next pass.
 func (e *simEnd) untold() bool {
 	if len(e.joined) == 0 {
 		return false

@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// simCoverage is a number of operations. A run with at least so many must show every kind of
-// operation, way and event.
+// A run with at least simCoverage operations must show every kind of operation, every way to start
+// one, and every event.
 const simCoverage = 500_000
 
 // fromEnv returns the number in an environment variable, or fallback if the variable is not set.
@@ -56,9 +56,9 @@ func simulate(t testing.TB, seed uint64, ops int) (hash uint64, w *simWorld) {
 	return hash, w
 }
 
-// Rule: whatever the link and the peers do, each operation completes exactly once. Each success has
-// its effect, once and in order. Nothing is written to memory whose lease has ended. In the end
-// nothing is left.
+// Rule: whatever the link and the peers do, each operation completes exactly once. Successful
+// operations have their effect exactly once, in order. Nothing is written to memory whose lease has
+// ended. In the end no object is left.
 func TestSimulation(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_SIM_SEED", uint64(time.Now().UnixNano()))
 	ops := int(fromEnv(t, "VERBENA_SIM_OPS", simOps))
@@ -102,7 +102,7 @@ func TestSimulationReplays(t *testing.T) {
 	}
 }
 
-// The following ends a simulation and reports on it.
+// The functions that end a simulation and report on it.
 
 // simPatience is longer than any wait of the simulation, in virtual time. The longest is the sum of
 // the device's retries (0.6 s), a connect timeout (5 s) and the connection manager's resends.
@@ -149,7 +149,7 @@ func (w *simWorld) finish() {
 	}
 }
 
-// left describes everything that has not ended.
+// left() describes everything that has not ended.
 func (w *simWorld) left() string {
 	var b strings.Builder
 	for _, p := range w.pairs {
@@ -188,9 +188,9 @@ func (w *simWorld) report(t testing.TB) {
 // simPause is the number of operations between two calls of settleAll.
 const simPause = 10_000
 
-// settleAll starts no operations for a while, on a healthy link. All operations of healthy
-// connections must complete, all messages must arrive, and no credit or slot may be missing. A
-// missing one would otherwise only make a connection slower.
+// settleAll makes the link healthy and starts no operations until all operations of healthy
+// connections have completed and all messages have arrived. Then it checks that no credit or slot is
+// missing. Without this check, a missing credit or slot would only make a connection slower.
 func (w *simWorld) settleAll() {
 	w.heal()
 	w.fab.SetAll(fabric.Link{})
@@ -226,10 +226,11 @@ func (w *simWorld) settleAll() {
 			}
 		}
 	}
-	w.calmAt = w.now() // now changeLink gives the links other faults
+	w.calmAt = w.now() // from now on changeLink may give the links other faults
 }
 
-// well reports whether both ends exist, and neither has failed, is closing or is mute.
+// well() reports whether both ends of the pair exist and are healthy: no end has failed, is closing
+// or is mute.
 func (p *simPair) well() bool {
 	for _, e := range p.ends {
 		if e == nil || e.gone || e.closing || e.flushedAt != 0 || e.c.Err() != nil || p.muted() {
@@ -239,8 +240,9 @@ func (p *simPair) well() bool {
 	return true
 }
 
-// settled reports whether all sends of a healthy pair have completed and all messages were
-// received. It releases the held messages and posts receives for the missing ones.
+// settled() reports whether all sends of a healthy pair have completed and all messages were
+// received. It releases the messages that the pair holds, and posts receives for messages that have
+// not been received.
 func (p *simPair) settled() bool {
 	done := true
 	for _, e := range p.ends {
@@ -264,15 +266,15 @@ func (p *simPair) settled() bool {
 	return done && p.ends[0].silent() && p.ends[1].silent()
 }
 
-// silent reports whether the end has no outstanding send and no credit update to send.
+// silent() reports whether the end has no outstanding send and no credit update to send.
 func (e *simEnd) silent() bool {
 	silent := false
 	e.c.q.SendsIdle(func() { silent = true }) // calls the function at once if no send is outstanding
 	return silent && int(e.c.unreturned.Load()) < e.c.updateAt()
 }
 
-// checkCredits checks that no credit is lost: the sender has it, or the receiver has not returned
-// it yet.
+// checkCredits checks that no credit is lost: each credit is either with the sender, or with the
+// receiver, which has not returned it yet.
 func (p *simPair) checkCredits() {
 	if p.raw || !p.well() {
 		return
@@ -286,8 +288,8 @@ func (p *simPair) checkCredits() {
 	}
 }
 
-// checkRoom fills an idle send queue, and checks that exactly as many operations start as the queue
-// has slots. With fewer, a slot was lost.
+// checkRoom fills an idle send queue, and checks that one operation starts for each slot. If an
+// operation cannot start, a slot was lost.
 func (e *simEnd) checkRoom() {
 	depth := e.c.opts.SendDepth
 	for k := range depth + 1 {

@@ -8,24 +8,26 @@ import (
 )
 
 // simWindow is a window of one end, the owner. The owner binds it to a slot of the area that the
-// peer uses.
+// peer uses. The owner (invalidate) or a message of the peer (sendInvalidate) invalidates it.
 //
-//	free ──bind──> binding ──ok──> bound ──invalidate──> unbinding ──ok──> free
-//	                                 └─ the peer's message that invalidates ^
+//	                                      invalidate               completed
+//	      bind            completed       sendInvalidate           shutBy
+//	free ──────> binding ───────────> bound ──────────────> unbinding ───────> free
 type simWindow struct {
 	owner *simEnd
 	w     *Window
 	slot  int
 	at    Remote
 	state windowState
-	using int    // outstanding operations of the peer through the window
-	dead  Remote // the last invalidated descriptor; Length 0: none
+	using int    // how many operations of the peer through the window are outstanding
+	dead  Remote // the descriptor that was last invalidated; if its Length is 0, none was
 }
 
 // simWindows is how many windows an end has.
 const simWindows = 2
 
-// window may make a new window, and then binds or invalidates one of the end's windows.
+// window makes a new window if the end has fewer than simWindows. Then it chooses one of the end's
+// windows at random. A free window is bound; a bound window is sometimes invalidated.
 func (e *simEnd) window() {
 	if len(e.windows) < simWindows {
 		w, err := e.c.NewWindow()
@@ -45,7 +47,7 @@ func (e *simEnd) window() {
 	}
 }
 
-// bind binds the window to a random slot.
+// bind starts to bind the window to a random slot.
 func (s *simWindow) bind() {
 	e := s.owner
 	own := e.p.areas[e.side]
@@ -65,7 +67,7 @@ func (s *simWindow) bind() {
 	e.follow(opBind, f, func(Result) error { s.state = windowBound; return nil }, func(error) { s.state = windowClosed })
 }
 
-// invalidate starts the invalidation of the window by its owner.
+// invalidate starts to invalidate the window, on behalf of the owner.
 func (s *simWindow) invalidate() {
 	e := s.owner
 	f, err := s.w.Invalidate(e.w.ended)
@@ -78,8 +80,9 @@ func (s *simWindow) invalidate() {
 
 func (s *simWindow) shut() { s.state, s.dead = windowFree, s.at }
 
-// reach returns a descriptor of bytes [at, at+n) of the peer's area, which lie in slot i. Its key
-// is that of the region, or that of the returned window, on which the caller must call left.
+// reach returns a descriptor of bytes [at, at+n) of the peer's area. These bytes must be in slot i. If
+// reach also returns a window, the descriptor has the key of that window, and the caller must later
+// call the window's left(). Otherwise the descriptor has the key of the region.
 func (e *simEnd) reach(i, at, n int) (r Remote, through *simWindow, ok bool) {
 	peer := e.p.ends[1-e.side]
 	if peer != nil && e.w.r.one(2) {
@@ -99,7 +102,7 @@ func (e *simEnd) reach(i, at, n int) (r Remote, through *simWindow, ok bool) {
 	return r, nil, ok
 }
 
-// left ends an operation's use of the window. It does nothing if s is nil.
+// left() ends an operation's use of the window. It does nothing if s is nil.
 func (s *simWindow) left() {
 	if s != nil {
 		s.using--
@@ -132,8 +135,8 @@ func (e *simEnd) sendInvalidate() {
 	}
 }
 
-// shutBy checks that the arrived message invalidated the intended window, or none if none was
-// intended.
+// shutBy checks an arrived message: it must have invalidated the window want.shuts, and no window if
+// want.shuts is nil.
 func (e *simEnd) shutBy(want simMsg, got *Window) error {
 	s := want.shuts
 	switch {
@@ -152,8 +155,8 @@ func (e *simEnd) shutBy(want simMsg, got *Window) error {
 	return nil
 }
 
-// deadKey starts a WRITE with the key of an invalidated window. The peer must refuse it: the
-// connection fails, and no byte is written.
+// deadKey starts a WRITE with the key of an invalidated window. The peer's device must refuse the
+// WRITE: the connection fails, and no byte is written.
 func (e *simEnd) deadKey() {
 	peer := e.p.ends[1-e.side]
 	if peer == nil {
@@ -182,8 +185,8 @@ func (e *simEnd) deadKey() {
 	}
 }
 
-// wrongKey starts a WRITE with a key that does not exist. The peer must refuse it: the connection
-// fails, and no byte is written.
+// wrongKey starts a WRITE with a key that does not exist. The peer's device must refuse the WRITE: the
+// connection fails, and no byte is written.
 func (e *simEnd) wrongKey() {
 	a := e.to
 	remote, ok := a.remote(slotAt(0), 100)
@@ -204,7 +207,7 @@ func (e *simEnd) wrongKey() {
 	})
 }
 
-// refusedKey checks the error of a write with an invalid key.
+// refusedKey checks the error of a WRITE with an invalid key.
 func (e *simEnd) refusedKey(err error) {
 	var wc *verbs.WCError
 	if errors.As(err, &wc) && wc.Status != verbs.WCWRFlushErr && wc.Status != verbs.WCRemAccessErr && wc.Status != verbs.WCRetryExcErr {

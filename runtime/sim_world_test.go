@@ -16,18 +16,23 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// simWorld is the simulation: several runtimes on one goroutine, in virtual time, over links whose
-// faults follow from a seed. A model holds the expected effect of each operation. The model is
-// compared with the real effect as soon as that is certain.
+// simWorld is the simulation. Several runtimes run on one goroutine, in virtual time. The faults of
+// the links between them follow from a seed. A model has the expected effect of each operation.
+// When the effect of an operation is certain, the simulation compares the real effect with the
+// model.
 //
 //	simWorld ─┬─ simNode   a runtime, its listeners, the memory that peers use
 //	          ├─ simPair   a dialed connection, with its two ends
 //	          │    └─ simEnd   a Conn, its outstanding operations and receives
 //	          └─ simTrace  the hash of all packets and outcomes
 //
-// One round of run: disturb may start a disturbance; each end starts some operations; reactors and
-// devices do a few steps; collect takes and checks the results; if nothing is left to do at this
-// time, virtual time advances.
+// One round of the method run has these steps:
+//
+//  1. disturb() may start disturbances.
+//  2. Each end starts some operations.
+//  3. The reactors and devices do a few steps.
+//  4. collect() takes the results and checks them.
+//  5. If nothing is left to do at the present virtual time, the time advances.
 type simWorld struct {
 	seed  uint64
 	r     simRand
@@ -38,30 +43,30 @@ type simWorld struct {
 	// orphans are accepted connections whose dialing end has given up.
 	orphans []*Conn
 	trace   *simTrace
-	ended   context.Context // has ended: a call with it does not wait
+	ended   context.Context // a context that has ended: a call with this context does not wait
 
 	nextPair, nextOp uint64
 	issued, target   int
 	counts           [opKinds][outcomes]int
 	events           [simEvents]int
 	ways             [simWays]simWay
-	broken           string // the first error that note recorded; "": none
-	polled           uint64
-	space            []byte // the buffer of fill
-	// datagrams[i] is the last datagram whose number is i modulo simRemembered, and numbers[i] that
-	// number. nextDatagram is the number of the next datagram.
+	broken           string // the first error that the method note recorded; "": none
+	polled           uint64 // completions that all reactors together have polled until the last turn()
+	space            []byte // the buffer of the method fill
+	// datagrams[i] is the last datagram whose number is i modulo simRemembered. numbers[i] is the
+	// number of that datagram. nextDatagram is the number of the next datagram.
 	nextDatagram uint32
 	datagrams    [simRemembered]simDatagram
 	numbers      [simRemembered]uint32
 
-	heavy   bool // the link loses so much that connections may fail
-	cut     int  // the node that is cut off, -1: none
-	healAt  time.Duration
+	heavy   bool          // the links lose so many packets that connections may fail
+	cut     int           // the node that is cut off; -1: none
+	healAt  time.Duration // when the node is connected again
 	oneWay  *simOneWay    // a link cut in one direction; nil: none
-	calmAt  time.Duration // when the link's script changes again
+	calmAt  time.Duration // when changeLink gives the links other faults
 	opened  int           // connections established at both ends
-	blames  int           // how many connections failed
-	cancels int           // how many were canceled
+	blames  int           // failed dials, and ends whose connection has failed or was closed
+	cancels int           // calls of simEnd.cancel
 }
 
 // simFailure describes a broken rule. The run ends with a panic of this value.
@@ -71,7 +76,7 @@ func (w *simWorld) fail(format string, args ...any) {
 	panic(simFailure{fmt.Sprintf(format, args...)})
 }
 
-// note records a broken rule, with which collect fails. Unlike fail it does not panic.
+// note() records a broken rule without a panic. The next collect() fails with this rule.
 func (w *simWorld) note(format string, args ...any) {
 	if w.broken == "" {
 		w.broken = fmt.Sprintf(format, args...)
@@ -81,8 +86,8 @@ func (w *simWorld) note(format string, args ...any) {
 const (
 	simNodes   = 3
 	simPairs   = 8
-	simMaxMsg  = 4096 // of the device: longer transfers are split
-	simMsgSize = 2000 // of a managed message
+	simMaxMsg  = 4096 // the devices' largest message in bytes: longer transfers are split
+	simMsgSize = 2000 // the MessageSize of connections
 )
 
 func newSimWorld(seed uint64, target int) *simWorld {
@@ -114,8 +119,8 @@ func newSimWorld(seed uint64, target int) *simWorld {
 
 func (w *simWorld) now() time.Duration { return w.fab.Now() }
 
-// turn lets every reactor and every device do one step. It returns false if none had work at this
-// time.
+// turn() lets every reactor and every device do one step. It returns false if none of them had work
+// at the present virtual time.
 func (w *simWorld) turn() bool {
 	var polled uint64
 	pending := false
@@ -137,8 +142,8 @@ func (w *simWorld) turn() bool {
 	return busy
 }
 
-// advance moves virtual time to the next event, at most by limit. It returns false if no event is
-// due at any time.
+// advance() moves virtual time to the next event, but at most by limit. It returns false if there
+// is no next event.
 func (w *simWorld) advance(limit time.Duration) bool {
 	next, some := w.fab.NextEvent()
 	for _, n := range w.nodes {
@@ -155,7 +160,7 @@ func (w *simWorld) advance(limit time.Duration) bool {
 	return some
 }
 
-// run runs the simulation to its end, and returns the hash of the trace.
+// run() runs the simulation to its end, and returns the hash of the trace.
 func (w *simWorld) run() uint64 {
 	nextPause := simPause
 	for w.issued < w.target {
@@ -201,7 +206,7 @@ func (w *simWorld) run() uint64 {
 	return w.trace.d.Sum64()
 }
 
-// rest advances virtual time by limit without new operations.
+// rest() advances virtual time by limit without new operations.
 func (w *simWorld) rest(limit time.Duration) {
 	for until := w.now() + limit; w.now() < until; {
 		w.advance(until - w.now())
@@ -211,7 +216,7 @@ func (w *simWorld) rest(limit time.Duration) {
 	}
 }
 
-// collect takes new connections, results and messages, and removes pairs and orphans that have
+// collect() takes new connections, results and messages. It removes pairs and orphans that have
 // ended.
 func (w *simWorld) collect() {
 	if w.broken != "" {
@@ -250,12 +255,12 @@ func fillFrom(b []byte, seed uint64) {
 	}
 }
 
-// clean reports whether all of b is poison (mem.PoisonByte).
+// clean() reports whether all bytes of b are poison (mem.PoisonByte).
 func clean(b []byte) bool { return mem.Poisoned(b) < 0 }
 
-// simTrace is the hash of a run: each packet and what the link did with it, and each operation's
-// outcome, in order. Two runs have their memory at different addresses, so of an address only its
-// offset in a page is hashed.
+// simTrace is the hash of a run. It covers each packet, what the link did with the packet, and the
+// outcome of each operation, in order. Memory has other addresses in every run. So the hash covers
+// only the offset of an address in its page.
 type simTrace struct {
 	d       xxhash.Digest
 	packets uint64
@@ -263,7 +268,7 @@ type simTrace struct {
 	dups    uint64
 }
 
-// simPage is a divisor of the address of every mapping.
+// The address of every mapping is a multiple of simPage.
 const simPage = 4096
 
 func newSimTrace() *simTrace {
@@ -290,8 +295,8 @@ func (t *simTrace) packet(ev fabric.Event) {
 	n := copy(hdr[:], ev.Hdr)
 	var h wire.Header
 	if _, err := wire.Parse(hdr[:n], &h); err == nil && h.VA != 0 {
-		// The address is at the beginning of the RETH or AtomicETH. That follows the BTH, or in a
-		// FLUSH the FETH.
+		// The address is at the beginning of the RETH or AtomicETH. In a FLUSH, this header follows
+		// the FETH; otherwise it follows the BTH.
 		at := wire.BTHLen
 		if h.Opcode.Ext()&wire.ExtFETH != 0 {
 			at += wire.FETHLen
@@ -309,10 +314,10 @@ type simRand struct{ *rand.Rand }
 
 func newSimRand(seed uint64) simRand { return simRand{rand.New(rand.NewPCG(seed, 0x76657262656e61))} }
 
-// one returns true with the probability 1/n.
+// one() returns true with the probability 1/n.
 func (r simRand) one(n int) bool { return r.IntN(n) == 0 }
 
-// between returns a number from lo to hi, both included.
+// between() returns a random number from lo to hi, both included.
 func (r simRand) between(lo, hi int) int { return lo + r.IntN(hi-lo+1) }
 
 func (r simRand) span(lo, hi time.Duration) time.Duration {

@@ -24,13 +24,13 @@ const stressOps = 200_000
 
 const (
 	stressLinks   = 4                // concurrent sessions, each with up to nine goroutines
-	stressHang    = 60 * time.Second // an operation that takes longer hangs
+	stressHang    = 60 * time.Second // if a session or a Close takes longer, the test fails
 	stressMsgSize = 3000
 )
 
 // stress runs many goroutines in real time over a fabric with random faults. At any time there are
-// stressLinks sessions. A session is a connection, goroutines that use it in every way, and its
-// end, orderly or abrupt. Each goroutine knows the expected effect of its own operations.
+// stressLinks sessions. A session is a connection, with goroutines that use it in every way. Some
+// sessions end abruptly. Each goroutine knows the expected effect of its own operations.
 type stress struct {
 	t              testing.TB
 	seed           uint64
@@ -41,24 +41,24 @@ type stress struct {
 
 	// done counts operations that have ended. Any goroutine increments it.
 	done atomic.Int64
-	// For each shared word, added counts the successful additions and tried counts all. The workers
-	// write these fields; the test reads them at the end.
+	// added[i] counts the successful additions to shared word i; tried[i] counts all additions. The
+	// workers write these fields; the test reads them at the end.
 	added, tried [stressShared]atomic.Uint64
 	seen         [stressShared][]atomic.Uint32 // one bit for each value that an addition found
 
-	// How many sessions there were, how many failed because of the faults, and how many the test
-	// ended abruptly.
+	// Numbers of sessions: all sessions; those that failed because of the faults; those that the
+	// test ended abruptly.
 	sessions, failed, killed atomic.Int64
-	gaveUp                   atomic.Int64 // waits that were canceled
-	lost, late, twice        atomic.Int64 // packets
+	gaveUp                   atomic.Int64 // number of canceled waits
+	lost, late, twice        atomic.Int64 // numbers of lost, delayed and duplicated packets
 
 	mu     sync.Mutex
-	broken []string // the first few errors
+	broken []string // the first ten errors
 }
 
 const stressShared = 2
 
-// fail records a broken rule. Any goroutine may call it.
+// stress.fail records a broken rule. Any goroutine may call it.
 func (s *stress) fail(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,10 +68,10 @@ func (s *stress) fail(format string, args ...any) {
 	s.done.Store(s.target) // ends the run
 }
 
-// over reports whether enough operations are done.
+// stress.over reports whether enough operations are done.
 func (s *stress) over() bool { return s.done.Load() >= s.target }
 
-// Rule: the rule of TestSimulation also holds with concurrent goroutines and in real time.
+// Rule: the rule of TestSimulation holds also for concurrent goroutines and in real time.
 func TestConcurrentStress(t *testing.T) {
 	notOnDevice(t, "the weather of its link is a script")
 	leak.Check(t)
@@ -100,13 +100,13 @@ func TestConcurrentStress(t *testing.T) {
 		t.Error("the run does not show what it should")
 	}
 	if t.Failed() {
-		return // a hang would make closing hang, too
+		return // if an operation hangs, closing the runtimes would hang, too
 	}
 	s.checkShared()
 	s.close(prov)
 }
 
-// open makes two runtimes on a fabric of their own.
+// stress.open makes two runtimes on a fabric of their own.
 func (s *stress) open() *soft.Provider {
 	s.fab = fabric.New(fabric.Config{Seed: s.seed})
 	s.fab.SetTrace(func(ev fabric.Event) {
@@ -142,8 +142,8 @@ func (s *stress) open() *soft.Provider {
 	return prov
 }
 
-// weather gives the fabric other faults from time to time. Sometimes it also cuts the link, for
-// less time than the device's retries last.
+// stress.weather gives the fabric other faults from time to time. Sometimes it also cuts the link,
+// for less time than the device's retries last.
 func (s *stress) weather(stop <-chan struct{}) {
 	r := newSimRand(s.seed)
 	gids := []verbs.GID{verbs.GIDFromAddr(s.client.addr), verbs.GIDFromAddr(s.server.addr)}
@@ -170,12 +170,12 @@ func (s *stress) weather(stop <-chan struct{}) {
 	}
 }
 
-// weathers is the least number of changes of the faults in a run, so that even a fast run has
+// weathers is the least number of times that the faults change in a run. So even a fast run has
 // faults of all kinds.
 const weathers = 32
 
-// lasts waits until ops more operations are done, but at most for the duration most. It returns
-// false as soon as stop is closed.
+// stress.lasts waits until ops more operations are done, at most for the duration most, and
+// returns true. If stop is closed first, it returns false at once.
 func (s *stress) lasts(stop <-chan struct{}, ops int64, most time.Duration) bool {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
@@ -192,7 +192,7 @@ func (s *stress) lasts(stop <-chan struct{}, ops int64, most time.Duration) bool
 	return true
 }
 
-// countShared records a successful addition to shared word i, which found the value v.
+// countShared records a successful addition to shared word i. The addition found the value v.
 func (s *stress) countShared(i int, v uint64) {
 	s.added[i].Add(1)
 	w, bit := v/32, uint32(1)<<(v%32)
@@ -212,7 +212,7 @@ func (s *stress) checkShared() {
 	}
 }
 
-// close closes both runtimes and checks that nothing is left.
+// stress.close closes both runtimes and checks that nothing is left.
 func (s *stress) close(prov *soft.Provider) {
 	ctx, cancel := context.WithTimeout(context.Background(), stressHang)
 	defer cancel()
@@ -246,24 +246,24 @@ type session struct {
 	ctx      context.Context // for all waits that have no shorter limit
 	streams  [2]stressStream // from the client, from the server
 	budget   atomic.Int64    // how many operations may still begin
-	stopping atomic.Bool     // the budget is used up: nothing new starts
-	// excused is set before the test makes operations fail.
+	stopping atomic.Bool     // no operation may begin any more
+	// session.kill sets excused before it makes operations fail.
 	excused atomic.Bool
 	// lost is set when an operation fails. The session then ends.
 	lost    atomic.Bool
-	retried atomic.Bool // the link made retries run out
+	retried atomic.Bool // an operation failed because its retries were used up
 }
 
-// stressStream counts the messages of one direction. The sender writes accepted before finished,
-// and the receiver reads finished before accepted. So a receiver that sees finished has the final
-// count.
+// stressStream counts the messages of one direction. The sender writes accepted, then finished. The
+// receiver reads finished, then accepted. So if the receiver reads true from finished, it reads the
+// final count from accepted.
 type stressStream struct {
 	accepted atomic.Int64
 	finished atomic.Bool // accepted is final
 	received int64       // owned by the receiver
 }
 
-// link runs one session after the other until enough operations are done.
+// stress.link runs one session after another until enough operations are done.
 func (s *stress) link(i int) {
 	for n := 0; !s.over(); n++ {
 		ses := &session{s: s, name: fmt.Sprintf("session %d.%d", i, n)}
@@ -321,8 +321,8 @@ func (ses *session) run(r simRand) {
 	ses.close(workers)
 }
 
-// connect dials and accepts. It returns false if the connection does not come about, because of
-// lost packets.
+// session.connect dials and accepts. It returns false if the connection could not be established
+// because packets were lost.
 func (ses *session) connect() bool {
 	s := ses.s
 	l, err := s.server.Listen(":0")
@@ -354,7 +354,7 @@ func (ses *session) connect() bool {
 	}
 	for _, c := range ses.ends {
 		if c != nil {
-			_ = c.Close(ses.ctx) // it never worked
+			_ = c.Close(ses.ctx) // ignore the error: the connection never worked
 		}
 	}
 	if !errors.Is(err, ErrConnectTimeout) && !errors.Is(err, ErrUnreachable) && !errors.Is(aerr, ErrConnectTimeout) && !errors.Is(aerr, ErrUnreachable) {
@@ -363,7 +363,8 @@ func (ses *session) connect() bool {
 	return false
 }
 
-// spend takes one operation from the budget. It returns false when the session is over.
+// session.spend takes one operation from the budget. It returns false if no operation may begin
+// any more.
 func (ses *session) spend() bool {
 	if ses.lost.Load() || ses.stopping.Load() || ses.budget.Add(-1) < 0 || ses.s.over() {
 		ses.stopping.Store(true)
@@ -372,8 +373,8 @@ func (ses *session) spend() bool {
 	return true
 }
 
-// failed handles the error of an operation, which ends the session. The method close checks that
-// there was a reason.
+// session.failed handles the error of an operation. The error ends the session. session.close
+// checks that the error had a reason.
 func (ses *session) failed(what string, err error) {
 	var wc *verbs.WCError
 	switch {
@@ -385,7 +386,7 @@ func (ses *session) failed(what string, err error) {
 	ses.lost.Store(true)
 }
 
-// kill ends the session abruptly, while all goroutines use it.
+// session.kill ends the session abruptly, while goroutines use the connection.
 func (ses *session) kill(how int) {
 	for !ses.stopping.Load() && !ses.lost.Load() {
 		select {
@@ -422,14 +423,14 @@ func (ses *session) kill(how int) {
 	}
 }
 
-// abort aborts both ends, so that the goroutines that receive return.
+// session.abort aborts both ends, so that the goroutines that receive return.
 func (ses *session) abort() {
 	for _, c := range ses.ends {
 		c.Abort()
 	}
 }
 
-// close ends the connection and checks for leaks.
+// session.close closes both ends of the connection, and checks the session and the memory.
 func (ses *session) close(workers []*worker) {
 	for i, c := range ses.ends {
 		if err := c.Close(ses.ctx); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// A message describes itself:
+// Each message contains its number, its length and a checksum:
 //
 //	0        8        12      20
 //	number   length   xxhash  bytes derived from the number
@@ -25,10 +25,11 @@ func stressMessage(b []byte, number int64) {
 	binary.LittleEndian.PutUint64(b[12:], xxhash.Sum64(b[stressHead:]))
 }
 
-// pending is an outstanding message or transfer.
+// A pending is an outstanding message or transfer.
 type pending struct{ f Future }
 
-// send sends messages from one end until the session is over. Several are outstanding at a time.
+// send() sends messages from one end until the session is over. Several messages are outstanding at
+// a time.
 func (ses *session) send(side int, r simRand) {
 	c, out := ses.ends[side], &ses.streams[side]
 	defer out.finished.Store(true)
@@ -47,7 +48,7 @@ func (ses *session) send(side int, r simRand) {
 			b = b[:stressHead+len(b)%60]
 		}
 		stressMessage(b, out.accepted.Load())
-		// Count the message first: the receiver may have it before sendOne returns.
+		// Count the message first, because it may arrive at the receiver before sendOne returns.
 		out.accepted.Add(1)
 		f, err := ses.sendOne(c, r, b)
 		clear(b)
@@ -62,7 +63,7 @@ func (ses *session) send(side int, r simRand) {
 	settle(0)
 }
 
-// sendOne sends b, with SendBytes or in several pieces.
+// sendOne sends the message b. It calls SendBytes, or sends the message in several pieces.
 func (ses *session) sendOne(c *Conn, r simRand, b []byte) (Future, error) {
 	if r.one(2) {
 		return c.SendBytes(ses.ctx, b)
@@ -82,7 +83,7 @@ func (ses *session) sendOne(c *Conn, r simRand, b []byte) (Future, error) {
 		bufs, parts = append(bufs, buf), append(parts, buf.Slice())
 	}
 	f, err := c.Start(ses.ctx, new(SendVOp(parts)))
-	for _, buf := range bufs { // the pool reuses them when the send has completed
+	for _, buf := range bufs { // the pool reuses a buffer when the send has completed
 		if rerr := buf.Release(); rerr != nil {
 			ses.fail("releasing a buffer: %v", rerr)
 		}
@@ -90,7 +91,7 @@ func (ses *session) sendOne(c *Conn, r simRand, b []byte) (Future, error) {
 	return f, err
 }
 
-// await waits for an operation. Sometimes it first gives up a short wait.
+// await() waits for an operation. Sometimes it first waits with a short timeout.
 func (ses *session) await(r simRand, f Future) (Result, error) {
 	if r.one(10) {
 		ctx, cancel := context.WithTimeout(ses.ctx, time.Duration(r.IntN(30))*time.Microsecond)
@@ -113,8 +114,8 @@ func (ses *session) ended(f Future, res Result, err error) (Result, error) {
 	return res, err
 }
 
-// receive takes the messages of one direction; from is the number of the sending end. It returns
-// when it has all of them, or when the connection has ended.
+// receive() takes the messages that ses.ends[from] sends. It returns when it has all messages, or
+// when the connection has ended.
 func (ses *session) receive(from int, r simRand) {
 	c, in := ses.ends[1-from], &ses.streams[from]
 	var held []Message
@@ -133,7 +134,7 @@ func (ses *session) receive(from int, r simRand) {
 	}
 	defer release(0)
 	for !in.finished.Load() || in.received < in.accepted.Load() {
-		// Waits are often given up. The next wait gets the message.
+		// A wait is often given up. The next wait then gets the message.
 		ctx, cancel := context.WithTimeout(ses.ctx, time.Duration(r.IntN(2000))*time.Microsecond)
 		m, err := c.RecvWait(ctx)
 		cancel()
@@ -166,8 +167,8 @@ func goodMessage(m Message) bool {
 	return len(b) >= stressHead && binary.LittleEndian.Uint32(b[8:]) == uint32(len(b)) && binary.LittleEndian.Uint64(b[12:]) == xxhash.Sum64(b[stressHead:])
 }
 
-// A part is the memory of one worker in the server's region: slots between gaps of poison
-// (mem.PoisonByte), and at the end a word.
+// A part is the memory of one worker in the server's region. It consists of slots between gaps of
+// poison (mem.PoisonByte), and a word at the end.
 const (
 	stressWorkers = 4
 	partSlots     = 4
@@ -176,14 +177,14 @@ const (
 	partSize      = partSlots*(partSlot+partGap) + partGap + 64
 )
 
-// worker is one goroutine of one-sided operations on the client.
+// A worker is a goroutine that runs one-sided operations on the client.
 type worker struct {
 	ses    *session
-	at     int // offset of its part in the region
+	at     int // offset of the worker's part in the region
 	r      simRand
-	shadow []byte // expected content of its part
+	shadow []byte // expected content of the worker's part
 	word   uint64
-	unsure int // atomics on the word that may or may not have taken effect
+	unsure int // number of atomics on the word that may or may not have taken effect
 }
 
 func newWorker(ses *session, i int, r simRand) *worker {
@@ -202,8 +203,8 @@ func (w *worker) remote(at, n int) Remote {
 	return m
 }
 
-// run runs operations of random kinds. A batch is several WRITEs to different slots, one wait for
-// all, and a READ of one of the slots.
+// run() executes operations of random kinds. A batch is several WRITEs to different slots, one wait
+// for all of them, and a READ of one of the slots.
 func (w *worker) run() {
 	for w.ses.spend() {
 		switch w.r.IntN(6) {
@@ -219,7 +220,7 @@ func (w *worker) run() {
 	}
 }
 
-// place returns a random range inside a slot.
+// place() returns a random range inside a slot.
 func (w *worker) place(slot int) (at, n int) {
 	n = w.r.between(1, 600)
 	if w.r.one(6) {
@@ -275,8 +276,8 @@ func (w *worker) batch() {
 	}
 }
 
-// readBack reads from a slot and compares. Sometimes it releases its buffer while the device may
-// still write to it, and does not compare.
+// readBack reads a part of a slot and compares it with w.shadow. Sometimes it releases the buffer
+// while the device may still write to the buffer. Then readBack does not compare.
 func (w *worker) readBack(slot int) {
 	ses, c := w.ses, w.ses.ends[0]
 	at, n := w.place(slot)
@@ -308,7 +309,7 @@ func (w *worker) readBack(slot int) {
 	}
 }
 
-// add executes an atomic on the worker's own word.
+// add() executes an atomic on the worker's own word.
 func (w *worker) add() {
 	ses, c := w.ses, w.ses.ends[0]
 	var f Future
@@ -357,7 +358,7 @@ func (w *worker) addShared() {
 	s.countShared(i, res.Value)
 }
 
-// copyThrough writes and reads through Conn.At, an io.WriterAt and io.ReaderAt.
+// copyThrough writes and reads through Conn.At, which returns an io.WriterAt and io.ReaderAt.
 func (w *worker) copyThrough() {
 	ses := w.ses
 	at, n := w.place(w.r.IntN(partSlots))
@@ -378,8 +379,9 @@ func (w *worker) copyThrough() {
 	}
 }
 
-// check compares the worker's part with its shadow, when the connection is gone. If the connection
-// failed, the slots may differ, and the word if an atomic on it is unsure.
+// check() runs when the connection is gone. It compares the worker's part with w.shadow. If the
+// connection failed, the slots may differ from w.shadow. The word may differ, too, if an atomic on
+// it is unsure.
 func (w *worker) check(bad bool) {
 	got := w.ses.region.Bytes()[w.at : w.at+partSize]
 	if !bad {

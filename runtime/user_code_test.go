@@ -16,22 +16,22 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// rudeRig is two runtimes with two connections. The user code of the first connection is rude: it
-// panics, or ends its goroutine. The second connection shows that the others are not affected.
+// rudeRig has two runtimes and two connections. The user code of the first connection is rude: it
+// panics, or ends its goroutine. The second connection must not be affected.
 type rudeRig struct {
 	t       testing.TB
 	p       *soft.Provider
 	a, b    *Conn // the first connection; a belongs to the runtime that calls rude code
 	c, d    *Conn // the second connection; c is on a's runtime, d on b's
 	panics  chan *PanicError
-	local   Slice
-	remote  Remote // of b
-	other   Slice
-	distant Remote // of d
+	local   Slice  // memory for operations of a
+	remote  Remote // memory of b's runtime
+	other   Slice  // memory for operations of c
+	distant Remote // memory of d's runtime
 	regions []*Region
 }
 
-// eachRude runs test for each kind of reactor configuration and each way in which rude code can
+// eachRude runs a test with each kind of reactor configuration and each way in which rude code can
 // end.
 func eachRude(t *testing.T, test func(t *testing.T, cfg Config, how string, rude func())) {
 	notOnDevice(t, "its devices are made for the test, and their ports go down")
@@ -69,8 +69,7 @@ func newRudeRig(t *testing.T, cfg Config) *rudeRig {
 	return r
 }
 
-// memory returns new local memory of a's runtime. target returns new memory of b's runtime that a
-// may access.
+// memory() returns new local memory of a's runtime.
 func (r *rudeRig) memory() Slice {
 	r.t.Helper()
 	region, err := r.a.rt.NewRegion(4096, allAccess)
@@ -85,6 +84,7 @@ func (r *rudeRig) memory() Slice {
 	return s
 }
 
+// target() returns new memory of b's runtime that a and c may access.
 func (r *rudeRig) target() Remote {
 	r.t.Helper()
 	region, err := r.b.rt.NewRegion(4096, allAccess)
@@ -99,7 +99,7 @@ func (r *rudeRig) target() Remote {
 	return at
 }
 
-// small returns the first 8 bytes of s.
+// small(s) returns the first 8 bytes of s.
 func small(s Slice) Slice {
 	part, err := s.Sub(0, 8)
 	if err != nil {
@@ -108,8 +108,8 @@ func small(s Slice) Slice {
 	return part
 }
 
-// arrives returns a value from ch, or the zero value when ch is closed. If nothing comes it fails
-// the test with the stacks of all goroutines.
+// arrives() waits for a value from ch and returns it, or the zero value if ch is closed. If neither
+// happens in time, arrives() fails the test with the stacks of all goroutines.
 func arrives[T any](t testing.TB, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -175,7 +175,7 @@ func (r *rudeRig) goesOn() {
 	r.closes()
 }
 
-// closes checks that all regions and both runtimes can be closed.
+// closes() checks that all regions and both runtimes can be closed.
 func (r *rudeRig) closes() {
 	t, ctx := r.t, testContext(r.t)
 	t.Helper()
@@ -195,11 +195,10 @@ func (r *rudeRig) closes() {
 
 // rudeCode is a kind of user code that the runtime calls.
 type rudeCode struct {
-	// start makes the runtime call code, once. The runtime may call it on the goroutine that called
-	// start, and code may end that goroutine.
+	// start makes the runtime call the function code, once. The call may be on the goroutine that
+	// called start; code may end this goroutine.
 	start func(r *rudeRig, code func())
-	// fails reports that a panic of code fails the connection.
-	fails bool
+	fails bool // a panic of code fails the connection
 }
 
 // rudeSink is a sink that calls a function.
@@ -213,8 +212,8 @@ func (s rudeSink) Received(m Message, _ error) {
 	s(SinkContext{})
 }
 
-// rudeStart starts an operation with a rude sink, without waking the loop. So the next goroutine
-// that makes a pass calls the sink.
+// rudeStart starts an operation with a rude sink and does not wake the loop. So the sink is called
+// by the next goroutine that runs a pass.
 func rudeStart(r *rudeRig, op Op, code func()) {
 	_, err := r.a.start(context.Background(), &op, submitOpts{mode: reactor.NoWakeup, sink: rudeSink(func(SinkContext) { code() })})
 	if err != nil {
@@ -329,9 +328,9 @@ var rudeCodes = map[string]rudeCode{
 	}},
 }
 
-// Rule: user code of any kind may panic or end its goroutine, and the runtime still works and can
-// be closed. Config.OnPanic receives a panic, with the stack of its origin. The panic of a sink
-// fails the sink's connection, with the panic as the cause, and no other connection.
+// Rule: if user code of any kind panics or ends its goroutine, the runtime still works and can be
+// closed. Config.OnPanic receives a panic, with the stack of its origin. A panic of a sink fails the
+// sink's connection and no other one; the panic is the connection's cause.
 func TestUserCodeKeepsNothing(t *testing.T) {
 	for kind, k := range rudeCodes {
 		t.Run(kind, func(t *testing.T) {
@@ -414,8 +413,8 @@ func TestTheOthersOfATurnAreTold(t *testing.T) {
 	})
 }
 
-// Rule: if a MessageSink panics or ends its goroutine, the other waits for messages still end once
-// and in order, with a message or with the connection's cause.
+// Rule: if a MessageSink panics or ends its goroutine, the other MessageSinks of the connection are
+// still called, once each and in order.
 func TestTheOthersWhoWaitForMessagesAreTold(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg Config, how string, rude func()) {
 		r := newRudeRig(t, cfg)

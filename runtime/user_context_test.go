@@ -18,7 +18,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// rudeContext is a context whose methods Done and Err first call functions of the test.
+// rudeContext is a context for tests. Its method Done first calls the field done, and its method
+// Err first calls the field err.
 type rudeContext struct {
 	context.Context
 	done, err func()
@@ -27,8 +28,8 @@ type rudeContext struct {
 func (c rudeContext) Done() <-chan struct{} { c.done(); return c.Context.Done() }
 func (c rudeContext) Err() error            { c.err(); return c.Context.Err() }
 
-// contextRig is a connection whose resources the method fill uses up: a message takes the peer's
-// only receive, and WRITEs without an answer fill the send queue.
+// contextRig is a connection with few resources. The method fill uses them up: a message takes the
+// peer's only receive, and unanswered WRITEs fill the send queue.
 type contextRig struct {
 	t      *testing.T
 	link   *fabric.Fabric
@@ -38,7 +39,7 @@ type contextRig struct {
 	region [2]*Region
 	window *Window
 	out    []Future // the WRITEs of fill
-	asked  int      // how often Done was called
+	asked  int      // how often the context's Done was called
 }
 
 const contextDepth = 2
@@ -60,7 +61,8 @@ func newContextRig(t *testing.T) *contextRig {
 	return r
 }
 
-// fill uses up the peer's receive, and the send queue if sends is set. It takes the link down.
+// fill() uses up the peer's receive, and then takes the link down. If sends is true, it also fills
+// the send queue.
 func (r *contextRig) fill(sends bool) {
 	r.t.Helper()
 	f, err := r.a.SendBytes(testContext(r.t), []byte("x"))
@@ -78,7 +80,7 @@ func (r *contextRig) fill(sends bool) {
 	}
 }
 
-// whole takes the link up again. It checks that all slots and credits are available, and that
+// whole() brings the link up again. It checks that all slots and credits are available, and that
 // everything can be closed.
 func (r *contextRig) whole() {
 	t, ctx := r.t, testContext(r.t)
@@ -136,10 +138,11 @@ func (r *contextRig) whole() {
 	}
 }
 
-// contextCalls are the calls that take a context and may wait. If sends is set, a call waits for a
-// slot. Otherwise it waits for a credit, a message, a connection, or the end of its own operation.
+// contextCalls are the calls that take a context and may wait. If the field sends is true, the call
+// waits for a slot. Otherwise the call waits for a credit, a message, a connection, or the end of
+// its own operation.
 var contextCalls = map[string]struct {
-	sends bool // the send queue is to be full
+	sends bool // fill() must fill the send queue before the call
 	call  func(r *contextRig, ctx context.Context) error
 }{
 	"Write": {true, func(r *contextRig, ctx context.Context) error {
@@ -239,8 +242,8 @@ var contextCalls = map[string]struct {
 }
 
 // Rule: the runtime holds no slot, credit, lease or turn while it calls a method of the user's
-// context. So the method may panic, end its goroutine or call the runtime, and only its caller is
-// affected. If the call returns, it returns the context's error.
+// context. So the method may panic, end its goroutine or call the runtime. This affects only the
+// call to which the context was given. If that call returns, it returns the context's error.
 func TestContextsOfUsersKeepNothing(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	nothing := func(*contextRig) {}
@@ -352,8 +355,8 @@ func TestNilContextsAreRefused(t *testing.T) {
 	r.whole()
 }
 
-// rudeVariable is an environment variable. Its value is the key in rudeCodes of the code that
-// panics in TestRudeProcess.
+// rudeVariable is the name of an environment variable. The variable selects the code that panics in
+// TestRudeProcess: its value is a key of rudeCodes.
 const rudeVariable = "VERBENA_TEST_RUDE"
 
 // TestRudeProcess runs in the child process of TestAPanicEndsTheProgram; otherwise it does nothing.
@@ -370,7 +373,7 @@ func TestRudeProcess(t *testing.T) {
 	arrives(t, "the end of the program", make(chan int))
 }
 
-// itself runs a test of this program in a child process, with one more environment variable.
+// itself() runs a test of this program in a child process, with one more environment variable.
 func itself(t *testing.T, test, variable string) (out []byte, err error) {
 	t.Helper()
 	self := must.Get(os.Executable())(t)
@@ -382,8 +385,8 @@ func itself(t *testing.T, test, variable string) (out []byte, err error) {
 	return out, err
 }
 
-// Rule: without Config.OnPanic a panic of user code ends the program, even on a goroutine that
-// recovers panics. The program prints the panic's value and the stack of its origin.
+// Rule: without Config.OnPanic, a panic of user code ends the program, even if the goroutine
+// recovers panics. The program prints the value of the panic and the stack of its origin.
 func TestAPanicEndsTheProgram(t *testing.T) {
 	notOnDevice(t, "its devices are made for the test")
 	if os.Getenv(rudeVariable) != "" {

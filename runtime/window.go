@@ -16,8 +16,8 @@ import (
 //	        │             │ peer invalidates  │ invalidates                       │
 //	        └─────────────┴───────────────────┴───────────────────────────────────┘
 //
-// If an invalidation fails, unbinding becomes bound again. Close leads from free and bound to
-// closed. The end of the connection leads from every state to closed.
+// If an invalidation fails, the state changes from unbinding to bound. Close changes the states
+// free and bound to closed. The end of the connection changes every state to closed.
 type windowState uint8
 
 const (
@@ -30,9 +30,9 @@ const (
 
 var windowStates = [...]string{"free", "being bound", "bound", "being invalidated", "closed"}
 
-// Window gives the peer of one connection access to part of a region, as long as the window is
-// bound. Other peers get no access. Each binding gets a new key. The key becomes invalid when this
-// end or the peer invalidates the window. Binding and invalidating cost a work request each, but no
+// A Window gives the peer of one connection access to a part of a region while the window is bound.
+// Other peers get no access. Each binding has a new key. The key becomes invalid when this end or
+// the peer invalidates the window. Binding and invalidating cost one work request each, but no
 // registration.
 //
 // Methods may be called from any goroutine. The caller closes the window. The end of the connection
@@ -45,14 +45,15 @@ type Window struct {
 
 	mu    sync.Mutex // guards the fields below; held for a few instructions
 	state windowState
-	at    Remote // range and key of the binding; while free, of the last binding
-	gone  bool   // the peer invalidated the window before the binding's result was delivered
-	// under is the lease of the region to which the window is, or may be, bound. It keeps the
-	// region open.
+	at    Remote // range and key of the binding; in state free, of the last binding
+	gone  bool   // the peer has invalidated the key, perhaps before the binding's result was delivered
+	// The field under is a lease of the region to which the window is bound or may be bound. The
+	// lease keeps the region open.
 	under *lease
-	// Revoke sets ending: from then on bindings and invalidations are refused. Revoke waits on
-	// changed. The next change of state closes changed and sets it to nil.
-	ending  bool
+	// If ending is true, bindings and invalidations are refused. Revoke sets ending.
+	ending bool
+	// Revoke waits on the channel changed. The next change of state closes the channel and sets the
+	// field to nil.
 	changed chan struct{}
 }
 
@@ -78,8 +79,8 @@ func (c *Conn) NewWindow() (*Window, error) {
 	return w, nil
 }
 
-// Remote returns the descriptor of the window's memory, as Bind returned it. The error is
-// ErrWindowState if the window is not bound, or ErrWindowClosed.
+// Remote returns the descriptor of the window's memory, as Bind returned it. Errors: ErrWindowState
+// if the window is not bound; ErrWindowClosed.
 func (w *Window) Remote() (Remote, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +90,7 @@ func (w *Window) Remote() (Remote, error) {
 	return w.at, nil
 }
 
-// The method of returns an error if the window is nil or belongs to another connection than c.
+// The method of returns an error if the window is nil or belongs to a connection other than c.
 func (w *Window) of(c *Conn) error {
 	if w == nil || w.c != c {
 		return fmt.Errorf("%w: a window of another connection", ErrInvalid)
@@ -97,10 +98,10 @@ func (w *Window) of(c *Conn) error {
 	return nil
 }
 
-// The method move changes the state from one value to another, and returns the window's range and
-// key. It fails if the window has another state or was revoked. If the argument lease is not nil,
-// the window takes over this lease of the region. The window ends the lease later, even if the
-// connection ends before the binding is posted.
+// The method move changes the window's state, and returns the window's range and key. It fails if
+// the old state is not the argument from, or if the window was revoked. If the argument lease is
+// not nil, move() passes this lease of the region to the window, which ends it later. The lease is
+// ended even if the connection ends before the binding is posted.
 func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,7 +117,8 @@ func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error)
 	return w.at, nil
 }
 
-// stateError returns the error of a window that is not in the state wanted. The caller holds w.mu.
+// stateError returns the error of a call that needs the window in the state wanted: ErrWindowClosed
+// if the window is closed, otherwise ErrWindowState. The caller holds w.mu.
 func (w *Window) stateError(wanted windowState) error {
 	if w.state == windowClosed {
 		return ErrWindowClosed
@@ -124,8 +126,9 @@ func (w *Window) stateError(wanted windowState) error {
 	return fmt.Errorf("%w: it is %s, not %s", ErrWindowState, windowStates[w.state], windowStates[wanted])
 }
 
-// The method enter sets the state and closes changed. If the new state is free or closed, it ends
-// the lease of the region. If the window is closed, it does nothing. The caller holds w.mu.
+// The method enter changes the state of the window, and closes the channel w.changed. If the new
+// state is free or closed, it also ends the lease of the region. On a closed window, enter() does
+// nothing. The caller holds w.mu.
 func (w *Window) enter(to windowState) {
 	if w.state == windowClosed {
 		return
@@ -154,8 +157,8 @@ func (c *Conn) invalidated(key uint32) *Window {
 	return nil
 }
 
-// keyInvalidated reports whether the window has this key. If so, it records that the peer has
-// invalidated the key.
+// keyInvalidated records the peer's invalidation if the window has this key and is not closed. It
+// reports whether it did.
 func (w *Window) keyInvalidated(key uint32) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,7 +172,7 @@ func (w *Window) keyInvalidated(key uint32) bool {
 }
 
 // Close deallocates the window, which ends the peer's access. While a binding or an invalidation is
-// in progress, it returns ErrWindowState and changes nothing. Close is idempotent.
+// in progress, Close returns ErrWindowState and changes nothing. Close is idempotent.
 //
 // Implements: ibv_dealloc_mw.
 func (w *Window) Close() error {
@@ -178,8 +181,9 @@ func (w *Window) Close() error {
 	return w.close(false)
 }
 
-// The method close closes the window. If end is true, the queue pair is ending; then a binding or
-// an invalidation in progress is no obstacle. The caller holds w.c.windowMu.
+// The method close is Close for a caller that holds w.c.windowMu. If the argument end is true, the
+// queue pair is ending, and close() does not refuse a window with a binding or an invalidation in
+// progress.
 func (w *Window) close(end bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,8 +202,8 @@ func (w *Window) close(end bool) error {
 }
 
 // closeWindows closes all windows of the connection. It runs before the queue pair is destroyed,
-// because a device may require this order. First it seals the queue, so that no unposted binding is
-// posted with a window that is gone. Then it moves the queue pair to ERR, where the queue pair
+// because a device may require this order. First it seals the queue: an unposted binding must not
+// be posted when its window is gone. Then it moves the queue pair to ERR, where the queue pair
 // answers nothing. So a peer that writes through a window sees a lost connection, not an access
 // error. No new window can appear, because the connection's cause is set. Holder only.
 func (c *Conn) closeWindows() error {
@@ -207,8 +211,8 @@ func (c *Conn) closeWindows() error {
 	c.windowMu.Lock()
 	defer c.windowMu.Unlock()
 	if qp := c.q.QP(); qp != nil && len(c.windows) > 0 {
-		// If Modify fails, the queue pair is already in ERR or destroyed, or its device is gone. In
-		// all three cases it answers nothing.
+		// If Modify fails, the queue pair is already in ERR, or is destroyed, or its device is
+		// gone. In all three cases the queue pair answers nothing.
 		_ = qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)
 	}
 	var errs []error

@@ -11,7 +11,7 @@ import (
 
 // Bind gives the peer access to the n bytes of r at offset off. The argument access has one or more
 // of REMOTE_READ, REMOTE_WRITE and REMOTE_ATOMIC. The region needs AccessMWBind. For REMOTE_WRITE
-// and REMOTE_ATOMIC it also needs LOCAL_WRITE.
+// and REMOTE_ATOMIC the region also needs LOCAL_WRITE.
 //
 // Bind waits for room in the send queue until ctx ends. It does not wait for the binding. The
 // caller may send the descriptor to the peer over this connection at once, because the binding
@@ -32,7 +32,7 @@ type binding struct {
 	access verbs.AccessFlags
 }
 
-// The method part checks that b is permitted, and returns the part of the region that b opens.
+// part() checks that b is permitted, and returns the bytes of the region that b opens.
 func (b *binding) part() (part Slice, err error) {
 	const may = verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 	if b.access == 0 || b.access&^may != 0 {
@@ -115,9 +115,9 @@ type windowOp struct {
 	then, onFailure windowState // states after success and after failure
 }
 
-// The method post submits s, which binds or invalidates the window. The argument at is the new
-// range and key of the window. The window's next state is the argument then after success, and the
-// argument no after failure.
+// post() submits s, which binds or invalidates the window. The argument at is the new range and key
+// of the window. The two arguments of type windowState are the next states of the window after
+// success and after failure.
 func (w *Window) post(asked reactor.DoneContext, then, no windowState, s *reactor.Send, at Remote, to submitOpts) (f Future, err error) {
 	op := &windowOp{w: w, then: then, onFailure: no, sink: to.sink}
 	if op.sink == nil {

@@ -18,9 +18,9 @@ type noMW struct{ verbs.MW }
 func (noMW) RKey() uint32 { return 0 }
 func (noMW) Close() error { return nil }
 
-// Rule: if the connection ends while Bind runs, at any point of Bind, the region's lease is ended,
-// once. (The bug: if the connection ended after Bind had changed the window's state and before it
-// had recorded the lease, the lease was kept, and the region could never be closed.)
+// Rule: if the connection ends at any point of a Bind, the region's lease is ended, one time. (The
+// bug: Bind changed the window's state before it recorded the lease. If the connection ended in
+// between, the lease was kept, and the region could never be closed.)
 func TestBindAtTheEndKeepsNoLease(t *testing.T) {
 	_, b := connected(t, Config{})
 	r := must.Get(b.rt.NewRegion(64, windowAccess))(t)
@@ -47,7 +47,7 @@ func TestBindAtTheEndKeepsNoLease(t *testing.T) {
 		for !begun.Load() {
 			runtime.Gosched()
 		}
-		for range round % 512 { // a delay, so that closeWindows meets Bind at every point
+		for range round % 512 { // a varying delay, so that closeWindows runs at different points of Bind
 			begun.Load()
 		}
 		if err := b.closeWindows(); err != nil {
@@ -60,9 +60,9 @@ func TestBindAtTheEndKeepsNoLease(t *testing.T) {
 	}
 }
 
-// Rule: a binding that is unposted when the connection's windows are closed is never posted,
-// because it names a freed window and a region that may be closed. (The bug: such a binding was
-// posted if the queue pair could not be destroyed at once.)
+// Rule: a binding that is unposted when the connection's windows are closed is never posted. Its
+// window is freed, and its region may be closed. (The bug: if the queue pair could not be destroyed
+// at once, such a binding was posted.)
 func TestBindIsNotPostedBehindItsWindow(t *testing.T) {
 	_, b := connected(t, Config{})
 	r, w := opened(t, b, 64)
@@ -75,7 +75,7 @@ func TestBindIsNotPostedBehindItsWindow(t *testing.T) {
 		}
 		b.setCause(ErrConnClosed)
 		b.q.Fail(ErrConnClosed)
-		err = b.closeWindows() // as destroy does before it closes the identifier, which may be busy
+		err = b.closeWindows() // as Conn.destroy does before it closes the identifier, which may be busy
 		b.sh.r.Flush()
 	}); derr != nil || err != nil {
 		t.Fatal(derr, err)
@@ -88,9 +88,9 @@ func TestBindIsNotPostedBehindItsWindow(t *testing.T) {
 	}
 }
 
-// Rule: a WRITE through a window whose owner closes the connection ends with ErrPeerClosed or a
-// flush, not with an access error. (The bug: Soft-RoCE still answered while the device was being
-// removed, and the WRITE ended with REM_ACCESS_ERR.)
+// Rule: if the owner of a window closes the connection, a WRITE through the window ends with
+// ErrPeerClosed or a flush, not with an access error. (The bug: while the device was being removed,
+// Soft-RoCE still answered, and the WRITE ended with REM_ACCESS_ERR.)
 func TestWritingThroughAWindowMeetsTheEnd(t *testing.T) {
 	rig := newPlugRig(t, Config{})
 	a, b := rig.connect(rig.a, rig.b, Options{})
@@ -101,7 +101,7 @@ func TestWritingThroughAWindowMeetsTheEnd(t *testing.T) {
 	if derr := b.sh.r.Do(testContext(t), func() {
 		b.setCause(ErrConnClosed)
 		b.q.Fail(ErrConnClosed)
-		err = b.closeWindows() // as destroy does before it destroys the queue pair
+		err = b.closeWindows() // as Conn.destroy does before it destroys the queue pair
 	}); derr != nil || err != nil {
 		t.Fatal(derr, err)
 	}

@@ -14,7 +14,8 @@ import (
 
 const windowAccess = verbs.AccessLocalWrite | verbs.AccessMWBind
 
-// opened returns a region of n bytes, to which windows can be bound, and a new window of b.
+// The function opened returns a region of n bytes, to which windows can be bound, and a new window
+// of b.
 func opened(t *testing.T, b *Conn, n int) (*Region, *Window) {
 	t.Helper()
 	r := must.Get(b.rt.NewRegion(n, windowAccess))(t)
@@ -22,7 +23,7 @@ func opened(t *testing.T, b *Conn, n int) (*Region, *Window) {
 	return r, w
 }
 
-// bound binds w to a range of r, waits for that, and returns the descriptor.
+// The function bound binds w to a range of r, waits for the binding, and returns the descriptor.
 func bound(t *testing.T, w *Window, r *Region, off, n int, access verbs.AccessFlags) Remote {
 	t.Helper()
 	at, f, err := w.Bind(testContext(t), r, off, n, access)
@@ -38,8 +39,8 @@ func bufferOf(t *testing.T, rt *Runtime, b []byte) Buffer {
 	return buf
 }
 
-// Rule: a window opens its range, and no other memory, to its connection's peer. Each binding has a
-// new key.
+// Rule: a window opens its range, and no other memory, to the peer of its connection. Each binding
+// has a new key.
 func TestWindowOpensItsRange(t *testing.T) { onBeds(t, windowOpensItsRange) }
 
 func windowOpensItsRange(t *testing.T, d bed) {
@@ -88,8 +89,8 @@ func invalidatedWindowIsShut(t *testing.T, d bed) {
 	}
 }
 
-// Rule: the peer can invalidate a window with a message. Message.Invalidated is that window, which
-// can then be bound again.
+// Rule: the peer can invalidate a window with a message. Then Message.Invalidated is this window,
+// and the window can be bound again.
 func TestPeerShutsWindow(t *testing.T) { onBeds(t, peerShutsWindow) }
 
 func peerShutsWindow(t *testing.T, d bed) {
@@ -101,7 +102,8 @@ func peerShutsWindow(t *testing.T, d bed) {
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		// Do not wait for the binding: it completes before the message that is sent after it.
+		// Do not wait for the binding. The device completes the binding before it sends the next
+		// message.
 		text := must.Get(at.MarshalText())(t)
 		sent, err := b.SendBytes(ctx, text)
 		done(t, sent, err)
@@ -129,7 +131,7 @@ func peerShutsWindow(t *testing.T, d bed) {
 	}
 }
 
-// Rule: a mistake with a window returns an error and does not fail the connection.
+// Rule: the wrong use of a window returns an error and does not fail the connection.
 func TestWindowMistakes(t *testing.T) {
 	_, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -166,8 +168,8 @@ func TestWindowMistakes(t *testing.T) {
 	}
 }
 
-// Rule: the end of a connection closes its windows, in whatever state they are. Then their region
-// can be closed.
+// Rule: the end of a connection closes its windows, in whatever state the windows are. Then the
+// region of the windows can be closed.
 func TestWindowsEndWithTheirConnection(t *testing.T) { onBeds(t, windowsEndWithTheirConnection) }
 
 func windowsEndWithTheirConnection(t *testing.T, d bed) {
@@ -194,8 +196,8 @@ func windowsEndWithTheirConnection(t *testing.T, d bed) {
 	}
 }
 
-// Rule: when Revoke has returned, the window's key is invalid for ever and the region can be
-// closed. Revoke waits for an outstanding binding, even for one that was started in a Batch.
+// Rule: when Revoke has returned, the window's key is invalid for ever, and the region can be
+// closed. Revoke waits for an outstanding binding, even if the binding was started in a Batch.
 func TestRevokeShutsAWindow(t *testing.T) { onBeds(t, revokeShutsAWindow) }
 
 func revokeShutsAWindow(t *testing.T, d bed) {
@@ -248,8 +250,8 @@ func revokeShutsAWindow(t *testing.T, d bed) {
 }
 
 // Rule: Revoke of a bound window does not wait for a peer that does not answer. If an invalidation
-// of the window waits behind a READ from that peer, Revoke waits until its context ends, and can be
-// called again.
+// of the window waits behind a READ from that peer, Revoke waits for the invalidation until its own
+// context ends. Then Revoke can be called again.
 func TestRevokeWaitsForNoPeer(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -285,8 +287,8 @@ func TestRevokeWaitsForNoPeer(t *testing.T) {
 	}
 }
 
-// Rule: a WRITE of many packets that is half done when its window is revoked writes nothing
-// afterwards.
+// Rule: if a window is revoked while a WRITE of many packets is half done, the WRITE writes nothing
+// after Revoke has returned.
 func TestRevokeStopsAWriteHalfWay(t *testing.T) {
 	const size = 4 * simMsgSize
 	p := newLostPeer(t, Options{})
@@ -330,12 +332,12 @@ func TestRevokeStopsAWriteHalfWay(t *testing.T) {
 	}
 }
 
-// Rule: after Revoke was called no binding is accepted, even if Revoke ended with its context's
-// error.
+// Rule: from the first call of Revoke on, Bind fails. This holds even if Revoke has returned its
+// context's error.
 func TestNothingIsBoundWhileAWindowIsRevoked(t *testing.T) {
 	_, b := connected(t, Config{})
 	r, w := opened(t, b, 64)
-	w.revoked() // what Revoke does first
+	w.revoked() // the first step of Revoke
 	_, _, err := w.Bind(testContext(t), r, 0, 8, verbs.AccessRemoteRead)
 	mistake(t, "binding a window that is being revoked", err, ErrWindowClosed)
 	if err := w.Revoke(testContext(t)); err != nil {

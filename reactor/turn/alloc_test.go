@@ -11,7 +11,7 @@ import (
 
 // lone is a waiter that parks on a channel.
 type lone struct {
-	settled bool // written by the holder; read by the waiter that holds the turn, or after wake
+	settled bool // written and read by the goroutine of the test
 	wake    chan struct{}
 }
 
@@ -22,7 +22,7 @@ func (l *lone) Park(<-chan struct{}) Signal {
 }
 func (l *lone) Offer() bool { return false }
 
-// loneWork settles a pending request in the next pass.
+// loneWork has at most one request. If the request is pending, the next pass settles it.
 type loneWork struct {
 	stepWork
 	w       *lone
@@ -38,7 +38,7 @@ func (l *loneWork) Pass(bool) bool {
 	return true
 }
 
-// Rule: driving allocates nothing, in every build.
+// Rule: Drive allocates nothing, in every build.
 func TestDriveAllocatesNothing(t *testing.T) {
 	l := &loneWork{w: &lone{wake: make(chan struct{}, 1)}}
 	tok := New(l, l, Config{CallerDriving: true})
@@ -54,8 +54,8 @@ func TestDriveAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Rule: an operation through futures, wake-ups, the poller and the loop allocates nothing, counted
-// over all goroutines.
+// Rule: an operation with a future, a wake-up, the poller and the loop allocates nothing in any
+// goroutine.
 func TestWholeWayAllocatesNothing(t *testing.T) {
 	if poolsDropAtRandom {
 		t.Skip("under the race detector sync.Pool drops a part of what it is given")

@@ -12,8 +12,8 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// benchRound is how many operations are timed between two reads of the clock: enough to hide the
-// clock's cost, few enough that all contestants meet the same machine load.
+// benchRound is the number of operations between two readings of the clock. It is large enough to
+// hide the cost of a reading, and small enough that all contestants meet the same machine load.
 const benchRound = 500
 
 // contestant is one variant to be timed.
@@ -22,8 +22,9 @@ type contestant struct {
 	run  func(n int)
 }
 
-// beside times the contestants in turns within one run, because on a shared machine only results of
-// one run are comparable. It reports the median of each, and the 99th percentile of its rounds.
+// The function beside times the contestants alternately, in one run: on a shared machine, results
+// of different runs are not comparable. For each contestant it reports the median and the 99th
+// percentile of its rounds, in nanoseconds per operation.
 func beside(b *testing.B, cs []contestant) {
 	times := make([][]float64, len(cs))
 	for _, c := range cs {
@@ -41,7 +42,7 @@ func beside(b *testing.B, cs []contestant) {
 		b.ReportMetric(times[i][len(times[i])/2], c.name+"-ns/op")
 		b.ReportMetric(times[i][len(times[i])*99/100], c.name+"-p99-round")
 	}
-	b.ReportMetric(0, "ns/op") // the default metric adds up all contestants: hide it
+	b.ReportMetric(0, "ns/op") // hide the default metric, which adds up all contestants
 }
 
 func pingPong(b *testing.B) contestant {
@@ -60,7 +61,7 @@ func pingPong(b *testing.B) contestant {
 	}}
 }
 
-// echoed returns a contestant: one caller on a reactor of its own.
+// The function echoed returns a contestant with one caller and a reactor of its own.
 func echoed(b *testing.B, name string, cfg Config, device, quiet bool) contestant {
 	e := newEcho(b, cfg, device)
 	e.pool = futures.NewPool(futures.Options[uint64]{})
@@ -75,8 +76,9 @@ func echoed(b *testing.B, name string, cfg Config, device, quiet bool) contestan
 	}}
 }
 
-// BenchmarkOneCaller measures the cost of the turn: one goroutine submits and waits, and the device
-// completes at once. In the contestant "loop" no caller drives: the loop runs every operation.
+// BenchmarkOneCaller measures the cost of the turn. One goroutine submits and waits, and the device
+// completes every operation at once. In the contestant "loop" no caller drives: the loop runs every
+// pass.
 func BenchmarkOneCaller(b *testing.B) {
 	on, off := Config{CallerDriving: true}, Config{}
 	beside(b, []contestant{
@@ -87,8 +89,8 @@ func BenchmarkOneCaller(b *testing.B) {
 	})
 }
 
-// BenchmarkDevice is BenchmarkOneCaller with a device that has its own goroutine, so each
-// completion takes a goroutine switch. It compares several lengths of spinning.
+// BenchmarkDevice is BenchmarkOneCaller with a device that has its own goroutine. So each
+// completion takes a goroutine switch. The contestants have different values of Config.Spin.
 func BenchmarkDevice(b *testing.B) {
 	cs := []contestant{pingPong(b)}
 	for _, s := range []struct {
@@ -104,7 +106,8 @@ func BenchmarkDevice(b *testing.B) {
 
 const benchCallers = 16
 
-// many returns a contestant: 16 callers on one reactor. They share the n operations of a run.
+// The function many returns a contestant with 16 callers on one reactor. The callers share the n
+// operations of a round.
 func many(b *testing.B, name string, cfg Config, device bool) contestant {
 	e := newEcho(b, cfg, device)
 	e.pool = futures.NewPool(futures.Options[uint64]{})
@@ -126,7 +129,8 @@ func many(b *testing.B, name string, cfg Config, device bool) contestant {
 	}}
 }
 
-// mutexed returns a contestant without a token: 16 callers run passes under one mutex.
+// The function mutexed returns a contestant without a token: all of its 16 callers run passes,
+// under one mutex.
 func mutexed() contestant {
 	var mu sync.Mutex
 	e := &echo{pool: futures.NewPool(futures.Options[uint64]{})}
@@ -154,7 +158,7 @@ func mutexed() contestant {
 	}}
 }
 
-// BenchmarkSixteenCallers submits and waits from 16 goroutines.
+// BenchmarkSixteenCallers measures 16 goroutines that submit and wait at the same time.
 func BenchmarkSixteenCallers(b *testing.B) {
 	on, off := Config{CallerDriving: true}, Config{}
 	beside(b, []contestant{

@@ -5,35 +5,46 @@ import (
 	"sync/atomic"
 )
 
-// A goroutine that is about to drive may yield, so that others submit first. Its pass then posts
-// the requests of all, with one doorbell for each queue. The memory that passes touch also stays in
-// one processor's cache. The yield is wasted if no others submit. So callers yield only if callers
+// A caller that is about to drive may first yield to other goroutines. If other goroutines then
+// submit, too, the caller's pass posts all these requests, with one doorbell for each queue. Also,
+// passes then run on fewer processors, so the memory that passes touch stays in one cache. If no
+// other goroutine submits, the yield is wasted. So callers yield only if several callers have
 // recently found the turn held.
 //
-//	uncontended ─a caller finds the turn held─> suspect ─another does, soon─> contended:
-//	  ^                                            │                         callers yield
-//	  ├──── suspectCalls callers found it free ────┘                         before driving
-//	  └──── contendedCalls callers found it free ──────────────────────────────┘
+//	                turn held                 turn held
+//	uncontended ──────────────────> suspect ──────────────────> contended
+//	  ^                                │                            │
+//	  ├─ turn free for suspectCalls ───┘                            │
+//	  │  callers in a row                                           │
+//	  └─ turn free for contendedCalls callers in a row ─────────────┘
 //
-// (One caller that finds the turn held is not enough: it may have met the loop, which runs a pass
-// now and then.)
+// Callers yield only in the state contended. One caller that finds the turn held does not lead to
+// this state, because it may have met the loop, which runs a pass now and then.
 //
-// Measured on the null device with 16 goroutines of 8 writes each, on two processors: 5.3 million
-// writes a second and 340 ns of processor time a write without the yield, 7.5 million and 190 ns
-// with it. A caller that still finds the turn held after its yield parks at once: looking again
-// costs more.
+// The yield was measured on the null device, with 16 goroutines of 8 writes each, on two processors:
+//
+//	without the yield   5.3 million writes a second, 340 ns of processor time a write
+//	with the yield      7.5 million writes a second, 190 ns of processor time a write
+//
+// A caller that still finds the turn held after its yield parks at once, because trying again costs
+// more.
 
-// With contendedCalls = 64 the state contended ended too early: even contending callers sometimes
-// found the turn free 64 times in a row. Doorbells then had 8 requests instead of 12.
+// With contendedCalls = 64 the state contended ended too early, because even contending callers
+// sometimes found the turn free 64 times in a row. A doorbell then had 8 requests instead of 12.
 const contendedCalls, suspectCalls = 1024, 64
 
-// contention is the state: contended if left > 0, suspect if left < 0, else uncontended. |left| is
-// how many more callers must find the turn free to end it. A caller that tried to take the turn
-// writes left; a caller that is about to try reads it. It publishes nothing, and a lost update does
-// no harm.
+// contention holds the state of the diagram, encoded in one number:
+//
+//	left > 0    contended
+//	left < 0    suspect
+//	left == 0   uncontended
+//
+// The absolute value is the number of callers in a row that must still find the turn free until the
+// state is uncontended. A caller reads the number before it tries to take the turn, and writes it
+// afterwards. The number publishes nothing, and a lost update does no harm.
 type contention struct{ left atomic.Int32 }
 
-// yield lets other goroutines run if the turn is contended, and reports whether it did.
+// The method yield lets other goroutines run if the state is contended, and reports whether it did.
 func (c *contention) yield() bool {
 	if c.left.Load() <= 0 {
 		return false
@@ -42,7 +53,8 @@ func (c *contention) yield() bool {
 	return true
 }
 
-// note records whether a caller found the turn free; if so, it moves left one closer to 0.
+// The method note changes the state after a caller has tried to take the turn. The argument free
+// reports whether the turn was free.
 func (c *contention) note(free bool) {
 	left := c.left.Load()
 	switch {

@@ -2,9 +2,9 @@ package turn
 
 import "testing"
 
-// Rule: after two callers have found the turn held in quick succession, callers yield until many in
-// a row have found it free. If the turn is always free, or held only now and then, no caller
-// yields.
+// Rule: callers begin to yield when two of them, one soon after the other, have found the turn held.
+// They stop when contendedCalls callers in a row have found the turn free. If the turn is always
+// free, or only seldom held, no caller yields.
 func TestACrowdYields(t *testing.T) {
 	var c contention
 	for range 3 {

@@ -6,22 +6,22 @@ import (
 )
 
 // Drive waits for w on behalf of the calling goroutine. It runs passes if the turn has no holder,
-// and parks otherwise. It returns when w is settled, or soon after done is closed; if done is nil,
-// only settling ends the wait. It allocates nothing. Other goroutines may use w until Drive
-// returns.
+// and parks otherwise. It returns when w is settled, or soon after the channel done is closed. If
+// done is nil, the wait ends only when w is settled. Drive allocates nothing. Other goroutines may
+// call the methods of w until Drive returns.
 //
-// The argument done is the channel of the wait's context. Drive does not take the context itself,
-// because its methods may be user code, which could panic, end the goroutine or call WithTurn while
-// the turn is held.
+// The channel done comes from a context. Drive does not take the context, because methods of a
+// context may be user code: they could panic, end the goroutine or call WithTurn while the turn is
+// held.
 func (t *Token) Drive(done <-chan struct{}, w Parker) {
 	t.contention.yield()
-	// The caller takes the turn by itself at most one time. After it has driven, it parks, and
-	// drives again only if it is offered the turn.
+	// The caller takes the turn by itself at most one time. After it has driven, it parks. It then
+	// drives again only if another goroutine offers it the turn.
 	t.driveOrPark(done, w, t.cfg.CallerDriving, true)
 }
 
-// driveOrPark is the body of Drive. If may is true, the caller may take the turn without an offer.
-// If first is true, done is not checked in the first round.
+// driveOrPark is the body of Drive. With may == true, the caller is allowed to take the turn without
+// an offer. With first == true, the first round does not check the channel done.
 func (t *Token) driveOrPark(done <-chan struct{}, w Parker, may, first bool) {
 	for ; ; first = false {
 		model.Mark("drive", 2*ifTrue(may)+ifTrue(first))
@@ -45,9 +45,9 @@ func (t *Token) driveOrPark(done <-chan struct{}, w Parker, may, first bool) {
 	}
 }
 
-// Begin takes the turn for a goroutine that is about to submit and to wait, and reports whether it
-// did. It does not if the turn has a holder or callers do not drive. If Begin returns true, the
-// goroutine must call Resume or Leave.
+// Begin takes the turn for a goroutine that is about to submit and to wait. It returns false if the
+// turn has a holder or if Config.CallerDriving is false. If Begin returns true, the goroutine must
+// call Resume or Leave.
 func (t *Token) Begin() bool {
 	return t.cfg.CallerDriving && t.takeAfterBriefHold()
 }
@@ -57,17 +57,17 @@ func (t *Token) Leave() {
 	t.leave(true)
 }
 
-// Resume is Drive for a goroutine that took the turn by Begin. When Resume returns, the goroutine
-// no longer holds the turn.
+// Resume is Drive for a goroutine that has taken the turn with Begin. When Resume returns, the
+// goroutine no longer holds the turn.
 func (t *Token) Resume(done <-chan struct{}, w Parker) {
 	t.drive(done, w)
 	t.driveOrPark(done, w, false, false)
 }
 
-// park parks w until w is settled, done is closed or w is given the turn, and reports whether w was
-// given the turn. If may is true and the turn has no holder, park returns false without parking, so
-// that the caller takes the turn: the last holder may have left before w was in its slot. (Parking
-// would lose nothing, but w would wait until the loop wakes.)
+// park parks w until w is settled, done is closed or w is given the turn. It returns true if w was
+// given the turn. With may == true, if the turn has no holder, w is not parked, and the result is
+// false, so that the caller takes the turn. (The last holder has perhaps left before w was in a
+// waiter slot. If w parked then, no result would be lost, but w would wait until the loop wakes.)
 func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
 	place, sitting := t.enlist(w)
 	model.Mark("sat", 2*place+ifTrue(may))
@@ -103,9 +103,9 @@ func isDone(done <-chan struct{}) bool {
 	}
 }
 
-// drive runs passes until w is settled, no completions come, another goroutine wants the turn,
-// there are loop tasks, or done is closed. Then it gives up the turn by leave. The caller holds the
-// turn.
+// drive runs passes until one of these conditions holds: w is settled, several passes in a row have
+// found nothing, another goroutine wants the turn, there are loop tasks, done is closed. Then it
+// gives up the turn. The caller holds the turn.
 func (t *Token) drive(done <-chan struct{}, w Parker) {
 	t.stats.Drives.Add(1)
 	tired := false
@@ -131,18 +131,18 @@ func (t *Token) drive(done <-chan struct{}, w Parker) {
 			break
 		}
 	}
-	// A driver that found nothing does not offer the turn. The next driver would find nothing
-	// either, and two drivers would offer the turn to each other forever.
+	// A driver that leaves because it found nothing does not offer the turn: the next driver would
+	// find nothing either, and two drivers would offer the turn to each other forever.
 	t.leave(!tired)
 }
 
-// leaveRounds is how many times a leaving driver repeats its steps, because its last poll found
-// work, before it leaves the turn to the loop. In the model build it is 2, enough to search all
-// pairs of successive rounds.
+// leaveRounds limits the rounds of leave(). If the pass of a round finds work, another round follows.
+// After leaveRounds such rounds, the turn goes to the loop. In the model build the limit is 2, which
+// is enough to search all pairs of successive rounds.
 const leaveRounds = 4 - 2*model.On
 
-// leave gives up the caller's turn, in the order that the package comment gives under "How a driver
-// leaves". It offers the turn to parked waiters only if mayOffer is true.
+// leave gives up the turn, which the caller holds. The package comment lists the possible next
+// holders under "How a driver leaves". Parked waiters are offered the turn only if mayOffer is true.
 func (t *Token) leave(mayOffer bool) {
 	for round := range leaveRounds {
 		model.Mark("leave", 2*round+ifTrue(mayOffer))
@@ -172,8 +172,8 @@ func (t *Token) leave(mayOffer bool) {
 	t.releaseToLoop()
 }
 
-// takeAfterBriefHold takes the turn and reports whether it did. If the spinning loop holds the turn
-// for one pass, takeAfterBriefHold waits for the end of this pass.
+// takeAfterBriefHold takes the turn if it has no holder, and reports whether it did. If the spinning
+// loop holds the turn for one pass, takeAfterBriefHold first waits for the end of this pass.
 func (t *Token) takeAfterBriefHold() bool {
 	for !t.take() {
 		if !t.waitOutBriefHold() {
@@ -184,13 +184,14 @@ func (t *Token) takeAfterBriefHold() bool {
 	return true
 }
 
-// briefLoads is how many times a caller loads the word while it waits for the spinning loop's pass
-// to end. The loads take some 5 µs, enough for an empty pass. Parking and being woken would cost
-// more.
+// briefLoads is how many times, at most, a caller loads the word while it waits for the end of the
+// spinning loop's pass. These loads take some 5 µs, which is enough for an empty pass. To park and be
+// woken would cost more.
 const briefLoads = 8192
 
-// waitOutBriefHold waits while the word has briefHold, and returns true if the turn is free then.
-// It returns false if another goroutine is the holder or the pass takes too long.
+// waitOutBriefHold waits while the bit briefHold is set in the word. It returns true if the turn then
+// has no holder. It returns false if another goroutine is the holder, or if the pass takes longer
+// than briefLoads loads.
 func (t *Token) waitOutBriefHold() bool {
 	model.Yield("take.brief")
 	for range briefLoads {
@@ -211,8 +212,8 @@ func ifTrue(b bool) int {
 	return 0
 }
 
-// Waiter returns a [Parker] for a futures waiter. It allocates nothing. With it, a futures.Driver
-// is one line:
+// Waiter returns a [Parker] for a futures waiter. It allocates nothing. For example, a futures.Driver
+// calls it in its method Drive:
 //
 //	func (r *Reactor) Drive(done <-chan struct{}, w *futures.Waiter) error {
 //		r.token.Drive(done, turn.Waiter(w))

@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// job is an operation whose result is its own value. Its submitter owns it until the push, and
-// again after it is settled.
+// job is an operation whose result is job.value. The submitter owns a job until the push, and again
+// after the job is settled.
 type job struct {
 	hook    ring.Hook[job]
 	promise futures.Promise[uint64]
@@ -23,21 +23,21 @@ type job struct {
 
 func (j *job) InboxHook() *ring.Hook[job] { return &j.hook }
 
-// echo is a minimal reactor: a token, a poller and a device. The device either has a goroutine of
-// its own or completes each job at the post.
+// echo is a minimal reactor with a token, a poller and a device. The device either has a goroutine
+// of its own, or it is part of Pass: then posting a job completes the job.
 type echo struct {
 	tok    *Token
 	poller *sys.Poller
 	sleep  *PollerSleeper
 	pool   *futures.Pool[uint64]
 	inbox  ring.Inbox[job, *job]
-	calls  atomic.Int64 // functions submitted for the loop
+	calls  atomic.Int64 // number of submitted loop tasks
 	ended  chan struct{}
 
-	// The device. The channel wire is nil if the device completes each job at the post.
-	wire  chan *job
-	cq    ring.Inbox[job, *job]
-	armed atomic.Bool // set by the holder, cleared by the device that raises the event
+	// The device.
+	wire  chan *job             // carries posted jobs to the device's goroutine; nil if there is none
+	cq    ring.Inbox[job, *job] // completed jobs
+	armed atomic.Bool           // set by the holder, cleared by the device when it raises an event
 	event *sys.Event
 
 	// Owned by the holder.
@@ -164,7 +164,7 @@ func (e *echo) Drive(done <-chan struct{}, w *futures.Waiter) error {
 	return nil
 }
 
-// push submits j. The caller sets quiet if it awaits j next; then the loop is not woken.
+// push submits j. If quiet is set, push does not wake the loop, and the caller must await j next.
 func (e *echo) push(j *job, value uint64, quiet bool) futures.Future[uint64] {
 	var f futures.Future[uint64]
 	j.promise, f = e.pool.New(e)

@@ -12,14 +12,14 @@ import "github.com/verbena-rdma/verbena/internal/model"
 //	     │                                     └─ not yet ──────> Resume
 //	     └─ another holds ──> submit, then Drive
 //
-// loneWays are the functions that a lone caller calls at these steps. lone_wrong_model_test.go
-// replaces them by wrong ones.
+// loneWays has the functions that a lone caller calls at these steps. lone_wrong_model_test.go uses
+// wrong functions in their place.
 type loneWays struct {
 	begin  func(*Token) bool
 	turn   func(*fakeWorld)
 	leave  func(*Token)
 	resume func(*Token, <-chan struct{}, Parker)
-	// The field or is the function that waits if another goroutine holds the turn.
+	// Called if another goroutine holds the turn: waits for the result.
 	or func(*Token, <-chan struct{}, Parker)
 }
 
@@ -31,7 +31,7 @@ var rightLone = loneWays{
 	or:     (*Token).Drive,
 }
 
-// loneBy returns a lone caller that uses ways.
+// loneBy returns a lone caller that calls the given functions.
 func loneBy(ways loneWays) script {
 	return script{kind: "lone", ops: 1, body: func(f *fakeWorld, me int) { f.alone(me, ways) }}
 }
@@ -44,7 +44,7 @@ var (
 	}}
 )
 
-// alone is the body of a lone caller.
+// alone() is the body of a lone caller.
 func (f *fakeWorld) alone(me int, ways loneWays) {
 	model.Mark("begin", 0)
 	if !ways.begin(f.tok) {
@@ -69,9 +69,9 @@ func (f *fakeWorld) alone(me int, ways loneWays) {
 	w.left = true
 }
 
-// postLone posts the request of the lone caller that holds the turn. The argument queued reports
-// that this pass has taken submitted requests. At the end the actor (a goroutine of the model)
-// yields, so the device may complete the request before the pass polls.
+// postLone posts the request of the lone caller that holds the turn. If the argument queued is set,
+// this pass has also taken submitted requests. Before postLone returns, the actor (a goroutine of
+// the model) yields. So the device may complete the request before the pass polls.
 func (f *fakeWorld) postLone(queued bool) {
 	o := f.lone
 	f.lone = nil
@@ -79,12 +79,12 @@ func (f *fakeWorld) postLone(queued bool) {
 		model.Failf("%s posts what lone caller %d is to post in its own turn", a.Name, o.caller)
 	}
 	switch {
-	case queued && f.oneQueue: // a pass posts one list to a queue: this request waits for the next pass
+	case queued && f.oneQueue: // a pass posts only one list to a queue, so this request waits for the next pass
 		f.inbox = append(f.inbox, o)
 		f.tok.SubmittedBeforeDrive()
 	case f.oneQueue || f.slowQueue:
 		f.posted = append(f.posted, o)
-	default: // this request completes first: others are outstanding when the lone caller leaves
+	default: // this request completes first, so others are still outstanding when the lone caller calls Leave
 		f.posted = append([]*op{o}, f.posted...)
 	}
 	model.Yield("lone.poll")
@@ -93,7 +93,7 @@ func (f *fakeWorld) postLone(queued bool) {
 func oneQueue(f *fakeWorld)  { f.oneQueue = true }
 func slowQueue(f *fakeWorld) { f.slowQueue = true }
 
-// loneScenarios returns the scenarios with lone callers that every test run searches.
+// loneScenarios returns scenarios with lone callers. Every test run searches them.
 func loneScenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}
@@ -131,7 +131,7 @@ func loneScenarios() map[string]scenario {
 	}
 }
 
-// loneLarge returns the scenarios that are searched only if VERBENA_MODEL=all.
+// loneLarge returns more scenarios with lone callers. They are searched only if VERBENA_MODEL=all.
 func loneLarge() map[string]scenario {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	return map[string]scenario{

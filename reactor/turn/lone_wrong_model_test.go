@@ -4,11 +4,11 @@ package turn
 
 import "github.com/verbena-rdma/verbena/internal/model"
 
-// wrongWay is a wrong use of the token; want matches the message of the rule that it breaks.
+// wrongWay is a scenario with a wrong use of the token.
 type wrongWay struct {
 	name string
 	sc   scenario
-	want string
+	want string // a regular expression for the message of the broken rule
 }
 
 // loneWrong returns scenarios with lone callers that call a wrong function.
@@ -36,7 +36,7 @@ func loneWrong() []wrongWay {
 	}
 }
 
-// leaveUnarmed looks for submissions, but does not arm, so completions raise no event.
+// leaveUnarmed looks for submissions, but does not arm. So a later completion raises no event.
 func leaveUnarmed(t *Token) {
 	if !t.release() {
 		t.leave(true)
@@ -53,7 +53,7 @@ func leaveBlind(t *Token) {
 	t.giveUp(asleep)
 }
 
-// leaveCurt arms and looks for submissions, but not for loop tasks.
+// leaveCurt arms and looks for submissions, but does not look for loop tasks.
 func leaveCurt(t *Token) {
 	model.Yield("turn.arm")
 	if t.work.Pass(true) || !t.release() {

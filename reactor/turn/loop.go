@@ -6,14 +6,15 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// Loop runs passes and loop tasks on the reactor's own goroutine, and sleeps when there are none.
-// It returns when the sleeper is closed, and leaves pending work undone; so close the sleeper last.
-// Call Loop one time. Call it again only if user code ended its goroutine.
+// Loop runs passes and loop tasks on the reactor's own goroutine, and sleeps while there is no
+// work. Loop returns when the sleeper is closed, even if work is pending. So close the sleeper
+// last. Call Loop one time; call it again only if user code has ended its goroutine
+// (runtime.Goexit).
 func (t *Token) Loop() {
-	wake := WakeEvent // look once before the first sleep
+	wake := WakeEvent // look for work before the first sleep
 	for wake&WakeClosed == 0 {
 		if !t.take() && !t.waitForDriver(wake) {
-			// A driver holds the turn and handles what the wake-up was for.
+			// A driver holds the turn, and does the work for which the loop was woken.
 			wake = t.sleep.Wait(t.work.Deadline())
 			t.noteWakeup(wake)
 			continue
@@ -33,8 +34,8 @@ func (t *Token) Loop() {
 	}
 }
 
-// waitForDriver waits for the turn while a driver holds it, and returns true when the loop has it.
-// It returns false at once if only a call of Wake woke the loop: then the driver does the work.
+// waitForDriver waits until a driver gives the turn to the loop, and returns true. If only a call
+// of Wake has woken the loop (wake is 0), it returns false at once: then the driver does the work.
 func (t *Token) waitForDriver(wake WakeReason) bool {
 	if wake == 0 {
 		return false
@@ -43,10 +44,13 @@ func (t *Token) waitForDriver(wake WakeReason) bool {
 	return true
 }
 
-// loopPasses runs passes until no work is left, and gives up the turn. It returns early in three
-// cases. If user code (after) must run first, the word is woken, and the loop comes back. If a
-// driver holds the turn when spinning ends, the driver arms when it leaves. If the sleeper is
-// closed, the result closed is true.
+// loopPasses runs passes until no work is left, and returns without the turn. It returns earlier in
+// three cases:
+//
+//   - The loop must run user code, which is the result after. loopPasses has then set the word to
+//     woken, because the loop will take the turn again.
+//   - Spinning has ended while a driver holds the turn. The driver arms when it leaves.
+//   - The sleeper is closed. The result closed is true.
 func (t *Token) loopPasses() (after func(), closed bool) {
 	for idle := 0; ; {
 		model.Mark("loop", idle)
@@ -60,7 +64,7 @@ func (t *Token) loopPasses() (after func(), closed bool) {
 		model.Yield("turn")
 		did := t.work.Pass(false)
 		if t.wanted() && t.handOver() {
-			t.waitFor(loopWants, t.loopHandoff) // wait until the goroutine in WithTurn hands it back
+			t.waitFor(loopWants, t.loopHandoff) // wait until the goroutine in WithTurn hands the turn back
 			did = true
 		}
 		if did {
@@ -99,8 +103,8 @@ func (t *Token) loopPasses() (after func(), closed bool) {
 }
 
 // Step runs one pass and the loop tasks of a stepped reactor, which has no loop. It reports whether
-// there was anything to do. If the turn has a holder, Step returns false at once. If RunLoopTasks
-// returns user code, Step calls it after giving up the turn.
+// there was anything to do. If the turn has a holder, Step returns false at once. User code that
+// RunLoopTasks returns is called when Step has given up the turn.
 func (t *Token) Step() bool {
 	if !t.take() {
 		return false

@@ -16,12 +16,12 @@ type script struct {
 	kind string
 	ops  int // operations that the device must complete
 	body func(f *fakeWorld, me int)
-	// If cancels is set, another actor (a goroutine of the model) ends the caller's context at some
-	// time.
+	// If the field cancels is set, another actor (a goroutine of the model) ends the caller's
+	// context at some time.
 	cancels bool
 }
 
-// submit pushes an operation.
+// The method submit pushes an operation. If the argument quiet is true, it does not wake the loop.
 func (f *fakeWorld) submit(me int, quiet, timed bool) *fakeWaiter {
 	model.Yield("push")
 	w := f.waiters[me]
@@ -40,7 +40,7 @@ func (f *fakeWorld) await(w *fakeWaiter) {
 	f.waited(w)
 }
 
-// waited checks that the wait of w ended because it was settled or canceled.
+// The method waited checks that w was settled or canceled before its wait ended.
 func (f *fakeWorld) waited(w *fakeWaiter) {
 	w.left = true
 	if !w.settled && !w.cancelled {
@@ -50,40 +50,40 @@ func (f *fakeWorld) waited(w *fakeWaiter) {
 
 // The callers.
 var (
-	// submits and waits at once, driving if it can
+	// syncCaller submits and waits at once. It drives if it can.
 	syncCaller = script{kind: "sync", ops: 1, body: func(f *fakeWorld, me int) {
 		f.await(f.submit(me, true, false))
 	}}
-	// submits, wakes the loop, and then waits
+	// asyncCaller submits, wakes the loop, and then waits.
 	asyncCaller = script{kind: "async", ops: 1, body: func(f *fakeWorld, me int) {
 		f.await(f.submit(me, false, false))
 	}}
-	// submits, wakes the loop, and does not wait
+	// postAndGo submits, wakes the loop, and does not wait.
 	postAndGo = script{kind: "go", ops: 1, body: func(f *fakeWorld, me int) {
 		f.submit(me, false, false)
 	}}
-	// like syncCaller, but its context may end at any moment
+	// The script cancelled is syncCaller with a context that may end at any moment.
 	cancelled = script{kind: "cancelled", ops: 1, cancels: true, body: func(f *fakeWorld, me int) {
 		f.await(f.submit(me, true, false))
 	}}
-	// submits a function that only the loop runs
+	// commander submits a function that only the loop runs.
 	commander = script{kind: "command", body: func(f *fakeWorld, me int) {
 		model.Yield("push")
 		f.calls++
 		f.tok.Submitted()
 	}}
-	// submits work that sets a timer
+	// The script timed submits work that sets a timer.
 	timed = script{kind: "timed", body: func(f *fakeWorld, me int) { f.submit(me, false, true) }}
-	// runs a function in WithTurn
+	// controller runs a function in WithTurn.
 	controller = script{kind: "control", body: func(f *fakeWorld, me int) {
 		f.tok.WithTurn(func() { model.Yield("fn") })
 	}}
 )
 
-// scenario builds a world to be searched.
+// A scenario makes a world for the model to search.
 type scenario = func() model.World
 
-// crew returns a scenario with a loop, a device and these callers.
+// The function crew returns a scenario with a loop, a device and the given callers.
 func crew(cfg Config, callers ...script) scenario { return crewWith(cfg, nil, callers...) }
 
 func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
@@ -131,8 +131,9 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 	}
 }
 
-// closing closes the reactor when all waiters are settled. It takes the turn first, so that no
-// driver is in a pass, and then closes the sleeper.
+// The function closing adds an actor that closes the reactor when all waiters are settled. The
+// actor first takes and releases the turn, so that no driver is in a pass. Then it closes the
+// sleeper.
 func closing(f *fakeWorld) {
 	f.Act("closer", func() {
 		model.Block("settled.all", func() bool {
@@ -153,9 +154,10 @@ func closing(f *fakeWorld) {
 
 func busy(f *fakeWorld)      { f.busy = true }
 func deafTimer(f *fakeWorld) { f.deafTimer = true }
-func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // a second waiter can be offered the turn
+func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // so a second waiter can be offered the turn
 
-// scenarios returns the scenarios without lone callers that every test run searches.
+// The function scenarios returns the scenarios without lone callers (lone_model_test.go). Every
+// test run searches all of them.
 func scenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}
@@ -207,7 +209,8 @@ func scenarios() map[string]scenario {
 	}
 }
 
-// large returns the scenarios that are searched only if VERBENA_MODEL=all; that takes minutes.
+// The function large returns the scenarios that are searched only if VERBENA_MODEL=all. That search
+// takes minutes.
 func large() map[string]scenario {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	return map[string]scenario{
@@ -223,8 +226,8 @@ func large() map[string]scenario {
 	}
 }
 
-// Rule: in every interleaving there is one holder at a time, no goroutine sleeps while an
-// operation, a loop task or a waiter is left, and every schedule ends.
+// Rule: every interleaving ends, with no operation, loop task or waiter left. There is never more
+// than one holder.
 func TestModel(t *testing.T) {
 	all := scenarios()
 	maps.Copy(all, loneScenarios())

@@ -9,9 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model/mutate"
 )
 
-// Rule: each of these lines of the code is needed. A mutant is the code with one of them changed.
-// In the mutant's scenario some interleaving breaks a rule, and its message matches the pattern
-// given.
+// Rule: each line that a mutant changes is needed. A mutant is the code with a change of one or two
+// lines. In some interleaving of its scenario the mutant breaks a rule, with a message that matches
+// the mutant's pattern.
 func TestModelMutants(t *testing.T) {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	always := Config{CallerDriving: true, SpinMode: SpinAlways}
@@ -73,7 +73,7 @@ func TestModelMutants(t *testing.T) {
 	)
 }
 
-// Rule: the model finds wrong uses of the token by the reactor or a lone caller.
+// Rule: the model finds every listed mistake of a reactor or a lone caller in its use of the token.
 func TestModelFindsWrongWays(t *testing.T) {
 	model.Breaks(t, "an earlier deadline is an errand", "lost wake-up", crewWith(Config{CallerDriving: true}, deafTimer, syncCaller, timed))
 	for _, w := range loneWrong() {

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// Rule: Wait reports the right reasons for each wake-up. Keys are kept until taken. Closing the
-// poller ends Wait without an error.
+// Rule: Wait returns the reasons for each wake-up. A key stays stored until Take returns it. When
+// the poller is closed, Wait returns WakeClosed, and Err returns nil.
 func TestPollerSleeperReasons(t *testing.T) {
 	p := must.Get(sys.NewPoller())(t)
 	s := NewPollerSleeper(p)

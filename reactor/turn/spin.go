@@ -6,13 +6,13 @@ import "github.com/verbena-rdma/verbena/internal/model"
 type SpinMode uint8
 
 const (
-	// SpinPasses spins for Config.Spin empty passes and then arms; the loop spins only while work
-	// is outstanding. An idle reactor uses no processor.
+	// SpinPasses ends the spinning after Config.Spin empty passes. The loop spins only while work
+	// is outstanding, so an idle reactor uses no processor.
 	SpinPasses SpinMode = iota
-	// SpinTimed spins for the time of Config.Budget.
+	// SpinTimed ends the spinning after the time of Config.Budget.
 	SpinTimed
-	// SpinAlways spins forever: the loop never sleeps, and a driver does not leave for lack of
-	// completions.
+	// SpinAlways never ends the spinning. The loop does not sleep, and a driver does not leave
+	// because its passes find nothing.
 	SpinAlways
 )
 
@@ -24,26 +24,30 @@ const (
 //	   │  └───────── takes the turn ─────────┘   │budget over while a
 //	   └────────── an empty pass ────────────>   v driver holds: the driver arms
 //
-// A look is one pass of the spinning loop. Between two looks the word is in the state spinning.
-// Then the turn has no holder, and no queue need be armed. Submitters do not wake the loop, because
-// it looks by itself. A caller that takes the turn in this state sets the bit loopSpins. When it
-// leaves it sets the word back to spinning (returnToSpinner), without arming, offering or waking.
-// When the loop stops spinning it clears loopSpins by CAS, so a driver never returns the turn to a
+// A look is one pass of the spinning loop. Between two looks the word is in the state spinning,
+// unless a caller holds the turn. In the state spinning, the turn has no holder, and no queue need
+// be armed. Submitters do not wake the loop, because the loop looks again soon.
+//
+// A caller that takes the turn in the state spinning sets the bit loopSpins. When the caller
+// leaves, it sets the word back to spinning (returnToSpinner), without arming, offering or waking.
+// When the loop stops spinning, it clears loopSpins by CAS. So a caller never returns the turn to a
 // loop that no longer spins.
 //
-// During a look the loop holds the turn with the bit briefHold. A caller that finds this bit waits
-// for the pass to end instead of parking.
+// During a look the loop holds the turn with the bit briefHold. A goroutine that is about to drive
+// and finds this bit does not park, but waits for the end of the pass.
+//
+// spinEnd is the reason why spinWait returned.
 type spinEnd uint8
 
 const (
 	spinFound   spinEnd = iota // the loop holds the turn, and there is work
-	spinExpired                // the loop holds the turn: the budget is over
+	spinExpired                // the loop holds the turn, and the budget is over
 	spinLost                   // a driver holds the turn, and arms when it leaves
 	spinClosed                 // the sleeper was closed; the turn was given up
 )
 
-// spinWait gives up the turn and looks for work again and again until spinning ends. Only the loop
-// calls it, holding the turn, after a pass that found nothing.
+// spinWait gives up the turn, and looks for work again and again until spinning ends. Only the loop
+// calls spinWait, while it holds the turn, after a pass that found nothing.
 func (t *Token) spinWait() spinEnd {
 	t.stats.Spins.Add(1)
 	t.setBrief(briefHold)
@@ -104,7 +108,7 @@ func (t *Token) spinWait() spinEnd {
 	}
 }
 
-// savedEvents returns Config.SavedEvents(), or 0 without it.
+// savedEvents returns the result of Config.SavedEvents, or 0 if this function is nil.
 func (t *Token) savedEvents() uint64 {
 	if t.cfg.SavedEvents == nil {
 		return 0
@@ -113,7 +117,7 @@ func (t *Token) savedEvents() uint64 {
 }
 
 // setBrief(briefHold) sets the bit briefHold in the word; setBrief(0) clears it. Only the loop
-// calls it, holding the turn.
+// calls setBrief, while it holds the turn.
 func (t *Token) setBrief(how uint32) {
 	for {
 		s := t.word.Load()
@@ -124,7 +128,8 @@ func (t *Token) setBrief(how uint32) {
 }
 
 // returnToSpinner returns the turn to the spinning loop. No queue need be armed, because the loop
-// looks again soon. It returns false if the loop no longer spins or the turn is wanted.
+// looks again soon. If the loop no longer spins, or if another goroutine wants the turn, the caller
+// keeps the turn, and returnToSpinner returns false.
 func (t *Token) returnToSpinner() bool {
 	model.Yield("lend")
 	if !t.word.CompareAndSwap(held|loopSpins, spinning) {

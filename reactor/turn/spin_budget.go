@@ -8,39 +8,41 @@ import (
 	"time"
 )
 
-// Bounds of a budget, relative to the cost of arming, sleeping and being woken.
+// Bounds of a budget. The cost is the time that arming, sleeping and being woken take.
 const (
-	// The largest budget is maxCosts times the cost. If a peer answers within a few times the cost
-	// of a wake-up, spinning saves latency that is worth the processor time. Beyond 16 times the
-	// cost it is not worth it.
+	// The largest budget is maxCosts times the cost. If a peer answers within a few times the cost,
+	// spinning makes the answer much faster, which is worth the processor time. If the answer takes
+	// more than 16 times the cost, spinning saves too little.
 	maxCosts = 16
-	// The smallest budget is the cost divided by minCostPart: the loop spins a little even when
-	// nothing came lately, to notice new traffic.
+	// The smallest budget is the cost divided by minCostPart. So even after a long time without
+	// traffic the loop spins a little, and notices new traffic.
 	minCostPart = 8
-	// maxCost caps the cost, because a measurement of it may have been disturbed.
+	// maxCost replaces a larger measured cost: the measurement may have been disturbed.
 	maxCost = 200 * time.Microsecond
 )
 
-// Budget is the spin budget of a loop and its drivers: how long they spin before they arm. It
-// adapts to the time from the arming to the next wake-up:
+// Budget is the spin budget of a loop and its drivers: how long they spin before they arm. When the
+// loop wakes, the budget adapts to the time since the arming:
 //
-//	up to the largest budget ──> the budget doubles
-//	longer                   ──> the budget is halved
+//	the time is at most the largest budget ──> the budget doubles
+//	the time is longer                     ──> the budget is halved
 //
 // The budget stays between 1/8 and 16 times the cost of arming, sleeping and being woken on this
-// machine. The kernel's halt_poll does the same for a virtual processor (Linux
+// machine. The kernel's halt_poll adapts in the same way for a virtual processor (Linux
 // Documentation/virt/kvm/halt-polling.rst).
 type Budget struct {
-	least, most int64 // ns
-	// current, in ns: written by the loop; read by drivers and Time; publishes nothing.
+	least, most int64 // the bounds of current, in ns
+	// current is the present budget in ns. Written by the loop; read by drivers and Time; publishes
+	// nothing.
 	current atomic.Int64
-	// armedAt is when the turn was last released with all queues armed, in ns since epoch: written
-	// by the holder that releases the turn; read by the loop when it wakes; publishes nothing.
+	// armedAt is the time at which the turn was last released with all queues armed, in ns since
+	// epoch. Written by the holder that releases the turn; read by the loop when it wakes;
+	// publishes nothing.
 	armedAt atomic.Int64
 }
 
-// NewBudget returns a budget that begins at cost, the time that arming, sleeping and being woken
-// take.
+// NewBudget returns a budget that begins at the cost: the time that arming, sleeping and being
+// woken take. A cost below 1 µs counts as 1 µs, and a cost above maxCost as maxCost.
 func NewBudget(cost time.Duration) *Budget {
 	c := int64(min(max(cost, time.Microsecond), maxCost))
 	p := &Budget{least: c / minCostPart, most: c * maxCosts}
@@ -51,10 +53,10 @@ func NewBudget(cost time.Duration) *Budget {
 // Time returns how long the loop or a driver spins at present. Any goroutine may call it.
 func (p *Budget) Time() time.Duration { return time.Duration(p.current.Load()) }
 
-// noteArmed records the present time as armedAt. The holder that releases the turn calls it.
+// noteArmed records the present time in armedAt. The holder calls it before it releases the turn.
 func (p *Budget) noteArmed() { p.armedAt.Store(now()) }
 
-// noteWakeup adapts the budget to how long the loop slept. The loop calls it when it wakes.
+// noteWakeup adapts the budget to the time since armedAt. The loop calls it when it wakes.
 func (p *Budget) noteWakeup() {
 	b := p.current.Load()
 	if quiet := now() - p.armedAt.Load(); quiet <= p.most {
@@ -65,28 +67,28 @@ func (p *Budget) noteWakeup() {
 	p.current.Store(b)
 }
 
-// epoch is the origin of now.
+// epoch is the time from which now() counts.
 var epoch = time.Now()
 
 func now() int64 { return int64(time.Since(epoch)) }
 
 // How a spinning goroutine pauses.
 const (
-	// yieldEvery is how many rounds a goroutine spins before it lets other goroutines run. A yield
-	// costs about as much as a round, and more if it wakes another thread.
+	// yieldEvery is the number of rounds between two yields of a spinning goroutine. A yield costs
+	// about as much as a round, and more if it wakes another thread.
 	yieldEvery = 16
-	// clockEvery is how many rounds a goroutine spins between two reads of the clock.
+	// clockEvery is the number of rounds between two clock readings of a spinning goroutine.
 	clockEvery = 4
-	// pauseLoads is how many loads of a word make the pause between two looks of the loop. The
-	// pause is about as long as an empty pass, so a caller finds the turn free half the time.
-	// pauseLoadsDriven is the same while callers drive. It is as long as a few of their operations,
-	// which the loop would only disturb.
+	// Between two looks, the loop pauses: it loads a word pauseLoads times. This takes about as
+	// long as an empty pass, so a caller finds the turn free half of the time. While callers drive,
+	// the loop loads the word pauseLoadsDriven times. This takes as long as a few operations of the
+	// callers, which a look would only disturb.
 	pauseLoads       = 64
 	pauseLoadsDriven = 1024
 	// pinnedYieldEvery is the interval, in ns, at which a loop that is locked to its thread yields.
-	// Its yield takes 5 to 20 µs, because Go must switch to another thread and back.
+	// Such a yield takes 5 to 20 µs, because Go must switch to another thread and back.
 	pinnedYieldEvery = int64(time.Millisecond)
-	// pollEvery is the interval, in ns, at which a spinning loop polls its channels. A poll costs a
+	// pollEvery is the interval, in ns, at which a spinning loop calls Sleeper.Poll, which costs a
 	// system call.
 	pollEvery = int64(20 * time.Microsecond)
 )
@@ -96,13 +98,13 @@ type spinRun struct {
 	rounds              int
 	began, readAt       int64
 	polledAt, yieldedAt int64
-	drives              uint64        // Stats.Drives at the last look
+	drives              uint64        // Stats.Drives at the last pause
 	unused              atomic.Uint32 // loaded to let time pass; never written
 }
 
 func (s *spinRun) local() int { return 0 }
 
-// tick counts a round, and reads the clock every clockEvery rounds.
+// tick counts a round. It reads the clock in the first round and then every clockEvery rounds.
 func (s *spinRun) tick() {
 	if s.rounds++; s.began == 0 {
 		s.readAt = now()
@@ -112,8 +114,8 @@ func (s *spinRun) tick() {
 	}
 }
 
-// loopPause pauses between two looks of the spinning loop. It reports whether the spin budget is
-// over.
+// loopPause pauses between two looks of the spinning loop. It reports whether the spinning has
+// exceeded the budget.
 func (t *Token) loopPause(s *spinRun) (over bool) {
 	s.tick()
 	switch {
@@ -124,14 +126,15 @@ func (t *Token) loopPause(s *spinRun) (over bool) {
 		}
 		t.pauseAway(s)
 	case s.rounds%yieldEvery == 1:
-		runtime.Gosched() // also in the first round: a receiver of a result runs before the next look
+		runtime.Gosched() // in the first round too, so that a goroutine with a new result runs before the next look
 	default:
 		t.pauseAway(s)
 	}
 	return t.cfg.SpinMode == SpinTimed && s.readAt-s.began > t.cfg.Budget.current.Load()
 }
 
-// pauseAway pauses without touching the token's word, longer if callers drove since the last look.
+// pauseAway pauses without accessing the token's word. The pause is longer if callers have begun to
+// drive since the last pause.
 func (t *Token) pauseAway(s *spinRun) {
 	loads := pauseLoads
 	if d := t.stats.Drives.Load(); d != s.drives {
@@ -142,7 +145,7 @@ func (t *Token) pauseAway(s *spinRun) {
 	}
 }
 
-// pollChannels polls the channels if pollEvery has passed.
+// pollChannels calls Sleeper.Poll if pollEvery has passed since the last call.
 func (t *Token) pollChannels(s *spinRun) WakeReason {
 	if s.readAt-s.polledAt < pollEvery {
 		return 0
@@ -151,7 +154,7 @@ func (t *Token) pollChannels(s *spinRun) WakeReason {
 	return t.sleep.Poll()
 }
 
-// noteFound and noteInVain record the result of a spin run.
+// noteFound and noteInVain record that a spin run has ended, with work or without.
 func (t *Token) noteFound()  {}
 func (t *Token) noteInVain() { t.stats.SpinsInVain.Add(1) }
 
@@ -170,7 +173,8 @@ func (t *Token) noteWakeup(wake WakeReason) {
 	}
 }
 
-// driverExpired reports whether a driver leaves after idle empty passes in a row.
+// driverExpired reports whether a driver must leave because it found no work. The argument idle is
+// the number of empty passes in a row.
 func (t *Token) driverExpired(idle int, s *spinRun) bool {
 	switch t.cfg.SpinMode {
 	case SpinPasses:

@@ -11,7 +11,7 @@ import (
 // Budget is empty in the model build, which counts rounds instead of time (see spin_budget.go).
 type Budget struct{}
 
-// NewBudget exists for the reactor, which is also built with this tag.
+// NewBudget exists because the reactor, which is also built with this tag, calls it.
 func NewBudget(time.Duration) *Budget { return new(Budget) }
 
 // Time returns zero.
@@ -21,9 +21,9 @@ type spinRun struct{ rounds int }
 
 func (s *spinRun) local() int { return s.rounds }
 
-// stirs reports whether a spinning goroutine would find something: the loop if driver is nil, else
-// this driver. The model test sets it. With SpinAlways a goroutine blocks until stirs returns true,
-// because the model has no busy waiting.
+// stirs(driver) reports whether the spinning driver would find something; stirs(nil) reports it for
+// the spinning loop. The model test sets the variable. A goroutine that spins with SpinAlways blocks
+// until the result is true, because the model has no busy waiting.
 var stirs = func(driver Parker) bool { return true }
 
 func (t *Token) loopPause(s *spinRun) (over bool) {

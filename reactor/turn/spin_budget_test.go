@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Rule: a budget doubles if the loop is woken soon after the arming, and is halved if it is woken
-// late. It stays between an eighth and 16 times the cost of a wake-up.
+// Rule: a budget doubles if the loop is woken soon after the arming, and is halved if the loop is
+// woken late. The budget stays between cost/8 and 16*cost, where cost is the cost of a wake-up.
 func TestPaceFollowsWhatComes(t *testing.T) {
 	const cost = 20 * time.Microsecond
 	p := NewBudget(cost)
 	if b := p.Time(); b != cost {
 		t.Fatalf("it begins with %v, want %v", b, cost)
 	}
-	p.most = int64(time.Hour) // every wake-up counts as soon, however slow the machine
+	p.most = int64(time.Hour) // every wake-up counts as an early one, even on a slow machine
 	limit := 16 * cost
 	p.noteArmed()
 	p.noteWakeup()
@@ -45,8 +45,8 @@ func TestPaceFollowsWhatComes(t *testing.T) {
 	}
 }
 
-// Rule: the cost is limited to between a microsecond and maxCost. So a wrong measurement neither
-// makes a loop spin for seconds nor stops it from spinning.
+// Rule: NewBudget limits the cost to the range from 1 µs to maxCost. So even if the cost was
+// measured wrongly, the loop spins, but not for seconds.
 func TestPaceIsBounded(t *testing.T) {
 	for cost, want := range map[time.Duration]time.Duration{0: time.Microsecond, time.Minute: maxCost, time.Millisecond / 10: time.Millisecond / 10} {
 		if b := NewBudget(cost).Time(); b != want {

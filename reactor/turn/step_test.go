@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// stepWork is the Work and Sleeper of a token that a test steps. It counts the calls.
+// stepWork is the Work and the Sleeper of a Token that a test runs with Step. It counts the calls.
 type stepWork struct {
 	turns, runs int
 	errand      bool
@@ -33,7 +33,8 @@ func (w *stepWork) Wake()                     { w.rings++ }
 func (w *stepWork) Wait(time.Time) WakeReason { return WakeClosed }
 func (w *stepWork) Poll() WakeReason          { return 0 }
 
-// Rule: Step runs one pass and the loop tasks, and then calls the user code without the turn.
+// Rule: Step runs one pass and the loop tasks. Then it gives up the turn, and calls the user code
+// that RunLoopTasks has returned.
 func TestStep(t *testing.T) {
 	w := &stepWork{}
 	tok := New(w, w, Config{})
@@ -48,8 +49,8 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// Rule: Step does not wait for the turn. Of several submissions before the next pass, only the
-// first wakes the loop.
+// Rule: if the turn has a holder, Step returns false at once. Only the first submission after a
+// step wakes the loop.
 func TestStepWhileHeld(t *testing.T) {
 	w := &stepWork{}
 	tok := New(w, w, Config{})

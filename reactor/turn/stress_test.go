@@ -18,9 +18,8 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// Rule: with every configuration and mix of operations, each operation settles exactly once and
-// each waiter gets its own result. TURN_SEED replays a mix of operations, but not the machine's
-// schedule.
+// Rule: each operation is settled exactly one time, and each waiter gets the result of its own
+// operation. TURN_SEED repeats the operations of an earlier run, but not the machine's schedule.
 func TestStress(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("TURN_SEED"); s != "" {
@@ -32,9 +31,9 @@ func TestStress(t *testing.T) {
 		cfg     Config
 		device  bool
 		ops     int
-		callers int // one caller: no other caller can hide a lost wake-up
-		// If control is set, a goroutine takes the turn now and then. That too would hide a lost
-		// wake-up, so only some cases set it.
+		callers int // with one caller, no other caller can hide a lost wake-up
+		// If control is set, a goroutine takes the turn now and then. This goroutine could also
+		// hide a lost wake-up, so only some cases set control.
 		control bool
 	}{
 		{"driving, device", Config{CallerDriving: true}, true, 200_000, 16, true},
@@ -78,7 +77,7 @@ func stress(t *testing.T, e *echo, ops, n int, control bool, seed uint64) {
 			select {
 			case <-done:
 				return
-			case <-time.After(100 * time.Microsecond): // now and then; nothing depends on when
+			case <-time.After(100 * time.Microsecond): // now and then; the exact time does not matter
 				e.tok.WithTurn(func() { e.inTurn++; controls++ })
 			}
 		}
@@ -86,8 +85,8 @@ func stress(t *testing.T, e *echo, ops, n int, control bool, seed uint64) {
 	callers.Wait()
 	close(done)
 	others.Wait()
-	// Discarded operations may still be outstanding. Operations complete in order, so after the
-	// last result all are complete. The loop tasks may run later.
+	// Discarded operations may still be outstanding. Operations complete in order. So when the
+	// result of one more operation has come, all are complete. The loop tasks may run later.
 	if _, err := e.push(new(job), 0, false).Await(context.Background()); err != nil {
 		t.Error(err)
 	}
@@ -116,7 +115,7 @@ type caller struct {
 	awaited, commands *atomic.Int64
 }
 
-// The method some makes up to n operations and returns how many it made.
+// The method some submits up to n operations and returns how many it submitted.
 func (c *caller) some(n int) (int, error) {
 	switch c.rng.IntN(10) {
 	default: // synchronous

@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// The values of the token's word. The first four are states; the bits after them are set only in
-// the state held. The package comment describes them.
+// The values of the token's word, which the package comment describes. The first four are states.
+// The others are bits that can be set in the state held.
 const (
 	asleep   uint32 = 0
 	woken    uint32 = 1
@@ -17,8 +17,8 @@ const (
 
 	loopWants   uint32 = 8  // the loop waits on loopHandoff
 	callerWants uint32 = 16 // a goroutine in WithTurn waits on callerHandoff
-	loopSpins   uint32 = 32 // a caller holds, and the loop spins
-	briefHold   uint32 = 64 // the spinning loop holds, for one pass
+	loopSpins   uint32 = 32 // a caller holds the turn while the loop spins
+	briefHold   uint32 = 64 // the spinning loop holds the turn, for one pass
 
 	anyWants = loopWants | callerWants
 )
@@ -29,15 +29,14 @@ type Config struct {
 	CallerDriving bool
 	// SpinMode selects when spinning ends; the zero value is SpinPasses.
 	SpinMode SpinMode
-	// Spin, for SpinPasses, is how many empty passes in a row the loop runs before it arms and
-	// sleeps, or a driver before it arms and parks.
+	// With SpinPasses, the loop runs Spin empty passes in a row before it arms and sleeps. A driver
+	// runs as many before it arms and parks.
 	Spin int
 	// Budget is the spin budget; SpinTimed requires one. The token owns it from New on.
 	Budget *Budget
-	// SavedEvents returns a running count of the polls whose completions would have raised an event
-	// if the loop had slept. While the count grows, the loop goes on spinning, because each such
-	// poll saves a wake-up. If SavedEvents is nil, nothing is counted. Only the loop calls it; it
-	// must not block.
+	// SavedEvents returns how many polls so far have found completions that would have raised an
+	// event if the loop had slept. While this number grows, the loop goes on spinning, because each
+	// such poll saves a wake-up. SavedEvents may be nil. Only the loop calls it; it must not block.
 	SavedEvents func() uint64
 	// Pinned says that the goroutine of Loop is locked to its thread. A yield then costs more, so
 	// the loop yields seldom.
@@ -46,29 +45,30 @@ type Config struct {
 
 // Token is the turn of one reactor.
 type Token struct {
-	// word holds the state. Goroutines that take, release or ask for the turn, or wake the loop,
-	// write it by CAS; any goroutine reads it. A new holder sees all writes of the last holder.
+	// The token's word: the state and its bits. Goroutines that take, release or ask for the turn,
+	// or wake the loop, write it by CAS. Any goroutine reads it. A new holder sees all writes of the
+	// previous holder.
 	word atomic.Uint32
-	_    [124]byte // submitters read word: keep the holder's fields off this cache line
+	_    [124]byte // keeps the holder's fields off the cache line that submitters read
 
 	cfg   Config
 	work  Work
 	sleep Sleeper
-	// A send on loopHandoff gives the turn to the loop. A send on callerHandoff gives it to a
-	// goroutine in WithTurn. A buffer of one is enough for each: there is one loop, and the mutex
-	// callers admits one goroutine at a time. The sender first clears the bit loopWants or
-	// callerWants in word. After the send it no longer holds the turn.
+	// A send on loopHandoff gives the turn to the loop. A send on callerHandoff gives the turn to a
+	// goroutine in WithTurn. The sender first clears the bit loopWants or callerWants. After the
+	// send it no longer holds the turn. Each channel has a buffer of one, which is enough: only one
+	// goroutine at a time receives.
 	loopHandoff, callerHandoff chan struct{}
-	callers                    sync.Mutex
+	callers                    sync.Mutex // locked by the goroutine that receives from callerHandoff
 	slots                      []waiterSlot
 	contention                 contention
 	stats                      Stats
 }
 
-// Stats counts events; read it with Token.Stats. Holders, the loop and goroutines that wake the
-// loop write the counters; any goroutine reads them; they publish nothing.
+// Stats has the token's counters (Token.Stats). Holders, the loop and goroutines that wake the loop
+// write them; any goroutine reads them; they publish nothing.
 type Stats struct {
-	Wakeups        atomic.Uint64 // the loop was woken by Sleeper.Wake
+	Wakeups        atomic.Uint64 // a goroutine woke the loop by Sleeper.Wake
 	Drives         atomic.Uint64 // a waiting goroutine began to drive
 	Offers         atomic.Uint64 // a driver gave the turn to a parked waiter
 	LoopHandoffs   atomic.Uint64 // a holder gave the turn to the loop, which wanted it
@@ -76,7 +76,7 @@ type Stats struct {
 	Sleeps         atomic.Uint64 // the loop went to sleep
 	Spins          atomic.Uint64 // the loop began to spin
 	SpinsInVain    atomic.Uint64 // the loop spun and found nothing within its budget
-	Returned       atomic.Uint64 // a driver returned the turn to the spinning loop, unarmed
+	Returned       atomic.Uint64 // a driver returned the turn to the spinning loop, without arming
 }
 
 // New returns a token without a holder. Before Loop runs, or if no loop ever runs (a stepped
@@ -86,10 +86,10 @@ func New(w Work, s Sleeper, cfg Config) *Token {
 		slots: make([]waiterSlot, slotCount)}
 }
 
-// Stats returns the token's counters. Any goroutine may read them at any time.
+// Stats returns the token's counters. Any goroutine may call it and read them.
 func (t *Token) Stats() *Stats { return &t.stats }
 
-// take takes the turn if it has no holder, and reports whether it did.
+// take() takes the turn if the turn has no holder, and reports whether it did.
 func (t *Token) take() bool {
 	model.Yield("take")
 	for {
@@ -103,7 +103,7 @@ func (t *Token) take() bool {
 	}
 }
 
-// taken returns the word that follows s when a caller takes the turn.
+// taken(s) returns the new value of the word when a caller takes the turn and the old value is s.
 func taken(s uint32) uint32 {
 	if s == spinning {
 		return held | loopSpins
@@ -111,19 +111,20 @@ func taken(s uint32) uint32 {
 	return held
 }
 
-// Submitted wakes the loop if no other goroutine is going to look for submissions. A submitter
-// calls it after its push. It does not block; any goroutine may call it, the holder too.
+// Submitted wakes the loop if the loop sleeps and the turn has no holder. A submitter calls it after
+// its push. It does not block; any goroutine may call it, the holder too.
 func (t *Token) Submitted() {
 	model.Yield("submitted")
-	// In any state but asleep, a holder looks for submissions before it leaves, or the loop will
-	// take the turn. The load is cheaper than a CAS that fails.
+	// A holder looks for submissions before it leaves, and a loop that is woken or spins takes the
+	// turn. So only the state asleep needs a wake-up. A load is cheaper than a CAS that fails.
 	if t.word.Load() == asleep && t.word.CompareAndSwap(asleep, woken) {
 		t.wakeLoop()
 	}
 }
 
-// SubmittedBeforeDrive is Submitted for a submitter that calls Drive next. If CallerDriving is set
-// it does not wake the loop, because Drive runs a pass. It does not block.
+// SubmittedBeforeDrive is Submitted for a submitter that calls Drive next. With CallerDriving it
+// does not wake the loop: Drive takes the turn and runs a pass, unless the turn has a holder, which
+// looks for submissions before it leaves. SubmittedBeforeDrive does not block.
 func (t *Token) SubmittedBeforeDrive() {
 	if !t.cfg.CallerDriving {
 		t.Submitted()
@@ -137,9 +138,11 @@ func (t *Token) wakeLoop() {
 	t.sleep.Wake()
 }
 
-// giveUp gives up the turn. It sets the word to the argument to, or to spinning if loopSpins is
-// set, and returns true. If a goroutine wants the turn, giveUp hands it over instead and returns
-// false. In both cases the calling goroutine no longer holds the turn.
+// giveUp gives up the turn in one of three ways:
+//
+//   - If a goroutine wants the turn, giveUp hands the turn over and returns false.
+//   - If not, and loopSpins is set, the new state is spinning, and giveUp returns true.
+//   - Otherwise the argument is the new state, and giveUp returns true.
 func (t *Token) giveUp(to uint32) bool {
 	model.Yield("drop")
 	for {
@@ -165,14 +168,14 @@ func (t *Token) giveUp(to uint32) bool {
 	}
 }
 
-// wanted reports to the holder whether a goroutine waits for the turn.
+// wanted() reports whether the loop or a goroutine in WithTurn waits for the turn. Holder only.
 func (t *Token) wanted() bool {
 	return t.word.Load()&anyWants != 0
 }
 
 // handOver gives the turn to a goroutine that wants it, and reports whether there is one. The loop
-// comes first: after its next pass it hands the turn on to the goroutine in WithTurn. That
-// goroutine would not do the loop's tasks.
+// comes before a goroutine in WithTurn, which would not do the loop's tasks. After its next pass the
+// loop hands the turn on to that goroutine.
 func (t *Token) handOver() bool {
 	for {
 		switch s := t.word.Load(); {
@@ -198,9 +201,9 @@ func (t *Token) handOver() bool {
 	}
 }
 
-// waitFor takes the turn if it has no holder. Otherwise it sets the bit want in the word and parks
-// until the holder sends on gate. With want == loopWants it also clears loopSpins, which ends
-// spinning.
+// waitFor takes the turn if the turn has no holder. Otherwise it sets one bit in the word, loopWants
+// or callerWants, and parks until the holder sends on gate. With loopWants it also clears loopSpins,
+// because a loop that waits no longer spins.
 func (t *Token) waitFor(want uint32, gate chan struct{}) {
 	model.Yield("want")
 	for {
@@ -224,9 +227,9 @@ func (t *Token) waitFor(want uint32, gate chan struct{}) {
 	}
 }
 
-// release gives the turn up, or hands it over if it is wanted. The caller has armed and polled
-// empty. release returns false if the caller still holds the turn: it took the turn again because
-// work had been submitted meanwhile.
+// release() gives up the turn, or hands it over if a goroutine wants it. The caller has armed the
+// queues and polled them empty. If work has been submitted meanwhile, release() may take the turn
+// again. Then it returns false, and the caller still holds the turn.
 func (t *Token) release() bool {
 	t.noteArmed()
 	if !t.giveUp(asleep) {
@@ -244,19 +247,18 @@ func (t *Token) release() bool {
 	return false
 }
 
-// releaseToLoop gives the turn up and leaves the remaining work to the loop. It hands the turn over
-// if it is wanted, and otherwise wakes the loop.
+// releaseToLoop gives up the turn and leaves the remaining work to the loop. If a goroutine wants the
+// turn, releaseToLoop hands it over. Otherwise it wakes the loop.
 func (t *Token) releaseToLoop() {
 	if t.giveUp(woken) {
 		t.wakeLoop()
 	}
 }
 
-// WithTurn runs fn while holding the turn. While another goroutine holds the turn it parks. The
-// holder hands the turn over after its pass, so WithTurn waits for one pass and for earlier callers
-// of WithTurn. It is for control work. Any goroutine but the holder may call it; so may user code
-// that the loop runs without the turn. If fn panics or ends the goroutine, WithTurn still gives the
-// turn up.
+// WithTurn runs fn while holding the turn; it is for control work. If the turn has a holder, WithTurn
+// parks. The holder hands the turn over after its pass, so WithTurn waits for one pass and for
+// earlier callers of WithTurn. Any goroutine but the holder may call it; so may user code that the
+// loop runs without the turn. If fn panics or ends the goroutine, WithTurn still gives up the turn.
 func (t *Token) WithTurn(fn func()) {
 	if !t.take() {
 		t.callers.Lock()

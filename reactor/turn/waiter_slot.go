@@ -6,9 +6,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// The states of a waiter slot are in the two low bits of its word. The bits above count the uses of
-// the slot, so that a waiter can tell its own use from a later one. A leaver is a goroutine that
-// gives up the turn.
+// The two low bits of waiterSlot.word are the state of the slot. The other bits count the uses of
+// the slot. The count lets a waiter distinguish its own use of the slot from a later use. A leaver
+// is a goroutine that gives up the turn.
 //
 //	              the waiter              a leaver
 //	free ──> enlisting ──> parked ───────────────────> taken
@@ -17,8 +17,9 @@ import (
 //	 ├──────────────────────┘                             │
 //	 └────────────────────────────────────────────────────┘
 //
-// A waiter refuses an offer if its goroutine has not parked yet or is no longer parked. The leaver
-// then sets the slot back to parked, and other leavers may offer again.
+// A slot in state parked may have a waiter whose goroutine has not parked yet, or has been woken.
+// That waiter refuses an offer. The leaver then sets the slot back to parked, and other leavers may
+// offer again.
 const (
 	slotFree      uint64 = iota
 	slotEnlisting        // the waiter writes waiterSlot.waiter
@@ -30,21 +31,22 @@ const (
 
 // waiterSlot is a place for a waiter that can be offered the turn.
 type waiterSlot struct {
-	// word holds the state and changes as in the diagram. The state parked publishes the field
-	// waiter to leavers. The state free lets the next waiter use the slot.
+	// waiterSlot.word holds the state, which changes as in the diagram, and the count of uses. The
+	// state parked publishes the field waiter to leavers. In state free, the next waiter may use
+	// the slot.
 	word   atomic.Uint64
-	waiter Parker // written by the waiter while enlisting, read by a leaver while taken
+	waiter Parker // written by the waiter in state enlisting, read by a leaver in state taken
 	_      [104]byte
 }
 
 // slotCount is how many waiters can be offered the turn at a time. More slots would hardly be used:
-// a leaver searches them in order, and the first parked waiter takes the turn.
+// a leaver searches the slots in order, and the first waiter that accepts gets the turn.
 const slotCount = 8
 
-// noSlot is returned by enlist in place of an index if no slot is free.
+// noSlot is the index that enlist returns if no slot is free.
 const noSlot = -1
 
-// offer gives the turn to a parked waiter; it returns false if there is none.
+// offer() gives the turn to a parked waiter. It returns false if no waiter accepts the turn.
 func (t *Token) offer() bool {
 	if !t.cfg.CallerDriving {
 		return false
@@ -69,9 +71,9 @@ func (t *Token) offer() bool {
 	return false
 }
 
-// enlist puts w into a free slot, so that leavers can offer it the turn. It returns the index of
-// the slot and the slot's earlier word, for delist. If no slot is free it returns noSlot: w is not
-// offered the turn, but w's result still wakes it.
+// enlist puts w into a free slot, so that leavers can offer the turn to w. The results are for
+// delist: the index of the slot, and the slot's earlier word. If no slot is free, the index is
+// noSlot. Then no leaver offers the turn to w, but the result of w still wakes w.
 func (t *Token) enlist(w Parker) (place int, sitting uint64) {
 	if !t.cfg.CallerDriving {
 		return noSlot, 0
@@ -89,7 +91,7 @@ func (t *Token) enlist(w Parker) (place int, sitting uint64) {
 	return noSlot, 0
 }
 
-// delist frees the slot that enlist returned. When delist returns, no leaver uses the waiter.
+// delist frees the slot that enlist returned. After delist has returned, no leaver uses the waiter.
 func (t *Token) delist(place int, sitting uint64) {
 	if place == noSlot {
 		return
@@ -105,9 +107,9 @@ func (t *Token) delist(place int, sitting uint64) {
 			continue
 		}
 		if v != sitting+slotTaken {
-			return // an offer was accepted
+			return // the waiter accepted an offer, and the leaver freed the slot
 		}
-		// A leaver uses the waiter for a few instructions.
+		// Wait for the leaver, which uses the waiter only for a few instructions.
 		model.Pause("stand.wait", func() bool { return s.word.Load() != v })
 	}
 }

@@ -2,48 +2,48 @@ package turn
 
 import "time"
 
-// Work is what the holder of the turn runs. Only the holder calls the methods, except where noted,
-// and none may block.
+// Work is what the holder of the turn runs. Only the holder calls its methods, except where noted.
+// No method may block.
 type Work interface {
 	// Pass posts, polls and settles one time, and reports whether it did anything. If arm is true,
-	// it first arms every queue that can produce a completion and is not armed. The result true
-	// then means that the pass found something after the arming.
+	// Pass arms every queue that can produce a completion and is not armed, and polls after that.
 	Pass(arm bool) bool
-	// Pending reports whether a submission waits for a pass. A loop task that another goroutine
-	// than the holder can add counts as a submission. Any goroutine may call it.
+	// Pending reports whether a submission waits for a pass. Loop tasks count as submissions if
+	// other goroutines than the holder can add them. Any goroutine may call Pending.
 	Pending() bool
 	// Outstanding reports whether posted work has not completed yet.
 	Outstanding() bool
-	// NeedsLoop reports whether there is work that only the loop may do: callbacks, timers, control
-	// commands, channel events. A spinning loop also calls it without holding the turn.
+	// NeedsLoop reports whether there are loop tasks: callbacks, timers, control commands or channel
+	// events. A spinning loop calls it also without the turn.
 	NeedsLoop() bool
-	// RunLoopTasks does the loop's tasks. The loop (or Step) calls it while holding the turn. It
-	// returns user code, or nil. Its caller runs the user code after it has given up the turn.
+	// RunLoopTasks runs the loop tasks. Only the loop and Step call it, holding the turn. The
+	// returned function, if not nil, is user code, which the loop or Step calls after giving up the
+	// turn.
 	RunLoopTasks() (after func())
-	// Deadline returns when the loop must wake for a timer; zero means never. Any goroutine may
-	// call it. A sleeping loop does not call Deadline again. So an earlier deadline must be a loop
-	// task, which wakes the loop.
+	// Deadline returns when the loop must wake for a timer; the zero time means never. Any goroutine
+	// may call it. The loop calls Deadline before it sleeps, and not again while it sleeps. So only
+	// a loop task, for which the loop is awake, may set an earlier deadline.
 	Deadline() time.Time
 }
 
 // WakeReason says why a sleeping loop woke.
 type WakeReason uint8
 
-// The reasons, as bits. Zero means a call of Wake.
+// The reasons, as bits. Zero means that Wake was called.
 const (
 	WakeEvent  WakeReason = 1 << 0 // a channel has events
 	WakeTimer  WakeReason = 1 << 1 // the deadline passed
 	WakeClosed WakeReason = 1 << 2 // the sleeper was closed
 )
 
-// Sleeper is what the loop sleeps on. [PollerSleeper] implements it.
+// Sleeper lets the loop sleep and wakes it. [PollerSleeper] implements Sleeper.
 type Sleeper interface {
 	// Wake wakes the loop. Any goroutine may call it; it never blocks. If the loop does not sleep,
 	// the wake-up is kept for the next Wait.
 	Wake()
-	// Wait sleeps until Wake, an event or the deadline. If Wait reports an event or a deadline,
-	// [Work.NeedsLoop] is true from then on until RunLoopTasks has handled it. Only the loop calls
-	// Wait.
+	// Wait sleeps until Wake is called, an event comes or the deadline passes. After an event or the
+	// deadline, [Work.NeedsLoop] returns true until RunLoopTasks has handled the event or the timer.
+	// Only the loop calls Wait.
 	Wait(deadline time.Time) WakeReason
 	// Poll is Wait without sleeping and without a deadline. Only a spinning loop calls it.
 	Poll() WakeReason
@@ -51,14 +51,14 @@ type Sleeper interface {
 
 // Parker is a goroutine that waits for its result. [Waiter] makes a Parker from a *futures.Waiter.
 type Parker interface {
-	// Settled reports whether the wait is over. Once true it stays true.
+	// Settled reports whether the wait is over. A finished wait stays finished.
 	Settled() bool
-	// Park sleeps until the result is there (SignalSettled), the goroutine is given the turn
-	// (SignalTurn) or done is closed (SignalCancelled). If an offer was accepted, Park returns
-	// SignalTurn whatever else has happened.
+	// Park sleeps until the wait is over (SignalSettled), the goroutine is given the turn
+	// (SignalTurn) or done is closed (SignalCancelled). If Offer has given the turn, Park returns
+	// SignalTurn, even if the wait is over or done is closed.
 	Park(done <-chan struct{}) Signal
-	// Offer gives the turn to the goroutine and returns true. It returns false if the goroutine is
-	// not parked. Any goroutine may call it; it never blocks.
+	// Offer gives the turn to the goroutine and returns true. If the goroutine is not parked, Offer
+	// returns false. Any goroutine may call Offer; it never blocks.
 	Offer() bool
 }
 
@@ -68,6 +68,6 @@ type Signal uint8
 // The signals.
 const (
 	SignalSettled   Signal = iota // the wait is over
-	SignalTurn                    // an offer was accepted: this goroutine holds the turn
+	SignalTurn                    // Offer gave the turn to this goroutine
 	SignalCancelled               // done was closed
 )

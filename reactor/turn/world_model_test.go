@@ -11,45 +11,48 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// op is an operation of the model. It is submitted, posted, completed, settled, in this order.
+// op is an operation of the model. First it is submitted, then posted, then completed, then
+// settled.
 type op struct {
-	caller int
-	timed  bool // it is not posted: the pass that takes it sets a timer
+	caller int  // number of the caller that submitted the operation
+	timed  bool // the operation is not posted: the pass that takes it sets a timer and settles it
 	waiter *fakeWaiter
 }
 
-// fakeWorld is a reactor's Work and Sleeper, and a device that completes at any time.
+// fakeWorld is the Work and the Sleeper of a reactor. It is also the device, which completes
+// operations at any time.
 type fakeWorld struct {
 	tok *Token
 	model.World
 
-	inbox   []*op // submitted
-	lone    *op   // request of the lone caller that holds the turn; its next pass posts it
-	calls   int   // submitted functions, which only the loop runs
-	posted  []*op
-	cq      []*op
-	armed   bool // the device will raise an event
-	isArmed bool // the reactor armed, and has not taken the event
-	event   bool // the channel is readable
-	fresh   bool // Wait or Poll reported the event; the loop has not taken it yet
-	bell    bool
-	closed  bool
+	inbox   []*op // submitted operations
+	lone    *op   // request of the lone caller that holds the turn; the next pass of this caller posts the request
+	calls   int   // number of submitted functions, which only the loop runs
+	posted  []*op // posted operations that have not completed
+	cq      []*op // completed operations that are not settled
+	armed   bool  // the next completion raises an event
+	isArmed bool  // the reactor has armed, and has not taken an event since
+	event   bool  // the channel is readable
+	fresh   bool  // Wait or Poll has reported the event, and the loop has not taken the event yet
+	bell    bool  // a wake-up is pending
+	closed  bool  // the sleeper is closed
 
-	timer  bool // the timer is set; there is only one deadline
-	now    bool // the deadline is past
-	sooner bool // a loop task: ask for the deadline again
+	timer  bool // the timer is set; the model has only one deadline
+	now    bool // the deadline has passed
+	sooner bool // a loop task is pending: call Deadline again
 
-	ran, toRun int
+	ran, toRun int // number of functions that the loop has run, and that it must run in all
 	waiters    []*fakeWaiter
 	timed      bool // there are timers in this scenario
-	busy       bool // while a loop task is left, passes find work and nothing completes
+	busy       bool // while a loop task is left, every pass finds work and no operation completes
 	oneQueue   bool // the lone caller and the others submit to one queue
-	slowQueue  bool // the lone caller's queue is another one, which completes later
-	deafTimer  bool // the reactor does not make an earlier deadline a loop task
+	slowQueue  bool // the lone caller has a queue of its own; its request completes after the earlier requests
+	deafTimer  bool // a mistake: an earlier deadline does not become a loop task
 }
 
-// Pass is one step of the model. In a lone caller's own pass it is two, so that the device may
-// complete the request before the poll. Arming comes before polling.
+// Pass implements Work. It is one step of the model, or two if it posts the request of a lone
+// caller: the device may then complete the request between posting and polling. Pass arms before it
+// polls.
 func (f *fakeWorld) Pass(arm bool) bool {
 	did := false
 	for _, o := range f.inbox {
@@ -95,7 +98,7 @@ func (f *fakeWorld) NeedsLoop() bool {
 }
 
 func (f *fakeWorld) Deadline() time.Time {
-	model.Mark("deadline", 0) // the loop sleeps next, whatever it has read before
+	model.Mark("deadline", 0) // the loop sleeps next; the values that it has read have no influence
 	if f.timed {
 		model.Yield("deadline")
 	}
@@ -142,7 +145,7 @@ func (f *fakeWorld) Wait(deadline time.Time) (wake WakeReason) {
 	return wake
 }
 
-// Poll is a step. An event that it finds is a loop task from then on.
+// Poll implements Sleeper. It is a step of the model. An event that Poll finds becomes a loop task.
 func (f *fakeWorld) Poll() (wake WakeReason) {
 	model.Yield("look")
 	if f.event && !f.fresh {
@@ -156,7 +159,8 @@ func (f *fakeWorld) Poll() (wake WakeReason) {
 	return wake
 }
 
-// stirs reports whether a goroutine that spins forever would find something.
+// The method stirs reports whether a goroutine that spins forever would find something to do. The
+// goroutine is the argument driver, or the loop if driver is nil.
 func (f *fakeWorld) stirs(driver Parker) bool {
 	work := len(f.inbox)+len(f.cq) > 0 || f.NeedsLoop()
 	if w, ok := driver.(*fakeWaiter); ok {
@@ -171,7 +175,7 @@ func (f *fakeWorld) stirs(driver Parker) bool {
 	return f.tok.word.Load() >= held && f.NeedsLoop()
 }
 
-// device completes n operations, in order, at any time.
+// The method device completes n operations, in order. It may complete each of them at any time.
 func (f *fakeWorld) device(n int) {
 	for i := range n {
 		model.Mark("device", i)
@@ -184,8 +188,9 @@ func (f *fakeWorld) device(n int) {
 	}
 }
 
-// reads returns the value that the step at label reads. For other labels, model.Learn is called
-// where the value is read, or the value shows in the actor's position.
+// The method reads returns the value that the step with this label reads. For a label without a
+// case it returns 0: then the code itself calls model.Learn with the value, or the position of the
+// actor shows the value.
 func (f *fakeWorld) reads(label string) uint64 {
 	word, yes := f.tok.word.Load(), false
 	switch label {
@@ -221,8 +226,8 @@ func (f *fakeWorld) shared(d *model.Digest) {
 		}
 	}
 	for i := range f.tok.slots {
-		// The count of uses is left out: a waiter only compares it with its own, and leaves if the
-		// two differ.
+		// The slot's count of uses is left out: a waiter only compares this count with the count
+		// that it has remembered, and leaves if the two differ.
 		s := &f.tok.slots[i]
 		v := s.word.Load() & slotMask
 		if v != slotFree {
@@ -240,7 +245,8 @@ func (f *fakeWorld) shared(d *model.Digest) {
 	}
 }
 
-// holds reports whether a is about to take a step that only the holder takes.
+// The function holds reports whether the actor a is about to take a step that only the holder
+// takes.
 func holds(a *model.Actor) bool {
 	switch label, place := a.At(); label {
 	case "loop", "turn", "turn.arm", "fn", "drop", "offer.seat", "offer.offer", "offer.refused", "retaken", "lend", "drive.stirs", "lone.turn", "lone.poll":
@@ -251,7 +257,8 @@ func holds(a *model.Actor) bool {
 	return false
 }
 
-// holders counts the actors that hold the turn, or were given it and have not run yet.
+// The method holders counts the actors that hold the turn, and the actors that were given the turn
+// and have not run since.
 func (f *fakeWorld) holders() int {
 	n := len(f.tok.loopHandoff) + len(f.tok.callerHandoff)
 	for _, w := range f.waiters {
@@ -263,8 +270,8 @@ func (f *fakeWorld) holders() int {
 	return n
 }
 
-// check verifies that exactly one actor holds the turn or is being given it if the word says held,
-// and that none does otherwise.
+// The method check verifies that holders() is 1 if the token's word says that the turn is held, and
+// 0 otherwise.
 func (f *fakeWorld) check() error {
 	if n, held := f.holders(), f.tok.word.Load() >= held; n != ifTrue(held) {
 		return fmt.Errorf("%d hold the turn or are being given it, and that somebody does is %t", n, held)
@@ -272,14 +279,14 @@ func (f *fakeWorld) check() error {
 	return nil
 }
 
-// end verifies that no interleaving stops with work or a waiter left.
+// The method end is called when no actor can go on. It verifies that no work and no waiter is left.
 func (f *fakeWorld) end(blocked []string) error {
 	if len(f.inbox)+f.calls+len(f.posted)+len(f.cq) > 0 || f.lone != nil || f.timer || f.fresh && !f.closed || f.ran != f.toRun {
 		return fmt.Errorf("lost wake-up: everybody sleeps with work left; blocked: %v", blocked)
 	}
 	for _, b := range blocked {
 		if strings.HasSuffix(b, "@cancel") {
-			continue // too late to cancel
+			continue // the caller had returned before its wait was canceled
 		}
 		if b != "loop@sleep" && b != "loop@watch.stirs" || f.closed {
 			return fmt.Errorf("stuck: %v", blocked)
@@ -319,8 +326,8 @@ type fakeWaiter struct {
 	offered   bool
 	done      chan struct{} // nil: the wait cannot be canceled
 	cancelled bool
-	given     bool // the offer was accepted; the goroutine does not drive yet
-	left      bool // Drive returned
+	given     bool // the offer was accepted, and the goroutine does not drive yet
+	left      bool // Drive has returned
 }
 
 func (w *fakeWaiter) String() string {
@@ -333,9 +340,10 @@ func (w *fakeWaiter) String() string {
 	return "(" + s + ")"
 }
 
-// Settled is a step of the model only for a goroutine that does not hold the turn and finds w
-// unsettled. Otherwise the result cannot change: true is final, and only holders settle. A driver's
-// call also clears given, because the offer has arrived.
+// Settled implements Parker. Usually it is a step of the model. It is no step in two cases, in
+// which the result cannot change: w is settled, or the calling goroutine holds the turn, so that no
+// other goroutine can settle w. A call by a driver also clears w.given, because the offer has
+// arrived.
 func (w *fakeWaiter) Settled() bool {
 	if model.Place() == "driving" {
 		w.given = false
@@ -376,8 +384,8 @@ func (w *fakeWaiter) Offer() bool {
 	return ok
 }
 
-// permutations returns the orders of the callers that differ only by exchanging callers of one
-// kind.
+// The function permutations returns every order of the callers in which each position has a caller
+// of the same kind as in the list kinds.
 func permutations(kinds []string) (out [][]int) {
 	var extend func(p []int)
 	extend = func(p []int) {
