@@ -105,7 +105,8 @@ func (r *Reactor) Notify(fn func()) { r.addNotice(nil, notice(fn)) }
 func (q *Queue) Notify(s Sink) { q.r.addNotice(q, s) }
 
 func (r *Reactor) addNotice(q *Queue, s Sink) {
-	r.addOutcome(q).sink = s
+	o := r.addOutcome(q)
+	o.sink, o.c = s, Completion{} // the entry may hold an old one
 	if !r.inPass && !r.delivering {
 		r.deliver()
 	}

@@ -279,3 +279,22 @@ func TestASinkReleasesWhatItStarted(t *testing.T) {
 	}
 	a.closeRest(t)
 }
+
+// Rule: Notify calls its sink with a zero Completion, also after a sink was called with another one.
+func TestNotifyPassesNoCompletion(t *testing.T) {
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
+	got := make(chan reactor.Completion, 2)
+	sink := turned(func(_ reactor.SinkContext, c reactor.Completion, _ error) { got <- c })
+	for range 2 { // both use the first entry of the list of outcomes
+		must.Get(a.q.Transfer(bounded(t), a.followed(b, 7, sink), reactor.Block))(t)
+		if c := <-got; c.Tag != 7 {
+			t.Errorf("the WRITE ended with %+v, want tag 7", c)
+		}
+		must.Do(t, a.r.Do(bounded(t), func() { a.q.Notify(sink) }))
+		if c := <-got; c != (reactor.Completion{}) {
+			t.Errorf("Notify passed %+v", c)
+		}
+	}
+	a.close(t)
+	b.close(t)
+}
