@@ -17,9 +17,11 @@ import "math/rand/v2"
 // user would get an old value: the answer to the last atomic that used the slot.
 //
 // So before an atomic is posted, the reactor stores the value of the variable unanswered in the
-// result word. If the word still has this value when the atomic completes, the operation fails. The
-// flag FENCE on the later requests would also avoid the loss of the answer, but it causes a
-// deadlock in rdma_rxe: a fenced request that is sent again waits for later READs
+// result word. If the word still has this value when the atomic completes, the operation fails.
+//
+// The flag FENCE on later requests would prevent step 1, because the device would send them only
+// after the atomic has completed. But FENCE can deadlock rdma_rxe: a fenced request that must be
+// sent again also waits for the READs behind it, which cannot complete before it does
 // (rxe_wqe_is_fenced in rxe_req.c).
 
 // The variable unanswered is the content of an atomic's result word until the answer arrives. It is

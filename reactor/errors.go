@@ -24,7 +24,7 @@ var (
 	ErrUnanswered = sentinel.Never("reactor: the device completed an atomic without its answer")
 	// ErrRequest reports a request that the device would refuse.
 	ErrRequest = verbs.ErrInvalid
-	// ErrNilContext is the error of a call with a nil context. The call has no other
-	// effect, except that TransferWait ends the lease.
+	// ErrNilContext is the error of a call with a nil context. The call has no other effect, with
+	// one exception: TransferWait ends Transfer.Lease, as it does whenever it submits nothing.
 	ErrNilContext = futures.ErrNilContext
 )

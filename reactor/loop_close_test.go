@@ -13,8 +13,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a Close whose context ends first may be repeated any number of times. A Close that returns
-// nil leaves no object.
+// Rule: Close may be called again any number of times, after a Close that returned its context's
+// error and after a Close that returned nil. A Close that returns nil has destroyed the reactor's
+// completion queues and channel.
 func TestCloseCanBeRepeated(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)

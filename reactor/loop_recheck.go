@@ -8,23 +8,26 @@ import "time"
 const DefaultRecheck = time.Second
 
 // A device writes a completion before it raises the event. So if a recheck polls a completion
-// whose event has not come, the event may still come. The event counts as lost if it has not come
-// within another Config.Recheck/lateFor. With DefaultRecheck this is 125 ms, ten times the longest
-// preemption seen on a processor of an emulated machine.
+// whose event has not come, the event may still come. Another recheck runs Config.Recheck/lateFor
+// later. If the event has not come by then, it counts as lost. With DefaultRecheck this delay is
+// 125 ms, ten times the longest preemption seen on a processor of an emulated machine.
 const lateFor = 8
 
 // A device, its kernel driver or the C library may lose a completion event. Without a recheck the
 // loop would then sleep forever, because only the event would wake it. So while the reactor has a
-// Queue, a timer wakes the loop for a pass. The timer also runs while no send is outstanding: a
-// driver may post a send while the loop sleeps, and a receive may complete at any time.
+// Queue, a timer wakes the loop for a pass. The timer also runs while no send is outstanding. There
+// are two reasons: a receive may complete at any time, and a driver that posts a send cannot start
+// the timer without waking the loop, because only the loop adds timers.
 //
 // If a completion queue is armed and empty, the next completion must raise an event. The states of
 // a completion queue are fields of cqState:
 //
 //	armed ──polled empty──> armedEmpty ──completion polled──> eventDue ──recheck──> eventOverdue
-//	  │ event                   │ event                          │ event         event │ │ recheck:
-//	  v                         v                                v                     v v lost
-//	not armed, until the next arm. Stats.MissedEvents counts the lost events.
+//	  │ event                   │ event                          │ event              │ event, recheck
+//	  v                         v                                v                    v
+//	not armed, until the next arm
+//
+// If a recheck ends eventOverdue, the event counts as lost (Stats.MissedEvents).
 //
 // While its event is overdue, a completion queue is not armed again. Otherwise the late event
 // could be taken for an event of the second arming.

@@ -38,7 +38,8 @@ type Reactor struct {
 	slotWaits slotWaits
 	spinState
 
-	// generation counts the queues that Prepare makes. Written by Prepare; publishes nothing.
+	// generation counts the queues that Prepare makes. Only Prepare uses it, from any goroutine. It
+	// orders no other memory access.
 	generation atomic.Uint32
 	// closed is set by Close, with the turn held; read by any goroutine.
 	closed atomic.Bool
@@ -85,9 +86,9 @@ type Reactor struct {
 	flushAsked             bool          // the next pass holds no sends back
 	delayClock             time.Duration // the time of this pass, for held-back sends; 0: not read yet
 	lastDrives             uint64        // the token's Stats.Drives at the last beginDelays
-	ownBacklog             *Queue        // the queue whose backlog has the request of TransferWait; nil: none
-	lease                  Lease         // the lease that endLeases will end
-	leaseEnds              int           // how many operations on lease endLeases will end
+	ownBacklog             *Queue        // the queue of the request that TransferWait adds to this pass; or nil
+	lease                  Lease         // held by operations that have ended; endLeases will end it
+	leaseEnds              int           // the number of these operations
 }
 
 // cqState is a completion queue and its state in the reactor.

@@ -28,8 +28,7 @@ type mixedWays struct {
 	readyWays
 	// The function add appends the holder's own request to the backlog.
 	add func(*Queue, uint32)
-	// The function own gathers the queue with the holder's own request. If this field is nil,
-	// Reactor.gatherOwn does it.
+	// A wrong version of Reactor.gatherOwn; nil: the right one.
 	own func(*Reactor)
 	// The function follow submits a request from a sink.
 	follow func(*Queue, uint32)
@@ -58,8 +57,8 @@ type mix struct {
 	// such actor. For q, the actor submits a request without a wake-up. For l, it posts a receive
 	// by PostRecvLater. For w, it posts a request itself, as TransferWait does.
 	lone string
-	// The string sink has one letter for each request that sinks submit, in the first pass that
-	// posts a request. For f, a sink calls mixedWays.follow. For s, a sink calls readyWays.submit.
+	// At the end of the first pass that posts a request, sinks submit one request for each letter
+	// of this string. For f, a sink calls mixedWays.follow. For s, a sink calls readyWays.submit.
 	sink string
 }
 
@@ -216,8 +215,7 @@ func mixedWorld(w mixedWays, m mix) model.World {
 	return world
 }
 
-// loneActor returns the function of the lone actor. The argument does is the actor's steps, see
-// mix.lone.
+// loneActor returns the function of the lone actor. Its argument is mix.lone.
 func (b *mixedBed) loneActor(does string) func() {
 	var of []uint32
 	sends, recvs := b.slots(len(does)-countOf(does, 'l')), b.slots(countOf(does, 'l'))
@@ -270,8 +268,8 @@ func countOf(s string, what rune) (n int) {
 // Rule: every request is posted once, and the requests of a goroutine are posted in order. This
 // holds for requests on the queue's two stacks and for requests that the holder adds to the
 // backlog. A pass has at most one list of the queue's sends, and at most one list of its receives.
-// If an actor runs a pass for its own request, the pass posts this request or an earlier one. A
-// receive of PostRecvLater is posted at the latest with the next send.
+// If an actor runs a pass for its own request, the pass posts at least one request. A receive of
+// PostRecvLater is posted at the latest with the next send.
 func TestModelReadyOfAllWays(t *testing.T) {
 	for _, c := range []struct {
 		mix

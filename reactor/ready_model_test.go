@@ -22,14 +22,15 @@ type readyWays struct {
 var rightReady = readyWays{
 	submit: func(q *Queue, i uint32) {
 		q.sendStack.Push(i)
-		model.Forget(pushed + int(q.id)<<10 + int(i)) // Queue.submit does not use the result of Push
+		model.Forget(pushed + int(q.id)<<10 + int(i)) // q.submit uses no value read by Push
 		q.submit(NoWakeup)
 	},
 	gather: func(r *Reactor) { r.gather(false) },
 }
 
-// After a Push, the constant pushed is added to the argument of model.Forget. Every argument
-// without it is smaller.
+// The argument of model.Forget tells the model which step an actor has reached. So the arguments at
+// different steps of an actor must differ. Each argument after a Push is at least this constant;
+// every other argument is smaller.
 const pushed = 1 << 20
 
 type idleQP struct{ verbs.QP }
@@ -38,7 +39,8 @@ type idleQP struct{ verbs.QP }
 // are set.
 func readyBed(queues, slots int) (*Reactor, []*Queue) {
 	r := new(Reactor)
-	r.tok = turn.New(nil, nil, turn.Config{CallerDriving: true}) // so submit does not call the nil Sleeper
+	// With CallerDriving, a submission with NoWakeup does not use the Sleeper, which may be nil.
+	r.tok = turn.New(nil, nil, turn.Config{CallerDriving: true})
 	qs := make([]*Queue, queues)
 	for k := range qs {
 		q := &Queue{r: r, id: uint32(k), qp: idleQP{}, sendStack: ring.NewIndexStack(slots), order: newFIFO(slots)}
@@ -62,7 +64,9 @@ func listed(qs []*Queue) (all []*readyQueue) {
 func readyWorld(w readyWays, submitters int, to ...int) model.World {
 	queues, each := slices.Max(to)+1, len(to)
 	r, qs := readyBed(queues, submitters*each)
-	next, total := make([]int, queues*submitters), 0 // next: 1 + the last posted request, by queue and submitter
+	// For each queue and submitter, next has 1 + the index, in the submitter's sequence of requests,
+	// of the last request that was posted.
+	next, total := make([]int, queues*submitters), 0
 	world := model.World{
 		Shared: func(d *model.Digest) {
 			r.ready.Digest(d, listed(qs))

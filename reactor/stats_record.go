@@ -22,8 +22,8 @@ type Record struct {
 	Bytes    uint32         // length of the request; for a receive that succeeded, length of the message
 	// Submitted is the time at which the submitter had filled the request. It is zero for a marker,
 	// which the reactor itself posts. Posted is the time at which the pass that posted the request
-	// began to post. It is zero if the request was never given to the device. Ended is the time at
-	// which the pass that ended the request had polled. It is zero if the request has not ended. If
+	// began to post. It is zero if the request was never given to the device. Ended is read after
+	// the poll of the pass in which the request ends. It is zero if the request has not ended. If
 	// the request was never given to the device, Ended is the time at which a pass failed the
 	// request. All requests posted by one pass have the same Posted (except a marker). All requests
 	// polled by one pass have the same Ended.
@@ -87,9 +87,14 @@ func (c Record) String() string {
 }
 
 // Recorded returns a copy of the entries of the queue's flight recorder. Without a recorder
-// (QueueConfig.Recorder) it returns nil. First come the requests that have ended, in the order in
-// which they ended: at least the last QueueConfig.Recorder requests. Then come the outstanding
-// sends in posting order, and then the outstanding receives. Unposted requests are not included.
+// (QueueConfig.Recorder) it returns nil. The entries come in this order:
+//
+//   - The requests that have ended, in the order in which they ended. Old ones are dropped, but
+//     never one of the last QueueConfig.Recorder.
+//   - The outstanding sends, in posting order.
+//   - The outstanding receives, sorted by Posted.
+//
+// A request that still waits to be posted has no entry.
 //
 // Recorded may also be called after the queue failed, and after Release. It waits for the turn and
 // holds it for a moment. Any goroutine may call Recorded, except the holder.

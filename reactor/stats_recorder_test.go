@@ -13,7 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// slowly() returns a watched end. Its queue has a recorder of the given size, and SignalEvery is 4.
+// slowly() calls newWatchedQueue for a queue with the given Recorder and with SignalEvery 4.
 func slowly(t *testing.T, recorder int) *watched {
 	return newWatchedQueue(t, reactor.PeerLimit{}, reactor.QueueConfig{SendDepth: 8, RecvDepth: 4, SignalEvery: 4, Recorder: recorder})
 }
@@ -159,8 +159,9 @@ func TestReceivesAreRecorded(t *testing.T) {
 	}
 }
 
-// Rule: records of the same pass can have different end times. A request that the reactor refuses
-// ends before the pass posts. A request that is posted ends when its completion is polled.
+// Rule: two requests that end in the same pass can have different end times. For a request that
+// the reactor refuses, the end time is read before the pass posts. For a posted request, it is read
+// after the pass has polled the completion.
 func TestRefusedAndPolledInOneTurn(t *testing.T) {
 	onlySoft(t, "a device completes later than the turn that posts")
 	w := clock{watchedFrom}

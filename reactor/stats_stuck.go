@@ -9,9 +9,9 @@ import (
 )
 
 // Stuck is a send that has been outstanding for a long time. For a queue with a recorder,
-// Reactor.Stuck reports every such send, with its times. For a queue without a recorder, the reactor
-// knows only for how long no send of the queue has completed, so Reactor.Stuck reports only the
-// oldest send. Receives are not reported: a receive may wait any length of time for its message.
+// Reactor.Stuck reports every such send, with its times. For a queue without a recorder, it reports
+// only the oldest send, because the reactor has no times of single sends. Receives are not reported:
+// a receive may wait any length of time for its message.
 type Stuck struct {
 	Record      // if the queue has no recorder, Submitted and Posted are zero
 	Queue       *Queue
@@ -19,10 +19,12 @@ type Stuck struct {
 	Position    int // how many outstanding sends of the queue are older
 	Outstanding int // how many sends of the queue are outstanding
 	Waiting     int // how many goroutines wait for a slot of the queue
-	// Since is the time from which the send has been outstanding. If Exact is set, that is when the
-	// send was submitted, or, if the send is a marker, posted. If Exact is not set, Since may be too
-	// late. If the queue has a PeerLimit.Bound, the error is at most an eighth of the smallest Bound
-	// on the reactor. Otherwise the error is at most the time between two calls of Reactor.Stuck.
+	// If Exact is set, Since is when the send was submitted, or, if the send is a marker, posted. If
+	// Exact is not set, Since is when the reactor first saw that this send was the oldest one. The
+	// send may have been submitted long before. If the queue has a PeerLimit.Bound, the reactor sees
+	// a new oldest send within an eighth of the smallest Bound on the reactor, plus any time in
+	// which the process did not run. Without a PeerLimit, only calls of Reactor.Stuck see it: the
+	// first call after the send became the oldest sets Since to the time of the call.
 	Since time.Time
 	Exact bool // the queue has a recorder
 }
@@ -101,9 +103,8 @@ func (q *Queue) stuckAt(k int, since time.Duration, exact bool) Stuck {
 	return s
 }
 
-// oldestSince returns the earliest time at which the queue's oldest send is known to have been the
-// oldest outstanding send. Such times are known from the watchdog, from earlier calls of Stuck, and
-// from the present call.
+// oldestSince returns when the reactor first saw that the queue's oldest send was the oldest: at a
+// tick of the watchdog or in a call of Stuck. The argument now is the time of the present call.
 func (q *Queue) oldestSince(now time.Duration) time.Duration {
 	if g := &q.progressMark; !g.busy || g.head != q.order.head {
 		*g = progressMark{q.order.head, now, true}

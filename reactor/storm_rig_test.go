@@ -37,8 +37,8 @@ type stormDevice struct {
 	verbs.Context
 	lane *lane
 	rng  *rand.Rand // owned by the holder
-	// The field lost counts the events of the kinds that lane.loss selects. Every stormLoseOne-th
-	// of these events is dropped. The holder owns the field.
+	// The number of events of the kinds that lane.loss selects. Every stormLoseOne-th of these
+	// events is dropped; the others are not. The holder owns this field.
 	lost int
 }
 
@@ -75,13 +75,13 @@ func (d *stormDevice) CreateCQ(cqe int, ch verbs.CompChannel, vector int, userDa
 // a busy machine.
 const stormDawdle = 4
 
-// stormDawdleMost limits how long stormDevice.dawdle waits until another token is sent. Perhaps no
-// token is sent, because this side, which waits, must send the next one.
+// stormDawdleMost is the longest time that stormDevice.dawdle waits for the next token to be sent.
+// Without this limit the wait might never end, because this side itself may have to send that token.
 const stormDawdleMost = 200 * time.Microsecond
 
-// Execute posts, arms and polls. If a poll after an arming finds a completion, the completion has
-// probably come between the last poll and the arming. Such a completion raises no event. The poll
-// after the arming exists for this race.
+// Execute posts, arms and polls. If the poll after an arming finds a completion, Execute counts a
+// race (lane.met): the completion probably came after the previous poll and before the arming. It
+// then raised no event, so only the poll after the arming could find it.
 func (d *stormDevice) Execute(t *verbs.IOBatch) error {
 	if len(t.Arms) == 0 {
 		return d.Context.Execute(t)
@@ -192,8 +192,8 @@ type volley struct {
 	pause [stormMost]time.Duration // by token: the time before the token is sent
 	queue [stormMost]int           // by token: the queue over which the token is sent
 	// If alone[i] is set, token i is sent only after all earlier tokens of the lane have arrived
-	// and all their sends have completed. Until then no other token makes a reactor poll, so the
-	// loss of a single event stops the lane. Token i arrives when the peer is about to arm again.
+	// and all their sends have completed. If the event of token i is then lost, no event of an
+	// earlier token makes the reactor poll and hides the loss.
 	alone [stormMost]bool
 }
 

@@ -64,11 +64,12 @@ type stormMode struct {
 
 const stormShares = 10
 
-// In a mode with one volley, a reactor waits for one completion at a time, of a receive or of a
-// send. Without a recheck only the event of this completion wakes the reactor, so one lost wake-up
-// stops the lane. In the mode crowd, the event of one completion queue makes the reactor poll both
-// queues, so the lane may go on after a lost event. This mode has a recheck, which counts the lost
-// events (Stats.MissedEvents).
+// In the modes with one volley, many tokens are sent alone (volley.alone). A reactor that waits for
+// the completion of such a token sleeps until the event of this completion, because these modes
+// have no recheck. So one lost wake-up stops the lane. The mode crowd has many tokens in transit.
+// The event of any token makes the reactor poll both completion queues, so the lane may go on after
+// a lost event. Therefore this mode has a recheck, which counts the lost events
+// (Stats.MissedEvents).
 var stormModes = []stormMode{
 	{name: "volleys", cfg: reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}, volleys: 1, most: 3, alone: true, share: 4},
 	{name: "callers drive", cfg: reactor.Config{Recheck: -1}, volleys: 1, most: 3, await: true, alone: true, share: 3},
@@ -291,11 +292,12 @@ func (l *lane) revive(t *testing.T) {
 }
 
 // pause returns a random pause to make before a token is sent. One pause in 1024 is a millisecond,
-// after which the peer sleeps. One in four is 0 (in the mode crowd seven in eight). The others are
-// about as long as the peer takes to handle the previous token, poll, arm and go to sleep.
+// after which the peer sleeps. One in four is 0 (in the mode crowd seven in eight). The others come
+// from stormPause. They have very different lengths, so some of them end while the peer handles the
+// previous token, polls, arms or goes to sleep.
 func (s *stormSide) pause() time.Duration {
 	atOnce := 1 << 8
-	if s.lane.mode.volleys > 1 { // other tokens come before and after this one
+	if s.lane.mode.volleys > 1 { // the mode crowd
 		atOnce = 1<<10 - 1<<7
 	}
 	switch n := s.rng.IntN(1 << 10); {
@@ -331,8 +333,9 @@ func (s *stormSide) post() {
 	}
 }
 
-// send sends the next token of a volley. Only the poster calls it. If no slot is free, send waits: a
-// volley may come back before the completions of its sends have been polled.
+// send sends the next token of a volley, and waits if no slot is free. Only the poster calls it. All
+// slots can be taken, because the peer may answer a volley before this side has polled the
+// completions of the volley's sends.
 func (s *stormSide) send(v *volley) {
 	q, token := s.next(v)
 	v.sent++

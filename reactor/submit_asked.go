@@ -38,7 +38,8 @@ func DoneOf(ctx context.Context) (DoneContext, error) {
 }
 
 // Cause returns ctx.Err() if err is errContextDone. If err wraps errContextDone, the result wraps
-// err and ctx.Err(). Otherwise Cause returns err. w must be the DoneContext of ctx.
+// err and ctx.Err(). If err is another error, or if ctx is itself a DoneContext, Cause returns err.
+// w must be the DoneContext of ctx.
 func (w DoneContext) Cause(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

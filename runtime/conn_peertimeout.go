@@ -87,10 +87,10 @@ const (
 )
 
 // ackTimeoutFor returns the largest ACK timeout code, from minAckTimeout to maxAckTimeout, with
-// which the device gives up within the configured time. If there is no such code, it returns
-// minAckTimeout. If no time is configured, it returns 0, and the provider chooses the timeout. The
-// kernel chooses one second, or the timeout that the peer requests. With one second the device may
-// take more than half a minute to give up.
+// which the device gives up within the configured time, even if it raises the code by deviceDelay.
+// If there is no such code, ackTimeoutFor returns minAckTimeout. If no time is configured, it
+// returns 0, and the provider chooses the timeout. The kernel chooses one second, or the timeout
+// that the peer requests. With one second the device may take more than half a minute to give up.
 func ackTimeoutFor(configured time.Duration) uint8 {
 	if configured <= 0 {
 		return 0

@@ -35,9 +35,10 @@ type memory struct {
 	// dead holds the big buffers whose lease has ended, until reap unmaps them. Any goroutine
 	// pushes; only a goroutine that holds mu takes.
 	dead ring.Inbox[bigBuffer, *bigBuffer]
-	// closing is set by Close, under mu, and read by Alloc. After that Close empties the free lists.
-	// An Alloc may still read false. If it then finds no free block, it calls allocSlow, which
-	// reads closing again. If it has taken a block, Close reports the block as not released.
+	// Close sets closing, under mu, before it empties the free lists. An Alloc that began earlier
+	// may have read false. If this Alloc takes a block, Close counts the block as in use and returns
+	// ErrBusy. If this Alloc finds no free block, it calls allocSlow, which locks mu and reads
+	// closing again.
 	closing atomic.Bool
 
 	mu         sync.Mutex // guards the fields below
