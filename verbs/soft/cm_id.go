@@ -87,7 +87,7 @@ type cmID struct {
 	conn    *cm.Conn
 	connect cm.ConnectParam // active side: the request sent
 	req     *cm.REQ         // passive side: the request received
-	psn     uint32          // this side's first PSN
+	psn     uint32          // the first PSN that this side receives
 	groups  []verbs.GID     // joined; one entry for each join
 }
 

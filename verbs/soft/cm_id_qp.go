@@ -59,13 +59,13 @@ func (id *cmID) ready(e *peerEnd) error {
 		return fmt.Errorf("%w: path MTU code %d", verbs.ErrInvalid, e.mtuCode)
 	}
 	err := id.qp.modify(&verbs.QPAttr{
-		State: verbs.QPSRTR, PathMTU: mtu, DestQPN: e.qpn, RQPSN: e.psn, MaxDestRdAtomic: e.resources,
+		State: verbs.QPSRTR, PathMTU: mtu, DestQPN: e.qpn, RQPSN: id.psn, MaxDestRdAtomic: e.resources,
 		MinRNRTimer: cmRNRTimer,
 		AH:          verbs.AHAttr{DGID: e.gid, HopLimit: 64, Port: portNumber},
 	}, rtrMask)
 	if err == nil {
 		err = id.qp.modify(&verbs.QPAttr{
-			State: verbs.QPSRTS, SQPSN: id.psn, MaxRdAtomic: e.depth,
+			State: verbs.QPSRTS, SQPSN: e.psn, MaxRdAtomic: e.depth,
 			Timeout: e.timeout, RetryCnt: e.retry, RNRRetry: e.rnrRetry,
 		}, rtsMask)
 	}

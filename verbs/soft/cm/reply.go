@@ -10,7 +10,7 @@ type REP struct {
 	QKey               uint32
 	QPN                uint32 // 24 bits
 	LocalEECN          uint32 // 24 bits
-	PSN                uint32 // 24 bits
+	PSN                uint32 // 24 bits: the first PSN that the receiver of this message sends
 	ResponderResources uint8
 	InitiatorDepth     uint8
 	TargetAckDelay     uint8 // 5 bits

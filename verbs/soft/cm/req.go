@@ -16,7 +16,7 @@ type REQ struct {
 	RemoteTimeout      uint8  // 5 bits: the time in which the receiver's CM answers this
 	Transport          uint8  // 2 bits: 0 RC, 1 UC, 2 RD, 3 see ExtTransport
 	FlowControl        bool
-	PSN                uint32 // 24 bits: the sender's first PSN
+	PSN                uint32 // 24 bits: the first PSN that the receiver of this message sends (IBTA 12.7.31)
 	LocalTimeout       uint8  // 5 bits: the time in which the sender's CM answers a REP
 	RetryCount         uint8  // 3 bits
 	PKey               uint16
