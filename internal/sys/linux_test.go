@@ -216,3 +216,36 @@ func TestPinThread(t *testing.T) {
 	}()
 	<-done
 }
+
+// Rule: a source attached with AttachOnce is reported one time after each Rearm, at once if there is
+// something to take, and never unarmed.
+func TestSourceAttachedOnceIsReportedOnce(t *testing.T) {
+	p, e := newPoller(t), newEvent(t)
+	must.Do(t, p.AttachOnce(fdSource{e}, 7))
+	t.Cleanup(func() { must.Do(t, p.Detach(7)) })
+	e.Signal()
+	if got := look(t, p); len(got) != 0 {
+		t.Errorf("unarmed, %v was reported", got)
+	}
+	for range 2 {
+		must.Do(t, p.Rearm(7))
+		if got := look(t, p); !slices.Equal(got, []uint32{7}) {
+			t.Errorf("armed, %v was reported, want 7", got)
+		}
+		if got := look(t, p); len(got) != 0 {
+			t.Errorf("reported before, %v was reported again", got)
+		}
+	}
+	e.Drain()
+	must.Do(t, p.Rearm(7))
+	if got := look(t, p); len(got) != 0 {
+		t.Errorf("armed and empty, %v was reported", got)
+	}
+	e.Signal()
+	if got := look(t, p); !slices.Equal(got, []uint32{7}) {
+		t.Errorf("after an event %v was reported, want 7", got)
+	}
+	if err := p.Rearm(8); !errors.Is(err, ErrNotAttached) {
+		t.Errorf("arming an unknown key: %v, want %v", err, ErrNotAttached)
+	}
+}

@@ -122,7 +122,37 @@ func (p *Poller) control(op, fd int, ev unix.EpollEvent) error {
 // Errors: [ErrAttached], [ErrPollerClosed], or the kernel's.
 //
 // Implements: epoll_ctl(2), EPOLL_CTL_ADD.
-func (p *Poller) Attach(s Source, key uint32) error {
+func (p *Poller) Attach(s Source, key uint32) error { return p.attach(s, key, unix.EPOLLIN) }
+
+// AttachOnce is Attach for a source whose key Wait reports one time after each Rearm, so that events
+// that other goroutines take wake nobody. It begins unarmed. A source that announces its events is
+// reported whenever it does.
+//
+// Implements: epoll_ctl(2), EPOLLONESHOT.
+func (p *Poller) AttachOnce(s Source, key uint32) error { return p.attach(s, key, unix.EPOLLONESHOT) }
+
+// Rearm has Wait report the source with that key once more, at once if there is something to take. Any
+// goroutine may call it; it enters the kernel.
+//
+// Errors: [ErrNotAttached], [ErrPollerClosed], or the kernel's.
+//
+// Implements: epoll_ctl(2), EPOLL_CTL_MOD.
+func (p *Poller) Rearm(key uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a, ok := p.attached[key]
+	switch {
+	case p.closed.Load():
+		return ErrPollerClosed
+	case !ok:
+		return fmt.Errorf("%w: %d", ErrNotAttached, key)
+	case a.mark != nil:
+		return nil
+	}
+	return p.control(unix.EPOLL_CTL_MOD, a.fd, unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(key)})
+}
+
+func (p *Poller) attach(s Source, key, events uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed.Load() {
@@ -137,7 +167,7 @@ func (p *Poller) Attach(s Source, key uint32) error {
 			a.silence()
 			a.mark = nil
 			p.fds.Add(1)
-			if err := p.control(unix.EPOLL_CTL_ADD, a.fd, unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(key)}); err != nil {
+			if err := p.control(unix.EPOLL_CTL_ADD, a.fd, unix.EpollEvent{Events: events, Fd: int32(key)}); err != nil {
 				p.fds.Add(-1)
 				return err
 			}

@@ -76,6 +76,22 @@ func (p *Poller) Attach(s Source, key uint32) error {
 	return nil
 }
 
+// AttachOnce is Attach: here every source announces its events, and is reported whenever it does.
+func (p *Poller) AttachOnce(s Source, key uint32) error { return p.Attach(s, key) }
+
+// Rearm does nothing here; see AttachOnce. Errors: [ErrNotAttached], [ErrPollerClosed].
+func (p *Poller) Rearm(key uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed.Load() {
+		return ErrPollerClosed
+	}
+	if _, ok := p.attached[key]; !ok {
+		return fmt.Errorf("%w: %d", ErrNotAttached, key)
+	}
+	return nil
+}
+
 // Detach removes the source with that key. A Wait that returns at the same time may still report
 // the key. Any goroutine may call it; it does not block.
 //

@@ -1,0 +1,249 @@
+//go:build linux && !portable
+
+package udp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Socket is a bound UDP socket. Send may be called by one goroutine at a time, and so may Recv.
+type Socket struct {
+	fd     int
+	is4    bool
+	local  netip.AddrPort
+	buffer int
+	// closed is set by Close. It publishes nothing.
+	closed atomic.Bool
+
+	out, in batch
+	iovs    []unix.Iovec // of out, in order
+}
+
+// message is struct mmsghdr.
+type message struct {
+	hdr unix.Msghdr
+	n   uint32
+}
+
+// batch is the memory of one call.
+type batch struct {
+	msgs  [MaxBatch]message
+	addrs [MaxBatch]unix.RawSockaddrInet6 // large enough for IPv4
+	iovs  [MaxBatch]unix.Iovec            // of in
+}
+
+// Listen opens a socket at local, whose port may be 0 for any free one. receiveBuffer is the size in
+// bytes of its receive buffer, as far as the system grants it. The caller closes it.
+//
+// Errors: syscall.EADDRINUSE if another socket has the address, and the system's others.
+//
+// Implements: socket(2), bind(2).
+func Listen(local netip.AddrPort, receiveBuffer int) (*Socket, error) {
+	addr := local.Addr().Unmap()
+	family := unix.AF_INET6
+	if addr.Is4() {
+		family = unix.AF_INET
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+	if err != nil {
+		return nil, fmt.Errorf("udp: socket: %w", err)
+	}
+	s := &Socket{fd: fd, is4: addr.Is4()}
+	if err := s.bind(netip.AddrPortFrom(addr, local.Port()), receiveBuffer); err != nil {
+		return nil, errors.Join(fmt.Errorf("udp: %v: %w", local, err), unix.Close(fd))
+	}
+	return s, nil
+}
+
+func (s *Socket) bind(local netip.AddrPort, receiveBuffer int) error {
+	var sa unix.Sockaddr
+	options := []struct{ level, option, value int }{
+		{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO},
+	}
+	if s.is4 {
+		sa = &unix.SockaddrInet4{Port: int(local.Port()), Addr: local.Addr().As4()}
+	} else {
+		zone, err := scope(local.Addr())
+		if err != nil {
+			return err
+		}
+		sa = &unix.SockaddrInet6{Port: int(local.Port()), Addr: local.Addr().As16(), ZoneId: zone}
+		options = []struct{ level, option, value int }{
+			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO},
+			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
+			// Linux rdma_rxe sends no checksum over IPv6 (rxe_net.c, prepare_udp_hdr); the ICRC covers more.
+			{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1},
+		}
+	}
+	for _, o := range options {
+		if err := unix.SetsockoptInt(s.fd, o.level, o.option, o.value); err != nil {
+			return fmt.Errorf("option %d of level %d: %w", o.option, o.level, err)
+		}
+	}
+	// Beyond the system's limit only with privilege; less than asked for is no error.
+	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
+		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+	}
+	var err error
+	if s.buffer, err = unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err != nil {
+		return err
+	}
+	if err := unix.Bind(s.fd, sa); err != nil {
+		return err
+	}
+	bound, err := unix.Getsockname(s.fd)
+	if err != nil {
+		return err
+	}
+	switch b := bound.(type) {
+	case *unix.SockaddrInet4:
+		s.local = netip.AddrPortFrom(netip.AddrFrom4(b.Addr), uint16(b.Port))
+	case *unix.SockaddrInet6:
+		s.local = netip.AddrPortFrom(netip.AddrFrom16(b.Addr).WithZone(local.Addr().Zone()), uint16(b.Port))
+	}
+	return nil
+}
+
+// Local returns the address that the socket is bound to.
+func (s *Socket) Local() netip.AddrPort { return s.local }
+
+// Buffer returns the size of the receive buffer that the system granted, in bytes, overhead included.
+func (s *Socket) Buffer() int { return s.buffer }
+
+// FD returns the descriptor, which polls readable while there are datagrams; for a poller.
+func (s *Socket) FD() int { return s.fd }
+
+// Notify does nothing: the socket announces datagrams by its descriptor. See sys.Source.
+func (s *Socket) Notify(func()) {}
+
+// Send sends datagrams, at most MaxBatch, and returns how many of them; fewer without an error if the
+// send buffer is full. The error is that of the first one not sent: [ErrTooLong], or the system's. It
+// does not block and allocates nothing once its tables have grown.
+//
+// Implements: sendmmsg(2).
+func (s *Socket) Send(ms []Out) (n int, err error) {
+	b := &s.out
+	s.iovs = s.iovs[:0]
+	for i := range ms {
+		for _, p := range ms[i].Parts {
+			if len(p) > 0 {
+				v := unix.Iovec{Base: &p[0]}
+				v.SetLen(len(p))
+				s.iovs = append(s.iovs, v)
+			}
+		}
+	}
+	at := 0
+	for i := range ms {
+		h := &b.msgs[i].hdr
+		first := at
+		for _, p := range ms[i].Parts {
+			if len(p) > 0 {
+				at++
+			}
+		}
+		h.Iov = nil
+		if at > first {
+			h.Iov = &s.iovs[first]
+		}
+		h.SetIovlen(at - first)
+		h.Name, h.Namelen = s.putAddr(&b.addrs[i], ms[i].To)
+	}
+	for {
+		got, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&b.msgs)), uintptr(len(ms)), 0, 0, 0)
+		clear(s.iovs) // keeps no memory of the caller's
+		switch errno {
+		case 0:
+			return int(got), nil
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			return 0, nil
+		case unix.EMSGSIZE:
+			return 0, ErrTooLong
+		}
+		return 0, errno
+	}
+}
+
+// Recv receives datagrams into ms, at most MaxBatch, and returns how many; 0 without an error if there
+// are none. It does not block and allocates nothing.
+//
+// Implements: recvmmsg(2).
+func (s *Socket) Recv(ms []In) (n int, err error) {
+	b := &s.in
+	for i := range ms {
+		b.iovs[i].Base = &ms[i].Buf[0]
+		b.iovs[i].SetLen(len(ms[i].Buf))
+		h := &b.msgs[i].hdr
+		h.Iov = &b.iovs[i]
+		h.SetIovlen(1)
+		h.Name = (*byte)(unsafe.Pointer(&b.addrs[i]))
+		h.Namelen = uint32(unsafe.Sizeof(b.addrs[i]))
+	}
+	for {
+		got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&b.msgs)), uintptr(len(ms)), unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case 0:
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			return 0, nil
+		default:
+			return 0, errno
+		}
+		for i := range ms[:got] {
+			m := &b.msgs[i]
+			ms[i].N, ms[i].Cut, ms[i].From = int(m.n), m.hdr.Flags&unix.MSG_TRUNC != 0, s.addr(&b.addrs[i])
+		}
+		return int(got), nil
+	}
+}
+
+// putAddr writes a socket address, and returns what struct msghdr has of it.
+func (s *Socket) putAddr(to *unix.RawSockaddrInet6, a netip.AddrPort) (*byte, uint32) {
+	if s.is4 {
+		sa := (*unix.RawSockaddrInet4)(unsafe.Pointer(to))
+		*sa = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: netOrder(a.Port()), Addr: a.Addr().As4()}
+		return (*byte)(unsafe.Pointer(sa)), uint32(unsafe.Sizeof(*sa))
+	}
+	*to = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: netOrder(a.Port()), Addr: a.Addr().As16()}
+	if a.Addr().Zone() != "" {
+		to.Scope_id, _ = scope(a.Addr()) // without it the kernel refuses a link-local address
+	} else if a.Addr().IsLinkLocalUnicast() {
+		to.Scope_id, _ = scope(s.local.Addr())
+	}
+	return (*byte)(unsafe.Pointer(to)), uint32(unsafe.Sizeof(*to))
+}
+
+// addr reads a socket address.
+func (s *Socket) addr(from *unix.RawSockaddrInet6) netip.AddrPort {
+	if s.is4 {
+		sa := (*unix.RawSockaddrInet4)(unsafe.Pointer(from))
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), netOrder(sa.Port))
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16(from.Addr), netOrder(from.Port))
+}
+
+// netOrder converts between host order and network order.
+func netOrder(v uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], v)
+	return binary.NativeEndian.Uint16(b[:])
+}
+
+// Close closes the socket. Idempotent; not during another call, and after its poller has given it
+// up.
+func (s *Socket) Close() error {
+	if !s.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	return unix.Close(s.fd)
+}

@@ -1,0 +1,29 @@
+package udp
+
+import (
+	"errors"
+	"net/netip"
+)
+
+// MaxBatch is the largest number of datagrams of one call.
+const MaxBatch = 64
+
+// ErrTooLong means that a datagram is longer than the interface or the known path carries.
+var ErrTooLong = errors.New("udp: datagram longer than the path carries")
+
+// Out is a datagram to send.
+type Out struct {
+	To netip.AddrPort
+	// Parts is the payload in order. The call only reads it.
+	Parts [][]byte
+}
+
+// In is a datagram received.
+type In struct {
+	// Buf is the memory for the payload, set by the caller, and N the length of the payload. What
+	// does not fit is lost, and Cut set.
+	Buf  []byte
+	N    int
+	Cut  bool
+	From netip.AddrPort
+}
