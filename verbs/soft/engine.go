@@ -163,7 +163,7 @@ func (d *device) enterGuard(k *fabric.Packet) bool {
 		return true
 	}
 	d.leaveGuard()
-	if !g.enter() {
+	if !g.Enter() {
 		return false
 	}
 	d.held = g
@@ -173,7 +173,7 @@ func (d *device) enterGuard(k *fabric.Packet) bool {
 // leaveGuard ends reading. Call it before any step that may wait for another engine.
 func (d *device) leaveGuard() {
 	if d.held != nil {
-		d.held.leave()
+		d.held.Leave()
 		d.held = nil
 	}
 }

@@ -12,9 +12,9 @@ import (
 // taken it back. Requests carry the guard of their queue pair, READ responses the guard of the
 // region they read.
 //
-//	          enter / leave
+//	          Enter / Leave
 //	           ┌─────┐
-//	           v     │          kill                    last leave
+//	           v     │          kill                    last Leave
 //	live, 0 readers ─┴─ n ──────────> dead, n readers ──────────> dead, 0
 //
 // A receiver enters before it reads the payload and leaves afterwards. If the guard is dead it
@@ -25,8 +25,8 @@ import (
 // old, and old packets are dropped before their payload is read.
 type guard struct {
 	// state counts the receivers inside; it is negative once the guard is dead. Receivers (any
-	// engine) and kill (the owner's engine) write it. A receiver's enter happens before the kill
-	// that waits for its leave, so all its reads happen before the owner gets the memory back.
+	// engine) and kill (the owner's engine) write it. A receiver's Enter happens before the kill
+	// that waits for its Leave, so all its reads happen before the owner gets the memory back.
 	state atomic.Int64
 
 	// regions are the regions that packets under this guard point into, by slot. last is the one
@@ -41,14 +41,14 @@ type guard struct {
 // guardDead is added to state by kill.
 const guardDead = math.MinInt64
 
-var _ fabric.Holder = (*guard)(nil)
+var _ fabric.Guard = (*guard)(nil)
 
 // PacketDone is called by the fabric when a packet's payload is no longer referenced. It does
 // nothing: see guard.
 func (g *guard) PacketDone(*fabric.Packet) {}
 
-// enter begins reading a payload. It returns false if the packet must be dropped.
-func (g *guard) enter() bool {
+// Enter begins reading a payload. It returns false if the packet must be dropped.
+func (g *guard) Enter() bool {
 	if g.state.Add(1) > 0 {
 		return true
 	}
@@ -56,10 +56,10 @@ func (g *guard) enter() bool {
 	return false
 }
 
-// leave ends the read that enter began.
-func (g *guard) leave() { g.state.Add(-1) }
+// Leave ends the read that Enter began.
+func (g *guard) Leave() { g.state.Add(-1) }
 
-// kill makes all later enters fail and waits for the receivers inside. The caller must not be
+// kill makes all later Enters fail and waits for the receivers inside. The caller must not be
 // inside any guard itself (device.leaveGuard), or two engines could wait for each other.
 func (g *guard) kill() {
 	for {

@@ -108,13 +108,13 @@ func TestGuardKeepsReadersOut(t *testing.T) {
 		var wg sync.WaitGroup
 		for range readers {
 			wg.Go(func() {
-				for g.enter() {
+				for g.Enter() {
 					inside.Add(1)
 					if over.Load() {
 						t.Error("inside after kill had returned")
 					}
 					inside.Add(-1)
-					g.leave()
+					g.Leave()
 				}
 			})
 		}

@@ -140,9 +140,7 @@ func (f *Fabric) Attach(gid verbs.GID, name string, e Endpoint) (*Port, error) {
 	if has := f.attached[gid]; has != nil {
 		return nil, &AttachError{GID: gid, Name: name, Has: has.name}
 	}
-	p := &Port{f: f, gid: gid, name: name, ep: e, freed: make(chan struct{}, 1),
-		routes: map[verbs.GID]*Route{}, kept: map[*Route]int{}, sweepAt: minSweep}
-	p.in.taker = p
+	p := f.newPort(gid, name, e)
 	f.attached[gid] = p
 	f.linkedLocked(gid, 0)
 	for _, r := range f.routes {
@@ -150,13 +148,25 @@ func (f *Fabric) Attach(gid verbs.GID, name string, e Endpoint) (*Port, error) {
 			r.to.Store(p)
 		}
 	}
+	f.addLocked(p)
+	return p, nil
+}
+
+func (f *Fabric) newPort(gid verbs.GID, name string, e Endpoint) *Port {
+	p := &Port{f: f, gid: gid, name: name, ep: e, freed: make(chan struct{}, 1),
+		routes: map[verbs.GID]*Route{}, kept: map[*Route]int{}, sweepAt: minSweep}
+	p.in.taker = p
+	return p
+}
+
+// addLocked makes a port run. f.mu is held.
+func (f *Fabric) addLocked(p *Port) {
 	ports := append(slices.Clone(*f.ports.Load()), p)
 	f.ports.Store(&ports)
 	if len(ports) == 1 && !f.cfg.Virtual {
 		f.stop, f.done = make(chan struct{}), make(chan struct{})
 		go f.runPacemaker(f.stop, f.done)
 	}
-	return p, nil
 }
 
 // Detach removes the port from the fabric: its endpoint is not running when Detach returns and will
@@ -172,14 +182,18 @@ func (p *Port) Detach() {
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.attached[p.gid] != p {
+	if !slices.Contains(*f.ports.Load(), p) {
 		return // detached before
 	}
-	delete(f.attached, p.gid)
+	if p.owner != nil {
+		p.owner.uplink = nil
+	} else {
+		delete(f.attached, p.gid)
+	}
 	for key, r := range f.routes {
 		// A sender that loaded this pointer before pushes into a closed port and then runs it,
 		// which drops the packet.
-		r.to.CompareAndSwap(p, nil)
+		r.to.CompareAndSwap(p, f.uplinkLocked(r.src))
 		if r.src == p.gid && r.script.Load() == nil {
 			delete(f.routes, key) // it has no sender any more
 			f.linkedLocked(key.dst, -1)

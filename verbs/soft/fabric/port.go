@@ -20,6 +20,10 @@ type Port struct {
 	f    *Fabric
 	gid  verbs.GID
 	name string
+	// owner is the port that this one is the uplink of; nil for an ordinary port. Immutable.
+	owner *Port
+	// uplink is the port's uplink, or nil. Under the fabric's mutex.
+	uplink *Port
 
 	token token
 	// sleeper is held by the one waiter, which sleeps until freed receives a release (acquire).

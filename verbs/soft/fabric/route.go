@@ -102,7 +102,7 @@ const minSweep = 64
 func (p *Port) noteLocked(r *Route) {
 	if len(p.routes) >= p.sweepAt {
 		for dst, o := range p.routes {
-			if p.kept[o] == 0 && o.to.Load() == nil && o.script.Load() == nil {
+			if to := o.to.Load(); p.kept[o] == 0 && (to == nil || to == p.uplink) && o.script.Load() == nil {
 				delete(p.routes, dst)
 				delete(p.f.routes, routeKey{p.gid, dst})
 				p.f.linkedLocked(dst, -1)
@@ -114,8 +114,9 @@ func (p *Port) noteLocked(r *Route) {
 	p.outShare = shareOf(len(p.routes))
 }
 
-// knownRoute is Route for a destination that exists or has a script, and nil for any other: an
-// endpoint that sends to random addresses grows no table.
+// knownRoute is route for a destination that exists, may exist beyond an uplink, or has a script, and
+// nil for any other: an endpoint that sends to random addresses grows no table, or one that
+// noteLocked sweeps.
 func (p *Port) knownRoute(dst verbs.GID) *Route {
 	if r := p.routes[dst]; r != nil {
 		return r
@@ -123,7 +124,7 @@ func (p *Port) knownRoute(dst verbs.GID) *Route {
 	f := p.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.routes[routeKey{p.gid, dst}] == nil && f.attached[dst] == nil {
+	if p.uplink == nil && f.routes[routeKey{p.gid, dst}] == nil && f.attached[dst] == nil {
 		return nil
 	}
 	r := f.routeLocked(p.gid, dst)
@@ -144,7 +145,11 @@ func (f *Fabric) routeLocked(src, dst verbs.GID) *Route {
 		copy(addrs[len(src):], dst[:])
 		h := xxhash.Sum64(addrs[:])
 		r.rng.Seed(f.cfg.Seed, h)
-		r.to.Store(f.attached[dst])
+		to := f.attached[dst]
+		if to == nil {
+			to = f.uplinkLocked(src)
+		}
+		r.to.Store(to)
 		r.setScript(f.all, f.cutLocked(src, dst))
 		f.routes[key] = r
 		f.linkedLocked(dst, 1)

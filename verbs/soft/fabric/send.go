@@ -72,7 +72,9 @@ func (p *Port) mustFill(k *Packet) {
 		panic("fabric: Send of a packet that is not from Get, or was sent already")
 	}
 	k.state = onLink
-	k.Src = p.gid
+	if p.owner == nil { // else the packet is from the network
+		k.Src = p.gid
+	}
 }
 
 func (p *Port) countTx(k *Packet) {
