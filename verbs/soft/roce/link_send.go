@@ -1,0 +1,145 @@
+package roce
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/verbena-rdma/verbena/internal/sys/udp"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// tailLen is the longest end of a datagram behind the payload: padding and ICRC, in bytes.
+const tailLen = 3 + ICRCLen
+
+// txBatch is the datagrams of one system call. The parts of each are its headers, the payload where
+// it lies, and the tail. All belongs to the link's runner.
+type txBatch struct {
+	n       int // filled
+	sent    int // of them, sent
+	packets [udp.MaxBatch]*fabric.Packet
+	outs    [udp.MaxBatch]udp.Out
+	tails   [udp.MaxBatch][tailLen]byte
+	guards  []fabric.Guard // entered for packets not sent yet
+}
+
+// transmit sends the packets in the inbox. It returns false if the send buffer is full: the rest
+// waits.
+func (l *Link) transmit() bool {
+	for {
+		if l.tx.sent < l.tx.n && !l.flush() {
+			return false
+		}
+		k := l.up.Take()
+		if k == nil {
+			return true
+		}
+		for ; k != nil; k = l.up.Take() {
+			l.add(k)
+			if l.tx.n == udp.MaxBatch {
+				break
+			}
+		}
+	}
+}
+
+// add encodes k and adds it to the batch, which has room, or drops it.
+func (l *Link) add(k *fabric.Packet) {
+	to := k.Dst.Addr()
+	if to.Is4() != l.is4 {
+		l.stats.Unsent++
+		l.up.Return(k)
+		return
+	}
+	t := &l.tx
+	if g, ok := k.Holder.(fabric.Guard); ok && !t.enter(g) {
+		l.up.Return(k)
+		return
+	}
+	o := &t.outs[t.n]
+	o.To = netip.AddrPortFrom(to, Port)
+	pad := int(wire.PadLen(k.PayloadLen))
+	tail := &t.tails[t.n]
+	*tail = [tailLen]byte{}
+	c := Cover{Src: l.sock.Local(), Dst: o.To}
+	crc := c.Sum(k.Header(), k.Payload, tail[:pad], k.HdrLen+k.PayloadLen+pad+ICRCLen)
+	putICRC(tail[pad:], crc)
+	o.Parts = append(o.Parts[:0], k.Header())
+	o.Parts = append(o.Parts, k.Payload...)
+	o.Parts = append(o.Parts, tail[:pad+ICRCLen])
+	t.packets[t.n] = k
+	t.n++
+}
+
+// enter enters g until the batch is sent. It returns false if the memory was taken back.
+func (t *txBatch) enter(g fabric.Guard) bool {
+	if n := len(t.guards); n > 0 && t.guards[n-1] == g {
+		return true
+	}
+	if !g.Enter() {
+		return false
+	}
+	t.guards = append(t.guards, g)
+	return true
+}
+
+// flush sends the batch. It returns false if the send buffer is full.
+func (l *Link) flush() bool {
+	t := &l.tx
+	for t.sent < t.n {
+		n, err := l.sock.Send(t.outs[t.sent:t.n])
+		l.stats.Sent += uint64(n)
+		t.sent += n
+		switch {
+		case err != nil: // of one datagram; the network may lose any
+			l.stats.Unsent++
+			if errors.Is(err, udp.ErrTooLong) {
+				l.stats.TooLong++
+			}
+			t.sent++
+		case n == 0:
+			t.makeOwn()
+			return false
+		}
+	}
+	t.drop()
+	return true
+}
+
+// drop ends the batch: it gives the packets back and leaves the guards.
+func (t *txBatch) drop() {
+	t.leave()
+	for i := range t.n {
+		t.packets[i].Release()
+		t.packets[i] = nil
+		clear(t.outs[i].Parts)
+	}
+	t.n, t.sent = 0, 0
+}
+
+// leave leaves the guards.
+func (t *txBatch) leave() {
+	for i, g := range t.guards {
+		g.Leave()
+		t.guards[i] = nil
+	}
+	t.guards = t.guards[:0]
+}
+
+// makeOwn copies what is not sent yet, so that the batch may wait without holding its owners'
+// memory.
+func (t *txBatch) makeOwn() {
+	if len(t.guards) == 0 {
+		return
+	}
+	for i := t.sent; i < t.n; i++ {
+		o := &t.outs[i]
+		var whole []byte
+		for _, p := range o.Parts {
+			whole = append(whole, p...)
+		}
+		clear(o.Parts)
+		o.Parts = append(o.Parts[:0], whole)
+	}
+	t.leave()
+}

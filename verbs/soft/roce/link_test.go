@@ -1,0 +1,325 @@
+package roce
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/internal/sys/udp"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// near and far are the ends of a link under test.
+var near, far = netip.MustParseAddrPort("10.1.0.1:4791"), netip.MustParseAddrPort("10.1.0.2:4791")
+
+// fakeSocket is a socket without a network.
+type fakeSocket struct {
+	local   netip.AddrPort
+	arrived []arrival
+	sent    [][]byte
+	room    int   // datagrams that Send accepts; -1: any number
+	refuse  error // of the next datagram sent
+	closed  bool
+}
+
+type arrival struct {
+	from netip.AddrPort
+	b    []byte
+}
+
+func (s *fakeSocket) Local() netip.AddrPort { return s.local }
+func (s *fakeSocket) FD() int               { return -1 }
+func (s *fakeSocket) Notify(func())         {}
+func (s *fakeSocket) Close() error          { s.closed = true; return nil }
+
+func (s *fakeSocket) Send(ms []udp.Out) (n int, err error) {
+	for _, m := range ms {
+		if s.refuse != nil {
+			err, s.refuse = s.refuse, nil
+			return n, err
+		}
+		if s.room == 0 {
+			return n, nil
+		}
+		s.room--
+		s.sent = append(s.sent, bytes.Join(m.Parts, nil))
+		n++
+	}
+	return n, nil
+}
+
+func (s *fakeSocket) Recv(ms []udp.In) (n int, err error) {
+	for n < min(len(ms), len(s.arrived)) {
+		a := s.arrived[n]
+		ms[n].From, ms[n].N = a.from, copy(ms[n].Buf, a.b)
+		ms[n].Cut = ms[n].N < len(a.b)
+		n++
+	}
+	s.arrived = s.arrived[n:]
+	return n, nil
+}
+
+// device is the endpoint whose uplink is under test. It keeps what arrives.
+type device struct {
+	port *fabric.Port
+	got  []*fabric.Packet
+}
+
+func (d *device) Progress(time.Duration) (time.Duration, bool) {
+	for k := d.port.Take(); k != nil; k = d.port.Take() {
+		d.got = append(d.got, k)
+	}
+	return 0, false
+}
+
+// rig is a device with a link in virtual time.
+type rig struct {
+	*device
+	fab  *fabric.Fabric
+	sock *fakeSocket
+	link *Link
+}
+
+func newRig(t must.T) *rig {
+	r := &rig{device: new(device), fab: fabric.New(fabric.Config{Virtual: true}), sock: &fakeSocket{local: near, room: -1}}
+	r.port = must.Get(r.fab.Attach(gidOf(near), "device", r.device))(t)
+	r.link = newLink(r.sock)
+	r.link.attach(r.port, "link")
+	return r
+}
+
+// steps runs everything until it is quiet.
+func (r *rig) steps() {
+	for r.fab.Step() {
+	}
+}
+
+// looks has the link look at its socket.
+func (r *rig) looks() {
+	r.link.up.Kick()
+	r.steps()
+}
+
+// send has the device send a packet.
+func (r *rig) send(h *wire.Header, holder fabric.Holder, payload ...[]byte) {
+	r.port.Exclusive(func() {
+		k := r.port.Get()
+		k.SetHeader(h)
+		k.Dst = gidOf(far)
+		for _, p := range payload {
+			k.AddRef(p)
+		}
+		k.Holder = holder
+		r.port.Send(k)
+	})
+	r.steps()
+}
+
+// datagram is a datagram from far to near.
+func datagram(h *wire.Header, payload []byte) []byte {
+	h.PadCount = wire.PadLen(len(payload))
+	b := append(h.Append(nil), payload...)
+	return seal(append(b, make([]byte, int(h.PadCount)+ICRCLen)...))
+}
+
+// seal writes the ICRC of a datagram from far to near.
+func seal(b []byte) []byte {
+	end := len(b) - ICRCLen
+	c := Cover{Src: far, Dst: near}
+	putICRC(b[end:], c.Sum(b[:wire.BTHLen], [][]byte{b[wire.BTHLen:end]}, nil, len(b)))
+	return b
+}
+
+// Rule: a packet that the device sends leaves as a datagram that another link turns into the same
+// packet, whatever its headers and the parts of its payload.
+func TestPacketsCrossTwoLinks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := newRig(t), newRig(t)
+		b.sock.local = far
+		h := wire.Header{
+			Opcode: rapid.SampledFrom([]wire.Opcode{wire.RCSendOnly, wire.RCWriteMiddle, wire.UDSendOnlyImm, wire.RCWriteOnly}).Draw(t, "opcode"),
+			DestQP: rapid.Uint32Range(0, 1<<24-1).Draw(t, "qp"), PSN: wire.NewPSN(rapid.Uint32().Draw(t, "psn")), PKey: wire.DefaultPKey, FECN: true,
+		}
+		parts := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 200), 0, 6).Draw(t, "payload")
+		whole := bytes.Join(parts, nil)
+		h.PadCount = wire.PadLen(len(whole))
+		a.send(&h, nil, parts...)
+		if len(a.sock.sent) != 1 {
+			t.Fatalf("%d datagrams were sent, want 1", len(a.sock.sent))
+		}
+		b.sock.arrived = []arrival{{near, a.sock.sent[0]}}
+		b.looks()
+		if len(b.got) != 1 {
+			t.Fatalf("%d packets arrived, want 1: %+v", len(b.got), b.link.Stats())
+		}
+		k := b.got[0]
+		if !bytes.Equal(k.Header(), h.Append(nil)) || !bytes.Equal(bytes.Join(k.Payload, nil), whole) || k.PayloadLen != len(whole) || k.Src != gidOf(near) {
+			t.Errorf("a packet arrived from %v with header %x and payload %x", k.Src, k.Header(), bytes.Join(k.Payload, nil))
+		}
+	})
+}
+
+// Rule: a datagram that is short, cut, unknown, badly padded or damaged is dropped and counted.
+func TestDamagedDatagramsAreDropped(t *testing.T) {
+	good := func() []byte { return datagram(&wire.Header{Opcode: wire.RCSendOnly, DestQP: 2}, []byte("payload")) }
+	for what, x := range map[string]struct {
+		b    []byte
+		want Stats
+	}{
+		"whole":              {good(), Stats{Received: 1}},
+		"empty":              {nil, Stats{Received: 1, Refused: 1}},
+		"a header alone":     {good()[:wire.BTHLen+ICRCLen-1], Stats{Received: 1, Refused: 1}},
+		"longer than buffer": {make([]byte, bufferLen+1), Stats{Received: 1, Refused: 1}},
+		"an unknown opcode":  {func() []byte { b := good(); b[0] = 0x7f; return seal(b) }(), Stats{Received: 1, Refused: 1}},
+		"without its RETH":   {func() []byte { b := good(); b[0] = byte(wire.RCWriteOnly); return seal(b) }(), Stats{Received: 1, Refused: 1}},
+		"more padding than bytes": {
+			func() []byte { b := datagram(&wire.Header{Opcode: wire.RCSendOnly}, nil); b[1] |= 0x30; return seal(b) }(),
+			Stats{Received: 1, Refused: 1},
+		},
+		"a wrong ICRC":      {func() []byte { b := good(); b[len(b)-1] ^= 1; return b }(), Stats{Received: 1, BadICRC: 1}},
+		"a changed payload": {func() []byte { b := good(); b[wire.BTHLen] ^= 1; return b }(), Stats{Received: 1, BadICRC: 1}},
+	} {
+		r := newRig(t)
+		r.sock.arrived = []arrival{{far, x.b}}
+		r.looks()
+		if got := r.link.Stats(); got != x.want {
+			t.Errorf("%s: %+v, want %+v", what, got, x.want)
+		}
+		if n := len(r.got); (n == 1) != (what == "whole") {
+			t.Errorf("%s: %d packets arrived", what, n)
+		}
+	}
+}
+
+// lent is a guard that counts.
+type lent struct{ inside, done, dead int }
+
+func (g *lent) PacketDone(*fabric.Packet) { g.done++ }
+func (g *lent) Enter() bool               { g.inside++; return g.dead == 0 }
+func (g *lent) Leave()                    { g.inside-- }
+
+// Rule: the link is inside a packet's guard only until the packet is sent or copied; a packet whose
+// memory was taken back is not sent.
+func TestMemoryIsReadUnderItsGuard(t *testing.T) {
+	h := &wire.Header{Opcode: wire.RCSendOnly}
+	payload := []byte("12345678")
+	r, g := newRig(t), new(lent)
+	r.send(h, g, payload)
+	if len(r.sock.sent) != 1 || g.inside != 0 || g.done != 1 {
+		t.Errorf("%d sent, inside %d times, done %d times; want 1, 0, 1", len(r.sock.sent), g.inside, g.done)
+	}
+	r, g = newRig(t), new(lent)
+	r.sock.room = 0
+	r.send(h, g, payload)
+	if len(r.sock.sent) != 0 || g.inside != 0 {
+		t.Errorf("with a full send buffer: %d sent, inside %d times; want 0, 0", len(r.sock.sent), g.inside)
+	}
+	clear(payload) // as its owner may, after it has taken the memory back
+	r.sock.room = -1
+	r.fab.AdvanceTo(sendAgain)
+	r.steps()
+	if len(r.sock.sent) != 1 || !bytes.Contains(r.sock.sent[0], []byte("12345678")) || g.done != 1 {
+		t.Errorf("after the send buffer had room: sent %q, done %d times", r.sock.sent, g.done)
+	}
+	r, g = newRig(t), &lent{dead: 1}
+	r.send(h, g, payload)
+	if len(r.sock.sent) != 0 || g.done != 1 {
+		t.Errorf("memory that was taken back: %d sent, done %d times; want 0, 1", len(r.sock.sent), g.done)
+	}
+}
+
+// Rule: a datagram that the system refuses is dropped and counted, and those behind it are sent.
+func TestRefusedDatagramDelaysNoOther(t *testing.T) {
+	for _, x := range []struct {
+		err     error
+		tooLong uint64
+	}{{udp.ErrTooLong, 1}, {errors.New("no route"), 0}} {
+		r := newRig(t)
+		r.sock.refuse = x.err
+		r.port.Exclusive(func() {
+			for range 3 {
+				k := r.port.Get()
+				k.SetHeader(&wire.Header{Opcode: wire.RCSendOnly})
+				k.Dst = gidOf(far)
+				r.port.Send(k)
+			}
+		})
+		r.steps()
+		if s, want := r.link.Stats(), (Stats{Sent: 2, Unsent: 1, TooLong: x.tooLong}); s != want || len(r.sock.sent) != 2 {
+			t.Errorf("%v: %+v, want %+v", x.err, s, want)
+		}
+	}
+}
+
+// Rule: packets that the device keeps use a bounded number of buffers; when all are in use the socket
+// keeps its datagrams, and returned buffers have the link run.
+func TestBuffersAreBounded(t *testing.T) {
+	r := newRig(t)
+	b := datagram(&wire.Header{Opcode: wire.RCSendOnly}, make([]byte, copiedLen+1))
+	const behind = 100
+	r.sock.arrived = slices.Repeat([]arrival{{far, b}}, maxBuffers+behind)
+	r.looks()
+	if len(r.got) != maxBuffers || len(r.sock.arrived) != behind {
+		t.Fatalf("the device has %d packets and the socket %d, want %d and %d", len(r.got), len(r.sock.arrived), maxBuffers, behind)
+	}
+	for _, k := range r.got[:behind] {
+		k.Release()
+	}
+	r.got = r.got[behind:]
+	r.steps()
+	if len(r.got) != maxBuffers || len(r.sock.arrived) != 0 {
+		t.Errorf("after buffers were returned the device has %d packets and the socket %d, want %d and 0", len(r.got), len(r.sock.arrived), maxBuffers)
+	}
+	if n := r.link.rx.made; n != maxBuffers {
+		t.Errorf("%d buffers were made, want %d", n, maxBuffers)
+	}
+}
+
+// Rule: after Close the device's packets are lost, and nothing more arrives.
+func TestClosedLink(t *testing.T) {
+	r := newRig(t)
+	must.Do(t, r.link.Close())
+	must.Do(t, r.link.Close())
+	r.send(&wire.Header{Opcode: wire.RCSendOnly}, nil)
+	if !r.sock.closed || len(r.sock.sent) != 0 {
+		t.Errorf("closed %v, %d datagrams were sent; want true, 0", r.sock.closed, len(r.sock.sent))
+	}
+}
+
+// Rule: whatever arrives, nothing but whole packets with a right ICRC reaches the device.
+func FuzzReceive(f *testing.F) {
+	f.Add([]byte{}, true)
+	f.Add(datagram(&wire.Header{Opcode: wire.RCWriteOnly, Length: 5}, []byte("hello")), false)
+	f.Add(datagram(&wire.Header{Opcode: wire.UDSendOnly, PadCount: 0}, make([]byte, 256)), true)
+	r := newRig(f)
+	f.Fuzz(func(t *testing.T, b []byte, right bool) {
+		if right && len(b) >= wire.BTHLen+ICRCLen {
+			b = seal(slices.Clone(b))
+		}
+		before := r.link.Stats()
+		r.sock.arrived = []arrival{{far, b}}
+		r.looks()
+		s := r.link.Stats()
+		if s.Received-before.Received != 1 || uint64(len(r.got))+s.Refused-before.Refused+s.BadICRC-before.BadICRC != 1 {
+			t.Fatalf("%d packets, %+v after %+v: want one outcome", len(r.got), s, before)
+		}
+		for _, k := range r.got {
+			var h wire.Header
+			if n, err := wire.Parse(k.Header(), &h); err != nil || n != k.HdrLen || k.Src != gidOf(far) {
+				t.Errorf("a packet with %d bytes of header arrived: %v", k.HdrLen, err)
+			}
+			if whole := k.HdrLen + k.PayloadLen + int(h.PadCount) + ICRCLen; whole != len(b) {
+				t.Errorf("a packet of %d bytes came of a datagram of %d", whole, len(b))
+			}
+			k.Release()
+		}
+		r.got = r.got[:0]
+	})
+}
