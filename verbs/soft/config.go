@@ -6,6 +6,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/roce"
 )
 
 // Config describes a provider. The zero value is that of [Default]: four devices on the
@@ -25,8 +26,13 @@ type DeviceConfig struct {
 	Name string     // must be unique in its provider
 	Addr netip.Addr // the IP address of its port; unique on the fabric
 
+	// RoCE gives the device a socket at Addr, which is an address of this machine, and UDP port 4791:
+	// RDMA devices, Linux Soft-RoCE and other processes are its peers (package roce). Devices of the
+	// same fabric are reached without the socket. The socket is open while the device is.
+	RoCE bool
+
 	// MTU is the active path MTU of the port. 0 selects MTUJumbo if the fabric supports it,
-	// otherwise MTU4096.
+	// otherwise MTU4096; with RoCE the largest up to MTU4096 that the interface carries.
 	MTU verbs.MTU
 	// Limits bounds the objects of the device; a zero member selects its default.
 	Limits Limits
@@ -173,8 +179,10 @@ func (c Config) validate() (Config, error) {
 			return c, fmt.Errorf("%w: two devices have the address %v", verbs.ErrInvalid, d.Addr)
 		case d.MTU != 0 && d.MTU.Bytes() == 0:
 			return c, fmt.Errorf("%w: device %q has no such path MTU: %d", verbs.ErrInvalid, d.Name, d.MTU)
-		case d.MTU == verbs.MTUJumbo && !c.Fabric.JumboMTU():
-			return c, fmt.Errorf("%w: device %q asks for the jumbo MTU, which its fabric does not carry", verbs.ErrInvalid, d.Name)
+		case d.MTU == verbs.MTUJumbo && (d.RoCE || !c.Fabric.JumboMTU()):
+			return c, fmt.Errorf("%w: device %q asks for the jumbo MTU, which its link does not carry", verbs.ErrInvalid, d.Name)
+		case d.RoCE && c.Fabric.Virtual():
+			return c, fmt.Errorf("%w: device %q cannot have a socket on a fabric in virtual time", verbs.ErrInvalid, d.Name)
 		}
 		names[d.Name], addrs[d.Addr.Unmap()] = true, true
 		l, err := d.Limits.withDefaults()
@@ -182,11 +190,14 @@ func (c Config) validate() (Config, error) {
 			return c, fmt.Errorf("device %q: %w", d.Name, err)
 		}
 		d.Limits = l
-		if d.MTU == 0 {
+		switch {
+		case d.MTU != 0:
+		case d.RoCE:
+			d.MTU = roce.MTU(d.Addr)
+		case c.Fabric.JumboMTU():
+			d.MTU = verbs.MTUJumbo
+		default:
 			d.MTU = verbs.MTU4096
-			if c.Fabric.JumboMTU() {
-				d.MTU = verbs.MTUJumbo
-			}
 		}
 		ds[i] = d
 	}

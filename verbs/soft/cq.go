@@ -135,13 +135,29 @@ func (q *completionQueue) publish() {
 func (q *completionQueue) arm(solicited bool) {
 	if !solicited {
 		q.armed.Store(armAny)
-		return
+	} else {
+		q.armed.CompareAndSwap(armNone, armSolicited)
 	}
-	q.armed.CompareAndSwap(armNone, armSolicited)
+	if l := q.ctx.dev.link.Load(); l != nil {
+		l.Arm() // after the queue: what arrives now raises its event
+	}
 }
 
-// poll takes completions. Poller only.
+// poll takes completions. If there are none it looks at the device's socket, if it has one. Poller
+// only.
 func (q *completionQueue) poll(g *verbs.PollGroup) {
+	q.take(g)
+	if g.N > 0 {
+		return
+	}
+	if l := q.ctx.dev.link.Load(); l != nil {
+		l.Poll(q.armed.Load() == armNone)
+		q.take(g)
+	}
+}
+
+// take takes completions. Poller only.
+func (q *completionQueue) take(g *verbs.PollGroup) {
 	for g.N < len(g.WC) {
 		n := q.cur.poll(g.WC[g.N:])
 		g.N += n

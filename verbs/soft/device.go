@@ -13,6 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/roce"
 )
 
 // device is one software RNIC: an engine attached to a port of the fabric. Contexts are handles
@@ -31,6 +32,9 @@ type device struct {
 	opens int                         // contexts and holds of CM identifiers; under Provider.opening
 	port  atomic.Pointer[fabric.Port] // written under Provider.opening; nil while no context is open
 	p     *fabric.Port                // the same port, for the engine
+	// link is the device's socket, with DeviceConfig.RoCE while the device is open. Written under
+	// Provider.opening; pollers read it.
+	link atomic.Pointer[roce.Link]
 
 	contexts []*deviceContext // open ones, oldest first; under Provider.opening
 	// removed is set once, by remove, under the port's token: a call in an exclusive section
@@ -121,6 +125,14 @@ func (d *device) attach() error {
 	if err != nil {
 		return err
 	}
+	if d.cfg.RoCE {
+		l, err := roce.Open(p, d.cfg.Name)
+		if err != nil {
+			p.Detach()
+			return err
+		}
+		d.link.Store(l)
+	}
 	d.port.Store(p)
 	p.Exclusive(func() { // packets that came earlier wait in the inbox
 		p.SetDown(d.down.Load())
@@ -139,6 +151,9 @@ func (d *device) detach() {
 		d.empty()
 	})
 	d.port.Store(nil)
+	if l := d.link.Swap(nil); l != nil {
+		_ = l.Close() // closing a socket that nobody uses cannot fail
+	}
 	p.Detach()
 }
 

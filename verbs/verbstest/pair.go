@@ -27,6 +27,9 @@ type Pair struct {
 	// MTU is the path MTU that cases use unless they are about MTUs; 0 is
 	// the largest both ports have.
 	MTU verbs.MTU
+	// MinTimeout is the code of the shortest local ACK timeout that cases use, except 0. Default: any.
+	// For ends on two goroutines: a peer that does not get a processor for a millisecond is not lost.
+	MinTimeout uint8
 	// Patience is how long, in real or virtual time, the suite waits for an expected event.
 	// Default: 20 s in real time, 10 min in virtual time.
 	Patience time.Duration

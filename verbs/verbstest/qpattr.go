@@ -42,7 +42,7 @@ func (q *QP) rtrAttr(peer Info) *verbs.QPAttr {
 
 func (q *QP) rtsAttr() *verbs.QPAttr {
 	return &verbs.QPAttr{
-		State: verbs.QPSRTS, Timeout: q.o.timeout, RetryCnt: q.o.retry, RNRRetry: q.o.rnrRetry,
+		State: verbs.QPSRTS, Timeout: q.timeout(), RetryCnt: q.o.retry, RNRRetry: q.o.rnrRetry,
 		SQPSN: q.psn, MaxRdAtomic: q.o.rdAtom,
 	}
 }
@@ -63,4 +63,12 @@ func (q *QP) toRTS() {
 	q.c.t.Helper()
 	_, _, m := steps(q.o.kindOf())
 	q.c.must(q.Modify(q.rtsAttr(), m), "RTR to RTS")
+}
+
+// timeout returns the local ACK timeout: that of the options, unless the pair needs a longer one.
+func (q *QP) timeout() uint8 {
+	if q.o.timeout == 0 { // for ever
+		return 0
+	}
+	return max(q.o.timeout, q.c.pair.MinTimeout)
 }

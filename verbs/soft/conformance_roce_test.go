@@ -1,0 +1,93 @@
+package soft_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/internal/sys"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/verbstest"
+)
+
+// roceEnd is a provider of one device with a socket, on a fabric of its own: one of two machines.
+type roceEnd struct {
+	provider *soft.Provider
+	fab      *fabric.Fabric
+	ctx      verbs.Context
+	gid      verbs.GID
+}
+
+// openRoCE opens a device at an address of the loopback network. Other processes of this machine may
+// have the first that it tries.
+func openRoCE(t *testing.T, name string) roceEnd {
+	t.Helper()
+	for {
+		addr := netip.AddrFrom4([4]byte{127, byte(rand.N(254) + 1), byte(rand.N(256)), byte(rand.N(254) + 1)})
+		f := fabric.New(fabric.Config{Seed: conformanceSeed})
+		p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{{Name: name, Addr: addr, RoCE: true}}}))(t)
+		ctx, err := p.Open(name)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		must.Do(t, err)
+		t.Cleanup(func() {
+			if err := ctx.Close(); err != nil {
+				t.Errorf("closing the context of %s: %v", name, err)
+			}
+		})
+		return roceEnd{p, f, ctx, verbs.GIDFromAddr(addr)}
+	}
+}
+
+// twoScripts adapts the fabrics of two ends: each has the faults of what its device sends.
+type twoScripts [2]roceEnd
+
+func (s twoScripts) Set(from, to verbs.GID, x verbstest.Fault) {
+	for _, e := range s {
+		if e.gid == from {
+			scripts{e.fab}.Set(from, to, x)
+		}
+	}
+}
+
+func (s twoScripts) Heal() {
+	for _, e := range s {
+		scripts{e.fab}.Heal()
+	}
+}
+
+// Devices that reach each other by UDP, as those of two processes do.
+func TestConformanceRoCE(t *testing.T) {
+	a, b := openRoCE(t, "left"), openRoCE(t, "right")
+	caps := must.Get(verbstest.CapsOf(a.ctx, b.ctx))(t)
+	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst, caps.RandomKeys = true, true, true, true, true
+	caps.CMUDP, caps.CQResize, caps.LastWQE, caps.CheckedHandles = true, true, true, true
+	caps.Faults = twoScripts{a, b}
+	caps.MaxMcastQP = 0
+	p := verbstest.Pair{
+		Name: "soft_udp", Caps: caps, MinTimeout: 12, Quiet: 20 * time.Millisecond, // 12: 17 ms
+		A: verbstest.Endpoint{Provider: a.provider, Context: a.ctx}, B: verbstest.Endpoint{Provider: b.provider, Context: b.ctx},
+	}
+	if !sys.Portable {
+		p.Caps.Persistent = func(size int) (*mem.Arena, error) {
+			return mem.MapFile(filepath.Join(t.TempDir(), "persistent"), size)
+		}
+	}
+	r := verbstest.Run(t, p)
+	absent := map[string]bool{}
+	for _, x := range r.Results {
+		absent[x.Name] = x.Reason == "no virtual clock" || x.Reason == "devices cannot be unplugged, nor ports taken down" ||
+			strings.Contains(x.Reason, "multicast group")
+	}
+	complete(t, r, absent)
+}
