@@ -152,6 +152,9 @@ func (c *Case) pass(d time.Duration) {
 	k := c.pair.Caps.Clock
 	if k == nil {
 		for c.now() < end {
+			if c.pair.Drive != nil {
+				c.pair.Drive()
+			}
 			runtime.Gosched()
 		}
 		return
