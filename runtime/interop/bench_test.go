@@ -13,10 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/mixed"
 	"github.com/verbena-rdma/verbena/internal/must"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
 // patience is the timeout of one test: under emulation a message takes milliseconds.
@@ -38,8 +41,8 @@ type bench struct {
 	ctx          context.Context
 }
 
-// onDevices runs a test of a program with both ends on the first device, and with the program's end
-// on the second.
+// onDevices runs a test of a program with both ends on the first device, with the program's end on the
+// second, and with the software RNIC as the local end.
 func onDevices(t *testing.T, program string, test func(b *bench)) {
 	names := os.Getenv("VERBENA_TEST_DEVICES")
 	if names == "" {
@@ -52,7 +55,7 @@ func onDevices(t *testing.T, program string, test func(b *bench)) {
 	if !ok {
 		t.Fatalf("VERBENA_TEST_DEVICES is %q, want two names with a comma", names)
 	}
-	for name, pair := range map[string][2]string{"one device": {a, a}, "two devices": {a, b}} {
+	for name, pair := range map[string][2]string{"one device": {a, a}, "two devices": {a, b}, softRNIC: {"", mixed.Device}} {
 		t.Run(name, func(t *testing.T) {
 			p := must.Get(ibv.New(ibv.Config{}))(t)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -62,9 +65,41 @@ func onDevices(t *testing.T, program string, test func(b *bench)) {
 					t.Errorf("%d objects of ibv are left", n)
 				}
 			})
-			test(&bench{T: t, p: p, ours: look(t, p, pair[0]), theirs: look(t, p, pair[1]), ctx: ctx})
+			b := &bench{T: t, p: p, ctx: ctx}
+			if name == softRNIC {
+				b.softRNIC()
+			} else {
+				b.ours = look(t, p, pair[0])
+			}
+			b.theirs = look(t, p, pair[1])
+			test(b)
 		})
 	}
+}
+
+// softRNIC is the name of the tests whose local end is the software RNIC, and whose program's is
+// Soft-RoCE.
+const softRNIC = "software RNIC"
+
+// softRNIC makes the software RNIC the local end: its socket is at the cable of package mixed.
+func (b *bench) softRNIC() {
+	b.Helper()
+	if strings.Contains(os.Getenv("VERBENA_TEST_DEVICES"), "rxe") {
+		b.must(mixed.Lay())
+	} else {
+		b.Skip("VERBENA_TEST_DEVICES is not Soft-RoCE, which needs a name space of its own")
+	}
+	p := must.Get(soft.New(soft.Config{
+		Fabric:  fabric.New(fabric.Config{}),
+		Devices: []soft.DeviceConfig{{Name: "soft", Addr: mixed.SoftAddr, RoCE: true, MTU: verbs.MTU4096}},
+	}))(b.T)
+	var open verbs.Context // has the device keep its socket
+	b.must(mixed.Within(func() (err error) {
+		open, err = p.Open("soft")
+		return err
+	}))
+	b.Cleanup(func() { b.must(open.Close()) })
+	b.p, b.ours = p, look(b.T, p, "soft")
 }
 
 // look returns the address that a device sends from. A named device that is missing is a failure.
