@@ -124,9 +124,9 @@ func (p *Poller) control(op, fd int, ev unix.EpollEvent) error {
 // Implements: epoll_ctl(2), EPOLL_CTL_ADD.
 func (p *Poller) Attach(s Source, key uint32) error { return p.attach(s, key, unix.EPOLLIN) }
 
-// AttachOnce is Attach for a source whose key Wait reports one time after each Rearm, so that events
-// that other goroutines take wake nobody. It begins unarmed. A source that announces its events is
-// reported whenever it does.
+// AttachOnce is Attach for a source whose key Wait reports one time after each Rearm. The source begins
+// unarmed. While it is unarmed its events do not wake the waiter, and other goroutines may take them. A
+// source that announces its events is reported for each announcement.
 //
 // Implements: epoll_ctl(2), EPOLLONESHOT.
 func (p *Poller) AttachOnce(s Source, key uint32) error { return p.attach(s, key, unix.EPOLLONESHOT) }
@@ -140,14 +140,9 @@ func (p *Poller) AttachOnce(s Source, key uint32) error { return p.attach(s, key
 func (p *Poller) Rearm(key uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a, ok := p.attached[key]
-	switch {
-	case p.closed.Load():
-		return ErrPollerClosed
-	case !ok:
-		return fmt.Errorf("%w: %d", ErrNotAttached, key)
-	case a.mark != nil:
-		return nil
+	a, err := p.attachmentLocked(key)
+	if err != nil || a.mark != nil {
+		return err
 	}
 	return p.control(unix.EPOLL_CTL_MOD, a.fd, unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(key)})
 }
@@ -189,19 +184,16 @@ func (p *Poller) attach(s Source, key, events uint32) error {
 func (p *Poller) Detach(key uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a, ok := p.attached[key]
-	switch {
-	case p.closed.Load():
-		return ErrPollerClosed
-	case !ok:
-		return fmt.Errorf("%w: %d", ErrNotAttached, key)
+	a, err := p.attachmentLocked(key)
+	if err != nil {
+		return err
 	}
 	delete(p.attached, key)
 	if a.mark != nil {
 		a.silence()
 		return nil
 	}
-	err := p.control(unix.EPOLL_CTL_DEL, a.fd, unix.EpollEvent{})
+	err = p.control(unix.EPOLL_CTL_DEL, a.fd, unix.EpollEvent{})
 	p.fds.Add(-1)
 	return err
 }

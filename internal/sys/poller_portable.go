@@ -83,13 +83,8 @@ func (p *Poller) AttachOnce(s Source, key uint32) error { return p.Attach(s, key
 func (p *Poller) Rearm(key uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed.Load() {
-		return ErrPollerClosed
-	}
-	if _, ok := p.attached[key]; !ok {
-		return fmt.Errorf("%w: %d", ErrNotAttached, key)
-	}
-	return nil
+	_, err := p.attachmentLocked(key)
+	return err
 }
 
 // Detach removes the source with that key. A Wait that returns at the same time may still report
@@ -99,12 +94,9 @@ func (p *Poller) Rearm(key uint32) error {
 func (p *Poller) Detach(key uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a, ok := p.attached[key]
-	switch {
-	case p.closed.Load():
-		return ErrPollerClosed
-	case !ok:
-		return fmt.Errorf("%w: %d", ErrNotAttached, key)
+	a, err := p.attachmentLocked(key)
+	if err != nil {
+		return err
 	}
 	delete(p.attached, key)
 	a.silence()

@@ -2,6 +2,7 @@ package sys
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
@@ -66,6 +67,18 @@ type attachment struct {
 	source Source
 	mark   *mark // nil for one that is polled by its descriptor
 	fd     int   // the descriptor, if mark is nil
+}
+
+// attachmentLocked returns the source with that key. p.mu is held.
+func (p *Poller) attachmentLocked(key uint32) (attachment, error) {
+	a, ok := p.attached[key]
+	switch {
+	case p.closed.Load():
+		return a, ErrPollerClosed
+	case !ok:
+		return a, fmt.Errorf("%w: %d", ErrNotAttached, key)
+	}
+	return a, nil
 }
 
 // silence removes the source's function.

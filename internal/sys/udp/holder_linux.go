@@ -14,7 +14,8 @@ import (
 )
 
 // Holder describes the socket that has a local address, by the process that owns it, as far as this
-// process may know: "" if there is no such socket. It reads /proc, and takes milliseconds.
+// process may know: "" if there is no such socket. It reads the
+// descriptors of every process in /proc: only for the text of an error.
 func Holder(local netip.AddrPort) string {
 	inode := inodeOf(local)
 	if inode == "" {

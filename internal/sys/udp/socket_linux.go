@@ -15,10 +15,10 @@ import (
 
 // Socket is a bound UDP socket. Send may be called by one goroutine at a time, and so may Recv.
 type Socket struct {
-	fd     int
-	is4    bool
-	local  netip.AddrPort
-	buffer int
+	fd    int
+	is4   bool
+	local netip.AddrPort
+	zone  uint32 // of a link-local address
 	// closed is set by Close. It publishes nothing.
 	closed atomic.Bool
 
@@ -70,11 +70,11 @@ func (s *Socket) bind(local netip.AddrPort, receiveBuffer int) error {
 	if s.is4 {
 		sa = &unix.SockaddrInet4{Port: int(local.Port()), Addr: local.Addr().As4()}
 	} else {
-		zone, err := scope(local.Addr())
-		if err != nil {
+		var err error
+		if s.zone, err = scope(local.Addr()); err != nil {
 			return err
 		}
-		sa = &unix.SockaddrInet6{Port: int(local.Port()), Addr: local.Addr().As16(), ZoneId: zone}
+		sa = &unix.SockaddrInet6{Port: int(local.Port()), Addr: local.Addr().As16(), ZoneId: s.zone}
 		options = []struct{ level, option, value int }{
 			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO},
 			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1},
@@ -90,10 +90,6 @@ func (s *Socket) bind(local netip.AddrPort, receiveBuffer int) error {
 	// Beyond the system's limit only with privilege; less than asked for is no error.
 	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
-	}
-	var err error
-	if s.buffer, err = unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err != nil {
-		return err
 	}
 	if err := unix.Bind(s.fd, sa); err != nil {
 		return err
@@ -113,9 +109,6 @@ func (s *Socket) bind(local netip.AddrPort, receiveBuffer int) error {
 
 // Local returns the address that the socket is bound to.
 func (s *Socket) Local() netip.AddrPort { return s.local }
-
-// Buffer returns the size of the receive buffer that the system granted, in bytes, overhead included.
-func (s *Socket) Buffer() int { return s.buffer }
 
 // FD returns the descriptor, which polls readable while there are datagrams; for a poller.
 func (s *Socket) FD() int { return s.fd }
@@ -215,10 +208,8 @@ func (s *Socket) putAddr(to *unix.RawSockaddrInet6, a netip.AddrPort) (*byte, ui
 		return (*byte)(unsafe.Pointer(sa)), uint32(unsafe.Sizeof(*sa))
 	}
 	*to = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: netOrder(a.Port()), Addr: a.Addr().As16()}
-	if a.Addr().Zone() != "" {
-		to.Scope_id, _ = scope(a.Addr()) // without it the kernel refuses a link-local address
-	} else if a.Addr().IsLinkLocalUnicast() {
-		to.Scope_id, _ = scope(s.local.Addr())
+	if a.Addr().IsLinkLocalUnicast() {
+		to.Scope_id = s.zone
 	}
 	return (*byte)(unsafe.Pointer(to)), uint32(unsafe.Sizeof(*to))
 }

@@ -12,10 +12,9 @@ import (
 
 // Socket is a bound UDP socket. Send may be called by one goroutine at a time, and so may Recv.
 type Socket struct {
-	conn   *net.UDPConn
-	local  netip.AddrPort
-	buffer int
-	out    []byte // one datagram
+	conn  *net.UDPConn
+	local netip.AddrPort
+	out   []byte // one datagram
 
 	// announce is the function passed to Notify last, nil for none. Written by Notify, read by the
 	// reading goroutine after it queued a datagram.
@@ -52,7 +51,7 @@ func Listen(local netip.AddrPort, receiveBuffer int) (*Socket, error) {
 		return nil, fmt.Errorf("udp: %v: %w", local, err)
 	}
 	_ = conn.SetReadBuffer(receiveBuffer) // less than asked for is no error
-	s := &Socket{conn: conn, local: unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort()), buffer: receiveBuffer, done: make(chan struct{})}
+	s := &Socket{conn: conn, local: unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort()), done: make(chan struct{})}
 	go s.read()
 	return s, nil
 }
@@ -87,9 +86,6 @@ func (s *Socket) read() {
 
 // Local returns the address that the socket is bound to.
 func (s *Socket) Local() netip.AddrPort { return s.local }
-
-// Buffer returns the size of the receive buffer that was asked for, in bytes.
-func (s *Socket) Buffer() int { return s.buffer }
 
 // FD returns -1: the socket announces datagrams. See sys.Source.
 func (s *Socket) FD() int { return -1 }
