@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 	"net/netip"
@@ -58,16 +59,11 @@ type Cover struct {
 	AnyID bool
 }
 
-// ones is the covered part of the headers when all of it is masked.
-var ones = [lrhLen + ipv6Len + udpLen]byte(maskedBytes(lrhLen + ipv6Len + udpLen))
+// coverLen is the length of the longest headers below the transport headers, in bytes.
+const coverLen = lrhLen + ipv6Len + udpLen
 
-func maskedBytes(n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = 0xff
-	}
-	return b
-}
+// ones is these headers with every field masked.
+var ones = [coverLen]byte(bytes.Repeat([]byte{0xff}, coverLen))
 
 // begin returns the CRC of everything that is covered before the end of hdr, which begins with the
 // BTH. n is the length of the UDP payload in bytes, with the ICRC.
@@ -110,8 +106,8 @@ func (c *Cover) begin(hdr []byte, n int) uint32 {
 }
 
 // Sum returns the ICRC of a datagram: hdr is its transport headers, at most [wire.MaxHeader] bytes,
-// payload and pad the rest, and n the length of all with the ICRC, in bytes. On IPv4 the identification is 0 and DF is set. It
-// allocates nothing.
+// payload and pad the rest, and n the length of all with the ICRC, in bytes. On IPv4 the
+// identification is 0 and DF is set. It allocates nothing.
 func (c *Cover) Sum(hdr []byte, payload [][]byte, pad []byte, n int) uint32 {
 	crc := c.begin(hdr, n)
 	for _, b := range payload {

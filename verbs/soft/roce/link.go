@@ -92,7 +92,10 @@ func Open(p *fabric.Port, name string) (*Link, error) {
 		err = l.poll.AttachOnce(sock, socketKey)
 	}
 	if err != nil {
-		_ = sock.Close() // the first error is the one to report
+		if l.poll != nil {
+			_ = l.poll.Close() // as for the socket: the first error is the one to report
+		}
+		_ = sock.Close()
 		return nil, fmt.Errorf("roce: %s: %w", name, err)
 	}
 	l.attach(p, name)
@@ -143,8 +146,8 @@ func (l *Link) attach(p *fabric.Port, name string) {
 // A poller that is about to sleep calls Arm and then looks once more, as at a completion queue. If it
 // does not, because its queues are armed already, the watcher arms within pollTime.
 
-// pollTime is how long the watching goroutine leaves the socket to a goroutine that has polled. It
-// wakes as often while others poll, which takes about 0.2 % of a processor.
+// pollTime is how long the watching goroutine leaves the socket to a goroutine that has polled. While
+// others poll it wakes up once in that time.
 const pollTime = time.Millisecond
 
 // socketKey is the key of the socket in the link's poller.
@@ -156,7 +159,8 @@ func (l *Link) watch() {
 	var keys [1]uint32
 	for {
 		var until time.Time
-		if l.polled.Swap(false) {
+		// A socket without buffers to receive into would wake this goroutine again and again.
+		if l.polled.Swap(false) || l.starving.Load() {
 			until = time.Now().Add(pollTime)
 		} else {
 			l.Arm()
@@ -181,8 +185,8 @@ func (l *Link) Arm() {
 	}
 }
 
-// Poll receives what has arrived, on this goroutine unless another one runs the link. again reports
-// that the caller will call Poll or Arm soon. Any goroutine, but not within a run; it does not block.
+// Poll receives the datagrams in the socket, on this goroutine unless another one runs the link. The
+// argument again means that the caller will soon call Poll or Arm. Any goroutine, but not within a run; it does not block.
 func (l *Link) Poll(again bool) {
 	if again && !l.polled.Load() {
 		l.polled.Store(true)

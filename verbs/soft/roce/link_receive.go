@@ -13,8 +13,8 @@ const (
 	// bufferLen is the longest datagram that is received: the largest path MTU and all headers, in
 	// bytes. A longer one is refused.
 	bufferLen = 4096 + wire.MaxHeader + tailLen
-	// maxBuffers bounds the buffers of a link, 4.2 MiB: those of a batch, and those that packets of
-	// the device point into.
+	// maxBuffers bounds the buffers of a link: those of a batch, and those that packets of the device
+	// point into. Together they hold some 4 MiB.
 	maxBuffers = 1024
 	// copiedLen is the longest payload in bytes that is copied into its packet, so that its buffer is
 	// free at once.
@@ -48,7 +48,7 @@ type rxBatch struct {
 	made    int
 }
 
-// receive passes on what has arrived. It reports whether there may be more.
+// receive passes the datagrams in the socket on to the device. It reports whether there may be more.
 func (l *Link) receive() (more bool) {
 	for range batchesPerRun {
 		n := l.prepare()

@@ -126,8 +126,8 @@ func (t *txBatch) leave() {
 	t.guards = t.guards[:0]
 }
 
-// makeOwn copies what is not sent yet, so that the batch may wait without holding its owners'
-// memory.
+// makeOwn copies the unsent datagrams and leaves the guards, so that a batch that waits for the send
+// buffer keeps no owner's memory.
 func (t *txBatch) makeOwn() {
 	if len(t.guards) == 0 {
 		return
