@@ -39,7 +39,7 @@ func (r *Reactor) releaseCQEntries(sends, recvs int) {
 func (s *cqState) has(n int) bool { return s.room >= n }
 
 // grow makes sure that n entries of s are unreserved. If there are fewer, it resizes the completion
-// queue. The argument what is a word for the error: "sends" or "receives".
+// queue. Its error names the entries by the argument what, "sends" or "receives".
 func (r *Reactor) grow(s *cqState, n int, what string) error {
 	if s.has(n) {
 		return nil

@@ -281,7 +281,7 @@ type simSlot struct {
 	pending int  // outstanding WRITEs
 	readers int  // outstanding READs
 	torn    bool // a WRITE failed, and the content is unknown
-	// cutBy is the id of a split WRITE of which only some fragments were posted; 0: none. When a
+	// cutBy is the id of a split WRITE that posted only some of its fragments; 0: none. When a
 	// later operation of the same end has succeeded, these fragments have ended.
 	cutBy uint64
 }

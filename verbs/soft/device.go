@@ -152,7 +152,7 @@ func (d *device) detach() {
 	})
 	d.port.Store(nil)
 	if l := d.link.Swap(nil); l != nil {
-		_ = l.Close() // closing a socket that nobody uses cannot fail
+		_ = l.Close() // a socket without users closes without an error
 	}
 	p.Detach()
 }

@@ -31,15 +31,12 @@ func (p *Port) AttachUplink(name string, e Endpoint) *Port {
 	return u
 }
 
-// uplinkGID returns the source of an uplink's route to its owner. The first byte of a GID is 0 for an
-// IPv4 address, and never 0xff, which is for groups: the complement of neither is another port's.
+// uplinkGID returns the source of an uplink's route to its owner, which is no port's GID: unicast GIDs
+// begin with 0x00 (IPv4), 0x20 to 0x3f, or 0xfc to 0xfe, and the complements of these bytes do not.
 func uplinkGID(owner verbs.GID) verbs.GID {
 	owner[0] = ^owner[0]
 	return owner
 }
-
-// Owner returns the port that an uplink belongs to; nil for any other port.
-func (p *Port) Owner() *Port { return p.owner }
 
 // uplinkLocked returns the uplink of the port at src, or nil. f.mu is held.
 func (f *Fabric) uplinkLocked(src verbs.GID) *Port {
