@@ -105,21 +105,6 @@ func Prepare(ctx context.Context, say func(format string, args ...any)) (*Image,
 	return img, prune(dir, img.Dir)
 }
 
-// Cached returns the image of the cache if it can be booted, without using the network; nil if
-// there is none.
-func Cached() *Image {
-	dir, err := CacheDir()
-	if err != nil {
-		return nil
-	}
-	have := remembered(dir)
-	img := &Image{Dir: filepath.Join(dir, "image-"+have.Key), Key: have.Key}
-	if have.Recipe != recipeID() || !complete(img.Dir) {
-		return nil
-	}
-	return img
-}
-
 // remembered returns the zero value where no readable state is stored.
 func remembered(dir string) (have latest) {
 	text, err := os.ReadFile(filepath.Join(dir, "latest.json"))

@@ -202,16 +202,6 @@ func (l *ledger) wrong(format string, args ...any) {
 	note(&l.findings.corrupt, format, args...)
 }
 
-// succeeded returns the number of successful operations of all kinds.
-func (l *ledger) succeeded() (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, t := range l.kinds {
-		n += t.OK
-	}
-	return n
-}
-
 // clearBound removes the bound of operation op, which need not end while the load runs.
 func (l *ledger) clearBound(op uint64) {
 	l.mu.Lock()

@@ -159,9 +159,6 @@ func (p *Peer) Mark() { p.ledger.setMark(func() { p.say("ended") }) }
 // Heal records that the other peer is back.
 func (p *Peer) Heal() { p.ledger.clearMark() }
 
-// Worked returns the number of successful operations so far.
-func (p *Peer) Worked() int { return p.ledger.succeeded() }
-
 // Removed returns a channel that is closed when the device is known to be gone. The caller must
 // then call Stop, because the kernel's removal of the device waits until this process has closed
 // it.

@@ -6,7 +6,7 @@ import "fmt"
 // (bits 4 to 0).
 //
 //	kind      value
-//	ACK       credit code, see [CreditCount]
+//	ACK       credit code; [CreditInvalid]: no limit
 //	RNR NAK   RNR timer code
 //	NAK       [NakCode]
 //
@@ -106,30 +106,4 @@ func (c NakCode) String() string {
 	default:
 		return fmt.Sprintf("NAK code %d", uint8(c))
 	}
-}
-
-// credits is the number of messages that each credit code grants.
-//
-// Implements: IBTA volume 1, table 48 (end-to-end flow control credit encoding).
-var credits = [CreditInvalid]uint16{
-	0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
-	1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
-}
-
-// CreditCount returns the number of messages that a credit code grants; ok is false for
-// [CreditInvalid] and codes out of range.
-func CreditCount(code uint8) (n int, ok bool) {
-	if code >= CreditInvalid {
-		return 0, false
-	}
-	return int(credits[code]), true
-}
-
-// CreditCode returns the largest credit code that grants no more than n messages.
-func CreditCode(n int) uint8 {
-	code := CreditInvalid - 1
-	for code > 0 && int(credits[code]) > n {
-		code--
-	}
-	return uint8(code)
 }

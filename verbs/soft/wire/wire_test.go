@@ -208,28 +208,6 @@ func TestNamesAndKindsOfOpcodes(t *testing.T) {
 	}
 }
 
-func TestCreditCodes(t *testing.T) {
-	for code := range uint8(CreditInvalid) {
-		n, ok := CreditCount(code)
-		if !ok || CreditCode(n) != code {
-			t.Errorf("credit code %d grants %d (%v), which encodes to %d", code, n, ok, CreditCode(n))
-		}
-		if code >= 2 { // each doubling takes two codes
-			if half, _ := CreditCount(code - 2); code > 4 && n != 2*half {
-				t.Errorf("credit code %d grants %d, two codes below %d", code, n, half)
-			}
-		}
-	}
-	if _, ok := CreditCount(CreditInvalid); ok {
-		t.Error("code 31 grants no count: it lifts the limit")
-	}
-	for n, want := range map[int]uint8{-1: 0, 5: 4, 1 << 20: 30} {
-		if got := CreditCode(n); got != want {
-			t.Errorf("credits %d encode to %d, want %d (never more than there are)", n, got, want)
-		}
-	}
-}
-
 func TestPSNArithmetic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := PSN(rapid.Uint32Range(0, psnMask).Draw(t, "p"))
