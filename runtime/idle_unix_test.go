@@ -223,6 +223,8 @@ func wakesByEvent(t *testing.T, server *Runtime, from *Conn, got <-chan error) {
 			t.Errorf("a message came, and the completion channel did not wake the loop: before %+v, after %+v", before, after)
 			return
 		}
+		// If it sleeps already, the next recheck ends that sleep.
+		eventually(t, "the next sleep of the loop", func() bool { return server.Stats().Sleeps > after.Sleeps })
 	}
 	t.Error("each of ten messages came while the loop rechecked or spun")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
@@ -223,10 +224,10 @@ func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (
 	ctx, cancel := context.WithTimeoutCause(ctx, rt.cfg.ConnectTimeout, ErrConnectTimeout)
 	defer cancel()
 	defer func() {
-		if !errors.Is(err, context.DeadlineExceeded) {
+		if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
-		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) { // the deadline of nc is that of ctx, but may pass a little earlier: wait for ctx
+		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) { // the socket's deadline is that of ctx, but may pass a little earlier: wait for ctx
 			err = fmt.Errorf("%w: %s, longer than %v (Config.ConnectTimeout): %v", ErrConnectTimeout, addr, rt.cfg.ConnectTimeout, err) //nolint:errorlint // err is DeadlineExceeded, and the caller's context has not ended
 		}
 	}()
