@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -88,7 +89,7 @@ func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f fut
 // The method dialing starts a connection attempt and returns the connection and its future. Until
 // the future is settled, the caller may use the connection only to call Abort.
 func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold bool) (c *Conn, f futures.Future[*Conn], err error) {
-	dst, err := rt.resolve(ctx, addr)
+	dst, err := rt.destination(ctx, addr)
 	if err != nil {
 		return nil, f, err
 	}
@@ -120,17 +121,42 @@ func (rt *Runtime) resolve(ctx context.Context, addr string) (netip.AddrPort, er
 	ip := rt.addr
 	if host != "" {
 		if ip, err = netip.ParseAddr(host); err != nil {
-			ips, lerr := net.DefaultResolver.LookupNetIP(ctx, "ip4", host)
-			if lerr == nil && len(ips) == 0 {
-				lerr = errNoIPv4
+			if ip, err = rt.lookup(ctx, host); err != nil {
+				return netip.AddrPort{}, fmt.Errorf("%w: %q: %w", ErrAddress, addr, err)
 			}
-			if lerr != nil {
-				return netip.AddrPort{}, fmt.Errorf("%w: %q: %w", ErrAddress, addr, lerr)
-			}
-			ip = ips[0]
 		}
 	}
 	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), nil
+}
+
+// lookup returns an address of a host: an IPv4 one if there is one, otherwise an IPv6 one if the device
+// reaches such.
+func (rt *Runtime) lookup(ctx context.Context, host string) (netip.Addr, error) {
+	family := "ip4"
+	if rt.dev.Device().AnyAddr {
+		family = "ip"
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, family, host)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if len(ips) == 0 {
+		return netip.Addr{}, errNoIPv4
+	}
+	if i := slices.IndexFunc(ips, func(a netip.Addr) bool { return a.Unmap().Is4() }); i >= 0 {
+		return ips[i], nil
+	}
+	return ips[0], nil
+}
+
+// destination is resolve for dialing: the unspecified address, which a listener may have, means the
+// device's.
+func (rt *Runtime) destination(ctx context.Context, addr string) (netip.AddrPort, error) {
+	dst, err := rt.resolve(ctx, addr)
+	if dst.Addr().IsUnspecified() {
+		dst = netip.AddrPortFrom(rt.addr, dst.Port())
+	}
+	return dst, err
 }
 
 // dial starts to connect. Holder only, like all methods of Conn below.

@@ -3,6 +3,7 @@ package runtime
 import (
 	"bytes"
 	"errors"
+	"math"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -228,7 +229,7 @@ func TestAddressesAreAskedForAgain(t *testing.T) {
 // names this limit.
 func TestAddressesAreNotAskedForForEver(t *testing.T) {
 	notOnDevice(t, "its questions are late by a script")
-	p := &deaf{Provider: soft.Default(), from: time.Hour}
+	p := &deaf{Provider: soft.Default(), from: math.MaxInt64}
 	client := mustOpen(t, Config{Provider: p, Device: "soft0", ConnectTimeout: 20 * time.Millisecond})
 	_, err := client.Dial(testContext(t), "127.0.0.2:1")
 	mistake(t, "dialing", err, ErrConnectTimeout, "20ms")

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -52,7 +53,8 @@ type Listener struct {
 }
 
 // Listen listens at "host:port" with the runtime's options. An empty host means the device's
-// address. If the port is 0, Listen chooses one (see Addr).
+// address; on the software RNIC, which has every address of the machine, it means all of them. If the
+// port is 0, Listen chooses one (see Addr).
 //
 // Errors: ErrAddress, ErrConfig, ErrClosed, errors of the device (EADDRINUSE).
 func (rt *Runtime) Listen(addr string) (*Listener, error) { return rt.ListenOptions(addr, Options{}) }
@@ -64,6 +66,9 @@ func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	at, err := rt.resolve(ctx, addr)
 	if err != nil {
 		return nil, err
+	}
+	if strings.HasPrefix(addr, ":") && rt.dev.Device().AnyAddr {
+		at = netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())
 	}
 	if o, err = rt.inherit(o); err != nil {
 		return nil, err
@@ -120,7 +125,8 @@ func (l *Listener) listen(at netip.AddrPort) error {
 	return nil
 }
 
-// Addr returns the address of the listener.
+// Addr returns the address of the listener. It is unspecified if the listener is at all addresses of the
+// machine; Dial then takes it for the device's address.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
 // Accept waits for a connection. It skips handshakes that fail. If ctx ends first, no connection is
@@ -230,6 +236,10 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		return
 	}
 	if ev.Type != verbs.CMConnectRequest {
+		return
+	}
+	if has := l.rt.dev.Device().Name; ev.ID.Device() != has { // a listener at all addresses of the provider
+		l.sh.reject(ev.ID, proto.RejectResources, "it came to device "+ev.ID.Device()+", and the listener's runtime has "+has)
 		return
 	}
 	if _, err := readHello(ev.Conn.PrivateData, l.opts); err != nil {

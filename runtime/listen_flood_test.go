@@ -104,9 +104,8 @@ func (a *asker) send() {
 	}
 	k := a.port.Get()
 	k.SetHeader(&wire.Header{Opcode: wire.UDSendOnly, PKey: wire.DefaultPKey, DestQP: 1, MigReq: true, PadCount: wire.PadLen(len(m)), QKey: wire.GSIQKey, SrcQP: 1})
-	k.Dst = verbs.GIDFromAddr(a.to.Addr())
 	k.AddCopy(m[:])
-	a.port.Send(k)
+	a.port.Send(wire.To(verbs.GIDFromAddr(a.to.Addr())), k)
 }
 
 // BenchmarkWriteBesideRefusals starts a WRITE every 200 µs and reports the median and the 99th

@@ -260,6 +260,8 @@ type refusable struct {
 
 func (id *refusable) PeerAddr() netip.AddrPort { return netip.AddrPort{} }
 
+func (id *refusable) Device() string { return "soft0" }
+
 func (id *refusable) Reject(private []byte) error {
 	_, id.refused, _ = proto.ParseReject(private)
 	return nil

@@ -132,7 +132,7 @@ func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	dst, err := p.rt.resolve(ctx, addr)
+	dst, err := p.rt.destination(ctx, addr)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,10 @@ type DeviceInfo struct {
 	Name string
 	GUID uint64       // host order
 	Addr []netip.Addr // IP addresses of its ports, as far as known
-	Node int          // NUMA node; -1 when unknown
+	// AnyAddr reports that the device has every address of this machine: a listener at the unspecified
+	// address is reached at each.
+	AnyAddr bool
+	Node    int // NUMA node; -1 when unknown
 }
 
 // AtomicCap is the scope within which a device's atomics are atomic.

@@ -91,7 +91,7 @@ func (b *bench) softRNIC() {
 	}
 	p := must.Get(soft.New(soft.Config{
 		Fabric:  fabric.New(fabric.Config{}),
-		Devices: []soft.DeviceConfig{{Name: "soft", Addr: mixed.SoftAddr, RoCE: true, MTU: verbs.MTU4096}},
+		Devices: []soft.DeviceConfig{{Name: "soft", Addr: mixed.SoftAddr, Link: soft.LinkRoCE, MTU: verbs.MTU4096}},
 	}))(b.T)
 	var open verbs.Context // has the device keep its socket
 	b.must(mixed.Within(func() (err error) {

@@ -35,7 +35,7 @@ func mixedPair(t *testing.T) verbstest.Pair {
 	must.Do(t, mixed.Lay())
 	rnic := must.Get(soft.New(soft.Config{
 		Fabric:  fabric.New(fabric.Config{}),
-		Devices: []soft.DeviceConfig{{Name: "soft", Addr: mixed.SoftAddr, RoCE: true, MTU: verbs.MTU4096}},
+		Devices: []soft.DeviceConfig{{Name: "soft", Addr: mixed.SoftAddr, Link: soft.LinkRoCE, MTU: verbs.MTU4096}},
 	}))(t)
 	var a verbs.Context
 	must.Do(t, mixed.Within(func() (err error) {

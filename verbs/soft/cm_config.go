@@ -6,6 +6,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // CMConfig sets the times of the connection manager. Zero members select the defaults. A timeout
@@ -27,7 +28,7 @@ type CMConfig struct {
 func (c *CMConfig) validate() error {
 	// cm.New checks the bounds; the callbacks do nothing.
 	_, err := cm.New(c.machine(cm.Config{
-		Send:  func(verbs.GID, *cm.MAD) {},
+		Send:  func(wire.Path, *cm.MAD) {},
 		Event: func(cm.Event) {},
 		Rand:  func() uint64 { return 0 },
 	}))

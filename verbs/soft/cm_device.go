@@ -10,6 +10,8 @@ import (
 
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
+	"github.com/verbena-rdma/verbena/verbs/soft/roce"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // deviceCM is the connection management of a device. It runs during Progress and in exclusive
@@ -17,9 +19,10 @@ import (
 type deviceCM struct {
 	dev     *device
 	machine *cm.Machine
-	random  *rand.ChaCha8        // seeded at first use
-	byQP    map[*queuePair]*cmID // finds the identifier when a queue pair gets its first packet
-	bound   idSet                // identifiers of this device
+	refusals
+	random *rand.ChaCha8        // seeded at first use
+	byQP   map[*queuePair]*cmID // finds the identifier when a queue pair gets its first packet
+	bound  idSet                // identifiers of this device
 }
 
 // startCM connects the connection management to a new device. c has been validated.
@@ -27,7 +30,7 @@ func (d *device) startCM(c CMConfig) {
 	m := &deviceCM{dev: d, byQP: map[*queuePair]*cmID{}}
 	machine, err := cm.New(c.machine(cm.Config{
 		GID: d.gid, GUID: d.guid, MTU: d.cfg.MTU,
-		Send:  func(dst verbs.GID, mad *cm.MAD) { d.sendMAD(dst, mad[:]) },
+		Send:  func(dst wire.Path, mad *cm.MAD) { d.sendMAD(dst, mad[:]) },
 		Event: m.event,
 		Rand:  m.draw,
 	}))
@@ -36,8 +39,8 @@ func (d *device) startCM(c CMConfig) {
 	}
 	m.machine = machine
 	d.cm = m
-	d.onProgress = machine.Progress
-	d.onMAD = func(now time.Duration, src verbs.GID, mad []byte) {
+	d.onProgress = m.progress
+	d.onMAD = func(now time.Duration, src wire.Path, mad []byte) {
 		if machine.Receive(now, src, mad) != nil {
 			d.p.CountMalformed()
 		}
@@ -147,11 +150,24 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 		m.turnAway(e.Conn, cm.RejNoResources, cm.SIDRNoQP)
 		return
 	}
+	var end *roce.End
+	if path := e.Conn.Peer(); path.Far() {
+		if end = m.dev.link.Load().Hold(&path); end == nil { // the listener is being closed
+			e.Conn.Close(m.dev.p.Now())
+			return
+		}
+	}
 	id := m.dev.provider.newID(listener.ch, listener.ps)
 	id.userData.Store(listener.userData.Load())
 	id.dev, id.conn, id.req, id.state = m.dev, e.Conn, e.REQ, idAsked
+	id.path, id.sock = e.Conn.Peer(), end
 	id.local = netip.AddrPortFrom(m.dev.cfg.Addr.Unmap(), listener.local.Port())
-	id.peer = netip.AddrPortFrom(e.Conn.Peer().Addr(), h.SrcPort)
+	if id.path.Far() {
+		if id.path.Local != (verbs.GID{}) {
+			id.local = netip.AddrPortFrom(id.path.Local.Addr(), id.path.LocalPort)
+		}
+	}
+	id.peer = netip.AddrPortFrom(id.path.Peer.Addr(), h.SrcPort)
 	e.Conn.User = id
 	id.join(m.dev)
 	if listener.children == nil {
@@ -205,7 +221,7 @@ func (id *cmID) onReply(now time.Duration, rep *cm.REP) {
 	}
 	a := &id.connect
 	err := id.ready(&peerEnd{
-		gid: id.conn.Peer(), qpn: rep.QPN, psn: rep.PSN, mtuCode: cm.MTUCode(a.MTU),
+		path: id.path, qpn: rep.QPN, psn: rep.PSN, mtuCode: cm.MTUCode(a.MTU),
 		timeout: a.AckTimeout, retry: a.RetryCount, rnrRetry: rep.RNRRetry,
 		resources: depth(a.ResponderResources, rep.InitiatorDepth, id.dev),
 		depth:     depth(a.InitiatorDepth, rep.ResponderResources, id.dev),

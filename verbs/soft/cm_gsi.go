@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -17,7 +16,7 @@ const (
 
 // sendMAD sends a copy of a management datagram. Call it during Progress or in an exclusive
 // section. A datagram to an unknown destination is lost.
-func (d *device) sendMAD(dst verbs.GID, mad []byte) {
+func (d *device) sendMAD(dst wire.Path, mad []byte) {
 	k := d.p.Get()
 	h := &d.scratch.tx
 	*h = wire.Header{
@@ -25,9 +24,8 @@ func (d *device) sendMAD(dst verbs.GID, mad []byte) {
 		PadCount: wire.PadLen(len(mad)), QKey: wire.GSIQKey, SrcQP: gsiQP,
 	}
 	k.SetHeader(h)
-	k.Dst = dst
 	k.AddCopy(mad)
-	d.p.Send(k)
+	d.p.Send(dst, k)
 }
 
 // receiveMAD handles a datagram to queue pair 1.
@@ -39,5 +37,9 @@ func (d *device) receiveMAD(k *fabric.Packet, h *wire.Header) {
 		d.p.CountMalformed()
 		return
 	}
-	d.onMAD(d.now, k.Src, k.Payload[0])
+	src := wire.To(k.Src)
+	if k.Far != nil {
+		src = *k.Far
+	}
+	d.onMAD(d.now, src, k.Payload[0])
 }

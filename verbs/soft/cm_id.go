@@ -10,6 +10,8 @@ import (
 
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
+	"github.com/verbena-rdma/verbena/verbs/soft/roce"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // idState is the state of an identifier.
@@ -70,7 +72,8 @@ type cmID struct {
 	port      uint16    // the port it holds; 0: none
 	listeners []listening
 	backlog   int
-	timeout   uint8 // code set by SetAckTimeout; 0: none
+	timeout   uint8     // code set by SetAckTimeout; 0: none
+	sock      *roce.End // the socket that it holds; nil: none
 
 	// mu guards the state shared by Progress and calls.
 	mu              sync.Mutex
@@ -80,6 +83,7 @@ type cmID struct {
 	removalReported bool    // DEVICE_REMOVAL is queued
 	dev             *device // nil until bound to one; written under api too, before there is a connection
 	local, peer     netip.AddrPort
+	path            wire.Path          // to the peer; written when the address is resolved, or the request received
 	qp              *queuePair         // written under mu and the token, so that either suffices to read it
 	children        map[*cmID]struct{} // a listener's requests not yet reported to the user
 
@@ -92,8 +96,15 @@ type cmID struct {
 }
 
 type listening struct {
-	dev *device
-	l   *cm.Listener
+	dev      *device
+	l        *cm.Listener
+	withdraw func() // undoes the announcement at the fabric
+}
+
+// close ends listening.
+func (l *listening) close() {
+	l.dev.exclusive(l.l.Close)
+	l.withdraw()
 }
 
 var _ verbs.CMID = (*cmID)(nil)

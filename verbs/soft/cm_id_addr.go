@@ -87,7 +87,7 @@ func (id *cmID) Bind(local netip.AddrPort) error {
 	if err := id.inState(op, idIdle); err != nil {
 		return err
 	}
-	if err := id.bind(local); err != nil {
+	if err := id.bindSocket(local); err != nil {
 		return id.failed(op, err)
 	}
 	return nil
@@ -96,7 +96,7 @@ func (id *cmID) Bind(local netip.AddrPort) error {
 func (id *cmID) bind(local netip.AddrPort) error {
 	var d *device
 	if !anywhere(local.Addr()) {
-		if d = id.p.deviceAt(local.Addr()); d == nil {
+		if d = id.p.deviceOf(local.Addr()); d == nil {
 			return withErrno(syscall.ENODEV, "%w: none has the address %v", verbs.ErrUnknownDevice, local.Addr())
 		}
 	}
@@ -118,9 +118,7 @@ func (id *cmID) bind(local netip.AddrPort) error {
 	defer id.mu.Unlock()
 	id.dev = d
 	addr := local.Addr()
-	if d != nil {
-		addr = d.cfg.Addr
-	} else if !addr.IsValid() {
+	if !addr.IsValid() {
 		addr = netip.IPv4Unspecified()
 	}
 	id.local = netip.AddrPortFrom(addr.Unmap(), port)
@@ -138,7 +136,9 @@ func (id *cmID) settle(d *device) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.dev = d
-	id.local = netip.AddrPortFrom(d.cfg.Addr.Unmap(), id.port)
+	if anywhere(id.local.Addr()) {
+		id.local = netip.AddrPortFrom(d.cfg.Addr.Unmap(), id.port)
+	}
 	return nil
 }
 
@@ -165,11 +165,11 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 			return id.failed(op, err)
 		}
 		_, d, _ = id.look()
-	case src.IsValid() && d != nil && !anywhere(src.Addr()) && id.p.deviceAt(src.Addr()) != d:
+	case src.IsValid() && d != nil && !anywhere(src.Addr()) && id.p.deviceOf(src.Addr()) != d:
 		return id.refuse(op, "the identifier is bound to %s, and %v is not there", d.cfg.Name, src)
 	}
 	if d == nil {
-		if d = id.p.deviceAt(dst.Addr()); d == nil {
+		if d = id.p.deviceOf(dst.Addr()); d == nil {
 			all := id.p.plugged()
 			if len(all) == 0 {
 				return id.failed(op, withErrno(syscall.ENODEV, "%w: there is none", verbs.ErrUnknownDevice))
@@ -180,7 +180,12 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 			return id.failed(op, err)
 		}
 	}
+	path, local, err := id.resolve(d, dst)
+	if err != nil {
+		return id.failed(op, err)
+	}
 	id.mu.Lock()
+	id.path, id.local = path, netip.AddrPortFrom(local, id.port)
 	id.peer = netip.AddrPortFrom(dst.Addr().Unmap(), dst.Port())
 	id.state = idAddrResolved
 	id.mu.Unlock()
@@ -237,7 +242,7 @@ func (id *cmID) Listen(backlog int) error {
 		return err
 	}
 	if s, _, _ := id.look(); s == idIdle {
-		if err := id.bind(netip.AddrPort{}); err != nil {
+		if err := id.bindSocket(netip.AddrPort{}); err != nil {
 			return id.failed(op, err)
 		}
 	}
@@ -262,7 +267,7 @@ func (id *cmID) Listen(backlog int) error {
 	}
 	id.p.cm.wild.drop(id)
 	for _, l := range id.listeners {
-		l.dev.exclusive(l.l.Close)
+		l.close()
 		if d == nil {
 			id.release(l.dev)
 		}

@@ -140,14 +140,14 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 		d := id.dev
 		id.psn = d.cm.psn()
 		id.connect = cm.ConnectParam{
-			Dst: verbs.GIDFromAddr(id.peer.Addr()), ServiceID: cm.ServiceID(verbs.PSTCP, id.peer.Port()),
+			Dst: id.path, ServiceID: cm.ServiceID(verbs.PSTCP, id.peer.Port()),
 			QPN: c.QPNum, PSN: id.psn,
 			ResponderResources: depth(c.ResponderResources, maxDepth, d), InitiatorDepth: depth(c.InitiatorDepth, maxDepth, d),
 			RetryCount: c.RetryCount, RNRRetry: c.RNRRetryCount, FlowControl: c.FlowControl, SRQ: c.SRQ,
-			MTU: d.cfg.MTU, AckTimeout: id.ackTimeout(), PKey: wire.DefaultPKey,
+			MTU: id.pathMTU(), AckTimeout: id.ackTimeout(), PKey: wire.DefaultPKey,
 		}
 		var private [cm.PrivateREQ]byte
-		cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.peer.Addr()}.Put(&private)
+		cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.path.Peer.Addr()}.Put(&private)
 		copy(private[cm.ConnHeaderSize:], c.PrivateData)
 		id.connect.Private = private[:]
 		conn, err := d.cm.machine.Connect(now, &id.connect, id)
@@ -202,7 +202,7 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 		initiator := depth(c.InitiatorDepth, id.req.ResponderResources, d)
 		if id.qp != nil {
 			if err := id.ready(&peerEnd{
-				gid: id.conn.Peer(), qpn: id.req.QPN, psn: id.req.PSN, mtuCode: id.req.PathMTU,
+				path: id.path, qpn: id.req.QPN, psn: id.req.PSN, mtuCode: id.req.PathMTU,
 				timeout: id.ackTimeout(), retry: c.RetryCount, rnrRetry: id.req.RNRRetry,
 				resources: resources, depth: initiator,
 			}); err != nil {

@@ -57,13 +57,16 @@ func (id *cmID) Close() (err error) {
 	}
 	id.p.cm.wild.drop(id)
 	for _, l := range id.listeners {
-		l.dev.exclusive(l.l.Close)
+		l.close()
 	}
 	for _, c := range children {
 		c.abandon()
 	}
 	if id.port != 0 {
 		id.ports().free(id, id.port)
+	}
+	if id.sock != nil {
+		id.sock.Close()
 	}
 	id.releaseAll()
 	id.p.cm.ids.Add(-1)
@@ -102,6 +105,9 @@ func (id *cmID) abandon() {
 	id.closed = true
 	id.mu.Unlock()
 	id.dev.exclusive(func() { id.conn.Close(id.dev.p.Now()) })
+	if id.sock != nil {
+		id.sock.Close()
+	}
 	id.dev.cm.bound.drop(id)
 	id.p.cm.ids.Add(-1)
 	liveObjects.Add(-1)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 const (
@@ -40,7 +41,7 @@ func (id *cmID) ackTimeout() uint8 { return max(id.timeout, ackDelay) }
 // peerEnd holds the agreed parameters of a connection, seen from this side; timeout and retry are
 // this side's own.
 type peerEnd struct {
-	gid              verbs.GID
+	path             wire.Path
 	qpn, psn         uint32
 	mtuCode          uint8
 	timeout          uint8
@@ -58,10 +59,11 @@ func (id *cmID) ready(e *peerEnd) error {
 	if !ok {
 		return fmt.Errorf("%w: path MTU code %d", verbs.ErrInvalid, e.mtuCode)
 	}
+	id.qp.near = e.path
 	err := id.qp.modify(&verbs.QPAttr{
 		State: verbs.QPSRTR, PathMTU: mtu, DestQPN: e.qpn, RQPSN: id.psn, MaxDestRdAtomic: e.resources,
 		MinRNRTimer: cmRNRTimer,
-		AH:          verbs.AHAttr{DGID: e.gid, HopLimit: 64, Port: portNumber},
+		AH:          wayTo(&e.path),
 	}, rtrMask)
 	if err == nil {
 		err = id.qp.modify(&verbs.QPAttr{

@@ -63,9 +63,9 @@ func (id *cmID) ask(op string, p *verbs.ConnParam) error {
 	}
 	return id.exclusive(op, []idState{idRouteResolved}, func(now time.Duration) error {
 		var head [cm.PrivateREQ]byte
-		cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.peer.Addr()}.Put(&head)
+		cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.path.Peer.Addr()}.Put(&head)
 		conn, err := id.dev.cm.machine.Lookup(now, &cm.LookupParam{
-			Dst: verbs.GIDFromAddr(id.peer.Addr()), ServiceID: cm.ServiceID(id.ps, id.peer.Port()),
+			Dst: id.path, ServiceID: cm.ServiceID(id.ps, id.peer.Port()),
 			PKey: wire.DefaultPKey, Private: append(head[:cm.ConnHeaderSize:cm.ConnHeaderSize], data...),
 		}, id)
 		if err != nil {
@@ -113,7 +113,7 @@ func (id *cmID) answered(rep *cm.SIDRREP) {
 	ev := verbs.CMEvent{Type: verbs.CMUnreachable, Status: int(rep.Status), UD: verbs.UDParam{PrivateData: rep.Private[:]}}
 	if rep.Status == cm.SIDRSuccess {
 		ev.Type = verbs.CMEstablished
-		ev.UD.AH, ev.UD.QPNum, ev.UD.QKey = wayTo(id.conn.Peer()), rep.QPN, rep.QKey
+		ev.UD.AH, ev.UD.QPNum, ev.UD.QKey = wayTo(&id.path), rep.QPN, rep.QKey
 		id.become(idEstablished)
 		id.report(ev)
 		return
@@ -121,9 +121,10 @@ func (id *cmID) answered(rep *cm.SIDRREP) {
 	id.end(ev)
 }
 
-// wayTo returns the attributes of an address handle to a port or a group.
-func wayTo(gid verbs.GID) verbs.AHAttr {
-	return verbs.AHAttr{DGID: gid, HopLimit: cmHopLimit, Port: portNumber}
+// wayTo returns the attributes of an address handle for a path to a port or a group. Its LID is the UDP
+// port of the peer, if it has one.
+func wayTo(p *wire.Path) verbs.AHAttr {
+	return verbs.AHAttr{DGID: p.Peer, DLID: p.PeerPort, HopLimit: cmHopLimit, Port: portNumber}
 }
 
 // cmHopLimit is the hop limit of the paths that the CM reports: a routed packet's.
@@ -150,8 +151,9 @@ func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
 	states := []idState{idBound, idListening, idAddrResolved, idRouteResolved}
 	return id.exclusive(op, states, func(time.Duration) error {
 		gid := verbs.GIDFromAddr(group)
+		path := wire.To(gid)
 		ev := verbs.CMEvent{Type: verbs.CMMulticastJoin, UD: verbs.UDParam{
-			PrivateData: nativeWord(userData), AH: wayTo(gid), QPNum: verbs.McastQPN, QKey: verbs.UDPQKey,
+			PrivateData: nativeWord(userData), AH: wayTo(&path), QPNum: verbs.McastQPN, QKey: verbs.UDPQKey,
 		}}
 		if id.qp != nil && id.dev.attachMcast(id.qp, gid) != nil { // too many groups or queue pairs
 			ev.Type, ev.Status = verbs.CMMulticastError, -int(syscall.ENOMEM)

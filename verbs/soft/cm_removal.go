@@ -121,6 +121,7 @@ func (id *cmID) follow(d *device) error {
 		if !l.dev.removed.Load() || id.hasChildOn(l.dev) {
 			return false
 		}
+		l.withdraw()
 		id.release(l.dev)
 		return true
 	})
@@ -162,6 +163,6 @@ func (id *cmID) listenHeld(d *device) error {
 	if err != nil {
 		return withErrno(syscall.EADDRINUSE, "%w", err) // the port table prevents this
 	}
-	id.listeners = append(id.listeners, listening{d, l})
+	id.listeners = append(id.listeners, listening{d, l, id.announce(d)})
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // Ports: one holder per device, or one for all devices; free again after Close.
@@ -324,7 +325,7 @@ func TestARequestDoesNotChooseTheAcceptorsWaits(t *testing.T) {
 				var private [cm.PrivateREQ]byte
 				cm.ConnHeader{SrcPort: 1, Src: r.a.addr, Dst: r.b.addr}.Put(&private)
 				ida.connect = cm.ConnectParam{
-					Dst: verbs.GIDFromAddr(r.b.addr), ServiceID: cm.ServiceID(verbs.PSTCP, l.LocalAddr().Port()), QPN: ida.qp.number,
+					Dst: wire.To(verbs.GIDFromAddr(r.b.addr)), ServiceID: cm.ServiceID(verbs.PSTCP, l.LocalAddr().Port()), QPN: ida.qp.number,
 					MTU: verbs.MTU1024, AckTimeout: asked, RetryCount: asked % 8, Private: private[:],
 				}
 				var err error
@@ -399,7 +400,7 @@ func TestRequestsOfTheOtherPortSpace(t *testing.T) {
 	must.Do(t, udp.Listen(0))
 	a, b := r.p.plugged()[0], r.p.plugged()[1]
 	var got cm.Message
-	a.onMAD = func(_ time.Duration, _ verbs.GID, mad []byte) {
+	a.onMAD = func(_ time.Duration, _ wire.Path, mad []byte) {
 		m := must.Get(cm.Parse(mad))(t)
 		got = m
 	}
@@ -412,7 +413,7 @@ func TestRequestsOfTheOtherPortSpace(t *testing.T) {
 	for _, m := range []cm.Message{question, request} {
 		var mad cm.MAD
 		must.Do(t, m.Put(&mad))
-		b.exclusive(func() { b.onMAD(b.p.Now(), a.gid, mad[:]) })
+		b.exclusive(func() { b.onMAD(b.p.Now(), wire.To(a.gid), mad[:]) })
 		for r.fab.Step() {
 		}
 		if ev, ok := r.b.take(); ok {

@@ -72,10 +72,10 @@ func (m *passing) pass(r *cmRig, a, b verbs.CMID) {
 	}
 }
 
-// Rule: a connection that its owner has closed keeps numbers in TIMEWAIT, not queues: below 256
+// Rule: a connection that its owner has closed keeps numbers in TIMEWAIT, not queues: below 320
 // bytes for both ends together. Afterwards it keeps nothing.
 func TestTimewaitKeepsNumbersOnly(t *testing.T) {
-	const conns, most, timeWait = 1500, 256, time.Minute
+	const conns, most, timeWait = 1500, 320, time.Minute
 	r := newRig(t, false, func(c *Config) { c.CM.TimeWait = timeWait })
 	l := r.b.listen(0)
 	wrs := newMessage(t)

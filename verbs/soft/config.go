@@ -15,7 +15,8 @@ type Config struct {
 	// Fabric is the link of the devices. nil selects the process-wide fabric, which all providers
 	// without a fabric of their own share.
 	Fabric *fabric.Fabric
-	// Devices are the devices; nil selects soft0 (127.0.0.1) to soft3 (127.0.0.4).
+	// Devices are the devices; nil selects soft0 (127.0.0.1) to soft3 (127.0.0.4), of which soft0 has
+	// LinkPeers.
 	Devices []DeviceConfig
 	// CM sets the times of the connection manager.
 	CM CMConfig
@@ -26,17 +27,34 @@ type DeviceConfig struct {
 	Name string     // must be unique in its provider
 	Addr netip.Addr // the IP address of its port; unique on the fabric
 
-	// RoCE gives the device a socket at Addr, which is an address of this machine, and UDP port 4791:
-	// RDMA devices, Linux Soft-RoCE and other processes are its peers (package roce). Devices of the
-	// same fabric are reached without the socket. The socket is open while the device is.
-	RoCE bool
+	// Link is how the device reaches other processes and machines. Devices of the same fabric are
+	// reached without it. Default LinkFabric: not at all.
+	Link Link
 
 	// MTU is the active path MTU of the port. 0 selects MTUJumbo if the fabric supports it,
-	// otherwise MTU4096; with RoCE the largest up to MTU4096 that the interface carries.
+	// otherwise MTU4096; with LinkRoCE the largest up to MTU4096 that the interface carries. A
+	// path to another process has at most MTU4096.
 	MTU verbs.MTU
 	// Limits bounds the objects of the device; a zero member selects its default.
 	Limits Limits
 }
+
+// Link is how a device reaches other processes and machines; see package roce.
+type Link uint8
+
+// Values of Link.
+const (
+	// LinkFabric: only devices of the same fabric.
+	LinkFabric Link = iota
+	// LinkPeers: devices with LinkPeers in other processes, of this machine or others, by UDP. The device
+	// has every address of the machine. Each listener has a socket, whose UDP port is its port; dialed
+	// connections share another socket.
+	LinkPeers
+	// LinkRoCE: RDMA devices, Linux Soft-RoCE, and devices with LinkRoCE in other processes. The device has
+	// one socket, at Addr, which is an address of this machine, and UDP port 4791. It is open while the
+	// device is.
+	LinkRoCE
+)
 
 // Limits bounds the objects of a device. Zero members select the defaults given here.
 type Limits struct {
@@ -154,6 +172,7 @@ func defaultDevices() []DeviceConfig {
 			Addr: netip.AddrFrom4([4]byte{127, 0, 0, byte(1 + i)}),
 		}
 	}
+	ds[0].Link = LinkPeers
 	return ds
 }
 
@@ -179,9 +198,9 @@ func (c Config) validate() (Config, error) {
 			return c, fmt.Errorf("%w: two devices have the address %v", verbs.ErrInvalid, d.Addr)
 		case d.MTU != 0 && d.MTU.Bytes() == 0:
 			return c, fmt.Errorf("%w: device %q has no such path MTU: %d", verbs.ErrInvalid, d.Name, d.MTU)
-		case d.MTU == verbs.MTUJumbo && (d.RoCE || !c.Fabric.JumboMTU()):
+		case d.MTU == verbs.MTUJumbo && (d.Link == LinkRoCE || !c.Fabric.JumboMTU()):
 			return c, fmt.Errorf("%w: device %q asks for the jumbo MTU, which its link does not carry", verbs.ErrInvalid, d.Name)
-		case d.RoCE && c.Fabric.Virtual():
+		case d.Link != LinkFabric && c.Fabric.Virtual():
 			return c, fmt.Errorf("%w: device %q cannot have a socket on a fabric in virtual time", verbs.ErrInvalid, d.Name)
 		}
 		names[d.Name], addrs[d.Addr.Unmap()] = true, true
@@ -192,7 +211,7 @@ func (c Config) validate() (Config, error) {
 		d.Limits = l
 		switch {
 		case d.MTU != 0:
-		case d.RoCE:
+		case d.Link == LinkRoCE:
 			d.MTU = roce.MTU(d.Addr)
 		case c.Fabric.JumboMTU():
 			d.MTU = verbs.MTUJumbo

@@ -35,7 +35,7 @@ func openRoCE(t *testing.T, name string) roceEnd {
 	for {
 		addr := netip.AddrFrom4([4]byte{127, byte(rand.N(254) + 1), byte(rand.N(256)), byte(rand.N(254) + 1)})
 		f := fabric.New(fabric.Config{Seed: conformanceSeed})
-		p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{{Name: name, Addr: addr, RoCE: true}}}))(t)
+		p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{{Name: name, Addr: addr, Link: soft.LinkRoCE}}}))(t)
 		ctx, err := p.Open(name)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue

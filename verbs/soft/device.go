@@ -14,6 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/roce"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // device is one software RNIC: an engine attached to a port of the fabric. Contexts are handles
@@ -32,9 +33,12 @@ type device struct {
 	opens int                         // contexts and holds of CM identifiers; under Provider.opening
 	port  atomic.Pointer[fabric.Port] // written under Provider.opening; nil while no context is open
 	p     *fabric.Port                // the same port, for the engine
-	// link is the device's socket, with DeviceConfig.RoCE while the device is open. Written under
+	// link is the device's link to other processes, if it has one, while the device is open. Written under
 	// Provider.opening; pollers read it.
 	link atomic.Pointer[roce.Link]
+	// dialer is the link's socket of dialed connections, once there is one: written by any call under an
+	// identifier's api, read by the engine.
+	dialer atomic.Pointer[roce.End]
 
 	contexts []*deviceContext // open ones, oldest first; under Provider.opening
 	// removed is set once, by remove, under the port's token: a call in an exclusive section
@@ -87,7 +91,7 @@ type device struct {
 	// section) and must neither block nor call exclusive. onMAD receives a management datagram
 	// that is valid during the call. onProgress runs the manager's timers and returns the time of its
 	// next call (0: never). onCommEst reports that a queue pair received its first packet.
-	onMAD      func(now time.Duration, src verbs.GID, mad []byte)
+	onMAD      func(now time.Duration, src wire.Path, mad []byte)
 	onProgress func(now time.Duration) (next time.Duration)
 	onCommEst  func(q *queuePair)
 
@@ -116,7 +120,7 @@ func newDevice(p *Provider, c DeviceConfig, index int) *device {
 }
 
 func (d *device) info() verbs.DeviceInfo {
-	return verbs.DeviceInfo{Name: d.cfg.Name, GUID: d.guid, Addr: []netip.Addr{d.cfg.Addr}, Node: -1}
+	return verbs.DeviceInfo{Name: d.cfg.Name, GUID: d.guid, Addr: []netip.Addr{d.cfg.Addr}, AnyAddr: d.cfg.Link == LinkPeers, Node: -1}
 }
 
 // attach joins the fabric. The caller holds Provider.opening.
@@ -125,7 +129,10 @@ func (d *device) attach() error {
 	if err != nil {
 		return err
 	}
-	if d.cfg.RoCE {
+	switch d.cfg.Link {
+	case LinkPeers:
+		d.link.Store(roce.OpenPeers(p, d.cfg.Name, d.cm.refused))
+	case LinkRoCE:
 		l, err := roce.Open(p, d.cfg.Name)
 		if err != nil {
 			p.Detach()
@@ -151,6 +158,7 @@ func (d *device) detach() {
 		d.empty()
 	})
 	d.port.Store(nil)
+	d.dialer.Store(nil)
 	if l := d.link.Swap(nil); l != nil {
 		_ = l.Close() // a socket without users closes without an error
 	}

@@ -18,7 +18,7 @@ import (
 func roceAt(t *testing.T, addr netip.Addr) *soft.Provider {
 	t.Helper()
 	return must.Get(soft.New(soft.Config{
-		Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{{Name: "roce", Addr: addr, RoCE: true}},
+		Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{{Name: "roce", Addr: addr, Link: soft.LinkRoCE}},
 	}))(t)
 }
 
@@ -56,8 +56,8 @@ func TestSocketMTU(t *testing.T) {
 func TestImpossibleSocketsAreRefused(t *testing.T) {
 	addr := netip.MustParseAddr("127.0.0.1")
 	for what, c := range map[string]soft.Config{
-		"virtual time": {Fabric: fabric.New(fabric.Config{Virtual: true}), Devices: []soft.DeviceConfig{{Name: "a", Addr: addr, RoCE: true}}},
-		"jumbo MTU":    {Devices: []soft.DeviceConfig{{Name: "a", Addr: addr, RoCE: true, MTU: verbs.MTUJumbo}}},
+		"virtual time": {Fabric: fabric.New(fabric.Config{Virtual: true}), Devices: []soft.DeviceConfig{{Name: "a", Addr: addr, Link: soft.LinkRoCE}}},
+		"jumbo MTU":    {Devices: []soft.DeviceConfig{{Name: "a", Addr: addr, Link: soft.LinkRoCE, MTU: verbs.MTUJumbo}}},
 	} {
 		if _, err := soft.New(c); !errors.Is(err, verbs.ErrInvalid) {
 			t.Errorf("%s: %v, want %v", what, err, verbs.ErrInvalid)

@@ -45,7 +45,7 @@ func (r *rogue) Progress(time.Duration) (time.Duration, bool) {
 			r.port.SendGroup(r.port.Fabric().Group(k.Dst), k)
 			continue
 		}
-		r.port.Send(k)
+		r.port.Send(wire.To(k.Dst), k)
 	}
 	r.send = nil
 	return 0, false

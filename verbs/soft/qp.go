@@ -11,6 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // queuePair is a queue pair of any type; qp_service.go describes the differences. See
@@ -56,6 +57,7 @@ type queuePair struct {
 	mtu      uint32 // bytes
 	fastMax  uint32 // see fastSize
 	route    *fabric.Route
+	near     wire.Path       // of a path with UDP ports, this end; set by the connection manager
 	guard    *guard          // of requests by reference in flight
 	pace     *pace           // of UC and UD requests in flight
 	groups   []verbs.GID     // multicast groups it is attached to

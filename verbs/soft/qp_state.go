@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // Modify changes the state or sets attributes. A refused call changes nothing: the error of an
@@ -72,10 +73,16 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return nil
 }
 
-// takeRoute sets the route from the address vector.
+// takeRoute sets the route from the address vector, and from this end of the path, which the
+// connection manager has set.
 func (q *queuePair) takeRoute() {
 	q.giveRoute()
-	q.route = q.dev.p.Route(q.attr.AH.DGID)
+	path := wire.To(q.attr.AH.DGID)
+	if q.near.Far() {
+		path = q.near
+		path.Peer, path.PeerPort = q.attr.AH.DGID, q.attr.AH.DLID
+	}
+	q.route = q.dev.p.Route(path)
 }
 
 // giveRoute releases the route, if there is one.

@@ -418,6 +418,5 @@ func (w *world) raw(p *plain, change func(h *wire.Header)) {
 	k := p.from.dev.p.Get()
 	k.AddCopy(p.payload)
 	k.SetHeader(&h)
-	k.Dst = w.b.gid
-	p.from.dev.p.Send(k)
+	p.from.dev.p.Send(wire.To(w.b.gid), k)
 }

@@ -122,7 +122,7 @@ func (r *responder) fresh() (n int) {
 // receives reports whether a packet is accepted: the state receives, and the packet is from the
 // peer.
 func (q *queuePair) receives(k *fabric.Packet) bool {
-	return q.listens() && k.Src == q.attr.AH.DGID
+	return q.listens() && q.route.Carries(k)
 }
 
 // listens reports whether the queue pair is in a state that receives.

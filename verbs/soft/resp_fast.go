@@ -15,7 +15,7 @@ import (
 // untouched, to the general path.
 func (d *device) receiveFast(k *fabric.Packet, op wire.Opcode, o *wire.Only) bool {
 	q := d.find(o.DestQP)
-	if q == nil || q.current() != verbs.QPSRTS || k.Src != q.attr.AH.DGID {
+	if q == nil || q.current() != verbs.QPSRTS || !q.route.Carries(k) {
 		return false
 	}
 	r := &q.resp

@@ -101,6 +101,9 @@ func (q *queuePair) onDatagram(k *fabric.Packet, h *wire.Header) {
 	q.hold(v)
 	wc := q.completeRecv(h, verbs.WCRecv, uint32(n))
 	wc.SrcQP, wc.PKeyIndex = h.SrcQP, q.attr.PKeyIndex
+	if k.Far != nil {
+		wc.SLID = k.Far.PeerPort
+	}
 	wc.Flags |= verbs.WCWithGRH
 }
 

@@ -192,7 +192,10 @@ func besieged(t tb) (*xrcWorld, *rogue) {
 	port := must.Get(x.fab.Attach(gid, "rogue", r))(t)
 	r.port = port
 	t.Cleanup(port.Detach)
-	x.recv.q.attr.AH.DGID, x.send.attr.AH.DGID = gid, gid // the engine is idle
+	for _, q := range []*queuePair{x.recv.q, x.send} { // the engine is idle
+		q.attr.AH.DGID = gid
+		q.takeRoute()
+	}
 	return x, r
 }
 

@@ -39,12 +39,16 @@ const (
 	maxDatagram = 1<<16 - 1
 )
 
-// Listen opens a socket at local, whose port may be 0 for any free one. receiveBuffer is the size in
+// Listen opens a socket at local, whose port may be 0 for any free one. The unspecified IPv6 address
+// stands for all addresses of both families. receiveBuffer is the size in
 // bytes of its receive buffer, as far as the system grants it. The caller closes it.
 func Listen(local netip.AddrPort, receiveBuffer int) (*Socket, error) {
 	network := "udp6"
-	if local.Addr().Unmap().Is4() {
+	switch a := local.Addr().Unmap(); {
+	case a.Is4():
 		network = "udp4"
+	case a.IsUnspecified():
+		network = "udp"
 	}
 	conn, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(local))
 	if err != nil {
@@ -133,6 +137,9 @@ func (s *Socket) Recv(ms []In) (n int, err error) {
 	}
 	return n, nil
 }
+
+// Refused returns false: package net does not report what a receiver's system refuses.
+func (s *Socket) Refused() (to netip.AddrPort, ok bool) { return to, false }
 
 // Close closes the socket and waits for its goroutine. Idempotent.
 func (s *Socket) Close() error {

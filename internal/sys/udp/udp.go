@@ -14,6 +14,8 @@ var ErrTooLong = errors.New("udp: datagram longer than the path carries")
 // Out is a datagram to send.
 type Out struct {
 	To netip.AddrPort
+	// From is the address to send from, of a socket at an unspecified one; zero: the system's choice.
+	From netip.Addr
 	// Parts is the payload in order. The call only reads it.
 	Parts [][]byte
 }
@@ -26,4 +28,7 @@ type In struct {
 	N    int
 	Cut  bool
 	From netip.AddrPort
+	// To is the address that the datagram was sent to, if the socket is at an unspecified one and the
+	// system reports it.
+	To netip.Addr
 }

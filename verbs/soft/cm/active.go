@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // ConnectParam is the parameters of Connect.
 type ConnectParam struct {
-	Dst                verbs.GID
+	Dst                wire.Path
 	ServiceID          uint64
 	QPN                uint32
 	PSN                uint32
@@ -30,12 +31,16 @@ type ConnectParam struct {
 func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, error) {
 	mtu := p.MTU
 	if mtu == 0 {
-		mtu = m.cfg.MTU
+		mtu = m.mtuOf(&p.Dst)
 	}
 	if mtu.Bytes() == 0 {
 		return nil, &FieldError{Msg: "REQ", Field: "path MTU", Value: uint64(mtu), Want: "a path MTU", cause: ErrRange}
 	}
 	id := m.newID()
+	here, lid, peerLID := m.cfg.GID, uint16(permissiveLID), uint16(permissiveLID)
+	if p.Dst.Far() {
+		here, lid, peerLID = p.Dst.Local, p.Dst.LocalPort, p.Dst.PeerPort
+	}
 	req := &REQ{
 		TID: uint64(id)<<32 | m.cfg.Rand()&0xffffffff, LocalID: id,
 		ServiceID: p.ServiceID, CAGUID: m.cfg.GUID,
@@ -44,8 +49,8 @@ func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, 
 		Transport: TransportRC, FlowControl: p.FlowControl, RetryCount: p.RetryCount, RNRRetry: p.RNRRetry,
 		PKey: p.PKey, PathMTU: MTUCode(mtu), MaxCMRetries: m.cfg.MaxRetries, SRQ: p.SRQ,
 		Primary: Path{
-			LocalLID: permissiveLID, RemoteLID: permissiveLID,
-			LocalGID: m.cfg.GID, RemoteGID: p.Dst, HopLimit: roceHopLimit, AckTimeout: p.AckTimeout,
+			LocalLID: lid, RemoteLID: peerLID,
+			LocalGID: here, RemoteGID: p.Dst.Peer, HopLimit: roceHopLimit, AckTimeout: p.AckTimeout,
 		},
 	}
 	if err := setPrivate(AttrREQ, req.Private[:], p.Private); err != nil {
@@ -65,11 +70,25 @@ func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, 
 	return c, nil
 }
 
-// Path values of a RoCE port: no LIDs (IB_LID_PERMISSIVE), and the hop limit of a routed packet.
+// Path values of a RoCE port: no LIDs (IB_LID_PERMISSIVE), and the hop limit of a routed packet. A path
+// with UDP ports has them in place of the LIDs.
 const (
 	permissiveLID = 0xffff
 	roceHopLimit  = 64
 )
+
+// Refused ends the requests by a path that met no socket at its other end. Which of this end's addresses
+// it had is not known.
+func (m *Machine) Refused(p *wire.Path) {
+	for _, c := range m.byLocal {
+		q := c.peer
+		if q.Local = p.Local; q != *p || c.state != StateREQSent {
+			continue
+		}
+		c.forget()
+		c.emit(Event{Kind: EvRejected, REJ: &REJ{RemoteID: c.local, Answers: AnswersREQ, Reason: RejInvalidServiceID}})
+	}
+}
 
 // setPrivate copies private data into its field.
 func setPrivate(a Attr, dst, src []byte) error {
@@ -82,7 +101,7 @@ func setPrivate(a Attr, dst, src []byte) error {
 }
 
 // onREP handles the peer's answer to a REQ.
-func (m *Machine) onREP(now time.Duration, src verbs.GID, rep *REP) bool {
+func (m *Machine) onREP(now time.Duration, src wire.Path, rep *REP) bool {
 	c := m.byLocal[rep.RemoteID]
 	if m.timewait.hasID(rep.RemoteID) {
 		return m.strayREP(src, rep, RejStaleConn)
@@ -119,7 +138,7 @@ func (m *Machine) onREP(now time.Duration, src verbs.GID, rep *REP) bool {
 	return true
 }
 
-func (c *Conn) repeatedREP(src verbs.GID, rep *REP) bool {
+func (c *Conn) repeatedREP(src wire.Path, rep *REP) bool {
 	if c.remote != rep.LocalID {
 		return c.m.strayREP(src, rep, RejInvalidCommID)
 	}
@@ -140,7 +159,7 @@ func (c *Conn) repeatedREP(src verbs.GID, rep *REP) bool {
 }
 
 // strayREP refuses a REP that no local connection waits for.
-func (m *Machine) strayREP(src verbs.GID, rep *REP, why Reason) bool {
+func (m *Machine) strayREP(src wire.Path, rep *REP, why Reason) bool {
 	m.refuse(src, REJ{TID: rep.TID, LocalID: rep.RemoteID, RemoteID: rep.LocalID, Answers: AnswersREP, Reason: why})
 	return true
 }
@@ -160,7 +179,7 @@ func (c *Conn) SendRTU(private []byte) error {
 }
 
 // onMRA handles the peer's request to wait longer.
-func (m *Machine) onMRA(now time.Duration, src verbs.GID, mra *MRA) bool {
+func (m *Machine) onMRA(now time.Duration, src wire.Path, mra *MRA) bool {
 	c := m.byLocal[mra.RemoteID]
 	if c == nil || c.peer != src {
 		return false

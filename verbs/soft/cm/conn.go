@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // State is the state of a connection; the package documentation draws the transitions.
@@ -81,7 +81,7 @@ type Conn struct {
 	closed   bool // by the owner: no more events
 	local    uint32
 	remote   uint32 // the peer's ID; 0 while unknown
-	peer     verbs.GID
+	peer     wire.Path
 	lqpn     uint32
 	rqpn     uint32 // 0 while unknown
 	tid      uint64
@@ -102,7 +102,7 @@ type Conn struct {
 func (c *Conn) State() State { return c.state }
 
 // Peer returns the address of the other port.
-func (c *Conn) Peer() verbs.GID { return c.peer }
+func (c *Conn) Peer() wire.Path { return c.peer }
 
 // LocalID returns the communication ID of this side.
 func (c *Conn) LocalID() uint32 { return c.local }

@@ -3,7 +3,7 @@ package cm
 import (
 	"time"
 
-	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // Service resolution (IBTA 12.11): one query, one answer, no connection.
@@ -27,7 +27,7 @@ import (
 
 // LookupParam is the parameters of Lookup.
 type LookupParam struct {
-	Dst       verbs.GID
+	Dst       wire.Path
 	ServiceID uint64
 	PKey      uint16
 	Private   []byte // at most PrivateSIDRREQ bytes
@@ -56,7 +56,7 @@ func (m *Machine) Lookup(now time.Duration, p *LookupParam, user any) (*Conn, er
 }
 
 // onSIDRREQ handles a query or its repetition.
-func (m *Machine) onSIDRREQ(now time.Duration, src verbs.GID, req *SIDRREQ) bool {
+func (m *Machine) onSIDRREQ(now time.Duration, src wire.Path, req *SIDRREQ) bool {
 	if c := m.bySIDR[remoteID{src, req.RequestID}]; c != nil {
 		if c.state != StateSIDRREPSent || c.tid != req.TID {
 			return false // the consumer has not answered
@@ -64,7 +64,7 @@ func (m *Machine) onSIDRREQ(now time.Duration, src verbs.GID, req *SIDRREQ) bool
 		c.repeat()
 		return true
 	}
-	l := m.listeners[req.ServiceID]
+	l := m.listeners[serviceAt(&src, req.ServiceID)]
 	if l == nil || l.pending >= l.backlog {
 		why := SIDRUnsupported
 		if l != nil {
@@ -108,7 +108,7 @@ func (c *Conn) Answer(now time.Duration, status SIDRStatus, qpn, qkey uint32, pr
 }
 
 // onSIDRREP handles the answer to a local query.
-func (m *Machine) onSIDRREP(src verbs.GID, rep *SIDRREP) bool {
+func (m *Machine) onSIDRREP(src wire.Path, rep *SIDRREP) bool {
 	c := m.byLocal[rep.RequestID]
 	if c == nil || c.state != StateSIDRREQSent || c.peer != src || c.tid != rep.TID {
 		return false

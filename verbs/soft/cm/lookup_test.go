@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // questions returns a pair whose B answers queries for service 7 with queue pair 77.
@@ -25,7 +25,7 @@ func questions(t *testing.T) *pair {
 
 func (p *pair) ask(t *testing.T, service uint64) *Conn {
 	t.Helper()
-	c, err := p.a.Lookup(p.now, &LookupParam{Dst: p.b.gid, ServiceID: service, PKey: 0xffff, Private: []byte("who?")}, "mine")
+	c, err := p.a.Lookup(p.now, &LookupParam{Dst: p.b.at, ServiceID: service, PKey: 0xffff, Private: []byte("who?")}, "mine")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestLookup(t *testing.T) {
 			if ks := p.kinds(p.b); len(ks) != 1 || ks[0] != EvSIDRRequest {
 				t.Fatalf("the listener heard %v, want one question", ks)
 			}
-			if q := p.heard[p.b][0].SIDRREQ; string(q.Private[:4]) != "who?" || q.PKey != 0xffff || p.heard[p.b][0].Conn.Peer() != p.a.gid {
+			if q := p.heard[p.b][0].SIDRREQ; string(q.Private[:4]) != "who?" || q.PKey != 0xffff || p.heard[p.b][0].Conn.Peer() != p.a.at {
 				t.Errorf("the question was %+v", q)
 			}
 			if ks := p.kinds(p.a); len(ks) != 1 || ks[0] != EvSIDRReply {
@@ -147,7 +147,7 @@ func TestAnswersOnlyFromThePeer(t *testing.T) {
 	p := questions(t)
 	p.fate = func(_, _ *simNode, _ *MAD) []time.Duration { return nil }
 	c := p.ask(t, 7)
-	give := func(src verbs.GID, id uint32, tid uint64) {
+	give := func(src wire.Path, id uint32, tid uint64) {
 		t.Helper()
 		var m MAD
 		if err := (&SIDRREP{TID: tid, RequestID: id, QPN: 5}).Put(&m); err != nil {
@@ -157,9 +157,9 @@ func TestAnswersOnlyFromThePeer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	give(p.a.gid, c.local, c.tid)
-	give(p.b.gid, c.local+1, c.tid)
-	give(p.b.gid, c.local, c.tid+1)
+	give(p.a.at, c.local, c.tid)
+	give(p.b.at, c.local+1, c.tid)
+	give(p.b.at, c.local, c.tid+1)
 	if n := len(p.heard[p.a]); n != 0 {
 		t.Fatalf("%d answers were believed", n)
 	}
@@ -178,16 +178,16 @@ func TestAnswersOnlyFromThePeer(t *testing.T) {
 		if err := msg.Put(&m); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.a.Receive(p.now, p.b.gid, m[:]); err != nil {
+		if err := p.a.Receive(p.now, p.b.at, m[:]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	give(p.b.gid, c.local, c.tid)
-	give(p.b.gid, c.local, c.tid)
+	give(p.b.at, c.local, c.tid)
+	give(p.b.at, c.local, c.tid)
 	if ks := p.kinds(p.a); len(ks) != 1 || ks[0] != EvSIDRReply {
 		t.Fatalf("heard %v, want one answer", ks)
 	}
-	if _, err := p.a.Lookup(p.now, &LookupParam{Dst: p.b.gid, Private: make([]byte, PrivateSIDRREQ+1)}, nil); !errors.Is(err, ErrRange) {
+	if _, err := p.a.Lookup(p.now, &LookupParam{Dst: p.b.at, Private: make([]byte, PrivateSIDRREQ+1)}, nil); !errors.Is(err, ErrRange) {
 		t.Errorf("too much private data: %v", err)
 	}
 }
@@ -211,7 +211,7 @@ func TestQuestionRepeatedWhileItWaits(t *testing.T) {
 		if err := (&SIDRREQ{TID: tid, RequestID: c.local, ServiceID: 7}).Put(&m); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.b.Receive(p.now, p.a.gid, m[:]); err != nil {
+		if err := p.b.Receive(p.now, p.a.at, m[:]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -267,7 +267,7 @@ func TestSIDRAndConnectionsApart(t *testing.T) {
 	if err := (&SIDRREP{TID: c.tid, RequestID: c.local, QPN: 5}).Put(&m); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.a.Receive(p.now, p.b.gid, m[:]); err != nil {
+	if err := p.a.Receive(p.now, p.b.at, m[:]); err != nil {
 		t.Fatal(err)
 	}
 	if c.State() != StateREQSent || len(p.heard[p.a]) != 0 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // Defaults of a [Config]. They are for links on which an answer takes
@@ -37,7 +38,7 @@ const maxRemembered = 1024
 type Config struct {
 	GID  verbs.GID // the port's address
 	GUID uint64    // the device's
-	MTU  verbs.MTU // largest path MTU accepted; 0: MTU4096
+	MTU  verbs.MTU // largest path MTU accepted; 0: MTU4096. Between processes at most MTU4096.
 
 	// ResponseTimeout is the code (4.096 µs × 2^code) of the time after which an unanswered REQ,
 	// REP or DREQ is repeated; 0: 15.
@@ -50,7 +51,7 @@ type Config struct {
 	TimeWait time.Duration
 
 	// Send transmits a datagram. The machine owns m; Send copies it. It must not call the machine.
-	Send func(dst verbs.GID, m *MAD)
+	Send func(dst wire.Path, m *MAD)
 	// Event reports an event. It may call the machine.
 	Event func(Event)
 	// Rand returns unpredictable numbers; communication IDs come from it.
@@ -119,13 +120,13 @@ type Machine struct {
 }
 
 type remoteID struct {
-	gid verbs.GID
-	id  uint32
+	peer wire.Path
+	id   uint32
 }
 
 type remoteQP struct {
-	gid verbs.GID
-	qpn uint32
+	peer wire.Path
+	qpn  uint32
 }
 
 // New returns a machine.
@@ -144,6 +145,14 @@ func New(cfg Config) (*Machine, error) {
 func (m *Machine) Reset() {
 	m.byLocal, m.byRemote, m.byQPN, m.bySIDR = map[uint32]*Conn{}, map[remoteID]*Conn{}, map[remoteQP]*Conn{}, map[remoteID]*Conn{}
 	m.timers, m.timewait, m.kept = timerHeap{}, timewait{}, 0
+}
+
+// mtuOf returns the largest path MTU of a path.
+func (m *Machine) mtuOf(p *wire.Path) verbs.MTU {
+	if p.Far() && m.cfg.MTU == verbs.MTUJumbo {
+		return verbs.MTU4096
+	}
+	return m.cfg.MTU
 }
 
 // Stats returns a copy of the counters.
@@ -176,7 +185,7 @@ func (m *Machine) Progress(now time.Duration) time.Duration {
 
 // Receive handles a datagram that arrived from src. An error means that it was malformed; it was
 // counted and dropped, and the caller need not act.
-func (m *Machine) Receive(now time.Duration, src verbs.GID, b []byte) error {
+func (m *Machine) Receive(now time.Duration, src wire.Path, b []byte) error {
 	m.stats.Received++
 	msg, err := parse(b, &m.req)
 	if err != nil {
@@ -212,7 +221,7 @@ func (m *Machine) Receive(now time.Duration, src verbs.GID, b []byte) error {
 
 // find returns the connection with the local ID whose peer has address src and the given remote ID;
 // nil if there is none.
-func (m *Machine) find(src verbs.GID, local, remote uint32) *Conn {
+func (m *Machine) find(src wire.Path, local, remote uint32) *Conn {
 	c := m.byLocal[local]
 	if c == nil || c.peer != src || c.remote != remote {
 		return nil
@@ -232,7 +241,7 @@ func (m *Machine) newID() uint32 {
 
 // send transmits a message that is not kept for repetition. Its fields are checked at their source,
 // so that it always fits.
-func (m *Machine) send(dst verbs.GID, msg Message) {
+func (m *Machine) send(dst wire.Path, msg Message) {
 	if err := msg.Put(&m.buf); err != nil {
 		panic(err) // an invalid local field, not the peer's
 	}
@@ -241,7 +250,7 @@ func (m *Machine) send(dst verbs.GID, msg Message) {
 }
 
 // refuse answers a REQ or REP without remembering it.
-func (m *Machine) refuse(dst verbs.GID, rej REJ, ari ...byte) {
+func (m *Machine) refuse(dst wire.Path, rej REJ, ari ...byte) {
 	m.rej = rej
 	m.rej.ARILen = uint8(copy(m.rej.ARI[:], ari))
 	m.send(dst, &m.rej)

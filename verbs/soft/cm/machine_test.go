@@ -10,6 +10,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // pair is two machines whose consumers record their events.
@@ -47,7 +48,7 @@ func newPair(t *testing.T, ca, cb Config) *pair {
 
 func (p *pair) connect(t *testing.T, cp ConnectParam) *Conn {
 	t.Helper()
-	cp.Dst, cp.ServiceID = p.b.gid, 7
+	cp.Dst, cp.ServiceID = p.b.at, 7
 	if cp.QPN == 0 {
 		cp.QPN = 55
 	}
@@ -103,7 +104,7 @@ func TestRefusals(t *testing.T) {
 		if err := msg.Put(&m); err != nil {
 			t.Fatal(err)
 		}
-		p.a.transmit(p.b.gid, &m)
+		p.a.transmit(p.b.at, &m)
 		p.run(100 * time.Millisecond)
 		if got == nil || got.Reason != c.reason {
 			t.Errorf("%s: refused with %+v, want reason %d", c.name, got, c.reason)
@@ -123,13 +124,13 @@ func TestRefusals(t *testing.T) {
 func TestRefusalsLeaveNoGarbage(t *testing.T) {
 	refused := 0
 	p := newPair(t, Config{}, Config{})
-	p.b.cfg.Send = func(verbs.GID, *MAD) { refused++ }
+	p.b.cfg.Send = func(wire.Path, *MAD) { refused++ }
 	var m MAD
 	if err := (&REQ{TID: 1, LocalID: 2, ServiceID: 99, QPN: 3, PathMTU: 1, PKey: 0xffff}).Put(&m); err != nil {
 		t.Fatal(err)
 	}
 	const runs = 100
-	if n := testing.AllocsPerRun(runs, func() { _ = p.b.Receive(0, p.a.gid, m[:]) }); n != 0 {
+	if n := testing.AllocsPerRun(runs, func() { _ = p.b.Receive(0, p.a.at, m[:]) }); n != 0 {
 		t.Errorf("%v allocations for a refused request", n)
 	}
 	if refused != runs+1 { // plus one warm-up run
@@ -153,7 +154,7 @@ func TestLateCopyOfARefusedRequest(t *testing.T) {
 	if second.State() != StateEstablished {
 		t.Fatalf("the second request: %v, want it established", second)
 	}
-	p.a.transmit(p.b.gid, &late)
+	p.a.transmit(p.b.at, &late)
 	p.run(time.Second)
 	if second.State() != StateEstablished || p.b.Conns() != 1 {
 		t.Errorf("after a late copy of the first request: %v, the peer has %d connections; want it established", second, p.b.Conns())
@@ -237,10 +238,10 @@ func TestStates(t *testing.T) {
 	if err := c.Disconnect(p.now, make([]byte, PrivateDREQ+1)); !errors.Is(err, ErrRange) || c.State() != StateEstablished {
 		t.Errorf("Disconnect with 221 bytes: %v in %v, want ErrRange in ESTABLISHED", err, c.State())
 	}
-	if _, err := p.a.Connect(p.now, &ConnectParam{Dst: p.b.gid, QPN: 9, Private: make([]byte, PrivateREQ+1)}, nil); !errors.Is(err, ErrRange) || p.a.Conns() != 1 {
+	if _, err := p.a.Connect(p.now, &ConnectParam{Dst: p.b.at, QPN: 9, Private: make([]byte, PrivateREQ+1)}, nil); !errors.Is(err, ErrRange) || p.a.Conns() != 1 {
 		t.Errorf("Connect with 93 bytes: %v, %d connections; want ErrRange, 1", err, p.a.Conns())
 	}
-	if _, err := p.a.Connect(p.now, &ConnectParam{Dst: p.b.gid, QPN: 9, MTU: 77}, nil); !errors.Is(err, ErrRange) || p.a.Conns() != 1 {
+	if _, err := p.a.Connect(p.now, &ConnectParam{Dst: p.b.at, QPN: 9, MTU: 77}, nil); !errors.Is(err, ErrRange) || p.a.Conns() != 1 {
 		t.Errorf("Connect with no such MTU: %v, %d connections; want ErrRange, 1", err, p.a.Conns())
 	}
 }
@@ -272,7 +273,7 @@ func TestPatience(t *testing.T) {
 	if err := (&MRA{LocalID: 9, RemoteID: c.local, ServiceTimeout: 31}).Put(&m); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.a.Receive(p.now, p.b.gid, m[:]); err != nil {
+	if err := p.a.Receive(p.now, p.b.at, m[:]); err != nil {
 		t.Fatal(err)
 	}
 	if limit := codeTime(maxTimeoutCode) + codeTime(defaultResponseTimeout); p.a.Next() > limit || c.State() != StateMRAREQRcvd {
@@ -280,7 +281,7 @@ func TestPatience(t *testing.T) {
 	}
 	before := p.a.Next()
 	p.now = before / 2
-	if err := p.a.Receive(p.now, p.b.gid, m[:]); err != nil || p.a.Next() != before {
+	if err := p.a.Receive(p.now, p.b.at, m[:]); err != nil || p.a.Next() != before {
 		t.Fatalf("a second MRA moved the deadline from %v to %v (%v)", before, p.a.Next(), err)
 	}
 }
@@ -300,7 +301,7 @@ func TestRefusalsDoNotPileUp(t *testing.T) {
 			if err := msg.Put(&m); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.b.Receive(p.now, p.a.gid, m[:]); err != nil {
+			if err := p.b.Receive(p.now, p.a.at, m[:]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -327,7 +328,7 @@ func TestClosedDoesNotWaitAsLongAsThePeerLikes(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.fate = func(_, _ *simNode, _ *MAD) []time.Duration { return nil }
-	if err := p.b.Receive(p.now, p.a.gid, m[:]); err != nil {
+	if err := p.b.Receive(p.now, p.a.at, m[:]); err != nil {
 		t.Fatal(err)
 	}
 	p.last(p.b).Conn.Close(p.now)
@@ -338,7 +339,7 @@ func TestClosedDoesNotWaitAsLongAsThePeerLikes(t *testing.T) {
 }
 
 func TestConfigRefused(t *testing.T) {
-	ok := Config{Send: func(verbs.GID, *MAD) {}, Event: func(Event) {}, Rand: rand.New(rand.NewPCG(1, 1)).Uint64}
+	ok := Config{Send: func(wire.Path, *MAD) {}, Event: func(Event) {}, Rand: rand.New(rand.NewPCG(1, 1)).Uint64}
 	for name, change := range map[string]func(c *Config){
 		"no Send":         func(c *Config) { c.Send = nil },
 		"MTU":             func(c *Config) { c.MTU = 9 },
@@ -386,7 +387,7 @@ func FuzzMachine(f *testing.F) {
 		for len(prog) > 0 {
 			switch next() % 6 {
 			case 5:
-				if _, err := p.a.Lookup(p.now, &LookupParam{Dst: p.b.gid, ServiceID: 7}, nil); err != nil {
+				if _, err := p.a.Lookup(p.now, &LookupParam{Dst: p.b.at, ServiceID: 7}, nil); err != nil {
 					t.Fatal(err)
 				}
 			case 0:
@@ -408,7 +409,7 @@ func FuzzMachine(f *testing.F) {
 					m[next()] = byte(next())
 				}
 				n := p.nodes[next()%2]
-				src := p.nodes[next()%2].gid
+				src := p.nodes[next()%2].at
 				if err := n.Receive(p.now, src, m[:]); err != nil && !errors.Is(err, ErrMalformed) {
 					t.Fatalf("error %v is not ErrMalformed", err)
 				}

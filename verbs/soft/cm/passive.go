@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // defaultBacklog is the backlog of Listen for 0 or less, the kernel's default (ucma.c max_backlog).
@@ -46,12 +46,13 @@ func (l *Listener) Close() {
 }
 
 // onREQ handles a request or its repetition.
-func (m *Machine) onREQ(now time.Duration, src verbs.GID, req *REQ) bool {
+func (m *Machine) onREQ(now time.Duration, src wire.Path, req *REQ) bool {
 	if c := m.byRemote[remoteID{src, req.LocalID}]; c != nil {
 		return c.repeatedREQ(src, req)
 	}
 	mtu, ok := MTUFromCode(req.PathMTU)
-	l := m.listeners[req.ServiceID]
+	most := m.mtuOf(&src)
+	l := m.listeners[serviceAt(&src, req.ServiceID)]
 	old := m.byQPN[remoteQP{src, req.QPN}]
 	refuse := func(why Reason, info ...byte) {
 		m.refuse(src, REJ{TID: req.TID, RemoteID: req.LocalID, Answers: AnswersREQ, Reason: why}, info...)
@@ -60,8 +61,8 @@ func (m *Machine) onREQ(now time.Duration, src verbs.GID, req *REQ) bool {
 	// Before the stale connection: a peer asks again with a smaller MTU under another ID and for
 	// the same queue pair, and a late copy of its first request must not end the connection of the
 	// second. A REQ with an acceptable MTU finds the stale one.
-	case !ok || mtu > m.cfg.MTU:
-		refuse(RejInvalidMTU, MTUCode(m.cfg.MTU))
+	case !ok || mtu > most:
+		refuse(RejInvalidMTU, MTUCode(most))
 	case old != nil:
 		refuse(RejStaleConn)
 		old.stale(now)
@@ -79,8 +80,17 @@ func (m *Machine) onREQ(now time.Duration, src verbs.GID, req *REQ) bool {
 	return true
 }
 
+// serviceAt returns the service that a request for a service asks for: between processes, the one whose
+// socket it came to, since a port may be mapped on the way.
+func serviceAt(p *wire.Path, service uint64) uint64 {
+	if !p.Far() {
+		return service
+	}
+	return service&^0xffff | uint64(p.LocalPort)
+}
+
 // request creates a connection from a copy of req and reports it.
-func (m *Machine) request(now time.Duration, src verbs.GID, req *REQ, l *Listener) {
+func (m *Machine) request(now time.Duration, src wire.Path, req *REQ, l *Listener) {
 	kept := *req
 	c := &Conn{
 		m: m, listener: l, passive: true, state: StateREQRcvd, local: m.newID(), remote: req.LocalID,
@@ -96,7 +106,7 @@ func (m *Machine) request(now time.Duration, src verbs.GID, req *REQ, l *Listene
 }
 
 // repeatedREQ gives the same answer as to the first copy.
-func (c *Conn) repeatedREQ(src verbs.GID, req *REQ) bool {
+func (c *Conn) repeatedREQ(src wire.Path, req *REQ) bool {
 	switch c.state {
 	case StateREQRcvd:
 		c.sendMRA(AnswersREQ)
@@ -165,7 +175,7 @@ func (c *Conn) Reject(now time.Duration, why Reason, private []byte) error {
 }
 
 // onRTU establishes the passive side.
-func (m *Machine) onRTU(src verbs.GID, rtu *RTU) bool {
+func (m *Machine) onRTU(src wire.Path, rtu *RTU) bool {
 	c := m.find(src, rtu.RemoteID, rtu.LocalID)
 	return c != nil && c.Established()
 }

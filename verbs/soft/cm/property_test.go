@@ -173,7 +173,7 @@ func (c *chaos) act() {
 			to = from // to itself
 		}
 		c.qpn++
-		conn, err := from.Connect(c.now, &ConnectParam{Dst: to.gid, ServiceID: chaosService, QPN: c.qpn}, nil)
+		conn, err := from.Connect(c.now, &ConnectParam{Dst: to.at, ServiceID: chaosService, QPN: c.qpn}, nil)
 		if err != nil {
 			c.t.Fatal(err)
 		}

@@ -111,7 +111,7 @@ func (s *scenario) command(f []string) {
 			qpn = s.qpn
 		}
 		var nc *Conn
-		nc, err = s.a.Connect(s.now, &ConnectParam{Dst: s.b.gid, ServiceID: 7, QPN: qpn, Private: []byte(f[1])}, nil)
+		nc, err = s.a.Connect(s.now, &ConnectParam{Dst: s.b.at, ServiceID: 7, QPN: qpn, Private: []byte(f[1])}, nil)
 		s.name(s.a, f[1], nc)
 	case "accept":
 		if c == nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // simPacket is a datagram in flight.
@@ -49,7 +49,7 @@ type simNode struct {
 	*Machine
 	sim  *sim
 	name string
-	gid  verbs.GID
+	at   wire.Path
 	on   func(n *simNode, e Event)
 }
 
@@ -65,9 +65,9 @@ const simHop = time.Millisecond
 
 func (s *sim) node(name string, cfg Config, seed uint64, on func(n *simNode, e Event)) *simNode {
 	n := &simNode{sim: s, name: name, on: on}
-	n.gid[0], n.gid[15] = 0xfe, byte(len(s.nodes)+1)
+	n.at.Peer[0], n.at.Peer[15] = 0xfe, byte(len(s.nodes)+1)
 	rng := rand.New(rand.NewPCG(seed, uint64(len(s.nodes))))
-	cfg.GID, cfg.GUID = n.gid, 0xa0+uint64(len(s.nodes))
+	cfg.GID, cfg.GUID = n.at.Peer, 0xa0+uint64(len(s.nodes))
 	cfg.Rand = rng.Uint64
 	cfg.Send = n.transmit
 	cfg.Event = func(e Event) { n.on(n, e) }
@@ -80,16 +80,16 @@ func (s *sim) node(name string, cfg Config, seed uint64, on func(n *simNode, e E
 	return n
 }
 
-func (s *sim) find(gid verbs.GID) *simNode {
+func (s *sim) find(at wire.Path) *simNode {
 	for _, n := range s.nodes {
-		if n.gid == gid {
+		if n.at == at {
 			return n
 		}
 	}
 	return nil
 }
 
-func (n *simNode) transmit(dst verbs.GID, m *MAD) {
+func (n *simNode) transmit(dst wire.Path, m *MAD) {
 	s := n.sim
 	to := s.find(dst)
 	var copies []time.Duration
@@ -152,7 +152,7 @@ func (s *sim) step() bool {
 	s.now = max(s.now, t)
 	if len(s.wire) > 0 && s.wire[0].at <= s.now {
 		p := heap.Pop(&s.wire).(*simPacket)
-		if err := p.to.Receive(s.now, p.from.gid, p.mad[:]); err != nil {
+		if err := p.to.Receive(s.now, p.from.at, p.mad[:]); err != nil {
 			panic(fmt.Sprintf("%s got what cannot be parsed: %v", p.to.name, err))
 		}
 		return true

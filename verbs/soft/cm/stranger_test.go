@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // forPeer is a connection in a state in which a datagram of its peer has an effect, and that
@@ -205,7 +205,7 @@ func TestOnlyFromThePeer(t *testing.T) {
 			}
 			p.deaf() // lose the answers to the datagrams
 			before := p.view(n, c)
-			send := func(from verbs.GID, msg Message) {
+			send := func(from wire.Path, msg Message) {
 				t.Helper()
 				var m MAD
 				if err := msg.Put(&m); err != nil {
@@ -222,13 +222,13 @@ func TestOnlyFromThePeer(t *testing.T) {
 					before = got
 				}
 			}
-			send(evil.gid, f.right(c, other))
+			send(evil.at, f.right(c, other))
 			same("from a stranger")
 			for i, msg := range f.wrong(c, other) {
-				send(peer.gid, msg)
+				send(peer.at, msg)
 				same(fmt.Sprintf("wrong one %d, %s", i, describe(msg)))
 			}
-			send(peer.gid, f.right(c, other))
+			send(peer.at, f.right(c, other))
 			if got := p.view(n, c); got == before {
 				t.Errorf("from the peer it changes nothing: %+v; the case shows nothing", got)
 			}

@@ -3,7 +3,7 @@ package cm
 import (
 	"time"
 
-	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // Disconnect asks the peer to end the connection; EvDisconnected and EvTimewaitExit follow. It also
@@ -102,7 +102,7 @@ func (c *Conn) timewait(now time.Duration, timeout bool) {
 }
 
 // onDREQ handles the peer's request to end the connection.
-func (m *Machine) onDREQ(now time.Duration, src verbs.GID, d *DREQ) bool {
+func (m *Machine) onDREQ(now time.Duration, src wire.Path, d *DREQ) bool {
 	c := m.find(src, d.RemoteID, d.LocalID)
 	if c == nil {
 		if c = m.byLocal[d.RemoteID]; c != nil && c.onEarlyDREQ(src, d) {
@@ -143,7 +143,7 @@ func (m *Machine) onDREQ(now time.Duration, src verbs.GID, d *DREQ) bool {
 // onEarlyDREQ handles a DREQ that overtook the REP, or whose REP was lost: the peer accepted and
 // has closed since. If the connection continued to wait, the late REP would establish it with a
 // peer that is gone.
-func (c *Conn) onEarlyDREQ(src verbs.GID, d *DREQ) bool {
+func (c *Conn) onEarlyDREQ(src wire.Path, d *DREQ) bool {
 	if c.state != StateREQSent && c.state != StateMRAREQRcvd || c.peer != src || c.lqpn != d.RemoteQPN {
 		return false
 	}
@@ -159,7 +159,7 @@ func (c *Conn) agree(d *DREQ) {
 }
 
 // onDREP handles the peer's agreement to the end.
-func (m *Machine) onDREP(now time.Duration, src verbs.GID, d *DREP) bool {
+func (m *Machine) onDREP(now time.Duration, src wire.Path, d *DREP) bool {
 	c := m.find(src, d.RemoteID, d.LocalID)
 	if c == nil || c.state != StateDREQSent {
 		return false
@@ -169,7 +169,7 @@ func (m *Machine) onDREP(now time.Duration, src verbs.GID, d *DREP) bool {
 }
 
 // onREJ handles a refusal, or the end of an attempt.
-func (m *Machine) onREJ(now time.Duration, src verbs.GID, rej *REJ) bool {
+func (m *Machine) onREJ(now time.Duration, src wire.Path, rej *REJ) bool {
 	c := m.byLocal[rej.RemoteID]
 	if rej.RemoteID == 0 {
 		// The peer gave up before the answer arrived: found by the peer's ID.

@@ -3,7 +3,7 @@ package cm
 import (
 	"time"
 
-	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // timewait is the connections in TIMEWAIT that their owners have closed. Their end is not reported,
@@ -72,8 +72,8 @@ func (t *timewait) hasID(local uint32) bool {
 }
 
 // hasQP reports whether a queue pair of a peer is in TIMEWAIT.
-func (t *timewait) hasQP(gid verbs.GID, qpn uint32) bool {
-	_, ok := t.qps[remoteQP{gid, qpn}]
+func (t *timewait) hasQP(peer wire.Path, qpn uint32) bool {
+	_, ok := t.qps[remoteQP{peer, qpn}]
 	return ok
 }
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // Rule: in TIMEWAIT a connection that its owner has closed is only its numbers, and late datagrams
@@ -36,7 +36,7 @@ func TestClosedInTimewait(t *testing.T) {
 		}
 		return nil
 	}
-	say := func(src verbs.GID, msg Message) Message {
+	say := func(src wire.Path, msg Message) Message {
 		t.Helper()
 		got = nil
 		var m MAD
@@ -52,7 +52,7 @@ func TestClosedInTimewait(t *testing.T) {
 		return got[0]
 	}
 	repeated := p.b.Stats().Repeated
-	if r, ok := say(p.a.gid, &DREQ{LocalID: remote, RemoteID: local, RemoteQPN: 77}).(*DREP); !ok || r.RemoteID != remote {
+	if r, ok := say(p.a.at, &DREQ{LocalID: remote, RemoteID: local, RemoteQPN: 77}).(*DREP); !ok || r.RemoteID != remote {
 		t.Errorf("a late DREQ got %+v, want a DREP", got[0])
 	}
 	if n := p.b.Stats().Repeated - repeated; n != 1 {
@@ -60,7 +60,7 @@ func TestClosedInTimewait(t *testing.T) {
 	}
 	stale := func(msg Message) {
 		t.Helper()
-		if r, ok := say(p.a.gid, msg).(*REJ); !ok || r.Reason != RejStaleConn {
+		if r, ok := say(p.a.at, msg).(*REJ); !ok || r.Reason != RejStaleConn {
 			t.Errorf("a late %v got %+v, want a REJ: stale connection", msg.Attr(), got[0])
 		}
 	}
@@ -76,8 +76,8 @@ func TestClosedInTimewait(t *testing.T) {
 	if err := again.Put(&m); err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := p.a.gid
-	elsewhere[14] = 9
+	elsewhere := p.a.at
+	elsewhere.Peer[14] = 9
 	if err := p.b.Receive(p.now, elsewhere, m[:]); err != nil {
 		t.Fatal(err)
 	}

@@ -236,7 +236,7 @@ func TestAnswersTakeThePacketOfTheQuestion(t *testing.T) {
 	var sent, taken *Packet
 	a.inTurn(func() {
 		a.send(gid(1), wire.RCSendOnly, 1, u64(1), nil)
-		sent = a.port.routes[gid(1)].out.first
+		sent = a.port.routes[wire.To(gid(1))].out.first
 	})
 	b.inTurn(func() {
 		b.port.Return(b.port.Take())

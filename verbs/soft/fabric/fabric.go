@@ -13,6 +13,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // ErrGIDInUse reports that a port with this GID is already attached.
@@ -70,11 +71,12 @@ type Fabric struct {
 	routes   map[routeKey]*Route
 	groups   map[verbs.GID]*Group
 	attached map[verbs.GID]*Port
-	links    map[verbs.GID]int // number of routes to each GID
-	sides    map[verbs.GID]int // each GID's side of the partition; nil: no partition
-	all      Link              // set by SetAll; applies to new routes
-	stop     chan struct{}     // closed to stop the pacemaker
-	done     chan struct{}     // closed when the pacemaker has ended
+	services map[serviceKey][]*Service // announced listeners
+	links    map[verbs.GID]int         // number of routes to each GID
+	sides    map[verbs.GID]int         // each GID's side of the partition; nil: no partition
+	all      Link                      // set by SetAll; applies to new routes
+	stop     chan struct{}             // closed to stop the pacemaker
+	done     chan struct{}             // closed when the pacemaker has ended
 
 	// ports is the attached ports in order of attachment. Written under mu (a new slice each time),
 	// read by the pacemaker and by Step.
@@ -99,6 +101,7 @@ func New(cfg Config) *Fabric {
 		routes:   map[routeKey]*Route{},
 		groups:   map[verbs.GID]*Group{},
 		attached: map[verbs.GID]*Port{},
+		services: map[serviceKey][]*Service{},
 		links:    map[verbs.GID]int{},
 	}
 	if f.rand == nil {
@@ -142,9 +145,9 @@ func (f *Fabric) Attach(gid verbs.GID, name string, e Endpoint) (*Port, error) {
 	}
 	p := f.newPort(gid, name, e)
 	f.attached[gid] = p
-	f.linkedLocked(gid, 0)
+	f.shareLocked(gid)
 	for _, r := range f.routes {
-		if r.dst == gid {
+		if r.path == wire.To(gid) {
 			r.to.Store(p)
 		}
 	}
@@ -152,9 +155,16 @@ func (f *Fabric) Attach(gid verbs.GID, name string, e Endpoint) (*Port, error) {
 	return p, nil
 }
 
+// Has reports whether a port has the GID. Any goroutine; it does not block.
+func (f *Fabric) Has(gid verbs.GID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.attached[gid] != nil
+}
+
 func (f *Fabric) newPort(gid verbs.GID, name string, e Endpoint) *Port {
 	p := &Port{f: f, gid: gid, name: name, ep: e, freed: make(chan struct{}, 1),
-		routes: map[verbs.GID]*Route{}, kept: map[*Route]int{}, sweepAt: minSweep}
+		routes: map[wire.Path]*Route{}, kept: map[*Route]int{}, sweepAt: minSweep}
 	p.in.taker = p
 	return p
 }
@@ -193,10 +203,10 @@ func (p *Port) Detach() {
 	for key, r := range f.routes {
 		// A sender that loaded this pointer before pushes into a closed port and then runs it,
 		// which drops the packet.
-		r.to.CompareAndSwap(p, f.uplinkLocked(r.src))
+		r.to.CompareAndSwap(p, f.endLocked(r.src, &r.path))
 		if r.src == p.gid && r.script.Load() == nil {
 			delete(f.routes, key) // it has no sender any more
-			f.linkedLocked(key.dst, -1)
+			f.linkedLocked(r, -1)
 		}
 	}
 	for _, g := range f.groups {

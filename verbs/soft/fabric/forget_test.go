@@ -16,19 +16,19 @@ func TestRoutesToNobodyDoNotPileUp(t *testing.T) {
 	attachAt(t, f, 2, c)
 	var last *Route
 	a.inTurn(func() {
-		reached := a.port.route(gid(2))
+		reached := a.port.route(wire.To(gid(2)))
 		defer func() {
-			if a.port.routes[gid(2)] != reached {
+			if a.port.routes[wire.To(gid(2))] != reached {
 				t.Error("the route to a port that is there was forgotten")
 			}
 		}()
-		last = a.port.Route(gid(1))
-		if a.port.Route(gid(1)) != last {
+		last = a.port.Route(wire.To(gid(1)))
+		if a.port.Route(wire.To(gid(1))) != last {
 			t.Error("two routes to one address")
 		}
 		a.port.Unroute(last) // one of two
 		for i := range 1000 {
-			a.port.Unroute(a.port.Route(gid(1000 + i)))
+			a.port.Unroute(a.port.Route(wire.To(gid(1000 + i))))
 		}
 		a.port.Unroute(nil)
 	})
@@ -54,9 +54,9 @@ func TestASweepSparesScripts(t *testing.T) {
 	attach(t, f, a)
 	f.SetLink(gid(0), gid(1), Link{Down: true})
 	a.inTurn(func() {
-		a.port.Unroute(a.port.Route(gid(1)))
+		a.port.Unroute(a.port.Route(wire.To(gid(1))))
 		for i := range 1000 {
-			a.port.Unroute(a.port.Route(gid(1000 + i)))
+			a.port.Unroute(a.port.Route(wire.To(gid(1000 + i))))
 		}
 	})
 	attachAt(t, f, 1, b)
@@ -135,7 +135,7 @@ func TestADetachedPortSendsNothing(t *testing.T) {
 	attach(t, f, a, b)
 	f.SetLink(gid(0), gid(1), Link{Delay: 1})
 	var route *Route
-	a.inTurn(func() { route = a.port.Route(gid(1)) })
+	a.inTurn(func() { route = a.port.Route(wire.To(gid(1))) })
 	b.inTurn(func() { b.port.Join(gid(9)) })
 	g := f.Group(gid(9))
 	a.port.Detach()

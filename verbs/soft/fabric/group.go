@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // Group is the ports that receive packets for a multicast GID. Senders keep it, so that it outlives
@@ -107,8 +108,8 @@ func (p *Port) SendGroup(g *Group, k *Packet) (n int) {
 		c := p.Get()
 		k.cloneInto(c)
 		c.Holder, c.state = k.Holder, onLink
-		p.forward(p.route(m.gid), c)
+		p.forward(p.route(wire.To(m.gid)), c)
 	}
-	p.forward(p.route(members[0].gid), k)
+	p.forward(p.route(wire.To(members[0].gid)), k)
 	return len(members)
 }

@@ -64,8 +64,11 @@ type Packet struct {
 	// Net is the rest of the network header, for links that have one and receivers that report it.
 	// Set by the sender.
 	Net NetHeader
-	// Src is set by Send. Dst is the destination, set by the sender, or by SendTo or SendGroup.
+	// Src and Dst are the addresses of the ends; the port's methods set them.
 	Src, Dst verbs.GID
+	// Far is the path as the sender of the packet sees it, or its receiver if an uplink passes it on; nil
+	// for a path without UDP ports. The port's methods and SetFar set it.
+	Far *wire.Path
 
 	home   *Port  // the owner of its pool, whichever port sends it; see Port.Return
 	own    []byte // copied payload; initially in small
@@ -79,6 +82,13 @@ type Packet struct {
 	held   int64   // in an inbox, of the first of a chain: its units of the mailbox
 	due    int64   // while delayed: its due time
 	seq    uint64  // while delayed: order among packets due at the same time
+	far    wire.Path
+}
+
+// SetFar sets the path by which an uplink received the packet, seen from its receiver.
+func (p *Packet) SetFar(path *wire.Path) {
+	p.Src, p.far = path.Peer, *path
+	p.Far = &p.far
 }
 
 // NetHeader is the fields of a packet's IP header besides its addresses.
@@ -185,6 +195,7 @@ func (p *Packet) reset() {
 	p.PayloadLen = 0
 	p.HdrLen = 0
 	p.Net = NetHeader{}
+	p.Far = nil
 	p.Cookie = 0
 	if len(p.own) > 0 {
 		p.dropOwn()
@@ -222,7 +233,10 @@ func (p *Packet) makeOwn() {
 // cloneInto makes c carry the same headers and a copy of the payload, without
 // a holder.
 func (p *Packet) cloneInto(c *Packet) {
-	c.Src, c.Dst, c.Net = p.Src, p.Dst, p.Net
+	c.Src, c.Dst, c.Net, c.Far = p.Src, p.Dst, p.Net, p.Far
+	if p.Far == &p.far {
+		c.SetFar(p.Far)
+	}
 	c.Hdr, c.HdrLen = p.Hdr, p.HdrLen
 	own := c.own
 	for _, seg := range p.Payload {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // acquireLooks is how often a caller tries to take the token before it sleeps: some microseconds,
@@ -24,6 +25,7 @@ type Port struct {
 	owner *Port
 	// uplink is the port's uplink, or nil. Under the fabric's mutex.
 	uplink *Port
+	far    bool // of an uplink: it has the paths with UDP ports. Immutable.
 
 	token token
 	// sleeper is held by the one waiter, which sleeps until freed receives a release (acquire).
@@ -62,7 +64,7 @@ type Port struct {
 	back     chain   // returned in this run, all to the pool of backTo
 	backTo   *Port
 	touched  []touch              // destinations of this run
-	routes   map[verbs.GID]*Route // by destination; see noteLocked
+	routes   map[wire.Path]*Route // by destination; see noteLocked
 	kept     map[*Route]int       // how often Route returned it and Unroute did not release it
 	sweepAt  int                  // the number of routes at which noteLocked sweeps
 	outShare int64                // the share of each link from this port

@@ -34,7 +34,7 @@ func TestUnknownDestinationIsDroppedAndCounted(t *testing.T) {
 	route := (*Route)(nil)
 	a.inTurn(func() {
 		a.send(gid(1), wire.UDSendOnly, 1, u64(1), &c)
-		route = a.port.Route(gid(1))
+		route = a.port.Route(wire.To(gid(1)))
 		k := a.port.Get()
 		k.SetHeader(&wire.Header{Opcode: wire.RCSendOnly, PSN: 2})
 		k.Holder = &c
@@ -123,9 +123,8 @@ func TestPayloadOfMixedSegments(t *testing.T) {
 				}
 				want = append(want, seg...)
 			}
-			k.Dst = gid(1)
 			k.SetHeader(&wire.Header{Opcode: wire.RCSendOnly})
-			a.port.Send(k)
+			a.port.Send(wire.To(gid(1)), k)
 		})
 		settle(f, 0)
 		if !bytes.Equal(got, want) {
@@ -160,8 +159,8 @@ func TestMisuseOfPacketsPanics(t *testing.T) {
 		misuse func()
 	}{
 		{"releasing twice", func() { kept.Release() }},
-		{"sending after release", func() { a.port.Send(kept) }},
-		{"releasing what was sent", func() { k := a.port.Get(); a.port.Send(k); k.Release() }},
+		{"sending after release", func() { a.port.Send(wire.To(gid(1)), kept) }},
+		{"releasing what was sent", func() { k := a.port.Get(); a.port.Send(wire.To(gid(1)), k); k.Release() }},
 	} {
 		func() {
 			defer func() {

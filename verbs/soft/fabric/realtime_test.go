@@ -63,7 +63,7 @@ func newPing(t testing.TB, f *Fabric) *pinger {
 	e.port = p
 	t.Cleanup(p.Detach)
 	attachAt(t, f, 1, &toy{answers: true})
-	p.Exclusive(func() { e.route = p.Route(gid(1)) })
+	p.Exclusive(func() { e.route = p.Route(wire.To(gid(1))) })
 	return e
 }
 

@@ -149,13 +149,22 @@ func (p *Port) findRoom(r *Route) int {
 	return 0
 }
 
-// linkedLocked adds by to the number of links to dst and divides the inbox anew. f.mu is held.
-func (f *Fabric) linkedLocked(dst verbs.GID, by int) {
-	n := f.links[dst] + by
-	if f.links[dst] = n; n == 0 {
+// linkedLocked adds by to the number of links that end where r does, and divides the inbox anew. An
+// uplink has one. f.mu is held.
+func (f *Fabric) linkedLocked(r *Route, by int) {
+	if r.far != nil {
+		return
+	}
+	dst := r.path.Peer
+	if f.links[dst] += by; f.links[dst] == 0 {
 		delete(f.links, dst)
 	}
+	f.shareLocked(dst)
+}
+
+// shareLocked divides the inbox at dst among its links. f.mu is held.
+func (f *Fabric) shareLocked(dst verbs.GID) {
 	if to := f.attached[dst]; to != nil {
-		to.share.Store(shareOf(n))
+		to.share.Store(shareOf(f.links[dst]))
 	}
 }

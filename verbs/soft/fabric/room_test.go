@@ -32,10 +32,9 @@ func (e *toy) flood(n int, dst verbs.GID, payload int) {
 	e.inTurn(func() {
 		for i := range n {
 			k := e.port.Get()
-			k.Dst = dst
 			k.SetHeader(&wire.Header{Opcode: wire.RCSendOnly, PSN: wire.NewPSN(uint32(i))})
 			k.AddCopy(b)
-			e.port.Send(k)
+			e.port.Send(wire.To(dst), k)
 		}
 	})
 }
@@ -149,7 +148,7 @@ func attachRoomy(t *testing.T, f *Fabric, node, to int) *roomy {
 	e := &roomy{}
 	p := must.Get(f.Attach(gid(node), "roomy", e))(t)
 	t.Cleanup(p.Detach)
-	p.Exclusive(func() { e.port, e.route = p, p.Route(gid(to)) })
+	p.Exclusive(func() { e.port, e.route = p, p.Route(wire.To(gid(to))) })
 	return e
 }
 
@@ -264,7 +263,7 @@ func TestUnitsComeBack(t *testing.T) {
 		settle(f, f.Now()+time.Second)
 		for r := range routes {
 			if r.admitted != r.left.Load()+r.unreported {
-				t.Fatalf("link %v to %v: %d units were admitted, %d have left", r.src, r.dst, r.admitted, r.left.Load()+r.unreported)
+				t.Fatalf("link %v to %v: %d units were admitted, %d have left", r.src, r.path.Peer, r.admitted, r.left.Load()+r.unreported)
 			}
 		}
 		for _, e := range toys {
@@ -284,7 +283,7 @@ func TestUnitsOfTheDelayLineComeBack(t *testing.T) {
 	attach(t, f, e, other)
 	f.SetAll(Link{Delay: time.Second})
 	e.flood(100, gid(1), 8)
-	r := e.port.routes[gid(1)]
+	r := e.port.routes[wire.To(gid(1))]
 	e.port.Detach()
 	other.port.Detach()
 	if left := r.left.Load() + r.unreported; left != r.admitted {

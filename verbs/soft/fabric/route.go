@@ -6,17 +6,23 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-type routeKey struct{ src, dst verbs.GID }
+type routeKey struct {
+	src verbs.GID
+	dst wire.Path
+}
 
-// Route is the directed link from one GID to another: its destination port, its fault script, and
+// Route is the directed link from one port to another, by one path: its destination port, its fault script, and
 // its randomness. It outlives the ports at its ends, so that a port attached again continues the
 // same link. An endpoint keeps the routes of its connections and sends by [Port.SendTo], which
 // needs no lookup.
 type Route struct {
-	src, dst verbs.GID
-	// to is the port at dst, nil if there is none. Written by Attach and Detach, read by senders
+	src  verbs.GID
+	path wire.Path
+	far  *wire.Path // &path if that has UDP ports, otherwise nil
+	// to is the port at the end of path, nil if there is none. Written by Attach and Detach, read by senders
 	// and the pacemaker.
 	to atomic.Pointer[Port]
 	// script is nil for a perfect link. Written by SetLink, Partition and Heal, read by the sender;
@@ -31,8 +37,11 @@ type Route struct {
 	flow
 }
 
-// Dst returns the route's destination.
-func (r *Route) Dst() verbs.GID { return r.dst }
+// Carries reports whether k came by the reverse of the route: from its other end to this one. Runner
+// only.
+func (r *Route) Carries(k *Packet) bool {
+	return k.Src == r.path.Peer && (k.Far == r.far || k.Far != nil && r.far != nil && *k.Far == r.path)
+}
 
 // Reachable reports whether a port is attached at the destination now.
 func (r *Route) Reachable() bool { return r.to.Load() != nil }
@@ -59,9 +68,9 @@ func (r *Route) Progressed(ticket uint32) bool {
 	return to == nil || to.progressed.Load() != ticket
 }
 
-// Route returns the link from this port to dst, which need not be attached yet, and keeps it until
-// Unroute, once for each call. Runner only.
-func (p *Port) Route(dst verbs.GID) *Route {
+// Route returns the link from this port by the path dst, whose end need not be attached yet, and keeps
+// it until Unroute, once for each call. Runner only.
+func (p *Port) Route(dst wire.Path) *Route {
 	r := p.route(dst)
 	p.kept[r]++
 	return r
@@ -83,7 +92,7 @@ func (p *Port) Unroute(r *Route) {
 }
 
 // route is Route without keeping the route.
-func (p *Port) route(dst verbs.GID) *Route {
+func (p *Port) route(dst wire.Path) *Route {
 	if r := p.routes[dst]; r != nil {
 		return r
 	}
@@ -105,26 +114,26 @@ func (p *Port) noteLocked(r *Route) {
 			if to := o.to.Load(); p.kept[o] == 0 && (to == nil || to == p.uplink) && o.script.Load() == nil {
 				delete(p.routes, dst)
 				delete(p.f.routes, routeKey{p.gid, dst})
-				p.f.linkedLocked(dst, -1)
+				p.f.linkedLocked(o, -1)
 			}
 		}
 		p.sweepAt = max(minSweep, 2*len(p.routes))
 	}
-	p.routes[r.dst] = r
+	p.routes[r.path] = r
 	p.outShare = shareOf(len(p.routes))
 }
 
 // knownRoute is route for a destination that exists, may exist beyond an uplink, or has a script, and
 // nil for any other: an endpoint that sends to random addresses grows no table, or one that
 // noteLocked sweeps.
-func (p *Port) knownRoute(dst verbs.GID) *Route {
+func (p *Port) knownRoute(dst wire.Path) *Route {
 	if r := p.routes[dst]; r != nil {
 		return r
 	}
 	f := p.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if p.uplink == nil && f.routes[routeKey{p.gid, dst}] == nil && f.attached[dst] == nil {
+	if f.routes[routeKey{p.gid, dst}] == nil && f.endLocked(p.gid, &dst) == nil {
 		return nil
 	}
 	r := f.routeLocked(p.gid, dst)
@@ -133,26 +142,32 @@ func (p *Port) knownRoute(dst verbs.GID) *Route {
 }
 
 // routeLocked finds or creates a route. f.mu is held.
-func (f *Fabric) routeLocked(src, dst verbs.GID) *Route {
+func (f *Fabric) routeLocked(src verbs.GID, dst wire.Path) *Route {
 	key := routeKey{src, dst}
 	r := f.routes[key]
 	if r == nil {
-		r = &Route{src: src, dst: dst}
+		r = &Route{src: src, path: dst}
+		if dst.Far() {
+			r.far = &r.path
+		}
 		// The route has its own generator, seeded from the seed and the two addresses: other links,
 		// or another order of creation, do not change its draws.
-		var addrs [len(src) + len(dst)]byte
+		var addrs [len(src) + len(dst.Peer)]byte
 		copy(addrs[:], src[:])
-		copy(addrs[len(src):], dst[:])
+		copy(addrs[len(src):], dst.Peer[:])
 		h := xxhash.Sum64(addrs[:])
 		r.rng.Seed(f.cfg.Seed, h)
-		to := f.attached[dst]
-		if to == nil {
-			to = f.uplinkLocked(src)
+		r.to.Store(f.endLocked(src, &dst))
+		l := f.all
+		if p := f.routes[routeKey{src, wire.To(dst.Peer)}]; p != nil { // SetLink may have scripted it
+			l = Link{}
+			if s := p.script.Load(); s != nil {
+				l = s.link
+			}
 		}
-		r.to.Store(to)
-		r.setScript(f.all, f.cutLocked(src, dst))
+		r.setScript(l, f.cutLocked(src, dst.Peer))
 		f.routes[key] = r
-		f.linkedLocked(dst, 1)
+		f.linkedLocked(r, 1)
 	}
 	return r
 }

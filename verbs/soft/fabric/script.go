@@ -88,12 +88,18 @@ func (r *Route) setCut(cut bool) {
 	}
 }
 
-// SetLink sets the fault script of the link from src to dst, whether ports are attached there or
-// not. It applies from the next packet on; rules start counting anew. Any goroutine.
+// SetLink sets the fault script of the links from src to dst, whether ports are attached there or
+// not. It applies from the next packet on; rules start counting anew, for each path by itself. Any
+// goroutine.
 func (f *Fabric) SetLink(src, dst verbs.GID, l Link) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.routeLocked(src, dst).setScript(l, f.cutLocked(src, dst))
+	f.routeLocked(src, wire.To(dst)) // keeps the script for further paths
+	for key, r := range f.routes {
+		if key.src == src && key.dst.Peer == dst {
+			r.setScript(l, f.cutLocked(src, dst))
+		}
+	}
 }
 
 // SetAll sets the fault script of every link, existing and new. Each link counts and draws by
@@ -103,7 +109,7 @@ func (f *Fabric) SetAll(l Link) {
 	defer f.mu.Unlock()
 	f.all = l
 	for key, r := range f.routes {
-		r.setScript(l, f.cutLocked(key.src, key.dst))
+		r.setScript(l, f.cutLocked(key.src, key.dst.Peer))
 	}
 }
 
@@ -131,7 +137,7 @@ func (f *Fabric) Heal() {
 
 func (f *Fabric) recutLocked() {
 	for key, r := range f.routes {
-		r.setCut(f.cutLocked(key.src, key.dst))
+		r.setCut(f.cutLocked(key.src, key.dst.Peer))
 	}
 }
 

@@ -236,7 +236,6 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 		for i := range sent {
 			a.inTurn(func() {
 				k := a.port.Get()
-				k.Dst = gid(1)
 				k.SetHeader(&wire.Header{Opcode: wire.RCSendOnly, PSN: wire.PSN(i)})
 				first := u64(uint64(i))
 				k.AddRef(first)
@@ -246,7 +245,7 @@ func TestEveryPacketIsAccountedFor(t *testing.T) {
 					told[k.Cookie]++
 					clear(first)
 				})
-				a.port.Send(k)
+				a.port.Send(wire.To(gid(1)), k)
 			})
 			if rapid.Bool().Draw(t, "advance") {
 				settle(f, f.Now()+time.Microsecond)

@@ -4,17 +4,19 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// Send sends k to k.Dst, which may be the port itself. The packet belongs to the fabric afterwards.
-// A packet to an unknown GID is dropped and counted. Runner only; it does not block.
-func (p *Port) Send(k *Packet) {
-	r := p.routes[k.Dst]
+// Send sends k by a path, which may end at the port itself. The packet belongs to the fabric
+// afterwards. A packet to an unknown address is dropped and counted. Runner only; it does not block.
+func (p *Port) Send(path wire.Path, k *Packet) {
+	r := p.routes[path]
 	if r == nil && !p.closed {
-		r = p.knownRoute(k.Dst)
+		r = p.knownRoute(path)
 	}
 	if r == nil {
 		p.mustFill(k)
+		k.Dst = path.Peer
 		p.countTx(k)
 		p.dropUnknown(nil, k)
 		return
@@ -22,10 +24,13 @@ func (p *Port) Send(k *Packet) {
 	p.SendTo(r, k)
 }
 
-// SendTo is Send along a route of this port; it sets k.Dst.
+// SendTo is Send along a route of this port.
 func (p *Port) SendTo(r *Route, k *Packet) {
 	p.mustFill(k)
-	k.Dst = r.dst
+	k.Dst = r.path.Peer
+	if p.owner == nil {
+		k.Far = r.far
+	}
 	// The fast path of forward: one more packet of this run, on a link without script or tracer.
 	if to := r.touched; to != nil && to == r.to.Load() && r.script.Load() == nil && p.f.tracer.Load() == nil && !p.down {
 		if r.take(k.weight()) {
@@ -277,5 +282,5 @@ func linkAddrs(r *Route, k *Packet) (src, dst verbs.GID, ordinal uint64) {
 	if r == nil {
 		return k.Src, k.Dst, 0
 	}
-	return r.src, r.dst, r.ordinal
+	return r.src, r.path.Peer, r.ordinal
 }

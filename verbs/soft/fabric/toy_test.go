@@ -71,11 +71,10 @@ func (e *toy) consume(k *Packet) {
 // send sends one packet, in the toy's run.
 func (e *toy) send(dst verbs.GID, op wire.Opcode, psn wire.PSN, payload []byte, h Holder) {
 	k := e.port.Get()
-	k.Dst = dst
 	k.SetHeader(&wire.Header{Opcode: op, PSN: psn})
 	k.AddRef(payload)
 	k.Holder = h
-	e.port.Send(k)
+	e.port.Send(wire.To(dst), k)
 }
 
 // attach attaches toys at nodes 0, 1, ... and detaches them at the end.

@@ -19,7 +19,7 @@ func attachUplink(t *testing.T, e *toy) *network {
 	t.Helper()
 	n := &network{}
 	n.onPacket = func(k *Packet) { n.to = append(n.to, k.Dst) }
-	n.port = e.port.AttachUplink("uplink", n)
+	n.port = e.port.AttachUplink("uplink", false, n)
 	t.Cleanup(n.port.Detach)
 	return n
 }
@@ -85,7 +85,7 @@ func TestPacketsFromTheNetworkKeepTheirSource(t *testing.T) {
 		k := up.port.Get()
 		k.Src = gid(7)
 		k.SetHeader(&wire.Header{Opcode: wire.RCSendOnly, PSN: 9})
-		up.port.SendTo(up.port.Route(a.port.GID()), k)
+		up.port.SendTo(up.port.Route(wire.To(a.port.GID())), k)
 	})
 	settle(f, f.Now())
 	if !slices.Equal(a.psns, []wire.PSN{9}) || !slices.Equal(up.to, []verbs.GID{gid(7)}) {
@@ -102,11 +102,11 @@ func TestStrangersLeaveFewRoutes(t *testing.T) {
 	attachUplink(t, a)
 	kept := gid(1)
 	a.inTurn(func() {
-		r := a.port.Route(kept)
+		r := a.port.Route(wire.To(kept))
 		for i := range 10 * minSweep {
 			a.send(gid(2+i), wire.RCAcknowledge, 0, nil, nil)
 		}
-		if a.port.Route(kept) != r {
+		if a.port.Route(wire.To(kept)) != r {
 			t.Error("a route that is kept was swept")
 		}
 		if n := len(a.port.routes); n > minSweep+1 {
@@ -121,7 +121,7 @@ func TestUplinkLeavesNothing(t *testing.T) {
 	a := new(toy)
 	attach(t, f, a)
 	up := attachUplink(t, a)
-	up.inTurn(func() { up.port.Route(a.port.GID()) })
+	up.inTurn(func() { up.port.Route(wire.To(a.port.GID())) })
 	a.inTurn(func() { a.send(gid(5), wire.RCAcknowledge, 0, nil, nil) })
 	settle(f, f.Now())
 	up.port.Detach()

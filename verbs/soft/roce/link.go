@@ -2,10 +2,9 @@ package roce
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
+	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
@@ -13,16 +12,17 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // Port is the UDP port of RoCEv2 (IANA: roce).
 const Port = 4791
 
 const (
-	// receiveBuffer is the size of the socket's receive buffer in bytes that a link asks for. Linux
+	// receiveBuffer is the size of a socket's receive buffer in bytes that a link asks for. Linux
 	// grants net.core.rmem_max at most, 212,992 by default, and counts overhead.
 	receiveBuffer = 4 << 20
-	// batchesPerRun bounds what one run receives, so that a flood lets others run in between.
+	// batchesPerRun bounds what one run receives from a socket, so that a flood lets others run in between.
 	batchesPerRun = 4
 	// sendAgain is the time after which a link sends again when the send buffer was full.
 	sendAgain = time.Millisecond
@@ -34,6 +34,7 @@ type socket interface {
 	Local() netip.AddrPort
 	Send(ms []udp.Out) (int, error)
 	Recv(ms []udp.In) (int, error)
+	Refused() (netip.AddrPort, bool)
 	Close() error
 }
 
@@ -48,18 +49,27 @@ type Stats struct {
 	Starved  uint64 // runs that received nothing because all buffers were in use
 }
 
-// Link is the uplink of one device. Its methods except Close and Stats belong to the fabric.
+// Link is the uplink of one device. Its methods except Listen, Dial, Close and Stats belong to the
+// fabric and to goroutines that poll.
 type Link struct {
-	sock socket
 	up   *fabric.Port
 	to   *fabric.Route // to the device
-	is4  bool
+	name string        // the device's
+	far  bool          // between processes: paths have UDP ports; see OpenPeers
+	// refused is told the path of a packet that met no socket. Called during a run; it does not block.
+	refused func(wire.Path)
 
-	poll  *sys.Poller
-	ended chan struct{} // closed when the watching goroutine has ended
-	// armed is set while a datagram wakes the watching goroutine. Arm sets it, the watching goroutine
-	// clears it when it was woken. It publishes nothing.
-	armed atomic.Bool
+	// mu guards opening and closing sockets, and these.
+	mu     sync.Mutex
+	closed bool
+	dialer *End
+	keys   uint32        // given to ends so far
+	ended  chan struct{} // closed when the watching goroutine has ended; nil before the first socket
+	poll   *sys.Poller   // nil before the first socket
+
+	// ends is the open sockets. Written under mu, a new slice each time; read by the runner, the
+	// watching goroutine and pollers.
+	ends atomic.Pointer[[]*End]
 	// polled is set by Poll, by any goroutine. Arm and the watching goroutine clear it. It publishes
 	// nothing.
 	polled atomic.Bool
@@ -77,123 +87,40 @@ type Link struct {
 
 var _ fabric.Endpoint = (*Link)(nil)
 
-// Open makes a link for the device at port p, whose GID is an address of this machine, and attaches
-// it. Close it before p is detached.
+// Open makes a link in the format of RoCEv2 for the device at port p, whose GID is an address of this
+// machine, and attaches it. It has one socket, at [Port]. Close it before p is detached.
 //
 // Errors: those of the socket, for example that another process has the port.
 func Open(p *fabric.Port, name string) (*Link, error) {
-	addr := p.GID().Addr()
-	sock, err := udp.Listen(netip.AddrPortFrom(addr, Port), receiveBuffer)
-	if err != nil {
-		return nil, refused(netip.AddrPortFrom(addr, Port), name, err)
+	l := newLink(name, false)
+	l.attach(p)
+	if _, err := l.Listen(netip.AddrPortFrom(p.GID().Addr(), Port)); err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
-	l := newLink(sock)
-	if l.poll, err = sys.NewPoller(); err == nil {
-		err = l.poll.AttachOnce(sock, socketKey)
-	}
-	if err != nil {
-		if l.poll != nil {
-			_ = l.poll.Close() // as for the socket: the first error is the one to report
-		}
-		_ = sock.Close()
-		return nil, fmt.Errorf("roce: %s: %w", name, err)
-	}
-	l.attach(p, name)
-	l.ended = make(chan struct{})
-	go l.watch()
 	return l, nil
 }
 
-// refused is the error of a device whose socket could not be opened.
-func refused(at netip.AddrPort, name string, err error) error {
-	const op = "roce: device %s: %w"
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		who := udp.Holder(at)
-		if who == "" {
-			who = "another socket"
-		}
-		return fmt.Errorf(op+": %s has it (the kernel's Soft-RoCE has the port of every address of its network "+
-			"name space: see \"rdma link\"); use another address of this machine, or another name space", name, err, who)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf(op+": %v is no address of this machine", name, err, at.Addr())
-	}
-	return fmt.Errorf(op, name, err)
+// OpenPeers makes a link between processes for the device at port p and attaches it. It has no socket
+// until Listen or Dial. refused is called with the path of a packet that met no socket at its other
+// end, if the system reports that: during a run, so it must not block. Close the link before p is
+// detached.
+func OpenPeers(p *fabric.Port, name string, refused func(wire.Path)) *Link {
+	l := newLink(name, true)
+	l.refused = refused
+	l.attach(p)
+	return l
 }
 
-func newLink(sock socket) *Link {
-	return &Link{sock: sock, is4: sock.Local().Addr().Is4()}
+func newLink(name string, far bool) *Link {
+	l := &Link{name: name, far: far}
+	l.ends.Store(new([]*End))
+	return l
 }
 
 // attach makes l the uplink of p.
-func (l *Link) attach(p *fabric.Port, name string) {
-	l.up = p.AttachUplink(name, l)
-	l.up.Exclusive(func() { l.to = l.up.Route(p.GID()) })
-}
-
-// Goroutines that poll completion queues receive while they poll. The watching goroutine does so
-// otherwise, woken by the first datagram; while others poll the socket is not armed for it, or each
-// datagram would wake a thread that finds nothing.
-//
-//	             Arm: a poller is about to sleep
-//	   ┌────────────────────────────────────────────────┐
-//	   │                                                v
-//	unarmed <───── a datagram wakes the watcher ────── armed
-//	   │  ^                                             ^
-//	   │  └─ polled in the last pollTime: waits for it  │
-//	   └──────── not polled: the watcher arms ──────────┘
-//
-// A poller that is about to sleep calls Arm and then looks once more, as at a completion queue. If it
-// does not, because its queues are armed already, the watcher arms within pollTime.
-
-// pollTime is how long the watching goroutine leaves the socket to a goroutine that has polled. While
-// others poll it wakes up once in that time.
-const pollTime = time.Millisecond
-
-// socketKey is the key of the socket in the link's poller.
-const socketKey = 0
-
-// watch is the watching goroutine. It ends when the poller is closed.
-func (l *Link) watch() {
-	defer close(l.ended)
-	var keys [1]uint32
-	for {
-		var until time.Time
-		// A socket without buffers to receive into would wake this goroutine again and again.
-		if l.polled.Swap(false) || l.starving.Load() {
-			until = time.Now().Add(pollTime)
-		} else {
-			l.Arm()
-		}
-		n, err := l.poll.Wait(until, keys[:])
-		if err != nil {
-			return
-		}
-		if n > 0 {
-			l.armed.Store(false) // before the link runs: a later Arm is for later datagrams
-			l.up.Kick()
-		}
-	}
-}
-
-// Arm has the next datagram, or one that is there, wake the watching goroutine. A goroutine that has
-// called Poll calls it before it sleeps, and then Poll once more. Any goroutine; it does not block.
-func (l *Link) Arm() {
-	l.polled.Store(false)
-	if !l.armed.Load() && l.armed.CompareAndSwap(false, true) {
-		_ = l.poll.Rearm(socketKey) // fails only once the link is closed
-	}
-}
-
-// Poll receives the datagrams in the socket, on this goroutine unless another one runs the link. The
-// argument again means that the caller will soon call Poll or Arm. Any goroutine, but not within a run; it does not block.
-func (l *Link) Poll(again bool) {
-	if again && !l.polled.Load() {
-		l.polled.Store(true)
-	}
-	if l.up.Enter() {
-		l.up.Run()
-	}
+func (l *Link) attach(p *fabric.Port) {
+	l.up = p.AttachUplink(l.name, l.far, l)
+	l.up.Exclusive(func() { l.to = l.up.Route(wire.To(p.GID())) })
 }
 
 // Progress sends what the device has sent, and receives. The fabric calls it.
@@ -204,19 +131,49 @@ func (l *Link) Progress(now time.Duration) (next time.Duration, more bool) {
 	if !l.transmit() {
 		next = now + sendAgain
 	}
-	return next, l.receive()
+	for _, e := range *l.ends.Load() {
+		if e.hot.Load() || e.ready.Load() && e.ready.Swap(false) {
+			if l.receive(e) {
+				e.ready.Store(true)
+				more = true
+			}
+			l.report(e)
+		}
+	}
+	return next, more
 }
 
-// Close detaches the link and closes its socket. Packets that the device sends afterwards are lost.
+// report tells the device which packets met no socket.
+func (l *Link) report(e *End) {
+	for to, ok := e.sock.Refused(); ok; to, ok = e.sock.Refused() {
+		if l.refused != nil {
+			l.refused(wire.Path{Peer: gidOf(to), PeerPort: to.Port(), LocalPort: e.port})
+		}
+	}
+}
+
+// Close detaches the link and closes its sockets. Packets that the device sends afterwards are lost.
 // It waits for a current run. Idempotent; not from within a run.
 func (l *Link) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
 	l.up.Detach()
 	l.tx.drop()
+	if k := l.tx.next; k != nil {
+		k.Release()
+		l.tx.next = nil
+	}
 	if l.poll != nil {
 		_ = l.poll.Close() // only the first call has an effect; there is no other error
 		<-l.ended
 	}
-	return l.sock.Close()
+	var err error
+	for _, e := range *l.ends.Load() {
+		err = errors.Join(err, e.sock.Close())
+	}
+	l.ends.Store(new([]*End))
+	return err
 }
 
 // Stats returns the counters. It waits for a current run; not from within a run.

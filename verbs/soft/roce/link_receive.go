@@ -5,6 +5,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
+	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -48,20 +49,22 @@ type rxBatch struct {
 	made    int
 }
 
-// receive passes the datagrams in the socket on to the device. It reports whether there may be more.
-func (l *Link) receive() (more bool) {
+// receive passes the datagrams in a socket on to the device. It reports whether there may be more.
+func (l *Link) receive(e *End) (more bool) {
 	for range batchesPerRun {
 		n := l.prepare()
 		if n == 0 {
+			e.ready.Store(true)
 			return false // PacketDone has the link run
 		}
-		got, err := l.sock.Recv(l.rx.ins[:n])
+		got, err := e.sock.Recv(l.rx.ins[:n])
 		if err != nil || got == 0 {
 			return false // an error belongs to one datagram that was sent, or ends the socket
 		}
 		l.stats.Received += uint64(got)
+		e.passed()
 		for i := range got {
-			l.pass(i)
+			l.pass(e, i)
 		}
 		if got < n {
 			return false
@@ -110,7 +113,7 @@ func (l *Link) take() *buffer {
 }
 
 // pass passes datagram i of the batch on to the device, or refuses it.
-func (l *Link) pass(i int) {
+func (l *Link) pass(e *End, i int) {
 	in := &l.rx.ins[i]
 	b := in.Buf[:in.N]
 	if in.Cut || in.N < wire.BTHLen+ICRCLen {
@@ -124,13 +127,24 @@ func (l *Link) pass(i int) {
 		l.stats.Refused++
 		return
 	}
-	c := Cover{Src: in.From, Dst: l.sock.Local(), AnyID: true}
+	c := Cover{}
+	if !l.far {
+		c = Cover{Src: in.From, Dst: e.sock.Local(), AnyID: true}
+	}
 	if !c.Check(b) {
 		l.stats.BadICRC++
 		return
 	}
 	k := l.up.Get()
-	k.Src = gidOf(in.From)
+	if l.far {
+		p := e.Path(in.From)
+		if e.any && in.To.IsValid() {
+			p.Local = verbs.GIDFromAddr(in.To)
+		}
+		k.SetFar(&p)
+	} else {
+		k.Src = gidOf(in.From)
+	}
 	k.HdrLen = copy(k.Hdr[:], b[:n])
 	switch payload := b[n : end-int(h.PadCount)]; {
 	case len(payload) <= copiedLen:

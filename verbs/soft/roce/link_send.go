@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
+	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -12,11 +13,13 @@ import (
 // tailLen is the longest end of a datagram behind the payload: padding and ICRC, in bytes.
 const tailLen = 3 + ICRCLen
 
-// txBatch is the datagrams of one system call. The parts of each are its headers, the payload where
+// txBatch is the datagrams of one system call, all of one socket. The parts of each are its headers, the payload where
 // it lies, and the tail. All belongs to the link's runner.
 type txBatch struct {
-	n       int // filled
-	sent    int // of them, sent
+	end     *End
+	n       int            // filled
+	sent    int            // of them, sent
+	next    *fabric.Packet // to be added to the next batch; nil: none
 	packets [udp.MaxBatch]*fabric.Packet
 	outs    [udp.MaxBatch]udp.Out
 	tails   [udp.MaxBatch][tailLen]byte
@@ -30,11 +33,25 @@ func (l *Link) transmit() bool {
 		if l.tx.sent < l.tx.n && !l.flush() {
 			return false
 		}
-		k := l.up.Take()
+		k := l.tx.next
+		if l.tx.next = nil; k == nil {
+			k = l.up.Take()
+		}
 		if k == nil {
 			return true
 		}
 		for ; k != nil; k = l.up.Take() {
+			e := l.endOf(k)
+			if e == nil {
+				l.stats.Unsent++
+				l.up.Return(k)
+				continue
+			}
+			if e != l.tx.end && l.tx.n > 0 && !l.flush() {
+				l.tx.next = k
+				return false
+			}
+			l.tx.end = e
 			l.add(k)
 			if l.tx.n == udp.MaxBatch {
 				break
@@ -43,25 +60,41 @@ func (l *Link) transmit() bool {
 	}
 }
 
+// endOf returns the socket that sends k, nil if there is none or k is for the other family.
+func (l *Link) endOf(k *fabric.Packet) *End {
+	var e *End
+	if k.Far != nil {
+		e = l.end(k.Far)
+	} else if ends := *l.ends.Load(); len(ends) > 0 {
+		e = ends[0]
+	}
+	if to := k.Dst.Addr(); e == nil || e.is4 && !to.Is4() || e.is6 && to.Is4() {
+		return nil
+	}
+	return e
+}
+
 // add encodes k and adds it to the batch, which has room, or drops it.
 func (l *Link) add(k *fabric.Packet) {
-	to := k.Dst.Addr()
-	if to.Is4() != l.is4 {
-		l.stats.Unsent++
-		l.up.Return(k)
-		return
-	}
 	t := &l.tx
 	if g, ok := k.Holder.(fabric.Guard); ok && !t.enter(g) {
 		l.up.Return(k)
 		return
 	}
 	o := &t.outs[t.n]
-	o.To = netip.AddrPortFrom(to, Port)
+	c := Cover{}
+	if f := k.Far; f != nil {
+		o.To, o.From = netip.AddrPortFrom(f.Peer.Addr(), f.PeerPort), netip.Addr{}
+		if f.Local != (verbs.GID{}) {
+			o.From = f.Local.Addr()
+		}
+	} else {
+		o.To = netip.AddrPortFrom(k.Dst.Addr(), Port)
+		c = Cover{Src: t.end.sock.Local(), Dst: o.To}
+	}
 	pad := int(wire.PadLen(k.PayloadLen))
 	tail := &t.tails[t.n]
 	*tail = [tailLen]byte{}
-	c := Cover{Src: l.sock.Local(), Dst: o.To}
 	crc := c.Sum(k.Header(), k.Payload, tail[:pad], k.HdrLen+k.PayloadLen+pad+ICRCLen)
 	putICRC(tail[pad:], crc)
 	o.Parts = append(o.Parts[:0], k.Header())
@@ -87,8 +120,9 @@ func (t *txBatch) enter(g fabric.Guard) bool {
 func (l *Link) flush() bool {
 	t := &l.tx
 	for t.sent < t.n {
-		n, err := l.sock.Send(t.outs[t.sent:t.n])
+		n, err := t.end.sock.Send(t.outs[t.sent:t.n])
 		l.stats.Sent += uint64(n)
+		t.end.passed()
 		t.sent += n
 		switch {
 		case err != nil: // of one datagram; the network may lose any
@@ -104,6 +138,15 @@ func (l *Link) flush() bool {
 	}
 	t.drop()
 	return true
+}
+
+// forget drops what waits for the send buffer of e.
+func (t *txBatch) forget(e *End) {
+	if t.end != e {
+		return
+	}
+	t.drop()
+	t.end = nil
 }
 
 // drop ends the batch: it gives the packets back and leaves the guards.

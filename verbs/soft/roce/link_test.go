@@ -39,6 +39,8 @@ func (s *fakeSocket) FD() int               { return -1 }
 func (s *fakeSocket) Notify(func())         {}
 func (s *fakeSocket) Close() error          { s.closed = true; return nil }
 
+func (s *fakeSocket) Refused() (to netip.AddrPort, ok bool) { return to, false }
+
 func (s *fakeSocket) Send(ms []udp.Out) (n int, err error) {
 	for _, m := range ms {
 		if s.refuse != nil {
@@ -85,13 +87,16 @@ type rig struct {
 	fab  *fabric.Fabric
 	sock *fakeSocket
 	link *Link
+	end  *End
 }
 
 func newRig(t must.T) *rig {
 	r := &rig{device: new(device), fab: fabric.New(fabric.Config{Virtual: true}), sock: &fakeSocket{local: near, room: -1}}
 	r.port = must.Get(r.fab.Attach(gidOf(near), "device", r.device))(t)
-	r.link = newLink(r.sock)
-	r.link.attach(r.port, "link")
+	r.link = newLink("link", false)
+	r.link.attach(r.port)
+	r.end = r.link.newEnd(r.sock, false)
+	r.link.addLocked(r.end)
 	return r
 }
 
@@ -103,6 +108,7 @@ func (r *rig) steps() {
 
 // looks has the link look at its socket.
 func (r *rig) looks() {
+	r.end.ready.Store(true)
 	r.link.up.Kick()
 	r.steps()
 }
@@ -112,12 +118,11 @@ func (r *rig) send(h *wire.Header, holder fabric.Holder, payload ...[]byte) {
 	r.port.Exclusive(func() {
 		k := r.port.Get()
 		k.SetHeader(h)
-		k.Dst = gidOf(far)
 		for _, p := range payload {
 			k.AddRef(p)
 		}
 		k.Holder = holder
-		r.port.Send(k)
+		r.port.Send(wire.To(gidOf(far)), k)
 	})
 	r.steps()
 }
@@ -247,8 +252,7 @@ func TestRefusedDatagramDelaysNoOther(t *testing.T) {
 			for range 3 {
 				k := r.port.Get()
 				k.SetHeader(&wire.Header{Opcode: wire.RCSendOnly})
-				k.Dst = gidOf(far)
-				r.port.Send(k)
+				r.port.Send(wire.To(gidOf(far)), k)
 			}
 		})
 		r.steps()

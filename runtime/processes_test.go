@@ -1,0 +1,46 @@
+package runtime
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// process returns a software RNIC of another process: it shares no fabric with that of this process.
+func process(t *testing.T) *soft.Provider {
+	t.Helper()
+	return must.Get(soft.New(soft.Config{
+		Fabric:  fabric.New(fabric.Config{JumboMTU: true}),
+		Devices: []soft.DeviceConfig{{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1"), Link: soft.LinkPeers}},
+	}))(t)
+}
+
+// Rule: without configuration a listener of one process is reached from another, at each address of the
+// machine.
+func TestTwoProcesses(t *testing.T) {
+	server, client := mustOpen(t, Config{Provider: process(t)}), mustOpen(t, Config{Provider: process(t)})
+	ctx := testContext(t)
+	ln := must.Get(server.Listen(":0"))(t)
+	for _, host := range []string{"127.0.0.1", "[::1]", "localhost", "127.1.2.3"} {
+		c, err := client.Dial(ctx, fmt.Sprintf("%s:%d", host, ln.Addr().Port()))
+		if err != nil {
+			t.Fatalf("%s: %v", host, err)
+		}
+		o := must.Get(ln.Accept(ctx))(t)
+		if _, err := c.SendBytes(ctx, []byte("hello from "+host)); err != nil {
+			t.Fatal(err)
+		}
+		m := must.Get(o.RecvWait(ctx))(t)
+		if got := string(m.Data); got != "hello from "+host {
+			t.Errorf("%s: got %q", host, got)
+		}
+		must.Do(t, m.Release())
+		t.Logf("%v to %v, accepted at %v from %v", c.LocalAddr(), c.RemoteAddr(), o.LocalAddr(), o.RemoteAddr())
+		must.Do(t, c.Close(ctx))
+		must.Do(t, o.Close(ctx))
+	}
+}

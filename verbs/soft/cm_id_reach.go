@@ -1,0 +1,218 @@
+package soft
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/roce"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// An identifier of a device with LinkPeers reaches a listener of its own process by the fabric, and any
+// other by UDP. Who is there is decided when the address is resolved: listeners are announced at the
+// fabric.
+
+// peers returns the provider's device with LinkPeers, nil if there is none.
+func (p *Provider) peers() *device {
+	for _, d := range p.plugged() {
+		if d.cfg.Link == LinkPeers {
+			return d
+		}
+	}
+	return nil
+}
+
+// deviceOf returns the device that has an address: the one at that address, or the one with LinkPeers,
+// which has all of the machine. nil when there is none.
+func (p *Provider) deviceOf(a netip.Addr) *device {
+	d := p.deviceAt(a)
+	if d == nil && here(a) {
+		d = p.peers()
+	}
+	return d
+}
+
+// here reports whether an address belongs to this machine.
+func here(a netip.Addr) bool {
+	if a = a.Unmap().WithZone(""); a.IsLoopback() {
+		return true
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, have := range all {
+		if p, err := netip.ParsePrefix(have.String()); err == nil && p.Addr().Unmap() == a {
+			return true
+		}
+	}
+	return false
+}
+
+// maxPortTries bounds how often a free port of the system is tried that an identifier of this process
+// holds.
+const maxPortTries = 16
+
+// bindSocket is bind, and opens the socket on which a listener hears other processes. The caller holds
+// api.
+func (id *cmID) bindSocket(local netip.AddrPort) error {
+	addr := local.Addr()
+	var d *device
+	if anywhere(addr) {
+		d = id.p.peers()
+	} else {
+		d = id.p.deviceOf(addr)
+	}
+	if d == nil || d.cfg.Link != LinkPeers {
+		return id.bind(local)
+	}
+	if !addr.IsValid() {
+		addr = netip.IPv6Unspecified()
+	}
+	if err := id.hold(d); err != nil {
+		return err
+	}
+	var err error
+	for range maxPortTries {
+		var end *roce.End
+		if end, err = d.link.Load().Listen(netip.AddrPortFrom(addr.Unmap(), local.Port())); err != nil {
+			errno := syscall.EINVAL
+			_ = errors.As(err, &errno) // stays EINVAL if it has none
+			err = withErrno(errno, "%w", err)
+			break
+		}
+		if err = id.bind(netip.AddrPortFrom(addr, end.Port())); err == nil {
+			id.sock = end
+			return nil
+		}
+		end.Close()
+		if local.Port() != 0 {
+			break
+		}
+	}
+	id.release(d)
+	return err
+}
+
+// resolve finds the way from d to dst, and this end's address. The caller holds api.
+func (id *cmID) resolve(d *device, dst netip.AddrPort) (path wire.Path, local netip.Addr, err error) {
+	path, local = wire.To(verbs.GIDFromAddr(dst.Addr())), d.cfg.Addr.Unmap()
+	if d.cfg.Link != LinkPeers {
+		return path, local, nil
+	}
+	if gid, ok := id.p.inProcess(d, uint16(id.ps), dst); ok {
+		return wire.To(gid), local, nil
+	}
+	if local, err = sourceTo(dst); err != nil {
+		return path, local, withErrno(syscall.ENETUNREACH, "%w", err)
+	}
+	end, err := d.link.Load().Dial()
+	if err != nil {
+		return path, local, withErrno(syscall.EADDRNOTAVAIL, "%w", err)
+	}
+	d.dialer.Store(end)
+	return end.Path(dst), local, nil
+}
+
+// inProcess returns the port of the fabric that dst names, if it is in this process: one with a listener
+// there, or another device's.
+func (p *Provider) inProcess(d *device, space uint16, dst netip.AddrPort) (verbs.GID, bool) {
+	services := p.fab.Services(space, dst.Port())
+	addr := dst.Addr().Unmap()
+	for _, s := range services {
+		if s.Addr == addr {
+			return s.GID, true
+		}
+	}
+	for _, s := range services {
+		if s.Addr.IsUnspecified() && here(addr) {
+			return s.GID, true
+		}
+	}
+	gid := verbs.GIDFromAddr(addr)
+	return gid, gid != d.gid && p.fab.Has(gid)
+}
+
+// sourceTo returns the address from which this machine sends to dst.
+func sourceTo(dst netip.AddrPort) (netip.Addr, error) {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(dst)) // sends nothing
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+// pathMTU returns the MTU with which the identifier asks for a connection.
+func (id *cmID) pathMTU() verbs.MTU {
+	if id.path.Far() {
+		return min(roce.MTU(id.local.Addr()), id.dev.cfg.MTU)
+	}
+	return id.dev.cfg.MTU
+}
+
+// announce records that the identifier listens on d. The result undoes it.
+func (id *cmID) announce(d *device) (withdraw func()) {
+	local := id.LocalAddr()
+	at := []netip.Addr{local.Addr()}
+	if local.Addr().IsUnspecified() {
+		at[0] = d.cfg.Addr.Unmap()
+		if d.cfg.Link == LinkPeers {
+			at = append(at, local.Addr())
+		}
+	}
+	var all []func()
+	for _, a := range at {
+		all = append(all, id.p.fab.Announce(uint16(id.ps), local.Port(), fabric.Service{Addr: a, GID: d.gid}))
+	}
+	return func() {
+		for _, f := range all {
+			f()
+		}
+	}
+}
+
+// refusals is the paths of requests that met no socket. The link adds, the connection manager takes.
+type refusals struct {
+	some atomic.Bool // there are paths. Set after add, cleared before take; it publishes nothing.
+	mu   sync.Mutex
+	all  []wire.Path
+}
+
+// maxRefusals bounds the paths that wait.
+const maxRefusals = 256
+
+// refused notes a path, and has the engine run. It runs during a run of the link.
+func (m *deviceCM) refused(p wire.Path) {
+	r := &m.refusals
+	r.mu.Lock()
+	if len(r.all) < maxRefusals {
+		r.all = append(r.all, p)
+	}
+	r.mu.Unlock()
+	r.some.Store(true)
+	if port := m.dev.port.Load(); port != nil {
+		port.Wake()
+	}
+}
+
+// progress runs the machine's timers, and ends requests that met no socket.
+func (m *deviceCM) progress(now time.Duration) (next time.Duration) {
+	if r := &m.refusals; r.some.Load() && r.some.Swap(false) {
+		r.mu.Lock()
+		all := r.all
+		r.all = nil
+		r.mu.Unlock()
+		for i := range all {
+			m.machine.Refused(&all[i])
+		}
+	}
+	return m.machine.Progress(now)
+}

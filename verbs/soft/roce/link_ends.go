@@ -1,0 +1,213 @@
+package roce
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/sys"
+	"github.com/verbena-rdma/verbena/internal/sys/udp"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
+)
+
+// End is a socket of a link. Between processes each listener has one, and all dialed connections share
+// another.
+type End struct {
+	link *Link
+	sock socket
+	key  uint32 // in the link's poller
+	is4  bool   // it sends to IPv4 addresses only
+	is6  bool   // it sends to IPv6 addresses only
+	// gid and port are this end's part of a path. gid is zero if datagrams bring it (any), or if the
+	// socket belongs to no listener.
+	gid  verbs.GID
+	any  bool
+	port uint16
+	refs atomic.Int32 // raised while it is above 0; the goroutine that lowers it to 0 closes the socket
+
+	// armed is set while a datagram wakes the watching goroutine. Arm sets it, the watching goroutine
+	// clears it when it was woken. It publishes nothing.
+	armed atomic.Bool
+	// ready is set when there may be datagrams: by the watching goroutine, and by a run that left some.
+	// The runner clears it. It publishes nothing.
+	ready atomic.Bool
+	// hot is set by the runner when datagrams pass, and cleared by the watching goroutine when none has
+	// for a while: pollers look only at hot sockets. It publishes nothing.
+	hot atomic.Bool
+	// busy is set by the runner when datagrams pass, and cleared by the watching goroutine. It publishes
+	// nothing.
+	busy  atomic.Bool
+	quiet int // the watching goroutine's: how often it has found busy clear
+}
+
+// Listen opens a socket at an address of this machine, or takes one more reference to it. The
+// unspecified IPv6 address stands for all addresses; on a system without IPv6 it is those of IPv4. Port
+// 0 selects a free one. Close it once for each call. Not from within a run; it does not block.
+//
+// Errors: those of the socket. EADDRINUSE names the process that has the port, as far as that is known.
+func (l *Link) Listen(at netip.AddrPort) (*End, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, verbs.ErrClosed
+	}
+	for _, e := range *l.ends.Load() {
+		if e != l.dialer && e.sock.Local() == at {
+			e.hold()
+			return e, nil
+		}
+	}
+	return l.openLocked(at, false)
+}
+
+// Dial returns the socket of dialed connections, which it opens if necessary. It stays open until the
+// link is closed. Not from within a run; it does not block.
+func (l *Link) Dial() (*End, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, verbs.ErrClosed
+	}
+	if l.dialer == nil {
+		e, err := l.openLocked(netip.AddrPortFrom(netip.IPv6Unspecified(), 0), true)
+		if err != nil {
+			return nil, err
+		}
+		l.dialer = e
+	}
+	return l.dialer, nil
+}
+
+func (l *Link) openLocked(at netip.AddrPort, dials bool) (*End, error) {
+	s, err := udp.Listen(at, receiveBuffer)
+	if errors.Is(err, syscall.EAFNOSUPPORT) && at.Addr().IsUnspecified() {
+		s, err = udp.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), receiveBuffer)
+	}
+	if err != nil {
+		return nil, refused(at, l.name, err)
+	}
+	if err := l.watching(); err != nil {
+		return nil, errors.Join(fmt.Errorf("roce: %s: %w", l.name, err), s.Close())
+	}
+	e := l.newEnd(s, dials)
+	if err := l.poll.AttachOnce(s, e.key); err != nil {
+		return nil, errors.Join(fmt.Errorf("roce: %s: %w", l.name, err), s.Close())
+	}
+	l.addLocked(e)
+	e.arm()
+	return e, nil
+}
+
+// newEnd makes an end of the link for a socket. dials: it belongs to no listener.
+func (l *Link) newEnd(s socket, dials bool) *End {
+	local := s.Local()
+	e := &End{link: l, sock: s, key: l.keys, port: local.Port()}
+	e.refs.Store(1)
+	l.keys++
+	if local.Addr().IsUnspecified() {
+		e.any = !dials
+		e.is4 = local.Addr().Is4()
+	} else {
+		e.is4, e.is6, e.gid = local.Addr().Is4(), local.Addr().Is6(), gidOf(local)
+	}
+	return e
+}
+
+// addLocked has the runner use e. l.mu is held.
+func (l *Link) addLocked(e *End) {
+	ends := append(slices.Clone(*l.ends.Load()), e)
+	l.ends.Store(&ends)
+}
+
+// watching starts the watching goroutine with the first socket. l.mu is held.
+func (l *Link) watching() error {
+	if l.poll != nil {
+		return nil
+	}
+	p, err := sys.NewPoller()
+	if err != nil {
+		return err
+	}
+	l.poll, l.ended = p, make(chan struct{})
+	go l.watch()
+	return nil
+}
+
+// Port returns the socket's UDP port.
+func (e *End) Port() uint16 { return e.port }
+
+// Path returns the path from this end to a peer.
+func (e *End) Path(peer netip.AddrPort) wire.Path {
+	return wire.Path{Peer: gidOf(peer), PeerPort: peer.Port(), Local: e.gid, LocalPort: e.port}
+}
+
+// Hold takes one more reference to the socket of a path; nil if it is closed. Any goroutine; it does not
+// block.
+func (l *Link) Hold(p *wire.Path) *End {
+	if e := l.end(p); e != nil && e.hold() {
+		return e
+	}
+	return nil
+}
+
+func (e *End) hold() bool {
+	for n := e.refs.Load(); n > 0; n = e.refs.Load() {
+		if e.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// Close gives up one reference. The last one closes the socket, after what was sent. It waits for a
+// current run; not from within a run.
+func (e *End) Close() {
+	l := e.link
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.refs.Add(-1) > 0 || l.closed {
+		return
+	}
+	l.up.Exclusive(func() {
+		l.transmit()
+		l.tx.forget(e)
+		ends := slices.DeleteFunc(slices.Clone(*l.ends.Load()), func(o *End) bool { return o == e })
+		l.ends.Store(&ends)
+	})
+	_ = l.poll.Detach(e.key) // it is attached
+	_ = e.sock.Close()       // a socket without users closes without an error
+}
+
+// end returns the socket of a path, nil if there is none.
+func (l *Link) end(p *wire.Path) *End {
+	for _, e := range *l.ends.Load() {
+		if e.port == p.LocalPort && (e.any || e.gid == p.Local) {
+			return e
+		}
+	}
+	return nil
+}
+
+// refused is the error of a device whose socket could not be opened.
+func refused(at netip.AddrPort, name string, err error) error {
+	const op = "roce: device %s: %w"
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		who := udp.Holder(at)
+		if who == "" {
+			who = "another socket"
+		}
+		if at.Port() != Port {
+			return fmt.Errorf(op+": %s has UDP port %d of %v", name, err, who, at.Port(), at.Addr())
+		}
+		return fmt.Errorf(op+": %s has it (the kernel's Soft-RoCE has the port of every address of its network "+
+			"name space: see \"rdma link\"); use another address of this machine, or another name space", name, err, who)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf(op+": %v is no address of this machine", name, err, at.Addr())
+	}
+	return fmt.Errorf(op, name, err)
+}

@@ -1,0 +1,124 @@
+package roce
+
+import "time"
+
+// Goroutines that poll completion queues receive while they poll. The watching goroutine does so
+// otherwise, woken by the first datagram; while others poll a socket is not armed for it, or each
+// datagram would wake a thread that finds nothing.
+//
+//	             Arm: a poller is about to sleep
+//	   ┌────────────────────────────────────────────────┐
+//	   │                                                v
+//	unarmed <───── a datagram wakes the watcher ────── armed
+//	   │  ^                                             ^
+//	   │  └─ polled in the last pollTime: waits for it  │
+//	   └──────── not polled: the watcher arms ──────────┘
+//
+// A poller that is about to sleep calls Arm and then looks once more, as at a completion queue. If it
+// does not, because its queues are armed already, the watcher arms within pollTime.
+//
+// Pollers look only at hot sockets, so that one without traffic costs them nothing. The watcher arms
+// the others always.
+
+const (
+	// pollTime is how long the watching goroutine leaves a socket to a goroutine that has polled. While
+	// others poll it wakes up once in that time.
+	pollTime = time.Millisecond
+	// hotTimes is how many times pollTime a socket without traffic stays hot.
+	hotTimes = 20
+)
+
+// watch is the watching goroutine. It ends when the poller is closed.
+func (l *Link) watch() {
+	defer close(l.ended)
+	var keys [8]uint32
+	for {
+		var until time.Time
+		polled := l.polled.Swap(false)
+		// Sockets without buffers to receive into would wake this goroutine again and again.
+		if starving := l.starving.Load(); starving || l.armIdle(polled) {
+			until = time.Now().Add(pollTime)
+		}
+		n, err := l.poll.Wait(until, keys[:])
+		if err != nil {
+			return
+		}
+		if n > 0 {
+			l.woken(keys[:n])
+			l.up.Kick()
+		}
+	}
+}
+
+// armIdle arms the sockets, except those that pollers look at. It reports whether there are such.
+func (l *Link) armIdle(polled bool) (left bool) {
+	for _, e := range *l.ends.Load() {
+		if e.busy.Load() && e.busy.Swap(false) {
+			e.quiet = 0
+		} else if e.quiet++; e.quiet == hotTimes {
+			e.hot.Store(false)
+		}
+		if polled && e.hot.Load() {
+			left = true
+			continue
+		}
+		e.arm()
+	}
+	return left
+}
+
+// woken notes the sockets with these keys.
+func (l *Link) woken(keys []uint32) {
+	for _, e := range *l.ends.Load() {
+		for _, k := range keys {
+			if e.key == k {
+				e.armed.Store(false) // before the link runs: a later Arm is for later datagrams
+				e.ready.Store(true)
+			}
+		}
+	}
+}
+
+func (e *End) arm() {
+	if !e.armed.Load() && e.armed.CompareAndSwap(false, true) {
+		_ = e.link.poll.Rearm(e.key) // fails only once the socket is closed
+	}
+}
+
+// passed notes that datagrams passed. Runner only.
+func (e *End) passed() {
+	if !e.busy.Load() {
+		e.busy.Store(true)
+	}
+	if !e.hot.Load() {
+		e.hot.Store(true)
+	}
+}
+
+// Arm has the next datagram, or one that is there, wake the watching goroutine. A goroutine that has
+// called Poll calls it before it sleeps, and then Poll once more. Any goroutine; it does not block.
+func (l *Link) Arm() {
+	for _, e := range *l.ends.Load() {
+		if e.hot.Load() {
+			l.polled.Store(false)
+			e.arm()
+		}
+	}
+}
+
+// Poll receives the datagrams in hot sockets, on this goroutine unless another one runs the link. The
+// argument again means that the caller will soon call Poll or Arm. Any goroutine, but not within a run;
+// it does not block.
+func (l *Link) Poll(again bool) {
+	for _, e := range *l.ends.Load() {
+		if e.hot.Load() {
+			if again && !l.polled.Load() {
+				l.polled.Store(true)
+			}
+			if l.up.Enter() {
+				l.up.Run()
+			}
+			return
+		}
+	}
+}
