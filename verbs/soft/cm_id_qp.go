@@ -59,7 +59,7 @@ func (id *cmID) ready(e *peerEnd) error {
 	if !ok {
 		return fmt.Errorf("%w: path MTU code %d", verbs.ErrInvalid, e.mtuCode)
 	}
-	id.qp.near = e.path
+	id.qp.path = e.path
 	err := id.qp.modify(&verbs.QPAttr{
 		State: verbs.QPSRTR, PathMTU: mtu, DestQPN: e.qpn, RQPSN: id.psn, MaxDestRdAtomic: e.resources,
 		MinRNRTimer: cmRNRTimer,

@@ -110,15 +110,56 @@ func (id *cmID) resolve(d *device, dst netip.AddrPort) (path wire.Path, local ne
 	if gid, ok := id.p.inProcess(d, uint16(id.ps), dst); ok {
 		return wire.To(gid), local, nil
 	}
-	if local, err = sourceTo(dst); err != nil {
+	// A loopback address, the device's own among them, is no source for another machine.
+	if bound := id.LocalAddr().Addr(); !anywhere(bound) && bound.Is4() == dst.Addr().Unmap().Is4() && bound.IsLoopback() == dst.Addr().IsLoopback() {
+		local = bound
+	} else if local, err = sourceTo(dst); err != nil {
 		return path, local, withErrno(syscall.ENETUNREACH, "%w", err)
 	}
-	end, err := d.link.Load().Dial()
+	end, err := d.dialEnd()
 	if err != nil {
 		return path, local, withErrno(syscall.EADDRNOTAVAIL, "%w", err)
 	}
-	d.dialer.Store(end)
-	return end.Path(dst), local, nil
+	return end.Path(local, dst), local, nil
+}
+
+// spaceLID is the port space of the LIDs of devices in this process, in the fabric's list of services.
+const spaceLID = 0
+
+// dialEnd returns the socket of dialed connections, which it opens if necessary. Its port is the device's
+// LID.
+func (d *device) dialEnd() (*roce.End, error) {
+	if e := d.dialer.Load(); e != nil {
+		return e, nil
+	}
+	l := d.link.Load()
+	if l == nil || d.cfg.Link != LinkPeers {
+		return nil, withErrno(syscall.ENODEV, "%w: %s reaches no other process", verbs.ErrInvalid, d.cfg.Name)
+	}
+	e, err := l.Dial()
+	if err == nil && d.dialer.CompareAndSwap(nil, e) {
+		d.withdrawLID = d.provider.fab.Announce(spaceLID, e.Port(), fabric.Service{Addr: d.cfg.Addr.Unmap(), GID: d.gid})
+	}
+	return e, err
+}
+
+// pathOf returns the path to the address of a queue pair's peer or of an address handle. With a LID it is
+// between processes, unless a device of this process has address and LID.
+func (d *device) pathOf(a *verbs.AHAttr) wire.Path {
+	plain := wire.To(a.DGID)
+	if a.DLID == 0 || d.cfg.Link != LinkPeers {
+		return plain
+	}
+	for _, s := range d.provider.fab.Services(spaceLID, a.DLID) {
+		if s.GID == a.DGID {
+			return plain
+		}
+	}
+	e, err := d.dialEnd()
+	if err != nil {
+		return plain // there is no way: packets are lost
+	}
+	return e.Path(d.cfg.Addr, netip.AddrPortFrom(a.DGID.Addr(), a.DLID))
 }
 
 // inProcess returns the port of the fabric that dst names, if it is in this process: one with a listener

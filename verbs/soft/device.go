@@ -36,9 +36,11 @@ type device struct {
 	// link is the device's link to other processes, if it has one, while the device is open. Written under
 	// Provider.opening; pollers read it.
 	link atomic.Pointer[roce.Link]
-	// dialer is the link's socket of dialed connections, once there is one: written by any call under an
-	// identifier's api, read by the engine.
+	// dialer is the link's socket of dialed connections, once there is one: written by any call, and
+	// read by any and by the engine.
 	dialer atomic.Pointer[roce.End]
+	// withdrawLID undoes the announcement of the dialer. Written by the call that sets dialer; read by detach.
+	withdrawLID func()
 
 	contexts []*deviceContext // open ones, oldest first; under Provider.opening
 	// removed is set once, by remove, under the port's token: a call in an exclusive section
@@ -158,7 +160,9 @@ func (d *device) detach() {
 		d.empty()
 	})
 	d.port.Store(nil)
-	d.dialer.Store(nil)
+	if d.dialer.Swap(nil) != nil {
+		d.withdrawLID()
+	}
 	if l := d.link.Swap(nil); l != nil {
 		_ = l.Close() // a socket without users closes without an error
 	}

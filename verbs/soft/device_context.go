@@ -142,7 +142,8 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 // portNumber is the number of the only port.
 const portNumber = 1
 
-// QueryPort returns the port's attributes. It does not block.
+// QueryPort returns the port's attributes. It does not block. With LinkPeers the LID is the UDP port of the
+// socket of dialed connections, which it opens if necessary; 0 if that is impossible.
 //
 // Implements: ibv_query_port.
 func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
@@ -156,8 +157,12 @@ func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 	if c.dev.down.Load() {
 		state = verbs.PortDown
 	}
+	lid := uint16(0)
+	if e, err := c.dev.dialEnd(); err == nil {
+		lid = e.Port()
+	}
 	return verbs.PortAttr{
-		State: state, MaxMTU: c.dev.cfg.MTU, ActiveMTU: c.dev.cfg.MTU,
+		State: state, MaxMTU: c.dev.cfg.MTU, ActiveMTU: c.dev.cfg.MTU, LID: lid,
 		GIDTblLen: 1, MaxMsgSize: c.dev.cfg.Limits.MaxMsgSize, PKeyTblLen: 1, LinkLayer: verbs.LinkEthernet,
 	}, nil
 }

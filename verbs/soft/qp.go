@@ -57,7 +57,7 @@ type queuePair struct {
 	mtu      uint32 // bytes
 	fastMax  uint32 // see fastSize
 	route    *fabric.Route
-	near     wire.Path       // of a path with UDP ports, this end; set by the connection manager
+	path     wire.Path       // to the peer, found by the connection manager; zero without it
 	guard    *guard          // of requests by reference in flight
 	pace     *pace           // of UC and UD requests in flight
 	groups   []verbs.GID     // multicast groups it is attached to

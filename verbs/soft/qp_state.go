@@ -73,14 +73,13 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return nil
 }
 
-// takeRoute sets the route from the address vector, and from this end of the path, which the
-// connection manager has set.
+// takeRoute sets the route from the path that the connection manager has found, or from the address
+// vector.
 func (q *queuePair) takeRoute() {
 	q.giveRoute()
-	path := wire.To(q.attr.AH.DGID)
-	if q.near.Far() {
-		path = q.near
-		path.Peer, path.PeerPort = q.attr.AH.DGID, q.attr.AH.DLID
+	path := q.path
+	if path == (wire.Path{}) {
+		path = q.dev.pathOf(&q.attr.AH)
 	}
 	q.route = q.dev.p.Route(path)
 }

@@ -2,13 +2,11 @@ package soft
 
 import (
 	"fmt"
-	"net/netip"
 	"sync/atomic"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
-	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // addressHandle is an AH: the destination of datagrams. A request looks its handle up when it is
@@ -95,11 +93,7 @@ func (p *protectionDomain) addAH(a *addressHandle) error {
 	if isMulticast(a.attr.DGID) {
 		a.group = d.p.Fabric().Group(a.attr.DGID)
 	} else {
-		path := wire.To(a.attr.DGID)
-		if e := d.dialer.Load(); e != nil && a.attr.DLID != 0 {
-			path = e.Path(netip.AddrPortFrom(a.attr.DGID.Addr(), a.attr.DLID))
-		}
-		a.route = d.p.Route(path)
+		a.route = d.p.Route(d.pathOf(&a.attr))
 	}
 	p.ahs++
 	p.ctx.counts.AH++

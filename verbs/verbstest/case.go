@@ -152,9 +152,6 @@ func (c *Case) pass(d time.Duration) {
 	k := c.pair.Caps.Clock
 	if k == nil {
 		for c.now() < end {
-			if c.pair.Drive != nil {
-				c.pair.Drive()
-			}
 			runtime.Gosched()
 		}
 		return

@@ -25,7 +25,7 @@ func kindIllegal(c *Case, k verbs.QPType) {
 	refused := 0
 	for _, from := range []verbs.QPState{verbs.QPSReset, verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSErr} {
 		q := c.A.newQP(o, psnA)
-		q.upTo(from, Info{QPN: 2, PSN: psnB, GID: c.B.gid})
+		q.upTo(from, Info{QPN: 2, PSN: psnB, GID: c.B.gid, LID: c.B.lid})
 		before, err := q.Query()
 		c.must(err, "query_qp")
 		for to := verbs.QPSReset; to <= verbs.QPSErr; to++ {
@@ -35,7 +35,7 @@ func kindIllegal(c *Case, k verbs.QPType) {
 					if verbs.CheckTransition(k, from, to, m) == nil {
 						continue
 					}
-					attr := *q.rtrAttr(Info{QPN: 2, PSN: psnB, GID: c.B.gid})
+					attr := *q.rtrAttr(Info{QPN: 2, PSN: psnB, GID: c.B.gid, LID: c.B.lid})
 					attr.State, attr.CurState, attr.SQPSN, attr.Port, attr.QKey = to, from, 6, q.end.ep.Port, udKey
 					attr.Timeout, attr.RetryCnt, attr.MaxRdAtomic = 9, 1, 1
 					if err := q.Modify(&attr, m); !errors.Is(err, verbs.ErrInvalidTransition) {
@@ -90,7 +90,7 @@ func kindLegal(c *Case, k verbs.QPType) {
 		at(verbs.QPSReset)
 		q.toInit()
 		at(verbs.QPSInit)
-		q.toRTR(Info{QPN: 2, PSN: psnB, GID: c.B.gid})
+		q.toRTR(Info{QPN: 2, PSN: psnB, GID: c.B.gid, LID: c.B.lid})
 		at(verbs.QPSRTR)
 		q.toRTS()
 		at(verbs.QPSRTS)

@@ -82,7 +82,7 @@ func mw2OtherPD(c *Case) {
 	o.pd = c.B.newPD()
 	other := c.B.newQP(o, psnB)
 	other.toInit()
-	other.toRTR(Info{QPN: b.Num(), PSN: psnA, GID: c.B.gid})
+	other.toRTR(Info{QPN: b.Num(), PSN: psnA, GID: c.B.gid, LID: c.B.lid})
 	other.toRTS()
 	w, r := c.B.mw(verbs.MWType2), c.B.target(512)
 	other.failsSomehow("binding by a queue pair of another domain", bindOf(1, w, r, 0, 512, mwWrite), verbs.WCMWBindErr)

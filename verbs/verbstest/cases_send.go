@@ -197,7 +197,7 @@ func stranger(c *Case) {
 	other := c.A.newQP(c.defaults(), 5000)
 	other.o.timeout, other.o.retry = fastTimeout, 1
 	other.toInit()
-	other.toRTR(Info{QPN: 0xfffff0, PSN: psnB, GID: c.B.gid}) // no such queue pair
+	other.toRTR(Info{QPN: 0xfffff0, PSN: psnB, GID: c.B.gid, LID: c.B.lid}) // no such queue pair
 	other.toRTS()
 	src, dst := c.A.region(64).fill(1), c.B.region(64).poison()
 	b.recv(RR{id: 9, sg: sg(dst.all())})

@@ -24,7 +24,7 @@ func stateQPs(c *Case) map[verbs.QPState]*QP {
 	out := map[verbs.QPState]*QP{}
 	mk := func(s verbs.QPState) *QP {
 		q := c.A.newQP(c.defaults(), psnA)
-		peer := Info{QPN: q.Num(), PSN: psnB, GID: c.B.gid}
+		peer := Info{QPN: q.Num(), PSN: psnB, GID: c.B.gid, LID: c.B.lid}
 		if s != verbs.QPSReset {
 			q.toInit()
 		}
@@ -79,7 +79,7 @@ func illegalTransitions(c *Case) {
 				attr := verbs.QPAttr{
 					State: to, CurState: from, PathMTU: q.o.mtu, DestQPN: 1, RQPSN: 5, SQPSN: 6, Port: q.end.ep.Port,
 					AccessFlags: verbs.AccessRemoteRead, MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRNRTimer: 3, Timeout: 9,
-					RetryCnt: 1, RNRRetry: 1, AH: verbs.AHAttr{DGID: c.B.gid, Port: q.end.ep.Port, SGIDIndex: q.end.ep.GIDIndex},
+					RetryCnt: 1, RNRRetry: 1, AH: verbs.AHAttr{DGID: c.B.gid, DLID: c.B.lid, Port: q.end.ep.Port, SGIDIndex: q.end.ep.GIDIndex},
 				}
 				err := q.Modify(&attr, m|verbs.QPMState)
 				if !errors.Is(err, verbs.ErrInvalidTransition) {
@@ -101,7 +101,7 @@ func illegalTransitions(c *Case) {
 
 func legalTransitions(c *Case) {
 	q := c.A.newQP(c.defaults(), psnA)
-	peer := Info{QPN: q.Num(), PSN: psnB, GID: c.B.gid}
+	peer := Info{QPN: q.Num(), PSN: psnB, GID: c.B.gid, LID: c.B.lid}
 	at := func(s verbs.QPState) {
 		c.t.Helper()
 		if got := q.state(); got != s {
@@ -151,7 +151,7 @@ func queryReads(c *Case) {
 	o.access, o.rdAtom, o.rnrTimer, o.timeout, o.retry, o.rnrRetry = verbs.AccessRemoteRead|verbs.AccessRemoteWrite, 1, 17, 15, 5, 3
 	q := c.A.newQP(o, 0x123456)
 	q.toInit()
-	peer := Info{QPN: 0xabcdef, PSN: 0x654321, GID: c.B.gid}
+	peer := Info{QPN: 0xabcdef, PSN: 0x654321, GID: c.B.gid, LID: c.B.lid}
 	q.toRTR(peer)
 	q.toRTS()
 	g, err := q.Query()
@@ -175,7 +175,7 @@ func queryReads(c *Case) {
 }
 
 func badValues(c *Case) {
-	peer := Info{QPN: 1, PSN: psnB, GID: c.B.gid}
+	peer := Info{QPN: 1, PSN: psnB, GID: c.B.gid, LID: c.B.lid}
 	refused := func(what string, q *QP, a *verbs.QPAttr, m verbs.QPAttrMask, s verbs.QPState) {
 		c.t.Helper()
 		c.refused(q.Modify(a, m), "modify_qp with "+what, verbs.ErrInvalid, verbs.ErrInvalidTransition, syscall.EINVAL)

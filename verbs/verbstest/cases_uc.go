@@ -71,7 +71,7 @@ func ucNoReceive(c *Case) {
 	src, dst := c.A.region(16).fill(1), c.B.region(8).poison()
 	a.send(sendOf(1, src.sge(0, 8)))
 	a.sent(a.scq.one(), 1, verbs.WCSend)
-	c.settle()
+	c.arrives()
 	b.recv(RR{id: 9, sg: sg(dst.all())})
 	b.rcq.none("the message came before the receive, and is gone")
 	a.send(sendOf(2, src.sge(8, 8)))

@@ -48,7 +48,7 @@ func udNoReceive(c *Case) {
 	src, dst := c.A.region(16).fill(1), c.B.region(48).poison()
 	a.send(sendOf(1, src.sge(0, 8)).to(ah, b.Num(), udKey))
 	a.sent(a.scq.one(), 1, verbs.WCSend)
-	c.settle()
+	c.arrives()
 	b.recv(RR{id: 9, sg: sg(dst.all())})
 	b.rcq.none("the datagram came before the receive, and is gone")
 	a.send(sendOf(2, src.sge(8, 8)).to(ah, b.Num(), udKey))

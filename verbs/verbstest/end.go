@@ -24,6 +24,7 @@ type End struct {
 	ep      *Endpoint
 	ctx     verbs.Context
 	gid     verbs.GID
+	lid     uint16
 	pd      verbs.PD
 	scratch *mem.Bump
 	events  []verbs.AsyncEvent // taken and acknowledged
@@ -37,6 +38,9 @@ func newEnd(c *Case, name string, ep *Endpoint) *End {
 	e.scratch = mem.NewBump(a)
 	e.gid, err = e.ctx.QueryGID(ep.Port, int(ep.GIDIndex))
 	c.must(err, "query_gid")
+	port, err := e.ctx.QueryPort(ep.Port)
+	c.must(err, "query_port")
+	e.lid = port.LID
 	e.drainAsync() // drop the events of earlier cases
 	e.events = nil
 	e.pd = e.newPD()

@@ -12,10 +12,11 @@ type Info struct {
 	QPN uint32
 	PSN uint32 // first packet that the owner sends
 	GID verbs.GID
+	LID uint16
 }
 
-// infoSize is the length of an encoded Info: QPN, PSN, GID, big-endian.
-const infoSize = 4 + 4 + 16
+// infoSize is the length of an encoded Info: QPN, PSN, GID, LID, big-endian.
+const infoSize = 4 + 4 + 16 + 2
 
 // Exchanger carries the connection records: given A's and B's, it returns the record for A and
 // the record for B. Ends in other processes implement it over a side channel with [Info.Append]
@@ -33,7 +34,7 @@ func (direct) Exchange(ofA, ofB Info) (forA, forB Info, err error) { return ofB,
 func (i Info) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, i.QPN)
 	b = binary.BigEndian.AppendUint32(b, i.PSN)
-	return append(b, i.GID[:]...)
+	return binary.BigEndian.AppendUint16(append(b, i.GID[:]...), i.LID)
 }
 
 // ParseInfo decodes a record; it refuses a wrong length or numbers of more than 24 bits.
@@ -42,7 +43,7 @@ func ParseInfo(b []byte) (Info, error) {
 		return Info{}, fmt.Errorf("verbstest: connection record of %d bytes, want %d", len(b), infoSize)
 	}
 	i := Info{QPN: binary.BigEndian.Uint32(b), PSN: binary.BigEndian.Uint32(b[4:])}
-	copy(i.GID[:], b[8:])
+	i.LID = binary.BigEndian.Uint16(b[8+copy(i.GID[:], b[8:]):])
 	if i.QPN > maxPSN || i.PSN > maxPSN {
 		return Info{}, fmt.Errorf("verbstest: connection record with QPN %#x, PSN %#x: more than 24 bits", i.QPN, i.PSN)
 	}

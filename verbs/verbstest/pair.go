@@ -30,9 +30,6 @@ type Pair struct {
 	// MinTimeout is the code of the shortest local ACK timeout that cases use, except 0. Default: any.
 	// For ends on two goroutines: a peer that does not get a processor for a millisecond is not lost.
 	MinTimeout uint8
-	// Drive has both devices handle the packets that have arrived. The suite calls it while it waits for
-	// Quiet. nil: packets are handled without it, and without a wake-up of a goroutine.
-	Drive func()
 	// Patience is how long, in real or virtual time, the suite waits for an expected event.
 	// Default: 20 s in real time, 10 min in virtual time.
 	Patience time.Duration

@@ -144,7 +144,7 @@ func (c *Case) connect(a, b *QP) {
 	}
 }
 
-func (q *QP) info() Info { return Info{QPN: q.Num(), PSN: q.psn, GID: q.end.gid} }
+func (q *QP) info() Info { return Info{QPN: q.Num(), PSN: q.psn, GID: q.end.gid, LID: q.end.lid} }
 
 // to moves the queue pair to a state that requires no attribute.
 func (q *QP) to(s verbs.QPState) {

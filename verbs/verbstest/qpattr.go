@@ -36,7 +36,7 @@ func (q *QP) rtrAttr(peer Info) *verbs.QPAttr {
 	return &verbs.QPAttr{
 		State: verbs.QPSRTR, PathMTU: q.o.mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: q.o.rdAtom, MinRNRTimer: q.o.rnrTimer,
-		AH: verbs.AHAttr{DGID: peer.GID, SGIDIndex: q.end.ep.GIDIndex, HopLimit: 64, Port: q.end.ep.Port},
+		AH: verbs.AHAttr{DGID: peer.GID, DLID: peer.LID, SGIDIndex: q.end.ep.GIDIndex, HopLimit: 64, Port: q.end.ep.Port},
 	}
 }
 

@@ -125,7 +125,7 @@ func TestReport(t *testing.T) {
 }
 
 func TestInfoRoundTrip(t *testing.T) {
-	want := Info{QPN: 0xabcdef, PSN: 0x123456, GID: verbs.GID{1, 15: 9}}
+	want := Info{QPN: 0xabcdef, PSN: 0x123456, GID: verbs.GID{1, 15: 9}, LID: 7}
 	got, err := ParseInfo(want.Append(nil))
 	if err != nil || got != want {
 		t.Errorf("came back as %+v (%v)", got, err)

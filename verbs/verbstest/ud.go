@@ -55,7 +55,24 @@ func (e *End) tryAH(to verbs.GID) (verbs.AH, error) {
 }
 
 func (e *End) ahAttr(to verbs.GID) *verbs.AHAttr {
-	return &verbs.AHAttr{DGID: to, SGIDIndex: e.ep.GIDIndex, HopLimit: 64, Port: e.ep.Port}
+	a := &verbs.AHAttr{DGID: to, SGIDIndex: e.ep.GIDIndex, HopLimit: 64, Port: e.ep.Port}
+	for _, end := range []*End{e.c.A, e.c.B} {
+		if end != nil && end.gid == to {
+			a.DLID = end.lid
+		}
+	}
+	return a
+}
+
+// arrives waits until B has what A has sent: a datagram sent now does not overtake it. A device that hands
+// packets to tasks of its queue pairs has time to run these.
+func (c *Case) arrives() {
+	a, b, ah := c.udPair()
+	b.recv(RR{id: 1, sg: sg(c.B.region(grhSize + 8).all())})
+	a.send(sendOf(1, c.A.region(8).all()).to(ah, b.Num(), udKey))
+	b.rcq.one()
+	a.scq.one()
+	c.settle()
 }
 
 // udPair returns a datagram queue pair at each end, and A's address handle for B.

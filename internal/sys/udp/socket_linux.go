@@ -13,6 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ReportsTo reports whether In.To is set and Out.From respected.
+const ReportsTo = true
+
 // Socket is a bound UDP socket. Send may be called by one goroutine at a time, and so may Recv.
 type Socket struct {
 	fd    int

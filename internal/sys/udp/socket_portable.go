@@ -10,6 +10,9 @@ import (
 	"sync/atomic"
 )
 
+// ReportsTo reports whether In.To is set and Out.From respected.
+const ReportsTo = false
+
 // Socket is a bound UDP socket. Send may be called by one goroutine at a time, and so may Recv.
 type Socket struct {
 	conn  *net.UDPConn

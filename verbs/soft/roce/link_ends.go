@@ -22,8 +22,7 @@ type End struct {
 	key  uint32 // in the link's poller
 	is4  bool   // it sends to IPv4 addresses only
 	is6  bool   // it sends to IPv6 addresses only
-	// gid and port are this end's part of a path. gid is zero if datagrams bring it (any), or if the
-	// socket belongs to no listener.
+	// gid and port are this end's part of a path. gid is zero if datagrams bring it (any).
 	gid  verbs.GID
 	any  bool
 	port uint16
@@ -61,7 +60,7 @@ func (l *Link) Listen(at netip.AddrPort) (*End, error) {
 			return e, nil
 		}
 	}
-	return l.openLocked(at, false)
+	return l.openLocked(at)
 }
 
 // Dial returns the socket of dialed connections, which it opens if necessary. It stays open until the
@@ -73,7 +72,7 @@ func (l *Link) Dial() (*End, error) {
 		return nil, verbs.ErrClosed
 	}
 	if l.dialer == nil {
-		e, err := l.openLocked(netip.AddrPortFrom(netip.IPv6Unspecified(), 0), true)
+		e, err := l.openLocked(netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +81,7 @@ func (l *Link) Dial() (*End, error) {
 	return l.dialer, nil
 }
 
-func (l *Link) openLocked(at netip.AddrPort, dials bool) (*End, error) {
+func (l *Link) openLocked(at netip.AddrPort) (*End, error) {
 	s, err := udp.Listen(at, receiveBuffer)
 	if errors.Is(err, syscall.EAFNOSUPPORT) && at.Addr().IsUnspecified() {
 		s, err = udp.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), receiveBuffer)
@@ -93,7 +92,7 @@ func (l *Link) openLocked(at netip.AddrPort, dials bool) (*End, error) {
 	if err := l.watching(); err != nil {
 		return nil, errors.Join(fmt.Errorf("roce: %s: %w", l.name, err), s.Close())
 	}
-	e := l.newEnd(s, dials)
+	e := l.newEnd(s)
 	if err := l.poll.AttachOnce(s, e.key); err != nil {
 		return nil, errors.Join(fmt.Errorf("roce: %s: %w", l.name, err), s.Close())
 	}
@@ -102,14 +101,14 @@ func (l *Link) openLocked(at netip.AddrPort, dials bool) (*End, error) {
 	return e, nil
 }
 
-// newEnd makes an end of the link for a socket. dials: it belongs to no listener.
-func (l *Link) newEnd(s socket, dials bool) *End {
+// newEnd makes an end of the link for a socket.
+func (l *Link) newEnd(s socket) *End {
 	local := s.Local()
 	e := &End{link: l, sock: s, key: l.keys, port: local.Port()}
 	e.refs.Store(1)
 	l.keys++
 	if local.Addr().IsUnspecified() {
-		e.any = !dials
+		e.any = true
 		e.is4 = local.Addr().Is4()
 	} else {
 		e.is4, e.is6, e.gid = local.Addr().Is4(), local.Addr().Is6(), gidOf(local)
@@ -140,9 +139,13 @@ func (l *Link) watching() error {
 // Port returns the socket's UDP port.
 func (e *End) Port() uint16 { return e.port }
 
-// Path returns the path from this end to a peer.
-func (e *End) Path(peer netip.AddrPort) wire.Path {
-	return wire.Path{Peer: gidOf(peer), PeerPort: peer.Port(), Local: e.gid, LocalPort: e.port}
+// Path returns the path from an address of this machine, at this socket, to a peer.
+func (e *End) Path(local netip.Addr, peer netip.AddrPort) wire.Path {
+	p := wire.Path{Peer: gidOf(peer), PeerPort: peer.Port(), Local: e.gid, LocalPort: e.port}
+	if e.any && udp.ReportsTo {
+		p.Local = verbs.GIDFromAddr(local)
+	}
+	return p
 }
 
 // Hold takes one more reference to the socket of a path; nil if it is closed. Any goroutine; it does not

@@ -5,7 +5,6 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
-	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -137,10 +136,7 @@ func (l *Link) pass(e *End, i int) {
 	}
 	k := l.up.Get()
 	if l.far {
-		p := e.Path(in.From)
-		if e.any && in.To.IsValid() {
-			p.Local = verbs.GIDFromAddr(in.To)
-		}
+		p := e.Path(in.To, in.From)
 		k.SetFar(&p)
 	} else {
 		k.Src = gidOf(in.From)

@@ -95,7 +95,7 @@ func newRig(t must.T) *rig {
 	r.port = must.Get(r.fab.Attach(gidOf(near), "device", r.device))(t)
 	r.link = newLink("link", false)
 	r.link.attach(r.port)
-	r.end = r.link.newEnd(r.sock, false)
+	r.end = r.link.newEnd(r.sock)
 	r.link.addLocked(r.end)
 	return r
 }

@@ -5,15 +5,14 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys"
+	"github.com/verbena-rdma/verbena/internal/sys/udp"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -50,6 +49,17 @@ func openRoCE(t *testing.T, name string) roceEnd {
 	}
 }
 
+// openPeer opens a device of another process: on a fabric of its own.
+func openPeer(t *testing.T, name, addr string) roceEnd {
+	t.Helper()
+	a := netip.MustParseAddr(addr)
+	f := fabric.New(fabric.Config{Seed: conformanceSeed})
+	p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{{Name: name, Addr: a, Link: soft.LinkPeers}}}))(t)
+	ctx := must.Get(p.Open(name))(t)
+	t.Cleanup(func() { must.Do(t, ctx.Close()) })
+	return roceEnd{p, f, ctx, verbs.GIDFromAddr(a)}
+}
+
 // twoScripts adapts the fabrics of two ends: each has the faults of what its device sends.
 type twoScripts [2]roceEnd
 
@@ -67,42 +77,17 @@ func (s twoScripts) Heal() {
 	}
 }
 
-// driver has both devices handle what they have sent each other.
-type driver struct {
-	a, b roceEnd
-	lost int64 // datagrams sent that did not arrive
-}
-
-// drive waits for datagrams that are under way: the portable socket has a goroutine that reads. One that
-// takes longer than arrival is lost, or was sent elsewhere.
-func (d *driver) drive() {
-	const arrival = 200 * time.Millisecond
-	for end := time.Now().Add(arrival); ; runtime.Gosched() {
-		soft.Progress(d.a.ctx)
-		b, a := soft.Progress(d.b.ctx), soft.Progress(d.a.ctx)
-		missing := int64(a.Sent+b.Sent) - int64(a.Received+b.Received)
-		if missing == d.lost {
-			return
-		}
-		if time.Now().After(end) {
-			d.lost = missing
-			return
-		}
-	}
-}
-
-// Devices that reach each other by UDP, as those of two processes do.
-func TestConformanceRoCE(t *testing.T) {
-	a, b := openRoCE(t, "left"), openRoCE(t, "right")
+// overUDP runs the suite on two devices that reach each other by UDP.
+func overUDP(t *testing.T, name string, a, b roceEnd) {
+	t.Helper()
 	caps := must.Get(verbstest.CapsOf(a.ctx, b.ctx))(t)
 	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst, caps.RandomKeys = true, true, true, true, true
 	caps.CMUDP, caps.CQResize, caps.LastWQE, caps.CheckedHandles = true, true, true, true
 	caps.Faults = twoScripts{a, b}
 	caps.MaxMcastQP = 0
 	p := verbstest.Pair{
-		Name: "soft_udp", Caps: caps, MinTimeout: 12, // 17 ms
-		Drive: (&driver{a: a, b: b}).drive,
-		A:     verbstest.Endpoint{Provider: a.provider, Context: a.ctx}, B: verbstest.Endpoint{Provider: b.provider, Context: b.ctx},
+		Name: name, Caps: caps, MinTimeout: 12, // 17 ms
+		A: verbstest.Endpoint{Provider: a.provider, Context: a.ctx}, B: verbstest.Endpoint{Provider: b.provider, Context: b.ctx},
 	}
 	if sys.Portable {
 		p.MinTimeout = 14 // 67 ms: a datagram passes two more goroutines
@@ -118,4 +103,17 @@ func TestConformanceRoCE(t *testing.T) {
 			strings.Contains(x.Reason, "multicast group")
 	}
 	complete(t, r, absent)
+}
+
+// Devices of two machines, as RDMA adapters reach each other.
+func TestConformanceRoCE(t *testing.T) {
+	overUDP(t, "soft_udp", openRoCE(t, "left"), openRoCE(t, "right"))
+}
+
+// Devices of two processes.
+func TestConformancePeers(t *testing.T) {
+	if !udp.ReportsTo {
+		t.Skip("the portable socket does not choose its source: two devices of one machine would have one address")
+	}
+	overUDP(t, "soft_peers", openPeer(t, "left", "127.0.0.1"), openPeer(t, "right", "127.0.0.2"))
 }
