@@ -19,10 +19,9 @@ import (
 type deviceCM struct {
 	dev     *device
 	machine *cm.Machine
-	refusals
-	random *rand.ChaCha8        // seeded at first use
-	byQP   map[*queuePair]*cmID // finds the identifier when a queue pair gets its first packet
-	bound  idSet                // identifiers of this device
+	random  *rand.ChaCha8        // seeded at first use
+	byQP    map[*queuePair]*cmID // finds the identifier when a queue pair gets its first packet
+	bound   idSet                // identifiers of this device
 }
 
 // startCM connects the connection management to a new device. c has been validated.
@@ -39,7 +38,8 @@ func (d *device) startCM(c CMConfig) {
 	}
 	m.machine = machine
 	d.cm = m
-	d.onProgress = m.progress
+	d.onProgress = machine.Progress
+	d.onRefused = machine.Refused
 	d.onMAD = func(now time.Duration, src wire.Path, mad []byte) {
 		if machine.Receive(now, src, mad) != nil {
 			d.p.CountMalformed()

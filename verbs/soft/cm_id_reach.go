@@ -4,10 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -218,42 +215,4 @@ func (id *cmID) announce(d *device) (withdraw func()) {
 			f()
 		}
 	}
-}
-
-// refusals is the paths of requests that met no socket. The link adds, the connection manager takes.
-type refusals struct {
-	some atomic.Bool // there are paths. Set after add, cleared before take; it publishes nothing.
-	mu   sync.Mutex
-	all  []wire.Path
-}
-
-// maxRefusals bounds the paths that wait.
-const maxRefusals = 256
-
-// refused notes a path, and has the engine run. It runs during a run of the link.
-func (m *deviceCM) refused(p wire.Path) {
-	r := &m.refusals
-	r.mu.Lock()
-	if len(r.all) < maxRefusals {
-		r.all = append(r.all, p)
-	}
-	r.mu.Unlock()
-	r.some.Store(true)
-	if port := m.dev.port.Load(); port != nil {
-		port.Wake()
-	}
-}
-
-// progress runs the machine's timers, and ends requests that met no socket.
-func (m *deviceCM) progress(now time.Duration) (next time.Duration) {
-	if r := &m.refusals; r.some.Load() && r.some.Swap(false) {
-		r.mu.Lock()
-		all := r.all
-		r.all = nil
-		r.mu.Unlock()
-		for i := range all {
-			m.machine.Refused(&all[i])
-		}
-	}
-	return m.machine.Progress(now)
 }

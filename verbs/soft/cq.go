@@ -150,8 +150,7 @@ func (q *completionQueue) poll(g *verbs.PollGroup) {
 	if g.N > 0 {
 		return
 	}
-	if l := q.ctx.dev.link.Load(); l != nil {
-		l.Poll(q.armed.Load() == armNone)
+	if l := q.ctx.dev.link.Load(); l != nil && l.Poll(q.armed.Load() == armNone) {
 		q.take(g)
 	}
 }

@@ -129,6 +129,10 @@ func (d *device) breakBroken() {
 // kept, to be released later.
 func (d *device) receive(k *fabric.Packet) (kept bool) {
 	h := &d.scratch.rx
+	if k.HdrLen == 0 && k.Far != nil { // from the link itself
+		d.onRefused(k.Far)
+		return false
+	}
 	n, err := wire.Parse(k.Header(), h)
 	if err != nil || n != k.HdrLen || (k.PayloadLen > 0 && !h.Opcode.HasPayload()) {
 		d.p.CountMalformed()

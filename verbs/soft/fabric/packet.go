@@ -195,7 +195,9 @@ func (p *Packet) reset() {
 	p.PayloadLen = 0
 	p.HdrLen = 0
 	p.Net = NetHeader{}
-	p.Far = nil
+	if p.Far != nil {
+		p.Far = nil
+	}
 	p.Cookie = 0
 	if len(p.own) > 0 {
 		p.dropOwn()

@@ -19,7 +19,8 @@ type routeKey struct {
 // same link. An endpoint keeps the routes of its connections and sends by [Port.SendTo], which
 // needs no lookup.
 type Route struct {
-	src  verbs.GID
+	// What each packet needs comes first, in two cache lines.
+
 	path wire.Path
 	far  *wire.Path // &path if that has UDP ports, otherwise nil
 	// to is the port at the end of path, nil if there is none. Written by Attach and Detach, read by senders
@@ -33,15 +34,20 @@ type Route struct {
 	touched *Port // the port noted in the sender's touched list by this route
 	out     chain // sent in this run, for touched
 	ordinal uint64
-	rng     rand.PCG
 	flow
+
+	src verbs.GID
+	rng rand.PCG // the sender's
 }
 
 // Carries reports whether k came by the reverse of the route: from its other end to this one. Runner
 // only.
 func (r *Route) Carries(k *Packet) bool {
-	return k.Src == r.path.Peer && (k.Far == r.far || k.Far != nil && r.far != nil && *k.Far == r.path)
+	return k.Far == r.far && k.Src == r.path.Peer || r.carriesFar(k)
 }
+
+// carriesFar is Carries for a path with UDP ports, of which the packet has a copy.
+func (r *Route) carriesFar(k *Packet) bool { return k.Far != nil && r.far != nil && *k.Far == r.path }
 
 // Reachable reports whether a port is attached at the destination now.
 func (r *Route) Reachable() bool { return r.to.Load() != nil }

@@ -28,7 +28,7 @@ func (p *Port) Send(path wire.Path, k *Packet) {
 func (p *Port) SendTo(r *Route, k *Packet) {
 	p.mustFill(k)
 	k.Dst = r.path.Peer
-	if p.owner == nil {
+	if r.far != nil { // never an uplink's route
 		k.Far = r.far
 	}
 	// The fast path of forward: one more packet of this run, on a link without script or tracer.

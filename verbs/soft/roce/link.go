@@ -56,8 +56,6 @@ type Link struct {
 	to   *fabric.Route // to the device
 	name string        // the device's
 	far  bool          // between processes: paths have UDP ports; see OpenPeers
-	// refused is told the path of a packet that met no socket. Called during a run; it does not block.
-	refused func(wire.Path)
 
 	// mu guards opening and closing sockets, and these.
 	mu     sync.Mutex
@@ -101,12 +99,10 @@ func Open(p *fabric.Port, name string) (*Link, error) {
 }
 
 // OpenPeers makes a link between processes for the device at port p and attaches it. It has no socket
-// until Listen or Dial. refused is called with the path of a packet that met no socket at its other
-// end, if the system reports that: during a run, so it must not block. Close the link before p is
-// detached.
-func OpenPeers(p *fabric.Port, name string, refused func(wire.Path)) *Link {
+// until Listen or Dial. If the system reports that a packet met no socket at the end of its path, the
+// device gets an empty packet from there. Close the link before p is detached.
+func OpenPeers(p *fabric.Port, name string) *Link {
 	l := newLink(name, true)
-	l.refused = refused
 	l.attach(p)
 	return l
 }
@@ -146,8 +142,10 @@ func (l *Link) Progress(now time.Duration) (next time.Duration, more bool) {
 // report tells the device which packets met no socket.
 func (l *Link) report(e *End) {
 	for to, ok := e.sock.Refused(); ok; to, ok = e.sock.Refused() {
-		if l.refused != nil {
-			l.refused(wire.Path{Peer: gidOf(to), PeerPort: to.Port(), LocalPort: e.port})
+		if l.far {
+			k := l.up.Get()
+			k.SetFar(&wire.Path{Peer: gidOf(to), PeerPort: to.Port(), LocalPort: e.port})
+			l.up.SendTo(l.to, k)
 		}
 	}
 }

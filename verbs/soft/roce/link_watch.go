@@ -107,9 +107,9 @@ func (l *Link) Arm() {
 }
 
 // Poll receives the datagrams in hot sockets, on this goroutine unless another one runs the link. The
-// argument again means that the caller will soon call Poll or Arm. Any goroutine, but not within a run;
-// it does not block.
-func (l *Link) Poll(again bool) {
+// argument again means that the caller will soon call Poll or Arm. It reports whether there is a hot
+// socket. Any goroutine, but not within a run; it does not block.
+func (l *Link) Poll(again bool) bool {
 	for _, e := range *l.ends.Load() {
 		if e.hot.Load() {
 			if again && !l.polled.Load() {
@@ -118,7 +118,8 @@ func (l *Link) Poll(again bool) {
 			if l.up.Enter() {
 				l.up.Run()
 			}
-			return
+			return true
 		}
 	}
+	return false
 }
