@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/internal/sys/udp"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -25,7 +26,11 @@ func TestTwoProcesses(t *testing.T) {
 	server, client := mustOpen(t, Config{Provider: process(t)}), mustOpen(t, Config{Provider: process(t)})
 	ctx := testContext(t)
 	ln := must.Get(server.Listen(":0"))(t)
-	for _, host := range []string{"127.0.0.1", "[::1]", "localhost", "127.1.2.3"} {
+	hosts := []string{"127.0.0.1", "[::1]", "localhost"}
+	if udp.ReportsTo { // else an answer may come from another address
+		hosts = append(hosts, "127.1.2.3")
+	}
+	for _, host := range hosts {
 		c, err := client.Dial(ctx, fmt.Sprintf("%s:%d", host, ln.Addr().Port()))
 		if err != nil {
 			t.Fatalf("%s: %v", host, err)
