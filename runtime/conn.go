@@ -82,7 +82,7 @@ type Conn struct {
 	closeErr error         // written before closed is closed
 
 	// Only the holder uses the fields below, with these exceptions: oneWR is immutable; inline,
-	// largest, local, remote and private do not change after the user has got the Conn.
+	// largest, local, remote, link and private do not change after the user has got the Conn.
 	state     connState
 	id        queuePairID
 	resolver  addrResolver           // address resolution of the dialing side
@@ -100,6 +100,7 @@ type Conn struct {
 	largest       int // the result of MaxMessage
 	local         netip.AddrPort
 	remote        netip.AddrPort
+	link          string
 	arrived       []int  // receive slots with messages, oldest first
 	arrivals      uint64 // how many messages have arrived; each has used one of the peer's credits
 	recvWaiters   []*recvWaiter
@@ -161,6 +162,11 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 
 // RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
+
+// Link names the link to the peer: "process" (both ends are in this process), "peers" (another process, by
+// UDP) or "roce" (by RoCEv2 in UDP) on the software RNIC, and the provider's name on any other device and
+// without a connection manager.
+func (c *Conn) Link() string { return c.link }
 
 // PrivateData returns the private data of the peer's request or acceptance. If the peer does not
 // run this package, the connection manager may have padded the data with zeros. The caller must

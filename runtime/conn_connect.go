@@ -369,7 +369,10 @@ func (c *Conn) established(ev *verbs.CMEvent) {
 func (c *Conn) opened() {
 	c.sh.r.StopTimer(c.timer)
 	c.state = connOpen
-	c.local, c.remote = c.id.LocalAddr(), c.id.PeerAddr()
+	c.local, c.remote, c.link = c.id.LocalAddr(), c.id.PeerAddr(), c.rt.provider.Name()
+	if l, ok := c.id.(interface{ Link() string }); ok {
+		c.link = l.Link()
+	}
 	c.settle(nil)
 }
 

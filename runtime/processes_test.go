@@ -36,6 +36,9 @@ func TestTwoProcesses(t *testing.T) {
 			t.Fatalf("%s: %v", host, err)
 		}
 		o := must.Get(ln.Accept(ctx))(t)
+		if c.Link() != "peers" || o.Link() != "peers" {
+			t.Errorf("%s: the links are %q and %q, want \"peers\"", host, c.Link(), o.Link())
+		}
 		if _, err := c.SendBytes(ctx, []byte("hello from "+host)); err != nil {
 			t.Fatal(err)
 		}
@@ -47,5 +50,10 @@ func TestTwoProcesses(t *testing.T) {
 		t.Logf("%v to %v, accepted at %v from %v", c.LocalAddr(), c.RemoteAddr(), o.LocalAddr(), o.RemoteAddr())
 		must.Do(t, c.Close(ctx))
 		must.Do(t, o.Close(ctx))
+	}
+	c := must.Get(server.Dial(ctx, ln.Addr().String()))(t) // from the process of the listener
+	o := must.Get(ln.Accept(ctx))(t)
+	if c.Link() != "process" || o.Link() != "process" {
+		t.Errorf("within a process the links are %q and %q, want \"process\"", c.Link(), o.Link())
 	}
 }

@@ -196,6 +196,19 @@ func (id *cmID) pathMTU() verbs.MTU {
 	return id.dev.cfg.MTU
 }
 
+// Link names the link to the peer: "process", "peers" or "roce". Any goroutine; it does not block.
+func (id *cmID) Link() string {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	switch {
+	case id.path.Far():
+		return "peers"
+	case id.p.fab.Has(id.path.Peer):
+		return "process"
+	}
+	return "roce"
+}
+
 // announce records that the identifier listens on d. The result undoes it.
 func (id *cmID) announce(d *device) (withdraw func()) {
 	local := id.LocalAddr()
