@@ -17,13 +17,23 @@ BENCH ?= .
 MUTANTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rxe test-device stress stress-rxe fuzz mutants bench lint vet cover fmt clean
+.PHONY: help demo demo-two test test-rxe test-device stress stress-rxe fuzz mutants bench lint vet cover fmt clean
 
 help: ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## move a file between two runtimes (FILE=path; by default one that is there)
-	$(GO) run ./examples/demo $(if $(FILE),-file "$(FILE)")
+	$(GO) run ./examples/demo $(if $(FILE),"$(FILE)")
+
+demo-two: ## the same between two processes, a server and a client
+	@set -e; tmp=$$(mktemp -d); server=; trap 'kill $$server 2>/dev/null || :; rm -rf "$$tmp"' EXIT; trap 'exit 1' HUP INT TERM; \
+	$(GO) build -o "$$tmp/demo" ./examples/demo; mkfifo "$$tmp/said"; \
+	at=127.0.0.1:0; [ -z "$$VERBENA_DEVICE" ] || at=:0; \
+	"$$tmp/demo" serve "$$at" >"$$tmp/said" & server=$$!; \
+	exec 3<"$$tmp/said"; read -r line <&3; cat <&3 & \
+	addr=$${line##* }; echo "demo serve: $$line"; echo "demo dial $$addr"; \
+	"$$tmp/demo" dial "$$addr" $(if $(FILE),"$(FILE)"); \
+	kill -INT $$server; wait $$server; server=
 
 test: ## everything that must pass, with a summary (without make: sh scripts/test.sh)
 	@sh scripts/test.sh

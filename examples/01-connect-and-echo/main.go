@@ -1,7 +1,12 @@
-// Command 01-connect-and-echo connects two runtimes; one echoes the messages of the other.
+// Command 01-connect-and-echo connects a client to a server, which echoes its messages.
+//
+//	01-connect-and-echo                    both in this process
+//	01-connect-and-echo serve [address]    the server, until it is interrupted
+//	01-connect-and-echo dial address       the client
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +23,8 @@ const drain = 5 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, "hello", "is anybody there?", "goodbye")
+	args := append(os.Args[1:], "", "")
+	err := run(ctx, os.Stdout, args[0], args[1], "hello", "is anybody there?", "goodbye")
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "connect-and-echo:", err)
@@ -26,37 +32,47 @@ func main() {
 	}
 }
 
-// run sends the lines to a server and prints its answers.
-func run(ctx context.Context, w io.Writer, lines ...string) (err error) {
-	// Both on one device: the first of the software RNIC, or the one named by VERBENA_DEVICE. On
-	// two machines each would have its own; the rest stays the same.
-	server, err := verbena.Open(verbena.Config{})
+// run runs the server, the client, or both, as the mode says. The client sends the lines.
+func run(ctx context.Context, w io.Writer, mode, addr string, lines ...string) (err error) {
+	// On the software RNIC, or on the device that VERBENA_DEVICE names.
+	rt, err := verbena.Open(verbena.Config{})
 	if err != nil {
 		return err
 	}
-	defer shut(server, &err)
-	client, err := verbena.Open(verbena.Config{})
+	defer shut(rt, &err)
+	switch mode {
+	case "dial":
+		return client(ctx, w, rt, addr, lines)
+	case "serve":
+		addr = cmp.Or(addr, ":7471")
+	case "":
+		addr = ":0" // any free port
+	default:
+		return fmt.Errorf("unknown mode %q, want serve or dial", mode)
+	}
+	ln, err := rt.Listen(addr)
 	if err != nil {
 		return err
 	}
-	defer shut(client, &err)
-
-	ln, err := server.Listen(":0") // the address of the device, any free port
+	if mode == "serve" {
+		fmt.Fprintln(w, "listening at", ln.Addr())
+		return server(ctx, w, ln)
+	}
+	other, err := verbena.Open(verbena.Config{})
 	if err != nil {
 		return err
 	}
+	defer shut(other, &err)
+	ctx, stop := context.WithCancel(ctx)
 	served := make(chan error, 1)
-	go func() { served <- serve(ctx, ln) }()
-
-	talked := talk(ctx, w, client, ln.Addr().String(), lines)
-	if talked != nil {
-		shut(server, &talked) // the client may never have connected
-	}
-	return errors.Join(talked, <-served)
+	go func() { served <- server(ctx, w, ln) }()
+	err = client(ctx, w, other, ln.Addr().String(), lines)
+	stop()
+	return errors.Join(err, <-served)
 }
 
-// talk dials, sends the lines, and closes the connection.
-func talk(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, lines []string) (err error) {
+// client connects, sends the lines, and prints the answers.
+func client(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, lines []string) (err error) {
 	conn, err := rt.Dial(ctx, addr)
 	if err != nil {
 		return err
@@ -84,12 +100,24 @@ func talk(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, li
 	return nil
 }
 
-// serve accepts one connection and echoes its messages until the peer closes.
-func serve(ctx context.Context, ln *verbena.Listener) (err error) {
-	conn, err := ln.Accept(ctx)
-	if err != nil {
-		return fmt.Errorf("accepting: %w", err)
+// server serves one connection after the other until ctx ends.
+func server(ctx context.Context, w io.Writer, ln *verbena.Listener) error {
+	for {
+		conn, err := ln.Accept(ctx)
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := echo(ctx, conn); err != nil && ctx.Err() == nil {
+			fmt.Fprintf(w, "connection from %v: %v\n", conn.RemoteAddr(), err)
+		}
 	}
+}
+
+// echo sends the messages of the peer back until the peer closes.
+func echo(ctx context.Context, conn *verbena.Conn) (err error) {
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
 	for {
 		msg, err := conn.RecvWait(ctx)

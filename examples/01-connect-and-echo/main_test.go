@@ -8,11 +8,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/examples/internal/process"
 	"github.com/verbena-rdma/verbena/internal/leak"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	process.Main(main, leak.Take)
+	leak.Main(m)
+}
 
 // Rule: all lines come back unchanged, the empty one too.
 func TestEcho(t *testing.T) {
@@ -20,7 +24,7 @@ func TestEcho(t *testing.T) {
 	defer cancel()
 	var out bytes.Buffer
 	long := strings.Repeat("x", verbena.DefaultMessageSize)
-	if err := run(ctx, &out, "one", "", long, "four"); err != nil {
+	if err := run(ctx, &out, "", "", "one", "", long, "four"); err != nil {
 		t.Fatal(err)
 	}
 	want := "connected over " + device(t) + ", messages of up to 8176 bytes\n" +
@@ -30,6 +34,32 @@ func TestEcho(t *testing.T) {
 		"said \"four\", heard \"four\"\n"
 	if out.String() != want {
 		t.Errorf("printed %q, want %q", &out, want)
+	}
+}
+
+// Rule: the server and the client are two processes. The server serves one client after the other,
+// until it is interrupted.
+func TestTwoProcesses(t *testing.T) {
+	want := "connected over " + device(t) + ", messages of up to 8176 bytes\n" +
+		"said \"hello\", heard \"hello\"\n" +
+		"said \"is anybody there?\", heard \"is anybody there?\"\n" +
+		"said \"goodbye\", heard \"goodbye\"\n"
+	server := process.Serve(t)
+	for range 2 {
+		if got := server.Dial(); got != want {
+			t.Errorf("the client printed %q, want %q", got, want)
+		}
+	}
+	if got := server.Stop(); got != "" {
+		t.Errorf("the server printed %q", got)
+	}
+}
+
+// Rule: an unknown mode is refused.
+func TestUnknownMode(t *testing.T) {
+	code, stdout, stderr := process.Run(t, "listen")
+	if code != 1 || stdout != "" || !strings.Contains(stderr, `"listen"`) {
+		t.Errorf("exit code %d, %q on standard output, %q on standard error", code, stdout, stderr)
 	}
 }
 
@@ -52,7 +82,7 @@ func device(t *testing.T) string {
 func TestLineThatIsTooLong(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := run(ctx, &bytes.Buffer{}, strings.Repeat("x", verbena.DefaultMessageSize+1))
+	err := run(ctx, &bytes.Buffer{}, "", "", strings.Repeat("x", verbena.DefaultMessageSize+1))
 	if !errors.Is(err, verbena.ErrTooLarge) {
 		t.Errorf("a line longer than a message: %v, want ErrTooLarge", err)
 	}
@@ -62,7 +92,7 @@ func TestLineThatIsTooLong(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := run(ctx, &bytes.Buffer{}, "one"); !errors.Is(err, context.Canceled) {
+	if err := run(ctx, &bytes.Buffer{}, "", "", "one"); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a cancelled context: %v, want context.Canceled", err)
 	}
 }

@@ -7,92 +7,72 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"time"
 
+	"github.com/verbena-rdma/verbena/examples/ends"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 const (
 	boardSize = 256
-	done      = 42              // the immediate value that announces the end of the writes
-	drain     = 5 * time.Second // time limit for closing
+	done      = 42 // the immediate value that announces the end of the writes
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, "written by the client, ", "without the server's help")
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "write-remote-memory:", err)
-		os.Exit(1)
-	}
-}
+var example = ends.Example{Serve: server, Dial: client, Args: "[text ...]"}
 
-// run writes the texts into a server's memory, one after the other.
-func run(ctx context.Context, w io.Writer, texts ...string) (err error) {
-	server, err := verbena.Open(verbena.Config{})
-	if err != nil {
-		return err
-	}
-	defer shut(server, &err)
-	client, err := verbena.Open(verbena.Config{})
-	if err != nil {
-		return err
-	}
-	defer shut(client, &err)
+func main() { example.Main() }
 
-	// The board: peers may write it, but not read it.
-	board, err := server.NewRegion(boardSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+// server lends a board to the client of the connection, and prints what the client has written.
+func server(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Conn) (err error) {
+	// Peers may write the board, but not read it.
+	board, err := rt.NewRegion(boardSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, board.Close()) }() // after this the descriptor is void
 	remote, err := board.Remote(0, board.Len())
 	if err != nil {
 		return err
 	}
-	// A client gets its descriptor, address and key, when it is accepted.
+	// The client gets the board's descriptor: its address, length and key.
 	descriptor, err := remote.MarshalBinary()
 	if err != nil {
 		return err
 	}
-	ln, err := server.ListenOptions(":0", verbena.Options{PrivateData: descriptor})
+	if _, err := conn.Do(ctx, new(verbena.SendBytesOp(descriptor))); err != nil {
+		return err
+	}
+	msg, err := conn.RecvWait(ctx) // the immediate: all writes have arrived
 	if err != nil {
 		return err
 	}
-	accepted, err := ln.AcceptAsync()
-	if err != nil {
+	text := bytes.TrimRight(board.Bytes(), "\x00")
+	fmt.Fprintf(w, "server: told %d, the board says %q\n", msg.Imm, text)
+	if err := msg.Release(); err != nil {
 		return err
 	}
-	conn, err := client.Dial(ctx, ln.Addr().String())
-	if err != nil {
-		accepted.Discard()
-		return err
-	}
-	if err := put(ctx, w, client, conn, texts); err != nil {
-		accepted.Discard() // the connection is closed with its runtime
-		return err
-	}
-
-	// The server's part: accept, and wait for the immediate.
-	served, err := accepted.Await(ctx)
-	if err != nil {
-		return err
-	}
-	msg, err := served.RecvWait(ctx)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "server: told %d, the board says %q\n", msg.Imm, bytes.TrimRight(board.Bytes(), "\x00"))
-	return msg.Release()
+	answer, err := conn.SendBytes(ctx, text)
+	answer.Discard() // the client may close before its device acknowledges the answer
+	return err
 }
 
-// put is the client: it writes the texts into the memory of the descriptor.
-func put(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Conn, texts []string) error {
+// client writes the texts on the server's board, one after the other.
+func client(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, texts []string) (err error) {
+	if len(texts) == 0 {
+		texts = []string{"written by the client, ", "without the server's help"}
+	}
+	conn, err := rt.Dial(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	msg, err := conn.RecvWait(ctx)
+	if err != nil {
+		return err
+	}
 	var board verbena.Remote
-	if err := board.UnmarshalBinary(conn.PrivateData()); err != nil { // it comes from the peer and is untrusted
+	err = board.UnmarshalBinary(msg.Data) // it comes from the peer and is untrusted
+	if err := errors.Join(err, msg.Release()); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "client: may write %d bytes of the server\n", board.Length)
@@ -101,6 +81,12 @@ func put(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Co
 		return err
 	}
 	defer buf.Release() // the device keeps it while operations are outstanding
+	// The board cannot be read: the call is refused before anything is sent.
+	_, err = conn.Read(ctx, buf.Slice(), board)
+	if !errors.Is(err, verbena.ErrPermission) {
+		return fmt.Errorf("reading the board was not refused: %w", err)
+	}
+	fmt.Fprintf(w, "client: reading is refused: %v\n", err)
 	at := 0
 	for i, text := range texts {
 		if len(text) > boardSize-at {
@@ -124,18 +110,10 @@ func put(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Co
 			return err
 		}
 	}
-	// The board cannot be read: the call is refused before anything is sent.
-	_, err = conn.Read(ctx, buf.Slice(), board)
-	if !errors.Is(err, verbena.ErrPermission) {
-		return fmt.Errorf("reading the board was not refused: %w", err)
+	msg, err = conn.RecvWait(ctx)
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(w, "client: reading is refused: %v\n", err)
-	return nil
-}
-
-// shut closes a runtime and all its objects, also after ctx ended.
-func shut(rt *verbena.Runtime, err *error) {
-	ctx, cancel := context.WithTimeout(context.Background(), drain)
-	defer cancel()
-	*err = errors.Join(*err, rt.Close(ctx))
+	fmt.Fprintf(w, "client: the server has read %q\n", msg.Data)
+	return msg.Release()
 }

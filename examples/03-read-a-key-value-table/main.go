@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/verbena-rdma/verbena/examples/ends"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -27,63 +25,52 @@ const (
 
 var errTorn = errors.New("the bucket's hash does not match its content")
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "read-a-key-value-table:", err)
-		os.Exit(1)
-	}
-}
+var example = ends.Example{Listen: listen, Serve: server, Dial: client}
 
-// run fills a table at the server and looks up all keys from the client.
-func run(ctx context.Context, w io.Writer) (err error) {
-	server, err := verbena.Open(verbena.Config{})
+func main() { example.Main() }
+
+// listen fills a table, whose descriptor each client gets when it is accepted.
+func listen(rt *verbena.Runtime, addr string) (*verbena.Listener, error) {
+	region, err := rt.NewRegion(buckets*bucketSize, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
 	if err != nil {
-		return err
-	}
-	defer shut(server, &err)
-	client, err := verbena.Open(verbena.Config{})
-	if err != nil {
-		return err
-	}
-	defer shut(client, &err)
-	region, err := server.NewRegion(buckets*bucketSize, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	for i := range keys {
 		if err := put(region.Bytes(), fmt.Sprintf("key-%d", i), fmt.Sprintf("value of %d", i)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	remote, err := region.Remote(0, region.Len())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	descriptor, err := remote.MarshalBinary()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ln, err := server.ListenOptions(":0", verbena.Options{PrivateData: descriptor})
+	return rt.ListenOptions(addr, verbena.Options{PrivateData: descriptor})
+}
+
+// server has nothing to do: the device serves the READs.
+func server(context.Context, io.Writer, *verbena.Runtime, *verbena.Conn) error { return nil }
+
+// client connects and looks up.
+func client(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, _ []string) (err error) {
+	conn, err := rt.Dial(ctx, addr)
 	if err != nil {
 		return err
 	}
-	accepted, err := ln.AcceptAsync() // the server's program does nothing after this
-	if err != nil {
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	return lookUp(ctx, w, rt, conn)
+}
+
+// lookUp looks up all keys, and one that the table does not have.
+func lookUp(ctx context.Context, w io.Writer, rt *verbena.Runtime, conn *verbena.Conn) error {
+	var remote verbena.Remote
+	if err := remote.UnmarshalBinary(conn.PrivateData()); err != nil { // it comes from the peer and is untrusted
 		return err
 	}
-	defer accepted.Discard() // the connection is closed with its runtime
-	conn, err := client.Dial(ctx, ln.Addr().String())
-	if err != nil {
-		return err
-	}
-	var found verbena.Remote
-	if err := found.UnmarshalBinary(conn.PrivateData()); err != nil { // it comes from the peer and is untrusted
-		return err
-	}
-	table, before := conn.At(ctx, found), server.Stats().Polled // each ReadAt of a bucket is a READ
+	table := conn.At(ctx, remote) // each ReadAt of a bucket is a READ
 	for i := range keys + 1 {
 		key := fmt.Sprintf("key-%d", i)
 		value, ok, err := get(table, table.Size(), key)
@@ -97,8 +84,7 @@ func run(ctx context.Context, w io.Writer) (err error) {
 			fmt.Fprintf(w, "%s: %q, found: %t\n", key, value, ok)
 		}
 	}
-	at := server.Stats().Polled - before // in one process the example can check the other side
-	fmt.Fprintf(w, "%d look-ups took %d READs; the server's reactor got %d completions\n", keys+1, client.Stats().WorkRequests, at)
+	fmt.Fprintf(w, "%d look-ups took %d READs\n", keys+1, rt.Stats().WorkRequests)
 	return nil
 }
 
@@ -148,11 +134,4 @@ func parse(b []byte) (key, value string, err error) {
 		return "", "", errTorn
 	}
 	return string(b[bucketHead:][:k]), string(b[bucketHead+k:][:v]), nil
-}
-
-// shut closes a runtime and all its objects, also after ctx ended.
-func shut(rt *verbena.Runtime, err *error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	*err = errors.Join(*err, rt.Close(ctx))
 }

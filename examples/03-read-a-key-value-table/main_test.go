@@ -6,21 +6,27 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/verbena-rdma/verbena/examples/internal/process"
 	"github.com/verbena-rdma/verbena/internal/leak"
+	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	process.Main(main, leak.Take)
+	leak.Main(m)
+}
 
 const printed = `key-7: "value of 7", found: true
 key-999: "value of 999", found: true
 key-1000: "", found: false
-1001 look-ups took 1453 READs; the server's reactor got %d completions
+1001 look-ups took 1453 READs
 `
 
 // quiet is how long a connection may be idle before its runtime probes the peer, which is a
@@ -33,24 +39,51 @@ func TestLookUps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	start := time.Now()
-	if err := run(ctx, &out); err != nil {
+	var server *verbena.Runtime
+	x := example
+	x.Listen = func(rt *verbena.Runtime, addr string) (*verbena.Listener, error) {
+		server = rt
+		return listen(rt, addr)
+	}
+	x.Dial = func(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, _ []string) error {
+		conn, err := rt.Dial(ctx, addr)
+		if err != nil {
+			return err
+		}
+		start, before := time.Now(), server.Stats().Polled
+		err = lookUp(ctx, w, rt, conn)
+		probes := uint64(time.Since(start) / quiet) // 0 on any device but a very slow one
+		if n := server.Stats().Polled - before; n > probes {
+			t.Errorf("the server got %d completions, want at most %d", n, probes)
+		}
+		return errors.Join(err, conn.Close(ctx))
+	}
+	if err := x.Run(ctx, &out); err != nil {
 		t.Fatal(err)
 	}
-	asked := int(time.Since(start) / quiet) // 0 on any device but a very slow one
-	for n := range asked + 1 {
-		if out.String() == fmt.Sprintf(printed, n) {
-			return
+	if out.String() != printed {
+		t.Errorf("printed\n%swant\n%s", &out, printed)
+	}
+}
+
+// Rule: the server and the client are two processes, and all clients read the same table.
+func TestTwoProcesses(t *testing.T) {
+	server := process.Serve(t)
+	for range 2 {
+		if got := server.Dial(); got != printed {
+			t.Errorf("the client printed\n%swant\n%s", got, printed)
 		}
 	}
-	t.Errorf("printed\n%swant, with at most %d completions,\n%s", &out, asked, printed)
+	if got := server.Stop(); got != "" {
+		t.Errorf("the server printed %q", got)
+	}
 }
 
 // Rule: a context that has ended ends the example.
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := run(ctx, &bytes.Buffer{}); !errors.Is(err, context.Canceled) {
+	if err := example.Run(ctx, &bytes.Buffer{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a cancelled context: %v, want context.Canceled", err)
 	}
 }

@@ -3,15 +3,15 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/verbena-rdma/verbena/examples/ends"
 	"github.com/verbena-rdma/verbena/futures"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -23,18 +23,16 @@ const (
 	maxFile = 1 << 28  // bytes; the whole file is kept in memory
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, os.Args[len(os.Args)-1]) // without an argument: this program itself
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "move-a-file:", err)
-		os.Exit(1)
-	}
-}
+var example = ends.Example{Serve: server, Dial: client, Args: "[path]"}
 
-// run moves the file at path into the memory of a server.
-func run(ctx context.Context, w io.Writer, path string) (err error) {
+func main() { example.Main() }
+
+// client moves a file into the memory of the server; without a path, this program itself.
+func client(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, args []string) (err error) {
+	path := os.Args[0]
+	if len(args) > 0 {
+		path = args[0]
+	}
 	info, err := os.Stat(path) // before reading, because opening a pipe waits for a writer
 	if err != nil {
 		return err
@@ -46,74 +44,57 @@ func run(ctx context.Context, w io.Writer, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	server, err := verbena.Open(verbena.Config{})
-	if err != nil {
-		return err
-	}
-	defer shut(server, &err)
-	client, err := verbena.Open(verbena.Config{})
-	if err != nil {
-		return err
-	}
-	defer shut(client, &err)
-	target, err := server.NewRegion(len(data), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-	if err != nil {
-		return err
-	}
-	remote, err := target.Remote(0, target.Len()) // for another process see example 02
-	if err != nil {
-		return err
-	}
-	ln, err := server.Listen(":0")
-	if err != nil {
-		return err
-	}
-	accepted, err := ln.AcceptAsync() // before the client dials: its connection is the first
-	if err != nil {
-		return err
-	}
-	received := make(chan error, 1)
-	go func() { received <- receive(ctx, accepted, target.Len()) }()
-	if err = push(ctx, client, ln.Addr().String(), data, remote); err != nil {
-		shut(server, &err) // the client may never have connected
-	}
-	if err := errors.Join(err, <-received); err != nil {
-		return err
-	}
-	s, source, copied := client.Stats(), xxhash.Sum64(data), xxhash.Sum64(target.Bytes())
-	fmt.Fprintf(w, "%d bytes, %d work requests, %d doorbells: %.1f per doorbell\n", len(data), s.WorkRequests, s.Doorbells, s.WRsPerDoorbell())
-	fmt.Fprintf(w, "xxhash of source %016x, of copy %016x, equal: %t\n", source, copied, source == copied)
-	if source != copied {
-		return errors.New("the copy differs")
-	}
-	return nil
-}
-
-// push is the client: it writes data into the server's memory, wave by wave.
-func push(ctx context.Context, rt *verbena.Runtime, addr string, data []byte, to verbena.Remote) (err error) {
 	source, err := rt.NewRegion(len(data), verbs.AccessLocalWrite) // memory that a device reads must be registered
 	if err != nil {
 		return err
 	}
 	copy(source.Bytes(), data)
-	conn, err := rt.Dial(ctx, addr)
+	// The server learns the size from the connection request, and answers with a descriptor.
+	conn, err := rt.DialOptions(ctx, addr, verbena.Options{PrivateData: binary.LittleEndian.AppendUint64(nil, uint64(len(data)))})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, conn.Close(ctx)) }() // the server need not wait for more
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	msg, err := conn.RecvWait(ctx)
+	if err != nil {
+		return err
+	}
+	var target verbena.Remote
+	err = target.UnmarshalBinary(msg.Data) // it comes from the peer and is untrusted
+	if err := errors.Join(err, msg.Release()); err != nil {
+		return err
+	}
+	if err := push(ctx, conn, source, target); err != nil {
+		return err
+	}
+	s := rt.Stats()
+	fmt.Fprintf(w, "%d bytes, %d work requests, %d doorbells: %.1f per doorbell\n", len(data), s.WorkRequests, s.Doorbells, s.WRsPerDoorbell())
+	if msg, err = conn.RecvWait(ctx); err != nil { // the hash of the copy
+		return err
+	}
+	hash, copied := fmt.Sprintf("%016x", xxhash.Sum64(data)), string(msg.Data)
+	fmt.Fprintf(w, "xxhash of source %s, of copy %s, equal: %t\n", hash, copied, hash == copied)
+	if hash != copied {
+		err = errors.New("the copy differs")
+	}
+	return errors.Join(err, msg.Release())
+}
+
+// push writes the source into the server's memory, wave by wave.
+func push(ctx context.Context, conn *verbena.Conn, source *verbena.Region, target verbena.Remote) error {
 	group, wave := new(futures.Group), make([]verbena.Future, 0, depth)
-	for off := 0; off < len(data); {
-		for wave = wave[:0]; len(wave) < depth && off < len(data); off += chunk {
-			n := min(chunk, len(data)-off)
+	for off := 0; off < source.Len(); {
+		for wave = wave[:0]; len(wave) < depth && off < source.Len(); off += chunk {
+			n := min(chunk, source.Len()-off)
 			from, err := source.Slice(off, n)
 			if err != nil {
 				return err
 			}
-			part, err := to.At(uint64(off), uint64(n))
+			to, err := target.At(uint64(off), uint64(n))
 			if err != nil {
 				return err
 			}
-			written, err := conn.Start(ctx, new(verbena.WriteOp(from, part).Imm(uint32(off/chunk)))) // now outstanding
+			written, err := conn.Start(ctx, new(verbena.WriteOp(from, to).Imm(uint32(off/chunk)))) // now outstanding
 			if err != nil {
 				return err
 			}
@@ -134,29 +115,47 @@ func push(ctx context.Context, rt *verbena.Runtime, addr string, data []byte, to
 	return nil
 }
 
-// receive is the server: it is notified of each chunk, and copies nothing.
-func receive(ctx context.Context, accepted futures.Future[*verbena.Conn], size int) error {
-	conn, err := accepted.Await(ctx)
-	if err != nil {
-		return fmt.Errorf("accepting: %w", err)
+// server registers memory for the file of a client.
+func server(ctx context.Context, _ io.Writer, rt *verbena.Runtime, conn *verbena.Conn) (err error) {
+	var size uint64
+	if _, err := binary.Decode(conn.PrivateData(), binary.LittleEndian, &size); err != nil {
+		return err
 	}
-	for got := 0; got < size; {
+	if size == 0 || size > maxFile {
+		return fmt.Errorf("a file of %d bytes, want 1 to %d", size, maxFile)
+	}
+	target, err := rt.NewRegion(int(size), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, target.Close()) }()
+	remote, err := target.Remote(0, target.Len())
+	if err != nil {
+		return err
+	}
+	return receive(ctx, conn, target, remote)
+}
+
+// receive sends the descriptor to the client. It is notified of each chunk, and copies nothing.
+func receive(ctx context.Context, conn *verbena.Conn, target *verbena.Region, remote verbena.Remote) error {
+	descriptor, err := remote.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Do(ctx, new(verbena.SendBytesOp(descriptor))); err != nil {
+		return err
+	}
+	for got := 0; got < target.Len(); {
 		msg, err := conn.RecvWait(ctx)
 		if err == nil {
 			got += msg.Written
 			err = msg.Release()
 		}
 		if err != nil {
-			conn.Abort() // the client may wait for the server
-			return fmt.Errorf("after %d of %d bytes: %w", got, size, err)
+			return fmt.Errorf("after %d of %d bytes: %w", got, target.Len(), err)
 		}
 	}
-	return nil // the client closes the connection, or its runtime does
-}
-
-// shut closes a runtime and all its objects, also after ctx ended.
-func shut(rt *verbena.Runtime, err *error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	*err = errors.Join(*err, rt.Close(ctx))
+	answer, err := conn.SendBytes(ctx, fmt.Appendf(nil, "%016x", xxhash.Sum64(target.Bytes())))
+	answer.Discard() // the client may close before its device acknowledges the answer
+	return err
 }

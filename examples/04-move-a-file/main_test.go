@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -14,12 +16,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/examples/internal/process"
 	"github.com/verbena-rdma/verbena/internal/leak"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-func TestMain(m *testing.M) { leak.Main(m) }
+func TestMain(m *testing.M) {
+	process.Main(main, leak.Take)
+	leak.Main(m)
+}
 
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -49,7 +55,7 @@ func TestMovesFiles(t *testing.T) {
 	for _, size := range []int{1, chunk - 1, chunk, chunk + 1, depth * chunk, depth*chunk + 1, 5*depth*chunk - 17} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
 			var out bytes.Buffer
-			if err := run(testContext(t), &out, file(t, size)); err != nil {
+			if err := example.Run(testContext(t), &out, file(t, size)); err != nil {
 				t.Fatal(err)
 			}
 			m := printed.FindStringSubmatch(out.String())
@@ -74,7 +80,7 @@ func TestRefusesFiles(t *testing.T) {
 	missing := filepath.Join(dir, "missing")
 	for _, path := range []string{missing, dir, os.DevNull, file(t, 0), huge} {
 		var out bytes.Buffer
-		err := run(testContext(t), &out, path)
+		err := example.Run(testContext(t), &out, path)
 		if err == nil || !strings.Contains(err.Error(), path) || out.Len() > 0 || errors.Is(err, fs.ErrNotExist) != (path == missing) {
 			t.Errorf("moving %s: %v, printed %q", path, err, &out)
 		}
@@ -85,7 +91,7 @@ func TestRefusesFiles(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := run(ctx, &bytes.Buffer{}, file(t, 3*chunk)); !errors.Is(err, context.Canceled) {
+	if err := example.Run(ctx, &bytes.Buffer{}, file(t, 3*chunk)); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a cancelled context: %v, want context.Canceled", err)
 	}
 }
@@ -93,7 +99,7 @@ func TestCancelled(t *testing.T) {
 // Rule: when the client fails, the server does not wait for it: neither when the device refuses
 // the descriptor's key, nor when its range is too short, which the client notices half-way.
 func TestBadDescriptor(t *testing.T) {
-	data := make([]byte, 3*depth*chunk)
+	const size = 3 * depth * chunk
 	for name, c := range map[string]struct {
 		spoil func(*verbena.Remote)
 		want  error
@@ -102,47 +108,62 @@ func TestBadDescriptor(t *testing.T) {
 		"range": {func(r *verbena.Remote) { r.Length /= 2 }, verbena.ErrRemoteRange},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx := testContext(t)
-			server, client := open(t), open(t)
-			target, err := server.NewRegion(len(data), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-			if err != nil {
-				t.Fatal(err)
+			outer, received := testContext(t), make(chan error, 1)
+			x := example
+			x.Serve = func(_ context.Context, _ io.Writer, rt *verbena.Runtime, conn *verbena.Conn) error {
+				target, err := rt.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+				if err != nil {
+					return err
+				}
+				remote, err := target.Remote(0, size)
+				if err != nil {
+					return err
+				}
+				c.spoil(&remote)
+				err = receive(outer, conn, target, remote) // only the end of the connection ends it
+				received <- err
+				return err
 			}
-			ln, err := server.Listen(":0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			remote, err := target.Remote(0, len(data))
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.spoil(&remote)
-			accepted, err := ln.AcceptAsync()
-			if err != nil {
-				t.Fatal(err)
-			}
-			received := make(chan error, 1)
-			go func() { received <- receive(ctx, accepted, len(data)) }()
-			if err := push(ctx, client, ln.Addr().String(), data, remote); !errors.Is(err, c.want) {
+			if err := x.Run(outer, io.Discard, file(t, size)); !errors.Is(err, c.want) {
 				t.Errorf("the client: %v, want %v", err, c.want)
 			}
-			if err := <-received; err == nil || ctx.Err() != nil {
+			if err := <-received; err == nil || outer.Err() != nil {
 				t.Errorf("the server: %v; want that its connection ended, before the deadline", err)
 			}
 		})
 	}
 }
 
-func open(t *testing.T) *verbena.Runtime {
-	t.Helper()
-	rt, err := verbena.Open(verbena.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if shut(rt, &err); err != nil {
-			t.Errorf("closing: %v", err)
+// Rule: the server and the client are two processes, and the server takes one file after the other.
+func TestTwoProcesses(t *testing.T) {
+	server := process.Serve(t)
+	for _, size := range []int{1, 2*depth*chunk + 1} {
+		m := printed.FindStringSubmatch(server.Dial(file(t, size)))
+		if m == nil || m[1] != strconv.Itoa(size) || m[5] != m[6] {
+			t.Errorf("want %d bytes and equal hashes: %q", size, m)
 		}
-	})
-	return rt
+	}
+	if got := server.Stop(); got != "" {
+		t.Errorf("the server printed %q", got)
+	}
+}
+
+// Rule: the server refuses a size that it does not take, and goes on.
+func TestServerRefusesSizes(t *testing.T) {
+	for _, private := range [][]byte{nil, make([]byte, 7), make([]byte, 8), binary.LittleEndian.AppendUint64(nil, maxFile+1)} {
+		x, out := example, new(bytes.Buffer)
+		x.Dial = func(ctx context.Context, _ io.Writer, rt *verbena.Runtime, addr string, _ []string) error {
+			conn, err := rt.DialOptions(ctx, addr, verbena.Options{PrivateData: private})
+			if err != nil {
+				return err
+			}
+			if _, err = conn.RecvWait(ctx); !errors.Is(err, verbena.ErrPeerClosed) {
+				t.Errorf("size %x: %v, want that the server closes", private, err)
+			}
+			return errors.Join(conn.Close(ctx), client(ctx, io.Discard, rt, addr, []string{file(t, 1)}))
+		}
+		if err := x.Run(testContext(t), out); err != nil || !strings.HasPrefix(out.String(), "connection from ") {
+			t.Errorf("size %x: %v, printed %q, want the error of a connection", private, err, out)
+		}
+	}
 }

@@ -7,10 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"time"
 
+	"github.com/verbena-rdma/verbena/examples/ends"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/runtime/actor"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -72,78 +71,76 @@ func (k *keeper) Connection(ctx *actor.Context[add], ev actor.ConnEvent) {
 	}
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, 3, 4, 5)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "an-actor-owns-a-connection:", err)
-		os.Exit(1)
-	}
-}
+var example = ends.Example{Listen: listen, Serve: server, Dial: client}
 
-// run increments a counter of a server by each of the numbers.
-func run(ctx context.Context, w io.Writer, numbers ...uint64) (err error) {
-	server, err := verbena.Open(verbena.Config{})
+func main() { example.Main() }
+
+// listen makes the counters, whose descriptor each client gets when it is accepted.
+func listen(rt *verbena.Runtime, addr string) (*verbena.Listener, error) {
+	table, err := rt.NewRegion(counters*wordSize, verbs.AccessLocalWrite|verbs.AccessRemoteAtomic)
 	if err != nil {
-		return err
-	}
-	defer shut(server.Close, &err)
-	table, err := server.NewRegion(counters*wordSize, verbs.AccessLocalWrite|verbs.AccessRemoteAtomic)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	words, err := table.Remote(0, table.Len())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ln, err := server.Listen(":0")
+	descriptor, err := words.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	return rt.ListenOptions(addr, verbena.Options{PrivateData: descriptor})
+}
+
+// server closes the connection when the client says goodbye.
+func server(ctx context.Context, _ io.Writer, _ *verbena.Runtime, conn *verbena.Conn) error {
+	msg, err := conn.RecvWait(ctx)
 	if err != nil {
 		return err
 	}
-	accepted, err := ln.AcceptAsync()
+	return errors.Join(msg.Release(), conn.Close(ctx))
+}
+
+// client increments a counter of the server, and says goodbye.
+func client(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, _ []string) (err error) {
+	system, err := actor.New(actor.Config{Runtime: rt})
 	if err != nil {
 		return err
 	}
-	client, err := verbena.Open(verbena.Config{})
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), drain) // ctx may have ended
+		defer cancel()
+		err = errors.Join(err, system.Close(ctx)) // before its runtime
+	}()
+	conn, err := rt.Dial(ctx, addr)
 	if err != nil {
 		return err
 	}
-	defer shut(client.Close, &err)
-	system, err := actor.New(actor.Config{Runtime: client})
-	if err != nil {
+	k := &keeper{w: w, conn: conn, asked: map[uint64]actor.Reply[uint64]{}}
+	if err := k.words.UnmarshalBinary(conn.PrivateData()); err != nil { // it comes from the peer and is untrusted
 		return err
 	}
-	defer shut(system.Close, &err) // before its runtime
-	conn, err := client.Dial(ctx, ln.Addr().String())
-	if err != nil {
-		return err
-	}
-	k := &keeper{w: w, conn: conn, words: words, asked: map[uint64]actor.Reply[uint64]{}}
 	ref, err := actor.Spawn(system, actor.Options{On: actor.OnReactor}, func() actor.Handler[add] { return k })
 	if err != nil {
 		return err
 	}
-	for _, by := range numbers {
+	for _, by := range []uint64{3, 4, 5} {
 		was, err := actor.AskWait(ctx, ref, func(r actor.Reply[uint64]) add { return add{1, by, r} })
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(w, "counter 1 was %d, is %d\n", was, was+by)
 	}
-	served, err := accepted.Await(ctx)
+	goodbye, err := conn.SendBytes(ctx, []byte("goodbye"))
 	if err != nil {
 		return err
 	}
-	served.Abort() // the server closes: the actor is notified, and ends
-	<-ref.Done()
+	goodbye.Discard() // the server may close before its device acknowledges it
+	select {          // the server closes: the actor is notified, and ends
+	case <-ref.Done():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	fmt.Fprintf(w, "telling it once more: %v\n", ref.Tell(ctx, add{}))
 	return nil
-}
-
-// shut closes a runtime or system, also after ctx ended.
-func shut(closing func(context.Context) error, err *error) {
-	ctx, cancel := context.WithTimeout(context.Background(), drain)
-	defer cancel()
-	*err = errors.Join(*err, closing(ctx))
 }

@@ -1,10 +1,15 @@
 // Command 06-talk-to-a-c-program plays ibv_rc_pingpong of rdma-core.
+//
+//	06-talk-to-a-c-program                    both sides in this process
+//	06-talk-to-a-c-program serve [address]    the server, until it is interrupted
+//	06-talk-to-a-c-program dial address       the client
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -19,11 +24,9 @@ type game struct{ size, rounds int }       // parameters that both ends must agr
 var usual = game{size: 4096, rounds: 1000} // ibv_rc_pingpong's
 
 func main() {
-	serveAt := flag.String("serve", "", "be the server of ibv_rc_pingpong at this TCP `address` (:18515)")
-	connectTo := flag.String("connect", "", "be the client of ibv_rc_pingpong at this TCP `address` (host:18515)")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, usual, *serveAt, *connectTo)
+	args := append(os.Args[1:], "", "")
+	err := run(ctx, os.Stdout, usual, args[0], args[1])
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "talk-to-a-c-program:", err)
@@ -31,67 +34,71 @@ func main() {
 	}
 }
 
-func both(ctx context.Context, w io.Writer, g game) (err error) {
-	server, err := verbena.Open(verbena.Config{}) // VERBENA_DEVICE selects the device (ibv:mlx5_0)
-	if err != nil {
-		return err
-	}
-	defer shut(server, &err)
-	client, err := verbena.Open(verbena.Config{})
-	if err != nil {
-		return err
-	}
-	defer shut(client, &err)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	served := make(chan error, 1)
-	go func() { served <- g.serve(ctx, io.Discard, server, ln) }()
-	if err = g.connect(ctx, w, client, ln.Addr().String()); err != nil {
-		cancel() // the client may never have connected
-	}
-	return errors.Join(err, <-served)
-}
-
-// run plays one side, or both.
-func run(ctx context.Context, w io.Writer, g game, serveAt, connectTo string) (err error) {
-	if serveAt == "" && connectTo == "" {
-		return both(ctx, w, g)
-	}
-	rt, err := verbena.Open(verbena.Config{})
+// run runs the server, the client, or both, as the mode says. Either can be ibv_rc_pingpong.
+func run(ctx context.Context, w io.Writer, g game, mode, addr string) (err error) {
+	rt, err := verbena.Open(verbena.Config{}) // VERBENA_DEVICE selects the device (ibv:mlx5_0)
 	if err != nil {
 		return err
 	}
 	defer shut(rt, &err)
-	if connectTo != "" {
-		return g.connect(ctx, w, rt, connectTo)
+	switch mode {
+	case "dial":
+		return g.client(ctx, w, rt, addr)
+	case "serve":
+		addr = cmp.Or(addr, ":18515") // the port of ibv_rc_pingpong
+	case "":
+		addr = "127.0.0.1:0"
+	default:
+		return fmt.Errorf("unknown mode %q, want serve or dial", mode)
 	}
-	ln, err := net.Listen("tcp", serveAt)
-	if err == nil {
-		return g.serve(ctx, w, rt, ln)
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("serve takes HOST:PORT or :PORT, and ibv_rc_pingpong the port by -p: %w", err)
 	}
-	return fmt.Errorf("-serve takes HOST:PORT or :PORT, and ibv_rc_pingpong the port by -p: %w", err)
+	if mode == "serve" {
+		fmt.Fprintln(w, "listening at", ln.Addr())
+		return g.server(ctx, w, rt, ln)
+	}
+	other, err := verbena.Open(verbena.Config{})
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	defer shut(other, &err)
+	ctx, stop := context.WithCancel(ctx)
+	served, printed := make(chan error, 1), new(bytes.Buffer)
+	go func() { served <- g.server(ctx, printed, rt, ln) }()
+	err = g.client(ctx, w, other, ln.Addr().String())
+	stop()
+	if err = errors.Join(err, <-served); err != nil {
+		fmt.Fprint(w, printed)
+	}
+	return err
 }
 
-func (g game) serve(ctx context.Context, w io.Writer, rt *verbena.Runtime, ln net.Listener) error {
+// server plays with one client after the other until ctx ends.
+func (g game) server(ctx context.Context, w io.Writer, rt *verbena.Runtime, ln net.Listener) error {
 	defer ln.Close()
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
-	nc, err := ln.Accept()
-	if err != nil {
-		return err
+	for {
+		nc, err := ln.Accept()
+		if errors.Is(err, net.ErrClosed) { // ctx has ended
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := g.play(ctx, w, rt, nc, false); err != nil && ctx.Err() == nil {
+			fmt.Fprintf(w, "connection from %v: %v\n", nc.RemoteAddr(), err)
+		}
 	}
-	return g.play(ctx, w, rt, nc, false)
 }
 
-func (g game) connect(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string) error {
+func (g game) client(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string) error {
 	nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	if err == nil {
-		return g.play(ctx, w, rt, nc, true)
+	if err != nil {
+		return fmt.Errorf("dial takes HOST:PORT of a server that was started before: %w", err)
 	}
-	return fmt.Errorf("-connect takes HOST:PORT of a server that was started before: %w", err)
+	return g.play(ctx, w, rt, nc, true)
 }
 
 // play posts its receive before the other side gets its address.

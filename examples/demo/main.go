@@ -1,108 +1,95 @@
-// Command demo moves a file between two runtimes in three ways, by SEND, by WRITE with immediate
-// and by READ, and compares the copy with the source.
+// Command demo moves a file from a client to a server in three ways, by SEND, by WRITE with
+// immediate and by READ, and compares the copy with the source.
+//
+//	demo [path]                 both in this process; by default the path of the Go compiler
+//	demo serve [address]        the server, until it is interrupted
+//	demo dial address [path]    the client
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/verbena-rdma/verbena/examples/ends"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-const (
-	maxFile = 1 << 30         // bytes; two copies of the file are kept in memory
-	drain   = 5 * time.Second // time limit for closing
-)
+const maxFile = 1 << 30 // bytes; both ends keep the whole file in memory
 
 func main() {
-	path := flag.String("file", "", "the `path` of the file to move; default: the Go compiler")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	info, err := os.Stdout.Stat()
-	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
-	err = run(ctx, os.Stdout, terminal, *path)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
+	example(err == nil && info.Mode()&os.ModeCharDevice != 0).Main()
+}
+
+// example returns the demo, which prints its progress on a terminal or elsewhere.
+func example(terminal bool) ends.Example {
+	return ends.Example{
+		Config: verbena.Config{Conn: verbena.Options{MessageSize: chunk}},
+		Serve:  server,
+		Dial: func(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, args []string) error {
+			return client(ctx, progress{w: w, terminal: terminal}, rt, addr, args)
+		},
+		Args: "[path]",
 	}
 }
 
-// run moves the file at path, and reports the results on w.
-func run(ctx context.Context, w io.Writer, terminal bool, path string) (err error) {
-	if path == "" {
-		path = somethingLarge()
+// client moves a file, and prints the results.
+func client(ctx context.Context, p progress, rt *verbena.Runtime, addr string, args []string) (err error) {
+	if len(args) == 0 {
+		args = []string{somethingLarge()}
 	}
+	path := args[0]
 	file, size, err := open(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close() // nothing was written
-	m := mover{progress: progress{w: w, terminal: terminal, size: size}}
-	cfg := verbena.Config{Conn: verbena.Options{MessageSize: chunk}}
-	if m.here, err = verbena.Open(cfg); err != nil {
+	p.size = size
+	// The peer may read the source.
+	source, err := rt.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
+	if err != nil {
 		return err
 	}
-	defer shut(m.here, &err)
-	if m.there, err = verbena.Open(cfg); err != nil {
+	conn, err := rt.Dial(ctx, addr)
+	if err != nil {
 		return err
 	}
-	defer shut(m.there, &err)
-	if err = m.connect(ctx); err != nil {
-		return err
-	}
-	// The peer may read the source and write the target.
-	if m.source, err = m.here.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteRead); err != nil {
-		return err
-	}
-	if m.target, err = m.there.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
-		return err
-	}
-	if m.sourceAt, err = m.source.Remote(0, size); err != nil {
-		return err
-	}
-	if m.targetAt, err = m.target.Remote(0, size); err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "%s: %d bytes\n", path, size) // reading a large one takes a while
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	fmt.Fprintf(p.w, "%s: %d bytes\n", path, size) // reading a large one takes a while
 	hash := xxhash.New()
-	if _, err = io.ReadFull(io.TeeReader(file, hash), m.source.Bytes()); err != nil {
+	if _, err = io.ReadFull(io.TeeReader(file, hash), source.Bytes()); err != nil {
 		return fmt.Errorf("reading %s: %w", path, err)
 	}
+	here := &end{rt: rt, conn: conn, file: source}
+	if err = here.sendDescriptor(ctx); err != nil {
+		return err
+	}
+	if err = here.recvDescriptor(ctx); err != nil {
+		return err
+	}
 	for _, by := range []way{send, write, read} {
-		if err = m.measure(ctx, by); err != nil {
-			return fmt.Errorf("moving by %s: %w", by, err)
+		copied, err := here.measure(ctx, by, &p)
+		if err == nil {
+			err = compare(p.w, hash.Sum64(), copied)
 		}
-		if err = compare(w, hash.Sum64(), m.target.Bytes()); err != nil {
+		if err != nil {
 			return fmt.Errorf("moving by %s: %w", by, err)
 		}
 	}
 	return nil
 }
 
-// shut closes a runtime and all its objects: listeners, connections, regions. Also after ctx
-// ended, in which case it also waits for outstanding operations.
-func shut(rt *verbena.Runtime, err *error) {
-	ctx, cancel := context.WithTimeout(context.Background(), drain)
-	defer cancel()
-	*err = errors.Join(*err, rt.Close(ctx))
-}
-
 // compare checks that the copy has the source's hash.
-func compare(w io.Writer, source uint64, target []byte) error {
-	copied := xxhash.Sum64(target)
+func compare(w io.Writer, source, copied uint64) error {
 	if copied != source {
 		fmt.Fprintf(w, "    xxhash of source %016x, of copy %016x: NOT EQUAL\n", source, copied)
 		return fmt.Errorf("the copy differs: its xxhash is %016x, the source's %016x", copied, source)

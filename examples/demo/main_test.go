@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -14,17 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/examples/internal/process"
 	"github.com/verbena-rdma/verbena/internal/leak"
 )
 
-// asProgram makes this test binary run the program under test.
-const asProgram = "VERBENA_DEMO"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-		return
-	}
+	process.Main(main, leak.Take)
 	leak.Main(m)
 }
 
@@ -57,7 +51,7 @@ func TestMovesFiles(t *testing.T) {
 	for _, size := range []int{1, chunk - 1, chunk, chunk + 1, 200*chunk + 17} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
 			var out bytes.Buffer
-			if err := run(testContext(t), &out, false, writeFile(t, size)); err != nil {
+			if err := example(false).Run(testContext(t), &out, writeFile(t, size)); err != nil {
 				t.Fatalf("%v\n%s", err, &out)
 			}
 			found := line.FindAllStringSubmatch(out.String(), -1)
@@ -83,7 +77,7 @@ func TestMovesFiles(t *testing.T) {
 // Rule: on a terminal the progress is one line, which is erased at the end.
 func TestProgressOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(testContext(t), &out, true, writeFile(t, 100*chunk)); err != nil {
+	if err := example(true).Run(testContext(t), &out, writeFile(t, 100*chunk)); err != nil {
 		t.Fatal(err)
 	}
 	first, rest, _ := strings.Cut(out.String(), "\r")
@@ -95,7 +89,7 @@ func TestProgressOnATerminal(t *testing.T) {
 // Rule: a copy that differs in one bit is an error.
 func TestDifferentCopyIsAnError(t *testing.T) {
 	var out bytes.Buffer
-	err := compare(&out, 1, []byte("not the source"))
+	err := compare(&out, 1, 2)
 	if err == nil || !strings.Contains(err.Error(), "0000000000000001") || !strings.Contains(out.String(), "NOT EQUAL") {
 		t.Errorf("compare: %v, %q", err, &out)
 	}
@@ -105,7 +99,7 @@ func TestDifferentCopyIsAnError(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := run(ctx, &bytes.Buffer{}, false, writeFile(t, chunk)); !errors.Is(err, context.Canceled) {
+	if err := example(false).Run(ctx, &bytes.Buffer{}, writeFile(t, chunk)); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled move: %v, want context.Canceled", err)
 	}
 }
@@ -127,7 +121,7 @@ func TestProgramRefuses(t *testing.T) {
 		{writeFile(t, 0), "is empty"},
 		{huge, "at most 1073741824"},
 	} {
-		code, stdout, stderr := program(t, "-file", c.path)
+		code, stdout, stderr := process.Run(t, c.path)
 		if code != 1 || stdout != "" || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, filepath.Base(c.path)) {
 			t.Errorf("moving %s: exit code %d, %q on standard output, %q on standard error; want 1 and %q", c.path, code, stdout, stderr, c.want)
 		}
@@ -139,22 +133,28 @@ func TestProgramWithoutAFile(t *testing.T) {
 	if path := somethingLarge(); path == "" {
 		t.Fatal("no file was found")
 	}
-	code, stdout, stderr := program(t, "-file", writeFile(t, 3*chunk))
+	code, stdout, stderr := process.Run(t, writeFile(t, 3*chunk))
 	if code != 0 || strings.Count(stdout, ": equal\n") != 3 || stderr != "" {
 		t.Errorf("exit code %d, %q on standard output, %q on standard error", code, stdout, stderr)
 	}
 }
 
-func program(t *testing.T, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	cmd := exec.CommandContext(testContext(t), os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
-	var o, e bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &o, &e
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
+// Rule: the server and the client are two processes, and the server takes one file after the other.
+func TestTwoProcesses(t *testing.T) {
+	server := process.Serve(t)
+	for _, size := range []int{1, (depth+1)*chunk + 1} {
+		out := server.Dial(writeFile(t, size))
+		found := line.FindAllStringSubmatch(out, -1)
+		if len(found) != 3 {
+			t.Fatalf("%d results, want one for each of 3 ways:\n%s", len(found), out)
+		}
+		for _, m := range found {
+			if m[2] != strconv.Itoa(size) || m[4] != strconv.Itoa((size+chunk-1)/chunk) || m[7] != m[8] {
+				t.Errorf("want %d bytes and equal hashes: %s", size, m[0])
+			}
+		}
 	}
-	return cmd.ProcessState.ExitCode(), o.String(), e.String()
+	if got := server.Stop(); got != "" {
+		t.Errorf("the server printed %q", got)
+	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -23,150 +24,120 @@ const (
 	read  way = "READ"           // fetched by the receiver; the sender does nothing
 )
 
-// mover holds the two ends.
-type mover struct {
-	here, there        *verbena.Runtime
-	sender, receiver   *verbena.Conn
-	source, target     *verbena.Region
-	sourceAt, targetAt verbena.Remote // as the other end names them
-	progress           progress
+// end is one of the two ends.
+type end struct {
+	rt   *verbena.Runtime
+	conn *verbena.Conn
+	file *verbena.Region // the source at the client, the copy at the server
+	peer verbena.Remote  // the file of the other end
 }
 
-func (m *mover) connect(ctx context.Context) error {
-	ln, err := m.there.Listen(":0")
-	if err != nil {
-		return err
-	}
-	accepted, err := ln.AcceptAsync()
-	if err != nil {
-		return err
-	}
-	if m.sender, err = m.here.Dial(ctx, ln.Addr().String()); err != nil {
-		accepted.Discard()
-		return err
-	}
-	m.receiver, err = accepted.Await(ctx)
-	return err
+// report tells how many bytes have been moved, and in the end by what.
+type report struct {
+	Bytes, Operations, Doorbells, WorkRequests uint64
+	Took                                       time.Duration
 }
 
-// measure moves the file and prints the time and the statistics.
-func (m *mover) measure(ctx context.Context, by way) error {
-	m.progress.begin(by)
-	clear(m.target.Bytes())
-	busy := m.here // the end that posts
+// measure moves the file from the client, prints the time and the statistics, and returns the hash
+// of the copy.
+func (e *end) measure(ctx context.Context, by way, p *progress) (hash uint64, err error) {
+	if err := e.send(ctx, []byte(by)); err != nil {
+		return 0, err
+	}
+	if _, err := e.recv(ctx); err != nil { // the server is ready
+		return 0, err
+	}
+	p.begin(by)
+	r, err := e.move(ctx, by, p)
+	p.end()
+	if err != nil {
+		return 0, err
+	}
+	size := e.file.Len()
+	fmt.Fprintf(p.w, "%-14s  %d bytes, %.2f GB/s\n    %d operations, %d doorbells, %.1f work requests per doorbell\n",
+		by, size, float64(size)/1e9/r.Took.Seconds(), r.Operations, r.Doorbells, float64(r.WorkRequests)/float64(r.Doorbells))
+	copied, err := e.recv(ctx)
+	if err == nil {
+		_, err = binary.Decode(copied, binary.LittleEndian, &hash)
+	}
+	return hash, err
+}
+
+// move returns when all data has arrived, with the report of the end that has posted.
+func (e *end) move(ctx context.Context, by way, p *progress) (r report, err error) {
 	if by == read {
-		busy = m.there
-	}
-	before, start := busy.Stats(), time.Now()
-	ops, err := m.move(ctx, by)
-	took, after := time.Since(start), busy.Stats()
-	m.progress.end()
-	if err != nil {
-		return err
-	}
-	after.Doorbells -= before.Doorbells
-	after.WorkRequests -= before.WorkRequests
-	size := m.source.Len()
-	fmt.Fprintf(m.progress.w, "%-14s  %d bytes, %.2f GB/s\n    %d operations, %d doorbells, %.1f work requests per doorbell\n",
-		by, size, float64(size)/1e9/took.Seconds(), ops, after.Doorbells, after.WRsPerDoorbell())
-	return nil
-}
-
-// move returns when all data has arrived, with the number of operations.
-func (m *mover) move(ctx context.Context, by way) (ops int, err error) {
-	if by == read {
-		return m.post(ctx, by)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	received := make(chan error, 1)
-	go func() {
-		err := m.receive(ctx)
-		if err != nil {
-			cancel(err) // the poster may be waiting for a receive of this end
+		for r.Bytes < uint64(e.file.Len()) {
+			if r, err = e.recvReport(ctx); err != nil {
+				return r, err
+			}
+			p.at(int(min(r.Bytes, uint64(e.file.Len()))))
 		}
-		received <- err
-	}()
-	if ops, err = m.post(ctx, by); err != nil {
-		cancel(err)
+		return r, nil
 	}
-	if rerr := <-received; err != nil || rerr != nil {
-		return ops, context.Cause(ctx) // the first error
+	start := time.Now()
+	r, err = e.post(ctx, by, func(at int) error { p.at(at); return nil })
+	if err == nil {
+		_, err = e.recvReport(ctx)
 	}
-	return ops, nil
+	r.Took = time.Since(start)
+	return r, err
 }
 
-// post keeps depth operations outstanding, and waits for all of them.
-func (m *mover) post(ctx context.Context, by way) (ops int, err error) {
+// post keeps depth operations outstanding, and waits for all of them. It calls progress after each
+// wave.
+func (e *end) post(ctx context.Context, by way, progress func(at int) error) (r report, err error) {
+	before, start := e.rt.Stats(), time.Now()
 	var group futures.Group
-	wave := make([]verbena.Future, 0, depth)
-	for off := 0; off < m.source.Len(); {
+	wave, size := make([]verbena.Future, 0, depth), e.file.Len()
+	for off := 0; off < size; {
 		if err := ctx.Err(); err != nil { // the waits below may never notice it
-			return ops, err
+			return r, err
 		}
-		for ; off < m.source.Len() && len(wave) < depth; off += chunk {
-			f, err := m.start(ctx, by, off, min(chunk, m.source.Len()-off))
+		for ; off < size && len(wave) < depth; off += chunk {
+			f, err := e.start(ctx, by, off, min(chunk, size-off))
 			if err != nil {
-				return ops, err
+				return r, err
 			}
 			if err := futures.Add(&group, f); err != nil {
-				return ops, err
+				return r, err
 			}
 			wave = append(wave, f)
 		}
 		if err := group.Wait(ctx); err != nil { // one wake-up
-			return ops, err
+			return r, err
 		}
 		for _, f := range wave {
 			if _, err, _ := f.Poll(); err != nil {
-				return ops, err
+				return r, err
 			}
-			ops++
+			r.Operations++
 		}
-		if wave = wave[:0]; by == read {
-			m.progress.at(min(off, m.source.Len()))
+		wave = wave[:0]
+		if err := progress(min(off, size)); err != nil {
+			return r, err
 		}
 	}
-	return ops, nil
+	after := e.rt.Stats()
+	r.Bytes, r.Took = uint64(size), time.Since(start)
+	r.Doorbells, r.WorkRequests = after.Doorbells-before.Doorbells, after.WorkRequests-before.WorkRequests
+	return r, nil
 }
 
 // start starts the operation that moves n bytes from off.
-func (m *mover) start(ctx context.Context, by way, off, n int) (f verbena.Future, err error) {
-	local, remote := m.source, m.targetAt
-	if by == read {
-		local, remote = m.target, m.sourceAt
-	}
-	part, err := local.Slice(off, n)
+func (e *end) start(ctx context.Context, by way, off, n int) (f verbena.Future, err error) {
+	part, err := e.file.Slice(off, n)
 	if err != nil {
 		return f, err
 	}
 	if by == send {
-		return m.sender.Send(ctx, part)
+		return e.conn.Send(ctx, part)
 	}
-	if remote, err = remote.At(uint64(off), uint64(n)); err != nil {
+	remote, err := e.peer.At(uint64(off), uint64(n))
+	if err != nil {
 		return f, err
 	}
 	if by == read {
-		return m.receiver.Read(ctx, part, remote)
+		return e.conn.Read(ctx, part, remote)
 	}
-	return m.sender.Start(ctx, new(verbena.WriteOp(part, remote).Imm(uint32(off/chunk))))
-}
-
-// receive receives messages until the whole file is there.
-func (m *mover) receive(ctx context.Context) error {
-	for got := 0; got < m.target.Len(); m.progress.at(got) {
-		msg, err := m.receiver.RecvWait(ctx)
-		if err != nil {
-			return err
-		}
-		if msg.HasImm {
-			got += msg.Written // already in its place
-		} else {
-			got += copy(m.target.Bytes()[got:], msg.Data)
-		}
-		if err := msg.Release(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e.conn.Start(ctx, new(verbena.WriteOp(part, remote).Imm(uint32(off/chunk))))
 }
