@@ -254,13 +254,14 @@ func dialing(rt *Runtime) int {
 // refusable is the identifier of a request. It records the calls of Reject and Close.
 type refusable struct {
 	verbs.CMID
+	ln      *Listener   // that it came to
 	refused string      // the text of the rejection; written by Reject
 	closed  atomic.Bool // set by Close, which is called after Reject; publishes refused
 }
 
 func (id *refusable) PeerAddr() netip.AddrPort { return netip.AddrPort{} }
 
-func (id *refusable) Device() string { return "soft0" }
+func (id *refusable) Device() string { return id.ln.rt.dev.Device().Name }
 
 func (id *refusable) Reject(private []byte) error {
 	_, id.refused, _ = proto.ParseReject(private)
@@ -280,6 +281,7 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	var ids [DefaultBacklog + 3]refusable
 	if err := ln.sh.r.Do(testContext(t), func() {
 		for i := range ids {
+			ids[i].ln = ln
 			ln.onCM(&verbs.CMEvent{Type: verbs.CMConnectRequest, ID: &ids[i], ListenID: ln.id, Conn: verbs.ConnParam{PrivateData: hi}})
 		}
 	}); err != nil {
@@ -311,6 +313,7 @@ func TestGivenUpRequestsAreBounded(t *testing.T) {
 	if err := ln.sh.r.Do(testContext(t), func() {
 		for ; n < many && !ln.sh.tooManyRejections(); n++ {
 			id := &ids[n]
+			id.ln = ln
 			ln.onCM(&verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: ln.id, Conn: verbs.ConnParam{PrivateData: hi}})
 			ln.sh.targets[id].onCM(&verbs.CMEvent{Type: verbs.CMRejected, ID: id})
 		}
