@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
+	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -55,5 +57,29 @@ func TestTwoProcesses(t *testing.T) {
 	o := must.Get(ln.Accept(ctx))(t)
 	if c.Link() != "process" || o.Link() != "process" {
 		t.Errorf("within a process the links are %q and %q, want \"process\"", c.Link(), o.Link())
+	}
+}
+
+// Rule: a WRITE to another process allocates nothing at either end.
+func TestWritesToAnotherProcessAllocateNothing(t *testing.T) {
+	if sys.Portable || raceEnabled {
+		t.Skip("the portable socket and the race detector allocate")
+	}
+	server, client := mustOpen(t, Config{Provider: process(t)}), mustOpen(t, Config{Provider: process(t)})
+	ctx := testContext(t)
+	ln := must.Get(server.Listen("127.0.0.1:0"))(t)
+	c := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
+	to, from := must.Get(server.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t), must.Get(client.NewRegion(64, 0))(t)
+	write := WriteOp(must.Get(from.Slice(0, 64))(t), must.Get(to.Remote(0, 64))(t))
+	once := func() {
+		if _, err := c.Do(ctx, &write); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		once() // pools grow
+	}
+	if n := testing.AllocsPerRun(2000, once); n != 0 { // rounded down: a keep-alive or a timer may allocate
+		t.Errorf("%v allocations for a WRITE, want 0", n)
 	}
 }

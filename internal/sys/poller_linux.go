@@ -63,8 +63,9 @@ type Poller struct {
 	// none.
 	fds atomic.Int32
 
-	mu       sync.Mutex // guards attached; not taken by Wait and Wake
+	mu       sync.Mutex // guards attached and ctl; not taken by Wait and Wake
 	attached map[uint32]attachment
+	ctl      ctl
 
 	// The following fields belong to the goroutine in Wait.
 	marks  markSet
@@ -94,6 +95,7 @@ func NewPoller() (*Poller, error) {
 	p := &Poller{ep: os.NewFile(uintptr(fd), "epoll"), attached: map[uint32]attachment{}}
 	p.poll = func(fd uintptr) bool { p.look(int(fd)); return p.found }
 	p.once = func(fd uintptr) { p.look(int(fd)) }
+	p.ctl.call = p.ctl.do
 	// A file that Go's poller did not accept has no deadlines: check now.
 	if err := p.ep.SetReadDeadline(time.Time{}); err != nil {
 		return nil, errors.Join(fmt.Errorf("sys: epoll set in Go's poller: %w", err), p.ep.Close())
@@ -104,17 +106,28 @@ func NewPoller() (*Poller, error) {
 	return p, nil
 }
 
+// control calls epoll_ctl. p.mu is held.
 func (p *Poller) control(op, fd int, ev unix.EpollEvent) error {
-	var failed error
-	err := p.raw.Control(func(ep uintptr) { failed = unix.EpollCtl(int(ep), op, fd, &ev) })
-	switch {
+	c := &p.ctl
+	c.op, c.fd, c.ev = op, fd, ev
+	switch err := p.raw.Control(c.call); {
 	case err != nil:
 		return ErrPollerClosed
-	case failed != nil:
-		return fmt.Errorf("sys: epoll control of descriptor %d: %w", fd, failed)
+	case c.err != nil:
+		return fmt.Errorf("sys: epoll control of descriptor %d: %w", fd, c.err)
 	}
 	return nil
 }
+
+// ctl is the arguments and the result of an epoll_ctl.
+type ctl struct {
+	op, fd int
+	ev     unix.EpollEvent
+	err    error
+	call   func(ep uintptr) // c.do, allocated once
+}
+
+func (c *ctl) do(ep uintptr) { c.err = unix.EpollCtl(int(ep), c.op, c.fd, &c.ev) }
 
 // Attach adds a source under a key that Wait reports. The source stays the caller's. A descriptor
 // may be attached once. Any goroutine may call it, also during a Wait; it enters the kernel.

@@ -39,15 +39,17 @@ type requester struct {
 	bad            bool   // the request at badAt failed locally and waits for those before it
 	badAt          uint64
 	implied        uint64 // READ PSN that an acknowledgement skipped; see ackTo
+	window         sendWindow
 	sinceAckReq    uint32 // packets since the last one that requested an acknowledgement
 	notifyDrained  bool
 }
 
-// begin initializes the requester from the attributes of RTS.
-func (r *requester) begin(a *verbs.QPAttr) {
+// begin initializes the requester from the attributes of RTS. lossy: its packets pass a socket.
+func (r *requester) begin(a *verbs.QPAttr, lossy bool) {
 	*r = requester{tail: r.tail, cur: r.tail, fresh: r.tail, read: r.tail}
 	r.acked = psnBase + uint64(a.SQPSN)
 	r.next, r.sent = r.acked, r.acked
+	r.window = newWindow(lossy)
 	r.reload(a)
 }
 
@@ -122,6 +124,7 @@ func (q *queuePair) ackTo(psn uint64) {
 	q.progress(limit)
 	if r.implied != limit && r.next > limit && !r.rnrWait && q.current() != verbs.QPSErr {
 		r.implied = limit
+		r.window.lost()
 		r.seek(sq, limit)
 		q.dev.activate(q)
 	}
@@ -133,6 +136,7 @@ func (q *queuePair) progress(psn uint64) {
 	if psn <= r.acked || psn == none {
 		return
 	}
+	r.window.took(psn - r.acked)
 	r.acked = psn
 	r.reload(&q.attr)
 	sq := q.sq.Load()
@@ -203,6 +207,7 @@ func (q *queuePair) retry(psn uint64, status verbs.WCStatus) {
 		return
 	}
 	r.retries--
+	r.window.lost()
 	q.deadline = 0
 	r.seek(q.sq.Load(), psn)
 	q.dev.activate(q)

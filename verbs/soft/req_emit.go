@@ -152,12 +152,13 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 	at := uint32(r.next - w.first)
 	span := uint32(1)
 	if w.op == verbs.WRRDMARead {
-		if at%readChunk == 0 && w.received < at {
+		c := r.window.chunk
+		if at%c == 0 && w.received < at {
 			return false
 		}
-		span = min(readChunk-at%readChunk, w.npkts-at)
+		span = min(c-at%c, w.npkts-at)
 	}
-	if out := r.next - r.acked; out > 0 && out+uint64(span) > windowPSNs {
+	if out := r.next - r.acked; out > 0 && out+uint64(span) > r.window.psns {
 		return false
 	}
 	h := &q.dev.scratch.tx
@@ -191,7 +192,7 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 		h.Opcode = q.wire(sendOp(w.op, at == 0, last))
 		h.PadCount = wire.PadLen(int(n))
 		r.sinceAckReq++
-		if h.AckReq = last || r.sinceAckReq >= ackEvery; h.AckReq {
+		if h.AckReq = last || r.sinceAckReq >= r.window.ackEvery; h.AckReq {
 			r.sinceAckReq = 0
 		}
 		if at == 0 && (w.op == verbs.WRRDMAWrite || w.op == verbs.WRRDMAWriteWithImm) {

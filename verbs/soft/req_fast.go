@@ -49,10 +49,10 @@ func (q *queuePair) fillFast(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool {
 func (q *queuePair) emitFast(sq *sendQueue, head uint64, most int) (n int) {
 	r, d := &q.req, q.dev
 	out := r.next - r.acked
-	if out >= windowPSNs {
+	if out >= r.window.psns {
 		return 0
 	}
-	most = int(min(uint64(most), head-r.cur, windowPSNs-out))
+	most = int(min(uint64(most), head-r.cur, r.window.psns-out))
 	h := &d.scratch.only
 	h.DestQP, h.AckReq = q.attr.DestQPN, true
 	var m *memoryRegion // the region of key, which was looked up last

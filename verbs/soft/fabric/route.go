@@ -49,6 +49,15 @@ func (r *Route) Carries(k *Packet) bool {
 // carriesFar is Carries for a path with UDP ports, of which the packet has a copy.
 func (r *Route) carriesFar(k *Packet) bool { return k.Far != nil && r.far != nil && *k.Far == r.path }
 
+// Uplink reports whether packets leave the fabric by this route now. A nil route has none.
+func (r *Route) Uplink() bool {
+	if r == nil {
+		return false
+	}
+	to := r.to.Load()
+	return to != nil && to.owner != nil
+}
+
 // Reachable reports whether a port is attached at the destination now.
 func (r *Route) Reachable() bool { return r.to.Load() != nil }
 

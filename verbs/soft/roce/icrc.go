@@ -53,10 +53,12 @@ const (
 // Implements: InfiniBand Architecture Specification, annex A17 (RoCEv2), A17.3.3: the ICRC. The
 // masked fields are those of Linux drivers/infiniband/sw/rxe/rxe_icrc.c, rxe_icrc_hdr.
 type Cover struct {
-	Src, Dst netip.AddrPort // both IPv4, or both IPv6
+	Src, Dst netip.AddrPort // both IPv4, or both IPv6. Invalid: not covered
 	// AnyID makes Check accept any identification in the IPv4 header, which the receiver of a UDP
 	// socket does not see. Of the 32 bits of the ICRC, 16 are left then.
 	AnyID bool
+
+	buf [coverLen + wire.MaxHeader]byte // of begin: the CRC's functions would have it allocated each time
 }
 
 // coverLen is the length of the longest headers below the transport headers, in bytes.
@@ -65,10 +67,19 @@ const coverLen = lrhLen + ipv6Len + udpLen
 // ones is these headers with every field masked.
 var ones = [coverLen]byte(bytes.Repeat([]byte{0xff}, coverLen))
 
+// uncovered is the CRC of the headers below the transport headers if none of their fields is covered, with
+// those of IPv4.
+var uncovered = crc32.ChecksumIEEE(ones[:lrhLen+ipv4Len+udpLen])
+
 // begin returns the CRC of everything that is covered before the end of hdr, which begins with the
 // BTH. n is the length of the UDP payload in bytes, with the ICRC.
 func (c *Cover) begin(hdr []byte, n int) uint32 {
-	var buf [len(ones) + wire.MaxHeader]byte
+	if !c.Src.IsValid() {
+		crc := crc32.Update(uncovered, crc32.IEEETable, hdr[:bthVariant])
+		crc = crc32.Update(crc, crc32.IEEETable, ones[:1])
+		return crc32.Update(crc, crc32.IEEETable, hdr[bthVariant+1:])
+	}
+	buf := &c.buf
 	copy(buf[:], ones[:])
 	at := lrhLen
 	be, ip := binary.BigEndian, buf[at:]
@@ -83,7 +94,7 @@ func (c *Cover) begin(hdr []byte, n int) uint32 {
 		copy(ip[ipv4Src:], s[:])
 		copy(ip[ipv4Dst:], d[:])
 		at += ipv4Len
-	case src.Is6():
+	default:
 		ip[0] = ipv6First
 		be.PutUint16(ip[ipv6PayloadLen:], uint16(udpLen+n))
 		ip[ipv6Next] = protocolUDP
@@ -91,14 +102,11 @@ func (c *Cover) begin(hdr []byte, n int) uint32 {
 		copy(ip[ipv6Src:], s[:])
 		copy(ip[ipv6Dst:], d[:])
 		at += ipv6Len
-	default:
-		at += ipv4Len
 	}
-	if udp := buf[at:]; c.Src.IsValid() {
-		be.PutUint16(udp, c.Src.Port())
-		be.PutUint16(udp[udpDst:], c.Dst.Port())
-		be.PutUint16(udp[udpLength:], uint16(udpLen+n))
-	}
+	udp := buf[at:]
+	be.PutUint16(udp, c.Src.Port())
+	be.PutUint16(udp[udpDst:], c.Dst.Port())
+	be.PutUint16(udp[udpLength:], uint16(udpLen+n))
 	at += udpLen
 	end := at + copy(buf[at:], hdr)
 	buf[at+bthVariant] = 0xff

@@ -72,8 +72,9 @@ type Link struct {
 	// nothing.
 	polled atomic.Bool
 
-	tx txBatch
-	rx rxBatch
+	tx    txBatch
+	rx    rxBatch
+	cover Cover // of a packet; the runner's
 	// returned are the buffers whose packets are released. Any goroutine pushes, the link takes.
 	returned ring.Inbox[buffer, *buffer]
 	// starving is set by the link when it has no buffer left. A goroutine that returns one clears it

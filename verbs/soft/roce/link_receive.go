@@ -126,9 +126,9 @@ func (l *Link) pass(e *End, i int) {
 		l.stats.Refused++
 		return
 	}
-	c := Cover{}
+	c := &l.cover
 	if !l.far {
-		c = Cover{Src: in.From, Dst: e.sock.Local(), AnyID: true}
+		c.Src, c.Dst, c.AnyID = in.From, e.sock.Local(), true
 	}
 	if !c.Check(b) {
 		l.stats.BadICRC++

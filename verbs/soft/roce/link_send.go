@@ -82,7 +82,7 @@ func (l *Link) add(k *fabric.Packet) {
 		return
 	}
 	o := &t.outs[t.n]
-	c := Cover{}
+	c := &l.cover
 	if f := k.Far; f != nil {
 		o.To, o.From = netip.AddrPortFrom(f.Peer.Addr(), f.PeerPort), netip.Addr{}
 		if f.Local != (verbs.GID{}) {
@@ -90,7 +90,7 @@ func (l *Link) add(k *fabric.Packet) {
 		}
 	} else {
 		o.To = netip.AddrPortFrom(k.Dst.Addr(), Port)
-		c = Cover{Src: t.end.sock.Local(), Dst: o.To}
+		c.Src, c.Dst = t.end.sock.Local(), o.To
 	}
 	pad := int(wire.PadLen(k.PayloadLen))
 	tail := &t.tails[t.n]

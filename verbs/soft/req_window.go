@@ -1,0 +1,63 @@
+package soft
+
+// sendWindow bounds the outstanding PSNs of a requester. Within the fabric the bound is windowPSNs, and
+// the link tells when it has no room. A link with a socket loses what the peer's receive buffer cannot
+// hold, so there the window begins small, grows by one for each window that is acknowledged, and is
+// halved by a loss.
+//
+//	 firstWindow           each window acknowledged: +1
+//	──────────────> psns ───────────────────────────────┐
+//	                 ^ ^────────────────────────────────┤ at most windowPSNs
+//	                 └──────────────────────────────────┘ a loss: half, at least minWindow
+//
+// Implements: additive increase, multiplicative decrease (RFC 5681, 3.1, without slow start).
+type sendWindow struct {
+	psns  uint64
+	acked uint64 // since the window has grown
+	// ackEvery is the maximum number of packets that are sent without requesting an acknowledgement:
+	// one is under way before the window is closed.
+	ackEvery uint32
+	// chunk is the maximum number of responses that one READ request packet asks for; a power of two.
+	chunk uint32
+}
+
+const (
+	// firstWindow is what the smallest receive buffer holds that Linux grants by default: 47 datagrams
+	// of 4 KiB, counted with their overhead.
+	firstWindow = 32
+	minWindow   = 4
+	// linkChunk is the chunk on a link with a socket: the window bounds the answers to a READ by it.
+	linkChunk = 16
+)
+
+// newWindow returns the window of a new connection. lossy: its packets pass a socket.
+func newWindow(lossy bool) sendWindow {
+	w := sendWindow{psns: windowPSNs, ackEvery: ackEvery, chunk: readChunk}
+	if lossy {
+		w.chunk = linkChunk
+		w.set(firstWindow)
+	}
+	return w
+}
+
+func (w *sendWindow) set(n uint64) {
+	w.psns, w.acked = n, 0
+	w.ackEvery = min(ackEvery, uint32(n/2))
+}
+
+// took notes that n more PSNs are acknowledged.
+func (w *sendWindow) took(n uint64) {
+	if w.psns == windowPSNs {
+		return
+	}
+	if w.acked += n; w.acked >= w.psns {
+		w.set(w.psns + 1)
+	}
+}
+
+// lost notes that packets were lost.
+func (w *sendWindow) lost() {
+	if w.chunk == linkChunk {
+		w.set(max(minWindow, w.psns/2))
+	}
+}
