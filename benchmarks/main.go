@@ -2,6 +2,7 @@
 //
 //	go run ./benchmarks overhead        the cost of the way to the doorbell and back
 //	go run ./benchmarks scale           the cost of ten thousand connections in one process
+//	go run ./benchmarks peers           two processes over loopback, beside TCP, UCX and libfabric
 //	go run ./benchmarks overhead -h     the flags of a suite
 //
 // Each suite prints one table, and optionally writes its rows as JSON. The tests of this folder
@@ -13,6 +14,7 @@ import (
 	"os"
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/overhead"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/peers"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/scale"
 )
 
@@ -20,6 +22,7 @@ const usage = `usage: benchmarks SUITE [flags]
 
   overhead   the cost of the way from a caller to the doorbell and back
   scale      what ten thousand connections in one process cost
+  peers      two processes over loopback, beside TCP, UCX and libfabric
 
 benchmarks SUITE -h prints the flags of a suite.
 `
@@ -38,6 +41,10 @@ func main() {
 		os.Exit(scale.Main(args, os.Stdout, os.Stderr))
 	case scale.WorkerArg:
 		os.Exit(scale.Worker(args))
+	case "peers":
+		os.Exit(peers.Main(args, os.Stdout, os.Stderr))
+	case peers.WorkerArg:
+		os.Exit(peers.Worker(args))
 	case "-h", "-help", "--help", "help":
 		fmt.Print(usage)
 	default:

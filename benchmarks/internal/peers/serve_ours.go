@@ -1,0 +1,98 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
+	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// serveTarget is memory that the client writes to: the server's program does nothing. The client gets
+// the descriptor with the acceptance.
+func serveTarget(h shape) (*service, error) {
+	return listen(h, func(rt *verbena.Runtime) (verbena.Options, error) {
+		r, err := rt.NewRegion(h.size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+		if err != nil {
+			return verbena.Options{}, err
+		}
+		where, err := r.Remote(0, h.size)
+		if err != nil {
+			return verbena.Options{}, err
+		}
+		told, err := where.MarshalBinary()
+		return verbena.Options{PrivateData: told}, err
+	}, untilGone)
+}
+
+// serveAccept accepts connections, and closes them when the client has.
+func serveAccept(h shape) (*service, error) {
+	return listen(h, func(*verbena.Runtime) (verbena.Options, error) { return verbena.Options{}, nil }, untilGone)
+}
+
+// serveEcho answers each message with one of the same text.
+func serveEcho(h shape) (*service, error) {
+	return listen(h, func(*verbena.Runtime) (verbena.Options, error) { return verbena.Options{}, nil }, echo)
+}
+
+// listen opens a runtime and serves each connection on a goroutine of its own.
+func listen(h shape, options func(*verbena.Runtime) (verbena.Options, error), serve func(*verbena.Conn) error) (*service, error) {
+	rt, err := verbena.Open(h.config())
+	if err != nil {
+		return nil, err
+	}
+	s := &service{close: func() error { return bed.Close(rt) }}
+	o, err := options(rt)
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	ln, err := rt.ListenOptions(loopback+":0", o)
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	s.port = int(ln.Addr().Port())
+	go func() {
+		ctx := context.Background()
+		for {
+			c, err := ln.Accept(ctx)
+			if err != nil {
+				s.fault.report(err) // closed, or broken
+				return
+			}
+			go func() {
+				if err := serve(c); !errors.Is(err, verbena.ErrPeerClosed) {
+					s.fault.report(err)
+				}
+				s.fault.report(c.Close(ctx))
+			}()
+		}
+	}()
+	return s, nil
+}
+
+// untilGone waits for the end of a connection.
+func untilGone(c *verbena.Conn) error {
+	<-c.Done()
+	return c.Err()
+}
+
+func echo(c *verbena.Conn) error {
+	ctx, b := context.Background(), c.Batch()
+	for {
+		m, err := c.RecvWait(ctx)
+		if err != nil {
+			return err
+		}
+		op := verbena.SendBytesOp(m.Data)
+		f, err := b.Start(ctx, &op) // posted by the wait for the next message
+		if err != nil {
+			return fmt.Errorf("the answer: %w", err)
+		}
+		f.Discard()
+		if err := m.Release(); err != nil {
+			return err
+		}
+	}
+}
