@@ -101,10 +101,18 @@ func faultyPair(t *testing.T, qc reactor.QueueConfig) (a, b *end, f *faulty) {
 // batch() submits n WRITEs while the turn is held, so that the next pass posts all of them.
 func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
 	t.Helper()
+	return e.batchAfter(t, peer, n, func() {})
+}
+
+// batchAfter() is batch, but first calls "before" while the turn is held. A fault that "before"
+// injects therefore meets the requests: no poll sees it until they are in the backlog.
+func (e *end) batchAfter(t *testing.T, peer *end, n int, before func()) []reactor.Future {
+	t.Helper()
 	addr, key := peer.remote(0)
 	_, sge := e.bytes(0, 8)
 	var fs []reactor.Future
 	e.do(t, func() {
+		before()
 		for range n {
 			f := must.Get(e.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock))(t)
 			fs = append(fs, f)
@@ -173,8 +181,7 @@ func TestOverrunFailsTheQueue(t *testing.T) {
 	defer b.close(t)
 	failed := make(chan error, 1)
 	a.do(t, func() { a.q.OnFail(func(err error) { failed <- err }) })
-	f.dead.Store(true)
-	fs := a.batch(t, b, 3)
+	fs := a.batchAfter(t, b, 3, func() { f.dead.Store(true) })
 	if err := <-failed; !errors.Is(err, reactor.ErrOverrun) {
 		t.Fatalf("failed with %v, want ErrOverrun", err)
 	}
