@@ -45,6 +45,7 @@ type options struct {
 	access  verbs.AccessFlags // of queue pairs and regions
 	attr    func(*verbs.QPAttr)
 	apart   bool // do not connect
+	lossy   bool // the requesters behave as on a link with a socket
 	pooled  bool // one CQ for sends and receives
 }
 
@@ -157,6 +158,11 @@ func (w *world) connect(o options) {
 	}
 	w.a.toRTS(a, w.b)
 	w.b.toRTS(a, w.a)
+	if o.lossy {
+		for _, e := range []*peer{w.a, w.b} {
+			e.ctx.dev.exclusive(func() { e.qp.req.window = newWindow(true) })
+		}
+	}
 }
 
 func (e *peer) toRTS(a verbs.QPAttr, to *peer) {

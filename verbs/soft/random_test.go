@@ -139,7 +139,7 @@ func TestRandomWorkOverABadLink(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		mtu := rapid.SampledFrom([]verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096, verbs.MTUJumbo}).Draw(t, "mtu")
 		w := newWorld(t, options{
-			seed: rapid.Uint64().Draw(t, "seed"), jumbo: true, mtu: mtu,
+			seed: rapid.Uint64().Draw(t, "seed"), jumbo: true, mtu: mtu, lossy: rapid.Bool().Draw(t, "lossy"),
 			cap: verbs.QPCap{MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 2, MaxRecvSGE: 2},
 		})
 		l := fabric.Link{

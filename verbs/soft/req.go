@@ -40,7 +40,9 @@ type requester struct {
 	badAt          uint64
 	implied        uint64 // READ PSN that an acknowledgement skipped; see ackTo
 	window         sendWindow
-	sinceAckReq    uint32 // packets since the last one that requested an acknowledgement
+	trip           roundTrip
+	expires        time.Duration // when the acknowledgement timer uses up a retry; 0: never
+	sinceAckReq    uint32        // packets since the last one that requested an acknowledgement
 	notifyDrained  bool
 }
 
@@ -57,6 +59,7 @@ func (r *requester) begin(a *verbs.QPAttr, lossy bool) {
 func (r *requester) reload(a *verbs.QPAttr) {
 	r.retries, r.rnr = a.RetryCnt, a.RNRRetry
 	r.implied, r.progressTicket = 0, 0
+	r.trip.probes = 0
 }
 
 // none is a PSN beyond every packet's.
@@ -78,6 +81,7 @@ func (r *requester) unread(sq *sendQueue) uint64 {
 // seek makes psn the next to send.
 func (r *requester) seek(sq *sendQueue, psn uint64) {
 	r.next = psn
+	r.trip.forget()
 	for r.cur = r.tail; r.cur < r.fresh; r.cur++ {
 		if w := sq.at(r.cur); psn < w.first+uint64(w.npkts) {
 			return
@@ -136,7 +140,9 @@ func (q *queuePair) progress(psn uint64) {
 	if psn <= r.acked || psn == none {
 		return
 	}
-	r.window.took(psn - r.acked)
+	if r.window.lossy() {
+		q.measure(psn)
+	}
 	r.acked = psn
 	r.reload(&q.attr)
 	sq := q.sq.Load()
@@ -154,6 +160,19 @@ func (q *queuePair) progress(psn uint64) {
 	q.dev.activate(q) // the window may be open again, or a fence passed
 }
 
+// measure adapts the window and the time of probes to an acknowledgement of everything below psn.
+func (q *queuePair) measure(psn uint64) {
+	r := &q.req
+	r.trip.took(psn, q.dev.now)
+	// If more has arrived than the probe, what was sent before it may still arrive: then the rest is not
+	// sent again (as RFC 5682, F-RTO). If it is lost, a NAK or the next probe detects that.
+	late := psn > r.next || psn == r.sent
+	if r.window.probed(late) && late {
+		r.seek(q.sq.Load(), r.sent)
+	}
+	r.window.took(psn - r.acked)
+}
+
 // startTimer starts the acknowledgement timer unless it runs, if a packet is unacknowledged or
 // finds no room on the link.
 func (q *queuePair) startTimer() {
@@ -161,8 +180,23 @@ func (q *queuePair) startTimer() {
 	if r.next == r.acked && !r.noRoom || q.deadline != 0 || r.rnrWait {
 		return
 	}
+	r.expires = 0
 	if t := verbs.AckTimeout(q.attr.Timeout); t != 0 {
-		q.setDeadline(q.dev.now + t)
+		r.expires = q.dev.now + t
+	}
+	q.aimTimer()
+}
+
+// aimTimer sets the deadline to the next probe, or to the end of the acknowledgement timer if that is
+// earlier.
+func (q *queuePair) aimTimer() {
+	r := &q.req
+	at := r.expires
+	if t := r.trip.timeout(); t != 0 && (at == 0 || q.dev.now+t < at) {
+		at = q.dev.now + t
+	}
+	if at != 0 {
+		q.setDeadline(at)
 	}
 }
 
@@ -177,6 +211,10 @@ func (q *queuePair) onTimer() {
 		q.dev.activate(q)
 		return
 	}
+	if r.expires == 0 || q.dev.now < r.expires {
+		q.probe()
+		return
+	}
 	if r.progressTicket != 0 && !q.route.Progressed(r.progressTicket) {
 		q.startTimer() // the peer's engine has not run since: no retry is used up
 		return
@@ -187,7 +225,21 @@ func (q *queuePair) onTimer() {
 		q.startTimer()
 		return
 	}
+	r.window.probe()
 	q.resend(r.acked, verbs.WCRetryExcErr)
+}
+
+// probe sends the first unacknowledged packet again, before the acknowledgement timer ends. It uses up no
+// retry: a peer that is late but answers before its last retry is not dead.
+func (q *queuePair) probe() {
+	r := &q.req
+	r.trip.probes++
+	if r.next > r.acked {
+		r.window.probe()
+		r.seek(q.sq.Load(), r.acked)
+		q.dev.activate(q)
+	}
+	q.aimTimer()
 }
 
 // resend goes back to psn, or fails when no retry is left.

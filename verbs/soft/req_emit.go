@@ -39,6 +39,7 @@ func (q *queuePair) emit() {
 		budget = q.allowance()
 	}
 	r.noRoom = false
+	sent := r.sent
 	for ; r.cur != head; budget-- {
 		if budget == 0 {
 			if !inRTS && r.cur == r.fresh {
@@ -73,6 +74,9 @@ func (q *queuePair) emit() {
 		w := sq.at(r.tail)
 		q.fail(w.status, w.vendor)
 		return
+	}
+	if r.sent > sent && r.window.lossy() {
+		r.trip.begin(r.sent, q.dev.now)
 	}
 	q.startTimer()
 	if r.tail == r.fresh {

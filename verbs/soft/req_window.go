@@ -10,10 +10,13 @@ package soft
 //	                 ^ ^────────────────────────────────┤ at most windowPSNs
 //	                 └──────────────────────────────────┘ a loss: half, at least minWindow
 //
+// While a probe is out the window is one packet: see roundTrip.
+//
 // Implements: additive increase, multiplicative decrease (RFC 5681, 3.1, without slow start).
 type sendWindow struct {
 	psns  uint64
 	acked uint64 // since the window has grown
+	saved uint64 // psns as it was before a probe; 0: no probe is out
 	// ackEvery is the maximum number of packets that are sent without requesting an acknowledgement:
 	// one is under way before the window is closed.
 	ackEvery uint32
@@ -29,6 +32,9 @@ const (
 	// linkChunk is the chunk on a link with a socket: the window bounds the answers to a READ by it.
 	linkChunk = 16
 )
+
+// lossy reports whether the packets pass a socket.
+func (w *sendWindow) lossy() bool { return w.chunk == linkChunk }
 
 // newWindow returns the window of a new connection. lossy: its packets pass a socket.
 func newWindow(lossy bool) sendWindow {
@@ -57,7 +63,32 @@ func (w *sendWindow) took(n uint64) {
 
 // lost notes that packets were lost.
 func (w *sendWindow) lost() {
-	if w.chunk == linkChunk {
+	switch {
+	case w.saved != 0:
+		w.saved = max(minWindow, w.saved/2)
+	case w.lossy():
 		w.set(max(minWindow, w.psns/2))
 	}
+}
+
+// probe closes the window behind the next packet, which requests an acknowledgement.
+func (w *sendWindow) probe() {
+	if w.saved == 0 && w.lossy() {
+		w.saved = w.psns
+		w.set(1)
+	}
+}
+
+// probed opens the window again after a probe, and reports whether one was out. late: its answer does not
+// mean a loss.
+func (w *sendWindow) probed(late bool) bool {
+	if w.saved == 0 {
+		return false
+	}
+	w.set(w.saved)
+	w.saved = 0
+	if !late {
+		w.lost()
+	}
+	return true
 }

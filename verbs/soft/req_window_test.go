@@ -8,31 +8,54 @@ import (
 
 // Rule: within the fabric the window never changes. On a link with a socket it stays between its bounds,
 // a loss halves it, a window of acknowledgements makes it grow by one, and an acknowledgement is always
-// requested before it is closed.
+// requested before it is closed. While a probe is out it is one packet, which requests an acknowledgement;
+// afterwards it is as before, or half of that if packets were lost.
 func TestSendWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lossy := rapid.Bool().Draw(t, "lossy")
 		w := newWindow(lossy)
 		first := w
+		psns := first.psns // expected, without a probe
+		probing := false
 		for range rapid.IntRange(1, 100).Draw(t, "events") {
 			before := w
-			if rapid.IntRange(0, 9).Draw(t, "what") == 0 {
+			switch rapid.SampledFrom([]string{"acknowledged", "acknowledged", "lost", "probe"}).Draw(t, "event") {
+			case "lost":
 				w.lost()
-				if lossy && w.psns != max(minWindow, before.psns/2) {
-					t.Fatalf("a loss made a window of %d one of %d", before.psns, w.psns)
-				}
-			} else {
+				psns = max(minWindow, psns/2)
+			case "probe":
+				w.probe()
+				probing = lossy
+			default:
 				n := uint64(rapid.IntRange(1, int(w.psns)).Draw(t, "acknowledged"))
+				late := rapid.Bool().Draw(t, "late")
+				if w.probed(late) != probing {
+					t.Fatalf("a probe was out: %v, want %v", !probing, probing)
+				}
+				if probing {
+					before.acked = 0
+				}
+				if probing && !late {
+					psns = max(minWindow, psns/2)
+				}
+				probing = false
 				w.took(n)
-				if grown := before.acked+n >= before.psns && before.psns < windowPSNs; w.psns != before.psns && !grown || grown && w.psns != before.psns+1 {
-					t.Fatalf("%d acknowledged made a window of %d one of %d", n, before.psns, w.psns)
+				if before.acked+n >= psns {
+					psns = min(psns+1, windowPSNs)
 				}
 			}
 			switch {
-			case !lossy && w != first:
-				t.Fatalf("within the fabric the window became %+v", w)
-			case w.psns < minWindow || w.psns > windowPSNs:
-				t.Fatalf("a window of %d", w.psns)
+			case !lossy:
+				if w != first {
+					t.Fatalf("within the fabric the window became %+v", w)
+				}
+				psns = first.psns
+			case probing:
+				if w.psns != 1 || w.ackEvery > 1 || w.saved != psns {
+					t.Fatalf("a window of %d during a probe, and an acknowledgement for every %d packets; afterwards %d, want %d", w.psns, w.ackEvery, w.saved, psns)
+				}
+			case w.psns != psns:
+				t.Fatalf("a window of %d, want %d (%+v before)", w.psns, psns, before)
 			case w.ackEvery == 0 || uint64(w.ackEvery) > w.psns/2 || w.ackEvery > ackEvery:
 				t.Fatalf("an acknowledgement for every %d packets in a window of %d", w.ackEvery, w.psns)
 			}
