@@ -3,6 +3,7 @@ package cm
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -88,6 +89,10 @@ type Conn struct {
 	service  uint64 // of a query
 	req      *REQ   // passive, until it is answered
 
+	// proven is set once the peer has answered the REP: then its address is not forged. allowance is how many datagrams may be sent there before; see send.
+	proven    bool
+	allowance uint8
+
 	wait       time.Duration // the time limit of an answer
 	maxRetries uint8
 	retries    uint8
@@ -117,23 +122,57 @@ func (c *Conn) transmit(msg Message) error {
 	if err := msg.Put(&c.last); err != nil {
 		return err
 	}
-	c.m.stats.Sent++
-	c.m.cfg.Send(c.peer, &c.last)
+	c.send()
 	return nil
 }
 
 // repeat sends the last message again.
 func (c *Conn) repeat() {
+	if c.send() {
+		c.m.stats.Repeated++
+	}
+}
+
+// amplification bounds what is sent to an address that is not proven: so many times what came from there
+// (all datagrams have the same length). Otherwise who forges the address of another machine has this one
+// send much more there than he sends himself.
+//
+// Implements: the limit of RFC 9000, 8.
+const amplification = 3
+
+// asked notes a request from an address that is not proven.
+func (c *Conn) asked() { c.allowance = min(c.allowance, math.MaxUint8-amplification) + amplification }
+
+// allowed reports whether one more datagram may be sent to the peer.
+func (c *Conn) allowed() bool {
+	switch {
+	case !c.passive || c.proven || !c.peer.Far():
+		return true
+	case c.allowance == 0:
+		c.m.stats.Withheld++
+		return false
+	}
+	c.allowance--
+	return true
+}
+
+// send sends the last message, if that is allowed.
+func (c *Conn) send() bool {
+	if !c.allowed() {
+		return false
+	}
 	c.m.stats.Sent++
-	c.m.stats.Repeated++
 	c.m.cfg.Send(c.peer, &c.last)
+	return true
 }
 
 func (c *Conn) sendMRA(answers Answered) {
-	c.m.send(c.peer, &MRA{
-		TID: c.tid, LocalID: c.local, RemoteID: c.remote,
-		Answers: answers, ServiceTimeout: c.m.cfg.ServiceTimeout,
-	})
+	if c.allowed() {
+		c.m.send(c.peer, &MRA{
+			TID: c.tid, LocalID: c.local, RemoteID: c.remote,
+			Answers: answers, ServiceTimeout: c.m.cfg.ServiceTimeout,
+		})
+	}
 }
 
 // await enters a state in which the last message is repeated until answered.

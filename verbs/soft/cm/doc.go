@@ -46,6 +46,8 @@
 //     REJ, RTU and DREP when the datagram that they answer comes again.
 //   - A duplicate changes nothing and gets the same answer as the first one.
 //   - A datagram is accepted only from the peer's address.
+//   - Between processes, at most three times the bytes that came from an address are sent there until
+//     the connection is established.
 //   - A closed connection keeps no reference to its owner, and in TIMEWAIT only its numbers
 //     (timewait.go).
 //

@@ -58,6 +58,7 @@ func (m *Machine) Lookup(now time.Duration, p *LookupParam, user any) (*Conn, er
 // onSIDRREQ handles a query or its repetition.
 func (m *Machine) onSIDRREQ(now time.Duration, src wire.Path, req *SIDRREQ) bool {
 	if c := m.bySIDR[remoteID{src, req.RequestID}]; c != nil {
+		c.asked()
 		if c.state != StateSIDRREPSent || c.tid != req.TID {
 			return false // the consumer has not answered
 		}
@@ -77,6 +78,7 @@ func (m *Machine) onSIDRREQ(now time.Duration, src wire.Path, req *SIDRREQ) bool
 		m: m, listener: l, passive: true, state: StateSIDRREQRcvd, local: m.newID(), remote: req.RequestID,
 		peer: src, tid: req.TID, service: req.ServiceID,
 	}
+	c.asked()
 	l.pending++
 	m.byLocal[c.local] = c
 	m.bySIDR[remoteID{src, c.remote}] = c

@@ -96,6 +96,7 @@ func (c *Config) validate() error {
 type Stats struct {
 	Sent      uint64
 	Repeated  uint64 // of Sent: repeated, because no answer came or on request
+	Withheld  uint64 // not sent, because the address is not proven
 	Received  uint64
 	Malformed uint64
 	Ignored   uint64 // well formed, but of no connection, or not valid in the state

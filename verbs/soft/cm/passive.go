@@ -97,6 +97,7 @@ func (m *Machine) request(now time.Duration, src wire.Path, req *REQ, l *Listene
 		peer: src, rqpn: req.QPN, tid: req.TID, req: &kept,
 		wait: codeTime(req.LocalTimeout), maxRetries: req.MaxCMRetries,
 	}
+	c.asked()
 	l.pending++
 	m.byLocal[c.local] = c
 	m.byRemote[remoteID{src, c.remote}] = c
@@ -107,6 +108,7 @@ func (m *Machine) request(now time.Duration, src wire.Path, req *REQ, l *Listene
 
 // repeatedREQ gives the same answer as to the first copy.
 func (c *Conn) repeatedREQ(src wire.Path, req *REQ) bool {
+	c.asked()
 	switch c.state {
 	case StateREQRcvd:
 		c.sendMRA(AnswersREQ)
@@ -116,6 +118,9 @@ func (c *Conn) repeatedREQ(src wire.Path, req *REQ) bool {
 	case StateREPSent, StateMRAREPRcvd, StateREJSent: // last is the REP or the REJ
 		c.repeat()
 	case StateDREQSent, StateTimewait:
+		if !c.allowed() {
+			break
+		}
 		c.m.refuse(src, REJ{TID: req.TID, LocalID: c.local, RemoteID: req.LocalID, Answers: AnswersREQ, Reason: RejStaleConn})
 	default: // ESTABLISHED, DREQ_RCVD: it is late, the peer has the REP
 		return false
@@ -189,6 +194,7 @@ func (c *Conn) Established() bool {
 	if c.state != StateREPSent && c.state != StateMRAREPRcvd {
 		return false
 	}
+	c.proven = true // an RTU names the random ID of this side, and data its queue pair
 	c.rest(StateEstablished)
 	c.emit(Event{Kind: EvEstablished})
 	return true

@@ -1,0 +1,141 @@
+package cm
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Rule: between processes, a machine sends to an address at most three times as many datagrams as came
+// from there, whatever its consumer does, until the address is proven.
+func TestForgedRequestsAreNotAmplified(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newSim()
+		sent, received := 0, 0
+		var held []*Conn
+		answer := func(c *Conn) {
+			var err error
+			switch rapid.SampledFrom([]string{"accept", "accept", "reject", "close", "hold"}).Draw(t, "answer") {
+			case "accept":
+				if c.State() == StateSIDRREQRcvd {
+					err = c.Answer(s.now, SIDRSuccess, 5, 6, nil)
+				} else {
+					err = c.Accept(s.now, &AcceptParam{QPN: 5})
+				}
+			case "reject":
+				err = c.Reject(s.now, RejConsumer, nil)
+			case "close":
+				c.Close(s.now)
+			case "hold":
+				held = append(held, c)
+			}
+			var state *StateError
+			if err != nil && !errors.As(err, &state) { // a held one may be over
+				t.Fatal(err)
+			}
+		}
+		b := s.node("B", Config{}, 1, func(n *simNode, e Event) {
+			if e.Kind == EvRequest || e.Kind == EvSIDRRequest {
+				answer(e.Conn)
+			}
+		})
+		if _, err := b.Listen(7, 2, nil); err != nil {
+			t.Fatal(err)
+		}
+		victim := s.node("victim", Config{}, 2, nil)
+		victim.at.PeerPort, victim.at.LocalPort = 9, 7
+		s.fate = func(from, _ *simNode, _ *MAD) []time.Duration {
+			if from == b {
+				sent++
+			}
+			return nil // the victim knows nothing of it
+		}
+		kinds := []string{"REQ"} // what is refused at once leaves a margin
+		if rapid.Bool().Draw(t, "others too") {
+			kinds = append(kinds, "SIDR_REQ", "DREQ", "RTU")
+		}
+		for range rapid.IntRange(1, 10).Draw(t, "datagrams") {
+			var m MAD
+			id := uint32(rapid.IntRange(1, 2).Draw(t, "ID"))
+			var msg Message
+			switch rapid.SampledFrom(kinds).Draw(t, "message") {
+			case "REQ":
+				msg = &REQ{LocalID: id, QPN: 10 + id, ServiceID: 7, Transport: TransportRC, PathMTU: 3, MaxCMRetries: 15}
+			case "SIDR_REQ":
+				msg = &SIDRREQ{RequestID: id, ServiceID: 7}
+			case "DREQ":
+				msg = &DREQ{LocalID: id, RemoteID: 99}
+			case "RTU":
+				msg = &RTU{LocalID: id, RemoteID: 99}
+			}
+			if err := msg.Put(&m); err != nil {
+				t.Fatal(err)
+			}
+			received++
+			if err := b.Receive(s.now, victim.at, m[:]); err != nil {
+				t.Fatal(err)
+			}
+			s.run(s.now + time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms"))*time.Millisecond)
+			if len(held) > 0 {
+				c := held[0]
+				held = held[1:]
+				answer(c)
+			}
+			if sent > amplification*received {
+				t.Fatalf("%d datagrams were sent for %d", sent, received)
+			}
+		}
+		s.run(s.now + time.Hour)
+		if sent > amplification*received {
+			t.Fatalf("%d datagrams were sent for %d", sent, received)
+		}
+	})
+}
+
+// Rule: a peer that has proven its address is informed as persistently as any.
+func TestProvenAddressIsNotLimited(t *testing.T) {
+	s := newSim()
+	var passive *Conn
+	a := s.node("A", Config{}, 1, func(n *simNode, e Event) {
+		if e.Kind == EvReply {
+			if err := e.Conn.SendRTU(nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	a.at.LocalPort = 7
+	b := s.node("B", Config{}, 2, func(n *simNode, e Event) {
+		if e.Kind == EvRequest {
+			passive = e.Conn
+			if err := e.Conn.Accept(s.now, &AcceptParam{QPN: 5}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if _, err := b.Listen(7, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Connect(s.now, &ConnectParam{Dst: b.at, ServiceID: 7, QPN: 4}, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.run(time.Second)
+	if passive == nil || passive.State() != StateEstablished {
+		t.Fatalf("the connection is %v", passive)
+	}
+	sent := 0
+	s.fate = func(from, _ *simNode, _ *MAD) []time.Duration {
+		if from == b {
+			sent++
+		}
+		return nil
+	}
+	if err := passive.Disconnect(s.now, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.run(s.now + time.Minute)
+	if want := 1 + defaultMaxRetries; sent != want {
+		t.Fatalf("%d DREQs were sent, want %d", sent, want)
+	}
+}
