@@ -12,6 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys"
+	"github.com/verbena-rdma/verbena/internal/sys/netns"
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
@@ -27,26 +28,37 @@ type roceEnd struct {
 	gid      verbs.GID
 }
 
-// openRoCE opens a device at an address of the loopback network. Other processes of this machine may
-// have the first that it tries.
+// openRoCE opens a device at an address of the loopback network that no other process of this machine has.
 func openRoCE(t *testing.T, name string) roceEnd {
 	t.Helper()
 	for {
 		addr := netip.AddrFrom4([4]byte{127, byte(rand.N(254) + 1), byte(rand.N(256)), byte(rand.N(254) + 1)})
-		f := fabric.New(fabric.Config{Seed: conformanceSeed})
-		p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{{Name: name, Addr: addr, Link: soft.LinkRoCE}}}))(t)
-		ctx, err := p.Open(name)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
+		if e, err := tryRoCE(t, name, addr); !errors.Is(err, syscall.EADDRINUSE) {
+			must.Do(t, err)
+			return e
 		}
-		must.Do(t, err)
-		t.Cleanup(func() {
-			if err := ctx.Close(); err != nil {
-				t.Errorf("closing the context of %s: %v", name, err)
-			}
-		})
-		return roceEnd{p, f, ctx, verbs.GIDFromAddr(addr)}
 	}
+}
+
+func openRoCEAt(t *testing.T, name string, addr netip.Addr) roceEnd {
+	t.Helper()
+	return must.Get(tryRoCE(t, name, addr))(t)
+}
+
+func tryRoCE(t *testing.T, name string, addr netip.Addr) (roceEnd, error) {
+	t.Helper()
+	f := fabric.New(fabric.Config{Seed: conformanceSeed})
+	p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{{Name: name, Addr: addr, Link: soft.LinkRoCE}}}))(t)
+	ctx, err := p.Open(name)
+	if err != nil {
+		return roceEnd{}, err
+	}
+	t.Cleanup(func() {
+		if err := ctx.Close(); err != nil {
+			t.Errorf("closing the context of %s: %v", name, err)
+		}
+	})
+	return roceEnd{p, f, ctx, verbs.GIDFromAddr(addr)}, nil
 }
 
 // openPeer opens a device of another process: on a fabric of its own.
@@ -116,4 +128,19 @@ func TestConformancePeers(t *testing.T) {
 		t.Skip("the portable socket does not choose its source: two devices of one machine would have one address")
 	}
 	overUDP(t, "soft_peers", openPeer(t, "left", "127.0.0.1"), openPeer(t, "right", "127.0.0.2"))
+}
+
+func TestConformancePeersIPv6(t *testing.T) {
+	if !udp.ReportsTo {
+		t.Skip("the portable socket does not choose its source: two devices of one machine would have one address")
+	}
+	if netns.Enter(t, "fd00::1", "fd00::2") {
+		overUDP(t, "soft_peers_ipv6", openPeer(t, "left", "fd00::1"), openPeer(t, "right", "fd00::2"))
+	}
+}
+
+func TestConformanceRoCEIPv6(t *testing.T) {
+	if netns.Enter(t, "fd00::1", "fd00::2") {
+		overUDP(t, "soft_udp_ipv6", openRoCEAt(t, "left", netip.MustParseAddr("fd00::1")), openRoCEAt(t, "right", netip.MustParseAddr("fd00::2")))
+	}
 }
