@@ -68,6 +68,7 @@ type device struct {
 	ahRound   uint32 // part of the handle
 	groups    map[verbs.GID]*mcastGroup
 	counters  Counters
+	again     Again
 	windows   int   // number of keys that belong to windows
 	freeSlots []int // of regions, for reuse
 	usedSlots int

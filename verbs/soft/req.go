@@ -59,7 +59,6 @@ func (r *requester) begin(a *verbs.QPAttr, lossy bool) {
 func (r *requester) reload(a *verbs.QPAttr) {
 	r.retries, r.rnr = a.RetryCnt, a.RNRRetry
 	r.implied, r.progressTicket = 0, 0
-	r.trip.probes = 0
 }
 
 // none is a PSN beyond every packet's.
@@ -164,10 +163,11 @@ func (q *queuePair) progress(psn uint64) {
 func (q *queuePair) measure(psn uint64) {
 	r := &q.req
 	r.trip.took(psn, q.dev.now)
-	// If more has arrived than the probe, what was sent before it may still arrive: then the rest is not
-	// sent again (as RFC 5682, F-RTO). If it is lost, a NAK or the next probe detects that.
-	late := psn > r.next || psn == r.sent
-	if r.window.probed(late) && late {
+	// If more has arrived than the probe, which is the packet at acked, what was sent before it may still
+	// arrive: then the rest is not sent again (as RFC 5682, F-RTO). If it is lost, a NAK or the next probe
+	// detects that.
+	late := psn > r.acked+1 || psn == r.sent
+	if r.window.probed(late) && late && !r.bad { // a request that failed locally stops the queue
 		r.seek(q.sq.Load(), r.sent)
 	}
 	r.window.took(psn - r.acked)
@@ -192,8 +192,10 @@ func (q *queuePair) startTimer() {
 func (q *queuePair) aimTimer() {
 	r := &q.req
 	at := r.expires
-	if t := r.trip.timeout(); t != 0 && (at == 0 || q.dev.now+t < at) {
-		at = q.dev.now + t
+	if r.window.lossy() {
+		if t := q.dev.now + r.trip.timeout(); at == 0 || t < at {
+			at = t
+		}
 	}
 	if at != 0 {
 		q.setDeadline(at)
@@ -233,7 +235,8 @@ func (q *queuePair) onTimer() {
 // retry: a peer that is late but answers before its last retry is not dead.
 func (q *queuePair) probe() {
 	r := &q.req
-	r.trip.probes++
+	r.trip.probes = min(r.trip.probes+1, maxDoubled)
+	q.dev.again.Probes++
 	if r.next > r.acked {
 		r.window.probe()
 		r.seek(q.sq.Load(), r.acked)

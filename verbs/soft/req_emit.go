@@ -208,6 +208,9 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 		}
 	}
 	q.transmit(k, h)
+	if r.next < r.sent {
+		q.dev.again.Resent++
+	}
 	r.next += uint64(span)
 	r.sent = max(r.sent, r.next)
 	if at+span == w.npkts {

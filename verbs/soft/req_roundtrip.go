@@ -12,9 +12,10 @@ import "time"
 //	   └───────────── any acknowledgement ────────────┘
 //
 // A probe is one packet, so one that was not necessary (the peer got no processor for a while) costs
-// nothing. Its answer acknowledges all that has arrived; the rest is sent again.
+// little. If its answer acknowledges that packet alone, the rest is sent again. The time between probes
+// stays doubled until a measurement, so that a path whose round trip has grown is measured.
 //
-// Within the fabric nothing is lost silently and nothing is measured: timeout is 0.
+// Within the fabric nothing is lost silently, and there are no probes.
 //
 // Implements: RFC 6298 (smoothing, backoff; section 3, Karn's algorithm), except for the bounds.
 type roundTrip struct {
@@ -22,15 +23,17 @@ type roundTrip struct {
 	deviation time.Duration
 	psn       uint64        // measured now, until all below it are acknowledged; 0: none
 	began     time.Duration // when the packet before psn was sent
-	probes    uint8         // since the last acknowledgement
+	probes    uint8         // since the last measurement; at most maxDoubled
 }
 
 const (
 	// minProbeTime is far above the round trip in a machine room, and a small part of the usual
 	// acknowledgement timeout (67 ms): 5 probes take place before that ends.
 	minProbeTime = 4 * time.Millisecond
-	// maxDoubled bounds the time between probes to a minute, if there is no other bound.
-	maxDoubled = 14
+	// firstProbeTime is the time to the first probe without a measurement (RFC 6298, 2.1).
+	firstProbeTime = time.Second
+	// maxDoubled bounds how often the time between probes doubles.
+	maxDoubled = 6
 )
 
 // begin starts a measurement with the packet before psn, unless one runs.
@@ -49,7 +52,7 @@ func (t *roundTrip) took(psn uint64, now time.Duration) {
 	if t.psn == 0 || psn < t.psn {
 		return
 	}
-	t.psn = 0
+	t.psn, t.probes = 0, 0
 	got := max(now-t.began, 1)
 	if t.smoothed == 0 {
 		t.smoothed, t.deviation = got, got/2
@@ -59,10 +62,11 @@ func (t *roundTrip) took(psn uint64, now time.Duration) {
 	t.smoothed += (got - t.smoothed) / 8
 }
 
-// timeout returns how long to wait for an acknowledgement before the next probe; 0: not known.
+// timeout returns how long to wait for an acknowledgement before the next probe.
 func (t *roundTrip) timeout() time.Duration {
-	if t.smoothed == 0 {
-		return 0
+	wait := firstProbeTime
+	if t.smoothed != 0 {
+		wait = max(t.smoothed+4*t.deviation, minProbeTime)
 	}
-	return max(t.smoothed+4*t.deviation, minProbeTime) << min(t.probes, maxDoubled)
+	return wait << t.probes
 }

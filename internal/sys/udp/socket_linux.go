@@ -286,6 +286,24 @@ func (s *Socket) Refused() (to netip.AddrPort, ok bool) {
 	}
 }
 
+// Buffer returns the state of the receive buffer. Any goroutine may call it, but not during Close; it enters
+// the kernel.
+//
+// Implements: SO_MEMINFO (kernel include/uapi/linux/sock_diag.h); zero before Linux 4.12.
+func (s *Socket) Buffer() Buffer {
+	const (
+		receiveBuffer = 1 // SK_MEMINFO_RCVBUF
+		drops         = 8 // SK_MEMINFO_DROPS
+	)
+	var info [drops + 1]uint32
+	n := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), unix.SOL_SOCKET, unix.SO_MEMINFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&n)), 0)
+	if errno != 0 || n < uint32(unsafe.Sizeof(info)) {
+		return Buffer{}
+	}
+	return Buffer{Size: int(info[receiveBuffer]), Dropped: uint64(info[drops])}
+}
+
 // putInfo writes a control message for the address to send from, and returns its length in bytes.
 func (s *Socket) putInfo(p *packetInfo, from netip.Addr) int {
 	if s.is4 {

@@ -28,6 +28,7 @@ type Socket struct {
 	queue []packet // read and not yet received; at most maxQueued
 	free  [][]byte // buffers of received ones
 	err   error    // the one that ended reading
+	lost  uint64   // that found the queue full
 }
 
 type packet struct {
@@ -80,6 +81,8 @@ func (s *Socket) read() {
 				b, s.free = s.free[i][:0], s.free[:i]
 			}
 			s.queue = append(s.queue, packet{append(b, buf[:n]...), unmap(from)})
+		} else {
+			s.lost++
 		}
 		s.mu.Unlock()
 		if f := s.announce.Load(); f != nil {
@@ -139,6 +142,13 @@ func (s *Socket) Recv(ms []In) (n int, err error) {
 		return 0, s.err
 	}
 	return n, nil
+}
+
+// Buffer returns how many datagrams were lost because Recv was not called. Any goroutine may call it.
+func (s *Socket) Buffer() Buffer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Buffer{Dropped: s.lost}
 }
 
 // Refused returns false: package net does not report what a receiver's system refuses.

@@ -155,3 +155,32 @@ func TestBatchesAllocateNothing(t *testing.T) {
 		t.Errorf("%v allocations for a datagram, want 0", got)
 	}
 }
+
+// Rule: the receive buffer is at least as large as what it holds, and counts what it drops.
+func TestFullReceiveBuffer(t *testing.T) {
+	if sys.Portable {
+		t.Skip("the portable socket reads at once; its queue is filled only if the reader gets no processor")
+	}
+	from, to := listen(t, loopbacks["IPv4"]), listen(t, loopbacks["IPv4"])
+	before := to.Buffer()
+	if before.Size < 1<<12 || before.Dropped != 0 {
+		t.Fatalf("a new socket has %+v", before)
+	}
+	payload := make([]byte, 4096)
+	sent := 0
+	for to.Buffer().Dropped < 10 {
+		sent += must.Get(from.Send([]udp.Out{{To: to.Local(), Parts: [][]byte{payload}}}))(t)
+		if sent*len(payload) > 2*before.Size+1<<20 {
+			t.Fatalf("%d datagrams of %d bytes filled no buffer of %d", sent, len(payload), before.Size)
+		}
+	}
+	ms := make([]udp.In, 1)
+	ms[0].Buf = payload
+	got := 0
+	for must.Get(to.Recv(ms))(t) == 1 {
+		got++
+	}
+	if after := to.Buffer(); uint64(sent-got) != after.Dropped {
+		t.Errorf("%d datagrams were sent, %d received, and %d dropped", sent, got, after.Dropped)
+	}
+}

@@ -20,6 +20,12 @@ type Out struct {
 	Parts [][]byte
 }
 
+// Buffer is a socket's receive buffer.
+type Buffer struct {
+	Size    int    // in bytes, as the system counts them: with its overhead; 0 if it does not report it
+	Dropped uint64 // datagrams that found it full
+}
+
 // In is a datagram received.
 type In struct {
 	// Buf is the memory for the payload, set by the caller, and N the length of the payload. What

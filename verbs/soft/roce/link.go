@@ -35,6 +35,7 @@ type socket interface {
 	Send(ms []udp.Out) (int, error)
 	Recv(ms []udp.In) (int, error)
 	Refused() (netip.AddrPort, bool)
+	Buffer() udp.Buffer
 	Close() error
 }
 
@@ -47,6 +48,11 @@ type Stats struct {
 	Unsent   uint64 // refused by the system; for example without a route, or too long
 	TooLong  uint64 // of those, longer than the path carries
 	Starved  uint64 // runs that received nothing because all buffers were in use
+	// Buffer is the smallest receive buffer of the open sockets in bytes, as the system counts them: with
+	// its overhead. 0: none, or not known. If Dropped rises, a larger one helps (on Linux,
+	// net.core.rmem_max).
+	Buffer  int
+	Dropped uint64 // datagrams that found a receive buffer full
 }
 
 // Link is the uplink of one device. Its methods except Listen, Dial, Close and Stats belong to the
@@ -177,7 +183,16 @@ func (l *Link) Close() error {
 
 // Stats returns the counters. It waits for a current run; not from within a run.
 func (l *Link) Stats() (s Stats) {
+	l.mu.Lock() // no socket is closed meanwhile
+	defer l.mu.Unlock()
 	l.up.Exclusive(func() { s = l.stats })
+	for _, e := range *l.ends.Load() {
+		b := e.sock.Buffer()
+		s.Dropped += b.Dropped
+		if s.Buffer == 0 || b.Size < s.Buffer {
+			s.Buffer = b.Size
+		}
+	}
 	return s
 }
 

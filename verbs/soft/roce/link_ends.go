@@ -180,6 +180,7 @@ func (e *End) Close() {
 		l.tx.forget(e)
 		ends := slices.DeleteFunc(slices.Clone(*l.ends.Load()), func(o *End) bool { return o == e })
 		l.ends.Store(&ends)
+		l.stats.Dropped += e.sock.Buffer().Dropped
 	})
 	_ = l.poll.Detach(e.key) // it is attached
 	_ = e.sock.Close()       // a socket without users closes without an error

@@ -27,6 +27,7 @@ type fakeSocket struct {
 	room    int   // datagrams that Send accepts; -1: any number
 	refuse  error // of the next datagram sent
 	closed  bool
+	buffer  udp.Buffer
 }
 
 type arrival struct {
@@ -67,6 +68,8 @@ func (s *fakeSocket) Recv(ms []udp.In) (n int, err error) {
 	s.arrived = s.arrived[n:]
 	return n, nil
 }
+
+func (s *fakeSocket) Buffer() udp.Buffer { return s.buffer }
 
 // device is the endpoint whose uplink is under test. It keeps what arrives.
 type device struct {
@@ -326,4 +329,21 @@ func FuzzReceive(f *testing.F) {
 		}
 		r.got = r.got[:0]
 	})
+}
+
+// Rule: what the sockets' receive buffers dropped is counted, also after a socket is closed; the smallest
+// buffer is told.
+func TestDroppedDatagramsAreCounted(t *testing.T) {
+	r := newRig(t)
+	defer func() { must.Do(t, r.link.Close()) }()
+	must.Do(t, r.link.watching())
+	r.sock.buffer = udp.Buffer{Size: 1000, Dropped: 3}
+	r.link.addLocked(r.link.newEnd(&fakeSocket{local: far, buffer: udp.Buffer{Size: 2000, Dropped: 4}}))
+	if got := r.link.Stats(); got.Buffer != 1000 || got.Dropped != 7 {
+		t.Errorf("%+v, want a buffer of 1000 bytes and 7 dropped", got)
+	}
+	r.end.Close()
+	if got := r.link.Stats(); got.Buffer != 2000 || got.Dropped != 7 {
+		t.Errorf("with one socket closed %+v, want a buffer of 2000 bytes and 7 dropped", got)
+	}
 }
