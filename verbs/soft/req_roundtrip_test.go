@@ -203,7 +203,7 @@ func TestProbeBeforeARNRNak(t *testing.T) {
 	w := lossyWorld(t, 0)
 	w.took(1, 8, verbs.WCSuccess)
 	w.fab.SetLink(w.a.gid, w.b.gid, fabric.Link{Delay: minProbeTime + oneWay}) // a probe is sent meanwhile
-	const n = firstWindow + 8 // the RNR NAK of the first one is still obeyed when the probe's answer comes
+	const n = firstWindow + 8                                                  // the RNR NAK of the first one is still obeyed when the probe's answer comes
 	for id := range uint64(n) {
 		w.a.mustPost(w.a.send(10+id, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 8)))
 	}

@@ -138,13 +138,14 @@ func (q *queuePair) listens() bool {
 // later.
 func (q *queuePair) onRequest(k *fabric.Packet, h *wire.Header) (kept bool) {
 	r := &q.resp
-	if !r.established {
+	psn := extend(h.PSN, r.expected)
+	// Only the expected packet: its PSN was in the REP, so it proves that the REP has arrived.
+	if psn == r.expected && !r.established {
 		q.establish()
 	}
 	if r.refused {
 		return false
 	}
-	psn := extend(h.PSN, r.expected)
 	switch {
 	case psn < r.expected:
 		q.onDuplicate(h, psn)

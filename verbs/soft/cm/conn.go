@@ -89,7 +89,8 @@ type Conn struct {
 	service  uint64 // of a query
 	req      *REQ   // passive, until it is answered
 
-	// proven is set once the peer has answered the REP: then its address is not forged. allowance is how many datagrams may be sent there before; see send.
+	// proven is set once a datagram names the random ID of this side, or data its queue pair: then the
+	// peer's address is not forged. allowance is how many datagrams may be sent there before; see send.
 	proven    bool
 	allowance uint8
 
@@ -251,6 +252,10 @@ func (c *Conn) answered() {
 func (c *Conn) expired(now time.Duration) {
 	switch c.state {
 	case StateREQRcvd:
+		if !c.proven && c.peer.Far() { // its REPs are worth more; if it repeats the REQ it gets an MRA
+			c.m.timers.stop(c)
+			return
+		}
 		c.sendMRA(AnswersREQ)
 		c.rest(StateMRAREQSent)
 	case StateREPRcvd:

@@ -47,7 +47,7 @@
 //   - A duplicate changes nothing and gets the same answer as the first one.
 //   - A datagram is accepted only from the peer's address.
 //   - Between processes, at most three times the bytes that came from an address are sent there until
-//     the connection is established.
+//     a datagram names the ID of this side, or data its queue pair.
 //   - A closed connection keeps no reference to its owner, and in TIMEWAIT only its numbers
 //     (timewait.go).
 //
@@ -57,6 +57,8 @@
 //     waits for its own timer or sees a new request.
 //   - A REP for an unknown connection is answered with REJ 6 (invalid communication ID), according
 //     to IBTA 12.9.8.3.1; the kernel sends nothing.
+//   - An RTU for an unknown connection is answered with REJ 6, too.
+//   - Between processes an MRA answers a repeated REQ only: see the limit for unproven addresses.
 //   - A passive side that gave up on the RTU, or was closed before it came, takes the connection
 //     down with a DREQ, which is repeated until answered, so that no half of a connection remains.
 //   - A DREQ is repeated as often as this side is configured to, not the peer.

@@ -227,6 +227,7 @@ func (m *Machine) find(src wire.Path, local, remote uint32) *Conn {
 	if c == nil || c.peer != src || c.remote != remote {
 		return nil
 	}
+	c.proven = true
 	return c
 }
 

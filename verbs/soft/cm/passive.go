@@ -182,7 +182,11 @@ func (c *Conn) Reject(now time.Duration, why Reason, private []byte) error {
 // onRTU establishes the passive side.
 func (m *Machine) onRTU(src wire.Path, rtu *RTU) bool {
 	c := m.find(src, rtu.RemoteID, rtu.LocalID)
-	return c != nil && c.Established()
+	if c == nil { // this side has given up, and its DREQs were lost: otherwise the peer would wait for ever
+		m.refuse(src, REJ{TID: rtu.TID, LocalID: rtu.RemoteID, RemoteID: rtu.LocalID, Answers: AnswersOther, Reason: RejInvalidCommID})
+		return true
+	}
+	return c.Established()
 }
 
 // Established records that data arrived on the queue pair, which has the same effect as an RTU. It
@@ -194,7 +198,7 @@ func (c *Conn) Established() bool {
 	if c.state != StateREPSent && c.state != StateMRAREPRcvd {
 		return false
 	}
-	c.proven = true // an RTU names the random ID of this side, and data its queue pair
+	c.proven = true
 	c.rest(StateEstablished)
 	c.emit(Event{Kind: EvEstablished})
 	return true

@@ -41,6 +41,7 @@ type fault struct {
 	loss, dup float64
 	delay     time.Duration
 	gentle    bool
+	far       bool // between processes: addresses must be proven
 }
 
 func newChaos(t *rapid.T, f fault) *chaos {
@@ -65,6 +66,9 @@ func newChaosSeed(t *rapid.T, f fault, seed uint64) *chaos {
 	}
 	c.a = c.node("A", Config{}, seed, c.event)
 	c.b = c.node("B", Config{}, seed, c.event)
+	if f.far {
+		c.a.at.LocalPort, c.b.at.LocalPort = chaosService, chaosService
+	}
 	for _, n := range c.nodes {
 		if _, err := n.Listen(chaosService, 4, nil); err != nil {
 			t.Fatal(err)
@@ -257,6 +261,7 @@ func TestChaos(t *testing.T) {
 		c := newChaos(t, fault{
 			loss: rapid.Float64Range(0, 0.6).Draw(t, "loss"), dup: rapid.Float64Range(0, 0.5).Draw(t, "dup"),
 			delay: time.Duration(rapid.IntRange(1, 500).Draw(t, "delay ms")) * time.Millisecond,
+			far:   rapid.Bool().Draw(t, "far"),
 		})
 		c.live(rapid.IntRange(1, 60).Draw(t, "actions"))
 		c.end()
@@ -267,7 +272,10 @@ func TestChaos(t *testing.T) {
 // one end is established on the other.
 func TestAgreement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := newChaos(t, fault{loss: rapid.Float64Range(0, 0.5).Draw(t, "loss"), dup: 0.2, delay: 40 * time.Millisecond, gentle: true})
+		c := newChaos(t, fault{
+			loss: rapid.Float64Range(0, 0.5).Draw(t, "loss"), dup: 0.2, delay: 40 * time.Millisecond, gentle: true,
+			far: rapid.Bool().Draw(t, "far"),
+		})
 		c.live(rapid.IntRange(1, 60).Draw(t, "actions"))
 		c.run(c.now + time.Minute)
 		for _, l := range c.all {

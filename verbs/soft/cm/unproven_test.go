@@ -94,6 +94,67 @@ func TestForgedRequestsAreNotAmplified(t *testing.T) {
 	})
 }
 
+// Rule: an active side whose passive side has given up learns it, even if nothing could be sent there any more:
+// it answers the late REP with an RTU, and that is answered with a DREQ or a REJ.
+func TestNoHalfConnectionAfterAStall(t *testing.T) {
+	for _, stall := range []time.Duration{500 * time.Millisecond, 1100 * time.Millisecond, 1500 * time.Millisecond, 2200 * time.Millisecond, 3 * time.Second} {
+		s := newSim()
+		ended := false
+		a := s.node("A", Config{}, 1, func(n *simNode, e Event) {
+			switch e.Kind {
+			case EvReply:
+				if err := e.Conn.SendRTU(nil); err != nil {
+					t.Fatal(err)
+				}
+			case EvDisconnected:
+				ended = true
+				if e.Conn.State() == StateDREQRcvd {
+					if err := e.Conn.SendDREP(s.now, nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		})
+		a.at.LocalPort = 7
+		gaveUp := false
+		var asked *Conn
+		b := s.node("B", Config{}, 2, func(n *simNode, e Event) {
+			switch e.Kind {
+			case EvRequest:
+				asked = e.Conn
+			case EvUnreachable:
+				gaveUp = true
+			}
+		})
+		if _, err := b.Listen(7, 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		// The first REP arrives late, the others do not.
+		reps := 0
+		s.fate = func(from, _ *simNode, m *MAD) []time.Duration {
+			if Attr(get16(m, offAttr)) == AttrREP {
+				if reps++; reps > 1 {
+					return nil
+				}
+				return []time.Duration{stall}
+			}
+			return []time.Duration{simHop}
+		}
+		c, err := a.Connect(s.now, &ConnectParam{Dst: b.at, ServiceID: 7, QPN: 4}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.run(200 * time.Millisecond) // A has repeated the REQ, and got an MRA: it is patient
+		if err := asked.Accept(s.now, &AcceptParam{QPN: 5}); err != nil {
+			t.Fatal(err)
+		}
+		s.run(time.Minute)
+		if one, other := c.State() == StateEstablished, b.Conns() == 1; one != other || one == gaveUp || ended != gaveUp {
+			t.Errorf("stalled for %v: A is %v, B has %d connections; B gave up: %v, A was told: %v", stall, c, b.Conns(), gaveUp, ended)
+		}
+	}
+}
+
 // Rule: a peer that has proven its address is informed as persistently as any.
 func TestProvenAddressIsNotLimited(t *testing.T) {
 	s := newSim()
