@@ -340,12 +340,15 @@ func (c *Conn) rejected(ev *verbs.CMEvent) error {
 }
 
 // The function refusal makes the error of a rejected request. The argument private is the private
-// data of the rejection. A peer that runs this package puts a code and an explanation there.
+// data of the rejection. A peer that runs this package puts a code, an explanation and its program's
+// data there.
 func refusal(addr netip.AddrPort, reason int, private []byte) error {
 	e := &RejectError{Addr: addr.String(), Reason: reason}
 	if reason == verbs.RejConsumer {
-		if code, text, bad := proto.ParseReject(private); bad == nil {
-			e.Code, e.Text = code, text
+		if r, bad := proto.ParseReject(private); bad == nil {
+			e.Code, e.Text, e.Data = r.Code, r.Text, r.Data
+		} else {
+			e.Data = foreignData(private)
 		}
 	}
 	return e

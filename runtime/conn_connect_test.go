@@ -317,7 +317,7 @@ func TestManagedPeerThatIsNoRuntime(t *testing.T) {
 	})
 }
 
-func rejected(t *testing.T, err error, code uint16) {
+func rejected(t *testing.T, err error, code uint8) {
 	t.Helper()
 	if e, ok := errors.AsType[*RejectError](err); !ok || e.Code != code {
 		t.Errorf("dialing: %v, want a rejection with code %d", err, code)

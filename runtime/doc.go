@@ -137,7 +137,7 @@
 // a future. That goroutine holds the reactor's turn, and the comments of this package call it the
 // holder. The holder calls sinks, and the functions given to After and WatchDevice. These sinks
 // and functions must not block, because all connections of the reactor wait meanwhile. Functions
-// given to Then, Map and Handle, and actors, run on other goroutines of the runtime.
+// given to Then, Map and Handle, Options.Admit, and actors, run on other goroutines of the runtime.
 //
 // The reactor continues if one of these functions panics or calls runtime.Goexit:
 //
@@ -159,6 +159,8 @@
 //
 // # Security
 //
-// Connections are neither authenticated nor encrypted. Data from peers is parsed with bounds
-// checks.
+// Connections are neither authenticated nor encrypted. A listener is memory on the network: whoever
+// reaches its port may connect, send messages, and use the memory whose descriptors the program gives
+// away on that connection. Options.Admit can refuse requests; the address that it gets is not proven.
+// Data from peers is parsed with bounds checks.
 package runtime

@@ -118,8 +118,11 @@ var errNoIPv4 = errors.New("the name has no IPv4 address")
 type RejectError struct {
 	Addr   string
 	Reason int    // the connection manager's reason (IBTA table 102)
-	Code   uint16 // the listener's code; 0 if it sent none
+	Code   uint8  // the listener's code; 0 if it sent none
 	Text   string // the listener's explanation; empty if it sent none
+	// Data is the data of the listener's program (Refusal.Data). Of a listener that is bare or no runtime
+	// it is all that came, and may end with zeros that the connection manager added.
+	Data []byte
 }
 
 // Error names the peer and the reason.

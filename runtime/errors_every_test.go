@@ -129,6 +129,7 @@ var answers = map[string]struct {
 	"runtime.ErrDescriptor":     {verbena.ErrDescriptor, never, nil},
 	"runtime.ErrUnanswered":     {verbena.ErrUnanswered, never, nil},
 	"runtime.RejectError":       {&verbena.RejectError{Reason: verbs.RejInvalidServiceID}, later, nil},
+	"runtime.Refusal":           {&verbena.Refusal{}, never, nil},
 	"runtime.PeerTimeoutError":  {&verbena.PeerTimeoutError{}, reconnect, os.ErrDeadlineExceeded},
 	"runtime.ProtocolError":     {&verbena.ProtocolError{}, never, nil},
 	"runtime.DescriptorError":   {&verbena.DescriptorError{}, never, nil},

@@ -96,7 +96,7 @@ func TestClosedIsNetErrClosed(t *testing.T) {
 // fit after other memory is freed, RetryOf returns RetryLater. If it can never fit, RetryOf returns
 // RetryNever.
 func TestRetryByValue(t *testing.T) {
-	refused := func(reason int, code uint16) error { return &RejectError{Reason: reason, Code: code} }
+	refused := func(reason int, code uint8) error { return &RejectError{Reason: reason, Code: code} }
 	for _, c := range []struct {
 		err  error
 		want Retry

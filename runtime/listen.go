@@ -242,15 +242,16 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		l.sh.reject(ev.ID, proto.RejectResources, "it came to device "+ev.ID.Device()+", and the listener's runtime has "+has)
 		return
 	}
-	if _, err := readHello(ev.Conn.PrivateData, l.opts); err != nil {
+	hello, err := readHello(ev.Conn.PrivateData, l.opts)
+	if err != nil {
 		code := proto.RejectProtocol
 		if errors.Is(err, ErrMode) {
 			code = proto.RejectMode
 		}
-		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, err.Error())) }) // so that err.Error() runs without the turn
+		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.Reject{Code: code, Text: err.Error()}.Encode()) }) // so that err.Error() runs without the turn
 		return
 	}
-	r := &request{l: l, id: ev.ID, private: ev.Conn.PrivateData}
+	r := &request{l: l, id: ev.ID, private: ev.Conn.PrivateData, data: hello.User}
 	r.req = r
 	out, ok := l.backlog.admit(&r.entry, ev.ID.PeerAddr().Addr())
 	if !ok {

@@ -50,8 +50,8 @@ func (s *shard) rejectLater(id verbs.CMID, answer func(verbs.CMID)) {
 }
 
 // The method reject refuses a request with a code and a text for the peer. Holder only.
-func (s *shard) reject(id verbs.CMID, code uint16, text string) {
-	s.rejectLater(id, func(id verbs.CMID) { _ = id.Reject(proto.EncodeReject(code, text)) })
+func (s *shard) reject(id verbs.CMID, code uint8, text string) {
+	s.rejectLater(id, func(id verbs.CMID) { _ = id.Reject(proto.Reject{Code: code, Text: text}.Encode()) })
 }
 
 // tooManyRejections reports whether takeCM must wait for the end of a batch before it takes events.

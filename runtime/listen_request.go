@@ -1,11 +1,13 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	uatomic "go.uber.org/atomic"
 
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -30,10 +32,11 @@ var errPrepare = errors.New("runtime: preparing a connection")
 type request struct {
 	// The holder of the listener's turn owns all fields except accepted.
 	entry
-	l  *Listener
-	id verbs.CMID
-	// private is the peer's private data. Immutable.
-	private    []byte
+	l          *Listener
+	id         verbs.CMID
+	private    []byte       // the peer's private data. Immutable
+	data       []byte       // of it, the user's
+	unwanted   func()       // ends the context of Options.Admit; nil before its call
 	conn       *Conn        // nil until the connection is prepared
 	early      acceptWaiter // the PrepareAccept for which conn was prepared; zero for none
 	acceptable bool         // Accept may return conn even if conn has ended
@@ -51,7 +54,8 @@ func (r *request) onCM(ev *verbs.CMEvent) {
 			r.l.backlog.remove(&r.entry)
 			r.l.sh.rejectLater(r.id, func(verbs.CMID) {}) // the peer does not wait for an answer
 		} else {
-			r.l.backlog.leave(&r.entry) // request.prepared ends the request
+			r.l.backlog.leave(&r.entry)
+			r.end() // request.prepared ends the request
 		}
 		r.l.startHandshakes()
 	}
@@ -68,23 +72,45 @@ func (r *request) evict(text string) {
 
 // request.end closes the connection of a leaving request.
 func (r *request) end() {
+	if r.unwanted != nil {
+		r.unwanted()
+	}
 	if r.conn != nil { // otherwise request.prepared ends the request
 		r.conn.Abort()
 	}
 }
 
-// request.begin prepares a connection for the request, on another goroutine. The preparation
-// allocates half a MiB and may register memory, which takes too long for the holder of the turn.
+// request.begin asks Options.Admit and prepares a connection for the request, on another goroutine.
+// The preparation allocates half a MiB and may register memory, which takes too long for the holder of
+// the turn.
 func (r *request) begin() {
 	l := r.l
 	if err := l.rt.enter(); err != nil { // the runtime is being closed, or its device is gone; so the listener ends soon
 		l.sh.r.Defer(func() { r.prepared(nil, err) })
 		return
 	}
+	asked := Request{Peer: r.id.PeerAddr(), Local: r.id.LocalAddr(), PrivateData: r.data}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.unwanted = cancel
 	prepare := func() {
-		defer l.rt.leave()
-		c, err := l.rt.newConn(l.opts)
-		l.sh.r.Defer(func() { r.prepared(c, err) })
+		var c *Conn
+		var err error
+		returned := false
+		defer func() { // Admit may panic, or end the goroutine
+			if v := recover(); v != nil {
+				reactor.Recovered(v, l.rt.cfg.OnPanic)
+			}
+			if !returned {
+				err = l.opts.refusal(errAdmitEnded)
+			}
+			cancel()
+			l.rt.leave()
+			l.sh.r.Defer(func() { r.prepared(c, err) })
+		}()
+		if err = l.opts.admit(ctx, asked); err == nil {
+			c, err = l.rt.newConn(l.opts)
+		}
+		returned = true
 	}
 	if l.rt.cfg.stepped {
 		prepare()
@@ -99,7 +125,11 @@ func (r *request) begin() {
 func (r *request) prepared(c *Conn, err error) {
 	l := r.l
 	delete(l.sh.targets, r.id) // from now on the connection handles the events
+	refused, isRefused := errors.AsType[notAdmitted](err)
 	switch {
+	case isRefused:
+		l.backlog.remove(&r.entry)
+		l.sh.rejectLater(r.id, func(id verbs.CMID) { _ = id.Reject(refused) }) // if Reject fails, the peer times out
 	case err != nil:
 		r.stops(proto.RejectResources, err.Error())
 		l.failed(fmt.Errorf("%w: %w", errPrepare, err))
@@ -123,7 +153,7 @@ func (r *request) prepared(c *Conn, err error) {
 }
 
 // request.stops refuses a begun or leaving request that has no connection.
-func (r *request) stops(code uint16, text string) {
+func (r *request) stops(code uint8, text string) {
 	r.l.backlog.remove(&r.entry)
 	r.l.sh.reject(r.id, code, text)
 }
@@ -152,7 +182,7 @@ func (c *Conn) accept(r *request) {
 		err = c.ready()
 	}
 	if err != nil {
-		_ = r.id.Reject(proto.EncodeReject(proto.RejectResources, err.Error())) // if Reject fails, the peer times out
+		_ = r.id.Reject(proto.Reject{Code: proto.RejectResources, Text: err.Error()}.Encode()) // if Reject fails, the peer times out
 		c.giveUp(err)
 	}
 }

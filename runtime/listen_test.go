@@ -264,7 +264,8 @@ func (id *refusable) PeerAddr() netip.AddrPort { return netip.AddrPort{} }
 func (id *refusable) Device() string { return id.ln.rt.dev.Device().Name }
 
 func (id *refusable) Reject(private []byte) error {
-	_, id.refused, _ = proto.ParseReject(private)
+	r, _ := proto.ParseReject(private)
+	id.refused = r.Text
 	return nil
 }
 

@@ -239,8 +239,8 @@ func TestHostilePrivateDataIsRejected(t *testing.T) {
 			t.Errorf("%s: %v with status %d, want REJECTED by the consumer", what, ev.Type, ev.Status)
 			continue
 		}
-		if code, text, bad := proto.ParseReject(ev.Conn.PrivateData); bad != nil || code != proto.RejectProtocol || text == "" {
-			t.Errorf("%s: rejected with code %d %q, %v", what, code, text, bad)
+		if r, bad := proto.ParseReject(ev.Conn.PrivateData); bad != nil || r.Code != proto.RejectProtocol || r.Text == "" {
+			t.Errorf("%s: rejected with code %d %q, %v", what, r.Code, r.Text, bad)
 		}
 	}
 	client := mustOpen(t, Config{Device: first.name})

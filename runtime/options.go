@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"time"
 
@@ -71,6 +72,16 @@ type Options struct {
 	// unfinished handshakes is Backlog/2, and for those from one address Backlog/8; each limit is
 	// at least 1. Only listeners use Backlog. Default DefaultBacklog.
 	Backlog int
+	// Admit, if it is not nil, decides about each request of a listener, before memory or a queue pair
+	// is taken for the connection. If it returns an error, the request is refused, and the peer's Dial
+	// returns a *RejectError with the error's text; return a *Refusal to send data, too. See Request for
+	// what is known about the peer. On a raw listener a request waits for an Accept or PrepareAccept
+	// first. The listener calls Admit on goroutines of its own, at most two at a time. It may block; other
+	// requests then wait. The context ends when the request is not wanted any more: it was evicted, the
+	// peer gave up, or the listener or the runtime is being closed. Runtime.Close waits for Admit, so
+	// Admit must then return soon, and must not call Close. Only listeners of connections use Admit.
+	// Default nil: every request is admitted.
+	Admit func(context.Context, Request) error
 	// PrivateData is sent to the peer with the connection request or the acceptance. A request
 	// carries at most MaxDialData bytes, and an acceptance MaxAcceptData bytes. With Bare these
 	// limits are verbs.MaxPrivateConnect and verbs.MaxPrivateAccept. The bytes are copied.
@@ -143,6 +154,9 @@ func (rt *Runtime) inherit(o Options) (Options, error) {
 	}
 	if o.Shared == nil {
 		o.Shared = d.Shared
+	}
+	if o.Admit == nil {
+		o.Admit = d.Admit
 	}
 	if o.PrivateData == nil {
 		o.PrivateData = d.PrivateData

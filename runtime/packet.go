@@ -177,7 +177,7 @@ func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 		num := p.q.QP().Num()
 		p.sh.rejectLater(ev.ID, func(id verbs.CMID) {
 			if err := id.Accept(&verbs.ConnParam{QPNum: num}); err != nil {
-				_ = id.Reject(proto.EncodeReject(proto.RejectResources, err.Error())) // if Reject fails, too, the peer times out
+				_ = id.Reject(proto.Reject{Code: proto.RejectResources, Text: err.Error()}.Encode()) // if Reject fails, too, the peer times out
 			}
 		})
 	case verbs.CMDeviceRemoval:

@@ -68,14 +68,19 @@ func (rt *Runtime) Close(ctx context.Context) error {
 // channel.
 func (rt *Runtime) shut() (made <-chan struct{}) {
 	rt.mu.Lock()
-	defer rt.mu.Unlock()
 	if rt.made == nil {
 		rt.made = make(chan struct{})
 		if rt.making == 0 {
 			close(rt.made)
 		}
 	}
-	return rt.made
+	made = rt.made
+	listeners := slices.Collect(maps.Keys(rt.listeners))
+	rt.mu.Unlock()
+	for _, l := range listeners {
+		l.end() // calls of Options.Admit make connections; their contexts end
+	}
+	return made
 }
 
 // closeAll closes the objects of the program: listeners before connections, and shared receives

@@ -116,58 +116,73 @@ func nonZero(b []byte) int {
 // Reasons for refusing a connection, sent as the code in the private data of a reject. Unknown
 // codes are shown as numbers.
 const (
-	RejectProtocol  uint16 = 1 // the hello was not understood
-	RejectMode      uint16 = 2 // one side is raw, the other is managed
-	RejectResources uint16 = 3 // no memory or no queue pair for the connection
-	RejectClosed    uint16 = 4 // the listener is closing
+	RejectProtocol  uint8 = 1 // the hello was not understood
+	RejectMode      uint8 = 2 // one side is raw, the other is managed
+	RejectResources uint8 = 3 // no memory or no queue pair for the connection
+	RejectClosed    uint8 = 4 // the listener is closing
+	RejectRefused   uint8 = 5 // the listener's program does not want the peer
 )
 
-// A reject consists of magic, version, length of the text, code, and text.
-const (
-	rejectSize    = 8
-	rejectMaxText = 100 // a sentence; well inside verbs.MaxPrivateReject
-)
-
-// EncodeReject encodes a refusal as private data. The text is cut to rejectMaxText bytes, and
-// unprintable characters become '?'.
-func EncodeReject(code uint16, text string) []byte {
-	b := make([]byte, rejectSize, rejectSize+rejectMaxText)
-	copy(b, Magic)
-	b[4] = version
-	binary.LittleEndian.PutUint16(b[6:], code)
-	for _, r := range text {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			r = '?'
-		}
-		if len(b)+utf8.RuneLen(r) > rejectSize+rejectMaxText {
-			break
-		}
-		b = utf8.AppendRune(b, r)
-	}
-	b[5] = uint8(len(b) - rejectSize)
-	return b
+// Reject is a refusal, as private data: magic, version, length of the text, code, length of the data,
+// text, data.
+type Reject struct {
+	Code uint8
+	Text string
+	Data []byte // the program's
 }
 
-// ParseReject reads a refusal. The text is printable and has at most rejectMaxText bytes.
-func ParseReject(b []byte) (code uint16, text string, bad *Malformed) {
-	refuse := func(field string, have, want int) (uint16, string, *Malformed) {
-		return 0, "", &Malformed{Message: "reject", Field: field, Have: uint64(have), Want: uint64(want)}
+const (
+	rejectSize    = 8
+	rejectMaxText = 100 // a sentence
+	// RejectMaxData is the largest size of Reject.Data, in bytes.
+	RejectMaxData = verbs.MaxPrivateReject - rejectSize - rejectMaxText
+)
+
+// Encode encodes r as private data. It cuts the text to rejectMaxText bytes, and replaces unprintable
+// characters by '?'. It panics if the data does not fit, which the caller must check.
+func (r Reject) Encode() []byte {
+	if len(r.Data) > RejectMaxData {
+		panic("proto: data of a reject")
+	}
+	b := make([]byte, rejectSize, verbs.MaxPrivateReject)
+	copy(b, Magic)
+	b[4] = version
+	for _, c := range r.Text {
+		if !unicode.IsPrint(c) || c == utf8.RuneError {
+			c = '?'
+		}
+		if len(b)+utf8.RuneLen(c) > rejectSize+rejectMaxText {
+			break
+		}
+		b = utf8.AppendRune(b, c)
+	}
+	b[5], b[6], b[7] = uint8(len(b)-rejectSize), r.Code, uint8(len(r.Data))
+	return append(b, r.Data...)
+}
+
+// ParseReject reads a refusal. The text is printable and has at most rejectMaxText bytes. Data is a copy.
+func ParseReject(b []byte) (r Reject, bad *Malformed) {
+	refuse := func(field string, have, want int) (Reject, *Malformed) {
+		return Reject{}, &Malformed{Message: "reject", Field: field, Have: uint64(have), Want: uint64(want)}
 	}
 	if err := checkStart("reject", b, rejectSize); err != nil {
-		return 0, "", err
+		return r, err
 	}
-	n := int(b[5])
+	n, d := int(b[5]), int(b[7])
 	if most := min(rejectMaxText, len(b)-rejectSize); n > most {
 		return refuse("length of text", n, most)
 	}
-	if i := nonZero(b[rejectSize+n:]); i >= 0 {
-		return refuse("padding", int(b[rejectSize+n+i]), 0)
+	if most := min(RejectMaxData, len(b)-rejectSize-n); d > most {
+		return refuse("length of data", d, most)
 	}
-	text = string(b[rejectSize : rejectSize+n])
-	for i, r := range text {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
+	if i := nonZero(b[rejectSize+n+d:]); i >= 0 {
+		return refuse("padding", int(b[rejectSize+n+d+i]), 0)
+	}
+	text := string(b[rejectSize : rejectSize+n])
+	for i, c := range text {
+		if !unicode.IsPrint(c) || c == utf8.RuneError {
 			return refuse("text with an unprintable byte, which", int(text[i]), '?')
 		}
 	}
-	return binary.LittleEndian.Uint16(b[6:]), text, nil
+	return Reject{Code: b[6], Text: text, Data: append([]byte(nil), b[rejectSize+n:rejectSize+n+d]...)}, nil
 }

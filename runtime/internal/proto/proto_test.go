@@ -85,47 +85,52 @@ func TestHostileHelloIsRefusedWithTheReason(t *testing.T) {
 
 func TestRejectSurvivesCutAndPrintable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		code, text := rapid.Uint16().Draw(t, "code"), rapid.String().Draw(t, "text")
-		b := EncodeReject(code, text)
-		if len(b) > rejectSize+rejectMaxText || len(b) > verbs.MaxPrivateReject {
+		r := Reject{rapid.Uint8().Draw(t, "code"), rapid.String().Draw(t, "text"), rapid.SliceOfN(rapid.Byte(), 0, RejectMaxData).Draw(t, "data")}
+		b := r.Encode()
+		if len(b) > verbs.MaxPrivateReject {
 			t.Fatalf("%d bytes do not fit", len(b))
 		}
-		gotCode, got, err := ParseReject(append(b, make([]byte, verbs.MaxPrivateReject-len(b))...))
-		if err != nil || gotCode != code {
-			t.Fatalf("code %d became %d, %v", code, gotCode, err)
+		got, err := ParseReject(append(b, make([]byte, verbs.MaxPrivateReject-len(b))...))
+		if err != nil || got.Code != r.Code || !bytes.Equal(got.Data, r.Data) {
+			t.Fatalf("%+v became %+v, %v", r, got, err)
 		}
-		if !utf8.ValidString(got) || utf8.RuneCountInString(got) > utf8.RuneCountInString(text) {
-			t.Fatalf("text %q became %q", text, got)
+		if !utf8.ValidString(got.Text) || utf8.RuneCountInString(got.Text) > utf8.RuneCountInString(r.Text) {
+			t.Fatalf("text %q became %q", r.Text, got.Text)
 		}
 	})
 	for in, want := range map[string]string{
 		"no room": "no room", "": "", "a\x1b[31mb\nc\xff": "a?[31mb?c?",
 		strings.Repeat("x", 99) + "é": strings.Repeat("x", 99), strings.Repeat("y", 200): strings.Repeat("y", 100),
 	} {
-		if _, got, err := ParseReject(EncodeReject(RejectClosed, in)); got != want || err != nil {
-			t.Errorf("%q became %q, %v; want %q", in, got, err, want)
+		if got, err := ParseReject(Reject{Code: RejectClosed, Text: in}.Encode()); got.Text != want || err != nil {
+			t.Errorf("%q became %q, %v; want %q", in, got.Text, err, want)
 		}
 	}
-	if b := EncodeReject(0x0102, "ab"); string(b) != "VRBN\x01\x02\x02\x01ab" {
+	if b := (Reject{2, "ab", []byte("c")}).Encode(); string(b) != "VRBN\x01\x02\x02\x01abc" {
 		t.Errorf("version 1 of a reject is %x", b)
 	}
-	bad := func(f func(b []byte) []byte) []byte { return f(append(EncodeReject(1, "abc"), 0, 0)) }
+	bad := func(f func(b []byte) []byte) []byte { return f(append(Reject{Code: 1, Text: "abc"}.Encode(), 0, 0)) }
 	for field, b := range map[string][]byte{
 		"length":         {1, 2, 3},
 		"magic":          bad(func(b []byte) []byte { b[3] = 0; return b }),
 		"version":        bad(func(b []byte) []byte { b[4] = 9; return b }),
 		"length of text": bad(func(b []byte) []byte { b[5] = 6; return b }),
+		"length of data": bad(func(b []byte) []byte { b[7] = 3; return b }),
 		"padding":        bad(func(b []byte) []byte { b[12] = 6; return b }),
 		"text with":      bad(func(b []byte) []byte { b[9] = 0x1b; return b }),
 	} {
-		if _, _, bad := ParseReject(b); bad == nil || !strings.HasPrefix(bad.Field, field) {
+		if _, bad := ParseReject(b); bad == nil || !strings.HasPrefix(bad.Field, field) {
 			t.Errorf("%v, want it refused for the %s", bad, field)
 		}
 	}
-	long := append(EncodeReject(1, ""), bytes.Repeat([]byte("x"), 140)...)
+	long := append(Reject{Code: 1}.Encode(), bytes.Repeat([]byte("x"), 140)...)
 	long[5] = 101
-	if _, _, bad := ParseReject(long); bad == nil {
+	if _, bad := ParseReject(long); bad == nil {
 		t.Error("a text of 101 bytes is taken")
+	}
+	long[5], long[7] = 0, RejectMaxData+1
+	if _, bad := ParseReject(long); bad == nil {
+		t.Errorf("data of %d bytes is taken", RejectMaxData+1)
 	}
 }
 
@@ -231,7 +236,7 @@ func FuzzFrame(f *testing.F) {
 func FuzzPrivateData(f *testing.F) {
 	f.Add(EncodeHello(Hello{Raw: true, Credits: 3, RecvSize: 4, User: []byte("user")}))
 	f.Add(append(EncodeHello(Hello{}), 0, 0))
-	f.Add(EncodeReject(RejectMode, "both sides"))
+	f.Add(Reject{RejectMode, "both sides", []byte("data")}.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, bad := ParseHello(b); bad == nil {
 			again := EncodeHello(h)
@@ -239,8 +244,8 @@ func FuzzPrivateData(f *testing.F) {
 				t.Fatalf("%x was accepted, it is written as %x", b, again)
 			}
 		}
-		if code, text, bad := ParseReject(b); bad == nil {
-			again := EncodeReject(code, text)
+		if r, bad := ParseReject(b); bad == nil {
+			again := r.Encode()
 			if !bytes.HasPrefix(b, again) || nonZero(b[len(again):]) >= 0 {
 				t.Fatalf("%x was accepted, it is written as %x", b, again)
 			}
