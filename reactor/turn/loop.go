@@ -1,8 +1,6 @@
 package turn
 
 import (
-	"runtime"
-
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
@@ -52,8 +50,8 @@ func (t *Token) waitForDriver(wake WakeReason) bool {
 //   - Spinning has ended while a driver holds the turn. The driver arms when it leaves.
 //   - The sleeper is closed. The result closed is true.
 func (t *Token) loopPasses() (after func(), closed bool) {
-	for idle := 0; ; {
-		model.Mark("loop", idle)
+	for {
+		model.Mark("loop", 0)
 		model.Yield("loop")
 		if t.work.NeedsLoop() {
 			if after := t.work.RunLoopTasks(); after != nil {
@@ -68,20 +66,11 @@ func (t *Token) loopPasses() (after func(), closed bool) {
 			did = true
 		}
 		if did {
-			idle = 0
 			continue
 		}
-		switch t.cfg.SpinMode {
-		case SpinPasses:
-			if idle < t.cfg.Spin && t.work.Outstanding() {
-				idle++
-				runtime.Gosched()
-				continue
-			}
-		default:
+		if t.cfg.SpinMode != SpinPasses || t.cfg.Spin > 0 && t.work.Outstanding() {
 			switch t.spinWait() {
 			case spinFound:
-				idle = 0
 				continue
 			case spinLost:
 				return nil, false

@@ -130,7 +130,13 @@ func (t *Token) loopPause(s *spinRun) (over bool) {
 	default:
 		t.pauseAway(s)
 	}
-	return t.cfg.SpinMode == SpinTimed && s.readAt-s.began > t.cfg.Budget.current.Load()
+	switch t.cfg.SpinMode {
+	case SpinPasses:
+		return s.rounds > t.cfg.Spin
+	case SpinTimed:
+		return s.readAt-s.began > t.cfg.Budget.current.Load()
+	}
+	return false
 }
 
 // pauseAway pauses without accessing the token's word. The pause is longer if callers have begun to
