@@ -106,6 +106,9 @@ func (l *Listener) forget() {
 
 // listen creates and binds the listener's identifier, and starts to listen. Holder only.
 func (l *Listener) listen(at netip.AddrPort) error {
+	if l.cause != nil { // Runtime.Close was faster
+		return l.cause
+	}
 	id, err := l.sh.cm.CreateID(verbs.PSTCP, 0)
 	if err != nil {
 		return err
@@ -382,6 +385,10 @@ func (l *Listener) stop(cause error) {
 		s.Settle(nil, cause)
 	}
 	l.waiters.all, l.prepareWaiters.all = nil, nil
+	if l.id == nil { // the listener's call of listen fails
+		close(l.gone)
+		return
+	}
 	l.sh.closeID(l.id, func(err error) {
 		l.closeErr = err
 		l.forget()
