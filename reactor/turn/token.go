@@ -29,7 +29,7 @@ type Config struct {
 	CallerDriving bool
 	// SpinMode selects when spinning ends; the zero value is SpinPasses.
 	SpinMode SpinMode
-	// With SpinPasses, the loop runs some Spin empty passes in a row before it arms and sleeps. A driver
+	// With SpinPasses, the loop spins for about Spin empty passes before it arms and sleeps. A driver
 	// runs as many before it arms and parks.
 	Spin int
 	// Budget is the spin budget; SpinTimed requires one. The token owns it from New on.
