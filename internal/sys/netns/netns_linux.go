@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -8,7 +9,6 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,19 +52,19 @@ func Enter(t *testing.T, addrs ...string) bool {
 	return false
 }
 
-// configure starts the loopback device and gives it addresses.
+// configure starts the loopback device and gives it addresses, which can be used at once.
 func configure(addrs []string) (err error) {
-	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("netns: %w", err)
 	}
 	defer func() { err = errors.Join(err, unix.Close(fd)) }()
-	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
+	// struct ifinfomsg: family and padding, type, index, flags, the flags to change.
+	up := binary.NativeEndian.AppendUint32(nil, 0)
+	for _, v := range []uint32{loopbackIndex, unix.IFF_UP, unix.IFF_UP} {
+		up = binary.NativeEndian.AppendUint32(up, v)
 	}
-	lo.SetUint16(unix.IFF_UP)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+	if err := request(fd, unix.RTM_NEWLINK, up); err != nil {
 		return fmt.Errorf("netns: starting lo: %w", err)
 	}
 	for _, s := range addrs {
@@ -72,15 +72,42 @@ func configure(addrs []string) (err error) {
 		if err != nil {
 			return err
 		}
-		// Implements: struct in6_ifreq (linux/ipv6.h).
-		req := struct {
-			addr    [16]byte
-			prefix  uint32
-			ifindex int32
-		}{a.As16(), uint32(a.BitLen()), loopbackIndex}
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFADDR, uintptr(unsafe.Pointer(&req))); errno != 0 {
-			return fmt.Errorf("netns: address %s: %w", s, errno)
+		// Without IFA_F_NODAD an address is tentative, and bind(2) refuses it, until a kernel worker has run.
+		// struct ifaddrmsg: family, prefix length, flags, scope, index; then one attribute.
+		add := []byte{unix.AF_INET6, byte(a.BitLen()), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}
+		add = binary.NativeEndian.AppendUint32(add, loopbackIndex)
+		add = binary.NativeEndian.AppendUint16(add, unix.SizeofRtAttr+16)
+		add = binary.NativeEndian.AppendUint16(add, unix.IFA_LOCAL)
+		addr := a.As16()
+		if err := request(fd, unix.RTM_NEWADDR, append(add, addr[:]...)); err != nil {
+			return fmt.Errorf("netns: address %s: %w", s, err)
 		}
+	}
+	return nil
+}
+
+// request sends a message to the kernel and waits for its answer.
+//
+// Implements: netlink(7), rtnetlink(7).
+func request(fd int, kind uint16, body []byte) error {
+	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(body)))
+	m = binary.NativeEndian.AppendUint16(m, kind)
+	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_CREATE)
+	m = append(m, make([]byte, 8)...) // sequence number and port of the sender
+	if err := unix.Sendto(fd, append(m, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	// The answer is a header and struct nlmsgerr, which begins with the negative errno.
+	answer := make([]byte, 4096)
+	n, _, err := unix.Recvfrom(fd, answer, 0)
+	if err != nil {
+		return err
+	}
+	if n < unix.SizeofNlMsghdr+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
+		return fmt.Errorf("an answer of %d bytes, type %d", n, binary.NativeEndian.Uint16(answer[4:]))
+	}
+	if e := int32(binary.NativeEndian.Uint32(answer[unix.SizeofNlMsghdr:])); e != 0 {
+		return syscall.Errno(-e)
 	}
 	return nil
 }
