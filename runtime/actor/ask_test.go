@@ -258,3 +258,24 @@ func TestAskAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations per question that is given up, want 0", n)
 	}
 }
+
+// countedOwed is an owed reply that its asker waits for, and counts how often it is examined.
+type countedOwed struct{ examined *int }
+
+func (o countedOwed) fail(error)   {}
+func (o countedOwed) free()        {}
+func (o countedOwed) wanted() bool { *o.examined++; return true }
+
+// Rule: owing a reply has a constant amortized cost, also if all askers wait.
+func TestOwedRepliesAreRarelyExamined(t *testing.T) {
+	const n = 10000
+	var a core
+	examined := 0
+	for range n {
+		a.owe(countedOwed{&examined})
+	}
+	// Each is examined once when it comes; then as many as are owed, each time that their number doubled.
+	if examined > 3*n {
+		t.Errorf("%d owed replies were examined %d times, want at most three times each", n, examined)
+	}
+}

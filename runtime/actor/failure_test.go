@@ -3,6 +3,8 @@ package actor
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"runtime"
 	"strings"
 	"testing"
@@ -200,5 +202,23 @@ func TestPanicInStopped(t *testing.T) {
 	wait(w, "the end", r.Done())
 	if n := w.noticed(); len(n) != 2 || !errors.Is(n[0].Err, errBoom) {
 		t.Errorf("notices %+v, want the panic and the end", n)
+	}
+}
+
+// Rule: a delay is extended by any time from nothing to a half of it.
+func TestDelaysAreSpread(t *testing.T) {
+	const first = 1000
+	w := newWorld(t, Config{Clock: newFakeClock()})
+	a := &core{sys: w.System, random: rand.New(rand.NewPCG(1, 1)), opt: Options{Restart: Restart{Most: 1, First: first, Last: first}}}
+	least, most := time.Duration(math.MaxInt64), time.Duration(0)
+	for range 1000 {
+		a.failures = nil
+		if !a.judge() {
+			t.Fatal("the first failure ends the actor")
+		}
+		least, most = min(least, a.delay), max(most, a.delay)
+	}
+	if least > first*11/10 || most < first*14/10 || least < first || most > first*3/2 {
+		t.Errorf("1000 delays lie between %d and %d, want about all of %d to %d", least, most, first, first*3/2)
 	}
 }
