@@ -227,7 +227,7 @@ func (id *cmID) onReply(now time.Duration, rep *cm.REP) {
 		depth:     depth(a.InitiatorDepth, rep.ResponderResources, id.dev),
 	})
 	if err == nil {
-		err = id.conn.SendRTU(nil)
+		err = id.conn.SendRTU(now, nil)
 	}
 	if err != nil {
 		id.conn.Close(now)

@@ -181,8 +181,8 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 		return id.answer(op, cm.SIDRSuccess, p)
 	}
 	if s, _, _ := id.look(); s == idReplied {
-		return id.exclusive(op, []idState{idReplied}, func(time.Duration) error {
-			if err := id.conn.SendRTU(nil); err != nil {
+		return id.exclusive(op, []idState{idReplied}, func(now time.Duration) error {
+			if err := id.conn.SendRTU(now, nil); err != nil {
 				return err
 			}
 			id.become(idEstablished)

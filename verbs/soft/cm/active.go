@@ -166,7 +166,13 @@ func (m *Machine) strayREP(src wire.Path, rep *REP, why Reason) bool {
 
 // SendRTU establishes the connection from the active side, after EvReply. Data may be sent from now
 // on.
-func (c *Conn) SendRTU(private []byte) error {
+//
+// Between processes the RTU is sent again once, after the time in which an answer would have come: if the
+// first is lost, the passive side may not send as many REPs as it would need, because the RTU is also what
+// proves this address there (see amplification).
+//
+// Implements: RFC 9002, 6.2.2.1 (a client sends again until it knows that its address is proven), in part.
+func (c *Conn) SendRTU(now time.Duration, private []byte) error {
 	if c.state != StateREPRcvd && c.state != StateMRAREPSent {
 		return &StateError{"SendRTU", c.state}
 	}
@@ -175,6 +181,9 @@ func (c *Conn) SendRTU(private []byte) error {
 		return err
 	}
 	c.rest(StateEstablished)
+	if c.peer.Far() {
+		c.m.timers.set(c, now+c.wait)
+	}
 	return c.transmit(rtu)
 }
 

@@ -261,6 +261,8 @@ func (c *Conn) expired(now time.Duration) {
 	case StateREPRcvd:
 		c.sendMRA(AnswersREP)
 		c.rest(StateMRAREPSent)
+	case StateEstablished: // see SendRTU
+		c.repeat()
 	case StateTimewait:
 		c.forget()
 		c.emit(Event{Kind: EvTimewaitExit})

@@ -58,7 +58,8 @@
 //   - A REP for an unknown connection is answered with REJ 6 (invalid communication ID), according
 //     to IBTA 12.9.8.3.1; the kernel sends nothing.
 //   - An RTU for an unknown connection is answered with REJ 6, too.
-//   - Between processes an MRA answers a repeated REQ only: see the limit for unproven addresses.
+//   - Between processes an MRA answers a repeated REQ only, and the RTU is sent twice: see the limit for
+//     unproven addresses.
 //   - A passive side that gave up on the RTU, or was closed before it came, takes the connection
 //     down with a DREQ, which is repeated until answered, so that no half of a connection remains.
 //   - A DREQ is repeated as often as this side is configured to, not the peer.

@@ -164,7 +164,7 @@ func TestAnswersOnlyFromThePeer(t *testing.T) {
 		t.Fatalf("%d answers were believed", n)
 	}
 	for _, err := range []error{
-		c.Accept(p.now, &AcceptParam{}), c.Reject(p.now, RejConsumer, nil), c.SendRTU(nil), c.Disconnect(p.now, nil),
+		c.Accept(p.now, &AcceptParam{}), c.Reject(p.now, RejConsumer, nil), c.SendRTU(p.now, nil), c.Disconnect(p.now, nil),
 		c.SendDREP(p.now, nil), c.Answer(p.now, SIDRSuccess, 2, 0, nil),
 	} {
 		if !errors.Is(err, ErrState) {

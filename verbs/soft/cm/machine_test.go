@@ -31,7 +31,7 @@ func newPair(t *testing.T, ca, cb Config) *pair {
 		case e.Kind == EvRequest && !p.hold:
 			err = e.Conn.Accept(p.now, &AcceptParam{QPN: 77})
 		case e.Kind == EvReply:
-			err = e.Conn.SendRTU(nil)
+			err = e.Conn.SendRTU(p.now, nil)
 		case e.Kind == EvDisconnected && e.Conn.State() == StateDREQRcvd:
 			err = e.Conn.SendDREP(p.now, nil)
 		}
@@ -209,7 +209,7 @@ func TestStates(t *testing.T) {
 	for op, err := range map[string]error{
 		"Accept":     c.Accept(p.now, &AcceptParam{QPN: 2}),
 		"Reject":     c.Reject(p.now, RejConsumer, nil),
-		"SendRTU":    c.SendRTU(nil),
+		"SendRTU":    c.SendRTU(p.now, nil),
 		"SendDREP":   c.SendDREP(p.now, nil),
 		"Disconnect": c.Disconnect(p.now, nil),
 	} {

@@ -109,7 +109,7 @@ func (c *chaos) event(n *simNode, e Event) {
 			c.close(l)
 			return
 		}
-		if err := e.Conn.SendRTU(nil); err != nil {
+		if err := e.Conn.SendRTU(c.now, nil); err != nil {
 			c.t.Fatal(err)
 		}
 		l.established++

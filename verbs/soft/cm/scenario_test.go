@@ -175,7 +175,7 @@ func (s *scenario) event(n *simNode, e Event) {
 		}
 	case EvReply:
 		if s.policy != "hold-rtu" {
-			if err := e.Conn.SendRTU(nil); err != nil {
+			if err := e.Conn.SendRTU(s.now, nil); err != nil {
 				panic(err)
 			}
 		}

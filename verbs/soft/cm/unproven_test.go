@@ -103,7 +103,7 @@ func TestNoHalfConnectionAfterAStall(t *testing.T) {
 		a := s.node("A", Config{}, 1, func(n *simNode, e Event) {
 			switch e.Kind {
 			case EvReply:
-				if err := e.Conn.SendRTU(nil); err != nil {
+				if err := e.Conn.SendRTU(s.now, nil); err != nil {
 					t.Fatal(err)
 				}
 			case EvDisconnected:
@@ -155,13 +155,60 @@ func TestNoHalfConnectionAfterAStall(t *testing.T) {
 	}
 }
 
+// Rule: an RTU that is lost, after the last REP that the passive side may send, comes again.
+func TestLostRTUWithoutMoreREPs(t *testing.T) {
+	s := newSim()
+	a := s.node("A", Config{}, 1, func(n *simNode, e Event) {
+		if e.Kind == EvReply {
+			if err := e.Conn.SendRTU(s.now, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	a.at.LocalPort = 7
+	var passive *Conn
+	b := s.node("B", Config{}, 2, func(n *simNode, e Event) {
+		if e.Kind == EvRequest {
+			passive = e.Conn
+			if err := e.Conn.Accept(s.now, &AcceptParam{QPN: 5}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	b.at.LocalPort = 7
+	if _, err := b.Listen(7, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	reps, rtus := 0, 0
+	s.fate = func(_, _ *simNode, m *MAD) []time.Duration {
+		switch Attr(get16(m, offAttr)) {
+		case AttrREP:
+			if reps++; reps != amplification {
+				return nil
+			}
+		case AttrRTU:
+			if rtus++; rtus == 1 {
+				return nil
+			}
+		}
+		return []time.Duration{simHop}
+	}
+	if _, err := a.Connect(s.now, &ConnectParam{Dst: b.at, ServiceID: 7, QPN: 4}, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.run(time.Minute)
+	if passive == nil || passive.State() != StateEstablished || rtus != 2 {
+		t.Errorf("after %d REPs and %d RTUs the passive side is %v, want two RTUs, ESTABLISHED", reps, rtus, passive)
+	}
+}
+
 // Rule: a peer that has proven its address is informed as persistently as any.
 func TestProvenAddressIsNotLimited(t *testing.T) {
 	s := newSim()
 	var passive *Conn
 	a := s.node("A", Config{}, 1, func(n *simNode, e Event) {
 		if e.Kind == EvReply {
-			if err := e.Conn.SendRTU(nil); err != nil {
+			if err := e.Conn.SendRTU(s.now, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
