@@ -54,7 +54,7 @@ func TestAdmit(t *testing.T) {
 					if !ok || e.Reason != verbs.RejConsumer || !bytes.Equal(e.Data, c.data) {
 						t.Fatalf("%s: dialing: %v, %v (%+v)", what, conn, err, e)
 					}
-					if code := uint8(proto.RejectRefused); !o.Bare && (e.Code != code || !strings.Contains(e.Text, c.text)) {
+					if code := proto.RejectRefused; !o.Bare && (e.Code != code || !strings.Contains(e.Text, c.text)) {
 						t.Errorf("%s: code %d and text %q, want %d and %q", what, e.Code, e.Text, code, c.text)
 					}
 					if e.Retry() != RetryNever {

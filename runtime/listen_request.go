@@ -98,7 +98,7 @@ func (r *request) begin() {
 		returned := false
 		defer func() { // Admit may panic, or end the goroutine
 			if v := recover(); v != nil {
-				reactor.Recovered(v, l.rt.cfg.OnPanic)
+				_ = reactor.Recovered(v, l.rt.cfg.OnPanic)
 			}
 			if !returned {
 				err = l.opts.refusal(errAdmitEnded)
