@@ -103,6 +103,7 @@ func (q *queuePair) park(k *fabric.Packet, psn uint64) bool {
 		q.dev.counters.Unparked++
 		return false
 	}
+	k.MakeOwn() // the wait may be long: it keeps no memory of the requester's, nor a link's buffer
 	q.dev.parked++
 	r.parked, r.lastParked = append(r.parked, k), psn
 	return true

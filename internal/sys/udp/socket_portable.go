@@ -44,9 +44,8 @@ const (
 )
 
 // Listen opens a socket at local, whose port may be 0 for any free one. The unspecified IPv6 address
-// stands for all addresses of both families. receiveBuffer is the size in
-// bytes of its receive buffer, as far as the system grants it. The caller closes it.
-func Listen(local netip.AddrPort, receiveBuffer int) (*Socket, error) {
+// stands for all addresses of both families. The caller closes it.
+func Listen(local netip.AddrPort, opt Options) (*Socket, error) {
 	network := "udp6"
 	switch a := local.Addr().Unmap(); {
 	case a.Is4():
@@ -58,7 +57,7 @@ func Listen(local netip.AddrPort, receiveBuffer int) (*Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("udp: %v: %w", local, err)
 	}
-	_ = conn.SetReadBuffer(receiveBuffer) // less than asked for is no error
+	_ = conn.SetReadBuffer(opt.ReceiveBuffer) // less than asked for is no error
 	s := &Socket{conn: conn, local: unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort()), done: make(chan struct{})}
 	go s.read()
 	return s, nil

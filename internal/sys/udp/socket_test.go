@@ -20,7 +20,12 @@ var loopbacks = map[string]netip.Addr{"IPv4": netip.MustParseAddr("127.0.0.1"), 
 // listen opens a socket at a free port of a.
 func listen(t *testing.T, a netip.Addr) *udp.Socket {
 	t.Helper()
-	s, err := udp.Listen(netip.AddrPortFrom(a, 0), 1<<20)
+	return listenWith(t, a, udp.Options{ReceiveBuffer: 1 << 20})
+}
+
+func listenWith(t *testing.T, a netip.Addr, opt udp.Options) *udp.Socket {
+	t.Helper()
+	s, err := udp.Listen(netip.AddrPortFrom(a, 0), opt)
 	if a.Is6() && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)) {
 		t.Skipf("this system has no IPv6: %v", err)
 	}
@@ -117,7 +122,7 @@ func TestSendReportsTheFirstRefused(t *testing.T) {
 // Rule: one socket has an address at a time.
 func TestAddressInUse(t *testing.T) {
 	s := listen(t, loopbacks["IPv4"])
-	other, err := udp.Listen(s.Local(), 0)
+	other, err := udp.Listen(s.Local(), udp.Options{})
 	if err == nil {
 		_ = other.Close()
 	}

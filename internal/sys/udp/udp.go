@@ -8,6 +8,21 @@ import (
 // MaxBatch is the largest number of datagrams of one call.
 const MaxBatch = 64
 
+// MaxJoined is the largest payload of joined datagrams in bytes: that of one packet of IPv6.
+const MaxJoined = 1<<16 - 1 - 8
+
+// Options are the settings of a socket.
+type Options struct {
+	// ReceiveBuffer is the size in bytes of the receive buffer, as far as the system grants it.
+	ReceiveBuffer int
+	// Join lets the system pass datagrams of one length to the same peer as one, and In receive them so:
+	// see In.Each. The identification of IPv4 counts up over them. No effect where the system has no such
+	// function.
+	//
+	// Implements: UDP_SEGMENT, UDP_GRO (udp(7)).
+	Join bool
+}
+
 // ErrTooLong means that a datagram is longer than the interface or the known path carries.
 var ErrTooLong = errors.New("udp: datagram longer than the path carries")
 
@@ -23,16 +38,18 @@ type Out struct {
 // Buffer is a socket's receive buffer.
 type Buffer struct {
 	Size    int    // in bytes, as the system counts them: with its overhead; 0 if it does not report it
-	Dropped uint64 // datagrams that found it full
+	Dropped uint64 // datagrams that found it full; joined ones count as one
 }
 
 // In is a datagram received.
 type In struct {
 	// Buf is the memory for the payload, set by the caller, and N the length of the payload. What
 	// does not fit is lost, and Cut set.
-	Buf  []byte
-	N    int
-	Cut  bool
+	Buf []byte
+	N   int
+	Cut bool
+	// Each is the length of each of several joined datagrams, of which the last may be shorter; 0: it is one.
+	Each int
 	From netip.AddrPort
 	// To is the address that the datagram was sent to, if the socket is at an unspecified one and the
 	// system reports it.

@@ -213,9 +213,9 @@ func (p *Packet) dropOwn() {
 	p.own = p.own[:0]
 }
 
-// makeOwn copies the payload into the packet and tells the holder, so that the
+// MakeOwn copies the payload into the packet and tells the holder, so that the
 // packet may wait.
-func (p *Packet) makeOwn() {
+func (p *Packet) MakeOwn() {
 	if p.Holder == nil && len(p.own) == p.PayloadLen {
 		return // nothing is by reference
 	}

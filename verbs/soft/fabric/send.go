@@ -230,7 +230,7 @@ func (p *Port) scheduleTraced(r *Route, k *Packet, delay time.Duration, ev Event
 	to := r.to.Load()
 	if delay > 0 {
 		p.stats.Delayed++
-		k.makeOwn()
+		k.MakeOwn()
 		w := k.weight()
 		if !p.admit(r, to, w) {
 			p.dropFull(r, k, ev)

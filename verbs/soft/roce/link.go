@@ -22,8 +22,6 @@ const (
 	// receiveBuffer is the size of a socket's receive buffer in bytes that a link asks for. Linux
 	// grants net.core.rmem_max at most, 212,992 by default, and counts overhead.
 	receiveBuffer = 4 << 20
-	// batchesPerRun bounds what one run receives from a socket, so that a flood lets others run in between.
-	batchesPerRun = 4
 	// sendAgain is the time after which a link sends again when the send buffer was full.
 	sendAgain = time.Millisecond
 )
@@ -52,7 +50,7 @@ type Stats struct {
 	// its overhead. 0: none, or not known. If Dropped rises, a larger one helps (on Linux,
 	// net.core.rmem_max).
 	Buffer  int
-	Dropped uint64 // datagrams that found a receive buffer full
+	Dropped uint64 // datagrams that found a receive buffer full; joined ones count as one
 }
 
 // Link is the uplink of one device. Its methods except Listen, Dial, Close and Stats belong to the
@@ -116,6 +114,10 @@ func OpenPeers(p *fabric.Port, name string) *Link {
 
 func newLink(name string, far bool) *Link {
 	l := &Link{name: name, far: far}
+	l.rx.size, l.rx.batch = bufferLen, udp.MaxBatch
+	if far {
+		l.rx.size, l.rx.batch = udp.MaxJoined, joinedBatch
+	}
 	l.ends.Store(new([]*End))
 	return l
 }

@@ -82,9 +82,10 @@ func (l *Link) Dial() (*End, error) {
 }
 
 func (l *Link) openLocked(at netip.AddrPort) (*End, error) {
-	s, err := udp.Listen(at, receiveBuffer)
+	opt := udp.Options{ReceiveBuffer: receiveBuffer, Join: l.far} // the ICRC of RoCEv2 covers IPv4's identification
+	s, err := udp.Listen(at, opt)
 	if errors.Is(err, syscall.EAFNOSUPPORT) && at.Addr().IsUnspecified() {
-		s, err = udp.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), receiveBuffer)
+		s, err = udp.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), opt)
 	}
 	if err != nil {
 		return nil, refused(at, l.name, err)

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"encoding/binary"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
@@ -10,29 +11,41 @@ import (
 )
 
 const (
-	// bufferLen is the longest datagram that is received: the largest path MTU and all headers, in
-	// bytes. A longer one is refused.
+	// bufferLen is the longest datagram in bytes of a link that receives them one by one: the largest path
+	// MTU and all headers. A longer one is refused.
 	bufferLen = 4096 + wire.MaxHeader + tailLen
-	// maxBuffers bounds the buffers of a link: those of a batch, and those that packets of the device
-	// point into. Together they hold some 4 MiB.
-	maxBuffers = 1024
+	// joinedBatch is the number of buffers for one system call of a link that receives joined datagrams.
+	joinedBatch = 16
+	// bufferBytes bounds the buffers of a link in bytes: those of a batch, and those that packets of the
+	// device point into.
+	bufferBytes = 8 << 20
+	// packetsPerRun is the number of datagrams after which a run leaves what is still in a socket to the next
+	// one, so that a flood lets others run in between.
+	packetsPerRun = 256
 	// copiedLen is the longest payload in bytes that is copied into its packet, so that its buffer is
 	// free at once.
 	copiedLen = 64
 )
 
-// buffer is the memory of one datagram. Its packet's payload points into it.
+// buffer is the memory of one datagram, or of joined ones. Their packets' payloads point into it.
 type buffer struct {
 	hook ring.Hook[buffer]
 	link *Link
-	b    [bufferLen]byte
+	b    []byte
+	// users is the number of packets that point into b, and the link while it reads b. The link's runner
+	// raises it, and any goroutine that releases a packet lowers it; the one that lowers it to 0 has the
+	// buffer.
+	users atomic.Int32
 }
 
 // InboxHook returns the link for the returned buffers; for package ring.
 func (b *buffer) InboxHook() *ring.Hook[buffer] { return &b.hook }
 
-// PacketDone returns the buffer. The fabric calls it when the packet is released.
+// PacketDone returns the buffer with its last packet. The fabric calls it when a packet is released.
 func (b *buffer) PacketDone(*fabric.Packet) {
+	if b.users.Add(-1) > 0 {
+		return
+	}
 	l := b.link
 	l.returned.Push(b)
 	if l.starving.Load() && l.starving.Swap(false) {
@@ -42,6 +55,8 @@ func (b *buffer) PacketDone(*fabric.Packet) {
 
 // rxBatch is the datagrams of one system call. All belongs to the link's runner.
 type rxBatch struct {
+	size    int // of a buffer in bytes
+	batch   int // the buffers of a call
 	ins     [udp.MaxBatch]udp.In
 	buffers [udp.MaxBatch]*buffer // of ins; nil: none yet
 	free    *buffer               // linked by hook
@@ -50,9 +65,12 @@ type rxBatch struct {
 
 // receive passes the datagrams in a socket on to the device. It reports whether there may be more.
 func (l *Link) receive(e *End) (more bool) {
-	for range batchesPerRun {
+	for passed := 0; passed < packetsPerRun; {
 		n := l.prepare()
 		if n == 0 {
+			if passed == 0 {
+				l.stats.Starved++
+			}
 			e.ready.Store(true)
 			return false // PacketDone has the link run
 		}
@@ -60,10 +78,9 @@ func (l *Link) receive(e *End) (more bool) {
 		if err != nil || got == 0 {
 			return false // an error belongs to one datagram that was sent, or ends the socket
 		}
-		l.stats.Received += uint64(got)
 		e.passed()
 		for i := range got {
-			l.pass(e, i)
+			passed += l.split(e, i)
 		}
 		if got < n {
 			return false
@@ -75,18 +92,15 @@ func (l *Link) receive(e *End) (more bool) {
 // prepare gives each datagram of the batch a buffer and returns how many have one.
 func (l *Link) prepare() (n int) {
 	r := &l.rx
-	for n < len(r.ins) {
+	for n < r.batch {
 		if r.buffers[n] == nil {
 			b := l.take()
 			if b == nil {
 				break
 			}
-			r.buffers[n], r.ins[n].Buf = b, b.b[:]
+			r.buffers[n], r.ins[n].Buf = b, b.b
 		}
 		n++
-	}
-	if n == 0 {
-		l.stats.Starved++
 	}
 	return n
 }
@@ -94,33 +108,58 @@ func (l *Link) prepare() (n int) {
 // take returns a free buffer, or nil if all are in use.
 func (l *Link) take() *buffer {
 	r := &l.rx
-	for range 2 {
+	for look := range 2 {
 		if r.free == nil {
 			r.free = l.returned.TakeAll()
 		}
 		if b := r.free; b != nil {
 			r.free = b.hook.Unlink()
+			if look > 0 {
+				l.starving.Store(false) // perhaps no other is in use any more, and would clear it
+			}
 			return b
 		}
-		if r.made < maxBuffers {
+		if r.made < bufferBytes/r.size {
 			r.made++
-			return &buffer{link: l}
+			return &buffer{link: l, b: make([]byte, r.size)}
 		}
 		l.starving.Store(true) // and look again
 	}
 	return nil
 }
 
-// pass passes datagram i of the batch on to the device, or refuses it.
-func (l *Link) pass(e *End, i int) {
-	in := &l.rx.ins[i]
-	b := in.Buf[:in.N]
-	if in.Cut || in.N < wire.BTHLen+ICRCLen {
+// split passes on datagram i of the batch, or the datagrams joined in it. It returns how many those are.
+func (l *Link) split(e *End, i int) (n int) {
+	in, b := &l.rx.ins[i], l.rx.buffers[i]
+	each := in.Each
+	if each <= 0 {
+		each = in.N
+	}
+	var path wire.Path
+	if l.far {
+		path = e.Path(in.To, in.From)
+	}
+	b.users.Store(1)
+	for rest := in.Buf[:in.N]; n == 0 || len(rest) > 0; n++ {
+		one := rest[:min(each, len(rest))]
+		rest = rest[len(one):]
+		l.pass(e, in, one, &path, b)
+	}
+	l.stats.Received += uint64(n)
+	if b.users.Add(-1) > 0 {
+		l.rx.buffers[i] = nil
+	}
+	return n
+}
+
+// pass passes datagram b, which lies in a buffer, on to the device, or refuses it.
+func (l *Link) pass(e *End, in *udp.In, b []byte, path *wire.Path, mem *buffer) {
+	if in.Cut || len(b) < wire.BTHLen+ICRCLen {
 		l.stats.Refused++
 		return
 	}
 	var h wire.Header
-	end := in.N - ICRCLen
+	end := len(b) - ICRCLen
 	n, err := wire.Parse(b[:end], &h)
 	if err != nil || n+int(h.PadCount) > end {
 		l.stats.Refused++
@@ -136,8 +175,7 @@ func (l *Link) pass(e *End, i int) {
 	}
 	k := l.up.Get()
 	if l.far {
-		p := e.Path(in.To, in.From)
-		k.SetFar(&p)
+		k.SetFar(path)
 	} else {
 		k.Src = gidOf(in.From)
 	}
@@ -147,8 +185,8 @@ func (l *Link) pass(e *End, i int) {
 		k.AddCopy(payload)
 	default:
 		k.AddRef(payload)
-		k.Holder = l.rx.buffers[i]
-		l.rx.buffers[i] = nil
+		k.Holder = mem
+		mem.users.Add(1)
 	}
 	l.up.SendTo(l.to, k)
 }

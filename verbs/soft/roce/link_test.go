@@ -33,6 +33,7 @@ type fakeSocket struct {
 type arrival struct {
 	from netip.AddrPort
 	b    []byte
+	each int // of joined datagrams
 }
 
 func (s *fakeSocket) Local() netip.AddrPort { return s.local }
@@ -62,7 +63,7 @@ func (s *fakeSocket) Recv(ms []udp.In) (n int, err error) {
 	for n < min(len(ms), len(s.arrived)) {
 		a := s.arrived[n]
 		ms[n].From, ms[n].N = a.from, copy(ms[n].Buf, a.b)
-		ms[n].Cut = ms[n].N < len(a.b)
+		ms[n].Cut, ms[n].Each = ms[n].N < len(a.b), a.each
 		n++
 	}
 	s.arrived = s.arrived[n:]
@@ -93,10 +94,13 @@ type rig struct {
 	end  *End
 }
 
-func newRig(t must.T) *rig {
+func newRig(t must.T) *rig { return newRigOf(t, false) }
+
+// newRigOf makes a rig whose link is one between processes, or one in the format of RoCEv2.
+func newRigOf(t must.T, peers bool) *rig {
 	r := &rig{device: new(device), fab: fabric.New(fabric.Config{Virtual: true}), sock: &fakeSocket{local: near, room: -1}}
 	r.port = must.Get(r.fab.Attach(gidOf(near), "device", r.device))(t)
-	r.link = newLink("link", false)
+	r.link = newLink("link", peers)
 	r.link.attach(r.port)
 	r.end = r.link.newEnd(r.sock)
 	r.link.addLocked(r.end)
@@ -162,7 +166,7 @@ func TestPacketsCrossTwoLinks(t *testing.T) {
 		if len(a.sock.sent) != 1 {
 			t.Fatalf("%d datagrams were sent, want 1", len(a.sock.sent))
 		}
-		b.sock.arrived = []arrival{{near, a.sock.sent[0]}}
+		b.sock.arrived = []arrival{{from: near, b: a.sock.sent[0]}}
 		b.looks()
 		if len(b.got) != 1 {
 			t.Fatalf("%d packets arrived, want 1: %+v", len(b.got), b.link.Stats())
@@ -195,7 +199,7 @@ func TestDamagedDatagramsAreDropped(t *testing.T) {
 		"a changed payload": {func() []byte { b := good(); b[wire.BTHLen] ^= 1; return b }(), Stats{Received: 1, BadICRC: 1}},
 	} {
 		r := newRig(t)
-		r.sock.arrived = []arrival{{far, x.b}}
+		r.sock.arrived = []arrival{{from: far, b: x.b}}
 		r.looks()
 		if got := r.link.Stats(); got != x.want {
 			t.Errorf("%s: %+v, want %+v", what, got, x.want)
@@ -270,8 +274,8 @@ func TestRefusedDatagramDelaysNoOther(t *testing.T) {
 func TestBuffersAreBounded(t *testing.T) {
 	r := newRig(t)
 	b := datagram(&wire.Header{Opcode: wire.RCSendOnly}, make([]byte, copiedLen+1))
-	const behind = 100
-	r.sock.arrived = slices.Repeat([]arrival{{far, b}}, maxBuffers+behind)
+	const behind, maxBuffers = 100, bufferBytes / bufferLen
+	r.sock.arrived = slices.Repeat([]arrival{{from: far, b: b}}, maxBuffers+behind)
 	r.looks()
 	if len(r.got) != maxBuffers || len(r.sock.arrived) != behind {
 		t.Fatalf("the device has %d packets and the socket %d, want %d and %d", len(r.got), len(r.sock.arrived), maxBuffers, behind)
@@ -289,6 +293,64 @@ func TestBuffersAreBounded(t *testing.T) {
 	}
 }
 
+// Rule: joined datagrams are packets in their order. A damaged one does not affect the others, and the buffer
+// is used again when the last of its packets is released.
+func TestJoinedDatagrams(t *testing.T) {
+	const behind, maxBuffers, each, damaged = 10, bufferBytes / udp.MaxJoined, 5, 2
+	r := newRigOf(t, true)
+	var joined []byte
+	var size int
+	for i := range each {
+		b := datagram(&wire.Header{Opcode: wire.RCSendOnly, PSN: wire.NewPSN(uint32(i))}, make([]byte, 2*copiedLen-i/(each-1)*4))
+		var none Cover
+		end := len(b) - ICRCLen
+		putICRC(b[end:], none.Sum(b[:wire.BTHLen], [][]byte{b[wire.BTHLen:end]}, nil, len(b)))
+		if i == damaged {
+			b[end]++
+		}
+		if i == 0 {
+			size = len(b)
+		}
+		joined = append(joined, b...)
+	}
+	r.sock.arrived = slices.Repeat([]arrival{{from: far, b: joined, each: size}}, maxBuffers+behind)
+	r.looks()
+	if s := r.link.Stats(); s.Received != each*maxBuffers || s.BadICRC != maxBuffers || len(r.sock.arrived) != behind {
+		t.Fatalf("%+v, and the socket has %d; want %d received, %d damaged, and %d", s, len(r.sock.arrived), each*maxBuffers, maxBuffers, behind)
+	}
+	want := slices.Repeat([]uint32{0, 1, 3, 4}, maxBuffers+behind)
+	psns := func(ks []*fabric.Packet) (all []uint32) {
+		var h wire.Header
+		for _, k := range ks {
+			must.Get(wire.Parse(k.Header(), &h))(t)
+			all = append(all, uint32(h.PSN))
+		}
+		return all
+	}
+	if got := psns(r.got); !slices.Equal(got, want[:len(want)-4*behind]) {
+		t.Errorf("the packets arrived are %v", got)
+	}
+	all := r.got
+	for i, k := range all[:4*behind] {
+		if i%4 != 3 {
+			k.Release()
+		}
+	}
+	r.looks()
+	if len(r.sock.arrived) != behind {
+		t.Error("a buffer was used again before its last packet was released")
+	}
+	for i, k := range all[:4*behind] {
+		if i%4 == 3 {
+			k.Release()
+		}
+	}
+	r.steps()
+	if got := psns(r.got[4*behind:]); !slices.Equal(got, want[4*behind:]) || r.link.rx.made != maxBuffers {
+		t.Errorf("%d packets arrived, and %d buffers were made; want %d and %d", len(got)+4*behind, r.link.rx.made, len(want), maxBuffers)
+	}
+}
+
 // Rule: after Close the device's packets are lost, and nothing more arrives.
 func TestClosedLink(t *testing.T) {
 	r := newRig(t)
@@ -302,32 +364,43 @@ func TestClosedLink(t *testing.T) {
 
 // Rule: whatever arrives, nothing but whole packets with a right ICRC reaches the device.
 func FuzzReceive(f *testing.F) {
-	f.Add([]byte{}, true)
-	f.Add(datagram(&wire.Header{Opcode: wire.RCWriteOnly, Length: 5}, []byte("hello")), false)
-	f.Add(datagram(&wire.Header{Opcode: wire.UDSendOnly, PadCount: 0}, make([]byte, 256)), true)
-	r := newRig(f)
-	f.Fuzz(func(t *testing.T, b []byte, right bool) {
+	f.Add([]byte{}, true, int16(0))
+	one := datagram(&wire.Header{Opcode: wire.RCWriteOnly, Length: 5}, []byte("hello"))
+	f.Add(one, false, int16(0))
+	f.Add(datagram(&wire.Header{Opcode: wire.UDSendOnly, PadCount: 0}, make([]byte, 256)), true, int16(0))
+	f.Add(slices.Repeat(one, 3), false, int16(len(one)))
+	rigs := map[bool]*rig{false: newRig(f), true: newRigOf(f, true)}
+	f.Fuzz(func(t *testing.T, b []byte, right bool, each int16) {
 		if right && len(b) >= wire.BTHLen+ICRCLen {
 			b = seal(slices.Clone(b))
 		}
+		r, want := rigs[each != 0], uint64(1)
+		if n := int(each); n > 0 {
+			want = uint64(max(1, (len(b)+n-1)/n))
+		}
 		before := r.link.Stats()
-		r.sock.arrived = []arrival{{far, b}}
+		r.sock.arrived = []arrival{{from: far, b: b, each: int(each)}}
 		r.looks()
 		s := r.link.Stats()
-		if s.Received-before.Received != 1 || uint64(len(r.got))+s.Refused-before.Refused+s.BadICRC-before.BadICRC != 1 {
-			t.Fatalf("%d packets, %+v after %+v: want one outcome", len(r.got), s, before)
+		if s.Received-before.Received != want || uint64(len(r.got))+s.Refused-before.Refused+s.BadICRC-before.BadICRC != want {
+			t.Fatalf("%d packets, %+v after %+v: want one outcome for each of %d", len(r.got), s, before, want)
 		}
 		for _, k := range r.got {
 			var h wire.Header
 			if n, err := wire.Parse(k.Header(), &h); err != nil || n != k.HdrLen || k.Src != gidOf(far) {
 				t.Errorf("a packet with %d bytes of header arrived: %v", k.HdrLen, err)
 			}
-			if whole := k.HdrLen + k.PayloadLen + int(h.PadCount) + ICRCLen; whole != len(b) {
+			if whole := k.HdrLen + k.PayloadLen + int(h.PadCount) + ICRCLen; each <= 0 && whole != len(b) || whole > len(b) {
 				t.Errorf("a packet of %d bytes came of a datagram of %d", whole, len(b))
 			}
 			k.Release()
 		}
 		r.got = r.got[:0]
+		for _, m := range r.link.rx.buffers {
+			if m != nil && m.users.Load() != 0 {
+				t.Fatalf("a buffer without packets has %d users", m.users.Load())
+			}
+		}
 	})
 }
 

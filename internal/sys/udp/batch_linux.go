@@ -1,0 +1,194 @@
+//go:build linux && !portable
+
+package udp
+
+import (
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// message is struct mmsghdr.
+type message struct {
+	hdr unix.Msghdr
+	n   uint32
+}
+
+// batch is the memory of one call.
+type batch struct {
+	msgs     [MaxBatch]message
+	addrs    [MaxBatch]unix.RawSockaddrInet6 // large enough for IPv4
+	iovs     [MaxBatch]unix.Iovec            // of in
+	controls [MaxBatch]control
+	counts   [MaxBatch]int // of out: the datagrams of each message
+}
+
+// Send sends datagrams, at most MaxBatch, and returns how many of them; fewer without an error if the
+// send buffer is full. The error is that of the first one not sent: [ErrTooLong], or the system's. It
+// does not block and allocates nothing once its tables have grown.
+//
+// Implements: sendmmsg(2).
+func (s *Socket) Send(ms []Out) (n int, err error) {
+	s.gather(ms)
+	defer func() { clear(s.iovs) }() // keeps no memory of the caller's
+	join, unjoined := s.join, unix.Errno(0)
+	for {
+		k := s.fill(ms, join)
+		got, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.out.msgs)), uintptr(k), 0, 0, 0)
+		switch {
+		case errno == 0:
+			if int(got) < k {
+				s.refusals.Store(true) // sendmmsg(2) takes the error of the next one off the socket
+			}
+			if unjoined == unix.EINVAL || unjoined == unix.EIO {
+				s.join = false // for example because the system encrypts datagrams
+			}
+			for _, c := range s.out.counts[:got] {
+				n += c
+			}
+			return n, nil
+		case errno == unix.EINTR:
+			continue
+		case errno == unix.EAGAIN:
+			return 0, nil
+		case s.out.counts[0] > 1 && (errno == unix.EMSGSIZE || errno == unix.EINVAL || errno == unix.EIO):
+			// Something is wrong with these datagrams, or the system cannot join them.
+			join, unjoined = false, errno
+			s.refusals.Store(true)
+			continue
+		case errno == unix.EMSGSIZE:
+			s.refusals.Store(true) // it is in the error queue, too
+			return 0, ErrTooLong
+		}
+		if s.refusals.Swap(true) {
+			return 0, errno
+		} // else it may be of an earlier datagram: see Refused
+	}
+}
+
+// gather fills s.iovs with the parts of datagrams.
+func (s *Socket) gather(ms []Out) {
+	n := 0
+	for i := range ms {
+		n += len(ms[i].Parts)
+	}
+	s.iovs = slices.Grow(s.iovs[:0], n)
+	for i := range ms {
+		for _, p := range ms[i].Parts {
+			if len(p) > 0 {
+				v := unix.Iovec{Base: &p[0]}
+				v.SetLen(len(p))
+				s.iovs = append(s.iovs, v)
+			}
+		}
+	}
+}
+
+// fill prepares the messages for datagrams whose parts are in s.iovs, and returns how many messages. With
+// join, neighbors of one length to one peer are one message.
+func (s *Socket) fill(ms []Out, join bool) (k int) {
+	b := &s.out
+	at := 0
+	for i := 0; i < len(ms); k++ {
+		first, each := at, 0
+		each, at = measure(&ms[i], at)
+		n, total := 1, each
+		for join && each > 0 && i+n < len(ms) && ms[i+n].To == ms[i].To && ms[i+n].From == ms[i].From {
+			size, end := measure(&ms[i+n], at)
+			if total += size; size == 0 || size > each || total > min(maxJoined4, maxSegments*each-maxHeaders) || end-first > maxParts {
+				break
+			}
+			at = end
+			n++
+			if size < each {
+				break
+			}
+		}
+		h := &b.msgs[k].hdr
+		h.Iov = nil
+		if at > first {
+			h.Iov = &s.iovs[first]
+		}
+		h.SetIovlen(at - first)
+		h.Name, h.Namelen = s.putAddr(&b.addrs[k], ms[i].To)
+		c := &b.controls[k]
+		c.n = 0
+		if s.any && ms[i].From.IsValid() {
+			c.addFrom(ms[i].From, s.is4)
+		}
+		if n > 1 {
+			c.addEach(each)
+		}
+		h.Control = nil
+		if c.n > 0 {
+			h.Control = &c.bytes()[0]
+		}
+		h.SetControllen(c.n)
+		b.counts[k] = n
+		i += n
+	}
+	return k
+}
+
+const (
+	// maxJoined4 is the largest payload of joined datagrams in bytes: that of one packet of IPv4.
+	maxJoined4 = 1<<16 - 1 - 20 - 8
+	// maxSegments is the largest number of joined datagrams (UDP_MAX_SEGMENTS), and maxHeaders the bytes of
+	// headers that Linux before 5.16 counts as if they were payload of theirs.
+	maxSegments, maxHeaders = 64, 40 + 8
+	// maxParts is the largest number of parts of joined datagrams (UIO_MAXIOV).
+	maxParts = 1024
+)
+
+// measure returns the length of a datagram whose parts begin at position at of the table, and where they end.
+func measure(m *Out, at int) (size, end int) {
+	for _, p := range m.Parts {
+		if len(p) > 0 {
+			size += len(p)
+			at++
+		}
+	}
+	return size, at
+}
+
+// Recv receives datagrams into ms, at most MaxBatch, and returns how many; 0 without an error if there
+// are none. With Options.Join the system may join datagrams up to MaxJoined; what does not fit Buf is cut. It
+// does not block and allocates nothing.
+//
+// Implements: recvmmsg(2).
+func (s *Socket) Recv(ms []In) (n int, err error) {
+	b := &s.in
+	for i := range ms {
+		b.iovs[i].Base = &ms[i].Buf[0]
+		b.iovs[i].SetLen(len(ms[i].Buf))
+		h := &b.msgs[i].hdr
+		h.Iov = &b.iovs[i]
+		h.SetIovlen(1)
+		h.Name = (*byte)(unsafe.Pointer(&b.addrs[i]))
+		h.Namelen = uint32(unsafe.Sizeof(b.addrs[i]))
+		h.Control = &b.controls[i].bytes()[0]
+		h.SetControllen(controlLen)
+	}
+	for {
+		got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&b.msgs)), uintptr(len(ms)), unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case 0:
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			return 0, nil
+		default:
+			if s.refusals.Swap(true) {
+				return 0, errno
+			}
+			continue // it may be of a datagram sent earlier: see Refused
+		}
+		for i := range ms[:got] {
+			m, in := &b.msgs[i], &ms[i]
+			in.N, in.Cut, in.From = int(m.n), m.hdr.Flags&unix.MSG_TRUNC != 0, s.addr(&b.addrs[i])
+			in.To, in.Each = b.controls[i].parse(int(m.hdr.Controllen))
+		}
+		return int(got), nil
+	}
+}
