@@ -24,6 +24,7 @@ type txBatch struct {
 	outs    [udp.MaxBatch]udp.Out
 	tails   [udp.MaxBatch][tailLen]byte
 	guards  []fabric.Guard // entered for packets not sent yet
+	waiting bool           // for the send buffer, and no guard is entered
 }
 
 // transmit sends the packets in the inbox. It returns false if the send buffer is full: the rest
@@ -119,6 +120,11 @@ func (t *txBatch) enter(g fabric.Guard) bool {
 // flush sends the batch. It returns false if the send buffer is full.
 func (l *Link) flush() bool {
 	t := &l.tx
+	if t.waiting && !t.resume() { // rare: the rest is lost, as in the network
+		l.stats.Unsent += uint64(t.n - t.sent)
+		t.drop()
+		return true
+	}
 	for t.sent < t.n {
 		n, err := t.end.sock.Send(t.outs[t.sent:t.n])
 		l.stats.Sent += uint64(n)
@@ -132,7 +138,7 @@ func (l *Link) flush() bool {
 			}
 			t.sent++
 		case n == 0:
-			t.makeOwn()
+			t.wait()
 			return false
 		}
 	}
@@ -157,7 +163,7 @@ func (t *txBatch) drop() {
 		t.packets[i] = nil
 		clear(t.outs[i].Parts)
 	}
-	t.n, t.sent = 0, 0
+	t.n, t.sent, t.waiting = 0, 0, false
 }
 
 // leave leaves the guards.
@@ -169,20 +175,19 @@ func (t *txBatch) leave() {
 	t.guards = t.guards[:0]
 }
 
-// makeOwn copies the unsent datagrams and leaves the guards, so that a batch that waits for the send
-// buffer keeps no owner's memory.
-func (t *txBatch) makeOwn() {
-	if len(t.guards) == 0 {
-		return
-	}
-	for i := t.sent; i < t.n; i++ {
-		o := &t.outs[i]
-		var whole []byte
-		for _, p := range o.Parts {
-			whole = append(whole, p...)
-		}
-		clear(o.Parts)
-		o.Parts = append(o.Parts[:0], whole)
-	}
+// wait leaves the guards while the batch waits for the send buffer: an owner may take its memory back.
+func (t *txBatch) wait() {
 	t.leave()
+	t.waiting = true
+}
+
+// resume enters the guards again after wait. It returns false if memory was taken back.
+func (t *txBatch) resume() bool {
+	t.waiting = false
+	for _, k := range t.packets[t.sent:t.n] {
+		if g, ok := k.Holder.(fabric.Guard); ok && !t.enter(g) {
+			return false
+		}
+	}
+	return true
 }

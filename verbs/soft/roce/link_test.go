@@ -214,11 +214,16 @@ func TestDamagedDatagramsAreDropped(t *testing.T) {
 type lent struct{ inside, done, dead int }
 
 func (g *lent) PacketDone(*fabric.Packet) { g.done++ }
-func (g *lent) Enter() bool               { g.inside++; return g.dead == 0 }
-func (g *lent) Leave()                    { g.inside-- }
+func (g *lent) Enter() bool {
+	if g.dead == 0 {
+		g.inside++
+	}
+	return g.dead == 0
+}
+func (g *lent) Leave() { g.inside-- }
 
-// Rule: the link is inside a packet's guard only until the packet is sent or copied; a packet whose
-// memory was taken back is not sent.
+// Rule: the link is inside a packet's guard only until the packet is sent, and not while it waits for the send
+// buffer; a packet whose memory was taken back is not sent.
 func TestMemoryIsReadUnderItsGuard(t *testing.T) {
 	h := &wire.Header{Opcode: wire.RCSendOnly}
 	payload := []byte("12345678")
@@ -233,12 +238,21 @@ func TestMemoryIsReadUnderItsGuard(t *testing.T) {
 	if len(r.sock.sent) != 0 || g.inside != 0 {
 		t.Errorf("with a full send buffer: %d sent, inside %d times; want 0, 0", len(r.sock.sent), g.inside)
 	}
-	clear(payload) // as its owner may, after it has taken the memory back
 	r.sock.room = -1
 	r.fab.AdvanceTo(sendAgain)
 	r.steps()
-	if len(r.sock.sent) != 1 || !bytes.Contains(r.sock.sent[0], []byte("12345678")) || g.done != 1 {
-		t.Errorf("after the send buffer had room: sent %q, done %d times", r.sock.sent, g.done)
+	if len(r.sock.sent) != 1 || !bytes.Contains(r.sock.sent[0], []byte("12345678")) || g.inside != 0 || g.done != 1 {
+		t.Errorf("after the send buffer had room: sent %q, inside %d times, done %d times", r.sock.sent, g.inside, g.done)
+	}
+	r, g = newRig(t), new(lent)
+	r.sock.room = 0
+	r.send(h, g, payload)
+	g.dead = 1
+	r.sock.room = -1
+	r.fab.AdvanceTo(sendAgain)
+	r.steps()
+	if len(r.sock.sent) != 0 || g.inside != 0 || g.done != 1 {
+		t.Errorf("memory that was taken back before the send buffer had room: %d sent, inside %d times, done %d times; want 0, 0, 1", len(r.sock.sent), g.inside, g.done)
 	}
 	r, g = newRig(t), &lent{dead: 1}
 	r.send(h, g, payload)
