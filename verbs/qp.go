@@ -99,8 +99,8 @@ func (m QPAttrMask) String() string { return flagNames(qpAttrNames, uint32(m)) }
 
 // MTU is a path MTU as the specification numbers it.
 //
-// Implements: enum ibv_mtu; MTUJumbo is the software RNIC's own, for links
-// that carry a whole message in one packet.
+// Implements: enum ibv_mtu. Those above MTU4096 are the software RNIC's own: for paths between its
+// processes, and MTUJumbo for links that carry a whole message in one packet.
 type MTU uint32
 
 // The path MTUs.
@@ -110,6 +110,9 @@ const (
 	MTU1024  MTU = 3
 	MTU2048  MTU = 4
 	MTU4096  MTU = 5
+	MTU8192  MTU = 6
+	MTU16384 MTU = 7
+	MTU32768 MTU = 8
 	MTUJumbo MTU = 0x80
 )
 
@@ -119,7 +122,7 @@ const jumboBytes = 1 << 31
 // Bytes returns the payload of a packet of this MTU in bytes; 0 if m is not valid.
 func (m MTU) Bytes() uint32 {
 	switch {
-	case m >= MTU256 && m <= MTU4096:
+	case m >= MTU256 && m <= MTU32768:
 		return 128 << m
 	case m == MTUJumbo:
 		return jumboBytes

@@ -28,7 +28,7 @@ type deviceCM struct {
 func (d *device) startCM(c CMConfig) {
 	m := &deviceCM{dev: d, byQP: map[*queuePair]*cmID{}}
 	machine, err := cm.New(c.machine(cm.Config{
-		GID: d.gid, GUID: d.guid, MTU: d.cfg.MTU,
+		GID: d.gid, GUID: d.guid, MTU: d.cfg.MTU, FarMTU: d.farMTU,
 		Send:  func(dst wire.Path, mad *cm.MAD) { d.sendMAD(dst, mad[:]) },
 		Event: m.event,
 		Rand:  m.draw,

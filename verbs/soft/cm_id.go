@@ -84,6 +84,7 @@ type cmID struct {
 	dev             *device // nil until bound to one; written under api too, before there is a connection
 	local, peer     netip.AddrPort
 	path            wire.Path          // to the peer; written when the address is resolved, or the request received
+	mtu             verbs.MTU          // the largest of that path; written when the address is resolved
 	qp              *queuePair         // written under mu and the token, so that either suffices to read it
 	children        map[*cmID]struct{} // a listener's requests not yet reported to the user
 

@@ -180,12 +180,12 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 			return id.failed(op, err)
 		}
 	}
-	path, local, err := id.resolve(d, dst)
+	path, local, mtu, err := id.resolve(d, dst)
 	if err != nil {
 		return id.failed(op, err)
 	}
 	id.mu.Lock()
-	id.path, id.local = path, netip.AddrPortFrom(local, id.port)
+	id.path, id.mtu, id.local = path, mtu, netip.AddrPortFrom(local, id.port)
 	id.peer = netip.AddrPortFrom(dst.Addr().Unmap(), dst.Port())
 	id.state = idAddrResolved
 	id.mu.Unlock()

@@ -144,7 +144,7 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 			QPN: c.QPNum, PSN: id.psn,
 			ResponderResources: depth(c.ResponderResources, maxDepth, d), InitiatorDepth: depth(c.InitiatorDepth, maxDepth, d),
 			RetryCount: c.RetryCount, RNRRetry: c.RNRRetryCount, FlowControl: c.FlowControl, SRQ: c.SRQ,
-			MTU: id.pathMTU(), AckTimeout: id.ackTimeout(), PKey: wire.DefaultPKey,
+			MTU: id.mtu, AckTimeout: id.ackTimeout(), PKey: wire.DefaultPKey,
 		}
 		var private [cm.PrivateREQ]byte
 		cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.path.Peer.Addr()}.Put(&private)

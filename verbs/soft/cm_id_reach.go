@@ -98,26 +98,27 @@ func (id *cmID) bindSocket(local netip.AddrPort) error {
 	return err
 }
 
-// resolve finds the way from d to dst, and this end's address. The caller holds api.
-func (id *cmID) resolve(d *device, dst netip.AddrPort) (path wire.Path, local netip.Addr, err error) {
-	path, local = wire.To(verbs.GIDFromAddr(dst.Addr())), d.cfg.Addr.Unmap()
+// resolve finds the way from d to dst, the largest path MTU of it, and this end's address. The caller holds api.
+func (id *cmID) resolve(d *device, dst netip.AddrPort) (path wire.Path, local netip.Addr, mtu verbs.MTU, err error) {
+	path, local, mtu = wire.To(verbs.GIDFromAddr(dst.Addr())), d.cfg.Addr.Unmap(), d.cfg.MTU
 	if d.cfg.Link != LinkPeers {
-		return path, local, nil
+		return path, local, mtu, nil
 	}
 	if gid, ok := id.p.inProcess(d, uint16(id.ps), dst); ok {
-		return wire.To(gid), local, nil
+		return wire.To(gid), local, mtu, nil
+	}
+	if local, mtu, err = roce.Route(dst); err != nil {
+		return path, local, mtu, withErrno(syscall.ENETUNREACH, "%w", err)
 	}
 	// A loopback address, the device's own among them, is no source for another machine.
 	if bound := id.LocalAddr().Addr(); !anywhere(bound) && bound.Is4() == dst.Addr().Unmap().Is4() && bound.IsLoopback() == dst.Addr().IsLoopback() {
 		local = bound
-	} else if local, err = sourceTo(dst); err != nil {
-		return path, local, withErrno(syscall.ENETUNREACH, "%w", err)
 	}
 	end, err := d.dialEnd()
 	if err != nil {
-		return path, local, withErrno(syscall.EADDRNOTAVAIL, "%w", err)
+		return path, local, mtu, withErrno(syscall.EADDRNOTAVAIL, "%w", err)
 	}
-	return end.Path(local, dst), local, nil
+	return end.Path(local, dst), local, min(mtu, d.cfg.MTU), nil
 }
 
 // spaceLID is the port space of the LIDs of devices in this process, in the fabric's list of services.
@@ -178,22 +179,13 @@ func (p *Provider) inProcess(d *device, space uint16, dst netip.AddrPort) (verbs
 	return gid, gid != d.gid && p.fab.Has(gid)
 }
 
-// sourceTo returns the address from which this machine sends to dst.
-func sourceTo(dst netip.AddrPort) (netip.Addr, error) {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(dst)) // sends nothing
+// farMTU returns the largest path MTU that this end's route to another process carries, up to the device's.
+func (d *device) farMTU(p wire.Path) verbs.MTU {
+	_, mtu, err := roce.Route(netip.AddrPortFrom(p.Peer.Addr(), p.PeerPort))
 	if err != nil {
-		return netip.Addr{}, err
+		mtu = verbs.MTU1024 // nothing will arrive there
 	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
-}
-
-// pathMTU returns the MTU with which the identifier asks for a connection.
-func (id *cmID) pathMTU() verbs.MTU {
-	if id.path.Far() {
-		return min(roce.MTU(id.local.Addr()), id.dev.cfg.MTU)
-	}
-	return id.dev.cfg.MTU
+	return min(mtu, d.cfg.MTU)
 }
 
 // Link names the link to the peer: "process", "peers" or "roce". Any goroutine; it does not block.

@@ -12,7 +12,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/cm"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/roce"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
@@ -101,6 +103,11 @@ func TestWhoIsThere(t *testing.T) {
 			child := one.event(verbs.CMConnectRequest).ID.(*cmID)
 			if id.path.Far() != far || child.path.Far() != far {
 				t.Errorf("%v: the paths are %+v and %+v, want UDP ports: %v", dst, id.path, child.path, far)
+			}
+			_, want, err := roce.Route(dst)
+			must.Do(t, err)
+			if far && (id.mtu != want || child.req.PathMTU != cm.MTUCode(want)) {
+				t.Errorf("%v: asked for MTU %d, code %d, want that of the route, %d", dst, id.mtu, child.req.PathMTU, want)
 			}
 			if far && udp.ReportsTo && (child.path.Peer != id.path.Local || child.path.Local != id.path.Peer || child.path.PeerPort != id.path.LocalPort || child.path.LocalPort != id.path.PeerPort) {
 				t.Errorf("%v: the paths %+v and %+v are not each other's reverse", dst, id.path, child.path)

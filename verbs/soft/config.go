@@ -33,7 +33,7 @@ type DeviceConfig struct {
 
 	// MTU is the active path MTU of the port. 0 selects MTUJumbo if the fabric supports it,
 	// otherwise MTU4096; with LinkRoCE the largest up to MTU4096 that the interface carries. A
-	// path to another process has at most MTU4096.
+	// path to another process has at most the largest that the routes of both ends carry, up to MTU32768.
 	MTU verbs.MTU
 	// Limits bounds the objects of the device; a zero member selects its default.
 	Limits Limits

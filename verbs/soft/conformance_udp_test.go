@@ -62,11 +62,11 @@ func tryRoCE(t *testing.T, name string, addr netip.Addr) (roceEnd, error) {
 }
 
 // openPeer opens a device of another process: on a fabric of its own.
-func openPeer(t *testing.T, name, addr string) roceEnd {
+func openPeer(t *testing.T, name, addr string, mtu verbs.MTU) roceEnd {
 	t.Helper()
 	a := netip.MustParseAddr(addr)
 	f := fabric.New(fabric.Config{Seed: conformanceSeed})
-	p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{{Name: name, Addr: a, Link: soft.LinkPeers}}}))(t)
+	p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{{Name: name, Addr: a, Link: soft.LinkPeers, MTU: mtu}}}))(t)
 	ctx := must.Get(p.Open(name))(t)
 	t.Cleanup(func() { must.Do(t, ctx.Close()) })
 	return roceEnd{p, f, ctx, verbs.GIDFromAddr(a)}
@@ -127,7 +127,7 @@ func TestConformancePeers(t *testing.T) {
 	if !udp.ReportsTo {
 		t.Skip("the portable socket does not choose its source: two devices of one machine would have one address")
 	}
-	overUDP(t, "soft_peers", openPeer(t, "left", "127.0.0.1"), openPeer(t, "right", "127.0.0.2"))
+	overUDP(t, "soft_peers", openPeer(t, "left", "127.0.0.1", verbs.MTU32768), openPeer(t, "right", "127.0.0.2", verbs.MTU32768))
 }
 
 func TestConformancePeersIPv6(t *testing.T) {
@@ -135,7 +135,7 @@ func TestConformancePeersIPv6(t *testing.T) {
 		t.Skip("the portable socket does not choose its source: two devices of one machine would have one address")
 	}
 	if netns.Enter(t, "fd00::1", "fd00::2") {
-		overUDP(t, "soft_peers_ipv6", openPeer(t, "left", "fd00::1"), openPeer(t, "right", "fd00::2"))
+		overUDP(t, "soft_peers_ipv6", openPeer(t, "left", "fd00::1", verbs.MTU4096), openPeer(t, "right", "fd00::2", verbs.MTU4096))
 	}
 }
 

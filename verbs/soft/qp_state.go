@@ -59,7 +59,7 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.fastMax = q.fastSize()
 		q.resp.begin(&q.attr)
 	case from == verbs.QPSRTR && to == verbs.QPSRTS:
-		q.req.begin(&q.attr, q.route.Uplink())
+		q.req.begin(&q.attr, q.route.Uplink(), q.mtu)
 	case from == verbs.QPSRTS && to == verbs.QPSSQD:
 		q.attr.SQDraining = true
 		q.req.notifyDrained = mask&verbs.QPMEnSQDAsyncNotify != 0 && attr.EnSQDAsyncNotify

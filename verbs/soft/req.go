@@ -46,12 +46,12 @@ type requester struct {
 	notifyDrained  bool
 }
 
-// begin initializes the requester from the attributes of RTS. lossy: its packets pass a socket.
-func (r *requester) begin(a *verbs.QPAttr, lossy bool) {
+// begin initializes the requester from the attributes of RTS. lossy: its packets, of up to mtu bytes, pass a socket.
+func (r *requester) begin(a *verbs.QPAttr, lossy bool, mtu uint32) {
 	*r = requester{tail: r.tail, cur: r.tail, fresh: r.tail, read: r.tail}
 	r.acked = psnBase + uint64(a.SQPSN)
 	r.next, r.sent = r.acked, r.acked
-	r.window = newWindow(lossy)
+	r.window = newWindow(lossy, mtu)
 	r.reload(a)
 }
 
@@ -139,7 +139,7 @@ func (q *queuePair) progress(psn uint64) {
 	if psn <= r.acked || psn == none {
 		return
 	}
-	if r.window.lossy() {
+	if r.window.lossy {
 		q.measure(psn)
 	}
 	r.acked = psn
@@ -192,7 +192,7 @@ func (q *queuePair) startTimer() {
 func (q *queuePair) aimTimer() {
 	r := &q.req
 	at := r.expires
-	if r.window.lossy() {
+	if r.window.lossy {
 		if t := q.dev.now + r.trip.timeout(); at == 0 || t < at {
 			at = t
 		}

@@ -75,7 +75,7 @@ func (q *queuePair) emit() {
 		q.fail(w.status, w.vendor)
 		return
 	}
-	if r.sent > sent && r.window.lossy() {
+	if r.sent > sent && r.window.lossy {
 		r.trip.begin(r.sent, q.dev.now)
 	}
 	q.startTimer()

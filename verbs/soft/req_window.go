@@ -1,5 +1,7 @@
 package soft
 
+import "github.com/verbena-rdma/verbena/verbs"
+
 // sendWindow bounds the outstanding PSNs of a requester. Within the fabric the bound is windowPSNs, and
 // the link tells when it has no room. A link with a socket loses what the peer's receive buffer cannot
 // hold, so there the window begins small, grows by one for each window that is acknowledged, and is
@@ -10,11 +12,16 @@ package soft
 //	                 ^ ^────────────────────────────────┤ at most windowPSNs
 //	                 └──────────────────────────────────┘ a loss: half, at least minWindow
 //
+// These are for packets of 4 KiB; of larger ones there are fewer.
+//
 // While a probe is out the window is one packet: see roundTrip.
 //
 // Implements: additive increase, multiplicative decrease (RFC 5681, 3.1, without slow start).
 type sendWindow struct {
 	psns  uint64
+	least uint64 // bounds of psns
+	most  uint64
+	lossy bool   // the packets pass a socket
 	acked uint64 // since the window has grown
 	saved uint64 // psns as it was before a probe; 0: no probe is out
 	// ackEvery is the maximum number of packets that are sent without requesting an acknowledgement:
@@ -29,20 +36,23 @@ const (
 	// of 4 KiB, counted with their overhead.
 	firstWindow = 32
 	minWindow   = 4
+	// fewestPackets is the smallest window of large packets: one lost packet and one that shows the loss.
+	fewestPackets = 2
 	// linkChunk is the chunk on a link with a socket: the window bounds the answers to a READ by it.
 	linkChunk = 16
 )
 
-// lossy reports whether the packets pass a socket.
-func (w *sendWindow) lossy() bool { return w.chunk == linkChunk }
-
-// newWindow returns the window of a new connection. lossy: its packets pass a socket.
-func newWindow(lossy bool) sendWindow {
-	w := sendWindow{psns: windowPSNs, ackEvery: ackEvery, chunk: readChunk}
-	if lossy {
-		w.chunk = linkChunk
-		w.set(firstWindow)
+// newWindow returns the window of a new connection. lossy: its packets, of up to mtu bytes, pass a socket.
+func newWindow(lossy bool, mtu uint32) sendWindow {
+	if !lossy {
+		return sendWindow{psns: windowPSNs, least: windowPSNs, most: windowPSNs, ackEvery: ackEvery, chunk: readChunk}
 	}
+	scale := max(1, mtu/verbs.MTU4096.Bytes())
+	w := sendWindow{
+		lossy: true, chunk: max(1, linkChunk/scale),
+		least: max(minWindow/uint64(scale), fewestPackets), most: windowPSNs / uint64(scale),
+	}
+	w.set(max(firstWindow/uint64(scale), fewestPackets))
 	return w
 }
 
@@ -53,7 +63,7 @@ func (w *sendWindow) set(n uint64) {
 
 // took notes that n more PSNs are acknowledged.
 func (w *sendWindow) took(n uint64) {
-	if w.psns == windowPSNs {
+	if w.psns == w.most {
 		return
 	}
 	if w.acked += n; w.acked >= w.psns {
@@ -65,15 +75,15 @@ func (w *sendWindow) took(n uint64) {
 func (w *sendWindow) lost() {
 	switch {
 	case w.saved != 0:
-		w.saved = max(minWindow, w.saved/2)
-	case w.lossy():
-		w.set(max(minWindow, w.psns/2))
+		w.saved = max(w.least, w.saved/2)
+	case w.lossy:
+		w.set(max(w.least, w.psns/2))
 	}
 }
 
 // probe closes the window behind the next packet, which requests an acknowledgement.
 func (w *sendWindow) probe() {
-	if w.saved == 0 && w.lossy() {
+	if w.saved == 0 && w.lossy {
 		w.saved = w.psns
 		w.set(1)
 	}

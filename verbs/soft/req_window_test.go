@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // Rule: within the fabric the window never changes. On a link with a socket it stays between its bounds,
@@ -13,8 +15,12 @@ import (
 func TestSendWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lossy := rapid.Bool().Draw(t, "lossy")
-		w := newWindow(lossy)
+		mtu := rapid.SampledFrom([]verbs.MTU{verbs.MTU256, verbs.MTU4096, verbs.MTU8192, verbs.MTU32768}).Draw(t, "mtu").Bytes()
+		w := newWindow(lossy, mtu)
 		first := w
+		if lossy && (w.least < 2 || w.psns < w.least || w.most > windowPSNs || w.most*uint64(mtu) > windowPSNs<<12 || w.psns*uint64(mtu) > firstWindow<<12 || uint64(w.chunk) > w.psns) {
+			t.Fatalf("the first window for packets of %d bytes is %+v", mtu, w)
+		}
 		psns := first.psns // expected, without a probe
 		probing := false
 		for range rapid.IntRange(1, 100).Draw(t, "events") {
@@ -22,7 +28,7 @@ func TestSendWindow(t *testing.T) {
 			switch rapid.SampledFrom([]string{"acknowledged", "acknowledged", "lost", "probe"}).Draw(t, "event") {
 			case "lost":
 				w.lost()
-				psns = max(minWindow, psns/2)
+				psns = max(w.least, psns/2)
 			case "probe":
 				w.probe()
 				probing = lossy
@@ -36,12 +42,12 @@ func TestSendWindow(t *testing.T) {
 					before.acked = 0
 				}
 				if probing && !late {
-					psns = max(minWindow, psns/2)
+					psns = max(w.least, psns/2)
 				}
 				probing = false
 				w.took(n)
 				if before.acked+n >= psns {
-					psns = min(psns+1, windowPSNs)
+					psns = min(psns+1, w.most)
 				}
 			}
 			switch {

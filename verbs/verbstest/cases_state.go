@@ -198,7 +198,7 @@ func badValues(c *Case) {
 	q.toInit()
 	for what, mod := range map[string]func(*verbs.QPAttr){
 		"MTU 0":                  func(a *verbs.QPAttr) { a.PathMTU = 0 },
-		"MTU 6":                  func(a *verbs.QPAttr) { a.PathMTU = 6 },
+		"MTU 9":                  func(a *verbs.QPAttr) { a.PathMTU = 9 },
 		"more rd_atomic":         func(a *verbs.QPAttr) { a.MaxDestRdAtomic = 255 },
 		"a missing GID":          func(a *verbs.QPAttr) { a.AH.SGIDIndex = 250 },
 		"an MTU over the port's": func(a *verbs.QPAttr) { a.PathMTU = overMTU(c.pair.Caps.MTU) },

@@ -31,7 +31,7 @@ type ConnectParam struct {
 func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, error) {
 	mtu := p.MTU
 	if mtu == 0 {
-		mtu = m.mtuOf(&p.Dst)
+		mtu = m.mtuOf(p.Dst)
 	}
 	if mtu.Bytes() == 0 {
 		return nil, &FieldError{Msg: "REQ", Field: "path MTU", Value: uint64(mtu), Want: "a path MTU", cause: ErrRange}

@@ -38,7 +38,9 @@ const maxRemembered = 1024
 type Config struct {
 	GID  verbs.GID // the port's address
 	GUID uint64    // the device's
-	MTU  verbs.MTU // largest path MTU accepted; 0: MTU4096. Between processes at most MTU4096.
+	MTU  verbs.MTU // largest path MTU accepted; 0: MTU4096
+	// FarMTU returns the largest path MTU between processes; nil: MTU4096. It must not call the machine.
+	FarMTU func(wire.Path) verbs.MTU
 
 	// ResponseTimeout is the code (4.096 µs × 2^code) of the time after which an unanswered REQ,
 	// REP or DREQ is repeated; 0: 15.
@@ -149,11 +151,14 @@ func (m *Machine) Reset() {
 }
 
 // mtuOf returns the largest path MTU of a path.
-func (m *Machine) mtuOf(p *wire.Path) verbs.MTU {
-	if p.Far() && m.cfg.MTU == verbs.MTUJumbo {
-		return verbs.MTU4096
+func (m *Machine) mtuOf(p wire.Path) verbs.MTU {
+	switch {
+	case !p.Far():
+		return m.cfg.MTU
+	case m.cfg.FarMTU == nil:
+		return min(m.cfg.MTU, verbs.MTU4096)
 	}
-	return m.cfg.MTU
+	return min(m.cfg.MTU, m.cfg.FarMTU(p))
 }
 
 // Stats returns a copy of the counters.

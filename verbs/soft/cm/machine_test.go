@@ -119,6 +119,41 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// Rule: between processes each side has the largest path MTU of its own route, up to its port's, and the
+// passive side refuses a larger one.
+func TestFarMTU(t *testing.T) {
+	routes := func(m verbs.MTU) Config {
+		return Config{MTU: verbs.MTUJumbo, FarMTU: func(p wire.Path) verbs.MTU {
+			if !p.Far() {
+				t.Error("a path within the process was asked for")
+			}
+			return m
+		}}
+	}
+	for _, x := range []struct {
+		a, b Config
+		asks verbs.MTU
+		ok   bool
+	}{
+		{routes(verbs.MTU32768), routes(verbs.MTU32768), verbs.MTU32768, true},
+		{routes(verbs.MTU1024), routes(verbs.MTU32768), verbs.MTU1024, true},
+		{routes(verbs.MTU8192), routes(verbs.MTU2048), verbs.MTU8192, false},
+		{Config{MTU: verbs.MTUJumbo}, routes(verbs.MTU4096), verbs.MTU4096, true}, // a route that nobody knows
+	} {
+		p := newPair(t, x.a, x.b)
+		p.a.at.LocalPort, p.b.at.LocalPort = 7, 7
+		p.connect(t, ConnectParam{})
+		p.run(100 * time.Millisecond)
+		e := p.last(p.a)
+		if x.ok && e.Kind != EvReply || !x.ok && (e.Kind != EvRejected || e.REJ.Reason != RejInvalidMTU || e.REJ.ARI[0] != uint8(verbs.MTU2048)) {
+			t.Errorf("%v: %+v", x.asks, e)
+		}
+		if got := p.heard[p.b]; x.ok && MTUCode(x.asks) != got[0].REQ.PathMTU {
+			t.Errorf("asked for MTU code %d, want that of %d", got[0].REQ.PathMTU, x.asks.Bytes())
+		}
+	}
+}
+
 // TestRefusalsLeaveNoGarbage checks that refusing a request without a listener allocates nothing,
 // so a flood of them makes no garbage.
 func TestRefusalsLeaveNoGarbage(t *testing.T) {

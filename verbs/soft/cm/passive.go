@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
@@ -51,9 +52,12 @@ func (m *Machine) onREQ(now time.Duration, src wire.Path, req *REQ) bool {
 		return c.repeatedREQ(src, req)
 	}
 	mtu, ok := MTUFromCode(req.PathMTU)
-	most := m.mtuOf(&src)
 	l := m.listeners[serviceAt(&src, req.ServiceID)]
 	old := m.byQPN[remoteQP{src, req.QPN}]
+	var most verbs.MTU
+	if l != nil { // otherwise it is refused anyway, without the cost of a look at the route
+		most = m.mtuOf(src)
+	}
 	refuse := func(why Reason, info ...byte) {
 		m.refuse(src, REJ{TID: req.TID, RemoteID: req.LocalID, Answers: AnswersREQ, Reason: why}, info...)
 	}
@@ -61,7 +65,7 @@ func (m *Machine) onREQ(now time.Duration, src wire.Path, req *REQ) bool {
 	// Before the stale connection: a peer asks again with a smaller MTU under another ID and for
 	// the same queue pair, and a late copy of its first request must not end the connection of the
 	// second. A REQ with an acceptable MTU finds the stale one.
-	case !ok || mtu > most:
+	case l != nil && (!ok || mtu > most):
 		refuse(RejInvalidMTU, MTUCode(most))
 	case old != nil:
 		refuse(RejStaleConn)

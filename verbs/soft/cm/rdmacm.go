@@ -76,7 +76,8 @@ func ServiceID(ps verbs.PortSpace, port uint16) uint64 {
 }
 
 // mtuJumboCode is the code of verbs.MTUJumbo in the 4-bit path MTU field. The specification
-// reserves 6 to 15; only software RNICs on a link that declares it send this one.
+// reserves 6 to 15; only software RNICs send them: this one on a link that declares it, and 6 to 8, for
+// larger packets, between processes.
 const mtuJumboCode = 15
 
 // MTUCode returns the 4-bit code of a path MTU.
@@ -93,5 +94,5 @@ func MTUFromCode(c uint8) (m verbs.MTU, ok bool) {
 		return verbs.MTUJumbo, true
 	}
 	m = verbs.MTU(c)
-	return m, m >= verbs.MTU256 && m <= verbs.MTU4096
+	return m, m >= verbs.MTU256 && m <= verbs.MTU32768
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/verbena-rdma/verbena/internal/sys/udp"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -11,10 +12,28 @@ import (
 // MTU returns the largest path MTU, up to 4096, that the interface with address a carries; 1024, that
 // of an Ethernet, if it cannot be found.
 func MTU(a netip.Addr) verbs.MTU {
+	return mtuWithin(interfaceMTU(a.Unmap().WithZone("")), verbs.MTU4096)
+}
+
+// Route returns the address from which this machine sends to another process, and the largest path MTU of
+// the route to it: that of a whole way within the machine or one network, which the interface knows, or of a
+// way whose narrower part the system has met before. It does not block.
+//
+// Errors: there is no route.
+func Route(to netip.AddrPort) (from netip.Addr, mtu verbs.MTU, err error) {
+	from, n, err := udp.Route(to)
+	if n == 0 {
+		n = interfaceMTU(from)
+	}
+	return from, mtuWithin(n, verbs.MTU32768), err
+}
+
+// mtuWithin returns the largest path MTU up to most whose packets are no longer than n bytes.
+func mtuWithin(n int, most verbs.MTU) verbs.MTU {
 	// As rdma_rxe, except that it reserves 80 bytes for all headers (rxe_hdr.h, RXE_MAX_HDR_LENGTH).
-	payload := interfaceMTU(a.Unmap().WithZone("")) - ipv6Len - udpLen - wire.MaxHeader - ICRCLen
+	payload := n - ipv6Len - udpLen - wire.MaxHeader - ICRCLen
 	best := verbs.MTU256
-	for m := verbs.MTU256; m <= verbs.MTU4096; m++ {
+	for m := verbs.MTU256; m <= most; m++ {
 		if int(m.Bytes()) <= payload {
 			best = m
 		}
