@@ -20,7 +20,7 @@ const suite = "trixie"
 var packages = []string{
 	"linux-image-amd64",
 	"rdma-core", "ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "perftest", "libfabric-bin",
-	"iproute2", "kmod", "procps",
+	"iproute2", "nftables", "kmod", "procps",
 	"base-files", "dash", "bash", "coreutils", "findutils", "grep", "sed", "mawk", "util-linux", "hostname", "libc-bin",
 }
 
