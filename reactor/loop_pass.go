@@ -55,6 +55,9 @@ func (r *Reactor) pass(arm bool) bool {
 	r.stats.Passes++
 	r.inPass = true // again: if a task has run a pass, that pass has cleared inPass
 	did = r.postAndPoll(arm) || did
+	if arm && !did && r.receiver != nil {
+		r.receiver.Rest() // whoever holds the turn gives it up and sleeps
+	}
 	r.inPass = false
 	if len(r.quarantined) > 0 {
 		r.reclaimAll()

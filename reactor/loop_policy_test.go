@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
@@ -110,6 +111,29 @@ func TestEconomyHasNoSpinBudget(t *testing.T) {
 	if s := a.r.Stats(); s.MaxSpin != 0 || a.r.Policy() != reactor.PolicyEconomy {
 		t.Errorf("%v, spin budget %v; want economy and none", a.r.Policy(), s.MaxSpin)
 	}
+}
+
+// resting counts the calls of Rest.
+type resting struct {
+	verbs.Context
+	rests *atomic.Int64
+}
+
+func (r resting) Rest() { r.rests.Add(1) }
+
+// Rule: a loop that is about to sleep says so to a device that receives while it is polled.
+func TestALoopRestsBeforeItSleeps(t *testing.T) {
+	var rests atomic.Int64
+	dev := home().open(t, 0)
+	r := must.Get(reactor.New(reactor.Config{Context: resting{dev, &rests}}))(t)
+	for ctx := bounded(t); r.Stats().Sleeps == 0; runtime.Gosched() {
+		must.Do(t, ctx.Err())
+	}
+	if rests.Load() == 0 {
+		t.Error("the loop sleeps, and the device was not told")
+	}
+	must.Do(t, r.Close(bounded(t)))
+	must.Do(t, dev.Close())
 }
 
 // Rule: at least one processor has no loop of PolicyLatency. If the loop of a new reactor would

@@ -26,8 +26,9 @@ type Reactor struct {
 	leader  holderDriver
 	futures *futures.Pool[Completion]
 
-	channel verbs.CompChannel
-	wcArena *mem.Arena
+	channel  verbs.CompChannel
+	receiver verbs.PollReceiver // the context, if its device receives while queues are polled; otherwise nil
+	wcArena  *mem.Arena
 
 	ready ring.Inbox[readyQueue, *readyQueue]
 	tasks ring.Inbox[readyTask, *readyTask]
@@ -133,6 +134,7 @@ func New(cfg Config) (_ *Reactor, err error) {
 	if err != nil {
 		return nil, err
 	}
+	r.receiver, _ = r.ctx.(verbs.PollReceiver)
 	r.maxMessage = port.MaxMsgSize
 	r.maxDatagram = min(port.ActiveMTU, verbs.MTU4096).Bytes()
 	if err = r.makeQueues(); err != nil {

@@ -91,6 +91,14 @@ type Context interface {
 	Objects() ObjectCount
 }
 
+// PollReceiver is a Context whose device receives on the goroutines that poll its completion queues.
+type PollReceiver interface {
+	// Rest notes that the caller, which has polled, is about to sleep: the device receives by itself from now
+	// on. After a poll without Rest it waits up to a millisecond for the next poll first. Any goroutine; it
+	// does not block.
+	Rest()
+}
+
 // PD is a protection domain.
 //
 // Implements: struct ibv_pd.

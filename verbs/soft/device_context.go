@@ -22,7 +22,10 @@ type deviceContext struct {
 	counts verbs.ObjectCount
 }
 
-var _ verbs.Context = (*deviceContext)(nil)
+var (
+	_ verbs.Context      = (*deviceContext)(nil)
+	_ verbs.PollReceiver = (*deviceContext)(nil)
+)
 
 // open makes a context. The first context attaches the device.
 func (p *Provider) open(d *device) (*deviceContext, error) {

@@ -59,6 +59,13 @@ func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 	return nil
 }
 
+// Rest notes that the caller polls no more for now; see [verbs.PollReceiver].
+func (c *deviceContext) Rest() {
+	if l := c.dev.link.Load(); l != nil {
+		l.Arm()
+	}
+}
+
 // ownCQ returns cq if it is an open completion queue of this context.
 func (c *deviceContext) ownCQ(cq verbs.CQ) (*completionQueue, bool) {
 	q, ok := cq.(*completionQueue)

@@ -45,7 +45,9 @@ func (l *Link) watch() {
 		}
 		if n > 0 {
 			l.woken(keys[:n])
-			l.up.Kick()
+			// Not Kick: while another goroutine runs the link, perhaps without a processor, the sockets would
+			// stay ready, and arming them would wake this one again at once.
+			l.up.Exclusive(func() {})
 		}
 	}
 }
