@@ -61,7 +61,7 @@ func (r *Reactor) close(ctx DoneContext) error {
 		err = r.destroy()
 		r.destroyed = err == nil
 	})
-	r.timers.stop() // again: withTurn checks the timers at its end, and may have set the alarm
+	r.timers.stop() // after withTurn, which checks the timers at its end, and may set the alarm
 	return err
 }
 
@@ -134,7 +134,6 @@ func (r *Reactor) end(ctx DoneContext) error {
 // destroy closes the objects that New made, children first. It is called by Close, which holds the
 // turn, and by a New that fails.
 func (r *Reactor) destroy() error {
-	r.timers.stop()
 	r.releaseProcessor()
 	var errs []error
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
