@@ -157,3 +157,24 @@ func TestSteppedCallbacksRunInStep(t *testing.T) {
 		t.Error("a Step with nothing to do says that it did something")
 	}
 }
+
+// Rule: Queue calls the function of a Job once. The Job may be queued again when its function has
+// begun to run.
+func TestAJobIsQueuedAgain(t *testing.T) {
+	l := newLone(t, reactor.Config{Stepped: true}, nil)
+	defer l.close(t)
+	const n = 3
+	var j *reactor.Job
+	ran := 0
+	j = reactor.NewJob(func() {
+		if ran++; ran < n {
+			l.r.Queue(j)
+		}
+	})
+	l.r.Queue(j)
+	for l.r.Step() {
+	}
+	if ran != n {
+		t.Errorf("the function was called %d times, want %d", ran, n)
+	}
+}

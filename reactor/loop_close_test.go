@@ -121,32 +121,35 @@ func TestThenAfterClose(t *testing.T) {
 // Rule: functions and tasks still run if they are queued after Close or while Close runs. A
 // goroutine may be waiting for them.
 func TestWhatComesAfterCloseRuns(t *testing.T) {
-	for _, when := range []string{"after", "meeting"} {
-		t.Run(when, func(t *testing.T) {
-			l := newLone(t, reactor.Config{}, nil)
-			const n = 50
-			ran := make(chan struct{}, 3*n)
-			run := func() { ran <- struct{}{} }
-			push := func() {
-				for range n {
-					l.r.Defer(run)
-					l.r.Schedule(&reactor.Task{Fn: run}, false)
-					l.r.Callback(run)
+	for what, queue := range map[string]func(r *reactor.Reactor, fn func()){
+		"Defer":    (*reactor.Reactor).Defer,
+		"Schedule": func(r *reactor.Reactor, fn func()) { r.Schedule(&reactor.Task{Fn: fn}, false) },
+		"Callback": (*reactor.Reactor).Callback,
+	} {
+		for _, when := range []string{"after", "meeting"} {
+			t.Run(what+"/"+when, func(t *testing.T) {
+				l := newLone(t, reactor.Config{}, nil)
+				const n = 50
+				ran := make(chan struct{}, n)
+				push := func() {
+					for range n {
+						queue(l.r, func() { ran <- struct{}{} })
+					}
 				}
-			}
-			if when == "after" {
-				l.close(t)
-				push()
-			} else {
-				pushed := make(chan struct{})
-				go func() { push(); close(pushed) }()
-				l.close(t)
-				comes(t, "the pushing", pushed)
-			}
-			for range 3 * n {
-				comes(t, "a function", ran)
-			}
-		})
+				if when == "after" {
+					l.close(t)
+					push()
+				} else {
+					pushed := make(chan struct{})
+					go func() { push(); close(pushed) }()
+					l.close(t)
+					comes(t, "the pushing", pushed)
+				}
+				for range n {
+					comes(t, "a function", ran)
+				}
+			})
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -40,6 +41,18 @@ func TestWhatIsOwedAnEvent(t *testing.T) {
 		if s.eventDue != c.owed {
 			t.Errorf("%s: owed %t, want %t", c.steps, s.eventDue, c.owed)
 		}
+	}
+}
+
+// Rule: choose selects no processor if none of the node's processors is allowed.
+func TestNoProcessorOfTheNode(t *testing.T) {
+	nodes, err := sys.Nodes()
+	if err != nil || len(nodes) == 0 {
+		t.Skipf("the system lists %d NUMA nodes: %v", len(nodes), err)
+	}
+	const none = 1 << 20 // a processor that no system has
+	if cpu, ok := choose(nodes[0].ID+1, []int{none, none + 1}); ok {
+		t.Errorf("got processor %d for node %v, want none", cpu, nodes[0])
 	}
 }
 

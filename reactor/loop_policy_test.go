@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
@@ -166,6 +167,18 @@ func TestUnknownPolicy(t *testing.T) {
 		t.Errorf("policy 99: %v, want ErrConfig", err)
 	}
 	must.Do(t, dev.Close())
+}
+
+// Rule: New fails with the device's error if the device refuses the arming whose cost
+// PolicyThroughput measures. It leaves nothing behind.
+func TestNewFailsIfItCannotArm(t *testing.T) {
+	h := &hooked{Context: home().open(t, 0)}
+	h.set(func(verbs.Context, *verbs.IOBatch) error { return syscall.EIO })
+	if _, err := reactor.New(reactor.Config{Context: h, Policy: reactor.PolicyThroughput}); !errors.Is(err, syscall.EIO) {
+		t.Errorf("got %v, want %v", err, syscall.EIO)
+	}
+	try(t, leftObjects(h.Context))
+	must.Do(t, h.Context.Close())
 }
 
 // Rule: a loop of PolicyLatency, which never sleeps, handles completions, timers and functions,

@@ -32,10 +32,10 @@ type keptBed struct {
 	ended map[*end][]uint64  // the tags of the ended sends, in order
 }
 
-func newKeptBed(t *testing.T) *keptBed {
+func newKeptBed(t *testing.T, delay time.Duration) *keptBed {
 	onlySoft(t, "a device completes when it likes")
 	k := &keptBed{t: t, clock: &clock{time.Unix(1_700_000_000, 0)}, lists: map[verbs.QP][]int{}, ended: map[*end][]uint64{}, lets: true}
-	cfg := reactor.Config{Stepped: true, Now: k.clock.Now, FlushDelay: keepDelay, FlushBatch: keepBatch}
+	cfg := reactor.Config{Stepped: true, Now: k.clock.Now, FlushDelay: delay, FlushBatch: keepBatch}
 	qc := reactor.QueueConfig{SendDepth: keepDepth, SignalEvery: 3}
 	var h *hooked
 	k.a, k.b, h = hookedPair(t, cfg, qc)
@@ -87,7 +87,7 @@ func (k *keptBed) wantLists(when string, want ...int) {
 // They are posted, in order, as soon as FlushBatch of them wait, FlushDelay has passed, all
 // outstanding sends have completed, or Flush is called.
 func TestFewSendsAreKeptBehindOthers(t *testing.T) {
-	k := newKeptBed(t)
+	k := newKeptBed(t, keepDelay)
 	k.lets = false
 	k.post(k.a, 0)
 	k.wantLists("alone", 1)
@@ -137,11 +137,26 @@ func TestFewSendsAreKeptBehindOthers(t *testing.T) {
 	}
 }
 
+// Rule: sends are delayed even if FlushDelay is only 1 ns. A Step that only delays a send reports
+// that it did something.
+func TestTheShortestDelay(t *testing.T) {
+	k := newKeptBed(t, 1)
+	k.lets = false
+	k.post(k.a, 0)
+	k.wantLists("alone", 1)
+	k.post(k.a, 1)
+	if did, n := k.a.r.Step(), k.a.r.Snapshot().Delayed; !did || n != 1 {
+		t.Errorf("behind one that is out: Step got %t with %d delayed, want true with 1", did, n)
+	}
+	k.clock.now = k.clock.now.Add(1)
+	k.wantLists("when the time is up", 1)
+}
+
 // Rule: if a queue is sealed or released, its delayed sends end with the cause and are never
 // posted. The queue is idle only when all its delayed and outstanding sends have ended.
 func TestKeptSendsEndWithTheirQueue(t *testing.T) {
 	for _, how := range []string{"seal", "release"} {
-		k := newKeptBed(t)
+		k := newKeptBed(t, keepDelay)
 		k.lets = false
 		k.post(k.a, 0)
 		k.wantLists("alone", 1)
@@ -175,7 +190,7 @@ func TestKeptSendsEndWithTheirQueue(t *testing.T) {
 
 // Rule: a queue with a delayed send is not idle, even if no send is outstanding.
 func TestAQueueWithKeptSendsIsNotIdle(t *testing.T) {
-	k := newKeptBed(t)
+	k := newKeptBed(t, keepDelay)
 	k.lets = false
 	k.post(k.a, 0)
 	k.wantLists("alone", 1)
@@ -197,7 +212,7 @@ func TestAQueueWithKeptSendsIsNotIdle(t *testing.T) {
 // in at most one list for each queue and pass. Submissions, completions and times are random.
 func TestKeepingAgreesWithItsRule(t *testing.T) {
 	rng := testRand(t)
-	k := newKeptBed(t)
+	k := newKeptBed(t, keepDelay)
 	type model struct {
 		e         *end
 		out, kept int

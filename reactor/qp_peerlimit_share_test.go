@@ -116,6 +116,28 @@ func TestACrowdWithLittleToSendHasItsBound(t *testing.T) {
 	}
 }
 
+// Rule: if OnTimeout sets a new limit for another queue that is late at the same tick, the time of
+// that queue begins anew.
+func TestOnTimeoutSparesAnother(t *testing.T) {
+	const bound = time.Second
+	w := newWatched(t, reactor.PeerLimit{})
+	other := w.crowd(t, 2, reactor.PeerLimit{Bound: bound})[1]
+	spare := func(reactor.PeerTimeout) {
+		try(t, other.q.SetPeerLimit(reactor.PeerLimit{Bound: bound, OnTimeout: func(reactor.PeerTimeout) { w.at = append(w.at, w.passed()) }}))
+	}
+	w.do(t, func() { must.Do(t, w.q.SetPeerLimit(reactor.PeerLimit{Bound: bound, OnTimeout: spare})) })
+	w.deaf = true
+	for _, e := range []*end{w.end, other} { // no Step between the two, so both are late at the same tick
+		s, _ := e.write(w.peer)
+		f := must.Get(e.q.Submit(context.Background(), s, &reactor.Payload{}, reactor.NonBlock))(t)
+		f.Discard()
+	}
+	w.pass(3 * bound)
+	if len(w.late) != 0 || len(w.at) != 1 || w.at[0] < 2*bound {
+		t.Errorf("got the other late at %v, want once and not before %v", w.at, 2*bound)
+	}
+}
+
 // Rule: SetPeerLimit refuses a queue that is not admitted. Otherwise a queue that is never admitted
 // would keep its limit, and the watchdog (the timer that checks limits) would run for ever.
 func TestALimitBeforeAdmitIsRefused(t *testing.T) {

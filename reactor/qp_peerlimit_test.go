@@ -376,3 +376,16 @@ func TestAFailedAtomicIsNotUnanswered(t *testing.T) {
 		t.Errorf("%d are counted as unanswered", n)
 	}
 }
+
+// Rule: if no queue is late, a tick of the watchdog runs no pass besides the one of Step.
+func TestATickWithNobodyLateRunsNoPass(t *testing.T) {
+	w := newWatched(t, reactor.PeerLimit{Bound: time.Second})
+	w.deaf = true
+	w.post(t)
+	w.now = w.r.NextTimer()
+	before := w.r.Snapshot().Passes
+	w.r.Step()
+	if n := w.r.Snapshot().Passes - before; n != 1 {
+		t.Errorf("got %d passes in a Step with a tick, want 1", n)
+	}
+}

@@ -256,3 +256,48 @@ func TestMemoryOutlivesASubmitter(t *testing.T) {
 		})
 	}
 }
+
+var errKeeps = errors.New("the device keeps the memory")
+
+// keepingPD is a protection domain that does not give back its memory regions while keeps is set.
+type keepingPD struct {
+	verbs.PD
+	keeps bool
+}
+
+type keptMR struct {
+	verbs.MR
+	pd *keepingPD
+}
+
+func (p *keepingPD) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
+	mr, err := p.PD.RegMR(addr, length, iova, access)
+	return keptMR{mr, p}, err
+}
+
+func (m keptMR) Close() error {
+	if m.pd.keeps {
+		return errKeeps
+	}
+	return m.MR.Close()
+}
+
+// Rule: while the device refuses to give back the memory of a released queue, Close returns the
+// device's error. The next Close tries again.
+func TestRefusedMemoryIsGivenBackLater(t *testing.T) {
+	l := newLone(t, reactor.Config{Stepped: true}, nil)
+	pd := &keepingPD{PD: l.pd, keeps: true}
+	q := must.Get(l.r.Prepare(reactor.QueueConfig{PD: pd}))(t)
+	l.do(t, func() {
+		must.Do(t, q.Admit())
+		init := q.InitAttr()
+		q.Bind(must.Get(l.pd.CreateQP(init))(t), init.Cap)
+		must.Do(t, q.QP().Close())
+		must.Do(t, q.Release(errOver))
+	})
+	if err := l.r.Close(bounded(t)); !errors.Is(err, verbs.ErrBusy) || !errors.Is(err, errKeeps) {
+		t.Errorf("got %v, want ErrBusy with %v", err, errKeeps)
+	}
+	pd.keeps = false
+	l.close(t)
+}

@@ -118,6 +118,9 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 	if st.WRsPerDoorbell() < 32 || st.Retired < st.WorkRequests/2 {
 		t.Fatalf("%.1f work requests per doorbell, %d of %d retired unsignaled", st.WRsPerDoorbell(), st.Retired, st.WorkRequests)
 	}
+	if want := st.WorkRequests - st.Polled; st.Retired != want {
+		t.Errorf("%d of %d retired unsignaled with %d completions, want %d", st.Retired, st.WorkRequests, st.Polled, want)
+	}
 }
 
 // deviceAllocOps is small, because an operation on a device takes system calls and packets: 2 ms on

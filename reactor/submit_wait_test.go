@@ -91,7 +91,7 @@ func TestLoneTransfersAmongOthers(t *testing.T) {
 }
 
 // Rule: the lease of a request of TransferWait ends one time, whether the request is refused,
-// cannot be posted, or completes.
+// cannot be posted, or completes. This also holds without a context.
 func TestALoneTransfersLeaseEndsOnce(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -115,6 +115,7 @@ func TestALoneTransfersLeaseEndsOnce(t *testing.T) {
 		expect(what, err, want, &l)
 	}
 	run("done", ctx, nil)
+	run("no context", nil, reactor.ErrNilContext)
 	f.cutAt.Store(0)
 	run("not posted", ctx, syscall.ENOMEM)
 	one.Opcode = verbs.WRSend
@@ -145,4 +146,23 @@ func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 			t.Fatalf("the one that was cut: %v; the one behind it: %v", ferr, err)
 		}
 	}
+}
+
+// Rule: TransferWait does not arm the completion queue of sends in the pass that posts its request.
+// If the request completes in that pass, it needs no event.
+func TestALoneTransferArmsNothing(t *testing.T) {
+	onlySoft(t, "a device completes later than the pass that posts")
+	var arms uint64
+	for range 10 { // the loop may have posted the request in a pass that arms
+		a, b := pair(t, reactor.Config{Recheck: -1}, reactor.QueueConfig{})
+		one := a.transfer(b, 0)
+		must.Get(a.q.TransferWait(bounded(t), &one))(t)
+		arms = a.r.Stats().Arms
+		a.close(t)
+		b.close(t)
+		if arms <= 1 { // of the receives
+			return
+		}
+	}
+	t.Errorf("got %d arms in each of 10 rounds, want at most 1", arms)
 }

@@ -179,6 +179,31 @@ func TestAPanicFailsNoQueueThatWasCalledBefore(t *testing.T) {
 	}
 }
 
+// Rule: if a sink panics, its queue fails with the panic as the cause, and OnFail is called with
+// that cause. If a sink ends its goroutine without a panic, the queue does not fail.
+func TestASinkThatPanicsFailsItsQueue(t *testing.T) {
+	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
+		a, b := pair(t, cfg, reactor.QueueConfig{})
+		defer b.close(t)
+		defer a.close(t)
+		failed := make(chan error, 2)
+		a.do(t, func() {
+			a.q.OnFail(func(err error) { failed <- err })
+			a.q.Notify(rudeSink(rude))
+		})
+		took(t, seen, panics)
+		must.Do(t, a.r.Do(bounded(t), func() {}))
+		if len(failed) != panics || errors.Is(a.q.Err(), errRude) != (panics > 0) {
+			t.Fatalf("got %d calls of OnFail and the cause %v, want %d calls", len(failed), a.q.Err(), panics)
+		}
+		for range panics {
+			if err := <-failed; !errors.Is(err, errRude) {
+				t.Errorf("OnFail got %v, want %v", err, errRude)
+			}
+		}
+	})
+}
+
 // Rule: a function that is deferred after Close may panic or end its goroutine. The other
 // functions are still called, and OnPanic receives the panic.
 func TestFunctionsAfterCloseThatDoNotReturn(t *testing.T) {

@@ -1,0 +1,22 @@
+package reactor_test
+
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/reactor"
+)
+
+// Rule: calls of Schedule before a run share the run. A call after the run causes another run.
+func TestATaskRunsAgain(t *testing.T) {
+	l := newLone(t, reactor.Config{Stepped: true}, nil)
+	defer l.close(t)
+	ran := 0
+	task := reactor.Task{Fn: func() { ran++ }}
+	for want := range 3 {
+		l.r.Schedule(&task, false)
+		l.r.Schedule(&task, true)
+		if l.r.Step(); ran != want+1 {
+			t.Errorf("got %d runs, want %d", ran, want+1)
+		}
+	}
+}
