@@ -266,6 +266,35 @@ func (o countedOwed) fail(error)   {}
 func (o countedOwed) free()        {}
 func (o countedOwed) wanted() bool { *o.examined++; return true }
 
+// lostOwed is an owed reply whose asker gives up after it was asked for the first time.
+type lostOwed struct {
+	countedOwed
+	given bool
+}
+
+func (o *lostOwed) wanted() bool {
+	given := o.given
+	o.given = true
+	return !given
+}
+
+// Rule: of many owed replies, at most as many are kept for nobody as somebody waits for.
+func TestFewOwedRepliesAreKeptForNobody(t *testing.T) {
+	const waits = 1000
+	var a core
+	examined, most := 0, 0
+	for range waits {
+		a.owe(countedOwed{&examined})
+	}
+	for range 10 * waits {
+		a.owe(&lostOwed{})
+		most = max(most, len(a.owed))
+	}
+	if most > 2*waits {
+		t.Errorf("%d owed replies were kept, want at most %d", most, 2*waits)
+	}
+}
+
 // Rule: owing a reply has a constant amortized cost, also if all askers wait.
 func TestOwedRepliesAreRarelyExamined(t *testing.T) {
 	const n = 10000

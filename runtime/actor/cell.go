@@ -77,11 +77,9 @@ func (c *cell[M]) takeRoom(ctx context.Context) error {
 		}
 		return errNoRoomInHandler
 	}
-	asked, err := reactor.DoneOf(ctx)
-	if err != nil {
-		return err
-	}
-	if err = c.room.Acquire(asked); err == nil {
+	asked, _ := reactor.DoneOf(ctx) // no error: tell has refused a nil context
+	err := c.room.Acquire(asked)
+	if err == nil {
 		return nil
 	}
 	if errors.Is(err, ring.ErrClosed) {

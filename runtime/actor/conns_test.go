@@ -137,6 +137,72 @@ func TestActorOwnsConnection(t *testing.T) {
 	}
 }
 
+// Rule: of a connection that has ended the actor keeps nothing, however many of its messages it
+// awaited, and owns it until the last of these has come.
+func TestEndedConnectionsAreForgotten(t *testing.T) {
+	for _, receives := range []int{1, 8} {
+		a, _, ln := openPair(t, verbena.Options{})
+		w := newWorld(t, Config{Runtime: a})
+		o := newOwner()
+		r := spawn[do](w, Options{Receives: receives}, o)
+		w.must("telling", r.Tell(w.ctx, func(ctx *Context[do]) {
+			w.must("dialing", ctx.Dial(ln.Addr().String(), verbena.Options{}, 7))
+		}))
+		peer, err := ln.Accept(w.ctx)
+		w.must("accepting", err)
+		o.next(w, "established 7")
+		w.must("closing", peer.Close(w.ctx))
+		o.next(w, "closed 7 "+verbena.ErrPeerClosed.Error())
+		kept := make(chan [2]int, 1)
+		for listening := receives; listening > 0; {
+			w.must("telling", r.Tell(w.ctx, func(ctx *Context[do]) {
+				kept <- [2]int{ctx.cell.listening, len(ctx.cell.links)}
+			}))
+			k := wait(w, "the number of connections", kept)
+			if listening = k[0]; k[1] != min(listening, 1) {
+				t.Errorf("of %d messages %d are awaited, of %d connections", receives, listening, k[1])
+			}
+		}
+	}
+}
+
+// Rule: a connection that is found while the actor stops is aborted and reported.
+func TestConnectionFoundTooLate(t *testing.T) {
+	a, _, ln := openPair(t, verbena.Options{})
+	w := newWorld(t, Config{Runtime: a})
+	go func() { _, _ = ln.Accept(w.ctx) }()
+	conn := must.Get(a.Dial(w.ctx, ln.Addr().String()))(t)
+	o := newOwner()
+	r := spawn[do](w, Options{}, o)
+	w.must("telling", r.Tell(w.ctx, func(ctx *Context[do]) {
+		w.must("connecting", ctx.cell.connectAsync(7, func(ctx context.Context) (*verbena.Conn, error) {
+			<-ctx.Done()
+			return conn, nil
+		}))
+		ctx.Stop()
+	}))
+	wait(w, "the end", r.Done())
+	wait(w, "the connection's end", conn.Gone())
+	o.next(w, "stopped")
+	if len(w.letters) != 1 || !errors.Is(w.letters[0].Err, ErrStopped) {
+		t.Fatalf("dead letters %+v, want one with %v", w.letters, ErrStopped)
+	}
+	if ev, _ := w.letters[0].What.(ConnEvent); ev.Kind != ConnEstablished || ev.Tag != 7 || ev.Conn != conn {
+		t.Errorf("%+v was reported, want the connection with tag 7", w.letters[0].What)
+	}
+}
+
+// Rule: an actor of a system without a runtime cannot dial.
+func TestDialingWithoutARuntimeIsRefused(t *testing.T) {
+	w := newWorld(t, Config{})
+	got := make(chan error, 1)
+	r := spawn[do](w, Options{}, newOwner())
+	w.must("telling", r.Tell(w.ctx, func(ctx *Context[do]) { got <- ctx.Dial("127.0.0.2:1", verbena.Options{}, 0) }))
+	if err := wait(w, "the answer", got); !errors.Is(err, ErrConfig) {
+		t.Errorf("got %v, want ErrConfig", err)
+	}
+}
+
 // Rule: operations without room do not block the handler, start in order, and each completes once.
 func TestOperationsWithoutRoomWait(t *testing.T) {
 	const ops = 500
@@ -331,57 +397,6 @@ func TestStopGivesUpSeeking(t *testing.T) {
 		}
 	}
 	o.next(w, "stopped")
-}
-
-// deviceEars logs device events.
-type deviceEars struct{ owner }
-
-func (d *deviceEars) Device(_ *Context[do], ev verbena.DeviceEvent) {
-	d.log <- fmt.Sprint("device ", ev.Type, " ", ev.Port)
-}
-
-// Rule: device events come to the actors that watch the device, before the mailbox.
-func TestDeviceEvents(t *testing.T) {
-	a, _, _ := openPair(t, verbena.Options{})
-	w := newWorld(t, Config{Runtime: a})
-	d, deaf := &deviceEars{*newOwner()}, newOwner()
-	r, other := spawn[do](w, Options{}, d), spawn[do](w, Options{}, deaf)
-	hold, held := make(chan struct{}), make(chan struct{})
-	w.must("telling", r.Tell(w.ctx, func(*Context[do]) { close(held); <-hold }))
-	w.must("telling", r.Tell(w.ctx, func(*Context[do]) { d.log <- "message" }))
-	wait(w, "the handler", held)
-	w.tellDevice(verbena.DeviceEvent{Type: verbs.EventPortErr, Port: 1})
-	close(hold)
-	d.next(w, "device PORT_ERR 1")
-	d.next(w, "message")
-	r.Stop()
-	other.Stop()
-	wait(w, "the end", r.Done())
-	wait(w, "the end", other.Done())
-	w.tellDevice(verbena.DeviceEvent{Type: verbs.EventPortActive, Port: 1}) // no actor is left
-}
-
-// Rule: a port's going down and up and a device's removal are reported, and the actor on a removed
-// device still ends.
-func TestPortAndDeviceEvents(t *testing.T) {
-	prov := must.Get(soft.New(soft.Config{}))(t)
-	rt := must.Get(verbena.Open(verbena.Config{Provider: prov, Device: "soft0"}))(t)
-	w := newWorld(t, Config{Runtime: rt})
-	d := &deviceEars{*newOwner()}
-	r := spawn[do](w, Options{On: OnReactor}, d)
-	begun := make(chan struct{})
-	w.must("telling", r.Tell(w.ctx, func(*Context[do]) { close(begun) }))
-	wait(w, "the handler", begun)
-	w.must("port down", prov.SetPort("soft0", false))
-	d.next(w, "device PORT_ERR 1")
-	w.must("port up", prov.SetPort("soft0", true))
-	d.next(w, "device PORT_ACTIVE 1")
-	w.must("removing", prov.Remove("soft0"))
-	d.next(w, "device DEVICE_FATAL 0")
-	r.Stop()
-	wait(w, "the end", r.Done())
-	w.must("closing the system", w.Close(w.ctx))
-	w.must("closing the runtime", rt.Close(w.ctx))
 }
 
 // Rule: in steady state a completion costs no allocation, from Start to Completed.

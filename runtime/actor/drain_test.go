@@ -2,7 +2,6 @@ package actor
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 
 	verbena "github.com/verbena-rdma/verbena/runtime"
@@ -43,9 +42,7 @@ func TestDrainWaitsForOperations(t *testing.T) {
 	if how := r.cell.stop.Load(); how != stopDrain {
 		t.Fatalf("it is to stop like %d, want %d", how, stopDrain)
 	}
-	for at := running; at != idle && at != ended; at = r.cell.word.s.Load() { // until it has seen the stop
-		runtime.Gosched()
-	}
+	settle(w, r) // until it has seen the stop
 	if err := conn.Err(); err != nil {
 		t.Errorf("%d operations wait for room, and the connection takes no more: %v", ops-2, err)
 	}

@@ -86,18 +86,19 @@ func TestBackoffAndBound(t *testing.T) {
 	for i := range runs {
 		clock := newFakeClock()
 		w := newWorld(t, Config{Clock: clock, Seed: 7})
-		r := spawn[string](w, Options{Restart: Restart{Most: 5, First: 10, Last: 100}}, &fragile{start: errBoom})
+		r := spawn[string](w, Options{Restart: Restart{Most: 5, First: 10, Last: 120}}, &fragile{start: errBoom})
 		w.must("telling", r.Tell(w.ctx, "never"))
 		base := time.Duration(10)
-		for range 5 {
+		for restarts := range uint64(5) {
 			d := wait(w, "the backoff", clock.made)
 			if d < base || d > base+base/2 {
 				t.Errorf("a delay of %v, want %v to %v", d, base, base+base/2)
 			}
 			runs[i] += fmt.Sprint(d, " ")
-			base = min(2*base, 100)
-			for clock.waiting() == 0 {
-				runtime.Gosched()
+			base = min(2*base, 120)
+			settle(w, r)
+			if n := w.Stats().Restarts; n != restarts {
+				t.Errorf("%d restarts before the delay has passed, want %d", n, restarts)
 			}
 			clock.move(d)
 		}
@@ -107,8 +108,9 @@ func TestBackoffAndBound(t *testing.T) {
 			t.Errorf("notices %+v, want five failures and the end with the cause", n)
 		}
 		expect(t, "dead letters", w.dead(), []string{"never: actor: stopped\nboom"})
-		if st := w.Stats(); st.Failures != 6 || st.Restarts != 5 {
-			t.Errorf("stats %+v, want 6 failures, 5 restarts", st)
+		st, want := w.Stats(), Stats{Spawned: 1, Failures: 6, Restarts: 5, DeadLetters: 1}
+		if st.Ended = 0; st != want { // it is counted as ended a moment after Done
+			t.Errorf("stats %+v, want %+v", st, want)
 		}
 	}
 	if runs[0] != runs[1] {
@@ -202,6 +204,9 @@ func TestPanicInStopped(t *testing.T) {
 	wait(w, "the end", r.Done())
 	if n := w.noticed(); len(n) != 2 || !errors.Is(n[0].Err, errBoom) {
 		t.Errorf("notices %+v, want the panic and the end", n)
+	}
+	if n := w.Stats().Failures; n != 1 {
+		t.Errorf("%d failures were counted, want 1", n)
 	}
 }
 

@@ -3,6 +3,7 @@ package actor
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -97,6 +98,17 @@ func (w *world) must(what string, err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// settle waits until the actor has nothing to do, or has ended.
+func settle[M any](w *world, r Ref[M]) {
+	w.t.Helper()
+	for at := running; at != idle && at != ended; at = r.cell.word.s.Load() {
+		if w.ctx.Err() != nil {
+			w.t.Fatalf("%s always has something to do", r.Name())
+		}
+		runtime.Gosched()
 	}
 }
 

@@ -136,7 +136,6 @@ func (a *core) unhandledCause() error {
 
 // revive begins the next instance after a rest. Runner only.
 func (a *core) revive() bool {
-	a.due.Store(false)
 	a.wakeUp = nil
 	a.restart = false
 	a.cause = nil

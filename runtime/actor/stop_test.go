@@ -92,8 +92,9 @@ func TestStopDrains(t *testing.T) {
 	if err := r.Tell(w.ctx, "d"); !errors.Is(err, ErrStopped) {
 		t.Errorf("telling an actor that has ended: %v, want ErrStopped", err)
 	}
-	if n := w.noticed(); len(n) != 1 || n[0].Name != "it" || n[0].Err != nil || n[0].Restarts {
-		t.Errorf("notices %v, want one of its end", n)
+	want := ChildEvent{ID: r.ID(), Name: "it"}
+	if n := w.noticed(); len(n) != 1 || n[0] != want {
+		t.Errorf("notices %+v, want one of its end, %+v", n, want)
 	}
 }
 
@@ -185,9 +186,10 @@ func TestChildrenEndFirst(t *testing.T) {
 		if now {
 			r.StopNow()
 		}
+		settle(w, r) // until it has seen the stop
 		select {
 		case <-r.Done():
-			t.Fatal("the parent has ended before its child")
+			t.Error("the parent has ended before its child")
 		default:
 		}
 		close(kid.let)
@@ -201,6 +203,21 @@ func TestChildrenEndFirst(t *testing.T) {
 		last := got[len(got)-1]
 		if now && last != "stopped: "+ErrStopped.Error() || !now && (last != "stopped: <nil>" || !slices.Contains(got, "child kid: <nil>, restarts false")) {
 			t.Errorf("now %v: the parent's log is %q", now, got)
+		}
+	}
+}
+
+// tellsInProgress is the body of an actor with messages that are being pushed.
+type tellsInProgress struct{ body }
+
+func (tellsInProgress) pending() int { return 1 }
+
+// Rule: an actor with an empty mailbox does not part while a Tell is in progress, which wakes it.
+func TestPartingWaitsForTellInProgress(t *testing.T) {
+	for _, p := range []phase{draining, parting} {
+		a := &core{body: tellsInProgress{}, phase: p}
+		if a.part() || a.phase != p {
+			t.Errorf("in phase %d the actor went on, to phase %d", p, a.phase)
 		}
 	}
 }
@@ -221,6 +238,11 @@ func TestTimers(t *testing.T) {
 	}
 	hold := make(chan struct{})
 	h.on["hold"] = func(*Context[string]) { <-hold }
+	h.on["late"] = func(ctx *Context[string]) {
+		if after, every := ctx.After(10, 4), ctx.Every(10, 4); after != 0 || every != 0 {
+			t.Errorf("while it stops, timers %d and %d were set, want none", after, every)
+		}
+	}
 	r := spawn[string](w, Options{}, h)
 	w.must("telling", r.Tell(w.ctx, "set"))
 	for range 3 {
@@ -235,12 +257,13 @@ func TestTimers(t *testing.T) {
 	}
 	wait(w, "the timer again", clock.made)
 	w.must("telling", r.Tell(w.ctx, "hold"))
+	w.must("telling", r.Tell(w.ctx, "late"))
 	wait(w, "holding", h.log)
 	clock.move(20) // due, while the handler is busy
 	r.Stop()
 	close(hold)
 	wait(w, "the end", r.Done())
-	expect(t, "after the stop", h.logged(), []string{"stopped: <nil>"})
+	expect(t, "after the stop", h.logged(), []string{"late", "stopped: <nil>"})
 	if n := clock.waiting(); n != 0 {
 		t.Errorf("%d timers are left", n)
 	}
