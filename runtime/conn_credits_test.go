@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
@@ -126,6 +128,27 @@ func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	if _, err := a.SendBytes(ctx, []byte("y")); err != nil {
 		t.Errorf("all receives of the peer are free, and: %v", err)
 	}
+}
+
+// Rule: if the queue has no room for a credit update, a later update returns the credits.
+func TestCreditsOfAnUpdateWithoutRoomAreTold(t *testing.T) {
+	const credits = 4
+	a, b := connected(t, Config{Conn: Options{RecvCredits: credits}})
+	ms := sendAndTake(t, a, b, credits)
+	var kept uint32
+	if err := b.sh.r.Do(testContext(t), func() {
+		for b.q.PostControl(&reactor.Send{Opcode: verbs.WRRDMAWrite, Sink: (*connSink)(b)}, reactor.Payload{}) == nil {
+		}
+		release(t, ms...)
+		b.sendCreditUpdate()
+		kept = b.unreturned.Load()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if kept != credits {
+		t.Fatalf("%d of %d receives are still to be told, want all", kept, credits)
+	}
+	release(t, sendAndTake(t, a, b, credits)...)
 }
 
 // Rule: Close waits for outstanding operations. A credit update that arrives meanwhile does not end

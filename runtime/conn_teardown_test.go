@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -139,20 +140,22 @@ func TestAnIdleConnectionEndsAtDisconnected(t *testing.T) {
 }
 
 // Rule: after DISCONNECTED, Close waits at most ackGrace for acknowledgments. Abort, Cancel and
-// failures do not wait for acknowledgments.
+// failures do not wait for acknowledgments. The device flushes the operations before the queue pair
+// is destroyed, unless the device is gone or Abort ends the wait of Close.
 func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 	for _, end := range []struct {
 		name   string
 		how    func(p *lostPeer)
 		within time.Duration
 		gone   bool
+		flush  bool
 	}{
-		{"Abort", func(p *lostPeer) { p.a.Abort() }, 0, true},
-		{"Close", func(p *lostPeer) { p.a.end(false) }, ackGrace, true},
-		{"Close, then Abort", func(p *lostPeer) { p.a.end(false); p.pass(0); p.a.Abort() }, 0, true},
-		{"Cancel", func(p *lostPeer) { p.a.cancel() }, 0, false},
-		{"device removal", func(p *lostPeer) { p.w.nodes[0].rt.deviceGone() }, 0, false},
-		{"queue pair failure", func(p *lostPeer) { p.a.fail(ErrQueuePair) }, 0, false},
+		{"Abort", func(p *lostPeer) { p.a.Abort() }, 0, true, true},
+		{"Close", func(p *lostPeer) { p.a.end(false) }, ackGrace, true, true},
+		{"Close, then Abort", func(p *lostPeer) { p.a.end(false); p.pass(0); p.a.Abort() }, 0, true, false},
+		{"Cancel", func(p *lostPeer) { p.a.cancel() }, 0, false, true},
+		{"device removal", func(p *lostPeer) { p.w.nodes[0].rt.deviceGone() }, 0, false, false},
+		{"queue pair failure", func(p *lostPeer) { p.a.fail(ErrQueuePair) }, 0, false, true},
 	} {
 		t.Run(end.name, func(t *testing.T) {
 			p := patient(t)
@@ -167,6 +170,11 @@ func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 			if p.ended() != len(p.ops) {
 				t.Errorf("%d of %d operations have ended within %v", p.ended(), len(p.ops), p.w.now()-from)
 			}
+			for _, o := range p.ops {
+				if wc, ok := errors.AsType[*verbs.WCError](o.err); ok != end.flush || ok && wc.Status != verbs.WCWRFlushErr {
+					t.Errorf("%s ended with %v; it was flushed: %t, want %t", o.name, o.err, ok, end.flush)
+				}
+			}
 			if isGone(p.a) != end.gone {
 				t.Errorf("the connection is gone: %t, want %t", isGone(p.a), end.gone)
 			}
@@ -174,6 +182,34 @@ func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 				t.Errorf("the connection ended with %v, want the first cause, %v", p.a.Err(), ErrPeerClosed)
 			}
 		})
+	}
+}
+
+// Rule: Close ends the waits for credits at once, while it waits for outstanding operations.
+func TestCloseEndsWaitsForCredits(t *testing.T) {
+	p := patient(t)
+	p.w.fab.SetAll(fabric.Link{Down: true})
+	for p.a.credits.Available() > 0 {
+		p.start("send")
+	}
+	waits := make(chan error, 1)
+	go func() {
+		_, err := p.a.SendBytes(context.Background(), []byte("x"))
+		waits <- err
+	}()
+	eventually(t, "the wait for a credit", func() bool { return p.a.credits.Waiting() > 0 })
+	p.a.end(false)
+	p.pass(0)
+	select {
+	case err := <-waits:
+		if !errors.Is(err, ErrConnClosed) {
+			t.Errorf("who waited for a credit got %v, want %v", err, ErrConnClosed)
+		}
+	case <-testContext(t).Done():
+		t.Error("the wait for a credit goes on")
+	}
+	if n := p.ended(); n > 0 {
+		t.Errorf("%d operations have ended, the peer may acknowledge them yet", n)
 	}
 }
 

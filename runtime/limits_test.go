@@ -38,6 +38,14 @@ func TestBadOptionsAreOurs(t *testing.T) {
 	mistake(t, "more than the device takes", err, ErrConfig, "40", "32")
 }
 
+// Rule: the least values of the options are valid, and a connection with them carries messages.
+func TestLeastOptions(t *testing.T) {
+	a, b := connected(t, Config{Conn: Options{SendDepth: 1, RecvCredits: 1, MessageSize: minMessageSize, MaxSGE: 1, Backlog: 1}})
+	for range 3 {
+		echo(t, a, b)
+	}
+}
+
 // Rule: a message of MaxMessage bytes and its header fit the ports of both ends.
 func TestMessagesFitThePort(t *testing.T) {
 	notOnDevice(t, "its ports are made for the test")

@@ -183,3 +183,33 @@ func BenchmarkDialBesideSilentRequests(b *testing.B) {
 		})
 	}
 }
+
+// askedChannel is an event channel without events. It counts how often it is asked for one.
+type askedChannel struct {
+	verbs.CMChannel
+	asked int
+}
+
+func (c *askedChannel) GetEvent() (ev verbs.CMEvent, ok bool, err error) {
+	c.asked++
+	return ev, false, nil
+}
+
+// Rule: while maxRejections rejections are queued, the shard takes no connection events.
+func TestNoEventsAreTakenWhileRejectionsQueue(t *testing.T) {
+	s := mustOpen(t, Config{}).shards[0]
+	if err := s.r.Do(testContext(t), func() {
+		cm := &askedChannel{CMChannel: s.cm}
+		s.cm = cm
+		for _, queued := range []int{maxRejections, maxRejections - 1} {
+			s.queued = make([]rejection, queued)
+			s.takeCM()
+			if full := queued == maxRejections; s.stuck != full || (cm.asked == 0) != full {
+				t.Errorf("with %d rejections queued, %d calls asked for an event; stuck is %t, want %t", queued, cm.asked, s.stuck, full)
+			}
+		}
+		s.cm, s.queued = cm.CMChannel, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}

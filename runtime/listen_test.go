@@ -156,6 +156,17 @@ func TestDialWithAnEndedContextBeginsNothing(t *testing.T) {
 	mistake(t, "dialing", err, context.Canceled, "no address")
 }
 
+// Rule: a listener ignores events that are neither a request nor the removal of the device.
+func TestListenerIgnoresOtherEvents(t *testing.T) {
+	ln := must.Get(mustOpen(t, Config{}).Listen(":0"))(t)
+	if err := ln.sh.r.Do(testContext(t), func() { ln.onCM(&verbs.CMEvent{Type: verbs.CMAddrChange}) }); err != nil {
+		t.Fatal(err)
+	}
+	if n := waiting(t, ln); n != 0 {
+		t.Errorf("%d requests wait, want none", n)
+	}
+}
+
 // Rule: Accept skips a request that its peer has withdrawn, and returns the next connection. If the
 // device reports the withdrawal (a kernel device does not), the listener forgets the request.
 func TestRequestsThatWereGivenUpArePassedOver(t *testing.T) { onBeds(t, passesOver) }

@@ -77,6 +77,17 @@ func TestStaleHandlesNeverTouchTheNextOwner(t *testing.T) {
 		if err := oldSlice.begin(); !errors.Is(err, ErrReleased) {
 			t.Errorf("an operation on a stale slice: %v, want ErrReleased", err)
 		}
+		if oldSlice.lease.beginN(oldSlice.gen, 2) {
+			t.Error("two operations on a stale slice have begun")
+		}
+		if !next.s.lease.beginN(next.s.gen, 2) {
+			t.Error("two operations on the new owner's slice were refused")
+		} else {
+			if n, ok := next.s.lease.retire(next.s.gen); n != 2 || ok {
+				t.Errorf("retiring with two operations in flight: %d, %t, want 2, false", n, ok)
+			}
+			next.s.lease.EndN(2)
+		}
 		if old.Bytes() != nil || oldSlice.Bytes() != nil {
 			t.Error("a stale handle still shows bytes")
 		}
@@ -139,6 +150,20 @@ func TestLostCountOfALeasePanics(t *testing.T) {
 	b.s.lease.word.Add(1) // undo the End above
 	mustRelease(t, b)
 	(*lease)(nil).End() // the lease of the empty slice is nil, and its End has no effect
+}
+
+// Rule: a block that is not in its slab panics; it would be memory of somebody else.
+func TestBlockOutsideItsSlabPanics(t *testing.T) {
+	m, _ := testMemory(t, MemoryConfig{})
+	b := mustAlloc(t, m, 1)
+	defer mustRelease(t, b)
+	defer func() {
+		if s, _ := recover().(string); !strings.Contains(s, "outside its slab") {
+			t.Errorf("panic %q, want one that says so", s)
+		}
+	}()
+	s := b.s.lease.home.(*slab)
+	s.block(uint32(len(s.leases)))
 }
 
 func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
@@ -223,6 +248,16 @@ func TestLimitIsNamedAndUnusedSlabsServeOtherClasses(t *testing.T) {
 	mustRelease(t, c)
 }
 
+// Rule: unused slabs are kept as long as the limit permits, also if no byte is left.
+func TestUnusedSlabsAreKeptWithinTheLimit(t *testing.T) {
+	m, _ := testMemory(t, MemoryConfig{MaxBytes: 2 * slabSize})
+	mustRelease(t, mustAlloc(t, m, 64))
+	defer mustRelease(t, mustAlloc(t, m, 128))
+	if n := m.Stats().Slabs; n != 2 {
+		t.Errorf("%d slabs, want 2: the unused one, and one that takes the rest of the limit", n)
+	}
+}
+
 func TestSlabsComeOnlyWhenAllBlocksAreOut(t *testing.T) {
 	m, _ := testMemory(t, MemoryConfig{})
 	var bs []Buffer
@@ -297,6 +332,10 @@ func TestSubIsBounded(t *testing.T) {
 		}
 	}
 	mustRelease(t, b)
+	one := Slice{addr: 100, deviceLen: 1} // memory of another device
+	if sub, err := one.Sub(0, 1); err != nil || sub.Len() != 1 || sub.SGE().Addr != 100 {
+		t.Errorf("Sub(0, 1) of a byte of another device is %d bytes at %d, error %v", sub.Len(), sub.SGE().Addr, err)
+	}
 	var zero Slice
 	if zero.begin() != nil || zero.SGE() != (verbs.SGE{}) || zero.Bytes() != nil || !zero.writable() {
 		t.Error("the zero Slice must serve operations of zero bytes")

@@ -222,6 +222,36 @@ func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
 	lost(t, "a shared receive", err)
 }
 
+// Rule: all asynchronous events are taken, in order, also if the channel announces them together.
+func TestAsyncEventsThatComeTogether(t *testing.T) {
+	notOnDevice(t, "ports go down")
+	const n = 2*eventsPerPass + 1
+	p := must.Get(soft.New(soft.Config{}))(t)
+	rt := mustOpen(t, Config{Provider: p, Device: "soft0", Spin: -1, Reactors: 1})
+	seen := make(chan verbs.AsyncEventType, n)
+	defer rt.WatchDevice(func(ev DeviceEvent) { seen <- ev.Type })()
+	ctx := testContext(t)
+	if err := rt.shards[0].r.Do(ctx, func() { // no event is taken while this function holds the turn
+		for i := range n {
+			if err := p.SetPort("soft0", i%2 == 1); err != nil {
+				t.Error(err)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		select {
+		case got := <-seen:
+			if want := [2]verbs.AsyncEventType{verbs.EventPortErr, verbs.EventPortActive}[i%2]; got != want {
+				t.Errorf("event %d is %v, want %v", i, got, want)
+			}
+		case <-ctx.Done():
+			t.Fatalf("%d of %d events came", i, n)
+		}
+	}
+}
+
 // Rule: if the runtime fails to take an asynchronous event, it tries again by itself, because the
 // channel announces each event only once.
 func TestFailedGetLosesNoAsyncEvent(t *testing.T) {

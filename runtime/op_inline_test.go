@@ -64,6 +64,7 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 			good   bool
 		}{
 			{Options{Raw: true}, DefaultInline, 0, true}, {Options{Raw: true}, DefaultInline + 1, 0, false},
+			{Options{Raw: true}, 1, 0, true},
 			{Options{}, 8, 0, true}, {Options{Inline: 8, Raw: true}, 8, 0, true}, {Options{Inline: 8, Raw: true}, 9, 0, false},
 			{Options{Inline: -1, Raw: true}, 1, 0, false}, {Options{Inline: -1}, 1, 0, false},
 			{Options{Raw: true}, 8, verbs.AccessZeroBased, false}, {Options{}, 8, verbs.AccessZeroBased, false},

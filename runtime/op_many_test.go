@@ -47,6 +47,18 @@ func TestSeveralAreEachOfThem(t *testing.T) {
 	}
 }
 
+// Rule: several operations without memory succeed, also if their completions come together.
+func TestSeveralWithoutMemory(t *testing.T) {
+	a, b := connected(t, Config{})
+	ops := []Op{SendOp(Slice{}), SendOp(Slice{}), SendOp(Slice{})}
+	if _, err := startAll(testContext(t), a, ops); err != nil {
+		t.Fatal(err)
+	}
+	for range ops {
+		receive(t, b, "")
+	}
+}
+
 func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Result, error)) {
 	const words, depth, rounds = 40, 24, 30
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})

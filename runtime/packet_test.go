@@ -182,12 +182,20 @@ func TestPacketMistakes(t *testing.T) {
 	mistake(t, "somebody else's peer", err, verbs.ErrInvalid)
 	_, err = a.PeerOf(Packet{})
 	mistake(t, "a reply to nothing", err, ErrMessage)
+	one := must.Get(big.Slice().Sub(0, 1))(t)
+	var f Future
+	if err := a.sh.r.Do(ctx, func() { // nothing is posted while this function holds the turn
+		f, err = a.Send(ctx, to, one)
+		mistake(t, "closing with a datagram under way", to.Close(), verbs.ErrBusy, "1 datagrams")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	done(t, f, err)
 	if err := to.Close(); err != nil {
 		t.Fatal(err)
 	}
 	_, err = a.Send(ctx, to, big.Slice())
 	mistake(t, "too large for a closed peer", err, ErrTooLarge)
-	one := must.Get(big.Slice().Sub(0, 1))(t)
 	_, err = a.Send(ctx, to, one)
 	mistake(t, "a closed peer", err, verbs.ErrClosed)
 	waiting := a.Recv()

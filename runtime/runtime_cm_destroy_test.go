@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,6 +100,36 @@ func closingMeetsARemoval(t *testing.T, busy int) {
 	}
 	if err := r.p.Remove("a"); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// brokenID is a CM identifier that cannot be closed.
+type brokenID struct {
+	verbs.Object
+	tries int // how many calls of Close have failed
+}
+
+func (id *brokenID) Close() error {
+	id.tries++
+	return syscall.EIO
+}
+
+// Rule: for an identifier that is not closed yet, Runtime.Close makes one more try, and then gives
+// it up.
+func TestCloseTriesABrokenIdentifierOnce(t *testing.T) {
+	notOnDevice(t, "a stepped runtime")
+	rt := mustOpen(t, Config{stepped: true, now: func() time.Time { return time.Unix(0, 0) }})
+	id := &brokenID{}
+	var ends []error
+	rt.shards[0].closeID(id, func(err error) { ends = append(ends, err) })
+	if id.tries != 1 || len(ends) != 0 {
+		t.Fatalf("before Close there were %d tries, want 1, and the end %v", id.tries, ends)
+	}
+	if err := rt.Close(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	if id.tries != 2 || len(ends) != 1 || !errors.Is(ends[0], syscall.EIO) {
+		t.Errorf("after %d tries the caller was told %v, want one %v after 2 tries", id.tries, ends, syscall.EIO)
 	}
 }
 

@@ -348,6 +348,9 @@ func TestNilContextsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want ErrNilContext", what, err)
 		}
 	}
+	if prepared.used.Load() || pending.used.Load() {
+		t.Error("a call with a nil context has used what was prepared")
+	}
 	if err := prepared.Close(testContext(t)); err != nil {
 		t.Error(err)
 	}
