@@ -27,9 +27,10 @@ func serveTarget(h shape) (*service, error) {
 	}, untilGone)
 }
 
-// serveAccept accepts connections, and closes them when the client has.
+// serveAccept accepts connections, and closes them when the client has. More of them may wait than by default:
+// otherwise the listener refuses some of a client that connects faster than they are accepted.
 func serveAccept(h shape) (*service, error) {
-	return listen(h, func(*verbena.Runtime) (verbena.Options, error) { return verbena.Options{}, nil }, untilGone)
+	return listen(h, func(*verbena.Runtime) (verbena.Options, error) { return verbena.Options{Backlog: 4096}, nil }, untilGone)
 }
 
 // serveEcho answers each message with one of the same text.
