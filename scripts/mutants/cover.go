@@ -25,8 +25,8 @@ type block struct {
 }
 
 func (b block) holds(m mutant) bool {
-	after := m.line > b.Line || m.line == b.Line && m.col >= b.Col
-	before := m.line < b.EndLine || m.line == b.EndLine && m.col < b.EndCol
+	after := m.runLine > b.Line || m.runLine == b.Line && m.runCol >= b.Col
+	before := m.runLine < b.EndLine || m.runLine == b.EndLine && m.runCol < b.EndCol
 	return b.File == filepath.Base(m.file) && after && before
 }
 

@@ -124,7 +124,7 @@ func TestCovering(t *testing.T) {
 		{3, 5, 30 * time.Second, "Quick Middle", 3}, {4, 1, time.Hour, "Quick Middle Slow", 3}, {4, 2, time.Hour, "Outer Quick Slow", 3},
 		{3, 4, time.Second, "Outer", 3}, {3, 9, time.Second, "Quick", 3}, {9, 1, time.Hour, "", 0},
 	} {
-		names, of := c.covering(mutant{file: "/x/p.go", line: x.line, col: x.col}, x.limit)
+		names, of := c.covering(mutant{file: "/x/p.go", runLine: x.line, runCol: x.col}, x.limit)
 		if strings.Join(names, " ") != x.want || of != x.of {
 			t.Errorf("%d.%d within %v: %v of %d, want %s of %d", x.line, x.col, x.limit, names, of, x.want, x.of)
 		}
@@ -141,5 +141,25 @@ func TestEquivalents(t *testing.T) {
 		if len(key) != 12 || why == "" {
 			t.Errorf("equivalents.txt: %q, because %q", key, why)
 		}
+	}
+}
+
+// Rule: the expression of a case counts as executed by the tests that execute its switch: coverage has no block
+// for it. What is in the case's body has a block of its own.
+func TestCasesRunWithTheirSwitch(t *testing.T) {
+	const src = "package p\n\nfunc p() {\n\tswitch {\n\tcase a == b:\n\t\tf()\n\t}\n}\n"
+	all, err := mutants("p.go", []byte(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][2]int{operator: {4, 2}, noCall: {6, 3}}
+	for _, m := range all {
+		if got := [2]int{m.runLine, m.runCol}; got != want[m.kind] {
+			t.Errorf("%s in line %d runs with line and column %v, want %v", m.kind, m.line, got, want[m.kind])
+		}
+		delete(want, m.kind)
+	}
+	if len(want) != 0 {
+		t.Errorf("no mutants of the kinds %v", want)
 	}
 }

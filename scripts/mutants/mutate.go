@@ -24,11 +24,14 @@ var kinds = []string{negated, noCall, constant, operator, noGuard}
 
 // mutant is one change of a source file: the bytes from start to end become with.
 type mutant struct {
-	file       string // the name passed to mutants
-	line, col  int    // from 1
-	kind       string
-	start, end int
-	with       string
+	file      string // the name passed to mutants
+	line, col int    // from 1
+	// runLine and runCol are a position that is executed whenever the change is, and that coverage knows: that
+	// of the switch for the expressions of its cases, otherwise line and col.
+	runLine, runCol int
+	kind            string
+	start, end      int
+	with            string
 	// key identifies the change by the text of its function. It stays the same while that does,
 	// wherever the function stands.
 	key string
@@ -55,10 +58,28 @@ func mutants(file string, src []byte) (all []mutant, err error) {
 			continue
 		}
 		from, text := at(fn.Pos()), src[at(fn.Pos()):at(fn.End())]
+		var switches []*ast.SwitchStmt
+		ast.Inspect(fn.Body, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SwitchStmt); ok {
+				switches = append(switches, s)
+			}
+			return true
+		})
 		add := func(kind string, pos, end token.Pos, with string) {
 			m := mutant{file: file, kind: kind, start: at(pos), end: at(end), with: with}
 			p := fset.Position(pos)
 			m.line, m.col = p.Line, p.Column
+			run := p
+			for _, s := range switches {
+				for _, c := range s.Body.List {
+					for _, e := range c.(*ast.CaseClause).List {
+						if e.Pos() <= pos && pos < e.End() {
+							run = fset.Position(s.Pos())
+						}
+					}
+				}
+			}
+			m.runLine, m.runCol = run.Line, run.Column
 			if old := string(src[m.start:m.end]); with == "" { // keep the line numbers
 				m.with = strings.Repeat("\n", strings.Count(old, "\n"))
 			}
