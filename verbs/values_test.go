@@ -9,7 +9,7 @@ import (
 func TestMTUBytes(t *testing.T) {
 	for m, want := range map[MTU]uint32{
 		0: 0, MTU256: 256, MTU512: 512, MTU1024: 1024, MTU2048: 2048,
-		MTU4096: 4096, 6: 0, 0x7f: 0, MTUJumbo: 1 << 31, 0x81: 0,
+		MTU4096: 4096, MTU8192: 8192, MTU16384: 16384, MTU32768: 32768, 9: 0, 0x7f: 0, MTUJumbo: 1 << 31, 0x81: 0,
 	} {
 		if got := m.Bytes(); got != want {
 			t.Errorf("MTU %d carries %d bytes, want %d", m, got, want)

@@ -210,7 +210,7 @@ func TestPathThatCannotBe(t *testing.T) {
 	p := must.Get(soft.New(soft.Config{}))(t)
 	e := newEnd(t, p, "soft0", verbs.QPTRC, Path{})
 	for name, path := range map[string]Path{
-		"MTU": {MTU: 6}, "address": {GIDIndex: -1}, "far address": {GIDIndex: 257}, "service level": {SL: 16},
+		"MTU": {MTU: 9}, "address": {GIDIndex: -1}, "far address": {GIDIndex: 257}, "service level": {SL: 16},
 		"timeout": {Timeout: 32}, "RNR timer": {MinRNRTimer: 32}, "retries": {RetryCount: 8},
 		"no such port": {Port: 9}, "no such address": {GIDIndex: 200},
 	} {

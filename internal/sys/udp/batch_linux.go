@@ -91,7 +91,8 @@ func (s *Socket) fill(ms []Out, join bool) (k int) {
 	b := &s.out
 	at := 0
 	for i := 0; i < len(ms); k++ {
-		first, each := at, 0
+		first := at
+		var each int
 		each, at = measure(&ms[i], at)
 		n, total := 1, each
 		for join && each > 0 && i+n < len(ms) && ms[i+n].To == ms[i].To && ms[i+n].From == ms[i].From {

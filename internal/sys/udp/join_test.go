@@ -51,7 +51,7 @@ func TestJoiningKeepsDatagrams(t *testing.T) {
 				var want [2][][]byte
 				room := 100_000 // bytes: the smallest usual receive buffer holds so many, with their overhead
 				for i := range rapid.IntRange(1, 2*udp.MaxBatch).Draw(r, "datagrams") {
-					where, n := 0, 0
+					var where, n int
 					if i > 0 && rapid.IntRange(0, 9).Draw(r, "like before") > 0 {
 						for where = range to {
 							if to[where].Local() == outs[i-1].To {
