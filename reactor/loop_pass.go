@@ -21,6 +21,19 @@ var (
 // Pass implements turn.Work.
 func (w *work) Pass(arm bool) bool { return (*Reactor)(w).pass(arm) }
 
+// receivingWork is the work of a reactor whose device receives while queues are polled. (It is a type of its own
+// because a check in every pass costs 20 ns of the 340 that a synchronous operation takes on the null device.)
+type receivingWork struct{ *work }
+
+// Pass implements turn.Work.
+func (w receivingWork) Pass(arm bool) bool {
+	did := w.work.Pass(arm)
+	if arm && !did {
+		w.receiver.Rest() // whoever holds the turn gives it up and sleeps
+	}
+	return did
+}
+
 // Pending implements turn.Work.
 func (w *work) Pending() bool {
 	return !w.ready.Empty() || !w.tasks.Empty() || !w.calls.Empty() || w.cfg.Stepped && !w.callbacks.Empty()
@@ -55,9 +68,6 @@ func (r *Reactor) pass(arm bool) bool {
 	r.stats.Passes++
 	r.inPass = true // again: if a task has run a pass, that pass has cleared inPass
 	did = r.postAndPoll(arm) || did
-	if arm && !did && r.receiver != nil {
-		r.receiver.Rest() // whoever holds the turn gives it up and sleeps
-	}
 	r.inPass = false
 	if len(r.quarantined) > 0 {
 		r.reclaimAll()

@@ -26,9 +26,8 @@ type Reactor struct {
 	leader  holderDriver
 	futures *futures.Pool[Completion]
 
-	channel  verbs.CompChannel
-	receiver verbs.PollReceiver // the context, if its device receives while queues are polled; otherwise nil
-	wcArena  *mem.Arena
+	channel verbs.CompChannel
+	wcArena *mem.Arena
 
 	ready ring.Inbox[readyQueue, *readyQueue]
 	tasks ring.Inbox[readyTask, *readyTask]
@@ -68,7 +67,8 @@ type Reactor struct {
 	live                   int // admitted queues that are not released
 	outstanding            int // sends posted and not retired
 	maxMessage             uint32
-	maxDatagram            uint32 // the most bytes that a datagram carries: the port's active MTU
+	maxDatagram            uint32             // the most bytes that a datagram carries: the port's active MTU
+	receiver               verbs.PollReceiver // the context, if its device receives while queues are polled; otherwise nil
 	stats                  Stats
 	posting, polling       passTime // clock readings of this pass, for recorders
 	device                 verbs.DeviceAttr
@@ -134,7 +134,6 @@ func New(cfg Config) (_ *Reactor, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r.receiver, _ = r.ctx.(verbs.PollReceiver)
 	r.maxMessage = port.MaxMsgSize
 	r.maxDatagram = min(port.ActiveMTU, verbs.MTU4096).Bytes()
 	if err = r.makeQueues(); err != nil {
@@ -151,7 +150,12 @@ func New(cfg Config) (_ *Reactor, err error) {
 	r.loopTasks.init(r)
 	r.timers.init(cfg.Now(), cfg.real)
 	r.watchdog.init(r)
-	r.tok = turn.New((*work)(r), sleeper, how)
+	var w turn.Work = (*work)(r)
+	var receives bool
+	if r.receiver, receives = r.ctx.(verbs.PollReceiver); receives {
+		w = receivingWork{(*work)(r)}
+	}
+	r.tok = turn.New(w, sleeper, how)
 	if cfg.Stepped {
 		close(r.done)
 		return r, nil
