@@ -117,14 +117,15 @@ func (q *completionQueue) publish() {
 	q.dirty = false
 	r := q.ring.Load()
 	r.tail.Store(r.fill)
-	if a := q.armed.Load(); a != armNone && (q.solicNew || (a == armAny && q.unsolicNew)) {
-		if q.armed.CompareAndSwap(a, armNone) && q.ch != nil {
-			q.ch.raise(q)
-		}
-		// If the swap failed, the poller was raising armSolicited to armAny, which the next
-		// publishing would answer too late: look again.
-		if q.armed.Load() != armNone && q.armed.CompareAndSwap(armAny, armNone) && q.ch != nil {
-			q.ch.raise(q)
+	// If the swap fails, the poller has raised armSolicited to armAny, which the next publishing would answer
+	// too late: look again. If it succeeds, a later arming is for later completions, even if it takes place
+	// before raise returns.
+	for a := q.armed.Load(); a != armNone && (q.solicNew || a == armAny && q.unsolicNew); a = q.armed.Load() {
+		if q.armed.CompareAndSwap(a, armNone) {
+			if q.ch != nil {
+				q.ch.raise(q)
+			}
+			break
 		}
 	}
 	q.unsolicNew, q.solicNew = false, false

@@ -58,6 +58,29 @@ func TestArmIsOneShot(t *testing.T) {
 	}
 }
 
+// Rule: who arms while the event of a completion is being raised gets no second event of that completion.
+func TestArmingDuringTheEvent(t *testing.T) {
+	w := newWorld(t, options{channel: true})
+	rings := 0
+	w.b.ch.Notify(func() { // once now, and at each event
+		if rings++; rings == 2 {
+			must.Do(t, verbs.Arm(w.b.rcq, false))
+		}
+	})
+	must.Do(t, verbs.Arm(w.b.rcq, false))
+	w.nudge(1, 0)
+	if _, ok := w.b.event(); !ok || rings != 2 {
+		t.Fatalf("the completion raised an event: %v, announced %d times", ok, rings-1)
+	}
+	if _, ok := w.b.event(); ok {
+		t.Error("one completion raised two events")
+	}
+	w.nudge(2, 0)
+	if _, ok := w.b.event(); !ok {
+		t.Error("the next completion raised no event")
+	}
+}
+
 // TestSolicitedArming: only solicited messages and failures raise an event.
 func TestSolicitedArming(t *testing.T) {
 	w := newWorld(t, options{channel: true})
