@@ -86,7 +86,7 @@ type device struct {
 	lastSRQN uint32
 	lastWQE  []*queuePair // get LAST_WQE_REACHED when Progress ends
 	held     *guard       // the guard this engine is inside
-	parked   int          // packets parked behind a FLUSH, of all queue pairs
+	parked   int          // packets parked behind a FLUSH, of all queue pairs, in parkedUnits
 	lostWC   verbs.WC     // discards completions for a dead queue
 	scratch  scratch
 

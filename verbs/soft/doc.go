@@ -91,7 +91,8 @@
 //     16 links, then less each, but at least 32.
 //   - A queue pair: 512 PSNs outstanding (requester); answers to the agreed number of
 //     READs and atomics, twice that with repetitions, and to 512 FLUSHes; 512 packets
-//     parked behind a FLUSH, and 16,384 for all queue pairs; 128 UC or UD packets in
+//     parked behind a FLUSH, and 16,384 for all queue pairs, each 4 KiB of copied payload
+//     counting as one more; 128 UC or UD packets in
 //     flight (ud_pace.go); one timer.
 //   - The connection manager: requests up to each listener's backlog, 1,024
 //     refusals (package cm), and 32 unread asynchronous events for each object.

@@ -11,10 +11,12 @@ const (
 	// and disks gain nothing from more.
 	syncsAtOnce = 8
 	// maxParked bounds the packets parked behind a FLUSH: a correct peer has no more outstanding.
-	// maxParkedAll bounds them for all queue pairs of a device: 32 full windows. Packets beyond
-	// it are dropped, and the peer repeats them.
+	// maxParkedAll bounds them for all queue pairs of a device: 32 full windows, or 64 MiB of copied
+	// payload (parkedUnit). Packets beyond it are dropped, and the peer repeats them.
 	maxParked    = windowPSNs
 	maxParkedAll = 32 * maxParked
+	// parkedUnit is the copied payload in bytes that counts as one more packet.
+	parkedUnit = 4096
 )
 
 // persistence is a persistent FLUSH whose pages are being written.
@@ -103,10 +105,22 @@ func (q *queuePair) park(k *fabric.Packet, psn uint64) bool {
 		q.dev.counters.Unparked++
 		return false
 	}
-	k.MakeOwn() // the wait may be long: it keeps no memory of the requester's, nor a link's buffer
-	q.dev.parked++
+	// The wait may be long, and a link has few buffers. A requester's memory stays by reference: it may be taken
+	// back at any time, so only the execution reads it, under its guard.
+	if _, guarded := k.Holder.(fabric.Guard); !guarded {
+		k.MakeOwn()
+	}
+	q.dev.parked += parkedUnits(k)
 	r.parked, r.lastParked = append(r.parked, k), psn
 	return true
+}
+
+// parkedUnits returns what a parked packet counts of maxParkedAll.
+func parkedUnits(k *fabric.Packet) int {
+	if k.Holder != nil {
+		return 1
+	}
+	return 1 + k.PayloadLen/parkedUnit
 }
 
 // executeParked executes the parked packets until one of them is another persistent FLUSH.
@@ -117,7 +131,7 @@ func (q *queuePair) executeParked() {
 	for ; n < len(r.parked) && r.sync == nil; n++ {
 		k := r.parked[n]
 		r.parked[n] = nil
-		q.dev.parked--
+		q.dev.parked -= parkedUnits(k)
 		if _, err := wire.Parse(k.Header(), h); err == nil { // as it was on arrival
 			q.onRequest(k, h) // keeps no packet: no FLUSH is being written
 		}
@@ -132,7 +146,7 @@ func (q *queuePair) dropParked() {
 	r := &q.resp
 	for _, k := range r.parked {
 		if k != nil {
-			q.dev.parked--
+			q.dev.parked -= parkedUnits(k)
 			k.Release()
 		}
 	}

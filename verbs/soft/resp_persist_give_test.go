@@ -18,6 +18,12 @@ type returned struct{ n atomic.Int64 }
 
 func (r *returned) PacketDone(*fabric.Packet) { r.n.Add(1) }
 
+// guarded is a returned whose memory was taken back: reading it would be a fault.
+type guarded struct{ returned }
+
+func (g *guarded) Enter() bool { return false }
+func (g *guarded) Leave()      {}
+
 // sendBehind sends n FLUSHes to b after the outstanding one, with a gap in the PSNs, so that none
 // is executed. holder, if not nil, is called when they are released.
 func (p *pool) sendBehind(n int, holder fabric.Holder) {
@@ -143,34 +149,44 @@ func TestWhatWasDroppedIsParkedAgain(t *testing.T) {
 	w.a.ok(w.a.want(w.a.scq, 2), 3)
 }
 
-// TestParkedPacketsAreGivenBack: packets parked behind a FLUSH give their memory back once, when they are
-// parked: a sender may wait for it, or a link have too few buffers.
+// TestParkedPacketsAreGivenBack: packets parked behind a FLUSH give their memory back once. A link's buffer is
+// given back when the packet is parked, since a link has few. A requester's memory is neither copied nor
+// read then, for it may have been taken back: it is given back when the packet is executed or dropped.
 func TestParkedPacketsAreGivenBack(t *testing.T) {
-	for _, drop := range []bool{false, true} {
-		p := newPool(t, true)
-		w := p.w
-		r := &ranges{gate: make(chan error, 1)}
-		r.install(p)
-		w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0))
-		p.awaitParked(0)
-		const n = 5
-		var back returned
-		p.sendBehind(n, &back)
-		p.awaitParked(n)
-		w.b.qp.dev.exclusive(func() {}) // after the Progress call that parked the last
-		if got := back.n.Load(); got != n {
-			t.Fatalf("%d of %d parked packets were given back before the pages were written", got, n)
-		}
-		if drop {
-			must.Do(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
-			r.gate <- nil
-		} else {
-			r.gate <- nil
-			w.a.ok(w.a.want(w.a.scq, 1), 1)
-			w.b.qp.dev.exclusive(func() {}) // after the Progress call that answered
-		}
-		if got := back.n.Load(); got != n {
-			t.Fatalf("dropped %v: %d parked packets were given back %d times", drop, n, got)
+	const n = 5
+	var buffer returned
+	var lent guarded
+	for _, c := range []struct {
+		name   string
+		holder fabric.Holder
+		back   *returned
+		parked int64 // given back when they are parked
+	}{{"a link's buffer", &buffer, &buffer, n}, {"a requester's memory", &lent, &lent.returned, 0}} {
+		for _, drop := range []bool{false, true} {
+			p := newPool(t, true)
+			w := p.w
+			r := &ranges{gate: make(chan error, 1)}
+			r.install(p)
+			w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0))
+			p.awaitParked(0)
+			c.back.n.Store(0)
+			p.sendBehind(n, c.holder)
+			p.awaitParked(n)
+			w.b.qp.dev.exclusive(func() {}) // after the Progress call that parked the last
+			if got := c.back.n.Load(); got != c.parked {
+				t.Fatalf("%s: %d of %d parked packets were given back before the pages were written, want %d", c.name, got, n, c.parked)
+			}
+			if drop {
+				must.Do(t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPMState))
+				r.gate <- nil
+			} else {
+				r.gate <- nil
+				w.a.ok(w.a.want(w.a.scq, 1), 1)
+				w.b.qp.dev.exclusive(func() {}) // after the Progress call that answered
+			}
+			if got := c.back.n.Load(); got != n {
+				t.Fatalf("%s, dropped %v: %d parked packets were given back %d times", c.name, drop, n, got)
+			}
 		}
 	}
 }

@@ -317,6 +317,13 @@ func TestParkedPacketsOfADeviceAreBounded(t *testing.T) {
 	w := newWorld(t, options{})
 	d, q := w.b.ctx.dev, w.b.qp
 	d.exclusive(func() {
+		k := d.p.Get()
+		k.AddCopy(make([]byte, 3*parkedUnit))
+		q.park(k, q.resp.expected+1)
+		if d.parked != 4 {
+			t.Errorf("a packet with %d copied bytes counts as %d, want 4", 3*parkedUnit, d.parked)
+		}
+		q.dropParked()
 		d.parked = maxParkedAll - 1
 		for i := range 2 {
 			k := d.p.Get()
