@@ -29,7 +29,7 @@ type receivingWork struct{ *work }
 func (w receivingWork) Pass(arm bool) bool {
 	did := w.work.Pass(arm)
 	if arm && !did {
-		w.receiver.Rest() // whoever holds the turn gives it up and sleeps
+		w.receiver.Rest() // the holder gives up the turn and sleeps
 	}
 	return did
 }

@@ -159,8 +159,9 @@
 //
 // # Security
 //
-// Connections are neither authenticated nor encrypted. A listener is memory on the network: whoever
-// reaches its port may connect, send messages, and use the memory whose descriptors the program gives
-// away on that connection. Options.Admit can refuse requests; the address that it gets is not proven.
+// Connections are neither authenticated nor encrypted. A listener exposes memory to the network: any
+// process that reaches its port can connect, send messages, and access the memory whose descriptors the
+// program sends on that connection. Options.Admit can refuse requests; the address that it gets is not
+// proven.
 // Data from peers is parsed with bounds checks.
 package runtime

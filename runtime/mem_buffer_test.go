@@ -152,7 +152,7 @@ func TestLostCountOfALeasePanics(t *testing.T) {
 	(*lease)(nil).End() // the lease of the empty slice is nil, and its End has no effect
 }
 
-// Rule: a block that is not in its slab panics; it would be memory of somebody else.
+// Rule: returning a block that lies outside its slab panics, because the memory has another owner.
 func TestBlockOutsideItsSlabPanics(t *testing.T) {
 	m, _ := testMemory(t, MemoryConfig{})
 	b := mustAlloc(t, m, 1)

@@ -74,9 +74,9 @@ type Options struct {
 	Backlog int
 	// Admit, if it is not nil, decides about each request of a listener, before memory or a queue pair
 	// is taken for the connection. If it returns an error, the request is refused, and the peer's Dial
-	// returns a *RejectError with the error's text; return a *Refusal to send data, too. See Request for
-	// what is known about the peer. On a raw listener a request waits for an Accept or PrepareAccept
-	// first. The listener calls Admit on goroutines of its own, at most two at a time. It may block; other
+	// returns a *RejectError with the error's text; return a *Refusal to send data, too. Request
+	// describes the peer. On a raw listener a request first waits for an Accept or PrepareAccept.
+	// The listener calls Admit on goroutines of its own, at most two at a time. It may block; other
 	// requests then wait. The context ends when the request is not wanted any more: it was evicted, the
 	// peer gave up, or the listener or the runtime is being closed. Runtime.Close waits for Admit, so
 	// Admit must then return soon, and must not call Close. Only listeners of connections use Admit.

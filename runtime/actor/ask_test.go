@@ -278,7 +278,7 @@ func (o *lostOwed) wanted() bool {
 	return !given
 }
 
-// Rule: of many owed replies, at most as many are kept for nobody as somebody waits for.
+// Rule: the owed replies that are kept are at most twice those that askers wait for.
 func TestFewOwedRepliesAreKeptForNobody(t *testing.T) {
 	const waits = 1000
 	var a core

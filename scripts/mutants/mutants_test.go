@@ -145,7 +145,7 @@ func TestEquivalents(t *testing.T) {
 }
 
 // Rule: the expression of a case counts as executed by the tests that execute its switch: coverage has no block
-// for it. What is in the case's body has a block of its own.
+// for it. The body of a case has its own block.
 func TestCasesRunWithTheirSwitch(t *testing.T) {
 	const src = "package p\n\nfunc p() {\n\tswitch {\n\tcase a == b:\n\t\tf()\n\t}\n}\n"
 	all, err := mutants("p.go", []byte(src))

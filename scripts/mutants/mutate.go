@@ -58,10 +58,19 @@ func mutants(file string, src []byte) (all []mutant, err error) {
 			continue
 		}
 		from, text := at(fn.Pos()), src[at(fn.Pos()):at(fn.End())]
-		var switches []*ast.SwitchStmt
+		// The expressions of cases, and their switches.
+		type caseExpr struct {
+			expr ast.Expr
+			of   *ast.SwitchStmt
+		}
+		var cases []caseExpr
 		ast.Inspect(fn.Body, func(n ast.Node) bool {
 			if s, ok := n.(*ast.SwitchStmt); ok {
-				switches = append(switches, s)
+				for _, c := range s.Body.List {
+					for _, e := range c.(*ast.CaseClause).List {
+						cases = append(cases, caseExpr{e, s})
+					}
+				}
 			}
 			return true
 		})
@@ -70,13 +79,9 @@ func mutants(file string, src []byte) (all []mutant, err error) {
 			p := fset.Position(pos)
 			m.line, m.col = p.Line, p.Column
 			run := p
-			for _, s := range switches {
-				for _, c := range s.Body.List {
-					for _, e := range c.(*ast.CaseClause).List {
-						if e.Pos() <= pos && pos < e.End() {
-							run = fset.Position(s.Pos())
-						}
-					}
+			for _, c := range cases {
+				if c.expr.Pos() <= pos && pos < c.expr.End() {
+					run = fset.Position(c.of.Pos())
 				}
 			}
 			m.runLine, m.runCol = run.Line, run.Column

@@ -163,9 +163,9 @@ func (q *queuePair) progress(psn uint64) {
 func (q *queuePair) measure(psn uint64) {
 	r := &q.req
 	r.trip.took(psn, q.dev.now)
-	// If more has arrived than the probe, which is the packet at acked, what was sent before it may still
-	// arrive: then the rest is not sent again (as RFC 5682, F-RTO). If it is lost, a NAK or the next probe
-	// detects that.
+	// The probe is the packet at acked. If the acknowledgement covers more than the probe, earlier packets may
+	// still arrive, so the rest is not sent again (as RFC 5682, F-RTO). If they are lost, a NAK or the next
+	// probe detects it.
 	late := psn > r.acked+1 || psn == r.sent
 	if r.window.probed(late) && late && !r.bad { // a request that failed locally stops the queue
 		r.seek(q.sq.Load(), r.sent)

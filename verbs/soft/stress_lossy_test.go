@@ -77,7 +77,7 @@ func TestStressLossySocket(t *testing.T) {
 }
 
 // writeSlots makes n WRITEs, each from a slot of one end to the same slot behind those of the other, and
-// compares what has arrived.
+// compares the bytes written with those sent.
 func writeSlots(from, to *peer, n, size, depth int) error {
 	buf, _ := mem.Array[verbs.WC](from.wcs, from.wcs.Addr(), depth)
 	moved := time.Now()

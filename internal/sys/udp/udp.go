@@ -15,9 +15,9 @@ const MaxJoined = 1<<16 - 1 - 8
 type Options struct {
 	// ReceiveBuffer is the size in bytes of the receive buffer, as far as the system grants it.
 	ReceiveBuffer int
-	// Join lets the system pass datagrams of one length to the same peer as one, and In receive them so:
-	// see In.Each. The identification of IPv4 counts up over them. No effect where the system has no such
-	// function.
+	// Join lets the system send neighboring datagrams of one length to one peer as one message, and receive
+	// datagrams joined (In.Each). The identification of IPv4 counts up over joined ones. It has no effect
+	// on a system without that function.
 	//
 	// Implements: UDP_SEGMENT, UDP_GRO (udp(7)).
 	Join bool
@@ -48,7 +48,7 @@ type In struct {
 	Buf []byte
 	N   int
 	Cut bool
-	// Each is the length of each of several joined datagrams, of which the last may be shorter; 0: it is one.
+	// Each is the length of every joined datagram but the last, which may be shorter; 0 for a single one.
 	Each int
 	From netip.AddrPort
 	// To is the address that the datagram was sent to, if the socket is at an unspecified one and the

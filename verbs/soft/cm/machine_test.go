@@ -138,7 +138,7 @@ func TestFarMTU(t *testing.T) {
 		{routes(verbs.MTU32768), routes(verbs.MTU32768), verbs.MTU32768, true},
 		{routes(verbs.MTU1024), routes(verbs.MTU32768), verbs.MTU1024, true},
 		{routes(verbs.MTU8192), routes(verbs.MTU2048), verbs.MTU8192, false},
-		{Config{MTU: verbs.MTUJumbo}, routes(verbs.MTU4096), verbs.MTU4096, true}, // a route that nobody knows
+		{Config{MTU: verbs.MTUJumbo}, routes(verbs.MTU4096), verbs.MTU4096, true}, // without FarMTU
 	} {
 		p := newPair(t, x.a, x.b)
 		p.a.at.LocalPort, p.b.at.LocalPort = 7, 7

@@ -19,8 +19,8 @@ const (
 	// bufferBytes bounds the buffers of a link in bytes: those of a batch, and those that packets of the
 	// device point into.
 	bufferBytes = 8 << 20
-	// packetsPerRun is the number of datagrams after which a run leaves what is still in a socket to the next
-	// one, so that a flood lets others run in between.
+	// packetsPerRun is the number of datagrams after which a run ends and leaves the other datagrams to the
+	// next run, so that other ports run in between during a flood.
 	packetsPerRun = 256
 	// copiedLen is the longest payload in bytes that is copied into its packet, so that its buffer is
 	// free at once.

@@ -15,17 +15,20 @@ func MTU(a netip.Addr) verbs.MTU {
 	return mtuWithin(interfaceMTU(a.Unmap().WithZone("")), verbs.MTU4096)
 }
 
-// Route returns the address from which this machine sends to another process, and the largest path MTU of
-// the route to it: that of a whole way within the machine or one network, which the interface knows, or of a
-// way whose narrower part the system has met before. It does not block.
+// Route returns the address from which this machine sends to another process, and the largest path MTU, up to
+// 32768, that the route carries. The system knows the MTU of the first interface; it knows a narrower part
+// behind it only if a packet was refused there before. It does not block.
 //
 // Errors: there is no route.
 func Route(to netip.AddrPort) (from netip.Addr, mtu verbs.MTU, err error) {
 	from, n, err := udp.Route(to)
-	if n == 0 {
+	if err != nil {
+		return from, 0, err
+	}
+	if n == 0 { // the system does not report it
 		n = interfaceMTU(from)
 	}
-	return from, mtuWithin(n, verbs.MTU32768), err
+	return from, mtuWithin(n, verbs.MTU32768), nil
 }
 
 // mtuWithin returns the largest path MTU up to most whose packets are no longer than n bytes.
