@@ -29,7 +29,7 @@ func (c *Conn) fail(cause error) {
 	case connConnecting:
 		c.giveUp(cause)
 	case connOpen, connLeft:
-		c.setCause(cause)
+		c.setCause(explained(c.rt.dev, cause))
 		c.state = connFailed
 		c.disconnectQP()
 		// If the device does not flush the requests, destroy ends the operations.
@@ -41,6 +41,19 @@ func (c *Conn) fail(cause error) {
 	case connDraining: // Close waits for outstanding sends, but these will not complete: end the wait
 		c.disconnect()
 	}
+}
+
+// explained returns a cause with what the device knows about it.
+func explained(dev verbs.Context, cause error) error {
+	wc, completed := errors.AsType[*verbs.WCError](cause)
+	e, knows := dev.(verbs.Explainer)
+	if !completed || !knows {
+		return cause
+	}
+	if why := e.Explain(wc.Status); why != "" {
+		return fmt.Errorf("%w (%s)", cause, why)
+	}
+	return cause
 }
 
 // ackGrace is how long the connection waits for acknowledgments after the peer has disconnected.

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -229,5 +230,31 @@ func TestAGoneConnectionHasNoTimer(t *testing.T) {
 		if at := c.sh.r.NextTimer(); !at.IsZero() {
 			t.Errorf("the reactor of connection %d has a timer at %v, and it is %v", i, at, c.rt.cfg.now())
 		}
+	}
+}
+
+// explaining is a device that explains requests without an answer.
+type explaining struct{ verbs.Context }
+
+func (explaining) Explain(s verbs.WCStatus) string {
+	if s == verbs.WCRetryExcErr {
+		return "the buffer is small"
+	}
+	return ""
+}
+
+// Rule: the error of a connection has the device's explanation, and matches as without it.
+func TestErrorsAreExplained(t *testing.T) {
+	silent := &verbs.WCError{Status: verbs.WCRetryExcErr}
+	if err := explained(explaining{}, silent); !errors.Is(err, silent) || !strings.HasSuffix(err.Error(), silent.Error()+" (the buffer is small)") {
+		t.Errorf("%v, want %v and the explanation", err, silent)
+	}
+	for _, err := range []error{&verbs.WCError{Status: verbs.WCRemAccessErr}, ErrPeerClosed} {
+		if got := explained(explaining{}, err); got != err {
+			t.Errorf("%v became %v", err, got)
+		}
+	}
+	if got := explained(struct{ verbs.Context }{}, silent); got != silent {
+		t.Errorf("%v became %v on a device that explains nothing", silent, got)
 	}
 }

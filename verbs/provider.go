@@ -99,6 +99,13 @@ type PollReceiver interface {
 	Rest()
 }
 
+// Explainer is a Context whose device knows more about failures than a completion reports.
+type Explainer interface {
+	// Explain returns a possible reason why requests complete with s, and what helps, for a message; "" if it
+	// knows none. Any goroutine; it does not block for long.
+	Explain(s WCStatus) string
+}
+
 // PD is a protection domain.
 //
 // Implements: struct ibv_pd.

@@ -222,7 +222,7 @@ func (id *cmID) onReply(now time.Duration, rep *cm.REP) {
 	a := &id.connect
 	err := id.ready(&peerEnd{
 		path: id.path, qpn: rep.QPN, psn: rep.PSN, mtuCode: cm.MTUCode(a.MTU),
-		timeout: a.AckTimeout, retry: a.RetryCount, rnrRetry: rep.RNRRetry,
+		timeout: a.AckTimeout, retry: a.RetryCount, rnrRetry: rep.RNRRetry, trafficClass: a.TrafficClass,
 		resources: depth(a.ResponderResources, rep.InitiatorDepth, id.dev),
 		depth:     depth(a.InitiatorDepth, rep.ResponderResources, id.dev),
 	})

@@ -73,6 +73,7 @@ type cmID struct {
 	listeners []listening
 	backlog   int
 	timeout   uint8     // code set by SetAckTimeout; 0: none
+	tos       uint8     // set by SetTOS
 	sock      *roce.End // the socket that it holds; nil: none
 
 	// mu guards the state shared by Progress and calls.

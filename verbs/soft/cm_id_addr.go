@@ -211,6 +211,21 @@ func (id *cmID) SetAckTimeout(code uint8) error {
 	return nil
 }
 
+// SetTOS sets the type of service of the packets of a connection that this end asks for. The request carries it,
+// and the other end sends with it, too. It does not block.
+//
+// Implements: rdma_set_option with RDMA_OPTION_ID_TOS.
+func (id *cmID) SetTOS(tos uint8) error {
+	const op = "rdma_set_option"
+	id.api.Lock()
+	defer id.api.Unlock()
+	if _, _, closed := id.look(); closed {
+		return opError(op, id.String(), syscall.EBADF, "%w", verbs.ErrClosed)
+	}
+	id.tos = tos
+	return nil
+}
+
 // ResolveRoute resolves the path to the peer. There is always exactly one, so ROUTE_RESOLVED always
 // follows. The argument timeout is ignored. It does not block.
 //

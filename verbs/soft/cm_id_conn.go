@@ -144,7 +144,7 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 			QPN: c.QPNum, PSN: id.psn,
 			ResponderResources: depth(c.ResponderResources, maxDepth, d), InitiatorDepth: depth(c.InitiatorDepth, maxDepth, d),
 			RetryCount: c.RetryCount, RNRRetry: c.RNRRetryCount, FlowControl: c.FlowControl, SRQ: c.SRQ,
-			MTU: id.mtu, AckTimeout: id.ackTimeout(), PKey: wire.DefaultPKey,
+			MTU: id.mtu, AckTimeout: id.ackTimeout(), TrafficClass: id.tos, PKey: wire.DefaultPKey,
 		}
 		var private [cm.PrivateREQ]byte
 		cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.path.Peer.Addr()}.Put(&private)
@@ -204,7 +204,8 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 			if err := id.ready(&peerEnd{
 				path: id.path, qpn: id.req.QPN, psn: id.req.PSN, mtuCode: id.req.PathMTU,
 				timeout: id.ackTimeout(), retry: c.RetryCount, rnrRetry: id.req.RNRRetry,
-				resources: resources, depth: initiator,
+				trafficClass: id.req.Primary.TrafficClass,
+				resources:    resources, depth: initiator,
 			}); err != nil {
 				return err
 			}

@@ -47,6 +47,7 @@ type peerEnd struct {
 	timeout          uint8
 	retry, rnrRetry  uint8
 	resources, depth uint8 // served by this side, requested by this side
+	trafficClass     uint8
 }
 
 // ready moves the queue pair from INIT to RTS. If that fails, the queue pair is in ERR. The
@@ -63,7 +64,7 @@ func (id *cmID) ready(e *peerEnd) error {
 	err := id.qp.modify(&verbs.QPAttr{
 		State: verbs.QPSRTR, PathMTU: mtu, DestQPN: e.qpn, RQPSN: id.psn, MaxDestRdAtomic: e.resources,
 		MinRNRTimer: cmRNRTimer,
-		AH:          wayTo(&e.path),
+		AH:          wayTo(&e.path, e.trafficClass),
 	}, rtrMask)
 	if err == nil {
 		err = id.qp.modify(&verbs.QPAttr{

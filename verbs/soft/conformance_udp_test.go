@@ -62,7 +62,7 @@ func tryRoCE(t *testing.T, name string, addr netip.Addr) (roceEnd, error) {
 }
 
 // openPeer opens a device of another process: on a fabric of its own.
-func openPeer(t *testing.T, name, addr string, mtu verbs.MTU) roceEnd {
+func openPeer(t testing.TB, name, addr string, mtu verbs.MTU) roceEnd {
 	t.Helper()
 	a := netip.MustParseAddr(addr)
 	f := fabric.New(fabric.Config{Seed: conformanceSeed})

@@ -141,6 +141,7 @@ func (q *completionQueue) arm(solicited bool) {
 	}
 	if l := q.ctx.dev.link.Load(); l != nil {
 		l.Arm() // after the queue: what arrives now raises its event
+		q.ctx.dev.looked(l, false)
 	}
 }
 
@@ -151,8 +152,16 @@ func (q *completionQueue) poll(g *verbs.PollGroup) {
 	if g.N > 0 {
 		return
 	}
-	if l := q.ctx.dev.link.Load(); l != nil && l.Poll(q.armed.Load() == armNone) {
+	l := q.ctx.dev.link.Load()
+	if l == nil {
+		return
+	}
+	again := q.armed.Load() == armNone
+	if l.Poll(again) {
 		q.take(g)
+	}
+	if g.N == 0 {
+		q.ctx.dev.looked(l, again)
 	}
 }
 

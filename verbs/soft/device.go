@@ -80,6 +80,7 @@ type device struct {
 	stalls   []*stall     // links without room, and the queue pairs that wait for it
 	broken   []*queuePair // to be moved to ERR before Progress ends
 	timers   timerHeap
+	owed     owings
 	dirtyCQs []*completionQueue
 	domains  []*xrcDomain            // domains that belong to a file
 	xrcSRQs  map[uint32]*sharedQueue // by number
@@ -135,9 +136,9 @@ func (d *device) attach() error {
 	}
 	switch d.cfg.Link {
 	case LinkPeers:
-		d.link.Store(roce.OpenPeers(p, d.cfg.Name))
+		d.link.Store(roce.OpenPeers(p, d.cfg.Name, d.pay))
 	case LinkRoCE:
-		l, err := roce.Open(p, d.cfg.Name)
+		l, err := roce.Open(p, d.cfg.Name, d.pay)
 		if err != nil {
 			p.Detach()
 			return err

@@ -1,6 +1,11 @@
 package soft
 
-import "github.com/verbena-rdma/verbena/verbs/soft/roce"
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/roce"
+)
 
 // LinkStats counts what a device sends and receives by its sockets, and what its reliable queue pairs sent
 // again.
@@ -27,4 +32,23 @@ func (p *Provider) LinkStats(device string) (s LinkStats, err error) {
 		s.Stats = l.Stats()
 	}
 	return s, nil
+}
+
+var _ verbs.Explainer = (*deviceContext)(nil)
+
+// Explain blames a receive buffer that was too small for requests without an answer; see [verbs.Explainer]. It waits
+// for a running Progress call.
+func (c *deviceContext) Explain(s verbs.WCStatus) string {
+	l := c.dev.link.Load()
+	if l == nil || s != verbs.WCRetryExcErr {
+		return ""
+	}
+	return blame(l.Stats())
+}
+
+func blame(s roce.Stats) string {
+	if s.Dropped == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d datagrams found the receive buffer of %d bytes full: a larger net.core.rmem_max may help", s.Dropped, s.Buffer)
 }

@@ -74,6 +74,9 @@ func (d *device) Progress(now time.Duration) (next time.Duration, more bool) {
 	if len(d.stalls) > 0 {
 		d.resume()
 	}
+	if d.owed.count > 0 {
+		d.payOwed()
+	}
 	// Queue pairs that become busy while they are worked on wait in later.
 	d.busy, d.later = d.later, d.busy[:0]
 	for i, q := range d.busy {
@@ -93,6 +96,9 @@ func (d *device) Progress(now time.Duration) (next time.Duration, more bool) {
 		d.tellLastWQE()
 	}
 	if at := d.timers.earliest(); at != 0 && (next == 0 || at < next) {
+		next = at
+	}
+	if at := d.owed.since + owedTime; d.owed.count > 0 && (next == 0 || at < next) {
 		next = at
 	}
 	return next, len(d.later) > 0 || left == 0

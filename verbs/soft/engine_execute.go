@@ -63,6 +63,7 @@ func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 func (c *deviceContext) Rest() {
 	if l := c.dev.link.Load(); l != nil {
 		l.Arm()
+		c.dev.looked(l, false)
 	}
 }
 

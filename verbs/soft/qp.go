@@ -53,23 +53,24 @@ type queuePair struct {
 	recvWRs              wrMemory
 
 	// The rest belongs to the engine, under the port's token.
-	attr     verbs.QPAttr
-	mtu      uint32 // bytes
-	fastMax  uint32 // see fastSize
-	route    *fabric.Route
-	path     wire.Path       // to the peer, found by the connection manager; zero without it
-	guard    *guard          // of requests by reference in flight
-	pace     *pace           // of UC and UD requests in flight
-	groups   []verbs.GID     // multicast groups it is attached to
-	bound    []*memoryWindow // of type 2, through this queue pair
-	handles  []*xrcReceiver  // on an XRC_RECV queue pair
-	active   bool            // on the device's work list
-	stalled  *fabric.Route   // the route in whose line it waits, see resp_stall.go; nil: none
-	deadline time.Duration
-	timer    int           // index in the timer heap + 1; 0: no entry
-	timerAt  time.Duration // due time of that entry; 0: no entry
-	req      requester
-	resp     responder
+	attr         verbs.QPAttr
+	mtu          uint32 // bytes
+	fastMax      uint32 // see fastSize
+	route        *fabric.Route
+	trafficClass uint8           // of its packets, while it has a route
+	path         wire.Path       // to the peer, found by the connection manager; zero without it
+	guard        *guard          // of requests by reference in flight
+	pace         *pace           // of UC and UD requests in flight
+	groups       []verbs.GID     // multicast groups it is attached to
+	bound        []*memoryWindow // of type 2, through this queue pair
+	handles      []*xrcReceiver  // on an XRC_RECV queue pair
+	active       bool            // on the device's work list
+	stalled      *fabric.Route   // the route in whose line it waits, see resp_stall.go; nil: none
+	deadline     time.Duration
+	timer        int           // index in the timer heap + 1; 0: no entry
+	timerAt      time.Duration // due time of that entry; 0: no entry
+	req          requester
+	resp         responder
 }
 
 var _ verbs.QP = (*queuePair)(nil)

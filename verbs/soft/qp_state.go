@@ -82,6 +82,7 @@ func (q *queuePair) takeRoute() {
 		path = q.dev.pathOf(&q.attr.AH)
 	}
 	q.route = q.dev.p.Route(path)
+	q.trafficClass = q.attr.AH.TrafficClass
 }
 
 // giveRoute releases the route, if there is one.
@@ -189,6 +190,9 @@ func (q *queuePair) abandon() {
 	q.dev.timers.stop(q)
 	q.unstall()
 	q.req.rnrWait, q.req.noRoom = false, false
+	if q.resp.ackDue && q.mayOwe() { // owed, or to be owed at the end of this run
+		q.sendDueAck()
+	}
 	q.resp.stop()
 	q.dropParked()
 }

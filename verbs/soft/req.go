@@ -107,7 +107,11 @@ func (q *queuePair) work() {
 		q.respond()
 	case verbs.QPSRTS, verbs.QPSSQD:
 		q.respond()
+		next := q.req.next
 		q.emit()
+		if q.resp.ackDue && q.mayOwe() {
+			q.acknowledgeOrOwe(q.req.next > next && q.resp.pending() == 0) // never before the answers to READs
+		}
 	}
 }
 

@@ -251,6 +251,7 @@ func sendOp(op verbs.WROpcode, first, last bool) wire.Op {
 func (q *queuePair) transmit(k *fabric.Packet, h *wire.Header) {
 	h.PKey, h.DestQP, h.MigReq = wire.DefaultPKey, q.attr.DestQPN, true
 	k.SetHeader(h)
+	k.Net.TrafficClass = q.trafficClass
 	q.dev.p.SendTo(q.route, k)
 }
 

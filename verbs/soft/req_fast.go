@@ -96,6 +96,9 @@ func (q *queuePair) emitFast(sq *sendQueue, head uint64, most int) (n int) {
 		} else {
 			k.HdrLen = h.EncodeSend(&k.Hdr)
 		}
+		if q.trafficClass != 0 {
+			k.Net.TrafficClass = q.trafficClass
+		}
 		d.p.SendTo(q.route, k)
 		w.first, w.npkts, w.started = psn, 1, true
 		pos++

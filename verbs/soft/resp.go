@@ -51,6 +51,9 @@ type responder struct {
 	total   uint32 // WRITE: bytes of the message
 
 	ackDue  bool // acknowledge everything up to ackPSN
+	ackMay  bool // that may wait for a packet to leave with; see resp_owed.go
+	ackMust bool // it may not, whatever completes a receive meanwhile
+	ackOwed bool // it waits
 	ackPSN  uint64
 	nakDue  bool // NAK with syndrome nak at nakPSN
 	nak     wire.Syndrome
@@ -235,6 +238,10 @@ func (q *queuePair) executed(h *wire.Header, psn uint64, ends bool) {
 // acknowledge schedules an acknowledgement up to psn for the end of Progress.
 func (q *queuePair) acknowledge(psn uint64) {
 	r := &q.resp
+	if q.req.window.lossy { // within the fabric nothing is owed
+		r.ackMust = r.ackDue && !r.ackMay
+		r.ackMay = false
+	}
 	if !r.ackDue || psn > r.ackPSN {
 		r.ackDue, r.ackPSN = true, psn
 	}
@@ -282,6 +289,6 @@ func (q *queuePair) refuseRecv(psn uint64, code wire.NakCode, status verbs.WCSta
 func (q *queuePair) giveUp(psn uint64, code wire.NakCode) {
 	r := &q.resp
 	r.refused, r.kind = true, noMessage
-	r.ackDue = false
+	q.forgetAck()
 	q.sendNak(wire.Nak(code), psn)
 }

@@ -62,6 +62,7 @@ func (q *queuePair) sendFast(k *fabric.Packet, o *wire.Only) bool {
 	}
 	rq.next++
 	q.executedFast(o)
+	q.resp.ackMay = !q.resp.ackMust
 	wc := q.recvCQ.push(&rq.workQueue, place, o.Solicited)
 	wc.WRID, wc.Opcode, wc.ByteLen = e.wrID, verbs.WCRecv, n
 	wc.QPNum, wc.SrcQP = q.number, q.attr.DestQPN

@@ -100,7 +100,7 @@ func (q *queuePair) queueAnswer(a answer) {
 }
 
 // respond sends pending answers in order, then a NAK or an acknowledgement, as far as the link
-// has room.
+// has room. It leaves an acknowledgement that may be owed.
 func (q *queuePair) respond() {
 	r := &q.resp
 	if r.outHead == len(r.out) && !r.nakDue && !r.ackDue {
@@ -136,16 +136,15 @@ func (q *queuePair) respond() {
 		r.nakDue = false
 		q.sendAck(r.nak, r.nakPSN)
 		if r.ackPSN < r.nakPSN {
-			r.ackDue = false // a NAK acknowledges the packets before it
+			q.forgetAck() // a NAK acknowledges the packets before it
 		}
 		if r.refused {
 			q.enterError()
 			return
 		}
 	}
-	if r.ackDue {
-		r.ackDue = false
-		q.sendAck(wire.Ack(wire.CreditInvalid), r.ackPSN)
+	if r.ackDue && !q.mayOwe() {
+		q.sendDueAck()
 	}
 }
 
@@ -181,7 +180,7 @@ func (q *queuePair) sendAnswer(a *answer) bool {
 		a.left -= n
 	}
 	if r.ackDue && r.ackPSN <= a.psn {
-		r.ackDue = false // the answer acknowledges it too
+		q.forgetAck() // the answer acknowledges it too
 	}
 	a.psn++
 	q.transmit(k, h)
@@ -204,5 +203,8 @@ func readOp(first, last bool) wire.Op {
 func (q *queuePair) sendAck(s wire.Syndrome, psn uint64) {
 	k := q.dev.p.Get()
 	k.HdrLen = wire.EncodeAck(&k.Hdr, q.wire(wire.OpAcknowledge), q.attr.DestQPN, narrow(psn), s, wire.NewPSN(q.resp.msn))
+	if q.trafficClass != 0 {
+		k.Net.TrafficClass = q.trafficClass
+	}
 	q.dev.p.SendTo(q.route, k)
 }

@@ -77,6 +77,7 @@ func (q *queuePair) pushRecv(solicited bool) *verbs.WC {
 
 // completeRecv completes the held receive.
 func (q *queuePair) completeRecv(h *wire.Header, op verbs.WCOpcode, n uint32) *verbs.WC {
+	q.resp.ackMay = !q.resp.ackMust
 	wc := q.pushRecv(h.Solicited)
 	wc.Opcode, wc.ByteLen = op, n
 	wc.SrcQP = q.attr.DestQPN

@@ -24,6 +24,18 @@ type batch struct {
 	counts   [MaxBatch]int // of out: the datagrams of each message
 }
 
+// call makes the system call many for k messages, or one if it is a single message: that takes 0.2 µs less, 5 %
+// of the time. It returns how many messages passed.
+func (b *batch) call(many, one uintptr, fd, k int) (int, unix.Errno) {
+	if k > 1 {
+		n, _, errno := unix.Syscall6(many, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs)), uintptr(k), unix.MSG_DONTWAIT, 0, 0)
+		return int(n), errno
+	}
+	n, _, errno := unix.Syscall(one, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs)), unix.MSG_DONTWAIT)
+	b.msgs[0].n = uint32(n)
+	return 1, errno
+}
+
 // Send sends datagrams, at most MaxBatch, and returns how many of them; fewer without an error if the
 // send buffer is full. The error is that of the first one not sent: [ErrTooLong], or the system's. It
 // does not block and allocates nothing once its tables have grown.
@@ -35,10 +47,10 @@ func (s *Socket) Send(ms []Out) (n int, err error) {
 	join, unjoined := s.join, unix.Errno(0)
 	for {
 		k := s.fill(ms, join)
-		got, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.out.msgs)), uintptr(k), 0, 0, 0)
+		got, errno := s.out.call(unix.SYS_SENDMMSG, unix.SYS_SENDMSG, s.fd, k)
 		switch {
 		case errno == 0:
-			if int(got) < k {
+			if got < k {
 				s.refusals.Store(true) // sendmmsg(2) takes the error of the next one off the socket
 			}
 			if unjoined == unix.EINVAL || unjoined == unix.EIO {
@@ -95,7 +107,7 @@ func (s *Socket) fill(ms []Out, join bool) (k int) {
 		var each int
 		each, at = measure(&ms[i], at)
 		n, total := 1, each
-		for join && each > 0 && i+n < len(ms) && ms[i+n].To == ms[i].To && ms[i+n].From == ms[i].From {
+		for join && each > 0 && i+n < len(ms) && ms[i+n].To == ms[i].To && ms[i+n].From == ms[i].From && ms[i+n].TOS == ms[i].TOS {
 			size, end := measure(&ms[i+n], at)
 			if total += size; size == 0 || size > each || total > min(maxJoined4, maxSegments*each-maxHeaders) || end-first > maxParts {
 				break
@@ -117,6 +129,9 @@ func (s *Socket) fill(ms []Out, join bool) (k int) {
 		c.n = 0
 		if s.any && ms[i].From.IsValid() {
 			c.addFrom(ms[i].From, s.is4)
+		}
+		if ms[i].TOS != 0 {
+			c.addTOS(ms[i].TOS, ms[i].To.Addr().Is4())
 		}
 		if n > 1 {
 			c.addEach(each)
@@ -172,7 +187,7 @@ func (s *Socket) Recv(ms []In) (n int, err error) {
 		h.SetControllen(controlLen)
 	}
 	for {
-		got, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&b.msgs)), uintptr(len(ms)), unix.MSG_DONTWAIT, 0, 0)
+		got, errno := b.call(unix.SYS_RECVMMSG, unix.SYS_RECVMSG, s.fd, len(ms))
 		switch errno {
 		case 0:
 		case unix.EINTR:
@@ -190,6 +205,6 @@ func (s *Socket) Recv(ms []In) (n int, err error) {
 			in.N, in.Cut, in.From = int(m.n), m.hdr.Flags&unix.MSG_TRUNC != 0, s.addr(&b.addrs[i])
 			in.To, in.Each = b.controls[i].parse(int(m.hdr.Controllen))
 		}
-		return int(got), nil
+		return got, nil
 	}
 }

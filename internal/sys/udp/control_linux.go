@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// control is the control messages of one message: its local address, and the length of joined datagrams.
+// control is the control messages of one message: its local address, the type of service, and the length of
+// joined datagrams.
 //
 // Implements: struct cmsghdr (cmsg(3)).
 type control struct {
@@ -18,8 +19,8 @@ type control struct {
 	n     int                    // bytes used
 }
 
-// controlLen is the length of in6_pktinfo and an integer, with their headers, in bytes.
-const controlLen = (unix.SizeofCmsghdr + unix.SizeofInet6Pktinfo + 4) + (unix.SizeofCmsghdr + 8)
+// controlLen is the length of in6_pktinfo and two integers, with their headers, in bytes.
+const controlLen = (unix.SizeofCmsghdr + unix.SizeofInet6Pktinfo + 4) + 2*(unix.SizeofCmsghdr+8)
 
 func (c *control) bytes() *[controlLen]byte { return (*[controlLen]byte)(unsafe.Pointer(&c.words)) }
 
@@ -45,6 +46,15 @@ func (c *control) addFrom(from netip.Addr, is4 bool) {
 	}
 	a := from.As16()
 	copy(c.add(unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo), a[:])
+}
+
+// addTOS adds the type of service of an IPv4 datagram, or the traffic class of an IPv6 one.
+func (c *control) addTOS(tos uint8, is4 bool) {
+	level, kind := int32(unix.IPPROTO_IPV6), int32(unix.IPV6_TCLASS)
+	if is4 {
+		level, kind = unix.IPPROTO_IP, unix.IP_TOS
+	}
+	binary.NativeEndian.PutUint32(c.add(level, kind, 4), uint32(tos))
 }
 
 // addEach adds the length of joined datagrams.

@@ -31,6 +31,10 @@ type Out struct {
 	To netip.AddrPort
 	// From is the address to send from, of a socket at an unspecified one; zero: the system's choice.
 	From netip.Addr
+	// TOS is the type of service (IPv4) or traffic class (IPv6). The portable socket sends 0.
+	//
+	// Implements: IP_TOS (ip(7)), IPV6_TCLASS (RFC 3542, 6.5).
+	TOS uint8
 	// Parts is the payload in order. The call only reads it.
 	Parts [][]byte
 }

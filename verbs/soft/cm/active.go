@@ -22,6 +22,7 @@ type ConnectParam struct {
 	SRQ                bool
 	MTU                verbs.MTU // 0: the port's
 	AckTimeout         uint8     // code, 0 to 31
+	TrafficClass       uint8
 	PKey               uint16
 	Private            []byte // at most PrivateREQ bytes
 }
@@ -51,6 +52,7 @@ func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, 
 		Primary: Path{
 			LocalLID: lid, RemoteLID: peerLID,
 			LocalGID: here, RemoteGID: p.Dst.Peer, HopLimit: roceHopLimit, AckTimeout: p.AckTimeout,
+			TrafficClass: p.TrafficClass,
 		},
 	}
 	if err := setPrivate(AttrREQ, req.Private[:], p.Private); err != nil {

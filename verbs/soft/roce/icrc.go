@@ -72,12 +72,15 @@ var ones = [coverLen]byte(bytes.Repeat([]byte{0xff}, coverLen))
 var uncovered = crc32.ChecksumIEEE(ones[:lrhLen+ipv4Len+udpLen])
 
 // begin returns the CRC of everything that is covered before the end of hdr, which begins with the
-// BTH. n is the length of the UDP payload in bytes, with the ICRC.
+// BTH. n is the length of the UDP payload in bytes, with the ICRC. It writes into hdr and restores it: one
+// call for contiguous bytes takes half the time of three.
 func (c *Cover) begin(hdr []byte, n int) uint32 {
 	if !c.Src.IsValid() {
-		crc := crc32.Update(uncovered, crc32.IEEETable, hdr[:bthVariant])
-		crc = crc32.Update(crc, crc32.IEEETable, ones[:1])
-		return crc32.Update(crc, crc32.IEEETable, hdr[bthVariant+1:])
+		was := hdr[bthVariant]
+		hdr[bthVariant] = 0xff
+		crc := crc32.Update(uncovered, crc32.IEEETable, hdr)
+		hdr[bthVariant] = was
+		return crc
 	}
 	buf := &c.buf
 	copy(buf[:], ones[:])
@@ -115,7 +118,7 @@ func (c *Cover) begin(hdr []byte, n int) uint32 {
 
 // Sum returns the ICRC of a datagram: hdr is its transport headers, at most [wire.MaxHeader] bytes,
 // payload and pad the rest, and n the length of all with the ICRC, in bytes. On IPv4 the
-// identification is 0 and DF is set. It allocates nothing.
+// identification is 0 and DF is set. It writes into hdr and restores it, and allocates nothing.
 func (c *Cover) Sum(hdr []byte, payload [][]byte, pad []byte, n int) uint32 {
 	crc := c.begin(hdr, n)
 	for _, b := range payload {
@@ -124,11 +127,15 @@ func (c *Cover) Sum(hdr []byte, payload [][]byte, pad []byte, n int) uint32 {
 	return crc32.Update(crc, crc32.IEEETable, pad)
 }
 
-// Check reports whether the ICRC of a datagram, which holds at least a BTH and an ICRC, is right. It
-// allocates nothing.
+// Check reports whether the ICRC of a datagram, which holds at least a BTH and an ICRC, is right. It writes into
+// b and restores it, and allocates nothing.
 func (c *Cover) Check(b []byte) bool {
 	end := len(b) - ICRCLen
-	crc := crc32.Update(c.begin(b[:wire.BTHLen], len(b)), crc32.IEEETable, b[wire.BTHLen:end])
+	covered := b[:end] // in one piece
+	if c.Src.IsValid() {
+		covered = b[:wire.BTHLen]
+	}
+	crc := crc32.Update(c.begin(covered, len(b)), crc32.IEEETable, b[len(covered):end])
 	diff := crc ^ binary.LittleEndian.Uint32(b[end:])
 	if diff == 0 {
 		return true

@@ -75,6 +75,12 @@ type Link struct {
 	// polled is set by Poll, by any goroutine. Arm and the watching goroutine clear it. It publishes
 	// nothing.
 	polled atomic.Bool
+	// wanted is set by Poll, by any goroutine: the next run looks at the hot sockets. The runner clears it. It
+	// publishes nothing.
+	wanted atomic.Bool
+	// attending is set by the watching goroutine from a run until it has called after. It publishes nothing.
+	attending atomic.Bool
+	after     func() // see OpenPeers
 
 	tx    txBatch
 	rx    rxBatch
@@ -91,11 +97,12 @@ type Link struct {
 var _ fabric.Endpoint = (*Link)(nil)
 
 // Open makes a link in the format of RoCEv2 for the device at port p, whose GID is an address of this
-// machine, and attaches it. It has one socket, at [Port]. Close it before p is detached.
+// machine, and attaches it. It has one socket, at [Port]. For after see [OpenPeers]. Close the link before
+// p is detached.
 //
 // Errors: those of the socket, for example that another process has the port.
-func Open(p *fabric.Port, name string) (*Link, error) {
-	l := newLink(name, false)
+func Open(p *fabric.Port, name string, after func()) (*Link, error) {
+	l := newLink(name, false, after)
 	l.attach(p)
 	if _, err := l.Listen(netip.AddrPortFrom(p.GID().Addr(), Port)); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -105,18 +112,24 @@ func Open(p *fabric.Port, name string) (*Link, error) {
 
 // OpenPeers makes a link between processes for the device at port p and attaches it. It has no socket
 // until Listen or Dial. If the system reports that a packet met no socket at the end of its path, the
-// device gets an empty packet from there. Close the link before p is detached.
-func OpenPeers(p *fabric.Port, name string) *Link {
-	l := newLink(name, true)
+// device gets an empty packet from there. The link's goroutine calls after when it has received and let
+// others run; it may not be nil. Close the link before p is detached.
+func OpenPeers(p *fabric.Port, name string, after func()) *Link {
+	l := newLink(name, true, after)
 	l.attach(p)
 	return l
 }
 
-func newLink(name string, far bool) *Link {
-	l := &Link{name: name, far: far}
+func newLink(name string, far bool, after func()) *Link {
+	l := &Link{name: name, far: far, after: after}
 	l.rx.size, l.rx.batch = bufferLen, udp.MaxBatch
 	if far {
 		l.rx.size, l.rx.batch = udp.MaxJoined, joinedBatch
+	}
+	l.rx.next = 1
+	parts := make([][]byte, len(l.tx.outs)*usualParts)
+	for i := range l.tx.outs {
+		l.tx.outs[i].Parts, parts = parts[:0:usualParts], parts[usualParts:]
 	}
 	l.ends.Store(new([]*End))
 	return l
@@ -136,9 +149,13 @@ func (l *Link) Progress(now time.Duration) (next time.Duration, more bool) {
 	if !l.transmit() {
 		next = now + sendAgain
 	}
+	// The run of a goroutine that posts does not look: a goroutine that waits for an answer polls after it has
+	// posted, and the system call for an empty socket would only delay it.
+	polls := l.wanted.Load() && l.wanted.Swap(false)
 	for _, e := range *l.ends.Load() {
-		if e.hot.Load() || e.ready.Load() && e.ready.Swap(false) {
-			if l.receive(e) {
+		ready := e.ready.Load() && e.ready.Swap(false)
+		if ready || polls && e.hot.Load() {
+			if l.receive(e, !ready) {
 				e.ready.Store(true)
 				more = true
 			}

@@ -13,6 +13,9 @@ import (
 // tailLen is the longest end of a datagram behind the payload: padding and ICRC, in bytes.
 const tailLen = 3 + ICRCLen
 
+// usualParts is the number of parts for which a datagram of the batch has room from the beginning.
+const usualParts = 4
+
 // txBatch is the datagrams of one system call, all of one socket. The parts of each are its headers, the payload where
 // it lies, and the tail. All belongs to the link's runner.
 type txBatch struct {
@@ -83,6 +86,7 @@ func (l *Link) add(k *fabric.Packet) {
 		return
 	}
 	o := &t.outs[t.n]
+	o.TOS = k.Net.TrafficClass
 	c := &l.cover
 	if f := k.Far; f != nil {
 		o.To, o.From = netip.AddrPortFrom(f.Peer.Addr(), f.PeerPort), netip.Addr{}

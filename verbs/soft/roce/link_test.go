@@ -24,8 +24,9 @@ type fakeSocket struct {
 	local   netip.AddrPort
 	arrived []arrival
 	sent    [][]byte
-	room    int   // datagrams that Send accepts; -1: any number
-	refuse  error // of the next datagram sent
+	tos     []uint8 // of sent
+	room    int     // datagrams that Send accepts; -1: any number
+	refuse  error   // of the next datagram sent
 	closed  bool
 	buffer  udp.Buffer
 }
@@ -53,7 +54,7 @@ func (s *fakeSocket) Send(ms []udp.Out) (n int, err error) {
 			return n, nil
 		}
 		s.room--
-		s.sent = append(s.sent, bytes.Join(m.Parts, nil))
+		s.sent, s.tos = append(s.sent, bytes.Join(m.Parts, nil)), append(s.tos, m.TOS)
 		n++
 	}
 	return n, nil
@@ -100,7 +101,7 @@ func newRig(t must.T) *rig { return newRigOf(t, false) }
 func newRigOf(t must.T, peers bool) *rig {
 	r := &rig{device: new(device), fab: fabric.New(fabric.Config{Virtual: true}), sock: &fakeSocket{local: near, room: -1}}
 	r.port = must.Get(r.fab.Attach(gidOf(near), "device", r.device))(t)
-	r.link = newLink("link", peers)
+	r.link = newLink("link", peers, func() {})
 	r.link.attach(r.port)
 	r.end = r.link.newEnd(r.sock)
 	r.link.addLocked(r.end)
@@ -147,6 +148,24 @@ func seal(b []byte) []byte {
 	c := Cover{Src: far, Dst: near}
 	putICRC(b[end:], c.Sum(b[:wire.BTHLen], [][]byte{b[wire.BTHLen:end]}, nil, len(b)))
 	return b
+}
+
+// Rule: a packet leaves with its own type of service, whichever packet had its place in the batch before.
+func TestPacketsHaveTheirTypeOfService(t *testing.T) {
+	r := newRig(t)
+	want := []uint8{46 << 2, 0, 10 << 2}
+	for _, tos := range want {
+		r.port.Exclusive(func() {
+			k := r.port.Get()
+			k.SetHeader(&wire.Header{Opcode: wire.RCAcknowledge, PKey: wire.DefaultPKey})
+			k.Net.TrafficClass = tos
+			r.port.Send(wire.To(gidOf(far)), k)
+		})
+		r.steps()
+	}
+	if !slices.Equal(r.sock.tos, want) {
+		t.Errorf("the datagrams have the types of service %v, want %v", r.sock.tos, want)
+	}
 }
 
 // Rule: a packet that the device sends leaves as a datagram that another link turns into the same

@@ -1,6 +1,9 @@
 package roce
 
-import "time"
+import (
+	"runtime"
+	"time"
+)
 
 // Goroutines that poll completion queues receive while they poll. The watching goroutine does so
 // otherwise, woken by the first datagram; while others poll a socket is not armed for it, or each
@@ -47,7 +50,11 @@ func (l *Link) watch() {
 			l.woken(keys[:n])
 			// Not Kick: while another goroutine runs the link, perhaps without a processor, the sockets would
 			// stay ready, and arming them would wake this one again at once.
+			l.attending.Store(true)
 			l.up.Exclusive(func() {})
+			runtime.Gosched() // those that the device has woken up
+			l.attending.Store(false)
+			l.after()
 		}
 	}
 }
@@ -97,6 +104,10 @@ func (e *End) passed() {
 	}
 }
 
+// Attending reports whether the link's goroutine has received and will call the function after. Any
+// goroutine; it does not block.
+func (l *Link) Attending() bool { return l.attending.Load() }
+
 // Arm has the next datagram, or one that is there, wake the watching goroutine. A goroutine that has
 // called Poll calls it before it sleeps, and then Poll once more. Any goroutine; it does not block.
 func (l *Link) Arm() {
@@ -117,6 +128,7 @@ func (l *Link) Poll(again bool) bool {
 			if again && !l.polled.Load() {
 				l.polled.Store(true)
 			}
+			l.wanted.Store(true)
 			if l.up.Enter() {
 				l.up.Run()
 			}

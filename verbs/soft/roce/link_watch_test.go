@@ -31,7 +31,7 @@ func TestWatcherWaitsForTheRun(t *testing.T) {
 	d := new(device)
 	d.port = must.Get(fabric.New(fabric.Config{}).Attach(gidOf(near), "device", d))(t)
 	defer d.port.Detach()
-	l := OpenPeers(d.port, "link")
+	l := OpenPeers(d.port, "link", func() {})
 	defer func() { must.Do(t, l.Close()) }()
 	e := must.Get(l.Listen(netip.MustParseAddrPort("127.0.0.1:0")))(t)
 	from := must.Get(net.Dial("udp", e.sock.Local().String()))(t)
