@@ -182,6 +182,11 @@ type CMID interface {
 	// DeviceAttr.AckDelay if that is larger. ErrInvalid outside port space TCP. Implements:
 	// rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
 	SetAckTimeout(code uint8) error
+	// SetTOS sets the type of service (IPv4) or traffic class (IPv6) of the packets of a connection: DSCP in the
+	// upper 6 bits, ECN in the others. The connecting end calls it before ResolveRoute, later it may have no
+	// effect; the request carries the value, and both ends send with it. Default 0. Implements: rdma_set_option
+	// with RDMA_OPTION_ID_TOS.
+	SetTOS(tos uint8) error
 	// Listen accepts requests; backlog bounds the requests not yet answered. Implements:
 	// rdma_listen.
 	Listen(backlog int) error

@@ -42,6 +42,7 @@ static inline int shim_init_qp_attr(struct shim_cm *t, struct vb_rdma_cm_id *id,
 static inline int shim_get_cm_event(struct shim_cm *t, struct vb_rdma_event_channel *ch, struct vb_rdma_cm_event **e) { return SHIM_INT(t->rdma_get_cm_event(ch, e)); }
 static inline int shim_ack_cm_event(struct shim_cm *t, struct vb_rdma_cm_event *e) { return SHIM_INT(t->rdma_ack_cm_event(e)); }
 static inline int shim_migrate(struct shim_cm *t, struct vb_rdma_cm_id *id, struct vb_rdma_event_channel *ch) { return SHIM_INT(t->rdma_migrate_id(id, ch)); }
+static inline int shim_tos(struct shim_cm *t, struct vb_rdma_cm_id *id, uint8_t tos) { return SHIM_INT(t->rdma_set_option(id, VB_RDMA_OPTION_ID, VB_RDMA_OPTION_ID_TOS, &tos, sizeof tos)); }
 static inline int shim_ack_timeout(struct shim_cm *t, struct vb_rdma_cm_id *id, uint8_t code) { return SHIM_INT(t->rdma_set_option(id, VB_RDMA_OPTION_ID, VB_RDMA_OPTION_ID_ACK_TIMEOUT, &code, sizeof code)); }
 static inline int shim_join(struct shim_cm *t, struct vb_rdma_cm_id *id, struct sockaddr_storage *a, uint64_t key) { return SHIM_INT(t->rdma_join_multicast(id, (struct sockaddr *)a, shim_id(key))); }
 static inline int shim_leave(struct shim_cm *t, struct vb_rdma_cm_id *id, struct sockaddr_storage *a) { return SHIM_INT(t->rdma_leave_multicast(id, (struct sockaddr *)a)); }

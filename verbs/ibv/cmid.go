@@ -232,6 +232,14 @@ func (id *cmID) SetAckTimeout(code uint8) error {
 	})
 }
 
+// SetTOS sets the type of service of the packets of a connection. The kernel copies it into the path of the
+// route, and from there into the request.
+//
+// Implements: rdma_set_option with RDMA_OPTION_ID_TOS.
+func (id *cmID) SetTOS(tos uint8) error {
+	return id.call("rdma_set_option", func() syscall.Errno { return syscall.Errno(C.shim_tos(id.t, id.c, C.uint8_t(tos))) })
+}
+
 // Listen accepts requests.
 //
 // Implements: rdma_listen.

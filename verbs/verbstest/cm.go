@@ -99,7 +99,7 @@ func (m *CM) listen(userData uint64) (verbs.CMID, netip.AddrPort) {
 // resolved makes an identifier that knows its route to dst.
 func (m *CM) resolved(dst netip.AddrPort) verbs.CMID {
 	m.c.t.Helper()
-	return m.resolvedWith(dst, 0)
+	return m.resolvedWith(dst, 0, 0)
 }
 
 // setAckTimeout sets an identifier's ACK timeout; 0: no change.
@@ -110,8 +110,8 @@ func (m *CM) setAckTimeout(id verbs.CMID, code uint8) {
 	}
 }
 
-// resolvedWith is resolved with an ACK timeout; 0 means the connection manager's own.
-func (m *CM) resolvedWith(dst netip.AddrPort, ackTimeout uint8) verbs.CMID {
+// resolvedWith is resolved with an ACK timeout and a type of service; 0 means the connection manager's own.
+func (m *CM) resolvedWith(dst netip.AddrPort, ackTimeout, tos uint8) verbs.CMID {
 	m.c.t.Helper()
 	id := m.id(0)
 	m.c.must(id.ResolveAddr(netip.AddrPortFrom(m.end.gid.Addr(), 0), dst, resolveTimeout), "resolve_addr")
@@ -120,6 +120,9 @@ func (m *CM) resolvedWith(dst netip.AddrPort, ackTimeout uint8) verbs.CMID {
 		m.c.failf("an identifier with the source address of %s is on device %q", want, got)
 	}
 	m.setAckTimeout(id, ackTimeout)
+	if tos != 0 {
+		m.c.must(id.SetTOS(tos), "set_option of type of service 0x%02x", tos)
+	}
 	m.c.must(id.ResolveRoute(resolveTimeout), "resolve_route")
 	m.take(verbs.CMRouteResolved)
 	return id
@@ -154,6 +157,7 @@ type conn struct {
 	// ackTimeout are the values that A and B set, if not 0; retries are the retry counts of both,
 	// if one is not 0.
 	ackTimeout, retries [2]uint8
+	tos                 uint8         // the type of service that A sets, if not 0
 	atA                 verbs.CMEvent // ESTABLISHED at A
 	request             verbs.CMEvent // CONNECT_REQUEST at B
 }
@@ -179,7 +183,7 @@ func (c *Case) dial(toB, toA string) *conn {
 // dialTo connects A to a listener of B.
 func (c *Case) dialTo(k *conn, at netip.AddrPort, toB, toA string) {
 	c.t.Helper()
-	k.ida = k.ma.resolvedWith(at, k.ackTimeout[0])
+	k.ida = k.ma.resolvedWith(at, k.ackTimeout[0], k.tos)
 	k.a = k.ma.qp(k.ida)
 	c.must(k.ida.Connect(k.param(0, toB)), "connect")
 	k.request = k.mb.take(verbs.CMConnectRequest)

@@ -37,6 +37,7 @@ enum {
 
 enum {
 	VB_RDMA_OPTION_ID = 0,
+	VB_RDMA_OPTION_ID_TOS = 0, /* the level and this name are both 0 */
 	VB_RDMA_OPTION_ID_REUSEADDR = 1,
 	VB_RDMA_OPTION_ID_AFONLY = 2,
 	VB_RDMA_OPTION_ID_ACK_TIMEOUT = 3

@@ -82,6 +82,13 @@ func (i *cmID) SetAckTimeout(code uint8) error {
 	return i.CMID.SetAckTimeout(code)
 }
 
+func (i *cmID) SetTOS(tos uint8) error {
+	if err := i.w.plan.fails("rdma_set_option", i.CMID); err != nil {
+		return err
+	}
+	return i.CMID.SetTOS(tos)
+}
+
 func (i *cmID) ResolveRoute(timeout time.Duration) error {
 	if err := i.w.plan.fails("rdma_resolve_route", i.CMID); err != nil {
 		return err

@@ -71,6 +71,7 @@ struct cm_id {
 	int dev; /* -1: none */
 	bool reuse, bound_any;
 	uint8_t timeout; /* of a connection, for both ends */
+	uint8_t tos;	 /* likewise */
 	uint16_t port, peer_port; /* host order */
 	struct cm_id *peer;	  /* of a connection, while both exist */
 	int backlog;

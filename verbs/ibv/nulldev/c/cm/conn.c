@@ -70,6 +70,7 @@ static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_
 	cm_open_device(made, made->dev);
 	made->peer = id;
 	made->timeout = id->timeout;
+	made->tos = id->tos;
 	id->peer = made;
 	made->psn = new_psn();
 	made->remote_psn = id->psn;

@@ -323,6 +323,12 @@ CM_EXPORT int rdma_set_option(struct vb_rdma_cm_id *p, int level, int name, void
 		((struct cm_id *)p)->timeout = *(uint8_t *)value;
 		return 0;
 	}
+	if (level == VB_RDMA_OPTION_ID && name == VB_RDMA_OPTION_ID_TOS) {
+		if (len != sizeof(uint8_t))
+			return cm_err(EINVAL);
+		((struct cm_id *)p)->tos = *(uint8_t *)value;
+		return 0;
+	}
 	if (level != VB_RDMA_OPTION_ID || len != sizeof(int))
 		return cm_err(ENOSYS);
 	if (name == VB_RDMA_OPTION_ID_REUSEADDR)

@@ -37,6 +37,7 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 		}
 		*mask |= VB_QP_AV | VB_QP_PATH_MTU | VB_QP_DEST_QPN | VB_QP_RQ_PSN | VB_QP_MAX_DEST_RD_ATOMIC | VB_QP_MIN_RNR_TIMER;
 		a->ah_attr.grh.dgid = p->route.addr.addr.ibaddr.dgid;
+		a->ah_attr.grh.traffic_class = id->tos;
 		a->ah_attr.grh.hop_limit = 64;
 		a->ah_attr.is_global = a->ah_attr.port_num = 1;
 		a->path_mtu = VB_MTU_4096;

@@ -47,3 +47,18 @@ func cmAckTimeoutRange(c *Case) {
 	}
 	c.must(id.SetAckTimeout(31), "set_option with the largest code")
 }
+
+// cmTOS has the connecting end set the type of service: expedited forwarding, as in RFC 3246.
+func cmTOS(c *Case) {
+	const ef = 46 << 2
+	k := &conn{ma: c.A.cm(), mb: c.B.cm(), tos: ef}
+	_, at := k.mb.listen(0)
+	c.dialTo(k, at, "", "")
+	for _, q := range []*QP{k.a, k.b} {
+		attr, err := q.Query()
+		c.must(err, "query_qp")
+		if attr.AH.TrafficClass != ef {
+			c.failf("%s sends with type of service 0x%02x, want 0x%02x", q.end.name, attr.AH.TrafficClass, ef)
+		}
+	}
+}
