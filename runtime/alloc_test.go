@@ -11,7 +11,7 @@ import (
 
 // deviceAllocOps is about how many operations a subtest measures in short mode and on devices of the
 // system, where an operation may take a millisecond. In all other runs the number is allocOps.
-const deviceAllocOps = 500
+const deviceAllocOps = 200
 
 // Rule: on a managed connection (one with flow control), an operation allocates nothing from its
 // submission until its result is awaited.

@@ -19,6 +19,7 @@ const (
 	DefaultInline         = 128
 	DefaultConnectTimeout = 5 * time.Second
 	DefaultPeerTimeout    = 5 * time.Second
+	DefaultRetryCount     = 7 // also the maximum
 	DefaultBacklog        = 128
 	DefaultHandlers       = 64
 
@@ -136,7 +137,7 @@ func (c Config) validate() (Config, error) {
 	return c, err
 }
 
-func orDefault[T int | time.Duration](v, d T) T {
+func orDefault[T int | uint8 | time.Duration](v, d T) T {
 	if v == 0 {
 		return d
 	}

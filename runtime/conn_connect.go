@@ -26,11 +26,10 @@ const (
 // rejInvalidService is the reject reason for a request to an address without a listener.
 const rejInvalidService = verbs.RejInvalidServiceID
 
-// Retry parameters of connections. RNR retries are unlimited, so a sender on a raw connection waits
+// Parameters of connections. RNR retries are unlimited, so a sender on a raw connection waits
 // until the peer posts a receive. A managed connection needs no RNR retries, because credits ensure
 // that a receive is posted.
 const (
-	retryCount    = 7
 	rnrRetryCount = verbs.RNRRetryInfinite
 	// readDepth is the maximum number of outstanding READs and atomics per direction,
 	// unless the device's limit is lower.
@@ -203,13 +202,18 @@ func (c *Conn) checkStart() error {
 	return err
 }
 
-// setID assigns an identifier to the connection, and sets its ACK timeout from Options.PeerTimeout.
-// Dialed and accepted connections use setID.
+// setID assigns an identifier to the connection, and sets its ACK timeout and, if the connection is
+// dialed, its type of service.
 func (c *Conn) setID(id verbs.CMID) error {
 	c.id = id
 	c.sh.targets[id] = c
-	if code := ackTimeoutFor(c.opts.PeerTimeout); code != 0 {
-		return id.SetAckTimeout(code)
+	if code := c.opts.ackTimeout(); code != 0 {
+		if err := id.SetAckTimeout(code); err != nil {
+			return err
+		}
+	}
+	if c.opts.TOS != 0 && !c.accepting {
+		return id.SetTOS(c.opts.TOS)
 	}
 	return nil
 }
@@ -273,7 +277,7 @@ func (c *Conn) sendHandshake() error {
 func (c *Conn) param() *verbs.ConnParam {
 	return &verbs.ConnParam{
 		PrivateData: c.ownHello(), ResponderResources: c.rt.reads, InitiatorDepth: c.rt.reads,
-		RetryCount: retryCount, RNRRetryCount: rnrRetryCount,
+		RetryCount: c.opts.retries(), RNRRetryCount: rnrRetryCount,
 	}
 }
 

@@ -86,17 +86,35 @@ const (
 	maxAckTimeout = 18
 )
 
+// longestAckTimeout is the time of the largest ACK timeout code.
+var longestAckTimeout = verbs.AckTimeout(31)
+
+// retries returns the retry count of the queue pair.
+func (o *Options) retries() uint8 { return uint8(max(o.RetryCount, 0)) }
+
+// ackTimeout returns the ACK timeout code of the queue pair; 0: the provider chooses it.
+func (o *Options) ackTimeout() uint8 {
+	if o.AckTimeout == 0 {
+		return ackTimeoutFor(o.PeerTimeout, o.retries())
+	}
+	code := uint8(1)
+	for verbs.AckTimeout(code) < o.AckTimeout {
+		code++
+	}
+	return code
+}
+
 // ackTimeoutFor returns the largest ACK timeout code, from minAckTimeout to maxAckTimeout, with
 // which the device gives up within the configured time, even if it raises the code by deviceDelay.
 // If there is no such code, ackTimeoutFor returns minAckTimeout. If no time is configured, it
 // returns 0, and the provider chooses the timeout. The kernel chooses one second, or the timeout
 // that the peer requests. With one second the device may take more than half a minute to give up.
-func ackTimeoutFor(configured time.Duration) uint8 {
+func ackTimeoutFor(configured time.Duration, retries uint8) uint8 {
 	if configured <= 0 {
 		return 0
 	}
 	code := uint8(minAckTimeout)
-	for code < maxAckTimeout && boundOf(code+deviceDelay+1, retryCount, 1) <= configured {
+	for code < maxAckTimeout && boundOf(code+deviceDelay+1, retries, 1) <= configured {
 		code++
 	}
 	return code

@@ -167,8 +167,8 @@ func (r *request) made() {
 
 // Conn.accept accepts a request. The caller holds the turn of the connection's reactor.
 func (c *Conn) accept(r *request) {
-	err := c.setID(r.id)
 	c.remote, c.accepting = r.id.PeerAddr(), true
+	err := c.setID(r.id)
 	if !c.begin() {
 		return
 	}

@@ -60,6 +60,20 @@ type Options struct {
 	// of PeerTimeout. An idle connection sends one probe per KeepAlive. The probe takes one packet
 	// each way, and the peer's program does not see it. Default PeerTimeout; negative: no probes.
 	KeepAlive time.Duration
+	// AckTimeout is how long the device waits for an acknowledgement before it sends a request again, and
+	// RetryCount is how often it does that in a row before the request and the connection fail with
+	// verbs.WCRetryExcErr. Each end of a connection applies its own. The device may wait up to four times as
+	// long; it waits at least for its own delay (verbs.DeviceAttr.AckDelay), and rounds up to 4.096 µs × a
+	// power of two. The bound of PeerTimeout covers these retries. AckTimeout: at most 8796 s; default: the
+	// longest from 33 ms to 1.1 s with which the device gives up within PeerTimeout. RetryCount: at most 7;
+	// default DefaultRetryCount; negative: never. A connection without the connection manager has those of
+	// PlainOptions.Path.
+	AckTimeout time.Duration
+	RetryCount int
+	// TOS is the type of service (IPv4) or traffic class (IPv6) of the connection's packets: DSCP in the upper
+	// 6 bits, ECN in the others. Both ends use that of the end which dials. The software RNIC sends it by
+	// UDP on Linux. A connection without the connection manager has that of PlainOptions.Path. Default 0.
+	TOS uint8
 	// Recorder is how many completed operations the flight recorder keeps, with their outcome and
 	// the times of their start, posting and completion: see Conn.Recorded and Runtime.Stuck.
 	// Default 0: no recorder and no cost. Negative: no recorder, even if the runtime's options have
@@ -97,6 +111,7 @@ func (o Options) validate() (Options, error) {
 	o.MessageSize = orDefault(o.MessageSize, DefaultMessageSize)
 	o.MaxSGE = orDefault(o.MaxSGE, DefaultMaxSGE)
 	o.PeerTimeout = orDefault(o.PeerTimeout, DefaultPeerTimeout)
+	o.RetryCount = orDefault(o.RetryCount, DefaultRetryCount)
 	o.Backlog = orDefault(o.Backlog, DefaultBacklog)
 	if o.Inline = orDefault(o.Inline, DefaultInline); o.Inline < 0 {
 		o.Inline = 0
@@ -113,6 +128,10 @@ func (o Options) validate() (Options, error) {
 		return o, fmt.Errorf("%w: Options.MaxSGE is %d, want 1 to %d", ErrConfig, o.MaxSGE, maxPieces)
 	case o.PeerTimeout > 0 && o.PeerTimeout < minPeerTimeout || o.KeepAlive > 0 && o.KeepAlive < minPeerTimeout:
 		return o, fmt.Errorf("%w: Options.PeerTimeout is %v and KeepAlive %v, want at least %v, or less than 0 for none", ErrConfig, o.PeerTimeout, o.KeepAlive, minPeerTimeout)
+	case o.AckTimeout < 0 || o.AckTimeout > longestAckTimeout:
+		return o, fmt.Errorf("%w: Options.AckTimeout is %v, want at most %v", ErrConfig, o.AckTimeout, longestAckTimeout)
+	case o.RetryCount > DefaultRetryCount:
+		return o, fmt.Errorf("%w: Options.RetryCount is %d, want at most %d", ErrConfig, o.RetryCount, DefaultRetryCount)
 	case o.Backlog < 1 || o.Backlog > maxBacklog:
 		return o, fmt.Errorf("%w: Options.Backlog is %d, want 1 to %d", ErrConfig, o.Backlog, maxBacklog)
 	case o.Recorder > maxRecorder:
@@ -145,6 +164,9 @@ func (rt *Runtime) inherit(o Options) (Options, error) {
 	o.MaxSGE = orDefault(o.MaxSGE, d.MaxSGE)
 	o.PeerTimeout = orDefault(o.PeerTimeout, d.PeerTimeout)
 	o.KeepAlive = orDefault(o.KeepAlive, d.KeepAlive)
+	o.AckTimeout = orDefault(o.AckTimeout, d.AckTimeout)
+	o.RetryCount = orDefault(o.RetryCount, d.RetryCount)
+	o.TOS = orDefault(o.TOS, d.TOS)
 	o.Recorder = orDefault(o.Recorder, d.Recorder)
 	o.Backlog = orDefault(o.Backlog, d.Backlog)
 	if o.Inline == 0 {

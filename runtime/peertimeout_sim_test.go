@@ -115,9 +115,9 @@ func TestEachEndIsBoundByItsOwnOptions(t *testing.T) {
 			cut := p.w.now()
 			for i, c := range []*Conn{p.a, p.b} {
 				attr := must.Get(c.q.QP().Query())(t)
-				if want := max(ackTimeoutFor(timeouts[i]), softDelay); attr.Timeout != want || attr.RetryCnt != retryCount {
+				if want := max(ackTimeoutFor(timeouts[i], DefaultRetryCount), softDelay); attr.Timeout != want || attr.RetryCnt != DefaultRetryCount {
 					t.Errorf("with PeerTimeout %v the queue pair has code %d and %d retries, want %d and %d",
-						timeouts[i], attr.Timeout, attr.RetryCnt, want, retryCount)
+						timeouts[i], attr.Timeout, attr.RetryCnt, want, DefaultRetryCount)
 				}
 				f := must.Get(c.SendBytes(p.w.ended, []byte("is anybody there?")))(t)
 				p.ops = append(p.ops, &boundedOp{name: "send", from: cut, poll: func() (error, bool) { _, err, ok := f.Poll(); return err, ok }})

@@ -69,25 +69,53 @@ func TestPeerTimeoutOptions(t *testing.T) {
 }
 
 // Rule: each end computes an ACK timeout code from its own options. The queue pair of the end has
-// the larger of this code and the AckDelay of its device. The retry count is always retryCount. It
-// does not matter which end dials.
+// the larger of this code and the AckDelay of its device, and the end's own retry count. Both ends have the type of
+// service of the end that dials.
 func TestEachEndSetsItsOwnTimeout(t *testing.T) {
+	type end struct {
+		own     Options
+		code    uint8
+		retries uint8
+	}
+	long := end{Options{PeerTimeout: time.Hour, TOS: 0x68}, maxAckTimeout, 7}
+	short := end{Options{PeerTimeout: time.Second}, minAckTimeout, 7}
+	own := end{Options{AckTimeout: 200 * time.Millisecond, RetryCount: 2, TOS: 0xb8}, 16, 2} // 268 ms
+	none := end{Options{AckTimeout: verbs.AckTimeout(17), RetryCount: -1}, 17, 0}
 	onBeds(t, func(t *testing.T, b bed) {
-		for _, timeouts := range [][2]time.Duration{{time.Hour, time.Second}, {time.Second, time.Hour}} {
-			d, l, err := met(t, b, Options{PeerTimeout: timeouts[0]}, Options{PeerTimeout: timeouts[1]})
+		for _, ends := range [][2]end{{long, short}, {short, long}, {own, none}, {none, own}} {
+			d, l, err := met(t, b, ends[0].own, ends[1].own)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for i, c := range []*Conn{d, l} {
-				attr := must.Get(c.q.QP().Query())(t)
+				e, attr := ends[i], must.Get(c.q.QP().Query())(t)
 				dev := must.Get(c.rt.dev.QueryDevice())(t)
-				if want := max(ackTimeoutFor(timeouts[i]), dev.AckDelay); attr.Timeout != want || attr.RetryCnt != retryCount {
-					t.Errorf("with PeerTimeout %v, of %v, the queue pair has code %d and %d retries, want %d and %d",
-						timeouts[i], timeouts, attr.Timeout, attr.RetryCnt, want, retryCount)
+				if want := max(e.code, dev.AckDelay); attr.Timeout != want || attr.RetryCnt != e.retries {
+					t.Errorf("with %+v the queue pair has code %d and %d retries, want %d and %d", e.own, attr.Timeout, attr.RetryCnt, want, e.retries)
+				}
+				if want := ends[0].own.TOS; attr.AH.TrafficClass != want {
+					t.Errorf("end %d sends with type of service 0x%02x, want 0x%02x", i, attr.AH.TrafficClass, want)
 				}
 			}
 		}
 	})
+}
+
+// Rule: a time that no code stands for, and a retry count of more than 3 bits, are refused.
+func TestWaitsThatNoDeviceHas(t *testing.T) {
+	for _, o := range []Options{{AckTimeout: -1}, {AckTimeout: longestAckTimeout + 1}, {RetryCount: 8}} {
+		if _, err := (Config{Conn: o}).validate(); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: %v, want %v", o, err, ErrConfig)
+		}
+	}
+	o := must.Get(Config{Conn: Options{AckTimeout: longestAckTimeout}}.validate())(t).Conn
+	if code := o.ackTimeout(); code != 31 {
+		t.Errorf("the longest time has code %d, want 31", code)
+	}
+	o.AckTimeout = 1
+	if code := o.ackTimeout(); code != 1 {
+		t.Errorf("the shortest time has code %d, want 1", code)
+	}
 }
 
 // Rule: the text of a PeerTimeoutError names the peer, the bound, the start of the time without an
@@ -117,12 +145,12 @@ func TestProposedAckTimeoutFitsTheBound(t *testing.T) {
 	}{
 		{0, 0}, {-1, 0}, {time.Millisecond, 13}, {5 * time.Second, 13}, {10 * time.Second, 14}, {time.Minute, 16}, {time.Hour, 18},
 	} {
-		code := ackTimeoutFor(x.configured)
+		code := ackTimeoutFor(x.configured, DefaultRetryCount)
 		if code != x.want {
 			t.Errorf("with %v configured the code is %d, want %d", x.configured, code, x.want)
 		}
-		if x.configured >= 5*time.Second && boundOf(code+deviceDelay, retryCount, x.configured) != x.configured {
-			t.Errorf("with %v configured and a device that adds %d the bound is %v", x.configured, deviceDelay, boundOf(code+deviceDelay, retryCount, x.configured))
+		if x.configured >= 5*time.Second && boundOf(code+deviceDelay, DefaultRetryCount, x.configured) != x.configured {
+			t.Errorf("with %v configured and a device that adds %d the bound is %v", x.configured, deviceDelay, boundOf(code+deviceDelay, DefaultRetryCount, x.configured))
 		}
 	}
 }
