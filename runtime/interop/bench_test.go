@@ -44,18 +44,30 @@ type bench struct {
 // onDevices runs a test of a program with both ends on the first device, with the program's end on the
 // second, and with the software RNIC as the local end.
 func onDevices(t *testing.T, program string, test func(b *bench)) {
+	onPairs(t, program, func(a, b string) map[string][2]string {
+		return map[string][2]string{"one device": {a, a}, "two devices": {a, b}, softRNIC: {"", mixed.Device}}
+	}, test)
+}
+
+// softRNICPair is the software RNIC as the local end.
+func softRNICPair(string, string) map[string][2]string {
+	return map[string][2]string{softRNIC: {"", mixed.Device}}
+}
+
+// onPairs runs a test of a program with pairs of devices, ours and the program's, made of the two named ones.
+func onPairs(t *testing.T, program string, pairs func(a, b string) map[string][2]string, test func(b *bench)) {
 	names := os.Getenv("VERBENA_TEST_DEVICES")
 	if names == "" {
 		t.Skip("VERBENA_TEST_DEVICES names no devices (A,B): in the guest, make test-rxe")
 	}
 	if _, err := exec.LookPath(program); err != nil {
-		t.Skipf("%v (Debian: ibverbs-utils, rdmacm-utils)", err)
+		t.Skipf("%v (Debian: ibverbs-utils, rdmacm-utils, perftest)", err)
 	}
 	a, b, ok := strings.Cut(names, ",")
 	if !ok {
 		t.Fatalf("VERBENA_TEST_DEVICES is %q, want two names with a comma", names)
 	}
-	for name, pair := range map[string][2]string{"one device": {a, a}, "two devices": {a, b}, softRNIC: {"", mixed.Device}} {
+	for name, pair := range pairs(a, b) {
 		t.Run(name, func(t *testing.T) {
 			p := must.Get(ibv.New(ibv.Config{}))(t)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)

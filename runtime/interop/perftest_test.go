@@ -1,0 +1,209 @@
+package interop
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/bootstrap"
+)
+
+// The programs of perftest talk over TCP (perftest 25.01, src/perftest_communication.c): the client writes a message and
+// reads one of as many bytes. First come the version, two sizes and the path MTU; then twice the keys, before and after
+// the queue pairs are connected; after the test the keys again, and the results. A server that returns each message,
+// and its own keys for the client's, agrees to everything.
+//
+// The keys are a line with these fields: LID, outstanding READs, queue pair, PSN, key and address of the memory, GID, shared
+// receive queue, and a NUL at the end.
+const (
+	keysFormat = "%04x:%04x:%06x:%06x:%08x:%016x:%s:%08x:\x00"
+	keysLen    = 108
+	keysFields = 7 + 16 + 1 // with that behind the last colon
+)
+
+// perfReads is how many READs and atomics of the program may be outstanding.
+const perfReads = 1
+
+// perfReceives is how many receives are posted for a program that sends.
+const perfReceives = 32
+
+// perfServer is the server of a program of perftest.
+type perfServer struct {
+	*bench
+	region   *verbena.Region
+	prepared *verbena.Prepared
+	conn     *verbena.Conn // once the client has told its keys
+	sends    bool          // the program sends messages; otherwise it uses the region
+	received atomic.Int32
+	done     chan struct{} // closed when receive has ended
+}
+
+// keys returns the line of this end.
+func (s *perfServer) keys() (string, error) {
+	at, err := s.region.Remote(0, s.region.Len())
+	if err != nil {
+		return "", err
+	}
+	own := s.prepared.Local()
+	gid := strings.TrimSuffix(strings.ReplaceAll(fmt.Sprintf("% x", own.GID[:]), " ", ":"), ":")
+	return fmt.Sprintf(keysFormat, own.LID, perfReads, own.QPN, own.PSN, at.RKey, at.Addr, gid, 0), nil
+}
+
+// peer reads the client's line.
+func perfPeer(line string) (d bootstrap.Dest, err error) {
+	f := strings.Split(line, ":")
+	if len(f) != keysFields {
+		return d, fmt.Errorf("keys of %d fields: %q", len(f), line)
+	}
+	var n [4]uint64
+	for i := range n {
+		if n[i], err = strconv.ParseUint(f[i], 16, 32); err != nil {
+			return d, err
+		}
+	}
+	d.LID, d.QPN, d.PSN = uint16(n[0]), uint32(n[2]), uint32(n[3])
+	gid, err := hex.DecodeString(strings.Join(f[6:22], ""))
+	copy(d.GID[:], gid)
+	return d, err
+}
+
+// serve answers the client until it closes the connection.
+func (s *perfServer) serve(nc net.Conn) error {
+	own, err := s.keys()
+	if err != nil {
+		return err
+	}
+	b := make([]byte, 4*keysLen)
+	for {
+		n, err := nc.Read(b)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		answer := b[:n]
+		if n == keysLen {
+			answer = []byte(own)
+			if err := s.connect(string(b[:n])); err != nil {
+				return err
+			}
+		}
+		if _, err := nc.Write(answer); err != nil {
+			return err
+		}
+	}
+}
+
+// connect connects to the client with the first keys.
+func (s *perfServer) connect(keys string) error {
+	if s.conn != nil {
+		return nil
+	}
+	peer, err := perfPeer(keys)
+	if err != nil {
+		return err
+	}
+	if s.conn, err = s.prepared.Connect(s.ctx, peer); err != nil || !s.sends {
+		return err
+	}
+	all, err := s.region.Slice(0, s.region.Len())
+	if err != nil {
+		return err
+	}
+	waiting := make([]verbena.Future, perfReceives)
+	for i := range waiting {
+		if waiting[i], err = s.conn.PostRecv(all); err != nil {
+			return err
+		}
+	}
+	go s.receive(all, waiting)
+	return nil
+}
+
+// receive counts messages, and posts a receive for each, until the connection ends.
+func (s *perfServer) receive(all verbena.Slice, waiting []verbena.Future) {
+	defer close(s.done)
+	for i := 0; ; i = (i + 1) % len(waiting) {
+		_, err := waiting[i].Await(s.ctx)
+		if err == nil {
+			s.received.Add(1)
+			waiting[i], err = s.conn.PostRecv(all)
+		}
+		if err != nil {
+			for _, f := range waiting {
+				f.Discard()
+			}
+			return
+		}
+	}
+}
+
+// Rule: the programs of perftest measure the software RNIC, with the smallest and largest messages and path MTUs. Every
+// message arrives.
+func TestPerftest(t *testing.T) {
+	type load struct {
+		size, times int
+		mtu         verbs.MTU
+	}
+	words := []load{{0, 100, verbs.MTU1024}, {0, 100, verbs.MTU4096}} // of 8 bytes, which are not an option
+	messages := []load{{1, 100, verbs.MTU1024}, {1, 100, verbs.MTU4096}, {64 << 10, 20, verbs.MTU1024}, {8 << 20, 5, verbs.MTU4096}}
+	for name, loads := range map[string][]load{"ib_send_bw": messages, "ib_write_bw": messages, "ib_read_bw": messages, "ib_atomic_lat": words} {
+		t.Run(name, func(t *testing.T) {
+			onPairs(t, name, softRNICPair, func(b *bench) {
+				for _, l := range loads {
+					b.run(fmt.Sprintf("%d bytes, MTU %d", l.size, l.mtu.Bytes()), func(b *bench) { b.perftest(name, l.size, l.times, l.mtu) })
+				}
+			})
+		})
+	}
+}
+
+// perftest runs a client of perftest with a server of ours.
+func (b *bench) perftest(name string, size, times int, mtu verbs.MTU) {
+	sends := name == "ib_send_bw"
+	rt := b.open()
+	// Twice the size, as the program's server has, and the programs' smallest.
+	region, err := rt.NewRegion(max(2*size, 1<<16), verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic)
+	b.must(err)
+	defer func() { b.must(region.Close()) }()
+	prepared, err := rt.Prepare(verbena.PlainOptions{Options: verbena.Options{RecvCredits: perfReceives}, Path: bootstrap.Path{MTU: mtu, DestRdAtomic: perfReads}})
+	b.must(err)
+	s := &perfServer{bench: b, region: region, prepared: prepared, sends: sends, done: make(chan struct{})}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	b.must(err)
+	defer ln.Close()
+	defer context.AfterFunc(b.ctx, func() { ln.Close() })()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	args := []string{"-d", b.theirs.name, "-x", b.theirs.gid, "-p", port, "-m", strconv.Itoa(int(mtu.Bytes())), "-n", strconv.Itoa(times), "-F", "127.0.0.1"}
+	if size > 0 {
+		args = append([]string{"-s", strconv.Itoa(size)}, args...)
+	}
+	p := b.start(name, args...)
+	nc, err := ln.Accept()
+	b.must(err)
+	defer nc.Close()
+	defer context.AfterFunc(b.ctx, func() { nc.Close() })()
+	b.must(s.serve(nc))
+	p.succeeded()
+	if s.conn == nil {
+		b.Fatal("the program told no keys")
+	}
+	b.closing(s.conn)
+	if !sends {
+		return
+	}
+	<-s.done
+	if n := s.received.Load(); n != int32(times) {
+		b.Errorf("%d messages arrived, want %d", n, times)
+	}
+}
