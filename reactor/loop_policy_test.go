@@ -92,13 +92,17 @@ func TestADriverLendsToASpinningLoop(t *testing.T) {
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyLatency}, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)
-	before := a.r.Stats().Arms
-	for ctx := bounded(t); a.r.Stats().Returned == 0; {
-		must.Do(t, ctx.Err())
-		asks(t, a, b, 100)
+	ctx := bounded(t)
+	untilReturned := func(n uint64) (s reactor.Stats) {
+		for s = a.r.Stats(); s.Returned < n; s = a.r.Stats() {
+			must.Do(t, ctx.Err())
+			asks(t, a, b, 100)
+		}
+		return s
 	}
-	if s := a.r.Stats(); s.Arms != before {
-		t.Errorf("%d arms of a loop that never lies down, want none", s.Arms-before)
+	before := untilReturned(1) // earlier, the loop may not spin yet
+	if s := untilReturned(before.Returned + 1); s.Arms != before.Arms {
+		t.Errorf("%d arms of a loop that never lies down, want none", s.Arms-before.Arms)
 	}
 }
 

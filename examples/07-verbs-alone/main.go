@@ -3,27 +3,22 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
-	"os/signal"
 	"strings"
 
+	"github.com/verbena-rdma/verbena/examples/ends"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, os.Getenv("VERBENA_DEVICE"))
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "verbs-alone:", err)
-		os.Exit(1)
-	}
-}
+func main() { ends.TCP{Serve: b, Dial: a}.Main() }
 
 // open opens soft:NAME or ibv:NAME; without a name the first device.
 func open(device string) (verbs.Context, error) {
@@ -45,13 +40,24 @@ func shut(o verbs.Object, err *error) {
 	}
 }
 
-// The layout of the memory: areas for data, and one for the records that describe them to the
-// device.
-const place, writeFrom, writeTo, sendFrom, recvInto, records = 4096, 0, 4096, 8192, 12288, 16384
+// The layout of the memory: areas for data, and one for the records that describe them to the device.
+const place, written, received, text, records = 4096, 0, 4096, 8192, 12288
 
-// run makes all objects, uses them, and closes them in the opposite order.
-func run(ctx context.Context, w io.Writer, device string) (err error) {
-	dev, err := open(device)
+// end is one end of a connection.
+type end struct {
+	cq    verbs.CQ
+	qp    verbs.QP
+	m     *verbs.Memory
+	mr    verbs.MR
+	there [2]uint64 // address and key of the other end's memory
+}
+
+// exchange is bootstrap.Client or bootstrap.Server.
+type exchange func(ctx context.Context, nc net.Conn, own []bootstrap.Dest, ready func(peers []bootstrap.Dest) error) error
+
+// with makes all objects, connects to the end behind nc, calls use, and closes them in the opposite order.
+func with(ctx context.Context, nc net.Conn, meet exchange, use func(e *end) error) (err error) {
+	dev, err := open(os.Getenv("VERBENA_DEVICE"))
 	if err != nil {
 		return err
 	}
@@ -61,90 +67,102 @@ func run(ctx context.Context, w io.Writer, device string) (err error) {
 		return err
 	}
 	defer shut(pd, &err)
-	cq, err := dev.CreateCQ(3, nil, 0, 0) // room for all outstanding requests
-	if err != nil {
+	var e end
+	if e.cq, err = dev.CreateCQ(3, nil, 0, 0); err != nil { // room for all outstanding requests
 		return err
 	}
-	defer shut(cq, &err)
-	m, err := verbs.AllocMemory(5 * place)
-	if err != nil {
+	defer shut(e.cq, &err)
+	if e.m, err = verbs.AllocMemory(4 * place); err != nil {
 		return err
 	}
-	defer shut(m, &err)
-	mr, err := pd.RegMR(m.Addr(), records, m.Addr(), verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-	if err != nil {
+	defer shut(e.m, &err)
+	if e.mr, err = pd.RegMR(e.m.Addr(), records, e.m.Addr(), verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
 		return err
 	}
-	defer shut(mr, &err)
-	attr := verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 2, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
-	var qps [2]verbs.QP
-	for i := range qps {
-		if qps[i], err = pd.CreateQP(&attr); err != nil {
-			return err
-		}
-		defer shut(qps[i], &err)
+	defer shut(e.mr, &err)
+	attr := verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 2, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	if e.qp, err = pd.CreateQP(&attr); err != nil {
+		return err
 	}
-	return talk(ctx, w, qps[0], qps[1], cq, m, mr)
+	defer shut(e.qp, &err)
+	if err := e.connect(ctx, nc, meet); err != nil {
+		return err
+	}
+	return use(&e)
 }
 
-// talk writes into memory of b, and then sends to it.
-func talk(ctx context.Context, w io.Writer, a, b verbs.QP, cq verbs.CQ, m *verbs.Memory, mr verbs.MR) error {
-	sges, sgesAt := verbs.Records[verbs.SGE](m, records, 3)
-	sge := func(i, at, n int) uint64 { // makes an element for n bytes of the memory
-		sges[i] = verbs.SGE{Addr: mr.Addr() + uint64(at), Length: uint32(n), LKey: mr.LKey()}
-		return sgesAt + uint64(i)*verbs.SizeofSGE
-	}
-	recv, recvAt := verbs.Records[verbs.RecvWR](m, records+256, 1)
-	recv[0] = verbs.RecvWR{SGList: sge(0, recvInto, place), NumSGE: 1}
-	if err := connect(a, b, recvAt); err != nil {
+// connect exchanges the addresses of the queue pairs and of the memory over nc, and connects. A receive is posted
+// before the other end can send.
+func (e *end) connect(ctx context.Context, nc net.Conn, meet exchange) error {
+	path, here, err := bootstrap.Path{}.On(e.qp.Context())
+	if err != nil {
 		return err
 	}
-	text := m.Bytes()
-	n := copy(text[writeFrom:], "written without the help of b")
-	k := copy(text[sendFrom:], "look into your memory")
-	sends, sendsAt := verbs.Records[verbs.SendWR](m, records+512, 2)
-	sends[0] = verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: sge(1, writeFrom, n), NumSGE: 1, Next: sendsAt + verbs.SizeofSendWR}
-	sends[0].SetRDMA(mr.Addr()+writeTo, mr.RKey())
-	sends[1] = verbs.SendWR{Opcode: verbs.WRSend, SGList: sge(2, sendFrom, k), NumSGE: 1, Flags: verbs.SendSignaled}
-	if _, err := verbs.PostSend(a, sendsAt, 2); err != nil {
+	here.QPN, here.PSN = e.qp.Num(), bootstrap.RandomPSN()
+	if err := path.Init(e.qp); err != nil {
 		return err
 	}
-	wc, _ := verbs.Records[verbs.WC](m, records+1024, 1)
-	for left := 2; left > 0; { // the receive, and the SEND, which completes after the WRITE
-		got, err := verbs.Poll(cq, wc)
-		if got == 1 {
-			err = wc[0].Err()
-			left--
+	recv, at := verbs.Records[verbs.RecvWR](e.m, records, 1)
+	recv[0] = verbs.RecvWR{SGList: e.element(0, received, place), NumSGE: 1}
+	if _, err := verbs.PostRecv(e.qp, at, 1); err != nil {
+		return err
+	}
+	if err := binary.Write(nc, binary.BigEndian, [2]uint64{e.mr.Addr() + written, uint64(e.mr.RKey())}); err != nil {
+		return err
+	}
+	if err := binary.Read(nc, binary.BigEndian, &e.there); err != nil {
+		return err
+	}
+	return meet(ctx, nc, []bootstrap.Dest{here}, func(peers []bootstrap.Dest) error { return path.Connect(e.qp, here.PSN, peers[0]) })
+}
+
+// element makes element i of the requests: n bytes of the memory.
+func (e *end) element(i, at, n int) (addr uint64) {
+	elements, addr := verbs.Records[verbs.SGE](e.m, records+512, 3)
+	elements[i] = verbs.SGE{Addr: e.mr.Addr() + uint64(at), Length: uint32(n), LKey: e.mr.LKey()}
+	return addr + uint64(i)*verbs.SizeofSGE
+}
+
+// await polls until a request has completed.
+func (e *end) await(ctx context.Context) (*verbs.WC, error) {
+	wc, _ := verbs.Records[verbs.WC](e.m, records+1024, 1)
+	for ctx.Err() == nil {
+		if n, err := verbs.Poll(e.cq, wc); n == 1 || err != nil {
+			return &wc[0], errors.Join(err, wc[0].Err())
 		}
-		if err == nil {
-			err = ctx.Err()
+	}
+	return nil, ctx.Err()
+}
+
+// a writes into memory of b and then sends to it, with one doorbell.
+func a(ctx context.Context, w io.Writer, nc net.Conn) error {
+	return with(ctx, nc, bootstrap.Client, func(e *end) error {
+		said := copy(e.m.Bytes()[text:], "look into your memory")
+		left := copy(e.m.Bytes()[text+said:], "written without the help of b")
+		wrs, at := verbs.Records[verbs.SendWR](e.m, records+256, 2)
+		wrs[0] = verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: e.element(1, text+said, left), NumSGE: 1, Next: at + verbs.SizeofSendWR}
+		wrs[0].SetRDMA(e.there[0], uint32(e.there[1]))
+		wrs[1] = verbs.SendWR{Opcode: verbs.WRSend, SGList: e.element(2, text, said), NumSGE: 1, Flags: verbs.SendSignaled}
+		fmt.Fprintf(w, "a writes %d bytes and sends %d\n", left, said)
+		if _, err := verbs.PostSend(e.qp, at, 2); err != nil {
+			return err
 		}
+		_, err := e.await(ctx) // the SEND, which completes after the WRITE
+		return err
+	})
+}
+
+// b waits for the message and prints the text that a wrote before it. It returns after a has closed the TCP
+// connection, because a needs acknowledgements until then.
+func b(ctx context.Context, w io.Writer, nc net.Conn) error {
+	return with(ctx, nc, bootstrap.Server, func(e *end) error {
+		wc, err := e.await(ctx)
 		if err != nil {
 			return err
 		}
-	}
-	fmt.Fprintf(w, "b received %q and finds %q\n", text[recvInto:][:k], text[writeTo:][:n])
-	return nil
-}
-
-// connect connects the two. Separate programs would exchange these values, for example over TCP.
-func connect(a, b verbs.QP, recvAt uint64) error {
-	path, here, err := bootstrap.Path{}.On(a.Context())
-	if err != nil {
+		found, _, _ := strings.Cut(string(e.m.Bytes()[written:place]), "\x00")
+		fmt.Fprintf(w, "b received %q and finds %q\n", e.m.Bytes()[received:][:wc.ByteLen], found)
+		_, err = io.Copy(io.Discard, nc)
 		return err
-	}
-	at := [2]bootstrap.Dest{here, here}
-	for i, qp := range []verbs.QP{a, b} {
-		at[i].QPN, at[i].PSN = qp.Num(), bootstrap.RandomPSN()
-		if err := path.Init(qp); err != nil {
-			return err
-		}
-	}
-	if _, err := verbs.PostRecv(b, recvAt, 1); err != nil { // before a can send
-		return err
-	}
-	if err := path.Connect(b, at[1].PSN, at[0]); err != nil {
-		return err
-	}
-	return path.Connect(a, at[0].PSN, at[1])
+	})
 }

@@ -39,9 +39,11 @@ type Example struct {
 
 // Main runs the example with the arguments of the command line. After an error it ends the process
 // with exit code 1.
-func (x Example) Main() {
+func (x Example) Main() { main(x.Run) }
+
+func main(run func(context.Context, io.Writer, ...string) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := x.Run(ctx, os.Stdout, os.Args[1:]...)
+	err := run(ctx, os.Stdout, os.Args[1:]...)
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
