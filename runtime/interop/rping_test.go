@@ -102,15 +102,22 @@ func (b *bench) closing(c *verbena.Conn) {
 	}
 }
 
+// post posts a receive, unless the peer has closed.
 func (e *end) post(part verbena.Slice) {
 	e.b.Helper()
 	f, err := e.c.PostRecv(part)
+	if errors.Is(err, verbena.ErrPeerClosed) {
+		return
+	}
 	e.b.must(err)
 	e.recvs, e.parts = append(e.recvs, f), append(e.parts, part)
 }
 
 // hear returns the next message; the end of the connection is an error.
 func (e *end) hear() ([]byte, error) {
+	if len(e.recvs) == 0 {
+		return nil, verbena.ErrPeerClosed // see post
+	}
 	r, err := e.recvs[0].Await(e.b.ctx)
 	if err != nil {
 		return nil, err
