@@ -104,8 +104,8 @@ func (r *request) begin() {
 				err = l.opts.refusal(errAdmitEnded)
 			}
 			cancel()
-			l.rt.leave()
 			l.sh.r.Defer(func() { r.prepared(c, err) })
+			l.rt.leave() // after Defer: Runtime.Close then finds the identifier among those that are being closed
 		}()
 		if err = l.opts.admit(ctx, asked); err == nil {
 			c, err = l.rt.newConn(l.opts)
