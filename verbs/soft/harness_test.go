@@ -149,9 +149,8 @@ func (w *world) connect(o options) {
 	}
 	if o.real {
 		// The peer's engine stands still while the system has descheduled the thread that runs
-		// it: tens of milliseconds on a loaded machine. The retries must outlast that: eight
-		// times 67 ms.
-		a.Timeout = 14
+		// it: half a second on a loaded machine. The retries must outlast that: eight times 268 ms.
+		a.Timeout = 16
 	}
 	if o.attr != nil {
 		o.attr(&a)

@@ -186,18 +186,10 @@ func (q *queuePair) startTimer() {
 	}
 	r.expires = 0
 	if t := verbs.AckTimeout(q.attr.Timeout); t != 0 {
-		if r.window.lossy {
-			t <<= min(q.attr.RetryCnt-r.retries, maxPatience)
-		}
 		r.expires = q.dev.now + t
 	}
 	q.aimTimer()
 }
-
-// maxPatience bounds how often the acknowledgement timer doubles on a link with a socket, from one retry to
-// the next. The peer may be a process that gets no processor: on a loaded machine for half a second, as long
-// as eight times 67 ms. A timer may take up to four times its value (IBTA volume 1, 9.7.6.1.3).
-const maxPatience = 2
 
 // aimTimer sets the deadline to the next probe, or to the end of the acknowledgement timer if that is
 // earlier.
