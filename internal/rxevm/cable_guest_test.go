@@ -99,11 +99,3 @@ func TestTwoMachinesAndTheirCable(t *testing.T) {
 		t.Error("a server that was killed ended well")
 	}
 }
-
-// A machine can have NUMA nodes.
-func TestMachineWithNUMA(t *testing.T) {
-	m := bootTest(t, Config{NUMANodes: 2})
-	if out, err := m.Shell(t.Context(), "cat /sys/devices/system/node/online /sys/devices/system/node/node*/cpulist"); err != nil || out != "0-1\n0\n1\n" {
-		t.Errorf("nodes: %v, %q; want two with a processor each", err, out)
-	}
-}

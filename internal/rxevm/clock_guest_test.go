@@ -12,7 +12,7 @@ import (
 
 // Rule: where the time source is the processors' counter, it runs at the host's rate: a second
 // there is one here. (Reading the machine's clock takes a while, which bounds the accuracy.)
-func TestFastClockKeepsTime(t *testing.T) {
+func fastClock(t *testing.T, m *Machine) {
 	if clock(true) == clockHPET {
 		own, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 		if name := strings.TrimSpace(string(own)); counts && err == nil && (name == "tsc" || name == "kvm-clock") {
@@ -20,7 +20,6 @@ func TestFastClockKeepsTime(t *testing.T) {
 		}
 		t.Skip("this host's own clock is not its processors' counter: the machine's is the HPET")
 	}
-	m := bootTest(t, Config{FastClock: true})
 	ask := func(script string) string {
 		t.Helper()
 		out, err := m.Shell(t.Context(), script)

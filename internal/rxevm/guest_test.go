@@ -17,17 +17,6 @@ import (
 // These tests boot machines. scripts/rxe.sh runs them (make test-rxe), where a machine is
 // available. They have a build tag of their own, so that an ordinary go test does not run them.
 
-// bootTest boots a machine for a test.
-func bootTest(t *testing.T, c Config) *Machine {
-	t.Helper()
-	m, err := Boot(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeAfter(t, m)
-	return m
-}
-
 // closeAfter closes the machine when the test has ended, and prints its kernel's log if the close
 // or the test fails.
 func closeAfter(t *testing.T, m *Machine) {
@@ -42,12 +31,31 @@ func closeAfter(t *testing.T, m *Machine) {
 	})
 }
 
-// One machine, many commands: each with its output, its code, its end.
-func TestMachineRunsCommands(t *testing.T) {
+// TestMachine boots one machine for all tests that need only one, and leave it alive. The first needs a
+// machine that has just booted, the last provokes a fault of its kernel.
+func TestMachine(t *testing.T) {
 	dir := t.TempDir()
-	m := bootTest(t, Config{Shares: []Share{{Path: dir, Writable: true}}})
-	ctx := t.Context()
+	m, err := Boot(t.Context(), Config{Shares: []Share{{Path: dir, Writable: true}}, FastClock: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("the first connection waits for no neighbor", func(t *testing.T) { firstConnection(t, m) })
+	t.Run("commands", func(t *testing.T) { commands(t, m, dir) })
+	t.Run("multicast crosses the cable", func(t *testing.T) { multicast(t, m) })
+	t.Run("the fast clock keeps time", func(t *testing.T) { fastClock(t, m) })
+	t.Run("a fault of the kernel fails the run", func(t *testing.T) { kernelFault(t, m) })
+	var k *KernelError
+	if err := m.Close(); !errors.As(err, &k) || !strings.Contains(k.Log, provoked) {
+		t.Errorf("the machine closed with %v, want a KernelError for the fault that was provoked", err)
+	}
+	if t.Failed() {
+		t.Logf("its kernel's log ends:\n%s", tail(m.Log(), logTail))
+	}
+}
 
+// commands runs commands in a machine that shares dir: each has its output, its code, its end.
+func commands(t *testing.T, m *Machine, dir string) {
+	ctx := t.Context()
 	t.Run("exit code and both outputs", func(t *testing.T) {
 		var out, errs bytes.Buffer
 		err := m.Run(ctx, Cmd{Argv: []string{"sh", "-c", "echo out; echo err >&2; exit 7"}, Stdout: &out, Stderr: &errs})
@@ -142,31 +150,30 @@ test $(( $(cat /sys/class/net/r0/statistics/tx_packets) - before )) -gt 10 && ec
 	})
 }
 
+// provoked is the kernel's message of kernelFault.
+const provoked = "BUG: unable to handle a test"
+
 // A kernel fault fails the command during which it was logged, whatever its exit code, and the
 // machine; not the commands after it.
-func TestKernelFaultFailsTheRun(t *testing.T) {
-	m, err := Boot(t.Context(), Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = m.Shell(t.Context(), "echo '<1>BUG: unable to handle a test' >/dev/kmsg")
+func kernelFault(t *testing.T, m *Machine) {
+	_, err := m.Shell(t.Context(), "echo '<1>"+provoked+"' >/dev/kmsg")
 	var k *KernelError
-	if !errors.As(err, &k) || !strings.Contains(k.Log, "to handle a test") {
+	if !errors.As(err, &k) || !strings.Contains(k.Log, provoked) {
 		t.Errorf("the command ended with %v, want a KernelError with the log", err)
 	}
 	if _, err := m.Shell(t.Context(), "true"); err != nil {
 		t.Errorf("the command after it: %v", err)
 	}
-	if err := m.Close(); !errors.As(err, &k) {
-		t.Errorf("the machine closed with %v, want a KernelError", err)
-	}
 }
 
-// When a machine dies, its commands end at once.
-func TestMachineLost(t *testing.T) {
-	m, err := Boot(t.Context(), Config{})
+// A machine can have NUMA nodes. When it dies, its commands end at once.
+func TestMachineWithNUMAIsLost(t *testing.T) {
+	m, err := Boot(t.Context(), Config{NUMANodes: 2})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if out, err := m.Shell(t.Context(), "cat /sys/devices/system/node/online /sys/devices/system/node/node*/cpulist"); err != nil || out != "0-1\n0\n1\n" {
+		t.Errorf("nodes: %v, %q; want two with a processor each", err, out)
 	}
 	p, err := m.Start(t.Context(), Cmd{Argv: []string{"sleep", "1000"}})
 	if err != nil {

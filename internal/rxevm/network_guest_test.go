@@ -11,8 +11,7 @@ import (
 // the agent's cable): rping's limit is 2 seconds, the library's 5. The test reads the kernel's
 // events, not a clock, which a busy host distorts: no neighbor is resolved, so no answer can be
 // missed.
-func TestFirstConnectionWaitsForNoNeighbour(t *testing.T) {
-	m := bootTest(t, Config{})
+func firstConnection(t *testing.T, m *Machine) {
 	out, err := m.Shell(t.Context(), `
 mount -t tracefs trace /sys/kernel/tracing
 cd /sys/kernel/tracing
@@ -35,8 +34,7 @@ cat trace`)
 // and a sender without a source address gets a route. mckey destroys its queue pair without
 // waiting for its sends, which the kernel then drops unsent, all of a few on a busy machine: so
 // it sends many, and again while the member lives.
-func TestMulticastCrossesTheCable(t *testing.T) {
-	m := bootTest(t, Config{})
+func multicast(t *testing.T, m *Machine) {
 	out, err := m.Shell(t.Context(), `
 heard() { cat /sys/class/net/r1/statistics/rx_packets; }
 timeout 240 mckey -m 239.9.9.9 -b 10.77.0.2 -C 3 >/tmp/member &
