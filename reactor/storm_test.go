@@ -24,7 +24,7 @@ import (
 const (
 	stormEvents     = 60_000
 	stormEventsRace = 20_000
-	stormTimeDevice = 2 * time.Second
+	stormTimeDevice = time.Second
 )
 
 // The storm has stormLanes pairs of reactors. Each reactor has stormQueues queue pairs. In the mode

@@ -5,6 +5,7 @@ package runtime
 const (
 	raceEnabled = false
 	allocOps    = 250_000
+	stressOps   = 200_000 // of TestConcurrentStress; `make stress` sets VERBENA_STRESS_OPS to ten million
 	chaosRounds = 100
 )
 

@@ -6,6 +6,7 @@ package runtime
 const (
 	raceEnabled = true
 	allocOps    = 2_000
+	stressOps   = 40_000
 	chaosRounds = 30 // a few are enough: the detector reports a race even if the accesses did not collide
 )
 

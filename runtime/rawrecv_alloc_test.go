@@ -48,7 +48,11 @@ func exchanges[T any](t *testing.T, from *Conn, post func() (futures.Future[T], 
 		}
 	}
 	exchange()
-	if n := testing.AllocsPerRun(1000, exchange); n >= 0.5 {
+	runs := 1000
+	if onDevice {
+		runs = deviceAllocOps
+	}
+	if n := testing.AllocsPerRun(runs, exchange); n >= 0.5 {
 		t.Errorf("%v allocations an exchange", n)
 	}
 }

@@ -18,10 +18,6 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// stressOps is how many operations `make test` runs; `make stress` sets VERBENA_STRESS_OPS to ten
-// million.
-const stressOps = 200_000
-
 const (
 	stressLinks   = 4                // concurrent sessions, each with up to nine goroutines
 	stressHang    = 60 * time.Second // if a session or a Close takes longer, the test fails

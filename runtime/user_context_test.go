@@ -265,7 +265,7 @@ func TestContextsOfUsersKeepNothing(t *testing.T) {
 			t.Run(what+"/"+how, func(t *testing.T) {
 				r := newContextRig(t)
 				r.fill(c.sends)
-				inner, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+				inner, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 				defer cancel()
 				ctx := rudeContext{inner, func() { way.done(r) }, func() { way.err(r) }}
 				over := make(chan struct{})
