@@ -24,6 +24,10 @@ var flushesOnTheWire = []string{
 	"flush_to_persistence_of_other_memory_is_refused", "extended_list_takes_plain_requests_too",
 }
 
+// slowResponse is the code of 1.07 s. An emulated machine may answer a request after the usual 134 ms, and takes
+// one that was repeated meanwhile for another if it has rejected the first.
+const slowResponse = 18
+
 // mixedPair is the software RNIC (A) and Soft-RoCE (B), joined by a cable.
 func mixedPair(t *testing.T) verbstest.Pair {
 	t.Helper()
@@ -36,6 +40,7 @@ func mixedPair(t *testing.T) verbstest.Pair {
 	rnic := must.Get(soft.New(soft.Config{
 		Fabric:  fabric.New(fabric.Config{}),
 		Devices: []soft.DeviceConfig{{Name: "soft", Addr: mixed.SoftAddr, Link: soft.LinkRoCE, MTU: verbs.MTU4096}},
+		CM:      soft.CMConfig{ResponseTimeout: slowResponse},
 	}))(t)
 	var a verbs.Context
 	must.Do(t, mixed.Within(func() (err error) {

@@ -1,16 +1,22 @@
 package soft_test
 
 import (
+	crand "crypto/rand"
+	"net"
+	"net/netip"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
+	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
 // linkEnd is one end of a connection between devices of two processes.
 type linkEnd struct {
+	end  roceEnd
+	dest bootstrap.Dest
 	qp   verbs.QP
 	ctx  verbs.Context
 	mr   verbs.MR
@@ -19,9 +25,10 @@ type linkEnd struct {
 	look verbs.IOBatch
 }
 
-func newLinkEnd(b *testing.B, name, addr string, size int) *linkEnd {
+func newLinkEnd(b testing.TB, name, addr string, size int) *linkEnd {
 	const records = 2048
-	ctx := openPeer(b, name, addr, verbs.MTU4096).ctx
+	end := openPeer(b, name, addr, verbs.MTU4096)
+	ctx := end.ctx
 	close := func(o verbs.Object) { b.Cleanup(func() { must.Do(b, o.Close()) }) }
 	pd := must.Get(ctx.AllocPD())(b)
 	close(pd)
@@ -38,11 +45,11 @@ func newLinkEnd(b *testing.B, name, addr string, size int) *linkEnd {
 	wrs, wrsAt := verbs.Records[verbs.SendWR](m, 256, 1)
 	wrs[0] = verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: sgesAt, NumSGE: 1, Flags: verbs.SendSignaled}
 	wcs, _ := verbs.Records[verbs.WC](m, 512, 4)
-	return &linkEnd{qp, ctx, mr, &wrs[0], wrsAt, verbs.IOBatch{Polls: []verbs.PollGroup{{CQ: cq, WC: wcs}}}}
+	return &linkEnd{end, bootstrap.Dest{}, qp, ctx, mr, &wrs[0], wrsAt, verbs.IOBatch{Polls: []verbs.PollGroup{{CQ: cq, WC: wcs}}}}
 }
 
 // poll returns the number of completions.
-func (e *linkEnd) poll(b *testing.B) int {
+func (e *linkEnd) poll(b testing.TB) int {
 	err := e.ctx.Execute(&e.look)
 	p := &e.look.Polls[0]
 	for i := range p.N {
@@ -56,35 +63,119 @@ func (e *linkEnd) poll(b *testing.B) int {
 	return p.N
 }
 
-// BenchmarkLink is an 8-byte WRITE between devices of two processes, on one goroutine: what both ends and
-// the system take, without any waiting.
-func BenchmarkLink(b *testing.B) {
+// newLinkPair connects devices of two processes. Each has memory of size bytes.
+func newLinkPair(b testing.TB, size int) (ends [2]*linkEnd) {
 	if !udp.ReportsTo {
 		b.Skip("the portable socket does not choose its source: two devices of one machine would have one address")
 	}
-	ends := [2]*linkEnd{newLinkEnd(b, "left", "127.0.0.1", 8), newLinkEnd(b, "right", "127.0.0.2", 8)}
+	ends = [2]*linkEnd{newLinkEnd(b, "left", "127.0.0.1", size), newLinkEnd(b, "right", "127.0.0.2", size)}
 	var path [2]bootstrap.Path
-	var at [2]bootstrap.Dest
 	for i, e := range ends {
 		var err error
-		path[i], at[i], err = bootstrap.Path{}.On(e.ctx)
+		path[i], e.dest, err = bootstrap.Path{}.On(e.ctx)
 		must.Do(b, err)
-		at[i].QPN, at[i].PSN = e.qp.Num(), bootstrap.RandomPSN()
+		e.dest.QPN, e.dest.PSN = e.qp.Num(), bootstrap.RandomPSN()
 		must.Do(b, path[i].Init(e.qp))
 	}
 	for i, e := range ends {
-		must.Do(b, path[i].Connect(e.qp, at[i].PSN, at[1-i]))
+		must.Do(b, path[i].Connect(e.qp, e.dest.PSN, ends[1-i].dest))
 		other := ends[1-i].mr
 		e.wr.SetRDMA(other.Addr()+2048, other.RKey())
 	}
-	from, to := ends[0], ends[1]
+	return ends
+}
+
+// write writes from one end to the other, and polls both until that has completed.
+func (e *linkEnd) write(b testing.TB, to *linkEnd) {
+	if _, err := verbs.PostSend(e.qp, e.at, 1); err != nil {
+		b.Fatal(err)
+	}
+	for e.poll(b) == 0 {
+		to.poll(b)
+	}
+}
+
+// BenchmarkLink is an 8-byte WRITE between devices of two processes, on one goroutine: what both ends and
+// the system take, without any waiting.
+func BenchmarkLink(b *testing.B) {
+	ends := newLinkPair(b, 8)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := verbs.PostSend(from.qp, from.at, 1); err != nil {
-			b.Fatal(err)
+		ends[0].write(b, ends[1])
+	}
+}
+
+// flood sends junk to an address, as fast as the system takes it, until the test ends.
+func flood(b testing.TB, to netip.AddrPort) {
+	s := must.Get(udp.Listen(netip.MustParseAddrPort("127.0.0.3:0"), udp.Options{}))(b)
+	outs := make([]udp.Out, udp.MaxBatch)
+	for i := range outs {
+		junk := make([]byte, 64)
+		_, _ = crand.Read(junk) // it does not fail
+		outs[i] = udp.Out{To: to, Parts: [][]byte{junk}}
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, _ = s.Send(outs) // a refused one does no harm
+			}
 		}
-		for from.poll(b) == 0 {
-			to.poll(b)
-		}
+	}()
+	b.Cleanup(func() {
+		close(stop)
+		<-stopped
+		must.Do(b, s.Close())
+	})
+}
+
+// port returns the address of the port of an end.
+func (e *linkEnd) port() netip.AddrPort { return netip.AddrPortFrom(e.dest.GID.Addr(), e.dest.LID) }
+
+// BenchmarkFlood is a WRITE of 4 KiB as in BenchmarkLink, beside a flood of junk: to the port of the end
+// that is written to, and, for comparison, to a socket that another goroutine reads.
+func BenchmarkFlood(b *testing.B) {
+	for _, name := range []string{"read elsewhere", "at the port"} {
+		b.Run(name, func(b *testing.B) {
+			ends := newLinkPair(b, 4096)
+			ends[0].write(b, ends[1])
+			to := ends[1].port()
+			if name == "read elsewhere" {
+				s := must.Get(net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.4:0"))))(b)
+				b.Cleanup(func() { _ = s.Close() })
+				go func() {
+					buf := make([]byte, 128)
+					for err := error(nil); err == nil; {
+						_, _, err = s.ReadFromUDPAddrPort(buf)
+					}
+				}()
+				to = s.LocalAddr().(*net.UDPAddr).AddrPort()
+			}
+			flood(b, to)
+			for b.Loop() {
+				ends[0].write(b, ends[1])
+			}
+		})
+	}
+}
+
+// Rule: a flood of junk at the port of a connection's end takes no place of its packets.
+func TestAFloodLeavesAConnectionAlone(t *testing.T) {
+	ends := newLinkPair(t, 4096)
+	stats := func() soft.LinkStats { return must.Get(ends[1].end.provider.LinkStats("right"))(t) }
+	ends[0].write(t, ends[1])
+	flood(t, ends[1].port())
+	for stats().Dropped == 0 { // until it fills a buffer
+		ends[0].write(t, ends[1])
+	}
+	for range 2000 {
+		ends[0].write(t, ends[1])
+	}
+	if s := must.Get(ends[0].end.provider.LinkStats("left"))(t); s.Resent > 20 {
+		t.Errorf("%d packets were sent again", s.Resent)
 	}
 }

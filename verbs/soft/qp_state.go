@@ -60,6 +60,9 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.resp.begin(&q.attr)
 	case from == verbs.QPSRTR && to == verbs.QPSRTS:
 		q.req.begin(&q.attr, q.route.Uplink(), q.mtu)
+		if p, l := q.route.Far(), q.dev.link.Load(); p != nil && l != nil {
+			l.Connect(p)
+		}
 	case from == verbs.QPSRTS && to == verbs.QPSSQD:
 		q.attr.SQDraining = true
 		q.req.notifyDrained = mask&verbs.QPMEnSQDAsyncNotify != 0 && attr.EnSQDAsyncNotify

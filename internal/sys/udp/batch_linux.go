@@ -124,7 +124,10 @@ func (s *Socket) fill(ms []Out, join bool) (k int) {
 			h.Iov = &s.iovs[first]
 		}
 		h.SetIovlen(at - first)
-		h.Name, h.Namelen = s.putAddr(&b.addrs[k], ms[i].To)
+		h.Name, h.Namelen = nil, 0
+		if !s.peer {
+			h.Name, h.Namelen = s.putAddr(&b.addrs[k], ms[i].To)
+		}
 		c := &b.controls[k]
 		c.n = 0
 		if s.any && ms[i].From.IsValid() {

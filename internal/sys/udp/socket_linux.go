@@ -21,6 +21,7 @@ type Socket struct {
 	fd    int
 	is4   bool
 	any   bool // at an unspecified address: datagrams bring their own
+	peer  bool // connected: what is sent needs no address
 	local netip.AddrPort
 	zone  uint32 // of a link-local address
 	join  bool   // send datagrams of one length joined; the sender clears it when the system cannot
@@ -42,7 +43,52 @@ type Socket struct {
 // Errors: syscall.EADDRINUSE if another socket has the address, and the system's others.
 //
 // Implements: socket(2), bind(2).
-func Listen(local netip.AddrPort, opt Options) (*Socket, error) {
+func Listen(local netip.AddrPort, opt Options) (*Socket, error) { return open(local, opt, 0) }
+
+// Connect opens a socket at an address of this machine and the port of s that is connected to a peer: the
+// system puts what comes from there into its buffer, in place of that of s. In it there may also be what
+// others sent while it was being opened. Out.To must be the peer. Any goroutine may call it, one at a time
+// and not during Close; it does not block.
+//
+// Errors: the system's.
+//
+// Implements: SO_REUSEPORT (socket(7)), connect(2).
+func (s *Socket) Connect(local netip.Addr, to netip.AddrPort, opt Options) (*Socket, error) {
+	// Both sockets need the option while the second one is bound. Then s gives it up: with it, another
+	// process of this user could bind to the port and take datagrams.
+	if err := s.share(1); err != nil {
+		return nil, err
+	}
+	c, err := open(netip.AddrPortFrom(local, s.local.Port()), opt, 1)
+	if err == nil {
+		err = c.connect(to)
+	}
+	err = errors.Join(err, s.share(0))
+	if err != nil && c != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, err
+}
+
+func (s *Socket) share(on int) error {
+	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, on)
+}
+
+func (s *Socket) connect(to netip.AddrPort) error {
+	a, b := to.Addr().Unmap(), to.Addr().As16()
+	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: int(to.Port()), Addr: b, ZoneId: s.zone}
+	if a.Is4() {
+		sa = &unix.SockaddrInet4{Port: int(to.Port()), Addr: a.As4()}
+	}
+	if err := unix.Connect(s.fd, sa); err != nil {
+		return fmt.Errorf("udp: connecting %v to %v: %w", s.local, to, err)
+	}
+	s.peer = true
+	return nil
+}
+
+// open opens a socket. shared is 1 if it may be bound to the port of another one.
+func open(local netip.AddrPort, opt Options, shared int) (*Socket, error) {
 	addr := local.Addr().Unmap()
 	family := unix.AF_INET6
 	if addr.Is4() {
@@ -53,7 +99,7 @@ func Listen(local netip.AddrPort, opt Options) (*Socket, error) {
 		return nil, fmt.Errorf("udp: socket: %w", err)
 	}
 	s := &Socket{fd: fd, is4: addr.Is4(), any: addr.IsUnspecified()}
-	if err := s.bind(netip.AddrPortFrom(addr, local.Port()), opt); err != nil {
+	if err := errors.Join(s.share(shared), s.bind(netip.AddrPortFrom(addr, local.Port()), opt)); err != nil {
 		return nil, errors.Join(fmt.Errorf("udp: %v: %w", local, err), unix.Close(fd))
 	}
 	return s, nil

@@ -3,6 +3,7 @@
 package udp
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -61,6 +62,11 @@ func Listen(local netip.AddrPort, opt Options) (*Socket, error) {
 	s := &Socket{conn: conn, local: unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort()), done: make(chan struct{})}
 	go s.read()
 	return s, nil
+}
+
+// Connect is not possible: it returns [errors.ErrUnsupported].
+func (s *Socket) Connect(netip.Addr, netip.AddrPort, Options) (*Socket, error) {
+	return nil, errors.ErrUnsupported
 }
 
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }

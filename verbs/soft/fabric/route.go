@@ -49,6 +49,14 @@ func (r *Route) Carries(k *Packet) bool {
 // carriesFar is Carries for a path with UDP ports, of which the packet has a copy.
 func (r *Route) carriesFar(k *Packet) bool { return k.Far != nil && r.far != nil && *k.Far == r.path }
 
+// Far returns the path if it has UDP ports, otherwise nil, also for a nil route. It may not be changed.
+func (r *Route) Far() *wire.Path {
+	if r == nil {
+		return nil
+	}
+	return r.far
+}
+
 // Uplink reports whether packets leave the fabric by this route now. A nil route has none.
 func (r *Route) Uplink() bool {
 	if r == nil {

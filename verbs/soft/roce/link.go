@@ -53,6 +53,9 @@ type Stats struct {
 	Dropped uint64 // datagrams that found a receive buffer full; joined ones count as one
 }
 
+// junk returns how many datagrams were no packets.
+func (s *Stats) junk() uint64 { return s.Refused + s.BadICRC }
+
 // Link is the uplink of one device. Its methods except Listen, Dial, Close and Stats belong to the
 // fabric and to goroutines that poll.
 type Link struct {
@@ -68,6 +71,9 @@ type Link struct {
 	keys   uint32        // given to ends so far
 	ended  chan struct{} // closed when the watching goroutine has ended; nil before the first socket
 	poll   *sys.Poller   // nil before the first socket
+
+	asking sync.Mutex  // guards asked; nothing is called with it held but Wake
+	asked  []wire.Path // that get a socket of their own
 
 	// ends is the open sockets. Written under mu, a new slice each time; read by the runner, the
 	// watching goroutine and pollers.

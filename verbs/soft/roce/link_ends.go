@@ -15,13 +15,15 @@ import (
 )
 
 // End is a socket of a link. Between processes each listener has one, and all dialed connections share
-// another.
+// another. A path that is in use may have one of its own, beside its main socket: see [Link.Connect].
 type End struct {
 	link *Link
 	sock socket
-	key  uint32 // in the link's poller
-	is4  bool   // it sends to IPv4 addresses only
-	is6  bool   // it sends to IPv6 addresses only
+	main *End      // of a socket of one path; otherwise nil
+	path wire.Path // of such a socket
+	key  uint32    // in the link's poller
+	is4  bool      // it sends to IPv4 addresses only
+	is6  bool      // it sends to IPv6 addresses only
 	// gid and port are this end's part of a path. gid is zero if datagrams bring it (any).
 	gid  verbs.GID
 	any  bool
@@ -37,6 +39,9 @@ type End struct {
 	// hot is set by the runner when datagrams pass, and cleared by the watching goroutine when none has
 	// for a while: pollers look only at hot sockets. It publishes nothing.
 	hot atomic.Bool
+	// flooded is set by the runner when a system call has brought nothing but junk. The watching goroutine
+	// clears it, and arms the socket pollTime later. It publishes nothing.
+	flooded atomic.Bool
 	// busy is set by the runner when datagrams pass, and cleared by the watching goroutine. It publishes
 	// nothing.
 	busy  atomic.Bool
@@ -55,7 +60,7 @@ func (l *Link) Listen(at netip.AddrPort) (*End, error) {
 		return nil, verbs.ErrClosed
 	}
 	for _, e := range *l.ends.Load() {
-		if e != l.dialer && e.sock.Local() == at {
+		if e != l.dialer && e.main == nil && e.sock.Local() == at {
 			e.hold()
 			return e, nil
 		}
@@ -94,11 +99,9 @@ func (l *Link) openLocked(at netip.AddrPort) (*End, error) {
 		return nil, errors.Join(fmt.Errorf("roce: %s: %w", l.name, err), s.Close())
 	}
 	e := l.newEnd(s)
-	if err := l.poll.AttachOnce(s, e.key); err != nil {
-		return nil, errors.Join(fmt.Errorf("roce: %s: %w", l.name, err), s.Close())
+	if err := l.attachLocked(e); err != nil {
+		return nil, err
 	}
-	l.addLocked(e)
-	e.arm()
 	return e, nil
 }
 
@@ -115,6 +118,16 @@ func (l *Link) newEnd(s socket) *End {
 		e.is4, e.is6, e.gid = local.Addr().Is4(), local.Addr().Is6(), gidOf(local)
 	}
 	return e
+}
+
+// attachLocked has the watching goroutine and the runner use e, or closes its socket. l.mu is held.
+func (l *Link) attachLocked(e *End) error {
+	if err := l.poll.AttachOnce(e.sock, e.key); err != nil {
+		return errors.Join(fmt.Errorf("roce: %s: %w", l.name, err), e.sock.Close())
+	}
+	l.addLocked(e)
+	e.arm()
+	return nil
 }
 
 // addLocked has the runner use e. l.mu is held.
@@ -152,7 +165,11 @@ func (e *End) Path(local netip.Addr, peer netip.AddrPort) wire.Path {
 // Hold takes one more reference to the socket of a path; nil if it is closed. Any goroutine; it does not
 // block.
 func (l *Link) Hold(p *wire.Path) *End {
-	if e := l.end(p); e != nil && e.hold() {
+	e := l.end(p)
+	if e != nil && e.main != nil {
+		e = e.main
+	}
+	if e != nil && e.hold() {
 		return e
 	}
 	return nil
@@ -176,9 +193,20 @@ func (e *End) Close() {
 	if e.refs.Add(-1) > 0 || l.closed {
 		return
 	}
+	for _, o := range *l.ends.Load() {
+		if o.main == e {
+			l.removeLocked(o)
+		}
+	}
+	l.removeLocked(e)
+}
+
+// removeLocked closes a socket, after what was sent and when what has come is received. l.mu is held.
+func (l *Link) removeLocked(e *End) {
 	l.up.Exclusive(func() {
 		l.transmit()
 		l.tx.forget(e)
+		l.receive(e, false)
 		ends := slices.DeleteFunc(slices.Clone(*l.ends.Load()), func(o *End) bool { return o == e })
 		l.ends.Store(&ends)
 		l.stats.Dropped += e.sock.Buffer().Dropped
@@ -187,14 +215,19 @@ func (e *End) Close() {
 	_ = e.sock.Close()       // a socket without users closes without an error
 }
 
-// end returns the socket of a path, nil if there is none.
-func (l *Link) end(p *wire.Path) *End {
+// end returns the socket of a path: its own if it has one, otherwise the main one; nil if there is none.
+func (l *Link) end(p *wire.Path) (main *End) {
 	for _, e := range *l.ends.Load() {
-		if e.port == p.LocalPort && (e.any || e.gid == p.Local) {
-			return e
+		switch {
+		case e.main != nil:
+			if e.path == *p {
+				return e
+			}
+		case e.port == p.LocalPort && (e.any || e.gid == p.Local):
+			main = e
 		}
 	}
-	return nil
+	return main
 }
 
 // refused is the error of a device whose socket could not be opened.

@@ -83,10 +83,15 @@ func (l *Link) receive(e *End, polled bool) (more bool) {
 		if err != nil || got == 0 {
 			return false // an error belongs to one datagram that was sent, or ends the socket
 		}
-		e.passed()
+		came, junk := 0, l.stats.junk()
 		for i := range got {
-			passed += l.split(e, i)
+			came += l.split(e, i)
 		}
+		if passed += came; l.stats.junk()-junk == uint64(came) {
+			e.flooded.Store(true)
+			return false
+		}
+		e.passed()
 		if got < n {
 			l.rx.next = got
 			return false

@@ -68,7 +68,9 @@ func (l *Link) transmit() bool {
 func (l *Link) endOf(k *fabric.Packet) *End {
 	var e *End
 	if k.Far != nil {
-		e = l.end(k.Far)
+		if e = l.tx.end; e == nil || e.main == nil || e.path != *k.Far {
+			e = l.end(k.Far)
+		}
 	} else if ends := *l.ends.Load(); len(ends) > 0 {
 		e = ends[0]
 	}

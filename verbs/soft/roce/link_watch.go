@@ -21,7 +21,8 @@ import (
 // does not, because its queues are armed already, the watcher arms within pollTime.
 //
 // Pollers look only at hot sockets, so that one without traffic costs them nothing. The watcher arms
-// the others always.
+// the others always, but one that brings only junk not before pollTime is over: a flood costs one system call
+// in that time.
 
 const (
 	// pollTime is how long the watching goroutine leaves a socket to a goroutine that has polled. While
@@ -39,7 +40,8 @@ func (l *Link) watch() {
 		var until time.Time
 		polled := l.polled.Swap(false)
 		// Sockets without buffers to receive into would wake this goroutine again and again.
-		if starving := l.starving.Load(); starving || l.armIdle(polled) {
+		starving, waits := l.starving.Load(), l.connectAsked()
+		if starving || l.armIdle(polled) || waits {
 			until = time.Now().Add(pollTime)
 		}
 		n, err := l.poll.Wait(until, keys[:])
@@ -67,7 +69,7 @@ func (l *Link) armIdle(polled bool) (left bool) {
 		} else if e.quiet++; e.quiet == hotTimes {
 			e.hot.Store(false)
 		}
-		if polled && e.hot.Load() {
+		if polled && e.hot.Load() || e.flooded.Load() && e.flooded.Swap(false) {
 			left = true
 			continue
 		}
