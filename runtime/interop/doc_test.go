@@ -5,7 +5,7 @@
 //	runtime.Conn, raw, by CM   rping, client and server                public API of runtime
 //	the same                   rdma_client, rdma_server                the same
 //	runtime.Prepared, RC       ibv_rc_pingpong, client and server      the same
-//	the same                   perftest, our server                    the same
+//	the same                   perftest, client and server             the same
 //	runtime.Prepared, UC       ibv_uc_pingpong, client and server      the same
 //	SharedRecv and Prepared    ibv_srq_pingpong, client and server     the same, bootstrap for many at once
 //	reactor.Queue, UD          ibv_ud_pingpong, client and server      reactor and bootstrap: a PacketConn has the

@@ -36,19 +36,28 @@ const perfReads = 1
 // perfReceives is how many receives are posted for a program that sends.
 const perfReceives = 32
 
-// perfServer is the server of a program of perftest.
-type perfServer struct {
+// perfEnd is an end of a connection with a program of perftest.
+type perfEnd struct {
 	*bench
 	region   *verbena.Region
 	prepared *verbena.Prepared
-	conn     *verbena.Conn // once the client has told its keys
-	sends    bool          // the program sends messages; otherwise it uses the region
-	received atomic.Int32
-	done     chan struct{} // closed when receive has ended
+}
+
+func (b *bench) perfEnd(size int, mtu verbs.MTU) perfEnd {
+	rt := b.open()
+	// Twice the size, as the program's end has, and the programs' smallest.
+	region, err := rt.NewRegion(max(2*size, 1<<16), verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic)
+	b.must(err)
+	b.Cleanup(func() { b.must(region.Close()) })
+	prepared, err := rt.Prepare(verbena.PlainOptions{
+		Options: verbena.Options{RecvCredits: perfReceives}, Path: bootstrap.Path{MTU: mtu, RdAtomic: perfReads, DestRdAtomic: perfReads},
+	})
+	b.must(err)
+	return perfEnd{b, region, prepared}
 }
 
 // keys returns the line of this end.
-func (s *perfServer) keys() (string, error) {
+func (s *perfEnd) keys() (string, error) {
 	at, err := s.region.Remote(0, s.region.Len())
 	if err != nil {
 		return "", err
@@ -58,22 +67,32 @@ func (s *perfServer) keys() (string, error) {
 	return fmt.Sprintf(keysFormat, own.LID, perfReads, own.QPN, own.PSN, at.RKey, at.Addr, gid, 0), nil
 }
 
-// peer reads the client's line.
-func perfPeer(line string) (d bootstrap.Dest, err error) {
+// perfPeer reads the program's line: its queue pair and its memory.
+func perfPeer(line string) (d bootstrap.Dest, m verbena.Remote, err error) {
 	f := strings.Split(line, ":")
 	if len(f) != keysFields {
-		return d, fmt.Errorf("keys of %d fields: %q", len(f), line)
+		return d, m, fmt.Errorf("keys of %d fields: %q", len(f), line)
 	}
-	var n [4]uint64
+	var n [6]uint64
 	for i := range n {
-		if n[i], err = strconv.ParseUint(f[i], 16, 32); err != nil {
-			return d, err
+		if n[i], err = strconv.ParseUint(f[i], 16, 64); err != nil {
+			return d, m, err
 		}
 	}
 	d.LID, d.QPN, d.PSN = uint16(n[0]), uint32(n[2]), uint32(n[3])
+	m.RKey, m.Addr = uint32(n[4]), n[5]
 	gid, err := hex.DecodeString(strings.Join(f[6:22], ""))
 	copy(d.GID[:], gid)
-	return d, err
+	return d, m, err
+}
+
+// perfServer is the server of a program of perftest.
+type perfServer struct {
+	perfEnd
+	conn     *verbena.Conn // once the client has told its keys
+	sends    bool          // the program sends messages; otherwise it uses the region
+	received atomic.Int32
+	done     chan struct{} // closed when receive has ended
 }
 
 // serve answers the client until it closes the connection.
@@ -109,7 +128,7 @@ func (s *perfServer) connect(keys string) error {
 	if s.conn != nil {
 		return nil
 	}
-	peer, err := perfPeer(keys)
+	peer, _, err := perfPeer(keys)
 	if err != nil {
 		return err
 	}
@@ -148,47 +167,51 @@ func (s *perfServer) receive(all verbena.Slice, waiting []verbena.Future) {
 	}
 }
 
-// Rule: the programs of perftest measure the software RNIC, with the smallest and largest messages and path MTUs. Every
-// message arrives.
-func TestPerftest(t *testing.T) {
-	type load struct {
-		size, times int
-		mtu         verbs.MTU
+// perfLoad is what a program of perftest does.
+type perfLoad struct {
+	name  string
+	size  int // 0: of words of 8 bytes, which are not an option
+	times int
+	mtu   verbs.MTU
+}
+
+// arguments returns the command line of the program, without its server's name.
+func (l perfLoad) arguments(d device, port string) []string {
+	args := []string{"-d", d.name, "-x", d.gid, "-p", port, "-m", strconv.Itoa(int(l.mtu.Bytes())), "-n", strconv.Itoa(l.times), "-F"}
+	if l.size > 0 {
+		args = append(args, "-s", strconv.Itoa(l.size))
 	}
-	words := []load{{0, 100, verbs.MTU1024}, {0, 100, verbs.MTU4096}} // of 8 bytes, which are not an option
-	messages := []load{{1, 100, verbs.MTU1024}, {1, 100, verbs.MTU4096}, {64 << 10, 20, verbs.MTU1024}, {8 << 20, 5, verbs.MTU4096}}
-	for name, loads := range map[string][]load{"ib_send_bw": messages, "ib_write_bw": messages, "ib_read_bw": messages, "ib_atomic_lat": words} {
+	return args
+}
+
+// Rule: the programs of perftest measure the software RNIC, with the smallest and largest messages and path MTUs, as
+// clients and as servers. Every message arrives.
+func TestPerftest(t *testing.T) {
+	words := []perfLoad{{"", 0, 100, verbs.MTU1024}, {"", 0, 100, verbs.MTU4096}}
+	messages := []perfLoad{{"", 1, 100, verbs.MTU1024}, {"", 1, 100, verbs.MTU4096}, {"", 64 << 10, 20, verbs.MTU1024}, {"", 8 << 20, 5, verbs.MTU4096}}
+	for name, loads := range map[string][]perfLoad{"ib_send_bw": messages, "ib_write_bw": messages, "ib_read_bw": messages, "ib_atomic_lat": words} {
 		t.Run(name, func(t *testing.T) {
 			onPairs(t, name, softRNICPair, func(b *bench) {
 				for _, l := range loads {
-					b.run(fmt.Sprintf("%d bytes, MTU %d", l.size, l.mtu.Bytes()), func(b *bench) { b.perftest(name, l.size, l.times, l.mtu) })
+					l.name = name
+					load := fmt.Sprintf("%d bytes, MTU %d", l.size, l.mtu.Bytes())
+					b.run("client, "+load, func(b *bench) { b.perfClient(l) })
+					b.run("server, "+load, func(b *bench) { b.perfServer(l) })
 				}
 			})
 		})
 	}
 }
 
-// perftest runs a client of perftest with a server of ours.
-func (b *bench) perftest(name string, size, times int, mtu verbs.MTU) {
-	sends := name == "ib_send_bw"
-	rt := b.open()
-	// Twice the size, as the program's server has, and the programs' smallest.
-	region, err := rt.NewRegion(max(2*size, 1<<16), verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic)
-	b.must(err)
-	defer func() { b.must(region.Close()) }()
-	prepared, err := rt.Prepare(verbena.PlainOptions{Options: verbena.Options{RecvCredits: perfReceives}, Path: bootstrap.Path{MTU: mtu, DestRdAtomic: perfReads}})
-	b.must(err)
-	s := &perfServer{bench: b, region: region, prepared: prepared, sends: sends, done: make(chan struct{})}
+// perfClient runs a client of perftest with a server of ours.
+func (b *bench) perfClient(l perfLoad) {
+	s := &perfServer{perfEnd: b.perfEnd(l.size, l.mtu), sends: l.name == "ib_send_bw", done: make(chan struct{})}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	b.must(err)
 	defer ln.Close()
 	defer context.AfterFunc(b.ctx, func() { ln.Close() })()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	args := []string{"-d", b.theirs.name, "-x", b.theirs.gid, "-p", port, "-m", strconv.Itoa(int(mtu.Bytes())), "-n", strconv.Itoa(times), "-F", "127.0.0.1"}
-	if size > 0 {
-		args = append([]string{"-s", strconv.Itoa(size)}, args...)
-	}
-	p := b.start(name, args...)
+	p := b.start(l.name, append(l.arguments(b.theirs, port), "127.0.0.1")...)
 	nc, err := ln.Accept()
 	b.must(err)
 	defer nc.Close()
@@ -199,11 +222,11 @@ func (b *bench) perftest(name string, size, times int, mtu verbs.MTU) {
 		b.Fatal("the program told no keys")
 	}
 	b.closing(s.conn)
-	if !sends {
+	if !s.sends {
 		return
 	}
 	<-s.done
-	if n := s.received.Load(); n != int32(times) {
-		b.Errorf("%d messages arrived, want %d", n, times)
+	if n := s.received.Load(); n != int32(l.times) {
+		b.Errorf("%d messages arrived, want %d", n, l.times)
 	}
 }
