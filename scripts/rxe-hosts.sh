@@ -1,6 +1,6 @@
 #!/bin/sh
-# The tests of scripts/rxe.sh that boot machines themselves and drive them from this host: a line
-# each.
+# The tests of scripts/rxe.sh that boot machines themselves and drive them from this host, a line
+# each; then a machine with two NUMA nodes, with some of the steps in one machine.
 set -eu
 : "${TESTTIMEOUT:=8m}"
 on_host() {
@@ -12,7 +12,5 @@ on_host() {
 
 on_host "two guests" ./internal/rxevm/...
 on_host "outages, two guests" ./runtime/internal/outage
-# The node of each memory area, as the kernel reports it: in a machine that has two.
-"$TESTSUM" -o "$STEPS" tests "placement, two NUMA nodes" -- "$RXEVM" with -numa 2 -- \
-	env CGO_ENABLED=1 go test -json -count=1 -vet=off -p 1 -timeout "$TESTTIMEOUT" -exec "$RXEVM exec" \
-	-run '^TestMemoryLiesOnItsReactorsNode$' ./runtime
+"$TESTSUM" -o "$STEPS" check "machine with two NUMA nodes, Soft-RoCE" -- \
+	"$RXEVM" with -numa 2 -- sh scripts/rxe-steps.sh placement interop examples

@@ -1,7 +1,8 @@
 #!/bin/sh
-# The steps on a kernel RDMA device, a line each: in the one machine of scripts/rxe.sh, or on
-# real hardware for scripts/device.sh. "names" prints the tests that passed. Without -race, which
-# is too slow under emulation.
+# The steps on a kernel RDMA device, a line each: in the machines of scripts/rxe.sh and
+# scripts/rxe-hosts.sh, or on real hardware for scripts/device.sh. The arguments name the steps; by
+# default all but placement, which takes two NUMA nodes. "names" prints the tests that passed. Without
+# -race, which is too slow under emulation.
 #
 #   PLACE        the name of the place, for the steps' names
 #   RXEVM_EXEC   for go test -exec: runs a test binary in that place
@@ -14,11 +15,20 @@ there() {
 		env CGO_ENABLED=1 go test -json -count=1 -vet=off -p 1 -timeout "$TESTTIMEOUT" -exec "$RXEVM_EXEC" "$@"
 }
 
-there tests "conformance" -run '^TestConformance(One)?Device' ./verbs/ibv
-there tests "reactor" ./reactor
-there tests "runtime" ./runtime
-there names "interop" ./runtime/interop
-# The examples take their device from VERBENA_DEVICE; "ibv:" is the first usable.
-VERBENA_DEVICE="ibv:${VERBENA_TEST_DEVICES:+${VERBENA_TEST_DEVICES%%,*}}"
-export VERBENA_DEVICE
-there tests "examples" ./examples/...
+for step in ${*:-conformance reactor runtime interop examples}; do
+	case $step in
+	conformance) there tests "conformance" -run '^TestConformance(One)?Device' ./verbs/ibv ;;
+	reactor) there tests "reactor" ./reactor ;;
+	runtime) there tests "runtime" ./runtime ;;
+	# The node of each memory area, as the kernel reports it.
+	placement) there tests "placement, two NUMA nodes" -run '^TestMemoryLiesOnItsReactorsNode$' ./runtime ;;
+	interop) there names "interop" ./runtime/interop ;;
+	# The examples take their device from VERBENA_DEVICE; "ibv:" is the first usable.
+	examples)
+		VERBENA_DEVICE="ibv:${VERBENA_TEST_DEVICES:+${VERBENA_TEST_DEVICES%%,*}}"
+		export VERBENA_DEVICE
+		there tests "examples" ./examples/...
+		;;
+	*) echo "no step $step" >&2; exit 1 ;;
+	esac
+done
