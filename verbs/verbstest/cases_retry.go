@@ -10,7 +10,7 @@ import (
 const fastTimeout = 8
 
 // soonTimeout is for a link whose other end answers at first and is silent later. Real time may
-// pass between a packet and its answer: 67 ms suffice for an emulated machine that has the
+// pass between a packet and its answer: defaultTimeout suffices for an emulated machine that has the
 // processor to itself.
 func (c *Case) soonTimeout() uint8 {
 	if c.pair.Caps.Clock == nil {

@@ -11,8 +11,9 @@ const (
 	defaultSGE   = 1
 	psnA         = 0xfffffd
 	psnB         = 0x7ffffe
-	// defaultTimeout is 67 ms, far above the need of a loaded machine.
-	defaultTimeout = 14
+	// defaultTimeout is 134 ms. Eight of them are more than a thread of a loaded machine was seen to wait
+	// for a processor (0.5 s).
+	defaultTimeout = 15
 	// defaultRNRTimer is 0.64 ms.
 	defaultRNRTimer = 12
 	maxRetry        = 7
