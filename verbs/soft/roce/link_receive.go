@@ -22,6 +22,9 @@ const (
 	// packetsPerRun is the number of datagrams after which a run ends and leaves the other datagrams to the
 	// next run, so that other ports run in between during a flood.
 	packetsPerRun = 256
+	// junkPerRest is the number of datagrams after which a socket that has brought only junk rests. More is a
+	// flood: it fills the socket while the link looks.
+	junkPerRest = 1024
 	// copiedLen is the longest payload in bytes that is copied into its packet, so that its buffer is
 	// free at once.
 	copiedLen = 64
@@ -87,11 +90,15 @@ func (l *Link) receive(e *End, polled bool) (more bool) {
 		for i := range got {
 			came += l.split(e, i)
 		}
-		if passed += came; l.stats.junk()-junk == uint64(came) {
+		passed += came
+		if l.stats.junk()-junk < uint64(came) {
+			e.junk = 0
+			e.passed()
+		} else if e.junk += came; l.far && e.junk >= junkPerRest {
+			e.junk = 0
 			e.flooded.Store(true)
 			return false
 		}
-		e.passed()
 		if got < n {
 			l.rx.next = got
 			return false
