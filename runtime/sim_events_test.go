@@ -368,7 +368,7 @@ func (e *simEnd) mute() {
 	}
 	e.w.events[eventMute]++
 	e.p.excuse("its peer posts no receives")
-	e.muteTo = e.w.now() + 2*simPeerTimeout // so long that only the bound ends the peer's sends
+	e.muteTo = e.w.now() + 2*simPeerTimeout      // so long that only the bound ends the peer's sends
 	peer.shunned, peer.movedAt = true, e.w.now() // the new bound counts from now
 	if err := peer.c.q.SetPeerLimit(reactor.PeerLimit{Bound: simMuteBound, OnTimeout: peer.c.onPeerTimeout}); err != nil {
 		e.w.fail("%v", err)

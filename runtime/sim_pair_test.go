@@ -115,7 +115,7 @@ func (w *simWorld) reconnect() {
 	w.pairs = append(w.pairs, p)
 	if w.r.one(25) {
 		p.dial.Discard() // if the connection is established after all, the runtime closes it
-		p.dialing, p.blame, p.holdTo = false, "the dial was given up", w.now()+10*time.Second
+		p.dialing, p.blame, p.holdTo = false, "the dial was given up", w.now()+simHold
 	}
 }
 
@@ -142,6 +142,10 @@ func (p *simPair) meet(side int, c *Conn) {
 	}
 }
 
+// simHold is how long a pair without a known passive end is kept: that end may still be reported, and packets
+// may reach it.
+const simHold = 10 * time.Second
+
 // The method collect takes results. If the pair has ended, it retires the pair and returns true.
 func (p *simPair) collect() bool {
 	w := p.w
@@ -164,6 +168,9 @@ func (p *simPair) collect() bool {
 			e.collect()
 			done = done && e.gone
 		}
+	}
+	if done && p.ends[0] != nil && p.ends[1] == nil && p.holdTo == 0 {
+		p.holdTo, done = w.now()+simHold, false
 	}
 	if done {
 		p.retire()
