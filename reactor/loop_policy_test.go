@@ -92,12 +92,20 @@ func TestADriverLendsToASpinningLoop(t *testing.T) {
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyLatency}, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)
-	ctx := bounded(t)
+	ctx, drives := bounded(t), a.r.Stats().Drives
 	untilReturned := func(n uint64) (s reactor.Stats) {
 		for s = a.r.Stats(); s.Returned < n; s = a.r.Stats() {
-			must.Do(t, ctx.Err())
+			if ctx.Err() != nil && s.Drives == drives {
+				// On a busy machine the loop's thread may share its processor with all others, and then holds the
+				// turn whenever another goroutine runs.
+				t.Skip("no goroutine drove, so none could give the turn back")
+			}
+			if ctx.Err() != nil {
+				t.Fatalf("no turn was given back: %+v", s)
+			}
 			asks(t, a, b, 1) // one by one: two loops spin, and on a busy emulated machine a message takes long
 		}
+		drives = s.Drives
 		return s
 	}
 	before := untilReturned(1) // earlier, the loop may not spin yet
