@@ -35,8 +35,8 @@ virtual='OnVirtualTime$|^TestSimulation'
 unraced='OnVirtualTime$|^Test(FloodOfManagementDatagrams|AnIdleProcessSleeps|BuildAtOnce|BuildWithoutCache|Repository|ReadmeProgram|Conformance(Peers|RoCE)IPv6)$'
 # Long tests to which memory, sockets and waiting of the portable build make no difference.
 unported="$virtual"'|^Test(TheStormSeesWhatIsLost|ChaosAtTheEnd|NthCallFailsOnTheSoftwareRNIC|ContextsOfUsersKeepNothing|ConformanceRoCEIPv6|OperationsAllocateNothing|RawReceivesAllocateNothing)$'
-# MiB that TestStressLossySocket writes each way where it is run once more.
-once_more=32
+# MiB that TestStressLossySocket writes each way in the portable build and under the race detector.
+lossy_mib=32
 tests() { name=$1; shift; sum tests "$name" -- go test -json -count=1 -vet=off -timeout "$TESTTIMEOUT" "$@"; }
 
 sum check "build" -- go build ./...
@@ -66,7 +66,7 @@ fi
 # and their direct importers.
 portable=$(go list -tags portable -f '{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}' \
 	./internal/... ./reactor/... ./runtime/... ./verbs/... | awk '/internal\/(mem|sys)( |$)|verbs\/ibv( |$)/ { print $1 }')
-VERBENA_LOSSY_MIB=$once_more tests "tests, portable" -tags portable -skip "$unported" $portable
+VERBENA_LOSSY_MIB=$lossy_mib tests "tests, portable" -tags portable -skip "$unported" $portable
 # All interleavings of small worlds, on the real code. No other tests: a goroutine that reaches a
 # hook while a world is explored is taken for one of its own, and tests leave timers behind.
 tests "models" -tags verbena_model -run '^TestModel' $modelled
@@ -95,7 +95,7 @@ if why=$(CGO_ENABLED=1 go build -race -o "$tmp/probe/probe" "$tmp/probe/main.go"
 	why=$("$tmp/probe/probe" 2>&1); then
 	# By default each process sleeps for a second before it exits, to catch goroutines that still
 	# run. The tests themselves check that none does.
-	GORACE="atexit_sleep_ms=0 ${GORACE:-}" CGO_ENABLED=1 VERBENA_LOSSY_MIB=$once_more tests "tests, race detector" -race -skip "$unraced" $long ./...
+	GORACE="atexit_sleep_ms=0 ${GORACE:-}" CGO_ENABLED=1 VERBENA_LOSSY_MIB=$lossy_mib tests "tests, race detector" -race -skip "$unraced" $long ./...
 else
 	sum notrun "tests, race detector" "no race build here: $(printf '%s\n' "$why" | grep -v '^#' | head -n 1)"
 fi

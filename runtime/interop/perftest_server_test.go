@@ -11,15 +11,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// perfVersion is the version of perftest that a client of ours claims to be: 16 bytes, of which the server reads a
-// number.
+// perfVersion is the version that our client sends, in 16 bytes. The server needs a number of at least 5.70.
 const perfVersion = "6.23\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 
-// perfSteps is how often a client and a server exchange keys (perftest 25.01, main of src/write_bw.c and the others).
+// perfSteps is the number of exchanges of keys between a client and a server (perftest 25.01, main in src/write_bw.c and
+// the other programs).
 type perfSteps struct {
-	before int  // queue pairs are connected
-	after  int  // that, before the load
-	report bool // the keys and five numbers of 8 bytes come behind the load
+	before int  // until the queue pairs are connected
+	after  int  // from then until the load
+	report bool // after the load, one more exchange of keys, and five of numbers of 8 bytes
 }
 
 var perfPrograms = map[string]perfSteps{

@@ -125,7 +125,7 @@ func (s *Socket) fill(ms []Out, join bool) (k int) {
 		}
 		h.SetIovlen(at - first)
 		h.Name, h.Namelen = nil, 0
-		if !s.peer {
+		if !s.connected {
 			h.Name, h.Namelen = s.putAddr(&b.addrs[k], ms[i].To)
 		}
 		c := &b.controls[k]

@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
 )
 
-// Rule: a connected socket gets what its peer sends to the port, and no other datagram; the first socket gets the
-// others. What it sends comes from the same address. Nobody else can bind to the port.
+// Rule: a connected socket receives the datagrams that its peer sends to the port; the first socket receives those
+// of other senders. Datagrams of both sockets come from the same address. No other socket can be bound to the port.
 func TestAConnectedSocketIsThePeersAlone(t *testing.T) {
 	for name, a := range loopbacks {
 		t.Run(name, func(t *testing.T) {
@@ -41,34 +41,34 @@ func TestAConnectedSocketIsThePeersAlone(t *testing.T) {
 				if got := newWaiter(t, peer).recv(t, 1, 10); got[0].From != at {
 					t.Errorf("the peer has a datagram from %v, want %v", got[0].From, at)
 				}
-				stealing(t, at)
+				refusesOthers(t, at)
 			}
 		})
 	}
 }
 
-// stealing checks that no other socket can be bound to an address or its unspecified one, whatever it permits.
-func stealing(t *testing.T, at netip.AddrPort) {
+// refusesOthers checks that no other socket can be bound to an address, or to an unspecified one that covers
+// it, with any of the options that permit sharing.
+func refusesOthers(t *testing.T, at netip.AddrPort) {
 	t.Helper()
-	for option := range map[int]bool{unix.SO_REUSEPORT: true, unix.SO_REUSEADDR: true} {
-		for _, sa := range []unix.Sockaddr{addressOf(at), addressOf(netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port()))} {
-			family := unix.AF_INET6
-			if _, is4 := sa.(*unix.SockaddrInet4); is4 {
-				family = unix.AF_INET
+	places := []netip.Addr{at.Addr(), netip.IPv6Unspecified()}
+	if at.Addr().Is4() {
+		places = append(places, netip.IPv4Unspecified())
+	}
+	for _, options := range [][]int{{unix.SO_REUSEPORT}, {unix.SO_REUSEADDR}, {unix.SO_REUSEPORT, unix.SO_REUSEADDR}} {
+		for _, a := range places {
+			family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(at.Port()), Addr: a.As16()})
+			if a.Is4() {
+				family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: int(at.Port()), Addr: a.As4()}
 			}
 			fd := must.Get(unix.Socket(family, unix.SOCK_DGRAM, 0))(t)
-			must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, 1))
+			for _, o := range options {
+				must.Do(t, unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, 1))
+			}
 			if err := unix.Bind(fd, sa); !errors.Is(err, syscall.EADDRINUSE) {
-				t.Errorf("another socket with option %d at %v: %v, want EADDRINUSE", option, sa, err)
+				t.Errorf("another socket with the options %d at %v: %v, want %v", options, a, err, syscall.EADDRINUSE)
 			}
 			must.Do(t, unix.Close(fd))
 		}
 	}
-}
-
-func addressOf(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
-	}
-	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }

@@ -18,13 +18,13 @@ const ReportsTo = true
 
 // Socket is a bound UDP socket. Send may be called by one goroutine at a time, and so may Recv.
 type Socket struct {
-	fd    int
-	is4   bool
-	any   bool // at an unspecified address: datagrams bring their own
-	peer  bool // connected: what is sent needs no address
-	local netip.AddrPort
-	zone  uint32 // of a link-local address
-	join  bool   // send datagrams of one length joined; the sender clears it when the system cannot
+	fd        int
+	is4       bool
+	any       bool // at an unspecified address: datagrams bring their own
+	connected bool // sends without passing the destination, which the system knows
+	local     netip.AddrPort
+	zone      uint32 // of a link-local address
+	join      bool   // send datagrams of one length joined; the sender clears it when the system cannot
 	// closed is set by Close. It publishes nothing.
 	closed atomic.Bool
 
@@ -43,12 +43,12 @@ type Socket struct {
 // Errors: syscall.EADDRINUSE if another socket has the address, and the system's others.
 //
 // Implements: socket(2), bind(2).
-func Listen(local netip.AddrPort, opt Options) (*Socket, error) { return open(local, opt, 0) }
+func Listen(local netip.AddrPort, opt Options) (*Socket, error) { return open(local, opt, false) }
 
-// Connect opens a socket at an address of this machine and the port of s that is connected to a peer: the
-// system puts what comes from there into its buffer, in place of that of s. In it there may also be what
-// others sent while it was being opened. Out.To must be the peer. Any goroutine may call it, one at a time
-// and not during Close; it does not block.
+// Connect opens a socket that is connected to a peer, at an address of this machine and the port of s. From
+// then on the new socket receives the peer's datagrams, and s those of other senders. The new socket may also
+// receive datagrams that other senders sent before Connect returned. Out.To must be the peer. Any goroutine
+// may call Connect, one at a time and not during Close; it does not block. The caller closes the new socket.
 //
 // Errors: the system's.
 //
@@ -60,9 +60,9 @@ func (s *Socket) Connect(local netip.Addr, to netip.AddrPort, opt Options) (*Soc
 	if err := s.share(1); err != nil {
 		return nil, err
 	}
-	c, err := open(netip.AddrPortFrom(local, s.local.Port()), opt, 1)
+	c, err := open(netip.AddrPortFrom(local, s.local.Port()), opt, true)
 	if err == nil {
-		err = errors.Join(c.neighbor(s), c.connect(to), c.share(0))
+		err = errors.Join(c.sameNetwork(s), c.connect(to), c.share(0))
 	}
 	err = errors.Join(err, s.share(0))
 	if err != nil && c != nil {
@@ -71,8 +71,9 @@ func (s *Socket) Connect(local netip.Addr, to netip.AddrPort, opt Options) (*Soc
 	return c, err
 }
 
-// neighbor returns an error if the sockets are in different network name spaces: the calling thread's and another.
-func (s *Socket) neighbor(o *Socket) error {
+// sameNetwork returns an error if o is in another network name space. A new socket is in that of the calling
+// thread.
+func (s *Socket) sameNetwork(o *Socket) error {
 	a, _ := unix.GetsockoptUint64(s.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE) // 0 before Linux 5.14
 	b, _ := unix.GetsockoptUint64(o.fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if a != b {
@@ -81,27 +82,29 @@ func (s *Socket) neighbor(o *Socket) error {
 	return nil
 }
 
-func (s *Socket) share(on int) error { return s.set(unix.SO_REUSEPORT, on) }
-
-func (s *Socket) set(option, value int) error {
-	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, option, value)
+// share sets SO_REUSEPORT to on.
+func (s *Socket) share(on int) error {
+	return unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, on)
 }
 
 func (s *Socket) connect(to netip.AddrPort) error {
-	a, b := to.Addr().Unmap(), to.Addr().As16()
-	var sa unix.Sockaddr = &unix.SockaddrInet6{Port: int(to.Port()), Addr: b, ZoneId: s.zone}
-	if a.Is4() {
-		sa = &unix.SockaddrInet4{Port: int(to.Port()), Addr: a.As4()}
-	}
-	if err := unix.Connect(s.fd, sa); err != nil {
+	if err := unix.Connect(s.fd, s.sockaddr(to)); err != nil {
 		return fmt.Errorf("udp: connecting %v to %v: %w", s.local, to, err)
 	}
-	s.peer = true
+	s.connected = true
 	return nil
 }
 
-// open opens a socket. shared is 1 if it may be bound to the port of another one.
-func open(local netip.AddrPort, opt Options, shared int) (*Socket, error) {
+// sockaddr returns an address in the form of the socket's family.
+func (s *Socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if s.is4 {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().Unmap().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16(), ZoneId: s.zone}
+}
+
+// open opens a socket. With shared it may be bound to the port of a socket that permits it: see Connect.
+func open(local netip.AddrPort, opt Options, shared bool) (*Socket, error) {
 	addr := local.Addr().Unmap()
 	family := unix.AF_INET6
 	if addr.Is4() {
@@ -112,14 +115,16 @@ func open(local netip.AddrPort, opt Options, shared int) (*Socket, error) {
 		return nil, fmt.Errorf("udp: socket: %w", err)
 	}
 	s := &Socket{fd: fd, is4: addr.Is4(), any: addr.IsUnspecified()}
-	if err := errors.Join(s.share(shared), s.set(unix.SO_REUSEADDR, shared), s.bind(netip.AddrPortFrom(addr, local.Port()), opt)); err != nil {
+	if shared {
+		err = errors.Join(s.share(1), unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+	}
+	if err = errors.Join(err, s.bind(netip.AddrPortFrom(addr, local.Port()), opt)); err != nil {
 		return nil, errors.Join(fmt.Errorf("udp: %v: %w", local, err), unix.Close(fd))
 	}
 	return s, nil
 }
 
 func (s *Socket) bind(local netip.AddrPort, opt Options) error {
-	var sa unix.Sockaddr
 	type option struct{ level, option, value int }
 	any := 0
 	if s.any {
@@ -132,13 +137,11 @@ func (s *Socket) bind(local netip.AddrPort, opt Options) error {
 	}
 	if s.is4 {
 		options = append(options, option{unix.IPPROTO_IP, unix.IP_PKTINFO, any})
-		sa = &unix.SockaddrInet4{Port: int(local.Port()), Addr: local.Addr().As4()}
 	} else {
 		var err error
 		if s.zone, err = scope(local.Addr()); err != nil {
 			return err
 		}
-		sa = &unix.SockaddrInet6{Port: int(local.Port()), Addr: local.Addr().As16(), ZoneId: s.zone}
 		options = append(options,
 			option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO},
 			option{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1},
@@ -162,7 +165,7 @@ func (s *Socket) bind(local netip.AddrPort, opt Options) error {
 		s.join = err == nil                                         // Linux before 4.18 would ignore the control message
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_GRO, 1) // unknown before Linux 5.0
 	}
-	if err := unix.Bind(s.fd, sa); err != nil {
+	if err := unix.Bind(s.fd, s.sockaddr(local)); err != nil {
 		return err
 	}
 	bound, err := unix.Getsockname(s.fd)

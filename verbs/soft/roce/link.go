@@ -72,8 +72,9 @@ type Link struct {
 	ended  chan struct{} // closed when the watching goroutine has ended; nil before the first socket
 	poll   *sys.Poller   // nil before the first socket
 
-	asking sync.Mutex  // guards asked; nothing is called with it held but Wake
-	asked  []wire.Path // that get a socket of their own
+	// asking guards asked. Its holder may try to take mu, but does not wait for it.
+	asking sync.Mutex
+	asked  []wire.Path // paths that wait for a socket of their own
 
 	// ends is the open sockets. Written under mu, a new slice each time; read by the runner, the
 	// watching goroutine and pollers.

@@ -30,8 +30,8 @@ const (
 	maxAsked = 64
 )
 
-// Connect asks for a socket of its own for a path, which gets one soon if that is possible. The engine calls it, within
-// a run; it does not block.
+// Connect asks for a socket for a path alone. The watching goroutine opens it soon, if that is possible. The
+// engine calls Connect within a run; it does not block.
 func (l *Link) Connect(p *wire.Path) {
 	if e := l.end(p); e == nil || e.main != nil || p.Local == (verbs.GID{}) || p.Local.Addr().IsLinkLocalUnicast() {
 		return
@@ -80,13 +80,13 @@ func (l *Link) connectLocked(p *wire.Path) {
 		return
 	}
 	if !l.roomLocked() {
-		_ = own.Close() // nobody uses it
+		_ = own.Close() // a socket that is not in use closes without an error
 		return
 	}
 	e := l.newEnd(own)
 	e.main, e.path = main, *p
 	e.hot.Store(true)     // it is about to be used, and no other may take its place before that
-	_ = l.attachLocked(e) // the socket is closed
+	_ = l.attachLocked(e) // after an error the main socket serves the path
 }
 
 // roomLocked makes room for one more path, in place of the oldest that is quiet. l.mu is held.

@@ -202,7 +202,7 @@ func (e *End) Close() {
 	l.removeLocked(e)
 }
 
-// removeLocked closes a socket, after what was sent. l.mu is held.
+// removeLocked sends the packets that wait, and closes a socket. l.mu is held.
 func (l *Link) removeLocked(e *End) {
 	l.up.Exclusive(func() {
 		l.transmit()

@@ -22,8 +22,8 @@ const (
 	// packetsPerRun is the number of datagrams after which a run ends and leaves the other datagrams to the
 	// next run, so that other ports run in between during a flood.
 	packetsPerRun = 256
-	// junkPerRest is the number of datagrams after which a socket that has brought only junk rests. More is a
-	// flood: it fills the socket while the link looks.
+	// junkPerRest is the number of datagrams without a packet after which a socket rests for pollTime. With a
+	// rest after each system call, 7 % of 500 packets a second arrived beside 100,000 datagrams of junk.
 	junkPerRest = 1024
 	// copiedLen is the longest payload in bytes that is copied into its packet, so that its buffer is
 	// free at once.

@@ -21,7 +21,7 @@ import (
 // does not, because its queues are armed already, the watcher arms within pollTime.
 //
 // Pollers look only at hot sockets, so that one without traffic costs them nothing. The watcher arms
-// the others always, but one that brings only junk (what is no packet) not before pollTime is over.
+// the others always. A socket that brings only junk (datagrams that are not packets) waits for pollTime first.
 
 const (
 	// pollTime is how long the watching goroutine leaves a socket to a goroutine that has polled. While
