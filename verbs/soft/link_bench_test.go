@@ -2,6 +2,7 @@ package soft_test
 
 import (
 	crand "crypto/rand"
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -25,9 +26,8 @@ type linkEnd struct {
 	look verbs.IOBatch
 }
 
-func newLinkEnd(b testing.TB, name, addr string, size int) *linkEnd {
+func newLinkEnd(b testing.TB, end roceEnd, size int) *linkEnd {
 	const records = 2048
-	end := openPeer(b, name, addr, verbs.MTU4096)
 	ctx := end.ctx
 	close := func(o verbs.Object) { b.Cleanup(func() { must.Do(b, o.Close()) }) }
 	pd := must.Get(ctx.AllocPD())(b)
@@ -64,11 +64,26 @@ func (e *linkEnd) poll(b testing.TB) int {
 }
 
 // newLinkPair connects devices of two processes. Each has memory of size bytes.
-func newLinkPair(b testing.TB, size int) (ends [2]*linkEnd) {
+func newLinkPair(b testing.TB, size int) [2]*linkEnd { return newFanIn(b, 1, size)[0] }
+
+// newFanIn connects devices of n processes with one, the second of each pair.
+func newFanIn(b testing.TB, n, size int) (pairs [][2]*linkEnd) {
 	if !udp.ReportsTo {
-		b.Skip("the portable socket does not choose its source: two devices of one machine would have one address")
+		b.Skip("the portable socket does not choose its source: devices of one machine would have one address")
 	}
-	ends = [2]*linkEnd{newLinkEnd(b, "left", "127.0.0.1", size), newLinkEnd(b, "right", "127.0.0.2", size)}
+	right := openPeer(b, "right", "127.0.0.2", verbs.MTU4096)
+	for i := range n {
+		name, addr := "left", "127.0.0.1"
+		if i > 0 {
+			name, addr = fmt.Sprint("left", i), fmt.Sprint("127.0.1.", i)
+		}
+		left := openPeer(b, name, addr, verbs.MTU4096)
+		pairs = append(pairs, connectEnds(b, newLinkEnd(b, left, size), newLinkEnd(b, right, size)))
+	}
+	return pairs
+}
+
+func connectEnds(b testing.TB, ends ...*linkEnd) [2]*linkEnd {
 	var path [2]bootstrap.Path
 	for i, e := range ends {
 		var err error
@@ -82,7 +97,7 @@ func newLinkPair(b testing.TB, size int) (ends [2]*linkEnd) {
 		other := ends[1-i].mr
 		e.wr.SetRDMA(other.Addr()+2048, other.RKey())
 	}
-	return ends
+	return [2]*linkEnd(ends)
 }
 
 // write writes from one end to the other, and polls both until that has completed.
@@ -102,6 +117,19 @@ func BenchmarkLink(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		ends[0].write(b, ends[1])
+	}
+}
+
+// BenchmarkLinkFanIn is BenchmarkLink with several processes that write to one in turn.
+func BenchmarkLinkFanIn(b *testing.B) {
+	for _, n := range []int{2, 4, 8, 16} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			pairs := newFanIn(b, n, 8)
+			for i := 0; b.Loop(); i++ {
+				p := pairs[i%n]
+				p[0].write(b, p[1])
+			}
+		})
 	}
 }
 
@@ -146,8 +174,13 @@ func BenchmarkFlood(b *testing.B) {
 			to := ends[1].port()
 			if name == "read elsewhere" {
 				s := must.Get(net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.4:0"))))(b)
-				b.Cleanup(func() { _ = s.Close() })
+				read := make(chan struct{})
+				b.Cleanup(func() {
+					must.Do(b, s.Close())
+					<-read
+				})
 				go func() {
+					defer close(read)
 					buf := make([]byte, 128)
 					for err := error(nil); err == nil; {
 						_, _, err = s.ReadFromUDPAddrPort(buf)
