@@ -246,10 +246,14 @@ func (c *Conn) afterLastWQE(fn func()) {
 	c.lastWQEFn = fn
 }
 
-// onLastWQE handles LAST_WQE_REACHED. Holder only.
+// onLastWQE handles LAST_WQE_REACHED. It may be all that an idle connection learns of the failure of
+// its queue pair. Holder only.
 func (c *Conn) onLastWQE() {
 	c.lastWQESeen = true
 	c.sh.r.Drain()
+	if c.state == connOpen {
+		c.flushed()
+	}
 	if fn := c.lastWQEFn; fn != nil {
 		c.lastWQEFn = nil
 		fn()

@@ -132,12 +132,13 @@ func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 }
 
 // The function sharing connects n clients to a server whose connections share receives. It returns
-// the shared receives and both ends of each connection. At most depth receives can be posted.
+// the shared receives and both ends of each connection. At most depth receives can be posted. The server asks
+// no peer whether it is there.
 func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients []*Conn) {
 	t.Helper()
 	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{}, 0)
 	s = must.Get(server.NewSharedRecv(depth, 0))(t)
-	ln := must.Get(server.ListenOptions(":0", Options{Raw: true, Shared: s}))(t)
+	ln := must.Get(server.ListenOptions(":0", Options{Raw: true, Shared: s, KeepAlive: -1}))(t)
 	ctx := testContext(t)
 	for range n {
 		seat := must.Get(ln.AcceptAsync())(t)
@@ -219,6 +220,22 @@ func sharedReceivesOutliveAConnection(t *testing.T, d bed) {
 			t.Errorf("receive %d: by %p, %v; want by %p", taken, a.Conn, err, servers[2])
 		}
 		taken++
+	}
+}
+
+// Rule: a connection that uses shared receives fails with its queue pair, also when it has no operation that
+// could fail.
+func TestSharedReceivesTellOfAFailure(t *testing.T) {
+	notOnDevice(t, "not every device reports LAST_WQE_REACHED")
+	_, servers, _ := sharing(t, mainBed, 2, 1)
+	must.Do(t, servers[0].q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
+	select {
+	case <-servers[0].Done():
+	case <-testContext(t).Done():
+		t.Fatal("the connection is open")
+	}
+	if err := servers[0].Err(); !errors.Is(err, ErrQueuePair) {
+		t.Errorf("it failed with %v, want %v", err, ErrQueuePair)
 	}
 }
 

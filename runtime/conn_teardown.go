@@ -104,8 +104,8 @@ func (c *Conn) within(d time.Duration, fn func()) {
 // pair changes its state, and arrives within microseconds.
 const causeBound = 50 * time.Millisecond
 
-// Conn.flushed handles the first flushed completion, if the connection has no cause yet. Holder
-// only.
+// Conn.flushed handles the first flushed completion, and LAST_WQE_REACHED, if the connection has no
+// cause yet. Holder only.
 func (c *Conn) flushed() {
 	c.sh.r.After(causeBound, func() {
 		if c.state == connOpen {

@@ -71,10 +71,12 @@ func (w *simWorld) disturb() {
 			if err := e.c.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
 				w.fail("to ERR: %v", err)
 			}
-			// From now on no message reaches the peer. Set flushedAt here, and not only in
-			// simOp.settle: the test does not see a flush if the only outstanding requests are
-			// those of the connection itself.
-			if e.flushedAt == 0 {
+			// From now on no message reaches the peer. A raw connection without shared receives
+			// finds that out by its next operation if none is outstanding. Set flushedAt here, and
+			// not only in simOp.settle: the test does not see a flush if the only outstanding
+			// requests are those of the connection itself.
+			e.killed = true
+			if e.flushedAt == 0 && (!e.p.raw || e.shares() || len(e.ops)+len(e.recvs) > 0) {
 				e.flushedAt = w.now()
 			}
 		}

@@ -251,6 +251,7 @@ type simEnd struct {
 	shunned bool          // the peer is mute; the bound for sends is simMuteBound
 	muteTo  time.Duration // this end posts no receives until then
 
+	killed    bool          // the test has moved its queue pair to ERR
 	flushedAt time.Duration // when an operation was flushed while the connection had no cause; 0: never
 }
 

@@ -233,7 +233,7 @@ func (w *simWorld) settleAll() {
 // or is mute.
 func (p *simPair) well() bool {
 	for _, e := range p.ends {
-		if e == nil || e.gone || e.closing || e.flushedAt != 0 || e.c.Err() != nil || p.muted() {
+		if e == nil || e.gone || e.closing || e.killed || e.flushedAt != 0 || e.c.Err() != nil || p.muted() {
 			return false
 		}
 	}
