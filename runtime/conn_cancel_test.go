@@ -216,7 +216,7 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, context.Canceled)
 		}
 		// If the call ignored its context, it would wait until the operation ends. The device gives
-		// up after 0.54 s at the earliest.
+		// up after 1.07 s at the earliest.
 		if took := time.Since(from); took > time.Second {
 			t.Errorf("%s: gave its goroutine back after %v", name, took)
 		}

@@ -61,9 +61,9 @@ func explained(dev verbs.Context, cause error) error {
 // Acknowledgments that it sent before may be delayed by reordering in the network or by a busy
 // machine, but by much less than ackGrace. If an acknowledgment was lost and the peer's queue pair
 // still answers, the device sends the request again after an ACK timeout. So ackGrace exceeds the
-// ACK timeout of the software RNIC (67 ms). ackGrace is short because operations that the peer did
+// ACK timeout of the software RNIC (134 ms). ackGrace is short because operations that the peer did
 // not take end only after ackGrace.
-const ackGrace = 100 * time.Millisecond
+const ackGrace = 200 * time.Millisecond
 
 // peerLeft handles DISCONNECTED. Holder only.
 //

@@ -288,10 +288,10 @@ func (n *simNode) plug() {
 // later.
 
 // simPeerTimeout is the PeerTimeout of the simulation's connections. It is also their bound,
-// because it is longer than 4 × ACK timeout × (retries + 1) = 4 × 67 ms × 8 = 2.15 s. simLooks is
+// because it is longer than 4 × ACK timeout × (retries + 1) = 4 × 134 ms × 8 = 4.3 s. simLooks is
 // the longest virtual time between two checks of the bound (see simWorld.run and simWorld.rest).
 const (
-	simPeerTimeout = 2500 * time.Millisecond
+	simPeerTimeout = 5 * time.Second
 	simLooks       = time.Second
 )
 

@@ -193,7 +193,7 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	return nil
 }
 
-// SetAckTimeout sets the local ACK timeout of this end. The minimum and default is code 14, 67
+// SetAckTimeout sets the local ACK timeout of this end. The minimum and default is code 15, 134
 // ms. It does not block.
 //
 // Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.

@@ -116,7 +116,7 @@ var defaultParam = verbs.ConnParam{
 //
 // The path has the device's MTU. A peer with a smaller one refuses, and the request is repeated
 // with the smaller MTU. The local ACK timeout of this side is the one set with SetAckTimeout, at
-// least code 14 (67 ms). The request carries it, and the peer uses its own.
+// least code 15 (134 ms). The request carries it, and the peer uses its own.
 //
 // In port space UDP, Connect asks for the listener's queue pair, which ESTABLISHED reports. Only
 // the private data of p is used, at most 180 bytes, and p may be nil.

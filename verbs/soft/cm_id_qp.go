@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// ackDelay is the delay that the device declares, a code of 67 ms: the minimum and default
-	// ACK timeout of a connection. It must be well above the cost of a descheduled goroutine
-	// (measured.md), and eight of them are still less than a second.
-	ackDelay = 14
+	// ackDelay is the delay that the device declares, a code of 134 ms: the minimum and default
+	// ACK timeout of a connection. Eight of them are the time that a peer may get no processor; on
+	// a loaded machine half a second was seen. A loss is noticed earlier: see roundTrip.
+	ackDelay = 15
 	// cmRNRTimer is 0.64 ms. The kernel's RDMA CM uses code 0, which is 655 ms for each RNR NAK
 	// (rdma_connect(3)) and suits the slowest adapter; here a late receive is late by
 	// microseconds.

@@ -43,9 +43,9 @@
 // # Time
 //
 // Retransmission timers run in real time. An engine stands still while the system has descheduled
-// the thread that runs it, for tens of milliseconds on a loaded machine. A queue pair whose
+// the thread that runs it, for half a second on a loaded machine. A queue pair whose
 // retries end sooner (code 8, 1 ms, seven times) then considers its peer dead, as it would on
-// hardware whose peer pauses. A connection in real time needs code 14, 67 ms.
+// hardware whose peer pauses. A connection in real time needs code 15, 134 ms.
 //
 // # Port down, device removal
 //

@@ -28,7 +28,7 @@ type roundTrip struct {
 
 const (
 	// minProbeTime is far above the round trip in a machine room, and a small part of the usual
-	// acknowledgement timeout (67 ms): 5 probes take place before that ends.
+	// acknowledgement timeout (134 ms): 6 probes take place before that ends.
 	minProbeTime = 4 * time.Millisecond
 	// firstProbeTime is the time to the first probe without a measurement (RFC 6298, 2.1).
 	firstProbeTime = time.Second
