@@ -93,6 +93,18 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// Rule: if a mapping grows while the file is read, its second line counts for the addresses behind the first one. (The
+// bug: RegMR of memory that this package has not mapped failed when the Go heap grew at that moment.)
+func TestAMappingMayGrowWhileTheFileIsRead(t *testing.T) {
+	vmas := must.Get(parseMaps([]byte("1000-3000 rw-p 0 0:0 0 \n1000-5000 rw-p 0 0:0 0 \n")))(t)
+	if len(vmas) != 2 || vmas[0].end != 0x3000 || vmas[1].start != 0x3000 || vmas[1].end != 0x5000 {
+		t.Errorf("parsed %+v", vmas)
+	}
+	if _, err := parseMaps([]byte("1000-3000 rw-p 0 0:0 0 \n1000-3000 rw-p 0 0:0 0 \n")); err == nil {
+		t.Error("the same line twice was accepted")
+	}
+}
+
 func FuzzParseMaps(f *testing.F) {
 	f.Add([]byte(mapsText))
 	f.Add([]byte("0-1 r\n"))

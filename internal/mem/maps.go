@@ -22,8 +22,10 @@ const goName = "[anon: Go: "
 //
 //	start-end perms offset dev inode          name
 //
-// The kernel writes the lines in ascending order without overlap; judge relies
-// on it, so parseMaps checks it.
+// The kernel writes the lines in ascending order; judge relies on it, so parseMaps checks it. A line may
+// overlap the line before: the file is read in parts, and a mapping may grow in between. The second
+// line is then true of the addresses behind the first one, so parseMaps keeps that part (Linux 6.17,
+// tools/testing/selftests/proc/proc-maps-race.c).
 func parseMaps(text []byte) ([]vma, error) {
 	var vmas []vma
 	var last uint64
@@ -42,10 +44,10 @@ func parseMaps(text []byte) ([]vma, error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %q: end: %w", s, err)
 		}
-		if start >= end || start < last {
+		if start >= end || end <= last {
 			return nil, fmt.Errorf("line %q: range is empty or out of order", s)
 		}
-		last = end
+		start, last = max(start, last), end
 		perms, rest, _ := strings.Cut(rest, " ")
 		// Skip offset, device and inode; the name follows the padding.
 		for range 3 {
