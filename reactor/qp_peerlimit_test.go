@@ -80,9 +80,10 @@ func newWatchedQueue(t *testing.T, l reactor.PeerLimit, qc reactor.QueueConfig) 
 
 func (w *watched) passed() time.Duration { return w.now.Sub(watchedFrom) }
 
-// settle steps both ends until neither has anything to do at the present virtual time.
+// settle steps both ends until neither has anything to do at the present virtual time, and the device, which
+// may run on another goroutine, has completed all sends.
 func (w *watched) settle() {
-	for w.r.Step() || w.peer.r.Step() || w.r.Pending() {
+	for w.r.Step() || w.peer.r.Step() || w.r.Pending() || !w.deaf && !w.refuse && w.r.Stats().Outstanding > 0 {
 	}
 }
 
