@@ -294,7 +294,7 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 	go func() { closed <- a.Close(gone) }()
 	<-held.begun
 	begun := time.Now()
-	time.AfterFunc(closeBound+leaveBound/2, func() { close(held.letGo) })
+	time.AfterFunc(closeBound+leaveBound/8, func() { close(held.letGo) })
 	if err := <-closed; err != nil {
 		t.Errorf("closing while the kernel took %v to destroy the queue pair: %v", time.Since(begun).Round(time.Millisecond), err)
 	}
