@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/verbena-rdma/verbena/internal/sentinel"
 )
@@ -20,8 +21,9 @@ const maxSGIDIndex = 1<<8 - 1
 // 0. On Ethernet it is the best entry by
 //
 //  1. protocol: RoCEv2, then RoCEv1, then any other (iWARP);
-//  2. address: IPv4, then global IPv6, then link-local;
-//  3. index: the lowest.
+//  2. an address that DeviceInfo.Addr names, then any other;
+//  3. address: IPv4, then global IPv6, then link-local;
+//  4. index: the lowest.
 //
 // Entry 0 of a RoCE port is usually a link-local address of RoCEv1, which routers do not forward
 // and which a peer that sends by RoCEv2 does not hear.
@@ -45,7 +47,7 @@ func ChooseGID(ctx Context, port uint8) (GIDEntry, error) {
 		return GIDEntry{GID: g, Port: port, Type: GIDInfiniBand}, err
 	}
 	var best GIDEntry
-	top := 0
+	top, own := 0, ctx.Device().Addr
 	for i := range min(p.GIDTblLen, maxSGIDIndex+1) {
 		e, err := ctx.QueryGIDEntry(port, i)
 		switch {
@@ -54,7 +56,7 @@ func ChooseGID(ctx Context, port uint8) (GIDEntry, error) {
 		case err != nil:
 			return GIDEntry{}, fmt.Errorf("entry %d of port %d: %w", i, port, err)
 		}
-		if r := gidRank(e); r > top {
+		if r := gidRank(e, own); r > top {
 			best, top = e, r
 		}
 	}
@@ -99,8 +101,8 @@ func noGID(ctx Context, port uint8, why string) error {
 }
 
 // gidRank is the order of ChooseGID; 0 is an entry that no program can use. The protocol counts
-// more than the kind of address.
-func gidRank(e GIDEntry) int {
+// more than whether the address is among own, and that more than the kind of address.
+func gidRank(e GIDEntry, own []netip.Addr) int {
 	const kinds = 4
 	protocol, ok := map[GIDType]int{GIDInfiniBand: 0, GIDRoCEv1: 1, GIDRoCEv2: 2}[e.Type]
 	a := netip.AddrFrom16(e.GID)
@@ -114,5 +116,8 @@ func gidRank(e GIDEntry) int {
 	case a.IsLinkLocalUnicast():
 		kind = 1
 	}
-	return protocol*kinds + kind
+	if slices.Contains(own, e.GID.Addr()) {
+		kind += kinds
+	}
+	return protocol*2*kinds + kind
 }

@@ -19,10 +19,13 @@ type gidPort struct {
 	table []verbs.GIDEntry
 	holes error // the error for an empty entry
 	fail  error // the error for every entry, if set
-	asked int   // entries read
+	own   []netip.Addr
+	asked int // entries read
 }
 
 func (*gidPort) String() string { return "context of fake0" }
+
+func (p *gidPort) Device() verbs.DeviceInfo { return verbs.DeviceInfo{Addr: p.own} }
 
 func (p *gidPort) QueryPort(uint8) (verbs.PortAttr, error) {
 	return verbs.PortAttr{LinkLayer: p.link, GIDTblLen: len(p.table)}, nil
@@ -45,7 +48,7 @@ func gid(t verbs.GIDType, addr string) verbs.GIDEntry {
 }
 
 // The entry chosen is RoCEv2 before RoCEv1, IPv4 before global IPv6 before link-local, and the
-// first of equals.
+// first of equals. The device names no addresses.
 func TestChooseGID(t *testing.T) {
 	const v1, v2, ib = verbs.GIDRoCEv1, verbs.GIDRoCEv2, verbs.GIDInfiniBand
 	hole := verbs.GIDEntry{}
@@ -79,6 +82,15 @@ func TestChooseGID(t *testing.T) {
 				t.Errorf("%s: chose %+v, %v; want entry %d", name, e, err, c.want)
 			}
 		}
+	}
+}
+
+// An address that the device names comes before others of the protocol, but not before a better protocol.
+func TestChooseGIDPrefersTheAddressesOfTheDevice(t *testing.T) {
+	table := []verbs.GIDEntry{gid(verbs.GIDRoCEv1, "fd00::1"), gid(verbs.GIDRoCEv2, "10.0.0.1"), gid(verbs.GIDRoCEv2, "fd00::1")}
+	e, err := verbs.ChooseGID(&gidPort{link: verbs.LinkEthernet, table: table, own: []netip.Addr{netip.MustParseAddr("fd00::1")}}, 1)
+	if err != nil || e.Index != 2 {
+		t.Errorf("chose %+v, %v; want entry 2", e, err)
 	}
 }
 

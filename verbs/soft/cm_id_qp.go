@@ -64,7 +64,7 @@ func (id *cmID) ready(e *peerEnd) error {
 	err := id.qp.modify(&verbs.QPAttr{
 		State: verbs.QPSRTR, PathMTU: mtu, DestQPN: e.qpn, RQPSN: id.psn, MaxDestRdAtomic: e.resources,
 		MinRNRTimer: cmRNRTimer,
-		AH:          wayTo(&e.path, e.trafficClass),
+		AH:          id.qp.dev.wayTo(&e.path, e.trafficClass),
 	}, rtrMask)
 	if err == nil {
 		err = id.qp.modify(&verbs.QPAttr{

@@ -142,22 +142,22 @@ func (d *device) dialEnd() (*roce.End, error) {
 }
 
 // pathOf returns the path to the address of a queue pair's peer or of an address handle. With a LID it is
-// between processes, unless a device of this process has address and LID.
+// between processes, unless it is the LID of a device of this process and the address is the machine's.
+// Within a process packets come from the device's own address, whatever SGIDIndex is.
 func (d *device) pathOf(a *verbs.AHAttr) wire.Path {
-	plain := wire.To(a.DGID)
-	if a.DLID == 0 || d.cfg.Link != LinkPeers {
-		return plain
+	if a.DLID == 0 {
+		return wire.To(a.DGID)
 	}
 	for _, s := range d.provider.fab.Services(spaceLID, a.DLID) {
-		if s.GID == a.DGID {
-			return plain
+		if s.GID == a.DGID || here(a.DGID.Addr()) {
+			return wire.To(s.GID)
 		}
 	}
 	e, err := d.dialEnd()
 	if err != nil {
-		return plain // there is no way: packets are lost
+		return wire.To(a.DGID) // there is no way: packets are lost
 	}
-	return e.Path(d.cfg.Addr, netip.AddrPortFrom(a.DGID.Addr(), a.DLID))
+	return e.Path(d.gids.at(int(a.SGIDIndex)).Addr(), netip.AddrPortFrom(a.DGID.Addr(), a.DLID))
 }
 
 // inProcess returns the port of the fabric that dst names, if it is in this process: one with a listener

@@ -113,7 +113,7 @@ func (id *cmID) answered(rep *cm.SIDRREP) {
 	ev := verbs.CMEvent{Type: verbs.CMUnreachable, Status: int(rep.Status), UD: verbs.UDParam{PrivateData: rep.Private[:]}}
 	if rep.Status == cm.SIDRSuccess {
 		ev.Type = verbs.CMEstablished
-		ev.UD.AH, ev.UD.QPNum, ev.UD.QKey = wayTo(&id.path, id.tos), rep.QPN, rep.QKey
+		ev.UD.AH, ev.UD.QPNum, ev.UD.QKey = id.dev.wayTo(&id.path, id.tos), rep.QPN, rep.QKey
 		id.become(idEstablished)
 		id.report(ev)
 		return
@@ -123,8 +123,8 @@ func (id *cmID) answered(rep *cm.SIDRREP) {
 
 // wayTo returns the attributes of an address handle for a path to a port or a group. Its LID is the UDP
 // port of the peer, if it has one.
-func wayTo(p *wire.Path, trafficClass uint8) verbs.AHAttr {
-	return verbs.AHAttr{DGID: p.Peer, DLID: p.PeerPort, TrafficClass: trafficClass, HopLimit: cmHopLimit, Port: portNumber}
+func (d *device) wayTo(p *wire.Path, trafficClass uint8) verbs.AHAttr {
+	return verbs.AHAttr{DGID: p.Peer, DLID: p.PeerPort, SGIDIndex: d.gids.index(p.Local), TrafficClass: trafficClass, HopLimit: cmHopLimit, Port: portNumber}
 }
 
 // cmHopLimit is the hop limit of the paths that the CM reports: a routed packet's.
@@ -153,7 +153,7 @@ func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
 		gid := verbs.GIDFromAddr(group)
 		path := wire.To(gid)
 		ev := verbs.CMEvent{Type: verbs.CMMulticastJoin, UD: verbs.UDParam{
-			PrivateData: nativeWord(userData), AH: wayTo(&path, id.tos), QPNum: verbs.McastQPN, QKey: verbs.UDPQKey,
+			PrivateData: nativeWord(userData), AH: id.dev.wayTo(&path, id.tos), QPNum: verbs.McastQPN, QKey: verbs.UDPQKey,
 		}}
 		if id.qp != nil && id.dev.attachMcast(id.qp, gid) != nil { // too many groups or queue pairs
 			ev.Type, ev.Status = verbs.CMMulticastError, -int(syscall.ENOMEM)

@@ -47,8 +47,8 @@ const (
 	// LinkFabric: only devices of the same fabric.
 	LinkFabric Link = iota
 	// LinkPeers: devices with LinkPeers in other processes, of this machine or others, by UDP. The device
-	// has every address of the machine. Each listener has a socket, whose UDP port is its port; dialed
-	// connections share another socket.
+	// has every address of the machine; all but link-local ones are in its address table. Each listener
+	// has a socket, whose UDP port is its port; dialed connections share another socket.
 	LinkPeers
 	// LinkRoCE: RDMA devices, Linux Soft-RoCE, and devices with LinkRoCE in other processes. The device has
 	// one socket, at Addr, which is an address of this machine, and UDP port 4791. It is open while the

@@ -25,8 +25,9 @@ import (
 type device struct {
 	provider *Provider
 	cfg      DeviceConfig
-	index    int // among the provider's devices
-	gid      verbs.GID
+	index    int       // among the provider's devices
+	gid      verbs.GID // on the fabric
+	gids     gidTable
 	guid     uint64
 	random   io.Reader // for keys, PSNs and numbers; the fabric's
 
@@ -117,6 +118,7 @@ const guidPrefix = 0x02_53_6f_66_74 // 02 "Soft"
 func newDevice(p *Provider, c DeviceConfig, index int) *device {
 	d := &device{provider: p, cfg: c, index: index, gid: verbs.GIDFromAddr(c.Addr), random: p.fab.Rand()}
 	d.guid = guidPrefix<<24 | uint64(binary.BigEndian.Uint32(d.gid[12:])&0xffffff)
+	d.gids.init(d.gid)
 	d.qpHint = firstQP
 	d.scratch.init()
 	d.syncSlots, d.syncRange = make(chan struct{}, syncsAtOnce), (*mem.Arena).Sync
@@ -130,6 +132,7 @@ func (d *device) info() verbs.DeviceInfo {
 
 // attach joins the fabric. The caller holds Provider.opening.
 func (d *device) attach() error {
+	d.findGIDs()
 	p, err := d.provider.fab.Attach(d.gid, d.cfg.Name, d)
 	if err != nil {
 		return err

@@ -145,8 +145,9 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 // portNumber is the number of the only port.
 const portNumber = 1
 
-// QueryPort returns the port's attributes. It does not block. With LinkPeers the LID is the UDP port of the
-// socket of dialed connections, which it opens if necessary; 0 if that is impossible.
+// QueryPort returns the port's attributes. It does not block. With LinkPeers it makes system calls to find
+// the addresses of the machine, and the LID is the UDP port of the socket of dialed connections, which it
+// opens if necessary; 0 if that is impossible.
 //
 // Implements: ibv_query_port.
 func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
@@ -156,6 +157,7 @@ func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 	if err := c.checkPresent("ibv_query_port"); err != nil {
 		return verbs.PortAttr{}, err
 	}
+	c.dev.findGIDs()
 	state := verbs.PortActive
 	if c.dev.down.Load() {
 		state = verbs.PortDown
@@ -166,18 +168,19 @@ func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 	}
 	return verbs.PortAttr{
 		State: state, MaxMTU: c.dev.cfg.MTU, ActiveMTU: c.dev.cfg.MTU, LID: lid,
-		GIDTblLen: 1, MaxMsgSize: c.dev.cfg.Limits.MaxMsgSize, PKeyTblLen: 1, LinkLayer: verbs.LinkEthernet,
+		GIDTblLen: c.dev.gids.len(), MaxMsgSize: c.dev.cfg.Limits.MaxMsgSize, PKeyTblLen: 1, LinkLayer: verbs.LinkEthernet,
 	}, nil
 }
 
-// QueryGID returns the port's only address. It does not block.
+// QueryGID returns an entry of the port's address table as QueryPort has found it, the zero GID for an
+// empty one. Entry 0 is the device's own address. It does not block.
 //
 // Implements: ibv_query_gid.
 func (c *deviceContext) QueryGID(port uint8, index int) (verbs.GID, error) {
-	if port != portNumber || index != 0 {
-		return verbs.GID{}, opError("ibv_query_gid", c.String(), syscall.EINVAL, "%w: entry %d of port %d, there is only entry 0 of port %d", verbs.ErrInvalid, index, port, portNumber)
+	if n := c.dev.gids.len(); port != portNumber || index < 0 || index >= n {
+		return verbs.GID{}, opError("ibv_query_gid", c.String(), syscall.EINVAL, "%w: entry %d of port %d, there are only %d of port %d", verbs.ErrInvalid, index, port, n, portNumber)
 	}
-	return c.dev.gid, c.checkPresent("ibv_query_gid")
+	return c.dev.gids.at(index), c.checkPresent("ibv_query_gid")
 }
 
 // AllocPD makes a protection domain.

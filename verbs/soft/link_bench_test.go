@@ -78,16 +78,17 @@ func newFanIn(b testing.TB, n, size int) (pairs [][2]*linkEnd) {
 			name, addr = fmt.Sprint("left", i), fmt.Sprint("127.0.1.", i)
 		}
 		left := openPeer(b, name, addr, verbs.MTU4096)
-		pairs = append(pairs, connectEnds(b, newLinkEnd(b, left, size), newLinkEnd(b, right, size)))
+		pairs = append(pairs, connectEnds(b, 0, newLinkEnd(b, left, size), newLinkEnd(b, right, size)))
 	}
 	return pairs
 }
 
-func connectEnds(b testing.TB, ends ...*linkEnd) [2]*linkEnd {
+// connectEnds connects two ends by an entry of their address tables.
+func connectEnds(b testing.TB, entry int, ends ...*linkEnd) [2]*linkEnd {
 	var path [2]bootstrap.Path
 	for i, e := range ends {
 		var err error
-		path[i], e.dest, err = bootstrap.Path{}.On(e.ctx)
+		path[i], e.dest, err = bootstrap.Path{GIDIndex: entry + 1}.On(e.ctx)
 		must.Do(b, err)
 		e.dest.QPN, e.dest.PSN = e.qp.Num(), bootstrap.RandomPSN()
 		must.Do(b, path[i].Init(e.qp))

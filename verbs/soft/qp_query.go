@@ -7,11 +7,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// QueryGIDEntry returns the port's only address. It does not block.
+// QueryGIDEntry returns an entry of the port's address table as QueryPort has found it; verbs.ErrNoGID for
+// an empty one. It does not block.
 //
 // Implements: ibv_query_gid_ex.
 func (c *deviceContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, error) {
 	g, err := c.QueryGID(port, index)
+	if err == nil && g == (verbs.GID{}) {
+		err = opError("ibv_query_gid_ex", c.String(), syscall.EINVAL, "%w: entry %d is empty", verbs.ErrNoGID, index)
+	}
 	if err != nil {
 		return verbs.GIDEntry{}, err
 	}

@@ -36,7 +36,6 @@ func (q *queuePair) checkValues(a *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		{verbs.QPMDestQPN, "DestQPN", a.DestQPN, max24},
 		{verbs.QPMMaxQPRdAtomic, "MaxRdAtomic", uint32(a.MaxRdAtomic), uint32(l.MaxRdAtomic)},
 		{verbs.QPMMaxDestRdAtomic, "MaxDestRdAtomic", uint32(a.MaxDestRdAtomic), uint32(l.MaxRdAtomic)},
-		{verbs.QPMAV, "AH.SGIDIndex", uint32(a.AH.SGIDIndex), 0},
 	} {
 		if mask&c.bit != 0 && c.v > c.top {
 			return bad(c.name, c.v, c.top)
@@ -47,6 +46,9 @@ func (q *queuePair) checkValues(a *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	}
 	if mask&verbs.QPMAV != 0 && a.AH.Port != portNumber {
 		return fmt.Errorf("%w: a path through port %d, there is only port %d", verbs.ErrInvalid, a.AH.Port, portNumber)
+	}
+	if mask&verbs.QPMAV != 0 && q.dev.gids.at(int(a.AH.SGIDIndex)) == (verbs.GID{}) {
+		return fmt.Errorf("%w: AH.SGIDIndex is %d, the address table has no such entry", verbs.ErrInvalid, a.AH.SGIDIndex)
 	}
 	if mask&verbs.QPMPathMTU != 0 && (a.PathMTU.Bytes() == 0 || a.PathMTU.Bytes() > q.dev.cfg.MTU.Bytes()) {
 		return bad("path MTU", a.PathMTU, q.dev.cfg.MTU)

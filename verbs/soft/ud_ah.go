@@ -49,8 +49,8 @@ func (p *protectionDomain) CreateAH(attr *verbs.AHAttr) (verbs.AH, error) {
 	switch {
 	case attr.Port != portNumber:
 		return refuse("port %d, there is only port %d", attr.Port, portNumber)
-	case attr.SGIDIndex != 0:
-		return refuse("address %d of the port, there is only 0", attr.SGIDIndex)
+	case p.ctx.dev.gids.at(int(attr.SGIDIndex)) == verbs.GID{}:
+		return refuse("the address table has no entry %d", attr.SGIDIndex)
 	case attr.DGID == verbs.GID{} || attr.DGID.Addr().IsUnspecified():
 		return refuse("no destination address")
 	case attr.FlowLabel > maxFlowLabel:

@@ -1,0 +1,42 @@
+package soft_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/internal/sys/netns"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: a device with LinkPeers has the addresses of the machine, and queue pairs of two processes are connected by each
+// of them. Another entry is refused.
+func TestConnectionsByEachAddress(t *testing.T) {
+	if !netns.Enter(t, "fd00::1") {
+		return
+	}
+	left, right := openPeer(t, "left", "127.0.0.1", verbs.MTU4096), openPeer(t, "right", "127.0.0.1", verbs.MTU4096)
+	n := must.Get(left.ctx.QueryPort(1))(t).GIDTblLen
+	table := map[string]bool{}
+	for i := range n {
+		e := must.Get(left.ctx.QueryGIDEntry(1, i))(t)
+		table[e.GID.String()] = true
+		ends := connectEnds(t, i, newLinkEnd(t, left, 8), newLinkEnd(t, right, 8))
+		ends[0].write(t, ends[1])
+		if at := ends[1].dest.GID; at != e.GID {
+			t.Errorf("by entry %d the peer is at %v, want %v", i, at, e.GID)
+		}
+	}
+	for _, a := range []string{"127.0.0.1", "::1", "fd00::1"} {
+		if !table[a] {
+			t.Errorf("the table is %v, without %s", table, a)
+		}
+	}
+	qp := newLinkEnd(t, left, 8).qp
+	must.Do(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
+	err := qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: verbs.MTU1024, DestQPN: 2, AH: verbs.AHAttr{DGID: left.gid, SGIDIndex: uint8(n), Port: 1}},
+		verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer)
+	if !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("a path from entry %d of %d: %v, want %v", n, n, err, verbs.ErrInvalid)
+	}
+}
