@@ -22,6 +22,9 @@ type PlainOptions struct {
 	// ibv_*_pingpong programs. Path.DestRdAtomic is how many READs and atomics of the peer the
 	// device serves at the same time. If DestRdAtomic is 0, Prepare replaces it by the number that
 	// the runtime's other connections use.
+	//
+	// If Path.GIDIndex is 0, Dial and Accept send from the address of the net.Conn if the device has it.
+	// Local then still returns the address that Prepare has chosen with verbs.ChooseGID.
 	Path bootstrap.Path
 	// Type is verbs.QPTRC, the default, or verbs.QPTUC. On UC, messages and WRITEs are not
 	// acknowledged and may be lost silently.
@@ -54,8 +57,9 @@ type PlainOptions struct {
 // connection.
 type Prepared struct {
 	unconnected
-	own  bootstrap.Dest
-	path bootstrap.Path
+	own    bootstrap.Dest
+	path   bootstrap.Path
+	chosen bool // the caller of Prepare has chosen the address
 }
 
 // Prepare returns a raw connection that is not connected yet. It waits until the connection's
@@ -90,7 +94,7 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Prepared{unconnected: unconnected{c: c}}
+	p := &Prepared{unconnected: unconnected{c: c}, chosen: o.Path.GIDIndex != 0}
 	if derr := c.sh.r.Do(context.Background(), func() { err = c.prepare(p, id) }); derr != nil || err != nil {
 		c.Abort()
 		return nil, errors.Join(derr, rt.asRemoved(err))
@@ -134,6 +138,11 @@ func (p *Prepared) Local() bootstrap.Dest { return p.own }
 //
 // Implements: ibv_modify_qp to RTR and to RTS.
 func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, error) {
+	return p.connect(ctx, p.path, p.own.GID, peer)
+}
+
+// connect is Connect by a path from the address own.
+func (p *Prepared) connect(ctx context.Context, path bootstrap.Path, own verbs.GID, peer bootstrap.Dest) (*Conn, error) {
 	if ctx == nil {
 		return nil, ErrNilContext
 	}
@@ -141,10 +150,10 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 		return nil, errUsed
 	}
 	c := p.c
-	err := c.rt.reach(ctx, p.path, peer)
+	err := c.rt.reach(ctx, path, peer)
 	if err == nil {
 		var joined error // set while the turn is held, perhaps after ctx has ended
-		if err = c.sh.r.Do(ctx, func() { joined = c.join(peer) }); err == nil {
+		if err = c.sh.r.Do(ctx, func() { joined = c.join(path, own, peer) }); err == nil {
 			err = joined
 		} // otherwise join() may run before or after the Abort below; the connection is closed in either case
 	}
@@ -158,7 +167,7 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 
 // join() is the part of Connect that needs the turn. On failure giveUp releases everything, and
 // join() returns the error. Holder only.
-func (c *Conn) join(peer bootstrap.Dest) error {
+func (c *Conn) join(path bootstrap.Path, own verbs.GID, peer bootstrap.Dest) error {
 	err := c.checkStart()
 	if err == nil {
 		c.sh.r.Flush()       // gives the posted receives to the device before the peer can send
@@ -168,7 +177,7 @@ func (c *Conn) join(peer bootstrap.Dest) error {
 		err = ErrConnClosed
 	}
 	if err == nil {
-		err = c.id.(*nocmID).join(peer)
+		err = c.id.(*nocmID).join(path, own, peer)
 	}
 	if err == nil {
 		err = c.watchPeer()
@@ -183,7 +192,8 @@ func (c *Conn) join(peer bootstrap.Dest) error {
 }
 
 // Dial exchanges the addresses over nc and connects. The peer calls Accept, or is a server of the
-// ibv_*_pingpong family. The caller must close nc. Dial changes the deadlines of nc and clears them
+// ibv_*_pingpong family. For the address that this end sends from see PlainOptions.Path. The caller
+// must close nc. Dial changes the deadlines of nc and clears them
 // at the end. If Dial fails, it closes p. Errors: those of Connect; bootstrap.ErrMalformed; errors
 // of the network.
 func (p *Prepared) Dial(ctx context.Context, nc net.Conn) (*Conn, error) {
@@ -199,8 +209,9 @@ func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Cont
 	if ctx == nil {
 		return nil, ErrNilContext
 	}
-	err = talk(ctx, nc, []bootstrap.Dest{p.own}, func(peers []bootstrap.Dest) error {
-		conn, err = p.Connect(ctx, peers[0])
+	path, own := p.from(nc.LocalAddr())
+	err = talk(ctx, nc, []bootstrap.Dest{own}, func(peers []bootstrap.Dest) error {
+		conn, err = p.connect(ctx, path, own.GID, peers[0])
 		return err
 	})
 	if err == nil {
@@ -212,6 +223,22 @@ func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Cont
 		p.c.Abort()
 	}
 	return nil, err
+}
+
+// from returns the path and the address of the queue pair that send from at, an address of a TCP
+// connection to the peer, if the device has it. Otherwise, and if the caller of Prepare has chosen an
+// address, it returns those of Prepare.
+func (p *Prepared) from(at net.Addr) (path bootstrap.Path, own bootstrap.Dest) {
+	path, own = p.path, p.own
+	tcp, ok := at.(*net.TCPAddr)
+	if !ok || p.chosen || p.c.rt.enter() != nil { // Runtime.Close waits for leave before it closes the device
+		return path, own
+	}
+	defer p.c.rt.leave()
+	if e, err := verbs.FindGID(p.c.rt.dev, path.Port, verbs.GIDFromAddr(tcp.AddrPort().Addr()), true); err == nil {
+		path.GIDIndex, own.GID = e.Index+1, e.GID
+	}
+	return path, own
 }
 
 // DialPlain dials addr, "host:port", over TCP. It then calls Prepare and Dial. All three steps

@@ -68,11 +68,13 @@ func (id *nocmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 // QP returns the queue pair; nil before CreateQP and after Close.
 func (id *nocmID) QP() verbs.QP { return id.qp }
 
-// join moves the queue pair to RTR and to RTS, which connects it to the peer's queue pair.
-func (id *nocmID) join(peer bootstrap.Dest) error {
-	if err := id.path.Connect(id.qp, id.own.PSN, peer); err != nil {
+// join moves the queue pair to RTR and to RTS, which connects it to the peer's queue pair. The path is
+// from the address own.
+func (id *nocmID) join(path bootstrap.Path, own verbs.GID, peer bootstrap.Dest) error {
+	if err := path.Connect(id.qp, id.own.PSN, peer); err != nil {
 		return err
 	}
+	id.path, id.own.GID = path, own
 	id.peer = peer.GID.Addr()
 	return nil
 }

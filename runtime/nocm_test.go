@@ -99,34 +99,32 @@ func plainConnection(t *testing.T, b bed, o PlainOptions) {
 // Rule: two Prepared can exchange their addresses over a TCP connection, and are then connected.
 func TestPlainConnectionOverTCP(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
-		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
-		ln := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-		defer ln.Close()
-		ctx := testContext(t)
-		type accepted struct {
-			c   *Conn
-			err error
-		}
-		got := make(chan accepted, 1)
-		p := prepare(t, server, PlainOptions{})
-		go func() {
-			nc, err := ln.Accept()
-			if err != nil {
-				got <- accepted{nil, err}
-				return
-			}
-			defer nc.Close()
-			c, err := p.Accept(ctx, nc)
-			got <- accepted{c, err}
-		}()
-		c := must.Get(client.DialPlain(ctx, ln.Addr().String(), PlainOptions{}))(t)
-		a := <-got
-		if a.err != nil {
-			t.Fatal(a.err)
-		}
-		say(t, c, a.c, "hello")
-		say(t, a.c, c, "hello yourself")
+		c, s := joinedOverTCP(t, b.open(t, Config{}, 0), b.open(t, Config{}, 1), "127.0.0.1")
+		say(t, c, s, "hello")
+		say(t, s, c, "hello yourself")
 	})
+}
+
+// joinedOverTCP(t, client, server, host) returns the ends of a connection whose addresses are
+// exchanged over TCP at an address of this machine.
+func joinedOverTCP(t *testing.T, client, server *Runtime, host string) (c, s *Conn) {
+	t.Helper()
+	ln := must.Get(net.Listen("tcp", net.JoinHostPort(host, "0")))(t)
+	defer ln.Close()
+	ctx := testContext(t)
+	p := prepare(t, server, PlainOptions{})
+	accepted := make(chan error, 1)
+	go func() {
+		nc, err := ln.Accept()
+		if err == nil {
+			defer nc.Close()
+			s, err = p.Accept(ctx, nc)
+		}
+		accepted <- err
+	}()
+	c = must.Get(client.DialPlain(ctx, ln.Addr().String(), PlainOptions{}))(t)
+	must.Do(t, <-accepted)
+	return c, s
 }
 
 // Rule: if the TCP peer sends anything other than a valid address, Dial and Accept fail with a typed
@@ -349,7 +347,7 @@ func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 		if recv, err = ps.PostRecv(buf.Slice()); err != nil {
 			return
 		}
-		if err = ps.c.join(pc.Local()); err != nil {
+		if err = ps.c.join(ps.path, ps.own.GID, pc.Local()); err != nil {
 			return
 		}
 		var f Future

@@ -60,6 +60,26 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
+// Rule: processes that exchange the addresses of their queue pairs over TCP are connected by the addresses of the TCP
+// connection, within a process and between two.
+func TestPlainConnectionByTheAddressesOfTCP(t *testing.T) {
+	here, there := mustOpen(t, Config{Provider: process(t)}), mustOpen(t, Config{Provider: process(t)})
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		for link, server := range map[string]*Runtime{"within a process": here, "between two": there} {
+			c, s := joinedOverTCP(t, here, server, host)
+			say(t, c, s, "hello")
+			say(t, s, c, "hello yourself")
+			for _, at := range []netip.AddrPort{c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr()} {
+				if at.Addr().String() != host {
+					t.Errorf("%s, %s: an end is at %v", link, host, at)
+				}
+			}
+			s.Abort()
+			c.Abort()
+		}
+	}
+}
+
 // Rule: a WRITE to another process allocates nothing at either end.
 func TestWritesToAnotherProcessAllocateNothing(t *testing.T) {
 	if sys.Portable || raceEnabled {
