@@ -53,9 +53,10 @@ func (r *Reactor) lookup(id uint32) *Queue {
 	return nil
 }
 
-// The method sent ends the send of slot s, whose completion is wc, and retires all earlier sends. A
-// queue pair completes its sends in order, and a send that fails always has a completion. The
-// earlier sends had no completion, so they succeeded, even if wc is a failed completion.
+// The method sent handles wc, the completion of the send in slot s. It ends this send, and retires
+// all earlier sends of the queue. A queue pair completes its sends in order, and a send that fails
+// always has a completion. The earlier sends had no completion, so they succeeded, even if wc is a
+// failed completion.
 func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	r, n := q.r, 0
 	for q.order.len() > 0 {
@@ -75,9 +76,9 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	q.completeFast(s)
 }
 
-// completeFast ends the operation of send slot i with success. For most operations completeFast
-// does the work of the method finish, with fewer branches and calls. It needs no completion: the
-// outcome follows from the request. It calls completeSlow for the other operations.
+// completeFast ends the operation of send slot i, which the device has carried out successfully. It
+// takes no completion, because the outcome follows from the request. For most operations it does the
+// work of the method finish, with fewer branches and calls. For the others it calls completeSlow.
 func (q *Queue) completeFast(i uint32) {
 	r, t := q.r, q.tab
 	sl := &t.slots[i]
@@ -156,7 +157,7 @@ func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	if q.srq != nil { // one of the queue pairs that share the receives failed, not all of them
 		return e
 	}
-	if wc.Status == verbs.WCWRFlushErr { // a flush follows from a failure and is never its cause
+	if wc.Status == verbs.WCWRFlushErr { // a flush is an effect of the state ERR, never its cause
 		if e.Cause = q.failed.get(); e.Cause == nil && q.onFlush != nil {
 			q.r.notifyLater(q.onFlush)
 			q.onFlush = nil

@@ -51,7 +51,8 @@ func (r *Reactor) runUserCode(fn func()) {
 
 // runOnce calls fn. It returns true if fn returned, and false if fn panicked. If fn ends the
 // goroutine, runOnce calls fn again on another goroutine, until fn returns. Then runOnce gives the
-// turn up, unless the argument within is true, which means that other user code has called fn.
+// turn up, unless within is set. The argument within reports whether user code called runUserCode,
+// directly or indirectly; that user code still needs the turn.
 func (r *Reactor) runOnce(fn func(), within bool) bool {
 	ended := true
 	defer func() {

@@ -49,7 +49,7 @@ func (r *Reactor) serveCallbacks() {
 func (r *Reactor) runCallbacks() { r.callAll(r.callbacks.queue.TakeAll()) }
 
 // callAll calls the functions of the list c in order. If a function ends the calling goroutine,
-// callAll has another goroutine call the remaining functions, and waits for that goroutine.
+// callAll calls the remaining functions on another goroutine, and waits for that goroutine.
 func (r *Reactor) callAll(c *call) {
 	defer func() {
 		if c != nil {

@@ -46,8 +46,8 @@ type Config struct {
 	// DefaultPollBatch.
 	PollBatch int
 	// After Spin empty passes in a row, a driver (a waiting goroutine that runs passes) parks, and
-	// the loop sleeps. The loop does not spin while no request is outstanding. Default DefaultSpin,
-	// negative for none.
+	// the loop sleeps. The loop does not spin while no send is outstanding. The default is
+	// DefaultSpin; a negative value means 0.
 	Spin int
 	// Policy is how the reactor waits while it is idle; default PolicyEconomy. Spin applies to
 	// PolicyEconomy only. A stepped reactor ignores Policy.
@@ -138,8 +138,8 @@ type QueueConfig struct {
 	MaxSGE int
 	// Inline is the largest number of inline bytes of a request, header included. Default
 	// DefaultInline; -1: none. The device may grant fewer bytes. An inline payload is limited to
-	// the granted number, which Queue.Inline returns. A header in front of SGEs may always have
-	// Inline bytes.
+	// the granted number, which Queue.Inline returns. A header in front of SGEs may have up to
+	// Inline bytes, whatever the device grants.
 	Inline int
 	// SignalEvery is the interval of signaled requests in a long list: with n, every n-th request
 	// is signaled. Default min(DefaultSignalEvery, SendDepth/2), at least 1.

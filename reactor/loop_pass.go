@@ -21,15 +21,16 @@ var (
 // Pass implements turn.Work.
 func (w *work) Pass(arm bool) bool { return (*Reactor)(w).pass(arm) }
 
-// receivingWork is the work of a reactor whose device receives while queues are polled. (It is a type of its own
-// because a check in every pass costs 20 ns of the 340 that a synchronous operation takes on the null device.)
+// receivingWork is the work of a reactor whose device receives packets on the goroutines that poll
+// its completion queues (verbs.PollReceiver). It is a separate type, because a check in every pass
+// would cost 20 ns of the 340 ns that a synchronous operation takes on the null device.
 type receivingWork struct{ *work }
 
 // Pass implements turn.Work.
 func (w receivingWork) Pass(arm bool) bool {
 	did := w.work.Pass(arm)
 	if arm && !did {
-		w.receiver.Rest() // the holder gives up the turn and sleeps
+		w.receiver.Rest() // the holder is about to give up the turn, so the polling may stop
 	}
 	return did
 }
@@ -121,12 +122,12 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 	return did
 }
 
-// A slice is one call of the device that repeats its polls up to Reactor.slice times, until they
-// find a completion (IOBatch.Spin). A pass that spins runs one slice. No request can be posted
+// A slice is a call of Execute that repeats its polls until they find a completion, but at most
+// Reactor.slice times (IOBatch.Spin). A pass that spins runs one slice. No request can be posted
 // during a slice, so the reactor adapts Reactor.slice until a slice takes about sliceTime.
 //
-// To time a slice, the reactor reads the clock twice, which takes 0.1 µs. Reading takes far longer
-// if the clock is a device and not a register (HPET, an emulated machine). So in two cases the next
+// To time a slice, the reactor reads the clock twice, which takes 0.1 µs. It takes far longer if the
+// clock is a device and not a register (HPET, an emulated machine). So in two cases the next
 // maxUntimedSlices slices are not timed: when Reactor.slice has reached maxSlicePolls, and when a
 // slice was too slow although Reactor.slice was 1.
 const (
@@ -135,10 +136,10 @@ const (
 	maxUntimedSlices = 15
 )
 
-// execute() has the device carry out the batch. The argument posts is the number of lists to post
-// plus the number of completion queues to arm. If alone is set, the batch contains the request of a
-// TransferWait. The call is a slice in two cases: posts is 0 and the previous pass found nothing,
-// or posts is 1 and alone is set.
+// execute() passes the batch to the device. The argument posts is the number of lists to post plus
+// the number of completion queues to arm. If alone is set, the batch contains the request of a
+// TransferWait. If Reactor.slice is not 0, the call is a slice in two cases: posts is 0 and the
+// previous pass found nothing, or posts is 1 and alone is set.
 func (r *Reactor) execute(posts int, alone bool) error {
 	if r.slice == 0 || posts > 1 || posts == 1 && !alone || posts == 0 && !r.idlePass {
 		return r.ctx.Execute(&r.batch)
@@ -196,8 +197,8 @@ func (r *Reactor) Flush() {
 }
 
 // Drain runs passes until both completion queues were polled empty. So it delivers every completion
-// that was there at the call. New completions may keep coming. So Drain stops at the latest after
-// as many passes as a full completion queue needs. Holder only, and not from a sink.
+// that was there at the call. New completions may keep coming, so Drain runs at most as many passes
+// as it takes to poll a full completion queue. Holder only, and not from a sink.
 func (r *Reactor) Drain() {
 	from := r.stats.Passes
 	for left := max(r.sendCQ.entries, r.recvCQ.entries); left > 0 && r.live+len(r.quarantined) > 0; left -= r.cfg.PollBatch {

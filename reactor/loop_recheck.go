@@ -32,7 +32,7 @@ const lateFor = 8
 // While its event is overdue, a completion queue is not armed again. Otherwise the late event
 // could be taken for an event of the second arming.
 
-// armRecheck starts the recheck timer if it does not run. The timer fires at whole multiples of
+// armRecheck starts the recheck timer unless it is running. The timer fires at whole multiples of
 // Config.Recheck. So the timers of reactors with equal intervals fire at the same time, and an
 // idle process wakes one time for all of them. Only the holder calls the functions of this file.
 func (r *Reactor) armRecheck() {

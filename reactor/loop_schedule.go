@@ -27,10 +27,10 @@ type readyTask Task
 // InboxHook links the task.
 func (t *readyTask) InboxHook() *ring.Hook[readyTask] { return &t.hook }
 
-// Schedule has the holder of the turn run t soon. Any goroutine may call it, the holder too. The
-// argument quiet is for a caller that next awaits a future of the task: the waiting caller drives,
-// and so runs t. If quiet is true, Schedule does not wake the loop, unless Config.NoCallerDriving
-// is set.
+// Schedule queues t; the holder of the turn runs it soon. Any goroutine may call Schedule, the
+// holder too. The argument quiet is for a caller that next awaits a future that t settles: while the
+// caller waits, it may drive, and then runs t itself. If quiet is true, Schedule does not wake the
+// loop, unless Config.NoCallerDriving is set.
 func (r *Reactor) Schedule(t *Task, quiet bool) {
 	if !t.scheduled.Load() && t.scheduled.CompareAndSwap(false, true) {
 		r.tasks.Push((*readyTask)(t))

@@ -53,9 +53,9 @@ func (w waker) Wait(deadline time.Time) turn.WakeReason {
 }
 
 // Watch registers fn for the source s of events, such as connection events. When s may have events,
-// fn is called while the turn is held. Events that are there at the time of the call cause no
-// second call, so fn must take all of them or have them taken later. A stepped reactor calls fn in
-// every Step. Holder only.
+// the reactor calls fn while the turn is held. Events that s has at the time of this call cause no
+// second call. So fn must take all of them, or make sure that they are taken later. A stepped
+// reactor calls fn in every Step. Holder only.
 func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 	for key := keyUser; key < maxKeys; key++ {
 		if r.handlers[key] != nil {
@@ -106,8 +106,8 @@ func (r *Reactor) takeChannelEvents() {
 }
 
 // takeEvents takes the events of the completion channel, and records that their completion queues
-// are no longer armed. It acknowledges ackBatch events at a time. It does not poll, because every
-// pass polls.
+// are no longer armed. It acknowledges ackBatch events at a time. It does not poll the completion
+// queues, because every pass does.
 func (r *Reactor) takeEvents() {
 	for {
 		cq, ok, err := r.channel.GetEvent()

@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// suspendTime is how long the loop does not poll a suspended source.
+// suspendTime is how long a source stays suspended: the loop does not poll it in this time.
 const suspendTime = 10 * time.Millisecond
 
 // A descriptor stays readable while its event cannot be taken. If the device is gone, the descriptor

@@ -16,9 +16,9 @@ type loopTasks struct {
 	// holder calls these functions.
 	handlers map[uint32]func()
 	sources  []eventSource
-	// The next three fields are the progress of one runLoopTasks. Each function counts as called
-	// before it is called. So if it panics or ends its goroutine, runWoken goes on with the next
-	// function.
+	// The next three fields are the progress of one runLoopTasks. The fields called and leftCalls are
+	// updated before each call of a function. So if the function panics or ends its goroutine,
+	// runWoken goes on with the next function.
 	wokenKeys []uint32 // the keys of the handlers to call
 	called    int      // how many of these handlers were called
 	leftCalls *call    // the queued functions that were not called yet
@@ -106,8 +106,8 @@ func (c *call) run() {
 	c.fn()
 }
 
-// Defer has the loop run fn soon, with the turn held. Defer allocates. Any goroutine, also the
-// holder, may call Defer.
+// Defer queues fn; the loop runs it soon, with the turn held. Defer allocates. Any goroutine may
+// call Defer, the holder too.
 func (r *Reactor) Defer(fn func()) {
 	r.calls.Push(&call{fn: fn})
 	r.tok.Submitted()
@@ -134,10 +134,10 @@ func (r *Reactor) runLeft() {
 	})
 }
 
-// Do has the loop run fn, with the turn held, and waits until fn has ended. If ctx ends earlier, Do
-// returns the context's error, but fn is not cancelled. If the reactor is stepped and ctx has not
-// ended, Do itself runs fn, on the calling goroutine. The holder must not call Do. Errors: the
-// context's, ErrClosed after Close, ErrNilContext.
+// Do queues fn, which the loop runs with the turn held, and waits until fn has ended. If ctx ends
+// earlier, Do returns the context's error, but fn is not cancelled. If the reactor is stepped and
+// ctx has not ended, Do itself runs fn, on the calling goroutine. The holder must not call Do.
+// Errors: the context's, ErrClosed after Close, ErrNilContext.
 func (r *Reactor) Do(ctx context.Context, fn func()) error {
 	w, err := DoneOf(ctx)
 	if err != nil {

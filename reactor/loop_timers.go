@@ -25,8 +25,8 @@ type timers struct {
 	// holder writes it. The loop reads it before sleeping. The function needsLoop reads it, too.
 	first atomic.Int64
 	// The field alarm is a timer of the Go runtime. It fires a little after the earliest deadline,
-	// and sets mayBeDue. While mayBeDue is not set, passes do not read the clock: a reading in
-	// every pass would cost a tenth of a synchronous operation. A loop that sleeps wakes at the
+	// and sets mayBeDue. While mayBeDue is not set, the method due does not read the clock: one
+	// reading takes a tenth of the time of a synchronous operation. A loop that sleeps wakes at the
 	// deadline, before the alarm fires, and sets mayBeDue itself. When the loop then runs the
 	// timer, it sets the alarm for the next deadline. So the alarm does not fire for the
 	// deadline that has passed. The field is nil in a stepped reactor and with Config.Now set.

@@ -42,8 +42,9 @@ const (
 	watchdogIdle
 )
 
-// ticksPerBound is the number of ticks in the smallest Bound. A silence begins to count at the
-// first tick in it, so OnTimeout is late by at most the time between two ticks.
+// ticksPerBound is the number of ticks in the smallest Bound. The watchdog measures the silence of a
+// queue from the first tick after the silence began. So OnTimeout is late by at most the time
+// between two ticks.
 const ticksPerBound = 8
 
 // A tick adds the time since the last tick to the silence of each queue, but at most

@@ -66,7 +66,7 @@ func (q *Queue) mayDelay() bool {
 	return true
 }
 
-// gatherDelayed moves delayed backlogs into the pass, except those that may be held back longer.
+// gatherDelayed moves delayed backlogs into the batch, except those that may be held back longer.
 // For a queue with new sends, gatherSends has called mayDelay in this pass already; the second call
 // returns the same result.
 func (r *Reactor) gatherDelayed() (did bool) {

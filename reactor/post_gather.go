@@ -67,9 +67,9 @@ func (q *Queue) ready() {
 	}
 }
 
-// gather moves requests of the ready queues into the pass: for each queue at most one list of sends
-// and one list of receives. It reports whether it found any requests. Holder only, as everything
-// below.
+// gather moves requests of the ready queues into the batch of the pass: for each queue at most one
+// list of sends and one list of receives. It reports whether it found any requests. Holder only,
+// like everything below.
 func (r *Reactor) gather(arm bool) bool {
 	did := false
 	keeps := r.cfg.FlushDelay > 0
@@ -96,7 +96,7 @@ func (r *Reactor) gather(arm bool) bool {
 	return did
 }
 
-// gatherOwn moves the request of TransferWait into the pass. Reactor.ownBacklog is the queue of this
+// gatherOwn moves the request of TransferWait into the batch. Reactor.ownBacklog is the queue of this
 // request. A queue has at most one list of sends in a pass. If this queue already has its list, the
 // request is in that list, or it stays in the backlog for the next pass.
 func (r *Reactor) gatherOwn() {
@@ -160,7 +160,7 @@ func (q *Queue) join(first, last uint32, n int) {
 	b.n += n
 }
 
-// gatherSends collects the queue's new sends, and moves a list of sends into the pass unless they
+// gatherSends collects the queue's new sends, and moves a list of sends into the batch unless they
 // are held back. It reports whether it collected or moved any sends.
 func (q *Queue) gatherSends() bool {
 	if q.sendStack == nil {
@@ -174,7 +174,7 @@ func (q *Queue) gatherSends() bool {
 	return true
 }
 
-// list moves the oldest requests of the backlog into the pass, up to turnRequests and turnBytes. But
+// list moves the oldest requests of the backlog into the batch, up to turnRequests and turnBytes. But
 // if the queue must not post, all requests of the backlog end with an error.
 func (q *Queue) list() {
 	b, t := &q.backlog, q.tab
@@ -222,7 +222,7 @@ func (q *Queue) list() {
 	q.listed(n)
 }
 
-// listed records that the last n requests of q.order are in the pass.
+// listed records that the last n requests of q.order are in the batch.
 func (q *Queue) listed(n int) {
 	q.r.outstanding += n
 	if q.rec != nil {

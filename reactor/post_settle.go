@@ -97,7 +97,7 @@ func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
 // part of a list. The signaled request at the end of the list was refused, and there may be no later
 // request, so only the marker's completion is sure to retire the first part. If the device refuses
 // the marker, too, postMarker fails the queue and notifies the queue's owner. The outstanding
-// requests then end with the queue pair.
+// requests then end in Release at the latest.
 func (q *Queue) postMarker() {
 	if q.marker || q.order.len() == 0 {
 		return

@@ -45,8 +45,8 @@ type Queue struct {
 	recvFree  *ring.FreeList   // nil without receives
 	ctrlFree  *ring.FreeList   // nil without control sends
 
-	// Only the holder of the turn uses the fields below. (Before Bind, OnFail and OnFlush set onFail
-	// and onFlush.)
+	// Only the holder of the turn uses the fields below. The exceptions are onFail and onFlush,
+	// which the methods OnFail and OnFlush set before Bind.
 	backlog      backlog
 	order        fifo         // outstanding sends, oldest first
 	recvs        int          // outstanding receives

@@ -52,9 +52,9 @@ type peerLimit struct {
 	timedOut bool          // OnTimeout was called
 	head     uint32        // Queue.order.head: how many sends have ended; wraps
 	silent   time.Duration // how long sends have been outstanding while none of them ended
-	// share estimates for how much of silent the queue had the wire for itself. A device serves
-	// queue pairs in turns. So if n queues had outstanding sends, the time between two ticks adds
-	// 1/n of itself to share.
+	// share is the part of silent in which the device served this queue, by an estimate: a device
+	// serves queue pairs one after the other. So if n queues had outstanding sends, share grows by
+	// 1/n of the time between two ticks.
 	share time.Duration
 
 	probeAt    time.Duration // when keepAlive checks next, on the timers' clock
@@ -65,9 +65,9 @@ type peerLimit struct {
 // SetPeerLimit sets the limit that the watchdog checks from now on. A zero PeerLimit removes the
 // limit, and so does Release. Call SetPeerLimit after Admit. Holder only.
 //
-// The time Bound begins when a send is posted while none is outstanding, and begins again when a
-// send completes. OnTimeout is called when Bound has passed (later for many bytes, see
-// PeerLimit.Bound). The call is late by at most an eighth of the smallest Bound on the reactor,
+// Bound is measured from the moment at which a send is posted while none is outstanding, and again
+// from each completion of a send. OnTimeout is called when Bound has passed (later for many bytes,
+// see PeerLimit.Bound). The call is late by at most an eighth of the smallest Bound on the reactor,
 // plus any time in which the process did not run.
 //
 // Only queues of type RC can have a limit: sends on other queues do not wait for the peer.
@@ -130,7 +130,7 @@ func (q *Queue) checkPeer(step time.Duration, crowd int) (wait time.Duration, up
 }
 
 // Queue.need returns bytes/slowestPeer for the outstanding sends from the oldest one to the first
-// signaled one. The completion of the first signaled send is the next one.
+// signaled one. The next completion of the queue is that of the first signaled send.
 func (q *Queue) need() time.Duration {
 	var bytes uint64
 	for at := q.order.head; at != q.order.tail; at++ {

@@ -65,10 +65,10 @@ type Reactor struct {
 	touched                *Queue        // the queue whose completions are being dispatched
 	sendCQ, recvCQ         cqState
 	live                   int // admitted queues that are not released
-	outstanding            int // sends posted and not retired
+	outstanding            int // sends posted and not completed
 	maxMessage             uint32
 	maxDatagram            uint32             // the most bytes that a datagram carries: the port's active MTU
-	receiver               verbs.PollReceiver // the context, if its device receives while queues are polled; otherwise nil
+	receiver               verbs.PollReceiver // the context, if it is a PollReceiver; otherwise nil
 	stats                  Stats
 	posting, polling       passTime // clock readings of this pass, for recorders
 	device                 verbs.DeviceAttr

@@ -25,7 +25,7 @@ type Stats struct {
 	Unanswered     uint64 // atomics that completed without their answer
 	PeerTimeouts   uint64 // queues whose peer did not answer within PeerLimit.Bound
 	KeepAlives     uint64 // keep-alive probes sent
-	Unflushed      uint64 // operations that Release ended although they were outstanding
+	Unflushed      uint64 // operations that were still outstanding when Release ended them
 	Arms           uint64
 	Events         uint64
 	ChannelWakeups uint64 // wake-ups of the loop by the completion channel

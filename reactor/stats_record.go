@@ -22,11 +22,11 @@ type Record struct {
 	Bytes    uint32         // length of the request; for a receive that succeeded, length of the message
 	// Submitted is the time at which the submitter had filled the request. It is zero for a marker,
 	// which the reactor itself posts. Posted is the time at which the pass that posted the request
-	// began to post. It is zero if the request was never given to the device. Ended is read after
-	// the poll of the pass in which the request ends. It is zero if the request has not ended. If
-	// the request was never given to the device, Ended is the time at which a pass failed the
-	// request. All requests posted by one pass have the same Posted (except a marker). All requests
-	// polled by one pass have the same Ended.
+	// began to post. It is zero if the request was never given to the device. Ended is the time at
+	// which the request ended: a completion ended it, the pass could not post it, or Release ended
+	// it. It is zero if the request has not ended. All requests posted by one pass have the same
+	// Posted (except a marker). All requests that the completions of one pass end have the same
+	// Ended.
 	Submitted, Posted, Ended time.Time
 	// Err is the operation's error. It is nil if the request succeeded or has not ended. See
 	// Status.
@@ -89,8 +89,8 @@ func (c Record) String() string {
 // Recorded returns a copy of the entries of the queue's flight recorder. Without a recorder
 // (QueueConfig.Recorder) it returns nil. The entries come in this order:
 //
-//   - The requests that have ended, in the order in which they ended. Old ones are dropped, but
-//     never one of the last QueueConfig.Recorder.
+//   - The requests that have ended, in the order in which they ended: at least the last
+//     QueueConfig.Recorder of them. Older ones are dropped.
 //   - The outstanding sends, in posting order.
 //   - The outstanding receives, sorted by Posted.
 //

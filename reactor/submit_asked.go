@@ -59,7 +59,7 @@ func (w DoneContext) cause(ctx context.Context, err error) error { // separate, 
 		return err
 	}
 	// errContextDone is replaced. An error that wraps it is kept, because it has more text.
-	if err == errContextDone { //nolint:errorlint // itself says nothing besides; wrapped, it does
+	if err == errContextDone { //nolint:errorlint // a wrapper of errContextDone must not match here
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)

@@ -17,10 +17,10 @@ func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE, m SubmitMode) error {
 	return err
 }
 
-// PostRecvLater is PostRecv for a receive that is not needed yet: the peer may use it only after a
-// message that the queue sends later. PostRecvLater does not put the queue on the ready list. The
-// pass that posts the queue's next send or receive also posts this receive, before the sends. If no
-// send or receive follows, the receive stays unposted until Idle or Release is called.
+// PostRecvLater is PostRecv for a receive that is not needed yet: the peer sends nothing to it
+// before this queue has sent another message. PostRecvLater does not put the queue on the ready
+// list. The pass that posts the queue's next send or receive also posts this receive, before the
+// sends. If no send or receive follows, the receive stays unposted until Idle or Release is called.
 func (q *Queue) PostRecvLater(r *Recv, sges []verbs.SGE) error {
 	err := q.pushRecv(r, sges)
 	// Order: this goroutine pushes the receive, then loads the cause. Release stores the cause,

@@ -49,9 +49,9 @@ type Config struct {
 	// software RNIC's first device with an active port is selected.
 	Device string
 	// Reactors is the number of reactors per NUMA node. If the system reports the device's
-	// node, only that node has reactors. Otherwise each node with processors has reactors. New
-	// connections are assigned to the reactors round-robin. Each reactor has its own
-	// completion vector if the device has enough vectors. Default 1.
+	// node, only that node has reactors. Otherwise each node on which the process may run has
+	// reactors. New connections are assigned to the reactors round-robin. Each reactor has its
+	// own completion vector if the device has enough vectors. Default 1.
 	Reactors int
 	// NoCallerDriving makes waiting goroutines park: they never run the reactor.
 	NoCallerDriving bool
@@ -60,21 +60,25 @@ type Config struct {
 	// takes no locks. Set NoThreadDomains for a driver whose thread domains are broken, or
 	// to measure their effect.
 	NoThreadDomains bool
-	// Spin is for the economy policy: a reactor sleeps after it has polled Spin times in a
-	// row without finding work. Default reactor.DefaultSpin; a negative value disables spinning.
+	// Spin applies to the economy policy. After Spin polls in a row that find no work, a reactor
+	// sleeps, and a waiting goroutine stops running the reactor. Default reactor.DefaultSpin; a
+	// negative value disables spinning.
 	Spin int
 	// Policy selects the behavior of idle reactors. Economy (the default) uses no processor
 	// when idle. Throughput spins for a limited time before it sleeps. Latency always spins
 	// and uses one processor per reactor.
 	Policy reactor.Policy
-	// FlushDelay is the longest time for which sends of a connection may be held back while
-	// earlier sends are outstanding; default 0: no send is held back. A connection with
-	// FlushBatch unposted sends posts them without a delay (see reactor.Config).
+	// FlushDelay is the longest time for which a connection may hold back sends, so that more
+	// sends share a doorbell. It holds back sends only while earlier sends are outstanding. A
+	// connection with FlushBatch unposted sends posts them without a delay (see reactor.Config).
+	// With FlushDelay 0, the default, no send is held back. The default of FlushBatch is
+	// reactor.DefaultFlushBatch.
 	FlushDelay time.Duration
 	FlushBatch int
-	// CQEntries is the capacity of each completion queue of a reactor. Connections for which
-	// the capacity is too small are refused. By default the capacity is at first
-	// reactor.DefaultCQEntries, and grows with the connections up to the device's limit.
+	// CQEntries is the capacity of each completion queue of a reactor. If the capacity is too
+	// small for one more connection, that connection cannot be made. By default the capacity
+	// begins with reactor.DefaultCQEntries, and grows with the number of connections up to the
+	// device's limit.
 	CQEntries int
 	// Memory describes the buffer pools.
 	Memory MemoryConfig
@@ -89,10 +93,10 @@ type Config struct {
 	// them.
 	Conn Options
 	// OnPanic receives the panics of user code called by the runtime: sinks, callbacks
-	// (Then, Map), handlers (Handle), functions of After and WatchDevice. Each call runs
-	// on a new goroutine. If the sink of an operation or message panicked, the connection
-	// fails with the *PanicError as the cause; everything else goes on. By default the
-	// panic ends the program, and no goroutine can recover it.
+	// (Then, Map), handlers (Handle), Options.Admit, and functions given to After and
+	// WatchDevice. Each call of OnPanic runs on a new goroutine. If the sink of an operation
+	// or message panicked, its connection fails with the *PanicError as the cause; everything
+	// else goes on. By default the panic ends the program, and no goroutine can recover it.
 	OnPanic func(*PanicError)
 
 	// grace is how long Runtime.Close continues after the end of its context: closeGrace, or

@@ -47,19 +47,19 @@ type Conn struct {
 	q    *reactor.Queue
 	opts Options
 
-	// cause is the reason why the connection accepts no more operations. A failure, Close, Abort
-	// or Cancel sets it, whichever comes first. Any goroutine reads it. The goroutine that sets
-	// cause then closes the channel ended.
+	// cause is the reason why the connection accepts no more operations. The first of these sets
+	// it: a failure, the peer's DISCONNECTED, Close, Abort or Cancel. Any goroutine reads it. The
+	// goroutine that sets cause then closes the channel ended.
 	cause cause
 	ended chan struct{}
-	// credits counts the peer's free receives. It is set before the user gets the connection. It
-	// is nil in raw mode.
+	// credits counts the messages that the peer permits this side to send now. It is set before
+	// the user gets the connection. It is nil in raw mode.
 	credits *ring.Credits
 	// unreturned counts the credits of released messages that were not returned to the peer yet.
 	// Release adds to unreturned. A message or credit update to the peer takes all of these
 	// credits (conn_credits.go).
 	unreturned atomic.Uint32
-	// granted counts all credits that the peer has ever got. The goroutine that sends a message or
+	// granted counts all credits ever given to the peer. The goroutine that sends a message or
 	// credit update writes granted; the holder reads it.
 	granted atomic.Uint64
 	// starving is set while a receiver waits for a message and there is none. The holder writes
@@ -81,8 +81,9 @@ type Conn struct {
 	closed   chan struct{} // closed when the connection is gone
 	closeErr error         // written before closed is closed
 
-	// Only the holder uses the fields below, with these exceptions: oneWR is immutable; inline,
-	// largest, local, remote, link and private do not change after the user has got the Conn.
+	// Only the holder uses the fields below, with these exceptions, which any goroutine may read:
+	// oneWR is immutable; from, inline, largest, local, remote, link and private do not change
+	// after the user has got the Conn.
 	state     connState
 	id        queuePairID
 	resolver  addrResolver           // address resolution of the dialing side
@@ -163,9 +164,14 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 // RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 
-// Link names the link to the peer: "process" (both ends are in this process), "peers" (another process, by
-// UDP) or "roce" (by RoCEv2 in UDP) on the software RNIC, and the provider's name on any other device and
-// without a connection manager.
+// Link names the link to the peer. On the software RNIC, a connection made with the connection
+// manager returns one of these:
+//
+//	"process"   both ends are in this process
+//	"peers"     the peer is the software RNIC of another process, reached by UDP
+//	"roce"      the peer is reached by RoCEv2, in UDP
+//
+// Any other connection returns the provider's name.
 func (c *Conn) Link() string { return c.link }
 
 // PrivateData returns the private data of the peer's request or acceptance. If the peer does not

@@ -36,8 +36,8 @@ const cancelBound = closeBound + leaveBound
 // the connection had already failed, Cancel only waits. If Close is waiting for outstanding
 // sends, Cancel ends that wait. The device keeps the memory of shared receives (Options.Shared).
 //
-// Cancel waits for the device but never for the peer. If the device flushes nothing within one
-// second, Cancel waits until the kernel has destroyed the queue pair. It returns the context's
+// Cancel waits for the device but never for the peer. If the device has not flushed all requests
+// within one second, Cancel waits until the queue pair is destroyed. It returns the context's
 // error if ctx ends first, and ErrReactorBusy after 6.5 s. In both cases the cancellation goes
 // on, and Cancel may be called again. Cancel is idempotent. Any goroutine may call it, but not
 // in a Sink or in a function given to Runtime.After or Runtime.WatchDevice.

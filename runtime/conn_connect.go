@@ -128,8 +128,8 @@ func (rt *Runtime) resolve(ctx context.Context, addr string) (netip.AddrPort, er
 	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), nil
 }
 
-// lookup returns an address of a host: an IPv4 one if there is one, otherwise an IPv6 one if the device
-// reaches such.
+// lookup returns an address of a host. It prefers IPv4 addresses. It returns an IPv6 address only
+// if the device has all addresses of this machine (verbs.DeviceInfo.AnyAddr).
 func (rt *Runtime) lookup(ctx context.Context, host string) (netip.Addr, error) {
 	family := "ip4"
 	if rt.dev.Device().AnyAddr {
@@ -148,8 +148,8 @@ func (rt *Runtime) lookup(ctx context.Context, host string) (netip.Addr, error) 
 	return ips[0], nil
 }
 
-// destination is resolve for dialing: the unspecified address, which a listener may have, means the
-// device's.
+// destination is resolve for dialing. It replaces the unspecified address, which Listener.Addr may
+// return, by the device's address.
 func (rt *Runtime) destination(ctx context.Context, addr string) (netip.AddrPort, error) {
 	dst, err := rt.resolve(ctx, addr)
 	if dst.Addr().IsUnspecified() {
@@ -179,7 +179,7 @@ func (c *Conn) dial(dst netip.AddrPort) {
 }
 
 // begin moves the connection to connConnecting and starts the timer of ConnectTimeout. If the
-// connection was closed or the device removed before, begin calls giveUp and returns false.
+// connection was already closed, or the device removed, begin calls giveUp and returns false.
 func (c *Conn) begin() bool {
 	c.state = connConnecting
 	if err := c.checkStart(); err != nil {
@@ -219,7 +219,7 @@ func (c *Conn) setID(id verbs.CMID) error {
 }
 
 // setup creates the queue pair and posts the receives. When setup returns, the device has the
-// receives. The handshake begins later, so the peer cannot send before that.
+// receives. The handshake begins later, so the peer cannot send before the receives are posted.
 func (c *Conn) setup() error {
 	if err := c.q.Admit(); err != nil {
 		return err
@@ -331,7 +331,7 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 }
 
 // statusError converts the status of an event to an error. A negative status is an errno; any other
-// is a number of the connection manager.
+// status is a code of the connection manager.
 func statusError(status int) error {
 	if status < 0 {
 		return syscall.Errno(-status)

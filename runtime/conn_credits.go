@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The path of a credit, from a released message back to the peer. A frame is a message or a credit
-// update, with its header (package proto).
+// The diagram shows the path of a credit, from a released message back to the peer. A frame is a
+// message or a credit update, with its header (package proto).
 //
 //	         Release              grant                    take, at the peer
 //	(held) ──────────> unreturned ──────> granted, in flight ───────────────> usable
@@ -83,7 +83,8 @@ func (c *Conn) ungrant(back uint32) {
 	}
 }
 
-// starved reports whether a receiver waits and the peer has no credit left. Holder only.
+// starved reports whether a receiver waits, no message has arrived, and the peer has used all
+// granted credits. Holder only.
 func (c *Conn) starved() bool {
 	return len(c.recvWaiters) > 0 && len(c.arrived) == 0 && c.granted.Load() == c.arrivals
 }
@@ -145,6 +146,6 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 // creditBack undoes creditFor for a request that was not posted.
 func (c *Conn) creditBack(op verbs.WROpcode) {
 	if c.credits != nil && op != verbs.WRRDMAWrite && op != verbs.WRRDMARead {
-		c.credits.Restore(1) // false: the peer returned too many credits; when it returns another, the connection fails
+		c.credits.Restore(1) // returns false if the peer has returned too many credits; Conn.take detects this when the peer returns more
 	}
 }

@@ -75,8 +75,9 @@ func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
 
 // ACK timeout codes of a connection.
 const (
-	// deviceDelay allows for a queue pair whose code exceeds the configured code. The device raises
-	// the code to verbs.DeviceAttr.AckDelay if that is larger (Soft-RoCE 15, ConnectX 16).
+	// ackTimeoutFor allows for a device that raises the configured code by up to deviceDelay. A
+	// device raises the code to verbs.DeviceAttr.AckDelay if that is larger (Soft-RoCE 15, ConnectX
+	// 16).
 	deviceDelay = 2
 	// minAckTimeout is the code for 33 ms. A burst on a busy network, or a process that is briefly
 	// not scheduled, can delay acknowledgments for almost 33 ms.
@@ -107,8 +108,9 @@ func (o *Options) ackTimeout() uint8 {
 // ackTimeoutFor returns the largest ACK timeout code, from minAckTimeout to maxAckTimeout, with
 // which the device gives up within the configured time, even if it raises the code by deviceDelay.
 // If there is no such code, ackTimeoutFor returns minAckTimeout. If no time is configured, it
-// returns 0, and the provider chooses the timeout. The kernel chooses one second, or the timeout
-// that the peer requests. With one second the device may take more than half a minute to give up.
+// returns 0, and the provider chooses the code. With provider ibv on RoCE, the dialing side then
+// gets a code from 17 to 20, and the accepting side gets the code that the peer requests. With code
+// 18, which is 1.1 s, the device may take more than half a minute to give up.
 func ackTimeoutFor(configured time.Duration, retries uint8) uint8 {
 	if configured <= 0 {
 		return 0
@@ -135,9 +137,9 @@ func (o *Options) keepAlive() time.Duration {
 // answers() reports whether the peer acknowledges messages. Only type RC has acknowledgments.
 func (o *Options) answers() bool { return o.kind == 0 || o.kind == verbs.QPTRC }
 
-// watchPeer has the reactor's watchdog check the peer from now on. It is called at ESTABLISHED;
-// before that event, ConnectTimeout is the bound. watchPeer reads the effective ACK timeout from
-// the queue pair. Holder only.
+// watchPeer makes the reactor's watchdog check the peer from now on. It is called when the
+// connection is established; until then ConnectTimeout is the limit. watchPeer reads the effective
+// ACK timeout from the queue pair. Holder only.
 func (c *Conn) watchPeer() error {
 	if !c.opts.answers() {
 		return nil

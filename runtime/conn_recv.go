@@ -21,8 +21,8 @@ import (
 //	                  │ flushed              │ connection gone   │ connection gone
 //	                  └──────────────────────┴───────────────────┴──────────> freed
 //
-// The device owns the buffer while the slot is posted. The connection owns it while the slot is
-// arrived, and the user owns it while the slot is held.
+// The device owns the buffer in the state posted, the connection owns it in the state arrived, and
+// the user owns it in the state held.
 type recvSlot struct {
 	c   *Conn
 	i   int
@@ -154,8 +154,8 @@ func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
 
 // RecvTo is like Recv, but delivers the message to sink. Calls of Recv and RecvTo get the messages
 // in one common order. A RecvTo cannot be given up: if no message comes, sink receives an error
-// when the connection has ended. If the connection is already gone, or raw, sink soon receives the
-// error. In steady state RecvTo does not allocate.
+// when the connection has ended. If the connection is already gone, or is raw, sink receives an
+// error soon. In steady state RecvTo does not allocate.
 func (c *Conn) RecvTo(sink MessageSink) {
 	var err error
 	switch {

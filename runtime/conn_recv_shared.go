@@ -233,9 +233,9 @@ func (s *SharedRecv) queue() *reactor.SharedRecv {
 }
 
 // afterLastWQE calls fn when the connection's queue pair, which is in ERR, uses no shared receive
-// any more. This is so when the device has reported LAST_WQE_REACHED and the results of the receives
-// have been delivered. Without shared receives afterLastWQE calls fn immediately. The caller limits
-// the wait, because not every device reports LAST_WQE_REACHED. Holder only.
+// any more: the device has reported LAST_WQE_REACHED, and the results of the receives have been
+// delivered. Without shared receives afterLastWQE calls fn immediately. The caller limits the wait,
+// because not every device reports LAST_WQE_REACHED. Holder only.
 //
 // Implements: IBTA volume 1, 10.2.9.5 (destroying a queue pair with an SRQ).
 func (c *Conn) afterLastWQE(fn func()) {
@@ -246,8 +246,8 @@ func (c *Conn) afterLastWQE(fn func()) {
 	c.lastWQEFn = fn
 }
 
-// onLastWQE handles LAST_WQE_REACHED. It may be all that an idle connection learns of the failure of
-// its queue pair. Holder only.
+// onLastWQE handles LAST_WQE_REACHED. On an idle connection this event may be the only report that
+// the queue pair has failed. Holder only.
 func (c *Conn) onLastWQE() {
 	c.lastWQESeen = true
 	c.sh.r.Drain()

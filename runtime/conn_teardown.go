@@ -43,7 +43,7 @@ func (c *Conn) fail(cause error) {
 	}
 }
 
-// explained returns a cause with what the device knows about it.
+// explained adds the device's explanation to cause, if the device has one.
 func explained(dev verbs.Context, cause error) error {
 	wc, completed := errors.AsType[*verbs.WCError](cause)
 	e, knows := dev.(verbs.Explainer)
@@ -61,8 +61,8 @@ func explained(dev verbs.Context, cause error) error {
 // Acknowledgments that it sent before may be delayed by reordering in the network or by a busy
 // machine, but by much less than ackGrace. If an acknowledgment was lost and the peer's queue pair
 // still answers, the device sends the request again after an ACK timeout. So ackGrace exceeds the
-// ACK timeout of the software RNIC (134 ms). ackGrace is short because operations that the peer did
-// not take end only after ackGrace.
+// ACK timeout of the software RNIC (134 ms). ackGrace is short because operations that the peer
+// never acknowledges end only after ackGrace.
 const ackGrace = 200 * time.Millisecond
 
 // peerLeft handles DISCONNECTED. Holder only.
@@ -156,7 +156,7 @@ const closeBound = 2*flushBound + 500*time.Millisecond
 // outstanding then complete with an error. The caller keeps messages that it has not released.
 // Close is idempotent; every call waits until the connection is closed.
 //
-// If the peer has disconnected, Close waits at most 100 ms for acknowledgments.
+// If the peer has disconnected, Close waits at most 200 ms for acknowledgments.
 //
 // After the end of ctx, Close waits only for the connection's reactor, and for the kernel to
 // destroy the queue pair. If this wait exceeds some seconds, Close returns ErrReactorBusy, and the

@@ -32,7 +32,7 @@
 //
 // A [Runtime] represents an open device: an RDMA device, or a software RNIC inside the
 // process. Config.Device or the environment variable VERBENA_DEVICE selects the device. The
-// runtime runs one or more reactors per NUMA node. A reactor is an event loop that posts work
+// runtime runs one or more reactors (Config.Reactors). A reactor is an event loop that posts work
 // requests and polls completions. Each [Conn] belongs to one reactor.
 //
 // Devices access only registered memory, which is never on the Go heap. [Runtime.Alloc] leases a
@@ -111,7 +111,7 @@
 // the last two rows also match, by errors.Is, the reason why the connection ended:
 //
 //	ErrPeerClosed               the peer disconnected, and acknowledged nothing more
-//	                            within 100 ms
+//	                            within 200 ms
 //	ErrPeerTimeout              the peer acknowledged nothing in time (Options.PeerTimeout)
 //	ErrCancelled                the program called Cancel
 //	ErrConnClosed               the program called Abort, or the context of Close ended
@@ -136,8 +136,8 @@
 // One goroutine at a time runs a reactor: the reactor's own goroutine, or a goroutine that awaits
 // a future. That goroutine holds the reactor's turn, and the comments of this package call it the
 // holder. The holder calls sinks, and the functions given to After and WatchDevice. These sinks
-// and functions must not block, because all connections of the reactor wait meanwhile. Functions
-// given to Then, Map and Handle, Options.Admit, and actors, run on other goroutines of the runtime.
+// and functions must not block, because all connections of the reactor wait meanwhile. Options.Admit,
+// actors, and the functions given to Then, Map and Handle run on other goroutines of the runtime.
 //
 // The reactor continues if one of these functions panics or calls runtime.Goexit:
 //
@@ -160,8 +160,7 @@
 // # Security
 //
 // Connections are neither authenticated nor encrypted. A listener exposes memory to the network: any
-// process that reaches its port can connect, send messages, and access the memory whose descriptors the
-// program sends on that connection. Options.Admit can refuse requests; the address that it gets is not
-// proven.
-// Data from peers is parsed with bounds checks.
+// process that reaches its port can connect, send messages, and access the memory whose descriptors
+// the program sends on that connection. Options.Admit can refuse requests, but the peer's address in
+// a request may be forged. Data from peers is parsed with bounds checks.
 package runtime

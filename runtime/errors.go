@@ -120,8 +120,9 @@ type RejectError struct {
 	Reason int    // the connection manager's reason (IBTA table 102)
 	Code   uint8  // the listener's code; 0 if it sent none
 	Text   string // the listener's explanation; empty if it sent none
-	// Data is the data of the listener's program (Refusal.Data). Of a listener that is bare or no runtime
-	// it is all that came, and may end with zeros that the connection manager added.
+	// Data is the data of the listener's program (Refusal.Data). If the listener is bare, or does not
+	// run this package, Data is the whole private data of the rejection, and may end with zeros that
+	// the connection manager added.
 	Data []byte
 }
 
@@ -138,7 +139,7 @@ func (e *RejectError) Error() string {
 }
 
 // Retry returns RetryLater if nothing listens at the address, the listener is closed, or the
-// peer lacks resources, was too slow, or has a stale connection; else RetryNever.
+// peer lacks resources, timed out, or has a stale connection. Otherwise it returns RetryNever.
 func (e *RejectError) Retry() Retry {
 	switch e.Reason {
 	case rejInvalidService, verbs.RejNoQP, verbs.RejNoResources, verbs.RejTimeout, verbs.RejStaleConn:

@@ -53,8 +53,9 @@ type Listener struct {
 }
 
 // Listen listens at "host:port" with the runtime's options. An empty host means the device's
-// address; on the software RNIC, which has every address of the machine, it means all of them. If the
-// port is 0, Listen chooses one (see Addr).
+// address. On a device that has all addresses of this machine (verbs.DeviceInfo.AnyAddr), an empty
+// host means all of them; the default device of the software RNIC is such a device. If the port is
+// 0, Listen chooses one (see Addr).
 //
 // Errors: ErrAddress, ErrConfig, ErrClosed, errors of the device (EADDRINUSE).
 func (rt *Runtime) Listen(addr string) (*Listener, error) { return rt.ListenOptions(addr, Options{}) }
@@ -106,7 +107,7 @@ func (l *Listener) forget() {
 
 // listen creates and binds the listener's identifier, and starts to listen. Holder only.
 func (l *Listener) listen(at netip.AddrPort) error {
-	if l.cause != nil { // Runtime.Close was faster
+	if l.cause != nil { // Runtime.Close has already stopped the listener
 		return l.cause
 	}
 	id, err := l.sh.cm.CreateID(verbs.PSTCP, 0)
@@ -128,8 +129,8 @@ func (l *Listener) listen(at netip.AddrPort) error {
 	return nil
 }
 
-// Addr returns the address of the listener. It is unspecified if the listener is at all addresses of the
-// machine; Dial then takes it for the device's address.
+// Addr returns the address of the listener. If the listener is at all addresses of the machine,
+// this is the unspecified address. Dial replaces the unspecified address by the device's address.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
 // Accept waits for a connection. It skips handshakes that fail. If ctx ends first, no connection is
@@ -241,7 +242,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 	if ev.Type != verbs.CMConnectRequest {
 		return
 	}
-	if has := l.rt.dev.Device().Name; ev.ID.Device() != has { // a listener at all addresses of the provider
+	if has := l.rt.dev.Device().Name; ev.ID.Device() != has { // an identifier bound to the unspecified address gets requests of all devices
 		l.sh.reject(ev.ID, proto.RejectResources, "it came to device "+ev.ID.Device()+", and the listener's runtime has "+has)
 		return
 	}
@@ -385,7 +386,7 @@ func (l *Listener) stop(cause error) {
 		s.Settle(nil, cause)
 	}
 	l.waiters.all, l.prepareWaiters.all = nil, nil
-	if l.id == nil { // the listener's call of listen fails
+	if l.id == nil { // the method listen has failed, or will return l.cause
 		close(l.gone)
 		return
 	}

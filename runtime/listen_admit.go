@@ -11,40 +11,42 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// MaxRefusalData is the largest size of Refusal.Data in bytes; on a bare listener it is
-// verbs.MaxPrivateReject.
+// MaxRefusalData is the largest size of Refusal.Data in bytes. On a bare listener the limit is
+// verbs.MaxPrivateReject instead.
 const MaxRefusalData = proto.RejectMaxData
 
-// Request is a request for a connection, as Options.Admit gets it.
+// Request describes a peer's request for a connection to Options.Admit.
 type Request struct {
-	// Peer and Local are the addresses of the two sides. Nothing has proven Peer yet: on a network
-	// without protection a peer can forge it.
+	// Peer and Local are the addresses of the two sides. Peer is not authenticated: on an
+	// unprotected network a peer can forge it.
 	Peer, Local netip.AddrPort
-	// PrivateData is the peer's Options.PrivateData. The callee may keep it.
+	// PrivateData is the peer's Options.PrivateData. Options.Admit may keep it.
 	PrivateData []byte
 }
 
 // Refusal is an error of Options.Admit that carries data to the peer.
 type Refusal struct {
-	// Text explains the refusal; the peer gets at most 100 bytes of it, in RejectError.Text.
+	// Text explains the refusal. The peer gets at most 100 bytes of Text, in RejectError.Text.
 	Text string
-	// Data is for the peer's program, which finds it in RejectError.Data: at most MaxRefusalData bytes.
-	// If it is longer, none of it is sent, and the text says so. It is copied when Admit returns.
+	// Data is for the peer's program, which gets it in RejectError.Data. Data may have at most
+	// MaxRefusalData bytes. Longer Data is not sent at all, and the text that the peer gets says
+	// so. The runtime copies Data when Admit returns.
 	//
-	// The peer of a bare listener is no runtime: it gets Data unchanged, at most verbs.MaxPrivateReject
-	// bytes, and no text.
+	// A bare listener sends Data unchanged, at most verbs.MaxPrivateReject bytes, and no text.
 	Data []byte
 }
 
 // Error returns the text.
 func (r *Refusal) Error() string { return "connection refused: " + r.Text }
 
-// notAdmitted means that Options.Admit has refused a request. It is the private data of the rejection.
+// notAdmitted is the error for a request that Options.Admit has refused. Its bytes are the private
+// data of the rejection.
 type notAdmitted []byte
 
 func (notAdmitted) Error() string { return "runtime: refused by Options.Admit" }
 
-// admit asks Options.Admit about a request. It may block and needs no turn. The error is a notAdmitted.
+// admit calls Options.Admit for a request. If Admit refuses the request, admit returns a
+// notAdmitted. Admit may block, so the caller must not hold the turn.
 func (o *Options) admit(ctx context.Context, q Request) error {
 	if o.Admit == nil {
 		return nil
@@ -76,5 +78,5 @@ func (o *Options) refusal(err error) notAdmitted {
 	return rej.Encode()
 }
 
-// errAdmitEnded is the refusal of a request whose Admit panicked or called runtime.Goexit.
+// errAdmitEnded is the reason given to the peer if Options.Admit panicked or called runtime.Goexit.
 var errAdmitEnded = errors.New("the listener's program failed")

@@ -51,7 +51,7 @@ const (
 )
 
 // backlog decides which requests a listener keeps, which handshakes begin, and which requests are
-// evicted. It does no I/O and reads no clock. The holder owns it.
+// evicted. It does no I/O and reads no clock. Only the holder of the listener's turn uses it.
 //
 // An unfinished request is a waiting or a begun request. The handshakes of an address are its begun
 // and leaving requests.
@@ -76,8 +76,8 @@ const (
 //     is evicted: the oldest one.
 //   - If begunEach prevents the handshake, a begun request of the same address is evicted: the
 //     oldest one.
-//   - Only a begun request older than handshakePatience is evicted for a handshake, and none while
-//     a leaving request is about to make room.
+//   - A begun request is evicted for a handshake only if it is older than handshakePatience. No
+//     request is evicted for a handshake while a leaving request is about to make room.
 type backlog struct {
 	most, begunMost, begunEach int
 

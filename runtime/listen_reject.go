@@ -18,17 +18,18 @@ const (
 	rejectionBatch = 32
 )
 
-// A rejection is a request to answer and then to close. Its identifier is id.
+// A rejection is a request that gets no connection. To handle it, a goroutine calls answer with id,
+// the identifier of the request, and then closes id.
 type rejection struct {
 	id     verbs.CMID
 	answer func(verbs.CMID) // sends the answer; if that fails, the peer times out
 }
 
-// rejections queues requests to answer and close. One goroutine at a time does this work, without
-// the turn: each answer waits for the device, and the peers determine the number of answers. More
-// goroutines at a time would delay other users of the device. One goroutine is enough, because the
-// requests have no queue pairs. (The destruction of a queue pair may take long: see closingID.) The
-// holder owns rejections.
+// The type rejections queues the rejections of a shard. One goroutine at a time handles them,
+// without the turn, because each answer waits for the device, and the peers determine the number of
+// answers. More goroutines at a time would delay other users of the device. One goroutine is enough,
+// because the requests have no queue pairs. (The destruction of a queue pair may take long: see
+// closingID.) The holder owns all fields.
 type rejections struct {
 	queued    []rejection // rejections that are not in a batch yet
 	rejecting bool        // a goroutine handles a batch
@@ -55,6 +56,7 @@ func (s *shard) reject(id verbs.CMID, code uint8, text string) {
 }
 
 // tooManyRejections reports whether takeCM must wait for the end of a batch before it takes events.
+// It stores the result in s.stuck, so that rejectDone resumes the taking of events.
 func (s *shard) tooManyRejections() bool {
 	s.stuck = len(s.queued) >= maxRejections
 	return s.stuck

@@ -35,8 +35,8 @@ type request struct {
 	l          *Listener
 	id         verbs.CMID
 	private    []byte       // the peer's private data. Immutable
-	data       []byte       // of it, the user's
-	unwanted   func()       // ends the context of Options.Admit; nil before its call
+	data       []byte       // the user's part of private
+	unwanted   func()       // ends the context of Options.Admit; nil before request.begin
 	conn       *Conn        // nil until the connection is prepared
 	early      acceptWaiter // the PrepareAccept for which conn was prepared; zero for none
 	acceptable bool         // Accept may return conn even if conn has ended
@@ -80,9 +80,9 @@ func (r *request) end() {
 	}
 }
 
-// request.begin asks Options.Admit and prepares a connection for the request, on another goroutine.
-// The preparation allocates half a MiB and may register memory, which takes too long for the holder of
-// the turn.
+// request.begin calls Options.Admit and prepares a connection for the request, on another goroutine.
+// The holder of the turn must not do this work: Admit may block, and the preparation allocates half
+// a MiB by default and may register memory.
 func (r *request) begin() {
 	l := r.l
 	if err := l.rt.enter(); err != nil { // the runtime is being closed, or its device is gone; so the listener ends soon
@@ -105,7 +105,7 @@ func (r *request) begin() {
 			}
 			cancel()
 			l.sh.r.Defer(func() { r.prepared(c, err) })
-			l.rt.leave() // after Defer: Runtime.Close then finds the identifier among those that are being closed
+			l.rt.leave() // after Defer, so that r.prepared runs before Runtime.Close waits for the identifiers that are being closed
 		}()
 		if err = l.opts.admit(ctx, asked); err == nil {
 			c, err = l.rt.newConn(l.opts)

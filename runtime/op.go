@@ -207,8 +207,9 @@ func FetchAndAddOp(remote Remote, add uint64) Op {
 
 // AtomicWriteOp returns an operation that stores value in the first 8 bytes of remote, a
 // native-endian word. The address of the word must be a multiple of 8. No reader ever sees a
-// partial value. Use AtomicWriteOp to publish data: write and flush the data before. If the device
-// does not support atomic writes, the operation fails with ErrNotSupported.
+// partial value. AtomicWriteOp is meant for publishing data: first write and flush the data, then
+// start AtomicWriteOp. If the device does not support atomic writes, the operation fails with
+// ErrNotSupported.
 //
 // Implements: ibv_wr_atomic_write.
 func AtomicWriteOp(remote Remote, value uint64) Op {

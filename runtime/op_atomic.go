@@ -9,11 +9,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// wordSize is the size in bytes of the remote word that an atomic changes.
+// wordSize is the size in bytes of the remote word that an atomic or an ATOMIC_WRITE changes.
 const wordSize = 8
 
-// Conn.atomic starts an operation without local memory: an atomic, an ATOMIC_WRITE or a
-// FLUSH.
+// Conn.atomic starts an operation without local memory of the caller: an atomic, an ATOMIC_WRITE
+// or a FLUSH.
 func (c *Conn) atomic(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext

@@ -48,9 +48,9 @@ func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err err
 // them to the goroutine that waits.
 type opGroup struct {
 	all    futures.Promise[Result]
-	of     int // number of operations
+	of     int // number of operations for which the group waits
 	done   int // number of operations that have ended
-	failed int // index of the first operation that failed; valid if err is not nil
+	failed int // lowest index of a failed operation; valid if err is not nil
 	err    error
 	rs     []Result // by index, valid where ended is true; empty if no results are wanted
 	ended  []bool   // by index; empty if no results are wanted

@@ -94,7 +94,7 @@ func (s *rawRecv) give() {
 // Complete implements reactor.Sink.
 func (s *rawRecv) Complete(t SinkContext, r Result, err error) {
 	of := *s
-	s.give() // before the call of the sink: the sink may post the next receive, which can use s again
+	s.give() // before the call of the sink: the sink may post the next receive, which can then reuse s
 	if r.Flags&verbs.WCWithInv != 0 {
 		of.c.invalidated(r.Imm)
 	}

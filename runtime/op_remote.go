@@ -50,7 +50,7 @@ func (r Remote) String() string {
 //	└─────┴───────┴───────┴──────┴────────┴──────┴──────┴────────┴──────────┘
 //
 // The hash covers all bytes before it. It detects descriptors that are truncated, mistyped or mixed
-// up. It does not detect forged descriptors, because it is no signature.
+// up. It does not detect forged descriptors, because it is not a signature.
 const (
 	remoteMagic   = "VRBM"
 	remoteVersion = 1

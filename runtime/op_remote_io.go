@@ -67,10 +67,9 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
 }
 
-// ioSubmitMode returns the submit mode of a transfer of n bytes. If the transfer is a single chunk,
-// the caller need not wake the loop (the reactor's goroutine): the caller awaits the chunk at once
-// and so posts it. If there are several chunks, the loop posts a chunk while the caller prepares
-// the next one.
+// ioSubmitMode returns the submit mode of a transfer of n bytes. A single chunk need not wake the
+// loop (the reactor's goroutine): the caller awaits the chunk at once, and posts it itself while it
+// waits. If there are several chunks, the loop posts a chunk while the caller prepares the next one.
 func ioSubmitMode(n int) reactor.SubmitMode {
 	if n <= ioChunk {
 		return reactor.NoWakeup
@@ -92,7 +91,8 @@ type ioTransfer struct {
 //	start    starts the operation
 //	after    copies the data out of the buffer when the operation has succeeded; nil for a write
 //
-// The result n is the number of leading bytes of p that were transferred.
+// The result n counts only the chunks that succeeded before the first error. Later chunks may have
+// been transferred, too.
 func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Buffer, Remote) (Future, error),
 	before func(Buffer, []byte), after func([]byte, Buffer)) (n int, err error) {
 	asked, err := reactor.DoneOf(m.ctx)

@@ -61,11 +61,11 @@ func (c *Conn) StartFromSink(t SinkContext, op *Op, sink Sink, tag uint64) error
 // At the end of the pass it ends the operations that no sink has started. Each shard (a reactor of
 // the runtime) has one sinkLeases. Only the holder of the turn uses it.
 //
-// A cached operation makes its memory look in flight, for example to Region.Close. This is correct if
-// an operation that a sink has started on the same lease is in flight, too. Usually there is one,
-// still unposted, while the cache is not empty. But perhaps it could not be started, or is refused
-// because its queue is released. In these two cases the cache is released before the error is
-// reported.
+// Region.Close, for example, takes a cached operation for an operation in flight. This does no harm
+// while an operation that a sink has started on the same lease is really in flight. Usually there is
+// such an operation, still unposted, while the cache is not empty. There are two exceptions: the
+// operation could not be started, or it is refused because its queue is released. In both cases the
+// cache is released before the error is reported.
 type sinkLeases struct {
 	of   *lease
 	gen  uint64

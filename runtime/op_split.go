@@ -121,7 +121,7 @@ func (c *Conn) fragmentCount(asked reactor.DoneContext, m *fragments, t *reactor
 			if posted == 0 {
 				s.Flags = t.Flags & verbs.SendFence
 			}
-			if left == 0 { // the last non-empty fragment
+			if left == 0 { // the last fragment
 				s.Imm, s.Flags = t.Imm, s.Flags|t.Flags&verbs.SendSolicited
 			} else if t.Opcode == verbs.WRRDMAWriteWithImm {
 				s.Opcode = verbs.WRRDMAWrite

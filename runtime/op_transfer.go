@@ -94,7 +94,7 @@ func (c *Conn) checkTransfer(op verbs.WROpcode, local *Slice, remote *Remote) er
 	return nil
 }
 
-// The method check returns an error if r has less than n bytes, or does not grant all rights in
+// The method check returns an error if r has fewer than n bytes, or does not grant all rights in
 // need.
 func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 	if n > r.Length {
@@ -143,7 +143,7 @@ func (c *Conn) inlineFlag(op verbs.WROpcode, local *Slice) verbs.SendFlags {
 	return verbs.SendInline
 }
 
-// fetched is the set of access flags of memory that only the device may read. Zero-based memory
-// has addresses in requests that are not virtual addresses of the process. If the CPU reads
-// on-demand memory, a page fault may stall the holder of the reactor's turn.
+// fetched is the set of access flags of memory that is never sent inline: only the device reads it.
+// The addresses of zero-based memory in requests are not virtual addresses of the process. If the
+// CPU reads on-demand memory, a page fault may stall the holder of the reactor's turn.
 const fetched = verbs.AccessZeroBased | verbs.AccessOnDemand

@@ -16,8 +16,8 @@ type Options struct {
 	// connection may be any librdmacm program.
 	Raw bool
 	// Bare is for a raw connection whose peer reads private data and is not a runtime of this
-	// package. With Bare, PrivateData is sent unchanged; without Bare, the runtime puts a header
-	// before PrivateData, the hello. A bare connection expects no hello from its peer.
+	// package. With Bare, PrivateData is sent unchanged. Without Bare, the runtime puts a header,
+	// the hello, before PrivateData. A bare connection expects no hello from its peer.
 	Bare bool
 	// SendDepth is how many operations may be outstanding; default DefaultSendDepth.
 	SendDepth int
@@ -60,41 +60,50 @@ type Options struct {
 	// of PeerTimeout. An idle connection sends one probe per KeepAlive. The probe takes one packet
 	// each way, and the peer's program does not see it. Default PeerTimeout; negative: no probes.
 	KeepAlive time.Duration
-	// AckTimeout is how long the device waits for an acknowledgement before it sends a request again, and
-	// RetryCount is how often it does that in a row before the request and the connection fail with
-	// verbs.WCRetryExcErr. Each end of a connection applies its own. The device may wait up to four times as
-	// long; it waits at least for its own delay (verbs.DeviceAttr.AckDelay), and rounds up to 4.096 µs × a
-	// power of two. The bound of PeerTimeout covers these retries. AckTimeout: at most 8796 s; default: the
-	// longest from 33 ms to 1.1 s with which the device gives up within PeerTimeout. RetryCount: at most 7;
-	// default DefaultRetryCount; negative: never. A connection without the connection manager has those of
-	// PlainOptions.Path.
+	// AckTimeout is how long the device waits for an acknowledgment before it sends a request again.
+	// RetryCount is how many times in a row the device sends the request again. If all retries stay
+	// unacknowledged, the request and the connection fail with verbs.WCRetryExcErr. Each end of a
+	// connection applies its own values. A connection without the connection manager uses the values
+	// of PlainOptions.Path instead.
+	//
+	// AckTimeout is rounded up to 4.096 µs × a power of two. The device raises it to its own delay
+	// (verbs.DeviceAttr.AckDelay) if that is longer, and may wait up to four times as long. The
+	// bound of PeerTimeout covers these retries.
+	//
+	// AckTimeout is at most 8796 s. The default is the longest time from 33 ms to 1.1 s with which
+	// the device gives up within PeerTimeout, or 33 ms if there is none. If PeerTimeout is negative,
+	// the provider chooses. RetryCount is at most 7. Default DefaultRetryCount; negative: no
+	// retries.
 	AckTimeout time.Duration
 	RetryCount int
-	// TOS is the type of service (IPv4) or traffic class (IPv6) of the connection's packets: DSCP in the upper
-	// 6 bits, ECN in the others. Both ends use that of the end which dials. The software RNIC sends it by
-	// UDP on Linux. A connection without the connection manager has that of PlainOptions.Path. Default 0.
+	// TOS is the type of service (IPv4) or traffic class (IPv6) of the connection's packets. Its
+	// upper 6 bits are the DSCP, its lower 2 bits the ECN. Both ends use the TOS of the dialing end.
+	// The software RNIC applies it to UDP packets, and only on Linux. A connection without the
+	// connection manager uses PlainOptions.Path instead. Default 0.
 	TOS uint8
 	// Recorder is how many completed operations the flight recorder keeps, with their outcome and
 	// the times of their start, posting and completion: see Conn.Recorded and Runtime.Stuck.
 	// Default 0: no recorder and no cost. Negative: no recorder, even if the runtime's options have
-	// one. A recorder costs three clock readings per operation, and some 100 bytes of memory for
-	// each operation that is kept or may be outstanding.
+	// one. A recorder costs at most three clock readings per operation, and some 100 bytes of memory
+	// for each operation that is kept or may be outstanding.
 	Recorder int
 	// Backlog is how many peers of a listener may wait to be accepted: requests, handshakes and
 	// established connections together; see Listener. Each peer may hold the memory of a
-	// connection: by default half a MiB for receives, so 66 MiB for 128 peers. The limit for
+	// connection: by default 67 receives of 8 KiB, so 67 MiB for 128 peers. The limit for
 	// unfinished handshakes is Backlog/2, and for those from one address Backlog/8; each limit is
 	// at least 1. Only listeners use Backlog. Default DefaultBacklog.
 	Backlog int
-	// Admit, if it is not nil, decides about each request of a listener, before memory or a queue pair
-	// is taken for the connection. If it returns an error, the request is refused, and the peer's Dial
-	// returns a *RejectError with the error's text; return a *Refusal to send data, too. Request
-	// describes the peer. On a raw listener a request first waits for an Accept or PrepareAccept.
-	// The listener calls Admit on goroutines of its own, at most two at a time. It may block; other
-	// requests then wait. The context ends when the request is not wanted any more: it was evicted, the
-	// peer gave up, or the listener or the runtime is being closed. Runtime.Close waits for Admit, so
-	// Admit must then return soon, and must not call Close. Only listeners of connections use Admit.
-	// Default nil: every request is admitted.
+	// Admit, if it is not nil, decides about each request of a listener, before the listener
+	// allocates memory or a queue pair for the connection. If Admit returns an error, the request is
+	// refused, and the peer's Dial returns a *RejectError with the error's text. To send data, too,
+	// Admit returns a *Refusal. The Request describes the peer. On a raw listener a request first
+	// waits for an Accept or PrepareAccept.
+	//
+	// The listener calls Admit on goroutines of its own, at most two at a time. Admit may block;
+	// meanwhile other requests wait. The context ends when the request is no longer wanted: it was
+	// evicted, the peer gave up, or the listener or the runtime is being closed. Then Admit must
+	// return soon, because Runtime.Close waits for it. Admit must not call Runtime.Close. Datagrams
+	// (ListenPacket) do not use Admit. Default nil: every request is admitted.
 	Admit func(context.Context, Request) error
 	// PrivateData is sent to the peer with the connection request or the acceptance. A request
 	// carries at most MaxDialData bytes, and an acceptance MaxAcceptData bytes. With Bare these
@@ -153,8 +162,9 @@ func (rt *Runtime) fits(o Options) error {
 	return nil
 }
 
-// inherit returns o with the runtime's options in place of those that are not set. Do not call
-// inherit with its own result: there Inline 0 means none, but inherit would take 0 for not set.
+// inherit returns o, validated, with the runtime's options in place of those that are not set. Do
+// not pass the result to inherit again: in the result Inline 0 means none, but inherit takes an
+// Inline of 0 as not set.
 func (rt *Runtime) inherit(o Options) (Options, error) {
 	d := rt.cfg.Conn
 	o.Raw, o.Bare = o.Raw || d.Raw, o.Bare || d.Bare

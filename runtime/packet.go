@@ -61,8 +61,9 @@ type PacketConn struct {
 // ListenPacket opens a PacketConn at "host:port", where peers find it with [PacketConn.Resolve]. An
 // empty host means the device's address. If the port is 0, ListenPacket chooses a free port (see
 // Addr); a program that only sends can use port 0, too. The options that apply are SendDepth,
-// RecvCredits, MaxSGE, Inline and Recorder. RecvCredits is how many received datagrams are buffered
-// until Recv takes them; further datagrams are lost.
+// RecvCredits, MaxSGE, Inline and Recorder. RecvCredits is the number of receive buffers. A received
+// datagram occupies a buffer until Packet.Release. While no buffer is free, arriving datagrams are
+// lost.
 //
 // Errors: ErrAddress, ErrConfig, ErrNoGID, ErrNotSupported, ErrClosed, errors of the device.
 //
@@ -160,7 +161,7 @@ func (p *PacketConn) open(at netip.AddrPort) (err error) {
 // Addr returns the address at which peers find p.
 func (p *PacketConn) Addr() netip.AddrPort { return p.addr }
 
-// MaxPacket returns the size limit of a datagram in bytes: the port's path MTU.
+// MaxPacket returns the size limit of a datagram in bytes: the port's active MTU.
 func (p *PacketConn) MaxPacket() int { return int(p.sh.r.MaxDatagram()) }
 
 // Done returns a channel that is closed when p accepts no more
@@ -279,8 +280,8 @@ func (p *PacketConn) destroy() {
 	p.sh.closeID(p.id, finish)
 }
 
-// finishClose closes the address handles, and then the channel p.closed. The queue was released
-// before. So at most a Send that is about to fail still uses a handle. In this case finishClose
+// finishClose closes the address handles, and then the channel p.closed. The queue was already
+// released, so only a Send that is about to fail can still use a handle. In this case finishClose
 // tries again after closeRetry. Holder only.
 func (p *PacketConn) finishClose() {
 	busy, err := p.closePeers()

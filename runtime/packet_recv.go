@@ -21,9 +21,9 @@ type packetSlot struct {
 	p   *PacketConn
 	i   int
 	buf Buffer
-	// state counts the deliveries and releases of the slot. A delivery and a release alternate, so
-	// state is odd while a Packet holds the slot. match() increments state at a delivery, and
-	// Packet.Release at a release, by CAS, on any goroutine.
+	// state counts the deliveries and releases of the slot. Deliveries and releases alternate, so
+	// state is odd while a Packet holds the slot. match() increments state at a delivery.
+	// Packet.Release increments it by a CAS, on any goroutine.
 	state atomic.Uint64
 	// The next five fields describe the received datagram. The holder of the turn (the goroutine
 	// that runs the reactor) writes them before match() delivers the datagram.

@@ -73,7 +73,7 @@ func (p *Pending) RemoteAddr() netip.AddrPort { return p.peer }
 // Connect are at the device before the peer can send. Connect may be called only one time.
 //
 // Errors: those of Dial; ErrClosed for the second call, or after Close. If the peer has withdrawn
-// its request, the error is ErrUnreachable or a *RejectError. A server then goes on with the next
+// its request, the error is ErrUnreachable or a *RejectError. A server can then go on to the next
 // request.
 //
 // Implements: rdma_connect, rdma_accept.
@@ -123,7 +123,7 @@ func (r *request) held() {
 	l := r.l
 	if r.stage == stageBegun {
 		r.early.Settle(r.conn, nil) // if PrepareAccept has given up, disposeConn closes the connection
-	} else { // the request was evicted, or the listener stopped; either closes the connection
+	} else { // the request was evicted, or the listener stopped; both close the connection
 		l.passOver(r.early, ErrConnClosed)
 	}
 	l.backlog.remove(&r.entry)

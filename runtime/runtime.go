@@ -39,8 +39,8 @@ type Runtime struct {
 	peers     *futures.Pool[*Peer]
 
 	// When a removal of the device is reported, deviceGone sets gone, and then makes every reactor
-	// end its connections and listeners. This does not reach a connection or listener that begins
-	// later. So the code that begins one checks gone.
+	// end its connections and listeners. A connection or listener that is created later is not
+	// ended. So the code that creates one checks gone.
 	gone    uatomic.Bool
 	tidying sync.WaitGroup // counts the goroutines that Runtime.tidy has started
 

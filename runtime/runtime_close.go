@@ -14,9 +14,10 @@ import (
 )
 
 // closeGrace is how long Runtime.Close goes on releasing objects after its context has ended. It is
-// also how long Close waits for memory that the program holds. In both cases Close waits only for
-// goroutines of the program, never for a peer. Such a goroutine returns from a call that fails now,
-// or finishes its work with a message. On a busy machine this takes some time.
+// also how long Close waits for memory that the program holds. In this time Close waits for
+// reactors, the kernel and goroutines of the program, but never for a peer. The program's goroutines
+// return from calls that now fail, and release their messages. On a busy machine this takes some
+// time.
 const closeGrace = 5 * time.Second
 
 // errRuntimeClosed is the cause with which Runtime.Close ends connections.
@@ -78,7 +79,7 @@ func (rt *Runtime) shut() (made <-chan struct{}) {
 	listeners := slices.Collect(maps.Keys(rt.listeners))
 	rt.mu.Unlock()
 	for _, l := range listeners {
-		l.end() // calls of Options.Admit make connections; their contexts end
+		l.end() // also ends the contexts of running calls of Options.Admit, for which Close waits
 	}
 	return made
 }

@@ -5,7 +5,7 @@ import "github.com/verbena-rdma/verbena/verbs"
 // domain is the protection domain of a shard's queue pairs. (A shard is a reactor with its event
 // channel.) If the device supports thread domains, each shard has a thread domain. The driver then
 // omits its locks, and gives the shard a doorbell register of its own (libmlx5; not measured yet).
-// In return, no two threads may post at the same time. They do not, because only the holder of the
+// In return, no two threads may post at the same time. This holds because only the holder of the
 // turn (the goroutine that runs the reactor) posts to these queue pairs. The fields are set when
 // the shard is created, and then immutable.
 //

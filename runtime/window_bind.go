@@ -17,8 +17,9 @@ import (
 // caller may send the descriptor to the peer over this connection at once, because the binding
 // completes before later sends.
 //
-// Errors: ErrWindowState unless the window is free; *RangeError; ErrPermission; ErrReleased;
-// ErrInvalid for invalid arguments or a region of another runtime; the connection's cause.
+// Errors: ErrWindowState if the window is bound, or a Bind or Invalidate is in progress;
+// ErrWindowClosed; *RangeError; ErrPermission; ErrReleased; ErrInvalid for invalid arguments or a
+// region of another runtime; the connection's cause; the context's error.
 //
 // Implements: ibv_post_send, BIND_MW.
 func (w *Window) Bind(ctx context.Context, r *Region, off, n int, access verbs.AccessFlags) (Remote, Future, error) {
@@ -87,7 +88,8 @@ func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to 
 
 // Invalidate unbinds the window. When the future is settled without an error, the peer's key is
 // invalid, and no access by the peer is in progress. Invalidate waits for room in the send queue
-// until ctx ends. It returns ErrWindowState if the window is not bound.
+// until ctx ends. It returns ErrWindowState if the window is not bound, and ErrWindowClosed if it is
+// closed.
 //
 // Implements: ibv_post_send, LOCAL_INV.
 func (w *Window) Invalidate(ctx context.Context) (Future, error) {

@@ -1,6 +1,7 @@
 // Package turn decides which goroutine runs a reactor. The turn is the exclusive right to run it.
-// The package implements caller driving, the handover of the turn, arming and sleeping. It does not
-// depend on RDMA: to run a pass, it calls a method of [Work].
+// The package implements caller driving (a goroutine that waits for a result runs the reactor), the
+// handover of the turn, arming and sleeping. It does not depend on RDMA: to run a pass, it calls a
+// method of [Work].
 //
 // A pass is one round of progress: post, poll and settle. The holder is the goroutine that has the
 // turn. The loop is the reactor's own goroutine. A driver is a goroutine that holds the turn and

@@ -136,9 +136,9 @@ func (t *Token) drive(done <-chan struct{}, w Parker) {
 	t.leave(!tired)
 }
 
-// leaveRounds limits the rounds of leave(). If the pass of a round finds work, another round follows.
-// After leaveRounds such rounds, the turn goes to the loop. In the model build the limit is 2, which
-// is enough to search all pairs of successive rounds.
+// leaveRounds limits the rounds of leave(). Another round follows if the pass of a round finds work,
+// or if release() takes the turn again. After leaveRounds such rounds, the turn goes to the loop. In
+// the model build the limit is 2, which is enough to search all pairs of successive rounds.
 const leaveRounds = 4 - 2*model.On
 
 // leave gives up the turn, which the caller holds. The package comment lists the possible next

@@ -12,7 +12,7 @@ func (t *Token) Loop() {
 	wake := WakeEvent // look for work before the first sleep
 	for wake&WakeClosed == 0 {
 		if !t.take() && !t.waitForDriver(wake) {
-			// A driver holds the turn, and does the work for which the loop was woken.
+			// A caller holds the turn, and does the work for which the loop was woken.
 			wake = t.sleep.Wait(t.work.Deadline())
 			t.noteWakeup(wake)
 			continue
@@ -32,8 +32,8 @@ func (t *Token) Loop() {
 	}
 }
 
-// waitForDriver waits until a driver gives the turn to the loop, and returns true. If only a call
-// of Wake has woken the loop (wake is 0), it returns false at once: then the driver does the work.
+// waitForDriver waits until the holder gives the turn to the loop, and returns true. If only a call
+// of Wake has woken the loop (wake is 0), it returns false at once: then the holder does the work.
 func (t *Token) waitForDriver(wake WakeReason) bool {
 	if wake == 0 {
 		return false

@@ -11,8 +11,8 @@ import (
 // Bounds of a budget. The cost is the time that arming, sleeping and being woken take.
 const (
 	// The largest budget is maxCosts times the cost. If a peer answers within a few times the cost,
-	// spinning makes the answer much faster, which is worth the processor time. If the answer takes
-	// more than 16 times the cost, spinning saves too little.
+	// spinning shortens the round trip by a large part, which is worth the processor time. If the
+	// answer takes more than 16 times the cost, spinning saves too little.
 	maxCosts = 16
 	// The smallest budget is the cost divided by minCostPart. So even after a long time without
 	// traffic the loop spins a little, and notices new traffic.
@@ -79,9 +79,9 @@ const (
 	yieldEvery = 16
 	// clockEvery is the number of rounds between two clock readings of a spinning goroutine.
 	clockEvery = 4
-	// Between two looks, the loop pauses: it loads a word pauseLoads times. This takes about as
-	// long as an empty pass, so a caller finds the turn free half of the time. While callers drive,
-	// the loop loads the word pauseLoadsDriven times. This takes as long as a few operations of the
+	// Between two looks, the loop pauses: it loads spinRun.unused pauseLoads times. This takes about
+	// as long as an empty pass, so a caller finds the turn free half of the time. While callers
+	// drive, the loop loads it pauseLoadsDriven times. This takes as long as a few operations of the
 	// callers, which a look would only disturb.
 	pauseLoads       = 64
 	pauseLoadsDriven = 1024
@@ -126,7 +126,7 @@ func (t *Token) loopPause(s *spinRun) (over bool) {
 		}
 		t.pauseAway(s)
 	case s.rounds%yieldEvery == 1:
-		runtime.Gosched() // in the first round too, so that a goroutine with a new result runs before the next look
+		runtime.Gosched() // also in the first round: a goroutine that just got its result runs before the next look
 	default:
 		t.pauseAway(s)
 	}
@@ -160,7 +160,8 @@ func (t *Token) pollChannels(s *spinRun) WakeReason {
 	return t.sleep.Poll()
 }
 
-// noteFound and noteInVain record that a spin run has ended, with work or without.
+// The loop calls noteFound when a look has found work, and noteInVain when spinning ends because the
+// budget is over.
 func (t *Token) noteFound()  {}
 func (t *Token) noteInVain() { t.stats.SpinsInVain.Add(1) }
 

@@ -12,14 +12,14 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// Reply is the handle with which a handler answers the question that carried it in its message. It
-// is a value: the handler may keep it and answer later, from any goroutine. If the instance that
-// handled the question ends without an answer, the asker gets ErrNoReply, even if a copy of the
-// Reply still exists. The zero Reply drops answers.
+// Reply answers one question: see [Ask]. The message of the question contains the Reply. A Reply is a
+// value: the handler may keep it and answer later, from any goroutine. If the instance that handled
+// the question ends without an answer, the asker gets ErrNoReply, even if a copy of the Reply still
+// exists. The zero Reply drops answers.
 type Reply[R any] struct{ p futures.Promise[R] }
 
-// Send answers with v. It returns false if v reaches no asker: an answer or ErrNoReply came before,
-// or the asker has given up. True does not guarantee that the asker reads v. Send does not block.
+// Send answers with v. It returns false if the question already has an answer or an error. True does
+// not guarantee that the asker reads v: the asker may have given up. Send does not block.
 func (r Reply[R]) Send(v R) bool { return r.p.Settle(v, nil) }
 
 // Fail answers with an error, as Send does with a value.
@@ -34,11 +34,11 @@ func (r Reply[R]) Wanted() bool { return r.p.Wanted() }
 // owed is an unanswered reply of an actor.
 type owed interface {
 	fail(err error)
-	wanted() bool // false is final: answered, or given up by the asker
-	free()        // the caller must not use the owed reply any more
+	wanted() bool // false if it was answered or the asker has given up; then it remains false
+	free()        // after free, the owed reply must not be used
 }
 
-// asks makes the futures of one type of answer.
+// asks makes the futures for answers of type R.
 type asks[R any] struct {
 	futures *futures.Pool[R]
 	free    sync.Pool // of *ask[R]
@@ -65,7 +65,7 @@ func (a *ask[R]) free() {
 	a.from.free.Put(a)
 }
 
-// asksOf returns the system's asks for answers of type R, and makes it at the first call.
+// asksOf returns the system's asks for answers of type R. The first call makes it.
 func asksOf[R any](s *System) *asks[R] {
 	t := reflect.TypeFor[R]()
 	if v, ok := s.asks.Load(t); ok {
@@ -76,14 +76,20 @@ func asksOf[R any](s *System) *asks[R] {
 	return v.(*asks[R])
 }
 
-// Ask sends a message and returns the future of the answer. It calls the function question once, to
-// make the message with a Reply. ctx bounds the wait for room in the mailbox; the context of Await
-// bounds the wait for the answer. In steady state Ask allocates nothing.
+// Ask sends a message and returns the future of the answer. It calls the function question once. This
+// function makes the message, which must contain the Reply. ctx bounds the wait for room in the
+// mailbox. The context of Await bounds the wait for the answer. In steady state Ask allocates
+// nothing.
 //
-// The future is settled with the answer. If no answer will come, it is settled with ErrNoReply,
-// joined with the handler's panic or ErrStopped. If Tell would return an error, it is settled with
-// that error, and if Overflow Drop drops the message, with ErrMailboxFull. Discard a future that is
-// no longer wanted.
+// The result of the future is one of these:
+//
+//   - the answer
+//   - ErrNoReply, joined with its cause (a failure of the handler, or ErrStopped), if no answer will
+//     come
+//   - the error that Tell would return
+//   - ErrMailboxFull, if Overflow Drop has dropped the message
+//
+// Discard a future that is no longer wanted.
 func Ask[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) futures.Future[R] {
 	if to.cell == nil {
 		var none R
@@ -103,9 +109,9 @@ func Ask[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) fu
 	return f
 }
 
-// AskWait asks as Ask does and waits for the answer until ctx ends. A handler must not call it: the
-// wait would keep other actors from running, perhaps the one that answers. AskWait returns
-// ErrWouldDeadlock in a handler if ctx derives from the handler's Context or never ends.
+// AskWait asks as Ask does and waits for the answer until ctx ends. A handler must not call AskWait:
+// it would occupy a goroutine that the answering actor may need. In a handler, AskWait returns
+// ErrWouldDeadlock if ctx derives from the handler's Context, or never ends.
 func AskWait[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) (R, error) {
 	if ctx == nil {
 		var none R
@@ -118,15 +124,16 @@ func AskWait[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M
 	f := Ask(ctx, to, question)
 	v, err := f.Await(ctx)
 	if err != nil {
-		f.Discard() // no effect if it was settled
+		f.Discard() // no effect if the future was settled
 	}
 	return v, err
 }
 
-// noReply returns the error that the asker gets when cause prevents the answer.
+// noReply returns the error that the asker gets if no answer will come because of cause.
 func noReply(cause error) error { return errors.Join(ErrNoReply, cause) }
 
-// pruneOwed is the smallest number of owed replies at which owe removes those no longer wanted.
+// pruneOwed is the smallest number of owed replies at which owe removes replies that are no longer
+// wanted.
 const pruneOwed = 64
 
 // owe records the reply of a handled message, unless it was answered already or its asker has given
@@ -136,7 +143,7 @@ func (a *core) owe(o owed) {
 		o.free()
 		return
 	}
-	if len(a.owed) >= max(pruneOwed, a.owedMax) { // length doubled: constant amortized cost
+	if len(a.owed) >= max(pruneOwed, a.owedMax) { // the list has doubled: the amortized cost is constant
 		a.owed = slices.DeleteFunc(a.owed, func(o owed) bool {
 			if o.wanted() {
 				return false

@@ -12,30 +12,31 @@ import (
 // envelope is a message in a mailbox.
 type envelope[M any] struct {
 	m   M
-	ask owed // the reply that the message requests; nil for none
+	ask owed // the reply that the message requests, or nil
 }
 
 // cell is an actor: its core and the part that depends on the type of its messages.
 type cell[M any] struct {
 	core
 	box  *ring.MPSC[envelope[M]]
-	room *ring.Credits // one credit for each free place of box; nil unless Overflow is Wait
+	room *ring.Credits // one credit for each free place in box; nil unless Overflow is Wait
 	next func() Handler[M]
 	ctx  Context[M]
 
-	// Runner only: the instance, nil while there is none, and its methods.
+	// Only the runner uses the fields below. The field handler is the instance, or nil if there is
+	// none. The next three fields are the same instance, or nil if it lacks the interface.
 	handler   Handler[M]
 	completer Completer[M]
 	connector Connector[M]
 	timed     Timed[M]
-	started   bool
-	// handling is the message being handled, while busy is true.
+	started   bool // Started has succeeded, or the handler has no method Started
+	// While busy is true, handling is the message that the handler handles.
 	handling envelope[M]
 	busy     bool
 }
 
-// tell puts a message into the mailbox, on the goroutine of Tell or Ask. If it returns an error,
-// the caller settles e.ask.
+// tell puts a message into the mailbox. Any goroutine may call it. If tell returns an error, the
+// caller must settle e.ask.
 func (c *cell[M]) tell(ctx context.Context, e envelope[M]) error {
 	if ctx == nil {
 		return verbena.ErrNilContext
@@ -132,7 +133,7 @@ func (c *cell[M]) handle(e *event) bool {
 	switch e.kind {
 	case evCompletion:
 		if c.completer == nil {
-			return e.err == nil // false: a failed operation that is not handled is reported
+			return e.err == nil // a failed operation is reported, because no method handles it
 		}
 		c.completer.Completed(&c.ctx, e.completion())
 	case evMessage, evConn:
@@ -157,8 +158,8 @@ func (c *cell[M]) handle(e *event) bool {
 	return true
 }
 
-// stopped implements body. A panic in Stopped is counted and passed to the parent, but ends
-// nothing: the instance has ended already.
+// stopped implements body. A panic in Stopped is counted and reported to the parent. It has no other
+// effect, because the instance has already ended.
 func (c *cell[M]) stopped(cause error) {
 	h, started := c.handler, c.started
 	c.handler, c.completer, c.connector, c.timed, c.started = nil, nil, nil, nil, false
@@ -185,7 +186,7 @@ func (c *cell[M]) interrupted(cause error) {
 	c.lose(e, cause)
 }
 
-// lose reports a message as not handled.
+// lose reports a message as a dead letter, and fails its Ask.
 func (c *cell[M]) lose(e envelope[M], cause error) {
 	c.deadLetter(e.m, cause)
 	if e.ask != nil {

@@ -2,13 +2,13 @@ package actor
 
 import "time"
 
-// Clock is the time source of timers and restarts. A *verbena.Runtime is a Clock: its reactors keep
-// the time.
+// Clock is the clock of timers and restarts. A *verbena.Runtime is a Clock.
 type Clock interface {
 	// Now returns the current time.
 	Now() time.Time
-	// After calls fn one time, d from now, on any goroutine; fn does not block. The function stop
-	// prevents the call of fn if that has not begun, and does not wait for it otherwise.
+	// After calls fn one time, when the duration d has passed, on any goroutine. The function fn
+	// does not block. The function stop cancels the call of fn and does not wait. A call that has
+	// begun, or is about to begin, is not canceled.
 	After(d time.Duration, fn func()) (stop func())
 }
 

@@ -14,18 +14,19 @@ import (
 type link struct {
 	conn *verbena.Conn
 	tag  uint64
-	// waiting counts the events that wait for a message, or for the end of a raw connection. Each
-	// of them is pushed: with a message, or with the error that ended the connection.
+	// waiting counts the events that wait for a message, or for the end of a raw connection. Each of
+	// these events is pushed later, with a message or with the error that ended the connection.
 	waiting int
 	closed  bool // the handler has received ConnClosed
 }
 
-// own makes the actor the owner of conn: the actor receives its messages and its end, and closes
-// it. On a managed connection own requests Options.Receives messages.
+// own makes the actor the owner of conn. The actor then gets the messages and the end of conn as
+// events, and closes conn. On a managed connection, own requests Options.Receives messages. Runner
+// only.
 func (a *core) own(conn *verbena.Conn, tag uint64) {
 	l := &link{conn: conn, tag: tag}
 	a.links = append(a.links, l)
-	if conn.Raw() { // the handler receives its messages itself (PostRecvOp)
+	if conn.Raw() { // the handler posts the receives itself (PostRecvOp)
 		e := a.newEvent(evMessage, tag)
 		e.conn, e.link = conn, l
 		a.listen(l)
@@ -40,7 +41,8 @@ func (a *core) own(conn *verbena.Conn, tag uint64) {
 	}
 }
 
-// listen counts an event that begins to wait, heard one that no longer waits. Runner only.
+// listen counts an event that begins to wait for a message or for the end of a connection. The
+// function heard subtracts an event that no longer waits. Runner only.
 func (a *core) listen(l *link) { l.waiting++; a.listening++ }
 func (a *core) heard(l *link)  { l.waiting--; a.listening-- }
 
@@ -52,8 +54,8 @@ func (a *core) ask(l *link, e *event) {
 	l.conn.RecvTo(e)
 }
 
-// linkEvent handles a message or an error of an owned connection. The connection's first error goes
-// to the handler as ConnClosed; later ones are dropped. Runner only.
+// linkEvent handles a message or an error of an owned connection. The handler gets the first error
+// of the connection as ConnClosed. Later errors are dropped. Runner only.
 func (a *core) linkEvent(e *event) {
 	l := e.link
 	a.heard(l)
@@ -92,8 +94,8 @@ func (a *core) connEvent(e *event) {
 	a.freeEvent(e)
 }
 
-// connectAsync calls find on a new goroutine and pushes the result as an event. The context of that
-// call ends when the actor is to stop. Runner only.
+// connectAsync calls the function find on a new goroutine, and pushes the result as an event. When
+// the actor begins to stop or fails, the context of this call ends. Runner only.
 func (a *core) connectAsync(tag uint64, find func(ctx context.Context) (*verbena.Conn, error)) error {
 	if !a.open() {
 		return ErrStopped
@@ -117,13 +119,13 @@ func (a *core) stopConnects() {
 	}
 }
 
-// Own makes the actor the owner of conn. The messages and the end of conn come as ConnEvents with
-// tag. The actor closes conn when its messages have ended or when the instance ends. No other code
-// may receive from conn or close it; any goroutine may start operations on it. A raw connection
-// delivers only its end.
+// Own makes the actor the owner of conn. The handler gets the messages and the end of conn as
+// ConnEvents with the given tag; from a raw connection it gets only the end. The actor closes conn
+// after ConnClosed, or when the instance ends. No other code may receive from conn or close it. Any
+// goroutine may start operations on conn.
 //
-// Errors: ErrStopped when the actor is stopping; ErrConfig for a nil connection or one that the
-// actor owns already. With an error the owner of conn does not change.
+// Errors: ErrStopped if the actor is stopping; ErrConfig if conn is nil, or if the actor already
+// owns it. If Own returns an error, the owner of conn is unchanged.
 func (c *Context[M]) Own(conn *verbena.Conn, tag uint64) error {
 	a := &c.cell.core
 	if conn == nil {
@@ -139,10 +141,10 @@ func (c *Context[M]) Own(conn *verbena.Conn, tag uint64) error {
 	return nil
 }
 
-// Dial connects as Runtime.DialOptions does. It returns at once. The result comes with tag: as
-// ConnEstablished, when the actor owns the connection, or as ConnFailed with the error. The attempt
-// is canceled when the actor is to stop. Errors: ErrStopped; ErrConfig in a system without a
-// Config.Runtime.
+// Dial connects as Runtime.DialOptions does, but returns at once. The handler gets the result as a
+// ConnEvent with the given tag: ConnEstablished if the attempt has succeeded, or ConnFailed with the
+// error. After a success the actor owns the connection. When the actor begins to stop, the attempt
+// is canceled. Errors: ErrStopped; ErrConfig in a system without a Config.Runtime.
 func (c *Context[M]) Dial(addr string, o verbena.Options, tag uint64) error {
 	rt := c.cell.sys.cfg.Runtime
 	if rt == nil {

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Context is the handler's access to its actor. It is valid until the handler's method returns, and
-// only on the goroutine of that method. As a context.Context it ends when StopNow or a failure ends
-// the instance, or after Stopped.
+// Context gives a handler access to its actor. It is valid until the handler's method returns, and
+// only on the goroutine of that method. As a context.Context it may also be used on goroutines that
+// the method waits for. It ends when StopNow or a failure begins to end the instance, and at the
+// latest after Stopped.
 type Context[M any] struct{ cell *cell[M] }
 
 var _ context.Context = (*Context[int])(nil)
@@ -18,10 +19,10 @@ func (c *Context[M]) Self() Ref[M] { return Ref[M]{c.cell} }
 // System returns the actor's system.
 func (c *Context[M]) System() *System { return c.cell.sys }
 
-// Stop stops the actor itself, as Ref.Stop does; the running method continues.
+// Stop stops the actor, as Ref.Stop does. The running method continues.
 func (c *Context[M]) Stop() { c.cell.requestStop(stopDrain) }
 
-// Stopping reports whether the actor is to stop.
+// Stopping reports whether Stop or StopNow was called for the actor.
 func (c *Context[M]) Stopping() bool { return c.cell.stop.Load() != stopNot }
 
 // Children returns the number of children that have not ended.
@@ -33,7 +34,7 @@ func (c *Context[M]) Operations() int { return c.cell.operations() }
 // parent implements Parent.
 func (c *Context[M]) parent() (*System, *core) { return c.cell.sys, &c.cell.core }
 
-// Deadline implements context.Context; there is no deadline.
+// Deadline implements context.Context. There is no deadline.
 func (c *Context[M]) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Done implements context.Context.
@@ -42,7 +43,7 @@ func (c *Context[M]) Done() <-chan struct{} { return c.cell.life.Done() }
 // Err implements context.Context.
 func (c *Context[M]) Err() error { return c.cell.life.Err() }
 
-// Value implements context.Context; it lets Tell recognize the handler.
+// Value implements context.Context. Through it Tell recognizes a handler.
 func (c *Context[M]) Value(key any) any {
 	if key == (insideKey{}) {
 		return c.cell.sys

@@ -25,8 +25,8 @@ import (
 //	         restart: nothing left         or operation left
 //
 // An actor in phase draining handles messages and events as in phase up. In phase windingUp it
-// handles neither: it aborts outstanding work and reports its completions. An actor that is stopped
-// in phase resting ends at once, and its mailbox is reported.
+// handles neither: it aborts outstanding work, and reports completions as dead letters. If an actor
+// is stopped in phase resting, it ends at once, and its mailbox is reported.
 type phase uint8
 
 const (
@@ -39,7 +39,7 @@ const (
 	over
 )
 
-// Requests to stop; a larger value is stricter.
+// Requests to stop. A larger value is stricter.
 const (
 	stopNot uint32 = iota
 	stopDrain
@@ -49,10 +49,11 @@ const (
 // core is the part of an actor that does not depend on the type of its messages.
 type core struct {
 	word word
-	// stop is raised by Stop and StopNow on any goroutine, which then wakes the actor. The runner
-	// reads it.
+	// stop is the strictest request to stop so far. Any goroutine may raise it by requestStop, which
+	// also wakes the actor. The runner reads stop.
 	stop atomic.Uint32
-	// due is set by the clock when a rest ends and reset by the runner.
+	// The clock sets the flag due when the actor's time in phase resting is over. The runner resets
+	// it.
 	due uatomic.Bool
 
 	system, events lane
@@ -60,71 +61,72 @@ type core struct {
 	sys      *System
 	id       uint64
 	opt      Options
-	parentOf *core  // the parent; nil: spawned by the system
+	parentOf *core  // the parent; nil if the actor was spawned with the System
 	body     body   // the cell that contains this core
-	queue    func() // enqueues the actor at its executor; called by wake and by the runner
+	queue    func() // enqueues the actor at its executor: the pool, or a reactor's callback goroutine
 	hook     ring.Hook[core]
-	gone     chan struct{} // closed at the end
-	// watches reports whether the instance wants device events. The runner writes it, the system's
-	// device callback reads it.
+	gone     chan struct{} // closed when the actor has ended
+	// The flag watches is true while the instance wants device events. The runner writes it, and
+	// System.tellDevice reads it.
 	watches uatomic.Bool
 
-	// Runner only.
+	// Only the runner uses the fields below.
 	phase          phase
-	turn           bool // the next step prefers an event to a message
-	stopSeen       uint32
-	cause          error         // why the actor winds up or ended
-	restart        bool          // the actor restarts after winding up
-	delay          time.Duration // before the restart
-	free           *event
+	turn           bool               // the last call of next tried events first; the next tries messages
+	stopSeen       uint32             // the last value of stop that was applied
+	cause          error              // why the actor winds up or has ended
+	restart        bool               // the actor restarts after winding up
+	delay          time.Duration      // time in phase resting, before the restart
+	free           *event             // list of unused events
 	outstanding    int                // events taken by newEvent and not yet freed
-	listening      int                // of the outstanding events, those that wait for messages
-	children       map[*core]struct{} // not ended
+	listening      int                // outstanding events that wait for a message or the end of a connection
+	children       map[*core]struct{} // children that have not ended
 	links          []*link            // owned connections
 	outboxes       map[*verbena.Conn]*outbox
 	timers         map[TimerID]*timer
 	lastID         TimerID
 	failures       []time.Time // within Restart.Within
 	random         *rand.Rand
-	wakeUp         func()             // stops the timer of the rest
-	life           context.Context    // of the instance: ends when the instance winds up or has ended
+	wakeUp         func()             // stops the timer that ends phase resting
+	life           context.Context    // context of the instance; ends when the instance winds up or has ended
 	cancel         context.CancelFunc // ends life; never nil
-	seeking        context.Context    // of Dial and Accept: ends when the actor is to stop
-	cancelConnects context.CancelFunc // nil: no Dial or Accept in progress
-	current        *event             // being handled
+	seeking        context.Context    // context of Dial and Accept; ends when the actor begins to stop
+	cancelConnects context.CancelFunc // ends seeking; nil if there is no such context
+	current        *event             // the event that is being handled
 	owed           []owed             // unanswered replies of handled messages
-	owedMax        int                // length at which owed is pruned
+	owedMax        int                // owed is pruned when it reaches this length
 }
 
-// body is the part of an actor that depends on the type of its messages. Only the runner calls its
-// methods, except shut.
+// body is the part of an actor that depends on the type of its messages. Only the runner calls the
+// methods other than shut.
 type body interface {
 	// make makes a new instance and calls Started.
 	make() error
 	// receive handles the oldest message. It returns false if there was none.
 	receive() bool
-	// handle passes e to the handler. It returns false if the handler has no method for e and e has
-	// to be reported.
+	// handle passes e to the handler. It returns false if the handler has no method for e, and e
+	// must be reported.
 	handle(e *event) bool
 	// stopped calls Stopped, if Started succeeded, and drops the instance.
 	stopped(cause error)
-	// interrupted reports the message whose handling failed, if any.
+	// interrupted reports the message during whose handling the failure happened, if there is one.
 	interrupted(cause error)
-	// shut makes every later Tell fail. Any goroutine.
+	// shut makes every later Tell fail. Any goroutine may call it.
 	shut()
-	// pending returns the number of messages, those being pushed included.
+	// pending returns the number of messages in the mailbox, including those that are being pushed.
 	pending() int
-	// report takes the oldest message and sends it to Config.DeadLetters. It returns false if there
-	// was none.
+	// report removes the oldest message from the mailbox and reports it as a dead letter. It returns
+	// false if there was none.
 	report(cause error) bool
 	// wantsDevice reports whether the instance implements DeviceWatcher.
 	wantsDevice() bool
 }
 
-// InboxHook links the actor into its pool's queue.
+// InboxHook returns the link in the pool's queue.
 func (a *core) InboxHook() *ring.Hook[core] { return &a.hook }
 
-// wake schedules the actor after something was published for it. Any goroutine.
+// wake schedules the actor. It is called after an event, a message or a request to stop was
+// published for the actor. Any goroutine may call it.
 func (a *core) wake() {
 	if a.word.wake() {
 		a.queue()
@@ -133,14 +135,14 @@ func (a *core) wake() {
 	}
 }
 
-// sweep discards events pushed after the end. They are device events and timers; an event that the
-// field outstanding counts is never among them. Any goroutine.
+// sweep discards events that were pushed after the actor had ended. These are device events and
+// timers, never events that the field outstanding counts. Any goroutine may call it.
 func (a *core) sweep() {
 	a.system.in.TakeAll()
 	a.events.in.TakeAll()
 }
 
-// requestStop raises the request to how and wakes the actor. Any goroutine.
+// requestStop raises the request to stop to how, and wakes the actor. Any goroutine may call it.
 func (a *core) requestStop(how uint32) {
 	for {
 		old := a.stop.Load()
@@ -161,7 +163,7 @@ func (a *core) run() {
 	left := a.opt.Throughput
 	returned := false
 	defer func() {
-		if !returned { // the handler ended this goroutine; the executor continues on another
+		if !returned { // the handler called runtime.Goexit; the executor continues on another goroutine
 			a.fail(ErrGoexit)
 			a.word.again()
 			a.queue()
@@ -187,12 +189,13 @@ func (a *core) run() {
 	}
 }
 
-// burst takes steps until there is nothing to do, the budget left is spent, the actor has ended, or
-// a handler panics. It returns true only if there was nothing to do.
+// burst takes steps until there is nothing to do, the actor has ended, or a handler panics, but at
+// most *left steps. It subtracts the steps from *left. It returns true only if there was nothing to
+// do.
 func (a *core) burst(left *int) (nothing bool) {
 	defer func() {
 		if v := recover(); v != nil {
-			*left-- // an actor that always panics still yields to others
+			*left-- // count the step: an actor that always panics must yield to other actors, too
 			a.fail(panicked(v))
 		}
 	}()
@@ -232,7 +235,8 @@ func (a *core) step() bool {
 	return false
 }
 
-// next handles an event or a message; events and messages alternate while there are both.
+// next handles an event or a message. Events and messages alternate while there are both. It returns
+// false if there was neither.
 func (a *core) next() bool {
 	a.turn = !a.turn
 	if a.turn {
@@ -252,13 +256,13 @@ func (a *core) next() bool {
 	return false
 }
 
-// open reports whether the running handler may start work that outlives the call: the actor is up,
-// or in Started. Runner only.
+// open reports whether the running handler may start work that outlives the call. It may do so while
+// the actor is up, and in Started. Runner only.
 func (a *core) open() bool { return a.phase == up || a.phase == fresh }
 
 // begin makes a new instance.
 func (a *core) begin() bool {
-	a.cancel() // of the last instance
+	a.cancel() // the context of the last instance
 	a.life, a.cancel = context.WithCancel(context.Background())
 	if err := a.body.make(); err != nil {
 		a.fail(err)

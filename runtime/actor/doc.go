@@ -1,4 +1,4 @@
-// Package actor provides actors. An actor is an object that handles one thing at a time: a message,
+// Package actor provides actors. An actor is an object that handles one event at a time: a message,
 // the completion of an operation, an event of a connection or of the device, or a timer.
 //
 //	type counter struct{ n int }
@@ -33,37 +33,38 @@
 //	  │                      │ to be restarted        │ else                                 │
 //	  └── a new instance ── resting                  └──────────────────────────────────────┘
 //
-// The comment of the type phase in core.go has the complete diagram. An instance ends as a whole:
-// every operation, child, connection and timer that it began has ended before Stopped is called,
-// and Done is closed only after the last instance. So once an actor has ended, the device no longer
-// writes into the memory of its operations, and a completion reaches only the instance that started
-// the operation. (A connection counts as ended when none of its work is outstanding; it is
-// destroyed a moment later, which Conn.Gone reports.)
+// The comment of the type phase in core.go has the complete diagram. An instance is one Handler,
+// from its creation to its end. Every operation, child, connection and timer of the instance has
+// ended before Stopped is called. So a completion reaches only the instance that started the
+// operation. Done is closed after the last instance has ended. From then on the device no longer
+// writes to the memory of the actor's operations. (A connection counts as ended when none of its
+// work is outstanding. It is destroyed a moment later: see Conn.Gone.)
 //
-// A failure is a panic in a handler, an error of Started, or a handler that calls runtime.Goexit.
-// The mailbox survives a failure that a restart follows. An actor that fails while it is stopping,
-// or that is stopped while it rests, is not restarted: its mailbox is reported as dead letters.
+// A failure is a panic in a handler, an error of Started, a call of runtime.Goexit in a handler, or
+// the end of a child that escalates (Restart.Escalate). If the actor is restarted after a failure,
+// its mailbox is kept. An actor that fails while it is stopping, or that is stopped while it rests,
+// is not restarted: its mailbox is reported as dead letters.
 //
 // # Order
 //
-// Three queues lead to a handler:
+// An actor first handles requests to stop, then the system lane, and then events and messages:
 //
-//	requests to stop   overtake everything
+//	requests to stop   Stop and StopNow
 //	system lane        device events and events of children, in their order
 //	events, messages   alternate while there are both
 //
-// Events are completions, connection events and timers, in the order in which they happened.
-// Messages are handled in the order in which they entered the mailbox. So:
+// Events are completions, connection events and timers. They are handled in the order in which they
+// happened. Messages are handled in the order in which they entered the mailbox. So:
 //
 //   - Messages of one goroutine, or of one actor, to one actor stay in order.
 //   - Completions of one connection's send queue come in the order of the operations, except for
 //     operations that could not be posted. A connection's events come in the order established,
 //     messages, closed.
 //   - A completion or a timer may overtake messages and may be overtaken by them.
-//   - After Stop, Tell fails at once, and the handler still handles the mailbox. After StopNow the
-//     mailbox is not handled.
+//   - After Stop has returned, Tell fails. The handler still handles the messages that are in the
+//     mailbox. After StopNow it does not.
 //   - When a connection ends, its ConnClosed may come before the completions of operations that
-//     failed with it. All of these completions come.
+//     failed with the connection. These completions still come.
 //
 // # Delivery
 //
@@ -72,33 +73,38 @@
 //   - A message whose Tell returned nil is handled once, or reported once to Config.DeadLetters. It
 //     is reported if the handler panicked on it, StopNow stopped the actor, a failure ended the
 //     actor, or Overflow is Drop and the mailbox was full.
-//   - An operation that Start accepted has one Completion, or one dead letter if the instance wound
-//     up before. A full mailbox cannot drop the Completion: its place is reserved before the
-//     operation starts.
-//   - An Ask always ends: with the answer, or with ErrNoReply when no answer will come.
+//   - An operation that Start accepted has one Completion, or one dead letter if the instance winds
+//     up first. (If the handler has no method Completed, only a failed operation is reported, as a
+//     dead letter.) A full mailbox cannot drop the Completion: the memory of its event is reserved
+//     before the operation starts.
+//   - An Ask always ends: with the answer, with an error of Tell, or with ErrNoReply if the instance
+//     ends without an answer.
 //   - A timer that was canceled, or that was due but not yet handled when the actor was stopped, is
 //     not delivered.
 //   - One method of an actor runs at a time; each call sees the effects of the calls before.
 //   - Tell and completions allocate nothing in steady state.
 //
-// Current behavior, subject to change: events and messages alternate one by one; Every counts from
-// the end of the last handling; the first free goroutine of the pool runs the next actor with work.
+// The following may change: events and messages alternate one by one; the interval of Every begins
+// when the previous call of Timer has returned; the first free goroutine of the pool runs the next
+// actor that has work.
 //
 // # Waiting
 //
-// A handler on the pool may block; it then occupies one of Config.Workers. A handler on a reactor
-// must not block. A handler never waits for room in a mailbox: Tell returns ErrWouldDeadlock
-// instead, and the handler drops the message or tries again at a timer. Tell recognizes a handler
-// by its Context or, more slowly, by its stack. Tell does not recognize another goroutine that the
-// handler waits for, unless that goroutine passes the Context.
+// A handler on the pool may block; it then occupies one of the Config.Workers goroutines. A handler
+// on a reactor must not block. A handler never waits for room in a mailbox: Tell returns
+// ErrWouldDeadlock instead. The handler can then drop the message, or try again when a timer is due.
+// Tell recognizes a handler by its Context or, more slowly, by its stack. If the handler waits for
+// another goroutine, Tell recognizes that goroutine only if it passes the handler's Context.
 //
-// Start does not block either when the send queue is full or the peer has granted no credit: the
-// operation waits in a list that the actor has for the connection, and one goroutine posts the list
-// while it is not empty. Options.Operations bounds the list.
+// Start does not block either. If the send queue is full or the peer has granted no credit, the
+// operation waits in a list. An actor has one such list for each connection. While a list is not
+// empty, a goroutine starts its operations as room becomes free. Operations in lists count toward
+// Options.Operations.
 //
 // # Not implemented
 //
-// References to actors in other processes, strategies over several children, and clusters. The API
-// leaves room for them: a Ref is one word without exported fields, a Parent is an interface that
-// other packages cannot implement, and child events carry numbers and names instead of pointers.
+// References to actors in other processes, restart strategies for several children together, and
+// clusters are not implemented. They can be added without a change of the API: a Ref is one word
+// without exported fields, other packages cannot implement Parent, and a ChildEvent has the number
+// and the name of the child, not a pointer.
 package actor

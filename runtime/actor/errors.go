@@ -21,7 +21,7 @@ var (
 	ErrGoexit        = sentinel.Never("actor: the handler ended its goroutine")
 )
 
-// errNoRoomInHandler is the ErrWouldDeadlock of a Tell that would wait for room.
+// errNoRoomInHandler is returned by a Tell in a handler that would have to wait for room.
 var errNoRoomInHandler = sentinel.Later("actor: the mailbox is full, and a handler may not wait for room", ErrWouldDeadlock, ErrMailboxFull)
 
 // PanicError is a panic of a handler.

@@ -10,22 +10,21 @@ type eventKind uint8
 
 const (
 	evCompletion eventKind = iota // an operation has ended
-	evMessage                     // a connection has a message, or will have no more
+	evMessage                     // a connection has a message, or no more messages come
 	evConn                        // Dial or Accept has ended
 	evTimer
-	evDevice // system lane
-	evChild  // system lane
+	evDevice // in the system lane
+	evChild  // in the system lane
 )
 
-// event is one thing that happens to an actor, other than a message of Tell. An operation reserves
-// its event when it starts: so a full mailbox cannot drop the completion, and the completion
-// allocates nothing.
+// event is an input of an actor other than a message of Tell. An operation reserves its event when it
+// starts. So a full mailbox cannot drop the completion, and the completion allocates nothing.
 //
 //	            newEvent             Complete, Received
 //	free list ───────────> outstanding ────────────────> in a lane ──> handled, freed
 //
-// An outstanding event belongs to the goroutine that will push it; an event in a lane belongs to
-// the actor.
+// The goroutine that will push an outstanding event owns the event. The actor owns the events in its
+// lanes.
 type event struct {
 	hook ring.Hook[event]
 	next *event // in the free list
@@ -35,7 +34,7 @@ type event struct {
 	tag    uint64
 	conn   *verbena.Conn
 	link   *link
-	timer  *timer // not counted in outstanding, and never in the free list
+	timer  *timer // if not nil, e is timer.e: not counted in outstanding, never in the free list
 	result verbena.Result
 	msg    verbena.Message
 	err    error
@@ -44,10 +43,11 @@ type event struct {
 	notice ChildEvent
 }
 
-// InboxHook links the event into a lane.
+// InboxHook returns the link in a lane.
 func (e *event) InboxHook() *ring.Hook[event] { return &e.hook }
 
-// Complete implements reactor.Sink. It runs on any goroutine, usually one that holds a turn.
+// Complete implements reactor.Sink. Any goroutine may call it; usually the holder of a reactor's turn
+// does.
 func (e *event) Complete(_ verbena.SinkContext, r verbena.Result, err error) {
 	e.result, e.err = r, err
 	e.a.push(e)
@@ -59,7 +59,7 @@ func (e *event) Received(m verbena.Message, err error) {
 	e.a.push(e)
 }
 
-// lane is a queue of events from which the runner takes one at a time.
+// lane is a queue of events. Any goroutine pushes to it; the runner takes one event at a time.
 type lane struct {
 	in    ring.Inbox[event, *event]
 	taken *event // runner only: events taken from in and not handled yet, oldest first
@@ -97,8 +97,8 @@ func (a *core) freeEvent(e *event) {
 	a.outstanding--
 }
 
-// push puts e on the common lane. Any goroutine.
+// push puts e on the common lane. Any goroutine may call it.
 func (a *core) push(e *event) { a.events.in.Push(e); a.wake() }
 
-// pushSystem puts e on the system lane. Any goroutine.
+// pushSystem puts e on the system lane. Any goroutine may call it.
 func (a *core) pushSystem(e *event) { a.system.in.Push(e); a.wake() }

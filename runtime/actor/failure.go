@@ -14,8 +14,11 @@ func panicked(v any) error { return &PanicError{Value: v, Stack: debug.Stack()} 
 // is reported as a dead letter. Runner only.
 func (a *core) fail(cause error) {
 	switch a.phase {
-	case windingUp, resting, over: // no method but Stopped runs: a callback of Config panicked
-		if errors.Is(cause, ErrGoexit) { // Stopped called Goexit after stopped dropped the instance
+	case windingUp, resting, over:
+		// In these phases only Stopped is called. If Stopped called Goexit, the method stopped has
+		// already dropped the instance. A panic in Stopped does not get here, so another panic is that
+		// of a callback of Config.
+		if errors.Is(cause, ErrGoexit) {
 			return
 		}
 		panic(cause)
@@ -33,8 +36,8 @@ func (a *core) fail(cause error) {
 	a.windDown(cause, again)
 }
 
-// judge applies the restart rule to a failure. It reports whether the actor restarts, and sets the
-// field delay. Runner only.
+// judge applies the rule Options.Restart to a failure. It reports whether the actor restarts. If so,
+// it sets the field delay. Runner only.
 func (a *core) judge() (again bool) {
 	r := a.opt.Restart
 	if a.stopSeen != stopNot || r.Most < 0 {
@@ -64,7 +67,7 @@ func (a *core) judge() (again bool) {
 	return true
 }
 
-// notify passes a ChildEvent to the parent, or to Config.Notice if there is none. Runner only.
+// notify passes a ChildEvent to the parent, or to Config.Notice if there is no parent. Runner only.
 func (a *core) notify(err error, restarts bool, delay time.Duration) {
 	ev := ChildEvent{ID: a.id, Name: a.opt.Name, Err: err, Restarts: restarts, Delay: delay}
 	if a.parentOf == nil {
@@ -125,7 +128,7 @@ func (a *core) dispatch(e *event) {
 	}
 }
 
-// discard reports an event that arrives while its instance winds up, and frees it. Runner only.
+// discard reports an event of an instance that is winding up, and frees the event. Runner only.
 func (a *core) discard(e *event) {
 	cause := ErrRestarted
 	if !a.restart {
@@ -146,16 +149,16 @@ func (a *core) discardFor(e *event, cause error) {
 	}
 }
 
-// refuse reports e as a dead letter, releases its message and aborts its new connection. It does
-// not report timers, device events and child events: a handler without a method for them ignores
-// them, and a failure while one is handled is reported as a failure.
+// refuse reports e as a dead letter, releases its message and aborts its new connection. It reports
+// only completions and connection events. A handler without a method for a timer, a device event or
+// a child event ignores such an event.
 func (a *core) refuse(e *event, cause error) {
 	switch e.kind {
 	case evCompletion:
 		a.deadLetter(e.completion(), cause)
 	case evMessage, evConn:
 		if e.err == nil && e.kind == evMessage {
-			_ = e.msg.Release() // ErrMessage: the handler has released it
+			_ = e.msg.Release() // fails with ErrMessage if the handler has released the message
 		}
 		if e.err == nil && e.kind == evConn {
 			e.conn.Abort()
@@ -164,7 +167,7 @@ func (a *core) refuse(e *event, cause error) {
 	}
 }
 
-// deadLetter reports a message or event that is not handled.
+// deadLetter reports a message or an event that is not handled.
 func (a *core) deadLetter(what any, cause error) {
 	a.sys.stats.DeadLetters.Add(1)
 	if a.sys.cfg.DeadLetters != nil {

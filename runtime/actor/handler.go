@@ -6,11 +6,12 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// Handler is an actor's behavior. Its methods, and those of the interfaces below, are called one at
-// a time, possibly on different goroutines; each call sees all effects of the calls before. On a
-// reactor (Options.On) they must not block.
+// Handler is an actor's behavior. A Handler may also implement the interfaces below. The methods of a
+// Handler are called one at a time, possibly on different goroutines. Each call sees all effects of
+// the calls before. On a reactor (Options.On) the methods must not block.
 //
-// A Handler is one instance: after a failure, the function given to Spawn makes the next one.
+// A Handler is one instance of the actor. After a failure, the function given to Spawn makes the next
+// instance.
 type Handler[M any] interface {
 	// Receive handles one message. The argument ctx is valid until Receive returns.
 	Receive(ctx *Context[M], m M)
@@ -22,9 +23,9 @@ type Func[M any] func(ctx *Context[M], m M)
 // Receive implements Handler.
 func (f Func[M]) Receive(ctx *Context[M], m M) { f(ctx, m) }
 
-// Starter is a Handler that prepares its instance before anything else.
+// Starter is a Handler with a method that is called before all others.
 type Starter[M any] interface {
-	// Started prepares the instance. An error is a failure, as is a panic.
+	// Started prepares the instance. If it returns an error or panics, this is a failure.
 	Started(ctx *Context[M]) error
 }
 
@@ -38,7 +39,7 @@ type Stopper[M any] interface {
 
 // Completion is the outcome of an operation that the actor started.
 type Completion struct {
-	Tag    uint64 // as given to Context.Start
+	Tag    uint64 // the tag given to Context.Start
 	Conn   *verbena.Conn
 	Result verbena.Result
 	Err    error
@@ -46,7 +47,8 @@ type Completion struct {
 
 // Completer is a Handler that gets the outcomes of its operations.
 type Completer[M any] interface {
-	// Completed is called once for every operation that Context.Start accepted.
+	// Completed is called once for every operation that Context.Start accepted. If the instance
+	// winds up first, the Completion is reported as a dead letter instead.
 	Completed(ctx *Context[M], c Completion)
 }
 
@@ -55,9 +57,9 @@ type ConnEventKind uint8
 
 // Values of ConnEventKind.
 const (
-	ConnEstablished ConnEventKind = iota // by Dial or Accept; the actor owns it now
-	ConnFailed                           // Dial or Accept ended with Err
-	ConnMessage                          // Message has arrived; the handler releases it
+	ConnEstablished ConnEventKind = iota // Dial or Accept succeeded; the actor owns Conn
+	ConnFailed                           // Dial or Accept failed with Err
+	ConnMessage                          // Message has arrived; the handler must release it
 	ConnClosed                           // no more messages come; Err is the reason
 )
 
@@ -71,10 +73,10 @@ func (k ConnEventKind) String() string {
 	return "unknown"
 }
 
-// ConnEvent is an event of a connection that the actor owns.
+// ConnEvent is an event of a connection that the actor owns, or the failure of Dial or Accept.
 type ConnEvent struct {
 	Kind    ConnEventKind
-	Tag     uint64        // as given to Own, Dial or Accept
+	Tag     uint64        // the tag given to Own, Dial or Accept
 	Conn    *verbena.Conn // nil for ConnFailed
 	Message verbena.Message
 	Err     error
@@ -87,10 +89,10 @@ type Connector[M any] interface {
 	Connection(ctx *Context[M], ev ConnEvent)
 }
 
-// DeviceWatcher is a Handler that receives the device's events: ports that go up or down, and the
-// removal of the device.
+// DeviceWatcher is a Handler that receives the events of the device and its ports: see
+// Runtime.WatchDevice.
 type DeviceWatcher[M any] interface {
-	// Device is called for every event during the life of the instance.
+	// Device is called for every event while the instance is up or stopping.
 	Device(ctx *Context[M], ev verbena.DeviceEvent)
 }
 
@@ -104,11 +106,11 @@ type Timed[M any] interface {
 type ChildEvent struct {
 	ID   uint64
 	Name string
-	// Err is the reason: nil for Stop, ErrStopped for StopNow, a *PanicError, the error of Started,
-	// or ErrEscalated.
+	// Err is the reason: nil for Stop, ErrStopped for StopNow, a *PanicError, ErrGoexit, the error of
+	// Started, or ErrEscalated.
 	Err error
-	// Restarts reports that the child restarts after Delay, or that only its Stopped panicked. If
-	// Restarts is false, the child has ended.
+	// If Restarts is false, the child has ended. If Restarts is true, the child restarts after
+	// Delay, or its method Stopped has panicked. That panic changes nothing for the child.
 	Restarts bool
 	Delay    time.Duration
 }

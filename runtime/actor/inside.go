@@ -6,16 +6,17 @@ import (
 	"runtime"
 )
 
-// insideKey is the context key of the system of the handler's actor.
+// insideKey is the key for which a handler's Context has the actor's System as value.
 type insideKey struct{}
 
 // runEntry is the entry address of core.run, which is on the stack of every running handler.
 var runEntry = runtime.FuncForPC(reflect.ValueOf((*core).run).Pointer()).Entry()
 
-// inside reports whether the caller is a handler: ctx derives from a handler's Context, or the
-// goroutine's stack contains core.run. The stack shows a handler that passed another context, which
-// could otherwise make an actor wait for its own mailbox, or for a cycle of mailboxes. The stack
-// walk takes about a microsecond; inside is only called before a wait.
+// inside reports whether a handler is the caller: ctx derives from a handler's Context, or core.run
+// is on the goroutine's stack. The search of the stack recognizes a handler that passes another
+// context. Without the search, such a handler could wait for room in its own mailbox, or several
+// handlers could wait for one another. The search takes about a microsecond, so inside is only called
+// before a wait.
 func inside(ctx context.Context) bool {
 	if ctx.Value(insideKey{}) != nil {
 		return true

@@ -9,9 +9,9 @@ import (
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// outbox holds the operations of one actor for which one connection had no room, in the order of
-// the calls of Start. While the outbox is not empty, the feeding goroutine waits for room and
-// starts them.
+// outbox holds operations of one actor on one connection that had no room for them, in the order of
+// the calls of Start. While the outbox is not empty, the feeding goroutine waits for room and starts
+// the operations.
 //
 //	         Start, no room: queued
 //	idle ────────────────────────────> feeding ──┐ Start: queued
@@ -21,12 +21,12 @@ import (
 //	Start, room: started at once
 type outbox struct {
 	conn *verbena.Conn
-	ctx  context.Context // of the instance
+	ctx  context.Context // the context of the instance (core.life)
 
 	mu      sync.Mutex // guards the fields below; never held while waiting
 	waiting []waitingOp
 	feeding bool
-	dropped error // the cause that ended the instance; nil before
+	dropped error // why the instance ends; nil until it begins to wind up
 }
 
 type waitingOp struct {
@@ -34,13 +34,14 @@ type waitingOp struct {
 	e  *event
 }
 
-// Start starts an operation on conn; its outcome comes as a Completion with tag. Start never
-// blocks: an operation for which the connection has no room starts later. The operations of one
-// actor on one connection start in the order of the calls.
+// Start starts an operation on conn. The handler gets the outcome as a Completion with the given tag.
+// Start never blocks: if the connection has no room for the operation, the operation starts later.
+// The operations of one actor on one connection start in the order of the calls.
 //
-// The memory that op names must stay valid until the Completion. If Start returns an error, it
-// started nothing and no Completion comes. Errors: ErrTooMany, ErrConfig for a nil connection,
-// those of the connection's method for op.
+// The memory that op names must stay valid until the Completion. If Start returns an error, nothing
+// was started, and no Completion comes. Errors: ErrTooMany if Options.Operations operations are
+// outstanding; ErrConfig for a nil connection; those of Conn.TryStartTo, except ErrQueueFull,
+// ErrNoCredit and ErrPieces.
 func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error {
 	a := &c.cell.core
 	if conn == nil {
@@ -67,7 +68,7 @@ func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error 
 		if a.outboxes == nil {
 			a.outboxes = map[*verbena.Conn]*outbox{}
 		}
-		for old, box := range a.outboxes { // remove the idle ones
+		for old, box := range a.outboxes { // remove idle outboxes
 			if box.idle() {
 				delete(a.outboxes, old)
 			}
@@ -78,7 +79,7 @@ func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error 
 	return nil
 }
 
-// append queues op for the feeding goroutine. It returns false if there is none.
+// append queues op for the feeding goroutine. If this goroutine does not run, append returns false.
 func (o *outbox) append(op verbena.Op, e *event) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,8 +90,7 @@ func (o *outbox) append(op verbena.Op, e *event) bool {
 	return true
 }
 
-// feed queues op and starts the feeding goroutine. The runner calls it only while that goroutine
-// does not run.
+// feed queues op and starts the feeding goroutine, which must not be running. Runner only.
 func (o *outbox) feed(op verbena.Op, e *event) {
 	o.mu.Lock()
 	o.waiting = append(o.waiting, waitingOp{op.Keep(), e})
@@ -102,7 +102,7 @@ func (o *outbox) feed(op verbena.Op, e *event) {
 			if !ok {
 				return
 			}
-			err := o.ctx.Err() // StartTo would still use free room after the context has ended
+			err := o.ctx.Err() // if there is room, StartTo succeeds even if the context has ended
 			if err == nil {
 				err = o.conn.StartTo(o.ctx, &w.op, w.e, w.e.tag)
 			}
@@ -132,15 +132,15 @@ func (o *outbox) idle() bool {
 	return !o.feeding
 }
 
-// drop makes the waiting operations complete with cause. The caller has ended the context of the
-// instance, so the feeding goroutine does not block.
+// drop adds cause to the errors with which the waiting operations complete. The caller has ended the
+// context of the instance, so the feeding goroutine fails these operations without blocking.
 func (o *outbox) drop(cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.dropped = cause
 }
 
-// why returns err, joined with the cause that ended the instance, if there is one.
+// why returns err, joined with the argument of drop if drop was called.
 func (o *outbox) why(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -19,7 +19,7 @@ const (
 	DefaultFirst      = 10 * time.Millisecond
 	DefaultLast       = 10 * time.Second
 
-	maxMailbox = 1 << 24 // messages; a larger mailbox hides a leak
+	maxMailbox = 1 << 24 // messages; a larger mailbox would only hide a leak
 	maxWorkers = 1 << 15
 )
 
@@ -28,13 +28,13 @@ type Overflow uint8
 
 // Values of Overflow.
 const (
-	// Fail returns ErrMailboxFull.
+	// Fail makes Tell return ErrMailboxFull.
 	Fail Overflow = iota
-	// Wait waits for room until the context ends. A handler does not wait: it gets
-	// ErrWouldDeadlock.
+	// Wait makes Tell wait for room until the context ends. In a handler Tell does not wait, but
+	// returns ErrWouldDeadlock.
 	Wait
-	// Drop drops a message that does not fit, counts it and reports it to Config.DeadLetters. Tell
-	// returns nil.
+	// Drop makes Tell drop the message and return nil. The message is counted, and reported to
+	// Config.DeadLetters.
 	Drop
 )
 
@@ -43,38 +43,40 @@ type Place uint8
 
 // Values of Place.
 const (
-	// OnPool runs the actor on a goroutine of the system's pool: handlers may block, at most
-	// Config.Workers at a time.
+	// OnPool runs the actor on the goroutines of the system's pool. At most Config.Workers handlers
+	// run at the same time. Handlers may block.
 	OnPool Place = iota
-	// OnReactor runs the actor on a reactor's callback goroutine, which runs beside the reactor's
-	// loop. Completions reach the actor with the least delay. Handlers must not block: they would
-	// delay all other callbacks of the reactor.
+	// OnReactor runs the actor on the callback goroutine of a reactor. This is not the goroutine that
+	// runs the reactor. Completions reach the actor with the least delay. Handlers must not block,
+	// because they would delay all other callbacks of the reactor.
 	OnReactor
 )
 
 // Config describes a System. The zero value works.
 type Config struct {
 	// Runtime provides connections, device events, the reactors of OnReactor and the default clock.
-	// Nil: actors have no connections, device events or reactors. The caller closes the runtime
-	// after the system.
+	// If Runtime is nil, actors cannot connect, get no device events, and cannot be on a reactor. The
+	// caller closes the runtime after the system.
 	Runtime *verbena.Runtime
-	// Workers is the number of handlers that run at once on the pool; default DefaultWorkers.
+	// Workers is the maximum number of handlers that run on the pool at the same time; default
+	// DefaultWorkers.
 	Workers int
-	// DeadLetters is called with every DeadLetter. It is called concurrently, on any goroutine, and
+	// DeadLetters is called with every DeadLetter. Calls may be concurrent and on any goroutine, and
 	// must not block.
 	DeadLetters func(DeadLetter)
-	// Notice is called with the ChildEvents of actors that have no parent. It is called
-	// concurrently, on any goroutine, and must not block.
+	// Notice is called with the ChildEvents of actors that have no parent. Calls may be concurrent
+	// and on any goroutine, and must not block.
 	Notice func(ChildEvent)
-	// Clock is the clock of timers and restarts; default the runtime's, or else the machine's.
+	// Clock is the clock of timers and restarts. The default is Runtime, or the system clock if
+	// Runtime is nil.
 	Clock Clock
-	// Seed seeds the jitter of restarts; equal seeds give equal jitter.
+	// Seed seeds the random part of the waits before restarts (see Restart).
 	Seed uint64
 }
 
-// Options describe an actor. The zero value works.
+// Options describes an actor. The zero value works.
 type Options struct {
-	// Name appears in reports; default "actor-" and its number.
+	// Name appears in reports; default "actor-" and the actor's number (Ref.ID).
 	Name string
 	// Mailbox is the mailbox's capacity in messages; default DefaultMailbox.
 	Mailbox int
@@ -82,34 +84,34 @@ type Options struct {
 	Overflow Overflow
 	// On selects where the actor runs; default OnPool.
 	On Place
-	// Loop is the reactor of an OnReactor actor (Conn.Loop returns that of a connection); default:
-	// round robin.
+	// Loop selects the reactor if On is OnReactor. Conn.Loop returns the Loop of a connection. By
+	// default the system assigns its actors to the reactors round-robin.
 	Loop verbena.Loop
-	// Throughput is how many messages and events an actor handles before other actors run; default
-	// DefaultThroughput.
+	// Throughput is how many messages and events the actor may handle before other actors run;
+	// default DefaultThroughput.
 	Throughput int
-	// Operations is the largest number of outstanding operations, those that wait for room
-	// included; default DefaultOperations.
+	// Operations is the largest number of outstanding operations, including those that wait for
+	// room; default DefaultOperations.
 	Operations int
 	// Receives is how many messages of each owned connection may be queued for the handler; default
 	// DefaultReceives.
 	Receives int
-	// Restart is the rule for failures.
+	// Restart is the rule for a failure of the actor.
 	Restart Restart
 }
 
-// Restart is the rule for a failed actor. The zero value restarts it, up to DefaultRestarts times
-// within DefaultWithin, and then stops it.
+// Restart is the rule for a failed actor. An actor is restarted at most Most times in any period of
+// length Within. A further failure ends the actor.
 //
-// The first restart within the time Within waits First; each further one waits twice as long, up to
-// Last. Every wait is extended by a random time of up to half of it, so that actors that failed
-// together do not restart together.
+// Before the first restart in a period, the actor waits for the time First. Before each further
+// restart it waits twice as long as before, up to Last. Every wait is extended by a random time of
+// up to half the wait, so that actors that failed together do not restart together.
 type Restart struct {
-	Most     int           // restarts within the time Within; default DefaultRestarts; negative: none
+	Most     int           // default DefaultRestarts; negative: the actor is never restarted
 	Within   time.Duration // default DefaultWithin
 	First    time.Duration // default DefaultFirst
-	Last     time.Duration // default DefaultLast
-	Escalate bool          // an end by a failure is a failure of the parent (ErrEscalated)
+	Last     time.Duration // default DefaultLast, or First if that is longer
+	Escalate bool          // if a failure ends the actor, its parent fails, too (ErrEscalated)
 }
 
 func (c Config) validate() (Config, error) {

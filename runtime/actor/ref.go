@@ -2,22 +2,23 @@ package actor
 
 import "context"
 
-// Ref is an actor's address. It is a small value; copies name the same actor. It may be kept
-// without limit: after the actor has ended, Tell returns ErrStopped. The zero Ref names no actor:
-// Tell returns ErrNoActor. All methods may be called from any goroutine.
+// Ref is an actor's address. It is a small value, and copies name the same actor. It may be kept
+// after the actor has ended; Tell then returns ErrStopped. The zero Ref names no actor; its Tell
+// returns ErrNoActor. All methods may be called from any goroutine.
 type Ref[M any] struct{ cell *cell[M] }
 
-// Tell sends m to the actor. When it returns nil, m is handled once, or reported to
-// Config.DeadLetters once. Messages of one goroutine to one actor are handled in the order of the
-// calls. It allocates nothing.
+// Tell sends m to the actor. If it returns nil, m is handled once, or reported to Config.DeadLetters
+// once. Messages of one goroutine to one actor are handled in the order of the calls. In steady state
+// Tell allocates nothing.
 //
-// If the mailbox is full, Options.Overflow selects what Tell does. With Wait, Tell blocks until
-// there is room or ctx ends; otherwise it never blocks. A handler never blocks in Tell. A handler,
-// and a goroutine that a handler waits for, must pass the handler's Context or one derived from it.
+// If the mailbox is full, Options.Overflow selects what Tell does. With Wait, Tell blocks until there
+// is room or ctx ends. Otherwise Tell never blocks, and in a handler it never blocks at all. A
+// handler must pass its Context, or a context derived from it. So must any goroutine that the
+// handler waits for.
 //
-// Errors: ErrStopped after Stop or StopNow was called or the actor has ended; with Fail
-// ErrMailboxFull; with Wait ErrWouldDeadlock in a handler, and the context's error. With an error m
-// was not accepted.
+// Errors: ErrStopped after Stop or StopNow was called or the actor has ended; ErrMailboxFull with
+// Fail; with Wait, the context's error, or ErrWouldDeadlock in a handler. If Tell returns an error,
+// m was not accepted.
 func (r Ref[M]) Tell(ctx context.Context, m M) error {
 	if r.cell == nil {
 		return ErrNoActor
@@ -25,28 +26,29 @@ func (r Ref[M]) Tell(ctx context.Context, m M) error {
 	return r.cell.tell(ctx, envelope[M]{m: m})
 }
 
-// Stop stops the actor gracefully. From now on Tell returns ErrStopped. Timers and the Dial and
-// Accept calls in progress are canceled. The actor handles its mailbox, and its outstanding
-// operations complete. After that its children are stopped in the same way and its own connections
-// are closed. Stop does not wait for the end: see Done.
+// Stop stops the actor gracefully. From now on Tell returns ErrStopped. Timers, and calls of Dial and
+// Accept in progress, are canceled. The actor handles its mailbox, and its outstanding operations
+// complete. After that, the actor's children are stopped in the same way, and the connections that it
+// owns are closed. Stop does not wait until the actor has ended: see Done.
 func (r Ref[M]) Stop() {
 	if r.cell != nil {
 		r.cell.requestStop(stopDrain)
 	}
 }
 
-// StopNow stops the actor after the message or event that it is handling. The rest of the mailbox
-// and later completions are reported to Config.DeadLetters, the actor's own connections are
-// aborted, and its children are stopped in the same way. StopNow does not wait for the end: see
-// Done.
+// StopNow stops the actor after the message or event that it is handling. The rest of the mailbox and
+// later completions are reported to Config.DeadLetters. The connections that the actor owns are
+// aborted, and its children are stopped in the same way. StopNow does not wait until the actor has
+// ended: see Done.
 func (r Ref[M]) StopNow() {
 	if r.cell != nil {
 		r.cell.requestStop(stopNow)
 	}
 }
 
-// Done returns a channel that is closed when the actor has ended: its last handler has returned and
-// nothing that it began is left. It returns nil for the zero Ref.
+// Done returns a channel that is closed when the actor has ended: the last call of its handler has
+// returned, and no operation, child, connection or timer of the actor is left. Done returns nil for
+// the zero Ref.
 func (r Ref[M]) Done() <-chan struct{} {
 	if r.cell == nil {
 		return nil
@@ -54,7 +56,7 @@ func (r Ref[M]) Done() <-chan struct{} {
 	return r.cell.gone
 }
 
-// ID returns the actor's number in its system, from 1; 0 for the zero Ref.
+// ID returns the actor's number in its system. Numbers begin with 1. ID returns 0 for the zero Ref.
 func (r Ref[M]) ID() uint64 {
 	if r.cell == nil {
 		return 0

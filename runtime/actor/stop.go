@@ -8,16 +8,16 @@ import (
 
 // applyStop carries out a request of Stop or StopNow. Runner only.
 func (a *core) applyStop(how uint32) {
-	// requestStop sets the request and then shuts the mailbox. Its goroutine may be delayed between
-	// these two steps; without this call the actor could drain the open mailbox, end, and then get
-	// more messages.
+	// requestStop sets the request and then shuts the mailbox. The goroutine in requestStop may be
+	// delayed between these two steps. Without the following call, the actor could then empty the
+	// open mailbox and end, and still get messages.
 	a.body.shut()
 	switch a.phase {
 	case fresh: // there is no instance yet
 		if how == stopNow {
 			a.windDown(ErrStopped, false)
 		}
-		// For stopDrain the actor begins, drains and parts.
+		// After stopDrain the actor still begins, and then drains and parts.
 	case up:
 		if how == stopNow {
 			a.windDown(ErrStopped, false)
@@ -25,7 +25,7 @@ func (a *core) applyStop(how uint32) {
 		}
 		a.drain()
 	case draining, parting:
-		a.windDown(ErrStopped, false) // how is stopNow: only that exceeds an earlier request
+		a.windDown(ErrStopped, false) // how is stopNow: it is stricter than the request that began this phase
 	case windingUp:
 		a.restart = false
 	case resting:
@@ -44,11 +44,11 @@ func (a *core) drain() {
 	a.stopConnects()
 }
 
-// part continues a graceful stop when nothing is left to handle. It returns false if the stop has
-// to wait. Runner only.
+// part continues a graceful stop when nothing is left to handle. It returns false if the stop must
+// wait. Runner only.
 func (a *core) part() bool {
 	if a.body.pending() > 0 {
-		return false // a Tell in progress will wake the actor
+		return false // a message is being pushed; its Tell then wakes the actor
 	}
 	if a.phase == draining {
 		if a.operations() > 0 {
@@ -70,11 +70,11 @@ func (a *core) part() bool {
 	return true
 }
 
-// operations returns the number of outstanding operations, without the receives of owned
-// connections, which end only when the connections do. Runner only.
+// operations returns the number of outstanding operations. It does not count the events that wait for
+// messages of owned connections: they are outstanding until the connection ends. Runner only.
 func (a *core) operations() int { return a.outstanding - a.listening }
 
-// windDown begins to end an instance at once. Runner only.
+// windDown begins to wind up the instance, after StopNow or a failure. Runner only.
 func (a *core) windDown(cause error, restart bool) {
 	a.phase, a.cause, a.restart = windingUp, cause, restart
 	if !restart {
@@ -95,8 +95,8 @@ func (a *core) windDown(cause error, restart bool) {
 	}
 }
 
-// windUp takes one step of winding up. It returns false if there is nothing to do until the next
-// wake. Runner only.
+// windUp takes one step of phase windingUp. It returns false if there is nothing to do until the next
+// call of wake. Runner only.
 func (a *core) windUp() bool {
 	if e := a.events.pop(); e != nil {
 		a.discard(e)
@@ -125,8 +125,8 @@ func (a *core) windUp() bool {
 	return true
 }
 
-// unhandledCause returns the error for messages and events that the actor will not handle:
-// ErrStopped, joined with the failure that ended the actor, if any. Runner only.
+// unhandledCause returns the error for messages and events that the actor will not handle. It is
+// ErrStopped, joined with the failure that ended the actor if there was one. Runner only.
 func (a *core) unhandledCause() error {
 	if a.cause == nil || errors.Is(a.cause, ErrStopped) {
 		return ErrStopped
@@ -134,7 +134,7 @@ func (a *core) unhandledCause() error {
 	return errors.Join(ErrStopped, a.cause)
 }
 
-// revive begins the next instance after a rest. Runner only.
+// revive ends phase resting; the next step makes the next instance. Runner only.
 func (a *core) revive() bool {
 	a.wakeUp = nil
 	a.restart = false
@@ -164,13 +164,13 @@ func (a *core) clear() {
 
 // finish ends the actor, whose mailbox is shut and empty. Runner only.
 func (a *core) finish() {
-	if a.parentOf == nil { // before close(gone): after Done, Config.Notice has been called
+	if a.parentOf == nil { // before close(gone): when Done is closed, Config.Notice has returned
 		a.notify(a.cause, false, 0)
 	}
 	a.word.end()
 	a.sweep()
 	close(a.gone)
-	if a.parentOf != nil { // after close(gone): the parent's Done follows those of its children
+	if a.parentOf != nil { // after close(gone): the Done of a child is closed before that of its parent
 		a.notify(a.cause, false, 0)
 	}
 	a.sys.ended(a)

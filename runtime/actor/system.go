@@ -31,28 +31,28 @@ type System struct {
 	mu      sync.Mutex // guards the fields below; held for a few instructions
 	closing bool
 	all     map[*core]struct{} // actors that have not ended
-	empty   chan struct{}      // closed when closing is true and all is empty
+	empty   chan struct{}      // closed when closing is true and the map all is empty
 	closed  bool               // the pool is closed
 }
 
-// Stats is the counters of a system since New.
+// Stats has the counters of a system since New.
 type Stats struct {
 	Spawned, Ended uint64 // actors
-	Failures       uint64 // panics and errors of Started
-	Restarts       uint64 // instances that began after a failure
-	Dropped        uint64 // messages dropped by Drop; they count in DeadLetters too
-	DeadLetters    uint64 // everything reported as not handled
+	Failures       uint64 // failures of instances (see the package documentation), and panics in Stopped
+	Restarts       uint64 // restarts after a failure
+	Dropped        uint64 // messages dropped by Overflow Drop; they count in DeadLetters, too
+	DeadLetters    uint64 // dead letters of all kinds
 }
 
-// counters are incremented on any goroutine and read by the method Stats; they publish nothing.
+// counters has the counters of Stats. Any goroutine may increment them. They publish no other memory.
 type counters struct {
 	Spawned, Ended, Failures, Restarts, Dropped, DeadLetters atomic.Uint64
 }
 
-// DeadLetter is a message or event that was accepted and will not be handled, or a message that
-// Overflow Drop dropped.
+// DeadLetter is a message or event that was accepted but not handled, or whose handling failed, or a
+// message that Overflow Drop dropped.
 type DeadLetter struct {
-	ID   uint64 // of its actor
+	ID   uint64 // the actor's number (Ref.ID)
 	Name string
 	What any // the message, a Completion or a ConnEvent
 	Err  error
@@ -93,12 +93,12 @@ type Parent interface {
 
 func (s *System) parent() (*System, *core) { return s, nil }
 
-// Spawn creates an actor and starts it. The function next makes the actor's handler, at the start
-// and before every restart; it runs where the actor runs. If the argument by is a Context, only the
-// handler of that Context may call Spawn; the new actor is a child of that handler's actor and is
-// stopped with it.
+// Spawn creates an actor and starts it. The function next makes the actor's handler, at the start and
+// at every restart. It runs on the same goroutines as the handler. If the argument by is a Context,
+// only the handler that got this Context may call Spawn. The new actor is then a child of this
+// handler's actor, and is stopped with it.
 //
-// Errors: ErrConfig, ErrClosed, ErrStopped when the parent is stopping.
+// Errors: ErrConfig; ErrClosed; ErrStopped if the parent is stopping.
 func Spawn[M any](by Parent, o Options, next func() Handler[M]) (Ref[M], error) {
 	if by == nil {
 		return Ref[M]{}, fmt.Errorf("%w: Spawn without a parent", ErrConfig)
@@ -171,17 +171,18 @@ func (s *System) Stats() Stats {
 	return Stats{c.Spawned.Load(), c.Ended.Load(), c.Failures.Load(), c.Restarts.Load(), c.Dropped.Load(), c.DeadLetters.Load()}
 }
 
-// closeGrace is how long Close waits, after its context has ended, for actors that it stopped with
-// StopNow. It leaves connections time to end on a busy machine.
+// closeGrace is how long Close waits after its context has ended and it has stopped the actors as
+// StopNow does. On a busy machine connections need this time to end.
 const closeGrace = 5 * time.Second
 
-// Close refuses new actors, stops all actors as Ref.Stop does, and waits until they have ended. If
-// ctx ends first, Close stops them as StopNow does and waits up to 5 s more. When all actors have
-// ended, Close frees the system's resources. Close is idempotent and may be called concurrently. In
-// a handler, Close would wait for its own caller: it changes nothing and returns ErrWouldDeadlock.
+// Close makes every later Spawn fail, stops all actors as Ref.Stop does, and waits until they have
+// ended. If ctx ends first, Close stops them as StopNow does, and waits up to 5 s more. When all
+// actors have ended, Close frees the system's resources. Close is idempotent and may be called
+// concurrently. In a handler, Close would wait for its own caller, so it does nothing and returns
+// ErrWouldDeadlock.
 //
-// Errors: the context's, joined with one error for each actor that has not ended; Close may then be
-// called again.
+// If some actors have not ended in time, Close returns the context's error, joined with one error
+// for each of these actors. Close may then be called again.
 func (s *System) Close(ctx context.Context) error {
 	if ctx == nil {
 		return verbena.ErrNilContext
@@ -223,8 +224,8 @@ func (s *System) Close(ctx context.Context) error {
 	return nil
 }
 
-// stopAll stops the actors without a parent. These stop their children. With stopNow it stops all
-// actors at once.
+// stopAll passes a request to stop to the actors that have no parent. They stop their children later.
+// stopAll passes stopNow to all actors directly.
 func (s *System) stopAll(how uint32) {
 	s.mu.Lock()
 	var all []*core

@@ -2,34 +2,33 @@ package actor
 
 import "time"
 
-// TimerID identifies a timer of an instance. The zero TimerID is no timer.
+// TimerID identifies a timer of an instance. No timer has the zero TimerID.
 type TimerID uint64
 
 // timer is one timer. Runner only.
 type timer struct {
 	id    TimerID
-	every time.Duration // 0: once
-	e     event         // pushed by the clock, one time after each call of arm
-	stop  func()
+	every time.Duration // the interval; 0 for a timer of After
+	e     event         // the clock pushes it one time after each call of arm
+	stop  func()        // cancels the push
 }
 
-// After schedules one call of Timer with tag, not before d has passed. It returns 0, and schedules
-// nothing, when the actor is stopping. It allocates.
+// After schedules one call of the method Timer (see Timed) with tag, when at least d has passed. If
+// the actor is stopping, After schedules nothing and returns 0. After allocates.
 func (c *Context[M]) After(d time.Duration, tag uint64) TimerID {
 	return c.cell.addTimer(d, 0, tag)
 }
 
-// Every schedules repeated calls of Timer with tag. Each call comes d after the last one returned,
-// so calls do not pile up behind a slow handler. A d of 0 or less counts as a nanosecond. Otherwise
-// Every is like After.
+// Every schedules repeated calls of Timer with tag. Each call comes d after the previous call has
+// returned, so calls do not pile up behind a slow handler. If d is 0 or less, one nanosecond is used.
+// Otherwise Every is like After.
 func (c *Context[M]) Every(d time.Duration, tag uint64) TimerID {
 	d = max(d, 1)
 	return c.cell.addTimer(d, d, tag)
 }
 
-// Cancel stops a timer: Timer is not called for it any more, even if it is due. Cancel returns
-// false if the timer had ended: it was canceled before, or it was a timer of After and Timer was
-// called.
+// Cancel cancels a timer: Timer is no longer called for it, even if it is due. Cancel returns false
+// if the timer was canceled before, or if it is a timer of After and Timer was called.
 func (c *Context[M]) Cancel(id TimerID) bool {
 	a := &c.cell.core
 	t := a.timers[id]
@@ -41,7 +40,7 @@ func (c *Context[M]) Cancel(id TimerID) bool {
 	return true
 }
 
-// addTimer starts a timer, or returns 0 when the actor is stopping. Runner only.
+// addTimer starts a timer. If the actor is stopping, it returns 0 instead. Runner only.
 func (a *core) addTimer(d, every time.Duration, tag uint64) TimerID {
 	if !a.open() {
 		return 0

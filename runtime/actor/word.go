@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/model"
 )
 
-// word is the scheduling state of an actor: whether it has work, and whether it runs.
+// word is the scheduling state of an actor. It shows whether the actor has work, and whether it runs.
 //
 //	        wake               run                 wake
 //	idle ─────────> scheduled ─────> running ────────────────> rescan
@@ -17,23 +17,25 @@ import (
 //	 │                     again                       end
 //	 └ (nothing was there)              running, rescan ──────> ended
 //
-// The runner is the one goroutine that has called run and not yet rest, again or end; it alone
-// touches the actor's data. A call of wake that moves the word from idle to scheduled obliges its
-// caller to enqueue the actor; a call of again obliges the runner. So the actor is enqueued at most
-// once.
+// The runner is the goroutine that runs the actor. An activation begins with run. It ends with again,
+// with end, or with a call of rest that returns true. Only the runner touches the actor's data. If
+// wake changes the word from idle to scheduled, the caller of wake enqueues the actor. After a call
+// of again, the runner enqueues the actor. So the actor is never in the queue twice.
 //
-// No wake-up is lost: a goroutine publishes its event first and reads the word after that. It finds
-// one of four states:
+// No wake-up is lost. A goroutine first publishes its event, and then reads the word. It finds one of
+// these states:
 //
 //	idle        it sets scheduled and enqueues the actor
 //	scheduled   run stores running before the runner looks for events
 //	running     it sets rescan: rest fails, and the runner looks again
 //	rescan      rest stores running before the runner looks again
+//	ended       the actor has ended: core.sweep discards the event
 //
-// All these accesses are sequentially consistent, so the runner's look sees the event.
+// All these accesses are sequentially consistent. So in the first four states the runner sees the
+// event when it looks.
 type word struct {
-	// s is changed by wake (any goroutine) and by the runner; it publishes the last runner's writes
-	// to the next runner.
+	// s is one of the states below. The runner changes it, and any goroutine may change it with
+	// wake. It publishes the writes of one runner to the next runner.
 	s atomic.Uint32
 }
 
@@ -73,7 +75,8 @@ func (w *word) run() {
 	w.s.Store(running)
 }
 
-// rest ends an activation that found nothing more. If it returns false, the runner looks again.
+// rest ends an activation that has found nothing more to do. If rest returns false, the activation
+// continues, and the runner looks again.
 func (w *word) rest() bool {
 	model.Yield("rest")
 	if w.s.CompareAndSwap(running, idle) {
@@ -84,7 +87,7 @@ func (w *word) rest() bool {
 	return false
 }
 
-// again ends an activation that leaves work. The caller enqueues the actor.
+// again ends an activation that leaves work. The caller must then enqueue the actor.
 func (w *word) again() {
 	model.Yield("again")
 	w.s.Store(scheduled)
