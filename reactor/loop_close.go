@@ -98,7 +98,7 @@ func (r *Reactor) tryStopAccepting() (reclaimed <-chan struct{}, left error) {
 		r.closed.Store(true)
 		return nil, nil
 	}
-	left = errors.Join(fmt.Errorf("%w: reactor with %d queues, and %d released whose users are not all back", verbs.ErrBusy, r.live, len(r.quarantined)), r.reclaimErr)
+	left = errors.Join(fmt.Errorf("%w: reactor with %d queues, and %d released queues that are still in use", verbs.ErrBusy, r.live, len(r.quarantined)), r.reclaimErr)
 	if r.live > 0 || r.reclaimErr != nil || r.cfg.Stepped { // a stepped reactor runs no pass while its owner waits
 		return nil, left
 	}

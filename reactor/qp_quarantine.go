@@ -155,4 +155,4 @@ func (q *Queue) Discard() error {
 	return q.tab.arena.Unmap()
 }
 
-var errUnbound = errors.New("it has no queue pair yet")
+var errUnbound = errors.New("the queue has no queue pair yet")

@@ -126,7 +126,7 @@ func (h *sinkScope) releaseSlots() {
 // sink's call; q.InSink(t) must be true. tr.Sink must not be nil.
 func (q *Queue) PostFromSink(t SinkContext, tr *Transfer) error {
 	if tr.Sink == nil {
-		return fmt.Errorf("%w: what a sink starts needs a sink", ErrRequest)
+		return fmt.Errorf("%w: an operation that a sink starts needs a sink", ErrRequest)
 	}
 	k := kindOf(tr.Opcode)
 	if !q.isTransfer(tr, k) {

@@ -45,7 +45,7 @@ type PeerTimeoutError struct {
 
 // Error describes the timeout with all fields.
 func (e *PeerTimeoutError) Error() string {
-	return fmt.Sprintf("%v: %v, nothing of it since %s, longer than %v; operations under way %d, the oldest a %v",
+	return fmt.Sprintf("%v: %v, silent since %s, longer than %v; operations outstanding: %d, the oldest a %v",
 		ErrPeerTimeout, e.Peer, e.Since.Format(time.RFC3339Nano), e.Bound, e.Outstanding, e.Oldest)
 }
 

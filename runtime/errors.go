@@ -31,7 +31,7 @@ var (
 	// ErrConnectTimeout and ErrReactorBusy match os.ErrDeadlineExceeded. If a function returns
 	// ErrReactorBusy, its work goes on: call the function again to wait for the end of the work.
 	ErrConnectTimeout = sentinel.Later("runtime: connecting took too long", os.ErrDeadlineExceeded)
-	ErrReactorBusy    = sentinel.Later("runtime: the reactor did not come to it", os.ErrDeadlineExceeded)
+	ErrReactorBusy    = sentinel.Later("runtime: the reactor did not respond", os.ErrDeadlineExceeded)
 )
 
 // The connection ended, but this program did not close it. A new connection may work. Most
@@ -69,7 +69,7 @@ var (
 	ErrTooLarge   = sentinel.Never("runtime: too large")
 	// TryStartTo and StartFromSink return ErrPieces for an operation that exceeds one work
 	// request. Other methods split such an operation. ErrPieces matches ErrTooLarge.
-	ErrPieces      = sentinel.Never("runtime: more than one work request carries, which waits between its pieces", ErrTooLarge)
+	ErrPieces      = sentinel.Never("runtime: too long for one work request, and the call must not wait between several", ErrTooLarge)
 	ErrPermission  = sentinel.Never("runtime: remote memory does not permit this")
 	ErrRemoteRange = sentinel.Never("runtime: outside the remote memory")
 	ErrWindowState = sentinel.Never("runtime: the window is not in a state for this")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/verbena-rdma/verbena/futures"
@@ -263,7 +262,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		return
 	}
 	if out != nil {
-		out.req.evict("others have come since, and there is room for " + strconv.Itoa(l.opts.Backlog))
+		out.req.evict(fmt.Sprintf("newer requests have filled the backlog of %d", l.opts.Backlog))
 	}
 	l.sh.targets[r.id] = r
 	l.startHandshakes()
@@ -278,7 +277,7 @@ func (l *Listener) startHandshakes() {
 		case begin != nil:
 			begin.req.begin()
 		case out != nil:
-			out.req.evict(fmt.Sprintf("others wait, and it was not finished within %v", handshakePatience))
+			out.req.evict(fmt.Sprintf("the handshake took longer than %v, and other requests wait", handshakePatience))
 		default:
 			l.sh.r.StopTimer(l.timer)
 			l.timer = nil

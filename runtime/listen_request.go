@@ -138,7 +138,7 @@ func (r *request) prepared(c *Conn, err error) {
 		if l.cause != nil {
 			r.stops(proto.RejectClosed, listenerClosed)
 		} else {
-			r.stops(proto.RejectResources, "others have come since")
+			r.stops(proto.RejectResources, "newer requests have filled the backlog")
 		}
 	default:
 		c.from, r.conn = r, c

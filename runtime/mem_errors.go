@@ -15,10 +15,10 @@ var (
 	// ErrNoMemory means that [MemoryConfig.MaxBytes] is reached; see [NoMemoryError].
 	ErrNoMemory = sentinel.Later("runtime: memory limit reached")
 	// ErrReleased means that memory was used after its owner released it.
-	ErrReleased = sentinel.Never("runtime: memory was given back")
+	ErrReleased = sentinel.Never("runtime: memory was released")
 	// ErrOwnMemory means that memory mapped by this library was passed to
 	// Register; see [OwnMemoryError].
-	ErrOwnMemory = sentinel.Never("runtime: memory is the library's own")
+	ErrOwnMemory = sentinel.Never("runtime: memory belongs to the runtime")
 )
 
 // OwnMemoryError is the error of [Runtime.Register] for memory that the library mapped. Such memory

@@ -143,7 +143,7 @@ func (r *Region) Remote(off, n int) (Remote, error) {
 		return Remote{}, ErrReleased
 	}
 	if r.access&regcache.RemoteAccess == 0 {
-		return Remote{}, fmt.Errorf("%w: a region with access %v opens nothing to a peer", verbs.ErrInvalid, r.access)
+		return Remote{}, fmt.Errorf("%w: a region with access %v permits a peer nothing", verbs.ErrInvalid, r.access)
 	}
 	return Remote{Addr: r.addr + uint64(off), Length: uint64(n), RKey: r.mr.RKey(), Access: r.access & regcache.RemoteAccess}, nil
 }

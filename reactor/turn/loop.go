@@ -11,7 +11,7 @@ import (
 func (t *Token) Loop() {
 	wake := WakeEvent // look for work before the first sleep
 	for wake&WakeClosed == 0 {
-		if !t.take() && !t.waitForDriver(wake) {
+		if !t.take() && !t.waitForHolder(wake) {
 			// A caller holds the turn, and does the work for which the loop was woken.
 			wake = t.sleep.Wait(t.work.Deadline())
 			t.noteWakeup(wake)
@@ -32,9 +32,9 @@ func (t *Token) Loop() {
 	}
 }
 
-// waitForDriver waits until the holder gives the turn to the loop, and returns true. If only a call
+// waitForHolder waits until the holder gives the turn to the loop, and returns true. If only a call
 // of Wake has woken the loop (wake is 0), it returns false at once: then the holder does the work.
-func (t *Token) waitForDriver(wake WakeReason) bool {
+func (t *Token) waitForHolder(wake WakeReason) bool {
 	if wake == 0 {
 		return false
 	}

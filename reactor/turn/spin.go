@@ -37,7 +37,7 @@ const (
 //
 // During a look the loop holds the turn with the bit briefHold. A goroutine that is about to drive
 // and finds this bit does not park, but waits for the end of the pass.
-//
+
 // spinEnd is the reason why spinWait returned.
 type spinEnd uint8
 
@@ -96,7 +96,6 @@ func (t *Token) spinWait() spinEnd {
 			}
 			t.setBrief(0)
 			if found {
-				t.noteFound()
 				return spinFound
 			}
 			t.noteInVain()

@@ -160,9 +160,7 @@ func (t *Token) pollChannels(s *spinRun) WakeReason {
 	return t.sleep.Poll()
 }
 
-// The loop calls noteFound when a look has found work, and noteInVain when spinning ends because the
-// budget is over.
-func (t *Token) noteFound()  {}
+// noteInVain records that spinning has ended because the budget is over.
 func (t *Token) noteInVain() { t.stats.SpinsInVain.Add(1) }
 
 // noteArmed records that the turn is released with all queues armed.

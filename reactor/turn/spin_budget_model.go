@@ -37,7 +37,6 @@ func (t *Token) loopPause(s *spinRun) (over bool) {
 
 func (t *Token) pollChannels(*spinRun) WakeReason { return t.sleep.Poll() }
 
-func (t *Token) noteFound()  {}
 func (t *Token) noteInVain() {}
 
 func (t *Token) noteArmed()            {}

@@ -33,7 +33,7 @@ const (
 	ClassUnanswered  Class = "atomic without its answer"
 	ClassBootstrap   Class = "no word of the peer's queue pair" // malformed data, without a connection manager
 	ClassRefused     Class = "refused by the device"            // any other *verbs.OpError
-	ClassBusy        Class = "the reactor did not come to it"   // Close did not wait any longer
+	ClassBusy        Class = "the reactor did not respond"      // Close did not wait any longer
 	ClassUnknown     Class = "of no type"
 )
 
