@@ -33,7 +33,7 @@ func TestDeadCompletionQueueRefusesQueues(t *testing.T) {
 	q := must.Get(a.r.Prepare(reactor.QueueConfig{PD: a.pd}))(t)
 	a.do(t, func() {
 		if err := q.Admit(); !errors.Is(err, reactor.ErrOverrun) {
-			t.Errorf("admitted with %v, want ErrOverrun", err)
+			t.Errorf("Admit returned %v, want ErrOverrun", err)
 		}
 	})
 	must.Do(t, q.Discard())

@@ -46,8 +46,8 @@ type Config struct {
 	// DefaultPollBatch.
 	PollBatch int
 	// After Spin empty passes in a row, a driver (a waiting goroutine that runs passes) parks, and
-	// the loop sleeps. The loop does not spin while no send is outstanding. The default is
-	// DefaultSpin; a negative value means 0.
+	// the loop sleeps. The loop spins only while sends are outstanding; otherwise it sleeps
+	// after the first empty pass. The default is DefaultSpin; a negative value means 0.
 	Spin int
 	// Policy is how the reactor waits while it is idle; default PolicyEconomy. Spin applies to
 	// PolicyEconomy only. A stepped reactor ignores Policy.
@@ -136,18 +136,19 @@ type QueueConfig struct {
 	ControlDepth int
 	// MaxSGE is the largest number of elements of one request; default DefaultMaxSGE.
 	MaxSGE int
-	// Inline is the largest number of inline bytes of a request, header included. Default
-	// DefaultInline; -1: none. The device may grant fewer bytes. An inline payload is limited to
-	// the granted number, which Queue.Inline returns. A header in front of SGEs may have up to
-	// Inline bytes, whatever the device grants.
+	// Inline is the largest number of inline bytes of a request: Payload.Header and Payload.Inline
+	// together. Default DefaultInline; -1: none. The device may grant fewer bytes; Queue.Inline
+	// returns the granted number. If the data of a request is in SGEs, Payload.Header is not sent
+	// inline, and may have up to Inline bytes, whatever the device grants.
 	Inline int
 	// SignalEvery is the interval of signaled requests in a long list: with n, every n-th request
 	// is signaled. Default min(DefaultSignalEvery, SendDepth/2), at least 1.
 	SignalEvery int
 	// Recorder is how many completed operations the flight recorder keeps, for Recorded and
 	// Reactor.Stuck. The default is none. An entry holds the request, the times of submission,
-	// posting and polling, and the result. There are Recorder entries, plus one for each request
-	// that may be outstanding. An entry takes some 100 bytes and keeps its error alive.
+	// posting and polling, and the result. There is one more entry for each request that
+	// may be outstanding, so that the flush of a failed queue does not overwrite the last Recorder
+	// requests before it. An entry takes some 100 bytes and keeps its error alive.
 	Recorder int
 
 	receiving bool // this is the queue of a SharedRecv, which has no sends
@@ -179,7 +180,7 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	case !known(c.Type):
 		return c, fmt.Errorf("%w: a queue of type %v", ErrConfig, c.Type)
 	case c.Shared != nil && c.RecvDepth != 0:
-		return c, fmt.Errorf("%w: RecvDepth %d beside shared receives", ErrConfig, c.RecvDepth)
+		return c, fmt.Errorf("%w: RecvDepth is %d, want -1: Shared has the receives", ErrConfig, c.RecvDepth)
 	case c.SendDepth < 1 || c.ControlDepth < 0 || c.SendDepth > maxDepth || c.ControlDepth > maxDepth || c.RecvDepth > maxDepth || c.sends()+c.RecvDepth > maxDepth:
 		return c, fmt.Errorf("%w: SendDepth %d, ControlDepth %d and RecvDepth %d, want SendDepth at least 1 and the sum at most %d",
 			ErrConfig, c.SendDepth, c.ControlDepth, c.RecvDepth, maxDepth-1)

@@ -59,9 +59,9 @@ func (w *work) Drive(done <-chan struct{}, f *futures.Waiter) error {
 	return nil
 }
 
-// The method pass runs one pass: tasks, gather, post, arm, poll, dispatch, deliver. The result is
-// false if there was nothing to do. The tasks come first, because a task may run a whole pass
-// itself (Flush, Admit). If arm is set, the pass arms each completion queue that can get
+// The method pass runs one pass: Tasks, gather, post, arm, poll, dispatch, deliver. The result is
+// false if there was nothing to do. The Tasks (see Reactor.Schedule) come first, because a Task may run
+// a whole pass itself (Flush, Admit). If arm is set, the pass arms each completion queue that can get
 // completions. It arms before it polls. Holder only.
 func (r *Reactor) pass(arm bool) bool {
 	r.inPass = true
@@ -156,8 +156,8 @@ func (r *Reactor) execute(posts int, alone bool) error {
 	case !look:
 		r.untimedSlices--
 	case time.Since(began) <= sliceTime+r.clockCost:
-		// Poll once more than before: an earlier slice may have been slow only because its thread
-		// was preempted.
+		// The slice was fast enough, so the next one may repeat its polls one time more. The number
+		// may have been halved after a slice that was slow only because its thread was preempted.
 		if r.slice = min(r.slice+1, maxSlicePolls); r.slice == maxSlicePolls {
 			r.untimedSlices = maxUntimedSlices
 		}

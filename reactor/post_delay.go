@@ -20,14 +20,16 @@ import "time"
 //
 //   - in a pass that arms, because the holder is about to give the turn up. So all sends are posted
 //     before the passes stop. (Otherwise a timer would have to wake the loop, which costs more than
-//     a doorbell.) A holder that hands the turn over does not arm: the next holder runs a pass.
+//     a doorbell.) A holder that hands the turn to another goroutine does not arm. Its
+//     delayed sends may stay delayed, because the next holder runs passes.
 //   - in the first pass of a driver or of TransferWait, because the goroutine's own send may be
 //     delayed. While the goroutine waits, it submits no more sends, so later passes need not do
 //     this.
 //   - in the pass of Flush.
 //
 // A delayed send is submitted but unposted. So the user must not change its buffer. Seal and
-// Release end the send without posting it. Idle waits for the send.
+// Release end the send without posting it. The function given to Queue.Idle is called after the send
+// has ended.
 
 // beginDelays computes flushAll for this pass. Holder only, like everything in this file.
 func (r *Reactor) beginDelays(arm bool) {
@@ -67,8 +69,8 @@ func (q *Queue) mayDelay() bool {
 }
 
 // gatherDelayed moves delayed backlogs into the batch, except those that may be held back longer.
-// For a queue with new sends, gatherSends has called mayDelay in this pass already; the second call
-// returns the same result.
+// If gatherSends has just held back new sends of a queue, mayDelay is called a second time here. It
+// returns true again, because nothing that it reads has changed.
 func (r *Reactor) gatherDelayed() (did bool) {
 	left := r.delayed[:0]
 	for _, q := range r.delayed {
@@ -85,8 +87,9 @@ func (r *Reactor) gatherDelayed() (did bool) {
 	return did
 }
 
-// delayedUntil returns the time at which the first delayed backlog must be posted, or the argument
-// if that is earlier. A zero time means never.
+// delayedUntil returns the earlier of two times: then, and the earliest time at which a delayed
+// backlog must be posted. A zero time means never. NextTimer uses it for stepped reactors; other
+// reactors need no timer (see flushAll above).
 func (r *Reactor) delayedUntil(then time.Time) time.Time {
 	for _, q := range r.delayed {
 		if at := r.timers.base.Add(q.backlog.since + r.cfg.FlushDelay); q.backlog.delayed && (then.IsZero() || at.Before(then)) {

@@ -39,7 +39,7 @@ func (r *Reactor) releaseCQEntries(sends, recvs int) {
 func (s *cqState) has(n int) bool { return s.room >= n }
 
 // grow makes sure that n entries of s are unreserved. If there are fewer, it resizes the completion
-// queue. Its error names the entries by the argument what, "sends" or "receives".
+// queue. The argument what is "sends" or "receives"; only the error text uses it.
 func (r *Reactor) grow(s *cqState, n int, what string) error {
 	if s.has(n) {
 		return nil
@@ -49,7 +49,7 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 		most = max(most, r.device.MaxCQE)
 	}
 	if n > most { // too many even if no other Queue had reserved entries
-		return fmt.Errorf("%w: %d %s wanted, a completion queue has at most %d (Config.CQEntries, or what the device has)", ErrConfig, n, what, most)
+		return fmt.Errorf("%w: the queue needs %d completion queue entries for %s, but a completion queue can have at most %d (Config.CQEntries if it is set, otherwise the limit of the device)", ErrConfig, n, what, most)
 	}
 	if s.entries-s.room+n <= most {
 		entries := s.entries
@@ -63,7 +63,7 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 			return nil
 		}
 	}
-	err := fmt.Errorf("%w: %d %s wanted, the completion queue has room for %d of %d, and may have %d",
+	err := fmt.Errorf("%w: the queue needs %d completion queue entries for %s; %d of %d are not reserved, and there can be at most %d",
 		ErrTooMany, n, what, s.room, s.entries, most)
 	if why != nil {
 		err = fmt.Errorf("%w: %w", err, why)

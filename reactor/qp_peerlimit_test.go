@@ -37,7 +37,7 @@ func newWatched(t *testing.T, l reactor.PeerLimit) *watched {
 
 func newWatchedQueue(t *testing.T, l reactor.PeerLimit, qc reactor.QueueConfig) *watched {
 	t.Helper()
-	onlySoft(t, "the reactor's time is virtual, the device's is not: what it does takes time that does not pass")
+	onlySoft(t, "the reactor's clock is virtual, but a device works in real time")
 	w := &watched{clock: clock{watchedFrom}}
 	var h *hooked
 	w.end, w.peer, h = hookedPair(t, reactor.Config{Stepped: true, Now: w.Now}, qc)
@@ -133,7 +133,7 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 	for range 60 {
 		bound := time.Duration(1 + r.Int64N(int64(10*time.Second)))
 		w := newWatched(t, reactor.PeerLimit{Bound: bound})
-		for range 20 { // not late: each time the completions stay away for less than Bound
+		for range 20 { // the queue must not be late: in each round, completions are not polled for less than Bound
 			w.deaf = true
 			for range r.IntN(5) {
 				w.post(t)
@@ -158,7 +158,7 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 		}
 		w.pass(2 * bound)
 		if len(w.late) != 1 {
-			t.Fatalf("bound %v: told %d times, want once", bound, len(w.late))
+			t.Fatalf("bound %v: OnTimeout was called %d times, want once", bound, len(w.late))
 		}
 		if took := w.at[0] - from; took < bound || took > bound+bound/8 {
 			t.Errorf("late after %v, want %v to an eighth more", took, bound)
@@ -167,7 +167,7 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 			t.Errorf("told %+v, posted %v after the start with bound %v", l, from, bound)
 		}
 		if n := w.r.Stats().PeerTimeouts; n != 1 {
-			t.Errorf("Stats.Late is %d, want 1", n)
+			t.Errorf("Stats.PeerTimeouts is %d, want 1", n)
 		}
 	}
 }
@@ -301,7 +301,7 @@ func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 		f.Discard()
 		w.do(t, w.r.Flush)
 		if woken := w.r.Pending(); woken != (i == 0) {
-			t.Errorf("send %d: the patrol was woken: %t, want it at the first", i, woken)
+			t.Errorf("send %d: watchdog woken: %t, want true for send 0 only", i, woken)
 		}
 		w.deaf = false
 		w.settle() // the send completes before the loop task of the watchdog runs
@@ -363,7 +363,7 @@ func TestARefusedKeepAliveFailsTheQueue(t *testing.T) {
 	}
 }
 
-// Rule: an atomic that completes with an error does not count as unanswered.
+// Rule: Stats.Unanswered counts only atomics that the device completed with success, but without storing the result. One that completes with an error is not counted.
 func TestAFailedAtomicIsNotUnanswered(t *testing.T) {
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}, nil)
 	defer b.close(t)

@@ -20,15 +20,17 @@ import (
 //
 // The peer uses a receive only after a frame has brought the credit for the receive. So the receive
 // may be posted right before this frame: reactor.Queue.PostRecvLater posts the receive in the pass
-// that posts the frame. One doorbell then posts up to half of all receives.
+// that posts the frame. So one doorbell posts all receives that were released since the last frame: about half
+// of all receives, if no message is sent in between.
 //
 // Every message to the peer carries the unreturned credits. If there is no message, a credit
 // update (a frame without payload) carries them. An update is sent in two cases:
 //
 //	many       at least half of all credits are unreturned
 //	starving   a receiver waits here, no message has arrived, and the peer can send none,
-//	           because it has used all granted credits. (The application then holds
-//	           messages. If it held none, all credits would be unreturned: case "many".)
+//	           because it has used all granted credits. Each credit is then unreturned, or
+//	           belongs to a message that the application holds. (If it held none, all
+//	           credits would be unreturned, which is case "many".)
 //
 // Each update takes one of the peer's controlRecvs receives. An update is in flight from the time
 // when it is sent until the peer has processed it (Conn.take). At most two updates are in flight:
@@ -36,7 +38,7 @@ import (
 //   - A starving update is sent when the peer has used all granted credits, also those of all
 //     earlier updates. So the peer has processed these updates, and none of them is in flight.
 //     A starving update is therefore the oldest update in flight.
-//   - The updates in flight together carry at most all credits. A "many" update carries at least
+//   - Each credit is in at most one update in flight. A "many" update carries at least
 //     half of all credits, and a starving update at least one credit. So the updates in flight
 //     are at most two "many" updates, or one starving update and one "many" update.
 //
@@ -111,12 +113,12 @@ func (c *Conn) sendCreditUpdate() {
 }
 
 func errCredits(n uint32) error {
-	return fmt.Errorf("%w: it gives back %d receives that it does not have", ErrPeerProtocol, n)
+	return fmt.Errorf("%w: it returned %d credits, more than it has used", ErrPeerProtocol, n)
 }
 
 // creditFor acquires a credit if op uses a receive of the peer. If no credit is free and m is
-// NonBlock, it returns ErrNoCredit. If no credit is free and m is another mode, it waits for a
-// credit until the channel asked is closed.
+// NonBlock, it returns ErrNoCredit. In every other mode, it waits for a credit until the caller's
+// context ends (asked is its Done channel) or the connection ends.
 func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor.SubmitMode) error {
 	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
 		return nil
@@ -130,7 +132,9 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 		}
 		return ErrNoCredit
 	}
-	c.sh.r.Wake() // post requests submitted without a wake-up: the peer may wait for these before it returns a credit
+	// Some requests may have been submitted without waking the loop. Wake it, so that they are posted:
+	// the peer may need them before it returns a credit.
+	c.sh.r.Wake()
 	if err := c.credits.Acquire(asked); err != nil {
 		if cause := c.Err(); cause != nil {
 			return cause
@@ -146,6 +150,8 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 // creditBack undoes creditFor for a request that was not posted.
 func (c *Conn) creditBack(op verbs.WROpcode) {
 	if c.credits != nil && op != verbs.WRRDMAWrite && op != verbs.WRRDMARead {
-		c.credits.Restore(1) // returns false if the peer has returned too many credits; Conn.take detects this when the peer returns more
+		// Restore returns false only if the peer has returned more credits than it has used. Then the
+		// connection fails in Conn.take, when the peer returns more.
+		c.credits.Restore(1)
 	}
 }
