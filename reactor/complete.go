@@ -99,7 +99,7 @@ func (q *Queue) completeFast(i uint32) {
 		r.filled = append(r.filled, p)
 	}
 	// *c may hold an old result, so every field is set. A composite literal would cost more.
-	c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.Flags = sl.tag, 0, t.bytes[i], 0, 0, 0, 0
+	c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.SLID, c.Flags = sl.tag, 0, t.bytes[i], 0, 0, 0, 0, 0
 	c.Opcode, c.Kind = verbs.WROpcode(sl.opcode).Completion(), sl.kind
 	if sl.lease != nil {
 		r.endLease(sl.lease)
@@ -135,7 +135,7 @@ func (q *Queue) received(s uint32, wc *verbs.WC) {
 	var err error
 	if wc.Status == verbs.WCSuccess {
 		c.Bytes, c.Flags, c.Opcode = wc.ByteLen, wc.Flags, wc.Opcode
-		c.SrcQP = wc.SrcQP
+		c.SrcQP, c.SLID = wc.SrcQP, wc.SLID
 		switch {
 		case wc.Flags&verbs.WCWithImm != 0:
 			c.Imm = wc.Imm()

@@ -110,6 +110,7 @@ type Completion struct {
 	Imm    uint32 // with verbs.WCWithImm in Flags: immediate data, host order; with WCWithInv: the invalidated key
 	QPNum  uint32 // receives, shared receives included: the queue pair that received the message
 	SrcQP  uint32 // datagrams: the sender's queue pair
+	SLID   uint16 // datagrams: the sender's LID; with soft.LinkPeers its UDP port
 	Flags  verbs.WCFlags
 	Opcode verbs.WCOpcode
 	Kind   Kind

@@ -381,6 +381,9 @@ func (c *Conn) opened() {
 		c.link = l.Link()
 	}
 	c.settle(nil)
+	if c.lastWQESeen { // the queue pair has failed before
+		c.flushed()
+	}
 }
 
 // giveUp fails a connection that is still connecting. In any other state it does nothing.

@@ -23,8 +23,9 @@ type PlainOptions struct {
 	// device serves at the same time. If DestRdAtomic is 0, Prepare replaces it by the number that
 	// the runtime's other connections use.
 	//
-	// If Path.GIDIndex is 0, Dial and Accept send from the address of the net.Conn if the device has it.
-	// Local then still returns the address that Prepare has chosen with verbs.ChooseGID.
+	// If Path.GIDIndex is 0, Dial and Accept send from the address of the net.Conn if the device has it and
+	// it is neither a loopback nor a link-local address. Local then still returns the address that
+	// Prepare has chosen with verbs.ChooseGID.
 	Path bootstrap.Path
 	// Type is verbs.QPTRC, the default, or verbs.QPTUC. On UC, messages and WRITEs are not
 	// acknowledged and may be lost silently.
@@ -231,11 +232,17 @@ func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Cont
 func (p *Prepared) from(at net.Addr) (path bootstrap.Path, own bootstrap.Dest) {
 	path, own = p.path, p.own
 	tcp, ok := at.(*net.TCPAddr)
-	if !ok || p.chosen || p.c.rt.enter() != nil { // Runtime.Close waits for leave before it closes the device
+	if !ok || p.chosen {
 		return path, own
 	}
-	defer p.c.rt.leave()
-	if e, err := verbs.FindGID(p.c.rt.dev, path.Port, verbs.GIDFromAddr(tcp.AddrPort().Addr()), true); err == nil {
+	// A loopback address is that of a proxy, or the peer is on this machine, where the address of Prepare serves,
+	// too. A GID cannot name the interface of a link-local address.
+	a := tcp.AddrPort().Addr()
+	if a.IsLoopback() || a.Unmap().IsLoopback() || a.IsLinkLocalUnicast() || p.c.rt.enter() != nil {
+		return path, own
+	}
+	defer p.c.rt.leave() // Runtime.Close waits for leave before it closes the device
+	if e, err := verbs.FindGID(p.c.rt.dev, path.Port, verbs.GIDFromAddr(a), true); err == nil {
 		path.GIDIndex, own.GID = e.Index+1, e.GID
 	}
 	return path, own

@@ -104,6 +104,7 @@ func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.DLID = s.slid
 	return p.newPeer(&a, s.srcQP, verbs.UDPQKey, netip.Addr{})
 }
 

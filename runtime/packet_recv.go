@@ -25,11 +25,12 @@ type packetSlot struct {
 	// state is odd while a Packet holds the slot. match() increments state at a delivery.
 	// Packet.Release increments it by a CAS, on any goroutine.
 	state atomic.Uint64
-	// The next five fields describe the received datagram. The holder of the turn (the goroutine
+	// The next six fields describe the received datagram. The holder of the turn (the goroutine
 	// that runs the reactor) writes them before match() delivers the datagram.
 	n     int
 	grh   bool
 	srcQP uint32
+	slid  uint16 // the sender's
 	imm   uint32
 	with  bool // imm is valid
 	sge   [1]verbs.SGE
@@ -154,7 +155,7 @@ func (p *PacketConn) received(r Result, err error) {
 		s.repost()
 		return
 	}
-	s.n, s.grh, s.srcQP = int(r.Bytes)-verbs.GRHLen, r.Flags&verbs.WCWithGRH != 0, r.SrcQP
+	s.n, s.grh, s.srcQP, s.slid = int(r.Bytes)-verbs.GRHLen, r.Flags&verbs.WCWithGRH != 0, r.SrcQP, r.SLID
 	s.imm, s.with = r.Imm, r.Flags&verbs.WCWithImm != 0
 	p.arrived = append(p.arrived, s.i)
 	p.match()

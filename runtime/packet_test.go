@@ -58,11 +58,16 @@ func (p *PacketConn) take(t *testing.T) string {
 
 // Rule: a datagram arrives whole. PeerOf returns the sender of the datagram, and a reply to this
 // Peer arrives.
-func TestPacketAndReply(t *testing.T) { onBeds(t, packetAndReply) }
+func TestPacketAndReply(t *testing.T) {
+	onBeds(t, func(t *testing.T, d bed) {
+		a, b := d.packets(t)
+		packetAndReply(t, a, b, b.Addr().String())
+	})
+}
 
-func packetAndReply(t *testing.T, d bed) {
-	a, b := d.packets(t)
-	to := mustResolve(t, a, b.Addr().String())
+func packetAndReply(t *testing.T, a, b *PacketConn, addr string) {
+	t.Helper()
+	to := mustResolve(t, a, addr)
 	for _, n := range []int{0, 1, 40, 1000, a.MaxPacket()} {
 		data := bytes.Repeat([]byte{byte(n)}, n)
 		a.sendBytes(t, to, data)

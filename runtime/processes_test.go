@@ -60,9 +60,9 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// Rule: processes that exchange the addresses of their queue pairs over TCP are connected by the addresses of the TCP
-// connection, within a process and between two.
-func TestPlainConnectionByTheAddressesOfTCP(t *testing.T) {
+// Rule: if processes exchange the addresses of their queue pairs over TCP at a loopback address, they are connected by
+// the device's own address, within a process and between two. For another address see TestPlainConnectionBetweenMachines.
+func TestPlainConnectionOverLoopback(t *testing.T) {
 	here, there := mustOpen(t, Config{Provider: process(t)}), mustOpen(t, Config{Provider: process(t)})
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		for link, server := range map[string]*Runtime{"within a process": here, "between two": there} {
@@ -70,14 +70,21 @@ func TestPlainConnectionByTheAddressesOfTCP(t *testing.T) {
 			say(t, c, s, "hello")
 			say(t, s, c, "hello yourself")
 			for _, at := range []netip.AddrPort{c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr()} {
-				if at.Addr().String() != host {
-					t.Errorf("%s, %s: an end is at %v", link, host, at)
+				if at.Addr() != here.Device().Addr[0] {
+					t.Errorf("%s, %s: an end is at %v, want %v", link, host, at, here.Device().Addr)
 				}
 			}
 			s.Abort()
 			c.Abort()
 		}
 	}
+}
+
+// Rule: a datagram from another process is answered there, at the queue pair that has sent it.
+func TestPacketAndReplyBetweenProcesses(t *testing.T) {
+	server, client := mustOpen(t, Config{Provider: process(t)}), mustOpen(t, Config{Provider: process(t)})
+	a, b := mustListenPacket(t, client, Options{}), mustListenPacket(t, server, Options{})
+	packetAndReply(t, a, b, fmt.Sprintf("127.0.0.1:%d", b.Addr().Port()))
 }
 
 // Rule: a WRITE to another process allocates nothing at either end.

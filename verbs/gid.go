@@ -21,7 +21,7 @@ const maxSGIDIndex = 1<<8 - 1
 // 0. On Ethernet it is the best entry by
 //
 //  1. protocol: RoCEv2, then RoCEv1, then any other (iWARP);
-//  2. an address that DeviceInfo.Addr names, then any other;
+//  2. of a device with all addresses of the machine (DeviceInfo.AnyAddr), its own, then any other;
 //  3. address: IPv4, then global IPv6, then link-local;
 //  4. index: the lowest.
 //
@@ -47,7 +47,10 @@ func ChooseGID(ctx Context, port uint8) (GIDEntry, error) {
 		return GIDEntry{GID: g, Port: port, Type: GIDInfiniBand}, err
 	}
 	var best GIDEntry
-	top, own := 0, ctx.Device().Addr
+	top, own := 0, []netip.Addr(nil)
+	if d := ctx.Device(); d.AnyAddr {
+		own = d.Addr
+	}
 	for i := range min(p.GIDTblLen, maxSGIDIndex+1) {
 		e, err := ctx.QueryGIDEntry(port, i)
 		switch {

@@ -20,12 +20,13 @@ type gidPort struct {
 	holes error // the error for an empty entry
 	fail  error // the error for every entry, if set
 	own   []netip.Addr
-	asked int // entries read
+	any   bool // the device has all addresses of the machine
+	asked int  // entries read
 }
 
 func (*gidPort) String() string { return "context of fake0" }
 
-func (p *gidPort) Device() verbs.DeviceInfo { return verbs.DeviceInfo{Addr: p.own} }
+func (p *gidPort) Device() verbs.DeviceInfo { return verbs.DeviceInfo{Addr: p.own, AnyAddr: p.any} }
 
 func (p *gidPort) QueryPort(uint8) (verbs.PortAttr, error) {
 	return verbs.PortAttr{LinkLayer: p.link, GIDTblLen: len(p.table)}, nil
@@ -85,12 +86,15 @@ func TestChooseGID(t *testing.T) {
 	}
 }
 
-// An address that the device names comes before others of the protocol, but not before a better protocol.
-func TestChooseGIDPrefersTheAddressesOfTheDevice(t *testing.T) {
+// A device with all addresses of the machine has its own one chosen, but not before a better protocol. The addresses of
+// another device were found when it was opened, and do not matter.
+func TestChooseGIDPrefersTheDevicesOwn(t *testing.T) {
 	table := []verbs.GIDEntry{gid(verbs.GIDRoCEv1, "fd00::1"), gid(verbs.GIDRoCEv2, "10.0.0.1"), gid(verbs.GIDRoCEv2, "fd00::1")}
-	e, err := verbs.ChooseGID(&gidPort{link: verbs.LinkEthernet, table: table, own: []netip.Addr{netip.MustParseAddr("fd00::1")}}, 1)
-	if err != nil || e.Index != 2 {
-		t.Errorf("chose %+v, %v; want entry 2", e, err)
+	for any, want := range map[bool]int{true: 2, false: 1} {
+		e, err := verbs.ChooseGID(&gidPort{link: verbs.LinkEthernet, table: table, own: []netip.Addr{netip.MustParseAddr("fd00::1")}, any: any}, 1)
+		if err != nil || e.Index != want {
+			t.Errorf("with all addresses %t: chose %+v, %v; want entry %d", any, e, err, want)
+		}
 	}
 }
 

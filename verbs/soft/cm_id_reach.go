@@ -53,6 +53,13 @@ func here(a netip.Addr) bool {
 	return false
 }
 
+// hasGID reports whether a GID is an address of this machine, as the device with LinkPeers knows them. It
+// makes no system calls.
+func (p *Provider) hasGID(g verbs.GID) bool {
+	d := p.peers()
+	return g.Addr().IsLoopback() || d != nil && d.gids.has(g)
+}
+
 // maxPortTries bounds how often a free port of the system is tried that an identifier of this process
 // holds.
 const maxPortTries = 16
@@ -114,6 +121,9 @@ func (id *cmID) resolve(d *device, dst netip.AddrPort) (path wire.Path, local ne
 	if bound := id.LocalAddr().Addr(); !anywhere(bound) && bound.Is4() == dst.Addr().Unmap().Is4() && bound.IsLoopback() == dst.Addr().IsLoopback() {
 		local = bound
 	}
+	if !d.gids.has(verbs.GIDFromAddr(local)) { // a new address
+		d.findGIDs()
+	}
 	end, err := d.dialEnd()
 	if err != nil {
 		return path, local, mtu, withErrno(syscall.EADDRNOTAVAIL, "%w", err)
@@ -149,7 +159,7 @@ func (d *device) pathOf(a *verbs.AHAttr) wire.Path {
 		return wire.To(a.DGID)
 	}
 	for _, s := range d.provider.fab.Services(spaceLID, a.DLID) {
-		if s.GID == a.DGID || here(a.DGID.Addr()) {
+		if s.GID == a.DGID || d.provider.hasGID(a.DGID) {
 			return wire.To(s.GID)
 		}
 	}

@@ -18,7 +18,7 @@ const maxGIDs = 1 << 8
 // and receive at each. An address keeps its entry while the machine has it. Then the entry is empty, and is
 // the next new address's: as in the kernel (drivers/infiniband/core/cache.c).
 type gidTable struct {
-	mu sync.Mutex // held while entries is replaced
+	mu sync.Mutex // held from looking for the addresses until entries is replaced
 	// entries is written under mu, a new slice each time. Any goroutine and the engine read it.
 	entries atomic.Pointer[[]verbs.GID]
 }
@@ -35,18 +35,21 @@ func (t *gidTable) at(i int) verbs.GID {
 
 // index returns the entry of an address, 0 if it has none, and for the zero GID.
 func (t *gidTable) index(g verbs.GID) uint8 {
-	if g == (verbs.GID{}) { // the GID of empty entries
+	if !t.has(g) {
 		return 0
 	}
-	return uint8(max(0, slices.Index(*t.entries.Load(), g)))
+	return uint8(slices.Index(*t.entries.Load(), g))
+}
+
+// has reports whether an address has an entry. The zero GID, which empty entries have, is none.
+func (t *gidTable) has(g verbs.GID) bool {
+	return g != verbs.GID{} && slices.Contains(*t.entries.Load(), g)
 }
 
 func (t *gidTable) len() int { return len(*t.entries.Load()) }
 
-// set replaces the addresses behind entry 0.
+// set replaces the addresses behind entry 0. t.mu is held.
 func (t *gidTable) set(have []verbs.GID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	e := slices.Clone(*t.entries.Load())
 	for i, g := range e[1:] {
 		if !slices.Contains(have, g) {
@@ -72,6 +75,8 @@ func (d *device) findGIDs() {
 	if d.cfg.Link != LinkPeers {
 		return
 	}
+	d.gids.mu.Lock()
+	defer d.gids.mu.Unlock()
 	if have, err := net.InterfaceAddrs(); err == nil {
 		d.gids.set(gidsOf(have))
 	}

@@ -132,13 +132,19 @@ func networkHeader(b *[grhLen]byte, k *fabric.Packet) {
 	clear(b[:])
 	be := binary.BigEndian
 	behind := udpLen + k.HdrLen + k.PayloadLen + int(wire.PadLen(k.PayloadLen)) + icrcLen
-	src, dst := k.Src.Addr(), k.Dst.Addr()
+	srcGID, dstGID := k.Src, k.Dst
+	if k.Far != nil { // between processes the path has the addresses
+		if srcGID = k.Far.Peer; k.Far.Local != (verbs.GID{}) {
+			dstGID = k.Far.Local
+		}
+	}
+	src, dst := srcGID.Addr(), dstGID.Addr()
 	if !src.Is4() || !dst.Is4() {
 		be.PutUint32(b[0:], ipv6Version|uint32(k.Net.TrafficClass)<<ipv6TClassShift|k.Net.FlowLabel&ipv6FlowMask)
 		be.PutUint16(b[4:], uint16(behind))
 		b[6], b[7] = ipProtoUDP, k.Net.HopLimit
-		copy(b[8:], k.Src[:])
-		copy(b[24:], k.Dst[:])
+		copy(b[8:], srcGID[:])
+		copy(b[24:], dstGID[:])
 		return
 	}
 	h := b[ipv4At:]
