@@ -107,7 +107,7 @@ func (e *end) bytes(off, n int) ([]byte, verbs.SGE) {
 func (e *end) remote(off int) (uint64, uint32) { return e.arena.Addr() + uint64(off), e.mr.RKey() }
 
 // ackTimeout is the code for 1 s. With seven retries, a device gives up its peer only after several
-// seconds. So the system may suspend a test process for a second.
+// seconds. So a test does not fail because the system suspends its process for a second.
 const ackTimeout = 18
 
 func (e *end) ready(t testing.TB, peer *end) {
@@ -205,7 +205,7 @@ func comes[T any](t testing.TB, what string, ch <-chan T) (v T) {
 	select {
 	case v = <-ch:
 	case <-time.After(patience):
-		t.Fatalf("%s: not after %v", what, patience)
+		t.Fatalf("%s: nothing came within %v", what, patience)
 	}
 	return v
 }

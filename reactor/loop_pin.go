@@ -43,9 +43,10 @@ func pinned(node int) (undo func()) {
 
 // choose selects the allowed processor with the fewest pinned loops, and counts one more loop for
 // this processor. If several have equally few, choose selects the one with the highest number,
-// because devices tend to interrupt the processors with low numbers. If the system lists the NUMA
-// node node-1, choose considers only the processors of this node. It returns false if none of them
-// is allowed, or if only one processor is allowed in all: other goroutines need a processor, too.
+// because devices tend to interrupt the processors with low numbers. The argument node is the number
+// of a NUMA node plus one. If the system lists this node, choose considers only its processors. It
+// returns false if none of them is allowed. It also returns false if only one processor is allowed,
+// because other goroutines need a processor, too.
 func choose(node int, allowed []int) (cpu int, ok bool) {
 	if len(allowed) < 2 {
 		return 0, false

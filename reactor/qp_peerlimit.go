@@ -12,14 +12,15 @@ import (
 // watchdog, loop_watchdog.go): operations do not.
 type PeerLimit struct {
 	// Bound is how long sends of the queue may be outstanding while none of them completes; 0: no
-	// limit. If the sends up to the next signaled send move many bytes, they get more time: at
-	// least bytes/slowestPeer. While n queues of the reactor have outstanding sends, the queues
-	// share the wire, and these sends get at least n*bytes/slowestPeer.
+	// limit. Let bytes be the size of the outstanding sends from the oldest one to the first
+	// signaled one. If bytes/slowestPeer is longer than Bound, the queue gets that time instead. If
+	// n queues of the reactor have outstanding sends, they share the wire, and each gets the larger
+	// of Bound and n*bytes/slowestPeer.
 	Bound time.Duration
 	// KeepAlive is the longest silence before a zero-byte WRITE probes the peer; 0: no probes. The
 	// WRITE needs no key, takes no receive, and is invisible to the peer's program (IBTA C9-88).
-	// The peer's queue pair must allow remote WRITEs, as a queue pair of a connection manager does.
-	// The reactor sends a probe only while no send is outstanding. Bound applies to the probe as to
+	// The peer's queue pair must allow remote WRITEs. A queue pair that is connected through the
+	// connection manager allows them. The reactor sends a probe only while no send is outstanding. Bound applies to the probe as to
 	// any send. The queue needs a ControlDepth of at least 1 for probes.
 	//
 	// The silence ends when a receive or a send completes. (BIND_MW and LOCAL_INV do not count,
@@ -39,8 +40,8 @@ type PeerTimeout struct {
 	Oldest      Kind          // the kind of the oldest outstanding send
 }
 
-// slowestPeer is a throughput in bytes a second: if the peers of a reactor reach it together, they
-// count as healthy. It is 64 Mbit/s, less than Soft-RoCE reaches on an emulated machine. With a
+// slowestPeer is a throughput in bytes a second. If n queues have outstanding sends, a peer that
+// reaches slowestPeer/n counts as healthy. It is 64 Mbit/s, less than Soft-RoCE reaches on an emulated machine. With a
 // Bound of 5 s and n queues with outstanding sends, a queue gets more time than Bound only if its
 // sends up to the next signaled one move more than 40/n MiB.
 const slowestPeer = 8 << 20
@@ -52,14 +53,16 @@ type peerLimit struct {
 	timedOut bool          // OnTimeout was called
 	head     uint32        // Queue.order.head: how many sends have ended; wraps
 	silent   time.Duration // how long sends have been outstanding while none of them ended
-	// share is the part of silent in which the device served this queue, by an estimate: a device
-	// serves queue pairs one after the other. So if n queues had outstanding sends, share grows by
-	// 1/n of the time between two ticks.
+	// share estimates how much of silent the device spent on this queue. The estimate assumes that
+	// a device serves queue pairs one after the other. So if n queues had outstanding sends, share
+	// grows by 1/n of the time between two ticks.
 	share time.Duration
 
 	probeAt    time.Duration // when keepAlive checks next, on the timers' clock
 	probeSigns uint32        // peerSigns() at the last check of keepAlive
-	waited     bool          // keepAlive has checked at least twice; its first two checks may come close together
+	// waited reports whether keepAlive has checked at least twice. The first two checks send no
+	// probe, because they may be less than KeepAlive/2 apart.
+	waited bool
 }
 
 // SetPeerLimit sets the limit that the watchdog checks from now on. A zero PeerLimit removes the
@@ -82,8 +85,8 @@ func (q *Queue) SetPeerLimit(l PeerLimit) error {
 	case l.Bound > 0 && l.OnTimeout == nil:
 		return fmt.Errorf("%w: a PeerLimit with a Bound and no OnTimeout", ErrConfig)
 	case l.KeepAlive > 0 && q.ctrlFree == nil:
-		return fmt.Errorf("%w: KeepAlive needs one of ControlDepth", ErrConfig)
-	case !q.released && q.r.lookup(q.id) != q: // not admitted: ticks do not find the queue, and Discard removes no limit
+		return fmt.Errorf("%w: KeepAlive needs a ControlDepth of at least 1", ErrConfig)
+	case !q.released && q.r.lookup(q.id) != q: // ticks check only admitted queues, and Discard does not remove the limit
 		return fmt.Errorf("%w: a limit before Admit", ErrConfig)
 	}
 	q.clearPeerLimit()
@@ -158,11 +161,11 @@ func (q *Queue) reportTimeout(now time.Duration) {
 		return
 	}
 	need := q.need()
-	if l.Bound == 0 || l.silent < l.Bound || l.share < need { // OnTimeout of another queue has changed this limit
+	if l.Bound == 0 || l.silent < l.Bound || l.share < need { // SetPeerLimit was called since checkPeer, for example by OnTimeout of another queue
 		return
 	}
 	bound := l.Bound
-	if need > 0 { // estimate the value of silent when share reached need; here share >= need > 0
+	if need > 0 { // the value of silent when share reached need, if share has grown steadily; share >= need > 0
 		bound = max(bound, time.Duration(float64(need)*float64(l.silent)/float64(l.share)))
 	}
 	l.timedOut = true
@@ -175,8 +178,8 @@ func (q *Queue) reportTimeout(now time.Duration) {
 }
 
 // keepAlive checks every KeepAlive/2 whether the peer has given a sign since the last check. If the
-// peer has not, and no send is outstanding, keepAlive sends a probe: KeepAlive/2 to KeepAlive after
-// the last sign. The answer to the probe is also a sign, so the next check sends none, and an idle
+// peer has not, and no send is outstanding, keepAlive sends a probe. This happens between KeepAlive/2
+// and KeepAlive after the last sign. The answer to the probe is also a sign, so the next check sends none, and an idle
 // queue sends one probe in each KeepAlive. keepAlive returns the time until the next check, and
 // whether it sent a probe.
 func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
@@ -205,7 +208,8 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 
 // keepAliveSink receives the outcome of a probe. If the probe succeeded, there is nothing to do. If
 // it completed with an error, the queue has failed already. If the device refused the probe, the
-// sink fails the queue: an idle queue may have no later request that would fail.
+// sink fails the queue. Otherwise the failure might stay unnoticed, because an idle queue may never
+// submit another request.
 type keepAliveSink struct{ q *Queue }
 
 // Complete implements [Sink].

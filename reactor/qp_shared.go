@@ -14,8 +14,8 @@ import (
 //	───────────────> unbound ───────────> open ─────────────> released
 //
 // A SharedRecv behaves like a [Queue] without sends. If one of the queue pairs fails, the
-// SharedRecv does not fail. A receive that the failed queue pair had begun completes with the
-// error. The other receives remain for the other queue pairs.
+// SharedRecv does not fail. If the failed queue pair had already taken a receive, this receive ends
+// with the error of its completion. The other receives remain for the other queue pairs.
 type SharedRecv struct{ q *Queue }
 
 // PrepareShared makes a SharedRecv for depth receives of at most maxSGE scatter-gather elements
@@ -57,7 +57,7 @@ func (s *SharedRecv) Attr() *verbs.SRQAttr {
 }
 
 // Bind gives s its shared receive queue. As long as no other goroutine knows s, the caller need not
-// hold the turn. Later only the holder may call Bind.
+// hold the turn. After that only the holder may call Bind.
 func (s *SharedRecv) Bind(srq verbs.SRQ) {
 	s.q.srq = srq
 	s.q.failed.open() // publishes srq to submitters
