@@ -2,6 +2,7 @@ package soft
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"syscall"
@@ -168,6 +169,19 @@ func (d *device) pathOf(a *verbs.AHAttr) wire.Path {
 		return wire.To(a.DGID) // there is no way: packets are lost
 	}
 	return e.Path(d.gids.at(int(a.SGIDIndex)).Addr(), netip.AddrPortFrom(a.DGID.Addr(), a.DLID))
+}
+
+// checkSource refuses an address to send from that the port does not have, or that has another family than that of
+// a peer in another process.
+func (d *device) checkSource(a *verbs.AHAttr) error {
+	own, peer := d.gids.at(int(a.SGIDIndex)), a.DGID.Addr()
+	if own == (verbs.GID{}) {
+		return fmt.Errorf("%w: the address table has no entry %d (SGIDIndex)", verbs.ErrInvalid, a.SGIDIndex)
+	}
+	if p := d.pathOf(a); p.Far() && own.Addr().Is4() != peer.Is4() {
+		return fmt.Errorf("%w: entry %d of the address table, %v (SGIDIndex), does not reach %v", verbs.ErrInvalid, a.SGIDIndex, own, peer)
+	}
+	return nil
 }
 
 // inProcess returns the port of the fabric that dst names, if it is in this process: one with a listener

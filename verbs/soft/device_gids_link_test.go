@@ -2,6 +2,7 @@ package soft_test
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
@@ -34,9 +35,18 @@ func TestConnectionsByEachAddress(t *testing.T) {
 	}
 	qp := newLinkEnd(t, left, 8).qp
 	must.Do(t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMAccessFlags))
-	err := qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: verbs.MTU1024, DestQPN: 2, AH: verbs.AHAttr{DGID: left.gid, SGIDIndex: uint8(n), Port: 1}},
-		verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer)
-	if !errors.Is(err, verbs.ErrInvalid) {
-		t.Errorf("a path from entry %d of %d: %v, want %v", n, n, err, verbs.ErrInvalid)
+	lid := must.Get(right.ctx.QueryPort(1))(t).LID
+	for name, ah := range map[string]verbs.AHAttr{
+		"from an entry behind the table": {DGID: right.gid, DLID: lid, SGIDIndex: uint8(n), Port: 1},
+		"from IPv4 to IPv6":              {DGID: verbs.GIDFromAddr(netip.IPv6Loopback()), DLID: lid, Port: 1},
+	} {
+		err := qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: verbs.MTU1024, DestQPN: 2, AH: ah},
+			verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer)
+		if !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("a path %s: %v, want %v", name, err, verbs.ErrInvalid)
+		}
+		if _, err := newLinkEnd(t, left, 8).pd.CreateAH(&ah); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("an address handle %s: %v, want %v", name, err, verbs.ErrInvalid)
+		}
 	}
 }

@@ -19,6 +19,7 @@ type linkEnd struct {
 	end  roceEnd
 	dest bootstrap.Dest
 	qp   verbs.QP
+	pd   verbs.PD
 	ctx  verbs.Context
 	mr   verbs.MR
 	wr   *verbs.SendWR
@@ -45,7 +46,7 @@ func newLinkEnd(b testing.TB, end roceEnd, size int) *linkEnd {
 	wrs, wrsAt := verbs.Records[verbs.SendWR](m, 256, 1)
 	wrs[0] = verbs.SendWR{Opcode: verbs.WRRDMAWrite, SGList: sgesAt, NumSGE: 1, Flags: verbs.SendSignaled}
 	wcs, _ := verbs.Records[verbs.WC](m, 512, 4)
-	return &linkEnd{end, bootstrap.Dest{}, qp, ctx, mr, &wrs[0], wrsAt, verbs.IOBatch{Polls: []verbs.PollGroup{{CQ: cq, WC: wcs}}}}
+	return &linkEnd{end, bootstrap.Dest{}, qp, pd, ctx, mr, &wrs[0], wrsAt, verbs.IOBatch{Polls: []verbs.PollGroup{{CQ: cq, WC: wcs}}}}
 }
 
 // poll returns the number of completions.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // The greatest values of attributes with few bits.
@@ -47,8 +48,10 @@ func (q *queuePair) checkValues(a *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.QPMAV != 0 && a.AH.Port != portNumber {
 		return fmt.Errorf("%w: a path through port %d, there is only port %d", verbs.ErrInvalid, a.AH.Port, portNumber)
 	}
-	if mask&verbs.QPMAV != 0 && q.dev.gids.at(int(a.AH.SGIDIndex)) == (verbs.GID{}) {
-		return fmt.Errorf("%w: AH.SGIDIndex is %d, the address table has no such entry", verbs.ErrInvalid, a.AH.SGIDIndex)
+	if mask&verbs.QPMAV != 0 && q.path == (wire.Path{}) { // otherwise the connection manager has found the path
+		if err := q.dev.checkSource(&a.AH); err != nil {
+			return err
+		}
 	}
 	if mask&verbs.QPMPathMTU != 0 && (a.PathMTU.Bytes() == 0 || a.PathMTU.Bytes() > q.dev.cfg.MTU.Bytes()) {
 		return bad("path MTU", a.PathMTU, q.dev.cfg.MTU)

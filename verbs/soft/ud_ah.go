@@ -49,14 +49,15 @@ func (p *protectionDomain) CreateAH(attr *verbs.AHAttr) (verbs.AH, error) {
 	switch {
 	case attr.Port != portNumber:
 		return refuse("port %d, there is only port %d", attr.Port, portNumber)
-	case p.ctx.dev.gids.at(int(attr.SGIDIndex)) == verbs.GID{}:
-		return refuse("the address table has no entry %d", attr.SGIDIndex)
 	case attr.DGID == verbs.GID{} || attr.DGID.Addr().IsUnspecified():
 		return refuse("no destination address")
 	case attr.FlowLabel > maxFlowLabel:
 		return refuse("flow label 0x%x, at most 0x%x", attr.FlowLabel, maxFlowLabel)
 	case attr.SL > maxSL:
 		return refuse("service level %d, at most %d", attr.SL, maxSL)
+	}
+	if err := p.ctx.dev.checkSource(attr); err != nil {
+		return nil, opError(op, p.String(), syscall.EINVAL, "%w", err)
 	}
 	a := &addressHandle{pd: p, attr: *attr, net: fabric.NetHeader{
 		FlowLabel: attr.FlowLabel, TrafficClass: attr.TrafficClass, HopLimit: attr.HopLimit,
