@@ -19,7 +19,8 @@ for step in ${*:-conformance reactor runtime interop examples}; do
 	case $step in
 	conformance) there tests "conformance" -run '^TestConformance(One)?Device' ./verbs/ibv ;;
 	reactor) there tests "reactor" ./reactor ;;
-	runtime) there tests "runtime" ./runtime ;;
+	# Without tests that use no device of the machine, and 54 s of its time: they are run elsewhere.
+	runtime) there tests "runtime" -skip '^Test(EveryErrorAnswers|ManualsNameTheirOwnErrors|DialerBehindNAT|PlainConnectionBetweenMachines)$' ./runtime ;;
 	# The node of each memory area, as the kernel reports it.
 	placement) there tests "placement, two NUMA nodes" -run '^TestMemoryLiesOnItsReactorsNode$' ./runtime ;;
 	interop) there names "interop" ./runtime/interop ;;
