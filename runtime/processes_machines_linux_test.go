@@ -80,45 +80,60 @@ func (h *machine) hears() string {
 	return strings.TrimSpace(line)
 }
 
-// beMachine is the program of a process behind the router or before it.
-func beMachine(t *testing.T, role string) {
+// A program runs on a machine. It ends when it reads a line.
+type program func(t *testing.T, m *self)
+
+// self is what a program knows of its machine.
+type self struct {
+	role, network string
+	rt            *Runtime
+	in            *bufio.Reader
+}
+
+// route gives the machine a route to the other network.
+func (m *self) route(t *testing.T) {
+	t.Helper()
+	command(t, "", "ip", "route", "add", "default", "via", m.network+"1")
+}
+
+// beMachine configures the machine of this process, and runs its program.
+func beMachine(t *testing.T, role string, run program) {
 	in := bufio.NewReader(os.Stdin)
 	must.Get(in.ReadString('\n'))(t)
 	command(t, "", "ip", "link", "set", "lo", "up")
 	command(t, "", "ip", "link", "set", "eth0", "up")
-	ctx := t.Context() // the test kills this process if it fails: another may take long to start
-	rt := mustOpen(t, Config{Provider: process(t)})
-	network := clientNet
+	m := &self{role: role, network: clientNet, rt: mustOpen(t, Config{Provider: process(t)}), in: in}
 	if role == "server" {
-		network = serverNet
+		m.network = serverNet
 	}
-	command(t, "", "ip", "addr", "add", network+"2/24", "dev", "eth0")
-	if t.Name() == "TestPlainConnectionBetweenMachines" {
-		command(t, "", "ip", "route", "add", "default", "via", network+"1")
-		bePlainMachine(t, role, rt)
-		must.Get(in.ReadString('\n'))(t)
-		return
-	}
-	if role == "server" { // it has no route to the network of the client
-		ln := must.Get(rt.Listen(":7471"))(t)
+	command(t, "", "ip", "addr", "add", m.network+"2/24", "dev", "eth0")
+	run(t, m)
+}
+
+// echoMachine is a listener that answers messages, or a dialer that sends some. The server has no route to the network
+// of the client.
+func echoMachine(t *testing.T, m *self) {
+	ctx := t.Context() // the test kills this process if it fails: another may take long to start
+	if m.role == "server" {
+		ln := must.Get(m.rt.Listen(":7471"))(t)
 		fmt.Println("listens")
 		c := must.Get(ln.Accept(ctx))(t)
 		fmt.Println(c.RemoteAddr().Addr())
 		for range 2 {
-			m := must.Get(c.RecvWait(ctx))(t)
-			must.Get(must.Get(c.SendBytes(ctx, m.Data))(t).Await(ctx))(t)
-			must.Do(t, m.Release())
+			k := must.Get(c.RecvWait(ctx))(t)
+			must.Get(must.Get(c.SendBytes(ctx, k.Data))(t).Await(ctx))(t)
+			must.Do(t, k.Release())
 		}
-		must.Get(in.ReadString('\n'))(t)
+		must.Get(m.in.ReadString('\n'))(t)
 		must.Do(t, c.Close(ctx))
 		return
 	}
-	command(t, "", "ip", "route", "add", "default", "via", network+"1")
-	c := must.Get(rt.Dial(ctx, serverNet+"2:7471"))(t)
+	m.route(t)
+	c := must.Get(m.rt.Dial(ctx, serverNet+"2:7471"))(t)
 	for _, n := range []int{8, c.MaxMessage()} {
 		fmt.Println(echoed(ctx, c, bytes.Repeat([]byte{byte(n)}, n)))
 	}
-	must.Get(in.ReadString('\n'))(t)
+	must.Get(m.in.ReadString('\n'))(t)
 	must.Do(t, c.Close(ctx))
 }
 
@@ -140,16 +155,20 @@ func echoed(ctx context.Context, c *Conn, b []byte) string {
 	return "echoed"
 }
 
-// machines starts a server and a client behind a router with the rules of nft. The test must return if there is none:
-// it is a host's process, or has run in another one.
-func machines(t *testing.T, rules string) (server, client *machine) {
+// machines starts a server and a client behind a router, which has the rules of nft if there are some; both run a program. Without a server the
+// test must return: its process is that of a machine, or it has run in another one.
+func machines(t *testing.T, rules string, run program) (server, client *machine) {
 	t.Helper()
 	if role := os.Getenv(machineRole); role != "" {
-		beMachine(t, role)
+		beMachine(t, role, run)
 		return nil, nil
 	}
-	for _, program := range []string{"ip", "nft"} {
-		if _, err := exec.LookPath(program); err != nil {
+	needs := []string{"ip"}
+	if rules != "" {
+		needs = append(needs, "nft")
+	}
+	for _, name := range needs {
+		if _, err := exec.LookPath(name); err != nil {
 			t.Skipf("%v (Debian: apt-get install iproute2 nftables)", err)
 		}
 	}
@@ -157,7 +176,9 @@ func machines(t *testing.T, rules string) (server, client *machine) {
 		return nil, nil
 	}
 	must.Do(t, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0))
-	command(t, rules, "nft", "-f", "-")
+	if rules != "" {
+		command(t, rules, "nft", "-f", "-")
+	}
 	server = startMachine(t, "server", serverNet)
 	if got := server.hears(); got != "listens" {
 		t.Fatalf("the server says %q", got)
@@ -165,7 +186,7 @@ func machines(t *testing.T, rules string) (server, client *machine) {
 	return server, startMachine(t, "client", clientNet)
 }
 
-// end has a host end, and waits for that.
+// end ends the program of a machine, and waits for that.
 func (h *machine) end() {
 	h.t.Helper()
 	h.tell("end")
@@ -182,7 +203,7 @@ func (h *machine) end() {
 func TestDialerBehindNAT(t *testing.T) {
 	server, client := machines(t, `table ip nat {
 		chain out { type nat hook postrouting priority srcnat; oifname "server" masquerade random; }
-	}`)
+	}`, echoMachine)
 	if server == nil {
 		return
 	}
@@ -198,15 +219,16 @@ func TestDialerBehindNAT(t *testing.T) {
 	server.end()
 }
 
-// bePlainMachine is the program of a machine without a connection manager: it exchanges the address of its queue
-// pair over TCP, then a message, and prints its address of the connection.
-func bePlainMachine(t *testing.T, role string, rt *Runtime) {
-	ctx := t.Context()
+// plainMachine connects without a connection manager: it exchanges the address of its queue pair over TCP, then a
+// message, and prints its address of the connection.
+func plainMachine(t *testing.T, m *self) {
+	m.route(t)
+	ctx, rt := t.Context(), m.rt
 	p := must.Get(rt.Prepare(PlainOptions{}))(t)
 	buf := must.Get(rt.Alloc(5))(t)
 	recv := must.Get(p.PostRecv(buf.Slice()))(t)
 	var c *Conn
-	if role == "server" {
+	if m.role == "server" {
 		ln := must.Get(net.Listen("tcp", ":7471"))(t)
 		fmt.Println("listens")
 		nc := must.Get(ln.Accept())(t)
@@ -221,11 +243,12 @@ func bePlainMachine(t *testing.T, role string, rt *Runtime) {
 	must.Get(recv.Await(ctx))(t)
 	fmt.Printf("%v %s\n", c.LocalAddr().Addr(), buf.Bytes())
 	must.Do(t, errors.Join(buf.Release(), c.Close(ctx)))
+	must.Get(m.in.ReadString('\n'))(t)
 }
 
 // Rule: processes of two machines are connected without a connection manager and without configuration.
 func TestPlainConnectionBetweenMachines(t *testing.T) {
-	server, client := machines(t, "")
+	server, client := machines(t, "", plainMachine)
 	if server == nil {
 		return
 	}
