@@ -39,8 +39,8 @@ func (r *Reactor) releaseCQEntries(sends, recvs int) {
 func (s *cqState) has(n int) bool { return s.room >= n }
 
 // grow makes sure that n entries of s are unreserved. If there are fewer, it resizes the completion
-// queue. The argument what is "sends" or "receives"; only the error text uses it.
-func (r *Reactor) grow(s *cqState, n int, what string) error {
+// queue. The argument kind, "sends" or "receives", is for the error text.
+func (r *Reactor) grow(s *cqState, n int, kind string) error {
 	if s.has(n) {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 		most = max(most, r.device.MaxCQE)
 	}
 	if n > most { // too many even if no other Queue had reserved entries
-		return fmt.Errorf("%w: the queue needs %d completion queue entries for %s, but a completion queue can have at most %d (Config.CQEntries if it is set, otherwise the limit of the device)", ErrConfig, n, what, most)
+		return fmt.Errorf("%w: the queue needs %d completion queue entries for %s, but a completion queue can have at most %d (Config.CQEntries if it is set, otherwise the limit of the device)", ErrConfig, n, kind, most)
 	}
 	if s.entries-s.room+n <= most {
 		entries := s.entries
@@ -64,7 +64,7 @@ func (r *Reactor) grow(s *cqState, n int, what string) error {
 		}
 	}
 	err := fmt.Errorf("%w: the queue needs %d completion queue entries for %s; %d of %d are not reserved, and there can be at most %d",
-		ErrTooMany, n, what, s.room, s.entries, most)
+		ErrTooMany, n, kind, s.room, s.entries, most)
 	if why != nil {
 		err = fmt.Errorf("%w: %w", err, why)
 	}

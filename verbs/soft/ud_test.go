@@ -128,6 +128,20 @@ func TestNetworkHeaderOfADatagram(t *testing.T) {
 	}
 }
 
+// Rule: the network header of a datagram from another process names the addresses of its path, not those of the fabric.
+func TestTheNetworkHeaderHasThePath(t *testing.T) {
+	gid := func(a string) verbs.GID { return verbs.GIDFromAddr(netip.MustParseAddr(a)) }
+	path := wire.Path{Peer: gid("10.0.0.1"), Local: gid("10.0.0.2"), PeerPort: 5, LocalPort: 6}
+	var b [grhLen]byte
+	networkHeader(&b, &fabric.Packet{Src: gid("127.0.0.1"), Dst: gid("127.0.0.1"), Far: &path})
+	from, err := verbs.InitAHFromGRH(b[:], 1, 0)
+	must.Do(t, err)
+	to, _, err := verbs.GRHDest(b[:])
+	if must.Do(t, err); from.DGID != path.Peer || to != path.Local {
+		t.Errorf("the header is from %v to %v, want %v to %v", from.DGID, to, path.Peer, path.Local)
+	}
+}
+
 // TestDatagramsThatAreDropped: the send completes with success, nothing is received, and the
 // receive stays for the next datagram.
 func TestDatagramsThatAreDropped(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 const (
 	// maxConnected is the largest number of paths with sockets of their own. A poller looks at each that is
 	// in use, which costs it a system call. Small WRITEs of one peer take a seventh less time with one, of
-	// four peers in turn the same, of eight up to a seventh more (BenchmarkLinkFanIn). Eight paths are
+	// four peers in turn the same, of eight a fifteenth more (BenchmarkLinkFanIn). Eight paths are
 	// therefore the most that a flood is kept apart from.
 	maxConnected = 8
 	// maxAsked is the largest number of paths that wait for one.
