@@ -26,14 +26,44 @@ type batch struct {
 
 // call makes the system call many for k messages, or one if it is a single message: that takes 0.2 µs less, 5 %
 // of the time. It returns how many messages passed.
+//
+// A call for a single message takes a few microseconds and does not block. So the scheduler is not told of it, which
+// saves 0.2 µs (BenchmarkSocket); garbage collection waits for its end.
 func (b *batch) call(many, one uintptr, fd, k int) (int, unix.Errno) {
 	if k > 1 {
 		n, _, errno := unix.Syscall6(many, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs)), uintptr(k), unix.MSG_DONTWAIT, 0, 0)
 		return int(n), errno
 	}
-	n, _, errno := unix.Syscall(one, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs)), unix.MSG_DONTWAIT)
+	n, _, errno := unix.RawSyscall(one, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs)), unix.MSG_DONTWAIT)
 	b.msgs[0].n = uint32(n)
 	return 1, errno
+}
+
+// smallLen is the length in bytes up to which a datagram that leaves alone is copied into one piece: an
+// acknowledgement, or a request with a few words. sendto(2) takes 0.2 µs less than sendmsg(2) for several pieces
+// (BenchmarkSocket).
+const smallLen = 128
+
+// small returns the datagrams in one piece, if they are a single small one that needs no address and no control
+// message; otherwise nil. The piece is valid until the next call.
+func (s *Socket) small(ms []Out) []byte {
+	if len(ms) != 1 || !s.connected || ms[0].TOS != 0 {
+		return nil
+	}
+	n := 0
+	for _, p := range ms[0].Parts {
+		if n+len(p) > smallLen {
+			return nil
+		}
+		n += copy(s.piece[n:], p)
+	}
+	return s.piece[:n]
+}
+
+// sendSmall sends one datagram to the peer of a connected socket.
+func (s *Socket) sendSmall(b []byte) unix.Errno {
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+	return errno
 }
 
 // Send sends datagrams, at most MaxBatch, and returns how many of them; fewer without an error if the
@@ -42,12 +72,22 @@ func (b *batch) call(many, one uintptr, fd, k int) (int, unix.Errno) {
 //
 // Implements: sendmmsg(2).
 func (s *Socket) Send(ms []Out) (n int, err error) {
-	s.gather(ms)
-	defer func() { clear(s.iovs) }() // keeps no memory of the caller's
+	small := s.small(ms)
+	if small == nil {
+		s.gather(ms)
+		defer func() { clear(s.iovs) }() // keeps no memory of the caller's
+	}
 	join, unjoined := s.join, unix.Errno(0)
 	for {
-		k := s.fill(ms, join)
-		got, errno := s.out.call(unix.SYS_SENDMMSG, unix.SYS_SENDMSG, s.fd, k)
+		var k, got int
+		var errno unix.Errno
+		if small != nil {
+			k, got, errno = 1, 1, s.sendSmall(small)
+			s.out.counts[0] = 1
+		} else {
+			k = s.fill(ms, join)
+			got, errno = s.out.call(unix.SYS_SENDMMSG, unix.SYS_SENDMSG, s.fd, k)
+		}
 		switch {
 		case errno == 0:
 			if got < k {

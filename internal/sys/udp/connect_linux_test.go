@@ -3,6 +3,7 @@
 package udp_test
 
 import (
+	"bytes"
 	"errors"
 	"net/netip"
 	"syscall"
@@ -42,6 +43,38 @@ func TestAConnectedSocketIsThePeersAlone(t *testing.T) {
 					t.Errorf("the peer has a datagram from %v, want %v", got[0].From, at)
 				}
 				refusesOthers(t, at)
+			}
+		})
+	}
+}
+
+// Rule: a connected socket sends datagrams of any length whole, in whatever parts, with their type of service, and
+// allocates nothing. (Small ones leave in one piece, by another system call.)
+func TestAConnectedSocketSendsWhole(t *testing.T) {
+	for name, a := range loopbacks {
+		t.Run(name, func(t *testing.T) {
+			main, peer := listenWith(t, a, joining), listen(t, a)
+			own := must.Get(main.Connect(a, peer.Local(), joining))(t)
+			t.Cleanup(func() { must.Do(t, own.Close()) })
+			w := newWaiter(t, peer)
+			for _, n := range []int{0, 1, 40, 127, 128, 129, 1000} {
+				text := make([]byte, n)
+				for i := range text {
+					text[i] = byte(i)
+				}
+				for _, tos := range []uint8{0, 8} {
+					out := []udp.Out{{To: peer.Local(), TOS: tos, Parts: [][]byte{text[:n/3], nil, text[n/3 : n/2], text[n/2:]}}}
+					if sent := must.Get(own.Send(out))(t); sent != 1 {
+						t.Fatalf("%d bytes with type of service %d: %d datagrams were sent, want 1", n, tos, sent)
+					}
+					if in := w.recv(t, 1, 2000)[0]; !bytes.Equal(in.Buf[:in.N], text) || in.From != own.Local() {
+						t.Errorf("%d bytes with type of service %d arrived as %d bytes from %v, want the same from %v", n, tos, in.N, in.From, own.Local())
+					}
+				}
+			}
+			out := []udp.Out{{To: peer.Local(), Parts: [][]byte{make([]byte, 20), make([]byte, 20)}}}
+			if got := testing.AllocsPerRun(100, func() { _, _ = own.Send(out) }); got != 0 {
+				t.Errorf("Send of a small datagram made %v allocations, want 0", got)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ package udp
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +14,7 @@ import (
 )
 
 // Rule: a datagram leaves with its type of service, over either family and from sockets of either, joined or
-// alone, and neighbors of another one are not joined to it.
+// alone, or from a connected socket. Neighbors with different types of service are not joined.
 func TestTypeOfService(t *testing.T) {
 	for _, c := range []struct{ local, to string }{
 		{"127.0.0.1:0", "127.0.0.1"}, {"[::]:0", "127.0.0.1"}, {"[::]:0", "::1"}, {"[::1]:0", "::1"},
@@ -40,8 +41,15 @@ func TestTypeOfService(t *testing.T) {
 			if n, err := s.Send(outs); n != len(outs) || err != nil {
 				t.Fatalf("%d datagrams were sent: %v", n, err)
 			}
+			own := must.Get(s.Connect(to.Addr(), to, Options{Join: true}))(t)
+			defer func() { must.Do(t, own.Close()) }()
+			for i := range outs {
+				if n, err := own.Send(outs[i:][:1]); n != 1 || err != nil {
+					t.Fatalf("a connected socket sent %d datagrams, want 1: %v", n, err)
+				}
+			}
 			b, oob := make([]byte, 8), make([]byte, 128)
-			for i, tos := range want {
+			for i, tos := range slices.Concat(want, want) {
 				_, n, _, _, err := rx.ReadMsgUDP(b, oob)
 				must.Do(t, err)
 				all := must.Get(unix.ParseSocketControlMessage(oob[:n]))(t)

@@ -32,9 +32,10 @@ type Socket struct {
 	// It publishes nothing.
 	refusals atomic.Bool
 
-	out  batch
-	iovs []unix.Iovec // of out, in order
-	in   batch
+	out   batch
+	iovs  []unix.Iovec   // of out, in order
+	piece [smallLen]byte // see small
+	in    batch
 }
 
 // Listen opens a socket at local, whose port may be 0 for any free one. The unspecified IPv6 address

@@ -23,7 +23,7 @@ func listen(t *testing.T, a netip.Addr) *udp.Socket {
 	return listenWith(t, a, udp.Options{ReceiveBuffer: 1 << 20})
 }
 
-func listenWith(t *testing.T, a netip.Addr, opt udp.Options) *udp.Socket {
+func listenWith(t testing.TB, a netip.Addr, opt udp.Options) *udp.Socket {
 	t.Helper()
 	s, err := udp.Listen(netip.AddrPortFrom(a, 0), opt)
 	if a.Is6() && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)) {
