@@ -145,26 +145,6 @@ func (q *completionQueue) arm(solicited bool) {
 	}
 }
 
-// poll takes completions. If there are none it looks at the device's socket, if it has one. Poller
-// only.
-func (q *completionQueue) poll(g *verbs.PollGroup) {
-	q.take(g)
-	if g.N > 0 {
-		return
-	}
-	l := q.ctx.dev.link.Load()
-	if l == nil {
-		return
-	}
-	again := q.armed.Load() == armNone
-	if l.Poll(again) {
-		q.take(g)
-	}
-	if g.N == 0 {
-		q.ctx.dev.looked(l, again)
-	}
-}
-
 // take takes completions. Poller only.
 func (q *completionQueue) take(g *verbs.PollGroup) {
 	for g.N < len(g.WC) {

@@ -47,16 +47,48 @@ func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 			g.Errno = syscall.EINVAL
 		}
 	}
-	for i := range t.Polls {
-		g := &t.Polls[i]
+	c.poll(t.Polls)
+	return nil
+}
+
+// poll takes completions. If a queue has none it looks at the device's socket, if there is one: once for all queues,
+// because one look brings completions for each of them.
+func (c *deviceContext) poll(groups []verbs.PollGroup) {
+	empty, again := false, false
+	for i := range groups {
+		g := &groups[i]
 		g.N, g.Errno = 0, 0
-		if q, ok := c.ownCQ(g.CQ); ok {
-			q.poll(g)
-		} else {
+		q, ok := c.ownCQ(g.CQ)
+		if !ok {
 			g.Errno = syscall.EINVAL
+			continue
+		}
+		q.take(g)
+		if g.N == 0 {
+			empty = true
+			again = again || q.armed.Load() == armNone
 		}
 	}
-	return nil
+	if !empty {
+		return
+	}
+	l := c.dev.link.Load()
+	if l == nil {
+		return
+	}
+	if l.Poll(again) {
+		empty = false
+		for i := range groups {
+			g := &groups[i]
+			if q, ok := c.ownCQ(g.CQ); ok {
+				q.take(g)
+				empty = empty || g.N == 0
+			}
+		}
+	}
+	if empty {
+		c.dev.looked(l, again)
+	}
 }
 
 // Rest notes that the caller polls no more for now; see [verbs.PollReceiver].

@@ -58,9 +58,11 @@ func (b *buffer) PacketDone(*fabric.Packet) {
 
 // rxBatch is the datagrams of one system call. All belongs to the link's runner.
 type rxBatch struct {
-	size    int // of a buffer in bytes
-	batch   int // the most buffers of a call
-	next    int // the buffers of the next call, at least 1
+	size  int // of a buffer in bytes
+	batch int // the most buffers of a call
+	next  int // the buffers of the next call, at least 1
+	// again is set if the last call filled all its buffers: a datagram found next was perhaps there before.
+	again   bool
 	ins     [udp.MaxBatch]udp.In
 	buffers [udp.MaxBatch]*buffer // of ins; nil: none yet
 	free    *buffer               // linked by hook
@@ -71,7 +73,8 @@ type rxBatch struct {
 // the caller polls again, and a datagram that comes alone is passed on before the next look.
 //
 // The calls have as many buffers as datagrams are likely to come. Linux looks at the socket again for each
-// that is left, which takes a third of the time of receiving one.
+// that is left, which takes a third of the time of receiving one. After a datagram that came alone the next call has
+// one buffer again.
 func (l *Link) receive(e *End, polled bool) (more bool) {
 	for passed := 0; passed < packetsPerRun; {
 		n := l.prepare()
@@ -84,6 +87,7 @@ func (l *Link) receive(e *End, polled bool) (more bool) {
 		}
 		got, err := e.sock.Recv(l.rx.ins[:n])
 		if err != nil || got == 0 {
+			l.rx.again = false
 			return false // an error belongs to one datagram that was sent, or ends the socket
 		}
 		came, junk := 0, l.stats.junk()
@@ -100,10 +104,13 @@ func (l *Link) receive(e *End, polled bool) (more bool) {
 			return false
 		}
 		if got < n {
-			l.rx.next = got
+			l.rx.next, l.rx.again = got, false
 			return false
 		}
-		l.rx.next = min(2*n, l.rx.batch)
+		if n > 1 || l.rx.again {
+			l.rx.next = min(2*n, l.rx.batch)
+		}
+		l.rx.again = true
 		if polled && n == 1 {
 			return false
 		}

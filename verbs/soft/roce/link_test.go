@@ -29,6 +29,7 @@ type fakeSocket struct {
 	refuse  error   // of the next datagram sent
 	closed  bool
 	buffer  udp.Buffer
+	offered []int // the buffers of each Recv
 }
 
 type arrival struct {
@@ -61,6 +62,7 @@ func (s *fakeSocket) Send(ms []udp.Out) (n int, err error) {
 }
 
 func (s *fakeSocket) Recv(ms []udp.In) (n int, err error) {
+	s.offered = append(s.offered, len(ms))
 	for n < min(len(ms), len(s.arrived)) {
 		a := s.arrived[n]
 		ms[n].From, ms[n].N = a.from, copy(ms[n].Buf, a.b)
@@ -277,6 +279,24 @@ func TestMemoryIsReadUnderItsGuard(t *testing.T) {
 	r.send(h, g, payload)
 	if len(r.sock.sent) != 0 || g.done != 1 {
 		t.Errorf("memory that was taken back: %d sent, done %d times; want 0, 1", len(r.sock.sent), g.done)
+	}
+}
+
+// Rule: a polled socket is read with one buffer while datagrams come alone, and with twice as many when a full call
+// follows a full call. A call that found fewer datagrams than it has buffers sets the number back.
+func TestACallHasAsManyBuffersAsDatagramsAreLikely(t *testing.T) {
+	r := newRigOf(t, true)
+	b := datagram(&wire.Header{Opcode: wire.RCSendOnly}, nil)
+	for _, c := range []struct{ arrived, buffers int }{
+		{0, 1}, {1, 1}, {0, 1}, {1, 1}, {0, 1}, // an exchange of single datagrams
+		{1, 1}, {1, 1}, {2, 2}, {3, 4}, // a stream
+		{1, 3}, {1, 1}, {1, 1}, {0, 2}, {1, 2}, {0, 1},
+	} {
+		r.sock.arrived, r.sock.offered = slices.Repeat([]arrival{{far, b, 0}}, c.arrived), nil
+		r.link.up.Exclusive(func() { r.link.receive(r.end, true) })
+		if got := r.sock.offered[0]; got != c.buffers {
+			t.Fatalf("a call had %d buffers, want %d: %+v", got, c.buffers, c)
+		}
 	}
 }
 
