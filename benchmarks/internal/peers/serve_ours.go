@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// serveTarget is memory that the client writes to: the server's program does nothing. The client gets
-// the descriptor with the acceptance.
+// serveTarget is memory that the client writes to. The server's program does nothing, or waits for a message that
+// does not come if its waiting goroutine is the one that polls. The client gets the descriptor with the acceptance.
 func serveTarget(h shape) (*service, error) {
+	serve := untilGone
+	if h.runtime == pollingConfig {
+		serve = untilMessage
+	}
 	return listen(h, func(rt *verbena.Runtime) (verbena.Options, error) {
 		r, err := rt.NewRegion(h.size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 		if err != nil {
@@ -24,7 +29,7 @@ func serveTarget(h shape) (*service, error) {
 		}
 		told, err := where.MarshalBinary()
 		return verbena.Options{PrivateData: told}, err
-	}, untilGone)
+	}, serve)
 }
 
 // serveAccept accepts connections, and closes them when the client has. More of them may wait than by default:
@@ -77,6 +82,24 @@ func listen(h shape, options func(*verbena.Runtime) (verbena.Options, error), se
 func untilGone(c *verbena.Conn) error {
 	<-c.Done()
 	return c.Err()
+}
+
+// pollFor is how long untilMessage waits at a time: less than the empty passes of pollingConfig take.
+const pollFor = 100 * time.Millisecond
+
+// untilMessage polls until the end of a connection whose peer sends no message.
+func untilMessage(c *verbena.Conn) error {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), pollFor)
+		_, err := c.RecvWait(ctx)
+		cancel()
+		if err == nil {
+			return errors.New("a message came, want none")
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+	}
 }
 
 func echo(c *verbena.Conn) error {
