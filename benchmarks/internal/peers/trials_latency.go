@@ -8,8 +8,9 @@ import (
 
 // The divisors of the operations of a round: a second or two.
 const (
-	latencyPart  = 20
-	pingPongPart = 50
+	latencyPart  = 5
+	pingPongPart = 10
+	quietPart    = 50 // of processes that never spin
 )
 
 var (
@@ -61,14 +62,15 @@ func (s *session) pingPong() suite.Trial {
 	t := suite.Trial{Sides: sides(tcp)}
 	for _, c := range []struct {
 		runtime, name string
+		ops           int
 		goal          report.Goal
 	}{
-		{zeroConfig, "default policy", report.AtMost(0.6, report.Ratio, "at most 0.6 ×")},
-		{quietConfig, "never spinning (NoCallerDriving, Spin -1)", report.AtMost(1.3, report.Ratio, "at most 1.3 ×")},
+		{zeroConfig, "default policy", n, report.AtMost(0.6, report.Ratio, "at most 0.6 ×")},
+		{quietConfig, "never spinning (NoCallerDriving, Spin -1)", s.part(quietPart), report.AtMost(1.3, report.Ratio, "at most 1.3 ×")},
 	} {
 		h := word
 		h.runtime = c.runtime
-		ours := s.own("ours, "+c.runtime, "messages", "echo", h, n)
+		ours := s.own("ours, "+c.runtime, "messages", "echo", h, c.ops)
 		t.Sides = append(t.Sides, ours.side())
 		figure := "8 B ping-pong of two goroutines, " + c.name
 		// An exchange is two messages, each sent by one side and received by the other.

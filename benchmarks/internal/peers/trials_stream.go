@@ -44,11 +44,11 @@ func (s *session) bandwidths() (all []suite.Trial) {
 		// The goals beside UCX's put and tag, the floor, and Go's TCP.
 		put, tag, floor, bytes report.Goal
 	}{
-		{"4 KiB", shape{size: 4 << 10, list: 16, depth: 64}, 5, reported, reported, reported, reported},
-		{"64 KiB", shape{size: burst, list: 4, depth: 16}, 50,
+		{"4 KiB", shape{size: 4 << 10, list: 16, depth: 64}, 2, reported, reported, reported, reported},
+		{"64 KiB", shape{size: burst, list: 4, depth: 16}, 12,
 			report.AtLeast(2, report.Ratio, "at least 2 ×"), report.AtLeast(1.2, report.Ratio, "at least 1.2 ×"),
 			report.AtLeast(0.85, report.Ratio, "at least 0.85 ×"), report.AtMost(1.2, report.Ratio, "at most 1.2 ×")},
-		{"1 MiB", shape{size: 1 << 20, list: 1, depth: 4}, 500, reported, reported, reported, reported},
+		{"1 MiB", shape{size: 1 << 20, list: 1, depth: 4}, 200, reported, reported, reported, reported},
 	} {
 		n, size := s.part(c.part), c.shape.size
 		tcp := s.own("Go TCP", "tcp-stream", "tcp-sink", c.shape, n)
