@@ -12,6 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
+// moreBeds lists the beds that onBeds uses besides home().
 var moreBeds = []bed{nullBed}
 
 // nullBed opens the null device through package ibv, which loads the libibverbs and librdmacm that

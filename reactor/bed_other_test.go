@@ -2,5 +2,6 @@
 
 package reactor_test
 
-// moreBeds is empty here, because its only bed, the null device, needs Linux and cgo.
+// moreBeds is empty in this build. In other builds it has the null device, which needs Linux and cgo,
+// and is left out of builds with the tag portable.
 var moreBeds []bed

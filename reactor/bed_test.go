@@ -14,12 +14,12 @@ import (
 )
 
 // devicesVariable is the name of an environment variable. Its value names two libibverbs devices
-// that reach each other, such as "rxe0,rxe1", or the same device twice. If the variable is set, all
-// tests of this package run on these devices.
+// that reach each other, such as "rxe0,rxe1", or the same device twice. If the variable is set, the
+// tests of this package run on these devices. Tests that call onlySoft are then skipped.
 const devicesVariable = "VERBENA_TEST_DEVICES"
 
-// bed is a pair of devices, 0 and 1. Port 1 of each device reaches port 1 of the other. The
-// function in the field open opens the device with the number dev.
+// bed is a pair of devices with the numbers 0 and 1. Port 1 of device 0 and port 1 of device 1 reach
+// each other. The function open opens the device with the number dev.
 type bed struct {
 	name string
 	open func(t testing.TB, dev int) verbs.Context
@@ -36,7 +36,7 @@ func deviceBed(names string) bed {
 	return bed{names, func(t testing.TB, dev int) verbs.Context {
 		t.Helper()
 		if len(devs) != 2 {
-			t.Fatalf("%s is %q, want two devices with a comma between", devicesVariable, names)
+			t.Fatalf("%s is %q, want the names of two devices, separated by a comma", devicesVariable, names)
 		}
 		return must.Get(ibv.Default().Open(devs[dev]))(t)
 	}}
@@ -45,8 +45,8 @@ func deviceBed(names string) bed {
 // onDevice reports whether devicesVariable selects the devices to test.
 func onDevice() bool { return os.Getenv(devicesVariable) != "" }
 
-// home returns the bed for a test that runs on one bed only: the bed of devicesVariable, or softBed
-// if the variable is not set.
+// home returns the bed for a test that runs on one bed only. If the environment variable
+// devicesVariable names devices, home returns their bed. Otherwise it returns softBed.
 func home() bed {
 	if names := os.Getenv(devicesVariable); names != "" {
 		return deviceBed(names)
@@ -54,7 +54,8 @@ func home() bed {
 	return softBed
 }
 
-// onBeds runs a test on every available bed.
+// onBeds runs test on home(). Unless devicesVariable selects the devices, onBeds also runs test on
+// each bed in moreBeds.
 func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
 	all := []bed{home()}
 	if !onDevice() {
@@ -70,7 +71,7 @@ func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
 func onlySoft(t testing.TB, why string) {
 	t.Helper()
 	if onDevice() {
-		t.Skipf("on the software RNIC only: %s", why)
+		t.Skipf("this test runs only on the software RNIC: %s", why)
 	}
 }
 
@@ -86,16 +87,17 @@ func mtuOf(t testing.TB, a, b verbs.Context) verbs.MTU {
 	return min(must.Get(a.QueryPort(1))(t).ActiveMTU, must.Get(b.QueryPort(1))(t).ActiveMTU)
 }
 
-// leftObjects returns an error if verbs objects of ctx are open. The test must close all of them
-// before it closes ctx.
+// leftObjects returns an error if verbs objects of ctx are still open. Call it immediately before
+// ctx is closed.
 func leftObjects(ctx verbs.Context) error {
 	if left := ctx.Objects(); !left.Zero() {
-		return fmt.Errorf("left behind: %v", left)
+		return fmt.Errorf("verbs objects of the device are still open: %v", left)
 	}
 	return nil
 }
 
-// TestMain fails the run if goroutines, descriptors, mappings or provider objects are left behind.
+// TestMain fails the run if the tests leave goroutines, file descriptors, memory mappings or objects
+// of a provider behind.
 func TestMain(m *testing.M) {
 	leak.Main(m, leak.Gauge{Name: "objects of the software RNIC", Read: soft.Live},
 		leak.Gauge{Name: "objects of libibverbs", Read: ibv.Live})

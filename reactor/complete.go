@@ -6,8 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// dispatch ends the operations whose completions are in wcs. Holder only, like everything in this
-// file.
+// dispatch ends the operations whose completions are in wcs. Only the holder of the turn calls the
+// functions of this file.
 func (r *Reactor) dispatch(wcs []verbs.WC) {
 	for i := range wcs {
 		wc := &wcs[i]
@@ -76,9 +76,10 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	q.completeFast(s)
 }
 
-// completeFast ends the operation of send slot i, which the device has carried out successfully. It
-// takes no completion, because the outcome follows from the request. For most operations it does the
-// work of the method finish, with fewer branches and calls. For the others it calls completeSlow.
+// completeFast ends the operation of send slot i, which the device has carried out successfully.
+// completeFast needs no verbs.WC, because the request determines the result. For most operations
+// completeFast does the work of the method finish, with fewer branches and calls. For the other
+// operations it calls completeSlow.
 func (q *Queue) completeFast(i uint32) {
 	r, t := q.r, q.tab
 	sl := &t.slots[i]
@@ -98,7 +99,7 @@ func (q *Queue) completeFast(i uint32) {
 		}
 		r.filled = append(r.filled, p)
 	}
-	// *c may hold an old result, so every field is set. A composite literal would cost more.
+	// *c may hold an old result, so every field is set. Assigning a composite literal would be slower.
 	c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.SLID, c.Flags = sl.tag, 0, t.bytes[i], 0, 0, 0, 0, 0
 	c.Opcode, c.Kind = verbs.WROpcode(sl.opcode).Completion(), sl.kind
 	if sl.lease != nil {
@@ -148,16 +149,16 @@ func (q *Queue) received(s uint32, wc *verbs.WC) {
 	q.finish(s, c, err)
 }
 
-// failure returns the error of wc, a failed completion of slot s. It also fails the queue with this
-// error, except in two cases: wc is a flush, or wc belongs to a shared receive.
+// failure returns the error for wc, a failed completion of slot s. It also fails the queue with this
+// error, except in two cases: the status of wc is WR_FLUSH_ERR, or wc belongs to a shared receive.
 func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	q.r.stats.Failed++
 	sl := &q.tab.slots[s]
 	e := &verbs.WCError{Status: wc.Status, QPNum: wc.QPNum, VendorErr: wc.VendorErr, WRID: wc.WRID, Op: sl.kind.String()}
-	if q.srq != nil { // one of the queue pairs that share the receives failed, not all of them
+	if q.srq != nil { // a failure of one queue pair must not fail the SharedRecv, which serves other queue pairs too
 		return e
 	}
-	if wc.Status == verbs.WCWRFlushErr { // a flush is an effect of the state ERR, never its cause
+	if wc.Status == verbs.WCWRFlushErr { // the queue pair was in ERR before: the flush is not the cause
 		if e.Cause = q.failed.get(); e.Cause == nil && q.onFlush != nil {
 			q.r.notifyLater(q.onFlush)
 			q.onFlush = nil

@@ -4,34 +4,35 @@ package reactor
 // Watch and Notify. The holder is the loop, or a driver (a waiting goroutine that runs passes).
 // User code may panic, or end the holder's goroutine by runtime.Goexit. The reactor must still
 // call the other user functions and give the turn up. In the diagram, fn is a function of the
-// reactor that calls all waiting user functions in order:
+// reactor (deliverAll, for example) that calls all waiting user functions in order:
 //
-//	           a user function panics: reported or raised (complete_panic.go); fn is called again
+//	           a user function panics: the panic goes to Config.OnPanic, or ends the program
+//	           (complete_panic.go). Then fn is called again
 //	             ┌──────┐
 //	             v      │        returns
-//	runOnce ─> fn runs ─┴──────────────────────────────> the caller goes on
+//	runOnce ─> fn runs ─┴──────────────────────────────> runOnce returns
 //	             │
 //	             │ a user function calls Goexit, which cannot be stopped
 //	             v
 //	 on another goroutine: fn is called again, then the turn is given up
 //	             │
 //	             v
-//	 the first goroutine ends. If it was the loop's, runLoop starts another one. If it was a
-//	 driver's, package futures discards the future that the driver awaited
+//	 the goroutine that called runOnce ends. If it was the loop's goroutine, runLoop starts a new
+//	 one. If it was a driver, package futures discards the future that the driver awaited
 //
 // When fn is called again, it continues after the user function that did not return.
 //
-// Goexit also ends all functions that have called fn, directly or indirectly. A pass loses nothing
-// by that, because a pass calls user code last. But user code may call Release, Flush or Drain,
-// which call sinks, and a Goexit in such a sink must not end the user code that called the method.
-// So if user code already runs, runUserCode calls fn on a new goroutine and waits for the end of
-// that goroutine. Goexit then ends only the new goroutine.
+// Goexit also ends all functions that have called fn, directly or indirectly. Calling user code is
+// the last step of a pass, so Goexit skips no other step. But user code may call Release, Flush or
+// Drain, which call sinks. A Goexit in one of these sinks must not end the user code that called
+// Release, Flush or Drain. So if user code already runs, runUserCode calls fn on a new goroutine and
+// waits for the end of that goroutine. Goexit then ends only the new goroutine.
 //
 // Only the holder of the turn calls the functions of this file. There are two exceptions: withTurn
 // takes the turn, and any goroutine may call onOwnGoroutine.
 
-// runUserCode calls fn, which calls user functions one after the other. If a user function does
-// not return, runUserCode calls fn again, and fn continues with the next user function.
+// runUserCode calls fn, which calls user functions one after the other. If a user function panics or
+// ends the goroutine, runUserCode calls fn again, and fn continues with the next user function.
 func (r *Reactor) runUserCode(fn func()) {
 	outer := r.sinkOwner
 	r.sinkOwner = nil
@@ -50,9 +51,9 @@ func (r *Reactor) runUserCode(fn func()) {
 }
 
 // runOnce calls fn. It returns true if fn returned, and false if fn panicked. If fn ends the
-// goroutine, runOnce calls fn again on another goroutine, until fn returns. Then runOnce gives the
-// turn up, unless within is set. The argument within reports whether user code called runUserCode,
-// directly or indirectly; that user code still needs the turn.
+// goroutine, runOnce calls fn again on another goroutine, until fn returns. Then runOnce gives up
+// the turn if within is false. If within is true, user code called runUserCode, directly or
+// indirectly, and this user code still needs the turn.
 func (r *Reactor) runOnce(fn func(), within bool) bool {
 	ended := true
 	defer func() {
@@ -72,10 +73,10 @@ func (r *Reactor) runOnce(fn func(), within bool) bool {
 	return returned
 }
 
-// recoverPanic calls fn, recovers a panic, and reports whether fn returned. It is separate from
-// runOnce, because fn may panic in a deferred function during Goexit. The recover ends the panic,
-// but Goexit continues: it runs only the deferred functions of the callers of recoverPanic. So the
-// deferred function that handles Goexit is in a caller, runOnce.
+// recoverPanic calls fn, recovers a panic, and reports whether fn returned. recoverPanic is separate
+// from runOnce for this case: fn calls Goexit, and then a deferred function of fn panics. The recover
+// ends the panic, but Goexit continues with the deferred functions of recoverPanic's callers. So the
+// deferred function that handles Goexit must be in a caller of recoverPanic. It is in runOnce.
 func (r *Reactor) recoverPanic(fn func()) (returned bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -87,7 +88,7 @@ func (r *Reactor) recoverPanic(fn func()) (returned bool) {
 }
 
 // failedBy fails the queue whose sink panicked, with e as the cause. It sets inPass, so that
-// breakWith does not call the queue's OnFail function at once. That function is called when
+// breakWith only queues the call of the queue's OnFail function. The queued call runs when
 // runUserCode calls fn again.
 func (r *Reactor) failedBy(e *PanicError) {
 	q := r.sinkOwner

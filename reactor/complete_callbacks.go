@@ -2,16 +2,16 @@ package reactor
 
 import "github.com/verbena-rdma/verbena/internal/ring"
 
-// The type callbacks is the queue of user code for the reactor's callback goroutine. If a function
-// blocks, it delays other callbacks, but neither completions nor events. Functions run in order,
-// one at a time. A panic goes to Config.OnPanic, or ends the program (complete_panic.go). If a
-// function ends the goroutine, another goroutine runs the remaining functions. A stepped reactor
-// has no callback goroutine: Step runs the functions.
+// The type callbacks is the queue of the user functions that the reactor's callback goroutine calls.
+// The goroutine calls one function at a time, in the order of the queue. A function that blocks
+// delays the other functions of the queue, but neither completions nor events. A panic goes to
+// Config.OnPanic, or ends the program (complete_panic.go). If a function ends the goroutine, another
+// goroutine calls the remaining functions. A stepped reactor has no callback goroutine: Step calls
+// the functions.
 type callbacks struct {
 	queue ring.Inbox[call, *call]
-	// The channel wake holds a value if functions may be queued. Closing the channel stop ends the
-	// callback goroutine when it has run the queued functions. The goroutine then closes the
-	// channel ended.
+	// The channel wake holds a value if functions may be queued. When the channel stop is closed, the
+	// callback goroutine calls the queued functions, closes the channel ended, and ends.
 	wake, stop, ended chan struct{}
 }
 
@@ -62,13 +62,13 @@ func (r *Reactor) callAll(c *call) {
 	}
 }
 
-// callSome removes functions from the list *left and calls them in order, until one panics or the
-// list is empty. It is separate from callAll for the reason given at recoverPanic
+// callSome removes functions from the list *left and calls them in order, until a function panics or
+// the list is empty. callSome is separate from callAll for the reason given at recoverPanic
 // (complete_attend.go).
 func (r *Reactor) callSome(left **call) {
 	defer func() {
 		if v := recover(); v != nil {
-			_ = Recovered(v, r.cfg.OnPanic) // already reported
+			_ = Recovered(v, r.cfg.OnPanic) // Recovered reports the panic; no queue fails with it
 		}
 	}()
 	for c := *left; c != nil; c = *left {
@@ -84,8 +84,8 @@ func (r *Reactor) callSome(left **call) {
 func (r *Reactor) Callback(fn func()) { r.callback(&call{fn: fn}) }
 
 // Job is a function for the callback goroutine that can be queued many times without an allocation.
-// A Job must not be in the queue twice: pass it to Reactor.Queue again only after its function has
-// begun to run.
+// A Job must not be in the queue twice: pass the Job to Reactor.Queue again only after the Job's
+// function has begun to run.
 type Job struct{ call call }
 
 // NewJob makes a Job that calls fn.

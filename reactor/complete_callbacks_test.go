@@ -10,6 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
+// manners has a configuration for each way to run passes. With "driving", goroutines that await a
+// result run passes, too. With "loop only", only the loop runs passes.
 var manners = map[string]reactor.Config{"driving": {}, "loop only": {NoCallerDriving: true}}
 
 // Rule: a callback of a future may use the reactor like any other goroutine. It may call Do, wait
@@ -27,15 +29,15 @@ func TestCallbacksMayWait(t *testing.T) {
 			first.Then(func(_ reactor.Completion, err error) {
 				defer close(done)
 				if err != nil {
-					t.Errorf("the first write: %v", err)
+					t.Errorf("the first WRITE ended with %v, want success", err)
 				}
 				if err := a.r.Do(ctx, func() {}); err != nil {
-					t.Errorf("Do in a callback: %v", err)
+					t.Errorf("Do in a callback returned %v, want nil", err)
 				}
 				for i := range 3 { // SendDepth is 1: each WRITE waits until the previous WRITE frees the slot
 					f, err := a.q.Submit(ctx, s, &p, reactor.Block)
 					if err != nil {
-						t.Errorf("write %d in a callback: %v", i, err)
+						t.Errorf("Submit of WRITE %d in a callback returned %v, want nil", i, err)
 						return
 					}
 					if i < 2 {
@@ -43,7 +45,7 @@ func TestCallbacksMayWait(t *testing.T) {
 						continue
 					}
 					if _, err := f.Await(ctx); err != nil {
-						t.Errorf("await in a callback: %v", err)
+						t.Errorf("the last WRITE of a callback ended with %v, want success", err)
 					}
 				}
 			})
@@ -52,8 +54,8 @@ func TestCallbacksMayWait(t *testing.T) {
 	}
 }
 
-// Rule: the reactor handles events while a callback runs. So a callback may await a result that
-// needs an event.
+// Rule: while a callback runs, the reactor handles completion events. So a callback may await an
+// operation whose completion the reactor finds only through an event.
 func TestAwaitInACallbackHearsOfEvents(t *testing.T) {
 	for name, cfg := range manners {
 		t.Run(name, func(t *testing.T) {
@@ -66,22 +68,23 @@ func TestAwaitInACallbackHearsOfEvents(t *testing.T) {
 			a.r.Callback(func() { _, err := out.Await(ctx); result <- err })
 			b.receiveLater(t)
 			if err := comes(t, "the callback", result); err != nil {
-				t.Errorf("await in a callback: %v", err)
+				t.Errorf("a SEND awaited in a callback ended with %v, want success", err)
 			}
 		})
 	}
 }
 
-// The constant later is long enough for every goroutine to fall asleep. If a goroutine is still
-// awake after that time, the test covers less.
+// The constant later is the delay of receiveLater. Within this time the loops sleep and the waiting
+// goroutines park. So only a completion event can wake the loop. On a slow machine a goroutine may
+// still run passes after this time. The test then passes, but does not test the wake-up.
 const later = 20 * time.Millisecond
 
-// receiveLater posts a receive when 20 ms have passed.
+// receiveLater starts a timer that posts a receive on the end's queue after the time later.
 func (e *end) receiveLater(t testing.TB) {
 	e.r.After(later, func() {
 		_, in := e.bytes(0, 64)
 		if err := e.q.PostRecv(&reactor.Recv{Sink: called(func(reactor.Completion, error) {})}, []verbs.SGE{in}, reactor.Block); err != nil {
-			t.Errorf("the receive: %v", err)
+			t.Errorf("PostRecv in a timer returned %v, want nil", err)
 		}
 	})
 }
@@ -103,18 +106,18 @@ func TestABlockedCallbackDelaysNoOperation(t *testing.T) {
 			comes(t, "the callback", running)
 			f := must.Get(a.q.Submit(ctx, s, &p, reactor.Block))(t)
 			if _, err := f.Await(ctx); err != nil {
-				t.Errorf("a write while a callback blocks: %v", err)
+				t.Errorf("a WRITE while a callback blocks ended with %v, want success", err)
 			}
 			out := a.stray(t, reactor.Send{})
 			b.receiveLater(t)
 			if _, err := out.Await(ctx); err != nil {
-				t.Errorf("a send that needs an event while a callback blocks: %v", err)
+				t.Errorf("a SEND that needs a completion event, while a callback blocks, ended with %v, want success", err)
 			}
 			timer := make(chan struct{})
 			a.r.After(time.Millisecond, func() { close(timer) })
 			comes(t, "a timer while a callback blocks", timer)
 			if err := a.r.Do(ctx, func() {}); err != nil {
-				t.Errorf("Do while a callback blocks: %v", err)
+				t.Errorf("Do while a callback blocks returned %v, want nil", err)
 			}
 		})
 	}
@@ -130,7 +133,7 @@ func TestCallbacksKeepTheirOrder(t *testing.T) {
 	}
 	for i := range n {
 		if got := comes(t, "a callback", order); got != i {
-			t.Fatalf("callback %d ran in place %d", got, i)
+			t.Fatalf("callback %d ran at position %d, want callback %d there", got, i, i)
 		}
 	}
 	l.close(t)
@@ -144,22 +147,22 @@ func TestSteppedCallbacksRunInStep(t *testing.T) {
 	ran := 0
 	l.r.Callback(func() {
 		if err := l.r.Do(context.Background(), func() { ran++ }); err != nil {
-			t.Errorf("Do in a callback: %v", err)
+			t.Errorf("Do in a callback returned %v, want nil", err)
 		}
 	})
 	if ran != 0 {
 		t.Fatal("the callback ran before Step")
 	}
-	if !l.r.Step() || ran != 1 {
-		t.Fatalf("Step ran %d callbacks of 1", ran)
+	if did := l.r.Step(); !did || ran != 1 {
+		t.Fatalf("Step returned %t and ran %d callbacks, want true and 1", did, ran)
 	}
 	if l.r.Step() {
-		t.Error("a Step with nothing to do says that it did something")
+		t.Error("Step returned true with nothing to do, want false")
 	}
 }
 
-// Rule: Queue calls the function of a Job once. The Job may be queued again when its function has
-// begun to run.
+// Rule: each Reactor.Queue of a Job causes one call of the Job's function. The Job may be queued again
+// when its function has begun to run.
 func TestAJobIsQueuedAgain(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	defer l.close(t)

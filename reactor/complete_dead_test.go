@@ -12,15 +12,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// onFail returns a channel that receives the error with which e.q fails.
+// onFail sets the OnFail function of e.q. This function sends its error to the returned channel.
 func (e *end) onFail(t testing.TB) <-chan error {
 	failed := make(chan error, 2)
 	e.do(t, func() { e.q.OnFail(func(err error) { failed <- err }) })
 	return failed
 }
 
-// Rule: after a failed poll of a completion queue, Queue.Admit returns ErrOverrun. (The operations
-// of an admitted queue would wait for ever.)
+// Rule: if a poll of a completion queue has failed, Queue.Admit returns ErrOverrun. (The operations of
+// a newly admitted queue would never end.)
 func TestDeadCompletionQueueRefusesQueues(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -60,10 +60,10 @@ func TestCompletionsBesideAnErrnoAreDelivered(t *testing.T) {
 	s, p := a.write(b)
 	f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.Block))(t)
 	if _, err := f.Await(bounded(t)); err != nil {
-		t.Errorf("a write that completed ended with %v", err)
+		t.Errorf("a WRITE whose completion was polled ended with %v, want success", err)
 	}
 	if err := comes(t, "the failure", failed); !errors.Is(err, reactor.ErrOverrun) || !errors.Is(err, syscall.EIO) {
-		t.Errorf("the queue failed with %v, want ErrOverrun with the errno", err)
+		t.Errorf("the queue failed with %v, want ErrOverrun that wraps EIO", err)
 	}
 	a.release(t, errOver)
 }
@@ -88,20 +88,20 @@ func TestRemovedDeviceFailsTheQueue(t *testing.T) {
 				_, err = f.Await(bounded(t))
 			}
 			if !errors.Is(err, verbs.ErrDeviceRemoved) {
-				t.Errorf("a write to a removed device ended with %v", err)
+				t.Errorf("a WRITE to a removed device ended with %v, want ErrDeviceRemoved", err)
 			}
 			if err := comes(t, "the failure", failed); !errors.Is(err, verbs.ErrDeviceRemoved) {
-				t.Errorf("the queue failed with %v", err)
+				t.Errorf("the queue failed with %v, want ErrDeviceRemoved", err)
 			}
 			if _, err := a.q.Submit(context.Background(), s, &p, reactor.Block); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, verbs.ErrDeviceRemoved) {
-				t.Errorf("the next request: %v, want ErrQueueFailed with the cause", err)
+				t.Errorf("Submit after the failure returned %v, want ErrQueueFailed that wraps ErrDeviceRemoved", err)
 			}
 			a.release(t, errOver)
 			if _, err := out.Await(bounded(t)); !errors.Is(err, verbs.ErrDeviceRemoved) {
-				t.Errorf("the request that was out ended with %v", err)
+				t.Errorf("the outstanding SEND ended with %v, want ErrDeviceRemoved", err)
 			}
 			if n := len(failed); n != 0 {
-				t.Errorf("OnFail was called %d times too often", n)
+				t.Errorf("the function given to OnFail was called %d times, want once", 1+n)
 			}
 		})
 	}
@@ -114,7 +114,7 @@ func TestFailedArmFailsTheQueue(t *testing.T) {
 	defer b.close(t)
 	defer a.closeRest(t)
 	failed := a.onFail(t)
-	posted := false // an arm that fails before would refuse the request
+	posted := false // the device has got the SEND; an earlier failure would make Submit fail
 	h.set(func(inner verbs.Context, turn *verbs.IOBatch) error {
 		posted = posted || len(turn.Sends) > 0
 		if !posted {
@@ -132,18 +132,18 @@ func TestFailedArmFailsTheQueue(t *testing.T) {
 	out := a.stray(t, reactor.Send{})
 	var op *verbs.OpError
 	if err := comes(t, "the failure", failed); !errors.As(err, &op) || op.Op != "ibv_req_notify_cq" || !errors.Is(err, syscall.EIO) {
-		t.Errorf("the queue failed with %v, want the arm's EIO", err)
+		t.Errorf("the queue failed with %v, want EIO of ibv_req_notify_cq", err)
 	}
 	a.release(t, errOver)
 	if _, err := out.Await(bounded(t)); !errors.Is(err, syscall.EIO) {
-		t.Errorf("the request that was out ended with %v", err)
+		t.Errorf("the outstanding SEND ended with %v, want an error that wraps EIO", err)
 	}
 }
 
 // markerless is a device that refuses markers. (If the device takes only the first part of a list,
-// the reactor posts a marker: a signaled request that retires this part.) A pass calls
-// markerless.Execute. For a marker the reactor calls Execute of the queue pair's own context. So
-// the test binds a queue pair of type dressedQP, whose context is of type refusing.
+// the reactor posts a marker: a signaled request that retires this part.) For the lists of a pass
+// the reactor calls markerless.Execute. For a marker it calls Execute of the queue pair's context.
+// So the test binds a queue pair of type dressedQP, whose context has type refusing.
 // markerless.Execute replaces each dressedQP by the device's queue pair.
 type markerless struct {
 	*faulty
@@ -160,6 +160,7 @@ func (m *markerless) Execute(t *verbs.IOBatch) error {
 	return m.faulty.Execute(t)
 }
 
+// bare returns the device's queue pair.
 func bare(qp verbs.QP) verbs.QP {
 	if d, ok := qp.(*dressedQP); ok {
 		return d.QP
@@ -167,6 +168,7 @@ func bare(qp verbs.QP) verbs.QP {
 	return qp
 }
 
+// dressedQP is the device's queue pair with another context.
 type dressedQP struct {
 	verbs.QP
 	ctx verbs.Context
@@ -174,6 +176,7 @@ type dressedQP struct {
 
 func (d *dressedQP) Context() verbs.Context { return d.ctx }
 
+// refusing is a context that refuses every list of sends with ENOMEM.
 type refusing struct {
 	verbs.Context
 	m *markerless
@@ -205,20 +208,20 @@ func TestRefusedMarkerFailsTheQueue(t *testing.T) {
 	m.cutAt.Store(cut)
 	fs := a.batch(t, b, n)
 	if err := comes(t, "the failure", failed); !errors.Is(err, syscall.ENOMEM) {
-		t.Errorf("the queue failed with %v, want the marker's ENOMEM", err)
+		t.Errorf("the queue failed with %v, want ENOMEM, the errno of the refused marker", err)
 	}
 	for _, f := range fs[cut:] {
 		if _, err := f.Await(bounded(t)); !errors.Is(err, syscall.ENOMEM) {
-			t.Errorf("a request behind the cut ended with %v", err)
+			t.Errorf("a request that the device refused ended with %v, want ENOMEM", err)
 		}
 	}
 	if st := a.r.Stats(); st.Stranded != cut || st.Outstanding != cut || m.refused.Load() != 1 {
-		t.Errorf("%d stranded, %d outstanding, %d markers refused; want %d, %d, 1", st.Stranded, st.Outstanding, m.refused.Load(), cut, cut)
+		t.Errorf("%d sends stranded, %d outstanding, %d markers refused; want %d, %d and 1", st.Stranded, st.Outstanding, m.refused.Load(), cut, cut)
 	}
 	a.release(t, errOver)
 	for _, f := range fs[:cut] {
 		if _, err := f.Await(bounded(t)); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, syscall.ENOMEM) {
-			t.Errorf("a request before the cut ended with %v, want ErrQueueFailed with the cause", err)
+			t.Errorf("a request that the device accepted ended with %v, want ErrQueueFailed that wraps ENOMEM", err)
 		}
 	}
 }
@@ -251,9 +254,9 @@ func (c *flakyChannel) GetEvent() (verbs.CQ, bool, error) {
 	return c.CompChannel.GetEvent()
 }
 
-// Rule: after a failed GetEvent the completion queue is armed again, so the next completion wakes
-// the loop. (Nothing else wakes the loop in this test: no goroutine drives, and there is no
-// recheck.)
+// Rule: if GetEvent fails, the reactor arms the completion queues again. So the next completion wakes
+// the loop. (In this test no other mechanism would find the completion: no goroutine drives, and
+// there is no recheck.)
 func TestFailedGetEventDoesNotKeepAsleep(t *testing.T) {
 	var f *flaky
 	cfg := reactor.Config{NoCallerDriving: true, Spin: -1, Recheck: -1}

@@ -19,12 +19,13 @@ import (
 // sets.
 type faulty struct {
 	verbs.Context
-	// If cutAt >= 0, the device accepts only the first cutAt requests of the next list of sends.
+	// If cutAt >= 0, the device accepts only the first cutAt requests of the next list of sends that
+	// is longer than cutAt. Then cutAt is -1 again.
 	cutAt atomic.Int64
-	// If dead is set, every poll returns the errno EIO. If echo is set, a poll returns each of its
-	// completions twice.
+	// If dead is set, every poll returns no completions and the errno EIO. If echo is set, a poll
+	// returns each of its completions twice, unless the poll has no room for that.
 	dead, echo atomic.Bool
-	lists      atomic.Int64
+	lists      atomic.Int64 // how many calls of Execute posted sends
 }
 
 func newFaulty(inner verbs.Context) *faulty {
@@ -57,8 +58,8 @@ func (f *faulty) Execute(t *verbs.IOBatch) error {
 	return nil
 }
 
-// split() executes t, but refuses a part of the first list of sends with ENOMEM: it accepts only
-// the first "at" requests of that list.
+// split() executes t, but of the first list of sends it gives only the first "at" requests to the
+// device. It refuses the other requests of that list with ENOMEM.
 func (f *faulty) split(t *verbs.IOBatch, at int) error {
 	g := &t.Sends[0]
 	whole := *g
@@ -104,8 +105,9 @@ func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
 	return e.batchAfter(t, peer, n, func() {})
 }
 
-// batchAfter() is batch, but first calls "before" while the turn is held. A fault that "before"
-// injects therefore meets the requests: no poll sees it until they are in the backlog.
+// batchAfter() is like batch, but calls the function "before" while the turn is held, and then submits
+// the WRITEs. No pass runs between the two. So a fault that "before" injects first takes effect in
+// the pass that posts the WRITEs.
 func (e *end) batchAfter(t *testing.T, peer *end, n int, before func()) []reactor.Future {
 	t.Helper()
 	addr, key := peer.remote(0)
@@ -137,25 +139,25 @@ func TestBadWRSplitsAtEveryPosition(t *testing.T) {
 		for i, fut := range fs {
 			_, err := fut.Await(ctx)
 			if i < at && err != nil {
-				t.Fatalf("cut at %d: request %d stood before it and ended with %v", at, i, err)
+				t.Fatalf("the device accepted the first %d requests: request %d ended with %v, want success", at, i, err)
 			}
 			var op *verbs.OpError
 			if i >= at && (!errors.As(err, &op) || !errors.Is(err, syscall.ENOMEM) || op.Op != "ibv_post_send") {
-				t.Fatalf("cut at %d: request %d ended with %v, want the post's ENOMEM", at, i, err)
+				t.Fatalf("the device accepted the first %d requests: request %d ended with %v, want ENOMEM of ibv_post_send", at, i, err)
 			}
 		}
 	}
 	if st := a.r.Stats(); st.PostFailures != n || st.Outstanding != 0 {
-		t.Fatalf("%d lists cut, %d requests outstanding; want %d and 0", st.PostFailures, st.Outstanding, n)
+		t.Fatalf("Stats counts %d refused lists and %d outstanding sends, want %d and 0", st.PostFailures, st.Outstanding, n)
 	}
 	for _, fut := range a.batch(t, b, n) {
 		if _, err := fut.Await(ctx); err != nil {
-			t.Fatalf("after the failures: %v", err)
+			t.Fatalf("a WRITE after the refusals ended with %v, want success", err)
 		}
 	}
 }
 
-// Rule: a duplicate completion is dropped.
+// Rule: if a poll returns a completion twice, the reactor drops the second copy and counts it as stale.
 func TestStaleCompletionsAreDropped(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{SendDepth: 4})
 	defer b.close(t)
@@ -164,13 +166,13 @@ func TestStaleCompletionsAreDropped(t *testing.T) {
 	for range 100 {
 		for _, fut := range a.batch(t, b, 4) {
 			if _, err := fut.Await(context.Background()); err != nil {
-				t.Fatal(err)
+				t.Fatalf("a WRITE ended with %v, want success", err)
 			}
 		}
 	}
 	f.echo.Store(false)
 	if st := a.r.Stats(); st.Stale == 0 || st.Outstanding != 0 || st.Completions != 400 {
-		t.Fatalf("%d stale, %d outstanding, %d completions; want some, 0, 400", st.Stale, st.Outstanding, st.Completions)
+		t.Fatalf("Stats counts %d stale completions, %d outstanding sends and %d ended operations; want more than 0, 0 and 400", st.Stale, st.Outstanding, st.Completions)
 	}
 }
 
@@ -183,7 +185,7 @@ func TestOverrunFailsTheQueue(t *testing.T) {
 	a.do(t, func() { a.q.OnFail(func(err error) { failed <- err }) })
 	fs := a.batchAfter(t, b, 3, func() { f.dead.Store(true) })
 	if err := <-failed; !errors.Is(err, reactor.ErrOverrun) {
-		t.Fatalf("failed with %v, want ErrOverrun", err)
+		t.Fatalf("the queue failed with %v, want ErrOverrun", err)
 	}
 	a.do(t, func() {
 		must.Do(t, a.q.QP().Close())
@@ -191,7 +193,7 @@ func TestOverrunFailsTheQueue(t *testing.T) {
 	})
 	for _, fut := range fs {
 		if _, err := fut.Await(context.Background()); !errors.Is(err, reactor.ErrOverrun) {
-			t.Fatalf("an operation of the overrun queue ended with %v", err)
+			t.Fatalf("an operation of the failed queue ended with %v, want ErrOverrun", err)
 		}
 	}
 	must.Do(t, a.r.Close(context.Background()))
@@ -214,18 +216,18 @@ func TestLeaseOutlivesACancelledWait(t *testing.T) {
 	// The peer has posted no receive, so the send cannot complete yet.
 	f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Lease: &l}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Block))(t)
 	if _, err := f.Await(ended); !errors.Is(err, context.Canceled) {
-		t.Fatalf("await with an ended context: %v", err)
+		t.Fatalf("Await with an ended context returned %v, want context.Canceled", err)
 	}
 	if n := l.ended.Load(); n != 0 {
-		t.Fatalf("the lease ended %d times while the device had the memory", n)
+		t.Fatalf("the lease ended %d times while the SEND was outstanding, want 0", n)
 	}
 	_, in := b.bytes(0, 64)
 	must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{in}, reactor.Block))
 	if _, err := f.Await(context.Background()); err != nil {
-		t.Fatal(err)
+		t.Fatalf("the SEND ended with %v, want success", err)
 	}
 	if n := l.ended.Load(); n != 1 {
-		t.Fatalf("the lease ended %d times, want once", n)
+		t.Fatalf("the lease ended %d times by the time of the result, want once", n)
 	}
 }
 
@@ -251,14 +253,14 @@ func TestBadRequestsAreRefusedAtOnce(t *testing.T) {
 		"misaligned atomic": {reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr + 4, RKey: key}, reactor.Payload{}},
 		"message too large": {reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key},
 			reactor.Payload{SGEs: []verbs.SGE{{Addr: sge.Addr, Length: 1<<31 + 1}}}},
-		"opcode not offered": {reactor.Send{Opcode: verbs.WRBindMW}, reactor.Payload{}},
+		"BIND_MW without a window": {reactor.Send{Opcode: verbs.WRBindMW}, reactor.Payload{}},
 	} {
 		if _, err := a.q.Submit(context.Background(), &c.s, &c.p, reactor.NonBlock); !errors.Is(err, reactor.ErrRequest) {
-			t.Errorf("%s: %v, want ErrRequest", name, err)
+			t.Errorf("%s: Submit returned %v, want ErrRequest", name, err)
 		}
 	}
 	if st := a.r.Stats(); st.WorkRequests != 0 {
-		t.Fatalf("%d requests reached the device", st.WorkRequests)
+		t.Fatalf("%d requests were posted, want 0", st.WorkRequests)
 	}
 }
 
@@ -276,7 +278,7 @@ func TestWaitingForRoom(t *testing.T) {
 	short, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	if _, err := a.q.Submit(short, &s, &p, reactor.Block); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("a full queue and an ended context: %v", err)
+		t.Fatalf("Submit to a full queue returned %v, want context.DeadlineExceeded", err)
 	}
 	refused := make(chan error, 1)
 	go func() {
@@ -286,7 +288,7 @@ func TestWaitingForRoom(t *testing.T) {
 	boom := errors.New("boom")
 	a.q.Fail(boom)
 	if err := <-refused; !errors.Is(err, boom) || !errors.Is(err, reactor.ErrQueueFailed) {
-		t.Fatalf("waiting when the queue failed: %v", err)
+		t.Fatalf("Submit to the full queue returned %v when the queue failed, want ErrQueueFailed that wraps the cause", err)
 	}
 	first.Discard()
 }

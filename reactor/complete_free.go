@@ -2,11 +2,12 @@ package reactor
 
 import "github.com/verbena-rdma/verbena/internal/sys"
 
-// This file frees slots and ends leases when operations end. Holder only.
+// The functions of this file free slots and end leases when operations end. Only the holder of the
+// turn calls them.
 
-// freeSlot frees slot i. The outcome of the operation is recorded already. A control or receive
-// slot is free at once. A send slot goes to q.retired, from where freeRetired frees many slots
-// together.
+// freeSlot frees slot i. The caller has already recorded the outcome of the operation. The marker's
+// slot is on no free list. A control or receive slot goes back to its free list at once. Any other
+// slot goes to q.retired: freeRetired frees all slots of q.retired together.
 func (q *Queue) freeSlot(i uint32, sl *slot) {
 	lease, kind := sl.lease, sl.kind
 	sl.sink, sl.lease, sl.kind, sl.posted = nil, nil, KindNone, false
@@ -30,8 +31,8 @@ func (q *Queue) freeSlot(i uint32, sl *slot) {
 	}
 }
 
-// endLease counts the end of one operation with the lease l. If the operations counted so far have
-// another lease, endLease first calls endLeases for them.
+// endLease counts the end of one operation with the lease l. If the operations counted so far have a
+// different lease, endLease first calls endLeases for these operations.
 func (r *Reactor) endLease(l Lease) {
 	if !sys.Same(l, r.lease) {
 		r.endLeases()
@@ -53,8 +54,8 @@ func (r *Reactor) endLeases() {
 	}
 }
 
-// freeRetired calls endLeases, and frees the slots in q.retired. A function that calls finish must
-// call freeRetired after its last call of finish.
+// freeRetired calls endLeases, and frees the slots in q.retired. After every series of calls of
+// finish or completeFast, freeRetired must be called once.
 func (q *Queue) freeRetired() {
 	if q.r.leaseEnds > 0 {
 		q.r.endLeases()

@@ -26,9 +26,9 @@ func (e *PanicError) Unwrap() error {
 // this PanicError, on a new goroutine. Call Recovered in the deferred function that recovered v,
 // because there the stack still shows the place of the panic.
 //
-// If take is nil, Recovered ends the program and does not return. It raises the panic again on a
-// new goroutine. On the calling goroutine the new panic could be recovered: net/http, for example,
-// recovers the panics of its handlers.
+// If take is nil, Recovered ends the program and does not return: it raises the panic again on a new
+// goroutine. If Recovered raised the panic on the calling goroutine, a caller could recover the
+// panic. For example, net/http recovers the panics of its handlers.
 func Recovered(v any, take func(*PanicError)) *PanicError {
 	e := &PanicError{Value: v, Stack: debug.Stack()}
 	if take == nil {

@@ -21,7 +21,7 @@ const (
 	// request, so each request bears a small part of the doorbell's cost.
 	DefaultFlushBatch = 16
 
-	maxDepth   = 1<<slotBits - 2 // sends and receives share the slot numbers of the wr_id
+	maxDepth   = 1<<slotBits - 2 // limits all slots of a queue: a slot number has slotBits bits in the wr_id
 	maxBatch   = 4096
 	maxSpin    = 1 << 20
 	maxSGEs    = 64
@@ -45,12 +45,12 @@ type Config struct {
 	// PollBatch is the largest number of completions that one poll takes; default
 	// DefaultPollBatch.
 	PollBatch int
-	// After Spin empty passes in a row, a driver (a waiting goroutine that runs passes) parks, and
-	// the loop sleeps. The loop spins only while sends are outstanding; otherwise it sleeps
-	// after the first empty pass. The default is DefaultSpin; a negative value means 0.
+	// Spin is a number of empty passes in a row. After Spin empty passes, a driver (a waiting
+	// goroutine that runs passes) parks, and the loop sleeps. If no send is outstanding, the loop
+	// sleeps after its first empty pass. The default is DefaultSpin; a negative value means 0.
 	Spin int
-	// Policy is how the reactor waits while it is idle; default PolicyEconomy. Spin applies to
-	// PolicyEconomy only. A stepped reactor ignores Policy.
+	// Policy is how the reactor waits while it is idle; default PolicyEconomy. The other policies
+	// ignore Spin. A stepped reactor ignores Policy.
 	Policy Policy
 	// FlushDelay is the longest time for which a queue holds sends back, so that more sends share a
 	// doorbell. Sends are held back only while earlier sends of the queue are outstanding
@@ -134,7 +134,7 @@ type QueueConfig struct {
 	// ControlDepth limits the requests of PostControl that are submitted and not completed.
 	// SendDepth does not include these requests. Default 0.
 	ControlDepth int
-	// MaxSGE is the largest number of elements of one request; default DefaultMaxSGE.
+	// MaxSGE is the largest number of scatter-gather elements of one request; default DefaultMaxSGE.
 	MaxSGE int
 	// Inline is the largest number of inline bytes of a request: Payload.Header and Payload.Inline
 	// together. Default DefaultInline; -1: none. The device may grant fewer bytes; Queue.Inline
@@ -146,9 +146,9 @@ type QueueConfig struct {
 	SignalEvery int
 	// Recorder is how many completed operations the flight recorder keeps, for Recorded and
 	// Reactor.Stuck. The default is none. An entry holds the request, the times of submission,
-	// posting and polling, and the result. There is one more entry for each request that
-	// may be outstanding, so that the flush of a failed queue does not overwrite the last Recorder
-	// requests before it. An entry takes some 100 bytes and keeps its error alive.
+	// posting and polling, and the result. The recorder has additional entries, one for each slot of
+	// the queue. So when the queue fails, the flushed requests do not overwrite the last Recorder
+	// requests that ended before the flush. An entry takes some 100 bytes and keeps its error alive.
 	Recorder int
 
 	receiving bool // this is the queue of a SharedRecv, which has no sends
@@ -178,9 +178,9 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	c.SignalEvery = orDefault(c.SignalEvery, max(1, min(DefaultSignalEvery, c.SendDepth/2)))
 	switch {
 	case !known(c.Type):
-		return c, fmt.Errorf("%w: a queue of type %v", ErrConfig, c.Type)
+		return c, fmt.Errorf("%w: QueueConfig.Type is %v, want RC, UC or UD", ErrConfig, c.Type)
 	case c.Shared != nil && c.RecvDepth != 0:
-		return c, fmt.Errorf("%w: RecvDepth is %d, want -1: Shared has the receives", ErrConfig, c.RecvDepth)
+		return c, fmt.Errorf("%w: RecvDepth is %d, want -1 because Shared is set", ErrConfig, c.RecvDepth)
 	case c.SendDepth < 1 || c.ControlDepth < 0 || c.SendDepth > maxDepth || c.ControlDepth > maxDepth || c.RecvDepth > maxDepth || c.sends()+c.RecvDepth > maxDepth:
 		return c, fmt.Errorf("%w: SendDepth %d, ControlDepth %d and RecvDepth %d, want SendDepth at least 1 and the sum at most %d",
 			ErrConfig, c.SendDepth, c.ControlDepth, c.RecvDepth, maxDepth-1)

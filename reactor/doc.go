@@ -22,7 +22,7 @@
 //     generation. A completion that does not match the slot is counted and dropped. The completion
 //     of a send also retires the unsignaled sends before that send.
 //  5. The pass ends the lease of the request (the hold on a registered buffer) and frees the slot.
-//     At the end of the pass the future is settled or the sink is called (complete_deliver.go).
+//     At the end of the pass it settles the future or calls the sink (complete_deliver.go).
 //
 // The code of each stage, in the order of the path:
 //
@@ -81,10 +81,11 @@
 //
 // Sinks, and functions given to Watch, Notify, Defer, Do and After, run while the turn is held.
 // They must not block. So they must not wait for a slot, and must not call Do, Close, Stats, Stuck
-// or Recorded. A sink must not call Flush or Drain either. If such a function panics or calls
-// runtime.Goexit, the turn is still given up, and the functions queued after it still run: see
-// complete_attend.go and Config.OnPanic. The same rules hold for a stepped reactor, where these
-// functions run in Step. (A function given to Do runs in Do.)
+// or Recorded. A sink must not call Flush or Drain either, because their passes would call other sinks
+// while this sink runs. If such a function panics or calls runtime.Goexit, the turn is still given up,
+// and the functions queued after it still run: see complete_attend.go and Config.OnPanic. The same
+// rules hold for a stepped reactor, where these functions run in Step. (A function given to Do runs in
+// Do.)
 //
 // The following functions are part of a pass, and must neither panic nor call runtime.Goexit:
 // Task.Fn, Lease.End, SinkCache.Release, the functions given to OnFail, OnFlush and Idle, and the

@@ -6,7 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The errors of the reactor. The constructors (package sentinel) say whether a retry may help.
+// The errors of the reactor. The constructor (package sentinel) of an error says when the same call
+// may succeed: Later, Reconnect (only on a new connection) or Never.
 var (
 	// ErrConfig reports a configuration that is invalid, or that this device does not support.
 	ErrConfig    = sentinel.Never("verbena: bad configuration")

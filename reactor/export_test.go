@@ -1,7 +1,7 @@
 package reactor
 
 // SendUnderWay does the first step of Submit: it acquires a slot. (The second step would check
-// whether the queue has failed.) The function back frees the slot, as Submit does if the queue has
+// whether the queue has failed.) The returned function frees the slot, as Submit does if the queue has
 // failed.
 func (q *Queue) SendUnderWay() (back func()) {
 	i, ok := q.sendFree.Get()
@@ -29,8 +29,8 @@ func (q *Queue) RecvUnderWay() (back func()) {
 	return func() { q.recvFree.Put(i); q.scheduleReclaim() }
 }
 
-// ForgetAnswers sets every result word of the queue to the constant unanswered, as if the device
-// had not written the result of any atomic. Only the holder may call it.
+// ForgetAnswers sets every result word of the queue to the value of the variable unanswered, as if
+// the device had not written the result of any atomic. Only the holder may call it.
 func (q *Queue) ForgetAnswers() {
 	for i := range q.tab.results {
 		q.tab.results[i] = unanswered
@@ -40,8 +40,8 @@ func (q *Queue) ForgetAnswers() {
 // EventRest is how long an event source that failed stays suspended.
 const EventRest = suspendTime
 
-// OutcomesOf counts the entries of r.outcomes that refer to q, up to the capacity of the slice.
-// Only the holder may call it.
+// OutcomesOf counts the entries of r.outcomes that refer to q. It includes the entries between the
+// length and the capacity of the slice. Only the holder may call it.
 func (r *Reactor) OutcomesOf(q *Queue) (n int) {
 	for _, o := range r.outcomes[:cap(r.outcomes)] {
 		if o.queue == q {
@@ -51,6 +51,8 @@ func (r *Reactor) OutcomesOf(q *Queue) (n int) {
 	return n
 }
 
+// Snapshot returns the counters like Stats, but does not take the turn. The caller must hold the turn,
+// or be the only goroutine that uses a stepped reactor.
 func (r *Reactor) Snapshot() Stats { return r.snapshot() }
 
 // Sleeps returns how often the loop went to sleep. Any goroutine may call it.
@@ -60,10 +62,10 @@ func (r *Reactor) Sleeps() uint64 { return r.tok.Stats().Sleeps.Load() }
 func (h *Histogram) Note(v int) { h.note(v) }
 
 // ListingUnderWay does the first of the two steps that put q on the ready list (q.queued.Enter).
-// The function goOn does the second step (ready.Push).
+// The returned function does the second step (ready.Push).
 func (q *Queue) ListingUnderWay() (goOn func()) {
 	if !q.queued.Enter() {
-		panic("the queue is listed")
+		panic("the queue is on the ready list already")
 	}
 	return func() { q.r.ready.Push((*readyQueue)(q)) }
 }
@@ -89,8 +91,8 @@ func (r *Reactor) Pending() bool { return (*work)(r).Pending() }
 // Progress runs a pass. Only the holder may call it.
 func (r *Reactor) Progress(arm bool) bool { return r.pass(arm) }
 
-// SendDepth returns how many sends may be outstanding.
+// SendDepth returns QueueConfig.SendDepth, the number of send slots.
 func (q *Queue) SendDepth() int { return q.cfg.SendDepth }
 
-// Policy returns the loop's wait policy.
+// Policy returns the policy in effect, which may differ from Config.Policy.
 func (r *Reactor) Policy() Policy { return r.policy }

@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// An end is one side of a connected pair: a device, a reactor, a queue and registered memory.
+// end is one side of a connected pair: a device, a reactor, a queue and registered memory.
 type end struct {
 	ctx   verbs.Context
 	pd    verbs.PD
@@ -36,7 +36,7 @@ func try(t testing.TB, err error) {
 	}
 }
 
-// A wrap function returns the device with a layer around it. The reactor uses the returned device.
+// wrap puts a layer around a device. The reactor uses the device that wrap returns.
 type wrap func(verbs.Context) verbs.Context
 
 func newEnd(t testing.TB, ctx verbs.Context, cfg reactor.Config, qc reactor.QueueConfig, w wrap) *end {
@@ -83,8 +83,9 @@ func (e *end) do(t testing.TB, fn func()) {
 	doIn(t, e.r, fn)
 }
 
-// doIn calls fn on the test's goroutine while the turn is held. So fn may call Fatal. (On the
-// reactor's goroutine, Fatal would end the loop.)
+// doIn calls fn on the test's goroutine, while another goroutine holds the turn in Reactor.Do. So fn
+// may do what only the holder may do, and may call Fatal. (If fn ran on the reactor's goroutine,
+// Fatal would end the loop.)
 func doIn(t testing.TB, r *reactor.Reactor, fn func()) {
 	t.Helper()
 	enter, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -93,7 +94,7 @@ func doIn(t testing.TB, r *reactor.Reactor, fn func()) {
 	select {
 	case <-enter:
 	case err := <-done:
-		t.Fatal(err)
+		t.Fatalf("Do returned %v before its function ran", err)
 	}
 	defer func() { close(leave); <-done }()
 	fn()
@@ -106,8 +107,9 @@ func (e *end) bytes(off, n int) ([]byte, verbs.SGE) {
 
 func (e *end) remote(off int) (uint64, uint32) { return e.arena.Addr() + uint64(off), e.mr.RKey() }
 
-// ackTimeout is the code for 1 s. With seven retries, a device gives up its peer only after several
-// seconds. So a test does not fail because the system suspends its process for a second.
+// ackTimeout is the timeout code for 4.096 µs × 2^18, about 1 s. With 7 retries, a device gives up
+// only if its peer does not answer for more than 8 s. So a test does not fail because the system
+// suspends the process for a second.
 const ackTimeout = 18
 
 func (e *end) ready(t testing.TB, peer *end) {
@@ -122,7 +124,7 @@ func (e *end) ready(t testing.TB, peer *end) {
 	})
 }
 
-// close() closes the end and checks that no object of the device is left.
+// close() flushes and releases the queue, closes the end, and checks that no verbs object is left.
 func (e *end) close(t testing.TB) {
 	t.Helper()
 	e.closeQueue(t)
@@ -144,8 +146,8 @@ func (e *end) closeQueue(t testing.TB) {
 	})
 }
 
-// closeRest closes an end after its queue has been released. It checks that no object of the device
-// is left.
+// closeRest closes an end whose queues have been released. It checks that no verbs object of the
+// device is left.
 func (e *end) closeRest(t testing.TB) {
 	t.Helper()
 	must.Do(t, e.r.Close(bounded(t)))
@@ -199,13 +201,14 @@ func bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-// comes() waits until ch is closed or delivers one value. It returns the value.
+// comes() waits until ch is closed or delivers one value. It returns the value. The argument what names
+// the event that closes or sends, for the failure text.
 func comes[T any](t testing.TB, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-ch:
 	case <-time.After(patience):
-		t.Fatalf("%s: nothing came within %v", what, patience)
+		t.Fatalf("waited %v in vain for %s", patience, what)
 	}
 	return v
 }
@@ -238,8 +241,8 @@ func hookedPair(t *testing.T, cfg reactor.Config, qc reactor.QueueConfig) (a, b 
 	return a, b, h
 }
 
-// stray() submits a SEND for which the peer has posted no receive. The SEND stays outstanding until
-// the peer posts a receive or the queue pair ends.
+// stray() submits s as an 8-byte SEND and runs the pass that posts it. The peer must have posted no
+// receive. So the SEND stays outstanding until the peer posts a receive or the queue pair ends.
 func (e *end) stray(t testing.TB, s reactor.Send) reactor.Future {
 	t.Helper()
 	s.Opcode = verbs.WRSend
@@ -263,13 +266,14 @@ func (e *end) release(t testing.TB, cause error) {
 	e.do(t, func() { e.releaseHeld(t, cause) })
 }
 
+// releaseHeld is release for a caller that holds the turn.
 func (e *end) releaseHeld(t testing.TB, cause error) {
 	t.Helper()
 	try(t, e.q.QP().Close())
 	try(t, e.q.Release(cause))
 }
 
-// A lone is a reactor with a protection domain and without queues.
+// lone is a reactor without queues, with its device and a protection domain.
 type lone struct {
 	ctx verbs.Context
 	pd  verbs.PD

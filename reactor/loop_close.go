@@ -34,7 +34,7 @@ func (r *Reactor) Close(ctx context.Context) error {
 
 func (r *Reactor) close(ctx DoneContext) error {
 	select {
-	case r.closing <- struct{}{}: // first without ctx: if ctx has ended, the steps that need not wait are still taken
+	case r.closing <- struct{}{}: // tried without ctx first: even if ctx has ended, Close takes the steps that need no wait
 	default:
 		select {
 		case r.closing <- struct{}{}:
@@ -61,7 +61,7 @@ func (r *Reactor) close(ctx DoneContext) error {
 		err = r.destroy()
 		r.destroyed = err == nil
 	})
-	r.timers.stop() // after withTurn, which checks the timers at its end, and may set the alarm
+	r.timers.stop() // after withTurn, because withTurn may set the alarm again when it gives up the turn
 	return err
 }
 
@@ -89,16 +89,16 @@ func (r *Reactor) stopAccepting(ctx DoneContext) error {
 }
 
 // tryStopAccepting sets r.closed if all queues are reclaimed. Otherwise it returns an error. If
-// waiting can help, it also returns a channel, which a later pass closes when all released queues
-// are reclaimed. Waiting cannot help if a queue is not released, if the device has refused to give
-// memory back, or if the reactor is stepped.
+// waiting can help, tryStopAccepting also returns a channel, which a later pass closes when all
+// released queues are reclaimed. Waiting cannot help in three cases: a queue is not released, the
+// device has refused to give memory back, or the reactor is stepped.
 func (r *Reactor) tryStopAccepting() (reclaimed <-chan struct{}, left error) {
 	r.Drain() // a released queue is reclaimed only after the completion queues were polled empty
 	if r.live+len(r.quarantined) == 0 {
 		r.closed.Store(true)
 		return nil, nil
 	}
-	left = errors.Join(fmt.Errorf("%w: reactor with %d queues, and %d released queues that are still in use", verbs.ErrBusy, r.live, len(r.quarantined)), r.reclaimErr)
+	left = errors.Join(fmt.Errorf("%w: the reactor has %d queues that are not released, and %d released queues that are still in use", verbs.ErrBusy, r.live, len(r.quarantined)), r.reclaimErr)
 	if r.live > 0 || r.reclaimErr != nil || r.cfg.Stepped { // a stepped reactor runs no pass while its owner waits
 		return nil, left
 	}
@@ -131,8 +131,8 @@ func (r *Reactor) end(ctx DoneContext) error {
 	return nil
 }
 
-// destroy closes the objects that New made, children first. It is called by Close, which holds the
-// turn, and by a New that fails.
+// destroy closes the objects that New made, children first. Close calls destroy with the turn held.
+// New calls destroy if New fails.
 func (r *Reactor) destroy() error {
 	r.releaseProcessor()
 	var errs []error

@@ -24,7 +24,7 @@ func TestCloseCanBeRepeated(t *testing.T) {
 	closes := func() {
 		for i := range 5 {
 			if err := l.r.Close(ended); err != nil && !errors.Is(err, context.Canceled) {
-				t.Errorf("close %d with an ended context: %v", i, err)
+				t.Errorf("call %d of Close with an ended context returned %v, want nil or context.Canceled", i, err)
 			}
 		}
 	}
@@ -33,18 +33,18 @@ func TestCloseCanBeRepeated(t *testing.T) {
 	closes()
 	for i := range 2 {
 		if err := l.r.Close(bounded(t)); err != nil {
-			t.Errorf("close %d: %v", i, err)
+			t.Errorf("call %d of Close returned %v, want nil", i, err)
 		}
 	}
-	if err := l.r.Do(context.Background(), func() { t.Error("a function ran in a closed reactor") }); !errors.Is(err, reactor.ErrClosed) {
-		t.Errorf("Do after Close: %v, want ErrClosed", err)
+	if err := l.r.Do(context.Background(), func() { t.Error("Do ran its function after Close") }); !errors.Is(err, reactor.ErrClosed) {
+		t.Errorf("Do after Close returned %v, want ErrClosed", err)
 	}
 	if left := l.ctx.Objects(); left.CQ+left.CompChannel != 0 {
-		t.Errorf("left by Close: %v", left)
+		t.Errorf("after Close the device has %v, want no completion queue and no completion channel", left)
 	}
 }
 
-// closing() waits until a Close has begun. From then on Do returns ErrClosed.
+// closing() waits until Close has closed the reactor for new work: from then on Do returns ErrClosed.
 func closing(t testing.TB, r *reactor.Reactor) {
 	t.Helper()
 	ctx := bounded(t)
@@ -53,7 +53,7 @@ func closing(t testing.TB, r *reactor.Reactor) {
 		case errors.Is(err, reactor.ErrClosed):
 			return
 		case err != nil:
-			t.Fatalf("waiting for Close to begin: %v", err)
+			t.Fatalf("Do returned %v, want nil or, once Close has begun, ErrClosed", err)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func TestCloseIsRefusedWhileAQueueLives(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
 	if err := a.r.Close(bounded(t)); !errors.Is(err, verbs.ErrBusy) {
-		t.Errorf("close with a queue: %v, want ErrBusy", err)
+		t.Errorf("Close of a reactor with a queue returned %v, want ErrBusy", err)
 	}
 	s, p := a.write(b)
 	f, err := a.q.Submit(context.Background(), s, &p, reactor.Block)
@@ -72,8 +72,8 @@ func TestCloseIsRefusedWhileAQueueLives(t *testing.T) {
 	a.close(t)
 }
 
-// Rule: Close waits for a running callback, but only until the context of Close ends. The next
-// Close waits for the callback again.
+// Rule: Close waits for a running callback, but only until the context of Close ends. If Close is
+// called again, it waits for the callback again.
 func TestCloseWaitsForTheCallback(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	running, leave := make(chan struct{}), make(chan struct{})
@@ -85,10 +85,10 @@ func TestCloseWaitsForTheCallback(t *testing.T) {
 	closing(t, l.r)
 	cancel()
 	if err := comes(t, "Close", closed); !errors.Is(err, context.Canceled) {
-		t.Errorf("close while a callback runs: %v, want the context's error", err)
+		t.Errorf("Close while a callback runs returned %v, want context.Canceled", err)
 	}
 	if err := l.r.Close(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("a second close while a callback runs: %v, want the context's error", err)
+		t.Errorf("the second Close while a callback runs returned %v, want context.Canceled", err)
 	}
 	close(leave)
 	l.close(t)
@@ -109,24 +109,24 @@ func TestThenAfterClose(t *testing.T) {
 	a.close(t)
 	bytes := futures.Map(fs[0], func(c reactor.Completion, err error) (int, error) { return int(c.Bytes), err })
 	if n, err := bytes.Await(bounded(t)); n != 8 || err != nil {
-		t.Errorf("Map of a settled future after Close: %d, %v; want 8 bytes", n, err)
+		t.Errorf("the future that Map derived after Close returned %d, %v; want 8, nil", n, err)
 	}
 	got := make(chan error, 1)
 	fs[1].Then(func(_ reactor.Completion, err error) { got <- err })
-	if err := comes(t, "Then", got); err != nil {
-		t.Errorf("Then of a settled future after Close got %v", err)
+	if err := comes(t, "the callback of Then", got); err != nil {
+		t.Errorf("a callback that Then added after Close got the error %v, want nil", err)
 	}
 }
 
-// Rule: functions and tasks still run if they are queued after Close or while Close runs. A
-// goroutine may be waiting for them.
+// Rule: functions and tasks that are queued after Close, or while Close runs, still run, because a
+// goroutine may wait for their effect.
 func TestWhatComesAfterCloseRuns(t *testing.T) {
 	for what, queue := range map[string]func(r *reactor.Reactor, fn func()){
 		"Defer":    (*reactor.Reactor).Defer,
 		"Schedule": func(r *reactor.Reactor, fn func()) { r.Schedule(&reactor.Task{Fn: fn}, false) },
 		"Callback": (*reactor.Reactor).Callback,
 	} {
-		for _, when := range []string{"after", "meeting"} {
+		for _, when := range []string{"after", "during"} {
 			t.Run(what+"/"+when, func(t *testing.T) {
 				l := newLone(t, reactor.Config{}, nil)
 				const n = 50
@@ -143,17 +143,18 @@ func TestWhatComesAfterCloseRuns(t *testing.T) {
 					pushed := make(chan struct{})
 					go func() { push(); close(pushed) }()
 					l.close(t)
-					comes(t, "the pushing", pushed)
+					comes(t, "the goroutine that queues the functions", pushed)
 				}
 				for range n {
-					comes(t, "a function", ran)
+					comes(t, "a run of the queued function", ran)
 				}
 			})
 		}
 	}
 }
 
-// watchedEnd is a device that lets the test act while a reactor's objects are destroyed.
+// watchedEnd is a device that calls a function of the test when Close destroys the reactor's
+// completion channel.
 type watchedEnd struct {
 	verbs.Context
 	destroying func() // called before a completion channel is destroyed
@@ -188,19 +189,19 @@ func TestNoTurnBesideTheDestruction(t *testing.T) {
 	d.destroying = func() {
 		destroying.Store(true)
 		l.r.Defer(func() { beside <- destroying.Load() })
-		for range 10_000 { // gives a wrong pass the time to begin
+		for range 10_000 { // gives a pass that breaks the rule the time to begin
 			runtime.Gosched()
 		}
 		destroying.Store(false)
 	}
 	l.close(t)
-	if comes(t, "the function", beside) {
-		t.Error("a function ran holding the turn while Close destroyed the completion channel")
+	if comes(t, "the function given to Defer", beside) {
+		t.Error("the function given to Defer ran while Close destroyed the completion channel, want it to run afterwards")
 	}
 }
 
-// Rule: passes post no send and no receive of a sealed queue, because the queue pair may be destroyed
-// without the turn. Submitted requests end with the queue's cause of failure.
+// Rule: passes post no send and no receive of a sealed queue, because its owner may destroy the queue
+// pair without the turn. Submitted requests end with the cause of the queue's failure.
 func TestNothingOfASealedQueueIsPosted(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -219,12 +220,12 @@ func TestNothingOfASealedQueueIsPosted(t *testing.T) {
 		a.r.Flush()
 		after := a.r.Snapshot()
 		if after.Doorbells != before.Doorbells || after.RecvDoorbells != before.RecvDoorbells {
-			t.Errorf("%d lists of sends and %d of receives were posted", after.Doorbells-before.Doorbells, after.RecvDoorbells-before.RecvDoorbells)
+			t.Errorf("a sealed queue posted %d lists of sends and %d lists of receives, want none", after.Doorbells-before.Doorbells, after.RecvDoorbells-before.RecvDoorbells)
 		}
 	})
 	for range 2 {
 		if err := comes(t, "the end of a request", ended); !errors.Is(err, errOver) {
-			t.Errorf("it ended with %v, want %v", err, errOver)
+			t.Errorf("a request of the sealed queue ended with %v, want %v", err, errOver)
 		}
 	}
 	a.release(t, errOver)

@@ -22,15 +22,16 @@ var (
 func (w *work) Pass(arm bool) bool { return (*Reactor)(w).pass(arm) }
 
 // receivingWork is the work of a reactor whose device receives packets on the goroutines that poll
-// its completion queues (verbs.PollReceiver). It is a separate type, because a check in every pass
-// would cost 20 ns of the 340 ns that a synchronous operation takes on the null device.
+// its completion queues (verbs.PollReceiver). It is a separate type, because a check for such a device
+// in every pass would take 20 ns. A synchronous operation takes 340 ns on the null device
+// (verbs/ibv/nulldev).
 type receivingWork struct{ *work }
 
 // Pass implements turn.Work.
 func (w receivingWork) Pass(arm bool) bool {
 	did := w.work.Pass(arm)
 	if arm && !did {
-		w.receiver.Rest() // the holder is about to give up the turn, so the polling may stop
+		w.receiver.Rest() // the holder is about to give up the turn, and perhaps no goroutine polls after that
 	}
 	return did
 }
@@ -62,12 +63,13 @@ func (w *work) Drive(done <-chan struct{}, f *futures.Waiter) error {
 // The method pass runs one pass: Tasks, gather, post, arm, poll, dispatch, deliver. The result is
 // false if there was nothing to do. The Tasks (see Reactor.Schedule) come first, because a Task may run
 // a whole pass itself (Flush, Admit). If arm is set, the pass arms each completion queue that can get
-// completions. It arms before it polls. Holder only.
+// completions. It arms before it polls, so that a completion that the poll does not find raises an
+// event. Only the holder calls pass.
 func (r *Reactor) pass(arm bool) bool {
 	r.inPass = true
 	did := !r.tasks.Empty() && r.runTasks()
 	r.stats.Passes++
-	r.inPass = true // again: if a task has run a pass, that pass has cleared inPass
+	r.inPass = true // set again, because a task may have run a pass, which clears inPass
 	did = r.postAndPoll(arm) || did
 	r.inPass = false
 	if len(r.quarantined) > 0 {
@@ -102,7 +104,7 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 	}
 	err := r.execute(posts, alone)
 	r.settlePosts(err)
-	if err != nil { // the device is gone: no completion was polled, and none will be
+	if err != nil { // the device is gone: this call polled no completion, and no later call will
 		r.failCQ(&r.sendCQ, err)
 		r.failCQ(&r.recvCQ, err)
 		return did
@@ -124,12 +126,13 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 
 // A slice is a call of Execute that repeats its polls until they find a completion, but at most
 // Reactor.slice times (IOBatch.Spin). A pass that spins runs one slice. No request can be posted
-// during a slice, so the reactor adapts Reactor.slice until a slice takes about sliceTime.
+// during a slice, so a slice must be short. The reactor adapts Reactor.slice, so that a slice takes
+// about sliceTime.
 //
-// To time a slice, the reactor reads the clock twice, which takes 0.1 µs. It takes far longer if the
-// clock is a device and not a register (HPET, an emulated machine). So in two cases the next
-// maxUntimedSlices slices are not timed: when Reactor.slice has reached maxSlicePolls, and when a
-// slice was too slow although Reactor.slice was 1.
+// To time a slice, the reactor reads the clock twice, which takes 0.1 µs. The readings take far longer
+// if the clock is a device (HPET, an emulated machine) and not a register. So in two cases the next
+// maxUntimedSlices slices are not timed: Reactor.slice has reached maxSlicePolls, or a slice was too
+// slow although Reactor.slice was 1.
 const (
 	maxSlicePolls    = 32
 	sliceTime        = 5 * time.Microsecond
@@ -156,8 +159,9 @@ func (r *Reactor) execute(posts int, alone bool) error {
 	case !look:
 		r.untimedSlices--
 	case time.Since(began) <= sliceTime+r.clockCost:
-		// The slice was fast enough, so the next one may repeat its polls one time more. The number
-		// may have been halved after a slice that was slow only because its thread was preempted.
+		// The slice was fast enough, so the next slice may repeat its polls one time more. (After a
+		// slice that was slow only because its thread was preempted, Reactor.slice was halved, too. It
+		// grows again here.)
 		if r.slice = min(r.slice+1, maxSlicePolls); r.slice == maxSlicePolls {
 			r.untimedSlices = maxUntimedSlices
 		}
@@ -190,15 +194,17 @@ func (r *Reactor) polled(p *verbs.PollGroup) bool {
 	return p.N > 0
 }
 
-// Flush runs a pass that holds no sends back (Config.FlushDelay). Holder only, and not from a sink.
+// Flush runs a pass that holds no sends back (Config.FlushDelay). Only the holder may call Flush, and
+// a sink must not.
 func (r *Reactor) Flush() {
 	r.flushAsked = true
 	r.pass(false)
 }
 
 // Drain runs passes until both completion queues were polled empty. So it delivers every completion
-// that was there at the call. New completions may keep coming, so Drain runs at most as many passes
-// as it takes to poll a full completion queue. Holder only, and not from a sink.
+// that was in a completion queue at the call. New completions may keep coming, so Drain runs at most
+// as many passes as it takes to poll a full completion queue. Only the holder may call Drain, and a
+// sink must not.
 func (r *Reactor) Drain() {
 	from := r.stats.Passes
 	for left := max(r.sendCQ.entries, r.recvCQ.entries); left > 0 && r.live+len(r.quarantined) > 0; left -= r.cfg.PollBatch {
@@ -224,14 +230,14 @@ func (r *Reactor) wantArmed(s *cqState, needed bool) {
 
 // nothingToFind reports whether an arming pass may skip its poll: no send is outstanding, no queue
 // is quarantined, and the next completion of a receive raises an event. So a holder that has armed
-// everything gives up the turn without another call of the device. On the null device (the tests'
-// libibverbs), a synchronous operation took 315 ns longer than the benchmark's loop in C. With the
-// additional call it took 466 ns longer.
+// everything gives up the turn without another call of the device. On the null device
+// (verbs/ibv/nulldev), a synchronous operation took 315 ns more than in a loop in C
+// (benchmarks/internal/overhead). With the additional call it took 466 ns more.
 func (r *Reactor) nothingToFind() bool {
 	return r.outstanding == 0 && len(r.quarantined) == 0 && (r.recvCQ.dead || r.recvCQ.armedEmpty && !r.recvCQ.eventDue)
 }
 
-// setPolls sets r.polls, the polls of each pass: one for each completion queue that is not dead.
+// setPolls sets r.polls, the polls of each pass: one poll for each completion queue that is not dead.
 func (r *Reactor) setPolls() {
 	r.polls = nil // a new slice, because a pass may be reading the old one
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {

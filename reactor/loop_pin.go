@@ -16,8 +16,8 @@ var pins struct {
 
 // pinned locks the calling goroutine to its thread and pins the thread to a processor. The argument
 // node is the number of a NUMA node plus 1, or 0 for any node. The function choose selects the
-// processor. If choose finds none, or if the system cannot pin the thread, the goroutine is only
-// locked to its thread. The same goroutine must call the returned function undo, which unpins the
+// processor. If choose finds no processor, or if the system cannot pin the thread, the goroutine is
+// only locked to its thread. The same goroutine must call the returned function undo, which unpins the
 // thread and unlocks the goroutine.
 func pinned(node int) (undo func()) {
 	runtime.LockOSThread()
@@ -41,12 +41,12 @@ func pinned(node int) (undo func()) {
 	}
 }
 
-// choose selects the allowed processor with the fewest pinned loops, and counts one more loop for
-// this processor. If several have equally few, choose selects the one with the highest number,
-// because devices tend to interrupt the processors with low numbers. The argument node is the number
-// of a NUMA node plus one. If the system lists this node, choose considers only its processors. It
-// returns false if none of them is allowed. It also returns false if only one processor is allowed,
-// because other goroutines need a processor, too.
+// choose selects the allowed processor with the fewest pinned loops, and adds the caller's loop to
+// the count of this processor. If several processors have equally few loops, choose selects the
+// processor with the highest number, because devices tend to interrupt the processors with low
+// numbers. The argument node is as in pinned. If the system lists this node, choose considers only
+// the processors of the node, and returns false if none of these processors is allowed. choose also
+// returns false if only one processor is allowed, because other goroutines need a processor, too.
 func choose(node int, allowed []int) (cpu int, ok bool) {
 	if len(allowed) < 2 {
 		return 0, false

@@ -20,15 +20,16 @@ const (
 	PolicyEconomy Policy = iota
 	// PolicyThroughput lets the loop and drivers poll for a while (spin) before they arm and sleep.
 	// The time for which they spin is the spin budget. The budget doubles after a short sleep of
-	// the loop, and is halved after a long sleep. It stays between 1/8 and 16 times the measured
-	// cost of arming and one wake-up. A spinning loop needs no completion events, which saves their
-	// cost. The policy needs two processors for each busy reactor.
+	// the loop, and is halved after a long sleep. The budget stays between 1/8 and 16 times the
+	// measured cost of arming and one wake-up. A spinning loop saves the cost of completion events,
+	// because it does not arm. Each busy reactor needs two processors: one for the loop, and one for
+	// the goroutines that use the reactor.
 	PolicyThroughput
-	// PolicyLatency lets the loop spin always, and a driver until it has its result. The loop has
-	// its own thread, pinned to a processor of the reactor's node if the system supports pinning.
-	// The loop uses the whole processor, and each driver uses another one. One of Go's processors
-	// (GOMAXPROCS) must remain free of such loops: a reactor whose loop would take the last
-	// processor gets PolicyThroughput instead.
+	// PolicyLatency lets the loop spin always, and lets a driver spin until it has its result. The
+	// loop has its own thread, pinned to a processor of the reactor's node if the system supports
+	// pinning. The loop uses this whole processor, and each driver uses another processor. One of
+	// Go's processors (GOMAXPROCS) must remain free of such loops: a reactor whose loop would take
+	// the last processor gets PolicyThroughput instead.
 	PolicyLatency
 
 	policies // the number of policies
@@ -52,26 +53,26 @@ type spinState struct {
 	policy Policy // the policy in effect
 	budget *turn.Budget
 	// savedEvents counts polls that found receives while the receive completion queue was not
-	// armed; each such poll saved an event. Written by the holder, read by the loop while it spins;
-	// publishes nothing.
+	// armed. Each such poll saved an event. The holder writes savedEvents. The loop reads it while the
+	// loop spins. It publishes no other data.
 	savedEvents atomic.Uint64
 	owns        bool // the loop has reserved a processor (ownProcessor), until Close
 
-	// Holder only:
+	// Only the holder uses the fields below.
 	idlePass bool // the last pass did nothing
-	// The value of IOBatch.Spin in a call that spins (loop_pass.go). 0 if the policy does not spin,
-	// or if the device is part of this process, where a call is cheap.
+	// slice is the value of IOBatch.Spin in a call that spins (loop_pass.go). It is 0 if the policy
+	// does not spin, or if the device is a part of this process, so that a call is cheap.
 	slice         int
 	untimedSlices int           // how many of the next slices are not timed
 	clockCost     time.Duration // the cost of reading the clock; written before the first slice
 }
 
-// owned counts the loops of the process that have reserved a processor. Written by ownProcessor
-// and releaseProcessor; publishes nothing.
+// owned counts the loops of the process that have reserved a processor. Only ownProcessor and
+// releaseProcessor write and read it. It publishes no other data.
 var owned atomic.Int64
 
-// ownProcessor reserves one of Go's processors for a loop that always spins, and reports whether it
-// did. The last processor is not reserved.
+// ownProcessor reserves one of Go's processors (GOMAXPROCS) for a loop that always spins, and reports
+// whether it did. It does not reserve the last processor.
 func ownProcessor() bool {
 	if owned.Add(1) < int64(runtime.GOMAXPROCS(0)) {
 		return true
@@ -80,7 +81,7 @@ func ownProcessor() bool {
 	return false
 }
 
-// releaseProcessor gives the processor back. Close calls it after the loop has ended.
+// releaseProcessor undoes ownProcessor. Close calls it after the loop has ended.
 func (r *Reactor) releaseProcessor() {
 	if r.owns {
 		r.owns = false
@@ -89,7 +90,8 @@ func (r *Reactor) releaseProcessor() {
 }
 
 // configureSpin sets the fields of the token's configuration that depend on the policy. The caller
-// must not have attached r.channel to a poller: sys.Announces and sys.WakeCost need it unattached.
+// must not have attached r.channel to a poller, because sys.Announces and sys.WakeCost need an
+// unattached channel.
 func (r *Reactor) configureSpin(cfg *turn.Config) error {
 	r.policy = r.cfg.Policy
 	if r.cfg.Stepped {
@@ -124,7 +126,7 @@ func (r *Reactor) configureSpin(cfg *turn.Config) error {
 	return nil
 }
 
-// clockRounds is how many times clockCost reads the clock; the fastest reading counts.
+// clockRounds is how many times clockCost measures; the result is the smallest measurement.
 const clockRounds = 4
 
 // clockCost measures how long it takes to read the clock.
@@ -138,7 +140,7 @@ func clockCost() (cost time.Duration) {
 	return cost
 }
 
-// armRounds is how many times armCost arms; the fastest arming counts.
+// armRounds is how many times armCost measures; the result is the smallest measurement.
 const armRounds = 8
 
 // armCost measures how long the device takes to arm both completion queues and to poll them. No
@@ -176,7 +178,7 @@ func (r *Reactor) runLoop() {
 	returned = true
 }
 
-// addSpinStats adds the policy's counters to s.
+// addSpinStats stores the counters of spinning in s.
 func (r *Reactor) addSpinStats(s *Stats) {
 	t := r.tok.Stats()
 	s.Spins, s.SpinsInVain, s.Returned = t.Spins.Load(), t.SpinsInVain.Load(), t.Returned.Load()

@@ -29,7 +29,7 @@ func (e *end) tell(ctx context.Context, sge verbs.SGE) error {
 	return err
 }
 
-// The function asks makes n round trips: one end sends a message, and the other end answers.
+// The function asks makes n round trips: the end "from" sends a message, and the end "to" answers it.
 func asks(t testing.TB, from, to *end, n int) {
 	t.Helper()
 	ctx := bounded(t)
@@ -72,21 +72,22 @@ func TestASpinningLoopSparesEvents(t *testing.T) {
 	asks(t, a, b, n)
 	for _, e := range []*end{a, b} {
 		s := e.r.Stats()
-		t.Logf("%d messages: %d events, %d arms, %d sleeps, %d spins, %d of them in vain, %d turns lent, budget %v", n, s.Events, s.Arms, s.Sleeps, s.Spins, s.SpinsInVain, s.Returned, s.MaxSpin)
+		t.Logf("%d round trips: %d events, %d arms, %d sleeps, %d spins, %d spins that found nothing, %d turns given back to the loop, spin budget %v", n, s.Events, s.Arms, s.Sleeps, s.Spins, s.SpinsInVain, s.Returned, s.MaxSpin)
 		if s.Spins == 0 || s.MaxSpin == 0 {
-			t.Errorf("%d spins, %v of budget, want some of each", s.Spins, s.MaxSpin)
+			t.Errorf("Stats has %d spins and a spin budget of %v, want both above 0", s.Spins, s.MaxSpin)
 		}
-		// The loop arms its two completion queues before each sleep. If each message takes longer
-		// than the spin budget, the loop sleeps for each message.
+		// The loop arms its two completion queues before each sleep, and may have armed them already
+		// for its next sleep. The number of sleeps is not limited: if each message takes longer than the spin
+		// budget, the loop sleeps for each message.
 		if most := 2*s.Sleeps + 2; s.Arms > most || s.Events > most {
-			t.Errorf("%d arms and %d events, but the loop lay down %d times only", s.Arms, s.Events, s.Sleeps)
+			t.Errorf("%d arms and %d events for %d sleeps of the loop, want at most %d of each", s.Arms, s.Events, s.Sleeps, most)
 		}
 	}
 }
 
 // Rule: if the loop spins, a driver that leaves gives the turn back to the loop, and arms nothing.
-// The test uses PolicyLatency, whose loop always spins. With PolicyThroughput the loop could be
-// asleep each time that a driver leaves.
+// (The test uses PolicyLatency, whose loop always spins. With PolicyThroughput the loop might sleep
+// whenever a driver leaves.)
 func TestADriverLendsToASpinningLoop(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyLatency}, reactor.QueueConfig{})
@@ -96,37 +97,37 @@ func TestADriverLendsToASpinningLoop(t *testing.T) {
 	untilReturned := func(n uint64) (s reactor.Stats) {
 		for s = a.r.Stats(); s.Returned < n; s = a.r.Stats() {
 			if ctx.Err() != nil && s.Drives == drives {
-				// On a busy machine the loop's thread may share its processor with all others, and then holds the
-				// turn whenever another goroutine runs.
+				// On a busy machine all threads of the process may share one processor. Then the loop may
+				// hold the turn whenever it is preempted, so that no other goroutine can take the turn.
 				t.Skip("no goroutine drove, so none could give the turn back")
 			}
 			if ctx.Err() != nil {
-				t.Fatalf("no turn was given back: %+v", s)
+				t.Fatalf("drivers gave the turn back to the loop %d times, want %d: %+v", s.Returned, n, s)
 			}
-			asks(t, a, b, 1) // one by one: two loops spin, and on a busy emulated machine a message takes long
+			asks(t, a, b, 1) // one round trip: with two spinning loops it takes long on a busy emulated machine
 		}
 		drives = s.Drives
 		return s
 	}
-	before := untilReturned(1) // earlier, the loop may not spin yet
+	before := untilReturned(1) // until a driver has given the turn back, the loop may not spin yet
 	if s := untilReturned(before.Returned + 1); s.Arms != before.Arms {
-		t.Errorf("%d arms of a loop that never lies down, want none", s.Arms-before.Arms)
+		t.Errorf("%d arms while the loop spins, want none", s.Arms-before.Arms)
 	}
 }
 
-// Rule: the default policy has no spin budget. Before the loop sleeps, it only makes the empty
-// passes of Config.Spin (TestSpinningPassesLendTheTurn).
+// Rule: the default policy is PolicyEconomy, which has no spin budget. (How its loop spins for
+// Config.Spin empty passes is tested by TestSpinningPassesLendTheTurn in package turn.)
 func TestEconomyHasNoSpinBudget(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)
 	asks(t, a, b, 100)
 	if s := a.r.Stats(); s.MaxSpin != 0 || a.r.Policy() != reactor.PolicyEconomy {
-		t.Errorf("%v, spin budget %v; want economy and none", a.r.Policy(), s.MaxSpin)
+		t.Errorf("the policy is %v with a spin budget of %v, want economy with 0", a.r.Policy(), s.MaxSpin)
 	}
 }
 
-// resting counts the calls of Rest.
+// resting is a device that implements verbs.PollReceiver, and counts the calls of Rest.
 type resting struct {
 	verbs.Context
 	rests *atomic.Int64
@@ -134,7 +135,8 @@ type resting struct {
 
 func (r resting) Rest() { r.rests.Add(1) }
 
-// Rule: a loop that is about to sleep says so to a device that receives while it is polled.
+// Rule: if the device receives packets while it is polled (verbs.PollReceiver), the loop calls the
+// device's method Rest before it sleeps.
 func TestALoopRestsBeforeItSleeps(t *testing.T) {
 	var rests atomic.Int64
 	dev := home().open(t, 0)
@@ -143,7 +145,7 @@ func TestALoopRestsBeforeItSleeps(t *testing.T) {
 		must.Do(t, ctx.Err())
 	}
 	if rests.Load() == 0 {
-		t.Error("the loop sleeps, and the device was not told")
+		t.Error("the loop went to sleep without a call of Rest")
 	}
 	must.Do(t, r.Close(bounded(t)))
 	must.Do(t, dev.Close())
@@ -165,7 +167,7 @@ func TestLatencyLeavesAProcessor(t *testing.T) {
 	must.Do(t, first.Close(bounded(t)))
 	third := open()
 	if third.Policy() != reactor.PolicyLatency {
-		t.Errorf("after one was closed the next has the policy %v, want latency", third.Policy())
+		t.Errorf("a reactor that was opened after the first was closed has the policy %v, want latency", third.Policy())
 	}
 	must.Do(t, second.Close(bounded(t)))
 	must.Do(t, third.Close(bounded(t)))
@@ -176,25 +178,25 @@ func TestLatencyLeavesAProcessor(t *testing.T) {
 func TestUnknownPolicy(t *testing.T) {
 	dev := home().open(t, 0)
 	if _, err := reactor.New(reactor.Config{Context: dev, Policy: 99}); !errors.Is(err, reactor.ErrConfig) {
-		t.Errorf("policy 99: %v, want ErrConfig", err)
+		t.Errorf("New with policy 99 returned %v, want ErrConfig", err)
 	}
 	must.Do(t, dev.Close())
 }
 
-// Rule: New fails with the device's error if the device refuses the arming whose cost
-// PolicyThroughput measures. It leaves nothing behind.
+// Rule: with PolicyThroughput, New measures the cost of arming. If the device refuses to arm, New
+// returns the device's error and leaves no verbs object behind.
 func TestNewFailsIfItCannotArm(t *testing.T) {
 	h := &hooked{Context: home().open(t, 0)}
 	h.set(func(verbs.Context, *verbs.IOBatch) error { return syscall.EIO })
 	if _, err := reactor.New(reactor.Config{Context: h, Policy: reactor.PolicyThroughput}); !errors.Is(err, syscall.EIO) {
-		t.Errorf("got %v, want %v", err, syscall.EIO)
+		t.Errorf("New returned %v, want %v", err, syscall.EIO)
 	}
 	try(t, leftObjects(h.Context))
 	must.Do(t, h.Context.Close())
 }
 
-// Rule: a loop of PolicyLatency, which never sleeps, handles completions, timers and functions,
-// even if no goroutine drives.
+// Rule: a loop of PolicyLatency never sleeps. It handles completions, timers and the functions given to
+// Do even if no goroutine drives.
 func TestLatencyServesErrands(t *testing.T) {
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyLatency, NoCallerDriving: true}, reactor.QueueConfig{})
 	defer b.close(t)

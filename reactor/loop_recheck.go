@@ -2,22 +2,23 @@ package reactor
 
 import "time"
 
-// DefaultRecheck is the default of Config.Recheck, the interval at which a reactor with Queues
-// polls its completion queues even without an event. If the event of a completion is lost, the
-// reactor finds the completion at most one interval late. Each interval costs one wake-up.
+// DefaultRecheck is the default of Config.Recheck. A reactor with Queues polls its completion queues
+// at this interval even without an event. If the event of a completion is lost, the reactor finds
+// the completion at most one interval late. Each interval costs one wake-up.
 const DefaultRecheck = time.Second
 
-// A device writes a completion before it raises the event. So if a recheck polls a completion
-// whose event has not come, the event may still come. Another recheck runs Config.Recheck/lateFor
-// later. If the event has not come by then, it counts as lost. With DefaultRecheck this delay is
-// 125 ms, ten times the longest preemption seen on a processor of an emulated machine.
+// A device writes a completion before it raises the completion's event. So if a recheck finds a
+// completion whose event has not come, the event may still come. Then a second recheck runs
+// Config.Recheck/lateFor later. If the event has not come by then, it counts as lost. With
+// DefaultRecheck this delay is 125 ms, ten times the longest preemption seen on a processor of an
+// emulated machine.
 const lateFor = 8
 
 // A device, its kernel driver or the C library may lose a completion event. Without a recheck the
 // loop would then sleep forever, because only the event would wake it. So while the reactor has a
-// Queue, a timer wakes the loop for a pass. The timer also runs while no send is outstanding. There
-// are two reasons: a receive may complete at any time, and a driver that posts a send cannot start
-// the timer without waking the loop, because only the loop adds timers.
+// Queue, a timer wakes the loop for a pass. The timer also runs while no send is outstanding, for two
+// reasons: a receive may complete at any time, and a driver that posts a send could start the timer
+// only by waking the loop, because only the loop adds timers.
 //
 // If a completion queue is armed and empty, the next completion must raise an event. The states of
 // a completion queue are fields of cqState:
@@ -27,10 +28,11 @@ const lateFor = 8
 //	  v                         v                                v                    v
 //	not armed, until the next arm
 //
-// If a recheck ends eventOverdue, the event counts as lost (Stats.MissedEvents).
+// If a recheck finds a completion queue in eventOverdue, the event counts as lost
+// (Stats.MissedEvents).
 //
-// While its event is overdue, a completion queue is not armed again. Otherwise the late event
-// could be taken for an event of the second arming.
+// A completion queue in eventDue or eventOverdue is not armed again. Otherwise the late event of the
+// first arming could be taken for the event of the second arming.
 
 // armRecheck starts the recheck timer unless it is running. The timer fires at whole multiples of
 // Config.Recheck. So the timers of reactors with equal intervals fire at the same time, and an
@@ -75,9 +77,10 @@ func (s *cqState) disarm() {
 }
 
 // The method expect updates the state of s after a poll. The argument found is how many
-// completions the poll took, and room is how many it had room for. If found < room, the completion
-// queue is empty now. If the completion queue is also armed, the next completion must raise an
-// event. (A completion that was there before the arming raises none.)
+// completions the poll took, and room is how many it could take. If found < room, the poll left the
+// completion queue empty. If the completion queue is armed and was polled empty, the next completion
+// must raise an event. (A completion that came before the arming raises no event.) So if a poll then
+// finds a completion, an event is due.
 func (s *cqState) expect(found, room int) {
 	switch {
 	case !s.armed:

@@ -22,15 +22,15 @@ func (h *hooked) deaf() {
 	})
 }
 
-// The function answered submits a send at a, posts a receive at b, and waits for the send's
-// completion.
+// The function answered posts a SEND on the queue of a and then a receive on the queue of b, and waits
+// until the SEND completes.
 func answered(t *testing.T, a, b *end) {
 	t.Helper()
 	f := a.stray(t, reactor.Send{})
 	_, to := b.bytes(64, 8)
 	must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: make(inbox, 1)}, []verbs.SGE{to}, reactor.Block))
 	if _, err := f.Await(bounded(t)); err != nil {
-		t.Fatalf("a send whose completion raised no event ended with %v", err)
+		t.Fatalf("the SEND ended with %v, want success", err)
 	}
 }
 
@@ -46,7 +46,7 @@ func TestLostEventIsFoundInTime(t *testing.T) {
 	// may only be slow. The second recheck counts the event as lost.
 	for tries := 0; a.r.Stats().MissedEvents == 0; tries++ {
 		if tries == 50 {
-			t.Fatalf("completions without events were not counted: %+v", a.r.Stats())
+			t.Fatalf("after %d completions without events Stats.MissedEvents is still 0: %+v", tries, a.r.Stats())
 		}
 		answered(t, a, b)
 	}
@@ -56,7 +56,7 @@ func TestLostEventIsFoundInTime(t *testing.T) {
 	// has not armed it.
 	for tries := 0; a.r.Stats().Events == before; tries++ {
 		if tries == 50 {
-			t.Fatal("an event was lost, and the queue was never armed again")
+			t.Fatalf("%d SENDs completed and raised no event: the completion queue was not armed again", tries)
 		}
 		answered(t, a, b)
 	}
@@ -77,8 +77,8 @@ func TestRecheckEndsWithTheLastQueue(t *testing.T) {
 	a.closeRest(t)
 }
 
-// Rule: all reactors run their rechecks at the same moments, even if the reactors were created at
-// different times. So an idle process wakes one time for all rechecks.
+// Rule: reactors with equal Config.Recheck run their rechecks at the same times, even if the reactors
+// were created at different times. So an idle process wakes one time for all rechecks.
 func TestReactorsLookAtTheSameMoments(t *testing.T) {
 	const every = 24 * time.Hour // no recheck is due during this test
 	a, b := pair(t, reactor.Config{Recheck: every}, reactor.QueueConfig{})
@@ -88,6 +88,6 @@ func TestReactorsLookAtTheSameMoments(t *testing.T) {
 	b.do(t, func() {})
 	one, other := a.r.NextTimer(), b.r.NextTimer()
 	if one.IsZero() || !one.Equal(other) || time.Until(one) > every {
-		t.Errorf("they look at %v and %v, want one moment within %v", one, other, every)
+		t.Errorf("the next rechecks are at %v and %v, want the same time within the next %v", one, other, every)
 	}
 }

@@ -6,12 +6,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/ring"
 )
 
-// Task is a function that the holder of the turn runs after a call of Schedule. Each call of
-// Schedule is followed by at least one run; calls close together may share one run. Unlike Defer,
-// Schedule does not allocate, and a driver may run the task in place of the loop. The owner of a
-// Task keeps the Task alive. A Task with only Fn set is ready for use.
+// Task is a function that the holder of the turn runs after a call of Schedule. After each call of
+// Schedule, the function runs at least once; several calls before the run share this run. Unlike
+// Defer, Schedule does not allocate, and a driver may run the task in place of the loop. The owner of
+// a Task keeps the Task alive. A Task with only Fn set is ready for use.
 type Task struct {
-	// Fn must not block, panic or end its goroutine: it is a part of the pass.
+	// Fn must not block, panic or end its goroutine, because Fn runs as a part of the pass.
 	Fn   func()
 	hook ring.Hook[readyTask]
 	// scheduled is set while the task waits for a run. Schedule sets it before it pushes the task.
@@ -28,9 +28,9 @@ type readyTask Task
 func (t *readyTask) InboxHook() *ring.Hook[readyTask] { return &t.hook }
 
 // Schedule queues t; the holder of the turn runs it soon. Any goroutine may call Schedule, the
-// holder too. The argument quiet is for a caller that next awaits a future that t settles: while the
-// caller waits, it may drive, and then runs t itself. If quiet is true, Schedule does not wake the
-// loop, unless Config.NoCallerDriving is set.
+// holder too. If quiet is true, Schedule does not wake the loop, unless Config.NoCallerDriving is
+// set. A caller that passes true must next await a future that t settles: while it waits, it may
+// drive, and then it runs t itself.
 func (r *Reactor) Schedule(t *Task, quiet bool) {
 	if !t.scheduled.Load() && t.scheduled.CompareAndSwap(false, true) {
 		r.tasks.Push((*readyTask)(t))

@@ -6,7 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// Rule: calls of Schedule before a run share the run. A call after the run causes another run.
+// Rule: if Schedule is called several times before the task runs, the task runs once. A call after
+// that run causes another run.
 func TestATaskRunsAgain(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	defer l.close(t)
@@ -16,7 +17,7 @@ func TestATaskRunsAgain(t *testing.T) {
 		l.r.Schedule(&task, false)
 		l.r.Schedule(&task, true)
 		if l.r.Step(); ran != want+1 {
-			t.Errorf("got %d runs, want %d", ran, want+1)
+			t.Errorf("the task ran %d times, want %d", ran, want+1)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 	return waker{r.sleep, &r.timers}, p.Attach(r.channel, keyCompletions)
 }
 
-// waker is the sleeper of the loop. If the loop has slept until the deadline of the first timer,
+// waker is the sleeper of the loop. If the loop has slept until the earliest deadline of the timers,
 // Wait sets timers.mayBeDue. (timers.alarm also sets mayBeDue, but only some time after the
 // deadline.)
 type waker struct {
@@ -53,9 +53,9 @@ func (w waker) Wait(deadline time.Time) turn.WakeReason {
 }
 
 // Watch registers fn for the source s of events, such as connection events. When s may have events,
-// the reactor calls fn while the turn is held. Events that s has at the time of this call cause no
-// second call. So fn must take all of them, or make sure that they are taken later. A stepped
-// reactor calls fn in every Step. Holder only.
+// the reactor calls fn while the turn is held. An event that s has when fn is called causes no second
+// call of fn. So fn must take all events of s, or make sure that they are taken later. A stepped
+// reactor calls fn in every Step. Only the holder may call Watch.
 func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 	for key := keyUser; key < maxKeys; key++ {
 		if r.handlers[key] != nil {
@@ -74,7 +74,7 @@ func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 	return fmt.Errorf("%w: %d sources watched", ErrTooMany, maxKeys-1)
 }
 
-// Unwatch undoes Watch. After Unwatch the source may be closed. Holder only.
+// Unwatch undoes Watch. After Unwatch the source may be closed. Only the holder may call Unwatch.
 func (r *Reactor) Unwatch(s verbs.Source) error {
 	for i, w := range r.sources {
 		if w.s != s {
@@ -99,7 +99,7 @@ type eventSource struct {
 	key uint32
 }
 
-// takeChannelEvents handles a wake-up of the loop by the completion channel.
+// takeChannelEvents counts a wake-up of the loop by the completion channel, and takes the events.
 func (r *Reactor) takeChannelEvents() {
 	r.stats.ChannelWakeups++
 	r.takeEvents()
@@ -107,7 +107,7 @@ func (r *Reactor) takeChannelEvents() {
 
 // takeEvents takes the events of the completion channel, and records that their completion queues
 // are no longer armed. It acknowledges ackBatch events at a time. It does not poll the completion
-// queues, because every pass does.
+// queues, because every pass polls them.
 func (r *Reactor) takeEvents() {
 	for {
 		cq, ok, err := r.channel.GetEvent()

@@ -8,13 +8,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// suspendTime is how long a source stays suspended: the loop does not poll it in this time.
+// suspendTime is how long a source stays suspended: the loop does not poll it in this time. So a
+// source that keeps failing wakes the loop rarely.
 const suspendTime = 10 * time.Millisecond
 
-// A descriptor stays readable while its event cannot be taken. If the device is gone, the descriptor
-// reports an error forever (Linux uverbs_main.c: after the close, ib_uverbs_event_poll returns
-// EPOLLERR and a read returns EIO). If the loop polled such a descriptor, the loop would never sleep.
-// So a source that fails is suspended:
+// While an event of a source cannot be taken, the source's descriptor stays readable. If the device is
+// gone, the descriptor reports an error forever (Linux uverbs_main.c: once the event queue is closed,
+// ib_uverbs_event_poll returns EPOLLERR and a read returns EIO). If the loop polled such a descriptor,
+// the loop would never sleep. So a source that fails is suspended:
 //
 //	attached ──fails──> suspended ──suspendTime──> attached
 //	    │ Unwatch          │ Unwatch
@@ -25,7 +26,7 @@ const suspendTime = 10 * time.Millisecond
 
 // SuspendSource suspends a watched source. Call it when the events of the source cannot be taken.
 // After suspendTime the loop polls the source again, and calls the function given to Watch if there
-// are events. Holder only.
+// are events. Only the holder may call SuspendSource.
 //
 // A stepped reactor calls the function given to Watch in every Step, even while the source is
 // suspended. In a stepped reactor the timer of suspendTime only makes virtual time advance: when

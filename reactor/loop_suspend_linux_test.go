@@ -25,8 +25,8 @@ type mute struct {
 	verbs.Context
 	broken atomic.Bool // set by the test
 	asked  atomic.Bool // set if GetEvent was called while broken was set
-	// asks holds the times of the first restAsks of these calls. In the last of them the holder
-	// closes the channel enough. Until then the holder owns asks, and afterwards the test.
+	// asks holds the times of the first restAsks calls of GetEvent while broken was set. The last of
+	// these calls closes the channel enough. Until then the holder owns asks, and afterwards the test.
 	asks   []time.Time
 	enough chan struct{}
 }
@@ -36,7 +36,7 @@ type muteChannel struct {
 	m *mute
 }
 
-var errMute = errors.New("mute")
+var errMute = errors.New("the test makes GetEvent fail")
 
 func (m *mute) CreateCompChannel() (verbs.CompChannel, error) {
 	ch, err := m.Context.CreateCompChannel()
@@ -61,7 +61,7 @@ func (c *muteChannel) GetEvent() (verbs.CQ, bool, error) {
 	return nil, false, errMute
 }
 
-// restAsks is how many calls these tests record: calls of GetEvent, or of a source's handler.
+// restAsks is the number of calls that a test records: calls of GetEvent, or of a source's handler.
 const restAsks = 10
 
 // The function rested checks that EventRest or more passed between successive calls. The argument
@@ -70,13 +70,14 @@ func rested(t *testing.T, asks []time.Time) {
 	t.Helper()
 	for i := 1; i < len(asks); i++ {
 		if d := asks[i].Sub(asks[i-1]); d < reactor.EventRest {
-			t.Errorf("a source that fails was asked again after %v, want %v or more", d, reactor.EventRest)
+			t.Errorf("a call came %v after the call before it, want at least %v", d, reactor.EventRest)
 		}
 	}
 }
 
 // Rule: if the completion channel is readable but GetEvent fails, the loop calls GetEvent again
-// only after EventRest. When GetEvent returns events again, they wake the loop.
+// only after EventRest, the time for which it suspends the channel. When GetEvent returns events
+// again, they wake the loop.
 func TestAChannelInErrorIsLetBe(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		m := &mute{enough: make(chan struct{})}
@@ -88,11 +89,11 @@ func TestAChannelInErrorIsLetBe(t *testing.T) {
 		m.broken.Store(true)
 		for ctx := bounded(t); !m.asked.Load(); {
 			if ctx.Err() != nil {
-				t.Fatal("no completion has raised an event")
+				t.Fatalf("the loop did not call GetEvent within %v", patience)
 			}
-			answered(t, a, b) // raises an event only if the loop was asleep
+			answered(t, a, b) // raises an event only if the loop sleeps, because only then the completion queues are armed
 		}
-		comes(t, "asking again and again", m.enough)
+		comes(t, "the last of the recorded calls of GetEvent", m.enough)
 		rested(t, m.asks)
 		m.broken.Store(false)
 		for range 10 {
@@ -129,7 +130,7 @@ func TestAWatchedSourceRests(t *testing.T) {
 	}
 	l.do(t, func() { must.Do(t, watch()) })
 	src.Signal() // the event is never drained
-	comes(t, "calls again and again", enough)
+	comes(t, "the last of the recorded calls of the handler", enough)
 	rested(t, asks)
 	var before, after int
 	l.do(t, func() {
@@ -140,15 +141,15 @@ func TestAWatchedSourceRests(t *testing.T) {
 	})
 	over := make(chan struct{}) // closed after the suspension would have ended
 	l.r.After(2*reactor.EventRest, func() { close(over) })
-	comes(t, "the time after the rest", over)
+	comes(t, "the timer that ends after the suspension", over)
 	l.do(t, func() { after = calls })
 	if after != before {
-		t.Errorf("called %d times after the end of the watch", after-before)
+		t.Errorf("the handler was called %d times after Unwatch, want 0", after-before)
 	}
 }
 
-// Rule: if a source cannot be detached at the start of its suspension, because its descriptor was
-// closed, the source is still attached again after the suspension, and its handler is called.
+// Rule: if the descriptor of a source was closed, the source cannot be detached at the start of its
+// suspension. Even then the source is attached again after the suspension, and its handler is called.
 func TestASourceWhoseDescriptorWasClosedIsAskedAgain(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
@@ -172,7 +173,7 @@ func TestASourceWhoseDescriptorWasClosedIsAskedAgain(t *testing.T) {
 		}))
 	})
 	src.Signal()
-	comes(t, "the next call", again)
+	comes(t, "the second call of the handler", again)
 	l.do(t, func() { must.Do(t, l.r.Unwatch(src)) })
 	must.Do(t, src.Close())
 }
@@ -200,26 +201,26 @@ func pinnedThreads(t *testing.T) (n int) {
 // this thread has ended, or is not pinned any more.
 func TestThePinnedThreadIsGivenBack(t *testing.T) {
 	if cpus := must.Get(sys.ThreadCPUs())(t); len(cpus) < 2 {
-		t.Skipf("the process may run on processors %v only: there is none to choose", cpus)
+		t.Skipf("the test needs two processors, because with one the loop is not pinned; the process may run on %v", cpus)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
 	dev := home().open(t, 0)
 	r := must.Get(reactor.New(reactor.Config{Context: dev, Policy: reactor.PolicyLatency}))(t)
 	if r.Policy() != reactor.PolicyLatency {
-		t.Fatalf("the policy is %v", r.Policy())
+		t.Fatalf("the policy is %v, want latency", r.Policy())
 	}
 	until := time.After(10 * time.Second)
 	for pinnedThreads(t) != 1 {
 		select {
 		case <-until:
-			t.Fatalf("%d threads are pinned, want the loop's", pinnedThreads(t))
+			t.Fatalf("%d threads are pinned to one processor, want 1: the loop's thread", pinnedThreads(t))
 		default:
 			runtime.Gosched()
 		}
 	}
 	must.Do(t, r.Close(bounded(t)))
 	if n := pinnedThreads(t); n != 0 {
-		t.Errorf("%d threads are pinned after Close", n)
+		t.Errorf("%d threads are pinned to one processor after Close, want 0", n)
 	}
 	must.Do(t, dev.Close())
 }

@@ -16,9 +16,9 @@ type loopTasks struct {
 	// holder calls these functions.
 	handlers map[uint32]func()
 	sources  []eventSource
-	// The next three fields are the progress of one runLoopTasks. The fields called and leftCalls are
-	// updated before each call of a function. So if the function panics or ends its goroutine,
-	// runWoken goes on with the next function.
+	// The next three fields hold the progress of one call of runLoopTasks. The field called or
+	// leftCalls is updated before each call of a function. So if the function panics or ends its
+	// goroutine, runWoken goes on with the next function.
 	wokenKeys []uint32 // the keys of the handlers to call
 	called    int      // how many of these handlers were called
 	leftCalls *call    // the queued functions that were not called yet
@@ -58,7 +58,7 @@ func (r *Reactor) hasEvents() bool {
 // runLoopTasks runs the loop tasks in this order: the handlers of events, the timers that are due,
 // the queued functions in the order of arrival. The handlers come first, because they may settle
 // futures that goroutines await. In a stepped reactor with queued callbacks, runLoopTasks returns
-// runCallbacks, which its caller calls after it has given up the turn.
+// runCallbacks. The caller of runLoopTasks first gives up the turn and then calls runCallbacks.
 func (r *Reactor) runLoopTasks() (after func()) {
 	r.wokenKeys, r.called = r.wokenKeys[:0], 0
 	if r.cfg.Stepped {
@@ -75,8 +75,8 @@ func (r *Reactor) runLoopTasks() (after func()) {
 	return nil
 }
 
-// runWoken calls the functions that runLoopTasks has to call. If one of them panics or ends its
-// goroutine, runUserCode calls runWoken again for the remaining ones.
+// runWoken calls the functions that runLoopTasks has to call. If a function panics or ends its
+// goroutine, runUserCode calls runWoken again for the remaining functions.
 func (r *Reactor) runWoken() {
 	for r.called < len(r.wokenKeys) {
 		fn := r.handlers[r.wokenKeys[r.called]]
@@ -122,9 +122,9 @@ func (r *Reactor) afterClose() {
 	}
 }
 
-// runLeft runs the functions and tasks that the loop has not run before it ended. withTurn sets
-// inUserCode, and therefore runUserCode uses another goroutine. So a function that calls Goexit does
-// not end the caller's goroutine, which may be in Close.
+// runLeft runs the functions and tasks that the loop did not run before it ended. withTurn sets
+// inUserCode, and therefore runUserCode runs the functions on another goroutine. So a function that
+// calls Goexit does not end the caller's goroutine, which may be in Close.
 func (r *Reactor) runLeft() {
 	r.withTurn(func() {
 		r.runUserCode(func() {
@@ -135,9 +135,9 @@ func (r *Reactor) runLeft() {
 }
 
 // Do queues fn, which the loop runs with the turn held, and waits until fn has ended. If ctx ends
-// earlier, Do returns the context's error, but fn is not cancelled. If the reactor is stepped and
-// ctx has not ended, Do itself runs fn, on the calling goroutine. The holder must not call Do.
-// Errors: the context's, ErrClosed after Close, ErrNilContext.
+// earlier, Do returns the context's error, and fn still runs. If the reactor is stepped, Do itself
+// runs fn, on the calling goroutine, unless ctx has ended. The holder must not call Do.
+// Errors: the context's error, ErrClosed after Close, ErrNilContext.
 func (r *Reactor) Do(ctx context.Context, fn func()) error {
 	w, err := DoneOf(ctx)
 	if err != nil {

@@ -22,18 +22,19 @@ type timers struct {
 	heap  timerHeap
 	count uint64
 	// The field first holds the earliest deadline, or the constant never if there is no timer. The
-	// holder writes it. The loop reads it before sleeping. The function needsLoop reads it, too.
+	// holder writes it. The loop reads it before it sleeps, and the method due reads it. It publishes no
+	// other data.
 	first atomic.Int64
 	// The field alarm is a timer of the Go runtime. It fires a little after the earliest deadline,
-	// and sets mayBeDue. While mayBeDue is not set, the method due does not read the clock: one
+	// and sets mayBeDue. While mayBeDue is not set, the method due does not read the clock, because one
 	// reading takes a tenth of the time of a synchronous operation. A loop that sleeps wakes at the
 	// deadline, before the alarm fires, and sets mayBeDue itself. When the loop then runs the
 	// timer, it sets the alarm for the next deadline. So the alarm does not fire for the
-	// deadline that has passed. The field is nil in a stepped reactor and with Config.Now set.
+	// deadline that has passed. The field alarm is nil if the reactor is stepped or Config.Now is set.
 	alarm *time.Timer
 	// mayBeDue is set when the earliest deadline may have passed. The alarm sets it, and so does a
-	// loop that has slept until the deadline. setAlarm clears it before it sets the alarm. mayBeDue
-	// publishes nothing.
+	// loop that has slept until the deadline. setAlarm clears it before it sets the alarm. The method
+	// due reads it. mayBeDue publishes no other data.
 	mayBeDue atomic.Bool
 }
 
@@ -42,14 +43,14 @@ type timers struct {
 var epoch = time.Now()
 
 // The alarm fires min(left/alarmPart, alarmMost) after the earliest deadline, where left is the
-// time until that deadline when the alarm is set. So a short timer stays exact. A long timer runs
-// at most alarmMost late, no more than a loaded machine would delay it anyway.
+// time until that deadline when the alarm is set. So a short timer stays exact, and a long timer runs
+// at most alarmMost late. A loaded machine would delay a timer by as much anyway.
 const (
 	alarmPart = 16
 	alarmMost = 10 * time.Millisecond
 )
 
-// The constant never is a deadline that does not come: it is 292 years after base.
+// The constant never is a deadline that does not come: 2^63-1 ns is 292 years.
 const never = math.MaxInt64
 
 func (ts *timers) init(now time.Time, real bool) {
@@ -82,7 +83,8 @@ func (r *Reactor) After(d time.Duration, fn func()) *Timer {
 // runAt is After for an absolute time on the timers' clock.
 func (r *Reactor) runAt(at time.Duration, fn func()) *Timer {
 	t := &Timer{at: at, fn: fn, index: -1}
-	// Only the loop adds timers. So a loop that goes to sleep knows the earliest deadline.
+	// Deferred, because only the loop may add timers: then no earlier deadline is added while the loop
+	// sleeps.
 	r.Defer(func() {
 		if t.fn != nil && t.at != never {
 			r.timers.add(t)
@@ -96,7 +98,8 @@ func (r *Reactor) nextTick(d time.Duration) time.Duration {
 	return (r.cfg.Now().Sub(r.timers.base)/d + 1) * d
 }
 
-// StopTimer stops t, which may be nil. It has no effect if the timer has run. Holder only.
+// StopTimer stops t, which may be nil. It has no effect if the timer has run. Only the holder may call
+// StopTimer.
 func (r *Reactor) StopTimer(t *Timer) {
 	if t == nil {
 		return

@@ -16,8 +16,8 @@ type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
 
-// stepAt sets the clock to start+at and calls Step twice. A timer that After has submitted is set in
-// the first Step and can run in the second.
+// stepAt sets the clock to start+at and calls Step twice. After only submits a timer: the first Step
+// adds it to the reactor's timers, and the second Step runs it if it is due.
 func (c *clock) stepAt(r *reactor.Reactor, start time.Time, at time.Duration) {
 	c.now = start.Add(at)
 	r.Step()
@@ -28,7 +28,7 @@ func (c *clock) stepAt(r *reactor.Reactor, start time.Time, at time.Duration) {
 // time run in the order in which they were set. A stopped timer never runs.
 func TestTimersRunInOrder(t *testing.T) {
 	for name, start := range map[string]time.Time{
-		"now": time.Unix(1_700_000_000, 0), "epoch": time.Unix(0, 0), "zero": {}, // no time is special
+		"now": time.Unix(1_700_000_000, 0), "epoch": time.Unix(0, 0), "zero": {}, // the start of the clock does not matter
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &clock{start}
@@ -39,7 +39,7 @@ func TestTimersRunInOrder(t *testing.T) {
 			want := func(when string, names ...string) {
 				t.Helper()
 				if !slices.Equal(ran, names) {
-					t.Fatalf("%s ran %v, want %v", when, ran, names)
+					t.Fatalf("%s the timers %v ran, want %v", when, ran, names)
 				}
 				ran = nil
 			}
@@ -55,14 +55,14 @@ func TestTimersRunInOrder(t *testing.T) {
 			c.stepAt(l.r, start, 0)
 			want("at 0", "late", "at once")
 			if next := l.r.NextTimer(); !next.Equal(start.Add(10 * ms)) {
-				t.Errorf("next timer at %v, want 10 ms after %v", next, start)
+				t.Errorf("NextTimer returned %v, want 10 ms after %v", next, start)
 			}
 			c.stepAt(l.r, start, 10*ms-1)
 			want("before 10 ms")
 			l.r.StopTimer(stopped)
 			c.stepAt(l.r, start, 10*ms)
 			want("at 10 ms", "a", "b")
-			l.r.StopTimer(stopped) // for the second time, after it was due
+			l.r.StopTimer(stopped) // stopping a timer again, after its time, has no effect
 			var victim *reactor.Timer
 			l.r.After(5*ms, func() { mark("stops another")(); l.r.StopTimer(victim); l.r.After(0, mark("set by a timer")) })
 			victim = l.r.After(5*ms, mark("victim"))
@@ -70,7 +70,7 @@ func TestTimersRunInOrder(t *testing.T) {
 			c.stepAt(l.r, start, time.Second) // all are due
 			want("at 1 s", "stops another", "c", "set by a timer")
 			if next := l.r.NextTimer(); !next.IsZero() {
-				t.Errorf("next timer at %v, want none", next)
+				t.Errorf("NextTimer returned %v, want the zero time", next)
 			}
 		})
 	}
@@ -83,30 +83,30 @@ func TestATimerInForEver(t *testing.T) {
 	stepped := newLone(t, reactor.Config{Stepped: true, Now: c.Now}, nil)
 	defer stepped.close(t)
 	c.now = c.now.Add(time.Hour) // one hour + MaxInt64 overflows
-	stepped.r.After(math.MaxInt64, func() { t.Error("a timer of 292 years ran") })
+	stepped.r.After(math.MaxInt64, func() { t.Error("a timer that is due in 292 years ran") })
 	for range 3 {
 		stepped.r.Step()
 	}
 	if next := stepped.r.NextTimer(); !next.IsZero() {
-		t.Errorf("next timer at %v, want none", next)
+		t.Errorf("NextTimer returned %v, want the zero time", next)
 	}
 	if stepped.r.Step() {
-		t.Error("a Step with nothing to do says that it did something")
+		t.Error("Step returned true with nothing to do, want false")
 	}
 
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
-	l.r.After(math.MaxInt64, func() { t.Error("a timer of 292 years ran") })
+	l.r.After(math.MaxInt64, func() { t.Error("a timer that is due in 292 years ran") })
 	must.Do(t, l.r.Do(bounded(t), func() {})) // the timer is set now
 	before := l.r.Stats()
 	ran := make(chan struct{})
 	l.r.After(50*time.Millisecond, func() { close(ran) })
-	comes(t, "another timer", ran)
+	comes(t, "the timer of 50 ms", ran)
 	// The wait, a wake-up or two and the call of Stats take a few passes. A spinning loop would run
 	// thousands of passes.
 	const some = 100
 	if n := l.r.Stats().Passes - before.Passes; n > some {
-		t.Errorf("%d turns in 50 ms of idling, want at most %d", n, some)
+		t.Errorf("%d passes in 50 ms without work, want at most %d", n, some)
 	}
 }
 

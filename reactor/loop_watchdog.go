@@ -10,16 +10,17 @@ import "time"
 //	                      ^                                                       │
 //	                      └───── SetPeerLimit, or a pass with outstanding sends ──┘
 //
-// A tick checks every queue with a limit. Then it sets the state and the timer by the first of
-// these cases that applies:
+// SetPeerLimit also leads from on to waking. A tick checks every queue with a limit. Then it sets the
+// state and the timer by the first of these cases that applies:
 //
 //	no queue has a limit                    state off, no ticks
 //	no limit has a Bound                    state on, ticks for keep-alives
-//	sends are outstanding, or may be soon   state on, ticksPerBound ticks in the smallest Bound
+//	sends are outstanding, or this tick
+//	sent a probe or was queued by wake      state on, ticksPerBound ticks in the smallest Bound
 //	otherwise                               state idle, ticks for keep-alives
 //
-// The watchdog costs a pass one comparison, and lets an idle reactor sleep. The fields belong to
-// the holder. The loop runs the ticks.
+// The watchdog costs a pass one comparison, and lets an idle reactor sleep. Only the holder uses the
+// fields. The loop runs the ticks.
 type watchdog struct {
 	state    watchdogState
 	limited  int // number of queues with a limit
@@ -29,7 +30,7 @@ type watchdog struct {
 	interval time.Duration // intended time between the last tick and the next one
 	spared   bool          // the last tick ignored timeouts, because the process had been stopped
 	busy     int           // number of queues with outstanding sends at the last tick
-	expired  []*Queue      // used in checkPeers: the queues whose timeout is reported
+	expired  []*Queue      // used in checkPeers: the queues that have exceeded their limit
 	tick     func()        // the timer's function
 }
 
@@ -49,8 +50,8 @@ const ticksPerBound = 8
 
 // A tick adds the time since the last tick to the silence of each queue, but at most
 // max(interval*lateFactor, interval+lateBy). If more time has passed, this process was stopped or
-// starved. Then an answer of the peer may have arrived, and the next poll finds it. On a busy
-// machine, a timer may be late by lateBy, even if its interval is much shorter.
+// starved. Then an answer of the peer may have arrived meanwhile, and the next poll finds it. The sum
+// with lateBy is for short intervals: on a busy machine any timer may be late by lateBy.
 const (
 	lateFactor = 2
 	lateBy     = 50 * time.Millisecond
@@ -75,8 +76,8 @@ func (p *watchdog) wake(r *Reactor) {
 
 // checkPeers runs one tick: it checks every queue with a limit, and sets the timer for the next
 // tick. The argument called is true if watchdog.wake has queued this tick, and false if the timer
-// has started it. In the state watchdogWaking p.call is queued and must not be queued again, so
-// only a queued tick ends this state.
+// has started it. In the state watchdogWaking, watchdog.call is queued and must not be queued a second
+// time. So only a tick that wake has queued ends this state.
 func (r *Reactor) checkPeers(called bool) {
 	p := &r.watchdog
 	now := r.cfg.Now().Sub(r.timers.base)
@@ -85,7 +86,7 @@ func (r *Reactor) checkPeers(called bool) {
 	if stopped {
 		step = max(p.interval*lateFactor, p.interval+lateBy)
 	}
-	spare := stopped && !p.spared // grant one more interval, to poll the answers that have arrived
+	spare := stopped && !p.spared // ignore timeouts until the next tick: passes first poll the answers that have arrived
 	p.spared = spare
 	wait, pace, asked := time.Duration(never), time.Duration(never), false
 	crowd := 0
@@ -114,9 +115,9 @@ func (r *Reactor) checkPeers(called bool) {
 			pace = min(pace, max(b/ticksPerBound, 1))
 		}
 	}
-	// A user that submits one request at a time often has none outstanding when a tick runs. If the
-	// state then became watchdogIdle, nearly every request would need a call of p.wake. So a tick
-	// that p.wake has queued is always followed by another tick.
+	// A user that submits one request at a time often has no request outstanding when a tick runs. If
+	// the state then became watchdogIdle, nearly every request would need a call of p.wake. So a tick
+	// that p.wake has queued never sets watchdogIdle.
 	busy := asked || called || r.outstanding > 0
 	if busy {
 		wait = min(wait, pace)
@@ -140,7 +141,7 @@ func (r *Reactor) checkPeers(called bool) {
 	if len(p.expired) == 0 {
 		return
 	}
-	r.Drain() // polls the completions that are already there: they came in time
+	r.Drain() // completions that are in the completion queues now came in time
 	for i := 0; i < len(p.expired); i++ {
 		p.expired[i].reportTimeout(now)
 	}

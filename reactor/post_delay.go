@@ -16,22 +16,23 @@ import "time"
 // So a send of a queue without outstanding sends is never held back. When the last outstanding send
 // completes, the next pass posts the delayed sends.
 //
-// If Reactor.flushAll is set, the pass holds no send back. The field is set
+// If Reactor.flushAll is set, the pass holds no send back. The field is set:
 //
 //   - in a pass that arms, because the holder is about to give the turn up. So all sends are posted
 //     before the passes stop. (Otherwise a timer would have to wake the loop, which costs more than
-//     a doorbell.) A holder that hands the turn to another goroutine does not arm. Its
-//     delayed sends may stay delayed, because the next holder runs passes.
+//     a doorbell.) A holder that hands the turn to another goroutine does not arm: sends may stay
+//     delayed, because the next holder runs passes.
 //   - in the first pass of a driver or of TransferWait, because the goroutine's own send may be
-//     delayed. While the goroutine waits, it submits no more sends, so later passes need not do
-//     this.
+//     delayed. While the goroutine waits, it submits no more sends, so flushAll need not be set in
+//     later passes.
 //   - in the pass of Flush.
 //
-// A delayed send is submitted but unposted. So the user must not change its buffer. Seal and
-// Release end the send without posting it. The function given to Queue.Idle is called after the send
-// has ended.
+// The device has not read the buffer of a delayed send yet. So the user must not change the buffer, as
+// for every submitted send. If Seal or Release is called, the send ends without being posted. A function given to Queue.Idle is called
+// only after the send has ended.
 
-// beginDelays computes flushAll for this pass. Holder only, like everything in this file.
+// beginDelays computes flushAll for this pass. Only the holder of the turn calls the functions of
+// this file.
 func (r *Reactor) beginDelays(arm bool) {
 	drives := r.tok.Stats().Drives.Load() // a driver increments the counter before its first pass
 	r.flushAll = r.flushAsked || arm || r.ownBacklog != nil || drives != r.lastDrives
@@ -69,8 +70,8 @@ func (q *Queue) mayDelay() bool {
 }
 
 // gatherDelayed moves delayed backlogs into the batch, except those that may be held back longer.
-// If gatherSends has just held back new sends of a queue, mayDelay is called a second time here. It
-// returns true again, because nothing that it reads has changed.
+// If gatherSends has just held back new sends of a queue, gatherDelayed calls mayDelay for this queue
+// a second time in the pass. mayDelay returns true again, because its inputs have not changed.
 func (r *Reactor) gatherDelayed() (did bool) {
 	left := r.delayed[:0]
 	for _, q := range r.delayed {
@@ -87,9 +88,9 @@ func (r *Reactor) gatherDelayed() (did bool) {
 	return did
 }
 
-// delayedUntil returns the earlier of two times: then, and the earliest time at which a delayed
-// backlog must be posted. A zero time means never. NextTimer uses it for stepped reactors; other
-// reactors need no timer (see flushAll above).
+// delayedUntil returns the earlier of two times: the argument then, and the earliest time at which a
+// delayed backlog must be posted. A zero time means never. Only NextTimer calls delayedUntil, for
+// stepped reactors. Other reactors need no timer for delayed sends (see flushAll above).
 func (r *Reactor) delayedUntil(then time.Time) time.Time {
 	for _, q := range r.delayed {
 		if at := r.timers.base.Add(q.backlog.since + r.cfg.FlushDelay); q.backlog.delayed && (then.IsZero() || at.Before(then)) {

@@ -14,6 +14,7 @@ import (
 
 var errKept = errors.New("the test ends the queue")
 
+// keepDelay, keepBatch and keepDepth are FlushDelay, FlushBatch and SendDepth in these tests.
 const (
 	keepDelay = 10 * time.Microsecond
 	keepBatch = 4
@@ -28,12 +29,12 @@ type keptBed struct {
 	more  *end // a second queue on the reactor of k.a
 	clock *clock
 	lets  bool               // the device of k.a returns completions
-	lists map[verbs.QP][]int // the lengths of the lists that k.a posted since the last clear
-	ended map[*end][]uint64  // the tags of the ended sends, in order
+	lists map[verbs.QP][]int // the lengths of the lists that each queue pair of k.a has got since the last clear
+	ended map[*end][]uint64  // the tags of the ended sends of each end, in the order in which they ended
 }
 
 func newKeptBed(t *testing.T, delay time.Duration) *keptBed {
-	onlySoft(t, "a device completes when it likes")
+	onlySoft(t, "the test decides when sends complete, but a device decides that itself")
 	k := &keptBed{t: t, clock: &clock{time.Unix(1_700_000_000, 0)}, lists: map[verbs.QP][]int{}, ended: map[*end][]uint64{}, lets: true}
 	cfg := reactor.Config{Stepped: true, Now: k.clock.Now, FlushDelay: delay, FlushBatch: keepBatch}
 	qc := reactor.QueueConfig{SendDepth: keepDepth, SignalEvery: 3}
@@ -64,6 +65,7 @@ func newKeptBed(t *testing.T, delay time.Duration) *keptBed {
 	return k
 }
 
+// post submits a WRITE with the given tag on the queue of e.
 func (k *keptBed) post(e *end, tag uint64) {
 	k.t.Helper()
 	s, p := e.write(k.b)
@@ -72,14 +74,14 @@ func (k *keptBed) post(e *end, tag uint64) {
 	must.Get(e.q.Submit(context.Background(), s, &p, reactor.NonBlock))(k.t)
 }
 
-// wantLists steps k.a once. It checks the lengths of the lists that the queue of k.a posted in this
-// step.
+// wantLists calls Step once on the reactor of k.a, and checks the lengths of the lists that the queue of
+// k.a posted in this Step.
 func (k *keptBed) wantLists(when string, want ...int) {
 	k.t.Helper()
 	clear(k.lists)
 	k.a.r.Step()
 	if got := k.lists[k.a.q.QP()]; len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
-		k.t.Errorf("%s: lists of %v were posted, want %v", when, got, want)
+		k.t.Errorf("%s: the Step posted lists of %v sends, want %v", when, got, want)
 	}
 }
 
@@ -90,66 +92,66 @@ func TestFewSendsAreKeptBehindOthers(t *testing.T) {
 	k := newKeptBed(t, keepDelay)
 	k.lets = false
 	k.post(k.a, 0)
-	k.wantLists("alone", 1)
+	k.wantLists("a send while no send is outstanding", 1)
 	k.post(k.a, 1)
-	k.wantLists("behind one that is out")
+	k.wantLists("a send behind an outstanding send")
 	if next, want := k.a.r.NextTimer(), k.clock.now.Add(keepDelay); !next.Equal(want) {
-		t.Errorf("the next timer is at %v, want %v: a send is kept till then", next, want)
+		t.Errorf("NextTimer returned %v, want %v, when the delayed send must be posted", next, want)
 	}
 	k.clock.now = k.clock.now.Add(keepDelay - 1)
 	k.post(k.a, 2)
-	k.wantLists("before the time of the first is up")
+	k.wantLists("before FlushDelay has passed for the first delayed send")
 	k.clock.now = k.clock.now.Add(1)
-	k.wantLists("when it is up", 2)
+	k.wantLists("when FlushDelay has passed", 2)
 	for tag := range uint64(keepBatch) {
 		k.post(k.a, 3+tag)
 	}
-	k.wantLists("a whole batch", keepBatch)
+	k.wantLists("FlushBatch sends behind outstanding sends", keepBatch)
 	k.post(k.a, 7)
-	k.wantLists("behind the batch")
+	k.wantLists("a send behind this list")
 	k.lets = true
-	k.wantLists("while those before complete")
-	k.wantLists("when all have completed", 1)
+	k.wantLists("in the pass that polls the completions of the outstanding sends")
+	k.wantLists("in the pass after these completions", 1)
 	k.lets = false
 	k.post(k.a, 8)
-	k.wantLists("alone again", 1)
+	k.wantLists("a send while again no send is outstanding", 1)
 	k.post(k.a, 9)
-	k.wantLists("one more is kept")
+	k.wantLists("another send behind an outstanding send")
 	clear(k.lists)
 	k.a.do(t, func() {
 		k.a.r.Flush()
 		if got := k.lists[k.a.q.QP()]; len(got) != 1 {
-			t.Errorf("when Flush returned lists of %v were posted, want one", got)
+			t.Errorf("when Flush returned, lists of %v sends had been posted, want one list", got)
 		}
 	})
 	if got := k.lists[k.a.q.QP()]; len(got) != 1 {
-		t.Errorf("Flush posted lists of %v, want one", got)
+		t.Errorf("after Flush and the passes that follow it, lists of %v sends had been posted, want one list", got)
 	}
 	k.lets = true
 	k.a.r.Step()
 	for i, tag := range k.ended[k.a] {
 		if tag != uint64(i) {
-			t.Fatalf("they ended in the order %v", k.ended[k.a])
+			t.Fatalf("the sends ended in the order %v, want the order of submission", k.ended[k.a])
 		}
 	}
 	if s := k.a.r.Stats(); len(k.ended[k.a]) != 10 || s.Delayed != 3 || s.Overdue != 1 {
-		t.Errorf("%d of 10 ended; kept back %d times, %d of them overdue, want 3 and 1", len(k.ended[k.a]), s.Delayed, s.Overdue)
+		t.Errorf("%d sends ended, Stats.Delayed is %d and Stats.Overdue is %d; want 10, 3 and 1", len(k.ended[k.a]), s.Delayed, s.Overdue)
 	}
 }
 
-// Rule: sends are delayed even if FlushDelay is only 1 ns. A Step that only delays a send reports
-// that it did something.
+// Rule: sends are delayed even if FlushDelay is only 1 ns. If a Step does nothing but delay a send, it
+// returns true.
 func TestTheShortestDelay(t *testing.T) {
 	k := newKeptBed(t, 1)
 	k.lets = false
 	k.post(k.a, 0)
-	k.wantLists("alone", 1)
+	k.wantLists("a send while no send is outstanding", 1)
 	k.post(k.a, 1)
 	if did, n := k.a.r.Step(), k.a.r.Snapshot().Delayed; !did || n != 1 {
-		t.Errorf("behind one that is out: Step got %t with %d delayed, want true with 1", did, n)
+		t.Errorf("a send behind an outstanding send: Step returned %t and Stats.Delayed is %d, want true and 1", did, n)
 	}
 	k.clock.now = k.clock.now.Add(1)
-	k.wantLists("when the time is up", 1)
+	k.wantLists("when FlushDelay has passed", 1)
 }
 
 // Rule: if a queue is sealed or released, its delayed sends end with the cause and are never
@@ -159,31 +161,31 @@ func TestKeptSendsEndWithTheirQueue(t *testing.T) {
 		k := newKeptBed(t, keepDelay)
 		k.lets = false
 		k.post(k.a, 0)
-		k.wantLists("alone", 1)
+		k.wantLists("a send while no send is outstanding", 1)
 		k.post(k.a, 1)
 		k.post(k.a, 2)
-		k.wantLists("two behind it")
+		k.wantLists("two sends behind an outstanding send")
 		idle := false
 		k.a.q.SendsIdle(func() { idle = true })
 		if how == "seal" {
 			k.a.q.Fail(errKept)
 			k.a.q.Seal()
-			k.wantLists("sealed")
+			k.wantLists("in the pass after Seal")
 			if got := k.ended[k.a]; len(got) != 2 || idle {
-				t.Errorf("%s: the sends %v have ended, idle %v, want the two that were kept, and not idle", how, got, idle)
+				t.Errorf("%s: the sends %v have ended, and SendsIdle has called its function: %t; want the 2 delayed sends and false", how, got, idle)
 			}
 			k.lets = true
-			k.wantLists("the device gives back the other")
+			k.wantLists("in the pass that polls the completion of the outstanding send")
 		} else {
 			k.a.do(t, func() {
 				k.a.releaseHeld(t, errKept)
 				if got := k.ended[k.a]; len(got) != 3 {
-					t.Errorf("when Release returned the sends %v had ended, want 3", got)
+					t.Errorf("when Release returned, the sends %v had ended, want all 3", got)
 				}
 			})
 		}
 		if got := k.ended[k.a]; len(got) != 3 || !idle {
-			t.Errorf("%s: the sends %v have ended, idle %v, want 3 of them and idle", how, got, idle)
+			t.Errorf("%s: the sends %v have ended, and SendsIdle has called its function: %t; want all 3 sends and true", how, got, idle)
 		}
 	}
 }
@@ -193,31 +195,31 @@ func TestAQueueWithKeptSendsIsNotIdle(t *testing.T) {
 	k := newKeptBed(t, keepDelay)
 	k.lets = false
 	k.post(k.a, 0)
-	k.wantLists("alone", 1)
+	k.wantLists("a send while no send is outstanding", 1)
 	k.post(k.a, 1)
 	idle := false
 	k.a.q.SendsIdle(func() { idle = true })
 	k.lets = true
-	k.wantLists("one is kept while the other completes")
+	k.wantLists("in the pass that polls the completion of the first send")
 	if idle {
-		t.Error("idle, with a send that was kept and not posted")
+		t.Error("SendsIdle called its function while a delayed send was not posted")
 	}
-	k.wantLists("the one that was kept", 1)
+	k.wantLists("in the pass after this completion", 1)
 	if !idle {
-		t.Error("not idle when all have ended")
+		t.Error("SendsIdle did not call its function when all sends had ended")
 	}
 }
 
-// Rule: sends are posted when the diagram in post_delay.go says so: in the order of submission, and
-// in at most one list for each queue and pass. Submissions, completions and times are random.
+// Rule: a queue posts its sends when the diagram in post_delay.go says so, in the order of submission,
+// and in at most one list in each pass. In this test submissions, completions and times are random.
 func TestKeepingAgreesWithItsRule(t *testing.T) {
 	rng := testRand(t)
 	k := newKeptBed(t, keepDelay)
 	type model struct {
 		e         *end
-		out, kept int
-		tags      uint64
-		since     time.Time
+		out, kept int       // the numbers of outstanding and of delayed sends
+		tags      uint64    // how many sends were submitted
+		since     time.Time // when the delay of the oldest delayed send began
 	}
 	queues := []*model{{e: k.a}, {e: k.more}}
 	for step := range 20_000 {
@@ -254,27 +256,27 @@ func TestKeepingAgreesWithItsRule(t *testing.T) {
 		for _, m := range queues {
 			qp := m.e.q.QP()
 			if got := k.lists[qp]; len(got) > 1 || len(got) == 1 && got[0] != want[qp] || len(got) == 0 && want[qp] > 0 {
-				t.Fatalf("step %d: lists of %v, want %d (0: none); %d are out, %d kept", step, got, want[qp], m.out, m.kept)
+				t.Fatalf("step %d: lists of %v sends were posted, want one list of %d (0: no list); then %d sends are outstanding and %d delayed", step, got, want[qp], m.out, m.kept)
 			}
 			if ended := len(k.ended[m.e]); ended != int(m.tags)-m.out-m.kept {
-				t.Fatalf("step %d: %d have ended, want %d", step, ended, int(m.tags)-m.out-m.kept)
+				t.Fatalf("step %d: %d sends have ended, want %d", step, ended, int(m.tags)-m.out-m.kept)
 			}
 		}
 	}
 	for _, m := range queues {
 		for i, tag := range k.ended[m.e] {
 			if tag != uint64(i) {
-				t.Fatalf("number %d ended as number %d", tag, i)
+				t.Fatalf("send %d ended at position %d, want the order of submission", tag, i)
 			}
 		}
 	}
 }
 
-// Rule: the holder posts all delayed sends before it gives the turn up. So a send behind one that
-// never completes is posted, even if no goroutine submits or awaits. The rule holds under each
-// policy.
+// Rule: before the loop sleeps, it posts all delayed sends. So a delayed send is posted even if the send
+// before it never completes and no goroutine submits or awaits. The test covers PolicyEconomy and
+// PolicyThroughput.
 func TestNothingIsKeptByWhoSleeps(t *testing.T) {
-	onlySoft(t, "a device cannot be kept from completing")
+	onlySoft(t, "the test keeps sends outstanding, which it cannot do on a device")
 	for _, policy := range []reactor.Policy{reactor.PolicyEconomy, reactor.PolicyThroughput} {
 		var posted atomic.Int64
 		first, all := make(chan struct{}), make(chan struct{})
@@ -299,9 +301,9 @@ func TestNothingIsKeptByWhoSleeps(t *testing.T) {
 		s.Sink = called(func(reactor.Completion, error) {})
 		for range 3 {
 			must.Get(a.q.Submit(context.Background(), s, &p, reactor.Block))(t)
-			comes(t, "the post of the first, which stays out", first)
+			comes(t, "the posting of the first send, which stays outstanding", first)
 		}
-		comes(t, "the posts of the others", all)
+		comes(t, "the posting of the other sends", all)
 		h.hook.Store(nil)
 		a.close(t)
 		b.close(t)

@@ -14,9 +14,9 @@ import (
 //	any goroutine ──Push──> submission stack ──collect──┐
 //	the holder: PostFromSink, TransferWait ──add────────┴──> backlog ──list──> posted
 //
-// Before the holder adds a request of its own to the backlog, it moves the submission stack there
-// (collect). So the requests of one goroutine stay in order, even if the goroutine submits some with
-// Transfer and others with TransferWait.
+// Before the holder adds a request of its own to the backlog, it moves the requests of the submission
+// stack there (collect). So the requests of one goroutine stay in order, even if the goroutine submits
+// some of them with Transfer and others with TransferWait.
 //
 // A pass serves all queues and delivers results at its end, so a single queue must not make the
 // pass long. In a pass, a queue posts one list of at most turnRequests sends. The list also ends with
@@ -34,9 +34,9 @@ const (
 	turnBytes = 1 << 20
 )
 
-// backlog holds the unposted sends that the holder has taken off the submission stack, and those that
-// the holder has added itself. The oldest send comes first. The links between the slots are those of
-// the submission stack. Holder only.
+// backlog holds the unposted sends that the holder has taken off the submission stack, and the sends
+// that the holder has added itself. The oldest send comes first. The slots are linked by the links of
+// the submission stack. Only the holder uses a backlog.
 //
 //	          add, collect            list: all of it
 //	empty ─────────────────> waiting ─────────────────> empty
@@ -50,7 +50,7 @@ type backlog struct {
 	first, last uint32
 	n           int
 	delayed     bool          // the sends are held back (post_delay.go)
-	since       time.Duration // if delayed: when the delay began, on the timers' clock
+	since       time.Duration // when the delay began, on the timers' clock; valid if delayed is set
 }
 
 // readyQueue is a Queue on its reactor's ready list.
@@ -60,7 +60,7 @@ type readyQueue Queue
 func (q *readyQueue) InboxHook() *ring.Hook[readyQueue] { return &q.hook }
 
 // ready puts the queue on the ready list, unless the queue is there already. Any goroutine may call
-// it.
+// ready.
 func (q *Queue) ready() {
 	if q.queued.Enter() {
 		q.r.ready.Push((*readyQueue)(q))
@@ -68,8 +68,8 @@ func (q *Queue) ready() {
 }
 
 // gather moves requests of the ready queues into the batch of the pass: for each queue at most one
-// list of sends and one list of receives. It reports whether it found any requests. Holder only,
-// like everything below.
+// list of sends and one list of receives. It reports whether it found any requests. Only the holder
+// calls the functions below.
 func (r *Reactor) gather(arm bool) bool {
 	did := false
 	keeps := r.cfg.FlushDelay > 0
@@ -79,7 +79,7 @@ func (r *Reactor) gather(arm bool) bool {
 	for l := r.ready.TakeAll(); l != nil; {
 		q := (*Queue)(l)
 		l = q.hook.Unlink()
-		q.queued.Leave() // from here on q.ready() may push q again
+		q.queued.Leave() // after this call, q.ready() may push q again
 		did = q.gatherSends() || did
 		if q.hasRecvs() {
 			q.gatherRecvs()
@@ -97,8 +97,8 @@ func (r *Reactor) gather(arm bool) bool {
 }
 
 // gatherOwn moves the request of TransferWait into the batch. Reactor.ownBacklog is the queue of this
-// request. A queue has at most one list of sends in a pass. If this queue already has its list, the
-// request is in that list, or it stays in the backlog for the next pass.
+// request. A queue has at most one list of sends in a pass. If the batch already has a list of this
+// queue, the request is in that list, or it stays in the backlog for the next pass.
 func (r *Reactor) gatherOwn() {
 	q := r.ownBacklog
 	r.ownBacklog = nil
@@ -142,7 +142,7 @@ func (q *Queue) collect() bool {
 // the ready list or in Reactor.ownBacklog.
 func (q *Queue) add(i uint32) (alone bool) {
 	alone = q.backlog.n == 0
-	if !q.sendStack.Empty() { // rarely true; this check saves 1.4 ns of the 42 ns that a sink's request takes
+	if !q.sendStack.Empty() { // rarely true; without this check, PostFromSink would take 1.4 ns more than its 42 ns
 		q.collect()
 	}
 	q.join(i, i, 1)
@@ -175,7 +175,8 @@ func (q *Queue) gatherSends() bool {
 }
 
 // list moves the oldest requests of the backlog into the batch, up to turnRequests and turnBytes. But
-// if the queue must not post, all requests of the backlog end with an error.
+// if the queue is released or sealed, or has no queue pair, all requests of the backlog end with an
+// error.
 func (q *Queue) list() {
 	b, t := &q.backlog, q.tab
 	first, all := b.first, b.n
@@ -199,7 +200,7 @@ func (q *Queue) list() {
 		sincesig++
 		w.Next = 0
 		if sincesig >= every || k == n-1 {
-			w.Flags |= verbs.SendSignaled // always the last request: its completion retires the others
+			w.Flags |= verbs.SendSignaled // the last request is always signaled: its completion retires the others
 			sincesig = 0
 		}
 		sl.posted = true
@@ -238,7 +239,7 @@ func (q *Queue) noSends() bool {
 	return q.sendStack == nil || q.backlog.n == 0 && q.sendStack.Empty()
 }
 
-// fifo is a ring of slot indices in posting order. Holder only.
+// fifo is a ring of slot indices in posting order. Only the holder uses a fifo.
 type fifo struct {
 	at         []uint32
 	head, tail uint32 // there are tail-head entries; head and tail wrap

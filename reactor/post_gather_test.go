@@ -3,7 +3,6 @@ package reactor_test
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
@@ -32,15 +31,15 @@ func (l *lists) hook(inner verbs.Context, t *verbs.IOBatch) error {
 	return inner.Execute(t)
 }
 
-// A flood keeps the queue of e full of n-byte WRITEs to peer. Each completion submits another
+// flood keeps the queue of e full of n-byte WRITEs to peer. The sink of each WRITE submits another
 // WRITE, until the test sets flood.over.
 type flood struct {
 	e, peer *end
 	n       int
 	over    bool
-	begun   int
-	ended   int
-	bad     error
+	begun   int   // number of submitted WRITEs
+	ended   int   // number of ended WRITEs
+	bad     error // the first error of a WRITE
 }
 
 func (f *flood) more() error {
@@ -66,9 +65,11 @@ func (f *flood) Complete(_ reactor.SinkContext, _ reactor.Completion, err error)
 // completions, in the order of the completion queue. In this test the queue of a is flooded, and
 // the queue of x submits one request at a time (a trickle).
 func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
-	onlySoft(t, "a device completes when it likes")
+	onlySoft(t, "the test counts the passes until a request completes, but a device completes later")
 	const depth, batch, trickles = 4 * partRequests, 64, 300
-	for name, c := range map[string]struct{ size, every, part, turns int }{
+	// For the flood, each case has the bytes of a request, SignalEvery, and the most requests that a
+	// pass may post. For the trickle, it has the most passes until a request completes.
+	for name, c := range map[string]struct{ size, every, part, passes int }{
 		// The flood signals the last request of each list and one request in 32. So only a few
 		// completions of the flood come before the completion of the trickle, and the first pass
 		// dispatches them all.
@@ -76,10 +77,10 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 		"large requests": {partBytes / 16, 32, 16, 1},
 		// The flood signals every request. So all completions of the flood (depth of them) may come
 		// before the completion of the trickle.
-		"every one signaled": {8, 1, partRequests, 1 + depth/batch},
+		"every request signaled": {8, 1, partRequests, 1 + depth/batch},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var turns lists
+			var passes lists
 			a, b, h := hookedPair(t, reactor.Config{Stepped: true, PollBatch: batch}, reactor.QueueConfig{SendDepth: depth, SignalEvery: c.every})
 			defer b.close(t)
 			defer a.close(t)
@@ -92,7 +93,7 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 			for range depth {
 				must.Do(t, f.more())
 			}
-			h.set(turns.hook)
+			h.set(passes.hook)
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			rnd := rand.New(rand.NewPCG(seed, 0))
@@ -102,41 +103,41 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 				}
 				s, p := x.write(y)
 				fut := must.Get(x.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
-				from := len(turns)
+				from := len(passes)
 				for !fut.Settled() {
 					a.r.Step()
-					if took := len(turns) - from; took > c.turns {
-						t.Fatalf("trickle %d is not complete after %d turns beside a flood, want %d", k, took, c.turns)
+					if took := len(passes) - from; took > c.passes {
+						t.Fatalf("request %d of the trickle is not complete after %d passes, want at most %d", k, took, c.passes)
 					}
 				}
-				if got := turns[from][x.q.QP().Num()]; got != 1 {
-					t.Fatalf("trickle %d was not posted in the turn after its submission: %v", k, turns[from:])
+				if got := passes[from][x.q.QP().Num()]; got != 1 {
+					t.Fatalf("the first pass after the submission of request %d of the trickle posted %d requests of its queue, want 1: %v", k, got, passes[from:])
 				}
 				fut.Discard()
 			}
 			sum := 0
-			for k, m := range turns {
+			for k, m := range passes {
 				n := m[a.q.QP().Num()]
 				if n > c.part {
-					t.Fatalf("turn %d posted %d of the flood, its part is %d", k, n, c.part)
+					t.Fatalf("pass %d posted %d requests of the flood, want at most %d", k, n, c.part)
 				}
 				sum += n
 			}
 			// Each dispatched completion of the flood frees a slot for another request of the
 			// flood.
-			if least := len(turns) * min(c.part, batch) / 2; sum < least {
-				t.Errorf("%d turns posted %d of the flood, want at least %d", len(turns), sum, least)
+			if least := len(passes) * min(c.part, batch) / 2; sum < least {
+				t.Errorf("%d passes posted %d requests of the flood, want at least %d", len(passes), sum, least)
 			}
 			f.over = true
 			for range depth { // each pass completes some requests
 				a.r.Step()
 			}
 			if f.ended != f.begun {
-				t.Errorf("%d requests of the flood ended of %d", f.ended, f.begun)
+				t.Errorf("%d requests of the flood ended, want %d", f.ended, f.begun)
 			}
 			must.Do(t, f.bad)
 			if held := a.r.Stats().CarriedOver; held == 0 {
-				t.Error("Stats.Held counted nothing")
+				t.Error("Stats.CarriedOver is 0, want more: passes left requests of the flood for later passes")
 			}
 		})
 	}
@@ -151,7 +152,7 @@ func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 	defer a.close(t)
 	var got []uint64
 	done := make(chan struct{})
-	a.do(t, func() { // meanwhile only Flush runs a pass
+	a.do(t, func() { // the turn is held here, so only Flush runs a pass
 		for k := range depth {
 			s, p := a.write(b)
 			s.Tag, s.Sink = uint64(k), called(func(c reactor.Completion, err error) {
@@ -166,9 +167,11 @@ func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 			}
 		}
 	})
-	comes(t, "the last", done)
-	if !slices.IsSorted(got) {
-		t.Errorf("completed in another order than submitted: %v", got)
+	comes(t, "the completion of the last request", done)
+	for i, tag := range got {
+		if tag != uint64(i) {
+			t.Fatalf("the requests completed in the order %v, want the order of submission", got)
+		}
 	}
 }
 
@@ -194,12 +197,12 @@ func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 					must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 				}
 			}
-			a.do(t, func() { // meanwhile only Flush runs a pass
+			a.do(t, func() { // the turn is held here, so only Flush runs a pass
 				post(depth - 10)
 				a.r.Flush() // posts partRequests requests
 				a.q.SendsIdle(func() { idle = true })
 				if idle {
-					t.Errorf("the queue is idle with %d of %d requests ended", ended, depth-10)
+					t.Errorf("SendsIdle called its function when %d of %d requests had ended", ended, depth-10)
 				}
 				post(10)
 				a.q.Fail(errOver)
@@ -209,7 +212,7 @@ func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 				}
 				a.releaseHeld(t, errOver)
 				if !idle || ended != depth || failed < depth-partRequests {
-					t.Errorf("idle is %v, %d of %d requests ended, %d of them badly, want %d", idle, ended, depth, failed, depth-partRequests)
+					t.Errorf("SendsIdle called its function: %t, %d requests ended, %d of them with an error; want true, %d and at least %d", idle, ended, failed, depth, depth-partRequests)
 				}
 			})
 			if posted := a.r.Stats().WorkRequests; posted != partRequests {

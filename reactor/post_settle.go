@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The functions for the results of posting. Holder only.
+// The functions of this file handle the results of posting. Only the holder of the turn calls them.
 
 // settlePosts handles the results of posting the pass's lists. If the device refused a request of a
 // list (bad_wr), the requests before bad_wr are outstanding; bad_wr and the later requests end with
@@ -95,9 +95,9 @@ func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
 
 // postMarker posts the marker, a signaled zero-length WRITE, when the device accepted only the first
 // part of a list. The signaled request at the end of the list was refused, and there may be no later
-// request, so only the marker's completion is sure to retire the first part. If the device refuses
-// the marker, too, postMarker fails the queue and notifies the queue's owner. The outstanding
-// requests then end in Release at the latest.
+// request, so only the marker's completion is sure to retire the first part. If the device also
+// refuses the marker, postMarker fails the queue and notifies the queue's owner. Then the outstanding
+// requests end when they are flushed, or in Release at the latest.
 func (q *Queue) postMarker() {
 	if q.marker || q.order.len() == 0 {
 		return
@@ -123,8 +123,9 @@ func (q *Queue) postMarker() {
 	q.breakWith(err)
 }
 
-// refuse ends n submitted requests that never reached the device. The argument first is the slot of
-// the first request; next(i) is the slot of the request after the one in slot i.
+// refuse ends n submitted requests that were not posted, with the error of the queue. The argument
+// first is the slot of the first request. next(i) returns the slot of the request that follows the
+// request in slot i.
 func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
 	err := q.releaseErr
 	if err == nil {

@@ -27,9 +27,9 @@ type Queue struct {
 	srq    verbs.SRQ // set only in the Queue of a SharedRecv, which has no qp
 	mr     verbs.MR
 	tab    *table
-	rec    *recorder // nil: none
+	rec    *recorder // nil without a recorder
 	inline int       // the largest number of inline bytes of a request; set by Bind
-	// requests is requestsOf[cfg.Type], copied because a map lookup for each request is too slow.
+	// requests is a copy of requestsOf[cfg.Type]: a map lookup for each request would be too slow.
 	requests verbs.OpcodeSet
 	failed   failure
 
@@ -54,7 +54,7 @@ type Queue struct {
 	localSends   uint32       // counts BIND_MW and LOCAL_INV requests that succeeded; wraps
 	peerLimit    *peerLimit   // nil: no limit; see SetPeerLimit
 	progressMark progressMark // see Stuck
-	sincesig     int          // sends posted since the last signaled one
+	sincesig     int          // sends posted since the last signaled send
 	marker       bool         // the marker (KindMarker) is outstanding
 	released     bool         // see Release
 	sealed       bool         // see Seal
@@ -94,7 +94,7 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	}
 	gen := r.generation.Add(1) * genStride
 	if sge := r.device.MaxSGE; sge > 0 && cfg.MaxSGE+1 > sge {
-		return nil, fmt.Errorf("%w: MaxSGE is %d, the device takes %d less one for the header", ErrConfig, cfg.MaxSGE, sge)
+		return nil, fmt.Errorf("%w: MaxSGE is %d, want at most %d: the device takes %d elements, and Payload.Header needs one", ErrConfig, cfg.MaxSGE, sge-1, sge)
 	}
 	if q.tab, err = newTable(sends, cfg.RecvDepth, cfg.MaxSGE, cfg.Inline, r.cfg.Node, gen); err != nil {
 		return nil, err
@@ -110,11 +110,14 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 
 // Admit assigns the queue an id and reserves room for it in the completion queues. After that the
 // caller makes the queue pair with the attributes of InitAttr and calls Bind; Release ends the
-// queue. Holder only.
+// queue. Only the holder may call Admit.
 //
-// Errors: ErrTooMany if the reactor has too many queues, or if these leave too little room in a
-// completion queue; ErrConfig if the requests would not fit in an empty completion queue; ErrClosed;
-// the cause of a dead completion queue.
+// Errors:
+//   - ErrTooMany: the reactor has too many queues, or they leave too little room in a completion
+//     queue.
+//   - ErrConfig: the requests of the queue would not fit even in an empty completion queue.
+//   - ErrClosed: the reactor is closed.
+//   - If a completion queue is dead: the cause.
 func (q *Queue) Admit() error {
 	r := q.r
 	r.reclaimForRoom(q.cfg.sends(), q.cfg.RecvDepth)
@@ -156,7 +159,7 @@ func (q *Queue) InitAttr() *verbs.QPInitAttr {
 }
 
 // Bind gives the queue its queue pair and the capabilities that the device granted. While only one
-// goroutine knows the queue, this goroutine may call Bind. Otherwise only the holder may.
+// goroutine knows the queue, this goroutine may call Bind. Otherwise only the holder may call Bind.
 func (q *Queue) Bind(qp verbs.QP, granted verbs.QPCap) {
 	q.qp, q.qpn = qp, qp.Num()
 	q.inline = min(q.cfg.Inline, int(granted.MaxInlineData))
@@ -183,13 +186,13 @@ func (q *Queue) Err() error { return q.failed.get() }
 // Fail makes the queue refuse further requests with an error that wraps cause, and wakes the
 // submitters that wait for a slot. The caller must also move the queue pair to ERR, so that
 // outstanding requests are flushed. A later Fail does not replace the cause. Any goroutine may call
-// it.
+// Fail.
 func (q *Queue) Fail(cause error) {
 	q.failed.set(fmt.Errorf("%w: %w", ErrQueueFailed, cause))
 	q.shut()
 }
 
-// shut ends all waits for a slot. The caller must have set q.failed before.
+// shut ends all waits for a slot. The caller must first set q.failed.
 func (q *Queue) shut() {
 	if q.sendFree != nil {
 		q.sendFree.Close()
@@ -198,19 +201,19 @@ func (q *Queue) shut() {
 
 // Seal stops the posting of sends and receives. The caller must have called Fail; unposted requests
 // end with the cause given to Fail. No pass touches the queue pair after Seal. An owner needs Seal
-// in two cases: it destroys objects that requests name (memory windows, address handles) earlier
-// than the queue pair, or it destroys the queue pair without the turn. Holder only.
+// in two cases: it destroys objects that requests name (memory windows, address handles) before the
+// queue pair, or it destroys the queue pair without holding the turn. Only the holder may call Seal.
 func (q *Queue) Seal() { q.sealed = true }
 
 // OnFail sets the function that the reactor calls at the first failure of the queue, with the turn
 // held. A failure is a failed completion, a dead completion queue, a panic of a sink, or a marker or
-// probe that the device refused. A flushed completion is not a failure, because the code that moved
-// the queue pair to ERR knows the reason. Call OnFail before Bind.
+// probe that the device refused. A flushed completion does not count as a failure: see OnFlush. Call
+// OnFail before Bind.
 func (q *Queue) OnFail(fn func(error)) { q.onFail = fn }
 
 // OnFlush sets the function that the reactor calls at the first flushed completion of a queue that
 // has not failed, with the turn held. The queue pair is then in ERR. An event of the connection
-// manager or an asynchronous event may soon give the reason; but perhaps there is no such event.
+// manager or an asynchronous event may tell the reason later, but it is possible that no event comes.
 // Call OnFlush before Bind.
 func (q *Queue) OnFlush(fn func()) { q.onFlush = fn }
 
@@ -230,8 +233,8 @@ var errNotOpen = fmt.Errorf("%w: %w", ErrRequest, errUnbound)
 func (f *failure) shut() { f.err.Store(&errNotOpen) }
 func (f *failure) open() { f.err.CompareAndSwap(&errNotOpen, nil) }
 
-// set stores err as the cause and returns true, unless there is a cause already. The third attempt
-// repeats the first, because Bind may call open between the first two.
+// set stores err as the cause and returns true. If there is a cause already, set returns false. The
+// third attempt repeats the first, because Bind may call open between the first two attempts.
 func (f *failure) set(err error) bool {
 	return f.err.CompareAndSwap(nil, &err) || f.err.CompareAndSwap(&errNotOpen, &err) || f.err.CompareAndSwap(nil, &err)
 }

@@ -13,11 +13,11 @@ import (
 // If Config.CQEntries sets the capacity of the completion queues, the capacity is fixed. Otherwise
 // each of them starts with DefaultCQEntries entries, and Admit doubles its capacity when needed, up
 // to the device's limit. (A fixed capacity for ten thousand Queues would be wasted on a reactor
-// with one.)
+// with one Queue.)
 
-// reserveCQEntries reserves entries for a Queue with the given numbers of sends and receives. If it
-// cannot, it reserves none and returns the reason. It may resize the completion queues; resizing
-// enters the kernel. Holder only.
+// reserveCQEntries reserves entries for a Queue with the given numbers of sends and receives. If
+// there is no room for all of them, it reserves none and returns an error. It may resize the
+// completion queues, which enters the kernel. Only the holder calls reserveCQEntries.
 func (r *Reactor) reserveCQEntries(sends, recvs int) error {
 	if err := r.grow(&r.sendCQ, sends, "sends"); err != nil {
 		return err
@@ -38,8 +38,8 @@ func (r *Reactor) releaseCQEntries(sends, recvs int) {
 
 func (s *cqState) has(n int) bool { return s.room >= n }
 
-// grow makes sure that n entries of s are unreserved. If there are fewer, it resizes the completion
-// queue. The argument kind, "sends" or "receives", is for the error text.
+// grow makes sure that n entries of s are unreserved. If fewer entries are unreserved, grow resizes
+// the completion queue. The argument kind, "sends" or "receives", is for the error text.
 func (r *Reactor) grow(s *cqState, n int, kind string) error {
 	if s.has(n) {
 		return nil

@@ -30,7 +30,7 @@ func TestCompletionQueuesGrow(t *testing.T) {
 	for name, c := range map[string]struct {
 		entries, want, grown int // Config.CQEntries, the number of Queues that fit, the number of resizes
 	}{
-		"by default": {0, most / recvs, 2 + 2},
+		"by default": {0, most / recvs, 2 + 2}, // both completion queues grow from 8192 to 16384 and then to most
 		"chosen":     {most / 2, most / 2 / recvs, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestCompletionQueuesGrow(t *testing.T) {
 				all = append(all, q)
 				init := q.InitAttr()
 				if n := len(all); init.SendCQ.Capacity() < n*sends || init.RecvCQ.Capacity() < n*recvs {
-					t.Fatalf("with %d queues of %d and %d the completion queues hold %d and %d",
+					t.Fatalf("%d queues with %d sends and %d receives each were admitted, but the completion queues have only %d and %d entries",
 						n, sends, recvs, init.SendCQ.Capacity(), init.RecvCQ.Capacity())
 				}
 			}
@@ -65,12 +65,12 @@ func TestCompletionQueuesGrow(t *testing.T) {
 			deeper := must.Get(l.r.Prepare(deep))(t)
 			l.do(t, func() {
 				if err := deeper.Admit(); !errors.Is(err, reactor.ErrConfig) || verbs.Retryable(err) {
-					t.Errorf("a queue deeper than any completion queue: %v, want ErrConfig", err)
+					t.Errorf("Admit of a queue with more receives than a completion queue can hold returned %v, want ErrConfig, which is not retryable", err)
 				}
 			})
 			must.Do(t, deeper.Discard())
 			if grown := l.r.Stats().Grown; len(all) != c.want || int(grown) != c.grown {
-				t.Errorf("%d queues were admitted and %d times a queue grew, want %d and %d", len(all), grown, c.want, c.grown)
+				t.Errorf("%d queues were admitted and completion queues grew %d times, want %d and %d", len(all), grown, c.want, c.grown)
 			}
 			l.do(t, func() { must.Do(t, all[0].Release(errOver)) })
 			q, err := admit() // takes the entries that the first queue gave back

@@ -2,10 +2,11 @@ package reactor
 
 // Idle calls fn one time, with the turn held, when the queue has no unposted requests, no
 // outstanding requests and no undelivered results. Functions given to Idle and SendsIdle are called
-// in the order in which they were given. Holder only.
+// in the order in which they were given. Only the holder may call Idle.
 func (q *Queue) Idle(fn func()) { q.whenIdle(fn, false) }
 
-// SendsIdle is like Idle, but receives may be unposted or outstanding.
+// SendsIdle is like Idle, but does not wait for receives: they may be unposted or outstanding when fn
+// is called.
 func (q *Queue) SendsIdle(fn func()) { q.whenIdle(fn, true) }
 
 type idleCall struct {

@@ -8,20 +8,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PeerLimit limits how long a queue waits for its peer. Only a timer checks the limits (the
-// watchdog, loop_watchdog.go): operations do not.
+// PeerLimit limits how long a queue waits for its peer. Only a timer checks the limits (the watchdog,
+// loop_watchdog.go), so they cost an operation nothing.
 type PeerLimit struct {
 	// Bound is how long sends of the queue may be outstanding while none of them completes; 0: no
-	// limit. Let bytes be the size of the outstanding sends from the oldest one to the first
-	// signaled one. If bytes/slowestPeer is longer than Bound, the queue gets that time instead. If
-	// n queues of the reactor have outstanding sends, they share the wire, and each gets the larger
-	// of Bound and n*bytes/slowestPeer.
+	// limit. Sends of many bytes may take longer. Let bytes be the size of the outstanding sends from
+	// the oldest send to the first signaled send, and let n be the number of the reactor's queues
+	// with outstanding sends, which share the wire. The limit is the larger of Bound and
+	// n*bytes/slowestPeer.
 	Bound time.Duration
 	// KeepAlive is the longest silence before a zero-byte WRITE probes the peer; 0: no probes. The
 	// WRITE needs no key, takes no receive, and is invisible to the peer's program (IBTA C9-88).
 	// The peer's queue pair must allow remote WRITEs. A queue pair that is connected through the
-	// connection manager allows them. The reactor sends a probe only while no send is outstanding. Bound applies to the probe as to
-	// any send. The queue needs a ControlDepth of at least 1 for probes.
+	// connection manager allows them. The reactor sends a probe only while no send is outstanding.
+	// Bound applies to the probe as to any send. The queue needs a ControlDepth of at least 1 for
+	// probes.
 	//
 	// The silence ends when a receive or a send completes. (BIND_MW and LOCAL_INV do not count,
 	// because they do not involve the peer.) If a SharedRecv takes the peer's messages, the owner
@@ -41,17 +42,19 @@ type PeerTimeout struct {
 }
 
 // slowestPeer is a throughput in bytes a second. If n queues have outstanding sends, a peer that
-// reaches slowestPeer/n counts as healthy. It is 64 Mbit/s, less than Soft-RoCE reaches on an emulated machine. With a
-// Bound of 5 s and n queues with outstanding sends, a queue gets more time than Bound only if its
-// sends up to the next signaled one move more than 40/n MiB.
+// reaches slowestPeer/n counts as healthy. slowestPeer is 8 MiB/s (67 Mbit/s), less than Soft-RoCE
+// reaches on an emulated machine. With a Bound of 5 s and n queues with outstanding sends, a queue
+// gets more time than Bound only if its outstanding sends, up to the first signaled send, move more
+// than 40/n MiB.
 const slowestPeer = 8 << 20
 
-// peerLimit holds a queue's PeerLimit and what the watchdog recorded at its last tick. Holder only.
+// peerLimit holds a queue's PeerLimit, and the state that the watchdog recorded at its last tick. Only
+// the holder uses a peerLimit.
 type peerLimit struct {
 	PeerLimit
 	busy     bool          // sends were outstanding
 	timedOut bool          // OnTimeout was called
-	head     uint32        // Queue.order.head: how many sends have ended; wraps
+	head     uint32        // the value of Queue.order.head, which counts the ended sends and wraps
 	silent   time.Duration // how long sends have been outstanding while none of them ended
 	// share estimates how much of silent the device spent on this queue. The estimate assumes that
 	// a device serves queue pairs one after the other. So if n queues had outstanding sends, share
@@ -66,7 +69,7 @@ type peerLimit struct {
 }
 
 // SetPeerLimit sets the limit that the watchdog checks from now on. A zero PeerLimit removes the
-// limit, and so does Release. Call SetPeerLimit after Admit. Holder only.
+// limit, and so does Release. Call SetPeerLimit after Admit. Only the holder may call SetPeerLimit.
 //
 // Bound is measured from the moment at which a send is posted while none is outstanding, and again
 // from each completion of a send. OnTimeout is called when Bound has passed (later for many bytes,
@@ -79,15 +82,15 @@ type peerLimit struct {
 func (q *Queue) SetPeerLimit(l PeerLimit) error {
 	switch {
 	case q.cfg.Type != verbs.QPTRC:
-		return fmt.Errorf("%w: a limit for a queue of type %v", ErrConfig, q.cfg.Type)
+		return fmt.Errorf("%w: a PeerLimit for a queue of type %v, want type RC", ErrConfig, q.cfg.Type)
 	case l.Bound < 0 || l.KeepAlive < 0:
-		return fmt.Errorf("%w: PeerLimit.Bound is %v and KeepAlive %v, want none below 0", ErrConfig, l.Bound, l.KeepAlive)
+		return fmt.Errorf("%w: PeerLimit.Bound is %v and KeepAlive %v, want both at least 0", ErrConfig, l.Bound, l.KeepAlive)
 	case l.Bound > 0 && l.OnTimeout == nil:
 		return fmt.Errorf("%w: a PeerLimit with a Bound and no OnTimeout", ErrConfig)
 	case l.KeepAlive > 0 && q.ctrlFree == nil:
 		return fmt.Errorf("%w: KeepAlive needs a ControlDepth of at least 1", ErrConfig)
 	case !q.released && q.r.lookup(q.id) != q: // ticks check only admitted queues, and Discard does not remove the limit
-		return fmt.Errorf("%w: a limit before Admit", ErrConfig)
+		return fmt.Errorf("%w: SetPeerLimit was called before Admit", ErrConfig)
 	}
 	q.clearPeerLimit()
 	if q.released || l.Bound == 0 && l.KeepAlive == 0 {
@@ -125,15 +128,16 @@ func (q *Queue) checkPeer(step time.Duration, crowd int) (wait time.Duration, up
 	if l.silent < l.Bound {
 		return l.Bound - l.silent, false
 	}
-	need := q.need() // called only here, because it visits the requests
+	need := q.need() // called only after Bound has passed, because it visits the outstanding sends
 	if l.share >= need {
 		return 0, true
 	}
 	return min(need-l.share, never/among) * among, false
 }
 
-// Queue.need returns bytes/slowestPeer for the outstanding sends from the oldest one to the first
-// signaled one. The next completion of the queue is that of the first signaled send.
+// The method need returns bytes/slowestPeer, where bytes is the size of the outstanding sends from the
+// oldest send to the first signaled send. If these sends succeed, the next completion of the queue is
+// the completion of the first signaled send.
 func (q *Queue) need() time.Duration {
 	var bytes uint64
 	for at := q.order.head; at != q.order.tail; at++ {
@@ -146,26 +150,27 @@ func (q *Queue) need() time.Duration {
 	return time.Duration(float64(bytes) / slowestPeer * float64(time.Second))
 }
 
-// peerSigns counts the peer's signs of life: receives, and sends that the peer answered. The count
-// wraps.
+// peerSigns counts the peer's signs of life: completed receives, and ended sends except BIND_MW and
+// LOCAL_INV. The count wraps.
 func (q *Queue) peerSigns() uint32 { return q.peerReceives + q.order.head - q.localSends }
 
-// NotePeerReceive records that a SharedRecv took a message of the queue's peer. Holder only.
+// NotePeerReceive records that a SharedRecv took a message of the queue's peer. Only the holder may
+// call NotePeerReceive.
 func (q *Queue) NotePeerReceive() { q.peerReceives++ }
 
-// reportTimeout calls OnTimeout if the queue still exceeds its limit. The caller has polled the
-// completion queues after its call of checkPeer.
+// reportTimeout calls OnTimeout if the queue still exceeds its limit. After the call of checkPeer, the
+// caller has polled the completion queues, so sends may have completed.
 func (q *Queue) reportTimeout(now time.Duration) {
 	l := q.peerLimit
 	if l == nil || l.timedOut || q.order.len() == 0 || q.order.head != l.head {
 		return
 	}
 	need := q.need()
-	if l.Bound == 0 || l.silent < l.Bound || l.share < need { // SetPeerLimit was called since checkPeer, for example by OnTimeout of another queue
-		return
+	if l.Bound == 0 || l.silent < l.Bound || l.share < need {
+		return // SetPeerLimit was called after checkPeer, for example by OnTimeout of another queue
 	}
 	bound := l.Bound
-	if need > 0 { // the value of silent when share reached need, if share has grown steadily; share >= need > 0
+	if need > 0 { // estimate the value of silent at which share reached need: share grows in proportion to silent
 		bound = max(bound, time.Duration(float64(need)*float64(l.silent)/float64(l.share)))
 	}
 	l.timedOut = true
@@ -177,11 +182,11 @@ func (q *Queue) reportTimeout(now time.Duration) {
 	})
 }
 
-// keepAlive checks every KeepAlive/2 whether the peer has given a sign since the last check. If the
-// peer has not, and no send is outstanding, keepAlive sends a probe. This happens between KeepAlive/2
-// and KeepAlive after the last sign. The answer to the probe is also a sign, so the next check sends none, and an idle
-// queue sends one probe in each KeepAlive. keepAlive returns the time until the next check, and
-// whether it sent a probe.
+// keepAlive checks every KeepAlive/2 whether the peer has given a sign of life since the last check.
+// If the peer has given no sign, and no send is outstanding, keepAlive sends a probe. So a probe is
+// sent between KeepAlive/2 and KeepAlive after the last sign. The answer to the probe is also a sign,
+// so the next check sends no probe, and an idle queue sends one probe in each KeepAlive. keepAlive
+// returns the time until the next check, and whether it sent a probe.
 func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 	l := q.peerLimit
 	if l.KeepAlive == 0 {
@@ -191,12 +196,12 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 		quiet := l.waited && q.peerSigns() == l.probeSigns
 		half := max(l.KeepAlive/2, 1)
 		// Check at whole multiples of KeepAlive/2, so that one wake-up serves all queues with the
-		// same KeepAlive. Only the first check, soon after SetPeerLimit, is at another moment.
+		// same KeepAlive. Only the first check, soon after SetPeerLimit, is not at such a multiple.
 		l.waited = l.probeAt != 0
 		l.probeAt, l.probeSigns = (now/half+1)*half, q.peerSigns()
 		if quiet && q.order.len() == 0 && q.failed.get() == nil {
-			// PostControl fails if all control slots are taken. Then the requests in these slots
-			// serve as the probe.
+			// PostControl fails if all control slots are taken. Then the requests in these slots are not
+			// posted yet, because no send is outstanding, and they serve as the probe.
 			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) == nil
 		}
 		if asked {
@@ -207,9 +212,9 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 }
 
 // keepAliveSink receives the outcome of a probe. If the probe succeeded, there is nothing to do. If
-// it completed with an error, the queue has failed already. If the device refused the probe, the
-// sink fails the queue. Otherwise the failure might stay unnoticed, because an idle queue may never
-// submit another request.
+// the probe completed with an error, the queue has failed already. If the device refused the probe,
+// the sink fails the queue, because an idle queue may never submit another request, and then the
+// owner would not learn of the failure.
 type keepAliveSink struct{ q *Queue }
 
 // Complete implements [Sink].

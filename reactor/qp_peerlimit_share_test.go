@@ -11,6 +11,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
+// In this file, a queue times out when the watchdog calls PeerLimit.OnTimeout for it. The fields w.at
+// and w.late have the times and the arguments of these calls.
+
 // crowd returns n ends on w's reactor. The first is w.end. The others are new: each has a queue
 // with the limit l, connected to a new queue of w.peer.
 func (w *watched) crowd(t *testing.T, n int, l reactor.PeerLimit) []*end {
@@ -43,12 +46,12 @@ func (w *watched) writeMuch(t *testing.T, e *end, n int) {
 	w.settle()
 }
 
-// aloneFor is the time that endMemory bytes of one queue take at slowestPeer (8 MiB a second).
+// aloneFor is the time that endMemory bytes take at slowestPeer (8 MiB a second).
 const aloneFor = time.Second * endMemory / (8 << 20)
 
-// Rule: if n queues share a wire, each queue gets the time that the bytes of all n queues need. So
-// even the queue whose send completes last is not late. A queue that is left alone on the wire gets
-// only the time that its own bytes need.
+// Rule: if n queues have outstanding sends of equal size, each queue gets the time that the bytes of
+// all n queues take. So even the queue whose send completes last does not time out. When only one
+// queue still has an outstanding send, that queue gets only the time that its own bytes take.
 func TestQueuesThatShareAWireShareItsTime(t *testing.T) {
 	const n, bound = 20, 10 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -57,26 +60,27 @@ func TestQueuesThatShareAWireShareItsTime(t *testing.T) {
 	for _, e := range all[1:] {
 		w.writeMuch(t, e, endMemory)
 	}
-	w.writeMuch(t, all[0], endMemory) // the last to complete
+	w.writeMuch(t, all[0], endMemory) // completes last
 	w.pass(n * aloneFor * 9 / 10)
 	for range n - 1 {
 		w.ration = 1
 		w.pass(aloneFor / 40)
 	}
 	if len(w.late) != 0 {
-		t.Fatalf("late at %v: a wire that takes %v for one was given less than %v for %d", w.at, aloneFor, n*aloneFor, n)
+		t.Fatalf("queues timed out at %v, want none before %v: the bytes of each of the %d queues take %v", w.at, n*aloneFor, n, aloneFor)
 	}
 	if out := w.r.Stats().Outstanding; out != 1 {
-		t.Fatalf("%d sends are out, want 1: the run does not show what it should", out)
+		t.Fatalf("%d sends are outstanding, want 1: the rest of the test needs exactly one", out)
 	}
 	w.pass(aloneFor)
 	if len(w.late) != 1 {
-		t.Errorf("told %d times %v after the others were through, want once", len(w.late), aloneFor)
+		t.Errorf("%d queues timed out within %v after all other sends had completed, want 1", len(w.late), aloneFor)
 	}
 }
 
-// Rule: if the peer of n queues is dead, all n queues are late after n*aloneFor, plus at most an
-// eighth of Bound. PeerTimeout.Bound is between n*aloneFor and the time of the report.
+// Rule: if the peer of n queues is dead, and each queue has endMemory bytes outstanding, all n queues
+// time out after n*aloneFor, plus at most an eighth of Bound. PeerTimeout.Bound is between n*aloneFor
+// and the time of the call of OnTimeout.
 func TestDeadQueuesOnAWireAreLate(t *testing.T) {
 	const n, bound = 5, 50 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -87,16 +91,17 @@ func TestDeadQueuesOnAWireAreLate(t *testing.T) {
 	}
 	w.pass(2 * n * aloneFor)
 	if len(w.late) != n {
-		t.Fatalf("%d of %d are late, want all", len(w.late), n)
+		t.Fatalf("%d of %d queues timed out within %v, want all", len(w.late), n, 2*n*aloneFor)
 	}
-	for i, at := range w.at {
+	for i, at := range w.at { // n ns of tolerance, because checkPeer rounds when it divides times by n
 		if at < n*aloneFor-n || at > n*aloneFor+bound/8+n || w.late[i].Bound < n*aloneFor-n || w.late[i].Bound > at {
-			t.Errorf("late at %v with a bound of %v, want %v", at, w.late[i].Bound, n*aloneFor)
+			t.Errorf("a queue timed out at %v with PeerTimeout.Bound %v, want about %v for both", at, w.late[i].Bound, n*aloneFor)
 		}
 	}
 }
 
-// Rule: other queues do not lengthen the bound of a queue with few outstanding bytes.
+// Rule: if a queue has few outstanding bytes, it times out after Bound, however many other queues have
+// outstanding sends.
 func TestACrowdWithLittleToSendHasItsBound(t *testing.T) {
 	const n, bound = 20, 50 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -107,17 +112,17 @@ func TestACrowdWithLittleToSendHasItsBound(t *testing.T) {
 	}
 	w.pass(bound + bound/8)
 	if len(w.late) != n {
-		t.Errorf("%d of %d are late within %v and an eighth, want all", len(w.late), n, bound)
+		t.Errorf("%d of %d queues timed out within %v and an eighth, want all", len(w.late), n, bound)
 	}
 	for _, l := range w.late {
 		if l.Bound != bound {
-			t.Errorf("told the bound was %v, want %v", l.Bound, bound)
+			t.Errorf("PeerTimeout.Bound is %v, want %v", l.Bound, bound)
 		}
 	}
 }
 
-// Rule: if OnTimeout sets a new limit for another queue that is late at the same tick, the time of
-// that queue begins anew.
+// Rule: if two queues exceed their bounds at the same tick of the watchdog, and OnTimeout of the first
+// sets a new limit for the second, the second does not time out at this tick. Its time begins anew.
 func TestOnTimeoutSparesAnother(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{})
@@ -127,32 +132,33 @@ func TestOnTimeoutSparesAnother(t *testing.T) {
 	}
 	w.do(t, func() { must.Do(t, w.q.SetPeerLimit(reactor.PeerLimit{Bound: bound, OnTimeout: spare})) })
 	w.deaf = true
-	for _, e := range []*end{w.end, other} { // no Step between the two, so both are late at the same tick
+	for _, e := range []*end{w.end, other} { // no Step between the submissions, so both queues exceed their bounds at the same tick
 		s, _ := e.write(w.peer)
 		f := must.Get(e.q.Submit(context.Background(), s, &reactor.Payload{}, reactor.NonBlock))(t)
 		f.Discard()
 	}
 	w.pass(3 * bound)
 	if len(w.late) != 0 || len(w.at) != 1 || w.at[0] < 2*bound {
-		t.Errorf("got the other late at %v, want once and not before %v", w.at, 2*bound)
+		t.Errorf("the other queue timed out %d times by its old limit and at %v by its new one, want 0 times, and once after %v or more", len(w.late), w.at, 2*bound)
 	}
 }
 
-// Rule: SetPeerLimit refuses a queue that is not admitted. Otherwise a queue that is never admitted
-// would keep its limit, and the watchdog (the timer that checks limits) would run for ever.
+// Rule: if a queue is not admitted, SetPeerLimit returns ErrConfig. (Release removes the limit of an
+// admitted queue. Nothing would remove the limit of a queue that is never admitted, and the
+// watchdog's timer would run forever.)
 func TestALimitBeforeAdmitIsRefused(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{})
 	q := must.Get(w.r.Prepare(reactor.QueueConfig{PD: w.pd, ControlDepth: 1}))(t)
 	w.do(t, func() {
 		if err := q.SetPeerLimit(reactor.PeerLimit{KeepAlive: time.Second}); !errors.Is(err, reactor.ErrConfig) {
-			t.Errorf("a limit before Admit: %v, want %v", err, reactor.ErrConfig)
+			t.Errorf("SetPeerLimit before Admit returned %v, want %v", err, reactor.ErrConfig)
 		}
 	})
 	must.Do(t, q.Discard())
 }
 
-// Rule: requests that the device completes locally (BIND_MW, LOCAL_INV) are no sign of the peer, so
-// they do not delay a probe.
+// Rule: the device completes BIND_MW and LOCAL_INV without the peer. So these completions are no sign
+// that the peer is alive, and they do not delay a probe.
 func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 	const every, times = time.Second, 8
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Minute, KeepAlive: every})
@@ -176,7 +182,7 @@ func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 		w.pass(every / 4)
 	}
 	if n := w.asked() - before; n < times-1 || n > times+1 {
-		t.Errorf("asked %d times in %d intervals with local work alone", n, times)
+		t.Errorf("%d probes were sent in %d times KeepAlive with local requests only, want as many, give or take 1", n, times)
 	}
 	must.Do(t, mw.Close())
 	must.Do(t, mr.Close())
@@ -194,12 +200,13 @@ func TestWhatIsHeardIsASign(t *testing.T) {
 		w.pass(every / 4)
 	}
 	if n := w.asked() - before; n != 0 {
-		t.Errorf("asked %d times, though the peer was heard four times in each interval", n)
+		t.Errorf("%d probes were sent, want 0: NotePeerReceive was called four times in each KeepAlive", n)
 	}
 }
 
-// Rule: a queue whose sends complete between two ticks (checks by the watchdog) counts as sharing
-// the wire until the second tick. So a queue with an outstanding send is not late at that tick.
+// Rule: if the sends of a queue complete between two ticks of the watchdog, the second tick still
+// counts this queue among those that share the wire. So a queue that still has an outstanding send
+// does not time out at the second tick.
 func TestWhoHasJustEndedHadAShare(t *testing.T) {
 	const n, bound = 20, aloneFor
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -216,32 +223,33 @@ func TestWhoHasJustEndedHadAShare(t *testing.T) {
 	w.ration = 1
 	w.settle()
 	if len(w.late) != 0 {
-		t.Errorf("late at %v, in the look after %d others had ended", w.at, n-1)
+		t.Errorf("a queue timed out at %v, want none at the tick after the sends of %d other queues had completed", w.at, n-1)
 	}
 	if out := w.r.Stats().Outstanding; out != 0 {
-		t.Errorf("%d sends are out, want none", out)
+		t.Errorf("%d sends are outstanding, want 0", out)
 	}
 }
 
-// watched.asked returns how many probes were sent.
+// asked returns how many keep-alive probes the reactor under test has sent.
 func (w *watched) asked() uint64 { return w.r.Stats().KeepAlives }
 
-// Rule: an idle peer is probed one time in every KeepAlive. If it answers, the queue is not late.
+// Rule: if a queue is idle, the peer gets one probe in every KeepAlive. If the peer answers the probes,
+// the queue does not time out.
 func TestAnIdlePeerIsAskedOnceInKeepAlive(t *testing.T) {
 	const every, times = 700 * time.Millisecond, 50
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Second, KeepAlive: every})
 	w.pass(times * every)
 	if n := w.asked(); n < times-1 || n > times+1 {
-		t.Errorf("asked %d times in %d intervals", n, times)
+		t.Errorf("%d probes were sent in %d times KeepAlive, want as many, give or take 1", n, times)
 	}
 	if len(w.late) != 0 {
-		t.Errorf("late at %v", w.at)
+		t.Errorf("the queue timed out at %v although the peer answered, want never", w.at)
 	}
 }
 
-// Rule: the peer is probed at least KeepAlive/2 and at most KeepAlive after its last sign. A
-// message from the peer is a sign, and so is a completed send. If the peer does not answer the
-// probe, the queue is late after Bound, plus at most an eighth of Bound.
+// Rule: the reactor sends a probe at least KeepAlive/2 and at most KeepAlive after the last sign of
+// the peer. Signs are messages from the peer and completed sends. If the peer does not answer the
+// probe, the queue times out after Bound, plus at most an eighth of Bound.
 func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 	r := testRand(t)
 	for range 40 {
@@ -268,11 +276,11 @@ func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 			before := w.asked()
 			w.pass((every + 1) / 2)
 			if n := w.asked(); n != before {
-				t.Fatalf("every %v: asked %d times within half of it after a sign", every, n-before)
+				t.Fatalf("KeepAlive %v: %d probes were sent within half of KeepAlive after a sign of the peer, want 0", every, n-before)
 			}
 			w.pass(every - (every+1)/2)
 			if n := w.asked(); n != before+1 {
-				t.Fatalf("every %v: asked %d times within it after a sign, want once", every, n-before)
+				t.Fatalf("KeepAlive %v: %d probes were sent within KeepAlive after a sign of the peer, want 1", every, n-before)
 			}
 			w.pass(time.Duration(r.Int64N(int64(every/2 + 1))))
 		}
@@ -280,15 +288,14 @@ func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 		from := w.passed()
 		w.pass(every + 2*bound)
 		if len(w.late) != 1 || w.at[0]-from > every+bound+bound/8 {
-			t.Fatalf("every %v, bound %v: late %v after %v, want once within their sum and an eighth", every, bound, w.at, from)
+			t.Fatalf("KeepAlive %v, Bound %v: the peer was dead from %v on, and the queue timed out at %v; want once within KeepAlive and 9/8 of Bound", every, bound, from, w.at)
 		}
 	}
 }
 
-// Rule: the first probe comes at least KeepAlive/2 and at most KeepAlive after SetPeerLimit. All
-// queues of a reactor have common ticks, so a tick may come right after SetPeerLimit. This tick
-// must not send a probe. (In an older version it did: a test on the null device failed, because its
-// injected fault hit the probe.)
+// Rule: the first probe is sent at least KeepAlive/2 and at most KeepAlive after SetPeerLimit. The
+// watchdog checks all queues at multiples of KeepAlive/2 of the reactor's clock. Such a check may
+// come right after SetPeerLimit, and must then send no probe.
 func TestANewPeerIsAskedAsLate(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{KeepAlive: every})
@@ -299,17 +306,17 @@ func TestANewPeerIsAskedAsLate(t *testing.T) {
 		before := w.asked()
 		w.pass(every/2 - 1)
 		if n := w.asked() - before; n != 0 {
-			t.Errorf("connected %v after a moment of the reactor: asked %d times within half of KeepAlive", at, n)
+			t.Errorf("SetPeerLimit %v after a multiple of KeepAlive: %d probes were sent within half of KeepAlive, want 0", at, n)
 		}
 		w.pass(every/2 + 1)
 		if n := w.asked() - before; n != 1 {
-			t.Errorf("connected %v after a moment of the reactor: asked %d times within KeepAlive", at, n)
+			t.Errorf("SetPeerLimit %v after a multiple of KeepAlive: %d probes were sent within KeepAlive, want 1", at, n)
 		}
 	}
 }
 
-// Rule: a probe uses a control slot. So while a probe is outstanding, the user can submit SendDepth
-// sends. While a request is outstanding, no probe is sent.
+// Rule: a probe uses a control slot, so while a probe is outstanding, the user can still submit
+// SendDepth sends. While a send is outstanding, no probe is sent.
 func TestAskingTakesNoPlaceOfTheCallers(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Minute, KeepAlive: every})
@@ -321,7 +328,7 @@ func TestAskingTakesNoPlaceOfTheCallers(t *testing.T) {
 		n++
 	}
 	if n != w.q.SendDepth() || w.r.Stats().Outstanding != n+1 {
-		t.Errorf("%d sends beside a question, %d requests out; want %d and one more", n, w.r.Stats().Outstanding, w.q.SendDepth())
+		t.Errorf("with a probe outstanding, %d sends were accepted and %d requests are outstanding; want %d and %d", n, w.r.Stats().Outstanding, w.q.SendDepth(), w.q.SendDepth()+1)
 	}
 	w.deaf = false
 	w.settle()
@@ -330,12 +337,12 @@ func TestAskingTakesNoPlaceOfTheCallers(t *testing.T) {
 	before := w.asked()
 	w.pass(5 * every)
 	if w.asked() != before {
-		t.Error("asked with a request out")
+		t.Error("a probe was sent while a send was outstanding, want none")
 	}
 }
 
-// Rule: OnTimeout is called even if the loop sleeps, and even if a waiting goroutine drives. Then
-// the wait for the silent peer ends.
+// Rule: the watchdog calls OnTimeout even if the loop sleeps, and even if a waiting goroutine drives.
+// When OnTimeout has released the queue, Await of the outstanding send returns.
 func TestALoopKeepsTheBound(t *testing.T) {
 	for name, cfg := range map[string]reactor.Config{"asleep": {NoCallerDriving: true, Spin: -1}, "driven": {Recheck: -1}} {
 		t.Run(name, func(t *testing.T) {
@@ -343,22 +350,22 @@ func TestALoopKeepsTheBound(t *testing.T) {
 			a, b := pair(t, cfg, reactor.QueueConfig{ControlDepth: 1})
 			defer b.close(t)
 			defer a.closeRest(t)
-			var why = errors.New("it did not answer")
+			var why = errors.New("the peer did not answer")
 			from := time.Now()
 			a.do(t, func() {
 				must.Do(t, a.q.SetPeerLimit(reactor.PeerLimit{Bound: bound, OnTimeout: func(l reactor.PeerTimeout) {
 					a.q.Fail(why)
-					try(t, a.q.QP().Close()) // no flush: Release must end the request
+					try(t, a.q.QP().Close()) // without a flush, so that Release ends the SEND
 					try(t, a.q.Release(why))
 				}}))
 			})
 			f := a.stray(t, reactor.Send{})
 			_, err := f.Await(bounded(t))
 			if took := time.Since(from); !errors.Is(err, why) || took < bound {
-				t.Errorf("ended after %v with %v; want %q after %v", took, err, why, bound)
+				t.Errorf("the SEND ended after %v with %v; want %q after at least %v", took, err, why, bound)
 			}
 			if s := a.r.Stats(); s.PeerTimeouts != 1 || s.Unflushed != 1 {
-				t.Errorf("%d late, %d not flushed; want 1 of each", s.PeerTimeouts, s.Unflushed)
+				t.Errorf("Stats.PeerTimeouts is %d and Stats.Unflushed is %d, want 1 and 1", s.PeerTimeouts, s.Unflushed)
 			}
 		})
 	}

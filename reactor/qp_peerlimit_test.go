@@ -16,16 +16,16 @@ import (
 )
 
 // watched is a pair of ends on stepped reactors with a virtual clock. The embedded end is under
-// test.
+// test. Its queue has a PeerLimit whose OnTimeout records the call in the fields late and at.
 type watched struct {
 	*end
 	clock
 	peer   *end
-	deaf   bool                  // completions are not polled, except as many as w.ration
-	refuse bool                  // the device refuses sends
-	ration int                   // how many completions are still polled while deaf is set
-	late   []reactor.PeerTimeout // the calls of OnTimeout
-	at     []time.Duration       // the time of each call, since watchedFrom
+	deaf   bool                  // polls of the embedded end return only w.ration more completions
+	refuse bool                  // the device refuses the sends of the embedded end
+	ration int                   // set by the test; each completion that a poll returns decrements it
+	late   []reactor.PeerTimeout // the arguments of the calls of OnTimeout
+	at     []time.Duration       // the times of these calls, since watchedFrom
 }
 
 var watchedFrom = time.Unix(1_700_000_000, 0)
@@ -80,14 +80,15 @@ func newWatchedQueue(t *testing.T, l reactor.PeerLimit, qc reactor.QueueConfig) 
 
 func (w *watched) passed() time.Duration { return w.now.Sub(watchedFrom) }
 
-// settle steps both ends until neither has anything to do at the present virtual time, and the device, which
-// may run on another goroutine, has completed all sends.
+// settle calls Step on both reactors until neither has anything to do at the present virtual time.
+// Unless deaf or refuse is set, it also waits until all sends have completed, because the device may
+// complete them on another goroutine.
 func (w *watched) settle() {
 	for w.r.Step() || w.peer.r.Step() || w.r.Pending() || !w.deaf && !w.refuse && w.r.Stats().Outstanding > 0 {
 	}
 }
 
-// pass advances the clock by d. It stops at each timer on the way, and settles.
+// pass advances the clock by d. It stops at the time of each timer on the way, and calls settle there.
 func (w *watched) pass(d time.Duration) {
 	for until := w.now.Add(d); ; {
 		w.settle()
@@ -101,7 +102,8 @@ func (w *watched) pass(d time.Duration) {
 	}
 }
 
-// post submits a WRITE that the device completes at once. It returns false if the queue is full.
+// post submits a WRITE and calls settle, so that the WRITE completes unless deaf or refuse is set. It
+// returns false if the queue is full.
 func (w *watched) post(t *testing.T) bool {
 	t.Helper()
 	s, p := w.write(w.peer)
@@ -115,6 +117,8 @@ func (w *watched) post(t *testing.T) bool {
 	return true
 }
 
+// testRand returns a random number generator, and logs its seed. The environment variable VERBENA_SEED
+// sets the seed, to repeat a run.
 func testRand(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
@@ -125,15 +129,15 @@ func testRand(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 1))
 }
 
-// Rule: a queue is late when sends have been outstanding for the time Bound and none of them has
+// Rule: a queue times out when sends have been outstanding for the time Bound and none of them has
 // completed. OnTimeout is called then, or at most an eighth of Bound later. Each completion
-// restarts the time. A queue without outstanding sends is never late.
+// restarts the time. A queue without outstanding sends never times out.
 func TestAQueueIsLateWithinItsBound(t *testing.T) {
 	r := testRand(t)
 	for range 60 {
 		bound := time.Duration(1 + r.Int64N(int64(10*time.Second)))
 		w := newWatched(t, reactor.PeerLimit{Bound: bound})
-		for range 20 { // the queue must not be late: in each round, completions are not polled for less than Bound
+		for range 20 { // the queue must not time out: each round polls no completions for less than Bound
 			w.deaf = true
 			for range r.IntN(5) {
 				w.post(t)
@@ -143,11 +147,11 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 			w.pass(time.Duration(r.Int64N(int64(2 * bound))))
 		}
 		if len(w.late) > 0 {
-			t.Fatalf("bound %v: late after %v, but it was never silent for so long", bound, w.at)
+			t.Fatalf("bound %v: the queue timed out at %v, want never: completions were never withheld for so long", bound, w.at)
 		}
 		w.pass(3 * bound)
 		if next := w.r.NextTimer(); !next.IsZero() {
-			t.Fatalf("bound %v: with nothing out a timer is set, for %v from now", bound, next.Sub(w.now))
+			t.Fatalf("bound %v: no send is outstanding, but a timer is set for %v from now", bound, next.Sub(w.now))
 		}
 		w.deaf = true
 		from := w.passed()
@@ -161,10 +165,10 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 			t.Fatalf("bound %v: OnTimeout was called %d times, want once", bound, len(w.late))
 		}
 		if took := w.at[0] - from; took < bound || took > bound+bound/8 {
-			t.Errorf("late after %v, want %v to an eighth more", took, bound)
+			t.Errorf("the queue timed out after %v, want %v to %v", took, bound, bound+bound/8)
 		}
 		if l := w.late[0]; l.Bound != bound || l.Outstanding < 1 || l.Oldest != reactor.KindWrite || l.Since.Sub(watchedFrom) < from {
-			t.Errorf("told %+v, posted %v after the start with bound %v", l, from, bound)
+			t.Errorf("OnTimeout got %+v for a WRITE posted at %v, with bound %v", l, from, bound)
 		}
 		if n := w.r.Stats().PeerTimeouts; n != 1 {
 			t.Errorf("Stats.PeerTimeouts is %d, want 1", n)
@@ -172,8 +176,8 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 	}
 }
 
-// Rule: a queue that always has outstanding sends is not late if at least one of them completes
-// within each Bound.
+// Rule: if a queue always has outstanding sends, and at least one of them completes within each Bound,
+// the queue does not time out.
 func TestABusyQueueIsAliveWhileItCompletes(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -187,18 +191,18 @@ func TestABusyQueueIsAliveWhileItCompletes(t *testing.T) {
 		w.settle()
 	}
 	if len(w.late) != 0 {
-		t.Errorf("late at %v, though something completed in every %v", w.at, bound-bound/10)
+		t.Errorf("the queue timed out at %v, want never: a send completed in every %v", w.at, bound-bound/10)
 	}
 	from := w.passed()
 	w.pass(2 * bound)
 	if len(w.at) != 1 || w.at[0]-from > bound+bound/8 {
-		t.Errorf("late at %v, want once within %v and an eighth after the last completion at %v", w.at, bound, from)
+		t.Errorf("the queue timed out at %v, want once within %v and an eighth after the last completion at %v", w.at, bound, from)
 	}
 }
 
-// Rule: if the process is stopped for a while, no queue is late because of the stop. Completions
-// that arrived during the stop count. The stop itself does not count as silence of the peer,
-// because the watchdog had no ticks.
+// Rule: if the process is stopped for a while, the stop does not make a queue time out. Completions
+// that arrived during the stop are polled before the queue can time out. The time of the stop does not
+// count as silence of the peer, because the watchdog had no ticks.
 func TestAStoppedProcessBlamesNobody(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -215,31 +219,31 @@ func TestAStoppedProcessBlamesNobody(t *testing.T) {
 	w.settle()
 	w.pass(bound / 2)
 	if len(w.late) != 0 {
-		t.Fatalf("late at %v, after an hour that the process slept through", w.at)
+		t.Fatalf("the queue timed out at %v, want not yet: the process was stopped for an hour", w.at)
 	}
 	w.pass(bound)
 	if len(w.late) != 1 {
-		t.Errorf("told %d times after the bound, want once", len(w.late))
+		t.Errorf("the queue timed out %d times after the bound had passed, want once", len(w.late))
 	}
 }
 
-// Rule: if a completion arrives within Bound and is polled only later, the queue is not late.
+// Rule: if a completion arrives within Bound but is polled only later, the queue does not time out.
 func TestACompletionInTimeIsNotLate(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
 	w.deaf = true
-	// In the step at Bound, the pass runs first and does not poll the completion. Then this timer
-	// runs, and then the watchdog's timer.
+	// In the Step at the time Bound, the pass runs first and finds no completion, because deaf is set.
+	// Then this timer runs, and then the watchdog's timer, which must poll before it calls OnTimeout.
 	w.r.After(bound, func() { w.deaf = false })
 	w.post(t)
 	w.pass(2 * bound)
 	if len(w.late) != 0 {
-		t.Error("late, though its completion had come")
+		t.Error("the queue timed out although the completion had arrived within the bound")
 	}
 }
 
-// Rule: a list with many bytes has more time than Bound: bytes/slowestPeer. Only the bytes up to
-// the first signaled request count.
+// Rule: if a list has many bytes, the queue times out after bytes/slowestPeer (8 MiB a second) instead
+// of Bound. Only the bytes up to the first signaled request count.
 func TestManyBytesHaveTheirTime(t *testing.T) {
 	const bound = 10 * time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -248,7 +252,9 @@ func TestManyBytesHaveTheirTime(t *testing.T) {
 	const size = endMemory / 4 // a pass posts up to four sends of this size
 	_, sge := w.bytes(0, size)
 	w.do(t, func() {
-		for range 2 { // both loops make one list of 4 sends; SignalEvery is 2: the second and the last are signaled
+		// Both loops together make one list of 4 sends. SignalEvery is 2 (half of SendDepth), so the
+		// second and the fourth send are signaled.
+		for range 2 {
 			f := must.Get(w.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock))(t)
 			f.Discard()
 		}
@@ -260,10 +266,10 @@ func TestManyBytesHaveTheirTime(t *testing.T) {
 	w.pass(time.Second)
 	const need = 2 * time.Second * size / (8 << 20)
 	if len(w.at) != 1 || w.at[0] < need || w.at[0] > need+bound/8 {
-		t.Fatalf("late at %v, want once after the %v that 2 of 4 requests take", w.at, need)
+		t.Fatalf("the queue timed out at %v, want once after %v, the time for the bytes of the first 2 sends", w.at, need)
 	}
 	if w.late[0].Bound != need {
-		t.Errorf("told the bound was %v, want %v", w.late[0].Bound, need)
+		t.Errorf("PeerTimeout.Bound is %v, want %v", w.late[0].Bound, need)
 	}
 }
 
@@ -272,25 +278,26 @@ func TestLimitsAreChecked(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{})
 	tell := func(reactor.PeerTimeout) {}
 	for name, l := range map[string]reactor.PeerLimit{
-		"a bound below 0": {Bound: -1, OnTimeout: tell}, "a keep-alive below 0": {KeepAlive: -1}, "a bound that tells nobody": {Bound: 1},
+		"a bound below 0": {Bound: -1, OnTimeout: tell}, "a keep-alive below 0": {KeepAlive: -1}, "a bound without OnTimeout": {Bound: 1},
 	} {
 		if err := w.q.SetPeerLimit(l); !errors.Is(err, reactor.ErrConfig) {
-			t.Errorf("%s: %v, want %v", name, err, reactor.ErrConfig)
+			t.Errorf("%s: SetPeerLimit returned %v, want %v", name, err, reactor.ErrConfig)
 		}
 	}
 	u := must.Get(w.r.Prepare(reactor.QueueConfig{PD: w.pd, Type: verbs.QPTUD}))(t)
 	if err := u.SetPeerLimit(reactor.PeerLimit{Bound: 1, OnTimeout: tell}); !errors.Is(err, reactor.ErrConfig) {
-		t.Errorf("datagrams: %v, want %v", err, reactor.ErrConfig)
+		t.Errorf("SetPeerLimit of a UD queue returned %v, want %v", err, reactor.ErrConfig)
 	}
 	must.Do(t, u.Discard())
 	c := must.Get(w.r.Prepare(reactor.QueueConfig{PD: w.pd}))(t)
 	if err := c.SetPeerLimit(reactor.PeerLimit{KeepAlive: 1}); !errors.Is(err, reactor.ErrConfig) {
-		t.Errorf("a keep-alive without a place: %v, want %v", err, reactor.ErrConfig)
+		t.Errorf("SetPeerLimit with KeepAlive, for a queue without control slots, returned %v, want %v", err, reactor.ErrConfig)
 	}
 	must.Do(t, c.Discard())
 }
 
-// Rule: if each send completes before the next one is submitted, only the first wakes the watchdog.
+// Rule: if the watchdog is idle and each send completes before the next one is submitted, only the
+// first send queues a tick of the watchdog.
 func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Second})
 	w.pass(time.Minute) // now the watchdog is idle
@@ -301,16 +308,16 @@ func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 		f.Discard()
 		w.do(t, w.r.Flush)
 		if woken := w.r.Pending(); woken != (i == 0) {
-			t.Errorf("send %d: watchdog woken: %t, want true for send 0 only", i, woken)
+			t.Errorf("after send %d a tick of the watchdog is queued: %t; want true for send 0 only", i, woken)
 		}
 		w.deaf = false
 		w.settle() // the send completes before the loop task of the watchdog runs
 	}
 }
 
-// Rule: late timers do not delay the report of a late queue, even if the watchdog ticks often. A
-// tick that is one millisecond late does not count as a stop of the process, even if the time
-// between two ticks is much shorter.
+// Rule: if timers run a millisecond late, a queue still times out at most an eighth of Bound after
+// Bound, even if the watchdog ticks much more often than once in a millisecond: such a late tick does
+// not count as a stop of the process.
 func TestLateTimersDoNotStretchTheBound(t *testing.T) {
 	const bound, lateness = 5 * time.Second, time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound, KeepAlive: 100 * time.Microsecond})
@@ -320,18 +327,19 @@ func TestLateTimersDoNotStretchTheBound(t *testing.T) {
 	for len(w.late) == 0 && w.passed()-from < 3*bound {
 		next := w.r.NextTimer()
 		if next.IsZero() {
-			t.Fatal("sends are out, and no timer is set")
+			t.Fatal("a send is outstanding, but no timer is set")
 		}
 		w.now = next.Add(lateness)
 		w.settle()
 	}
 	if took := w.passed() - from; len(w.late) != 1 || took > bound+bound/8 {
-		t.Errorf("told %d times, after %v; want once within %v and an eighth", len(w.late), took, bound)
+		t.Errorf("the queue timed out %d times within %v, want once within %v and an eighth", len(w.late), took, bound)
 	}
 }
 
-// Rule: if the process was stopped just before Bound passed, the queue is not reported at once. The
-// watchdog waits for one more tick, and the reactor polls for completions meanwhile.
+// Rule: if the process was stopped just before Bound passed, the queue does not time out at the first
+// tick after the stop. The watchdog waits for the next tick, and the reactor polls for completions
+// meanwhile.
 func TestAStopJustBeforeTheBoundBlamesNobody(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -341,16 +349,16 @@ func TestAStopJustBeforeTheBoundBlamesNobody(t *testing.T) {
 	w.now = w.now.Add(time.Hour)
 	w.settle()
 	if len(w.late) != 0 {
-		t.Fatalf("late at %v, in the first moment after an hour that the process slept through", w.at)
+		t.Fatalf("the queue timed out at %v, want not at the first tick after the process was stopped for an hour", w.at)
 	}
 	w.pass(bound / 4)
 	if len(w.late) != 1 {
-		t.Errorf("told %d times a quarter of the bound later, want once", len(w.late))
+		t.Errorf("the queue timed out %d times within a quarter of the bound after this tick, want once", len(w.late))
 	}
 }
 
-// Rule: if the device refuses a keep-alive probe, the queue fails. Bound would not detect this,
-// because no send is outstanding.
+// Rule: if the device refuses a keep-alive probe, the queue fails. (The queue would not time out,
+// because no send is outstanding.)
 func TestARefusedKeepAliveFailsTheQueue(t *testing.T) {
 	const every = time.Second
 	w := newWatched(t, reactor.PeerLimit{KeepAlive: every})
@@ -359,11 +367,12 @@ func TestARefusedKeepAliveFailsTheQueue(t *testing.T) {
 	w.do(t, func() { w.q.OnFail(func(err error) { failed = err }) })
 	w.pass(2 * every)
 	if !errors.Is(failed, syscall.EIO) {
-		t.Errorf("after two intervals the queue's owner was told %v, want %v", failed, syscall.EIO)
+		t.Errorf("within two times KeepAlive the function given to OnFail got the error %v, want %v", failed, syscall.EIO)
 	}
 }
 
-// Rule: Stats.Unanswered counts only atomics that the device completed with success, but without storing the result. One that completes with an error is not counted.
+// Rule: Stats.Unanswered counts the atomics that the device completed with success, but without storing
+// the result. An atomic that completes with an error is not counted.
 func TestAFailedAtomicIsNotUnanswered(t *testing.T) {
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4}, nil)
 	defer b.close(t)
@@ -374,11 +383,12 @@ func TestAFailedAtomicIsNotUnanswered(t *testing.T) {
 		t.Fatal("an atomic with a wrong key succeeded")
 	}
 	if n := a.r.Stats().Unanswered; n != 0 {
-		t.Errorf("%d are counted as unanswered", n)
+		t.Errorf("Stats.Unanswered is %d, want 0", n)
 	}
 }
 
-// Rule: if no queue is late, a tick of the watchdog runs no pass besides the one of Step.
+// Rule: if no queue has exceeded its bound, a tick of the watchdog runs no pass. So a Step with such a
+// tick runs only the one pass of every Step.
 func TestATickWithNobodyLateRunsNoPass(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Second})
 	w.deaf = true
@@ -387,6 +397,6 @@ func TestATickWithNobodyLateRunsNoPass(t *testing.T) {
 	before := w.r.Snapshot().Passes
 	w.r.Step()
 	if n := w.r.Snapshot().Passes - before; n != 1 {
-		t.Errorf("got %d passes in a Step with a tick, want 1", n)
+		t.Errorf("a Step with a tick ran %d passes, want 1", n)
 	}
 }

@@ -11,14 +11,14 @@ import (
 //     and a later submitter finds that the queue has failed. So no submitter is left when all slots
 //     are free.
 //   - No completion of the queue can come. A destroyed queue pair may leave completions in the
-//     completion queues. None is left when both completion queues have been polled empty after the
-//     release.
+//     completion queues. No completion is left when both completion queues have been polled empty
+//     after the release.
 
 // Release ends the queue. The caller must have destroyed the queue pair, so that the device no
 // longer touches the queue's memory. Release completes all remaining requests before it returns.
 // The error of these requests wraps the argument cause and, if the queue had failed before, the
-// cause of that failure. Completions that come later match no queue and are dropped. Holder only;
-// idempotent.
+// cause of that failure. Completions that come later match no queue and are dropped. Only the holder
+// may call Release. Release is idempotent.
 func (q *Queue) Release(cause error) error {
 	if q.released {
 		return nil
@@ -62,9 +62,10 @@ func (q *Queue) Release(cause error) error {
 }
 
 // scheduleReclaim schedules a task, because the caller has freed a slot that may have been the last
-// one to keep the queue in quarantine. Waking the loop would not suffice: a holder that has already
+// slot to keep the queue in quarantine. Waking the loop would not suffice: a holder that has already
 // called reclaimAll in its pass runs another pass only if something is pending, such as a task.
-// After Close no queue is in quarantine, so no pass is needed. Any goroutine may call it.
+// After Close no queue is in quarantine, so no pass is needed. Any goroutine may call
+// scheduleReclaim.
 func (q *Queue) scheduleReclaim() {
 	if !q.r.closed.Load() {
 		q.r.Schedule(&q.r.reclaimTask, false)
@@ -107,8 +108,9 @@ func (r *Reactor) forget(q *Queue) {
 }
 
 // reclaim gives back q's memory and q's entries in the completion queues, if q may leave the
-// quarantine, and reports whether it did. If the device refuses, reclaim returns the device's error.
-// First of all reclaim collects the free slots, so that no submitter can acquire them.
+// quarantine. It reports whether q has left the quarantine. If the device refuses to give back the
+// memory, reclaim returns the device's error. First of all reclaim collects the free slots, so that no
+// submitter can acquire them.
 func (q *Queue) reclaim() (gone bool, err error) {
 	r := q.r
 	if q.sendFree != nil {
@@ -142,11 +144,12 @@ func collect(get func() (uint32, bool), home *int) {
 	}
 }
 
-// emptySince reports whether the completion queue was polled empty in a pass whose number is above
-// the argument. A dead completion queue gives no more completions and counts as empty.
-func (s *cqState) emptySince(turn uint64) bool { return s.dead || s.emptyAt > turn }
+// emptySince reports whether the completion queue was polled empty in a pass after the pass with the
+// given number. A dead completion queue gives no more completions and counts as empty.
+func (s *cqState) emptySince(pass uint64) bool { return s.dead || s.emptyAt > pass }
 
-// Discard gives back the queue's memory. Owners call it only for a queue that was never admitted.
+// Discard gives back the queue's memory. The owner calls Discard only for a queue that was never
+// admitted.
 func (q *Queue) Discard() error {
 	q.Fail(ErrClosed)
 	if err := q.mr.Close(); err != nil {

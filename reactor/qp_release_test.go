@@ -25,7 +25,7 @@ func TestReleaseEndsWhatWasNotPosted(t *testing.T) {
 		must.Do(t, a.q.QP().Close())
 		must.Do(t, a.q.Release(reactor.ErrClosed))
 		if len(box) != 2 {
-			t.Errorf("%d of 2 requests had completed when Release returned", len(box))
+			t.Errorf("%d requests had completed when Release returned, want 2", len(box))
 		}
 	})
 	for range len(box) {
@@ -78,21 +78,21 @@ func TestReleaseLeavesNothingOut(t *testing.T) {
 		a.q.SendsIdle(func() { sends = true })
 		a.q.Idle(func() { idle = true })
 		if idle || sends {
-			t.Error("idle with requests out")
+			t.Error("Idle or SendsIdle called its function while requests were outstanding")
 		}
 		a.releaseHeld(t, errOver)
 		if !idle || !sends {
-			t.Errorf("when Release returned: Idle called %t, SendsIdle called %t", idle, sends)
+			t.Errorf("when Release returned, Idle had called its function: %t, SendsIdle: %t; want true for both", idle, sends)
 		}
 	})
 	if _, err := f.Await(bounded(t)); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
-		t.Errorf("the send that was out ended with %v, want ErrQueueFailed with the cause", err)
+		t.Errorf("the outstanding SEND ended with %v, want ErrQueueFailed that wraps the cause", err)
 	}
 	if err := comes(t, "the receive", box); !errors.Is(err, errOver) {
-		t.Errorf("the receive that was out ended with %v, want the cause", err)
+		t.Errorf("the outstanding receive ended with %v, want the cause", err)
 	}
 	if st := a.r.Stats(); st.Outstanding != 0 || st.Queues != 0 {
-		t.Errorf("%d outstanding with %d queues", st.Outstanding, st.Queues)
+		t.Errorf("after Release Stats counts %d outstanding sends and %d queues, want 0 and 0", st.Outstanding, st.Queues)
 	}
 }
 
@@ -113,13 +113,13 @@ func TestIdleAfterARefusedList(t *testing.T) {
 		a.q.SendsIdle(func() { close(idle) })
 	})
 	if _, err := fut.Await(bounded(t)); err == nil {
-		t.Error("a refused request succeeded")
+		t.Error("a WRITE that the device refused succeeded")
 	}
-	comes(t, "SendsIdle", idle)
+	comes(t, "the function given to SendsIdle", idle)
 }
 
-// Rule: when no submitter can touch the memory of a released queue any more, the next pass reclaims
-// the memory. The program need not call a function for this.
+// Rule: when no submitter can touch the memory of a released queue any more, the next pass gives the
+// memory back. The program need not call a method of the queue for this.
 func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 1})
 	defer b.close(t)
@@ -134,12 +134,12 @@ func TestReleasedMemoryIsGivenBack(t *testing.T) {
 	}()
 	before := a.ctx.Objects().MR
 	a.release(t, errOver)
-	if err := comes(t, "the one that waits for room", waiter); !errors.Is(err, reactor.ErrQueueFailed) {
-		t.Errorf("waiting for room in a released queue: %v, want ErrQueueFailed", err)
+	if err := comes(t, "the Submit that waits for a slot", waiter); !errors.Is(err, reactor.ErrQueueFailed) {
+		t.Errorf("Submit to a released queue returned %v, want ErrQueueFailed", err)
 	}
-	a.do(t, a.r.Flush) // the next pass reclaims the memory
+	a.do(t, a.r.Flush) // a pass, which gives the memory back
 	if n := a.ctx.Objects().MR; n != before-1 {
-		t.Errorf("%d regions are registered, before the release %d: the queue's is still there", n, before)
+		t.Errorf("%d memory regions are registered after the release, want %d: the region of the queue must be gone", n, before-1)
 	}
 	out.Discard()
 }
@@ -154,25 +154,25 @@ func TestAGoneQueueIsForgotten(t *testing.T) {
 	s, p := a.write(b)
 	s.Sink = called(func(reactor.Completion, error) { ended <- struct{}{} })
 	if _, err := a.q.Submit(context.Background(), s, &p, reactor.Block); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Submit returned %v, want nil", err)
 	}
 	comes(t, "the result", ended)
 	q := a.q
 	a.do(t, func() {
 		if a.r.OutcomesOf(q) == 0 {
-			t.Error("no outcome is of the queue: the test shows nothing")
+			t.Error("no outcome refers to the queue before its release, so the test cannot show that references are cleared")
 		}
 	})
 	a.release(t, errOver)
-	a.do(t, a.r.Flush) // the next pass reclaims the queue
+	a.do(t, a.r.Flush) // a pass, which reclaims the queue
 	a.do(t, func() {
 		if n := a.r.OutcomesOf(q); n != 0 {
-			t.Errorf("%d outcomes refer to a queue that is gone", n)
+			t.Errorf("%d outcomes refer to a reclaimed queue, want 0", n)
 		}
 	})
 }
 
-// Rule: a queue may be released while other goroutines are anywhere in Submit and PostRecv. For
+// Rule: a queue may be released while other goroutines are at any point of Submit and PostRecv. For
 // each of their calls, either the call returns an error or its request completes exactly one time.
 // The queue's memory stays until these calls have returned.
 func TestSubmittersMeetTheRelease(t *testing.T) {
@@ -210,9 +210,9 @@ func TestSubmittersMeetTheRelease(t *testing.T) {
 		}
 		a.release(t, errOver)
 		wg.Wait()
-		a.closeRest(t) // does not return ErrBusy, because all submitters have returned
+		a.closeRest(t) // Close returns no ErrBusy, because all submitters have returned
 		if accepted.Load() != ended.Load() {
-			t.Errorf("%d requests accepted, %d ended", accepted.Load(), ended.Load())
+			t.Errorf("%d requests were accepted and %d ended, want equal numbers", accepted.Load(), ended.Load())
 		}
 		b.close(t)
 	}
@@ -234,15 +234,17 @@ func TestMemoryOutlivesASubmitter(t *testing.T) {
 				a.do(t, a.r.Flush)
 			}
 			if n := a.ctx.Objects().MR; n != before {
-				t.Errorf("%d regions of %d while somebody may write to them", n, before)
+				t.Errorf("%d memory regions are registered while a submitter may write to the queue's memory, want %d", n, before)
 			}
-			// If the loop does not get a processor, a context ends before Close reaches that wait.
+			// Close returns ErrBusy if it waits for the submitter when its context ends. If the loop gets
+			// no processor in time, the context ends before Close reaches this wait. Then the next round
+			// allows more time.
 			for wait := 20 * time.Millisecond; ; wait *= 2 {
 				short, cancel := context.WithTimeout(context.Background(), wait)
 				err := a.r.Close(short)
 				cancel()
 				if !errors.Is(err, context.DeadlineExceeded) || wait > patience {
-					t.Fatalf("Close until a context ends: %v, want ErrBusy and DeadlineExceeded", err)
+					t.Fatalf("Close with a timeout of %v returned %v, want ErrBusy and DeadlineExceeded", wait, err)
 				}
 				if errors.Is(err, verbs.ErrBusy) {
 					break
@@ -251,7 +253,7 @@ func TestMemoryOutlivesASubmitter(t *testing.T) {
 			closed := make(chan error, 1)
 			go func() { closed <- a.r.Close(bounded(t)) }()
 			back()
-			must.Do(t, comes(t, "the end of Close when nobody is under way", closed))
+			must.Do(t, comes(t, "the end of Close after the submitter's call", closed))
 			a.closeRest(t)
 		})
 	}
@@ -259,7 +261,7 @@ func TestMemoryOutlivesASubmitter(t *testing.T) {
 
 var errKeeps = errors.New("the device keeps the memory")
 
-// keepingPD is a protection domain that does not give back its memory regions while keeps is set.
+// keepingPD is a protection domain. While keeps is set, its memory regions cannot be deregistered.
 type keepingPD struct {
 	verbs.PD
 	keeps bool
@@ -296,7 +298,7 @@ func TestRefusedMemoryIsGivenBackLater(t *testing.T) {
 		must.Do(t, q.Release(errOver))
 	})
 	if err := l.r.Close(bounded(t)); !errors.Is(err, verbs.ErrBusy) || !errors.Is(err, errKeeps) {
-		t.Errorf("got %v, want ErrBusy with %v", err, errKeeps)
+		t.Errorf("Close returned %v, want ErrBusy that wraps %q", err, errKeeps)
 	}
 	pd.keeps = false
 	l.close(t)

@@ -15,7 +15,7 @@ import (
 //
 // A SharedRecv behaves like a [Queue] without sends. If one of the queue pairs fails, the
 // SharedRecv does not fail. If the failed queue pair had already taken a receive, this receive ends
-// with the error of its completion. The other receives remain for the other queue pairs.
+// with the error of its completion. All other receives remain for the other queue pairs.
 type SharedRecv struct{ q *Queue }
 
 // PrepareShared makes a SharedRecv for depth receives of at most maxSGE scatter-gather elements
@@ -48,7 +48,7 @@ func (c QueueConfig) validateShared() (QueueConfig, error) {
 }
 
 // Admit assigns an id to s and reserves room in the receive completion queue; see [Queue.Admit].
-// Release ends s. Holder only.
+// Release ends s. Only the holder may call Admit.
 func (s *SharedRecv) Admit() error { return s.q.Admit() }
 
 // Attr returns the attributes with which the caller makes the shared receive queue for s.
@@ -75,11 +75,12 @@ func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE) error { return s.q.Post
 func (s *SharedRecv) SRQ() verbs.SRQ { return s.q.srq }
 
 // Release ends s. The caller must have destroyed the shared receive queue. Before Release returns,
-// it completes all remaining receives with an error that wraps cause. Holder only; idempotent.
+// it completes all remaining receives with an error that wraps cause. Only the holder may call
+// Release. Release is idempotent.
 func (s *SharedRecv) Release(cause error) error { return s.q.Release(cause) }
 
 // Withdraw undoes Admit if the shared receive queue could not be made. The caller must call Discard
-// next. Holder only.
+// next. Only the holder may call Withdraw.
 func (s *SharedRecv) Withdraw() {
 	q, r := s.q, s.q.r
 	r.queues[q.id] = nil

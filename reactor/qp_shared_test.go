@@ -35,11 +35,11 @@ func TestASharedReceiveIsRefused(t *testing.T) {
 	l.r.Step()
 	var op *verbs.OpError
 	if err := comes(t, "the receive", ended); !errors.As(err, &op) || op.Object != s.SRQ().String() {
-		t.Errorf("got %v, want an error of %v", err, s.SRQ())
+		t.Errorf("the receive ended with %v, want a verbs.OpError with the object %v", err, s.SRQ())
 	}
 	l.do(t, func() {
 		must.Do(t, s.SRQ().Close())
 		must.Do(t, s.Release(errOver))
 	})
-	l.close(t) // without defer, because a panic of Step leaves the turn held
+	l.close(t) // not deferred: if Step panicked, the turn would stay held, and close would not return
 }

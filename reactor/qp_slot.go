@@ -27,8 +27,8 @@ type slot struct {
 }
 
 // slotPad pads a slot to 64 bytes, the size of a cache line. So a slot lies on one cache line if
-// the array is aligned, and otherwise on two (Go puts a word in front of a small array). This
-// matters because both the submitter and the holder write the slot.
+// the array of slots is aligned, and otherwise on two (Go puts a word in front of a small array). This
+// matters because both the submitter and the holder write the slot, usually on different processors.
 const slotPad = 1
 
 // table holds a queue's slots and their off-heap memory. Each slot has a work request and
@@ -40,7 +40,7 @@ const slotPad = 1
 type table struct {
 	arena   *mem.Arena
 	slots   []slot
-	bytes   []uint32 // bytes that each slot's operation moves; not a field of slot, which would exceed a cache line
+	bytes   []uint32 // bytes that each slot's operation moves; with a field for this, a slot would exceed a cache line
 	sendWR  []verbs.SendWR
 	recvWR  []verbs.RecvWR
 	sges    []verbs.SGE
@@ -53,7 +53,7 @@ type table struct {
 
 func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*table, error) {
 	n := sends + recvs
-	maxSGE++ // one more, for Payload.Header
+	maxSGE++ // an additional element for Payload.Header
 	t := &table{slots: make([]slot, n), bytes: make([]uint32, n), maxSGE: maxSGE, inlineLen: inlineLen}
 	for i := range t.slots {
 		t.slots[i].gen = firstGen & genMask
@@ -116,8 +116,8 @@ func (t *table) slotInline(i uint32) ([]byte, uint64) {
 //
 // A completion is dropped unless all of these conditions hold:
 //   - The queue in the wr_id exists.
-//   - The queue's queue pair number is that of the completion. (Not checked for a SharedRecv.)
-//   - The slot in the wr_id is outstanding, with the same generation and kind.
+//   - The completion has the number of the queue's queue pair. (Not checked for a SharedRecv.)
+//   - The request in the slot is outstanding, and has the generation and kind in the wr_id.
 //
 // The slots of each new queue start with a different generation. So a late completion of a
 // released queue does not match a new queue with the same id.

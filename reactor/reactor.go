@@ -14,9 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Reactor is one event loop. Only the holder of the turn uses the fields below "Holder only". There
-// are three exceptions: maxMessage, maxDatagram and device are constant after New, and any goroutine
-// may read them.
+// Reactor is one event loop; see the package comment.
 type Reactor struct {
 	cfg     Config
 	ctx     verbs.Context
@@ -38,20 +36,21 @@ type Reactor struct {
 	slotWaits slotWaits
 	spinState
 
-	// generation counts the queues that Prepare makes. Only Prepare uses it, from any goroutine. It
-	// orders no other memory access.
+	// generation counts the queues that Prepare makes. Prepare writes and reads it, on any goroutine.
+	// It publishes no other data.
 	generation atomic.Uint32
-	// closed is set by Close, with the turn held; read by any goroutine.
+	// closed is set by Close, with the turn held. Any goroutine reads it. It publishes no other data.
 	closed atomic.Bool
 	done   chan struct{} // closed when the loop has returned
 
-	closing   chan struct{} // a semaphore with one place, for Close; guards destroyed
+	closing   chan struct{} // a lock for Close, as a channel so that a context can end the wait; guards destroyed
 	destroyed bool
 	// reclaimTask is scheduled to cause a pass, because each pass reclaims quarantined queues; see
 	// scheduleReclaim.
 	reclaimTask Task
 
-	// Holder only.
+	// Only the holder of the turn uses the fields below, except maxMessage, maxDatagram and device. These
+	// three are constant after New, and any goroutine may read them.
 	batch                  verbs.IOBatch
 	sinks                  sinkScope         // slots cached for sinks
 	polls                  []verbs.PollGroup // the polls of each pass
@@ -59,21 +58,21 @@ type Reactor struct {
 	recvFirst              []uint32          // the first slot of each list in batch.Recvs
 	queues                 []*Queue          // by id; nil if the id is free
 	freeIDs                []uint32
-	quarantined            []*Queue      // released, memory not yet given back
-	reclaimErr             error         // the device's error in the last reclaimAll
-	reclaimed              chan struct{} // closed when quarantined is empty; nil: no goroutine waits for that
+	quarantined            []*Queue      // released queues whose memory is not given back yet
+	reclaimErr             error         // from the last reclaimAll: the device refused to give back memory
+	reclaimed              chan struct{} // closed when quarantined becomes empty; nil if no Close waits for this
 	touched                *Queue        // the queue whose completions are being dispatched
 	sendCQ, recvCQ         cqState
-	live                   int // admitted queues that are not released
-	outstanding            int // sends posted and not completed
+	live                   int // number of admitted queues that are not released
+	outstanding            int // number of sends posted and not completed
 	maxMessage             uint32
 	maxDatagram            uint32             // the most bytes that a datagram carries: the port's active MTU
-	receiver               verbs.PollReceiver // the context, if it is a PollReceiver; otherwise nil
+	receiver               verbs.PollReceiver // ctx, if ctx is a PollReceiver; otherwise nil
 	stats                  Stats
 	posting, polling       passTime // clock readings of this pass, for recorders
 	device                 verbs.DeviceAttr
 	recheckArmed           bool          // the recheck timer runs
-	inPass                 bool          // a pass runs: results wait for its end
+	inPass                 bool          // a pass runs, so results are delivered at its end
 	inUserCode             bool          // user code may run (complete_attend.go)
 	delivering             bool          // deliverAll runs; it also delivers results that are added while it runs
 	sinkOwner              *Queue        // the queue whose sink is being called; nil: none
@@ -88,7 +87,7 @@ type Reactor struct {
 	delayClock             time.Duration // the time of this pass, for held-back sends; 0: not read yet
 	lastDrives             uint64        // the token's Stats.Drives at the last beginDelays
 	ownBacklog             *Queue        // the queue of the request that TransferWait adds to this pass; or nil
-	lease                  Lease         // held by operations that have ended; endLeases will end it
+	lease                  Lease         // the lease of the latest ended operations, not ended yet (see endLeases)
 	leaseEnds              int           // the number of these operations
 }
 
@@ -98,18 +97,18 @@ type cqState struct {
 	wc           []verbs.WC
 	armed        bool
 	armedEmpty   bool   // armed, and polled empty after that: the next completion raises an event
-	eventDue     bool   // a completion was polled while armedEmpty was set: the event for it must come
+	eventDue     bool   // a completion was polled while armedEmpty was set, so its event must come
 	eventOverdue bool   // the last recheck found eventDue set (loop_recheck.go)
 	unacked      int    // events that are not acknowledged yet
 	entries      int    // the capacity
-	room         int    // entries not reserved for a Queue
+	room         int    // number of entries not reserved for a Queue
 	dead         bool   // the completion queue gives no more completions
 	why          error  // the cause if dead is set
-	emptyAt      uint64 // the last pass that polled the completion queue empty
+	emptyAt      uint64 // the number of the last pass that polled the completion queue empty
 }
 
-// ackBatch is how many events of a completion queue one call of ibv_ack_cq_events acknowledges. To
-// acknowledge each event by itself would cost more, because each call takes a lock.
+// ackBatch is how many events of a completion queue one call of ibv_ack_cq_events acknowledges. One
+// call for each event would cost more, because each call takes a lock.
 const ackBatch = 64
 
 // New makes a reactor on an open device. Unless the reactor is stepped (Config.Stepped), New starts
@@ -119,7 +118,7 @@ func New(cfg Config) (_ *Reactor, err error) {
 		return nil, err
 	}
 	r := &Reactor{cfg: cfg, ctx: cfg.Context, done: make(chan struct{}), closing: make(chan struct{}, 1)}
-	r.reclaimTask.Fn = func() {} // empty: the pass that runs the task reclaims the quarantined queues
+	r.reclaimTask.Fn = func() {} // does nothing, because the pass that runs the task reclaims the quarantined queues
 	r.deliverFn, r.runFn = r.deliverAll, r.runWoken
 	r.futures = futures.NewPool[Completion](futures.Options[Completion]{Execute: r.Callback})
 	defer func() {
@@ -188,10 +187,11 @@ func (r *Reactor) makeQueues() (err error) {
 	return nil
 }
 
-// MaxMessage is the largest message of the device's port, in bytes; at most math.MaxInt.
+// MaxMessage returns the length of the largest message that the device's port carries, in bytes. The
+// result is at most math.MaxInt.
 func (r *Reactor) MaxMessage() int { return int(min(uint64(r.maxMessage), math.MaxInt)) }
 
-// MaxDatagram is the largest datagram of the device's port, in bytes.
+// MaxDatagram returns the length of the largest datagram that the device's port carries, in bytes.
 func (r *Reactor) MaxDatagram() uint32 { return r.maxDatagram }
 
 // Step runs one pass of a stepped reactor, and then the loop tasks, timers and callbacks. It reports
@@ -199,8 +199,8 @@ func (r *Reactor) MaxDatagram() uint32 { return r.maxDatagram }
 func (r *Reactor) Step() bool { return r.tok.Step() }
 
 // NextTimer returns when a stepped reactor next has something to do. If a submission waits for Step,
-// that is the current time. Otherwise it is the time of the next timer, or the time at which a
-// held-back send must be posted, whichever is earlier. The zero time means never.
+// NextTimer returns the current time. Otherwise it returns the time of the next timer, or the time at
+// which a held-back send must be posted, whichever is earlier. The zero time means never.
 func (r *Reactor) NextTimer() time.Time {
 	if (*work)(r).Pending() {
 		return r.cfg.Now()

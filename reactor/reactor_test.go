@@ -15,6 +15,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
+// await waits for f and returns its completion. The argument err is the error of the call that returned
+// f. The test fails if err is not nil, or if f does not succeed within 10 s.
 func await(t testing.TB, f reactor.Future, err error) reactor.Completion {
 	t.Helper()
 	must.Do(t, err)
@@ -24,8 +26,8 @@ func await(t testing.TB, f reactor.Future, err error) reactor.Completion {
 	return c
 }
 
-// Rule: every kind of operation moves its data and completes exactly one time. It does so whether
-// the caller drives or the loop runs the passes, and without spinning.
+// Rule: every kind of operation moves its data and completes exactly one time. This holds if the
+// caller drives, if only the loop runs passes, and if the reactor does not spin.
 func TestEveryKindOfOperation(t *testing.T) {
 	for name, cfg := range map[string]reactor.Config{"driving": {}, "loop only": {NoCallerDriving: true}, "no spinning": {Spin: -1}} {
 		t.Run(name, func(t *testing.T) {
@@ -41,12 +43,12 @@ func TestEveryKindOfOperation(t *testing.T) {
 			got, _ := b.bytes(8192, 4096)
 			f, err := a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Block)
 			if c := await(t, f, err); c.Bytes != 4096 || c.Kind != reactor.KindWrite || !bytes.Equal(got, src) {
-				t.Fatalf("WRITE: %+v, data equal %t", c, bytes.Equal(got, src))
+				t.Fatalf("the WRITE completed with %+v, want kind WRITE and 4096 bytes; the peer has the data: %t, want true", c, bytes.Equal(got, src))
 			}
 			back, sge2 := a.bytes(16384, 4096)
 			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMARead, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge2}}, reactor.Block)
 			if c := await(t, f, err); c.Bytes != 4096 || !bytes.Equal(back, src) {
-				t.Fatalf("READ: %+v, data equal %t", c, bytes.Equal(back, src))
+				t.Fatalf("the READ completed with %+v, want 4096 bytes; it returned the data: %t, want true", c, bytes.Equal(back, src))
 			}
 			box := make(inbox, 4)
 			_, in := b.bytes(32768, 4096)
@@ -66,20 +68,20 @@ func TestEveryKindOfOperation(t *testing.T) {
 				c := <-box
 				want := []uint32{4096, 11, 4096}[i]
 				if c.Bytes != want || c.Tag != uint64(i) || i == 2 && (c.Imm != 0x01020304 || c.Flags&verbs.WCWithImm == 0) {
-					t.Fatalf("receive %d: %+v, want %d bytes", i, c, want)
+					t.Fatalf("receive %d completed with %+v, want %d bytes, tag %d and, for receive 2, the immediate 0x01020304", i, c, want, i)
 				}
 			}
 			if got, _ := b.bytes(32768, 11); string(got) != "head:inline" {
-				t.Fatalf("header and inline arrived as %q", got)
+				t.Fatalf("header and inline data arrived as %q, want \"head:inline\"", got)
 			}
 			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Add: 5, Remote: addr, RKey: key}, &reactor.Payload{}, reactor.Block)
 			old := await(t, f, err).Value
 			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRAtomicCmpAndSwp, Compare: old + 5, Swap: 99, Remote: addr, RKey: key}, &reactor.Payload{}, reactor.Block)
 			if c := await(t, f, err); c.Value != old+5 {
-				t.Fatalf("CAS found %d, want %d", c.Value, old+5)
+				t.Fatalf("the compare-and-swap returned %d, want %d", c.Value, old+5)
 			}
 			if w, _ := b.arena.Word(addr); *w != 99 {
-				t.Fatalf("after CAS the word is %d, want 99", *w)
+				t.Fatalf("after the compare-and-swap the word is %d, want 99", *w)
 			}
 		})
 	}
@@ -104,34 +106,36 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 				must.Do(t, futures.Add(&g, f))
 			}
 			if _, err := a.q.Submit(context.Background(), &s, &p, reactor.NonBlock); !errors.Is(err, reactor.ErrQueueFull) {
-				t.Fatalf("the 65th of 64: %v, want ErrQueueFull", err)
+				t.Fatalf("Submit with all 64 slots taken returned %v, want ErrQueueFull", err)
 			}
 		})
 		must.Do(t, g.Wait(context.Background()))
 		for _, f := range fs {
 			if _, err, ok := f.Poll(); !ok || err != nil {
-				t.Fatalf("after the group: ok=%t err=%v", ok, err)
+				t.Fatalf("after Group.Wait a future is settled: %t, with the error %v; want true and nil", ok, err)
 			}
 		}
 	}
 	st := a.r.Stats()
 	if st.WRsPerDoorbell() < 32 || st.Retired < st.WorkRequests/2 {
-		t.Fatalf("%.1f work requests per doorbell, %d of %d retired unsignaled", st.WRsPerDoorbell(), st.Retired, st.WorkRequests)
+		t.Fatalf("%.1f work requests per doorbell, and %d of %d were retired by a later completion; want at least 32, and at least half", st.WRsPerDoorbell(), st.Retired, st.WorkRequests)
 	}
 	if want := st.WorkRequests - st.Polled; st.Retired != want {
-		t.Errorf("%d of %d retired unsignaled with %d completions, want %d", st.Retired, st.WorkRequests, st.Polled, want)
+		t.Errorf("%d of %d work requests were retired by a later completion, with %d completions polled; want %d", st.Retired, st.WorkRequests, st.Polled, want)
 	}
 }
 
-// deviceAllocOps is small, because an operation on a device takes system calls and packets: 2 ms on
-// an emulated machine. During 2 ms, the Config.Recheck timer and the Go runtime may allocate, so
-// deviceAllocLimit is higher than the limit for the software RNIC.
+// deviceAllocOps and deviceAllocLimit are the number of operations, and the limit of allocations per
+// operation, for a device. The number is small, because an operation takes system calls and packets:
+// 2 ms on an emulated machine. In this time the Config.Recheck timer and the Go runtime may allocate,
+// so the limit is higher than for the software RNIC.
 const (
 	deviceAllocOps   = 5_000
 	deviceAllocLimit = 0.1
 )
 
-// Rule: the path from submission to await allocates nothing, with or without a recorder.
+// Rule: an operation allocates nothing from its submission until Await returns, with or without a
+// recorder.
 func TestSubmitToAwaitAllocatesNothing(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { allocatesNothing(t, reactor.QueueConfig{}) })
 	t.Run("recorded", func(t *testing.T) { allocatesNothing(t, reactor.QueueConfig{Recorder: 64}) })
@@ -185,7 +189,7 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 		for i := range 4 {
 			s, p := reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, reactor.Payload{SGEs: []verbs.SGE{sge}}
 			if i == 1 {
-				s.RKey ^= 0xffff
+				s.RKey ^= 0xffff // a wrong key
 			}
 			f := must.Get(a.q.Submit(context.Background(), &s, &p, reactor.NonBlock))(t)
 			fs = append(fs, f)
@@ -198,16 +202,16 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 			continue
 		}
 		if !errors.Is(err, verbs.StatusError(want[i])) || !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
-			t.Fatalf("operation %d: %v, want %v caused by REM_ACCESS_ERR", i, err, want[i])
+			t.Fatalf("operation %d ended with %v, want status %v with REM_ACCESS_ERR as the cause", i, err, want[i])
 		}
 	}
 	_, err := a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Block)
 	if !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
-		t.Fatalf("after the failure: %v, want ErrQueueFailed with the cause", err)
+		t.Fatalf("Submit after the failure returned %v, want ErrQueueFailed that wraps REM_ACCESS_ERR", err)
 	}
 }
 
-// crossing counts the calls of Execute.
+// crossing is a device that counts the calls of Execute.
 type crossing struct {
 	verbs.Context
 	n *atomic.Int64
@@ -222,7 +226,7 @@ func (c crossing) Execute(t *verbs.IOBatch) error {
 // outstanding and all needed completion queues are armed, the holder leaves without another poll.
 // (The software RNIC completes an operation within the Execute that posts it.)
 func TestASynchronousOperationCrossesOnce(t *testing.T) {
-	onlySoft(t, "a device completes later than the turn that posts")
+	onlySoft(t, "a device completes an operation later than the pass that posts it")
 	var n atomic.Int64
 	b := newEnd(t, softBed.open(t, 1), reactor.Config{}, reactor.QueueConfig{}, nil)
 	defer b.close(t)
@@ -241,7 +245,7 @@ func TestASynchronousOperationCrossesOnce(t *testing.T) {
 		await(t, f, err)
 	}
 	if got := n.Load(); got > ops+ops/10 {
-		t.Errorf("%d operations took %d turns of the device, want one each", ops, got)
+		t.Errorf("%d operations took %d calls of Execute, want at most %d", ops, got, ops+ops/10)
 	}
 }
 
@@ -278,17 +282,17 @@ func TestAtomicWithoutItsAnswerFails(t *testing.T) {
 		return f.Await(context.Background())
 	}
 	if c, err := add(); err != nil || c.Value != 0 {
-		t.Fatalf("answered %d, %v; want 0", c.Value, err)
+		t.Fatalf("the first fetch-and-add returned %d, %v; want 0, nil", c.Value, err)
 	}
 	a.do(t, func() { s.q, s.mute = a.q, true })
 	if c, err := add(); !errors.Is(err, reactor.ErrUnanswered) || c.Value != 0 {
-		t.Errorf("answered %d, %v; want ErrUnanswered", c.Value, err)
+		t.Errorf("a fetch-and-add without a stored result returned %d, %v; want 0, ErrUnanswered", c.Value, err)
 	}
 	a.do(t, func() { s.mute = false })
 	if c, err := add(); err != nil || c.Value != 10 {
-		t.Errorf("answered %d, %v; want 10", c.Value, err)
+		t.Errorf("the third fetch-and-add returned %d, %v; want 10, nil", c.Value, err)
 	}
 	if n := a.r.Stats().Unanswered; n != 1 {
-		t.Errorf("%d are counted", n)
+		t.Errorf("Stats.Unanswered is %d, want 1", n)
 	}
 }

@@ -20,7 +20,7 @@ import (
 //   - PostRecv and PostRecvLater
 //   - PostFromSink, by which a sink submits its next request
 //
-// Here several goroutines take the turn, one at a time.
+// In this model several goroutines take the turn, one at a time.
 
 // mixedWays are the functions under test. TestModelReadyOfAllWaysFindsMistakes replaces some of
 // them by wrong ones.
@@ -28,7 +28,7 @@ type mixedWays struct {
 	readyWays
 	// The function add appends the holder's own request to the backlog.
 	add func(*Queue, uint32)
-	// A wrong version of Reactor.gatherOwn; nil: the right one.
+	// The function own is called in place of Reactor.gatherOwn. If it is nil, gatherOwn is called.
 	own func(*Reactor)
 	// The function follow submits a request from a sink.
 	follow func(*Queue, uint32)
@@ -36,6 +36,8 @@ type mixedWays struct {
 
 var rightMixed = mixedWays{rightReady, func(q *Queue, i uint32) { q.add(i) }, nil, follow}
 
+// follow submits a request from a sink, in slot i: it caches this slot for sinks, and PostFromSink takes
+// it from the cache.
 func follow(q *Queue, i uint32) {
 	h := &q.r.sinks
 	h.queue, h.free[0], h.slots = q, i, 1
@@ -49,7 +51,7 @@ type noSink struct{}
 
 func (noSink) Complete(SinkContext, Completion, error) {}
 
-// mix describes the actors of a world.
+// mix describes the actors (the goroutines) of a model.World.
 type mix struct {
 	// The number of actors that submit one send each, and of actors that post one receive each.
 	submitters, receivers int
@@ -113,16 +115,16 @@ func (b *mixedBed) turn() {
 		b.took = append(b.took, q.order.pop())
 	}
 	if n := len(r.batch.Sends); n > 1 {
-		panic(fmt.Sprintf("the queue has %d lists of sends in a turn", n))
+		panic(fmt.Sprintf("the queue has %d lists of sends in a pass, want at most 1", n))
 	}
 	if n := len(r.batch.Recvs); n > 1 {
-		panic(fmt.Sprintf("the queue has %d lists of receives in a turn", n))
+		panic(fmt.Sprintf("the queue has %d lists of receives in a pass, want at most 1", n))
 	}
 	r.batch.Sends, r.batch.Recvs, r.sendOwners, r.recvOwners, r.recvFirst = nil, nil, nil, nil, nil
 	for _, i := range b.took {
 		p := b.producer[i]
 		if int(i) != b.next[p] {
-			panic(fmt.Sprintf("request %d of producer %d is posted, want %d", i, p, b.next[p]))
+			panic(fmt.Sprintf("request %d of producer %d is posted, want request %d first", i, p, b.next[p]))
 		}
 		b.next[p]++
 	}
@@ -208,7 +210,7 @@ func mixedWorld(w mixedWays, m mix) model.World {
 	}
 	world.End = func([]string) error {
 		if b.total != b.expect || b.held {
-			return fmt.Errorf("%d of %d requests are posted, and no queue is on the ready list", b.total, b.expect)
+			return fmt.Errorf("no actor can go on, %d of %d requests are posted, and the turn is held: %t; want all posted and false", b.total, b.expect, b.held)
 		}
 		return nil
 	}
@@ -243,11 +245,11 @@ func (b *mixedBed) loneActor(does string) func() {
 				b.r.ownBacklog = b.q
 				b.turn()
 				if len(b.took) == 0 {
-					panic("a turn of its own posts neither the lone request nor one before it")
+					panic("the pass that the lone actor runs for its own request posts no request")
 				}
 				for e, how := range does[:k] {
 					if how == 'l' && slices.Contains(b.took, i) && b.next[b.producer[of[e]]] <= int(of[e]) {
-						panic("a receive that was left is not posted with the next send")
+						panic("a receive of PostRecvLater is not posted with the next send")
 					}
 				}
 				b.held = false

@@ -22,24 +22,25 @@ type readyWays struct {
 var rightReady = readyWays{
 	submit: func(q *Queue, i uint32) {
 		q.sendStack.Push(i)
-		model.Forget(pushed + int(q.id)<<10 + int(i)) // q.submit uses no value read by Push
+		model.Forget(pushed + int(q.id)<<10 + int(i)) // what q.submit does depends on no value that Push has read
 		q.submit(NoWakeup)
 	},
 	gather: func(r *Reactor) { r.gather(false) },
 }
 
-// The argument of model.Forget tells the model which step an actor has reached. So the arguments at
-// different steps of an actor must differ. Each argument after a Push is at least this constant;
-// every other argument is smaller.
+// pushed is the smallest argument of model.Forget after a Push. The argument tells the model which step
+// an actor has reached, so the arguments at different steps of an actor must differ: the arguments
+// before a Push are smaller than pushed.
 const pushed = 1 << 20
 
+// idleQP is a queue pair whose methods are not called.
 type idleQP struct{ verbs.QP }
 
 // readyBed returns a reactor and queues. Only the fields that Queue.submit and Reactor.gather need
 // are set.
 func readyBed(queues, slots int) (*Reactor, []*Queue) {
 	r := new(Reactor)
-	// With CallerDriving, a submission with NoWakeup does not use the Sleeper, which may be nil.
+	// With CallerDriving, a submission with NoWakeup does not use the Sleeper, so the Sleeper may be nil.
 	r.tok = turn.New(nil, nil, turn.Config{CallerDriving: true})
 	qs := make([]*Queue, queues)
 	for k := range qs {
@@ -58,14 +59,14 @@ func listed(qs []*Queue) (all []*readyQueue) {
 	return all
 }
 
-// readyWorld returns a world of several submitters and one holder. Each submitter submits one
+// readyWorld returns a model.World with several submitters and one holder. Each submitter submits one
 // request to queue to[0], then one to queue to[1], and so on. The holder gathers whenever a queue
 // is on the ready list.
 func readyWorld(w readyWays, submitters int, to ...int) model.World {
 	queues, each := slices.Max(to)+1, len(to)
 	r, qs := readyBed(queues, submitters*each)
-	// For each queue and submitter, next has 1 + the index, in the submitter's sequence of requests,
-	// of the last request that was posted.
+	// next[n*submitters+s] belongs to queue n and submitter s. It is 1 more than the index, in the
+	// submitter's sequence, of the latest request that was posted to this queue; 0 if there is none.
 	next, total := make([]int, queues*submitters), 0
 	world := model.World{
 		Shared: func(d *model.Digest) {
@@ -106,7 +107,7 @@ func readyWorld(w readyWays, submitters int, to ...int) model.World {
 					i := int(q.order.pop())
 					last := &next[n*submitters+i/each]
 					if want := *last + slices.Index(to[*last:], n); i%each != want {
-						panic(fmt.Sprintf("queue %d posts request %d of submitter %d, want %d", n, i%each, i/each, want))
+						panic(fmt.Sprintf("queue %d posts request %d of submitter %d, want request %d first", n, i%each, i/each, want))
 					}
 					*last = i%each + 1
 				}
@@ -115,7 +116,7 @@ func readyWorld(w readyWays, submitters int, to ...int) model.World {
 	})
 	world.End = func([]string) error {
 		if want := submitters * each; total != want {
-			return fmt.Errorf("%d of %d requests are posted, and no queue is on the ready list", total, want)
+			return fmt.Errorf("no actor can go on, but only %d of %d requests are posted", total, want)
 		}
 		return nil
 	}
@@ -139,7 +140,7 @@ func TestModelReady(t *testing.T) {
 	}
 }
 
-// The model finds each of these mistakes.
+// Rule: the model finds each of these mistakes. Each name says what the mistake is.
 func TestModelReadyFindsMistakes(t *testing.T) {
 	gather := func(each func(*Queue) *readyQueue) func(*Reactor) {
 		return func(r *Reactor) {
@@ -149,28 +150,28 @@ func TestModelReadyFindsMistakes(t *testing.T) {
 		}
 	}
 	for name, w := range map[string]readyWays{
-		"the queue is left after its stack is taken": {gather: gather(func(q *Queue) *readyQueue {
+		"queued.Leave is called after the stack is taken": {gather: gather(func(q *Queue) *readyQueue {
 			next := q.hook.Unlink()
 			q.gatherSends()
 			q.queued.Leave()
 			return next
 		})},
-		"the queue is left before its link is read": {gather: gather(func(q *Queue) *readyQueue {
+		"queued.Leave is called before the link is read": {gather: gather(func(q *Queue) *readyQueue {
 			q.queued.Leave()
 			next := q.hook.Unlink()
 			q.gatherSends()
 			return next
 		})},
-		"the queue is never left": {gather: gather(func(q *Queue) *readyQueue {
+		"queued.Leave is not called": {gather: gather(func(q *Queue) *readyQueue {
 			next := q.hook.Unlink()
 			q.gatherSends()
 			return next
 		})},
-		"the queue is listed before the request is on its stack": {submit: func(q *Queue, i uint32) {
+		"the queue is on the ready list before the request is on its stack": {submit: func(q *Queue, i uint32) {
 			q.submit(NoWakeup)
 			q.sendStack.Push(i)
 		}},
-		"a listed queue is listed again": {submit: func(q *Queue, i uint32) {
+		"a queue on the ready list is pushed again": {submit: func(q *Queue, i uint32) {
 			q.sendStack.Push(i)
 			q.queued.Enter()
 			q.r.ready.Push((*readyQueue)(q))
@@ -186,7 +187,8 @@ func TestModelReadyFindsMistakes(t *testing.T) {
 	}
 }
 
-// The model of ready_mixed_model_test.go finds each of these mistakes.
+// Rule: the model of ready_mixed_model_test.go finds each of these mistakes. Each name says what the
+// mistake is.
 func TestModelReadyOfAllWaysFindsMistakes(t *testing.T) {
 	gather := func(take func(*Queue)) mixedWays {
 		w := rightMixed
@@ -223,27 +225,27 @@ func TestModelReadyOfAllWaysFindsMistakes(t *testing.T) {
 		mixedWays
 		mix
 	}{
-		"the holder's request goes past what its goroutine submitted": {
+		"the holder's request is posted before an earlier request of its goroutine": {
 			adds(func(q *Queue, i uint32) { q.join(i, i, 1) }), mix{submitters: 1, lone: "qw"},
 		},
-		"the holder's request is posted beside the list of its queue": {
+		"the holder's request is posted in a second list of its queue": {
 			own(func(q *Queue) { q.gatherSends() }), mix{submitters: 2, lone: "w"},
 		},
-		"the holder's request leaves the receives": {
+		"receives of PostRecvLater are not posted with the holder's request": {
 			own(func(q *Queue) { q.list() }), mix{lone: "lw"},
 		},
-		"the holder's own queue is not gathered": {own(func(*Queue) {}), mix{lone: "w"}},
-		"the queue is left between its two stacks": {gather(func(q *Queue) {
+		"the holder's request is not posted in its pass": {own(func(*Queue) {}), mix{lone: "w"}},
+		"queued.Leave is called after one of the two stacks is taken": {gather(func(q *Queue) {
 			q.gatherRecvs()
 			q.queued.Leave()
 			q.gatherSends()
 		}), mix{submitters: 1, receivers: 1}},
-		"a sink's request goes before what the sink submitted": {follows(func(q *Queue, i uint32) {
+		"a sink's request is posted before an earlier request of the sink": {follows(func(q *Queue, i uint32) {
 			q.join(i, i, 1)
 			q.ready()
 		}), mix{submitters: 1, sink: "sf"}},
-		"a sink's request is not listed": {follows(func(q *Queue, i uint32) { q.add(i) }), mix{submitters: 1, sink: "f"}},
-		"the stack is taken before the backlog": {gather(func(q *Queue) {
+		"a sink's request does not put its queue on the ready list": {follows(func(q *Queue, i uint32) { q.add(i) }), mix{submitters: 1, sink: "f"}},
+		"requests of the stack are posted before older requests of the backlog": {gather(func(q *Queue) {
 			q.queued.Leave()
 			older := q.backlog
 			q.backlog.n = 0

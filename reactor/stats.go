@@ -21,7 +21,7 @@ type Stats struct {
 	Overdue        uint64 // of Delayed: times when FlushDelay had passed, so that the backlog was posted
 	Grown          uint64 // times a completion queue was made larger
 	Stale          uint64 // completions that matched no operation
-	Stranded       uint64 // outstanding sends that end only in Release, because the device refused the marker
+	Stranded       uint64 // sends that were outstanding when the device refused the marker; see postMarker
 	Unanswered     uint64 // atomics that completed without their answer
 	PeerTimeouts   uint64 // queues whose peer did not answer within PeerLimit.Bound
 	KeepAlives     uint64 // keep-alive probes sent
@@ -31,22 +31,23 @@ type Stats struct {
 	ChannelWakeups uint64 // wake-ups of the loop by the completion channel
 	Rechecks       uint64 // passes that Config.Recheck caused
 	MissedEvents   uint64 // lost events that rechecks found
-	Wakeups        uint64 // wake-ups of the loop by submitters, and by drivers that left work for it
+	Wakeups        uint64 // wake-ups of the loop by submitters, and by holders that left work for the loop
 	Drives         uint64 // times a waiting goroutine began to drive
-	Offers         uint64 // times a driver handed the turn to a waiter
+	Offers         uint64 // times a leaving holder gave the turn to a parked waiter
 	Sleeps         uint64
 	Spins          uint64        // times the loop began to spin (Config.Policy)
 	SpinsInVain    uint64        // of Spins: times when the loop found nothing within the spin budget
 	MaxSpin        time.Duration // the present spin budget; 0 unless the policy is PolicyThroughput
-	Returned       uint64        // times a driver gave the turn to the spinning loop without arming
+	Returned       uint64        // times a holder returned the turn to the spinning loop without arming
 	Queues         int
 	Outstanding    int
 
 	MaxOutstanding uint64        // most outstanding sends of one queue when a list was posted
-	MaxSlotWait    time.Duration // the longest of SlotWaits
-	SlotWaitTime   time.Duration // the sum of SlotWaits
-	// Lists counts the posted send lists by the number of sends that the device took. Occupancy
-	// counts the same lists by the number of outstanding sends of the queue, the list included.
+	MaxSlotWait    time.Duration // the longest wait that SlotWaits counts
+	SlotWaitTime   time.Duration // the sum of all waits that SlotWaits counts
+	// Lists counts the posted send lists by the number of sends that the device took. Occupancy counts
+	// the same lists by the number of the queue's outstanding sends, which include the sends of the
+	// list.
 	Lists, Occupancy Histogram
 	// Polls counts the polls of completion queues by the number of completions that they took. Most
 	// passes poll two completion queues.

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Buckets is the number of buckets of a [Histogram]. The last bucket begins at 2^22. A duration in
-// microseconds reaches it at 4 s, and the length of a list never does.
+// Buckets is the number of buckets of a [Histogram]. The last bucket begins at 2^22. Counted in
+// microseconds, durations from 4 s on are in the last bucket. The length of a list never reaches it.
 const Buckets = 24
 
 // Histogram counts values by powers of two. Bucket 0 counts zeros; bucket i counts the values from
 // 2^(i-1) to 2^i-1; the last bucket also counts all larger values. A Histogram can be copied and
-// compared. To count a value is one increment.
+// compared.
 type Histogram [Buckets]uint64
 
-// note counts the value v >= 0. If callers are synchronous, most values are 0 or 1. The bucket of
-// such a value has the index v, so no logarithm is computed.
+// note counts the value v >= 0. The values 0 and 1 are the most frequent values if callers wait for
+// each operation. Their bucket has the index v, so for these values note computes no logarithm.
 func (h *Histogram) note(v int) {
 	if uint(v) < 2 {
 		h[v]++

@@ -20,12 +20,12 @@ type Record struct {
 	Opcode   verbs.WROpcode // of a send
 	Signaled bool           // the request has a completion even if it succeeds
 	Bytes    uint32         // length of the request; for a receive that succeeded, length of the message
-	// Submitted is the time at which the submitter had filled the request. It is zero for a marker,
-	// which the reactor itself posts. Posted is the time at which the pass that posted the request
-	// began to post. It is zero if the request was never given to the device. Ended is the time at
-	// which the request ended: a completion ended it, the pass could not post it, or Release ended
-	// it. It is zero if the request has not ended. All requests posted by one pass have the same
-	// Posted (except a marker). All requests that the completions of one pass end have the same
+	// Submitted is the time at which the submitter had filled the request. Submitted is zero for a
+	// marker, which the reactor itself posts. Posted is the time at which the pass that posted the
+	// request began to post. Posted is zero if the request was never given to the device. Ended is the
+	// time at which the request ended: a completion ended it, the pass could not post it, or Release
+	// ended it. Ended is zero if the request has not ended. All requests posted by one pass have the
+	// same Posted (except a marker). All requests that the completions of one pass end have the same
 	// Ended.
 	Submitted, Posted, Ended time.Time
 	// Err is the operation's error. It is nil if the request succeeded or has not ended. See
@@ -77,7 +77,7 @@ func (c Record) String() string {
 	}
 	switch {
 	case c.Ended.IsZero():
-		b.WriteString(": out")
+		b.WriteString(": outstanding")
 	case c.Err == nil:
 		b.WriteString(": ok")
 	default:
@@ -90,14 +90,14 @@ func (c Record) String() string {
 // (QueueConfig.Recorder) it returns nil. The entries come in this order:
 //
 //   - The requests that have ended, in the order in which they ended: at least the last
-//     QueueConfig.Recorder of them. Older ones are dropped.
+//     QueueConfig.Recorder of them. Older requests are dropped.
 //   - The outstanding sends, in posting order.
 //   - The outstanding receives, sorted by Posted.
 //
 // A request that still waits to be posted has no entry.
 //
-// Recorded may also be called after the queue failed, and after Release. It waits for the turn and
-// holds it for a moment. Any goroutine may call Recorded, except the holder.
+// Recorded may also be called after the queue has failed, and after Release. Recorded waits for the
+// turn and holds the turn for a moment. Any goroutine may call Recorded, except the holder.
 func (q *Queue) Recorded() (all []Record) {
 	if q.rec == nil {
 		return nil
@@ -106,7 +106,7 @@ func (q *Queue) Recorded() (all []Record) {
 	return all
 }
 
-// The method records does the work of Recorded. Holder only.
+// The method records does the work of Recorded. Only the holder calls records.
 func (q *Queue) records() []Record {
 	c := q.rec
 	all := make([]Record, 0, len(c.ring)+q.order.len()+q.recvs)

@@ -7,20 +7,21 @@ import (
 )
 
 // recorder is a queue's flight recorder (QueueConfig.Recorder). The times of a request are in the
-// field times until the request ends. Then the times are copied to a ring. The ring has room for
-// QueueConfig.Recorder requests plus one request for each slot. When a queue fails, at most one
-// request for each slot is flushed. So the flushed requests do not overwrite the request that
-// failed, or the last requests before it.
+// field times until the request ends. Then the times are copied to the field ring. The ring has room
+// for QueueConfig.Recorder requests plus one request for each slot. When a queue fails, at most one
+// request for each slot is flushed. So the flushed requests overwrite neither the request that failed
+// nor the QueueConfig.Recorder-1 requests that ended before it.
 //
-// In a queue without a recorder, an operation costs two comparisons with nil. In a queue with a
-// recorder, the submitter reads the clock for each request. A pass reads the clock twice, and once
-// more for a marker, and copies each request that ends to the ring.
+// In a queue without a recorder, the cost for an operation is two comparisons with nil. In a queue
+// with a recorder, the submitter reads the clock for each request. A pass reads the clock twice, and
+// once more for each marker, and copies each request that ends to the ring.
 type recorder struct {
-	// The slice times has one entry for each slot. The submitter writes the entry before it pushes
-	// the slot. After the push, only the holder uses the entry.
+	// The slice times has one entry for each slot. The submitter writes the entry of a slot before it
+	// pushes the slot. After the push, only the holder uses the entry.
 	times []requestTimes
 	// The slice ring holds requests that have ended. ring[next] is the entry to write next. If full
-	// is set, all entries are in use, and ring[next] is the oldest. Holder only.
+	// is set, all entries are in use, and ring[next] is the oldest. Only the holder uses ring, next and
+	// full.
 	ring []ending
 	next int
 	full bool
@@ -49,7 +50,7 @@ type ending struct {
 }
 
 // passTime is a clock reading that all requests of one pass share. The field pass is the number of
-// that pass. Holder only.
+// that pass. Only the holder uses a passTime.
 type passTime struct {
 	pass uint64
 	at   time.Duration
@@ -82,13 +83,13 @@ func (c *recorder) submitted(r *Reactor, slot uint32) {
 	c.times[slot] = requestTimes{submitted: r.clock(), posted: notSeen}
 }
 
-// The method posted records that this pass posts a request. Holder only, like everything below.
+// The method posted records that this pass posts a request. Only the holder calls the functions below.
 func (c *recorder) posted(r *Reactor, slot uint32, signaled bool) {
 	s := &c.times[slot]
 	s.posted, s.signaled = r.at(&r.posting), signaled
 }
 
-// The method marked records that a marker is posted now. A marker has no submitter.
+// The method marked records that a marker is posted now. No submitter has recorded the marker.
 func (c *recorder) marked(r *Reactor, slot uint32) {
 	c.times[slot] = requestTimes{submitted: notSeen, posted: r.clock(), signaled: true}
 }
@@ -104,7 +105,7 @@ func (c *recorder) postedSends(q *Queue, n int) {
 // The method ended copies a request that has ended to the ring. Call it before the slot is freed.
 func (c *recorder) ended(q *Queue, slot, bytes uint32, err error) {
 	sl, when := &q.tab.slots[slot], &q.r.polling
-	if c.times[slot].posted == notSeen { // the pass refused the request, and has not polled yet
+	if c.times[slot].posted == notSeen { // the pass refused the request while it gathered, before it polled
 		when = &q.r.posting
 	}
 	c.ring[c.next] = ending{c.times[slot], packWRID(q.id, slot, sl.gen, sl.kind), q.r.at(when), err, bytes, verbs.WROpcode(sl.opcode), sl.kind}

@@ -18,7 +18,7 @@ func slowly(t *testing.T, recorder int) *watched {
 	return newWatchedQueue(t, reactor.PeerLimit{}, reactor.QueueConfig{SendDepth: 8, RecvDepth: 4, SignalEvery: 4, Recorder: recorder})
 }
 
-// watched.submit submits a WRITE of n bytes and runs no pass.
+// submit submits a WRITE of n bytes and runs no pass.
 func (w *watched) submit(t *testing.T, n int) {
 	t.Helper()
 	addr, key := w.peer.remote(0)
@@ -73,21 +73,21 @@ func TestRecordsHaveTheirTimes(t *testing.T) {
 			}
 		}
 	}
-	compare("out")
+	compare("while the READ and the WRITEs are outstanding")
 	w.now = at(5 * time.Second)
 	w.deaf = false
 	w.settle()
 	for i := range want {
 		want[i].ended = at(5 * time.Second)
 	}
-	compare("polled")
+	compare("after their completions were polled")
 	for _, r := range w.q.Recorded() {
 		if s, ok := r.Status(); !ok || s != verbs.WCSuccess || r.Err != nil || r.WRID == 0 {
-			t.Errorf("%v: status %v, %t; want success, and a wr_id", r, s, ok)
+			t.Errorf("%v: Status returned %v, %t; want success, true, and a record with a wr_id and no error", r, s, ok)
 		}
 	}
 	if line, wants := w.q.Recorded()[1].String(), "RDMA_WRITE of 2 bytes, wr_id 0x"; !strings.HasPrefix(line, wants) || !strings.HasSuffix(line, " posted 1s later, ended 3s later: ok") {
-		t.Errorf("it prints %q, want %q… and the times between", line, wants)
+		t.Errorf("String returned %q, want the prefix %q and then the times", line, wants)
 	}
 }
 
@@ -102,18 +102,18 @@ func TestTheRecorderKeepsTheLastRequests(t *testing.T) {
 		w.settle()
 		all := w.q.Recorded()
 		if len(all) != min(i, keep+slots) {
-			t.Fatalf("after %d requests %d are recorded, want %d", i, len(all), min(i, keep+slots))
+			t.Fatalf("after %d requests there are %d records, want %d", i, len(all), min(i, keep+slots))
 		}
 		for k, r := range all {
 			if want := uint32(i - len(all) + 1 + k); r.Bytes != want || r.Ended.IsZero() {
-				t.Fatalf("after %d requests record %d is %v, want the %d. request", i, k, r, want)
+				t.Fatalf("after %d requests record %d is %v, want an ended request of %d bytes", i, k, r, want)
 			}
 		}
 	}
 	plain := newWatched(t, reactor.PeerLimit{})
 	plain.post(t)
 	if got := plain.q.Recorded(); got != nil {
-		t.Errorf("a queue without a recorder recorded %v", got)
+		t.Errorf("Recorded of a queue without a recorder returned %v, want nil", got)
 	}
 }
 
@@ -148,14 +148,14 @@ func TestReceivesAreRecorded(t *testing.T) {
 	want := []uint32{5, 1, 63, 62, 62}
 	for i := range want {
 		if len(got) != len(want) || got[i] != want[i] {
-			t.Fatalf("recorded bytes are %v, want %v: the receive that ended, the send, and the receives that are out", got, want)
+			t.Fatalf("the recorded lengths are %v, want %v: the ended receive, the outstanding send, the outstanding receives", got, want)
 		}
 	}
 	if r := all[0]; r.Kind != reactor.KindRecv || !r.Posted.Equal(watchedFrom) || !r.Ended.Equal(watchedFrom.Add(time.Minute)) {
-		t.Errorf("the receive that ended is %v, want one posted at first and ended a minute later", r)
+		t.Errorf("the first record is %v, want a receive that was posted at the start and ended a minute later", r)
 	}
 	if line := all[0].String(); !strings.HasPrefix(line, "RECV of 5 bytes") {
-		t.Errorf("it prints %q", line)
+		t.Errorf("String returned %q, want the prefix \"RECV of 5 bytes\"", line)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestReceivesAreRecorded(t *testing.T) {
 // the reactor refuses, the end time is read before the pass posts. For a posted request, it is read
 // after the pass has polled the completion.
 func TestRefusedAndPolledInOneTurn(t *testing.T) {
-	onlySoft(t, "a device completes later than the turn that posts")
+	onlySoft(t, "a device completes an operation later than the pass that posts it")
 	w := clock{watchedFrom}
 	a, b, h := hookedPair(t, reactor.Config{Stepped: true, Now: w.Now}, reactor.QueueConfig{Recorder: 4})
 	defer b.close(t)
@@ -185,16 +185,16 @@ func TestRefusedAndPolledInOneTurn(t *testing.T) {
 		a.r.Flush()
 	})
 	if all := sealed.q.Recorded(); len(all) != 1 || !all[0].Ended.Equal(before) || !all[0].Posted.IsZero() {
-		t.Errorf("refused at %v: %v", before, all)
+		t.Errorf("a request was refused at %v: the records are %v, want one with this end time and no posting time", before, all)
 	}
 	if all := a.q.Recorded(); len(all) != 1 || !all[0].Posted.Equal(before) || !all[0].Ended.Equal(before.Add(time.Second)) {
-		t.Errorf("posted at %v and polled a second later: %v", before, all)
+		t.Errorf("a request was posted at %v and its completion polled a second later: the records are %v, want one with these times", before, all)
 	}
 	sealed.release(t, errOver)
 	a.close(t)
 }
 
-// Rule: the record of a refused request has the error. If the device refused the request, the
+// Rule: the record of a refused request has the error of the request. If the device refused the request, the
 // posting time is that of the attempt. If the request was refused because its queue was released,
 // there is no posting time. Recorded works after Release and Close.
 func TestRefusedRequestsAreRecorded(t *testing.T) {
@@ -203,7 +203,7 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 	f.cutAt.Store(1)
 	for i, fut := range a.batch(t, b, 3) {
 		if _, err := fut.Await(bounded(t)); (err == nil) != (i == 0) {
-			t.Fatalf("request %d of a list cut before the second: %v", i, err)
+			t.Fatalf("request %d of a list of which the device accepted one request ended with %v, want success of request 0 only", i, err)
 		}
 	}
 	a.do(t, func() {
@@ -223,18 +223,18 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 		case r.Kind == reactor.KindMarker:
 			markers++
 			if !r.Submitted.IsZero() || r.Posted.IsZero() || !r.Signaled || r.Opcode != verbs.WRRDMAWrite {
-				t.Errorf("the marker is %v, want it posted, signaled, and submitted by nobody", r)
+				t.Errorf("the marker is recorded as %v, want a signaled WRITE with a posting time and no submission time", r)
 			}
 		case r.Err == nil:
 			ok++
 		case over && (!r.Posted.IsZero() || told), errors.As(r.Err, &cut) && (r.Posted.IsZero() || told), r.Ended.Before(r.Posted), r.Submitted.IsZero():
-			t.Errorf("%v: status told %t", r, told)
+			t.Errorf("a refused request is recorded as %v, with a status: %t; want no status, and a posting time only if the device refused it", r, told)
 		default:
 			refused++
 		}
 	}
 	if ok != 1 || markers != 1 || refused != 3 {
-		t.Errorf("%d requests well, %d refused and %d markers recorded, want 1, 3 and 1: %v", ok, refused, markers, all)
+		t.Errorf("the records have %d successful requests, %d refused ones and %d markers, want 1, 3 and 1: %v", ok, refused, markers, all)
 	}
 }
 
@@ -272,14 +272,14 @@ func TestTheFlushPushesNoCauseOut(t *testing.T) {
 	for i, r := range all {
 		s, ok := r.Status()
 		if !ok {
-			t.Errorf("%v has no status", r)
+			t.Errorf("the record %v has no status, want one", r)
 		}
 		if count[s]++; s == verbs.WCRemAccessErr && i != 2 {
-			t.Errorf("the cause is record %d, want it right after the two that were well", i)
+			t.Errorf("the failed request is record %d, want record 2, after the two successful requests", i)
 		}
 	}
 	if count[verbs.WCSuccess] != 2 || count[verbs.WCRemAccessErr] != 1 || count[verbs.WCWRFlushErr] != 2*depth-1 {
-		t.Errorf("recorded %v, want 2 well, 1 remote access error and %d flushed", count, 2*depth-1)
+		t.Errorf("the recorded statuses are %v, want 2 of success, 1 of REM_ACCESS_ERR and %d of WR_FLUSH_ERR", count, 2*depth-1)
 	}
 	a.closeRest(t)
 }
@@ -330,7 +330,7 @@ func TestTheRecorderIsReadWhileItRuns(t *testing.T) {
 				bad = bad || out || r.Ended.Before(r.Posted)
 			}
 			if bad {
-				t.Errorf("recorded: %v, behind one that is out: %t", r, out)
+				t.Errorf("wrong record %v, after a record of an outstanding request: %t; want ordered times, 8 bytes, and ended requests first", r, out)
 				running = false
 				break
 			}

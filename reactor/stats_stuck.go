@@ -9,9 +9,10 @@ import (
 )
 
 // Stuck is a send that has been outstanding for a long time. For a queue with a recorder,
-// Reactor.Stuck reports every such send, with its times. For a queue without a recorder, it reports
-// only the oldest send, because the reactor has no times of single sends. Receives are not reported:
-// a receive may wait any length of time for its message.
+// Reactor.Stuck reports every such send, with its times. For a queue without a recorder, Reactor.Stuck
+// reports only the oldest send, because the reactor does not record the times of single sends.
+// Reactor.Stuck does not report receives, because a receive may wait any length of time for its
+// message.
 type Stuck struct {
 	Record      // if the queue has no recorder, Submitted and Posted are zero
 	Queue       *Queue
@@ -19,12 +20,13 @@ type Stuck struct {
 	Position    int // how many outstanding sends of the queue are older
 	Outstanding int // how many sends of the queue are outstanding
 	Waiting     int // how many goroutines wait for a slot of the queue
-	// If Exact is set, Since is when the send was submitted, or, if the send is a marker, posted. If
-	// Exact is not set, Since is when the reactor first saw that this send was the oldest one. The
-	// send may have been submitted long before. If the queue has a PeerLimit.Bound, the reactor sees
-	// a new oldest send within an eighth of the smallest Bound on the reactor, plus any time in
-	// which the process did not run. Without a PeerLimit, only calls of Reactor.Stuck see it: the
-	// first call after the send became the oldest sets Since to the time of the call.
+	// If Exact is true, Since is when the send was submitted. (For a marker, Since is when the marker
+	// was posted.) If Exact is false, Since is when the reactor first saw that this send was the
+	// oldest outstanding send of the queue. The send may have been submitted long before. If the queue
+	// has a PeerLimit.Bound, the reactor sees a new oldest send within an eighth of the smallest Bound
+	// on the reactor, plus any time in which the process did not run. Without a PeerLimit, only calls
+	// of Reactor.Stuck look for the oldest send: the first call after the send became the oldest sets
+	// Since to the time of the call.
 	Since time.Time
 	Exact bool // the queue has a recorder
 }
@@ -40,17 +42,17 @@ func (s Stuck) String() string {
 }
 
 // progressMark records the progress that the calls of Stuck have seen in a queue without a recorder.
-// Holder only.
+// Only the holder uses a progressMark.
 type progressMark struct {
 	head uint32        // the value of fifo.head at the last call; fifo.head changes when a send ends
-	at   time.Duration // when a call of Stuck first saw this value with sends outstanding
+	at   time.Duration // when a call of Stuck first saw this value of head
 	busy bool          // the fields head and at are valid
 }
 
-// Stuck returns the sends that have been outstanding for a given time or longer, sorted by Since. It
-// first runs passes until all waiting completions are polled, so that it reports no completed send.
-// Stuck visits every queue and allocates. It is for diagnosis and monitoring. Any goroutine except
-// the holder may call it; it waits for the turn.
+// Stuck returns the sends that have been outstanding for at least the duration longer, sorted by Since.
+// Stuck first polls all completions that are in the completion queues (Drain), so that it reports no
+// completed send. Stuck visits every queue and allocates. It is for diagnosis and monitoring. Any
+// goroutine except the holder may call Stuck. It waits for the turn.
 func (r *Reactor) Stuck(longer time.Duration) (all []Stuck) {
 	r.withTurn(func() {
 		r.Drain()
@@ -65,7 +67,8 @@ func (r *Reactor) Stuck(longer time.Duration) (all []Stuck) {
 	return all
 }
 
-// stuck appends the stuck sends of q, which has sends outstanding. Holder only.
+// stuck appends the stuck sends of q to all, and returns the result. q must have outstanding sends.
+// Only the holder calls stuck.
 func (q *Queue) stuck(all []Stuck, now, longer time.Duration) []Stuck {
 	if q.rec == nil {
 		if since := q.oldestSince(now); now-since >= longer {

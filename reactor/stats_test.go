@@ -47,7 +47,7 @@ func TestStatsOfSeveralReactorsLeaveNoFieldOut(t *testing.T) {
 		if x.Kind() == reflect.Array {
 			for j := range x.Len() {
 				if got, want := number(z.Index(j)), number(x.Index(j))+number(y.Index(j)); got != want {
-					t.Errorf("%s[%d] of both is %d, want %d", name, j, got, want)
+					t.Errorf("Add: %s[%d] is %d, want %d", name, j, got, want)
 				}
 			}
 			continue
@@ -57,7 +57,7 @@ func TestStatsOfSeveralReactorsLeaveNoFieldOut(t *testing.T) {
 			want = max(number(x), number(y))
 		}
 		if got := number(z); got != want {
-			t.Errorf("%s of both is %d, want %d", name, got, want)
+			t.Errorf("Add: %s is %d, want %d", name, got, want)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestStatsOfSeveralReactorsLeaveNoFieldOut(t *testing.T) {
 // counts each list by the number of outstanding sends of its queue, including the list. Polls counts
 // each poll by the number of completions that it returned.
 func TestListsAndPollsAreCountedByLength(t *testing.T) {
-	onlySoft(t, "a device completes when it likes, and its completions come in other polls")
+	onlySoft(t, "the test counts polls, but a device completes at any time")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: 32, SignalEvery: 1})
 	defer b.close(t)
 	defer a.close(t)
@@ -84,10 +84,10 @@ func TestListsAndPollsAreCountedByLength(t *testing.T) {
 	}
 	s := a.r.Stats()
 	if want := (reactor.Histogram{1: 2, 2: 2, 4: 1}); s.Lists != want || s.Occupancy != want {
-		t.Errorf("lists are %v and found %v out; want both to be %v", s.Lists, s.Occupancy, want)
+		t.Errorf("Stats.Lists is %v and Stats.Occupancy is %v, want %v for both", s.Lists, s.Occupancy, want)
 	}
 	if s.MaxOutstanding != 9 || s.MaxBatch != 9 {
-		t.Errorf("the most out was %d and the longest list %d, want 9", s.MaxOutstanding, s.MaxBatch)
+		t.Errorf("Stats.MaxOutstanding is %d and Stats.MaxBatch is %d, want 9 for both", s.MaxOutstanding, s.MaxBatch)
 	}
 	var full uint64 // polls that returned completions
 	for i, n := range s.Polls {
@@ -96,7 +96,7 @@ func TestListsAndPollsAreCountedByLength(t *testing.T) {
 		}
 	}
 	if full != 5 || s.Polls[0] == before.Polls[0] {
-		t.Errorf("polls are %v after %v, want 5 more that took something, and some that did not, for %d completions", s.Polls, before.Polls, posted)
+		t.Errorf("Stats.Polls is %v and was %v, want 5 more polls with completions, and more polls without, for %d completions", s.Polls, before.Polls, posted)
 	}
 }
 
@@ -115,16 +115,16 @@ func TestLoneTransfersAreSeenToo(t *testing.T) {
 	}
 	s := a.r.Stats()
 	if s.Doorbells == 0 || s.Lists.Count() != s.Doorbells || s.Occupancy.Count() != s.Doorbells {
-		t.Errorf("%d doorbells, lists counted: %v, occupancy: %v", s.Doorbells, s.Lists, s.Occupancy)
+		t.Errorf("Stats counts %d doorbells, lists %v and occupancy %v; want each list counted once in each histogram", s.Doorbells, s.Lists, s.Occupancy)
 	}
 	all := a.q.Recorded()
 	for _, r := range all {
 		if r.Submitted.IsZero() || r.Posted.IsZero() || r.Ended.IsZero() || !r.Signaled {
-			t.Errorf("recorded: %v, want all of its times", r)
+			t.Errorf("the record is %v, want a signaled request with all three times", r)
 		}
 	}
 	if len(all) != 40 {
-		t.Errorf("%d requests recorded, want 40", len(all))
+		t.Errorf("there are %d records, want 40", len(all))
 	}
 }
 
@@ -136,7 +136,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 	defer a.close(t)
 	f := a.stray(t, reactor.Send{})
 	if s := a.r.Stats(); s.SlotWaits != (reactor.Histogram{}) || s.SlotWaitTime != 0 {
-		t.Fatalf("%v waits, %v in all, before anybody waited", s.SlotWaits, s.SlotWaitTime)
+		t.Fatalf("Stats counts the waits %v of %v in all, want none: no goroutine has waited for a slot", s.SlotWaits, s.SlotWaitTime)
 	}
 	_, sge := a.bytes(0, 8)
 	post := func(ctx context.Context) (reactor.Future, error) {
@@ -153,11 +153,11 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 	<-time.After(wait)
 	cancel()
 	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
-		t.Fatalf("a post to a full queue: %v, want the context's error", err)
+		t.Fatalf("Submit to a full queue returned %v, want context.Canceled", err)
 	}
 	s := a.r.Stats()
 	if s.SlotWaits.Count() != 1 || s.MaxSlotWait < wait || s.SlotWaitTime != s.MaxSlotWait {
-		t.Fatalf("%v waits, %v in all, the longest %v; want one of at least %v", s.SlotWaits, s.SlotWaitTime, s.MaxSlotWait, wait)
+		t.Fatalf("Stats counts the waits %v of %v in all, the longest of %v; want one wait of at least %v", s.SlotWaits, s.SlotWaitTime, s.MaxSlotWait, wait)
 	}
 	from, to := time.Duration(0), time.Duration(0)
 	for i, n := range s.SlotWaits {
@@ -167,7 +167,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 		}
 	}
 	if s.MaxSlotWait < from || s.MaxSlotWait >= to {
-		t.Errorf("a wait of %v was counted from %v to %v", s.MaxSlotWait, from, to)
+		t.Errorf("a wait of %v was counted in the bucket from %v to %v", s.MaxSlotWait, from, to)
 	}
 	got := make(chan reactor.Future)
 	go func() {
@@ -181,9 +181,9 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 		must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: box}, []verbs.SGE{to}, reactor.Block))
 	}
 	await(t, f, nil)
-	await(t, comes(t, "the post that waited", got), nil)
+	await(t, comes(t, "the Submit that waits for a slot", got), nil)
 	if s := a.r.Stats(); s.SlotWaits.Count() > 2 || s.SlotWaitTime < s.MaxSlotWait {
-		t.Errorf("%v waits, %v in all, the longest %v; want two at most", s.SlotWaits, s.SlotWaitTime, s.MaxSlotWait)
+		t.Errorf("Stats counts the waits %v of %v in all, the longest of %v; want at most two waits", s.SlotWaits, s.SlotWaitTime, s.MaxSlotWait)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestAHistogramHasABucketForEveryValue(t *testing.T) {
 		next = to + 1
 	}
 	if next != 0 {
-		t.Errorf("the last bucket ends before %d, want none after it", next)
+		t.Errorf("the last bucket ends before %d, want it to end at the largest uint64", next)
 	}
 }
 
@@ -220,10 +220,10 @@ func TestHistogramsAddUp(t *testing.T) {
 	b.Note(math.MaxInt)
 	sum := a.Add(b)
 	if sum.Count() != 8 || a.Count() != 6 {
-		t.Errorf("%v and %v are %v", a, b, sum)
+		t.Errorf("the sum of %v and %v is %v, want 8 values, and 6 in the first histogram", a, b, sum)
 	}
 	if got, want := sum.String(), "0: 1, 1: 1, 2-3: 2, 4-7: 3, from 4194304: 1"; got != want {
-		t.Errorf("it prints %q, want %q", got, want)
+		t.Errorf("String returned %q, want %q", got, want)
 	}
 }
 
@@ -241,25 +241,26 @@ func TestStuckTellsWhatIsOutForLong(t *testing.T) {
 	w.now = at(10)
 	got := w.r.Stuck(8 * time.Second)
 	if len(got) != 3 {
-		t.Fatalf("stuck for 8 s: %v, want the 3 that are out for 10, 9 and 8", got)
+		t.Fatalf("Stuck(8 s) returned %v, want the 3 sends that have been outstanding for 10, 9 and 8 s", got)
 	}
 	for i, s := range got {
 		if s.Bytes != uint32(i) || !s.Since.Equal(at(i)) || !s.Exact || !s.Submitted.Equal(at(i)) || s.Position != i || s.Outstanding != 5 ||
 			s.Queue != w.q || s.QPNum != w.q.QP().Num() || !s.Signaled || s.Opcode != verbs.WRRDMAWrite || s.Kind != reactor.KindWrite {
-			t.Errorf("stuck: %+v, want the send of %d bytes, out since %v", s, i, at(i))
+			t.Errorf("Stuck returned %+v, want the send of %d bytes, outstanding since %v", s, i, at(i))
 		}
 	}
 	if line := got[1].String(); !strings.Contains(line, ", 2 of 5 out, 0 waiting for room: since ") {
-		t.Errorf("it prints %q", line)
+		t.Errorf("String returned %q, want position 2 of 5, no waiting goroutine, and an exact time", line)
 	}
 	w.deaf = false
 	if got := w.r.Stuck(0); len(got) != 0 {
-		t.Errorf("stuck: %v; all had completed, and was there to be polled", got)
+		t.Errorf("Stuck returned %v, want none: all sends had completed, and Stuck polls first", got)
 	}
 }
 
 // Rule: for a queue with a PeerLimit and no recorder, Stuck returns only the oldest send. The reported
-// Since is at most an eighth of Bound after the true time, and never before it.
+// Since is at most an eighth of Bound after the time at which this send became the oldest, and never
+// before that time.
 func TestStuckKnowsWhatThePatrolKnows(t *testing.T) {
 	r := testRand(t)
 	for range 40 {
@@ -276,21 +277,21 @@ func TestStuckKnowsWhatThePatrolKnows(t *testing.T) {
 		w.pass(time.Duration(r.Int64N(int64(2 * bound))))
 		out := w.now.Sub(since)
 		if got := w.r.Stuck(out + 1); len(got) != 0 {
-			t.Fatalf("bound %v: out for %v, stuck for longer: %v", bound, out, got)
+			t.Fatalf("bound %v: the sends have been outstanding for %v, but Stuck reports %v for a longer time", bound, out, got)
 		}
 		got := w.r.Stuck(out - bound/8)
 		if len(got) != 1 {
-			t.Fatalf("bound %v: out for %v, %d are stuck for an eighth less: %v", bound, out, len(got), got)
+			t.Fatalf("bound %v: the sends have been outstanding for %v, and for an eighth of the bound less Stuck reports %d sends, want 1: %v", bound, out, len(got), got)
 		}
 		s := got[0]
 		if late := s.Since.Sub(since); late < 0 || late > bound/8 || s.Exact || s.Position != 0 || s.Outstanding != 2 || s.Kind != reactor.KindWrite ||
 			s.Bytes != 8 || !s.Signaled || !s.Submitted.IsZero() {
-			t.Fatalf("bound %v, out since %v: %+v", bound, since, s)
+			t.Fatalf("bound %v: two WRITEs of 8 bytes have been outstanding since %v, and Stuck reports %+v; want the older, with an inexact Since", bound, since, s)
 		}
 		w.ration = 1
 		w.settle()
 		if got := w.r.Stuck(1); len(got) != 0 {
-			t.Fatalf("bound %v: stuck: %v, but nobody has looked since the send before it ended", bound, got)
+			t.Fatalf("bound %v: Stuck returned %v, want none: neither a tick nor a call of Stuck has seen this send as the oldest", bound, got)
 		}
 	}
 }
@@ -307,17 +308,17 @@ func TestStuckRemembersTheLastLook(t *testing.T) {
 	w.post(t)
 	w.pass(time.Minute)
 	if n := stuck(time.Second); n != 0 {
-		t.Errorf("%d are stuck at the first look, want none: nobody knows", n)
+		t.Errorf("the first call of Stuck returned %d sends, want 0: the time counts from this call", n)
 	}
 	w.pass(time.Minute)
 	if n := stuck(time.Minute); n != 1 {
-		t.Errorf("%d are stuck a minute after the first look, want 1", n)
+		t.Errorf("Stuck returned %d sends a minute after its first call, want 1", n)
 	}
 	w.post(t)
 	w.ration = 1
 	w.settle()
 	if n := stuck(time.Second); n != 0 {
-		t.Errorf("%d are stuck, want none: the first is done, the second was never looked at", n)
+		t.Errorf("Stuck returned %d sends, want 0: the first has ended, and no call has seen the second as the oldest", n)
 	}
 }
 
@@ -348,7 +349,7 @@ func oneWaits(t *testing.T, e *end) {
 	for waiting := 0; waiting != 1; runtime.Gosched() {
 		got := e.r.Stuck(0)
 		if len(got) != 1 || ctx.Err() != nil {
-			t.Fatalf("stuck: %v, want the one send, and soon one that waits (%v)", got, ctx.Err())
+			t.Fatalf("Stuck returned %v, want one send, and one waiting goroutine before the context ends (its error: %v)", got, ctx.Err())
 		}
 		waiting = got[0].Waiting
 	}

@@ -49,7 +49,7 @@ const (
 	loseRepolls                       // every poll after an arming
 )
 
-// If lane.loss selects a kind of event, one in stormLoseOne of these events is dropped.
+// stormLoseOne is the number of events of which one is dropped, if lane.loss selects their kind.
 const stormLoseOne = 20
 
 // userRecvCQ is the UserData that a reactor gives its receive completion queue.
@@ -75,8 +75,9 @@ func (d *stormDevice) CreateCQ(cqe int, ch verbs.CompChannel, vector int, userDa
 // a busy machine.
 const stormDawdle = 4
 
-// stormDawdleMost is the longest time that stormDevice.dawdle waits for the next token to be sent.
-// Without this limit the wait might never end, because this side itself may have to send that token.
+// stormDawdleMost is the longest time that stormDevice.dawdle waits until the lane sends its next token
+// (a message, see lane). Without this limit the wait might never end, because the reactor that waits
+// may itself have to send that token.
 const stormDawdleMost = 200 * time.Microsecond
 
 // Execute posts, arms and polls. If the poll after an arming finds a completion, Execute counts a
@@ -108,8 +109,8 @@ func (d *stormDevice) Execute(t *verbs.IOBatch) error {
 	return err
 }
 
-// The method dawdle lets other goroutines run until another token is sent, or until stormDawdleMost
-// has passed. After that, it lets them run for a random pause.
+// The method dawdle lets other goroutines run until the lane sends another token, or until
+// stormDawdleMost has passed. After that, it lets them run for a random pause.
 func (d *stormDevice) dawdle() {
 	before := d.lane.sent.Load()
 	began := time.Now()
@@ -246,7 +247,7 @@ func (s *stormSide) Complete(_ reactor.SinkContext, c reactor.Completion, err er
 		// Receives are flushed after a first error, and after the lane was stopped. Such a flush is
 		// not reported.
 		if !l.stop.Load() && !l.t.Failed() {
-			l.t.Errorf("a receive ended with %v", err)
+			l.t.Errorf("a receive ended with %v, want success", err)
 		}
 		return
 	}
@@ -296,7 +297,7 @@ func (l *lane) end(t *testing.T) {
 	select {
 	case <-l.gone:
 	case <-time.After(patience):
-		t.Fatalf("%d volleys did not arrive: a wake-up was lost\n%s", l.out.Load(), l.report())
+		t.Fatalf("%d volleys did not arrive within %v: a wake-up was lost\n%s", l.out.Load(), patience, l.report())
 	}
 	for _, s := range l.sides {
 		close(s.posts)

@@ -19,8 +19,8 @@ import (
 // stormEvents is the default number of completion events in a run of all modes, and stormEventsRace
 // is the default under the race detector. VERBENA_EVENTS sets another number (`make stress`: ten
 // million). VERBENA_STORM_TIME limits the time of each mode. On a device the default of this limit
-// is stormTimeDevice: on an emulated machine an event takes a millisecond, or ten if the machine's
-// processors are busy.
+// is stormTimeDevice, because on an emulated machine an event takes a millisecond, or ten if the
+// machine's processors are busy.
 const (
 	stormEvents     = 60_000
 	stormEventsRace = 20_000
@@ -39,9 +39,9 @@ const (
 // packets of its wire.
 const stormSlowPart = 10
 
-// stormPauses returns n such that the longest random pause is 2^n ns. For the software RNIC it is
-// 33 µs, in which a reactor handles a completion and goes to sleep again. For a device, which may
-// belong to an emulated machine, it is a millisecond.
+// stormPauses returns n such that the longest result of stormPause is 2^n ns. For the software RNIC
+// that is 33 µs, in which a reactor handles a completion and goes to sleep again. For a device, which
+// may belong to an emulated machine, it is a millisecond.
 func stormPauses() int {
 	if onDevice() {
 		return 20
@@ -101,7 +101,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 				s.run(t, uint64(events*m.share/stormShares), limit)
 				s.close(t)
 				if t.Failed() {
-					t.Logf("replay the pauses with VERBENA_STORM_SEED=%d", seed)
+					t.Logf("to repeat the pauses set VERBENA_STORM_SEED=%d", seed)
 				}
 			})
 		}
@@ -149,7 +149,7 @@ func (s *storm) run(t *testing.T, events uint64, limit time.Duration) {
 		<-look.C
 		for i, l := range s.lanes {
 			if l.stalled() {
-				t.Fatalf("lane %d: nothing moves since %d hops, %d volleys are out: a wake-up was lost\n%s", i, l.hops.Load(), l.out.Load(), l.report())
+				t.Fatalf("lane %d: after %d tokens no token arrived for %v, with %d volleys in transit: a wake-up was lost\n%s", i, l.hops.Load(), patience, l.out.Load(), l.report())
 			}
 		}
 	}
@@ -167,13 +167,13 @@ func (s *storm) run(t *testing.T, events uint64, limit time.Duration) {
 		}
 	}
 	met := s.sum(func(l *lane) uint64 { return l.met.Load() })
-	t.Logf("%d events, %d queue pairs, %d lost, %v: %d completions, %d wake-ups by the channels, %d sleeps, %d found after arming, %d looks",
+	t.Logf("%d events, %d queue pairs, %d events lost, %v: %d completions, %d wake-ups by completion channels, %d sleeps, %d passes that armed and then found a completion, %d rechecks",
 		s.events(), 2*stormLanes*stormQueues, sum.MissedEvents, took.Round(time.Millisecond), sum.Polled, sum.ChannelWakeups, sum.Sleeps, met, sum.Rechecks)
 	if sum.MissedEvents != 0 {
-		t.Errorf("%d events were lost", sum.MissedEvents)
+		t.Errorf("%d events were lost, want 0", sum.MissedEvents)
 	}
 	if s.events()/stormRare > met {
-		t.Errorf("%d events, and %d times a completion came between the last poll and arming: the run met no race", s.events(), met)
+		t.Errorf("of %d events, %d completions came between the last poll and the arming, want at least %d: the run met too few races", s.events(), met, s.events()/stormRare)
 	}
 }
 
@@ -222,7 +222,7 @@ const (
 // lane stops, or its reactors count missed events. If the poll after the arming is omitted in a mode
 // with one volley, a lane stops.
 func TestTheStormSeesWhatIsLost(t *testing.T) {
-	onlySoft(t, "it is about the test, and there all is quick")
+	onlySoft(t, "it tests the storm itself, for which the software RNIC is enough, and faster")
 	for _, m := range stormModes {
 		losses := map[string]uint32{"events of sends": loseSendEvents, "events of receives": loseRecvEvents}
 		if m.volleys == 1 {
@@ -239,7 +239,7 @@ func TestTheStormSeesWhatIsLost(t *testing.T) {
 				}
 				l.loss.Store(loss)
 				if !l.shows(t) {
-					t.Errorf("%d tokens went on their way for %v, and nobody noticed", l.hops.Load(), patience)
+					t.Errorf("%d tokens arrived, and within %v the lane neither stopped nor counted a missed event", l.hops.Load(), patience)
 				}
 				l.loss.Store(0)
 				l.revive(t)
@@ -364,7 +364,7 @@ func (s *stormSide) trySend(v *volley) {
 		v.sent++
 		return
 	case !errors.Is(err, reactor.ErrQueueFull):
-		s.lane.t.Error(err)
+		s.lane.t.Errorf("Submit in a sink returned %v, want nil or ErrQueueFull", err)
 	}
 	s.lane.sent.Add(^uint64(0))
 }

@@ -16,12 +16,13 @@ type SubmitMode uint8
 const (
 	// Block waits for a slot until the context ends. It wakes the loop.
 	Block SubmitMode = iota
-	// NonBlock returns ErrQueueFull if no slot is free. It wakes the loop. The holder may submit only
-	// with NonBlock.
+	// NonBlock returns ErrQueueFull if no slot is free, or if other submitters wait for a slot. It
+	// wakes the loop. The holder may submit only with NonBlock.
 	NonBlock
-	// NoWakeup waits for a slot like Block, but does not wake the loop to post the request. The
-	// caller must await the future next, on the same goroutine, which then drives. Otherwise the
-	// request stays unposted until another goroutine runs a pass or calls Wake.
+	// NoWakeup waits for a slot like Block, but does not wake the loop to post the request. Next, the
+	// caller must await the future on the same goroutine, which then may drive and post the request.
+	// If the caller does not, the request stays unposted until another goroutine runs a pass or calls
+	// Wake.
 	NoWakeup
 )
 
@@ -29,7 +30,7 @@ const (
 // Payload that such a request needs. Most requests are transfers.
 type Transfer struct {
 	Opcode verbs.WROpcode  // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ
-	Flags  verbs.SendFlags // as in Send; SOLICITED only with an immediate
+	Flags  verbs.SendFlags // as in Send; SOLICITED only for RDMA_WRITE_WITH_IMM
 	Imm    uint32          // host order
 	Remote uint64
 	RKey   uint32
@@ -79,13 +80,13 @@ func (t *Transfer) mayFlag() bool {
 // whyNoTransfer returns the reason why isTransfer is false.
 func (q *Queue) whyNoTransfer(t *Transfer, k Kind) error {
 	if k != KindWrite && k != KindRead || !q.requests.Has(t.Opcode) {
-		return fmt.Errorf("%w: %v is no transfer of a queue of type %v", ErrRequest, t.Opcode, q.cfg.Type)
+		return fmt.Errorf("%w: %v is not a WRITE or READ that a queue of type %v supports", ErrRequest, t.Opcode, q.cfg.Type)
 	}
 	switch {
 	case t.Local.Length > q.r.maxMessage:
 		return tooLong(uint64(t.Local.Length), uint64(q.r.maxMessage))
 	case !t.mayFlag():
-		return fmt.Errorf("%w: flags %v are none of %v", ErrRequest, t.Flags, t.Opcode)
+		return fmt.Errorf("%w: flags %v are not allowed with %v", ErrRequest, t.Flags, t.Opcode)
 	}
 	return q.checkInline(k, t.Opcode, t.Local.Length)
 }
@@ -116,8 +117,8 @@ func (q *Queue) rejectFailed(free interface{ Put(uint32) }, i uint32) error {
 	return q.failed.get()
 }
 
-// waitSlot waits for a slot, or returns ErrQueueFull if m is NonBlock. The caller has found no free
-// slot.
+// waitSlot waits for a slot, or returns ErrQueueFull if m is NonBlock. Before the call, the caller has
+// found no free slot.
 func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	if err := q.failed.get(); err != nil {
 		return 0, err
@@ -125,8 +126,8 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	if m == NonBlock {
 		return 0, ErrQueueFull
 	}
-	w := DoneContext(ctx.Done()) // Done may be user code: call it before this goroutine waits in the line
-	// Wake the loop: the requests in the slots may be unposted, because of NoWakeup.
+	w := DoneContext(ctx.Done()) // Done may be user code, so it is called before the wait for a slot
+	// Wake the loop, because the requests in the slots may still be unposted: NoWakeup does not wake it.
 	q.r.tok.Submitted()
 	from := q.r.clock()
 	i, err := q.sendFree.Wait(w)
@@ -135,13 +136,13 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 		return i, nil
 	}
 	if cause := q.failed.get(); cause != nil {
-		q.scheduleReclaim() // Wait may have received a slot and freed it again
+		q.scheduleReclaim() // Wait may have acquired a slot and freed it again
 		return 0, cause
 	}
 	if errors.Is(err, ring.ErrDone) {
 		err = w.Cause(ctx, errContextDone)
 	}
-	return 0, fmt.Errorf("waiting for room in a send queue of %d: %w", q.cfg.SendDepth, err)
+	return 0, fmt.Errorf("waiting for a slot of a send queue with %d slots: %w", q.cfg.SendDepth, err)
 }
 
 // fillTransfer fills slot i, which the caller owns, with t. The argument k is t's kind.

@@ -22,8 +22,8 @@ import (
 type DoneContext <-chan struct{}
 
 // errContextDone is the error of a DoneContext that has ended. Cause replaces errContextDone by the
-// context's error.
-var errContextDone = errors.New("given up")
+// error of the context from which the DoneContext was made.
+var errContextDone = errors.New("the context ended")
 
 // DoneOf returns the Done channel of ctx as a DoneContext, or ErrNilContext. Call DoneOf before any
 // resource is acquired, because ctx.Done may panic or end the goroutine.
@@ -58,7 +58,8 @@ func (w DoneContext) cause(ctx context.Context, err error) error { // separate, 
 	if errors.Is(cause, errContextDone) { // ctx is itself a DoneContext: a function further up the stack replaces errContextDone
 		return err
 	}
-	// errContextDone is replaced. An error that wraps it is kept, because it has more text.
+	// If err is errContextDone itself, cause replaces it. If err wraps errContextDone, err is kept,
+	// because it has more text.
 	if err == errContextDone { //nolint:errorlint // a wrapper of errContextDone must not match here
 		return cause
 	}

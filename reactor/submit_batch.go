@@ -67,11 +67,11 @@ func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m 
 	return f, nil
 }
 
-// acquireSlot acquires up to want slots and caches them. If no slot is free, it waits for one as
-// Queue.acquireSlot does. The cache must be empty.
+// acquireSlot acquires up to want slots and caches them. If no slot is free, it waits for a single slot
+// as Queue.acquireSlot does. The cache must be empty.
 func (s *BatchSubmitter) acquireSlot(ctx context.Context, want int, m SubmitMode) error {
 	q := s.q
-	s.push(m) // slots of unsubmitted transfers would never become free
+	s.push(m) // before the wait for a slot: the slots of these transfers become free only if they are submitted
 	s.used, s.have = 0, q.sendFree.GetN(s.free[:min(want, MaxSubmitBatch)])
 	if s.have == 0 {
 		i, err := q.waitSlot(ctx, m)
@@ -80,7 +80,7 @@ func (s *BatchSubmitter) acquireSlot(ctx context.Context, want int, m SubmitMode
 		}
 		s.free[0], s.have = i, 1
 	}
-	if q.failed.err.Load() != nil { // load only after acquiring the slots, see Queue.acquireSlot
+	if q.failed.err.Load() != nil { // loaded after the slots were acquired, as in Queue.acquireSlot
 		return q.failed.get()
 	}
 	return nil

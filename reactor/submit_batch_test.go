@@ -34,7 +34,7 @@ func (s *tags) Complete(_ reactor.SinkContext, c reactor.Completion, err error) 
 // Rule: the transfers of a batch are posted in order, with no other request between them, even if
 // other goroutines submit at the same time. The batches of a goroutine are posted in order.
 func TestSeveralStayTogether(t *testing.T) {
-	const goroutines, rounds, of = 5, 200, 7
+	const goroutines, rounds, of = 5, 200, 7 // each round of a goroutine is a batch of "of" transfers
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 2 * goroutines * of})
 	defer b.close(t)
 	defer a.close(t)
@@ -66,16 +66,16 @@ func TestSeveralStayTogether(t *testing.T) {
 	const notes = of - 1 // transfers with a sink in each batch
 	a.do(t, func() {
 		if len(s.got) != goroutines*rounds*notes {
-			t.Fatalf("%d of %d completed", len(s.got), goroutines*rounds*notes)
+			t.Fatalf("%d transfers with a sink completed, want %d", len(s.got), goroutines*rounds*notes)
 		}
 		next := [goroutines]uint64{}
 		for i, tag := range s.got {
 			g, n := tag>>32, tag&(1<<32-1)
 			if n != next[g] {
-				t.Fatalf("goroutine %d: completion %d is of its transfer %d, want %d", g, i, n, next[g])
+				t.Fatalf("goroutine %d: completion %d is of the goroutine's transfer %d, want %d", g, i, n, next[g])
 			}
 			if n%of != 0 && s.got[i-1] != tag-1 {
-				t.Fatalf("transfer %d of goroutine %d came behind %x: others were between", n, g, s.got[i-1])
+				t.Fatalf("goroutine %d: its transfer %d completed right after tag %#x, want right after the transfer before it in the batch", g, n, s.got[i-1])
 			}
 			if next[g]++; next[g]%of == notes {
 				next[g]++
@@ -99,10 +99,10 @@ func TestSeveralWaitForRoom(t *testing.T) {
 		must.Get(run.Transfer(bounded(t), a.followed(b, uint64(k), s), n-1-k, reactor.NoWakeup))(t)
 	}
 	run.Submit(reactor.Block)
-	comes(t, "the last", s.all)
+	comes(t, "the last completion", s.all)
 	for k, tag := range s.got {
 		if tag != uint64(k) || s.errs[k] != nil {
-			t.Fatalf("completion %d is of transfer %d: %v", k, tag, s.errs[k])
+			t.Fatalf("completion %d is of transfer %d with the error %v, want transfer %d and success", k, tag, s.errs[k], k)
 		}
 	}
 	var stuck []reactor.Future // SENDs that do not complete, because the peer has no receive
@@ -113,7 +113,7 @@ func TestSeveralWaitForRoom(t *testing.T) {
 	f := must.Get(run.Transfer(ended, a.followed(b, 0, nil), 1, reactor.NoWakeup))(t)
 	cancel()
 	if _, err := run.Transfer(ended, a.followed(b, 1, nil), 0, reactor.NoWakeup); !errors.Is(err, context.Canceled) {
-		t.Errorf("without room: %v, want %v", err, context.Canceled)
+		t.Errorf("Transfer without a free slot returned %v, want %v", err, context.Canceled)
 	}
 	run.Submit(reactor.NoWakeup)
 	for _, f := range append(stuck, f) {
@@ -137,10 +137,10 @@ func TestSeveralRefused(t *testing.T) {
 	bad := a.followed(b, 2, s)
 	bad.Opcode = verbs.WRSend
 	if _, err := run.Transfer(t.Context(), bad, depth, reactor.NoWakeup); !errors.Is(err, reactor.ErrRequest) {
-		t.Errorf("a SEND: %v, want %v", err, reactor.ErrRequest)
+		t.Errorf("Transfer of a SEND returned %v, want %v", err, reactor.ErrRequest)
 	}
 	run.Submit(reactor.Block)
-	comes(t, "those before the refused one", s.all)
+	comes(t, "the completions of the transfers before the refused one", s.all)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
@@ -150,7 +150,7 @@ func TestSeveralRefused(t *testing.T) {
 				for k := range depth / 2 {
 					if _, err := run.Transfer(bounded(t), a.followed(b, 0, called(func(reactor.Completion, error) {})), depth/2-k, reactor.NoWakeup); err != nil {
 						if !errors.Is(err, reactor.ErrQueueFailed) {
-							t.Error(err)
+							t.Errorf("Transfer returned %v, want nil or ErrQueueFailed", err)
 						}
 						run.Submit(reactor.NoWakeup)
 						return
@@ -168,8 +168,8 @@ func TestSeveralRefused(t *testing.T) {
 	a.close(t)
 }
 
-// Rule: if a transfer is submitted after the release of its queue, the transfer ends, even if no
-// goroutine drives and there is no recheck.
+// Rule: if a BatchSubmitter has filled a transfer before the release of its queue, and submits it
+// after the release, the transfer ends, even if no goroutine drives and there is no recheck.
 func TestSeveralBehindARelease(t *testing.T) {
 	a, b := pair(t, reactor.Config{Recheck: -1}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -182,6 +182,6 @@ func TestSeveralBehindARelease(t *testing.T) {
 		runtime.Gosched()
 	}
 	run.Submit(reactor.NoWakeup)
-	comes(t, "the end of it", f.Done())
+	comes(t, "the end of the transfer", f.Done())
 	a.closeRest(t)
 }

@@ -27,13 +27,13 @@ func known(t verbs.QPType) bool { return requestsOf[t] != 0 }
 // rejects a datagram without a destination, and any other request with a destination.
 func (q *Queue) checkOpcode(k Kind, s *Send) error {
 	if k == KindOther || !q.requests.Has(s.Opcode) {
-		return fmt.Errorf("%w: %v is not for a reactor's queue of type %v", ErrRequest, s.Opcode, q.cfg.Type)
+		return fmt.Errorf("%w: %v is not supported on a queue of type %v", ErrRequest, s.Opcode, q.cfg.Type)
 	}
 	if (k >= KindAtomicWrite || s.Opcode == verbs.WRSendWithInv) && !q.r.device.Opcodes.Has(s.Opcode) {
 		return fmt.Errorf("%w: %v: %w", ErrRequest, s.Opcode, verbs.ErrNotSupported)
 	}
 	if ud := q.cfg.Type == verbs.QPTUD; ud != (s.To.AH != nil) {
-		return fmt.Errorf("%w: %v on a queue of type %v with destination %v: datagrams, and only those, have one", ErrRequest, s.Opcode, q.cfg.Type, s.To.AH)
+		return fmt.Errorf("%w: %v on a queue of type %v with destination %v: on a UD queue a request needs a destination, on other queues it must have none", ErrRequest, s.Opcode, q.cfg.Type, s.To.AH)
 	}
 	return nil
 }
@@ -52,11 +52,11 @@ func checkNoPayload(k Kind, s *Send) (uint32, error) {
 			return 0, fmt.Errorf("%w: a FLUSH with placement 0x%x and selectivity %d", ErrRequest, p, s.Flush.Selectivity)
 		}
 		if s.Flush.Length > 1<<32-1 { // the length has 32 bits on the wire (IBTA A19)
-			return 0, fmt.Errorf("%w: a FLUSH of %d bytes", ErrRequest, s.Flush.Length)
+			return 0, fmt.Errorf("%w: a FLUSH of %d bytes, want less than 2^32", ErrRequest, s.Flush.Length)
 		}
 	case KindBind:
 		if s.Bind == nil || s.Bind.Window == nil || (s.Bind.Region == nil) != (s.Bind.Length == 0) {
-			return 0, fmt.Errorf("%w: a BIND_MW needs a window, and a region exactly if it has bytes", ErrRequest)
+			return 0, fmt.Errorf("%w: a BIND_MW needs a window, and it needs a region if and only if its Length is not 0", ErrRequest)
 		}
 	}
 	return 0, nil
@@ -71,7 +71,7 @@ func (q *Queue) maxMessage() uint64 {
 }
 
 // maxRecv is the largest receive, in bytes. A receive for a datagram needs 40 bytes more than the
-// datagram, for the header that the device writes in front of it.
+// datagram, for the global route header (GRH) that the device writes in front of the datagram.
 func (q *Queue) maxRecv() uint64 {
 	return max(uint64(q.r.maxMessage), uint64(q.r.maxDatagram)+verbs.GRHLen)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// limited is a device whose attributes the function change has changed.
+// limited is a device with changed attributes. The function change makes the changes.
 type limited struct {
 	verbs.Context
 	change func(*verbs.DeviceAttr)
@@ -22,7 +22,8 @@ func (d limited) QueryDevice() (verbs.DeviceAttr, error) {
 	return a, err
 }
 
-// onLimited calls test with a queue of the given type on a limited device. Nothing is posted.
+// onLimited calls test with a queue of the given type on a limited device. No pass runs, so accepted
+// requests are not posted.
 func onLimited(t *testing.T, typ verbs.QPType, change func(*verbs.DeviceAttr), test func(q *reactor.Queue)) {
 	t.Helper()
 	l := newLone(t, reactor.Config{Stepped: true}, func(c verbs.Context) verbs.Context { return limited{c, change} })
@@ -38,6 +39,7 @@ func onLimited(t *testing.T, typ verbs.QPType, change func(*verbs.DeviceAttr), t
 	})
 }
 
+// submit submits s with the given elements and returns the error of Submit.
 func submit(q *reactor.Queue, s reactor.Send, sges ...verbs.SGE) error {
 	s.Sink = make(tally, 1)
 	_, err := q.Submit(context.Background(), &s, &reactor.Payload{SGEs: sges}, reactor.NonBlock)
@@ -50,7 +52,7 @@ func TestOpcodesOfAnotherTypeAreRefused(t *testing.T) {
 	onLimited(t, verbs.QPTUC, all, func(q *reactor.Queue) {
 		for _, op := range []verbs.WROpcode{verbs.WRRDMARead, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite} {
 			if err := submit(q, reactor.Send{Opcode: op}); !errors.Is(err, reactor.ErrRequest) {
-				t.Errorf("%v: got %v, want ErrRequest", op, err)
+				t.Errorf("Submit of %v returned %v, want ErrRequest", op, err)
 			}
 		}
 		must.Do(t, submit(q, reactor.Send{Opcode: verbs.WRRDMAWrite}))
@@ -64,20 +66,20 @@ func TestWhatTheDeviceLacksIsRefused(t *testing.T) {
 	onLimited(t, verbs.QPTRC, few, func(q *reactor.Queue) {
 		for _, op := range []verbs.WROpcode{verbs.WRSendWithInv, verbs.WRAtomicWrite, verbs.WRLocalInv} {
 			if err := submit(q, reactor.Send{Opcode: op}); !errors.Is(err, reactor.ErrRequest) || !errors.Is(err, verbs.ErrNotSupported) {
-				t.Errorf("%v: got %v, want ErrRequest with ErrNotSupported", op, err)
+				t.Errorf("Submit of %v returned %v, want ErrRequest that wraps ErrNotSupported", op, err)
 			}
 		}
 		two := make([]verbs.SGE, 2)
 		if err := submit(q, reactor.Send{Opcode: verbs.WRRDMARead}, two...); !errors.Is(err, reactor.ErrRequest) {
-			t.Errorf("a READ into 2 elements: got %v, want ErrRequest", err)
+			t.Errorf("Submit of a READ into 2 elements returned %v, want ErrRequest", err)
 		}
 		must.Do(t, submit(q, reactor.Send{Opcode: verbs.WRRDMARead}, two[:1]...))
 		must.Do(t, submit(q, reactor.Send{Opcode: verbs.WRRDMAWrite}, two...))
 	})
 }
 
-// Rule: a FLUSH has at least one placement, only known placements and selectivities, and a length of
-// 32 bits.
+// Rule: Submit accepts a FLUSH only with at least one placement, with known placements and
+// selectivities, and with a length below 2^32.
 func TestFlushesAreChecked(t *testing.T) {
 	all := func(a *verbs.DeviceAttr) { a.Opcodes = ^verbs.OpcodeSet(0) }
 	onLimited(t, verbs.QPTRC, all, func(q *reactor.Queue) {
@@ -94,7 +96,7 @@ func TestFlushesAreChecked(t *testing.T) {
 			{reactor.Flush{Placement: verbs.FlushGlobal, Length: 1 << 32}, false},
 		} {
 			if err := submit(q, reactor.Send{Opcode: verbs.WRFlush, Flush: c.flush}); c.good != (err == nil) || !c.good && !errors.Is(err, reactor.ErrRequest) {
-				t.Errorf("%+v: got %v, want it accepted: %t", c.flush, err, c.good)
+				t.Errorf("Submit of a FLUSH with %+v returned %v; want success: %t, otherwise ErrRequest", c.flush, err, c.good)
 			}
 		}
 	})

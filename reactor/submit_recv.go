@@ -17,10 +17,11 @@ func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE, m SubmitMode) error {
 	return err
 }
 
-// PostRecvLater is PostRecv for a receive that is not needed yet: the peer sends nothing to it
-// before this queue has sent another message. PostRecvLater does not put the queue on the ready
-// list. The pass that posts the queue's next send or receive also posts this receive, before the
-// sends. If no send or receive follows, the receive stays unposted until Idle or Release is called.
+// PostRecvLater is PostRecv for a receive that is not needed yet: the peer sends no message for this
+// receive before this queue has sent another message. PostRecvLater does not put the queue on the
+// ready list. The pass that posts the queue's next send or receive also posts this receive, before
+// the sends. If no send or receive follows, the receive stays unposted until Idle or Release is
+// called.
 func (q *Queue) PostRecvLater(r *Recv, sges []verbs.SGE) error {
 	err := q.pushRecv(r, sges)
 	// Order: this goroutine pushes the receive, then loads the cause. Release stores the cause,
@@ -63,8 +64,9 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	return nil
 }
 
-// gatherRecvs moves the submitted receives into the batch of the pass. There must be at least one. If
-// the queue must not post, the receives end with an error instead. Holder only.
+// gatherRecvs moves the submitted receives into the batch of the pass. There must be at least one
+// receive. If the queue is released or sealed, or has neither a queue pair nor a shared receive queue,
+// the receives end with an error instead. Only the holder calls gatherRecvs.
 func (q *Queue) gatherRecvs() {
 	first, _, n := q.recvStack.TakeAll()
 	if q.released || q.sealed || q.qp == nil && q.srq == nil {

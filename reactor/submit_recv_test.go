@@ -24,7 +24,7 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 			lists = append(lists, g.Count)
 		}
 		if len(tn.Recvs) > 0 != (len(tn.Sends) > 0) {
-			t.Errorf("a turn with %d lists of receives and %d of sends, want both or none", len(tn.Recvs), len(tn.Sends))
+			t.Errorf("a pass posted %d lists of receives and %d lists of sends, want both or neither", len(tn.Recvs), len(tn.Sends))
 		}
 		return inner.Execute(tn)
 	})
@@ -42,7 +42,7 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 	for a.r.Step() {
 	}
 	if len(lists) > 0 {
-		t.Errorf("lists of %v receives were posted while the queue had nothing else, want none", lists)
+		t.Errorf("lists of %v receives were posted before the send, want none", lists)
 	}
 	s, p := a.write(b)
 	f := must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
@@ -50,12 +50,12 @@ func TestReceivesForLaterGoWithTheNextSend(t *testing.T) {
 		a.r.Step()
 	}
 	if _, err := f.Await(bounded(t)); err != nil || !slices.Equal(lists, []int{5}) {
-		t.Errorf("lists of %v receives went with the send (%v), want one of 5", lists, err)
+		t.Errorf("lists of %v receives were posted with the send, which ended with %v; want one list of 5, and success", lists, err)
 	}
 	later(1) // this receive ends with the queue
 	a.release(t, reactor.ErrClosed)
 	if ended != 6 {
-		t.Errorf("%d of 6 receives have ended with the queue", ended)
+		t.Errorf("%d receives had ended after the release of the queue, want 6", ended)
 	}
 }
 
@@ -83,27 +83,27 @@ func TestReceivesForLaterMeetTheEnd(t *testing.T) {
 			}
 			done <- n
 		}()
-		comes(t, "some receives", begun)
+		comes(t, "the first receives", begun)
 		e.release(t, reactor.ErrClosed)
-		n := comes(t, "the end of the others", done)
+		n := comes(t, "the goroutine that posts receives", done)
 		e.do(t, e.r.Flush) // refuses the receives that were pushed after Release
 		if got := ended.Load(); got != int64(n) {
-			t.Fatalf("%d of %d receives ended with their queue", got, n)
+			t.Fatalf("%d receives ended, want all %d that PostRecvLater accepted", got, n)
 		}
 	}
 	l.close(t)
 }
 
-// Rule: a queue with unposted receives of PostRecvLater can become idle. Idle has a pass post these
-// receives. In ERR the device then flushes them like all other receives.
+// Rule: a queue with unposted receives of PostRecvLater can become idle. Idle causes a pass, which
+// posts these receives. If the queue pair is in ERR, the device then flushes them.
 func TestReceivesForLaterDoNotKeepAQueueFromIdling(t *testing.T) {
-	onlySoft(t, "a device may flush what is posted in ERR only with the queue pair")
+	onlySoft(t, "a device may flush receives that are posted in ERR only when the queue pair is destroyed")
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
 	ended := make(chan error, 1)
 	must.Do(t, a.q.PostRecvLater(&reactor.Recv{Sink: called(func(_ reactor.Completion, err error) { ended <- err })}, nil))
 	a.close(t) // waits for the flush
 	if err := comes(t, "the end of the receive", ended); err == nil {
-		t.Error("a receive that nobody sent to has succeeded")
+		t.Error("a receive for which no message came succeeded, want an error")
 	}
 }

@@ -21,10 +21,10 @@ type Payload struct {
 // operation completes.
 type Send struct {
 	Opcode verbs.WROpcode
-	// Flags are FENCE, SOLICITED and INLINE; the reactor sets the others. INLINE is for a SEND or
+	// Flags are FENCE, SOLICITED and INLINE; the reactor sets the other flags. INLINE is for a SEND or
 	// WRITE of at most Queue.Inline bytes at addresses that the processor can read. With INLINE the
-	// processor reads the bytes when the request is posted, and the device need not fetch them.
-	// This also holds for a request with FENCE, which the device may execute later.
+	// processor reads the bytes when the request is posted, and the device need not fetch them. The
+	// bytes are read then even if the request has FENCE and the device executes it later.
 	Flags  verbs.SendFlags
 	Imm    uint32 // host order
 	Remote uint64
@@ -80,9 +80,8 @@ type Recv struct {
 }
 
 // Lease is an operation's hold on registered memory that the device uses. The holder of the turn
-// calls End once for each operation with this lease. It calls End before it delivers the
-// operation's result. End must not block. A Lease should be a pointer: the reactor compares leases
-// as pointers.
+// calls End once for each operation with this lease, before it delivers the operation's result. End
+// must not block. A Lease should be a pointer, because the reactor compares leases as pointers.
 type Lease interface{ End() }
 
 // SharedLease is a Lease that many operations have at the same time. One call of EndN(n) replaces n
@@ -95,10 +94,10 @@ type SharedLease interface {
 // Sink receives completions. The holder of the turn calls Complete, so Complete must not block.
 type Sink interface {
 	// Complete receives the outcome of one operation. The error is nil for a success and a
-	// *verbs.WCError for a failed completion. Another error means that the request was not posted,
-	// or ended without an answer (ErrUnanswered, Queue.Release). Complete may pass t to
-	// Queue.PostFromSink, which submits further requests at a lower cost than Submit. t is zero if
-	// the turn is not held. t must not be used after Complete has returned.
+	// *verbs.WCError for a failed completion. Any other error means that the request was not posted,
+	// that Queue.Release ended it, or that an atomic completed without its answer (ErrUnanswered).
+	// Complete may pass t to Queue.PostFromSink, which submits requests at a lower cost than Submit. t
+	// is zero if the turn is not held. t must not be used after Complete has returned.
 	Complete(t SinkContext, c Completion, err error)
 }
 
@@ -106,7 +105,7 @@ type Sink interface {
 type Completion struct {
 	Tag    uint64
 	Value  uint64 // atomics: the remote word before the operation
-	Bytes  uint32 // bytes moved
+	Bytes  uint32 // the number of bytes moved
 	Imm    uint32 // with verbs.WCWithImm in Flags: immediate data, host order; with WCWithInv: the invalidated key
 	QPNum  uint32 // receives, shared receives included: the queue pair that received the message
 	SrcQP  uint32 // datagrams: the sender's queue pair
@@ -119,11 +118,11 @@ type Completion struct {
 // Future is the future of an operation.
 type Future = futures.Future[Completion]
 
-// check() returns the length of the request in bytes. It returns an error if a device would refuse
-// the request. So a failed post is never the user's fault.
+// check() returns the length of the request in bytes, or an error if a device would refuse the
+// request. So a post does not fail because of an invalid request.
 func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	if extra := s.Flags &^ (verbs.SendFence | verbs.SendSolicited | verbs.SendInline); extra != 0 {
-		return 0, fmt.Errorf("%w: flags %v are not the caller's to set", ErrRequest, extra)
+		return 0, fmt.Errorf("%w: the caller must not set the flags %v", ErrRequest, extra)
 	}
 	k := kindOf(s.Opcode)
 	if err := q.checkOpcode(k, s); err != nil {
@@ -132,22 +131,22 @@ func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	switch {
 	case k >= KindAtomicWrite || k == KindAtomic: // requests without a payload
 		if len(p.SGEs) != 0 || p.Inline != nil || p.Header != nil || s.Flags&verbs.SendInline != 0 {
-			return 0, fmt.Errorf("%w: %v with buffers of its own", ErrRequest, s.Opcode)
+			return 0, fmt.Errorf("%w: %v must have no payload and not the flag INLINE", ErrRequest, s.Opcode)
 		}
 		return checkNoPayload(k, s)
 	case p.Inline != nil:
 		if k == KindRead || len(p.SGEs) != 0 {
-			return 0, fmt.Errorf("%w: %v with inline data and %d elements", ErrRequest, s.Opcode, len(p.SGEs))
+			return 0, fmt.Errorf("%w: %v with inline data and %d elements, want a SEND or WRITE without elements", ErrRequest, s.Opcode, len(p.SGEs))
 		}
 		if n := len(p.Header) + len(p.Inline); n > q.inline {
-			return 0, fmt.Errorf("%w: %d bytes inline, the queue takes %d", ErrRequest, n, q.inline)
+			return 0, fmt.Errorf("%w: %d bytes inline, the queue takes at most %d", ErrRequest, n, q.inline)
 		}
 		return uint32(len(p.Header) + len(p.Inline)), nil
 	case len(p.Header) > q.cfg.Inline || k == KindRead && p.Header != nil:
-		return 0, fmt.Errorf("%w: %v with a header of %d bytes, the queue takes %d", ErrRequest, s.Opcode, len(p.Header), q.cfg.Inline)
+		return 0, fmt.Errorf("%w: %v with a header of %d bytes; the queue takes at most %d, and a READ takes no header", ErrRequest, s.Opcode, len(p.Header), q.cfg.Inline)
 	}
 	if most := q.r.device.MaxSGERead; s.Opcode == verbs.WRRDMARead && most > 0 && len(p.SGEs) > most {
-		return 0, fmt.Errorf("%w: a READ into %d elements, the device takes %d", ErrRequest, len(p.SGEs), most)
+		return 0, fmt.Errorf("%w: a READ into %d elements, the device takes at most %d", ErrRequest, len(p.SGEs), most)
 	}
 	n, err := q.checkSGEs(p.SGEs, len(p.Header), q.maxMessage())
 	if err == nil && s.Flags&verbs.SendInline != 0 {
@@ -159,17 +158,17 @@ func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 // checkInline returns an error if a request of kind k cannot carry n bytes inline.
 func (q *Queue) checkInline(k Kind, op verbs.WROpcode, n uint32) error {
 	if k != KindSend && k != KindWrite || uint64(n) > uint64(q.inline) {
-		return fmt.Errorf("%w: %v of %d bytes inline, the queue takes %d of a SEND or WRITE", ErrRequest, op, n, q.inline)
+		return fmt.Errorf("%w: %v of %d bytes inline, want a SEND or WRITE of at most %d bytes", ErrRequest, op, n, q.inline)
 	}
 	return nil
 }
 
-// checkSGEs returns the length in bytes of a message: the given length of its header plus the
-// length of its sges. It returns an error for too many elements, and for a message longer than the
-// given limit.
+// checkSGEs returns the length in bytes of a message: the length of its header plus the length of its
+// sges. checkSGEs returns an error if there are too many elements, or if the message is longer than
+// most.
 func (q *Queue) checkSGEs(sges []verbs.SGE, header int, most uint64) (uint32, error) {
 	if len(sges) > q.cfg.MaxSGE {
-		return 0, fmt.Errorf("%w: %d elements, the queue takes %d", ErrRequest, len(sges), q.cfg.MaxSGE)
+		return 0, fmt.Errorf("%w: %d elements, the queue takes at most %d", ErrRequest, len(sges), q.cfg.MaxSGE)
 	}
 	total := uint64(header)
 	for i := range sges {
@@ -182,5 +181,5 @@ func (q *Queue) checkSGEs(sges []verbs.SGE, header int, most uint64) (uint32, er
 }
 
 func tooLong(n, most uint64) error {
-	return fmt.Errorf("%w: %d bytes, the port carries %d in one message", ErrRequest, n, most)
+	return fmt.Errorf("%w: %d bytes, the port carries at most %d in one message", ErrRequest, n, most)
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // Submit submits a request and returns its future, or the zero Future if s has a Sink. If no slot
-// is free, the mode m decides: Submit waits for a slot until ctx ends, or returns ErrQueueFull at
-// once. Submit does not wait for the operation. An accepted request completes exactly once. The
+// is free, Submit waits for a slot until ctx ends, or returns ErrQueueFull at once, depending on the
+// mode m. Submit does not wait for the operation. An accepted request completes exactly once. The
 // caller may reuse *s and *p when Submit returns. Submit does not allocate in steady state.
 //
 // Errors: ErrRequest for a request that a device would refuse, ErrQueueFailed with the cause,
@@ -50,7 +50,7 @@ func (q *Queue) acquireFreeSlot(free *ring.FreeList, full error) (uint32, error)
 
 // PostControl submits a control request as Submit does with NonBlock. Control requests have slots
 // of their own, so a control request is accepted even if all other slots are taken. PostControl
-// returns ErrQueueFull when ControlDepth control requests are submitted and not completed. s.Sink
+// returns ErrQueueFull if ControlDepth control requests are submitted and not completed. s.Sink
 // must be set.
 func (q *Queue) PostControl(s *Send, p Payload) error {
 	n, err := q.check(s, &p)
@@ -68,7 +68,8 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 	return nil
 }
 
-// fillAndPush fills slot i and submits it. The caller has acquired the slot.
+// fillAndPush fills slot i with the request s, which has n bytes, and submits the slot. The caller has
+// acquired the slot.
 func (q *Queue) fillAndPush(i, n uint32, s *Send, p *Payload, m SubmitMode) (f Future) {
 	sl := &q.tab.slots[i]
 	sl.kind, sl.opcode, q.tab.bytes[i] = kindOf(s.Opcode), uint8(s.Opcode), n

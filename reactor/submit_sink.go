@@ -5,18 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// Submitters share the words of the free list and of the submission stack. Each change of such a
-// word costs a submitter a locked instruction. A sink runs while the turn is held, so its requests
-// can avoid most of these changes. The reactor acquires several slots at a time for sinks and
-// caches them. It adds the sinks' requests directly to the backlog.
+// Submitters share one word of the free list and one word of the submission stack. Each change of
+// these words costs a locked instruction. A sink runs while the turn is held, so the requests of sinks
+// need few of these changes: the reactor acquires several slots at a time for sinks and caches them,
+// and it adds the sinks' requests directly to the backlog.
 //
 // The cache has slots of one queue at a time. The first refill for a queue acquires 1 slot. Each
-// further refill acquires twice as many slots as the one before, up to MaxCachedSlots. So the cache
-// never holds more unused slots than the sinks have used.
+// further refill acquires twice as many slots as the previous refill, up to MaxCachedSlots. So the
+// number of unused cached slots never exceeds the number of this queue's slots that the sinks have
+// used in the round.
 //
-// A cached slot is not free, so a submitter may have to wait for it. The wait ends: an unused slot
-// is freed when all sinks of the round have been called (see SinkContext), and a used one when its
-// request completes.
+// A cached slot is not free, so a submitter may have to wait for it. The wait always ends: an unused
+// slot is freed when all sinks of the round have been called (see SinkContext), and a used slot is
+// freed when its request completes.
 
 // MaxCachedSlots is the largest number of cached slots.
 const MaxCachedSlots = 32
@@ -34,16 +35,17 @@ type SinkContext struct {
 // sinkScope caches slots for the sinks that a reactor calls. Only the holder uses the fields other
 // than generation.
 type sinkScope struct {
-	// The counter generation is incremented at the beginning and at the end of a round. Written by
-	// the holder; read by any goroutine with an old SinkContext; publishes nothing.
+	// The counter generation is incremented at the beginning and at the end of a round. The holder
+	// writes it. Any goroutine that has kept a SinkContext may read it (InSink). It publishes no other
+	// data.
 	generation atomic.Uint64
-	current    SinkContext // of the current round; zero between rounds
+	current    SinkContext // the SinkContext of the current round; zero between rounds
 
-	queue *Queue // the queue whose slots are cached; nil: none
+	queue *Queue // the queue whose slots are cached; nil if no slots are cached
 	free  [MaxCachedSlots]uint32
 	slots int       // the cached slots are free[:slots]
 	next  int       // how many slots the next refill acquires
-	cache SinkCache // registered by SetSinkCache; nil: none
+	cache SinkCache // registered by SetSinkCache; nil if none is registered
 }
 
 // SinkCache caches resources other than slots, for the requests that sinks post in one round.
@@ -59,7 +61,7 @@ func (q *Queue) InSink(t SinkContext) bool {
 }
 
 // SetSinkCache registers s, to be released at the end of the round. If another SinkCache is
-// registered, SetSinkCache releases that one first. Call it only from a sink.
+// registered, SetSinkCache releases the other SinkCache first. Call SetSinkCache only from a sink.
 func (r *Reactor) SetSinkCache(s SinkCache) {
 	h := &r.sinks
 	if h.cache != nil && h.cache != s {
@@ -70,7 +72,7 @@ func (r *Reactor) SetSinkCache(s SinkCache) {
 
 // ReleaseSinkCaches frees the cached slots and releases the SinkCache. A sink that is about to call
 // Transfer or Submit calls ReleaseSinkCaches first, because Transfer and Submit need free slots.
-// Call it only from a sink.
+// Call ReleaseSinkCaches only from a sink.
 func (r *Reactor) ReleaseSinkCaches() { r.sinks.release() }
 
 // The method begin starts a round of sink calls.

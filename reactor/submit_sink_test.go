@@ -17,15 +17,15 @@ type turned func(reactor.SinkContext, reactor.Completion, error)
 
 func (fn turned) Complete(t reactor.SinkContext, c reactor.Completion, err error) { fn(t, c, err) }
 
-// The method followed returns a Transfer: a WRITE of 8 bytes to peer.
+// The method followed returns a Transfer with the given tag and sink: a WRITE of 8 bytes to peer.
 func (e *end) followed(peer *end, tag uint64, sink reactor.Sink) *reactor.Transfer {
 	addr, key := peer.remote(0)
 	_, sge := e.bytes(0, 8)
 	return &reactor.Transfer{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key, Local: sge, Tag: tag, Sink: sink}
 }
 
-// stocked is a SinkCache for items without content. It counts the items that sinks took, that
-// Release gave back, and that are not given back yet.
+// stocked is a SinkCache for items without content. It counts the items that sinks have taken, those
+// that Release has given back, and those that are not given back yet (out).
 type stocked struct{ taken, back, out int }
 
 func (s *stocked) take(r *reactor.Reactor) {
@@ -62,7 +62,7 @@ func (f *follower) start(k int, t reactor.SinkContext, follow bool) bool {
 	var err error
 	if follow {
 		if !e.q.InSink(t) {
-			f.t.Fatal("a sink's turn does not hold the queue that it is called for")
+			f.t.Fatal("InSink returned false for the SinkContext of the running sink")
 		}
 		f.stocks[f.rnd.IntN(2)].take(e.r)
 		f.follows++
@@ -74,7 +74,7 @@ func (f *follower) start(k int, t reactor.SinkContext, follow bool) bool {
 		// In a sink, Transfer may return ErrQueueFull before all slots are used: cached slots are
 		// not free until the end of the round.
 		if f.out(k) < f.depth && (follow || t == reactor.SinkContext{}) {
-			f.t.Fatalf("queue %d is full with %d of %d out", k, f.out(k), f.depth)
+			f.t.Fatalf("queue %d returned ErrQueueFull with %d of its %d slots in use", k, f.out(k), f.depth)
 		}
 		return false
 	}
@@ -87,7 +87,7 @@ func (f *follower) start(k int, t reactor.SinkContext, follow bool) bool {
 func (f *follower) complete(k int, t reactor.SinkContext, c reactor.Completion, err error) {
 	must.Do(f.t, err)
 	if c.Tag != f.ended[k] {
-		f.t.Fatalf("request %d of queue %d ended, the next in order is %d", c.Tag, k, f.ended[k])
+		f.t.Fatalf("request %d of queue %d ended, want request %d first", c.Tag, k, f.ended[k])
 	}
 	f.ended[k]++
 	f.stale = t
@@ -102,7 +102,7 @@ func (f *follower) complete(k int, t reactor.SinkContext, c reactor.Completion, 
 // submitted by PostFromSink and others by Transfer. Each request ends once. After the results of a
 // pass are delivered, the sink cache is empty.
 func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
-	onlySoft(t, "a device completes when it likes")
+	onlySoft(t, "the test steps the reactor, but a device completes at any time")
 	for _, depth := range []int{1, 3, 40, 300} {
 		seed := rand.Uint64()
 		f := &follower{t: t, rnd: rand.New(rand.NewPCG(seed, 0)), depth: depth, left: 20_000}
@@ -119,20 +119,20 @@ func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 			}
 			a.r.Step()
 			if a.q.InSink(f.stale) || more.q.InSink(f.stale) {
-				t.Fatal("a turn holds a queue after its sinks were called")
+				t.Fatal("InSink returned true for a SinkContext whose round has ended")
 			}
 			if f.stocks[0].out+f.stocks[1].out != 0 {
-				t.Fatal("what was taken for sinks is out after they were called")
+				t.Fatal("items of a sink cache were not given back when all sinks had been called")
 			}
 		}
 		for a.r.Step() {
 		}
 		for k := range 2 {
 			if f.out(k) != 0 {
-				t.Errorf("depth %d, seed %d: %d requests of queue %d have not ended", depth, seed, f.out(k), k)
+				t.Errorf("depth %d, seed %d: %d requests of queue %d have not ended, want 0", depth, seed, f.out(k), k)
 			}
 			if s := f.stocks[k]; s.taken != s.back || s.taken < f.follows/4 {
-				t.Errorf("depth %d, seed %d: stock %d was taken from %d times and given back %d, with %d requests", depth, seed, k, s.taken, s.back, f.follows)
+				t.Errorf("depth %d, seed %d: of sink cache %d sinks took %d items and %d were given back, in %d calls of PostFromSink; want equal numbers, at least a quarter of the calls", depth, seed, k, s.taken, s.back, f.follows)
 			}
 		}
 		peer.closeQueue(t)
@@ -145,26 +145,26 @@ func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 // Rule: InSink returns false for a zero SinkContext, and for a SinkContext of another reactor.
 // PostFromSink returns an error for a request without a sink, and for a request on a failed queue.
 func TestATurnIsForItsSinksOnly(t *testing.T) {
-	onlySoft(t, "it steps the reactor")
+	onlySoft(t, "the test steps the reactor, but a device completes at any time")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)
 	if a.q.InSink((reactor.SinkContext{})) {
-		t.Error("no turn holds a queue")
+		t.Error("InSink returned true for the zero SinkContext")
 	}
 	called := false
 	must.Do(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.SinkContext, _ reactor.Completion, err error) {
 		called = true
 		must.Do(t, err)
 		if b.q.InSink(in) {
-			t.Error("a turn holds a queue of another reactor")
+			t.Error("InSink returned true for the SinkContext of another reactor")
 		}
 		if err := a.q.PostFromSink(in, a.followed(b, 0, nil)); !errors.Is(err, reactor.ErrRequest) {
-			t.Errorf("without a sink: %v, want ErrRequest", err)
+			t.Errorf("PostFromSink without a sink returned %v, want ErrRequest", err)
 		}
 		a.q.Fail(errKept)
 		if err := a.q.PostFromSink(in, a.followed(b, 0, tally(nil))); !errors.Is(err, errKept) {
-			t.Errorf("on a queue that failed: %v, want its cause", err)
+			t.Errorf("PostFromSink on a failed queue returned %v, want the cause of the failure", err)
 		}
 	})), reactor.NonBlock)))
 	for !called {
@@ -172,6 +172,7 @@ func TestATurnIsForItsSinksOnly(t *testing.T) {
 	}
 }
 
+// second returns the error of a call with two results.
 func second[T any](_ T, err error) error { return err }
 
 // Rule: a goroutine that waits for a slot gets one, even if sinks cache slots. All requests of
@@ -205,12 +206,12 @@ func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
 	for over := false; !over; {
 		idle := make(chan struct{})
 		a.do(t, func() { a.q.Idle(func() { close(idle) }) })
-		comes(t, "the end of all that is out", idle)
+		comes(t, "the queue to become idle", idle)
 		a.do(t, func() {
 			// A sink may have posted more requests after the queue was idle.
 			all := submitters*each + followed
 			if over = ended == all; ended > all || ctx.Err() != nil || over && followed == 0 {
-				t.Errorf("%d requests ended, want %d and the %d that sinks started", ended, submitters*each, followed)
+				t.Errorf("%d requests ended, want the %d of the submitters and the %d of the sinks, which must be more than 0", ended, submitters*each, followed)
 			}
 		})
 	}
@@ -219,7 +220,7 @@ func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
 // Rule: a request of a sink is posted after all earlier requests of its queue, even if one pass
 // does not post all of the earlier requests.
 func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
-	onlySoft(t, "it steps the reactor")
+	onlySoft(t, "the test steps the reactor, but a device completes at any time")
 	const depth = partRequests + 3
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: depth})
 	defer b.close(t)
@@ -241,7 +242,7 @@ func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
 	for a.r.Step() {
 	}
 	if len(ended) != depth+2 || !slices.IsSorted(ended) {
-		t.Errorf("%d requests ended, want %d in order: %v", len(ended), depth+2, ended)
+		t.Errorf("%d requests ended, want %d in the order of submission: %v", len(ended), depth+2, ended)
 	}
 }
 
@@ -249,7 +250,7 @@ func TestWhatASinkStartsGoesBehindWhatIsHeldBack(t *testing.T) {
 // cause given to Release, and the queue is reclaimed. The sink cache is released before the sinks
 // of these requests are called.
 func TestASinkReleasesWhatItStarted(t *testing.T) {
-	onlySoft(t, "it steps the reactor")
+	onlySoft(t, "the test steps the reactor, but a device completes at any time")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: 8})
 	defer b.close(t)
 	var stock stocked
@@ -257,7 +258,7 @@ func TestASinkReleasesWhatItStarted(t *testing.T) {
 	refused := turned(func(_ reactor.SinkContext, _ reactor.Completion, err error) {
 		ended++
 		if !errors.Is(err, errOver) || stock.out != 0 {
-			t.Errorf("a request ended with %v, and %d in stock; want the cause, and none", err, stock.out)
+			t.Errorf("a request ended with %v while sinks had %d items of the cache; want %v and 0", err, stock.out, errOver)
 		}
 	})
 	must.Do(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.SinkContext, _ reactor.Completion, err error) {
@@ -269,30 +270,31 @@ func TestASinkReleasesWhatItStarted(t *testing.T) {
 		must.Do(t, a.q.QP().Close())
 		must.Do(t, a.q.Release(errOver))
 		if a.q.InSink(in) {
-			t.Error("the turn holds a queue after results were delivered in it")
+			t.Error("InSink returned true after Release had ended the round")
 		}
 	})), reactor.NonBlock)))
 	for a.r.Step() {
 	}
 	if ended != 3 || stock.taken != stock.back {
-		t.Errorf("%d of 3 requests ended, %d of %d are back", ended, stock.back, stock.taken)
+		t.Errorf("%d requests ended, and %d of %d items of the cache were given back; want 3 and all", ended, stock.back, stock.taken)
 	}
 	a.closeRest(t)
 }
 
-// Rule: Notify calls its sink with a zero Completion, also after a sink was called with another one.
+// Rule: Queue.Notify calls its sink with a zero Completion, even if the reactor keeps the call in an
+// entry that has held the completion of an operation.
 func TestNotifyPassesNoCompletion(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	got := make(chan reactor.Completion, 2)
 	sink := turned(func(_ reactor.SinkContext, c reactor.Completion, _ error) { got <- c })
-	for range 2 { // both use the first entry of the list of outcomes
+	for range 2 { // the WRITE and Notify both use the first entry of Reactor.outcomes
 		must.Get(a.q.Transfer(bounded(t), a.followed(b, 7, sink), reactor.Block))(t)
 		if c := <-got; c.Tag != 7 {
 			t.Errorf("the WRITE ended with %+v, want tag 7", c)
 		}
 		must.Do(t, a.r.Do(bounded(t), func() { a.q.Notify(sink) }))
 		if c := <-got; c != (reactor.Completion{}) {
-			t.Errorf("Notify passed %+v", c)
+			t.Errorf("Notify called the sink with %+v, want a zero Completion", c)
 		}
 	}
 	a.close(t)

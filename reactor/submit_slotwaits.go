@@ -11,7 +11,8 @@ import (
 // submitters count at the same time, without the turn, so the counters are atomics. Their cost is
 // small compared with parking a goroutine.
 type slotWaits struct {
-	// Submitters write all counters when a wait is over; Stats reads them; they publish nothing.
+	// A submitter writes the counters when its wait is over. Stats reads them. They publish no other
+	// data.
 	//
 	// took[i] is bucket i of a Histogram of the waits in microseconds. The array must be the first
 	// field: its alignment to 8 bytes also aligns the other fields on 32-bit machines.

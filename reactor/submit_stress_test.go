@@ -18,7 +18,7 @@ import (
 const (
 	pressTime    = 200 * time.Millisecond // how long the test runs on each bed, without VERBENA_STRESS_TIME
 	pressWorkers = 12
-	pressDepth   = 2
+	pressDepth   = 2 // SendDepth; much smaller than pressWorkers, so that most workers wait
 	// If no worker does an operation for the time pressHang, the test reports a lost wake-up.
 	// pressHang is long because a busy machine may suspend a process for seconds.
 	pressHang = 20 * time.Second
@@ -28,9 +28,9 @@ const (
 // submitting and completing. At most SendDepth sends are outstanding. In the end every slot is
 // free. `make stress` runs this test for a minute on each bed.
 //
-// The test detects lost wake-ups in package ring. With either of these faults all workers soon wait
-// beside a free slot: Slots.PutN does not call serve(); line.wait does not call handOut().
-// TestSlotsServeWaitersInOrder in internal/ring checks the order of the waiters.
+// The test detects lost wake-ups in package ring. If Slots.PutN did not call serve, or line.wait did
+// not call handOut, all workers would soon wait although a slot is free. The order of the waiters is
+// tested by TestSlotsServeWaitersInOrder in internal/ring.
 func TestStressBackPressure(t *testing.T) { onBeds(t, stressBackPressure) }
 
 func stressBackPressure(t *testing.T, d bed) {
@@ -61,7 +61,7 @@ func stressBackPressure(t *testing.T, d bed) {
 				case errors.Is(err, context.DeadlineExceeded):
 					gaveUp.Add(1)
 				case gone.Err() == nil:
-					t.Errorf("worker %d: %v", i, err)
+					t.Errorf("worker %d: an operation ended with %v, want success or DeadlineExceeded", i, err)
 					return
 				}
 			}
@@ -82,7 +82,7 @@ func stressBackPressure(t *testing.T, d bed) {
 		if now := moved.Load(); now != last {
 			last, since = now, time.Now()
 		} else if time.Since(since) > pressHang {
-			t.Errorf("after %d operations nobody got anywhere for %v: a wake-up is lost", now, pressHang)
+			t.Errorf("after %d operations no operation succeeded for %v: a wake-up was lost", now, pressHang)
 			over.Store(true)
 			cut()
 		}
@@ -92,24 +92,25 @@ func stressBackPressure(t *testing.T, d bed) {
 	}
 	<-back
 	st := a.r.Stats()
-	t.Logf("%d operations, %d waits given up", moved.Load(), gaveUp.Load())
+	t.Logf("%d operations succeeded, %d ended because of their deadline", moved.Load(), gaveUp.Load())
 	if st.MaxOutstanding > pressDepth {
-		t.Errorf("%d sends were out in a queue of %d", st.MaxOutstanding, pressDepth)
+		t.Errorf("%d sends were outstanding in a queue with a SendDepth of %d", st.MaxOutstanding, pressDepth)
 	}
 	if !t.Failed() && (gaveUp.Load() == 0 || moved.Load() == 0) {
-		t.Error("the run does not show what it should")
+		t.Errorf("%d operations succeeded and %d ended because of their deadline, want some of both", moved.Load(), gaveUp.Load())
 	}
 	idle := make(chan struct{}) // wait for the last operations; otherwise a.close would flush them
 	a.do(t, func() { a.q.SendsIdle(func() { close(idle) }) })
-	comes(t, "the last operations", idle)
+	comes(t, "the end of the last operations", idle)
 	a.close(t) // if a slot was lost, the queue's memory stays, and a.close fails with verbs.ErrBusy
 	b.close(t)
 	if e, s := ended.Load(), started.Load(); e != s && !t.Failed() {
-		t.Errorf("%d of %d operations with a sink ended", e, s)
+		t.Errorf("%d operations with a sink ended, want all %d", e, s)
 	}
 }
 
-// press does one operation or one batch, in a random way. One call in three has a short deadline.
+// press does one operation or one batch, by a randomly chosen method. One call in three has a deadline of
+// less than 60 µs. The counter started counts the submitted operations that have a sink.
 func (e *end) press(gone context.Context, to *end, rnd *rand.Rand, sink reactor.Sink, started *atomic.Int64) error {
 	ctx := gone
 	if rnd.IntN(3) == 0 {

@@ -23,11 +23,11 @@ func TestRequestsNeedAQueuePair(t *testing.T) {
 		_, try := q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.NonBlock)
 		_, post := q.Submit(context.Background(), &s, &reactor.Payload{}, reactor.Block)
 		for name, err := range map[string]error{
-			"TryPost": try, "Post": post, "PostControl": q.PostControl(&s, reactor.Payload{}),
+			"Submit with NonBlock": try, "Submit with Block": post, "PostControl": q.PostControl(&s, reactor.Payload{}),
 			"PostRecv": q.PostRecv(&reactor.Recv{Sink: s.Sink}, nil, reactor.Block),
 		} {
 			if !errors.Is(err, want) {
-				t.Errorf("%s %s: %v, want %v", name, when, err, want)
+				t.Errorf("%s, %s, returned %v, want %v", name, when, err, want)
 			}
 		}
 	}
@@ -40,7 +40,7 @@ func TestRequestsNeedAQueuePair(t *testing.T) {
 		qp = must.Get(l.pd.CreateQP(init))(t)
 		q.Bind(qp, init.Cap)
 		if err := q.Err(); err != nil {
-			t.Errorf("a bound queue refuses requests: %v", err)
+			t.Errorf("Err of a bound queue is %v, want nil", err)
 		}
 		must.Do(t, qp.Close())
 		must.Do(t, q.Release(errOver))
@@ -63,19 +63,19 @@ func TestBindDoesNotForgiveAFailure(t *testing.T) {
 		qp := must.Get(l.pd.CreateQP(init))(t)
 		q.Bind(qp, init.Cap)
 		if _, err := q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{}, reactor.NonBlock); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
-			t.Errorf("a request of a failed queue: %v, want ErrQueueFailed with the cause", err)
+			t.Errorf("Submit after Bind returned %v, want ErrQueueFailed that wraps the cause", err)
 		}
 		must.Do(t, qp.Close())
 		must.Do(t, q.Release(errOver))
 	})
 }
 
-// Rule: Prepare returns ErrConfig if a wr_id cannot number the slots of the queue. It does so also
-// if the sum of the depths overflows.
+// Rule: Prepare returns ErrConfig if the queue has more slots than a wr_id can number, even if the sum
+// of the depths overflows. It also returns ErrConfig for other numbers that are out of range.
 func TestHugeDepthsAreRefused(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	defer l.close(t)
-	const most = 1<<16 - 2 // the largest number of slots of a queue, the marker's included: a wr_id has 16 bits for the slot
+	const most = 1<<16 - 2 // the largest number of slots, including the marker's; a slot number has 16 bits in the wr_id
 	for _, c := range []reactor.QueueConfig{
 		{SendDepth: math.MaxInt},
 		{RecvDepth: math.MaxInt},
@@ -90,7 +90,7 @@ func TestHugeDepthsAreRefused(t *testing.T) {
 	} {
 		c.PD = l.pd
 		if q, err := l.r.Prepare(c); !errors.Is(err, reactor.ErrConfig) {
-			t.Errorf("%+v: %v, want ErrConfig", c, err)
+			t.Errorf("Prepare(%+v) returned %v, want ErrConfig", c, err)
 			if err == nil {
 				must.Do(t, q.Discard())
 			}
@@ -98,16 +98,16 @@ func TestHugeDepthsAreRefused(t *testing.T) {
 	}
 	q, err := l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: most - 1, RecvDepth: -1, MaxSGE: 1, Inline: -1})
 	if err != nil {
-		t.Fatalf("the largest queue there may be: %v", err)
+		t.Fatalf("Prepare of the largest possible queue returned %v, want nil", err)
 	}
 	if err := q.PostRecv(&reactor.Recv{Sink: make(tally, 1)}, nil, reactor.Block); !errors.Is(err, reactor.ErrRequest) || errors.Is(err, reactor.ErrRecvFull) {
-		t.Errorf("a receive where there is never room: %v, want ErrRequest", err)
+		t.Errorf("PostRecv on a queue without receives returned %v, want ErrRequest, and not ErrRecvFull", err)
 	}
 	must.Do(t, q.Discard())
 }
 
-// doomed() binds q to a new queue pair in ERR and submits n sends, which the device flushes at
-// once.
+// doomed() binds q to a new queue pair, moves the queue pair to ERR, and submits n sends. When a pass
+// posts them, the device flushes them at once.
 func (l *lone) doomed(t *testing.T, q *reactor.Queue, n int, sink reactor.Sink) {
 	t.Helper()
 	init := q.InitAttr()
@@ -129,12 +129,12 @@ func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 	ended := 0
 	sink := called(func(_ reactor.Completion, err error) {
 		if ended++; errors.Is(err, reactor.ErrOverrun) {
-			t.Errorf("request %d ended with %v", ended, err)
+			t.Errorf("request %d ended with %v: the completion queue was overrun", ended, err)
 		}
 	})
 	for round := range rounds {
 		q := must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: depth, RecvDepth: depth}))(t)
-		q.OnFail(func(err error) { t.Errorf("round %d: the queue failed with %v", round, err) })
+		q.OnFail(func(err error) { t.Errorf("round %d: the queue failed with %v, want no failure", round, err) })
 		err := q.Admit()
 		for n := 0; errors.Is(err, reactor.ErrTooMany) && n < depth; n++ { // each call of Admit polls one batch of completions
 			err = q.Admit()
@@ -150,7 +150,8 @@ func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 	}
 }
 
-// Rule: the entries of a released queue stay reserved as long as polls return completions.
+// Rule: the entries of a released queue stay reserved as long as polls fill their room, because the
+// completion queue may then hold more completions of the released queue.
 func TestRoomComesBackWhenPolledEmpty(t *testing.T) {
 	var h *hooked
 	const depth = 15
@@ -172,7 +173,7 @@ func TestRoomComesBackWhenPolledEmpty(t *testing.T) {
 	second := must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd, SendDepth: 1, RecvDepth: 1}))(t)
 	for range 3 {
 		if err := second.Admit(); !errors.Is(err, reactor.ErrTooMany) {
-			t.Fatalf("admitted with %v while the first queue's completions come, want ErrTooMany", err)
+			t.Fatalf("Admit of the second queue returned %v while polls return completions of the first, want ErrTooMany", err)
 		}
 		l.r.Step()
 	}
@@ -194,8 +195,9 @@ func (s smallPort) QueryPort(p uint8) (verbs.PortAttr, error) {
 	return a, err
 }
 
-// Rule: Submit and PostControl refuse a request that the device would refuse, or that the user may
-// not make. A refused request takes no slot and does not affect other requests.
+// Rule: Submit and PostControl return ErrRequest for a request that the device would refuse, and for
+// flags and opcodes that users must not set. Such a request takes no slot and does not affect other
+// requests.
 func TestRequestsOfOthersAreRefused(t *testing.T) {
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 4, Inline: 32}, func(c verbs.Context) verbs.Context { return smallPort{c} })
 	defer b.close(t)
@@ -218,28 +220,28 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 			s reactor.Send
 			p reactor.Payload
 		}{
-			"SIGNALED":                       {with(verbs.SendSignaled), reactor.Payload{SGEs: sges(word)}},
-			"INLINE longer than the queue":   {with(verbs.SendInline), reactor.Payload{SGEs: sges(word), Header: make([]byte, 25)}},
-			"a READ with INLINE":             {reactor.Send{Opcode: verbs.WRRDMARead, Flags: verbs.SendInline, Remote: addr, RKey: key}, reactor.Payload{SGEs: sges(word)}},
-			"an atomic with INLINE":          {reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Flags: verbs.SendInline, Remote: addr, RKey: key}, reactor.Payload{}},
-			"a flag nobody knows":            {with(1 << 30), reactor.Payload{SGEs: sges(word)}},
-			"TSO":                            {of(verbs.WRTSO), reactor.Payload{SGEs: sges(word)}},
-			"an opcode nobody knows":         {of(250), reactor.Payload{}},
-			"one byte too many":              {write, reactor.Payload{SGEs: sges(full, verbs.SGE{Addr: word.Addr, Length: 1, LKey: word.LKey})}},
-			"one byte of header too many":    {write, reactor.Payload{SGEs: sges(full), Header: make([]byte, 1)}},
-			"a header longer than the queue": {write, reactor.Payload{SGEs: sges(word), Header: make([]byte, 33)}},
-			"inline longer than the queue":   {write, reactor.Payload{Inline: make([]byte, 32), Header: make([]byte, 1)}},
-			"a READ with a header":           {of(verbs.WRRDMARead), reactor.Payload{SGEs: sges(word), Header: make([]byte, 1)}},
-			"an atomic with a header":        {of(verbs.WRAtomicFetchAndAdd), reactor.Payload{Header: make([]byte, 8)}},
-			"an atomic with elements":        {of(verbs.WRAtomicCmpAndSwp), reactor.Payload{SGEs: sges(word)}},
-			"an atomic with inline data":     {of(verbs.WRAtomicFetchAndAdd), reactor.Payload{Inline: make([]byte, 8)}},
+			"SIGNALED":                                  {with(verbs.SendSignaled), reactor.Payload{SGEs: sges(word)}},
+			"INLINE beyond Queue.Inline":                {with(verbs.SendInline), reactor.Payload{SGEs: sges(word), Header: make([]byte, 25)}},
+			"a READ with INLINE":                        {reactor.Send{Opcode: verbs.WRRDMARead, Flags: verbs.SendInline, Remote: addr, RKey: key}, reactor.Payload{SGEs: sges(word)}},
+			"an atomic with INLINE":                     {reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Flags: verbs.SendInline, Remote: addr, RKey: key}, reactor.Payload{}},
+			"an unknown flag":                           {with(1 << 30), reactor.Payload{SGEs: sges(word)}},
+			"TSO":                                       {of(verbs.WRTSO), reactor.Payload{SGEs: sges(word)}},
+			"an unknown opcode":                         {of(250), reactor.Payload{}},
+			"one byte beyond the port's limit":          {write, reactor.Payload{SGEs: sges(full, verbs.SGE{Addr: word.Addr, Length: 1, LKey: word.LKey})}},
+			"a header byte beyond the port's limit":     {write, reactor.Payload{SGEs: sges(full), Header: make([]byte, 1)}},
+			"a header longer than Inline":               {write, reactor.Payload{SGEs: sges(word), Header: make([]byte, 33)}},
+			"header and inline data longer than Inline": {write, reactor.Payload{Inline: make([]byte, 32), Header: make([]byte, 1)}},
+			"a READ with a header":                      {of(verbs.WRRDMARead), reactor.Payload{SGEs: sges(word), Header: make([]byte, 1)}},
+			"an atomic with a header":                   {of(verbs.WRAtomicFetchAndAdd), reactor.Payload{Header: make([]byte, 8)}},
+			"an atomic with elements":                   {of(verbs.WRAtomicCmpAndSwp), reactor.Payload{SGEs: sges(word)}},
+			"an atomic with inline data":                {of(verbs.WRAtomicFetchAndAdd), reactor.Payload{Inline: make([]byte, 8)}},
 		} {
 			for _, post := range []func() error{
 				func() error { _, err := a.q.Submit(context.Background(), &c.s, &c.p, reactor.NonBlock); return err },
 				func() error { s := c.s; s.Sink = make(tally, 1); return a.q.PostControl(&s, c.p) },
 			} {
 				if err := post(); !errors.Is(err, reactor.ErrRequest) {
-					t.Errorf("%s: %v, want ErrRequest", name, err)
+					t.Errorf("%s: the call returned %v, want ErrRequest", name, err)
 				}
 			}
 		}
@@ -249,11 +251,11 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	})
 	for i, f := range fs {
 		if _, err := f.Await(bounded(t)); err != nil {
-			t.Errorf("write %d of %d: %v", i, len(fs), err)
+			t.Errorf("WRITE %d of %d ended with %v, want success", i, len(fs), err)
 		}
 	}
 	if st := a.r.Stats(); st.PostFailures != 0 || st.WorkRequests != uint64(len(fs)) {
-		t.Errorf("%d requests posted, %d lists cut; want %d and none", st.WorkRequests, st.PostFailures, len(fs))
+		t.Errorf("Stats counts %d posted requests and %d refused lists, want %d and 0", st.WorkRequests, st.PostFailures, len(fs))
 	}
 	f, err := a.q.Submit(context.Background(), &write, &reactor.Payload{SGEs: sges(full)}, reactor.NonBlock)
 	await(t, f, err) // the longest message that the port carries
@@ -262,8 +264,8 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	await(t, f, err)
 }
 
-// Rule: Transfer checks its flags, too. INLINE is only for a WRITE that fits the queue's inline
-// size. SOLICITED is only for a WRITE with an immediate.
+// Rule: Transfer returns ErrRequest for flags that its opcode does not permit. INLINE is only for a
+// WRITE of at most Queue.Inline bytes. SOLICITED is only for a WRITE with an immediate.
 func TestTransfersOfOthersAreRefused(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{Inline: 32})
 	defer b.close(t)
@@ -291,7 +293,7 @@ func TestTransfersOfOthersAreRefused(t *testing.T) {
 			_, err = f.Await(bounded(t))
 		}
 		if c.good && err != nil || !c.good && !errors.Is(err, reactor.ErrRequest) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the transfer ended with %v; want success: %t, otherwise ErrRequest", name, err, c.good)
 		}
 	}
 }

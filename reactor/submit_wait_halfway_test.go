@@ -29,7 +29,7 @@ func TestALoneTransferKeepsItsPlaceWhileTheQueueIsBeingListed(t *testing.T) {
 	a.do(t, func() { lone = a.q.TransferHolding(&read) })
 	await(t, lone, nil)
 	if back[0] != 1 {
-		t.Errorf("the READ found %d, want what the WRITE before it wrote", back[0])
+		t.Errorf("the READ returned %d, want 1, the value of the WRITE before it", back[0])
 	}
 	goOn()
 	a.r.Wake()
@@ -44,13 +44,13 @@ func TestReceivesForLaterGoWithALoneTransfer(t *testing.T) {
 	defer b.close(t)
 	defer a.close(t)
 	ctx := bounded(t)
-	turns := 0 // how many passes had sends; owned by the holder
+	passes := 0 // how many passes had sends; owned by the holder
 	h.set(func(inner verbs.Context, tn *verbs.IOBatch) error {
 		if len(tn.Sends) > 0 {
-			turns++
+			passes++
 		}
 		if len(tn.Sends) != len(tn.Recvs) {
-			t.Errorf("a turn with %d lists of receives and %d of sends, want as many", len(tn.Recvs), len(tn.Sends))
+			t.Errorf("a pass has %d lists of receives and %d lists of sends, want equal numbers", len(tn.Recvs), len(tn.Sends))
 		}
 		return inner.Execute(tn)
 	})
@@ -60,8 +60,8 @@ func TestReceivesForLaterGoWithALoneTransfer(t *testing.T) {
 		must.Get(a.q.TransferWait(ctx, &one))(t)
 	}
 	a.do(t, func() {
-		if turns != rounds {
-			t.Errorf("%d turns had sends, want %d", turns, rounds)
+		if passes != rounds {
+			t.Errorf("%d passes had sends, want %d", passes, rounds)
 		}
 		h.set(func(inner verbs.Context, tn *verbs.IOBatch) error { return inner.Execute(tn) })
 	})

@@ -40,10 +40,10 @@ func TestALoneTransferKeepsItsPlace(t *testing.T) {
 		mine[0], back[0] = byte(i), byte(i+1)
 		f := must.Get(a.q.Transfer(ctx, &write, reactor.NoWakeup))(t)
 		if _, err := a.q.TransferWait(ctx, &read); err != nil {
-			t.Fatal(err)
+			t.Fatalf("TransferWait of the READ returned %v, want nil", err)
 		}
 		if back[0] != byte(i) {
-			t.Fatalf("the READ after the WRITE of %d found %d", i, back[0])
+			t.Fatalf("the READ returned %d, want %d, the value of the WRITE before it", back[0], byte(i))
 		}
 		await(t, f, nil)
 	}
@@ -70,18 +70,18 @@ func TestLoneTransfersAmongOthers(t *testing.T) {
 				mine[0] = byte(i)
 				if one.Tag = uint64(i); g%2 == 0 || i%5 == 0 {
 					if c, err := a.q.TransferWait(ctx, &one); err != nil || c.Tag != uint64(i) || c.Bytes != 8 {
-						t.Errorf("transfer %d of %d: %+v, %v", i, g, c, err)
+						t.Errorf("goroutine %d: TransferWait returned %+v, %v; want tag %d, 8 bytes and no error", g, c, err, i)
 						return
 					}
 				} else if f, err := a.q.Transfer(ctx, &one, reactor.Block); err != nil {
-					t.Error(err)
+					t.Errorf("goroutine %d: Transfer %d returned %v, want nil", g, i, err)
 					return
 				} else if c, err := f.Await(ctx); err != nil || c.Tag != uint64(i) {
-					t.Errorf("transfer %d of %d: %+v, %v", i, g, c, err)
+					t.Errorf("goroutine %d: Transfer ended with %+v, %v; want tag %d and no error", g, c, err, i)
 					return
 				}
 				if there[0] != byte(i) {
-					t.Errorf("transfer %d of %d has ended, and the peer has %d", i, g, there[0])
+					t.Errorf("goroutine %d: its WRITE %d has ended, and the peer's memory has %d, want %d", g, i, there[0], byte(i))
 					return
 				}
 			}
@@ -90,8 +90,8 @@ func TestLoneTransfersAmongOthers(t *testing.T) {
 	wg.Wait()
 }
 
-// Rule: the lease of a request of TransferWait ends one time, whether the request is refused,
-// cannot be posted, or completes. This also holds without a context.
+// Rule: TransferWait ends the lease of its request one time, whether the request completes, is refused
+// by TransferWait, or is refused by the device. This also holds if the context is nil.
 func TestALoneTransfersLeaseEndsOnce(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -100,7 +100,7 @@ func TestALoneTransfersLeaseEndsOnce(t *testing.T) {
 	expect := func(what string, got, want error, l *countingLease) {
 		t.Helper()
 		if !errors.Is(got, want) {
-			t.Errorf("%s: %v, want %v", what, got, want)
+			t.Errorf("%s: TransferWait returned %v, want %v", what, got, want)
 		}
 		if n := l.ended.Load(); n != 1 {
 			t.Errorf("%s: the lease ended %d times, want once", what, n)
@@ -114,15 +114,15 @@ func TestALoneTransfersLeaseEndsOnce(t *testing.T) {
 		_, err := a.q.TransferWait(ctx, &one)
 		expect(what, err, want, &l)
 	}
-	run("done", ctx, nil)
-	run("no context", nil, reactor.ErrNilContext)
+	run("a request that completes", ctx, nil)
+	run("a nil context", nil, reactor.ErrNilContext)
 	f.cutAt.Store(0)
-	run("not posted", ctx, syscall.ENOMEM)
+	run("a request that the device refuses", ctx, syscall.ENOMEM)
 	one.Opcode = verbs.WRSend
-	run("no transfer", ctx, reactor.ErrRequest)
+	run("a request that is neither a WRITE nor a READ", ctx, reactor.ErrRequest)
 	one.Opcode = verbs.WRRDMAWrite
-	a.q.Fail(errors.New("the owner's"))
-	run("the queue has failed", ctx, reactor.ErrQueueFailed)
+	a.q.Fail(errors.New("the owner failed the queue"))
+	run("a failed queue", ctx, reactor.ErrQueueFailed)
 }
 
 // Rule: if the device refuses an earlier request, that request ends with the error. TransferWait
@@ -143,7 +143,7 @@ func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 		_, ferr := before.Await(ctx)
 		// If another goroutine held the turn, both requests are in one list and fail together.
 		if err != nil && !errors.Is(err, syscall.ENOMEM) || !errors.Is(ferr, syscall.ENOMEM) {
-			t.Fatalf("the one that was cut: %v; the one behind it: %v", ferr, err)
+			t.Fatalf("the refused request ended with %v, want ENOMEM; TransferWait returned %v, want nil, or ENOMEM if both were in one list", ferr, err)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 // Rule: TransferWait does not arm the completion queue of sends in the pass that posts its request.
 // If the request completes in that pass, it needs no event.
 func TestALoneTransferArmsNothing(t *testing.T) {
-	onlySoft(t, "a device completes later than the pass that posts")
+	onlySoft(t, "a device completes an operation later than the pass that posts it")
 	var arms uint64
 	for range 10 { // the loop may have posted the request in a pass that arms
 		a, b := pair(t, reactor.Config{Recheck: -1}, reactor.QueueConfig{})
@@ -160,9 +160,9 @@ func TestALoneTransferArmsNothing(t *testing.T) {
 		arms = a.r.Stats().Arms
 		a.close(t)
 		b.close(t)
-		if arms <= 1 { // of the receives
+		if arms <= 1 { // the completion queue of receives may be armed
 			return
 		}
 	}
-	t.Errorf("got %d arms in each of 10 rounds, want at most 1", arms)
+	t.Errorf("in the last of 10 rounds %d completion queues were armed, want at most 1", arms)
 }

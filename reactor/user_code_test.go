@@ -13,15 +13,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-var errRude = errors.New("a bug in somebody's code")
+var errRude = errors.New("the test panics in user code")
 
+// rudeSink makes a sink of a function that may panic or end its goroutine.
 type rudeSink func()
 
 func (s rudeSink) Complete(reactor.SinkContext, reactor.Completion, error) { s() }
 
 // eachRude calls test for each configuration in manners, and for each way in which user code can
-// end without returning. Each call of the argument rude ends in this way. The argument panics is 1
-// if such a call panics, and otherwise 0. Config.OnPanic sends each panic to the channel seen.
+// end without returning. The argument rude is a function that ends in this way. The argument panics
+// is 1 if rude panics, and otherwise 0. Config.OnPanic sends each panic to the channel seen.
 func eachRude(t *testing.T, test func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError)) {
 	for name, cfg := range manners {
 		for how, rude := range map[string]func(){
@@ -45,21 +46,21 @@ func eachRude(t *testing.T, test func(t *testing.T, cfg reactor.Config, rude fun
 // The function took waits until OnPanic has received n panics, and checks them.
 func took(t *testing.T, seen chan *reactor.PanicError, n int) {
 	t.Helper()
-	for range n {
+	for i := range n {
 		select {
 		case e := <-seen:
 			if !errors.Is(e, errRude) {
-				t.Errorf("OnPanic was given %v", e)
+				t.Errorf("OnPanic got %v, want %q", e, errRude)
 			}
 		case <-bounded(t).Done():
-			t.Fatal("OnPanic was not called")
+			t.Fatalf("OnPanic was called %d times within %v, want %d", i, patience, n)
 		}
 	}
 }
 
-// Rule: if a function on the loop or the callback goroutine does not return, the functions queued
-// after it are still called, each one time. They are called in order, except timers. Do returns
-// even if its function does not.
+// Rule: if a function on the loop or the callback goroutine panics or ends its goroutine, the functions
+// queued after it are still called, each one time. Except for timers, they are called in order. Do
+// returns even if its function does not.
 func TestFunctionsThatDoNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
 		a, b := pair(t, cfg, reactor.QueueConfig{})
@@ -70,7 +71,7 @@ func TestFunctionsThatDoNotReturn(t *testing.T) {
 			"Defer":    a.r.Defer,
 			"Callback": a.r.Callback,
 			"After":    func(fn func()) { a.r.After(time.Microsecond, fn) },
-			"Tell":     func(fn func()) { a.r.Defer(func() { a.r.Notify(fn) }) },
+			"Notify":   func(fn func()) { a.r.Defer(func() { a.r.Notify(fn) }) },
 			"Do":       func(fn func()) { try(t, a.r.Do(bounded(t), fn)) },
 		} {
 			got := make(chan int, 2*n)
@@ -86,23 +87,23 @@ func TestFunctionsThatDoNotReturn(t *testing.T) {
 				select {
 				case k := <-got:
 					if k != i && what != "After" {
-						t.Fatalf("%s: function %d was called in the place of %d", what, k, i)
+						t.Fatalf("%s: function %d was called, want function %d next", what, k, i)
 					}
 				case <-bounded(t).Done():
-					t.Fatalf("%s: function %d was not called", what, i)
+					t.Fatalf("%s: %d functions were called within %v, want %d", what, i, patience, n)
 				}
 			}
 			took(t, seen, panics*n/2)
 			must.Do(t, a.r.Do(bounded(t), func() {}))
 			if len(got) > 0 {
-				t.Errorf("%s: %d functions were called twice", what, len(got))
+				t.Errorf("%s: %d calls came after the call of each function, want 0", what, len(got))
 			}
 		}
 	})
 }
 
-// Rule: if a sink that Release calls does not return, Release still calls the other sinks, and
-// returns to its caller.
+// Rule: if a sink that Release calls panics or ends its goroutine, Release still calls the other sinks,
+// and returns to its caller.
 func TestSinksOfAReleaseThatDoNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
 		a, b := pair(t, cfg, reactor.QueueConfig{})
@@ -119,18 +120,18 @@ func TestSinksOfAReleaseThatDoNotReturn(t *testing.T) {
 			try(t, a.q.QP().Close())
 			try(t, a.q.Release(reactor.ErrClosed))
 			if len(told) != n {
-				t.Errorf("Release returned when %d of %d sinks were called", len(told), n)
+				t.Errorf("when Release returned, %d sinks had been called, want %d", len(told), n)
 			}
 			close(on)
 		}))
-		comes(t, "what follows the release", on)
+		comes(t, "the function that called Release", on)
 		took(t, seen, panics*n)
 		bystander.closeQueue(t)
 		a.closeRest(t)
 	})
 }
 
-// Rule: a stepped reactor calls all functions, even if a function panics or ends the goroutine
+// Rule: a stepped reactor calls all queued functions, even if one of them panics or ends the goroutine
 // that called Step.
 func TestSteppedUserCodeThatDoesNotReturn(t *testing.T) {
 	eachRude(t, func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError) {
@@ -173,7 +174,9 @@ func TestAPanicFailsNoQueueThatWasCalledBefore(t *testing.T) {
 		}))
 		took(t, seen, 1)
 		must.Do(t, a.r.Do(bounded(t), func() {}))
-		try(t, a.q.Err())
+		if err := a.q.Err(); err != nil {
+			t.Errorf("the queue failed with %v, want no failure", err)
+		}
 		a.close(t)
 		b.close(t)
 	}
@@ -194,7 +197,7 @@ func TestASinkThatPanicsFailsItsQueue(t *testing.T) {
 		took(t, seen, panics)
 		must.Do(t, a.r.Do(bounded(t), func() {}))
 		if len(failed) != panics || errors.Is(a.q.Err(), errRude) != (panics > 0) {
-			t.Fatalf("got %d calls of OnFail and the cause %v, want %d calls", len(failed), a.q.Err(), panics)
+			t.Fatalf("OnFail was called %d times and Err returned %v, want %d calls and %q as the cause: %t", len(failed), a.q.Err(), panics, errRude, panics > 0)
 		}
 		for range panics {
 			if err := <-failed; !errors.Is(err, errRude) {
@@ -216,17 +219,18 @@ func TestFunctionsAfterCloseThatDoNotReturn(t *testing.T) {
 		for i := range n {
 			a.r.Defer(func() { called <- i; rude() })
 		}
-		for range n {
+		for i := range n {
 			select {
 			case <-called:
 			case <-bounded(t).Done():
-				t.Fatal("a function was not called")
+				t.Fatalf("%d functions were called within %v, want %d", i, patience, n)
 			}
 		}
 		took(t, seen, panics*n)
 	})
 }
 
+// errOver is the cause with which the tests of this package fail and release queues.
 var errOver = errors.New("the test is over")
 
 // Rule: after a failure the owner may release its queue as soon as no request is outstanding. The
@@ -283,16 +287,16 @@ func TestReleaseFromASink(t *testing.T) {
 		}
 	})
 	for i := range writes {
-		if err := comes(t, "a write", results); err != nil {
-			t.Errorf("write %d had succeeded and ended with %v", i, err)
+		if err := comes(t, "the result of a WRITE", results); err != nil {
+			t.Errorf("WRITE %d had succeeded, but its sink got %v, want nil", i, err)
 		}
 	}
 	if _, err := a.q.Submit(context.Background(), s, &p, reactor.NonBlock); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
-		t.Errorf("a request of the released queue: %v, want ErrQueueFailed with the cause", err)
+		t.Errorf("Submit to the released queue returned %v, want ErrQueueFailed that wraps the cause", err)
 	}
 	a.do(t, func() {})
 	if n := len(results); n != 0 {
-		t.Fatalf("%d completions too many for %d writes", n, writes)
+		t.Fatalf("the sink was called %d times for %d WRITEs, want one time for each", writes+n, writes)
 	}
 }
 
@@ -313,21 +317,21 @@ func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 		f, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NonBlock) // the peer has no receive, so the SEND stays outstanding
 		must.Do(t, err)
 	})
-	if err := comes(t, "the write", box); err != nil {
-		t.Errorf("the write ended with %v", err)
+	if err := comes(t, "the result of the WRITE", box); err != nil {
+		t.Errorf("the WRITE ended with %v, want success", err)
 	}
 	if _, err := f.Await(bounded(t)); !errors.Is(err, errOver) {
-		t.Errorf("the send that was out ended with %v, want the cause", err)
+		t.Errorf("the outstanding SEND ended with %v, want the cause of the release", err)
 	}
 	if st := a.r.Stats(); st.Outstanding != 0 || len(box) != 0 {
-		t.Errorf("%d outstanding, %d completions too many", st.Outstanding, len(box))
+		t.Errorf("%d sends are outstanding and the sink of the WRITE was called %d more times, want 0 and 0", st.Outstanding, len(box))
 	}
 }
 
-// Rule: if the device refuses requests of two queues in one pass, a sink of one queue may release
-// the other queue. Each request of the released queue also ends one time.
+// Rule: if the device refuses requests of two queues in one pass, a sink of one queue may release the
+// other. Each request of the released queue also ends one time, with the device's error.
 func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
-	for name, first := range map[string]int{"the other comes later": 0, "the other comes first": 1} {
+	for name, first := range map[string]int{"the released queue submits second": 0, "the released queue submits first": 1} {
 		t.Run(name, func(t *testing.T) {
 			l := newLone(t, reactor.Config{}, nil)
 			defer l.close(t)
@@ -371,12 +375,12 @@ func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 					box = refused
 				}
 				if err := comes(t, "a refused request", box); !errors.As(err, &op) || op.Op != "ibv_post_send" {
-					t.Errorf("request %d ended with %v, want the post's error", i, err)
+					t.Errorf("request %d ended with %v, want an error of ibv_post_send", i, err)
 				}
 			}
 			l.do(t, func() { release(qs[0]) })
 			if st := l.r.Stats(); st.Outstanding != 0 || len(other) != 0 || len(refused) != 0 {
-				t.Errorf("%d outstanding, %d and %d completions too many", st.Outstanding, len(other), len(refused))
+				t.Errorf("%d sends are outstanding, and the sinks were called %d and %d more times, want 0, 0 and 0", st.Outstanding, len(other), len(refused))
 			}
 		})
 	}
@@ -397,11 +401,11 @@ func TestTaskMayFlush(t *testing.T) {
 		a.r.Flush()
 	}}
 	a.r.Schedule(&task, false)
-	if err := comes(t, "the write", box); err != nil {
-		t.Fatalf("the write ended with %v", err)
+	if err := comes(t, "the result of the WRITE", box); err != nil {
+		t.Fatalf("the WRITE ended with %v, want success", err)
 	}
 	if st := a.r.Stats(); st.WorkRequests != 1 || st.Outstanding != 0 || st.Completions != 1 || st.Stale != 0 {
-		t.Fatalf("one write, and %d posted, %d outstanding, %d completed, %d stale", st.WorkRequests, st.Outstanding, st.Completions, st.Stale)
+		t.Fatalf("after one WRITE Stats counts %d posted sends, %d outstanding sends, %d ended operations and %d stale completions; want 1, 0, 1 and 0", st.WorkRequests, st.Outstanding, st.Completions, st.Stale)
 	}
 }
 
@@ -415,15 +419,15 @@ func TestRoomIsFreeBeforeTheResult(t *testing.T) {
 	s, p := a.write(b)
 	rounds := 5000
 	if onDevice() {
-		rounds = 500 // on a device each round takes two sleeps
+		rounds = 500 // on a device the loop and the test sleep in each round
 	}
 	for i := range rounds {
 		f, err := a.q.Submit(context.Background(), s, &p, reactor.NonBlock)
 		if err != nil {
-			t.Fatalf("write %d, nothing outstanding: %v", i, err)
+			t.Fatalf("Submit of WRITE %d returned %v, want nil: no request is outstanding", i, err)
 		}
 		if _, err := f.Await(ctx); err != nil {
-			t.Fatal(err)
+			t.Fatalf("WRITE %d ended with %v, want success", i, err)
 		}
 	}
 	again, done := make(chan error, 1), make(tally, 1)
@@ -434,8 +438,8 @@ func TestRoomIsFreeBeforeTheResult(t *testing.T) {
 		again <- err
 	})
 	must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
-	if err := comes(t, "the sink", again); err != nil {
-		t.Fatalf("from the sink of the only request: %v", err)
+	if err := comes(t, "the call of the sink", again); err != nil {
+		t.Fatalf("Submit in the sink of the only request returned %v, want nil", err)
 	}
-	must.Do(t, comes(t, "the second", done))
+	must.Do(t, comes(t, "the result of the second WRITE", done))
 }

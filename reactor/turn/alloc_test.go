@@ -26,7 +26,7 @@ func (l *lone) Offer() bool { return false }
 type loneWork struct {
 	stepWork
 	w       *lone
-	pending bool
+	pending bool // a request is submitted and not settled
 }
 
 func (l *loneWork) Pending() bool { return l.pending }
@@ -38,7 +38,7 @@ func (l *loneWork) Pass(bool) bool {
 	return true
 }
 
-// Rule: Drive allocates nothing, in every build.
+// Rule: Drive allocates nothing, also under the race detector.
 func TestDriveAllocatesNothing(t *testing.T) {
 	l := &loneWork{w: &lone{wake: make(chan struct{}, 1)}}
 	tok := New(l, l, Config{CallerDriving: true})
@@ -46,7 +46,7 @@ func TestDriveAllocatesNothing(t *testing.T) {
 		l.pending, l.w.settled = true, false
 		tok.SubmittedBeforeDrive()
 		if tok.Drive(nil, l.w); !l.w.settled {
-			t.Fatal("Drive returned unsettled")
+			t.Fatal("Drive returned before its request was settled")
 		}
 	})
 	if n != 0 {
@@ -54,17 +54,17 @@ func TestDriveAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Rule: an operation with a future, a wake-up, the poller and the loop allocates nothing in any
-// goroutine.
+// Rule: an operation allocates nothing in any goroutine, from its submission until Await returns its
+// result.
 func TestWholeWayAllocatesNothing(t *testing.T) {
 	if poolsDropAtRandom {
-		t.Skip("under the race detector sync.Pool drops a part of what it is given")
+		t.Skip("under the race detector sync.Pool drops objects at random, so operations allocate")
 	}
 	for _, c := range []struct {
 		name   string
 		cfg    Config
-		device bool
-		quiet  bool
+		device bool // the device has a goroutine of its own
+		quiet  bool // the submission does not wake the loop
 	}{
 		{"synchronous, completed at once", Config{CallerDriving: true}, false, true},
 		{"synchronous, device", Config{CallerDriving: true}, true, true},
@@ -79,7 +79,7 @@ func TestWholeWayAllocatesNothing(t *testing.T) {
 			n := testing.AllocsPerRun(5000, func() {
 				i++
 				if v, err := e.push(j, uint64(i), c.quiet).Await(context.Background()); err != nil || v != uint64(i) {
-					t.Fatalf("operation %d came back as %d, %v", i, v, err)
+					t.Fatalf("operation %d returned %d, %v; want its number and no error", i, v, err)
 				}
 			})
 			if n != 0 {

@@ -12,8 +12,9 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// benchRound is the number of operations between two readings of the clock. It is large enough to
-// hide the cost of a reading, and small enough that all contestants meet the same machine load.
+// benchRound is the number of operations between two readings of the clock. With this number the cost
+// of a reading is negligible, and the contestants alternate so often that they all meet the same load
+// of the machine.
 const benchRound = 500
 
 // contestant is one variant to be timed.
@@ -45,6 +46,7 @@ func beside(b *testing.B, cs []contestant) {
 	b.ReportMetric(0, "ns/op") // hide the default metric, which adds up all contestants
 }
 
+// pingPong returns a contestant for comparison: two goroutines pass a value to and fro over channels.
 func pingPong(b *testing.B) contestant {
 	to, from := make(chan int), make(chan int)
 	go func() {
@@ -104,6 +106,7 @@ func BenchmarkDevice(b *testing.B) {
 	beside(b, cs)
 }
 
+// benchCallers is the number of callers in BenchmarkSixteenCallers.
 const benchCallers = 16
 
 // The function many returns a contestant with 16 callers on one reactor. The callers share the n

@@ -2,21 +2,21 @@ package turn
 
 import "testing"
 
-// Rule: callers begin to yield when two of them, one soon after the other, have found the turn held.
-// They stop when contendedCalls callers in a row have found the turn free. If the turn is always
-// free, or only seldom held, no caller yields.
+// Rule: callers begin to yield when a caller has found the turn held, and fewer than suspectCalls
+// callers later another caller finds it held. They stop when contendedCalls callers in a row have
+// found the turn free. If no caller, or only one caller in many, finds the turn held, no caller yields.
 func TestACrowdYields(t *testing.T) {
 	var c contention
 	for range 3 {
 		if c.note(true); c.yield() {
-			t.Fatal("a caller yields though nobody found the turn held")
+			t.Fatal("yield returned true, want false: no caller has found the turn held")
 		}
 	}
 	for range 3 {
 		c.note(false)
 		for range suspectCalls {
 			if c.yield() {
-				t.Fatal("a caller yields though the turn was held once only")
+				t.Fatal("yield returned true, want false: only one of the last callers has found the turn held")
 			}
 			c.note(true)
 		}
@@ -26,12 +26,12 @@ func TestACrowdYields(t *testing.T) {
 		c.note(false)
 		for n := range contendedCalls {
 			if !c.yield() {
-				t.Fatalf("round %d: nobody yields after %d callers found the turn free", round, n)
+				t.Fatalf("round %d: yield returned false after %d callers in a row had found the turn free, want true", round, n)
 			}
 			c.note(true)
 		}
 		if c.yield() {
-			t.Errorf("round %d: callers yield for ever", round)
+			t.Errorf("round %d: yield returned true after %d callers in a row had found the turn free, want false", round, contendedCalls)
 		}
 	}
 }

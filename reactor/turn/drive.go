@@ -15,8 +15,8 @@ import (
 // held.
 func (t *Token) Drive(done <-chan struct{}, w Parker) {
 	t.contention.yield()
-	// The caller takes the turn by itself at most one time. After it has driven, it parks. It then
-	// drives again only if another goroutine offers it the turn.
+	// The caller takes the turn without an offer at most one time. After it has driven, it parks. Then
+	// it drives again only if another goroutine offers the turn to it.
 	t.driveOrPark(done, w, t.cfg.CallerDriving, true)
 }
 
@@ -65,9 +65,9 @@ func (t *Token) Resume(done <-chan struct{}, w Parker) {
 }
 
 // park parks w until w is settled, done is closed or w is given the turn. It returns true if w was
-// given the turn. With may == true, if the turn has no holder, w is not parked, and the result is
-// false, so that the caller takes the turn. (The last holder has perhaps left before w was in a
-// waiter slot. If w parked then, no result would be lost, but w would wait until the loop wakes.)
+// given the turn. With may == true, if the turn has no holder, park does not park w but returns false,
+// so that the caller takes the turn. (The last holder may have left before w was in a waiter slot. If
+// w then parked, its result would not be lost, but w would wait until the loop wakes.)
 func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
 	place, sitting := t.enlist(w)
 	model.Mark("sat", 2*place+ifTrue(may))
@@ -85,14 +85,14 @@ func (t *Token) park(done <-chan struct{}, w Parker, may bool) (given bool) {
 }
 
 // checkEvery is how many passes a driver runs between two checks of done and of the loop tasks. A
-// busy pass takes about a microsecond, a check some nanoseconds. In the model build it is 1, so
-// that the model need not count passes.
+// busy pass takes about a microsecond, and a check takes some nanoseconds. In the model build
+// checkEvery is 1, so that the model need not count passes.
 const checkEvery = 64 - 63*model.On
 
 // isDone reports whether done is closed.
 func isDone(done <-chan struct{}) bool {
 	if model.On == 1 && done == nil {
-		return false // not a step of the model
+		return false // without a Yield: the check of a nil channel is no step of the model
 	}
 	model.Yield("over")
 	select {
@@ -104,8 +104,8 @@ func isDone(done <-chan struct{}) bool {
 }
 
 // drive runs passes until one of these conditions holds: w is settled, several passes in a row have
-// found nothing, another goroutine wants the turn, there are loop tasks, done is closed. Then it
-// gives up the turn. The caller holds the turn.
+// found nothing, another goroutine wants the turn, there are loop tasks, done is closed. Then drive
+// gives up the turn. The caller must hold the turn.
 func (t *Token) drive(done <-chan struct{}, w Parker) {
 	t.stats.Drives.Add(1)
 	tired := false

@@ -31,8 +31,8 @@ type echo struct {
 	sleep  *PollerSleeper
 	pool   *futures.Pool[uint64]
 	inbox  ring.Inbox[job, *job]
-	calls  atomic.Int64 // number of submitted loop tasks
-	ended  chan struct{}
+	calls  atomic.Int64  // number of submitted loop tasks
+	ended  chan struct{} // closed when the loop has returned
 
 	// The device.
 	wire  chan *job             // carries posted jobs to the device's goroutine; nil if there is none
@@ -43,12 +43,13 @@ type echo struct {
 	// Owned by the holder.
 	isArmed     bool
 	outstanding int
-	settled     int
-	refused     int // calls of Settle on a settled promise
-	ran         int64
-	inTurn      int // written without synchronization, so the race detector reports a second holder
+	settled     int   // jobs settled
+	refused     int   // calls of Settle on a settled promise
+	ran         int64 // loop tasks run
+	inTurn      int   // written without synchronization, so the race detector reports a second holder
 }
 
+// eventKey is the key of the device's event in the poller.
 const eventKey = 7
 
 func newEcho(tb testing.TB, cfg Config, device bool) *echo {
@@ -78,7 +79,7 @@ func (e *echo) close(tb testing.TB) {
 	tb.Helper()
 	e.tok.WithTurn(func() {
 		if e.outstanding != 0 || !e.inbox.Empty() {
-			tb.Errorf("%d operations are left, pending %t", e.outstanding, !e.inbox.Empty())
+			tb.Errorf("%d jobs are outstanding, and jobs are submitted: %t; want 0 and false", e.outstanding, !e.inbox.Empty())
 		}
 	})
 	if e.wire != nil {
@@ -99,6 +100,7 @@ func (e *echo) close(tb testing.TB) {
 	}
 }
 
+// device completes the posted jobs, on the device's own goroutine.
 func (e *echo) device() {
 	for j := range e.wire {
 		e.cq.Push(j)

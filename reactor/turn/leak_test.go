@@ -6,5 +6,5 @@ import (
 	"github.com/verbena-rdma/verbena/internal/leak"
 )
 
-// TestMain fails the run if tests leak goroutines, descriptors or mappings.
+// TestMain fails the run if the tests leave goroutines, file descriptors or memory mappings behind.
 func TestMain(m *testing.M) { leak.Main(m) }

@@ -9,8 +9,8 @@ import "github.com/verbena-rdma/verbena/internal/model"
 //
 //	            Begin                own pass
 //	submitting ──────> holding ────────────────┬─ settled ──────> Leave
-//	     │                                     └─ not yet ──────> Resume
-//	     └─ another holds ──> submit, then Drive
+//	     │                                     └─ not settled ──> Resume
+//	     └─ the turn has a holder ──> submit, then Drive
 //
 // loneWays has the functions that a lone caller calls at these steps. lone_wrong_model_test.go uses
 // wrong functions in their place.
@@ -19,7 +19,7 @@ type loneWays struct {
 	turn   func(*fakeWorld)
 	leave  func(*Token)
 	resume func(*Token, <-chan struct{}, Parker)
-	// Called if another goroutine holds the turn: waits for the result.
+	// The function or waits for the result. It is called if begin has returned false.
 	or func(*Token, <-chan struct{}, Parker)
 }
 
@@ -38,7 +38,7 @@ func loneBy(ways loneWays) script {
 
 var (
 	loneCaller = loneBy(rightLone)
-	// like loneCaller, but its context may end at any moment
+	// loneCancelled is loneCaller with a context that may end at any moment.
 	loneCancelled = script{kind: "lone.cancelled", ops: 1, cancels: true, body: func(f *fakeWorld, me int) {
 		f.alone(me, rightLone)
 	}}
@@ -76,7 +76,7 @@ func (f *fakeWorld) postLone(queued bool) {
 	o := f.lone
 	f.lone = nil
 	if a := model.CurrentActor(); a.Owner != o.caller {
-		model.Failf("%s posts what lone caller %d is to post in its own turn", a.Name, o.caller)
+		model.Failf("%s posts the request of lone caller %d, which only this caller may post", a.Name, o.caller)
 	}
 	switch {
 	case queued && f.oneQueue: // a pass posts only one list to a queue, so this request waits for the next pass
@@ -84,12 +84,13 @@ func (f *fakeWorld) postLone(queued bool) {
 		f.tok.SubmittedBeforeDrive()
 	case f.oneQueue || f.slowQueue:
 		f.posted = append(f.posted, o)
-	default: // this request completes first, so others are still outstanding when the lone caller calls Leave
+	default: // this request completes first, so earlier ones may be outstanding when the lone caller calls Leave
 		f.posted = append([]*op{o}, f.posted...)
 	}
 	model.Yield("lone.poll")
 }
 
+// oneQueue and slowQueue set the fields of fakeWorld with these names.
 func oneQueue(f *fakeWorld)  { f.oneQueue = true }
 func slowQueue(f *fakeWorld) { f.slowQueue = true }
 
@@ -100,34 +101,34 @@ func loneScenarios() map[string]scenario {
 	watch := Config{CallerDriving: true, SpinMode: SpinTimed}
 	always := Config{CallerDriving: true, SpinMode: SpinAlways}
 	return map[string]scenario{
-		"lone":                                    crew(on, loneCaller),
-		"lone, spinning":                          crew(spin, loneCaller),
-		"lone, driving off":                       crew(off, loneCaller, postAndGo),
-		"lone, cancelled":                         crew(on, loneCancelled, postAndGo),
-		"lone, cancelled, beside a driver":        crew(on, loneCancelled, syncCaller),
-		"lone, closing":                           crewWith(on, closing, loneCaller),
-		"lone beside a driver":                    crew(on, loneCaller, syncCaller),
-		"lone beside one that rings":              crew(on, loneCaller, postAndGo),
-		"lone beside one that rings, one queue":   crewWith(on, oneQueue, loneCaller, postAndGo),
-		"lone beside one that rings, slow queue":  crewWith(on, slowQueue, loneCaller, postAndGo),
-		"lone beside one that rings and waits":    crew(on, loneCaller, asyncCaller),
-		"lone beside control":                     crew(on, loneCaller, controller),
-		"lone beside an errand":                   crew(on, loneCaller, commander),
-		"lone beside an errand that it waits for": crewWith(on, busy, loneCaller, commander),
-		"lone beside a timer":                     crew(on, loneCaller, timed),
-		"lone beside control and an errand":       crew(on, loneCaller, controller, commander),
-		"two lone":                                crew(on, loneCaller, loneCaller),
+		"lone caller":              crew(on, loneCaller),
+		"lone caller, Spin 1":      crew(spin, loneCaller),
+		"lone caller, driving off": crew(off, loneCaller, postAndGo),
+		"lone caller, cancelled":   crew(on, loneCancelled, postAndGo),
+		"lone caller, cancelled, beside a synchronous caller":        crew(on, loneCancelled, syncCaller),
+		"lone caller, closing":                                       crewWith(on, closing, loneCaller),
+		"lone caller beside a synchronous caller":                    crew(on, loneCaller, syncCaller),
+		"lone caller beside a caller that does not wait":             crew(on, loneCaller, postAndGo),
+		"lone caller beside a caller that does not wait, one queue":  crewWith(on, oneQueue, loneCaller, postAndGo),
+		"lone caller beside a caller that does not wait, slow queue": crewWith(on, slowQueue, loneCaller, postAndGo),
+		"lone caller beside an asynchronous caller":                  crew(on, loneCaller, asyncCaller),
+		"lone caller beside WithTurn":                                crew(on, loneCaller, controller),
+		"lone caller beside a loop task":                             crew(on, loneCaller, commander),
+		"lone caller beside a loop task that it waits for":           crewWith(on, busy, loneCaller, commander),
+		"lone caller beside a timer":                                 crew(on, loneCaller, timed),
+		"lone caller beside WithTurn and a loop task":                crew(on, loneCaller, controller, commander),
+		"two lone callers":                                           crew(on, loneCaller, loneCaller),
 
-		"watched: lone":                       crew(watch, loneCaller),
-		"watched: lone, closing":              crewWith(watch, closing, loneCaller),
-		"watched: lone beside one that rings": crew(watch, loneCaller, postAndGo),
-		"watched: lone beside control":        crew(watch, loneCaller, controller),
-		"watched: lone beside an errand":      crew(watch, loneCaller, commander),
+		"SpinTimed: lone caller":                                    crew(watch, loneCaller),
+		"SpinTimed: lone caller, closing":                           crewWith(watch, closing, loneCaller),
+		"SpinTimed: lone caller beside a caller that does not wait": crew(watch, loneCaller, postAndGo),
+		"SpinTimed: lone caller beside WithTurn":                    crew(watch, loneCaller, controller),
+		"SpinTimed: lone caller beside a loop task":                 crew(watch, loneCaller, commander),
 
-		"always: lone":                       crew(always, loneCaller),
-		"always: lone beside a driver":       crew(always, loneCaller, syncCaller),
-		"always: lone beside one that rings": crew(always, loneCaller, postAndGo),
-		"always: lone beside control":        crew(always, loneCaller, controller),
+		"SpinAlways: lone caller":                                    crew(always, loneCaller),
+		"SpinAlways: lone caller beside a synchronous caller":        crew(always, loneCaller, syncCaller),
+		"SpinAlways: lone caller beside a caller that does not wait": crew(always, loneCaller, postAndGo),
+		"SpinAlways: lone caller beside WithTurn":                    crew(always, loneCaller, controller),
 	}
 }
 
@@ -135,11 +136,11 @@ func loneScenarios() map[string]scenario {
 func loneLarge() map[string]scenario {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	return map[string]scenario{
-		"lone beside a driver and one that rings":  crew(on, loneCaller, syncCaller, postAndGo),
-		"lone beside a driver and control":         crew(on, loneCaller, syncCaller, controller),
-		"two lone and one that rings, one queue":   crewWith(on, oneQueue, loneCaller, loneCaller, postAndGo),
-		"lone beside a driver, slow queue":         crewWith(on, slowQueue, loneCaller, syncCaller),
-		"watched: lone beside a driver":            crew(watch, loneCaller, syncCaller),
-		"watched: lone beside control, two rounds": crew(Config{CallerDriving: true, SpinMode: SpinTimed, Spin: 1}, loneCaller, controller),
+		"lone caller beside a synchronous caller and a caller that does not wait": crew(on, loneCaller, syncCaller, postAndGo),
+		"lone caller beside a synchronous caller and WithTurn":                    crew(on, loneCaller, syncCaller, controller),
+		"two lone callers and a caller that does not wait, one queue":             crewWith(on, oneQueue, loneCaller, loneCaller, postAndGo),
+		"lone caller beside a synchronous caller, slow queue":                     crewWith(on, slowQueue, loneCaller, syncCaller),
+		"SpinTimed: lone caller beside a synchronous caller":                      crew(watch, loneCaller, syncCaller),
+		"SpinTimed: lone caller beside WithTurn, Spin 1":                          crew(Config{CallerDriving: true, SpinMode: SpinTimed, Spin: 1}, loneCaller, controller),
 	}
 }

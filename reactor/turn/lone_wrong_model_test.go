@@ -25,14 +25,14 @@ func loneWrong() []wrongWay {
 	drives.resume = (*Token).Drive
 	resumes.or = (*Token).Resume
 	return []wrongWay{
-		{"lone: arm before leaving", crew(on, leaves(leaveUnarmed), postAndGo), "lost wake-up"},
-		{"lone: look for submissions on leaving", crew(on, leaves(leaveBlind), postAndGo), "lost wake-up"},
-		{"lone: look for errands on leaving", crew(on, leaves(leaveCurt), timed), "lost wake-up"},
-		{"lone: make a turn before leaving", crew(watch, loneBy(turns)), "is to post in its own turn"},
-		{"lone: leave what is settled", crew(on, leaves(func(*Token) {})), "0 hold the turn"},
-		{"lone: lend only to who spins", crew(watch, leaves(lendBlind), postAndGo), "lost wake-up|ended with word"},
-		{"lone: resume, having begun", crew(on, loneBy(drives)), "0 hold the turn"},
-		{"lone: resume only having begun", crew(on, loneBy(resumes), syncCaller), "2 hold the turn"},
+		{"a lone caller leaves without arming", crew(on, leaves(leaveUnarmed), postAndGo), "lost wake-up"},
+		{"a lone caller leaves without looking for submissions", crew(on, leaves(leaveBlind), postAndGo), "lost wake-up"},
+		{"a lone caller leaves without looking for loop tasks", crew(on, leaves(leaveCurt), timed), "lost wake-up"},
+		{"a lone caller leaves without a pass for its request", crew(watch, loneBy(turns)), "which only this caller may post"},
+		{"a lone caller whose request is settled keeps the turn", crew(on, leaves(func(*Token) {})), "0 hold the turn"},
+		{"a lone caller returns the turn to a loop that no longer spins", crew(watch, leaves(lendBlind), postAndGo), "lost wake-up|ended with word"},
+		{"a lone caller that holds the turn calls Drive in place of Resume", crew(on, loneBy(drives)), "0 hold the turn"},
+		{"a lone caller that does not hold the turn calls Resume in place of Drive", crew(on, loneBy(resumes), syncCaller), "2 hold the turn"},
 	}
 }
 

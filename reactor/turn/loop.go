@@ -6,10 +6,10 @@ import (
 
 // Loop runs passes and loop tasks on the reactor's own goroutine, and sleeps while there is no
 // work. Loop returns when the sleeper is closed, even if work is pending. So close the sleeper
-// last. Call Loop one time; call it again only if user code has ended its goroutine
-// (runtime.Goexit).
+// last. Call Loop one time. Call it again only if user code has ended the goroutine of Loop by
+// runtime.Goexit.
 func (t *Token) Loop() {
-	wake := WakeEvent // look for work before the first sleep
+	wake := WakeEvent // as if an event had come, so that the loop looks for work before its first sleep
 	for wake&WakeClosed == 0 {
 		if !t.take() && !t.waitForHolder(wake) {
 			// A caller holds the turn, and does the work for which the loop was woken.
@@ -33,7 +33,8 @@ func (t *Token) Loop() {
 }
 
 // waitForHolder waits until the holder gives the turn to the loop, and returns true. If only a call
-// of Wake has woken the loop (wake is 0), it returns false at once: then the holder does the work.
+// of Wake has woken the loop (wake is 0), waitForHolder returns false at once, because the holder does
+// the submitted work.
 func (t *Token) waitForHolder(wake WakeReason) bool {
 	if wake == 0 {
 		return false

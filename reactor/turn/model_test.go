@@ -35,6 +35,7 @@ func (f *fakeWorld) submit(me int, quiet, timed bool) *fakeWaiter {
 	return w
 }
 
+// The method await waits for w by Drive.
 func (f *fakeWorld) await(w *fakeWaiter) {
 	f.tok.Drive(w.done, w)
 	f.waited(w)
@@ -44,7 +45,7 @@ func (f *fakeWorld) await(w *fakeWaiter) {
 func (f *fakeWorld) waited(w *fakeWaiter) {
 	w.left = true
 	if !w.settled && !w.cancelled {
-		model.Failf("the wait ended for an operation that is not settled, and nobody had cancelled it")
+		model.Failf("a wait ended before its operation was settled or its context was canceled")
 	}
 }
 
@@ -80,12 +81,13 @@ var (
 	}}
 )
 
-// A scenario makes a world for the model to search.
+// scenario makes a world for the model to search.
 type scenario = func() model.World
 
 // The function crew returns a scenario with a loop, a device and the given callers.
 func crew(cfg Config, callers ...script) scenario { return crewWith(cfg, nil, callers...) }
 
+// The function crewWith is crew for a world that the function more has changed; more may be nil.
 func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 	kinds := []string{}
 	for _, c := range callers {
@@ -152,12 +154,14 @@ func closing(f *fakeWorld) {
 	})
 }
 
+// busy and deafTimer set the fields of fakeWorld with these names.
 func busy(f *fakeWorld)      { f.busy = true }
 func deafTimer(f *fakeWorld) { f.deafTimer = true }
-func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // so a second waiter can be offered the turn
+func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // two waiter slots, so that two waiters can be offered the turn
 
 // The function scenarios returns the scenarios without lone callers (lone_model_test.go). Every
-// test run searches all of them.
+// test run searches all of them. The model has no clock, so with SpinTimed, too, Config.Spin limits
+// the rounds of spinning (spin_budget_model.go).
 func scenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}
@@ -165,47 +169,47 @@ func scenarios() map[string]scenario {
 	watchTwice := Config{CallerDriving: true, SpinMode: SpinTimed, Spin: 1}
 	always, alwaysOff := Config{CallerDriving: true, SpinMode: SpinAlways}, Config{SpinMode: SpinAlways}
 	return map[string]scenario{
-		"one synchronous caller":              crew(on, syncCaller),
-		"one caller, spinning":                crew(spin, syncCaller),
-		"one caller, driving off":             crew(off, syncCaller),
-		"two callers, driving off":            crew(off, syncCaller, postAndGo),
-		"fire and forget":                     crew(on, postAndGo),
-		"two synchronous callers":             crew(on, syncCaller, syncCaller),
-		"two synchronous callers, spinning":   crew(spin, syncCaller, syncCaller),
-		"synchronous and asynchronous":        crew(on, syncCaller, asyncCaller),
-		"synchronous and fire and forget":     crew(on, syncCaller, postAndGo),
-		"a cancelled wait beside a caller":    crew(on, syncCaller, cancelled),
-		"a second seat":                       crewWith(on, twoSeats, syncCaller, syncCaller),
-		"an errand beside a caller":           crew(on, syncCaller, commander),
-		"errands, driving off":                crew(off, postAndGo, commander),
-		"a timer beside a caller":             crew(on, syncCaller, timed),
-		"a timer, driving off":                crew(off, postAndGo, timed),
-		"an errand that the caller waits for": crewWith(on, busy, syncCaller, commander),
-		"a timer that the caller waits for":   crewWith(on, busy, syncCaller, timed),
-		"control beside a caller":             crew(on, syncCaller, controller),
-		"control and errand beside a caller":  crew(on, syncCaller, controller, commander),
-		"closing after a caller":              crewWith(on, closing, syncCaller),
-		"closing after two callers":           crewWith(on, closing, syncCaller, syncCaller),
+		"one synchronous caller":                               crew(on, syncCaller),
+		"one caller, Spin 1":                                   crew(spin, syncCaller),
+		"one caller, driving off":                              crew(off, syncCaller),
+		"two callers, driving off":                             crew(off, syncCaller, postAndGo),
+		"a caller that does not wait":                          crew(on, postAndGo),
+		"two synchronous callers":                              crew(on, syncCaller, syncCaller),
+		"two synchronous callers, Spin 1":                      crew(spin, syncCaller, syncCaller),
+		"a synchronous and an asynchronous caller":             crew(on, syncCaller, asyncCaller),
+		"a synchronous caller and a caller that does not wait": crew(on, syncCaller, postAndGo),
+		"a cancelled wait beside a caller":                     crew(on, syncCaller, cancelled),
+		"two waiter slots":                                     crewWith(on, twoSeats, syncCaller, syncCaller),
+		"a loop task beside a caller":                          crew(on, syncCaller, commander),
+		"loop tasks, driving off":                              crew(off, postAndGo, commander),
+		"a timer beside a caller":                              crew(on, syncCaller, timed),
+		"a timer, driving off":                                 crew(off, postAndGo, timed),
+		"a loop task that the caller waits for":                crewWith(on, busy, syncCaller, commander),
+		"a timer that the caller waits for":                    crewWith(on, busy, syncCaller, timed),
+		"WithTurn beside a caller":                             crew(on, syncCaller, controller),
+		"WithTurn and a loop task beside a caller":             crew(on, syncCaller, controller, commander),
+		"closing after a caller":                               crewWith(on, closing, syncCaller),
+		"closing after two callers":                            crewWith(on, closing, syncCaller, syncCaller),
 
-		"watched: one synchronous caller":    crew(watch, syncCaller),
-		"watched: one caller, two rounds":    crew(watchTwice, syncCaller),
-		"watched: driving off":               crew(watchOff, syncCaller, postAndGo),
-		"watched: fire and forget":           crew(watch, postAndGo),
-		"watched: two synchronous callers":   crew(watch, syncCaller, syncCaller),
-		"watched: an errand beside a caller": crew(watch, syncCaller, commander),
-		"watched: a timer beside a caller":   crew(watch, syncCaller, timed),
-		"watched: control beside a caller":   crew(watch, syncCaller, controller),
-		"watched: closing after a caller":    crewWith(watch, closing, syncCaller),
+		"SpinTimed: one synchronous caller":      crew(watch, syncCaller),
+		"SpinTimed: one caller, Spin 1":          crew(watchTwice, syncCaller),
+		"SpinTimed: driving off":                 crew(watchOff, syncCaller, postAndGo),
+		"SpinTimed: a caller that does not wait": crew(watch, postAndGo),
+		"SpinTimed: two synchronous callers":     crew(watch, syncCaller, syncCaller),
+		"SpinTimed: a loop task beside a caller": crew(watch, syncCaller, commander),
+		"SpinTimed: a timer beside a caller":     crew(watch, syncCaller, timed),
+		"SpinTimed: WithTurn beside a caller":    crew(watch, syncCaller, controller),
+		"SpinTimed: closing after a caller":      crewWith(watch, closing, syncCaller),
 
-		"always: one synchronous caller":           crew(always, syncCaller),
-		"always: driving off":                      crew(alwaysOff, syncCaller, postAndGo),
-		"always: fire and forget":                  crew(always, postAndGo),
-		"always: two synchronous callers":          crew(always, syncCaller, syncCaller),
-		"always: a cancelled wait beside a caller": crew(always, syncCaller, cancelled),
-		"always: an errand beside a caller":        crew(always, syncCaller, commander),
-		"always: a timer beside a caller":          crew(always, syncCaller, timed),
-		"always: control beside a caller":          crew(always, syncCaller, controller),
-		"always: closing after a caller":           crewWith(always, closing, syncCaller),
+		"SpinAlways: one synchronous caller":           crew(always, syncCaller),
+		"SpinAlways: driving off":                      crew(alwaysOff, syncCaller, postAndGo),
+		"SpinAlways: a caller that does not wait":      crew(always, postAndGo),
+		"SpinAlways: two synchronous callers":          crew(always, syncCaller, syncCaller),
+		"SpinAlways: a cancelled wait beside a caller": crew(always, syncCaller, cancelled),
+		"SpinAlways: a loop task beside a caller":      crew(always, syncCaller, commander),
+		"SpinAlways: a timer beside a caller":          crew(always, syncCaller, timed),
+		"SpinAlways: WithTurn beside a caller":         crew(always, syncCaller, controller),
+		"SpinAlways: closing after a caller":           crewWith(always, closing, syncCaller),
 	}
 }
 
@@ -214,15 +218,15 @@ func scenarios() map[string]scenario {
 func large() map[string]scenario {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	return map[string]scenario{
-		"three synchronous callers":                 crew(on, syncCaller, syncCaller, syncCaller),
-		"two synchronous and fire and forget":       crew(on, syncCaller, syncCaller, postAndGo),
-		"control beside two callers":                crew(on, syncCaller, syncCaller, controller),
-		"two cancelled waits":                       crew(on, cancelled, cancelled),
-		"an errand beside two callers":              crew(on, syncCaller, syncCaller, commander),
-		"a timer beside two callers":                crew(on, syncCaller, syncCaller, timed),
-		"a second seat, cancelled":                  crewWith(on, twoSeats, syncCaller, cancelled),
-		"watched: synchronous and asynchronous":     crew(watch, syncCaller, asyncCaller),
-		"watched: a cancelled wait beside a caller": crew(watch, syncCaller, cancelled),
+		"three synchronous callers":                               crew(on, syncCaller, syncCaller, syncCaller),
+		"two synchronous callers and a caller that does not wait": crew(on, syncCaller, syncCaller, postAndGo),
+		"WithTurn beside two callers":                             crew(on, syncCaller, syncCaller, controller),
+		"two cancelled waits":                                     crew(on, cancelled, cancelled),
+		"a loop task beside two callers":                          crew(on, syncCaller, syncCaller, commander),
+		"a timer beside two callers":                              crew(on, syncCaller, syncCaller, timed),
+		"two waiter slots, cancelled":                             crewWith(on, twoSeats, syncCaller, cancelled),
+		"SpinTimed: a synchronous and an asynchronous caller":     crew(watch, syncCaller, asyncCaller),
+		"SpinTimed: a cancelled wait beside a caller":             crew(watch, syncCaller, cancelled),
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // Rule: each line that a mutant changes is needed. A mutant is the code with a change of one or two
-// lines. In some interleaving of its scenario the mutant breaks a rule, with a message that matches
-// the mutant's pattern.
+// lines; its name says what the change does. In some interleaving of its scenario the mutant breaks a
+// rule, with a message that matches the mutant's pattern.
 func TestModelMutants(t *testing.T) {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}
 	always := Config{CallerDriving: true, SpinMode: SpinAlways}
@@ -25,57 +25,57 @@ func TestModelMutants(t *testing.T) {
 			In("token.go", "t.word.CompareAndSwap(held, to)", "(t.word.CompareAndSwap(held, to) || MUTANT && t.word.Swap(to) > 0)")
 	}
 	mutate.Test(t,
-		mutate.New("look for submissions after release", lost, crew(on, postAndGo)).
+		mutate.New("release does not look for submissions", lost, crew(on, postAndGo)).
 			In("token.go", "!t.work.Pending()", "(MUTANT || !t.work.Pending())"),
-		mutate.New("retake by CAS", two, crew(on, syncCaller, postAndGo)).
+		mutate.New("release takes the turn back without a CAS", two, crew(on, syncCaller, postAndGo)).
 			In("token.go", "if !t.word.CompareAndSwap(asleep, held)", "if MUTANT {\nt.word.Store(held)\n} else if !t.word.CompareAndSwap(asleep, held)"),
-		mutate.New("arm before leaving: the loop", lost, crew(on, postAndGo)).
+		mutate.New("the loop does not arm before it sleeps", lost, crew(on, postAndGo)).
 			In("loop.go", "t.work.Pass(true)", "!MUTANT && t.work.Pass(true)"),
-		mutate.New("arm before leaving: a driver", lost, crew(on, syncCaller, postAndGo)).
+		mutate.New("a driver does not arm before it leaves", lost, crew(on, syncCaller, postAndGo)).
 			In("drive.go", "t.work.Pass(true)", "!MUTANT && t.work.Pass(true)"),
-		mutate.New("write the bell", lost, crew(on, postAndGo)).
+		mutate.New("wakeLoop does not call Wake", lost, crew(on, postAndGo)).
 			In("token.go", "t.sleep.Wake()", "if !MUTANT {\nt.sleep.Wake()\n}"),
-		mutate.New("pass with the bell", lost, crew(on, syncCaller, commander)).
+		mutate.New("releaseToLoop does not wake the loop", lost, crew(on, syncCaller, commander)).
 			In("token.go", "t.giveUp(woken)", "t.giveUp(woken) && !MUTANT"),
-		dropWanted("see on leaving who wants the turn", crew(on, syncCaller, controller)),
-		dropWanted("lone: see who knocks", crew(on, loneCaller, controller)),
-		driveOn("let the loop in for a timer", crewWith(on, busy, syncCaller, timed)),
-		driveOn("let the loop in for an errand", crewWith(on, busy, syncCaller, commander)),
-		mutate.New("want the turn for an event", "livelock", crew(on, syncCaller, syncCaller)).
+		dropWanted("giveUp ignores the bits loopWants and callerWants", crew(on, syncCaller, controller)),
+		dropWanted("giveUp ignores the bits loopWants and callerWants (lone caller)", crew(on, loneCaller, controller)),
+		driveOn("a driver does not leave for a timer", crewWith(on, busy, syncCaller, timed)),
+		driveOn("a driver does not leave for a submitted function", crewWith(on, busy, syncCaller, commander)),
+		mutate.New("a loop that was woken by an event does not ask for the turn", "livelock", crew(on, syncCaller, syncCaller)).
 			In("loop.go", "wake == 0", "MUTANT && wake&WakeEvent != 0 || wake == 0"),
-		mutate.New("want the turn for a timer", "livelock", crew(on, syncCaller, timed)).
+		mutate.New("a loop that was woken by a timer does not ask for the turn", "livelock", crew(on, syncCaller, timed)).
 			In("loop.go", "wake == 0", "MUTANT && wake&WakeTimer != 0 || wake == 0"),
-		mutate.New("look for errands on leaving", lost, crew(on, syncCaller, timed)).
+		mutate.New("a leaving driver does not look for loop tasks", lost, crew(on, syncCaller, timed)).
 			In("drive.go", "if t.work.NeedsLoop() {\n\t\t\tbreak\n\t\t}\n\t\tif mayOffer", "if !MUTANT && t.work.NeedsLoop() {\nbreak\n}\nif mayOffer").
 			In("drive.go", "if t.work.NeedsLoop() {\n\t\t\tbreak\n\t\t}\n\t\tif t.rel", "if !MUTANT && t.work.NeedsLoop() {\nbreak\n}\nif t.rel"),
-		mutate.New("no offer without hope", "livelock", crew(on, syncCaller, syncCaller)).
+		mutate.New("a driver that found nothing offers the turn", "livelock", crew(on, syncCaller, syncCaller)).
 			In("drive.go", "t.leave(!tired)", "t.leave(!tired || MUTANT)"),
-		mutate.New("leave once an offer is accepted", two, crew(on, syncCaller, syncCaller)).
+		mutate.New("a driver keeps the turn after a waiter accepted its offer", two, crew(on, syncCaller, syncCaller)).
 			In("drive.go", "&& t.offer()", "&& t.offer() && !MUTANT"),
-		mutate.New("wait for the leaver at the seat", "Drive had returned", crew(on, syncCaller, cancelled)).
+		mutate.New("delist does not wait for the leaver that uses the waiter", "Drive had returned", crew(on, syncCaller, cancelled)).
 			In("waiter_slot.go", "v != sitting+slotTaken", "MUTANT || v != sitting+slotTaken"),
-		mutate.New("say that nobody spins any more", lost, crew(watch, syncCaller, postAndGo)).
+		mutate.New("the loop stops spinning without clearing loopSpins", lost, crew(watch, syncCaller, postAndGo)).
 			In("spin.go", "case over:", "case over && MUTANT:\nreturn spinLost\ncase over:"),
-		mutate.New("and keep what else the word says", "stuck|"+two, crew(watch, syncCaller, controller)).
+		mutate.New("the loop clears loopSpins without a CAS, which clears other bits, too", "stuck|"+two, crew(watch, syncCaller, controller)).
 			In("spin.go", "case over:", "case over && MUTANT:\nt.word.Store(held)\nreturn spinLost\ncase over:"),
-		mutate.New("look at the channels while spinning", "stuck|livelock", crewWith(always, closing, syncCaller)).
+		mutate.New("the spinning loop does not call Poll", "stuck|livelock", crewWith(always, closing, syncCaller)).
 			In("spin.go", "wake := t.pollChannels(&sp)", "wake := WakeReason(0)\nif !MUTANT {\nwake = t.pollChannels(&sp)\n}"),
-		mutate.New("want the turn for an errand while spinning", "livelock|stuck|"+lost, crewWith(always, busy, syncCaller, commander)).
+		mutate.New("the spinning loop does not ask for the turn when there are loop tasks", "livelock|stuck|"+lost, crewWith(always, busy, syncCaller, commander)).
 			In("spin.go", "case t.work.NeedsLoop():", "case !MUTANT && t.work.NeedsLoop():"),
-		mutate.New("come back while spinning", lost, crew(watch, postAndGo)).
+		mutate.New("the loop gives the turn up unarmed and does not spin", lost, crew(watch, postAndGo)).
 			In("spin.go", "t.giveUp(spinning)", "if MUTANT {\nt.giveUp(asleep)\nreturn spinLost\n}\nt.giveUp(spinning)"),
-		mutate.New("begin when nobody holds", "2 hold the turn", crew(on, loneCaller, syncCaller)).
+		mutate.New("Begin returns true although the turn has a holder", "2 hold the turn", crew(on, loneCaller, syncCaller)).
 			In("drive.go", "&& t.takeAfterBriefHold()\n}", "&& (t.takeAfterBriefHold() || MUTANT)\n}"),
-		mutate.New("lone: leave armed and looking again", lost, crew(on, loneCaller, postAndGo)).
+		mutate.New("Leave neither arms nor looks for submissions", lost, crew(on, loneCaller, postAndGo)).
 			In("drive.go", "t.leave(true)", "if MUTANT {\nt.giveUp(asleep)\nreturn\n}\nt.leave(true)"),
-		mutate.New("lone: drive before parking", "0 hold the turn", crew(on, loneCaller)).
+		mutate.New("Resume parks without driving", "0 hold the turn", crew(on, loneCaller)).
 			In("drive.go", "t.drive(done, w)\n\tt.driveOrPark", "if !MUTANT {\nt.drive(done, w)\n}\nt.driveOrPark"),
 	)
 }
 
 // Rule: the model finds every listed mistake of a reactor or a lone caller in its use of the token.
 func TestModelFindsWrongWays(t *testing.T) {
-	model.Breaks(t, "an earlier deadline is an errand", "lost wake-up", crewWith(Config{CallerDriving: true}, deafTimer, syncCaller, timed))
+	model.Breaks(t, "an earlier deadline does not become a loop task", "lost wake-up", crewWith(Config{CallerDriving: true}, deafTimer, syncCaller, timed))
 	for _, w := range loneWrong() {
 		model.Breaks(t, w.name, w.want, w.sc)
 	}

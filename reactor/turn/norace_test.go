@@ -2,4 +2,5 @@
 
 package turn
 
+// poolsDropAtRandom reports whether sync.Pool drops objects at random.
 const poolsDropAtRandom = false

@@ -2,4 +2,5 @@
 
 package turn
 
+// poolsDropAtRandom reports whether sync.Pool drops objects at random. Under the race detector it does.
 const poolsDropAtRandom = true

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// Rule: Wait returns the reasons for each wake-up. A key stays stored until Take returns it. When
-// the poller is closed, Wait returns WakeClosed, and Err returns nil.
+// Rule: Wait returns the reasons for each wake-up. The key of a source with an event stays stored until
+// Take returns it. When the poller is closed, Wait returns WakeClosed, and Err returns nil.
 func TestPollerSleeperReasons(t *testing.T) {
 	p := must.Get(sys.NewPoller())(t)
 	s := NewPollerSleeper(p)
@@ -34,29 +34,29 @@ func TestPollerSleeperReasons(t *testing.T) {
 
 	s.Wake()
 	if w := s.Wait(far); w != 0 {
-		t.Errorf("woken by the bell: got %b, want no reason", w)
+		t.Errorf("after a call of Wake, Wait returned %b, want 0", w)
 	}
 	if w := s.Wait(time.Now().Add(time.Millisecond)); w != WakeTimer {
-		t.Errorf("woken by the deadline: got %b, want the timer", w)
+		t.Errorf("after the deadline Wait returned %b, want WakeTimer", w)
 	}
 	ev.Signal()
 	if w := s.Wait(past); w != WakeEvent|WakeTimer {
-		t.Errorf("an event and a past deadline: got %b, want both", w)
+		t.Errorf("with an event and a deadline in the past Wait returned %b, want WakeEvent|WakeTimer", w)
 	}
 	if w := s.Wait(far); w != WakeEvent || !s.Ready() {
-		t.Errorf("keys not taken: got %b, want the event again", w)
+		t.Errorf("with a key that is not taken Wait returned %b, want WakeEvent and Ready", w)
 	}
 	if k := s.Take(); !slices.Equal(k, []uint32{eventKey}) || s.Ready() {
-		t.Errorf("took %v, want the event's key, once", k)
+		t.Errorf("Take returned %v, want the key of the event, and no key left", k)
 	}
 	ev.Drain()
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if w := s.Wait(far); w&WakeClosed == 0 {
-		t.Errorf("closed: got %b", w)
+		t.Errorf("after Close of the poller Wait returned %b, want WakeClosed", w)
 	}
 	if err := s.Err(); err != nil {
-		t.Errorf("closed by its owner: got %v, want no error", err)
+		t.Errorf("after Close of the poller Err returned %v, want nil", err)
 	}
 }

@@ -17,23 +17,23 @@ const (
 )
 
 // The loop does not keep the turn while it spins. So a goroutine that has just got a result, and waits
-// for the next one, can drive. When the loop kept the turn with SpinPasses, a round trip between two
-// processes took 61 µs (over UDP, on 2 cores). Now it takes 19 µs.
+// for the next result, can drive. If the spinning loop kept the turn with SpinPasses, a round trip
+// between two processes (over UDP, on 2 cores) would take 61 µs instead of 19 µs.
 //
-//	           found work, or has loop tasks    budget over
+//	         found work, or has loop tasks      budget over
 //	passes <────────────────────────────── spinning ──────> armed, asleep
 //	   │  ^                                  ^   │
 //	   │  └───────── takes the turn ─────────┘   │budget over while a
-//	   └────────── an empty pass ────────────>   v driver holds: the driver arms
+//	   └────────── an empty pass ────────────>   v driver holds the turn: the driver arms
 //
 // A look is one pass of the spinning loop. Between two looks the word is in the state spinning,
-// unless a caller holds the turn. In the state spinning, the turn has no holder, and no queue need
-// be armed. Submitters do not wake the loop, because the loop looks again soon.
+// unless a caller holds the turn. In the state spinning, the turn has no holder, the queues need not
+// be armed, and submitters do not wake the loop, because the loop looks again soon.
 //
-// A caller that takes the turn in the state spinning sets the bit loopSpins. When the caller
-// leaves, it sets the word back to spinning (returnToSpinner), without arming, offering or waking.
-// When the loop stops spinning, it clears loopSpins by CAS. So a caller never returns the turn to a
-// loop that no longer spins.
+// A caller that takes the turn in the state spinning sets the bit loopSpins. When the caller leaves,
+// it sets the word back to spinning (returnToSpinner). It arms nothing, offers the turn to no waiter,
+// and does not wake the loop. When the loop stops spinning, it clears loopSpins by CAS. So a caller
+// never returns the turn to a loop that no longer spins.
 //
 // During a look the loop holds the turn with the bit briefHold. A goroutine that is about to drive
 // and finds this bit does not park, but waits for the end of the pass.
@@ -57,7 +57,7 @@ func (t *Token) spinWait() spinEnd {
 	var sp spinRun
 	for mine := true; ; {
 		if mine {
-			t.giveUp(spinning) // a goroutine in WithTurn that wants the turn gets it
+			t.giveUp(spinning) // or hands the turn to a goroutine in WithTurn that wants it
 			mine = false
 		}
 		model.Mark("watch", sp.local())

@@ -14,8 +14,8 @@ const (
 	// spinning shortens the round trip by a large part, which is worth the processor time. If the
 	// answer takes more than 16 times the cost, spinning saves too little.
 	maxCosts = 16
-	// The smallest budget is the cost divided by minCostPart. So even after a long time without
-	// traffic the loop spins a little, and notices new traffic.
+	// The smallest budget is the cost divided by minCostPart. It is not 0, so that the loop spins a
+	// little, and can notice new traffic, even after a long time without traffic.
 	minCostPart = 8
 	// maxCost replaces a larger measured cost: the measurement may have been disturbed.
 	maxCost = 200 * time.Microsecond
@@ -32,12 +32,12 @@ const (
 // Documentation/virt/kvm/halt-polling.rst).
 type Budget struct {
 	least, most int64 // the bounds of current, in ns
-	// current is the present budget in ns. Written by the loop; read by drivers and Time; publishes
-	// nothing.
+	// current is the present budget in ns. The loop writes it. The loop, drivers and Time read it. It
+	// publishes no other data.
 	current atomic.Int64
 	// armedAt is the time at which the turn was last released with all queues armed, in ns since
-	// epoch. Written by the holder that releases the turn; read by the loop when it wakes;
-	// publishes nothing.
+	// epoch. The holder that releases the turn writes it. The loop reads it when the loop wakes. It
+	// publishes no other data.
 	armedAt atomic.Int64
 }
 
@@ -50,7 +50,7 @@ func NewBudget(cost time.Duration) *Budget {
 	return p
 }
 
-// Time returns how long the loop or a driver spins at present. Any goroutine may call it.
+// Time returns the present budget: how long the loop or a driver spins. Any goroutine may call Time.
 func (p *Budget) Time() time.Duration { return time.Duration(p.current.Load()) }
 
 // noteArmed records the present time in armedAt. The holder calls it before it releases the turn.
@@ -72,7 +72,8 @@ var epoch = time.Now()
 
 func now() int64 { return int64(time.Since(epoch)) }
 
-// How a spinning goroutine pauses.
+// How a spinning goroutine pauses. A round is one iteration of the loop in spinWait, or one empty pass
+// of a driver.
 const (
 	// yieldEvery is the number of rounds between two yields of a spinning goroutine. A yield costs
 	// about as much as a round, and more if it wakes another thread.
@@ -81,8 +82,8 @@ const (
 	clockEvery = 4
 	// Between two looks, the loop pauses: it loads spinRun.unused pauseLoads times. This takes about
 	// as long as an empty pass, so a caller finds the turn free half of the time. While callers
-	// drive, the loop loads it pauseLoadsDriven times. This takes as long as a few operations of the
-	// callers, which a look would only disturb.
+	// drive, the loop loads spinRun.unused pauseLoadsDriven times. This takes as long as a few
+	// operations of the callers. A look would only disturb these operations.
 	pauseLoads       = 64
 	pauseLoadsDriven = 1024
 	// pinnedYieldEvery is the interval, in ns, at which a loop that is locked to its thread yields.
@@ -126,7 +127,7 @@ func (t *Token) loopPause(s *spinRun) (over bool) {
 		}
 		t.pauseAway(s)
 	case s.rounds%yieldEvery == 1:
-		runtime.Gosched() // also in the first round: a goroutine that just got its result runs before the next look
+		runtime.Gosched() // in the first round, too, so that a goroutine that just got its result runs before the next look
 	default:
 		t.pauseAway(s)
 	}
@@ -160,7 +161,7 @@ func (t *Token) pollChannels(s *spinRun) WakeReason {
 	return t.sleep.Poll()
 }
 
-// noteInVain records that spinning has ended because the budget is over.
+// noteInVain records that spinning has ended because the budget is over and the loop found nothing.
 func (t *Token) noteInVain() { t.stats.SpinsInVain.Add(1) }
 
 // noteArmed records that the turn is released with all queues armed.

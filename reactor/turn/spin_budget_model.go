@@ -11,7 +11,8 @@ import (
 // Budget is empty in the model build, which counts rounds instead of time (see spin_budget.go).
 type Budget struct{}
 
-// NewBudget exists because the reactor, which is also built with this tag, calls it.
+// NewBudget returns an empty budget. It exists because package reactor calls it, and package reactor
+// is also built with this tag.
 func NewBudget(time.Duration) *Budget { return new(Budget) }
 
 // Time returns zero.
@@ -21,9 +22,9 @@ type spinRun struct{ rounds int }
 
 func (s *spinRun) local() int { return s.rounds }
 
-// stirs(driver) reports whether the spinning driver would find something; stirs(nil) reports it for
-// the spinning loop. The model test sets the variable. A goroutine that spins with SpinAlways blocks
-// until the result is true, because the model has no busy waiting.
+// stirs(driver) reports whether the spinning driver would find something to do. stirs(nil) reports the
+// same for the spinning loop. The model test sets the variable stirs. A goroutine that spins with
+// SpinAlways blocks until the result is true, because the model has no busy waiting.
 var stirs = func(driver Parker) bool { return true }
 
 func (t *Token) loopPause(s *spinRun) (over bool) {

@@ -4,7 +4,7 @@ package turn
 
 import "testing"
 
-// spinWork is a stepWork with outstanding work.
+// spinWork is a stepWork that may have outstanding work.
 type spinWork struct {
 	stepWork
 	outstanding bool
@@ -12,15 +12,16 @@ type spinWork struct {
 
 func (w *spinWork) Outstanding() bool { return w.outstanding }
 
-// Rule: with SpinPasses, too, the loop does not keep the turn while it spins, so a caller with a new result
-// can drive. It spins at most Spin passes, and none without outstanding work.
+// Rule: with SpinPasses, too, the loop does not keep the turn while it spins: it takes the turn for one
+// pass at a time, with the bit briefHold. So a caller can take the turn and drive. If no pass finds
+// anything, the loop spins for Spin+1 passes. It stops earlier when no work is outstanding.
 func TestSpinningPassesLendTheTurn(t *testing.T) {
 	const spin = 10
 	for _, c := range []struct {
 		name        string
 		outstanding int // passes until nothing is outstanding
-		brief       int // passes for which the loop only borrows the turn
-	}{{"all", spin + 10, spin + 1}, {"some", 5, 4}, {"none", 0, 0}} {
+		brief       int // passes during which the bit briefHold is set
+	}{{"work is always", spin + 10, spin + 1}, {"work is for 5 passes", 5, 4}, {"work is never", 0, 0}} {
 		w := &spinWork{outstanding: c.outstanding > 0}
 		tok := New(w, w, Config{CallerDriving: true, Spin: spin})
 		brief := 0
@@ -32,7 +33,7 @@ func TestSpinningPassesLendTheTurn(t *testing.T) {
 		}
 		tok.Loop()
 		if brief != c.brief {
-			t.Errorf("%s: the loop only borrowed the turn for %d passes, want %d", c.name, brief, c.brief)
+			t.Errorf("%s outstanding: the loop ran %d passes with the bit briefHold, want %d", c.name, brief, c.brief)
 		}
 	}
 }

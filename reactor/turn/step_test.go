@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// stepWork is the Work and the Sleeper of a Token that a test runs with Step. It counts the calls.
+// stepWork is the Work and the Sleeper of a Token that has no loop, or whose loop returns at its first
+// sleep. It counts calls.
 type stepWork struct {
-	turns, runs int
-	errand      bool
-	after       func()
-	inTurn      func()
-	rings       int
+	turns, runs int    // calls of Pass and of RunLoopTasks
+	errand      bool   // a loop task is pending
+	after       func() // the result of RunLoopTasks
+	inTurn      func() // called in each pass
+	rings       int    // calls of Wake
 }
 
 func (w *stepWork) Pass(bool) bool {
@@ -38,40 +39,40 @@ func (w *stepWork) Poll() WakeReason          { return 0 }
 func TestStep(t *testing.T) {
 	w := &stepWork{}
 	tok := New(w, w, Config{})
-	if tok.Step() || w.turns != 1 {
-		t.Fatalf("a step with nothing to do: %d turns, want 1 and false", w.turns)
+	if did := tok.Step(); did || w.turns != 1 {
+		t.Fatalf("Step with nothing to do returned %t and ran %d passes, want false and 1", did, w.turns)
 	}
 	free := false
 	w.errand = true
 	w.after = func() { tok.WithTurn(func() { free = true }) }
-	if !tok.Step() || w.runs != 1 || !free {
-		t.Fatalf("a step with an errand: %d runs, user code could take the turn: %t", w.runs, free)
+	if did := tok.Step(); !did || w.runs != 1 || !free {
+		t.Fatalf("Step with a loop task returned %t and called RunLoopTasks %d times, and user code could take the turn: %t; want true, 1 and true", did, w.runs, free)
 	}
 }
 
-// Rule: if the turn has a holder, Step returns false at once. Only the first submission after a
-// step wakes the loop.
+// Rule: if the turn has a holder, Step returns false at once, and a submission does not call Wake. If
+// the turn is free, only the first submission after a Step calls Wake.
 func TestStepWhileHeld(t *testing.T) {
 	w := &stepWork{}
 	tok := New(w, w, Config{})
 	tok.WithTurn(func() {
 		if tok.Step() || w.turns != 0 {
-			t.Errorf("a step took the turn from its holder")
+			t.Errorf("Step returned true or ran a pass while the turn had a holder")
 		}
 		tok.Submitted()
 		if w.rings != 0 {
-			t.Errorf("the bell was written while the turn was held")
+			t.Errorf("Submitted called Wake while the turn had a holder")
 		}
 	})
 	tok.Submitted()
 	tok.Submitted()
 	if w.rings != 1 {
-		t.Errorf("%d bells for two submissions, want 1", w.rings)
+		t.Errorf("two submissions called Wake %d times, want 1", w.rings)
 	}
 	tok.Step()
 	tok.Submitted()
 	if w.rings != 2 {
-		t.Errorf("%d bells after a step and a third submission, want 2", w.rings)
+		t.Errorf("after a Step and a third submission, Wake was called %d times in all, want 2", w.rings)
 	}
 }
 
@@ -81,7 +82,7 @@ func TestLeaveWithoutTurn(t *testing.T) {
 	tok := New(w, w, Config{})
 	defer func() {
 		if recover() == nil {
-			t.Error("no panic")
+			t.Error("giveUp returned, want a panic: the turn has no holder")
 		}
 	}()
 	tok.giveUp(asleep)
@@ -101,7 +102,7 @@ func TestWithTurnThatDoesNotReturn(t *testing.T) {
 			}()
 			<-done
 			if !tok.take() {
-				t.Fatal("the turn is held")
+				t.Fatal("the turn is still held when the function of WithTurn has ended")
 			}
 			tok.leave(true)
 		}

@@ -19,7 +19,8 @@ import (
 )
 
 // Rule: each operation is settled exactly one time, and each waiter gets the result of its own
-// operation. TURN_SEED repeats the operations of an earlier run, but not the machine's schedule.
+// operation. If the environment variable TURN_SEED has the seed of an earlier run, the callers choose
+// the same operations as in that run, but the goroutines may run in another order.
 func TestStress(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("TURN_SEED"); s != "" {
@@ -29,7 +30,7 @@ func TestStress(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		cfg     Config
-		device  bool
+		device  bool // the device has a goroutine of its own
 		ops     int
 		callers int // with one caller, no other caller can hide a lost wake-up
 		// If control is set, a goroutine takes the turn now and then. This goroutine could also
@@ -64,7 +65,7 @@ func stress(t *testing.T, e *echo, ops, n int, control bool, seed uint64) {
 			for left := ops / n; left > 0; {
 				made, err := c.some(min(left, 4))
 				if err != nil {
-					t.Error(err)
+					t.Errorf("caller %d: an operation ended with %v, want success", i, err)
 					return
 				}
 				left -= made
@@ -85,29 +86,31 @@ func stress(t *testing.T, e *echo, ops, n int, control bool, seed uint64) {
 	callers.Wait()
 	close(done)
 	others.Wait()
-	// Discarded operations may still be outstanding. Operations complete in order. So when the
-	// result of one more operation has come, all are complete. The loop tasks may run later.
+	// Discarded operations may still be outstanding. Operations complete in order, so when a last
+	// operation has completed, all have. The loop tasks may run later.
 	if _, err := e.push(new(job), 0, false).Await(context.Background()); err != nil {
-		t.Error(err)
+		t.Errorf("the last operation ended with %v, want success", err)
 	}
 	awaited.Add(1)
 	for want, ran := commands.Load(), int64(0); ran != want; runtime.Gosched() {
 		e.tok.WithTurn(func() { ran = e.ran })
 		if ran > want {
-			t.Fatalf("%d errands of %d were run", ran, want)
+			t.Fatalf("%d loop tasks were run, want %d", ran, want)
 		}
 	}
 	e.tok.WithTurn(func() {
 		if got := int(awaited.Load() + disposed.Load()); e.settled != ops+1 || e.refused != 0 || got != ops+1 {
-			t.Errorf("%d operations: %d settled, %d again, %d results taken", ops+1, e.settled, e.refused, got)
+			t.Errorf("of %d operations %d were settled, %d of them more than once, and %d results were awaited or discarded; want all, 0 and all", ops+1, e.settled, e.refused, got)
 		}
 	})
 	e.close(t)
 	s := e.tok.Stats()
-	t.Logf("rings %d, drives %d, offers %d, batons %d, grants %d of %d, sleeps %d", s.Wakeups.Load(), s.Drives.Load(), s.Offers.Load(),
+	t.Logf("%d wake-ups, %d drives, %d offers, %d handoffs to the loop, %d handoffs in %d calls of WithTurn, %d sleeps", s.Wakeups.Load(), s.Drives.Load(), s.Offers.Load(),
 		s.LoopHandoffs.Load(), s.CallerHandoffs.Load(), controls, s.Sleeps.Load())
 }
 
+// caller is a goroutine that submits operations and loop tasks. The value of an operation contains the
+// number of the caller (name) and of the operation (serial).
 type caller struct {
 	e                 *echo
 	rng               *rand.Rand
@@ -166,7 +169,7 @@ func (c *caller) await(ctx context.Context, f futures.Future[uint64], serial uin
 	}
 	c.awaited.Add(1)
 	if v != c.name<<32|serial {
-		return fmt.Errorf("caller %d awaited operation %d and got %d of caller %d", c.name, serial, v&(1<<32-1), v>>32)
+		return fmt.Errorf("caller %d awaited its operation %d and got the result of operation %d of caller %d", c.name, serial, v&(1<<32-1), v>>32)
 	}
 	return nil
 }

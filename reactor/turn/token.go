@@ -29,25 +29,26 @@ type Config struct {
 	CallerDriving bool
 	// SpinMode selects when spinning ends; the zero value is SpinPasses.
 	SpinMode SpinMode
-	// With SpinPasses, the loop spins for about Spin empty passes before it arms and sleeps. A driver
-	// runs as many before it arms and parks.
+	// Spin is used with SpinPasses: the loop spins for about Spin empty passes before it arms and
+	// sleeps, and a driver runs about Spin empty passes in a row before it arms and parks.
 	Spin int
-	// Budget is the spin budget; SpinTimed requires one. The token owns it from New on.
+	// Budget is the spin budget, which SpinTimed requires. After New the budget belongs to the token;
+	// other code may call only Budget.Time.
 	Budget *Budget
 	// SavedEvents returns how many polls so far have found completions that would have raised an
 	// event if the loop had slept. While this number grows, the loop goes on spinning, because each
 	// such poll saves a wake-up. SavedEvents may be nil. Only the loop calls it; it must not block.
 	SavedEvents func() uint64
-	// Pinned says that the goroutine of Loop is locked to its thread. A yield then costs more, so
-	// the loop yields seldom.
+	// Pinned says that the goroutine of Loop is locked to its thread. A yield of such a goroutine
+	// costs more, so the loop yields rarely.
 	Pinned bool
 }
 
 // Token is the turn of one reactor.
 type Token struct {
-	// The token's word: the state and its bits. Goroutines that take, release or ask for the turn,
-	// or wake the loop, write it by CAS. Any goroutine reads it. A new holder sees all writes of the
-	// previous holder.
+	// word is the token's word: the state and its bits. Goroutines that take, release or ask for the
+	// turn, or wake the loop, write it by CAS. Any goroutine reads it. It publishes the writes of each
+	// holder to the next holder.
 	word atomic.Uint32
 	_    [124]byte // keeps the holder's fields off the cache line that submitters read
 
@@ -56,8 +57,8 @@ type Token struct {
 	sleep Sleeper
 	// A send on loopHandoff gives the turn to the loop. A send on callerHandoff gives the turn to a
 	// goroutine in WithTurn. The sender first clears the bit loopWants or callerWants. After the
-	// send it no longer holds the turn. Each channel has a buffer of one, which is enough: only one
-	// goroutine at a time receives.
+	// send, the sender no longer holds the turn. Each channel has a buffer for one element, which is
+	// enough, because only one goroutine at a time receives from it.
 	loopHandoff, callerHandoff chan struct{}
 	callers                    sync.Mutex // locked by the goroutine that receives from callerHandoff
 	slots                      []waiterSlot
@@ -66,21 +67,21 @@ type Token struct {
 }
 
 // Stats has the token's counters (Token.Stats). Holders, the loop and goroutines that wake the loop
-// write them; any goroutine reads them; they publish nothing.
+// write the counters. Any goroutine reads them. They publish no other data.
 type Stats struct {
 	Wakeups        atomic.Uint64 // a goroutine woke the loop by Sleeper.Wake
 	Drives         atomic.Uint64 // a waiting goroutine began to drive
-	Offers         atomic.Uint64 // a driver gave the turn to a parked waiter
+	Offers         atomic.Uint64 // a leaving holder gave the turn to a parked waiter
 	LoopHandoffs   atomic.Uint64 // a holder gave the turn to the loop, which wanted it
 	CallerHandoffs atomic.Uint64 // a holder gave the turn to a goroutine in WithTurn
 	Sleeps         atomic.Uint64 // the loop went to sleep
 	Spins          atomic.Uint64 // the loop began to spin
 	SpinsInVain    atomic.Uint64 // the loop spun and found nothing within its budget
-	Returned       atomic.Uint64 // a driver returned the turn to the spinning loop, without arming
+	Returned       atomic.Uint64 // a caller returned the turn to the spinning loop, without arming
 }
 
-// New returns a token without a holder. Before Loop runs, or if no loop ever runs (a stepped
-// reactor), only drivers, WithTurn and Step hold the turn. New never blocks.
+// New returns a token whose turn has no holder. Before Loop is called, only drivers, WithTurn and Step
+// can hold the turn. A stepped reactor never calls Loop. New never blocks.
 func New(w Work, s Sleeper, cfg Config) *Token {
 	return &Token{cfg: cfg, work: w, sleep: s, loopHandoff: make(chan struct{}, 1), callerHandoff: make(chan struct{}, 1),
 		slots: make([]waiterSlot, slotCount)}
@@ -111,8 +112,8 @@ func taken(s uint32) uint32 {
 	return held
 }
 
-// Submitted wakes the loop if the loop sleeps and the turn has no holder. A submitter calls it after
-// its push. It does not block; any goroutine may call it, the holder too.
+// Submitted wakes the loop if the loop sleeps and the turn has no holder. A submitter calls Submitted
+// after its push. Submitted does not block. Any goroutine may call it, the holder too.
 func (t *Token) Submitted() {
 	model.Yield("submitted")
 	// A holder looks for submissions before it leaves, and a loop that is woken or spins takes the
@@ -141,7 +142,8 @@ func (t *Token) wakeLoop() {
 // giveUp gives up the turn in one of three ways:
 //
 //   - If a goroutine wants the turn, giveUp hands the turn over and returns false.
-//   - If not, and loopSpins is set, the new state is spinning, and giveUp returns true.
+//   - If no goroutine wants the turn and loopSpins is set, the new state is spinning, and giveUp
+//     returns true.
 //   - Otherwise the argument is the new state, and giveUp returns true.
 func (t *Token) giveUp(to uint32) bool {
 	model.Yield("drop")
@@ -168,14 +170,16 @@ func (t *Token) giveUp(to uint32) bool {
 	}
 }
 
-// wanted() reports whether the loop or a goroutine in WithTurn waits for the turn. Holder only.
+// wanted() reports whether the loop or a goroutine in WithTurn waits for the turn. Only the holder
+// calls wanted().
 func (t *Token) wanted() bool {
 	return t.word.Load()&anyWants != 0
 }
 
-// handOver gives the turn to a goroutine that wants it, and reports whether there is one. The loop
-// comes before a goroutine in WithTurn, which would not do the loop's tasks. After its next pass the
-// loop hands the turn on to that goroutine.
+// handOver gives the turn to a goroutine that wants it. It returns false if no goroutine wants the
+// turn. If both the loop and a goroutine in WithTurn want the turn, the loop gets it first, because a
+// goroutine in WithTurn would not do the loop's tasks. After its next pass the loop hands the turn to
+// the goroutine in WithTurn.
 func (t *Token) handOver() bool {
 	for {
 		switch s := t.word.Load(); {
@@ -229,7 +233,7 @@ func (t *Token) waitFor(want uint32, gate chan struct{}) {
 
 // release() gives up the turn, or hands it over if a goroutine wants it. The caller has armed the
 // queues and polled them empty. If work has been submitted meanwhile, release() may take the turn
-// again. Then it returns false, and the caller still holds the turn.
+// again. In this case release() returns false, and the caller still holds the turn.
 func (t *Token) release() bool {
 	t.noteArmed()
 	if !t.giveUp(asleep) {
@@ -256,9 +260,10 @@ func (t *Token) releaseToLoop() {
 }
 
 // WithTurn runs fn while holding the turn; it is for control work. If the turn has a holder, WithTurn
-// parks. The holder hands the turn over after its pass, so WithTurn waits for one pass and for
-// earlier callers of WithTurn. Any goroutine but the holder may call it; so may user code that the
-// loop runs without the turn. If fn panics or ends the goroutine, WithTurn still gives up the turn.
+// parks, and the holder hands the turn over after its pass. So WithTurn waits for at most one pass, for
+// the loop if the loop wants the turn too, and for earlier calls of WithTurn. Any goroutine except the
+// holder may call WithTurn. User code that the loop runs without the turn may call it, too. If fn
+// panics or ends the goroutine, WithTurn still gives up the turn.
 func (t *Token) WithTurn(fn func()) {
 	if !t.take() {
 		t.callers.Lock()

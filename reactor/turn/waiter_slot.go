@@ -8,7 +8,7 @@ import (
 
 // The two low bits of waiterSlot.word are the state of the slot. The other bits count the uses of
 // the slot. The count lets a waiter distinguish its own use of the slot from a later use. A leaver
-// is a goroutine that gives up the turn.
+// is a goroutine that gives up the turn. The diagram shows which goroutine changes the state:
 //
 //	              the waiter              a leaver
 //	free ──> enlisting ──> parked ───────────────────> taken
@@ -17,9 +17,9 @@ import (
 //	 ├──────────────────────┘                             │
 //	 └────────────────────────────────────────────────────┘
 //
-// A slot in state parked may have a waiter whose goroutine has not parked yet, or has been woken.
-// That waiter refuses an offer. The leaver then sets the slot back to parked, and other leavers may
-// offer again.
+// The waiter of a slot in state parked may not be asleep: perhaps its goroutine has not parked yet, or
+// has been woken. Such a waiter refuses an offer. The leaver then sets the slot back to parked, and
+// other leavers may offer the turn again.
 const (
 	slotFree      uint64 = iota
 	slotEnlisting        // the waiter writes waiterSlot.waiter
@@ -39,8 +39,8 @@ type waiterSlot struct {
 	_      [104]byte
 }
 
-// slotCount is how many waiters can be offered the turn at a time. More slots would hardly be used:
-// a leaver searches the slots in order, and the first waiter that accepts gets the turn.
+// slotCount is how many waiters can be offered the turn at a time. More slots would hardly be used,
+// because a leaver searches the slots in order, and the first waiter that accepts gets the turn.
 const slotCount = 8
 
 // noSlot is the index that enlist returns if no slot is free.
@@ -71,9 +71,10 @@ func (t *Token) offer() bool {
 	return false
 }
 
-// enlist puts w into a free slot, so that leavers can offer the turn to w. The results are for
-// delist: the index of the slot, and the slot's earlier word. If no slot is free, the index is
-// noSlot. Then no leaver offers the turn to w, but the result of w still wakes w.
+// enlist puts w into a free slot, so that leavers can offer the turn to w. It returns the arguments of
+// delist: the index of the slot, and the slot's earlier word. If no slot is free, or if
+// Config.CallerDriving is false, the index is noSlot. Then no leaver offers the turn to w, but the
+// result of w still wakes w.
 func (t *Token) enlist(w Parker) (place int, sitting uint64) {
 	if !t.cfg.CallerDriving {
 		return noSlot, 0

@@ -29,7 +29,7 @@ type Work interface {
 // WakeReason says why a sleeping loop woke.
 type WakeReason uint8
 
-// The reasons, as bits. Zero means that Wake was called.
+// The reasons, as bits. Zero means that only a call of Wake woke the loop.
 const (
 	WakeEvent  WakeReason = 1 << 0 // a channel has events
 	WakeTimer  WakeReason = 1 << 1 // the deadline passed

@@ -274,7 +274,7 @@ func (f *fakeWorld) holders() int {
 // 0 otherwise.
 func (f *fakeWorld) check() error {
 	if n, held := f.holders(), f.tok.word.Load() >= held; n != ifTrue(held) {
-		return fmt.Errorf("%d hold the turn or are being given it, and that somebody does is %t", n, held)
+		return fmt.Errorf("%d hold the turn or are being given it, want %d, because the token's word says that it is held: %t", n, ifTrue(held), held)
 	}
 	return nil
 }
@@ -282,14 +282,14 @@ func (f *fakeWorld) check() error {
 // The method end is called when no actor can go on. It verifies that no work and no waiter is left.
 func (f *fakeWorld) end(blocked []string) error {
 	if len(f.inbox)+f.calls+len(f.posted)+len(f.cq) > 0 || f.lone != nil || f.timer || f.fresh && !f.closed || f.ran != f.toRun {
-		return fmt.Errorf("lost wake-up: everybody sleeps with work left; blocked: %v", blocked)
+		return fmt.Errorf("lost wake-up: no actor can go on, and work is left; blocked: %v", blocked)
 	}
 	for _, b := range blocked {
 		if strings.HasSuffix(b, "@cancel") {
 			continue // the caller had returned before its wait was canceled
 		}
 		if b != "loop@sleep" && b != "loop@watch.stirs" || f.closed {
-			return fmt.Errorf("stuck: %v", blocked)
+			return fmt.Errorf("stuck: no actor can go on, want only an idle loop to be blocked; blocked: %v", blocked)
 		}
 	}
 	want := asleep
@@ -297,7 +297,7 @@ func (f *fakeWorld) end(blocked []string) error {
 		want = spinning
 	}
 	if w := f.tok.word.Load(); w != want && !f.closed {
-		return fmt.Errorf("ended with word %d, want %d", w, want)
+		return fmt.Errorf("ended with word %d of the token, want %d", w, want)
 	}
 	return nil
 }
