@@ -9,12 +9,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// deviceAllocOps is about how many operations a subtest measures in short mode and on devices of the
-// system, where an operation may take a millisecond. In all other runs the number is allocOps.
+// deviceAllocOps is the approximate number of operations that a subtest measures in short mode and on
+// kernel devices (VERBENA_TEST_DEVICES), where one operation may take a millisecond. In all other runs
+// a subtest measures about allocOps operations.
 const deviceAllocOps = 200
 
-// Rule: on a managed connection (one with flow control), an operation allocates nothing from its
-// submission until its result is awaited.
+// Rule: on a managed connection (a connection with flow control by credits), starting an operation and
+// waiting for its result allocate nothing on the Go heap.
 func TestOperationsAllocateNothing(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := t.Context()
@@ -28,7 +29,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	fail := func(err error) {
 		if err != nil {
 			t.Helper()
-			t.Fatal(err)
+			t.Fatalf("a measured call failed: %v", err)
 		}
 	}
 	end := func(f Future, err error) {
@@ -47,22 +48,22 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		op  func()
 		per int // number of operations that one call of op executes
 	}{
-		"write":                   {func() { end(a.Write(ctx, local, remote)) }, 1},
-		"read":                    {func() { end(a.Read(ctx, local, remote)) }, 1},
-		"write, waited":           {func() { _, err := a.Do(ctx, new(WriteOp(local, remote))); fail(err) }, 1},
-		"read, waited":            {func() { _, err := a.Do(ctx, new(ReadOp(local, remote))); fail(err) }, 1},
-		"writes that sinks start": {func() { chain.run(t, len(batch)) }, len(batch)},
-		"message, waited": {func() {
+		"Write and Await": {func() { end(a.Write(ctx, local, remote)) }, 1},
+		"Read and Await":  {func() { end(a.Read(ctx, local, remote)) }, 1},
+		"Do of a WRITE":   {func() { _, err := a.Do(ctx, new(WriteOp(local, remote))); fail(err) }, 1},
+		"Do of a READ":    {func() { _, err := a.Do(ctx, new(ReadOp(local, remote))); fail(err) }, 1},
+		"StartFromSink":   {func() { chain.run(t, len(batch)) }, len(batch)},
+		"Do of a SEND": {func() {
 			_, err := a.Do(ctx, new(SendOp(local)))
 			fail(err)
 			m, err := b.RecvWait(ctx)
 			fail(err)
 			fail(m.Release())
 		}, 2},
-		"fetch and add":   {func() { end(a.Start(ctx, new(FetchAndAddOp(remote, 1)))) }, 1},
-		"message":         {func() { end(a.SendBytes(ctx, word)); m, err := b.RecvWait(ctx); fail(err); fail(m.Release()) }, 2},
-		"message, copied": {func() { end(a.SendBytes(ctx, local.Bytes())); m, err := b.RecvWait(ctx); fail(err); fail(m.Release()) }, 2},
-		"writes started as one": {func() {
+		"Start of a fetch and add": {func() { end(a.Start(ctx, new(FetchAndAddOp(remote, 1)))) }, 1},
+		"SendBytes, inline":        {func() { end(a.SendBytes(ctx, word)); m, err := b.RecvWait(ctx); fail(err); fail(m.Release()) }, 2},
+		"SendBytes, not inline":    {func() { end(a.SendBytes(ctx, local.Bytes())); m, err := b.RecvWait(ctx); fail(err); fail(m.Release()) }, 2},
+		"Batch.StartAll of WRITEs": {func() {
 			_, err := a.Batch().StartAll(ctx, ops, batch)
 			fail(err)
 			for _, f := range batch {
@@ -70,8 +71,8 @@ func TestOperationsAllocateNothing(t *testing.T) {
 				fail(err)
 			}
 		}, len(batch)},
-		"writes, all waited for": {func() { _, err := a.DoAll(ctx, ops, results); fail(err) }, len(ops)},
-		"batch of writes": {func() {
+		"DoAll of WRITEs": {func() { _, err := a.DoAll(ctx, ops, results); fail(err) }, len(ops)},
+		"WRITEs in a futures.Group": {func() {
 			for i := range batch {
 				f, err := a.Write(ctx, local, remote)
 				fail(err)
@@ -86,8 +87,10 @@ func TestOperationsAllocateNothing(t *testing.T) {
 		}, len(batch)},
 	} {
 		t.Run(name, func(t *testing.T) {
+			// MemStats also counts the allocations of all other goroutines. So the limit is not 0, and it is
+			// higher if few operations are measured.
 			calls, most := allocOps/c.per, 0.001
-			if onDevice || testing.Short() { // with few operations, the allocations of other goroutines count more
+			if onDevice || testing.Short() {
 				calls, most = deviceAllocOps/c.per+1, 0.5
 			}
 			for range calls / 10 {
@@ -100,9 +103,9 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			}
 			stdruntime.ReadMemStats(&after)
 			per := float64(after.Mallocs-before.Mallocs) / float64(calls*c.per)
-			t.Logf("%.6f allocations per operation over %d", per, calls*c.per)
+			t.Logf("%.6f allocations per operation, measured over %d operations", per, calls*c.per)
 			if per >= most && !raceEnabled {
-				t.Errorf("%.6f allocations per operation, want below %v", per, most)
+				t.Errorf("%.6f allocations per operation, want less than %v", per, most)
 			}
 		})
 	}

@@ -16,15 +16,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// bed is a provider with two devices that reach each other.
+// bed is a test bed: a provider with two devices that can connect to each other.
 type bed struct {
 	name string
 	// open opens a runtime on device 0 or 1. The runtime is closed at the end of the test.
 	open func(t testing.TB, cfg Config, dev int) *Runtime
 }
 
-// mainBed uses the devices in the variables first and second. If the Config has a Provider, mainBed
-// uses the devices soft0 and soft1 of that provider.
+// mainBed uses the devices in the variables first and second. But if the Config has a Provider,
+// mainBed uses that provider's devices soft0 and soft1.
 var mainBed = bed{"main", func(t testing.TB, cfg Config, dev int) *Runtime {
 	if cfg.Provider != nil {
 		cfg.Device = [...]string{"soft0", "soft1"}[dev]
@@ -34,28 +34,30 @@ var mainBed = bed{"main", func(t testing.TB, cfg Config, dev int) *Runtime {
 	return mustOpen(t, cfg)
 }}
 
-// bedsHere returns the beds to test: only mainBed on devices of the system, otherwise all beds.
+// bedsHere returns the beds to test. If VERBENA_TEST_DEVICES is set, bedsHere returns only mainBed,
+// because the other beds do not use those devices. Otherwise it returns all beds.
 func bedsHere() []bed {
-	if onDevice { // another run, without these devices, tests the other beds
+	if onDevice {
 		return []bed{mainBed}
 	}
 	return beds
 }
 
-// onBeds runs a test on each bed that bedsHere returns.
+// onBeds runs a test, as a subtest, on each bed that bedsHere returns.
 func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
 	for _, b := range bedsHere() {
 		t.Run(b.name, func(t *testing.T) { test(t, b) })
 	}
 }
 
-// connected returns a connected pair on mainBed.
+// connected connects two new runtimes on mainBed. See bed.connected.
 func connected(t testing.TB, cfg Config) (a, b *Conn) {
 	t.Helper()
 	return mainBed.connected(t, cfg)
 }
 
-// connected opens two runtimes on the bed's two devices and connects them.
+// connected opens two runtimes on the bed's two devices and connects them. It returns the dialing
+// end a and the accepting end b.
 func (d bed) connected(t testing.TB, cfg Config) (a, b *Conn) {
 	t.Helper()
 	server, client := d.open(t, cfg, 1), d.open(t, cfg, 0)
@@ -67,9 +69,10 @@ func (d bed) connected(t testing.TB, cfg Config) (a, b *Conn) {
 	return a, b
 }
 
-// devicesEnv is the environment variable with the names of two devices that reach each other, such
-// as "rxe0,rxe1". The two names may be equal. A name without a provider is a libibverbs device. If
-// the variable is set, the tests run on these devices instead of the software RNIC.
+// devicesEnv is the name of an environment variable. If the variable is set, the tests run on the
+// two devices that it lists, such as "rxe0,rxe1", instead of the software RNIC. The two devices must
+// be able to connect to each other, and may be the same device. If a name has no provider prefix (as
+// in "ibv:rxe0"), the provider is ibv, which uses libibverbs.
 const devicesEnv = "VERBENA_TEST_DEVICES"
 
 // place is a device to test: its name for Config.Device, and its address.
@@ -78,26 +81,28 @@ type place struct {
 	addr netip.Addr
 }
 
-// at(port) returns the device's address and the port as "address:port". With port "0" the system
-// chooses a port.
+// at returns the device's address and the given port as "address:port". If the port is "0",
+// Runtime.Listen chooses a port.
 func (p place) at(port string) string {
 	return net.JoinHostPort(p.addr.String(), port)
 }
 
-// The variables first and second are the devices of the tests. takePlaces may replace them before
-// the tests run.
+// The variables first and second are the two devices on which the tests run. If VERBENA_TEST_DEVICES
+// is set, takePlaces replaces them before the tests run.
 var (
 	first  = place{"soft0", netip.MustParseAddr("127.0.0.1")}
 	second = place{"soft1", netip.MustParseAddr("127.0.0.2")}
-	// onDevice is true if first and second are devices of the system (VERBENA_TEST_DEVICES).
+	// onDevice is true if VERBENA_TEST_DEVICES is set. The variables first and second are then kernel
+	// devices: RDMA adapters or Soft-RoCE.
 	onDevice bool
 )
 
-// On devices of the system, which may be emulated, tests divide the number of operations by
-// deviceSlowness, and multiply limits of processor time by deviceSlowness.
+// deviceSlowness is an estimate of how much slower a kernel device is than the software RNIC, because
+// the kernel device may belong to an emulated machine. On kernel devices, tests divide the number of
+// operations by deviceSlowness, and multiply limits of processor time by deviceSlowness.
 const deviceSlowness = 10
 
-// fewer(n) returns n/deviceSlowness on devices of the system, and n elsewhere.
+// fewer returns n/deviceSlowness, but at least 1, on kernel devices. Otherwise it returns n.
 func fewer(n int) int {
 	if onDevice {
 		return max(n/deviceSlowness, 1)
@@ -105,7 +110,7 @@ func fewer(n int) int {
 	return n
 }
 
-// patience() returns how long a test waits for an expected event.
+// patience returns how long a test waits for an expected event before the test fails.
 func patience() time.Duration {
 	if onDevice {
 		return 60 * time.Second
@@ -113,8 +118,9 @@ func patience() time.Duration {
 	return 20 * time.Second
 }
 
-// takePlaces sets first, second and onDevice from VERBENA_TEST_DEVICES. It returns an error if a
-// device cannot be opened: the tests are not skipped, because the user asked for this device.
+// takePlaces sets first, second and onDevice from VERBENA_TEST_DEVICES. If a device cannot be opened,
+// takePlaces returns an error, so that the test run fails. The tests are not skipped, because the
+// user has asked for this device.
 func takePlaces() error {
 	names, set := os.LookupEnv(devicesEnv)
 	if !set {
@@ -122,7 +128,7 @@ func takePlaces() error {
 	}
 	a, b, two := strings.Cut(names, ",")
 	if !two || a == "" || b == "" {
-		return fmt.Errorf("%s is %q, want two devices: A,B", devicesEnv, names)
+		return fmt.Errorf("%s is %q, want the names of two devices: A,B", devicesEnv, names)
 	}
 	for i, p := range []*place{&first, &second} {
 		name := [...]string{a, b}[i]
@@ -145,19 +151,20 @@ func takePlaces() error {
 		}
 	}
 	onDevice = true
-	return os.Setenv(DeviceEnv, first.name) // for tests whose Config names no device
+	return os.Setenv(DeviceEnv, first.name) // Open uses this device if a test's Config names none
 }
 
-// notOnDevice skips the test on devices of the system. Tests call it if they need cut links,
-// scripted faults or virtual time, which only our own providers have.
+// notOnDevice skips the test on kernel devices. A test calls notOnDevice if it needs cut links,
+// scripted faults or virtual time, which kernel devices do not have. The argument why is the reason.
 func notOnDevice(t testing.TB, why string) {
 	t.Helper()
 	if onDevice {
-		t.Skipf("not on %s: %s", first.name, why)
+		t.Skipf("this test does not run on %s: %s", first.name, why)
 	}
 }
 
-// TestMain fails the run if goroutines, descriptors, mappings or provider objects are left behind.
+// TestMain runs the tests. The run also fails if goroutines, file descriptors, memory mappings or
+// provider objects still exist at its end.
 func TestMain(m *testing.M) {
 	if err := takePlaces(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -166,7 +173,7 @@ func TestMain(m *testing.M) {
 	leak.Main(m, leak.Gauge{Name: "objects of the software RNIC", Read: soft.Live}, leak.Gauge{Name: "objects of libibverbs", Read: ibv.Live})
 }
 
-// closing() returns a context with the time limit for closing a runtime.
+// closing returns a context with a time limit for Runtime.Close.
 func closing() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 10*time.Second)
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// callerMapping maps size bytes of memory, as a user of Register does. The memory is unmapped at
-// the end of the test.
+// callerMapping maps size bytes of memory, as a program does before it calls Runtime.Register. The
+// memory is unmapped at the end of the test.
 func callerMapping(t testing.TB, size int) []byte {
 	t.Helper()
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -17,7 +17,7 @@ func callerMapping(t testing.TB, size int) []byte {
 	}
 	t.Cleanup(func() {
 		if err := syscall.Munmap(b); err != nil {
-			t.Errorf("the caller cannot unmap its memory: %v", err)
+			t.Errorf("unmapping the memory at the end of the test: %v", err)
 		}
 	})
 	return b

@@ -19,24 +19,27 @@ import (
 )
 
 const (
-	// chaosAtOnce is the number of rounds that run in parallel. They wait most of the time.
+	// chaosAtOnce is the number of rounds that run in parallel. It is more than 1 because a round waits
+	// most of the time.
 	chaosAtOnce = 4
-	// chaosSteps is the maximum number of API calls in a round before the runtimes are closed.
+	// chaosSteps is the maximum number of calls that a round counts (see the method step) before it
+	// closes the runtimes.
 	chaosSteps = 2000
-	// chaosPatience limits each wait. In a correct round no wait takes nearly as long.
+	// chaosPatience limits each wait of a round. In a correct round every wait is much shorter.
 	chaosPatience = 60 * time.Second
 )
 
-// Rule: two connected runtimes may be closed at any moment and in either order, while goroutines
-// use them. A device may be removed at the same time, and user code may panic or end its goroutine.
-// One call of Close for each runtime is enough. Every call returns, every operation ends one time,
-// every panic is reported one time, and nothing is left behind.
+// Rule: if two connected runtimes are closed in either order while goroutines use them, one call of
+// Close for each runtime frees all resources. Every call of a goroutine returns, every operation
+// ends exactly once, and Config.OnPanic receives every panic of a sink or callback exactly once.
+// This also holds if a device is removed before Close, and if user code panics or calls
+// runtime.Goexit.
 //
-// VERBENA_CHAOS_SEED determines the configuration and the end of each round. The operations in
-// between also depend on how the goroutines interleave. `make stress` sets VERBENA_CHAOS_ROUNDS to
-// ten thousand.
+// VERBENA_CHAOS_SEED determines the configuration of each round and how the round ends: which device
+// is removed, in which order the runtimes are closed, and with which contexts. The operations also
+// depend on the scheduling of the goroutines. `make stress` sets VERBENA_CHAOS_ROUNDS to ten thousand.
 func TestChaosAtTheEnd(t *testing.T) {
-	notOnDevice(t, "its devices are taken away")
+	notOnDevice(t, "the test removes its devices")
 	leak.Check(t)
 	seed := fromEnv(t, "VERBENA_CHAOS_SEED", uint64(time.Now().UnixNano()))
 	rounds := int64(fromEnv(t, "VERBENA_CHAOS_ROUNDS", chaosRounds))
@@ -54,11 +57,11 @@ func TestChaosAtTheEnd(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	t.Logf("%d operations, %d panics", ops.Load(), panics.Load())
+	t.Logf("%d operations ended, %d panics were reported", ops.Load(), panics.Load())
 }
 
-// chaos is one round: two runtimes, and goroutines that use the runtimes until these are closed.
-// The method start starts the goroutines.
+// chaos is one round: two runtimes, and goroutines that use the runtimes until the round closes the
+// runtimes. The method start starts the goroutines.
 type chaos struct {
 	t       *testing.T
 	seed, n uint64
@@ -66,18 +69,18 @@ type chaos struct {
 
 	server, client *Runtime
 	ln             *Listener
-	region, near   *Region
-	far            Remote
+	region         *Region         // of the server
+	near           *Region         // of the client
+	far            Remote          // the descriptor of region
 	ctx            context.Context // ends after chaosPatience
 	users          sync.WaitGroup
-	left           atomic.Int64  // API calls left until the runtimes are closed
+	left           atomic.Int64  // calls to count until the round closes the runtimes
 	enough         chan struct{} // closed when left becomes 0
 
-	// The number of operations that were accepted with a sink or a callback, and the number of
-	// those that have ended.
-	begun, ended atomic.Int64
-	// The number of panics that r.rude() has raised, and of those that Config.OnPanic has received.
-	raised, panicked atomic.Int64
+	begun    atomic.Int64 // operations that were accepted and have a sink or a callback
+	ended    atomic.Int64 // operations whose sink or callback was called
+	raised   atomic.Int64 // panics that the method rude has raised
+	panicked atomic.Int64 // panics that Config.OnPanic has received
 }
 
 // The method fail fails the test, and names the seed and the round. Any goroutine may call it.
@@ -85,7 +88,8 @@ func (r *chaos) fail(format string, args ...any) {
 	r.t.Errorf("seed %d, round %d: %s", r.seed, r.n, fmt.Sprintf(format, args...))
 }
 
-// The method step counts an API call. The call that makes r.left 0 closes r.enough.
+// The method step counts one call of a goroutine: a Listen, a Dial, an Accept, or a call of the
+// method use. The call of step that makes r.left 0 closes r.enough.
 func (r *chaos) step() {
 	if r.left.Add(-1) == 0 {
 		close(r.enough)
@@ -104,7 +108,7 @@ func (r *chaos) run() {
 		err = r.setUp(prov, rng)
 	}
 	if err != nil {
-		r.fail("%v", err)
+		r.fail("opening the runtimes: %v", err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), chaosPatience)
@@ -115,7 +119,7 @@ func (r *chaos) run() {
 	select {
 	case <-r.enough:
 	case <-ctx.Done():
-		r.fail("the goroutines do not come to %d calls", chaosSteps)
+		r.fail("the goroutines made too few calls within %v: %d more were to be counted", chaosPatience, r.left.Load())
 	}
 	if rng.IntN(3) == 0 {
 		_ = prov.Remove([]string{"soft0", "soft1"}[rng.IntN(2)])
@@ -165,8 +169,9 @@ func (r *chaos) close(rng *rand.Rand) {
 	}
 }
 
-// The method await waits until every goroutine has returned, and then until every result and panic
-// is reported. If one of these waits takes longer than chaosPatience, the test fails.
+// The method await waits until every goroutine has returned. Then it waits until every operation has
+// ended and every panic was reported. If one of these two waits takes longer than chaosPatience, the
+// test fails.
 func (r *chaos) await() {
 	back := make(chan struct{})
 	go func() { r.users.Wait(); close(back) }()
@@ -174,23 +179,25 @@ func (r *chaos) await() {
 	case <-back:
 	case <-time.After(chaosPatience):
 		stacks := make([]byte, 1<<20)
-		r.fail("calls hang:\n%s", stacks[:stdruntime.Stack(stacks, true)])
+		r.fail("some calls have not returned after %v; the goroutines are:\n%s", chaosPatience, stacks[:stdruntime.Stack(stacks, true)])
 		return
 	}
+	// Callbacks have goroutines of their own, and may still run after Close has returned.
 	for end := time.Now().Add(chaosPatience); r.begun.Load() != r.ended.Load() || r.raised.Load() != r.panicked.Load(); {
-		if time.Now().After(end) { // callbacks may run after Close, on their own goroutines
-			r.fail("%d operations were accepted, %d ended; %d panics, %d were told", r.begun.Load(), r.ended.Load(), r.raised.Load(), r.panicked.Load())
+		if time.Now().After(end) {
+			r.fail("%d operations were accepted and %d ended; %d panics were raised and %d reported; want each pair equal",
+				r.begun.Load(), r.ended.Load(), r.raised.Load(), r.panicked.Load())
 			return
 		}
 		stdruntime.Gosched()
 	}
 }
 
-// The rest of this file has the goroutines of a round of TestChaosAtTheEnd.
+// The functions below run on the goroutines of a round.
 
 var errChaos = errors.New("user code of a chaos round panics")
 
-// The method start starts the goroutines of the round, which use the runtimes until these are
+// The method start starts the goroutines of the round. They use the runtimes until the runtimes are
 // closed.
 func (r *chaos) start(rng *rand.Rand) {
 	for range 2 {
@@ -205,8 +212,8 @@ func (r *chaos) start(rng *rand.Rand) {
 }
 
 // The method again starts a goroutine that calls fn until fn returns true. Each call of fn runs on
-// a new goroutine, because user code may end that goroutine. A panic of fn is recovered, as in
-// net/http.
+// a new goroutine, because user code may end the goroutine of fn. The method again recovers a panic
+// of fn, as net/http recovers the panic of a handler.
 func (r *chaos) again(fn func(rng *rand.Rand) (over bool)) {
 	r.users.Go(func() {
 		for over := false; !over; {
@@ -221,13 +228,13 @@ func (r *chaos) again(fn func(rng *rand.Rand) (over bool)) {
 	})
 }
 
-// The method over reports whether err, or the state of the round, means that a goroutine should
-// stop: a runtime is closed, a device is removed, or the round takes too long.
+// The method over reports whether a goroutine should stop. It returns true if err or the state of
+// the round shows that a runtime is closed, that a device is removed, or that r.ctx has ended.
 func (r *chaos) over(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, verbs.ErrDeviceRemoved) || r.server.gone.Load() || r.client.gone.Load() || r.ctx.Err() != nil
 }
 
-// The method rude is user code: it sometimes panics or ends its goroutine.
+// The method rude plays user code that misbehaves: it sometimes panics or calls runtime.Goexit.
 func (r *chaos) rude() {
 	switch rand.IntN(64) {
 	case 0:
@@ -258,17 +265,17 @@ func (o *once) Received(m Message, err error) {
 	o.end()
 }
 
-// The method end records the result, and then calls o.r.rude().
+// The method end records that the operation has ended, and then calls o.r.rude.
 func (o *once) end() {
 	if o.ended.Swap(true) {
-		o.r.fail("an operation ended twice")
+		o.r.fail("a sink or callback was called a second time for one operation")
 		return
 	}
 	o.r.ended.Add(1)
 	o.r.rude()
 }
 
-// chaosContext is a context whose Err may panic, as any user code may.
+// chaosContext is a context whose method Err may panic, as any user code may.
 type chaosContext struct {
 	context.Context
 	r *chaos
@@ -282,8 +289,8 @@ func (c chaosContext) Err() error {
 	return c.Context.Err()
 }
 
-// The method wait returns the context for one call: r.ctx, a context that ends soon, or a
-// chaosContext that ends soon.
+// The method wait returns the context for one call: r.ctx, a context that ends within 200 µs, or a
+// chaosContext that ends within 200 µs.
 func (r *chaos) wait(rng *rand.Rand) (context.Context, context.CancelFunc) {
 	switch rng.IntN(4) {
 	case 0:
@@ -295,8 +302,8 @@ func (r *chaos) wait(rng *rand.Rand) (context.Context, context.CancelFunc) {
 	return r.ctx, func() {}
 }
 
-// The method accept accepts connections. For each connection it starts two goroutines: one answers
-// messages, the other binds a window.
+// The method accept accepts connections. For each connection it starts two goroutines: one runs
+// r.serve, and one runs r.open.
 func (r *chaos) accept(rng *rand.Rand) (over bool) {
 	for {
 		r.step()
@@ -321,8 +328,8 @@ func (r *chaos) serve(c *Conn) {
 			return
 		}
 		if !m.HasImm {
-			// The answer has a time limit. Otherwise each end could wait until the other end
-			// receives.
+			// The send has a time limit. Without a limit the two ends could wait for each other's
+			// credits forever.
 			ctx, stop := context.WithTimeout(r.ctx, time.Millisecond)
 			if f, err := c.SendBytes(ctx, m.Data); err == nil {
 				f.Discard()
@@ -355,11 +362,11 @@ func (r *chaos) open(c *Conn, rng *rand.Rand) {
 		}
 	}
 	if err := w.Revoke(r.ctx); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
-		r.fail("revoking a window: %v", err)
+		r.fail("Window.Revoke: %v, want no error", err)
 	}
 }
 
-// The method dial opens connections, uses them, and ends each in one of four ways.
+// The method dial opens connections, uses each of them, and then ends it in one of four ways.
 func (r *chaos) dial(rng *rand.Rand) (over bool) {
 	for {
 		r.step()
@@ -385,7 +392,7 @@ func (r *chaos) dial(rng *rand.Rand) (over bool) {
 			_ = c.Close(r.ctx)
 		case 2:
 			_ = c.Close(r.ctx)
-		case 3: // Runtime.Close will close the connection
+		case 3: // leave the connection open: Runtime.Close closes it
 		}
 	}
 }
@@ -412,7 +419,7 @@ func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 	case 4:
 		f, err = c.Batch().Start(ctx, new(ReadOp(s, r.far)))
 	case 5:
-		// The wait is short, because there may be no message.
+		// The time limit is short, because there may be no message.
 		short, stop := context.WithTimeout(ctx, time.Duration(rng.IntN(200))*time.Microsecond)
 		defer stop()
 		var m Message
@@ -456,7 +463,7 @@ func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 // startOne starts op with a sink.
 func (r *chaos) startOne(ctx context.Context, c *Conn, op Op) (err error) {
 	accepted := false
-	defer func() { // also runs if a method of ctx panics
+	defer func() { // this also runs if StartTo panics, because a method of ctx panics
 		if !accepted {
 			r.begun.Add(-1)
 		}
@@ -467,8 +474,8 @@ func (r *chaos) startOne(ctx context.Context, c *Conn, op Op) (err error) {
 	return err
 }
 
-// The function passing returns nil if the connection still works after err. Otherwise it returns
-// err.
+// The function passing returns nil if err matches context.DeadlineExceeded, because then the
+// connection still works. Otherwise it returns err.
 func passing(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil
@@ -476,7 +483,7 @@ func passing(err error) error {
 	return err
 }
 
-// The method listen opens and closes listeners while a function of the test watches the device.
+// The method listen opens and closes listeners. Meanwhile r.rude is called for each device event.
 func (r *chaos) listen(*rand.Rand) (over bool) {
 	stop := r.client.WatchDevice(func(DeviceEvent) { r.rude() })
 	defer stop()

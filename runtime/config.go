@@ -12,8 +12,8 @@ import (
 const (
 	DefaultSendDepth   = 256
 	DefaultRecvCredits = 64
-	// A message of DefaultMessageSize and its header fill a pool block of 8 KiB. With one
-	// byte more, every receive would take a block of 16 KiB.
+	// A message of DefaultMessageSize and its header fill a pool block of 8 KiB. If messages were
+	// one byte larger, every receive would take a block of 16 KiB.
 	DefaultMessageSize    = 8<<10 - frameSize
 	DefaultMaxSGE         = 4
 	DefaultInline         = 128
@@ -23,23 +23,23 @@ const (
 	DefaultBacklog        = 128
 	DefaultHandlers       = 64
 
-	minMessageSize = 64
-	maxCredits     = 1 << 14
-	maxSends       = 1 << 15 // a queue has 2^16 slots for sends, receives and control requests together
-	maxPieces      = 63      // the usual device limit of 64 scatter-gather elements, less one for the header
-	maxInline      = 1 << 13 // more than any device supports
-	maxCQEntries   = 1 << 24 // known devices have at most 4 million
-	maxReactors    = 64
-	maxBacklog     = 1 << 12          // each request costs a scan of the backlog; the kernel's limit is 1024
+	minMessageSize = 64               // a peer that offers smaller receives is refused, too
+	maxCredits     = 1 << 14          // a peer that offers more receives is refused, too
+	maxSends       = 1 << 15          // half of the 2^16 slots of a queue: receives and control requests take slots, too
+	maxPieces      = 63               // the usual device limit of 64 scatter-gather elements, less one for the header
+	maxInline      = 1 << 13          // in bytes: more than any device supports
+	maxCQEntries   = 1 << 24          // known devices have at most 4 million entries
+	maxReactors    = 64               // per NUMA node
+	maxBacklog     = 1 << 12          // each new request costs a scan of the backlog
 	maxRecorder    = 1 << 20          // package reactor has the same limit
 	minPeerTimeout = time.Millisecond // a shorter silence may be a scheduling delay
 )
 
 // Config describes a Runtime. The zero value works.
 type Config struct {
-	// Provider implements the verbs of the device. By default the prefix of the device name
-	// selects the provider; for a name without a prefix the provider is soft.Default of
-	// package verbs/soft, the software RNIC of this process.
+	// Provider implements the verbs of the device. By default the prefix of the device name selects
+	// the provider. For a name without a prefix the provider is the software RNIC of this process:
+	// soft.Default of package verbs/soft.
 	Provider verbs.Provider
 	// Device is the device name, optionally prefixed with a provider: "ibv:mlx5_0" is a
 	// device of libibverbs, "soft:soft1" is a device of the software RNIC. A prefix alone
@@ -48,43 +48,45 @@ type Config struct {
 	// variable VERBENA_DEVICE (DeviceEnv) has the name. If the variable is empty, too, the
 	// software RNIC's first device with an active port is selected.
 	Device string
-	// Reactors is the number of reactors per NUMA node. If the system reports the device's
-	// node, only that node has reactors. Otherwise each node on which the process may run has
-	// reactors. New connections are assigned to the reactors round-robin. Each reactor has its
-	// own completion vector if the device has enough vectors. Default 1.
+	// Reactors is the number of reactors per NUMA node. If the system reports the device's NUMA
+	// node, only that node has reactors. Otherwise each NUMA node on which the process may run has
+	// reactors. New connections are assigned to the reactors round-robin. Each reactor has its own
+	// completion vector if the device has enough vectors. Default 1.
 	Reactors int
 	// NoCallerDriving makes waiting goroutines park: they never run the reactor.
 	NoCallerDriving bool
-	// NoThreadDomains creates queue pairs without a thread domain. By default each
-	// reactor has a thread domain, if the device supports thread domains; the driver then
-	// takes no locks. Set NoThreadDomains for a driver whose thread domains are broken, or
-	// to measure their effect.
+	// NoThreadDomains creates queue pairs without a thread domain. By default, if the device
+	// supports thread domains, each reactor creates its queue pairs in its own thread domain, so
+	// the device's driver library takes no locks for these queue pairs. Set NoThreadDomains for a
+	// driver library whose thread domains are broken, or to measure the effect of thread domains.
 	NoThreadDomains bool
-	// Spin applies to the economy policy. After Spin polls in a row that find no work, a reactor
-	// sleeps, and a waiting goroutine stops running the reactor. Default reactor.DefaultSpin; a
-	// negative value disables spinning.
+	// Spin applies only to reactor.PolicyEconomy. A goroutine that runs the reactor while it waits
+	// parks after Spin polls in a row that find no work. The reactor's own goroutine sleeps after
+	// Spin such polls if sends are outstanding, and otherwise after the first such poll. Default
+	// reactor.DefaultSpin; a negative value disables spinning.
 	Spin int
-	// Policy selects the behavior of idle reactors. Economy (the default) uses no processor
-	// when idle. Throughput spins for a limited time before it sleeps. Latency always spins
-	// and uses one processor per reactor.
+	// Policy selects how reactors wait when they are idle. With reactor.PolicyEconomy, the default,
+	// an idle reactor uses no processor. With reactor.PolicyThroughput, a reactor spins for a
+	// limited time before it sleeps. With reactor.PolicyLatency, each reactor always spins, and
+	// uses one processor.
 	Policy reactor.Policy
-	// FlushDelay is the longest time for which a connection may hold back sends, so that more
-	// sends share a doorbell. It holds back sends only while earlier sends are outstanding. A
-	// connection with FlushBatch unposted sends posts them without a delay (see reactor.Config).
+	// FlushDelay is the longest time for which a connection may hold back sends, so that more sends
+	// share a doorbell. A connection holds back sends only while earlier sends are outstanding. As
+	// soon as it has FlushBatch unposted sends, it posts them without a delay (see reactor.Config).
 	// With FlushDelay 0, the default, no send is held back. The default of FlushBatch is
 	// reactor.DefaultFlushBatch.
 	FlushDelay time.Duration
 	FlushBatch int
-	// CQEntries is the capacity of each completion queue of a reactor. If the capacity is too
-	// small for one more connection, that connection cannot be made. By default the capacity
+	// CQEntries is the capacity of each completion queue of a reactor. If the capacity is too small
+	// for one more connection, the attempt to make this connection fails. By default the capacity
 	// begins with reactor.DefaultCQEntries, and grows with the number of connections up to the
 	// device's limit.
 	CQEntries int
 	// Memory describes the buffer pools.
 	Memory MemoryConfig
-	// ConnectTimeout is the longest time from the start of a connection attempt to
-	// ESTABLISHED. An attempt starts with Dial, or when the listener begins to answer a
-	// request. Default DefaultConnectTimeout.
+	// ConnectTimeout is the longest time from the start of a connection attempt to ESTABLISHED. An
+	// attempt starts when Dial has looked up the host name, or when a listener begins to accept a
+	// request. Pending.Connect starts this time again. Default DefaultConnectTimeout.
 	ConnectTimeout time.Duration
 	// Handlers is the maximum number of concurrent handlers (see Runtime.Handle); default
 	// DefaultHandlers. Handlers may block.
@@ -92,11 +94,11 @@ type Config struct {
 	// Conn has the default options of connections. DialOptions and ListenOptions override
 	// them.
 	Conn Options
-	// OnPanic receives the panics of user code called by the runtime: sinks, callbacks
-	// (Then, Map), handlers (Handle), Options.Admit, and functions given to After and
-	// WatchDevice. Each call of OnPanic runs on a new goroutine. If the sink of an operation
-	// or message panicked, its connection fails with the *PanicError as the cause; everything
-	// else goes on. By default the panic ends the program, and no goroutine can recover it.
+	// OnPanic receives the panics of user code called by the runtime: sinks, callbacks (Then, Map),
+	// handlers (Handle), Options.Admit, and functions given to After and WatchDevice. Each call of
+	// OnPanic runs on a new goroutine. If the sink of an operation or message panicked, the
+	// connection of this operation or message fails with the *PanicError as the cause; everything
+	// else goes on. By default the panic ends the program, and no goroutine can recover the panic.
 	OnPanic func(*PanicError)
 
 	// grace is how long Runtime.Close continues after the end of its context: closeGrace, or
@@ -133,7 +135,7 @@ func (c Config) validate() (Config, error) {
 	case c.ConnectTimeout < 0:
 		return c, fmt.Errorf("%w: Config.ConnectTimeout is %v, want more than 0", ErrConfig, c.ConnectTimeout)
 	}
-	if c.stepped && c.Conn.KeepAlive == 0 { // with keep-alive probes a simulation never becomes idle
+	if c.stepped && c.Conn.KeepAlive == 0 { // no keep-alive probes: with them a simulation would never become idle
 		c.Conn.KeepAlive = -1
 	}
 	var err error

@@ -16,16 +16,16 @@ import (
 //	          dial                 ESTABLISHED            Close
 //	(new) ──────────> connecting ────────────> open ───────────────> draining
 //	  │    accept          │                   │  │ DISCONNECTED     ^   │
-//	  └────────────────────┤                   │  v            Close │   │ sends done, failure,
+//	  └───── abandon ──────┤                   │  v            Close │   │ sends done, failure,
 //	                       │ refused,          │ left ───────────────┘   │ ctx ended, or ackGrace
 //	                       │ timeout,  failure │  │ sends done,          │ after DISCONNECTED
-//	                       │ given up          v  v ackGrace, failure    │
+//	                       │ failure, Close    v  v ackGrace, failure    │
 //	                       │                  failed                     │
 //	                       │                   │ Close, or flushBound    v
 //	                       └───────────────────┴──────────────────────> gone
 //
-// A failure is, for example, a failed completion, Cancel, a peer that does not answer, or a
-// removed device. See conn_teardown.go for ackGrace and flushBound.
+// A failure is, for example, a failed completion, Cancel, a peer that does not answer, or a removed
+// device. Close also stands for Abort. The times ackGrace and flushBound are in conn_teardown.go.
 type connState uint8
 
 const (
@@ -47,23 +47,23 @@ type Conn struct {
 	q    *reactor.Queue
 	opts Options
 
-	// cause is the reason why the connection accepts no more operations. The first of these sets
-	// it: a failure, the peer's DISCONNECTED, Close, Abort or Cancel. Any goroutine reads it. The
-	// goroutine that sets cause then closes the channel ended.
+	// cause is the reason why the connection accepts no more operations. The first of these events
+	// sets cause: a failure, the peer's DISCONNECTED, Close, Abort or Cancel. Any goroutine reads
+	// cause. The goroutine that sets cause then closes the channel ended.
 	cause cause
 	ended chan struct{}
-	// credits counts the messages that the peer permits this side to send now. It is set before
-	// the user gets the connection. It is nil in raw mode.
+	// credits counts the messages that the peer permits this side to send now. The field is set
+	// before the user gets the connection. In raw mode it stays nil.
 	credits *ring.Credits
-	// unreturned counts the credits of released messages that were not returned to the peer yet.
-	// Release adds to unreturned. A message or credit update to the peer takes all of these
-	// credits (conn_credits.go).
+	// unreturned counts the credits that released messages have freed, and that this side has not
+	// returned to the peer yet. Release adds to unreturned. A message or credit update to the peer
+	// takes all of these credits (conn_credits.go).
 	unreturned atomic.Uint32
 	// granted counts all credits ever given to the peer. The goroutine that sends a message or
 	// credit update writes granted; the holder reads it.
 	granted atomic.Uint64
-	// starving is set while a receiver waits for a message and there is none. The holder writes
-	// it; Release reads it.
+	// starving is set while a receiver waits for a message and no message has arrived. The holder
+	// writes starving; Message.Release reads it.
 	starving atomic.Bool
 
 	recvs      []recvSlot
@@ -73,11 +73,12 @@ type Conn struct {
 	creditTask reactor.Task
 
 	// windowMu guards the map windows, which has the open windows. A goroutine that locks windowMu
-	// and the mutex of a Window locks windowMu first. No operation locks windowMu.
+	// and the mutex of a Window locks windowMu first. Starting an operation does not lock windowMu.
+	// The holder locks windowMu when the peer has invalidated a window.
 	windowMu sync.Mutex
 	windows  map[*Window]struct{}
 
-	leaving  leaving       // set when the destruction of the queue pair begins
+	leaving  leaving       // tells Close that the destruction of the queue pair has begun
 	closed   chan struct{} // closed when the connection is gone
 	closeErr error         // written before closed is closed
 
@@ -106,7 +107,7 @@ type Conn struct {
 	arrivals      uint64 // how many messages have arrived; each has used one of the peer's credits
 	recvWaiters   []*recvWaiter
 	pruned        int             // shortest length of recvWaiters since the last pruning
-	creditDue     bool            // a credit update waits until an earlier one completes
+	creditDue     bool            // a credit update waits until an earlier credit update completes
 	disconnecting bool            // the method disconnect was called
 	lost          bool            // the device is gone
 	drained       bool            // no request is outstanding, so no more messages arrive
@@ -115,8 +116,9 @@ type Conn struct {
 	lastWQEFn     func()          // called at LAST_WQE_REACHED; see afterLastWQE
 }
 
-// newConn prepares a connection on the next reactor, or on the reactor of opts.Shared. The caller
-// must have got opts from inherit, and need not hold the turn.
+// newConn prepares a connection. The connection belongs to the reactor of opts.Shared, or, if
+// Shared is nil, to the next reactor in rotation. The argument opts must be a result of inherit.
+// The caller need not hold the turn.
 func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if err := rt.enter(); err != nil {
 		return nil, err
@@ -164,14 +166,14 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 // RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 
-// Link names the link to the peer. On the software RNIC, a connection made with the connection
-// manager returns one of these:
+// Link names the link to the peer. For a connection that was made with the connection manager on
+// the software RNIC, Link returns one of these names:
 //
 //	"process"   both ends are in this process
 //	"peers"     the peer is the software RNIC of another process, reached by UDP
 //	"roce"      the peer is reached by RoCEv2, in UDP
 //
-// Any other connection returns the provider's name.
+// For any other connection, Link returns the provider's name.
 func (c *Conn) Link() string { return c.link }
 
 // PrivateData returns the private data of the peer's request or acceptance. If the peer does not
@@ -179,16 +181,16 @@ func (c *Conn) Link() string { return c.link }
 // not modify the data.
 func (c *Conn) PrivateData() []byte { return c.private }
 
-// MaxMessage returns the size of the largest message that the connection can send, in bytes. In
-// raw mode this is the port's limit. Otherwise it is the peer's receive size, or the port's limit
-// minus the message header, whichever is smaller.
+// MaxMessage returns the size of the largest message that the connection can send, in bytes. In raw
+// mode this size is the port's limit. In managed mode it is the smaller of the size of the peer's
+// receives and the port's limit minus the message header.
 func (c *Conn) MaxMessage() int { return c.largest }
 
-// Done returns a channel that is closed when the connection accepts no more operations, because
-// the connection has failed or either side has closed it. Err returns the reason. Until Close,
-// messages that have arrived can still be received. If the device was removed, only messages that
-// the reactor had already polled can be received. Outstanding operations end soon; Cancel and
-// Close wait for them.
+// Done returns a channel that is closed when the connection accepts no more operations, because the
+// connection has failed or either side has closed it. Err returns the reason. Until the program
+// calls Close, it can still receive messages that have arrived. If the device was removed, it can
+// receive only messages that the reactor had polled before the removal. Outstanding operations end
+// soon; Cancel and Close wait for them.
 func (c *Conn) Done() <-chan struct{} { return c.ended }
 
 // Err returns why the connection accepts no more operations, or nil while it accepts them.
@@ -201,8 +203,9 @@ func (c *Conn) setCause(err error) {
 	}
 }
 
-// abandon frees a connection that newConn has prepared and that was not started. It returns err.
-// If freeing the queue fails, it returns that error instead.
+// abandon frees a connection that newConn has prepared and that was not started. The argument err
+// becomes the connection's cause. abandon returns err, or the error of Queue.Discard if Discard
+// fails.
 func (c *Conn) abandon(err error) error {
 	c.setCause(err)
 	defer close(c.closed)
@@ -218,8 +221,8 @@ func (c *Conn) abandon(err error) error {
 
 // cause is the first reason why an object ended. It is empty before the object has ended.
 type cause struct {
-	// err is set one time, by the goroutine that ends the object, and publishes the error.
-	// Every operation reads it.
+	// The pointer err is set one time, by the goroutine that ends the object, and publishes the
+	// error. Every operation reads the pointer.
 	err atomic.Pointer[error]
 }
 
@@ -231,5 +234,5 @@ func (c *cause) Load() error {
 	return nil
 }
 
-// The method set makes err the reason if there is none yet, and reports whether it did so.
+// The method set makes err the reason and returns true, unless there is a reason already.
 func (c *cause) set(err error) bool { return c.err.CompareAndSwap(nil, &err) }

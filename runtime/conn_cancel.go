@@ -14,33 +14,34 @@ import (
 //	                 continues, and its memory stays leased
 //	a peer's key     by Window.Revoke on the side that has the memory: the key becomes
 //	                 invalid at once; the connection stays open
-//	all operations   by Conn.Cancel on the side that started them: it moves the queue pair
-//	of a connection  to ERR
+//	all operations   by Conn.Cancel on the side that started the operations: Cancel moves
+//	of a connection  the queue pair to ERR
 //
 // A verbs device cannot cancel a single posted request.
 
-// cancelBound is the longest time that Cancel waits. Close, too, waits at most this time after its
-// context has ended.
+// cancelBound is the longest time that Cancel waits: closeBound for the reactor, and leaveBound for
+// the kernel. Close, too, waits at most cancelBound after its context has ended.
 const cancelBound = closeBound + leaveBound
 
-// Cancel ends all operations of the connection. It moves the queue pair to ERR, so that the
-// device flushes all requests. It waits until each operation has completed, with its result
-// or with ErrCancelled. When Cancel returns nil, the device no longer accesses the memory of
-// operations that were started before Cancel. The caller owns this memory again, even if the
-// peer still sends. If another goroutine was starting an operation when Cancel was called, the
-// operation keeps its memory until the starting call has returned and the operation has
-// completed.
+// Cancel ends all operations of the connection. It moves the queue pair to ERR, so that the device
+// flushes all requests, and waits until all operations have completed. An operation completes with
+// ErrCancelled if the device had not completed it before. When Cancel returns nil, the device no
+// longer accesses the memory of operations that were started before Cancel. The caller owns this
+// memory again, even if the peer still sends. If another goroutine was starting an operation when
+// Cancel was called, the operation keeps its memory until the starting call has returned and the
+// operation has completed.
 //
 // Cancel fails the connection with ErrCancelled as its cause. The peer is notified as by Close.
-// Messages that have arrived can still be received, and the caller must still call Close. If
-// the connection had already failed, Cancel only waits. If Close is waiting for outstanding
-// sends, Cancel ends that wait. The device keeps the memory of shared receives (Options.Shared).
+// Messages that have arrived can still be received, and the caller must still call Close. If the
+// connection had already failed, Cancel only waits. If Close is waiting for outstanding sends,
+// Cancel ends that wait. Cancel does not end shared receives (Options.Shared): the device keeps
+// their memory.
 //
 // Cancel waits for the device but never for the peer. If the device has not flushed all requests
-// within one second, Cancel waits until the queue pair is destroyed. It returns the context's
-// error if ctx ends first, and ErrReactorBusy after 6.5 s. In both cases the cancellation goes
-// on, and Cancel may be called again. Cancel is idempotent. Any goroutine may call it, but not
-// in a Sink or in a function given to Runtime.After or Runtime.WatchDevice.
+// within one second, Cancel waits until the queue pair is destroyed. If ctx ends first, Cancel
+// returns the context's error. After 6.5 s (cancelBound) it returns ErrReactorBusy. In both cases
+// the cancellation goes on, and Cancel may be called again. Cancel is idempotent. Any goroutine may
+// call Cancel, but not in a Sink or in a function given to Runtime.After or Runtime.WatchDevice.
 //
 // Implements: ibv_modify_qp to IBV_QPS_ERR, and the drain that follows.
 func (c *Conn) Cancel(ctx context.Context) error {
@@ -55,7 +56,7 @@ func (c *Conn) Cancel(ctx context.Context) error {
 	select {
 	case <-home:
 		return nil
-	case <-c.closed: // if the reactor is closed too, the channel home may stay open
+	case <-c.closed: // if the reactor is closed, too, flushAll may never run, and home stays open
 		return nil
 	case <-asked:
 		err = asked.Cause(ctx, asked.Err())
@@ -64,8 +65,8 @@ func (c *Conn) Cancel(ctx context.Context) error {
 	return fmt.Errorf("cancelling the operations with %v: %w", c.remote, err)
 }
 
-// cancel is Cancel without the wait. It returns a channel that is closed when all operations
-// have completed.
+// cancel is Cancel without the wait. It returns the channel home, which is closed when all
+// operations have completed.
 func (c *Conn) cancel() (home chan struct{}) {
 	home = make(chan struct{})
 	c.setCause(ErrCancelled)
@@ -74,8 +75,8 @@ func (c *Conn) cancel() (home chan struct{}) {
 	return home
 }
 
-// flushAll makes the device flush all requests. The channel home is closed as soon as no request is
-// outstanding. Holder only.
+// flushAll makes the device flush all requests. When no request is outstanding any more, the
+// channel home is closed. Holder only.
 func (c *Conn) flushAll(home chan struct{}) {
 	if c.drained {
 		close(home)

@@ -18,8 +18,8 @@ import (
 )
 
 // Rule: when Cancel returns, every operation and receive of the connection has completed exactly
-// once, and the user owns its memory again. Messages that have arrived can still be received. The
-// user must still call Close, and Close works.
+// once, and the user owns their memory again. Messages that arrived before Cancel can still be
+// received. A later Close succeeds.
 func TestCancelBringsEverythingHome(t *testing.T) { onBeds(t, cancelBringsEverythingHome) }
 
 func cancelBringsEverythingHome(t *testing.T, d bed) {
@@ -49,7 +49,8 @@ func cancelBringsEverythingHome(t *testing.T, d bed) {
 			case i%3 == 0:
 				f, err = a.Read(ctx, local, remote)
 			default:
-				f, err = a.Batch().Start(ctx, new(WriteOp(local, remote))) // a Batch does not wake the loop, so the request may stay unposted
+				// A Batch does not wake the loop, so this request may still be unposted when Cancel is called.
+				f, err = a.Batch().Start(ctx, new(WriteOp(local, remote)))
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -59,58 +60,58 @@ func cancelBringsEverythingHome(t *testing.T, d bed) {
 		from := time.Now()
 		for range 2 {
 			if err := a.Cancel(ctx); err != nil {
-				t.Fatalf("raw %v: %v", raw, err)
+				t.Fatalf("raw %v: Cancel: %v, want no error", raw, err)
 			}
 		}
 		if took := time.Since(from); took > flushBound {
-			t.Errorf("cancelled in %v: the device flushed nothing", took)
+			t.Errorf("Cancel took %v, want at most %v: the device did not flush the operations", took, flushBound)
 		}
 		for i, f := range under {
 			_, err, ok := f.Poll()
 			if !ok || err != nil && !errors.Is(err, ErrCancelled) {
-				t.Errorf("raw %v: operation %d settled %v with %v, want %v", raw, i, ok, err, ErrCancelled)
+				t.Errorf("raw %v: after Cancel operation %d has completed: %t, with error %v; want completed, with no error or %v", raw, i, ok, err, ErrCancelled)
 			}
 			if _, again, _ := f.Poll(); !errors.Is(again, futures.ErrConsumed) {
-				t.Errorf("raw %v: operation %d was settled twice: %v", raw, i, again)
+				t.Errorf("raw %v: the second Poll of operation %d returned %v, want %v", raw, i, again, futures.ErrConsumed)
 			}
 		}
 		if err := r.Close(); err != nil {
-			t.Errorf("raw %v: closing the region: %v", raw, err)
+			t.Errorf("raw %v: closing the region after Cancel: %v, want no error", raw, err)
 		}
 		if err := a.Err(); !errors.Is(err, ErrCancelled) {
-			t.Errorf("raw %v: the connection's cause: %v, want %v", raw, err, ErrCancelled)
+			t.Errorf("raw %v: Err returns %v after Cancel, want %v", raw, err, ErrCancelled)
 		}
 		if _, err := a.Do(ctx, new(WriteOp(Slice{}, remote))); !errors.Is(err, ErrCancelled) {
-			t.Errorf("raw %v: writing afterwards: %v, want %v", raw, err, ErrCancelled)
+			t.Errorf("raw %v: a WRITE after Cancel: %v, want %v", raw, err, ErrCancelled)
 		}
 		if !raw {
 			m, err := a.RecvWait(ctx)
 			if err != nil || string(m.Data) != "before" {
-				t.Errorf("receiving what had arrived: %q, %v", m.Data, err)
+				t.Errorf("receiving the message that arrived before Cancel: %q, %v; want \"before\"", m.Data, err)
 			} else if err := m.Release(); err != nil {
-				t.Error(err)
+				t.Errorf("releasing the message: %v", err)
 			}
 			if _, err := a.RecvWait(ctx); !errors.Is(err, ErrCancelled) {
-				t.Errorf("receiving more: %v, want %v", err, ErrCancelled)
+				t.Errorf("receiving after the last message: %v, want %v", err, ErrCancelled)
 			}
 		}
 		select {
 		case <-b.Done():
 		case <-ctx.Done():
-			t.Error("the peer was not told")
+			t.Error("the peer's end of the connection is still open, want it to end after Cancel")
 		}
 		for _, c := range []*Conn{a, b} {
 			if err := c.Close(ctx); err != nil {
-				t.Error(err)
+				t.Errorf("Close after Cancel: %v, want no error", err)
 			}
 			if err := c.Cancel(ctx); err != nil {
-				t.Errorf("cancelling a closed connection: %v", err)
+				t.Errorf("Cancel of a closed connection: %v, want no error", err)
 			}
 		}
 	}
 }
 
-// arrivedAt reports whether c has a message that has arrived and was not received.
+// arrivedAt reports whether c has a message that the program has not received yet.
 func arrivedAt(t *testing.T, c *Conn) (yes bool) {
 	if err := c.sh.r.Do(testContext(t), func() { yes = len(c.arrived) > 0 }); err != nil {
 		t.Fatal(err)
@@ -118,9 +119,8 @@ func arrivedAt(t *testing.T, c *Conn) (yes bool) {
 	return yes
 }
 
-// Rule: when Cancel returns, receives that were submitted and not posted have ended, too. (Cancel
-// waits by Queue.Idle, which in an earlier version ignored unposted receives. The region then stayed
-// in use.)
+// Rule: when Cancel returns, receives that were submitted but not posted have ended, too. (Cancel
+// waits with Queue.Idle. If Queue.Idle ignored unposted receives, their region would stay in use.)
 func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
 	a, _ := connected(t, Config{Conn: Options{Raw: true}})
 	r, err := a.rt.NewRegion(64, verbs.AccessLocalWrite)
@@ -137,22 +137,22 @@ func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
 		a.setCause(ErrCancelled)
 		a.flushAll(home)
 		if isClosed(home) {
-			t.Errorf("everything is home, with %d operations in flight on the region", local.lease.word.Load()&leaseCountMask)
+			t.Errorf("flushAll reported that no request is outstanding, but %d operations have a lease on the region", local.lease.word.Load()&leaseCountMask)
 		}
 	}); derr != nil || err != nil {
-		t.Fatal(derr, err)
+		t.Fatalf("running a function with the turn: %v; PostRecv in it: %v", derr, err)
 	}
 	<-home
 	if _, err, ok := f.Poll(); !ok || !errors.Is(err, ErrCancelled) {
-		t.Errorf("the receive: %v (settled %v), want %v", err, ok, ErrCancelled)
+		t.Errorf("the receive has ended: %t, with error %v; want ended, with %v", ok, err, ErrCancelled)
 	}
 	if err := r.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("closing the region: %v, want no error", err)
 	}
 }
 
-// Rule: after an outstanding READ was canceled, the device writes nothing to the memory of the READ,
-// even if the peer's response arrives later. By then the memory may have another owner.
+// Rule: if the peer's response to a READ arrives after the READ was cancelled, the device does not
+// write the response to the memory of the READ, because the memory may have another owner by then.
 func TestALateAnswerWritesNothing(t *testing.T) {
 	for _, when := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
 		p := newLostPeer(t, Options{})
@@ -163,28 +163,29 @@ func TestALateAnswerWritesNothing(t *testing.T) {
 		home := p.a.cancel()
 		for n := 0; !isClosed(home); n++ {
 			if n == 1000 {
-				t.Fatal("cancelling takes longer than a second")
+				t.Fatal("the cancellation has not ended after one second of virtual time")
 			}
 			p.pass(time.Millisecond)
 		}
 		mine := bytes.Repeat([]byte{0x11}, p.local.Len())
-		own := p.local.Bytes() // the response carries zeros
+		own := p.local.Bytes() // the response carries zeros, so it differs from mine
 		copy(own, mine)
 		p.pass(10 * late)
 		if !bytes.Equal(own, mine) {
-			t.Errorf("cancelled %v after the READ was started: the answer was written", when)
+			t.Errorf("the READ was cancelled %v after its start: the late response changed the memory, want it unchanged", when)
 		}
 		if o := p.ops[0]; o.ended == 0 || !errors.Is(o.err, ErrCancelled) {
 			t.Errorf("the READ ended at %v with %v, want %v", o.ended, o.err, ErrCancelled)
 		}
 		if n := p.local.lease.word.Load() & leaseCountMask; n != 0 {
-			t.Errorf("%d operations have the memory", n)
+			t.Errorf("%d operations have a lease on the memory of the cancelled READ, want 0", n)
 		}
 	}
 }
 
-// Rule: a call that waits returns at once when its context ends. The lease (the operation's hold on
-// its memory) stays until the operation ends, because the device may use the memory until then.
+// Rule: when the context of a waiting call ends, the call returns at once. The lease (the operation's
+// hold on its memory) stays until the operation ends, because the device may use the memory until
+// then.
 func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{SendDepth: 4, RecvCredits: 4}})
@@ -215,24 +216,24 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 		if err := wait(endedContext(), local); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want %v", name, err, context.Canceled)
 		}
-		// If the call ignored its context, it would wait until the operation ends. The device gives
-		// up after 1.07 s at the earliest.
+		// If the call ignored its context, it would wait until the operation ends. Because the link is
+		// down, the operation ends when the device's retries are used up: after 1.07 s at the earliest.
 		if took := time.Since(from); took > time.Second {
-			t.Errorf("%s: gave its goroutine back after %v", name, took)
+			t.Errorf("%s: the call returned after %v although its context had ended, want less than 1s", name, took)
 		}
 		if err := r.Close(); !errors.Is(err, verbs.ErrBusy) {
-			t.Errorf("%s: closing the region of an operation under way: %v, want %v", name, err, verbs.ErrBusy)
+			t.Errorf("%s: closing the region of the outstanding operation: %v, want %v", name, err, verbs.ErrBusy)
 		}
 	}
-	// The send queue is full now. A call that waits for a slot also returns when its context ends,
-	// and leaves no lease.
+	// The send queue is full now, so the next call waits for a slot. This call, too, returns when its
+	// context ends, and it leaves no lease.
 	buf := bufferOf(t, a.rt, make([]byte, 64))
 	before := buf.s.lease.word.Load()
 	if _, err := a.Write(endedContext(), buf.Slice(), remote); !errors.Is(err, context.Canceled) {
-		t.Errorf("waiting for room: %v, want %v", err, context.Canceled)
+		t.Errorf("a Write that waits for a slot: %v, want %v", err, context.Canceled)
 	}
 	if after := buf.s.lease.word.Load(); after != before {
-		t.Errorf("what was not submitted has a lease: word %x, before %x", after, before)
+		t.Errorf("the Write was not submitted, but the word of its lease is %x, want %x as before", after, before)
 	}
 	if err := a.Cancel(testContext(t)); err != nil {
 		t.Fatal(err)
@@ -244,8 +245,8 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 	}
 }
 
-// Rule: while Cancel runs, other goroutines may start operations, close the connection, or abort
-// either end of it. Every operation still ends exactly once, and all memory is released.
+// Rule: if other goroutines start operations, close the connection, or abort one of its ends while
+// Cancel runs, every operation still ends exactly once, and all memory is released.
 func TestStressCancel(t *testing.T) { onBeds(t, stressCancel) }
 
 func stressCancel(t *testing.T, d bed) {
@@ -290,7 +291,7 @@ func cancelRound(t *testing.T, client *Runtime, ln *Listener, remote Remote, rnd
 				}
 				if err != nil {
 					if errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("poster %d hangs", i)
+						t.Errorf("goroutine %d: an operation has not ended after %v", i, patience())
 					}
 					return
 				}
@@ -305,7 +306,7 @@ func cancelRound(t *testing.T, client *Runtime, ln *Listener, remote Remote, rnd
 	}
 	cancel := func() {
 		if err := a.Cancel(ctx); err != nil {
-			t.Errorf("cancelling: %v", err)
+			t.Errorf("Cancel: %v, want no error", err)
 		}
 	}
 	enders.Go(cancel)
@@ -316,7 +317,7 @@ func cancelRound(t *testing.T, client *Runtime, ln *Listener, remote Remote, rnd
 	case 0:
 		enders.Go(func() {
 			if err := a.Close(ctx); err != nil {
-				t.Errorf("closing: %v", err)
+				t.Errorf("Close while Cancel runs: %v, want no error", err)
 			}
 		})
 	case 1:
@@ -326,24 +327,24 @@ func cancelRound(t *testing.T, client *Runtime, ln *Listener, remote Remote, rnd
 	}
 	enders.Wait()
 	posters.Wait()
-	// The Cancels above may have missed an operation that was being started. All submitters have
-	// returned now, so this Cancel waits for every operation.
+	// An operation that was being started when Cancel was called may not have ended when Cancel
+	// returned. Now no goroutine starts operations, so this call of Cancel waits for every operation.
 	cancel()
 	for ended.Load() < started.Load() && ctx.Err() == nil {
 		goruntime.Gosched()
 	}
 	if n, want := ended.Load(), started.Load(); n != want {
-		t.Errorf("%d completions of %d operations", n, want)
+		t.Errorf("the sink was called %d times for %d operations, want one call for each", n, want)
 	}
 	if n := local.lease.word.Load() & leaseCountMask; n != 0 {
-		t.Errorf("%d operations have the memory after all have ended", n)
+		t.Errorf("all operations have ended, but %d have a lease on the memory, want 0", n)
 	}
 	if err := r.Close(); err != nil {
-		t.Errorf("closing the region: %v", err)
+		t.Errorf("closing the region: %v, want no error", err)
 	}
 	for _, c := range []*Conn{a, b} {
 		if err := c.Close(ctx); err != nil {
-			t.Errorf("closing: %v", err)
+			t.Errorf("Close after Cancel: %v, want no error", err)
 		}
 	}
 }

@@ -23,12 +23,13 @@ const (
 	MaxAcceptData = verbs.MaxPrivateAccept - helloSize
 )
 
-// rejInvalidService is the reject reason for a request to an address without a listener.
+// rejInvalidService is the connection manager's reject reason for a request to an address without a
+// listener.
 const rejInvalidService = verbs.RejInvalidServiceID
 
-// Parameters of connections. RNR retries are unlimited, so a sender on a raw connection waits
-// until the peer posts a receive. A managed connection needs no RNR retries, because credits ensure
-// that a receive is posted.
+// Parameters of connections. RNR retries are unlimited, so a SEND on a raw connection waits until
+// the peer posts a receive. A managed connection needs no RNR retries, because credits ensure that
+// the peer has posted a receive.
 const (
 	rnrRetryCount = verbs.RNRRetryInfinite
 	// readDepth is the maximum number of outstanding READs and atomics per direction,
@@ -36,9 +37,10 @@ const (
 	readDepth = 16
 )
 
-// Dial connects to "host:port" with the runtime's options. It waits until the connection is
-// established or has failed, at most Config.ConnectTimeout. If ctx ends first, Dial abandons the
-// attempt. If the request was already sent, Dial also notifies the peer.
+// Dial connects to "host:port" with the runtime's options. It first looks up the host name, which
+// only ctx bounds. Then it waits until the connection is established or has failed, at most
+// Config.ConnectTimeout. If ctx ends first, Dial abandons the attempt. If Dial had already sent the
+// connection request, it also notifies the peer.
 //
 // Errors: ErrAddress, ErrUnreachable, ErrConnectTimeout, *RejectError, errors of the device,
 // the error of the context.
@@ -46,7 +48,7 @@ func (rt *Runtime) Dial(ctx context.Context, addr string) (*Conn, error) {
 	return rt.DialOptions(ctx, addr, Options{})
 }
 
-// DialOptions is Dial with options. For each zero field of o, the runtime's option applies
+// DialOptions is Dial with the options o. Each zero field of o is replaced by the runtime's option
 // (Config.Conn).
 func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Conn, error) {
 	return rt.dialWait(ctx, addr, o, false)
@@ -59,7 +61,7 @@ func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bo
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil { // Await would return a result even if ctx has ended
+	if err := ctx.Err(); err != nil { // Await returns the result of a settled future even if ctx has ended
 		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
 	}
 	attempt, f, err := rt.dialing(ctx, addr, o, hold)
@@ -148,8 +150,8 @@ func (rt *Runtime) lookup(ctx context.Context, host string) (netip.Addr, error) 
 	return ips[0], nil
 }
 
-// destination is resolve for dialing. It replaces the unspecified address, which Listener.Addr may
-// return, by the device's address.
+// destination is resolve for dialing. It replaces the unspecified IP address, which Listener.Addr
+// may return, by the device's address.
 func (rt *Runtime) destination(ctx context.Context, addr string) (netip.AddrPort, error) {
 	dst, err := rt.resolve(ctx, addr)
 	if dst.Addr().IsUnspecified() {
@@ -226,7 +228,7 @@ func (c *Conn) setup() error {
 	}
 	c.admitted = true
 	posted := 0
-	defer func() { // the queue ends the posted receives; free the others here
+	defer func() { // free the receives that were not posted; c.q ends the posted receives
 		for i := range c.recvs[posted:] {
 			c.recvs[posted+i].free()
 		}
@@ -239,7 +241,7 @@ func (c *Conn) setup() error {
 	c.inline = min(c.q.Inline(), c.opts.Inline)
 	c.opts.Shared.join(c)
 	for ; posted < len(c.recvs); posted++ {
-		if err := c.recvs[posted].post(); err != nil { // the connection was closed meanwhile
+		if err := c.recvs[posted].post(); err != nil { // the connection was closed or has failed meanwhile
 			return err
 		}
 	}
@@ -260,20 +262,21 @@ func (c *Conn) ready() error {
 	return c.sendHandshake()
 }
 
-// sendHandshake sends the local half of the handshake: the request or the acceptance.
+// sendHandshake sends this side's message of the handshake: the request if this side dials,
+// otherwise the acceptance.
 func (c *Conn) sendHandshake() error {
 	id := c.id.(verbs.CMID)
 	if !c.accepting {
 		return id.Connect(c.param())
 	}
 	err := id.Accept(c.param())
-	if errors.Is(err, syscall.EINVAL) { // the peer has given up its request
+	if errors.Is(err, syscall.EINVAL) { // the peer has withdrawn its request
 		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	return err
 }
 
-// param returns the local connection parameters.
+// param returns this side's parameters for the request or the acceptance.
 func (c *Conn) param() *verbs.ConnParam {
 	return &verbs.ConnParam{
 		PrivateData: c.ownHello(), ResponderResources: c.rt.reads, InitiatorDepth: c.rt.reads,
@@ -281,8 +284,8 @@ func (c *Conn) param() *verbs.ConnParam {
 	}
 }
 
-// readPeerHello reads the peer's private data: the user's part, and for a managed connection the
-// credits and the size of the peer's receives.
+// readPeerHello stores what the peer's private data contains: the data of the peer's program and,
+// for a managed connection, the credits and the size of the peer's receives.
 func (c *Conn) readPeerHello(private []byte) error {
 	h, err := readHello(private, c.opts)
 	if err != nil {
@@ -343,9 +346,9 @@ func (c *Conn) rejected(ev *verbs.CMEvent) error {
 	return refusal(c.remote, ev.Status, ev.Conn.PrivateData)
 }
 
-// The function refusal makes the error of a rejected request. The argument private is the private
-// data of the rejection. A peer that runs this package puts a code, an explanation and its program's
-// data there.
+// The function refusal makes the error for a request that the peer at addr has rejected. The
+// argument private is the private data of the rejection. A listener that runs this package puts a
+// code, a text and the data of its program there.
 func refusal(addr netip.AddrPort, reason int, private []byte) error {
 	e := &RejectError{Addr: addr.String(), Reason: reason}
 	if reason == verbs.RejConsumer {
@@ -372,7 +375,8 @@ func (c *Conn) established(ev *verbs.CMEvent) {
 	c.opened()
 }
 
-// opened moves the connection to connOpen and delivers it to Dial or to the listener.
+// opened moves the connection to connOpen, and passes it to Dial, to Pending.Connect or to the
+// listener (Conn.settle).
 func (c *Conn) opened() {
 	c.sh.r.StopTimer(c.timer)
 	c.state = connOpen
@@ -381,7 +385,7 @@ func (c *Conn) opened() {
 		c.link = l.Link()
 	}
 	c.settle(nil)
-	if c.lastWQESeen { // the queue pair has failed before
+	if c.lastWQESeen { // the queue pair was moved to ERR while the connection was connecting
 		c.flushed()
 	}
 }
@@ -397,8 +401,8 @@ func (c *Conn) giveUp(err error) {
 	c.destroy(func() { c.settle(err) })
 }
 
-// disposeConn handles the connection of a discarded future. It gives an accepted connection back
-// to its listener, and aborts any other connection.
+// disposeConn handles a connection whose future was discarded. It gives a connection from
+// AcceptAsync or Accept back to the listener, and aborts any other connection.
 func disposeConn(c *Conn, err error) {
 	switch {
 	case err != nil:

@@ -17,8 +17,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// Rule: a connection that is closed during its setup frees the buffers of all its receives, posted
-// or not.
+// Rule: if a connection is closed during its setup, the buffers of all its receives are freed,
+// whether the receives were posted or not.
 func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -27,28 +27,30 @@ func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	p, f := client.conns.New(nil)
 	c.promise = p
 	boom := errors.New("boom")
-	c.q.Fail(boom) // as Close does
+	c.q.Fail(boom) // Close also fails the queue, with ErrConnClosed
 	if err := c.sh.r.Do(testContext(t), func() { c.dial(ln.Addr()) }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.Await(testContext(t)); !errors.Is(err, boom) || !errors.Is(err, reactor.ErrQueueFailed) {
-		t.Fatalf("dialing ended with %v, want the queue's failure", err)
+		t.Fatalf("dialing ended with %v, want an error that matches %v and %v", err, boom, reactor.ErrQueueFailed)
 	}
 	<-c.closed
 	if st := client.MemoryStats(); st.Buffers != 0 {
-		t.Fatalf("%d buffers are still out", st.Buffers)
+		t.Fatalf("%d buffers are still leased, want 0", st.Buffers)
 	}
 }
 
-// Rule: when the peer learns that it is connected, the receives of the accepting side are posted
-// already. This holds even if the loop (the reactor's own goroutine) does not run.
+// Rule: when Dial returns at the client, the receives of the server's end are already posted. This
+// holds even if the loop of the server's reactor (the reactor's own goroutine) does not run.
 func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
 	seat := must.Get(ln.AcceptAsync())(t)
 	ctx := testContext(t)
 	got := make(chan error, 1)
-	c, err := server.newConn(ln.opts) // made here and not by the listener, which needs the loop: the function below blocks the loop
+	// The test makes the server's connection, because the listener would need the loop to make it, and
+	// the function below blocks the loop.
+	c, err := server.newConn(ln.opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,12 +65,12 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 			}
 			got <- err
 		}()
-		ln.backlog.preparing = maxPreparing // the backlog then begins no handshake by itself
+		ln.backlog.preparing = maxPreparing // so that the listener begins no handshake by itself
 		for r := (*request)(nil); ; {       // handle the connection events in place of the blocked loop
 			select {
 			case err := <-got:
 				if err != nil {
-					t.Errorf("connected, 64 credits, and the first message: %v", err)
+					t.Errorf("the client dialed and sent a message while the server's loop was blocked: %v, want no error", err)
 				}
 				return
 			default:
@@ -92,8 +94,9 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	}
 }
 
-// Rule: if a peer returns a credit before the connection is established, the connection fails with
-// a protocol error, and nothing else happens.
+// Rule: if a frame returns a credit before the dialing end has received ESTABLISHED, Conn.take
+// returns a protocol error. (The dialing end has sent nothing yet, so the peer has no credit to
+// return.)
 func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	opts, err := rt.inherit(Options{})
@@ -105,12 +108,12 @@ func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 	proto.Frame{Kind: proto.Credit, Credits: 1}.Encode(&h)
 	copy(c.recvs[0].buf.Bytes(), h[:])
 	err = c.take(&c.recvs[0], Result{Bytes: frameSize})
-	mistake(t, "a credit too early", err, ErrPeerProtocol, "1")
-	mistake(t, "giving it up", c.abandon(err), ErrPeerProtocol)
+	mistake(t, "take of a frame that returns a credit", err, ErrPeerProtocol, "1")
+	mistake(t, "abandon with this error", c.abandon(err), ErrPeerProtocol)
 }
 
-// deaf is a provider. If the timeout of an address resolution is shorter than deaf.from, the
-// resolution fails with ETIMEDOUT.
+// deaf is a provider whose short address resolutions fail: if the timeout of a resolution is shorter
+// than deaf.from, the resolution ends with ADDR_ERROR and ETIMEDOUT.
 type deaf struct {
 	verbs.Provider
 	from time.Duration
@@ -119,16 +122,20 @@ type deaf struct {
 	asked []time.Duration // the timeouts of all resolutions, in order
 }
 
+// deafChannel is an event channel of deaf. It returns the events in late before the events of the
+// wrapped channel.
 type deafChannel struct {
 	verbs.CMChannel
 	p *deaf
 
 	mu   sync.Mutex
 	ids  map[verbs.CMID]*deafID // the key is the wrapped identifier
-	late []verbs.CMEvent        // events that GetEvent has not returned yet
-	ring func()                 // wakes the reader of the channel
+	late []verbs.CMEvent        // ADDR_ERROR events that GetEvent has not returned yet
+	ring func()                 // tells the reactor that the channel has an event
 }
 
+// deafID is an identifier of a deafChannel. If its ResolveAddr is to fail, it puts an ADDR_ERROR event
+// into late.
 type deafID struct {
 	verbs.CMID
 	ch *deafChannel
@@ -197,11 +204,11 @@ func (id *deafID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) er
 	return nil
 }
 
-// Rule: after an address resolution has timed out, it is repeated with twice the timeout, for
-// connections and for datagrams. (The bug: the first connection on Soft-RoCE used up
-// Config.ConnectTimeout and failed.)
+// Rule: if an address resolution times out, it is repeated with twice the timeout, for connections
+// and for datagrams. (The kernel may miss the ARP reply to the first attempt. Without short, repeated
+// attempts the first connection on Soft-RoCE would use up Config.ConnectTimeout and fail.)
 func TestAddressesAreAskedForAgain(t *testing.T) {
-	notOnDevice(t, "its questions are late by a script")
+	notOnDevice(t, "the test makes address resolutions time out")
 	p := &deaf{Provider: soft.Default(), from: 4 * firstLook}
 	client, server := mustOpen(t, Config{Provider: p, Device: "soft0"}), mustOpen(t, Config{Device: "soft1"})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -216,19 +223,19 @@ func TestAddressesAreAskedForAgain(t *testing.T) {
 	mustResolve(t, mustListenPacket(t, client, Options{}), there.Addr().String())
 	want := []time.Duration{firstLook, 2 * firstLook, 4 * firstLook}
 	if len(p.asked) != 2*len(want) {
-		t.Fatalf("asked %v, want twice %v", p.asked, want)
+		t.Fatalf("the address resolutions had the timeouts %v, want %v for the connection and again for the datagrams", p.asked, want)
 	}
 	for i, d := range p.asked {
 		if d != want[i%len(want)] {
-			t.Errorf("question %d took %v, want %v", i, d, want[i%len(want)])
+			t.Errorf("address resolution %d had the timeout %v, want %v", i, d, want[i%len(want)])
 		}
 	}
 }
 
-// Rule: if an address is never resolved, the call fails after Config.ConnectTimeout, and the error
-// names this limit.
+// Rule: if every address resolution times out, Dial and Resolve fail after Config.ConnectTimeout, and
+// the error names this limit.
 func TestAddressesAreNotAskedForForEver(t *testing.T) {
-	notOnDevice(t, "its questions are late by a script")
+	notOnDevice(t, "the test makes address resolutions time out")
 	p := &deaf{Provider: soft.Default(), from: math.MaxInt64}
 	client := mustOpen(t, Config{Provider: p, Device: "soft0", ConnectTimeout: 20 * time.Millisecond})
 	_, err := client.Dial(testContext(t), "127.0.0.2:1")
@@ -237,8 +244,8 @@ func TestAddressesAreNotAskedForForEver(t *testing.T) {
 	mistake(t, "resolving", err, ErrConnectTimeout, "20ms")
 }
 
-// The function met connects two new runtimes. It returns the dialing end and the accepting end, or
-// the error of the dialing call.
+// The function met connects two new runtimes. It returns the dialing end d and the accepting end l,
+// or the error of the dialing call.
 func met(t *testing.T, b bed, dial, listen Options) (d, l *Conn, err error) {
 	t.Helper()
 	server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -253,12 +260,16 @@ func met(t *testing.T, b bed, dial, listen Options) (d, l *Conn, err error) {
 	return d, l, nil
 }
 
-// Rule: the peer of a raw connection may be a program that does not use this package. This holds
-// for a peer that dials and for a peer that listens. The peer's private data may be empty or have
-// any content, and arrives complete.
+// Rule: if the peer of a raw connection is a program that does not use this package, the connection
+// works, whichever end dials. The peer's private data may have any content, and arrives complete. (In
+// this test a bare connection, which sends no hello, plays such a peer.)
 func TestRawPeerThatIsNoRuntime(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
-		for name, said := range map[string][]byte{"nothing": nil, "something": []byte("NVMe says this"), "all that fits": bytes.Repeat([]byte{7}, verbs.MaxPrivateConnect)} {
+		for name, said := range map[string][]byte{
+			"no private data":      nil,
+			"some private data":    []byte("NVMe says this"),
+			"maximum private data": bytes.Repeat([]byte{7}, verbs.MaxPrivateConnect),
+		} {
 			t.Run(name, func(t *testing.T) {
 				raw, bare := Options{Raw: true}, Options{Raw: true, Bare: true, PrivateData: said}
 				for _, c := range []struct{ dial, listen Options }{{bare, raw}, {raw, bare}} {
@@ -271,10 +282,10 @@ func TestRawPeerThatIsNoRuntime(t *testing.T) {
 						runtime, heard = l, l.PrivateData()
 					}
 					if len(heard) < len(said) || !bytes.Equal(heard[:len(said)], said) || len(bytes.Trim(heard[len(said):], "\x00")) > 0 || said == nil && heard != nil {
-						t.Errorf("heard %q, want %q and zeros", heard, said)
+						t.Errorf("the peer's private data arrived as %q, want %q, followed by zeros only", heard, said)
 					}
 					if !runtime.Raw() {
-						t.Error("the connection is not raw")
+						t.Error("Raw returns false, want true")
 					}
 					say(t, d, l, "a message")
 					say(t, l, d, "an answer")
@@ -290,7 +301,8 @@ func say(t *testing.T, from, to *Conn, what string) {
 	buf := must.Get(to.rt.Alloc(100))(t)
 	defer buf.Release()
 	got := must.Get(to.PostRecv(buf.Slice()))(t)
-	// Post the receive before the message is sent: UC loses a message that finds no receive.
+	// Flush posts the receive before the message is sent. A UC queue pair would drop a message for
+	// which no receive is posted.
 	if err := to.sh.r.Do(testContext(t), to.sh.r.Flush); err != nil {
 		t.Fatal(err)
 	}
@@ -301,16 +313,16 @@ func say(t *testing.T, from, to *Conn, what string) {
 	}
 }
 
-// Rule: if one side of a managed connection sends no hello (the runtime's own private data), the
-// attempt to connect fails with a protocol error. If one side is managed and the other is raw, the
-// listener rejects the attempt.
+// Rule: if one end is managed and its peer sends no hello (the header that this package puts before
+// the user's private data), the attempt to connect fails with a protocol error. If one end is managed
+// and the hello of its peer says raw, the listener rejects the request because the modes differ.
 func TestManagedPeerThatIsNoRuntime(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		bare, managed := Options{Raw: true, Bare: true}, Options{}
 		_, _, err := met(t, b, bare, managed)
 		rejected(t, err, proto.RejectProtocol)
 		if _, _, err = met(t, b, managed, bare); !errors.Is(err, ErrPeerProtocol) {
-			t.Errorf("dialing a peer without a hello: %v, want ErrPeerProtocol", err)
+			t.Errorf("dialing a listener that sends no hello: %v, want ErrPeerProtocol", err)
 		}
 		_, _, err = met(t, b, managed, Options{Raw: true})
 		rejected(t, err, proto.RejectMode)
@@ -320,37 +332,37 @@ func TestManagedPeerThatIsNoRuntime(t *testing.T) {
 func rejected(t *testing.T, err error, code uint8) {
 	t.Helper()
 	if e, ok := errors.AsType[*RejectError](err); !ok || e.Code != code {
-		t.Errorf("dialing: %v, want a rejection with code %d", err, code)
+		t.Errorf("dialing: %v, want a RejectError with code %d", err, code)
 	}
 }
 
-// Rule: a raw connection refuses a hello of an unknown version, and does not treat its bytes as
-// user data. A bare connection, which has no hello, treats the same bytes as user data.
+// Rule: if the hello of a peer has an unknown version, a raw connection refuses the hello, and does
+// not treat its bytes as user data. A bare connection expects no hello, so it treats the same bytes
+// as user data.
 func TestBrokenHelloOfARawPeer(t *testing.T) {
 	h := proto.EncodeHello(proto.Hello{Raw: true})
 	h[4]++
 	_, err := readHello(h, Options{Raw: true})
 	e, ok := errors.AsType[*ProtocolError](err)
 	if !ok || *e != (ProtocolError{"hello", "version", 2, 1}) || !errors.Is(err, ErrPeerProtocol) || !errors.Is(err, ErrProtocol) {
-		t.Errorf("a hello of another version: %v, want a ProtocolError that says so", err)
+		t.Errorf("a hello of version 2 on a raw connection: %v, want a ProtocolError about the version, which has 2 and wants 1", err)
 	}
 	if got, err := readHello(h, Options{Raw: true, Bare: true}); err != nil || !bytes.Equal(got.User, h) {
-		t.Errorf("the same for a bare connection: %q, %v; want it as it is", got.User, err)
+		t.Errorf("the same hello on a bare connection: user data %q, %v; want all its bytes, %q", got.User, err, h)
 	}
 }
 
-// Rule: the private data of a bare connection (one without a hello) may fill all bytes that a
-// request or reply has for private data, but longer data is refused. Only raw connections can be
-// bare.
+// Rule: if a bare connection (a connection without a hello) has more private data than a request or
+// reply can carry, Dial and Listen fail. If a managed connection is to be bare, Listen fails, too.
 func TestBarePrivateDataIsBounded(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	_, err := rt.DialOptions(testContext(t), "127.0.0.2:1", Options{Raw: true, Bare: true, PrivateData: make([]byte, verbs.MaxPrivateConnect+1)})
-	mistake(t, "dialing with too much", err, ErrConfig, "57", "56")
+	mistake(t, "dialing with one byte of private data too many", err, ErrConfig, "57", "56")
 	_, err = rt.ListenOptions(":0", Options{Raw: true, Bare: true, PrivateData: make([]byte, verbs.MaxPrivateAccept+1)})
-	mistake(t, "listening with too much", err, ErrConfig, "197", "196")
+	mistake(t, "listening with one byte of private data too many", err, ErrConfig, "197", "196")
 	if MaxDialData != 24 || MaxAcceptData != 164 {
-		t.Errorf("room for %d and %d bytes of user data, want 24 and 164", MaxDialData, MaxAcceptData)
+		t.Errorf("MaxDialData is %d and MaxAcceptData is %d, want 24 and 164", MaxDialData, MaxAcceptData)
 	}
 	_, err = rt.ListenOptions(":0", Options{Bare: true})
-	mistake(t, "a bare managed connection", err, ErrConfig, "Bare")
+	mistake(t, "listening with Bare and without Raw", err, ErrConfig, "Bare")
 }

@@ -18,46 +18,49 @@ import (
 //	                        ^                │ the frame was not posted
 //	                        └────────────────┘ ungrant
 //
-// The peer uses a receive only after a frame has brought the credit for the receive. So the receive
-// may be posted right before this frame: reactor.Queue.PostRecvLater posts the receive in the pass
-// that posts the frame. So one doorbell posts all receives that were released since the last frame: about half
-// of all receives, if no message is sent in between.
+// The peer sends to a receive only after a frame has returned the credit of this receive. So a
+// released receive may stay unposted until that frame is sent: reactor.Queue.PostRecvLater posts
+// the receive in the pass that posts the frame, before the frame. One doorbell then posts all
+// receives that were released since the last frame. If no message is sent in between, these are
+// about half of all receives.
 //
 // Every message to the peer carries the unreturned credits. If there is no message, a credit
 // update (a frame without payload) carries them. An update is sent in two cases:
 //
 //	many       at least half of all credits are unreturned
-//	starving   a receiver waits here, no message has arrived, and the peer can send none,
-//	           because it has used all granted credits. Each credit is then unreturned, or
-//	           belongs to a message that the application holds. (If it held none, all
-//	           credits would be unreturned, which is case "many".)
+//	starving   a receiver waits at this end, no message has arrived, and the peer cannot
+//	           send a message, because it has used all granted credits. Each credit is
+//	           then unreturned, or belongs to a message that the application holds. (If
+//	           the application held no message, all credits would be unreturned, which
+//	           is case "many".)
 //
 // Each update takes one of the peer's controlRecvs receives. An update is in flight from the time
 // when it is sent until the peer has processed it (Conn.take). At most two updates are in flight:
 //
-//   - A starving update is sent when the peer has used all granted credits, also those of all
-//     earlier updates. So the peer has processed these updates, and none of them is in flight.
-//     A starving update is therefore the oldest update in flight.
-//   - Each credit is in at most one update in flight. A "many" update carries at least
-//     half of all credits, and a starving update at least one credit. So the updates in flight
-//     are at most two "many" updates, or one starving update and one "many" update.
+//   - A starving update is sent when the peer has used all granted credits, including the credits
+//     of all earlier updates. So the peer has processed the earlier updates, and none of them is in
+//     flight. A starving update is therefore the oldest update in flight.
+//   - Each credit is in at most one update in flight. A "many" update carries at least half of all
+//     credits, and a starving update carries at least one credit. So at most two "many" updates are
+//     in flight, or one starving update and one "many" update.
 //
-// The third receive is needed while the peer has processed an update, but has not posted the
-// receive of this update again.
+// The third receive is needed for a short time: the peer has processed an update, but has not yet
+// posted the receive of this update again.
 
 // controlRecvs is the number of receives for the peer's credit updates, in addition to one receive
 // for each credit.
 const controlRecvs = 3
 
-// controlSends is the maximum number of outstanding credit updates.
+// controlSends is the maximum number of outstanding credit updates. A further update waits until
+// one of these completes (Conn.creditDue).
 const controlSends = 2
 
-// updateAt returns the number of unreturned credits that triggers a credit update: half of all
-// credits.
+// updateAt returns the number of unreturned credits from which on a "many" update is due: half of
+// all credits, rounded up.
 func (c *Conn) updateAt() int { return (c.opts.RecvCredits + 1) / 2 }
 
-// returnCredits adds n unreturned credits, and schedules a credit update if one may be due. Any
-// goroutine may call it.
+// returnCredits adds n unreturned credits, and schedules sendCreditUpdate if a credit update may be
+// due. Any goroutine may call it.
 func (c *Conn) returnCredits(n uint32) {
 	// Order: this goroutine writes c.unreturned, then reads c.starving. Conn.match writes
 	// c.starving, then reads c.unreturned (in sendCreditUpdate). So at least one of the two
@@ -67,8 +70,9 @@ func (c *Conn) returnCredits(n uint32) {
 	}
 }
 
-// grant takes all unreturned credits for a frame to the peer. It adds them to c.granted now, before
-// the frame is posted: the peer may use the credits as soon as the frame is posted.
+// grant takes all unreturned credits for a frame to the peer, and returns their number. It adds
+// them to c.granted before the frame is posted, because the peer may use the credits as soon as the
+// frame is posted.
 func (c *Conn) grant() uint32 {
 	back := c.unreturned.Swap(0)
 	if back > 0 {
@@ -91,13 +95,14 @@ func (c *Conn) starved() bool {
 	return len(c.recvWaiters) > 0 && len(c.arrived) == 0 && c.granted.Load() == c.arrivals
 }
 
-// sendCreditUpdate sends a credit update if one is due. It is a task: holder only.
+// sendCreditUpdate sends a credit update if one is due. It is the function of Conn.creditTask.
+// Holder only.
 func (c *Conn) sendCreditUpdate() {
 	if c.state != connOpen && c.state != connConnecting {
 		return
 	}
 	if n := int(c.unreturned.Load()); n == 0 || n < c.updateAt() && !c.starved() {
-		return // a message has carried credits in the meantime
+		return // since the task was scheduled, a message has returned credits
 	}
 	var head [frameSize]byte
 	back := c.grant()
@@ -106,7 +111,7 @@ func (c *Conn) sendCreditUpdate() {
 	}
 	proto.Frame{Kind: proto.Credit, Credits: back}.Encode(&head)
 	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: (*connSink)(c)}, reactor.Payload{Header: head[:]}); err != nil {
-		c.creditDue = true // Conn.received tries again when an earlier update completes
+		c.creditDue = true // Conn.received calls sendCreditUpdate again when an earlier update completes
 		c.granted.Add(-uint64(back))
 		c.unreturned.Add(back)
 	}
@@ -117,8 +122,9 @@ func errCredits(n uint32) error {
 }
 
 // creditFor acquires a credit if op uses a receive of the peer. If no credit is free and m is
-// NonBlock, it returns ErrNoCredit. In every other mode, it waits for a credit until the caller's
-// context ends (asked is its Done channel) or the connection ends.
+// NonBlock, creditFor returns ErrNoCredit. In every other mode, it waits until it gets a credit,
+// asked ends or the connection ends. The argument asked is the caller's context, reduced to the
+// Done channel.
 func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor.SubmitMode) error {
 	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
 		return nil
@@ -132,8 +138,8 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 		}
 		return ErrNoCredit
 	}
-	// Some requests may have been submitted without waking the loop. Wake it, so that they are posted:
-	// the peer may need them before it returns a credit.
+	// Wake the loop, so that it posts requests that were submitted without a wake-up. The peer may
+	// return a credit only after it has received these requests.
 	c.sh.r.Wake()
 	if err := c.credits.Acquire(asked); err != nil {
 		if cause := c.Err(); cause != nil {
@@ -150,8 +156,8 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 // creditBack undoes creditFor for a request that was not posted.
 func (c *Conn) creditBack(op verbs.WROpcode) {
 	if c.credits != nil && op != verbs.WRRDMAWrite && op != verbs.WRRDMARead {
-		// Restore returns false only if the peer has returned more credits than it has used. Then the
-		// connection fails in Conn.take, when the peer returns more.
+		// Restore returns false only if the peer has returned more credits than this side has used.
+		// Ignore that here: Conn.take fails the connection if the peer does so again.
 		c.credits.Restore(1)
 	}
 }

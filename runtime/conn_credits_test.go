@@ -31,13 +31,13 @@ func release(t *testing.T, ms ...Message) {
 	t.Helper()
 	for _, m := range ms {
 		if err := m.Release(); err != nil {
-			t.Error(err)
+			t.Errorf("releasing a message: %v", err)
 		}
 	}
 }
 
-// Rule: if at least one receive is free, a waiting receiver gets the next message. The user may
-// hold the messages of all other receives.
+// Rule: if the program holds the messages of all receives but one, Recv still gets the next message,
+// because the credit of the free receive is returned to the peer.
 func TestOneFreeReceiveIsEnough(t *testing.T) {
 	for _, releaseFirst := range []bool{true, false} {
 		a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})
@@ -49,17 +49,17 @@ func TestOneFreeReceiveIsEnough(t *testing.T) {
 			}
 			f := b.Recv()
 			if !releaseFirst {
-				if err := b.sh.r.Do(ctx, b.match); err != nil { // so that the receiver waits before the release
+				if err := b.sh.r.Do(ctx, b.match); err != nil { // now f waits for a message, before the release
 					t.Fatal(err)
 				}
 				release(t, ms[3])
 			}
 			if _, err := a.SendBytes(ctx, []byte{byte(i)}); err != nil {
-				t.Fatalf("3 of 4 held, one receive free, message %d: %v", i, err)
+				t.Fatalf("sending message %d while the peer holds 3 of its 4 receives: %v, want no error", i, err)
 			}
 			m, err := f.Await(ctx)
 			if err != nil || m.Data[0] != byte(i) {
-				t.Fatalf("message %d: %v, %v", i, m.Data, err)
+				t.Fatalf("receiving message %d: got %v, %v; want [%d]", i, m.Data, err, byte(i))
 			}
 			ms[3] = m
 		}
@@ -67,8 +67,9 @@ func TestOneFreeReceiveIsEnough(t *testing.T) {
 	}
 }
 
-// Rule: while no receiver waits, a credit update is sent only if half of all credits are
-// unreturned.
+// Rule: if no Recv waits, a credit update is sent only when at least half of all credits are
+// unreturned. (A credit is unreturned from the release of its receive until a frame returns the
+// credit to the peer.)
 func TestUpdatesAreFewWhileNobodyWaits(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 8}})
 	before := b.rt.Stats().WorkRequests
@@ -78,18 +79,19 @@ func TestUpdatesAreFewWhileNobodyWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := b.unreturned.Load(); n != 3 {
-		t.Errorf("%d of 3 receives are still to be told, want all", n)
+		t.Errorf("3 of 8 receives were released: %d credits are unreturned, want 3", n)
 	}
 	release(t, ms[3:]...)
 	if err := b.sh.r.Do(testContext(t), func() {}); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.rt.Stats().WorkRequests - before; n > 2 {
-		t.Errorf("%d updates for 8 receives, want at most 2", n)
+		t.Errorf("%d credit updates were sent to return 8 credits, want at most 2", n)
 	}
 }
 
-// Rule: if a message with credits is not posted, a later credit update returns these credits.
+// Rule: if a message that carries credits to the peer is not posted, a later credit update returns
+// these credits.
 func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{RecvCredits: 2, SendDepth: 1}})
@@ -107,7 +109,9 @@ func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	}
 	short, cancel := context.WithCancel(ctx)
 	sent := make(chan error, 1)
-	if err := b.sh.r.Do(ctx, func() { // no credit update runs while this function holds the turn: the message takes the credits
+	if err := b.sh.r.Do(ctx, func() {
+		// While this function holds the turn, no credit update is sent. So the message below takes the
+		// credits of the released receives.
 		release(t, ms...)
 		go func() {
 			_, err := b.SendBytes(short, []byte("x"))
@@ -121,22 +125,23 @@ func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	}
 	cancel()
 	if err := <-sent; err == nil {
-		t.Fatal("a message went through a full queue")
+		t.Fatal("SendBytes succeeded while the send queue was full, want an error")
 	}
 	link.SetAll(fabric.Link{})
 	done(t, w, nil)
 	if _, err := a.SendBytes(ctx, []byte("y")); err != nil {
-		t.Errorf("all receives of the peer are free, and: %v", err)
+		t.Errorf("sending a message after the peer has released all its receives: %v, want no error", err)
 	}
 }
 
-// Rule: if the queue has no room for a credit update, a later update returns the credits.
+// Rule: if a credit update finds no free slot in the send queue, a later update returns its credits.
 func TestCreditsOfAnUpdateWithoutRoomAreTold(t *testing.T) {
 	const credits = 4
 	a, b := connected(t, Config{Conn: Options{RecvCredits: credits}})
 	ms := sendAndTake(t, a, b, credits)
 	var kept uint32
 	if err := b.sh.r.Do(testContext(t), func() {
+		// Take all slots that a credit update could use.
 		for b.q.PostControl(&reactor.Send{Opcode: verbs.WRRDMAWrite, Sink: (*connSink)(b)}, reactor.Payload{}) == nil {
 		}
 		release(t, ms...)
@@ -146,13 +151,13 @@ func TestCreditsOfAnUpdateWithoutRoomAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kept != credits {
-		t.Fatalf("%d of %d receives are still to be told, want all", kept, credits)
+		t.Fatalf("a credit update found no free slot: %d credits are unreturned, want %d", kept, credits)
 	}
 	release(t, sendAndTake(t, a, b, credits)...)
 }
 
-// Rule: Close waits for outstanding operations. A credit update that arrives meanwhile does not end
-// this wait early.
+// Rule: if a credit update arrives while Close waits for outstanding operations, Close still waits
+// until these operations have completed.
 func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p, Conn: Options{RecvCredits: 4}})
@@ -170,19 +175,19 @@ func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
 		f := must.Get(a.Write(ctx, buf.Slice(), remote))(t)
 		fs = append(fs, f)
 	}
-	release(t, ms...) // the link delays the update as long as the writes
+	release(t, ms...) // b sends a credit update, which arrives at a while Close waits for the WRITEs
 	if err := a.Close(ctx); err != nil {
-		t.Error(err)
+		t.Errorf("Close: %v, want no error", err)
 	}
 	for i, f := range fs {
 		if _, err := f.Await(ctx); err != nil {
-			t.Errorf("write %d under way at Close: %v", i, err)
+			t.Errorf("WRITE %d, which was outstanding when Close was called: %v, want no error", i, err)
 		}
 	}
 }
 
-// Rule: a released receive is posted again in the same pass as the frame that returns its credit.
-// So one doorbell posts up to half of all receives.
+// Rule: when a frame (a message or a credit update) returns credits, the same pass posts the receives
+// of these credits again. So one doorbell posts up to half of all receives.
 func TestReleasedReceivesArePostedInBatches(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		const credits, rounds = 16, 40
@@ -195,12 +200,12 @@ func TestReleasedReceivesArePostedInBatches(t *testing.T) {
 		}
 		after := b.rt.Stats()
 		posted, bells := after.RecvRequests-before.RecvRequests, after.RecvDoorbells-before.RecvDoorbells
-		t.Logf("%d receives with %d doorbells, %.1f each", posted, bells, float64(posted)/float64(bells))
+		t.Logf("%d receives were posted with %d doorbells, %.1f receives for each doorbell", posted, bells, float64(posted)/float64(bells))
 		if want := uint64((rounds - 1) * credits); posted < want {
-			t.Errorf("%d receives were posted again, want %d at least", posted, want)
+			t.Errorf("%d receives were posted again, want at least %d", posted, want)
 		}
 		if most := uint64(rounds*credits/b.updateAt() + 1); bells > most {
-			t.Errorf("%d doorbells for the receives of %d messages, want at most %d: one for half of the credits", bells, rounds*credits, most)
+			t.Errorf("%d doorbells posted the receives of %d messages, want at most %d: one for each half of the credits", bells, rounds*credits, most)
 		}
 	})
 }

@@ -8,24 +8,25 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The private data of a connection request or acceptance depends on the connection's mode. A hello
-// (proto.Hello) describes the sender's mode and receives, and contains the user's data.
+// The private data of a connection request or acceptance depends on the mode of the connection. A
+// hello (proto.Hello) describes the mode and the receives of the end that sends the hello, and
+// contains the data of that end's user (Options.PrivateData).
 //
-//	          sent                  accepted from the peer
+//	mode      sent                  accepted from the peer
 //	managed   hello                 hello of a managed connection
 //	raw       hello                 hello of a raw connection, or data without a hello
 //	bare      the user's data       any data
 //
 // The peer of a raw connection may be any librdmacm program, so it need not send a hello. The user
-// gets data without a hello as it is (see foreignData).
+// gets data without a hello from foreignData.
 
-// The sizes of the headers before the user's data, in bytes.
+// The sizes of the headers that precede the user's data, in bytes.
 const (
 	helloSize = proto.HelloSize // in private data
 	frameSize = proto.FrameSize // in a message of a managed connection
 )
 
-// ownHello returns the private data of the local request or acceptance.
+// ownHello returns the private data that this side sends in its request or acceptance.
 func (c *Conn) ownHello() []byte {
 	if c.opts.Bare {
 		return c.opts.PrivateData
@@ -38,7 +39,8 @@ func (c *Conn) ownHello() []byte {
 }
 
 // checkPrivate returns an error if o.PrivateData does not fit into a request or an acceptance. The
-// argument what names that message; the argument most is the message's capacity in bytes.
+// argument what names the request or the acceptance for the error text. The argument most is how
+// many bytes of private data it carries.
 func (o Options) checkPrivate(what string, most int) error {
 	if !o.Bare {
 		most -= helloSize
@@ -49,8 +51,8 @@ func (o Options) checkPrivate(what string, most int) error {
 	return nil
 }
 
-// readHello parses the peer's private data. It returns an error if a connection with options o
-// cannot work with the peer's connection.
+// readHello parses the private data of the peer. It returns an error if the data is malformed, or
+// if a connection with the options o cannot work with the peer's connection.
 func readHello(private []byte, o Options) (proto.Hello, error) {
 	if o.Bare || o.Raw && !bytes.HasPrefix(private, []byte(proto.Magic)) {
 		return proto.Hello{Raw: true, User: foreignData(private)}, nil

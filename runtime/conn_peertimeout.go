@@ -12,16 +12,16 @@ import (
 )
 
 // A connection has three ways to detect that its peer does not answer. The bound is
-// Options.PeerTimeout, or longer (boundOf).
+// Options.PeerTimeout, or a longer time that boundOf returns.
 //
-//	the device gives up   its retries are used up; the failed completion calls Conn.fail
+//	the device gives up   all its retries stay unanswered; the failed completion calls Conn.fail
 //	the bound passes      no send completes within the bound; Conn.onPeerTimeout calls Conn.fail
 //	a probe gets no       when the peer was silent for Options.KeepAlive, a zero-byte WRITE
 //	answer                probes it; the bound applies to this WRITE as to other sends
 //
-// The device's retries alone are not enough: RNR retries are unlimited, and a completion may
-// get lost. Conn.fail moves the queue pair to ERR, which flushes all requests. Requests that
-// are not flushed within flushBound end when the queue pair is destroyed (conn_teardown.go).
+// The device's retries alone are not enough: RNR retries are unlimited, and the device may lose a
+// completion. Conn.fail moves the queue pair to ERR, which flushes all requests. Requests that are
+// not flushed within flushBound end when the queue pair is destroyed (conn_teardown.go).
 
 // ErrPeerTimeout means that the peer did not answer within the bound of Options.PeerTimeout. The
 // connection then fails with a *PeerTimeoutError, which matches ErrPeerTimeout. ErrPeerTimeout
@@ -32,13 +32,14 @@ var ErrPeerTimeout = sentinel.Reconnect("runtime: the peer did not answer", os.E
 // and the errors of the operations that ended with the connection wrap it.
 type PeerTimeoutError struct {
 	Peer netip.AddrPort
-	// Bound is the time allowed for an answer. This is Options.PeerTimeout, or more if the device's
-	// retries or the outstanding bytes need more.
+	// Bound is the time allowed for an answer. It is Options.PeerTimeout, or a longer time if the
+	// device's retries or the outstanding bytes need more time.
 	Bound time.Duration
 	// Since is when the time without an answer began.
 	Since time.Time
 	// Outstanding is the number of outstanding operations, without receives. Oldest is the kind of
-	// the oldest of these operations. A single outstanding WRITE may be a keep-alive probe.
+	// the oldest of these operations. If Outstanding is 1 and Oldest is a WRITE, that WRITE may be
+	// a keep-alive probe.
 	Outstanding int
 	Oldest      reactor.Kind
 }
@@ -58,14 +59,15 @@ func (e *PeerTimeoutError) Timeout() bool { return true }
 // Temporary returns false, because the connection has ended.
 func (e *PeerTimeoutError) Temporary() bool { return false }
 
-// deviceTimeouts is the largest ratio between the ACK timeout that a device applies and the time
-// that the code stands for (IBTA 9.7.6.1.3).
+// deviceTimeouts is the largest ratio between the time that a device waits for an acknowledgment
+// and the time that the ACK timeout code stands for (IBTA 9.7.6.1.3).
 const deviceTimeouts = 4
 
 // boundOf returns the bound of operations on a queue pair: the larger of the configured time and
 // the longest time that the device may take for its retries. The argument timeout is an ACK timeout
-// code. With code 0 the device waits without limit, and the bound is the configured time. If no
-// time is configured, boundOf returns 0: there is no bound.
+// code, and retries is the retry count. With code 0 the device waits without limit, and the bound
+// is the configured time. If no time is configured, boundOf returns 0, which means that there is no
+// bound.
 func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
 	if configured <= 0 {
 		return 0
@@ -75,25 +77,26 @@ func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
 
 // ACK timeout codes of a connection.
 const (
-	// ackTimeoutFor allows for a device that raises the configured code by up to deviceDelay. A
-	// device raises the code to verbs.DeviceAttr.AckDelay if that is larger (Soft-RoCE 15, ConnectX
-	// 16).
+	// deviceDelay is the largest number of codes by which a device may raise the code of
+	// ackTimeoutFor and still give up in time. A device raises a code that is below its own delay to
+	// this delay (verbs.DeviceAttr.AckDelay: 15 for Soft-RoCE, 16 for ConnectX).
 	deviceDelay = 2
-	// minAckTimeout is the code for 33 ms. A burst on a busy network, or a process that is briefly
-	// not scheduled, can delay acknowledgments for almost 33 ms.
+	// minAckTimeout is the code for 33 ms. A smaller code would cause needless retries: a burst on a
+	// busy network, or a process that is briefly not scheduled, can delay acknowledgments for almost
+	// 33 ms.
 	minAckTimeout = 13
-	// maxAckTimeout is the code for 1.1 s. It was the kernel's default for many years
+	// maxAckTimeout is the code for 1.1 s, which was the kernel's default on RoCE for many years
 	// (CMA_IBOE_PACKET_LIFETIME).
 	maxAckTimeout = 18
 )
 
-// longestAckTimeout is the time of the largest ACK timeout code.
+// longestAckTimeout is the time that the largest ACK timeout code, 31, stands for.
 var longestAckTimeout = verbs.AckTimeout(31)
 
 // retries returns the retry count of the queue pair.
 func (o *Options) retries() uint8 { return uint8(max(o.RetryCount, 0)) }
 
-// ackTimeout returns the ACK timeout code of the queue pair; 0: the provider chooses it.
+// ackTimeout returns the ACK timeout code of the queue pair. With 0, the provider chooses the code.
 func (o *Options) ackTimeout() uint8 {
 	if o.AckTimeout == 0 {
 		return ackTimeoutFor(o.PeerTimeout, o.retries())
@@ -106,11 +109,12 @@ func (o *Options) ackTimeout() uint8 {
 }
 
 // ackTimeoutFor returns the largest ACK timeout code, from minAckTimeout to maxAckTimeout, with
-// which the device gives up within the configured time, even if it raises the code by deviceDelay.
-// If there is no such code, ackTimeoutFor returns minAckTimeout. If no time is configured, it
-// returns 0, and the provider chooses the code. With provider ibv on RoCE, the dialing side then
-// gets a code from 17 to 20, and the accepting side gets the code that the peer requests. With code
-// 18, which is 1.1 s, the device may take more than half a minute to give up.
+// which the device gives up within the configured time, even if the device raises the code by
+// deviceDelay. If there is no such code, ackTimeoutFor returns minAckTimeout. If no time is
+// configured, it returns 0, and the provider chooses the code. With provider ibv on RoCE, the
+// dialing side then gets a code from 17 to 20, and the accepting side gets the code that the peer
+// requests. With code 18, which stands for 1.1 s, and 7 retries, the device may take 34 s to give
+// up (boundOf).
 func ackTimeoutFor(configured time.Duration, retries uint8) uint8 {
 	if configured <= 0 {
 		return 0
@@ -122,8 +126,8 @@ func ackTimeoutFor(configured time.Duration, retries uint8) uint8 {
 	return code
 }
 
-// keepAlive returns how long the peer may be silent before the reactor sends a probe; 0 means no
-// probes.
+// keepAlive returns how long the peer may be silent before the reactor sends a probe. With 0 the
+// reactor sends no probes.
 func (o *Options) keepAlive() time.Duration {
 	switch {
 	case o.KeepAlive < 0 || !o.answers():
@@ -134,12 +138,13 @@ func (o *Options) keepAlive() time.Duration {
 	return o.KeepAlive
 }
 
-// answers() reports whether the peer acknowledges messages. Only type RC has acknowledgments.
+// answers() reports whether the peer's device acknowledges messages. It does so only for queue
+// pairs of type RC.
 func (o *Options) answers() bool { return o.kind == 0 || o.kind == verbs.QPTRC }
 
 // watchPeer makes the reactor's watchdog check the peer from now on. It is called when the
-// connection is established; until then ConnectTimeout is the limit. watchPeer reads the effective
-// ACK timeout from the queue pair. Holder only.
+// connection is established; before that, Config.ConnectTimeout limits the time. watchPeer computes
+// the bound from the ACK timeout and the retry count that the queue pair has. Holder only.
 func (c *Conn) watchPeer() error {
 	if !c.opts.answers() {
 		return nil

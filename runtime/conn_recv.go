@@ -27,13 +27,13 @@ type recvSlot struct {
 	c   *Conn
 	i   int
 	buf Buffer
-	// state is odd while the slot is held, and even otherwise. The function handOut adds 1, and
-	// copies the new state into the Message. Release and disposeMessage add 1 by a CAS from that
-	// copy, so a second Release fails. When disposeMessage also frees the slot, it adds 2 more.
+	// state is odd while the slot is held, and even otherwise. Conn.handOut adds 1, and copies the
+	// new state into the Message. Release and disposeMessage add 1 to this copy by a CAS, so a
+	// second Release fails. When disposeMessage also frees the slot, it adds 2 more.
 	state atomic.Uint64
 	// The fields from nth to shut describe the arrived message. The holder writes them
 	// before the slot is handed out.
-	nth  uint64 // the message's position among all arrivals
+	nth  uint64 // the number of this message, counted from 1 in the order of arrival
 	n    int    // the message's length in bytes
 	imm  uint32
 	with bool    // imm is valid
@@ -50,9 +50,9 @@ func (s *recvSlot) post() error {
 	return s.c.q.PostRecv(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
-// postLater submits a receive whose credit is not granted yet. The reactor posts the receive in
-// the same pass as the frame that grants the credit, before the frame (conn_credits.go). So
-// receives that wait for the same frame share one doorbell.
+// postLater submits a receive whose credit is not granted yet. The reactor posts the receive in the
+// pass that posts the frame with the credit, before the frame (conn_credits.go). So all receives
+// that wait for one frame share one doorbell.
 func (s *recvSlot) postLater() error {
 	return s.c.q.PostRecvLater(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:])
 }
@@ -76,12 +76,12 @@ func (c *Conn) makeRecvs(n int) error {
 }
 
 // Message is a received message. Its data lies in a receive buffer of the connection. The caller
-// owns this buffer until Release. There are Options.RecvCredits such buffers. While the caller
-// holds all of them, the peer cannot send.
+// owns this buffer until Release. A connection has Options.RecvCredits buffers for messages. While
+// the caller holds all of them, the peer cannot send messages.
 type Message struct {
 	Data []byte // nil for a WRITE with immediate data
-	// Imm is the immediate data, in host order. It is valid if HasImm is true. Written is
-	// the number of bytes that a WRITE with immediate data wrote.
+	// Imm is the immediate data, in host byte order. It is valid if HasImm is true. Written is the
+	// number of bytes that a WRITE with immediate data wrote; for a SEND it is 0.
 	Imm     uint32
 	HasImm  bool
 	Written int
@@ -93,9 +93,9 @@ type Message struct {
 }
 
 // Release gives the buffer back to the connection. The connection posts the receive again and
-// returns the credit to the peer. The caller must not use Data afterwards. Release returns
-// ErrMessage if the message was released before. Release does not block, except to free a large
-// buffer of a connection that is gone (see Buffer.Release).
+// returns the credit to the peer. The caller must not use Data afterwards. If the message was
+// released before, Release returns ErrMessage. Release blocks only to free a large buffer of a
+// connection that is ending or gone (see Buffer.Release).
 func (m Message) Release() error {
 	s := m.slot
 	if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
@@ -109,9 +109,9 @@ func (m Message) Release() error {
 	return nil
 }
 
-// MessageSink receives a message in place of a future. The reactor calls Received one time for
-// each RecvTo, with the turn held. So Received must not block. If err is not nil, m is empty, and
-// no more messages arrive.
+// MessageSink receives a message in place of a future. The reactor calls Received one time for each
+// call of RecvTo, while the turn is held. So Received must not block. If err is not nil, m is the
+// zero Message, and no more messages arrive.
 type MessageSink interface {
 	Received(m Message, err error)
 }
@@ -121,7 +121,7 @@ type recvWaiter struct {
 	hook    ring.Hook[recvWaiter]
 	promise futures.Promise[Message]
 	sink    MessageSink // if not nil, receives the message in place of promise
-	// m and err are the result for sink. They belong to the holder.
+	// m and err are the result for sink. Only the holder uses these fields.
 	m   Message
 	err error
 }
@@ -129,7 +129,7 @@ type recvWaiter struct {
 // The method wanted implements waiter.
 func (w *recvWaiter) wanted() bool { return w.sink != nil || w.promise.Wanted() }
 
-// giveUp implements waiter. The promise is discarded, so the user does not see the error.
+// giveUp implements waiter. The user has discarded the future, and so does not see the error.
 func (w *recvWaiter) giveUp() { w.end(Message{}, futures.ErrDiscarded) }
 
 // InboxHook returns the link for Conn.wantIn.
@@ -137,13 +137,14 @@ func (w *recvWaiter) InboxHook() *ring.Hook[recvWaiter] { return &w.hook }
 
 var recvWaiterPool = sync.Pool{New: func() any { return new(recvWaiter) }}
 
-// Recv returns the future of the next message. Calls of Recv get the messages in the order of the
-// calls. The message of a discarded future goes to the next call. When no more messages can
-// arrive, the future fails with the cause of the connection, such as ErrPeerClosed. Recv does not
-// block. In steady state it does not allocate.
+// Recv returns the future of the next message. The futures get the messages in the order of the
+// calls of Recv. If a future is discarded, its message goes to the next call. When no more messages
+// can arrive, the future fails with the cause of the connection, such as ErrPeerClosed. Recv does
+// not block. In steady state it does not allocate.
 func (c *Conn) Recv() futures.Future[Message] { return c.recv(false) }
 
-// RecvWait waits for the next message. If ctx ends first, the next call gets that message.
+// RecvWait waits for the next message. If ctx ends first, no message is lost: the message goes to
+// the next call of Recv, RecvTo or RecvWait.
 func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -153,9 +154,9 @@ func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
 }
 
 // RecvTo is like Recv, but delivers the message to sink. Calls of Recv and RecvTo get the messages
-// in one common order. A RecvTo cannot be given up: if no message comes, sink receives an error
-// when the connection has ended. If the connection is already gone, or is raw, sink receives an
-// error soon. In steady state RecvTo does not allocate.
+// in one common order. The program cannot cancel a RecvTo: if no message comes, sink receives an
+// error when the connection has ended. If the connection is already gone, or is raw, sink receives
+// an error soon. In steady state RecvTo does not allocate.
 func (c *Conn) RecvTo(sink MessageSink) {
 	var err error
 	switch {
@@ -183,8 +184,9 @@ func (c *Conn) recv(quiet bool) futures.Future[Message] {
 	return f
 }
 
-// addRecvWaiter queues a wait for a message. If quiet is true, addRecvWaiter does not wake the
-// loop, because the caller is about to drive the reactor.
+// addRecvWaiter queues a wait for a message. The result goes to sink, or to p if sink is nil. If
+// quiet is true, addRecvWaiter does not wake the loop, because the caller is about to drive the
+// reactor.
 func (c *Conn) addRecvWaiter(p futures.Promise[Message], sink MessageSink, quiet bool) {
 	w := recvWaiterPool.Get().(*recvWaiter)
 	w.promise, w.sink = p, sink
@@ -192,7 +194,8 @@ func (c *Conn) addRecvWaiter(p futures.Promise[Message], sink MessageSink, quiet
 	c.sh.r.Schedule(&c.matchTask, quiet)
 }
 
-// match delivers arrived messages to the waiters. Holder only.
+// match delivers arrived messages to the waiters, oldest first. If waiters are left, it sends a
+// credit update if one is due. Holder only.
 func (c *Conn) match() {
 	for w := c.wantIn.TakeAll(); w != nil; {
 		next := w.hook.Unlink()
@@ -201,15 +204,15 @@ func (c *Conn) match() {
 	}
 	done := 0
 	for ; done < len(c.recvWaiters); done++ {
-		// The message of a discarded future precedes later messages. So put such messages back
-		// into c.arrived before each delivery.
+		// A message whose future was discarded must be delivered before later messages. So put these
+		// messages back into c.arrived before each delivery.
 		c.takeBack()
 		w := c.recvWaiters[done]
 		var m Message
 		var err error
 		switch {
 		case !w.wanted():
-			err = futures.ErrDiscarded // frees the waiter; the user does not see the error
+			err = futures.ErrDiscarded // so that answer frees the waiter; the user does not see the error
 		case len(c.arrived) > 0:
 			m = c.handOut(c.arrived[0])
 			c.arrived = append(c.arrived[:0], c.arrived[1:]...)
@@ -231,9 +234,9 @@ func (c *Conn) match() {
 	}
 }
 
-// The method answer ends the wait w, and takes ownership of w. If w has a sink, the reactor calls
-// the sink after the sinks of all operations that ended earlier. During a pass, that is at the end
-// of the pass.
+// The method answer ends the wait w with the result m and err, and takes ownership of w. If w has a
+// sink, the reactor calls this sink after the sinks of all operations that ended earlier. If answer
+// is called in a pass, the reactor calls the sink at the end of the pass.
 func (c *Conn) answer(w *recvWaiter, m Message, err error) {
 	if w.sink != nil {
 		w.m, w.err = m, err
@@ -265,7 +268,7 @@ func (w *recvWaiter) give() {
 
 func (c *Conn) handOut(i int) Message {
 	s := &c.recvs[i]
-	number := s.state.Add(1) // odd: held
+	number := s.state.Add(1) // now odd, which means held
 	m := Message{slot: s, number: number, Imm: s.imm, HasImm: s.with, Invalidated: s.shut}
 	if s.data {
 		m.Data = s.buf.Bytes()[frameSize : frameSize+s.n]
@@ -285,9 +288,9 @@ func disposeMessage(m Message, err error) {
 	c := s.c
 	c.backIn.Push(s)
 	c.sh.r.Schedule(&c.matchTask, false)
-	// If the connection is gone, there may be no further call of takeBack, so the slot is freed
-	// here. But takeBack may have taken the slot already. If the slot was then handed out again,
-	// the CAS fails. If takeBack has freed the slot, this second free does nothing.
+	// If the connection is gone, there may be no further call of takeBack, so free the slot here.
+	// But takeBack may have taken the slot from backIn already. If the slot was then handed out
+	// again, the CAS fails. If takeBack has freed the slot, the call of free does nothing.
 	if isGone(c) && s.state.CompareAndSwap(m.number+1, m.number+3) {
 		s.free()
 	}
@@ -302,8 +305,8 @@ func isGone(c *Conn) bool {
 	}
 }
 
-// takeBack inserts the messages of discarded futures into c.arrived, in the order of arrival. If
-// the connection is gone, takeBack frees the messages instead. Holder only.
+// takeBack takes the messages of discarded futures from c.backIn. It inserts them into c.arrived,
+// in the order of arrival. If the connection is gone, it frees their slots instead. Holder only.
 func (c *Conn) takeBack() {
 	for s := c.backIn.TakeAll(); s != nil; {
 		next := s.hook.Unlink()
@@ -317,7 +320,7 @@ func (c *Conn) takeBack() {
 	}
 }
 
-// freeArrived frees the messages that were not received.
+// freeArrived frees the slots of the messages that have arrived and that no Recv has got.
 func (c *Conn) freeArrived() {
 	for _, i := range c.arrived {
 		c.recvs[i].free()
@@ -325,7 +328,7 @@ func (c *Conn) freeArrived() {
 	c.arrived = nil
 }
 
-// connSink is the sink of a connection's own receives and credit updates.
+// connSink is the sink of the receives and the credit updates of a managed connection.
 type connSink Conn
 
 // Complete implements reactor.Sink.
@@ -342,8 +345,9 @@ func (c *Conn) received(r Result, err error) {
 	s := &c.recvs[r.Tag]
 	if err != nil {
 		s.free()
-		// The queue reports failed completions to OnFail, and flushes without a known cause to
-		// OnFlush. If the device refused to post a receive, the queue reports that to neither.
+		// The queue calls the function of OnFail for a failed completion, and the function of OnFlush
+		// for a flush without a known cause. It calls neither function if the device refused to post
+		// a receive, so fail the connection here.
 		if _, completed := errors.AsType[*verbs.WCError](err); !completed && c.state <= connOpen {
 			c.sh.r.Defer(func() { c.fail(err) })
 		}
@@ -351,7 +355,8 @@ func (c *Conn) received(r Result, err error) {
 	}
 	if err := c.take(s, r); err != nil {
 		s.free()
-		if c.state == connConnecting { // fail later: setup may have called this function through Flush, and still uses the connection
+		if c.state == connConnecting {
+			// Fail later: setup may have called received through Flush, and still uses the connection.
 			c.sh.r.Defer(func() { c.fail(err) })
 			return
 		}
@@ -359,7 +364,8 @@ func (c *Conn) received(r Result, err error) {
 	}
 }
 
-// The method take processes a completed receive.
+// The method take processes the receive s, which has completed with the result r. It returns an
+// error if the peer has violated the protocol.
 func (c *Conn) take(s *recvSlot, r Result) error {
 	s.imm, s.with = r.Imm, r.Flags&verbs.WCWithImm != 0
 	if s.data = r.Opcode != verbs.WCRecvRDMAWithImm; !s.data {
@@ -369,8 +375,8 @@ func (c *Conn) take(s *recvSlot, r Result) error {
 		if bad != nil {
 			return (*ProtocolError)(bad)
 		}
-		// On the dialing side, c.credits is nil before ESTABLISHED. That side has sent nothing
-		// yet, so the peer has no credit to return.
+		// On the dialing side, c.credits is nil before ESTABLISHED. The dialing side has sent
+		// nothing yet, so the peer has no credit to return.
 		if f.Credits > 0 && (c.credits == nil || !c.credits.Restore(int(f.Credits))) {
 			return errCredits(f.Credits)
 		}

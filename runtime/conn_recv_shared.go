@@ -11,17 +11,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SharedRecv is a shared receive queue of raw connections (Options.Shared). A message on any of
-// the connections takes the next receive. If no receive is posted, the peer waits (RNR) until
-// one is posted. A SharedRecv saves memory: it needs receives for the messages of all
-// connections together. Without a SharedRecv each connection needs receives for its own maximum.
+// SharedRecv is a shared receive queue of raw connections (Options.Shared). A message on any of the
+// connections takes the next receive. If no receive is posted, the peer's device gets an RNR NAK
+// and sends the message again, as many times as its RNR retry count permits (by default without
+// limit for a peer of this package). A SharedRecv saves memory: it needs only as many receives as
+// all connections use together. Without a SharedRecv each connection needs as many receives as it
+// may ever use.
 //
-// All connections of a SharedRecv run on one reactor. Methods may be called from any goroutine.
-// The caller closes the SharedRecv after its connections.
+// All connections of a SharedRecv run on one reactor. Methods may be called from any goroutine. The
+// caller closes the connections of a SharedRecv first, and then the SharedRecv.
 //
 // When a connection ends, the device may already have taken receives for the connection's next
-// messages. These receives complete with an error. If the device drops the completions when the
-// queue pair is destroyed, the receives complete when the SharedRecv is closed.
+// messages. These receives complete with an error. If the device drops their completions when the
+// queue pair is destroyed, they complete when the SharedRecv is closed.
 //
 // Implements: struct ibv_srq.
 type SharedRecv struct {
@@ -34,16 +36,17 @@ type SharedRecv struct {
 	gone  bool             // the SRQ is closed
 }
 
-// Arrival is the result of a shared receive, with the connection of the message. The connection
-// may have ended. Conn is nil if the connection's queue pair has been destroyed.
+// Arrival is the result of a shared receive. Conn is the connection whose queue pair took the
+// receive, and may have ended. Conn is nil if no queue pair took the receive, or if the queue pair
+// has been destroyed.
 type Arrival struct {
 	Result
 	Conn *Conn
 }
 
-// NewSharedRecv creates a queue for at most depth receives of at most maxSGE pieces each. For either
-// argument, 0 selects the default. NewSharedRecv waits for a reactor, and on a real device for the
-// kernel.
+// NewSharedRecv creates a SharedRecv for at most depth receives of at most maxSGE slices each. A
+// depth or maxSGE of 0 selects the default. NewSharedRecv waits for a reactor, and on a real device
+// for the kernel.
 //
 // Errors: ErrClosed; ErrConfig; ErrTooMany; ErrNotSupported.
 //
@@ -59,7 +62,7 @@ func (rt *Runtime) NewSharedRecv(depth, maxSGE int) (*SharedRecv, error) {
 		return nil, err
 	}
 	s.q.OnFail(func(cause error) {
-		if errors.Is(cause, verbs.ErrDeviceRemoved) { // without connections nothing else reports the removal
+		if errors.Is(cause, verbs.ErrDeviceRemoved) { // without connections, perhaps nothing else reports the removal
 			rt.deviceGone()
 		}
 	})
@@ -77,10 +80,10 @@ func (s *SharedRecv) open() error {
 	if err := s.q.Admit(); err != nil {
 		return err
 	}
-	// Do not create the SRQ in the reactor's thread domain, where it would have no lock. The lock
-	// is needed, because a queue pair is destroyed without the turn. The destruction may give
-	// receives back to the SRQ while the holder posts or polls. Without the lock libmlx5 then
-	// aborts the process.
+	// Do not create the SRQ in the reactor's thread domain, where the SRQ would have no lock. The
+	// lock is needed because a queue pair is destroyed without the turn. The destruction may give
+	// receives back to the SRQ while the holder posts or polls, and libmlx5 without the lock would
+	// abort the process.
 	srq, err := s.rt.pd.CreateSRQ(s.q.Attr())
 	if err != nil {
 		s.q.Withdraw()
@@ -90,10 +93,10 @@ func (s *SharedRecv) open() error {
 	return nil
 }
 
-// PostRecv posts a receive into the memory of locals. It does not wait: if the queue is full, it
-// returns ErrRecvFull. The device owns the memory until the future is settled. Receives complete in
-// any order. When the queue is closed, its receives fail with ErrClosed. When the device is removed,
-// they fail with ErrDeviceRemoved.
+// PostRecv posts a receive into the memory of locals. It does not wait: if as many receives are
+// posted as NewSharedRecv permits, it returns ErrRecvFull. The device owns the memory until the
+// future is settled. Receives may complete in any order. When the SharedRecv is closed, its posted
+// receives fail with ErrClosed. When the device is removed, they fail with ErrDeviceRemoved.
 //
 // Implements: ibv_post_srq_recv.
 func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err error) {
@@ -152,8 +155,9 @@ func (t *sharedRecvOp) Complete(_ SinkContext, r Result, err error) {
 	promise.Settle(a, err)
 }
 
-// Close closes the queue, whose receives complete with ErrClosed. While connections use the queue,
-// Close returns ErrBusy. Close is idempotent, and waits for the queue's reactor.
+// Close closes the SharedRecv. Its posted receives complete with ErrClosed. While connections use
+// the SharedRecv, Close returns ErrBusy. Close is idempotent, and waits for the reactor of the
+// SharedRecv.
 //
 // Implements: ibv_destroy_srq.
 func (s *SharedRecv) Close() error { return s.close(context.Background()) }
@@ -163,20 +167,20 @@ func (s *SharedRecv) close(ctx context.Context) error {
 	var err error
 	switch derr := s.sh.r.Do(ctx, func() { err = s.end() }); {
 	case errors.Is(derr, reactor.ErrClosed):
-		return nil // closed with the runtime
+		return nil // the SharedRecv was closed with the runtime
 	case derr != nil:
 		return fmt.Errorf("closing shared receives: %w: %w", ErrReactorBusy, derr)
 	}
 	return err
 }
 
-// end() closes the SRQ and releases the reactor's queue. Holder only.
+// end() closes the SRQ and releases s.q. If connections use s, it returns ErrBusy. Holder only.
 func (s *SharedRecv) end() error {
 	if s.gone {
 		return nil
 	}
 	if n := len(s.conns); n > 0 {
-		return fmt.Errorf("%w: %d connections receive here", verbs.ErrBusy, n)
+		return fmt.Errorf("%w: %d connections use the shared receives", verbs.ErrBusy, n)
 	}
 	if err := s.q.SRQ().Close(); err != nil {
 		return err
@@ -184,7 +188,7 @@ func (s *SharedRecv) end() error {
 	return s.forget()
 }
 
-// forget() releases the reactor's queue after the SRQ was closed. Holder only.
+// forget() releases s.q after the SRQ was closed. Holder only.
 func (s *SharedRecv) forget() error {
 	s.gone = true
 	s.rt.mu.Lock()
@@ -193,22 +197,23 @@ func (s *SharedRecv) forget() error {
 	return s.q.Release(s.endCause())
 }
 
-// join() registers a connection that has just got its queue pair. If s is nil, join does nothing.
-// Holder only.
+// join() registers the connection c, which has just got its queue pair. If s is nil, join() does
+// nothing. Holder only.
 func (s *SharedRecv) join(c *Conn) {
 	if s != nil {
 		s.conns[c.q.QP().Num()] = c
 	}
 }
 
-// part() undoes join(), before the queue pair is destroyed. Holder only.
+// part() undoes join(). It is called before the queue pair of c is destroyed. Holder only.
 func (s *SharedRecv) part(c *Conn) {
 	if s != nil && c.q.QP() != nil {
 		delete(s.conns, c.q.QP().Num())
 	}
 }
 
-// usable() returns an error if connections of rt may not use s. If s is nil, it returns nil.
+// usable() returns an error if connections of rt may not use s as Options.Shared. If s is nil, it
+// returns nil.
 func (s *SharedRecv) usable(rt *Runtime) error {
 	if s == nil {
 		return nil
@@ -224,7 +229,7 @@ func (s *SharedRecv) usable(rt *Runtime) error {
 	return nil
 }
 
-// queue returns the reactor's queue, or nil if s is nil.
+// queue returns s.q, or nil if s is nil.
 func (s *SharedRecv) queue() *reactor.SharedRecv {
 	if s == nil {
 		return nil
@@ -234,8 +239,8 @@ func (s *SharedRecv) queue() *reactor.SharedRecv {
 
 // afterLastWQE calls fn when the connection's queue pair, which is in ERR, uses no shared receive
 // any more: the device has reported LAST_WQE_REACHED, and the results of the receives have been
-// delivered. Without shared receives afterLastWQE calls fn immediately. The caller limits the wait,
-// because not every device reports LAST_WQE_REACHED. Holder only.
+// delivered. Without shared receives afterLastWQE calls fn immediately. Not every device reports
+// LAST_WQE_REACHED, so the caller must not wait for fn without a time limit. Holder only.
 //
 // Implements: IBTA volume 1, 10.2.9.5 (destroying a queue pair with an SRQ).
 func (c *Conn) afterLastWQE(fn func()) {
@@ -246,8 +251,8 @@ func (c *Conn) afterLastWQE(fn func()) {
 	c.lastWQEFn = fn
 }
 
-// onLastWQE handles LAST_WQE_REACHED. On an idle connection this event may be the only report that
-// the queue pair has failed. Holder only.
+// onLastWQE handles the event LAST_WQE_REACHED. On an idle connection this event may be the only
+// report that the queue pair was moved to ERR. Holder only.
 func (c *Conn) onLastWQE() {
 	c.lastWQESeen = true
 	c.sh.r.Drain()

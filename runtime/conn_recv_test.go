@@ -13,19 +13,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// lineWait is one wait in a line, a list of waits (conn_recv_waits.go). Its owner can give it up.
+// lineWait implements the interface waiter (conn_recv_waits.go): it is one wait in a line of waits.
 type lineWait struct {
 	nth   int  // position in the order of arrival
-	gone  bool // the owner has given the wait up
-	ended int  // how many times giveUp was called
+	gone  bool // the result of the wait is not wanted any more
+	ended int  // how many times giveUp has ended the wait
 }
 
 func (w *lineWait) wanted() bool { return !w.gone }
 func (w *lineWait) giveUp()      { w.ended++ }
 
-// Rule: the wanted waits of a line stay in order, whichever other waits are given up. A wait that
-// was given up is ended at most one time. After each call of served the length of the line is less
-// than max(pruneFrom, 2*kept).
+// Rule: if waits of a line become unwanted, the function served keeps all wanted waits, in their
+// order. It ends an unwanted wait at most one time, and never ends a wanted wait. After each call of
+// served, the length of the line is less than max(pruneFrom, 2*kept).
 func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_WAITS_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_WAITS_SEED=%d", seed)
@@ -58,35 +58,35 @@ func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
 			i := 0
 			for k, w := range line {
 				if k > 0 && line[k-1].nth >= w.nth || w.ended != 0 {
-					t.Fatalf("phase %d: place %d has wait %d, ended %d times", phase, k, w.nth, w.ended)
+					t.Fatalf("phase %d: wait %d, at place %d of the line, was ended %d times; want ascending waits that were not ended", phase, w.nth, k, w.ended)
 				}
 				if w.wanted() {
 					if i == len(wanted) || wanted[i] != w {
-						t.Fatalf("phase %d: wait %d is not the next that was wanted", phase, w.nth)
+						t.Fatalf("phase %d: the wanted wait %d is out of order", phase, w.nth)
 					}
 					i++
 				}
 			}
 			if i != len(wanted) {
-				t.Fatalf("phase %d: %d waits are left of %d that are wanted", phase, i, len(wanted))
+				t.Fatalf("phase %d: the line has %d wanted waits, want %d", phase, i, len(wanted))
 			}
 			if most := max(pruneFrom, 2*kept); len(line) >= most {
-				t.Fatalf("phase %d: the line has %d places after a look that left %d", phase, len(line), kept)
+				t.Fatalf("phase %d: the line has %d waits, want fewer than %d (kept is %d)", phase, len(line), most, kept)
 			}
 		}
 	}
 	for _, w := range all {
 		if w.ended > 1 || w.ended == 1 && w.wanted() {
-			t.Fatalf("wait %d, wanted %t, was ended %d times", w.nth, w.wanted(), w.ended)
+			t.Fatalf("wait %d (wanted: %t) was ended %d times, want at most once, and never if it is wanted", w.nth, w.wanted(), w.ended)
 		}
 	}
 	if looks == 0 {
-		t.Error("nothing was given up: the run does not show what it should")
+		t.Error("served has removed no unwanted wait, so the run has not tested the rule")
 	}
 }
 
-// Rule: a line that was long and has become short keeps few given-up waits. Its former length does
-// not matter.
+// Rule: if a long line has become short, it has at most pruneFrom waits afterwards, however many
+// unwanted waits are added. The former length of the line does not matter.
 func TestALineForgetsHowLongItWas(t *testing.T) {
 	var line []*lineWait
 	kept := 0
@@ -98,19 +98,19 @@ func TestALineForgetsHowLongItWas(t *testing.T) {
 		line = served(append(line, &lineWait{gone: true}), 0, &kept)
 	}
 	if len(line) > pruneFrom || !line[0].wanted() {
-		t.Errorf("%d places for one wait, of %t", len(line), line[0].wanted())
+		t.Errorf("the line has %d waits, want at most %d; its first wait is wanted: %t, want true", len(line), pruneFrom, line[0].wanted())
 	}
 }
 
-// Rule: of 5000 given-up waits for datagrams a PacketConn keeps at most pruneFrom. The wait that
-// was not given up gets the first datagram.
+// Rule: if 5000 calls of RecvWait end with their contexts, the PacketConn keeps at most pruneFrom
+// waits. A Recv that still waits gets the first datagram.
 func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 	server := mustOpen(t, Config{})
 	p, q := mustListenPacket(t, server, Options{}), mustListenPacket(t, server, Options{})
 	first := p.Recv() // stays first in the line, so that only pruning can remove the waits behind it
 	for range 5000 {
 		if _, err := p.RecvWait(endedContext()); !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
+			t.Fatalf("RecvWait with an ended context: %v, want %v", err, context.Canceled)
 		}
 	}
 	kept := 0
@@ -118,22 +118,22 @@ func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kept > pruneFrom {
-		t.Errorf("%d waits are kept, of 1", kept)
+		t.Errorf("the PacketConn keeps %d waits, want at most %d", kept, pruneFrom)
 	}
 	to := must.Get(q.Resolve(testContext(t), p.Addr().String()))(t)
 	q.sendBytes(t, to, []byte("first"))
 	k, err := first.Await(testContext(t))
 	if err != nil || string(k.Data) != "first" {
-		t.Fatalf("who waited got %q, %v", k.Data, err)
+		t.Fatalf("the waiting Recv got %q, %v; want \"first\"", k.Data, err)
 	}
 	if err := k.Release(); err != nil {
-		t.Error(err)
+		t.Errorf("releasing the datagram: %v", err)
 	}
 }
 
-// The function sharing connects n clients to a server whose connections share receives. It returns
-// the shared receives and both ends of each connection. At most depth receives can be posted. The server asks
-// no peer whether it is there.
+// The function sharing makes n connections from a client to a server whose connections share at most
+// depth receives. It returns the shared receives and both ends of each connection. The server sends
+// no keep-alives.
 func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients []*Conn) {
 	t.Helper()
 	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{}, 0)
@@ -158,8 +158,9 @@ func postShared(t *testing.T, s *SharedRecv, n int) (futures.Future[Arrival], Bu
 	return f, buf
 }
 
-// Rule: a message takes the next shared receive, whichever connection it arrives on. The result
-// names the connection. While no receive is posted, the peer waits.
+// Rule: if connections share receives, a message on any of them takes the next shared receive, and
+// the result of the receive names the connection. While no receive is posted, the sender's messages
+// wait.
 func TestSharedReceivesServeAllConnections(t *testing.T) {
 	onBeds(t, sharedReceivesServeAllConnections)
 }
@@ -174,7 +175,7 @@ func sharedReceivesServeAllConnections(t *testing.T, d bed) {
 			f := must.Get(c.SendBytes(ctx, fmt.Appendf(nil, "%d of %d", round, i)))(t)
 			sent = append(sent, f)
 		}
-		for range conns { // one receive at a time: the other messages wait for the next one
+		for range conns { // one receive at a time: the other messages wait for the next receive
 			f, buf := postShared(t, s, 64)
 			a := must.Get(f.Await(ctx))(t)
 			from := -1
@@ -193,7 +194,7 @@ func sharedReceivesServeAllConnections(t *testing.T, d bed) {
 	}
 }
 
-// Rule: the end of a connection takes no posted receive from the other connections.
+// Rule: if a connection ends, all posted shared receives stay available to the other connections.
 func TestSharedReceivesOutliveAConnection(t *testing.T) { onBeds(t, sharedReceivesOutliveAConnection) }
 
 func sharedReceivesOutliveAConnection(t *testing.T, d bed) {
@@ -217,14 +218,14 @@ func sharedReceivesOutliveAConnection(t *testing.T, d bed) {
 	for _, f := range posted {
 		a, err := f.Await(ctx)
 		if err != nil || a.Conn != servers[2] {
-			t.Errorf("receive %d: by %p, %v; want by %p", taken, a.Conn, err, servers[2])
+			t.Errorf("receive %d ended with connection %p and error %v, want connection %p and no error", taken, a.Conn, err, servers[2])
 		}
 		taken++
 	}
 }
 
-// Rule: a connection that uses shared receives fails with its queue pair, also when it has no operation that
-// could fail.
+// Rule: if the queue pair of a connection with shared receives moves to ERR, the connection fails,
+// even if it has no outstanding operation whose completion could report the error.
 func TestSharedReceivesTellOfAFailure(t *testing.T) {
 	notOnDevice(t, "not every device reports LAST_WQE_REACHED")
 	_, servers, _ := sharing(t, mainBed, 2, 1)
@@ -232,53 +233,54 @@ func TestSharedReceivesTellOfAFailure(t *testing.T) {
 	select {
 	case <-servers[0].Done():
 	case <-testContext(t).Done():
-		t.Fatal("the connection is open")
+		t.Fatal("the connection is still open after its queue pair moved to ERR")
 	}
 	if err := servers[0].Err(); !errors.Is(err, ErrQueuePair) {
-		t.Errorf("it failed with %v, want %v", err, ErrQueuePair)
+		t.Errorf("the connection failed with %v, want %v", err, ErrQueuePair)
 	}
 }
 
-// Rule: Close returns ErrBusy while a connection uses the shared receives. When Close has
-// succeeded, the posted receives complete with ErrClosed, and no more are accepted.
+// Rule: while a connection uses the shared receives, SharedRecv.Close returns ErrBusy. After Close
+// has succeeded, the posted receives complete with ErrClosed, and PostRecv returns ErrClosed.
 func TestSharedReceivesClose(t *testing.T) { onBeds(t, sharedReceivesClose) }
 
 func sharedReceivesClose(t *testing.T, d bed) {
 	s, servers, _ := sharing(t, d, 2, 1)
 	f, _ := postShared(t, s, 64)
-	mistake(t, "closing what a connection uses", s.Close(), verbs.ErrBusy, "1 connections")
+	mistake(t, "Close of shared receives that a connection uses", s.Close(), verbs.ErrBusy, "1 connections")
 	if err := servers[0].Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
 		if err := s.Close(); err != nil {
-			t.Errorf("closing: %v", err)
+			t.Errorf("Close after the connection was closed: %v, want no error", err)
 		}
 	}
 	if _, err := f.Await(testContext(t)); !errors.Is(err, ErrClosed) {
-		t.Errorf("the posted receive: %v, want %v", err, ErrClosed)
+		t.Errorf("the posted receive ended with %v, want %v", err, ErrClosed)
 	}
 	buf := must.Get(s.rt.Alloc(8))(t)
 	defer func() { _ = buf.Release() }()
 	if _, err := s.PostRecv(buf.Slice()); !errors.Is(err, ErrClosed) {
-		t.Errorf("posting to a closed one: %v, want %v", err, ErrClosed)
+		t.Errorf("PostRecv after Close: %v, want %v", err, ErrClosed)
 	}
 }
 
-// Rule: an invalid use of shared receives returns an error that names the reason.
+// Rule: if shared receives are used in an invalid way, the call returns an error that names the
+// reason.
 func TestSharedReceivesMistakes(t *testing.T) {
 	s, servers, _ := sharing(t, mainBed, 2, 1)
 	_, err := s.rt.ListenOptions(":0", Options{Shared: s})
-	mistake(t, "shared receives of a managed connection", err, ErrConfig, "Shared")
+	mistake(t, "listening with Shared and without Raw", err, ErrConfig, "Shared")
 	_, err = servers[0].PostRecv()
-	mistake(t, "receives of one connection", err, ErrMode, "Shared")
+	mistake(t, "Conn.PostRecv on a connection with shared receives", err, ErrMode, "Shared")
 	for range 2 {
 		_, _ = postShared(t, s, 8)
 	}
 	_, err = s.PostRecv()
-	mistake(t, "one too many", err, reactor.ErrRecvFull)
+	mistake(t, "posting a third receive to a queue for two", err, reactor.ErrRecvFull)
 	_, err = s.rt.NewSharedRecv(1<<20, 0)
-	mistake(t, "more than can be numbered", err, ErrConfig, "1048576")
+	mistake(t, "making a queue for 1048576 receives", err, ErrConfig, "1048576")
 }
 
 // Rule: if Options.Shared is closed or belongs to another runtime, ListenOptions and DialOptions
@@ -290,12 +292,12 @@ func TestSharedReceivesOfOthersAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = a.ListenOptions(":0", Options{Raw: true, Shared: s})
-	mistake(t, "another runtime's", err, ErrConfig, "Options.Shared", "another runtime")
+	mistake(t, "listening with another runtime's SharedRecv", err, ErrConfig, "Options.Shared", "another runtime")
 	_, err = a.DialOptions(testContext(t), second.at("1"), Options{Raw: true, Shared: s})
-	mistake(t, "another runtime's", err, ErrConfig, "another runtime")
+	mistake(t, "dialing with another runtime's SharedRecv", err, ErrConfig, "another runtime")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	_, err = b.ListenOptions(":0", Options{Raw: true, Shared: s})
-	mistake(t, "closed", err, ErrConfig, "Options.Shared", "closed")
+	mistake(t, "listening with a closed SharedRecv", err, ErrConfig, "Options.Shared", "closed")
 }

@@ -2,25 +2,27 @@ package runtime
 
 import "slices"
 
-// A waiter is one wait for a message, a datagram or a connection. Waits stand in a line, oldest
-// first. A wait whose future was discarded stays in its line until the line is pruned.
+// A waiter is one wait for a message, a datagram or a connection. The waits of a connection, a
+// PacketConn or a listener form a line, oldest first. A wait whose future was discarded stays in
+// the line until it comes first or the line is pruned.
 type waiter interface {
-	// The method wanted reports whether the result is still wanted. A result that is not wanted
-	// never becomes wanted again.
+	// The method wanted returns false if the future of the wait was discarded. After false, it
+	// always returns false.
 	wanted() bool
-	// giveUp ends a wait whose result is not wanted, and frees the memory of the wait.
+	// giveUp ends a wait whose future was discarded, and frees the memory of the wait.
 	giveUp()
 }
 
-// pruneFrom is the length from which on a line is pruned.
+// pruneFrom is the smallest length at which a line is pruned. The discarded waits of a shorter line
+// take little memory.
 const pruneFrom = 64
 
 // The function served removes the first n waits of the argument line, which have got their results,
-// and returns the remaining line. If the length of this line has reached a limit, served also
-// prunes it: it ends and removes the waits whose result is not wanted. The limit is max(pruneFrom,
-// 2m), where m is the shortest length of the line since the last pruning. The caller keeps m in
-// *kept for the next call. Since a line must double before it is pruned again, the average cost of
-// pruning is constant per wait. Holder only.
+// and returns the remaining line. If the remaining line has reached a limit, served also prunes it:
+// it ends and removes the waits whose future was discarded. The limit is max(pruneFrom, 2m), where
+// m is the shortest length of the line since the last pruning. The variable *kept holds m from one
+// call of served to the next. Since a line must double before it is pruned again, the average cost
+// of pruning is constant per wait. Holder only.
 func served[W waiter](line []W, n int, kept *int) []W {
 	line = slices.Delete(line, 0, n)
 	*kept = min(*kept, len(line))
@@ -32,8 +34,8 @@ func served[W waiter](line []W, n int, kept *int) []W {
 	return line
 }
 
-// The function wanted ends the waits whose result is not wanted, and returns the line of the other
-// waits. Holder only.
+// The function wanted ends the waits whose future was discarded, and returns the line of the
+// remaining waits. Holder only.
 func wanted[W waiter](line []W) []W {
 	return slices.DeleteFunc(line, func(w W) bool {
 		if w.wanted() {

@@ -11,15 +11,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// flushBound is the time that the device has to flush a queue pair in ERR. Some devices flush a
-// queue pair only when it is destroyed, so after flushBound the queue pair is destroyed.
+// flushBound is how long the device may take to flush a queue pair in ERR. After flushBound the
+// runtime destroys the queue pair, because some devices flush a queue pair only when it is
+// destroyed.
 const flushBound = time.Second
 
 // Conn.fail ends a connection because of a failure. It moves the queue pair of an open connection
-// to ERR. Outstanding requests are then flushed and complete with the cause, and arrived messages
-// can still be received. Holder only.
+// to ERR. The device then flushes the outstanding requests, which complete with the cause. Messages
+// that have arrived can still be received. Holder only.
 func (c *Conn) fail(cause error) {
-	_, panicked := errors.AsType[*PanicError](cause) // the value of a panic may be ErrDeviceRemoved of another device
+	// The value of a panic may be the ErrDeviceRemoved of another runtime's device.
+	_, panicked := errors.AsType[*PanicError](cause)
 	if !panicked && errors.Is(cause, verbs.ErrDeviceRemoved) {
 		c.rt.deviceGone()
 		c.failRemoved()
@@ -38,12 +40,13 @@ func (c *Conn) fail(cause error) {
 				c.destroy(nil)
 			}
 		})
-	case connDraining: // Close waits for outstanding sends, but these will not complete: end the wait
+	case connDraining: // Close waits for outstanding sends, which will not complete any more: end this wait
 		c.disconnect()
 	}
 }
 
-// explained adds the device's explanation to cause, if the device has one.
+// explained adds the device's explanation of the completion status to cause, if the device has an
+// explanation.
 func explained(dev verbs.Context, cause error) error {
 	wc, completed := errors.AsType[*verbs.WCError](cause)
 	e, knows := dev.(verbs.Explainer)
@@ -56,13 +59,13 @@ func explained(dev verbs.Context, cause error) error {
 	return cause
 }
 
-// ackGrace is how long the connection waits for acknowledgments after the peer has disconnected.
-// Usually the peer's queue pair is in ERR by then, and sends no more acknowledgments.
-// Acknowledgments that it sent before may be delayed by reordering in the network or by a busy
+// ackGrace is how long the connection waits for acknowledgments after it has received DISCONNECTED.
+// Usually the peer's queue pair is in ERR when DISCONNECTED arrives, and sends no more
+// acknowledgments. Earlier acknowledgments may be delayed by reordering in the network or by a busy
 // machine, but by much less than ackGrace. If an acknowledgment was lost and the peer's queue pair
 // still answers, the device sends the request again after an ACK timeout. So ackGrace exceeds the
-// ACK timeout of the software RNIC (134 ms). ackGrace is short because operations that the peer
-// never acknowledges end only after ackGrace.
+// ACK timeout of the software RNIC (134 ms). ackGrace is short because an operation that the peer
+// never acknowledges must wait for the end of ackGrace.
 const ackGrace = 200 * time.Millisecond
 
 // peerLeft handles DISCONNECTED. Holder only.
@@ -70,7 +73,7 @@ const ackGrace = 200 * time.Millisecond
 //   - An open connection refuses new operations. Its queue pair continues, because acknowledgments
 //     may still arrive. When no send is outstanding, and at the latest after ackGrace, this side
 //     disconnects, too (Conn.fail).
-//   - If Close waits for outstanding sends, the wait ends at the latest after ackGrace.
+//   - If Close waits for outstanding sends, this wait ends at the latest after ackGrace.
 //   - If Close or Abort has disconnected this side already, nothing happens.
 //   - In other states Conn.fail is called at once.
 func (c *Conn) peerLeft() {
@@ -81,7 +84,7 @@ func (c *Conn) peerLeft() {
 		c.state = connLeft
 		c.refuseOps()
 		c.q.SendsIdle(over)
-	case connDraining: // Close has called SendsIdle; Abort does not wait for sends
+	case connDraining: // Close has called SendsIdle already; Abort does not wait for sends
 	default:
 		over()
 	}
@@ -90,22 +93,24 @@ func (c *Conn) peerLeft() {
 	}
 }
 
-// Conn.within sets the connection's only timer to call fn after the time d. This cancels the call
-// for which the timer was set before, because each step of the teardown has its own limit.
-// Conn.destroy stops the timer, because a running timer keeps the connection in memory. Holder
-// only.
+// Conn.within sets the timer of the connection to call fn after the time d. If the timer was
+// already set to call another function, this call is canceled: each step of the teardown replaces
+// the time limit of the step before. Conn.destroy stops the timer, because a running timer keeps
+// the connection in memory. Holder only.
 func (c *Conn) within(d time.Duration, fn func()) {
 	c.sh.r.StopTimer(c.timer)
 	c.timer = c.sh.r.After(d, fn)
 }
 
 // causeBound is how long a connection whose queue pair was found in ERR waits for the event that
-// gives the reason: DISCONNECTED, or an event of the device. The event is queued when the queue
-// pair changes its state, and arrives within microseconds.
+// gives the reason: DISCONNECTED, or an asynchronous event of the device. The event is queued when
+// the queue pair changes its state, and usually arrives within microseconds; the rest is a margin
+// for a busy machine.
 const causeBound = 50 * time.Millisecond
 
-// Conn.flushed handles the first flushed completion, and LAST_WQE_REACHED, if the connection has no
-// cause yet. Holder only.
+// Conn.flushed is called at the first flushed completion, and at LAST_WQE_REACHED, of a connection
+// that has not failed. If no event fails the connection within causeBound, flushed fails it with
+// ErrQueuePair. Holder only.
 func (c *Conn) flushed() {
 	c.sh.r.After(causeBound, func() {
 		if c.state == connOpen {
@@ -118,7 +123,8 @@ func (c *Conn) flushed() {
 // all requests.
 func (c *Conn) disconnectQP() {
 	c.refuseOps()
-	if err := c.id.Disconnect(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) { // an event reports the removal
+	if err := c.id.Disconnect(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
+		// A removal of the device is not an error of Close: an event reports the removal.
 		c.closeErr = errors.Join(c.closeErr, err)
 	}
 	c.q.Idle(c.onDrained)
@@ -132,10 +138,10 @@ func (c *Conn) refuseOps() {
 	}
 }
 
-// onDrained is called when no request is outstanding any more. Receivers get the messages that have
-// arrived; when there are no more messages, they get the cause. A goroutine that checked the
-// connection before the failure may still submit a request. onDrained seals the queue, so that such
-// a request is not posted.
+// onDrained is called when no request is outstanding any more. Waiting receivers get the messages
+// that have arrived. The receivers for which there is no message get the cause. A goroutine that
+// checked the connection before the failure may still submit a request. onDrained seals the queue,
+// so that this request is not posted.
 func (c *Conn) onDrained() {
 	c.drained = true
 	c.q.Seal()
@@ -147,23 +153,24 @@ func (c *Conn) onDrained() {
 	c.report(false)
 }
 
-// closeBound is how long Close waits for the reactor after the end of the context: twice
-// flushBound, and a margin for a busy machine.
+// closeBound is how long Close waits for the reactor after the end of the context. From then on the
+// teardown needs at most flushBound; the rest of closeBound is a margin for a busy machine.
 const closeBound = 2*flushBound + 500*time.Millisecond
 
 // Close closes the connection gracefully. It refuses new operations, and waits until no send is
 // outstanding or ctx ends. Then it disconnects and frees all resources. Operations that are still
-// outstanding then complete with an error. The caller keeps messages that it has not released.
-// Close is idempotent; every call waits until the connection is closed.
+// outstanding then complete with an error. Messages that the caller has received and not released
+// stay valid. Close is idempotent; every call waits until the connection is closed.
 //
-// If the peer has disconnected, Close waits at most 200 ms for acknowledgments.
+// If the peer has disconnected, Close waits at most 200 ms (ackGrace) for acknowledgments.
 //
 // After the end of ctx, Close waits only for the connection's reactor, and for the kernel to
-// destroy the queue pair. If this wait exceeds some seconds, Close returns ErrReactorBusy, and the
-// connection is closed later.
+// destroy the queue pair. If this wait exceeds 2.5 s, or 6.5 s while the kernel is destroying the
+// queue pair, Close returns ErrReactorBusy, and the connection is closed later.
 func (c *Conn) Close(ctx context.Context) error { return c.close(ctx, ErrConnClosed) }
 
-// Conn.close is Close. The argument cause becomes the connection's cause if it has none.
+// Conn.close implements Close. If the connection has no cause yet, the argument cause becomes its
+// cause.
 func (c *Conn) close(ctx context.Context, cause error) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -185,18 +192,18 @@ func (c *Conn) close(ctx context.Context, cause error) error {
 
 // leaveBound is how much longer than closeBound Close waits if the kernel is destroying the queue
 // pair. The kernel waits until the queue pair's packets have left the network stack. A packet to a
-// neighbor that does not answer leaves only after three ARP requests, one second apart (Linux
-// ip-sysctl, neigh/default/ucast_solicit and retrans_time_ms). One more second is a margin for a
-// busy machine. See closingID.
+// neighbor that does not answer leaves the network stack only after three ARP requests, one second
+// apart (Linux ip-sysctl, neigh/default/ucast_solicit and retrans_time_ms). One more second is a
+// margin for a busy machine. See closingID.
 const leaveBound = 3*time.Second + time.Second
 
-// leaving is set when the destruction of the queue pair begins. The holder sets it, and Close
-// reads it. It publishes nothing else.
+// leaving is a flag. The holder sets it when the destruction of the queue pair begins, and Close
+// reads it. The flag publishes no other memory.
 type leaving struct{ uatomic.Bool }
 
-// waitBound waits at most closeBound until the channel closed is closed. If l is set at the end of
-// this time, it waits at most leaveBound longer. It returns the total limit, and reports whether
-// the channel was closed.
+// The method waitBound waits until the channel closed is closed, at most closeBound. If the flag l
+// is set at the end of closeBound, it waits at most leaveBound longer. It returns the time limit
+// that it applied, and whether the channel was closed.
 func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok bool) {
 	if waitBound(closed, closeBound) {
 		return closeBound, true
@@ -207,7 +214,7 @@ func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok boo
 	return closeBound + leaveBound, waitBound(closed, leaveBound)
 }
 
-// waitBound waits at most d until ch is closed. It reports whether ch was closed.
+// The function waitBound waits until ch is closed, at most d. It reports whether ch was closed.
 func waitBound(ch <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -219,8 +226,8 @@ func waitBound(ch <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// Abort closes the connection without waiting. Outstanding operations soon complete with an
-// error. Any goroutine may call it.
+// Abort begins to close the connection, and does not wait. Outstanding operations soon complete
+// with an error. Any goroutine may call Abort.
 func (c *Conn) Abort() { c.end(true) }
 
 // Conn.end starts the teardown. If hard is true, the teardown does not wait for outstanding sends.
@@ -251,8 +258,8 @@ func (c *Conn) end(hard bool) {
 	})
 }
 
-// disconnect disconnects this side. When all requests are flushed, and at the latest after
-// flushBound, it destroys the connection.
+// disconnect disconnects this side. It destroys the connection when all requests are flushed, and
+// at the latest after flushBound. Holder only.
 func (c *Conn) disconnect() {
 	if c.state == connGone || c.disconnecting {
 		return
@@ -276,7 +283,8 @@ func (c *Conn) destroy(done func()) {
 	}
 	c.state = connGone
 	c.sh.r.StopTimer(c.timer)
-	if c.cause.Load() != nil { // before closeWindows seals the queue: later requests must complete with the cause
+	if c.cause.Load() != nil {
+		// closeWindows seals the queue. Before that, give the queue the cause for later requests.
 		c.refuseOps()
 	}
 	finish := func(err error) {
@@ -307,5 +315,7 @@ func (c *Conn) destroy(done func()) {
 	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
 	c.opts.Shared.part(c)
 	c.leaving.Store(true)
-	c.sh.closeID(c.id, finish) // also destroys the queue pair: then the device no longer uses the queue's memory
+	// closeID also destroys the queue pair, so the device does not use the queue's memory when
+	// finish runs.
+	c.sh.closeID(c.id, finish)
 }

@@ -12,18 +12,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// rcAnswers are the opcodes of the responses of an RC queue pair. They do not include the
-// connection manager's messages. So the tests can delay the responses without delaying DISCONNECT.
+// rcAnswers are the opcodes of the responses of an RC queue pair. A link rule for these opcodes
+// delays or drops the responses, but not the messages of the connection manager, such as the DREQ of
+// an end that disconnects.
 var rcAnswers = []wire.Opcode{
 	wire.RCAcknowledge, wire.RCAtomicAck,
 	wire.RCReadRespFirst, wire.RCReadRespMiddle, wire.RCReadRespLast, wire.RCReadRespOnly,
 }
 
+// answeredOps are the operations of lostPeer.start that wait for a response of the peer's device.
 var answeredOps = append([]string{"send"}, oneSidedOps...)
 
-// leave() first makes the link delay or drop the responses of p.b, as the rule r says. Then it
-// starts operations at p.a, and aborts p.b. So the DISCONNECT of p.b arrives at p.a before the
-// responses.
+// The method leave first makes the link delay or drop the responses of p.b, as the link rule r says.
+// Then it starts the operations ops at p.a, and aborts p.b. So p.a gets DISCONNECTED before it gets
+// the responses.
 func (p *lostPeer) leave(r fabric.Rule, ops ...string) {
 	p.t.Helper()
 	r.Opcodes = rcAnswers
@@ -37,11 +39,11 @@ func (p *lostPeer) leave(r fabric.Rule, ops ...string) {
 	p.b.Abort()
 	p.pass(time.Millisecond)
 	if p.a.Err() == nil {
-		p.t.Fatal("the peer has disconnected, and the connection is open")
+		p.t.Fatal("p.b has disconnected, but p.a has no error yet, want one after DISCONNECTED")
 	}
 }
 
-// ended() returns how many operations have ended.
+// ended returns how many operations of p.a have ended.
 func (p *lostPeer) ended() (n int) {
 	for _, o := range p.ops {
 		if o.ended != 0 {
@@ -51,14 +53,14 @@ func (p *lostPeer) ended() (n int) {
 	return n
 }
 
-// patient() returns a connection whose PeerTimeout is longer than the test.
+// patient returns a connection without keep-alives, whose PeerTimeout is longer than the test.
 func patient(t *testing.T) *lostPeer {
 	return newLostPeer(t, Options{PeerTimeout: time.Minute, KeepAlive: -1})
 }
 
 // Rule: if the peer executes an operation and then disconnects, the operation succeeds, even if its
-// acknowledgment arrives after DISCONNECTED. After DISCONNECTED, new operations are refused. A
-// waiting receiver gets its error when all other operations have ended.
+// acknowledgment arrives after DISCONNECTED. After DISCONNECTED, new operations are refused. When all
+// other operations have ended, a waiting Recv ends with ErrPeerClosed.
 func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 	const late = ackGrace / 2
 	for _, name := range answeredOps {
@@ -69,29 +71,29 @@ func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 			p.leave(fabric.Rule{Delay: late}, name)
 			o := p.ops[1]
 			if o.ended != 0 || waits.ended != 0 {
-				t.Fatalf("ended at DISCONNECTED: %s with %v, receive with %v", name, o.err, waits.err)
+				t.Fatalf("at DISCONNECTED %s has ended: %t (%v), and the receive has ended: %t (%v); want neither", name, o.ended != 0, o.err, waits.ended != 0, waits.err)
 			}
 			if _, err := p.a.SendBytes(p.w.ended, []byte("too late")); !errors.Is(err, ErrPeerClosed) {
-				t.Errorf("after DISCONNECTED a send answered %v, want %v", err, ErrPeerClosed)
+				t.Errorf("SendBytes after DISCONNECTED: %v, want %v", err, ErrPeerClosed)
 			}
-			// Submitters that wait for a slot get this error. Without an error they would wait
-			// forever.
+			// A goroutine that waits for a slot of the queue gets the queue's error. Without this error
+			// the goroutine would wait forever.
 			if err := p.a.q.Err(); !errors.Is(err, ErrPeerClosed) {
-				t.Errorf("after DISCONNECTED the queue answers %v, want %v", err, ErrPeerClosed)
+				t.Errorf("the queue's error after DISCONNECTED is %v, want %v", err, ErrPeerClosed)
 			}
 			p.pass(ackGrace)
 			if o.err != nil || o.ended != from+late {
 				t.Errorf("%s ended after %v with %v, want success after %v", name, o.ended-from, o.err, late)
 			}
 			if !errors.Is(waits.err, ErrPeerClosed) || waits.ended != o.ended {
-				t.Errorf("receive ended after %v with %v, want %v when %s has", waits.ended-from, waits.err, ErrPeerClosed, name)
+				t.Errorf("the receive ended after %v with %v, want %v at the time when %s ended", waits.ended-from, waits.err, ErrPeerClosed, name)
 			}
 		})
 	}
 }
 
-// Rule: if the peer closes while Close waits for an operation, and the acknowledgment of the
-// operation arrives later, the operation still succeeds.
+// Rule: if the peer disconnects while Close waits for an operation, the operation still succeeds when
+// its acknowledgment arrives less than ackGrace later.
 func TestAcknowledgementsAfterBothClosedCount(t *testing.T) {
 	const late = ackGrace / 2
 	p := patient(t)
@@ -106,25 +108,25 @@ func TestAcknowledgementsAfterBothClosedCount(t *testing.T) {
 		t.Errorf("the send ended after %v with %v, want success after %v", o.ended-from, o.err, late)
 	}
 	if !isGone(p.a) {
-		t.Error("a closed connection is not gone")
+		t.Error("the connection is not closed after its last operation has ended")
 	}
 }
 
-// Rule: an operation that the peer does not acknowledge ends ackGrace after DISCONNECTED, with
-// WR_FLUSH_ERR. The peer may or may not have executed such an operation.
+// Rule: if the peer does not acknowledge an operation, the operation ends ackGrace after DISCONNECTED,
+// with WR_FLUSH_ERR. (This end does not know whether the peer has executed the operation.)
 func TestUnacknowledgedOperationsEndWithinTheGrace(t *testing.T) {
 	p := patient(t)
 	from := p.w.now()
 	p.leave(fabric.Rule{Drop: true}, answeredOps...)
 	p.pass(ackGrace - 2*time.Millisecond)
 	if p.ended() != 0 {
-		t.Errorf("%d operations have ended before the grace is over", p.ended())
+		t.Errorf("%d operations have ended less than ackGrace after DISCONNECTED, want none", p.ended())
 	}
 	p.pass(3 * time.Millisecond)
 	for _, o := range p.ops {
 		var wc *verbs.WCError
 		if !errors.Is(o.err, ErrPeerClosed) || !errors.As(o.err, &wc) || wc.Status != verbs.WCWRFlushErr {
-			t.Errorf("%s ended with %v, want a flush by %v", o.name, o.err, ErrPeerClosed)
+			t.Errorf("%s ended with %v, want WR_FLUSH_ERR with the cause %v", o.name, o.err, ErrPeerClosed)
 		}
 	}
 	p.wantEnded(from, ackGrace+2*time.Millisecond)
@@ -136,20 +138,20 @@ func TestAnIdleConnectionEndsAtDisconnected(t *testing.T) {
 	o := p.start("receive")
 	p.leave(fabric.Rule{})
 	if o.ended == 0 || !errors.Is(o.err, ErrPeerClosed) {
-		t.Errorf("after DISCONNECTED the receive has ended at %v with %v, want %v at once", o.ended, o.err, ErrPeerClosed)
+		t.Errorf("after DISCONNECTED the receive has ended: %t (%v), want it to end at once with %v", o.ended != 0, o.err, ErrPeerClosed)
 	}
 }
 
 // Rule: after DISCONNECTED, Close waits at most ackGrace for acknowledgments. Abort, Cancel and
 // failures do not wait for acknowledgments. The device flushes the operations before the queue pair
-// is destroyed, unless the device is gone or Abort ends the wait of Close.
+// is destroyed, unless the device was removed or Abort ends the wait of Close.
 func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 	for _, end := range []struct {
 		name   string
 		how    func(p *lostPeer)
-		within time.Duration
-		gone   bool
-		flush  bool
+		within time.Duration // the limit for the end of all operations; 0: they end at once
+		gone   bool          // the connection is closed when all operations have ended
+		flush  bool          // the operations end with WR_FLUSH_ERR
 	}{
 		{"Abort", func(p *lostPeer) { p.a.Abort() }, 0, true, true},
 		{"Close", func(p *lostPeer) { p.a.end(false) }, ackGrace, true, true},
@@ -165,19 +167,19 @@ func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 			end.how(p)
 			p.pass(0)
 			if end.within > 0 && p.ended() > 0 {
-				t.Errorf("%d operations ended at once, the peer may acknowledge them yet", p.ended())
+				t.Errorf("%d operations ended at once, want none: the peer may still acknowledge them", p.ended())
 			}
 			p.pass(end.within)
 			if p.ended() != len(p.ops) {
-				t.Errorf("%d of %d operations have ended within %v", p.ended(), len(p.ops), p.w.now()-from)
+				t.Errorf("%d of %d operations have ended within %v, want all", p.ended(), len(p.ops), p.w.now()-from)
 			}
 			for _, o := range p.ops {
 				if wc, ok := errors.AsType[*verbs.WCError](o.err); ok != end.flush || ok && wc.Status != verbs.WCWRFlushErr {
-					t.Errorf("%s ended with %v; it was flushed: %t, want %t", o.name, o.err, ok, end.flush)
+					t.Errorf("%s ended with %v; want WR_FLUSH_ERR: %t", o.name, o.err, end.flush)
 				}
 			}
 			if isGone(p.a) != end.gone {
-				t.Errorf("the connection is gone: %t, want %t", isGone(p.a), end.gone)
+				t.Errorf("the connection is closed: %t, want %t", isGone(p.a), end.gone)
 			}
 			if !errors.Is(p.a.Err(), ErrPeerClosed) {
 				t.Errorf("the connection ended with %v, want the first cause, %v", p.a.Err(), ErrPeerClosed)
@@ -186,7 +188,8 @@ func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 	}
 }
 
-// Rule: Close ends the waits for credits at once, while it waits for outstanding operations.
+// Rule: if a call waits for a credit and another goroutine calls Close, the waiting call fails at
+// once. Close still waits for the outstanding operations.
 func TestCloseEndsWaitsForCredits(t *testing.T) {
 	p := patient(t)
 	p.w.fab.SetAll(fabric.Link{Down: true})
@@ -198,26 +201,26 @@ func TestCloseEndsWaitsForCredits(t *testing.T) {
 		_, err := p.a.SendBytes(context.Background(), []byte("x"))
 		waits <- err
 	}()
-	eventually(t, "the wait for a credit", func() bool { return p.a.credits.Waiting() > 0 })
+	eventually(t, "SendBytes to wait for a credit", func() bool { return p.a.credits.Waiting() > 0 })
 	p.a.end(false)
 	p.pass(0)
 	select {
 	case err := <-waits:
 		if !errors.Is(err, ErrConnClosed) {
-			t.Errorf("who waited for a credit got %v, want %v", err, ErrConnClosed)
+			t.Errorf("the SendBytes that waited for a credit returned %v, want %v", err, ErrConnClosed)
 		}
 	case <-testContext(t).Done():
-		t.Error("the wait for a credit goes on")
+		t.Errorf("SendBytes still waits for a credit after Close, want %v", ErrConnClosed)
 	}
 	if n := p.ended(); n > 0 {
-		t.Errorf("%d operations have ended, the peer may acknowledge them yet", n)
+		t.Errorf("%d operations have ended, want none: the peer may still acknowledge them", n)
 	}
 }
 
-// Rule: a connection that is gone has no running timer. A timer would keep the connection in
-// memory.
+// Rule: when a connection is closed, it has no running timer. A running timer would keep the
+// connection in memory.
 func TestAGoneConnectionHasNoTimer(t *testing.T) {
-	// Without peer limits the reactor needs no timer of its own.
+	// Without peer timeout and keep-alives the reactor itself has no timer.
 	p := newLostPeer(t, Options{PeerTimeout: -1, KeepAlive: -1})
 	p.b.Abort()
 	p.pass(time.Millisecond)
@@ -225,15 +228,15 @@ func TestAGoneConnectionHasNoTimer(t *testing.T) {
 	p.pass(time.Millisecond)
 	for i, c := range []*Conn{p.a, p.b} {
 		if !isGone(c) {
-			t.Errorf("connection %d is not gone", i)
+			t.Errorf("connection %d is not closed", i)
 		}
 		if at := c.sh.r.NextTimer(); !at.IsZero() {
-			t.Errorf("the reactor of connection %d has a timer at %v, and it is %v", i, at, c.rt.cfg.now())
+			t.Errorf("the reactor of connection %d has a timer that expires at %v (now %v), want no timer", i, at, c.rt.cfg.now())
 		}
 	}
 }
 
-// explaining is a device that explains requests without an answer.
+// explaining is a device that explains the completion status RETRY_EXC_ERR (see verbs.Explainer).
 type explaining struct{ verbs.Context }
 
 func (explaining) Explain(s verbs.WCStatus) string {
@@ -243,18 +246,20 @@ func (explaining) Explain(s verbs.WCStatus) string {
 	return ""
 }
 
-// Rule: the error of a connection has the device's explanation, and matches as without it.
+// Rule: if the device explains the status of a failed completion, the text of the connection's error
+// ends with the explanation, and the error still matches the original error. If the device has no
+// explanation, the error is unchanged.
 func TestErrorsAreExplained(t *testing.T) {
 	silent := &verbs.WCError{Status: verbs.WCRetryExcErr}
 	if err := explained(explaining{}, silent); !errors.Is(err, silent) || !strings.HasSuffix(err.Error(), silent.Error()+" (the buffer is small)") {
-		t.Errorf("%v, want %v and the explanation", err, silent)
+		t.Errorf("the explained error is %v, want %v and the explanation in parentheses", err, silent)
 	}
 	for _, err := range []error{&verbs.WCError{Status: verbs.WCRemAccessErr}, ErrPeerClosed} {
 		if got := explained(explaining{}, err); got != err {
-			t.Errorf("%v became %v", err, got)
+			t.Errorf("%v became %v, want it unchanged", err, got)
 		}
 	}
 	if got := explained(struct{ verbs.Context }{}, silent); got != silent {
-		t.Errorf("%v became %v on a device that explains nothing", silent, got)
+		t.Errorf("%v became %v on a device that explains nothing, want it unchanged", silent, got)
 	}
 }

@@ -37,14 +37,14 @@ func mustOpen(t testing.TB, cfg Config) *Runtime {
 func done(t testing.TB, f Future, err error) Result {
 	t.Helper()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("starting the operation: %v", err)
 	}
 	r := must.Get(f.Await(testContext(t)))(t)
 	return r
 }
 
-// Rule: messages arrive complete and in order. There may be more messages than credits, because
-// each release returns a credit.
+// Rule: if the receiver releases each message, the sender can send more messages than it has credits,
+// because each release returns a credit. The messages arrive complete and in order.
 func TestMessagesFlowPastTheCredits(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 5, MessageSize: 1000}})
 	ctx := testContext(t)
@@ -54,7 +54,7 @@ func TestMessagesFlowPastTheCredits(t *testing.T) {
 		for i := range n {
 			p := bytes.Repeat([]byte{byte(i)}, i*2%1001)
 			if _, err := a.SendBytes(ctx, p); err != nil {
-				errs <- fmt.Errorf("message %d: %w", i, err)
+				errs <- fmt.Errorf("sending message %d: %w", i, err)
 				return
 			}
 		}
@@ -63,16 +63,16 @@ func TestMessagesFlowPastTheCredits(t *testing.T) {
 	for i := range n {
 		m, err := b.RecvWait(ctx)
 		if err != nil {
-			t.Fatal(err, a.Err(), <-errs)
+			t.Fatalf("receiving message %d: %v; the cause of the sending end: %v; the sending goroutine: %v", i, err, a.Err(), <-errs)
 		}
 		if len(m.Data) != i*2%1001 || len(m.Data) > 0 && (m.Data[0] != byte(i) || m.Data[len(m.Data)-1] != byte(i)) {
-			t.Fatalf("message %d has %d bytes, want %d of %d", i, len(m.Data), i*2%1001, byte(i))
+			t.Fatalf("message %d arrived with %d bytes, want %d bytes of value %d", i, len(m.Data), i*2%1001, byte(i))
 		}
 		if err := m.Release(); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.Release(); !errors.Is(err, ErrMessage) {
-			t.Fatalf("second release: %v, want ErrMessage", err)
+			t.Fatalf("the second Release of message %d: %v, want ErrMessage", i, err)
 		}
 	}
 	if err := <-errs; err != nil {
@@ -80,7 +80,7 @@ func TestMessagesFlowPastTheCredits(t *testing.T) {
 	}
 }
 
-// Rule: a WRITE, READ or atomic accesses exactly the bytes that it names.
+// Rule: a WRITE, READ or atomic accesses the remote memory that its descriptor names.
 func TestOneSidedOperations(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -94,13 +94,13 @@ func TestOneSidedOperations(t *testing.T) {
 	f, err := a.Write(ctx, buf.Slice(), remote)
 	done(t, f, err)
 	if !bytes.HasPrefix(region.Bytes(), []byte("written into remote memory")) {
-		t.Fatalf("the region holds %q", region.Bytes()[:26])
+		t.Fatalf("after the WRITE the region begins with %q, want \"written into remote memory\"", region.Bytes()[:26])
 	}
 	f, err = a.Start(ctx, new(WriteOp(buf.Slice(), remote).Imm(77)))
 	done(t, f, err)
 	m, err := b.RecvWait(ctx)
 	if err != nil || !m.HasImm || m.Imm != 77 || m.Written != 4096 {
-		t.Fatalf("write with immediate arrived as %+v, %v", m, err)
+		t.Fatalf("the WRITE with immediate arrived as %+v, %v; want immediate 77 and 4096 bytes written", m, err)
 	}
 	m.Release()
 	word := must.Get(remote.At(64, 8))(t)
@@ -108,7 +108,7 @@ func TestOneSidedOperations(t *testing.T) {
 	old := done(t, f, err).Value
 	f, err = a.Start(ctx, new(CompareAndSwapOp(word, old+3, 9)))
 	if r := done(t, f, err); r.Value != old+3 {
-		t.Fatalf("CAS found %d, want %d", r.Value, old+3)
+		t.Fatalf("the compare and swap returned %d, want %d", r.Value, old+3)
 	}
 	mem := a.At(ctx, remote)
 	src := make([]byte, 1<<20)
@@ -116,15 +116,44 @@ func TestOneSidedOperations(t *testing.T) {
 		src[i] = byte(i * 31)
 	}
 	if n, err := mem.WriteAt(src, 0); n != len(src) || err != nil {
-		t.Fatalf("WriteAt: %d, %v", n, err)
+		t.Fatalf("WriteAt returned %d, %v; want %d and no error", n, err, len(src))
 	}
 	got, err := io.ReadAll(io.NewSectionReader(mem, 0, mem.Size()))
 	if err != nil || !bytes.Equal(got, src) {
-		t.Fatalf("ReadAt gave %d bytes, equal %t, %v", len(got), bytes.Equal(got, src), err)
+		t.Fatalf("reading the region with ReadAt: %d bytes, equal to the %d written bytes: %t, error %v", len(got), len(src), bytes.Equal(got, src), err)
 	}
 }
 
-// Rule: RecvWait returns all messages of the peer before it reports that the peer has closed.
+// Rule: if WriteAt gets no memory for a chunk, it returns the error and the number of bytes in the chunks before, which
+// are in the peer's memory.
+func TestWriteAtCountsTheChunksBeforeAnError(t *testing.T) {
+	notOnDevice(t, "the chunks are in progress only by virtue of the limit")
+	a, b := connected(t, Config{Memory: MemoryConfig{MaxBytes: 2 * slabSize}})
+	region := must.Get(b.rt.NewRegion(slabSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
+	defer region.Close()
+	var held []Buffer
+	for { // all memory but two chunks
+		buf, err := a.rt.Alloc(ioChunk)
+		if err != nil {
+			break
+		}
+		held = append(held, buf)
+	}
+	for _, buf := range held[2:] {
+		defer func() { must.Do(t, buf.Release()) }()
+	}
+	must.Do(t, held[0].Release())
+	must.Do(t, held[1].Release())
+	src := bytes.Repeat([]byte{7}, 3*ioChunk)
+	remote := must.Get(region.Remote(0, slabSize))(t)
+	n, err := a.At(testContext(t), remote).WriteAt(src, 0)
+	if !errors.Is(err, ErrNoMemory) || n != 2*ioChunk || !bytes.Equal(region.Bytes()[:n], src[:n]) {
+		t.Errorf("WriteAt returned %d, %v; want %d bytes, which are in the peer's memory, and %v", n, err, 2*ioChunk, ErrNoMemory)
+	}
+}
+
+// Rule: if the peer sends messages and then closes the connection, RecvWait returns all messages
+// before it returns ErrPeerClosed.
 func TestPeerCloseComesAfterTheMessages(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -139,23 +168,24 @@ func TestPeerCloseComesAfterTheMessages(t *testing.T) {
 	for i := range 10 {
 		m, err := b.RecvWait(ctx)
 		if err != nil || m.Data[0] != byte(i) {
-			t.Fatalf("message %d after the peer closed: %v", i, err)
+			t.Fatalf("receiving message %d after the peer has closed: %v, %v; want [%d]", i, m.Data, err, byte(i))
 		}
 		m.Release()
 	}
 	if _, err := b.RecvWait(ctx); !errors.Is(err, ErrPeerClosed) {
-		t.Fatalf("after the last message: %v, want ErrPeerClosed", err)
+		t.Fatalf("RecvWait after the last message: %v, want ErrPeerClosed", err)
 	}
 	if _, err := b.SendBytes(ctx, []byte("x")); !errors.Is(err, ErrPeerClosed) {
-		t.Fatalf("sending to a closed peer: %v, want ErrPeerClosed", err)
+		t.Fatalf("SendBytes after the peer has closed: %v, want ErrPeerClosed", err)
 	}
 }
 
-// smallPorts returns a provider of two devices that limit messages to maxMessage bytes, and the
-// fabric, which is the network of the devices. A test can cut the fabric.
+// smallPorts returns a new software provider with two devices, whose ports limit messages to
+// maxMessage bytes. It also returns the fabric (the network between the devices), so that the test can
+// delay or cut the links.
 func smallPorts(t testing.TB, maxMessage uint32) (*soft.Provider, *fabric.Fabric) {
 	t.Helper()
-	notOnDevice(t, "its ports and its link are made for the test")
+	notOnDevice(t, "the test needs ports and links of the software RNIC")
 	f := fabric.New(fabric.Config{})
 	p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{
 		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1"), Limits: soft.Limits{MaxMsgSize: maxMessage}},
@@ -164,8 +194,8 @@ func smallPorts(t testing.TB, maxMessage uint32) (*soft.Provider, *fabric.Fabric
 	return p, f
 }
 
-// Rule: a transfer larger than the port's largest message is split, and has one future. The
-// immediate data of a split WRITE arrives after the last byte.
+// Rule: if a transfer is larger than the port's largest message, it is split into several work
+// requests, and has one future. The immediate data of a split WRITE arrives after the last byte.
 func TestLargeTransfersAreSplit(t *testing.T) {
 	p, _ := smallPorts(t, 1000)
 	a, b := connected(t, Config{Provider: p, Conn: Options{MessageSize: 512}})
@@ -183,25 +213,27 @@ func TestLargeTransfersAreSplit(t *testing.T) {
 	before := a.rt.Stats().WorkRequests
 	f, err := a.Start(ctx, new(WriteOp(local, remote).Imm(5)))
 	if r := done(t, f, err); r.Bytes != n {
-		t.Fatalf("the future says %d bytes, want %d", r.Bytes, n)
+		t.Fatalf("the result of the split WRITE has %d bytes, want %d", r.Bytes, n)
 	}
 	if posted := a.rt.Stats().WorkRequests - before; posted != 11 {
-		t.Fatalf("%d work requests for %d bytes in messages of 1000, want 11", posted, n)
+		t.Fatalf("%d work requests were posted for %d bytes in messages of at most 1000 bytes, want 11", posted, n)
 	}
 	m, err := b.RecvWait(ctx)
 	if err != nil || m.Imm != 5 || string(target.Bytes()[:n]) != string(source.Bytes()[:n]) {
-		t.Fatalf("immediate %d, %v, data equal %t", m.Imm, err, string(target.Bytes()[:n]) == string(source.Bytes()[:n]))
+		t.Fatalf("the split WRITE arrived with immediate %d, error %v, data equal: %t; want immediate 5 and equal data",
+			m.Imm, err, string(target.Bytes()[:n]) == string(source.Bytes()[:n]))
 	}
 	m.Release()
 	clear(source.Bytes())
 	f, err = a.Read(ctx, local, remote)
 	if r := done(t, f, err); r.Bytes != n || string(target.Bytes()[:n]) != string(source.Bytes()[:n]) {
-		t.Fatalf("read back %d bytes, equal %t", r.Bytes, string(target.Bytes()[:n]) == string(source.Bytes()[:n]))
+		t.Fatalf("the split READ returned %d bytes, data equal: %t; want %d bytes of equal data",
+			r.Bytes, string(target.Bytes()[:n]) == string(source.Bytes()[:n]), n)
 	}
 }
 
-// Rule: on a raw connection the user posts the receives. Receives take the messages in the order in
-// which the receives were posted. Messages arrive unchanged.
+// Rule: if a connection is raw, the user posts the receives, and messages take the receives in the
+// order of posting. Messages arrive unchanged, without a header.
 func TestRawConnection(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
 	ctx := testContext(t)
@@ -216,10 +248,10 @@ func TestRawConnection(t *testing.T) {
 		done(t, f, err)
 	}
 	if r := done(t, r1, nil); string(one.Bytes()[:r.Bytes]) != "first" {
-		t.Fatalf("the first receive holds %q", one.Bytes()[:r.Bytes])
+		t.Fatalf("the first receive has %q, want \"first\"", one.Bytes()[:r.Bytes])
 	}
 	if r := done(t, r2, nil); string(two.Bytes()[:r.Bytes]) != "second" {
-		t.Fatalf("the second receive holds %q", two.Bytes()[:r.Bytes])
+		t.Fatalf("the second receive has %q, want \"second\"", two.Bytes()[:r.Bytes])
 	}
 	if _, err := b.Recv().Await(ctx); !errors.Is(err, ErrMode) {
 		t.Fatalf("Recv on a raw connection: %v, want ErrMode", err)
@@ -238,7 +270,7 @@ func TestManyReactors(t *testing.T) {
 		seat := must.Get(ln.AcceptAsync())(t)
 		c, err := client.Dial(ctx, ln.Addr().String())
 		if err != nil {
-			t.Fatalf("connection %d: %v", i, err)
+			t.Fatalf("dialing connection %d: %v", i, err)
 		}
 		s := must.Get(seat.Await(ctx))(t)
 		conns = append(conns, c, s)
@@ -249,7 +281,7 @@ func TestManyReactors(t *testing.T) {
 		}
 		m, err := conns[i+1].RecvWait(ctx)
 		if err != nil || m.Data[0] != byte(i) {
-			t.Fatalf("connection %d: %v", i, err)
+			t.Fatalf("receiving the message on connection %d: %v, %v; want [%d]", i/2, m.Data, err, byte(i))
 		}
 		m.Release()
 	}
@@ -258,12 +290,12 @@ func TestManyReactors(t *testing.T) {
 		used[c.sh] = true
 	}
 	if len(used) != 5 {
-		t.Fatalf("%d reactors have connections, want all 5", len(used))
+		t.Fatalf("%d reactors of the two runtimes have connections, want all 5", len(used))
 	}
 }
 
-// Rule: Close returns soon after its deadline even if the peer is silent, and outstanding operations
-// end.
+// Rule: if the peer is silent, Close still returns soon after the deadline of its context, and the
+// outstanding operations end.
 func TestCloseKeepsItsDeadlineWhenThePeerIsSilent(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -277,17 +309,17 @@ func TestCloseKeepsItsDeadlineWhenThePeerIsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := time.Since(start); d > 5*time.Second {
-		t.Fatalf("closing took %v with a deadline of 50 ms", d)
+		t.Fatalf("Close took %v with a deadline of 50 ms, want at most 5s", d)
 	}
 	if _, err := f.Await(testContext(t)); err == nil {
-		t.Fatal("a message into a cut link was delivered")
+		t.Fatal("a SEND over a cut link succeeded, want an error")
 	}
 	b.Abort()
 	<-b.closed
 }
 
-// Rule: if the peer has vanished, the first operation fails when its retries are used up. The error
-// becomes the connection's cause.
+// Rule: if the peer has vanished, the first outstanding operation fails when the device's retries are
+// used up. Its error becomes the connection's cause.
 func TestVanishedPeerEndsOperations(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -297,7 +329,7 @@ func TestVanishedPeerEndsOperations(t *testing.T) {
 		t.Fatalf("sending to a vanished peer: %v, want RETRY_EXC_ERR", err)
 	}
 	if _, err := a.RecvWait(testContext(t)); !errors.Is(err, verbs.StatusError(verbs.WCRetryExcErr)) {
-		t.Fatalf("receiving from a vanished peer: %v, want the cause", err)
+		t.Fatalf("receiving from a vanished peer: %v, want RETRY_EXC_ERR, the connection's cause", err)
 	}
 	link.Heal()
 	link.SetAll(fabric.Link{})
@@ -305,29 +337,29 @@ func TestVanishedPeerEndsOperations(t *testing.T) {
 	<-b.closed
 }
 
-// Rule: no message is lost if RecvWait is called with a context that has ended.
+// Rule: if RecvWait is called with a context that has ended, no message is lost.
 func TestCancelledReceiveLosesNoMessage(t *testing.T) {
 	a, b := connected(t, Config{})
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for i := range 100 {
 		if _, err := b.RecvWait(ended); err != nil && !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
+			t.Fatalf("RecvWait with an ended context: %v, want %v", err, context.Canceled)
 		} else if err == nil {
-			t.Fatalf("message %d before it was sent", i)
+			t.Fatalf("RecvWait returned message %d before the message was sent", i)
 		}
 		if _, err := a.SendBytes(testContext(t), []byte{byte(i)}); err != nil {
 			t.Fatal(err)
 		}
 		m, err := b.RecvWait(testContext(t))
 		if err != nil || m.Data[0] != byte(i) {
-			t.Fatalf("message %d: %v %v", i, m.Data, err)
+			t.Fatalf("receiving message %d: %v, %v; want [%d]", i, m.Data, err, byte(i))
 		}
 		m.Release()
 	}
 }
 
-// Rule: handlers of Runtime.Handle may block, and several handlers run at the same time.
+// Rule: if a handler of Runtime.Handle blocks, other handlers run meanwhile.
 func TestHandlersMayBlock(t *testing.T) {
 	a, _ := connected(t, Config{Handlers: 2})
 	ctx := testContext(t)
@@ -337,7 +369,7 @@ func TestHandlersMayBlock(t *testing.T) {
 		f := must.Get(a.SendBytes(ctx, []byte("x")))(t)
 		a.rt.Handle(f, func(r Result, err error) {
 			if err != nil {
-				t.Error(err)
+				t.Errorf("the SEND failed: %v", err)
 			}
 			fn()
 			if ran.Add(1) == 2 {
@@ -345,12 +377,12 @@ func TestHandlersMayBlock(t *testing.T) {
 			}
 		})
 	}
-	<-second // the second handler runs although the first one blocks
+	<-second // the second handler runs although the first handler blocks
 	gate <- struct{}{}
 }
 
-// Rule: if the device delivers no more completions, a failed connection ends its operations itself.
-// The user need not call Close to end them.
+// Rule: if the device delivers no more completions, a failed connection ends its operations itself,
+// even if the user does not call Close.
 func TestDeadDeviceEndsOperations(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
 	ctx := testContext(t)
@@ -368,13 +400,13 @@ func TestDeadDeviceEndsOperations(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.Await(ctx); !errors.Is(err, gone) {
-		t.Fatalf("the operation of a dead device ended with %v, want the cause", err)
+		t.Fatalf("the operation ended with %v, want the connection's cause, %v", err, gone)
 	}
 	b.Abort()
 	<-b.closed
 }
 
-// unflushed is an identifier whose Disconnect does nothing, as if its device never flushed.
+// unflushed is an identifier whose Disconnect does nothing, as if its device did not flush requests.
 type unflushed struct{ queuePairID }
 
 func (unflushed) Disconnect() error { return nil }

@@ -1,7 +1,8 @@
 // Package runtime provides RDMA connections whose operations return futures, and memory
 // that RDMA devices may access. Programs never poll: the package runs the event loops.
 //
-// The name collides with the standard library's runtime, so import it under another name:
+// The package has the same name as package runtime of the standard library, so import it under
+// another name:
 //
 //	import verbena "github.com/verbena-rdma/verbena/runtime"
 //
@@ -58,15 +59,15 @@
 // libibverbs program.
 //
 // A program can post receives before the peer of a raw connection can send. Without a connection
-// manager, it posts them on the [Prepared]. With one, it posts them on the [Pending] that
-// [Runtime.PrepareDial] or [Listener.PrepareAccept] returns.
+// manager, it posts them on the [Prepared]. With a connection manager, it posts them on the
+// [Pending] that [Runtime.PrepareDial] or [Listener.PrepareAccept] returns.
 //
 // # Starting operations
 //
-// An [Op] describes an operation. Functions such as [WriteOp], [SendOp] and [FetchAndAddOp] make
-// an Op, and [Op.Imm], [Op.Fence] and [Op.Solicited] modify it. These methods of Conn start one
-// operation, or many. They differ in what gets the result: a future, the waiting caller, or a
-// [Sink], an interface that the program implements:
+// An [Op] describes an operation. Functions such as [WriteOp], [SendOp] and [FetchAndAddOp] make an
+// Op, and [Op.Imm], [Op.Fence] and [Op.Solicited] modify it. The following methods of Conn start
+// one operation, or many. The result goes to a future, to the waiting caller, or to a [Sink], an
+// interface that the program implements:
 //
 //	       a future    the caller         a sink
 //	one    Start       Do (waits)         StartTo
@@ -78,17 +79,17 @@
 //	r, err := conn.Do(ctx, &op)
 //
 // Write, Read, Send, SendBytes and PostRecv are shorthands for Start with the most common
-// operations. A [Batch] starts operations without waking the reactor. It is for a caller that
-// awaits the futures soon.
+// operations. A [Batch] starts operations without waking the reactor. A Batch is for a caller that
+// soon awaits the futures of these operations.
 //
 // # Futures
 //
 // A goroutine that awaits a future may run the reactor itself until the future is settled.
 //
-// Canceling a wait never cancels the operation. The device owns the operation's memory until
-// the operation completes. The program may release a Buffer earlier: the Buffer then returns to
-// its pool when the operation completes. [Conn.Cancel] ends all operations of a connection, and
-// the connection itself.
+// If a wait is canceled, the operation continues. The device owns the operation's memory until the
+// operation completes. The program may release a Buffer earlier: the Buffer then returns to its
+// pool when the operation completes. [Conn.Cancel] ends all operations of a connection, and the
+// connection itself.
 //
 // # What a sender may conclude
 //
@@ -97,12 +98,13 @@
 //
 //	the starting call fails     nothing was posted, and nothing reaches the peer
 //	nil                         acknowledged: a SEND is in one of the peer's receives, a
-//	                            WRITE is in its memory, a READ or atomic has its result here
+//	                            WRITE is in the peer's memory, the result of a READ or atomic
+//	                            is in the local memory
 //	*WCError with Status
-//	  REM_*, RNR_RETRY_EXC_ERR  refused by the peer's device: not carried out, but some of
-//	                            its packets may be in the peer's memory
-//	  LOC_*                     failed at the local device, but some of its packets may be in
-//	                            the peer's memory
+//	  REM_*, RNR_RETRY_EXC_ERR  refused by the peer's device: not carried out, but the data of
+//	                            some packets may be in the peer's memory
+//	  LOC_*                     failed at the local device, but the data of some packets may
+//	                            be in the peer's memory
 //	  RETRY_EXC_ERR             unknown: the peer's device did not answer
 //	  WR_FLUSH_ERR              unknown: outstanding when the connection ended
 //	the connection's cause      unknown: outstanding when the connection ended, or not posted
@@ -119,24 +121,24 @@
 //
 // If a peer disconnects as soon as it has received a message, the message may stay unacknowledged:
 // disconnecting moves the peer's queue pair to ERR, and a queue pair in ERR sends no
-// acknowledgments. So ErrPeerClosed does not mean that the message was lost. If a program needs
-// certainty, the peer must answer with a message, and the program must disconnect after it has
-// received the answer.
+// acknowledgments. So ErrPeerClosed does not mean that the message was lost. If the sending program
+// needs certainty, the receiving program must answer with a message, and the sending program must
+// not disconnect before it has received the answer.
 //
 // # Errors
 //
 // [RetryOf] reports for each error of this module whether the same call may succeed later, or on a
-// new connection, or never. The error variables of this package are grouped by the action that
-// they call for. They include the errors of the packages verbs, reactor and futures. Errors that
-// mean "closed by this program" match net.ErrClosed and os.ErrClosed. Timeouts match
+// new connection, or never. The error variables of this package are grouped by the action that they
+// call for. They include the errors of the packages verbs, reactor and futures. Errors that mean
+// that this program closed an object match net.ErrClosed and os.ErrClosed. Timeouts match
 // os.ErrDeadlineExceeded. If a context ended the call, the error matches the context's error.
 //
 // # Callbacks into the program
 //
-// One goroutine at a time runs a reactor: the reactor's own goroutine, or a goroutine that awaits
-// a future. That goroutine holds the reactor's turn, and the comments of this package call it the
-// holder. The holder calls sinks, and the functions given to After and WatchDevice. These sinks
-// and functions must not block, because all connections of the reactor wait meanwhile. Options.Admit,
+// One goroutine at a time runs a reactor: the reactor's own goroutine, or a goroutine that awaits a
+// future. That goroutine holds the reactor's turn, and the comments of this package call it the
+// holder. The holder calls sinks, and the functions given to After and WatchDevice. These sinks and
+// functions must not block: while they run, all connections of the reactor wait. Options.Admit,
 // actors, and the functions given to Then, Map and Handle run on other goroutines of the runtime.
 //
 // The reactor continues if one of these functions panics or calls runtime.Goexit:
@@ -145,16 +147,16 @@
 //     operation or message, the connection of the sink fails with the *PanicError as its cause.
 //     Everything else goes on.
 //   - If Config.OnPanic is not set, the panic ends the program with the panic's value and stack.
-//     It is raised on a goroutine of the runtime, so the program cannot recover it. (On the
-//     calling goroutine net/http, for example, would recover it.)
+//     The runtime raises the panic again on a goroutine of its own, so the program cannot recover
+//     it. (On the calling goroutine net/http, for example, would recover the panic.)
 //   - runtime.Goexit ends the goroutine that called the function. First the runtime completes the
 //     rest of that goroutine's work. If the goroutine was awaiting a future, the future is
-//     discarded. If it was a goroutine of the runtime, a new one replaces it. Goexit is not a
-//     failure, and OnPanic is not called.
+//     discarded. If the goroutine belonged to the runtime, a new goroutine replaces it. Goexit is
+//     not a failure: OnPanic is not called.
 //
-// The methods of a context may be code of the program, which may panic or block. So a function
-// with a context calls Done one time, before it acquires any resource, and calls Err only while it
-// has acquired none. If the context is nil, the function returns ErrNilContext before it does
+// The methods of a context may be code of the program, which may panic or block. So a function with
+// a context argument calls Done one time, before it acquires any resource, and calls Err only while
+// it holds no resource. If the context is nil, the function returns ErrNilContext before it does
 // anything else.
 //
 // # Security

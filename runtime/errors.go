@@ -12,11 +12,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// This file has the errors of this package and of the packages that it uses, grouped by the
-// action that they call for. They are returned wrapped, with the offending values: test for them
-// with errors.Is. [RetryOf] returns RetryLater for the first group, and RetryReconnect for the
-// second. The package documentation (doc.go) lists what each result of an operation says about
-// the peer.
+// This file has the errors of this package and of the packages that it uses, grouped by the action
+// that they call for. Functions return these errors wrapped, with the offending values, so test for
+// them with errors.Is. [RetryOf] returns RetryLater for the first group, and RetryReconnect for the
+// second group. The package documentation (doc.go) lists what each result of an operation says
+// about the peer.
 
 // The same call may succeed later: a resource is in use, or an answer took too long.
 var (
@@ -29,7 +29,8 @@ var (
 	ErrNoGID       = verbs.ErrNoGID                                                        // the port has no address, or is down
 	ErrUnreachable = sentinel.Later("runtime: peer unreachable")
 	// ErrConnectTimeout and ErrReactorBusy match os.ErrDeadlineExceeded. If a function returns
-	// ErrReactorBusy, its work goes on: call the function again to wait for the end of the work.
+	// ErrReactorBusy, the work that it started goes on: call the function again to wait for the end
+	// of this work.
 	ErrConnectTimeout = sentinel.Later("runtime: connecting took too long", os.ErrDeadlineExceeded)
 	ErrReactorBusy    = sentinel.Later("runtime: the reactor did not respond", os.ErrDeadlineExceeded)
 )
@@ -58,8 +59,8 @@ var (
 	ErrNotSupported  = verbs.ErrNotSupported
 )
 
-// The call is wrong, in general or for this peer. ErrReleased belongs to this group too: it is
-// for memory that is used after its release, and does not match ErrClosed.
+// The call is wrong, in general or for this peer. ErrReleased belongs to this group, too. It means
+// that memory was used after its release, and does not match ErrClosed.
 var (
 	ErrConfig     = reactor.ErrConfig
 	ErrInvalid    = verbs.ErrInvalid                   // an invalid argument
@@ -67,13 +68,14 @@ var (
 	ErrAddress    = errors.New("runtime: bad address") // may be wrapped with an error of the resolver, which RetryOf classifies
 	ErrMode       = sentinel.Never("runtime: not in this connection's mode")
 	ErrTooLarge   = sentinel.Never("runtime: too large")
-	// TryStartTo and StartFromSink return ErrPieces for an operation that exceeds one work
-	// request. Other methods split such an operation. ErrPieces matches ErrTooLarge.
-	ErrPieces      = sentinel.Never("runtime: too long for one work request, and the call must not wait between several", ErrTooLarge)
+	// TryStartTo and StartFromSink return ErrPieces for an operation that is too long for one work
+	// request. Other methods split this operation into several work requests. ErrPieces matches
+	// ErrTooLarge.
+	ErrPieces      = sentinel.Never("runtime: too long for one work request, and this call cannot start several", ErrTooLarge)
 	ErrPermission  = sentinel.Never("runtime: remote memory does not permit this")
 	ErrRemoteRange = sentinel.Never("runtime: outside the remote memory")
 	ErrWindowState = sentinel.Never("runtime: the window is not in a state for this")
-	ErrMessage     = sentinel.Never("runtime: message was released") // for memory other than a message: ErrReleased
+	ErrMessage     = sentinel.Never("runtime: message was released") // for all other memory the error is ErrReleased
 )
 
 // The peer does not run this package, or is broken. ErrDescriptor (op_remote.go) belongs to
@@ -83,8 +85,9 @@ var (
 	ErrProtocol     = sentinel.Never("runtime: malformed protocol data") // matched by every ProtocolError
 )
 
-// ErrUnanswered means that it is unknown whether an atomic was carried out. Read the remote word
-// to find out.
+// ErrUnanswered means that the device completed an atomic with success, but did not deliver the
+// result. The peer's device may or may not have carried out the atomic: read the remote word to
+// find out.
 var ErrUnanswered = reactor.ErrUnanswered
 
 // Errors of the layers below.
@@ -118,8 +121,8 @@ var errNoIPv4 = errors.New("the name has no IPv4 address")
 type RejectError struct {
 	Addr   string
 	Reason int    // the connection manager's reason (IBTA table 102)
-	Code   uint8  // the listener's code; 0 if it sent none
-	Text   string // the listener's explanation; empty if it sent none
+	Code   uint8  // the listener's code; 0 if the listener sent none
+	Text   string // the listener's explanation; empty if the listener sent none
 	// Data is the data of the listener's program (Refusal.Data). If the listener is bare, or does not
 	// run this package, Data is the whole private data of the rejection, and may end with zeros that
 	// the connection manager added.
@@ -138,8 +141,9 @@ func (e *RejectError) Error() string {
 	return s
 }
 
-// Retry returns RetryLater if nothing listens at the address, the listener is closed, or the
-// peer lacks resources, timed out, or has a stale connection. Otherwise it returns RetryNever.
+// Retry returns RetryLater if no listener is at the address, the listener is closed, the peer lacks
+// resources, the connection manager timed out, or the peer still has a stale connection. Otherwise
+// it returns RetryNever.
 func (e *RejectError) Retry() Retry {
 	switch e.Reason {
 	case rejInvalidService, verbs.RejNoQP, verbs.RejNoResources, verbs.RejTimeout, verbs.RejStaleConn:
@@ -157,7 +161,7 @@ func (e *RejectError) Retry() Retry {
 type ProtocolError struct {
 	Message    string // "hello", "reject" or "frame"
 	Field      string // the offending field
-	Have, Want uint64 // the field's value or length, and the expected one
+	Have, Want uint64 // the field's value or length, and the expected value or length
 }
 
 // Error names the message and the field, with the values.

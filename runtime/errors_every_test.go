@@ -32,13 +32,12 @@ const (
 	later     = verbs.RetryLater
 )
 
-// The map answers has an entry for every sentinel and error type that the public packages export.
-// An entry has an example of the error, the result of RetryOf, and the error of the standard
-// library that the example matches (nil: none).
+// The map answers has an entry for every sentinel error and every error type that the public packages
+// export.
 var answers = map[string]struct {
-	err   error
-	retry verbs.Retry
-	like  error
+	err   error       // an example of the error
+	retry verbs.Retry // the result of RetryOf for err
+	like  error       // net.ErrClosed or os.ErrDeadlineExceeded, if err matches it; otherwise nil
 }{
 	"verbs.ErrBusy":              {verbs.ErrBusy, later, nil},
 	"verbs.ErrClosed":            {verbs.ErrClosed, never, net.ErrClosed},
@@ -152,33 +151,34 @@ var answers = map[string]struct {
 	"runtime/actor.ErrGoexit":        {actor.ErrGoexit, never, nil},
 }
 
-// Rule: for every error that a public package exports, RetryOf returns the result listed in
-// answers. The error matches exactly those errors of the standard library that are listed there.
+// Rule: if a public package exports an error, RetryOf returns the result that the map answers has for
+// this error. Of net.ErrClosed and os.ErrDeadlineExceeded, the error matches the one in the map, and
+// no other.
 func TestEveryErrorAnswers(t *testing.T) {
 	named := exportedErrors(t)
 	for name := range named {
 		if _, ok := answers[name]; !ok {
-			t.Errorf("%s has no answer in this test", name)
+			t.Errorf("%s is an exported error without an entry in the map answers", name)
 		}
 	}
 	for name, a := range answers {
 		if !named[name] {
-			t.Errorf("%s is no exported error", name)
+			t.Errorf("the map answers has an entry for %s, which is not an exported error", name)
 		}
 		if got := verbena.RetryOf(a.err); got != a.retry || verbena.Retryable(a.err) != (got == later) {
-			t.Errorf("%s: trying again: %v, want %v", name, got, a.retry)
+			t.Errorf("%s: RetryOf returns %v and Retryable %t, want %v and %t", name, got, verbena.Retryable(a.err), a.retry, a.retry == later)
 		}
 		for _, like := range []error{net.ErrClosed, os.ErrDeadlineExceeded} {
 			if is := errors.Is(a.err, like); is != (like == a.like) {
-				t.Errorf("%s matches %v: %v", name, like, is)
+				t.Errorf("%s matches %q: %t, want %t", name, like, is, like == a.like)
 			}
 		}
 		if closed := errors.Is(a.err, os.ErrClosed); closed != errors.Is(a.err, verbena.ErrClosed) || closed != errors.Is(a.err, net.ErrClosed) {
-			t.Errorf("%s matches some of net.ErrClosed, os.ErrClosed and ErrClosed, and not all", name)
+			t.Errorf("%s matches some of net.ErrClosed, os.ErrClosed and ErrClosed, want all or none", name)
 		}
 		var ne net.Error
 		if late := errors.As(a.err, &ne) && ne.Timeout(); late != (a.like == os.ErrDeadlineExceeded) {
-			t.Errorf("%s is a net.Error that timed out: %v", name, late)
+			t.Errorf("%s is a net.Error whose Timeout returns true: %t, want %t", name, late, a.like == os.ErrDeadlineExceeded)
 		}
 	}
 }
@@ -221,21 +221,21 @@ func exportedErrors(t *testing.T) map[string]bool {
 }
 
 // Rule: comments of the packages runtime and actor do not name errors of the packages verbs,
-// reactor, futures and ring (such as verbs.ErrBusy). A user of runtime or actor need not import
-// these packages.
+// reactor, futures and ring (such as verbs.ErrBusy), because a user of runtime or actor need not
+// import these packages.
 func TestManualsNameTheirOwnErrors(t *testing.T) {
 	foreign := regexp.MustCompile(`\b(verbs|reactor|futures|ring)\.(Err[A-Z]\w*|WCError|OpError|DeviceError|PanicError)\b`)
 	eachFile(t, "runtime", func(dir string, f *ast.File) {
 		for _, c := range f.Comments {
 			if name := foreign.FindString(c.Text()); name != "" {
-				t.Errorf("%s: a comment names %s", dir, name)
+				t.Errorf("a comment of package %s names %s, want the name that the package itself exports", dir, name)
 			}
 		}
 	})
 }
 
-// eachFile parses the Go files, except tests, in the folder room and below, and calls fn for each
-// of them. It skips internal packages, testdata and the null device.
+// eachFile parses all Go files, except tests, of the module's folder room and its subfolders. It
+// calls fn for each file. It skips internal packages, testdata and the null device.
 func eachFile(t *testing.T, room string, fn func(dir string, f *ast.File)) {
 	t.Helper()
 	root := os.DirFS("..")

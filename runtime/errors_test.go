@@ -13,9 +13,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: TryStartTo and StartFromSink refuse a transfer that needs several work requests. The error
-// is ErrPieces and not ErrQueueFull, because waiting for room would not help. Conn.Do accepts the
-// transfer.
+// Rule: if a transfer needs several work requests, TryStartTo and StartFromSink refuse it with
+// ErrPieces. They do not return ErrQueueFull, because a retry with more free slots would fail, too.
+// Conn.Do accepts the transfer.
 func TestPiecesAreNoFullQueue(t *testing.T) {
 	a, b := connected(t, Config{})
 	to, from := must.Get(b.rt.NewRegion(256, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t), must.Get(a.rt.NewRegion(256, 0))(t)
@@ -25,7 +25,7 @@ func TestPiecesAreNoFullQueue(t *testing.T) {
 	op := WriteOp(local, remote)
 	never := func(how string, err error) {
 		if !errors.Is(err, ErrPieces) || !errors.Is(err, ErrTooLarge) || errors.Is(err, ErrQueueFull) || RetryOf(err) != RetryNever {
-			t.Errorf("%s: %v, want ErrPieces", how, err)
+			t.Errorf("%s: %v with %v; want ErrPieces, which matches ErrTooLarge but not ErrQueueFull, with RetryNever", how, err, RetryOf(err))
 		}
 	}
 	mail, told := make(mailSink, 1), make(chan error, 1)
@@ -43,12 +43,12 @@ func TestPiecesAreNoFullQueue(t *testing.T) {
 		t.Fatal("the sink was not called")
 	}
 	if _, err := a.Do(testContext(t), &op); err != nil {
-		t.Errorf("Do: %v", err)
+		t.Errorf("Do of the same transfer: %v, want no error", err)
 	}
 }
 
-// Rule: calls of a closed Conn, Listener or Runtime return an error that matches net.ErrClosed. For
-// this error RetryOf returns RetryNever, so that retry loops end.
+// Rule: if a Conn, Listener or Runtime is closed, its methods return an error that matches
+// net.ErrClosed. For this error RetryOf returns RetryNever, so that retry loops end.
 func TestClosedIsNetErrClosed(t *testing.T) {
 	a, b := connected(t, Config{})
 	ln, err := b.rt.Listen(":0")
@@ -59,7 +59,7 @@ func TestClosedIsNetErrClosed(t *testing.T) {
 	closed := func(what string, err error) {
 		t.Helper()
 		if !errors.Is(err, net.ErrClosed) || !errors.Is(err, os.ErrClosed) || !errors.Is(err, ErrClosed) || RetryOf(err) != RetryNever {
-			t.Errorf("%s: %v, want net.ErrClosed", what, err)
+			t.Errorf("%s: %v with %v; want an error that matches net.ErrClosed, os.ErrClosed and ErrClosed, with RetryNever", what, err, RetryOf(err))
 		}
 	}
 	ctx := testContext(t)
@@ -69,11 +69,11 @@ func TestClosedIsNetErrClosed(t *testing.T) {
 	_, err = a.Send(ctx, buf.Slice())
 	closed("Send after Close", err)
 	_, err = a.RecvWait(ctx)
-	closed("Recv after Close", err)
+	closed("RecvWait after Close", err)
 	closed("Err after Close", a.Err())
 	<-b.Done()
 	if err := b.Err(); errors.Is(err, net.ErrClosed) || RetryOf(err) != RetryReconnect {
-		t.Errorf("the other end: %v, want what a new connection helps against", err)
+		t.Errorf("Err of the end that was not closed: %v with %v; want RetryReconnect, and no match of net.ErrClosed", err, RetryOf(err))
 	}
 	if err := ln.Close(ctx); err != nil {
 		t.Fatal(err)
@@ -92,9 +92,9 @@ func TestClosedIsNetErrClosed(t *testing.T) {
 	closed("Alloc after Runtime.Close", err)
 }
 
-// Rule: for some error types, RetryOf depends on the error's fields. If a request for memory would
-// fit after other memory is freed, RetryOf returns RetryLater. If it can never fit, RetryOf returns
-// RetryNever.
+// Rule: for some error types, RetryOf depends on the error's fields. If a request for memory exceeds
+// only the memory that is left below the limit, RetryOf returns RetryLater. If it exceeds the whole
+// limit, RetryOf returns RetryNever. For a RejectError the reason and the code decide.
 func TestRetryByValue(t *testing.T) {
 	refused := func(reason int, code uint8) error { return &RejectError{Reason: reason, Code: code} }
 	for _, c := range []struct {
@@ -115,7 +115,7 @@ func TestRetryByValue(t *testing.T) {
 		{refused(2, 0), RetryNever},
 	} {
 		if got := RetryOf(c.err); got != c.want {
-			t.Errorf("%#v: %v, want %v", c.err, got, c.want)
+			t.Errorf("RetryOf(%#v) returns %v, want %v", c.err, got, c.want)
 		}
 	}
 }
@@ -132,9 +132,9 @@ func TestDialPlainTakesTooLong(t *testing.T) {
 	rt := mainBed.open(t, Config{ConnectTimeout: 20 * time.Millisecond}, 0)
 	_, err = rt.DialPlain(testContext(t), ln.Addr().String(), PlainOptions{})
 	if !errors.Is(err, ErrConnectTimeout) || !errors.Is(err, os.ErrDeadlineExceeded) || !Retryable(err) {
-		t.Errorf("a silent peer: %v, want ErrConnectTimeout", err)
+		t.Errorf("DialPlain to a silent peer: %v; want ErrConnectTimeout, a retryable timeout", err)
 	}
 	if _, err = rt.DialPlain(endedContext(), ln.Addr().String(), PlainOptions{}); !errors.Is(err, context.Canceled) || Retryable(err) {
-		t.Errorf("with an ended context: %v, want context.Canceled", err)
+		t.Errorf("DialPlain with an ended context: %v; want context.Canceled, not retryable", err)
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a program that dials, listens, sends, receives, writes, reads, adds and closes works on
-// libibverbs as on the software RNIC. It works if waiting goroutines run the reactor, and if only
-// the loop (the reactor's own goroutine) runs the reactor.
+// Rule: if a runtime uses libibverbs instead of the software RNIC, connections, messages, WRITEs, READs
+// and atomics work in the same way. They work whether waiting goroutines run the reactor or only the
+// loop (the reactor's own goroutine) runs it. (The null device takes the place of libibverbs.)
 func TestEchoOverLibibverbs(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"default": {}, "nobody drives but the loop": {NoCallerDriving: true, Spin: -1}, "two reactors": {Reactors: 2},
+		"default": {}, "loop only": {NoCallerDriving: true, Spin: -1}, "two reactors": {Reactors: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := nullBed.connected(t, cfg)
@@ -37,11 +37,11 @@ func echoes(t *testing.T, a, b *Conn) {
 			for i := range n {
 				m, err := b.RecvWait(ctx)
 				if err != nil {
-					return fmt.Errorf("receive %d: %w", i, err)
+					return fmt.Errorf("b receives message %d: %w", i, err)
 				}
 				_, err = b.SendBytes(ctx, m.Data)
 				if err = errors.Join(err, m.Release()); err != nil {
-					return fmt.Errorf("answer %d: %w", i, err)
+					return fmt.Errorf("b sends message %d back: %w", i, err)
 				}
 			}
 			return nil
@@ -50,11 +50,11 @@ func echoes(t *testing.T, a, b *Conn) {
 	for i := range n {
 		want := bytes.Repeat([]byte{byte(i + 1)}, i*7)
 		if _, err := a.SendBytes(ctx, want); err != nil {
-			t.Fatal(err)
+			t.Fatalf("a sends message %d: %v", i, err)
 		}
 		m := must.Get(a.RecvWait(ctx))(t)
 		if !bytes.Equal(m.Data, want) {
-			t.Fatalf("message %d of %d bytes came back as %d", i, len(want), len(m.Data))
+			t.Fatalf("message %d came back with %d bytes, want the %d bytes that were sent", i, len(m.Data), len(want))
 		}
 		if err := m.Release(); err != nil {
 			t.Fatal(err)
@@ -84,13 +84,14 @@ func oneSidedWork(t *testing.T, a, b *Conn) {
 	done(t, f, err)
 	f = must.Get(a.Start(ctx, new(FetchAndAddOp(remote, 5))))(t)
 	if r := done(t, f, err); r.Value != 0 {
-		t.Errorf("fetch and add found %d, want 0", r.Value)
+		t.Errorf("the fetch and add returned %d, want 0", r.Value)
 	}
 	f, err = a.Read(ctx, in.Slice(), remote)
 	done(t, f, err)
 	// The atomic stores 5 in the host's byte order, so either the first or the last byte of the
 	// word is 5.
 	if !bytes.Equal(in.Bytes()[8:], out.Bytes()[8:]) || in.Bytes()[0]+in.Bytes()[7] != 5 {
-		t.Error("what was written and added to was read back otherwise")
+		t.Errorf("the READ returned the first word % x, want 5; the other bytes are equal to the written ones: %t, want true",
+			in.Bytes()[:8], bytes.Equal(in.Bytes()[8:], out.Bytes()[8:]))
 	}
 }

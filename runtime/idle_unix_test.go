@@ -13,39 +13,41 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// In this test the process has idleConns connections between two runtimes of each provider. The
-// connections carry nothing for idleTime.
+// In the test of this file the process has, on each bed (see beds_test.go), idleConns connections
+// between two runtimes. For idleTime the program uses none of these connections.
 const (
 	idleConns = 16
 	idleTime  = 3 * time.Second
-	// idleTime consists of windows of length idleWindow, and only the quietest window counts.
-	// Repeated work shows in every window. Noise of a busy machine and of Go's garbage collector
-	// shows only in some windows.
+	// idleTime consists of windows of length idleWindow, and only the window with the least work
+	// counts. Repeated work shows in every window. Noise of a busy machine and of Go's garbage
+	// collector shows only in some windows.
 	idleWindow = 500 * time.Millisecond
 )
 
-// Limits of the work that all runtimes together do in a window. Work that the process does without
-// runtimes is measured first, and does not count. In a window each reactor has at most one
+// These are limits of the work that all runtimes together do in a window. Work that the process does
+// without runtimes is measured first, and does not count. In a window each reactor has at most one
 // recheck (a poll without an event) and one watchdog tick. On a busy machine with two processors,
-// the rechecks and ticks of a provider's two reactors took 5 to 10 switches and 0.2 to 0.3 ms.
+// the rechecks and ticks of the two reactors of a bed took 5 to 10 switches (a switch: a thread goes
+// to sleep) and 0.2 to 0.3 ms of processor time.
 //
-// A wake-up every idleTick would exceed both limits. The 50 wake-ups in a window take at least 50
-// switches (200 if a goroutine's timer causes them), and 3 to 5 ms of processor time.
+// A reactor that woke every idleTick would exceed both limits. Its 50 wake-ups in a window would take
+// at least 50 switches (200 if a goroutine's timer caused them), and 3 to 5 ms of processor time.
 const (
 	idleTick     = 10 * time.Millisecond
-	idleSwitches = int64(idleWindow/idleTick) * 4 / 5 // a switch: a thread goes to sleep
-	idleCPU      = 2 * time.Millisecond               // processor time: 0.4 % of one processor
+	idleSwitches = int64(idleWindow/idleTick) * 4 / 5 // 40 switches, fewer than 50
+	idleCPU      = 2 * time.Millisecond               // 0.4 % of the time of one processor
 )
 
 // While nothing arrives, the loop of a reactor wakes one time per reactor.DefaultRecheck, two times
 // per Options.KeepAlive, and one more time after each keep-alive.
 const (
-	idleWakes = 2 // limit of wake-ups in a second
-	edgeWakes = 4 // wake-ups allowed in addition, at the beginning and the end of the measurement
+	idleWakes = 2 // the limit of wake-ups in a second
+	edgeWakes = 4 // additional wake-ups that are allowed, for the beginning and the end of the measurement
 )
 
-// idleWork returns the limit of processor time on this machine. The processor time of an emulated
-// machine includes time that the host gives to other programs, so the limit is higher there.
+// idleWork returns the limit of processor time on this machine. Kernel devices may belong to an
+// emulated machine, whose processor time includes time that the host gives to other programs. So the
+// limit is higher on kernel devices.
 func idleWork() time.Duration {
 	if onDevice {
 		return deviceSlowness * idleCPU
@@ -53,9 +55,9 @@ func idleWork() time.Duration {
 	return idleCPU
 }
 
-// Rule: a process with open, unused connections sleeps, even while a goroutine waits for a message
-// on each connection. A message wakes the process through the completion channel, before the next
-// recheck.
+// Rule: if the connections of a process are open and unused, the process sleeps, even while a
+// goroutine waits for a message on each connection. If a message arrives, its completion event wakes
+// the process, before the next recheck (a poll at regular intervals, without an event).
 func TestAnIdleProcessSleeps(t *testing.T) {
 	asleep := spent(t)
 	for name, cfg := range map[string]Config{"callers drive": {}, "loop only": {NoCallerDriving: true, Spin: -1}, "throughput": {Policy: reactor.PolicyThroughput}} {
@@ -85,14 +87,15 @@ func TestAnIdleProcessSleeps(t *testing.T) {
 			}
 			for _, rt := range rts {
 				if st := rt.Stats(); st.MissedEvents != 0 {
-					t.Errorf("%s: %d events were lost", rt.Device().Name, st.MissedEvents)
+					t.Errorf("%s: %d completion events were lost, want 0", rt.Device().Name, st.MissedEvents)
 				}
 			}
 		})
 	}
 }
 
-// idlePairs makes idleConns connections from client to server.
+// idlePairs makes idleConns connections from client to server. It returns the client's ends and the
+// server's ends.
 func idlePairs(t *testing.T, server, client *Runtime) (from, to []*Conn) {
 	t.Helper()
 	ctx := testContext(t)
@@ -119,7 +122,8 @@ func receiveAll(ctx context.Context, c *Conn, got chan<- error) error {
 	}
 }
 
-// greet sends a message on each connection and waits until it has arrived.
+// greet sends a message on each connection, and waits for each message until receiveAll has released
+// it.
 func greet(t *testing.T, from []*Conn, got <-chan error) {
 	t.Helper()
 	ctx := testContext(t)
@@ -130,10 +134,10 @@ func greet(t *testing.T, from []*Conn, got <-chan error) {
 		select {
 		case err := <-got:
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("releasing the message: %v", err)
 			}
 		case <-ctx.Done():
-			t.Fatal("a message did not arrive")
+			t.Fatalf("the message did not arrive within %v", patience())
 		}
 	}
 }
@@ -144,8 +148,8 @@ type work struct {
 	switches int64 // how many times a thread went to sleep
 }
 
-// spent() waits for idleTime. It returns the least processor time and the least number
-// of switches of a window.
+// spent waits for idleTime. It returns the least processor time and the least number of switches of
+// a window.
 func spent(t *testing.T) (least work) {
 	t.Helper()
 	// Return the freed memory of earlier tests to the system now. Otherwise the Go runtime would
@@ -171,9 +175,8 @@ func spent(t *testing.T) (least work) {
 	return least
 }
 
-// idle() waits for idleTime. It then checks how often the reactors woke, and how much
-// work the process did. The argument asleep is the work of the process before it opened the
-// runtimes.
+// idle waits for idleTime. It then checks how often the reactors woke, and how much work the process
+// did. The argument asleep is the result of spent before the process opened the runtimes.
 func idle(t *testing.T, asleep work, rts ...*Runtime) {
 	t.Helper()
 	var before []reactor.Stats
@@ -183,28 +186,31 @@ func idle(t *testing.T, asleep work, rts ...*Runtime) {
 	did := spent(t)
 	for i, rt := range rts {
 		s := rt.Stats()
-		// Wake-ups by events are permitted: the completion of a keep-alive raises an event.
+		// Wake-ups by completion events are permitted, because the completion of a keep-alive raises an
+		// event.
 		wakes, events := s.Sleeps-before[i].Sleeps, s.ChannelWakeups-before[i].ChannelWakeups
-		t.Logf("runtime %d: the loop woke %d times, %d of them for events, %d keep-alives", i, wakes, events, s.KeepAlives-before[i].KeepAlives)
+		t.Logf("runtime %d: the loop woke %d times, of which %d times by events; it sent %d keep-alives", i, wakes, events, s.KeepAlives-before[i].KeepAlives)
 		if limit := idleWakes*uint64(idleTime/time.Second) + edgeWakes + events; wakes > limit {
 			t.Errorf("the loop of an idle reactor woke %d times in %v, want at most %d", wakes, idleTime, limit)
 		}
 	}
-	t.Logf("%d connections, the quietest %v of %v: %v of a processor, %d switches; asleep %v and %d", len(rts)/2*idleConns, idleWindow, idleTime, did.cpu, did.switches, asleep.cpu, asleep.switches)
+	t.Logf("%d connections: a window of %v took at least %v of processor time and %d switches; before the runtimes were opened, %v and %d",
+		len(rts)/2*idleConns, idleWindow, did.cpu, did.switches, asleep.cpu, asleep.switches)
 	if limit := asleep.cpu + idleWork(); did.cpu > limit && !raceEnabled {
-		t.Errorf("an idle process used %v of a processor in %v, want at most %v", did.cpu, idleWindow, limit)
+		t.Errorf("an idle process used %v of processor time in %v, want at most %v", did.cpu, idleWindow, limit)
 	}
 	if limit := asleep.switches + idleSwitches; did.switches > limit {
 		t.Errorf("the threads of an idle process went to sleep %d times in %v, want at most %d", did.switches, idleWindow, limit)
 	}
-	// Work that no runtime causes is in both measurements, so the comparison does not show it.
+	// Both measurements contain work that no runtime causes. So the comparison of the two does not
+	// limit this work, but the following check does.
 	if asleep.switches > idleSwitches {
 		t.Errorf("the threads of a process without connections went to sleep %d times in %v, want at most %d", asleep.switches, idleWindow, idleSwitches)
 	}
 }
 
-// wakesByEvent sends messages to the sleeping runtime until one arrives while the loop neither
-// rechecks nor spins. The completion channel must have woken the loop for this message.
+// wakesByEvent sends messages to a runtime whose loop sleeps, until a message arrives while the loop
+// neither rechecks nor spins. The completion channel must have woken the loop for this message.
 func wakesByEvent(t *testing.T, server *Runtime, from *Conn, got <-chan error) {
 	t.Helper()
 	for range 10 {
@@ -220,11 +226,12 @@ func wakesByEvent(t *testing.T, server *Runtime, from *Conn, got <-chan error) {
 		case after.Spins != before.Spins:
 			// A timer had woken the loop, and the loop may have found the message while it spun.
 		default:
-			t.Errorf("a message came, and the completion channel did not wake the loop: before %+v, after %+v", before, after)
+			t.Errorf("a message arrived, but no event of the completion channel woke the loop; the statistics were %+v before and %+v after", before, after)
 			return
 		}
-		// If it sleeps already, the next recheck ends that sleep.
+		// Wait until the loop begins another sleep. If the loop sleeps now, its next recheck ends this
+		// sleep, and another sleep follows.
 		eventually(t, "the next sleep of the loop", func() bool { return server.Stats().Sleeps > after.Sleeps })
 	}
-	t.Error("each of ten messages came while the loop rechecked or spun")
+	t.Error("each of ten messages arrived while the loop rechecked or spun, want one that an event announces")
 }

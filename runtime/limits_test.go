@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: an option value that no device accepts makes Open, Dial and Listen return this package's
-// ErrConfig, with the name of the option.
+// Rule: if an option has a value that no device accepts, Open, Dial and Listen return ErrConfig of
+// this package, not of package reactor. The error names the option.
 func TestBadOptionsAreOurs(t *testing.T) {
 	rt := mustOpen(t, Config{Device: first.name})
 	for option, o := range map[string]Options{
@@ -23,22 +23,22 @@ func TestBadOptionsAreOurs(t *testing.T) {
 		"PrivateData": {PrivateData: make([]byte, MaxAcceptData+1)},
 	} {
 		_, err := rt.DialOptions(testContext(t), first.at("1"), o)
-		mistake(t, "dialing", err, ErrConfig, option)
+		mistake(t, "dialing with too large "+option, err, ErrConfig, option)
 		_, err = rt.ListenOptions(":0", o)
-		mistake(t, "listening", err, ErrConfig, option)
+		mistake(t, "listening with too large "+option, err, ErrConfig, option)
 		if option == "PrivateData" {
 			continue // the limits of Dial and Listen differ, so Open does not check PrivateData
 		}
 		_, err = Open(Config{Device: first.name, Conn: o})
-		mistake(t, "opening", err, ErrConfig, option)
+		mistake(t, "opening a runtime with too large "+option, err, ErrConfig, option)
 	}
 	_, err := Open(Config{Device: first.name, CQEntries: 1 << 30})
-	mistake(t, "opening", err, ErrConfig, "CQEntries")
-	_, err = rt.DialOptions(testContext(t), first.at("1"), Options{MaxSGE: 40}) // soft devices take 32
-	mistake(t, "more than the device takes", err, ErrConfig, "40", "32")
+	mistake(t, "opening a runtime with too large CQEntries", err, ErrConfig, "CQEntries")
+	_, err = rt.DialOptions(testContext(t), first.at("1"), Options{MaxSGE: 40}) // the device accepts at most 32
+	mistake(t, "dialing with a larger MaxSGE than the device accepts", err, ErrConfig, "40", "32")
 }
 
-// Rule: the least values of the options are valid, and a connection with them carries messages.
+// Rule: if the options have their smallest values, a connection carries messages.
 func TestLeastOptions(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{SendDepth: 1, RecvCredits: 1, MessageSize: minMessageSize, MaxSGE: 1, Backlog: 1}})
 	for range 3 {
@@ -46,9 +46,10 @@ func TestLeastOptions(t *testing.T) {
 	}
 }
 
-// Rule: a message of MaxMessage bytes and its header fit the ports of both ends.
+// Rule: if the two ports have different message limits, a message of MaxMessage bytes and its header
+// fit both ports.
 func TestMessagesFitThePort(t *testing.T) {
-	notOnDevice(t, "its ports are made for the test")
+	notOnDevice(t, "the test needs a device with a small message limit")
 	p, err := soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
 		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1"), Limits: soft.Limits{MaxMsgSize: 1000}},
 		{Name: "soft1", Addr: netip.MustParseAddr("127.0.0.2")},
@@ -56,33 +57,34 @@ func TestMessagesFitThePort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b := connected(t, Config{Provider: p}) // the default message size is reduced to fit the port
+	a, b := connected(t, Config{Provider: p}) // Options.MessageSize is not set, so it is reduced to fit the port
 	if a.MaxMessage() != 1000-frameSize || b.MaxMessage() != 1000-frameSize {
-		t.Fatalf("messages of %d and %d bytes, want %d", a.MaxMessage(), b.MaxMessage(), 1000-frameSize)
+		t.Fatalf("MaxMessage of the two ends is %d and %d, want %d", a.MaxMessage(), b.MaxMessage(), 1000-frameSize)
 	}
 	_, err = a.SendBytes(testContext(t), make([]byte, 1000-frameSize+1))
-	mistake(t, "a byte too much", err, ErrTooLarge, "985", "984")
+	mistake(t, "sending one byte more than MaxMessage", err, ErrTooLarge, "985", "984")
 	ms := sendAndTake(t, a, b, 1)
 	release(t, ms...)
 	f, err := a.SendBytes(testContext(t), make([]byte, a.MaxMessage()))
 	done(t, f, err)
 	m, err := b.RecvWait(testContext(t))
 	if err != nil || len(m.Data) != a.MaxMessage() {
-		t.Fatalf("the largest message arrived with %d bytes, %v", len(m.Data), err)
+		t.Fatalf("a message of MaxMessage bytes arrived with %d bytes, %v; want %d", len(m.Data), err, a.MaxMessage())
 	}
 	release(t, m)
 	_, err = a.rt.DialOptions(testContext(t), second.at("1"), Options{MessageSize: 1000})
-	mistake(t, "more than the port carries", err, ErrConfig, "Options.MessageSize", "1000", "soft0")
+	mistake(t, "dialing with a MessageSize that exceeds the port", err, ErrConfig, "Options.MessageSize", "1000", "soft0")
 }
 
-// Rule: a message of default size and its header fill a block of the buffer pool exactly.
+// Rule: the receive buffer of a message of default size, with its header, fills a block of the buffer
+// pool exactly.
 func TestDefaultMessageFillsItsBlock(t *testing.T) {
 	if n := DefaultMessageSize + frameSize; classOf(n) == classOf(n+1) {
-		t.Errorf("%d bytes for a default receive leave room in their block", n)
+		t.Errorf("a default receive buffer of %d bytes does not fill its block: one more byte would fit", n)
 	}
 }
 
-// Rule: the peer gets the immediate data of a split WRITE, even if the last slices are empty.
+// Rule: if the last slices of a split WRITE are empty, the peer still gets the immediate data.
 func TestImmediateOfASplitWriteIsNotLost(t *testing.T) {
 	p, _ := smallPorts(t, 1000)
 	a, b := connected(t, Config{Provider: p})
@@ -96,7 +98,7 @@ func TestImmediateOfASplitWriteIsNotLost(t *testing.T) {
 	done(t, f, err)
 	m, err := b.RecvWait(ctx)
 	if err != nil || !m.HasImm || m.Imm != 7 {
-		t.Fatalf("immediate: %+v, %v", m, err)
+		t.Fatalf("the split WRITE arrived as %+v, %v; want immediate 7", m, err)
 	}
 	release(t, m)
 }
@@ -112,29 +114,30 @@ func TestRawSizesAreChecked(t *testing.T) {
 	} {
 		buf := must.Get(c.rt.Alloc(1 << 20))(t)
 		huge := slices.Repeat([]Slice{buf.Slice()}, 5000) // the total length needs more than 32 bits
-		mistake(t, "5 GB", post(huge), ErrTooLarge, "5242880000", "1000")
+		mistake(t, "a request of 5 GB", post(huge), ErrTooLarge, "5242880000", "1000")
 		if err := buf.Release(); err != nil { // the refused operation has no lease on buf
-			t.Error(err)
+			t.Errorf("releasing the buffer of the refused request: %v", err)
 		}
 	}
 }
 
-// Rule: the number of concurrent READs stays within the device's limit.
+// Rule: if a device permits fewer outstanding READs than the runtime's default, the runtime uses the
+// device's limit.
 func TestReadDepthIsTheDevices(t *testing.T) {
-	notOnDevice(t, "its limits are made for the test")
+	notOnDevice(t, "the test needs devices with small limits")
 	p := must.Get(soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
 		{Name: "soft0", Addr: netip.MustParseAddr("127.0.0.1"), Limits: soft.Limits{MaxRdAtomic: 4}},
 		{Name: "soft1", Addr: netip.MustParseAddr("127.0.0.2"), Limits: soft.Limits{MaxRdAtomic: 3}},
 	}}))(t)
 	a, b := connected(t, Config{Provider: p})
 	if a.rt.reads != 4 || b.rt.reads != 3 {
-		t.Errorf("%d and %d READs at once, want 4 and 3", a.rt.reads, b.rt.reads)
+		t.Errorf("the runtimes use %d and %d outstanding READs, want 4 and 3", a.rt.reads, b.rt.reads)
 	}
 }
 
-// Rule: the options given to Listen apply to the listener's connections. A zero option
-// (PrivateData, too) gets the runtime's value. This happens only one time: Listen turns Inline -1
-// into 0, and this 0 does not get the runtime's value later.
+// Rule: if an option given to Listen is zero, the listener's connections use the runtime's value. (In
+// this test the option is PrivateData.) If an option is -1, which Listen turns into 0, the 0 is not
+// replaced by the runtime's value. (In this test the option is Inline.)
 func TestOptionsAreInheritedOnce(t *testing.T) {
 	server := mustOpen(t, Config{Device: second.name, Conn: Options{PrivateData: []byte("hi")}})
 	client := mustOpen(t, Config{Device: first.name, Conn: Options{PrivateData: []byte("ho")}})
@@ -143,21 +146,21 @@ func TestOptionsAreInheritedOnce(t *testing.T) {
 	c := must.Get(client.Dial(testContext(t), ln.Addr().String()))(t)
 	s := must.Get(seat.Await(testContext(t)))(t)
 	if string(c.PrivateData()) != "hi" || string(s.PrivateData()) != "ho" {
-		t.Errorf("the runtimes' private data arrived as %q and %q", c.PrivateData(), s.PrivateData())
+		t.Errorf("the private data of the runtimes arrived as %q and %q, want \"hi\" and \"ho\"", c.PrivateData(), s.PrivateData())
 	}
 	if s.opts.Inline != 0 || s.q.Inline() > frameSize {
-		t.Errorf("Listen said Inline -1, and %d of %d bytes go inline", s.opts.Inline, s.q.Inline())
+		t.Errorf("after Listen with Inline -1 the option is %d and the queue takes %d bytes inline, want 0 and at most %d", s.opts.Inline, s.q.Inline(), frameSize)
 	}
 	f, err := s.SendBytes(testContext(t), nil)
 	done(t, f, err)
 	m, err := c.RecvWait(testContext(t))
 	if err != nil || len(m.Data) != 0 {
-		t.Fatalf("an empty message arrived as %q, %v", m.Data, err)
+		t.Fatalf("an empty message arrived as %q, %v; want no bytes and no error", m.Data, err)
 	}
 	release(t, m)
 }
 
-// Rule: memory that this library allocated cannot be registered a second time.
+// Rule: if memory was allocated by this package, Register refuses to register it again.
 func TestOwnMemoryIsNotRegisteredAgain(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	region := must.Get(rt.NewRegion(1<<16, allAccess))(t)
@@ -165,9 +168,9 @@ func TestOwnMemoryIsNotRegisteredAgain(t *testing.T) {
 	defer buf.Release()
 	for what, b := range map[string][]byte{"region": region.Bytes(), "part of a region": region.Bytes()[100:200], "buffer": buf.Bytes()} {
 		_, err := rt.Register(b, allAccess)
-		mistake(t, what, err, ErrOwnMemory, "bytes at 0x")
+		mistake(t, "registering a "+what, err, ErrOwnMemory, "bytes at 0x")
 	}
 	if err := region.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("closing the region: %v", err)
 	}
 }

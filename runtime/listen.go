@@ -22,23 +22,23 @@ const listenerClosed = "the listener is closed"
 //
 // A managed listener completes handshakes before Accept is called. The peer's Dial then succeeds,
 // and messages of the peer wait in the connection's receives. Accept returns the connection that
-// was established first. As with sockets, the peer may already have closed this connection. In this
-// case Accept returns the connection if it has messages to receive, and otherwise skips it.
+// was established first. As with sockets, the peer may already have closed this connection. If
+// there are messages to receive, Accept returns the closed connection, and otherwise skips it.
 //
 // The backlog limits the number of requests, handshakes and established connections together. If
-// the backlog is full, a new request evicts a waiting request or a handshake of the address that has
-// the most of these. So a peer that sends requests and does not finish them cannot lock out other
-// addresses. Established connections are never evicted. If they fill the backlog, the listener
-// refuses a new request. See Options.Backlog for the limits.
+// the backlog is full, a new request evicts a waiting request or a handshake of the address that
+// has the most of these. So a peer that sends requests and does not finish its handshakes cannot
+// lock out other addresses. Established connections are never evicted. If established connections
+// fill the backlog, the listener refuses a new request. See Options.Backlog for the limits.
 //
-// A raw listener begins a handshake only when an Accept or PrepareAccept waits. Until then the
-// request waits, and so does the peer. To post receives before the peer can send, post them between
-// PrepareAccept and Pending.Connect.
+// A raw listener begins a handshake only when a call of Accept, AcceptAsync or PrepareAccept waits
+// for a connection. Until then the peer's request is not answered, and the peer's Dial waits. To
+// post receives before the peer can send, post them between PrepareAccept and Pending.Connect.
 type Listener struct {
 	rt   *Runtime
 	sh   *shard
-	opts Options        // zero fields are replaced by the runtime's options; PrivateData is a copy
-	addr netip.AddrPort // written before the user has the listener
+	opts Options        // a result of Runtime.inherit
+	addr netip.AddrPort // written before the user gets the Listener
 
 	// Only the holder of the turn of sh.r (the goroutine that runs the reactor) uses the fields below.
 	id             verbs.CMID
@@ -48,19 +48,19 @@ type Listener struct {
 	timer          *reactor.Timer // calls startHandshakes when a handshake may be evicted
 	cause          error          // why the listener has stopped; nil while it accepts requests
 	gone           chan struct{}  // closed when the identifier is closed
-	closeErr       error          // written before gone is closed
+	closeErr       error          // the result of Close; written before gone is closed
 }
 
 // Listen listens at "host:port" with the runtime's options. An empty host means the device's
 // address. On a device that has all addresses of this machine (verbs.DeviceInfo.AnyAddr), an empty
-// host means all of them; the default device of the software RNIC is such a device. If the port is
-// 0, Listen chooses one (see Addr).
+// host means all addresses of the machine. The default device of the software RNIC is such a
+// device. If the port is 0, the system chooses a port (see Addr).
 //
-// Errors: ErrAddress, ErrConfig, ErrClosed, errors of the device (EADDRINUSE).
+// Errors: ErrAddress, ErrConfig, ErrClosed, errors of the device (for example EADDRINUSE).
 func (rt *Runtime) Listen(addr string) (*Listener, error) { return rt.ListenOptions(addr, Options{}) }
 
-// ListenOptions is Listen with options. For each zero field of o, the runtime's option (Config.Conn)
-// applies.
+// ListenOptions is Listen with the options o. Each zero field of o is replaced by the runtime's
+// option (Config.Conn).
 func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	ctx := context.Background()
 	at, err := rt.resolve(ctx, addr)
@@ -114,9 +114,9 @@ func (l *Listener) listen(at netip.AddrPort) error {
 		return err
 	}
 	if err = id.Bind(at); err == nil {
-		// The device's backlog counts all unanswered requests. At most Options.Backlog of them
-		// are in l.backlog, and about maxRejections are being rejected. The remaining places are
-		// for requests whose events were not taken yet.
+		// The device's backlog counts all unanswered requests. At most Options.Backlog of these
+		// requests are in l.backlog, and about maxRejections wait to be rejected. The remaining
+		// Options.Backlog places are for requests whose events takeCM has not taken yet.
 		err = id.Listen(2*l.opts.Backlog + maxRejections)
 	}
 	if err != nil {
@@ -129,14 +129,15 @@ func (l *Listener) listen(at netip.AddrPort) error {
 }
 
 // Addr returns the address of the listener. If the listener is at all addresses of the machine,
-// this is the unspecified address. Dial replaces the unspecified address by the device's address.
+// Addr returns the unspecified IP address and the port. Dial replaces the unspecified IP address by
+// the device's address.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
 // Accept waits for a connection. It skips handshakes that fail. If ctx ends first, no connection is
 // lost: the next Accept gets the connection.
 //
-// Errors: ErrClosed after Close; ErrDeviceRemoved; the error of the context; the reason why this
-// side cannot prepare a connection (memory, the configuration, no room in the reactor).
+// Errors: ErrClosed after Close; ErrDeviceRemoved; the error of the context; the reason why the
+// listener could not prepare a connection (no memory, the configuration, no room in the reactor).
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) { return l.wait(ctx, &l.waiters) }
 
 func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error) {
@@ -163,9 +164,10 @@ func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error)
 }
 
 // AcceptAsync returns the future of the next connection. If several futures wait, the oldest future
-// gets the next connection. If a handshake fails for a local reason (memory, the device), the future
-// fails with the error; the caller may call AcceptAsync again. Handshakes that fail because of the
-// peer are skipped. If a future is discarded, its connection goes to the next future.
+// gets the next connection. If a handshake fails for a local reason (memory, the device), the
+// oldest future fails with the error; the caller may call AcceptAsync again. If a handshake fails
+// because of the peer, no future fails. If a future is discarded, its connection goes to the next
+// future.
 //
 // Errors of the call: ErrClosed after Runtime.Close; ErrDeviceRemoved. If the listener is closed,
 // the future fails with ErrClosed.
@@ -196,7 +198,7 @@ func (l *Listener) addWaiter(line *acceptWaiters) (f futures.Future[*Conn], err 
 // listener's turn uses them.
 type acceptWaiters struct {
 	all    []acceptWaiter
-	pruned int // used by served() in conn_recv_waits.go
+	pruned int // shortest length of all since the last pruning (conn_recv_waits.go)
 }
 
 // served(n) removes the first n waits, which have got their results. It may also remove waits whose
@@ -209,8 +211,8 @@ func (s *acceptWaiters) wanted() int {
 	return len(s.all)
 }
 
-// next() removes and returns the first wait whose future was not discarded. It returns false if there
-// is none.
+// next() removes and returns the oldest wait whose future was not discarded. If there is none,
+// next() returns false. It also removes the older waits, whose futures were discarded.
 func (s *acceptWaiters) next() (first acceptWaiter, ok bool) {
 	for len(s.all) > 0 {
 		first = s.all[0]
@@ -242,7 +244,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		return
 	}
 	if has := l.rt.dev.Device().Name; ev.ID.Device() != has { // an identifier bound to the unspecified address gets requests of all devices
-		l.sh.reject(ev.ID, proto.RejectResources, "it came to device "+ev.ID.Device()+", and the listener's runtime has "+has)
+		l.sh.reject(ev.ID, proto.RejectResources, "the request came to device "+ev.ID.Device()+", but the listener uses device "+has)
 		return
 	}
 	hello, err := readHello(ev.Conn.PrivateData, l.opts)
@@ -251,7 +253,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		if errors.Is(err, ErrMode) {
 			code = proto.RejectMode
 		}
-		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.Reject{Code: code, Text: err.Error()}.Encode()) }) // so that err.Error() runs without the turn
+		l.sh.rejectLater(ev.ID, func(id verbs.CMID) { _ = id.Reject(proto.Reject{Code: code, Text: err.Error()}.Encode()) }) // err.Error() runs without the turn
 		return
 	}
 	r := &request{l: l, id: ev.ID, private: ev.Conn.PrivateData, data: hello.User}
@@ -269,7 +271,8 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 }
 
 // startHandshakes begins the handshakes that the backlog permits, and ends the requests that the
-// backlog evicts to make room.
+// backlog evicts to make room for handshakes. Holder only, like all methods of Listener below,
+// except Close and end.
 func (l *Listener) startHandshakes() {
 	for l.cause == nil {
 		begin, out, wake := l.backlog.next(l.rt.cfg.now(), l.room())
@@ -289,9 +292,9 @@ func (l *Listener) startHandshakes() {
 	}
 }
 
-// room returns how many more handshakes may begin, without regard to the backlog's limits. On a raw
-// listener each handshake needs a waiting Accept or PrepareAccept. If more handshakes have begun than
-// calls wait, the result is negative.
+// room returns how many more handshakes may begin if the backlog's own limits permit them. On a raw
+// listener each handshake needs a waiting call of Accept, AcceptAsync or PrepareAccept. If more
+// handshakes have begun than calls wait, the result is negative.
 func (l *Listener) room() int {
 	if !l.opts.Raw {
 		return l.opts.Backlog
@@ -299,8 +302,8 @@ func (l *Listener) room() int {
 	return max(l.waiters.wanted()-len(l.backlog.ready), 0) + l.prepareWaiters.wanted() - l.backlog.begun
 }
 
-// match delivers established connections to the calls of Accept that wait. It then begins handshakes
-// for which there is room.
+// match delivers established connections to the waiting calls of Accept and AcceptAsync. Then it
+// begins the handshakes for which there is room.
 func (l *Listener) match() {
 	for r := l.first(); r != nil; r = l.first() {
 		s, ok := l.waiters.next()
@@ -309,13 +312,13 @@ func (l *Listener) match() {
 		}
 		l.backlog.remove(&r.entry)
 		r.accepted.Store(true)
-		s.Settle(r.conn, nil) // if the future was just discarded, disposeConn calls giveBack
+		s.Settle(r.conn, nil) // if the future has been discarded since next(), disposeConn calls giveBack
 	}
 	l.startHandshakes()
 }
 
-// first returns the oldest ready request with a connection that Accept may return: the connection has
-// not ended, or it has messages to receive. It returns nil if there is none.
+// first returns the oldest ready request whose connection Accept may return: the connection has not
+// ended, or has messages to receive. If there is none, first returns nil.
 func (l *Listener) first() *request {
 	for _, p := range l.backlog.ready {
 		if r := p.req; r.acceptable || r.conn.cause.Load() == nil {
@@ -325,8 +328,9 @@ func (l *Listener) first() *request {
 	return nil
 }
 
-// failed handles the error of a connection that was not accepted. If the peer caused the error, it is
-// ignored. Otherwise the oldest wait gets the error.
+// failed handles the error err of a connection that was not accepted. If the peer caused the error,
+// failed ignores it. Otherwise the oldest waiting Accept or AcceptAsync gets the error, or the
+// oldest PrepareAccept if no other call waits.
 func (l *Listener) failed(err error) {
 	if causedByPeer(err) {
 		return
@@ -341,9 +345,9 @@ func (l *Listener) failed(err error) {
 }
 
 // Close stops listening, refuses waiting requests, closes connections that were not accepted, and
-// fails the waiting calls of Accept with ErrClosed. Accepted connections stay open. Close is
-// idempotent. It waits only for the listener's reactor. If the listener is not closed some seconds
-// after the end of ctx, Close returns ErrReactorBusy.
+// fails the waiting calls of Accept, AcceptAsync and PrepareAccept with ErrClosed. Accepted
+// connections stay open. Close is idempotent. It waits only for the listener's reactor. If the
+// listener is not closed 2.5 s after the end of ctx, Close returns ErrReactorBusy.
 func (l *Listener) Close(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -361,11 +365,11 @@ func (l *Listener) Close(ctx context.Context) error {
 	return l.closeErr
 }
 
-// end begins to close the listener, and does not wait.
+// end begins to close the listener, and does not wait. Any goroutine may call it.
 func (l *Listener) end() { l.sh.r.Defer(func() { l.stop(ErrClosed) }) }
 
-// stop closes the listener and fails the waiting calls of Accept and PrepareAccept with cause. Later
-// calls of stop do nothing. Holder only.
+// stop closes the listener, and fails the waiting calls of Accept, AcceptAsync and PrepareAccept
+// with cause. Later calls of stop do nothing.
 func (l *Listener) stop(cause error) {
 	if l.cause != nil {
 		return
@@ -385,7 +389,7 @@ func (l *Listener) stop(cause error) {
 		s.Settle(nil, cause)
 	}
 	l.waiters.all, l.prepareWaiters.all = nil, nil
-	if l.id == nil { // the method listen has failed, or will return l.cause
+	if l.id == nil { // the method listen has failed, or has not run yet and will return l.cause
 		close(l.gone)
 		return
 	}

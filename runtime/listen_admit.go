@@ -17,10 +17,10 @@ const MaxRefusalData = proto.RejectMaxData
 
 // Request describes a peer's request for a connection to Options.Admit.
 type Request struct {
-	// Peer and Local are the addresses of the two sides. Peer is not authenticated: on an
-	// unprotected network a peer can forge it.
+	// Peer is the address of the dialing end, and Local that of the listening end. Peer is not
+	// authenticated: on an unprotected network a dialing program can forge its address.
 	Peer, Local netip.AddrPort
-	// PrivateData is the peer's Options.PrivateData. Options.Admit may keep it.
+	// PrivateData is the peer's Options.PrivateData. Options.Admit may keep the slice.
 	PrivateData []byte
 }
 
@@ -28,15 +28,16 @@ type Request struct {
 type Refusal struct {
 	// Text explains the refusal. The peer gets at most 100 bytes of Text, in RejectError.Text.
 	Text string
-	// Data is for the peer's program, which gets it in RejectError.Data. Data may have at most
-	// MaxRefusalData bytes. Longer Data is not sent at all, and the text that the peer gets says
-	// so. The runtime copies Data when Admit returns.
+	// Data is for the peer's program, which gets the bytes in RejectError.Data. Data may have at
+	// most MaxRefusalData bytes. Longer Data is not sent at all, and the text that the peer gets
+	// reports the length. The runtime copies Data when Admit returns.
 	//
-	// A bare listener sends Data unchanged, at most verbs.MaxPrivateReject bytes, and no text.
+	// A bare listener sends Data without a header, and sends no text. Its limit for Data is
+	// verbs.MaxPrivateReject bytes.
 	Data []byte
 }
 
-// Error returns the text.
+// Error returns the text, after "connection refused: ".
 func (r *Refusal) Error() string { return "connection refused: " + r.Text }
 
 // notAdmitted is the error for a request that Options.Admit has refused. Its bytes are the private
@@ -57,7 +58,7 @@ func (o *Options) admit(ctx context.Context, q Request) error {
 	return nil
 }
 
-// refusal returns the rejection for an error of Options.Admit.
+// refusal returns the private data of the rejection for an error that Options.Admit has returned.
 func (o *Options) refusal(err error) notAdmitted {
 	rej := proto.Reject{Code: proto.RejectRefused}
 	if r, ok := errors.AsType[*Refusal](err); !ok {
@@ -70,7 +71,7 @@ func (o *Options) refusal(err error) notAdmitted {
 		most = verbs.MaxPrivateReject
 	}
 	if n := len(rej.Data); n > most {
-		rej.Text, rej.Data = fmt.Sprintf("its Refusal.Data has %d bytes, a rejection carries %d: %s", n, most, rej.Text), nil
+		rej.Text, rej.Data = fmt.Sprintf("the listener's Refusal.Data has %d bytes, at most %d fit: %s", n, most, rej.Text), nil
 	}
 	if o.Bare {
 		return bytes.Clone(rej.Data)
@@ -78,5 +79,5 @@ func (o *Options) refusal(err error) notAdmitted {
 	return rej.Encode()
 }
 
-// errAdmitEnded is the reason given to the peer if Options.Admit panicked or called runtime.Goexit.
+// errAdmitEnded is the text that the peer gets if Options.Admit panicked or called runtime.Goexit.
 var errAdmitEnded = errors.New("the listener's program failed")

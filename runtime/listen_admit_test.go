@@ -14,9 +14,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: Options.Admit sees the addresses and the private data of each request. Its error reaches the peer,
-// with the data of a Refusal, before the listener's device has one more object. An Accept that waits gets the
-// next connection that is admitted.
+// Rule: the listener calls Options.Admit with the addresses and the private data of each request. If Admit
+// returns an error, the listener rejects the request before it creates a queue pair or a memory region. The
+// rejection carries the text of the error and, if the error is a *Refusal, its data. (The rejection of a bare
+// listener carries only the data.) A waiting Accept gets the next connection that is admitted.
 func TestAdmit(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for name, o := range map[string]Options{"managed": {}, "raw": {Raw: true}, "bare": {Raw: true, Bare: true}} {
@@ -40,36 +41,37 @@ func TestAdmit(t *testing.T) {
 					text string
 					data []byte
 				}{
-					"an error":      {errors.New("not you"), "not you", nil},
-					"a refusal":     {&Refusal{"not today", []byte("tomorrow")}, "not today", []byte("tomorrow")},
-					"one inside":    {fmt.Errorf("so: %w", &Refusal{Text: "not today"}), "not today", nil},
-					"too much data": {&Refusal{Data: make([]byte, verbs.MaxPrivateReject+1)}, "149 bytes", nil},
+					"error":                      {errors.New("not you"), "not you", nil},
+					"Refusal":                    {&Refusal{"not today", []byte("tomorrow")}, "not today", []byte("tomorrow")},
+					"wrapped Refusal":            {fmt.Errorf("so: %w", &Refusal{Text: "not today"}), "not today", nil},
+					"Refusal with too much data": {&Refusal{Data: make([]byte, verbs.MaxPrivateReject+1)}, "149 bytes", nil},
 				} {
 					answers <- c.err
 					conn, err := dial()
 					e, ok := errors.AsType[*RejectError](err)
-					if o.Bare && ok { // with the padding of the connection manager
+					if o.Bare && ok { // the data of a bare connection arrives with the padding of the connection manager
 						e.Data = bytes.TrimRight(e.Data, "\x00")
 					}
 					if !ok || e.Reason != verbs.RejConsumer || !bytes.Equal(e.Data, c.data) {
-						t.Fatalf("%s: dialing: %v, %v (%+v)", what, conn, err, e)
+						t.Fatalf("Admit returned a %s: dialing returned %v, %v (%+v); want a RejectError with reason %d and data %q",
+							what, conn, err, e, verbs.RejConsumer, c.data)
 					}
 					if code := proto.RejectRefused; !o.Bare && (e.Code != code || !strings.Contains(e.Text, c.text)) {
-						t.Errorf("%s: code %d and text %q, want %d and %q", what, e.Code, e.Text, code, c.text)
+						t.Errorf("Admit returned a %s: the RejectError has code %d and text %q, want %d and a text with %q", what, e.Code, e.Text, code, c.text)
 					}
 					if e.Retry() != RetryNever {
-						t.Errorf("%s: retry %v", what, e.Retry())
+						t.Errorf("Admit returned a %s: Retry of the RejectError returns %v, want %v", what, e.Retry(), RetryNever)
 					}
 					q := <-asked
 					if q.Local != ln.Addr() || q.Peer.Port() == 0 {
-						t.Errorf("%s: a request from %v to %v", what, q.Peer, q.Local)
+						t.Errorf("Admit got a request from %v to %v, want one from a port other than 0 to %v", q.Peer, q.Local, ln.Addr())
 					}
 					if !bytes.HasPrefix(q.PrivateData, co.PrivateData) || len(bytes.Trim(q.PrivateData[len(co.PrivateData):], "\x00")) > 0 {
-						t.Errorf("%s: a request with %q", what, q.PrivateData)
+						t.Errorf("Admit got the private data %q, want %q, followed by zeros only", q.PrivateData, co.PrivateData)
 					}
 				}
 				if now := server.dev.Objects(); now.QP != before.QP || now.MR != before.MR {
-					t.Errorf("refused requests took objects: %v, before %v", now, before)
+					t.Errorf("after the refused requests the device has the objects %v, want the queue pairs and memory regions as before: %v", now, before)
 				}
 				answers <- nil
 				c := must.Get(dial())(t)
@@ -82,8 +84,8 @@ func TestAdmit(t *testing.T) {
 	})
 }
 
-// Rule: the context of Options.Admit ends when the listener or the runtime is closed; Runtime.Close waits for
-// Admit. What Admit then returns does not matter: the request is refused.
+// Rule: if the listener or the runtime is closed while Options.Admit runs, the context of Admit ends, and the
+// request is refused, whatever Admit returns. Runtime.Close waits until Admit has returned.
 func TestAdmitWhileItsListenerCloses(t *testing.T) {
 	client := mustOpen(t, Config{Device: first.name})
 	for name, closes := range map[string]func(*Runtime, *Listener) error{
@@ -108,17 +110,17 @@ func TestAdmitWhileItsListenerCloses(t *testing.T) {
 			<-asked
 			must.Do(t, closes(server, ln))
 			if name == "runtime" && !returned {
-				t.Errorf("the runtime was closed before Admit returned")
+				t.Errorf("Runtime.Close returned before Admit had returned")
 			}
 			if e, ok := errors.AsType[*RejectError](<-dialed); !ok || e.Reason != verbs.RejConsumer {
-				t.Errorf("%s, answer %v: dialing: %v", name, answer, e)
+				t.Errorf("the %s was closed, and then Admit returned %v: dialing ended with the RejectError %v, want one with reason %d", name, answer, e, verbs.RejConsumer)
 			}
 		}
 	}
 }
 
-// Rule: if Options.Admit panics or ends its goroutine, the request is refused, and the listener goes on. So
-// it does for an error that is a nil *Refusal.
+// Rule: if Options.Admit panics, calls runtime.Goexit, or returns a nil *Refusal as its error, the request is
+// refused, and the listener can accept later requests.
 func TestRudeAdmit(t *testing.T) {
 	panics := make(chan *PanicError, 1)
 	server := mustOpen(t, Config{Device: second.name, OnPanic: func(e *PanicError) { panics <- e }})
@@ -130,13 +132,15 @@ func TestRudeAdmit(t *testing.T) {
 		"Goexit":    func() error { runtime.Goexit(); return nil },
 		"typed nil": func() error { var r *Refusal; return r },
 	} {
-		for range 2 * maxPreparing { // each of them must give its place back
+		// The listener calls Admit for at most maxPreparing requests at a time. So the later requests are
+		// answered only if each earlier request has given up its place.
+		for range 2 * maxPreparing {
 			next <- rude
 			_, err := client.Dial(testContext(t), ln.Addr().String())
 			rejected(t, err, proto.RejectRefused)
 			if name == "panic" {
 				if e := <-panics; e.Value != "rude" {
-					t.Errorf("OnPanic got %v", e.Value)
+					t.Errorf("OnPanic got the panic value %v, want \"rude\"", e.Value)
 				}
 			}
 		}

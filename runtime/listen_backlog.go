@@ -6,29 +6,32 @@ import (
 	"time"
 )
 
-// These constants limit the handshakes of a listener. By default a begun handshake costs half a MiB
-// for its receives, and some 400 µs of processor time. A waiting request has no queue pair and no
-// receives. So the limits bound the cost of peers that do not finish their handshakes.
+// These constants limit the handshakes of a listener. With the default options a begun handshake
+// costs half a MiB for its receives, and some 400 µs of processor time. A waiting request costs
+// little, because it has no queue pair and no receives. So the limits bound the cost of peers that
+// do not finish their handshakes.
 const (
 	// handshakesPart limits the begun handshakes of all addresses to Options.Backlog /
-	// handshakesPart. The rest of the backlog is for waiting requests and established connections.
+	// handshakesPart. The rest of Options.Backlog is for waiting requests and established
+	// connections.
 	handshakesPart = 2
 	// handshakesEachPart limits the begun handshakes of one address to Options.Backlog /
 	// handshakesPart / handshakesEachPart. So there is room for other addresses.
 	handshakesEachPart = 4
 	// handshakePatience is the age from which backlog.next may evict a handshake for a waiting
 	// request. A live peer answers within a round trip; the rest of the second is a margin for a
-	// busy machine. So by default backlog.next evicts at most 64 handshakes a second, and 16 of one
-	// address. If the backlog is full, backlog.admit may also evict a younger handshake.
+	// busy machine. So with the default Options.Backlog (128) backlog.next evicts at most 64
+	// handshakes a second, and at most 16 of one address. If the backlog is full, backlog.admit may
+	// also evict a younger handshake.
 	handshakePatience = time.Second
 	// maxPreparing is the maximum number of connections that are prepared concurrently. It also
-	// limits the number of requests that one pass accepts. (Accepting a request takes time.)
+	// limits how many requests one pass accepts, and so how long accepting delays the pass.
 	maxPreparing = 2
 )
 
 // stage is the state of a request in its listener's backlog.
 //
-//	        admit            next             establish           take
+//	        admit            next             establish          Accept
 //	(none) ───────> waiting ───────> begun ───────────────> ready ──────> (none)
 //	                   │               │ evicted by              │ ended, and
 //	                   │ evicted,      │ admit or next           │ nothing to read
@@ -38,47 +41,53 @@ const (
 //	                 (none) <──────────┘
 //
 // The method remove may be called in any stage. A leaving request does not count against
-// Options.Backlog. It does count as a handshake of its address until its connection is gone. So the
-// limits of handshakes also bound the memory of connections that are being closed.
+// Options.Backlog, but it counts as a handshake of its address until its connection is gone. So the
+// limits for handshakes also bound the memory of connections that are being closed.
 type stage uint8
 
 const (
 	stageNone    stage = iota
 	stageWaiting       // no handshake yet
 	stageBegun         // its handshake has begun
-	stageReady         // its connection is established and not accepted
+	stageReady         // its connection is established, and no Accept has taken it
 	stageLeaving       // its connection is being closed
 )
 
 // backlog decides which requests a listener keeps, which handshakes begin, and which requests are
 // evicted. It does no I/O and reads no clock. Only the holder of the listener's turn uses it.
 //
-// An unfinished request is a waiting or a begun request. The handshakes of an address are its begun
-// and leaving requests.
+// An unfinished request is a waiting or a begun request. The number of handshakes of an address is
+// the number of its begun and leaving requests.
 //
 // These are the rules for a new request:
 //
 //   - If fewer than backlog.most requests are waiting, begun or ready, there is room for the new
 //     request. Otherwise the new request evicts an unfinished request.
-//   - The evicted request is of the address with the most unfinished requests. The new request
-//     counts for its own address.
+//   - The evicted request is of the address with the most unfinished requests. The new request is
+//     counted, too, for its own address.
 //   - The oldest waiting request of this address is evicted. If none is waiting, the oldest begun
-//     request is evicted.
+//     request is evicted. If several addresses have the most unfinished requests, this rule applies
+//     to the requests of all these addresses together.
 //   - If there is no unfinished request, the new request is refused.
 //
 // These are the rules for the next handshake:
 //
-//   - The next handshake is for the oldest waiting request among the addresses with the fewest
-//     handshakes.
+//   - The next handshake is for the waiting request whose address has the fewest handshakes. If
+//     there are several such requests, the next handshake is for the oldest.
 //   - The handshake begins if all addresses together have fewer than backlog.begunMost handshakes,
-//     and the address of the request has fewer than backlog.begunEach.
-//   - If begunMost prevents the handshake, a begun request of the address with the most handshakes
-//     is evicted: the oldest one.
-//   - If begunEach prevents the handshake, a begun request of the same address is evicted: the
-//     oldest one.
-//   - A begun request is evicted for a handshake only if it is older than handshakePatience. No
-//     request is evicted for a handshake while a leaving request is about to make room.
+//     the address of the request has fewer than backlog.begunEach handshakes, and the caller of
+//     backlog.next has room for a handshake.
+//   - If begunEach prevents the handshake, the oldest begun request of the same address is evicted.
+//   - Otherwise, if begunMost or the caller's room prevents the handshake, the oldest begun request
+//     of the address with the most handshakes is evicted.
+//   - A begun request can be evicted for a handshake only if its own handshake is at least
+//     handshakePatience old. The address with the most handshakes is chosen among the addresses
+//     that have such a request.
+//   - While a leaving request is about to make room for the handshake, no request is evicted for
+//     the handshake.
 type backlog struct {
+	// The limits: of waiting, begun and ready requests together; of handshakes of all addresses;
+	// and of handshakes of one address.
 	most, begunMost, begunEach int
 
 	unfinished []*entry // waiting and begun requests, in the order of arrival
@@ -86,7 +95,7 @@ type backlog struct {
 	peers      map[netip.Addr]*peerShare
 	begun      int // begun and leaving requests
 	leaving    int // leaving requests
-	preparing  int // begun requests whose connection is being prepared
+	preparing  int // requests whose connection is being prepared, even if they were evicted meanwhile
 }
 
 // entry is the part of a request that the backlog uses.
@@ -94,12 +103,12 @@ type entry struct {
 	stage  stage
 	making bool // its connection is being prepared
 	peer   *peerShare
-	since  time.Time // when the connection was prepared: from then on the peer can answer
-	req    *request  // the whole request; the backlog does not use it
+	since  time.Time // when the preparation of the connection ended: from then on the peer can answer
+	req    *request  // the whole request; the backlog does not use this field
 }
 
-// A peerShare counts the requests of one address. It is in backlog.peers until the last entry of
-// this address is removed.
+// A peerShare counts the requests of one address. It stays in backlog.peers until the last entry of
+// the address is removed.
 type peerShare struct {
 	addr       netip.Addr
 	entries    int
@@ -117,8 +126,8 @@ func newBacklog(most int) backlog {
 func (b *backlog) len() int { return len(b.unfinished) + len(b.ready) }
 
 // The method admit adds the request e of the address addr. If the backlog is full, admit evicts
-// another request and returns it in the result out. The caller must then end the evicted request.
-// If no request can be evicted, admit does not add e, and returns false.
+// another request, which it returns as out. The caller must then end the evicted request. If no
+// request can be evicted, admit does not add e, and returns false.
 func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	e.peer = b.share(addr)
 	e.peer.unfinished++
@@ -139,8 +148,8 @@ func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	return out, true
 }
 
-// victim returns the request to evict for a new request, or nil. The caller has already counted the
-// new request in the peerShare of its address.
+// victim returns the request to evict for a new request, or nil if no request can be evicted. The
+// caller has already counted the new request in the peerShare of its address.
 func (b *backlog) victim() (worst *entry) {
 	for _, e := range b.unfinished { // oldest first
 		switch {
@@ -153,16 +162,16 @@ func (b *backlog) victim() (worst *entry) {
 	return worst
 }
 
-// The method next begins the next handshake, or evicts a request to make room for it. At most one
-// of the results is not zero:
+// The method next begins the next handshake, or evicts a request to make room for the next
+// handshake. At most one of the results is not zero:
 //
 //	begin   a request whose handshake begins now
 //	out     an evicted request, which the caller must end
 //	wake    the time at which the caller must call next again
 //
-// If all results are zero, no handshake can begin until the backlog changes. The argument room is
-// the number of further handshakes that the caller permits. If room is 0, no handshake begins, but
-// a begun request may be evicted. If room is negative, all results are zero.
+// If all results are zero, no handshake can begin until the backlog or the caller's room changes.
+// The argument room is the number of further handshakes that the caller permits. If room is 0, no
+// handshake begins, but a begun request may be evicted. If room is negative, all results are zero.
 func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Time) {
 	if b.preparing == maxPreparing || room < 0 {
 		return nil, nil, wake
@@ -212,8 +221,8 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	return nil, out, time.Time{}
 }
 
-// The method prepared records that the preparation of the connection of e has ended, successfully
-// or not. The age of the handshake counts from the argument now.
+// The method prepared records that the preparation of the connection of e has ended at the time
+// now, successfully or not. The age of the handshake is counted from now.
 func (b *backlog) prepared(e *entry, now time.Time) {
 	if e.making {
 		e.making, e.since = false, now
@@ -221,7 +230,8 @@ func (b *backlog) prepared(e *entry, now time.Time) {
 	}
 }
 
-// establish makes a begun request ready. It returns false if the request was evicted before.
+// establish makes a begun request ready. If the request is not begun any more, because it was
+// evicted, establish returns false.
 func (b *backlog) establish(e *entry) bool {
 	if e.stage != stageBegun {
 		return false
@@ -234,15 +244,15 @@ func (b *backlog) establish(e *entry) bool {
 	return true
 }
 
-// putBack makes a request ready again. An Accept had taken the connection of the request, but its
-// future was discarded. The request becomes the first in backlog.ready.
+// putBack makes a removed request ready again. It is called if an accepted connection comes back,
+// because the future of the Accept was discarded. The request becomes the first in backlog.ready.
 func (b *backlog) putBack(e *entry) {
 	e.stage, e.peer = stageReady, b.share(e.peer.addr)
 	b.ready = slices.Insert(b.ready, 0, e)
 }
 
-// The method leave moves a begun or ready request to the stage stageLeaving. The caller closes the
-// connection of the request, and calls remove() when the connection is gone.
+// The method leave moves a begun or ready request to the stage stageLeaving. The caller must close
+// the connection of the request, and call remove() when the connection is gone.
 func (b *backlog) leave(e *entry) {
 	switch e.stage {
 	case stageBegun:
@@ -294,7 +304,7 @@ func (b *backlog) unready(e *entry) {
 	b.ready = slices.Delete(b.ready, i, i+1)
 }
 
-// The method share returns the peerShare of addr, after counting one more entry in it.
+// The method share returns the peerShare of addr, in which it has counted one more entry.
 func (b *backlog) share(addr netip.Addr) *peerShare {
 	s := b.peers[addr]
 	if s == nil {
@@ -305,7 +315,7 @@ func (b *backlog) share(addr netip.Addr) *peerShare {
 	return s
 }
 
-// unshare undoes the share() that counted e.
+// unshare undoes the call of share() that counted e.
 func (b *backlog) unshare(e *entry) {
 	if e.peer.entries--; e.peer.entries == 0 {
 		delete(b.peers, e.peer.addr)

@@ -10,23 +10,24 @@ import (
 	"pgregory.net/rapid"
 )
 
-// backlogBed is a backlog together with the test's own record of each peer's stage. Its methods
-// call those of the backlog, and check the results against this record.
+// backlogBed is a backlog together with the test's own record of each request and its stage. The
+// methods of backlogBed call the methods of the backlog, and check the results against the record.
 type backlogBed struct {
 	t interface{ Fatalf(string, ...any) }
 	backlog
 	now  time.Time
-	all  []*backlogPeer // all peers in the backlog, in order of arrival
-	nth  int            // number of the next peer
-	back int            // number of peers that were put back; they may exceed the limit of the backlog
+	all  []*backlogPeer // all requests in the backlog, in order of arrival
+	nth  int            // number of the next request
+	back int            // calls of putBack; each call may take the backlog one request above its limit
 }
 
+// backlogPeer is one request and the test's record of it.
 type backlogPeer struct {
 	entry
-	n      int // number in the order of arrival; -1 for a peer that was put back
+	n      int // number in the order of arrival; -1 for a request that was put back
 	addr   netip.Addr
-	at     stage     // the stage that the peer must have
-	making bool      // the peer's connection is being prepared
+	at     stage     // the stage that the request must have
+	making bool      // the request's connection is being prepared
 	since  time.Time // when the preparation ended
 }
 
@@ -42,12 +43,12 @@ func (b *backlogBed) peerOf(e *entry) *backlogPeer {
 			return p
 		}
 	}
-	b.t.Fatalf("an entry of nobody")
+	b.t.Fatalf("the backlog returned an entry that is not in the test's record")
 	return nil
 }
 
-// The method count returns the number of peers of addr that are at one of the given stages. If addr
-// is everyAddr, it counts the peers of all addresses.
+// The method count returns the number of requests of addr that are at one of the given stages. If
+// addr is everyAddr, it counts the requests of all addresses.
 func (b *backlogBed) count(addr netip.Addr, at ...stage) (n int) {
 	for _, p := range b.all {
 		if slices.Contains(at, p.at) && (!addr.IsValid() || p.addr == addr) {
@@ -64,8 +65,8 @@ func (b *backlogBed) drop(p *backlogPeer) {
 	b.all = slices.DeleteFunc(b.all, func(o *backlogPeer) bool { return o == p })
 }
 
-// The method admit adds a new peer of addr to the backlog. The result p is the peer, or nil if the
-// backlog refuses the peer. The result out is a peer that was evicted, or nil.
+// The method admit adds a new request of addr to the backlog. The result p is the new request, or nil
+// if the backlog refuses it. The result out is the request that was evicted for p, or nil.
 func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	p = &backlogPeer{n: b.nth, addr: addr}
 	b.nth++
@@ -73,7 +74,8 @@ func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	ready := b.count(everyAddr, stageReady)
 	victim, ok := b.backlog.admit(&p.entry, addr)
 	if full := in >= b.most; ok != (!full || ready < in) || (victim != nil) != (full && ok) {
-		b.t.Fatalf("with %d of %d, %d of them ready: taken %t, another put out %t", in, b.most, ready, ok, victim != nil)
+		b.t.Fatalf("a backlog with %d of at most %d requests, %d of them ready, admitted another: %t, and evicted one: %t; want %t and %t",
+			in, b.most, ready, ok, victim != nil, !full || ready < in, full && ready < in)
 	}
 	if victim != nil {
 		out = b.peerOf(victim)
@@ -87,8 +89,7 @@ func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	return p, out
 }
 
-// gaveWay checks that the backlog was right to evict a peer (the argument out) for a new peer of
-// addr.
+// gaveWay checks that the backlog was right to evict the request out for a new request of addr.
 func (b *backlogBed) gaveWay(out *backlogPeer, addr netip.Addr) {
 	unfinished := func(a netip.Addr) int {
 		n := b.count(a, stageWaiting, stageBegun)
@@ -102,16 +103,16 @@ func (b *backlogBed) gaveWay(out *backlogPeer, addr netip.Addr) {
 			continue
 		}
 		if u, most := unfinished(p.addr), unfinished(out.addr); u > most {
-			b.t.Fatalf("one of %v, which has %d unfinished, gave way; %v has %d", out.addr, most, p.addr, u)
+			b.t.Fatalf("the evicted request is of %v, which has %d unfinished requests; want one of %v, which has %d", out.addr, most, p.addr, u)
 		}
 		if p.addr == out.addr && (p.at < out.at || p.at == out.at && p.n < out.n) {
-			b.t.Fatalf("of %v gave way number %d at stage %d before number %d at stage %d", p.addr, out.n, out.at, p.n, p.at)
+			b.t.Fatalf("the evicted request of %v is number %d at stage %d; want number %d at stage %d", p.addr, out.n, out.at, p.n, p.at)
 		}
 	}
 	b.leaves(out)
 }
 
-// The method leaves records that p was evicted.
+// The method leaves records that the request p was evicted.
 func (b *backlogBed) leaves(p *backlogPeer) {
 	switch p.at {
 	case stageWaiting:
@@ -119,12 +120,12 @@ func (b *backlogBed) leaves(p *backlogPeer) {
 	case stageBegun:
 		p.at = stageLeaving
 	default:
-		b.t.Fatalf("one at stage %d gave way", p.at)
+		b.t.Fatalf("a request at stage %d was evicted, want one that is waiting or begun", p.at)
 	}
 }
 
-// The method next calls backlog.next, which begins one handshake, evicts one, or does nothing. It
-// checks the choice of the backlog.
+// The method next calls backlog.next, which begins one handshake, evicts one request, or does
+// nothing. The method checks the choice of the backlog.
 func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 	begin, end, wake := b.backlog.next(b.now, room)
 	making := 0
@@ -134,18 +135,19 @@ func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 		}
 	}
 	may := room > 0 && making < maxPreparing
-	mayEnd := room >= 0 && making < maxPreparing // if room is 0, a handshake may still be evicted
+	mayEnd := room >= 0 && making < maxPreparing // if room is 0, a begun request may still be evicted
 	switch {
 	case begin != nil:
 		p := b.peerOf(begin)
 		each, all := b.count(p.addr, stageBegun, stageLeaving), b.count(everyAddr, stageBegun, stageLeaving)
 		if !may || p.at != stageWaiting || each >= b.begunEach || all >= b.begunMost {
-			b.t.Fatalf("one at stage %d begins with %d being made, room %d, %d begun of its address, %d in all", p.at, making, room, each, all)
+			b.t.Fatalf("the handshake of a request at stage %d begins, with %d connections in preparation, room %d, %d handshakes of its address and %d in all; want it not to begin",
+				p.at, making, room, each, all)
 		}
 		for _, o := range b.all {
 			n := b.count(o.addr, stageBegun, stageLeaving)
 			if o.at == stageWaiting && (n < each || n == each && o.n < p.n) {
-				b.t.Fatalf("number %d of %d handshakes begins before number %d of %d", p.n, each, o.n, n)
+				b.t.Fatalf("request %d begins, whose address has %d handshakes; want request %d, whose address has %d", p.n, each, o.n, n)
 			}
 		}
 		p.at, p.making = stageBegun, true
@@ -153,16 +155,17 @@ func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 	case end != nil:
 		p := b.peerOf(end)
 		if !mayEnd || p.at != stageBegun || p.making || b.now.Sub(p.since) < handshakePatience {
-			b.t.Fatalf("one at stage %d gave way after %v", p.at, b.now.Sub(p.since))
+			b.t.Fatalf("a request at stage %d (in preparation: %t) was evicted %v after its preparation, with room %d and %d connections in preparation; want no eviction",
+				p.at, p.making, b.now.Sub(p.since), room, making)
 		}
 		b.leaves(p)
 		return nil, p, wake
 	case !wake.IsZero():
 		if !mayEnd || !wake.After(b.now) {
-			b.t.Fatalf("it is to be asked again at %v, and now it is %v", wake, b.now)
+			b.t.Fatalf("at %v, with room %d and %d connections in preparation, next returned the wake time %v; want a later time, or none", b.now, room, making, wake)
 		}
 	case may && b.count(everyAddr, stageWaiting) > 0 && b.count(everyAddr, stageLeaving) == 0 && making == 0:
-		b.t.Fatalf("%d wait, and nothing will have them begin", b.count(everyAddr, stageWaiting))
+		b.t.Fatalf("%d requests wait, but next began none, evicted none and returned no wake time", b.count(everyAddr, stageWaiting))
 	}
 	return nil, nil, wake
 }
@@ -174,7 +177,7 @@ func (b *backlogBed) made(p *backlogPeer) {
 
 func (b *backlogBed) established(p *backlogPeer) {
 	if ok := b.establish(&p.entry); ok != (p.at == stageBegun) {
-		b.t.Fatalf("one at stage %d is established: %t", p.at, ok)
+		b.t.Fatalf("establish of a request at stage %d returned %t, want %t", p.at, ok, p.at == stageBegun)
 	}
 	if p.at == stageBegun {
 		p.at = stageReady
@@ -186,25 +189,25 @@ func (b *backlogBed) gone(p *backlogPeer) {
 	b.drop(p)
 }
 
-// The method check compares the bed's records with the backlog.
+// The method check compares the test's record with the backlog.
 func (b *backlogBed) check() {
 	addrs := map[netip.Addr]bool{}
 	for _, p := range b.all {
 		addrs[p.addr] = true
 		if p.stage != p.at || p.entry.making != p.making {
-			b.t.Fatalf("number %d is at stage %d, being made %t; want %d, %t", p.n, p.stage, p.entry.making, p.at, p.making)
+			b.t.Fatalf("request %d is at stage %d, in preparation: %t; want stage %d, in preparation: %t", p.n, p.stage, p.entry.making, p.at, p.making)
 		}
 	}
 	if in := b.count(everyAddr, stageWaiting, stageBegun, stageReady); in != b.len() || in > b.most+b.back {
-		b.t.Fatalf("%d are in it by its own account, %d are, of %d", b.len(), in, b.most)
+		b.t.Fatalf("the backlog counts %d requests, want %d, and at most %d (the limit and the requests that were put back)", b.len(), in, b.most+b.back)
 	}
 	if len(addrs) != len(b.peers) {
-		b.t.Fatalf("it knows %d addresses of %d", len(b.peers), len(addrs))
+		b.t.Fatalf("the backlog has entries of %d addresses, want %d", len(b.peers), len(addrs))
 	}
 }
 
-// Rule: for any sequence of events, requests are admitted, begun and evicted as the comment of the
-// type backlog says.
+// Rule: whatever the sequence of events, requests are admitted, begun and evicted by the rules in the
+// comment of the type backlog.
 func TestBacklogRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBacklogBed(t, rapid.IntRange(1, 24).Draw(t, "most"))
@@ -216,7 +219,7 @@ func TestBacklogRules(t *testing.T) {
 				}
 			}
 			if len(of) == 0 {
-				t.Skip("nobody")
+				t.Skip("no request is at these stages")
 			}
 			return rapid.SampledFrom(of).Draw(t, what)
 		}
@@ -258,7 +261,7 @@ func TestBacklogRules(t *testing.T) {
 				p.at, p.n, b.back = stageReady, -1, b.back+1
 				b.all = append([]*backlogPeer{p}, b.all...)
 				if b.ready[0] != &p.entry {
-					t.Fatalf("it is not the next")
+					t.Fatalf("the request that was put back is not the first of backlog.ready")
 				}
 			},
 			"time": func(t *rapid.T) {
@@ -269,18 +272,18 @@ func TestBacklogRules(t *testing.T) {
 	})
 }
 
-// Rule: the size of a backlog determines the limits of begun handshakes, in all and for one
+// Rule: the size of a backlog determines how many handshakes may have begun, in all and of one
 // address.
 func TestBacklogLimits(t *testing.T) {
 	for most, want := range map[int][2]int{DefaultBacklog: {64, 16}, 1: {1, 1}, 2: {1, 1}, 8: {4, 1}, 16: {8, 2}} {
 		if b := newBacklog(most); [2]int{b.begunMost, b.begunEach} != want {
-			t.Errorf("a backlog of %d: %d handshakes, %d of an address; want %v", most, b.begunMost, b.begunEach, want)
+			t.Errorf("a backlog of %d permits %d handshakes, %d of them of one address; want %v", most, b.begunMost, b.begunEach, want)
 		}
 	}
 }
 
-// Rule: in each case of the table, the new peer is admitted without an eviction, evicts the request
-// that the table names, or is refused.
+// Rule: if a new request comes to a backlog with the requests that the table lists, the new request
+// is admitted without an eviction, or evicts the request that the table names, or is refused.
 func TestFullBacklog(t *testing.T) {
 	const a, b, c = 1, 2, 3
 	type is struct {
@@ -289,25 +292,25 @@ func TestFullBacklog(t *testing.T) {
 	}
 	for what, test := range map[string]struct {
 		has     []is // the requests in the backlog, in order of arrival
-		comes   int  // the address of the new peer
+		comes   int  // the address of the new request
 		out     int  // index of the evicted request in the list has; -1: none
-		refused bool
+		refused bool // the new request is refused
 	}{
-		"room":                                  {[]is{{a, stageReady}, {a, stageWaiting}, {b, stageReady}}, b, -1, false},
-		"all established":                       {[]is{{a, stageReady}, {a, stageReady}, {b, stageReady}, {b, stageReady}}, c, -1, true},
-		"one unfinished among established":      {[]is{{a, stageReady}, {b, stageBegun}, {a, stageReady}, {a, stageReady}}, a, 1, false},
-		"the address with most":                 {[]is{{b, stageWaiting}, {a, stageWaiting}, {a, stageWaiting}, {a, stageWaiting}}, b, 1, false},
-		"the newcomer's counts with it":         {[]is{{a, stageWaiting}, {b, stageWaiting}, {b, stageReady}, {c, stageReady}}, b, 1, false},
-		"waiting before begun, of one address":  {[]is{{a, stageBegun}, {a, stageBegun}, {a, stageWaiting}, {a, stageWaiting}}, b, 2, false},
-		"begun, if nothing of it waits":         {[]is{{b, stageWaiting}, {a, stageBegun}, {a, stageBegun}, {c, stageReady}}, c, 1, false},
-		"one each: the oldest that waits":       {[]is{{a, stageBegun}, {b, stageWaiting}, {c, stageWaiting}, {b, stageReady}}, 4, 1, false},
-		"established ones do not count as most": {[]is{{a, stageReady}, {a, stageReady}, {a, stageWaiting}, {b, stageWaiting}}, b, 3, false},
+		"there is room":                       {[]is{{a, stageReady}, {a, stageWaiting}, {b, stageReady}}, b, -1, false},
+		"all are established":                 {[]is{{a, stageReady}, {a, stageReady}, {b, stageReady}, {b, stageReady}}, c, -1, true},
+		"one is unfinished":                   {[]is{{a, stageReady}, {b, stageBegun}, {a, stageReady}, {a, stageReady}}, a, 1, false},
+		"the address with most unfinished":    {[]is{{b, stageWaiting}, {a, stageWaiting}, {a, stageWaiting}, {a, stageWaiting}}, b, 1, false},
+		"the new request counts, too":         {[]is{{a, stageWaiting}, {b, stageWaiting}, {b, stageReady}, {c, stageReady}}, b, 1, false},
+		"waiting before begun":                {[]is{{a, stageBegun}, {a, stageBegun}, {a, stageWaiting}, {a, stageWaiting}}, b, 2, false},
+		"begun, if none of its address waits": {[]is{{b, stageWaiting}, {a, stageBegun}, {a, stageBegun}, {c, stageReady}}, c, 1, false},
+		"equal numbers: the oldest waiting":   {[]is{{a, stageBegun}, {b, stageWaiting}, {c, stageWaiting}, {b, stageReady}}, 4, 1, false},
+		"established requests do not count":   {[]is{{a, stageReady}, {a, stageReady}, {a, stageWaiting}, {b, stageWaiting}}, b, 3, false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bed := newBacklogBed(t, 4)
 			bed.begunMost, bed.begunEach = 4, 4
 			var peers []*backlogPeer
-			// Each peer reaches its stage before the next peer is admitted.
+			// Each request reaches its stage before the next request is admitted.
 			for _, h := range test.has {
 				p, _ := bed.admit(backlogAddr(h.addr))
 				peers = append(peers, p)
@@ -324,10 +327,10 @@ func TestFullBacklog(t *testing.T) {
 			p, out := bed.admit(backlogAddr(test.comes))
 			bed.check()
 			if (p == nil) != test.refused {
-				t.Errorf("refused: %t", p == nil)
+				t.Errorf("the new request was refused: %t, want %t", p == nil, test.refused)
 			}
 			if test.out < 0 && out != nil || test.out >= 0 && out != peers[test.out] {
-				t.Errorf("%s gave way, want number %d", backlogName(peers, out), test.out)
+				t.Errorf("%s was evicted, want request %d (-1: none)", backlogName(peers, out), test.out)
 			}
 		})
 	}
@@ -335,14 +338,14 @@ func TestFullBacklog(t *testing.T) {
 
 func backlogName(peers []*backlogPeer, p *backlogPeer) string {
 	if p == nil {
-		return "nobody"
+		return "no request"
 	}
-	return fmt.Sprintf("number %d", slices.Index(peers, p))
+	return fmt.Sprintf("request %d", slices.Index(peers, p))
 }
 
-// Rule: an address whose peers stay silent occupies only its share of handshakes. Handshakes of
-// other addresses begin at once. After handshakePatience, silent handshakes are evicted, one for
-// each waiting request.
+// Rule: if the peers of an address stay silent, the address occupies only its share of handshakes,
+// and handshakes of other addresses begin at once. After handshakePatience, silent handshakes are
+// evicted, one for each waiting request.
 func TestSilentHandshakesGiveWay(t *testing.T) {
 	b := newBacklogBed(t, DefaultBacklog)
 	pump := func() (begun []*backlogPeer, out int) {
@@ -365,49 +368,49 @@ func TestSilentHandshakesGiveWay(t *testing.T) {
 		pump()
 	}
 	if n := b.count(everyAddr, stageBegun); n != b.begunEach {
-		t.Fatalf("a silent address has begun %d handshakes, want %d", n, b.begunEach)
+		t.Fatalf("%d handshakes of the silent address have begun, want %d", n, b.begunEach)
 	}
 	p, _ := b.admit(backlogAddr(2))
 	if begun, out := pump(); len(begun) != 1 || begun[0] != p || out != 0 {
-		t.Fatalf("another's request: %d begin, %d give way; want it alone to begin", len(begun), out)
+		t.Fatalf("after a request of another address %d handshakes began and %d were evicted, want only the handshake of this request to begin", len(begun), out)
 	}
 	b.established(p)
 	_, _, wake := b.next(1)
 	if want := b.now.Add(handshakePatience); !wake.Equal(want) {
-		t.Fatalf("the backlog is to be asked again at %v, want %v", wake, want)
+		t.Fatalf("next returned the wake time %v, want %v", wake, want)
 	}
 	b.now = wake
 	if begun, out := pump(); len(begun) != b.begunEach || out != b.begunEach {
-		t.Errorf("after their time %d give way and %d begin, want %d", out, len(begun), b.begunEach)
+		t.Errorf("after handshakePatience %d handshakes were evicted and %d began, want %d of each", out, len(begun), b.begunEach)
 	}
 	b.check()
 }
 
-// Rule: if only one goroutine accepts, a waiting request still evicts a silent handshake after
-// handshakePatience. The argument room of backlog.next is then 0, because the silent handshake
-// occupies the only call of Accept.
+// Rule: if only one call of Accept waits at a raw listener, a waiting request still evicts a silent
+// handshake after handshakePatience. (The argument room of backlog.next is then 0, because the silent
+// handshake occupies the only call of Accept.)
 func TestSilentHandshakeOfTheOnlyAccepterGivesWay(t *testing.T) {
 	b := newBacklogBed(t, DefaultBacklog)
 	silent, _ := b.admit(backlogAddr(1))
 	if begun, _, _ := b.next(1); begun != silent {
-		t.Fatal("the first does not begin")
+		t.Fatal("the handshake of the first request did not begin")
 	}
 	b.made(silent)
 	next, _ := b.admit(backlogAddr(2))
 	_, _, wake := b.next(0)
 	if want := b.now.Add(handshakePatience); !wake.Equal(want) {
-		t.Fatalf("the backlog is to be asked again at %v, want %v", wake, want)
+		t.Fatalf("next returned the wake time %v, want %v", wake, want)
 	}
 	b.now = wake
 	if _, out, _ := b.next(-1); out != nil {
-		t.Error("it gives way though nobody accepts another")
+		t.Error("with room -1 (no Accept waits) next evicted a handshake, want no eviction")
 	}
 	if _, out, _ := b.next(0); out != silent {
-		t.Fatal("it does not give way")
+		t.Fatal("with room 0 next did not evict the silent handshake")
 	}
 	b.gone(silent)
 	if begun, _, _ := b.next(1); begun != next {
-		t.Error("the other does not begin")
+		t.Error("the handshake of the second request did not begin after the eviction")
 	}
 	b.check()
 }

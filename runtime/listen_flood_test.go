@@ -16,7 +16,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// asker is an endpoint of the fabric (the software network). It sends connection requests, each
+// asker is an endpoint of the fabric (the software network). It sends connection requests (REQ), each
 // with a new identifier, and ignores all answers.
 type asker struct {
 	port    *fabric.Port
@@ -31,8 +31,8 @@ type asker struct {
 	every, at time.Duration
 }
 
-// newAsker attaches an asker to the fabric. Its own address is the string addr. Its requests go to
-// the listener with the given AddrPort, and carry the private data.
+// newAsker attaches an asker with the address addr to the fabric. The requests of the asker go to the
+// listener at the address to, and carry the given private data.
 func newAsker(t testing.TB, link *fabric.Fabric, addr string, to netip.AddrPort, private []byte) *asker {
 	t.Helper()
 	a := &asker{to: to, private: private}
@@ -42,7 +42,7 @@ func newAsker(t testing.TB, link *fabric.Fabric, addr string, to netip.AddrPort,
 	return a
 }
 
-// ask() has the asker send n requests. It returns before they are sent.
+// ask makes the asker send n requests. It may return before the requests are sent.
 func (a *asker) ask(n int) {
 	a.due.Add(int64(n))
 	a.port.Kick()
@@ -108,11 +108,11 @@ func (a *asker) send() {
 	a.port.Send(wire.To(verbs.GIDFromAddr(a.to.Addr())), k)
 }
 
-// BenchmarkWriteBesideRefusals starts a WRITE every 200 µs and reports the median and the 99th
-// percentile of its duration in µs. In the run refusals=20/ms, a peer sends 20 requests in each
-// millisecond, and a listener on the same reactor refuses them. The 99th percentile should be at
-// most three times that of the quiet run. On a busy machine the scheduler causes the longest
-// durations.
+// BenchmarkWriteBesideRefusals starts a WRITE every 200 µs, and reports the median and the 99th
+// percentile of the durations of the WRITEs in µs. In the sub-benchmark refusals=20/ms, an asker sends
+// 20 requests in each millisecond, and a listener on the same reactor refuses them. There the 99th
+// percentile should be at most three times that of the sub-benchmark quiet. On a busy machine the
+// scheduler causes the longest durations.
 func BenchmarkWriteBesideRefusals(b *testing.B) {
 	for name, perMS := range map[string]int{"quiet": 0, "refusals=20/ms": 20} {
 		b.Run(name, func(b *testing.B) {
@@ -152,9 +152,10 @@ func reportTook(b *testing.B, took []time.Duration) {
 	b.ReportMetric(micro(99), "p99-µs")
 }
 
-// BenchmarkDialBesideSilentRequests measures Dial. In the run silent=1/ms, a peer with another
-// address sends 1,000 requests a second and ignores the answers. The 99th percentile should be less
-// than 50 ms. TestDialingBesideAFloodOfSilentRequests checks this limit in virtual time.
+// BenchmarkDialBesideSilentRequests measures the duration of Dial. In the sub-benchmark silent=1/ms,
+// an asker with another address sends 1,000 requests a second and ignores the answers. The 99th
+// percentile should be less than 50 ms. TestDialingBesideAFloodOfSilentRequests checks this limit in
+// virtual time.
 func BenchmarkDialBesideSilentRequests(b *testing.B) {
 	for name, perMS := range map[string]int{"quiet": 0, "silent=1/ms": 1} {
 		b.Run(name, func(b *testing.B) {
@@ -184,7 +185,7 @@ func BenchmarkDialBesideSilentRequests(b *testing.B) {
 	}
 }
 
-// askedChannel is an event channel without events. It counts how often it is asked for one.
+// askedChannel is an event channel without events. It counts the calls of GetEvent.
 type askedChannel struct {
 	verbs.CMChannel
 	asked int
@@ -195,7 +196,8 @@ func (c *askedChannel) GetEvent() (ev verbs.CMEvent, ok bool, err error) {
 	return ev, false, nil
 }
 
-// Rule: while maxRejections rejections are queued, the shard takes no connection events.
+// Rule: if maxRejections rejections are queued, the shard (a reactor with its event channel) takes no
+// connection events.
 func TestNoEventsAreTakenWhileRejectionsQueue(t *testing.T) {
 	s := mustOpen(t, Config{}).shards[0]
 	if err := s.r.Do(testContext(t), func() {
@@ -205,7 +207,7 @@ func TestNoEventsAreTakenWhileRejectionsQueue(t *testing.T) {
 			s.queued = make([]rejection, queued)
 			s.takeCM()
 			if full := queued == maxRejections; s.stuck != full || (cm.asked == 0) != full {
-				t.Errorf("with %d rejections queued, %d calls asked for an event; stuck is %t, want %t", queued, cm.asked, s.stuck, full)
+				t.Errorf("with %d rejections queued, takeCM called GetEvent: %t, and stuck is %t; want %t and %t", queued, cm.asked > 0, s.stuck, !full, full)
 			}
 		}
 		s.cm, s.queued = cm.CMChannel, nil

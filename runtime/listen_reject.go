@@ -9,36 +9,37 @@ import (
 
 const (
 	// maxRejections is the number of queued rejections at which the shard (a reactor with its
-	// connection events) stops taking connection events. New requests then stay in the device, at
-	// most as many as CMID.Listen permits. The device itself refuses further requests.
+	// connection events) stops taking connection events. New requests then wait in the device. The
+	// device keeps at most as many requests as CMID.Listen permits, and refuses further requests
+	// itself.
 	maxRejections = 128
-	// rejectionBatch is the largest number of rejections in a batch, which one goroutine handles. A
-	// batch causes only one wake-up of the loop. Batches are small, so that rejectDone takes no
-	// more time in a pass than the handling of eventsPerPass events.
+	// rejectionBatch is the largest number of rejections in a batch, which one goroutine handles.
+	// Each batch causes only one wake-up of the loop. Batches are small, so that rejectDone takes
+	// no more of the holder's time than the handling of eventsPerPass events.
 	rejectionBatch = 32
 )
 
-// A rejection is a request that gets no connection. To handle it, a goroutine calls answer with id,
-// the identifier of the request, and then closes id.
+// A rejection is a request that gets no connection. A goroutine handles the rejection: it calls
+// answer with id, the identifier of the request, and then closes id.
 type rejection struct {
 	id     verbs.CMID
-	answer func(verbs.CMID) // sends the answer; if that fails, the peer times out
+	answer func(verbs.CMID) // sends the answer; if sending fails, the peer's attempt times out
 }
 
-// The type rejections queues the rejections of a shard. One goroutine at a time handles them,
-// without the turn, because each answer waits for the device, and the peers determine the number of
-// answers. More goroutines at a time would delay other users of the device. One goroutine is enough,
-// because the requests have no queue pairs. (The destruction of a queue pair may take long: see
-// closingID.) The holder owns all fields.
+// The type rejections queues the rejections of a shard. One goroutine at a time handles the
+// rejections, without the turn: each answer waits for the device, and the peers determine the
+// number of answers. Several goroutines would delay other users of the device. One goroutine is
+// fast enough, because the requests have no queue pairs. (Only the destruction of a queue pair may
+// take long: see closingID.) Only the holder uses the fields.
 type rejections struct {
 	queued    []rejection // rejections that are not in a batch yet
-	rejecting bool        // a goroutine handles a batch
-	stuck     bool        // takeCM takes no events, because maxRejections rejections are queued
+	rejecting bool        // a goroutine is handling a batch
+	stuck     bool        // takeCM has stopped taking events, because maxRejections rejections are queued
 }
 
-// rejectLater has another goroutine call the function answer, and then close the identifier id. In
-// a stepped runtime (one without goroutines), or while the shard is being closed, rejectLater does
-// this work itself, before it returns. Holder only.
+// rejectLater queues a rejection: another goroutine calls the function answer, and then closes the
+// identifier id. In a stepped runtime (which has no goroutines), or while the shard is being
+// closed, rejectLater calls answer itself and closes id by closeID. Holder only.
 func (s *shard) rejectLater(id verbs.CMID, answer func(verbs.CMID)) {
 	delete(s.targets, id)
 	if s.rt.cfg.stepped || s.ending {
@@ -55,14 +56,15 @@ func (s *shard) reject(id verbs.CMID, code uint8, text string) {
 	s.rejectLater(id, func(id verbs.CMID) { _ = id.Reject(proto.Reject{Code: code, Text: text}.Encode()) })
 }
 
-// tooManyRejections reports whether takeCM must wait for the end of a batch before it takes events.
-// It stores the result in s.stuck, so that rejectDone resumes the taking of events.
+// tooManyRejections reports whether takeCM must take no events until a batch has ended. It stores
+// the result in s.stuck, so that rejectDone then takes events again.
 func (s *shard) tooManyRejections() bool {
 	s.stuck = len(s.queued) >= maxRejections
 	return s.stuck
 }
 
-// rejectNext starts a goroutine for the next batch, unless a goroutine already handles one.
+// rejectNext starts a goroutine for the next batch, unless no rejection is queued or a goroutine is
+// handling a batch already.
 func (s *shard) rejectNext() {
 	if s.rejecting || len(s.queued) == 0 {
 		return
@@ -80,15 +82,16 @@ func (s *shard) rejectNext() {
 			if d.id.Close() != nil {
 				left = append(left, d)
 			}
-			runtime.Gosched() // a batch must not delay other goroutines
+			runtime.Gosched() // so that a batch does not delay other goroutines
 		}
 		s.r.Defer(func() { s.rejectDone(left) })
 	}()
 }
 
-// rejectDone handles the end of a batch. The argument left has the rejections whose identifier is
-// not closed yet; rejectDone closes these identifiers by closeID. Then it starts the next batch. If
-// takeCM has stopped taking events, rejectDone takes the next events. Holder only.
+// rejectDone handles the end of a batch. The argument left has the rejections whose identifier
+// could not be closed; rejectDone closes these identifiers by closeID, which tries again. Then it
+// starts the next batch. If takeCM has stopped taking events, rejectDone takes the next events.
+// Holder only.
 func (s *shard) rejectDone(left []rejection) {
 	s.rejecting = false
 	for _, d := range left {

@@ -15,14 +15,16 @@ import (
 // errPrepare means that no connection could be prepared for a request.
 var errPrepare = errors.New("runtime: preparing a connection")
 
-// request is a peer's request for a connection, until the connection is accepted or gone.
-// Its stages in the backlog:
+// request is a peer's request for a connection. The backlog has the request until the connection is
+// accepted or gone. The stages in the backlog:
 //
-//	waiting   request.onCM handles the events of the identifier, because the peer may give up.
-//	          (Linux does not report this before the request is accepted. The accept then
-//	          fails: Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler)
+//	waiting   request.onCM handles the events of the identifier: the peer may withdraw its
+//	          request. (Linux does not report that the peer has withdrawn the request before
+//	          the request is accepted. The accept then fails: Linux 6.12
+//	          drivers/infiniband/core/ucma.c, ucma_event_handler)
 //	begun     a goroutine prepares a connection without the turn. Then the connection
-//	          handles the events, and accepts the request with the turn of its own reactor
+//	          handles the events of the identifier, and accepts the request with the turn of
+//	          the connection's reactor
 //	ready     the connection is open, or has failed with messages to receive
 //	leaving   the connection is being closed
 //
@@ -36,32 +38,36 @@ type request struct {
 	id         verbs.CMID
 	private    []byte       // the peer's private data. Immutable
 	data       []byte       // the user's part of private
-	unwanted   func()       // ends the context of Options.Admit; nil before request.begin
+	unwanted   func()       // ends the context of Options.Admit; set by request.begin
 	conn       *Conn        // nil until the connection is prepared
-	early      acceptWaiter // the PrepareAccept for which conn was prepared; zero for none
+	early      acceptWaiter // the call of PrepareAccept that gets conn before the handshake; zero for none
 	acceptable bool         // Accept may return conn even if conn has ended
 	// accepted means that an Accept has taken the connection, which then sends no reports.
-	// Listener.match sets the flag, and request.giveBack clears it, with the listener's turn
-	// held; Conn.report reads it. It publishes nothing: a report that comes too late is ignored.
+	// Listener.match sets the flag, and request.giveBack clears it, with the listener's turn held;
+	// Conn.report reads it. The flag publishes no other memory. If Conn.report still reads false
+	// after Listener.match has set the flag, the listener ignores the report. If Conn.report still
+	// reads true after giveBack has cleared the flag, giveBack repeats the report.
 	accepted uatomic.Bool
 }
 
-// onCM implements cmTarget. It is called only until the connection handles the events.
+// onCM implements cmTarget. It is called only before the connection handles the events of the
+// identifier.
 func (r *request) onCM(ev *verbs.CMEvent) {
 	switch ev.Type {
 	case verbs.CMRejected, verbs.CMDisconnected, verbs.CMConnectError, verbs.CMUnreachable, verbs.CMDeviceRemoval:
 		if r.stage == stageWaiting {
 			r.l.backlog.remove(&r.entry)
-			r.l.sh.rejectLater(r.id, func(verbs.CMID) {}) // the peer does not wait for an answer
+			r.l.sh.rejectLater(r.id, func(verbs.CMID) {}) // no answer: the peer does not wait for one
 		} else {
 			r.l.backlog.leave(&r.entry)
-			r.end() // request.prepared ends the request
+			r.end() // request.prepared then refuses the request
 		}
 		r.l.startHandshakes()
 	}
 }
 
-// request.evict ends a request that the backlog has evicted.
+// request.evict ends a request that the backlog has evicted. If the request was waiting, the peer
+// gets the text.
 func (r *request) evict(text string) {
 	if r.stage == stageNone {
 		r.l.sh.reject(r.id, proto.RejectResources, text)
@@ -70,22 +76,23 @@ func (r *request) evict(text string) {
 	r.end()
 }
 
-// request.end closes the connection of a leaving request.
+// request.end ends the context of Options.Admit for a leaving request, and closes the request's
+// connection.
 func (r *request) end() {
 	if r.unwanted != nil {
 		r.unwanted()
 	}
-	if r.conn != nil { // otherwise request.prepared ends the request
+	if r.conn != nil { // otherwise request.prepared refuses the request
 		r.conn.Abort()
 	}
 }
 
-// request.begin calls Options.Admit and prepares a connection for the request, on another goroutine.
-// The holder of the turn must not do this work: Admit may block, and the preparation allocates half
-// a MiB by default and may register memory.
+// request.begin calls Options.Admit and prepares a connection for the request, on another
+// goroutine. The holder of the turn must not do this work: Admit may block, and preparing a
+// connection allocates half a MiB by default and may register memory.
 func (r *request) begin() {
 	l := r.l
-	if err := l.rt.enter(); err != nil { // the runtime is being closed, or its device is gone; so the listener ends soon
+	if err := l.rt.enter(); err != nil { // the runtime is being closed, or its device is gone: the listener stops soon
 		l.sh.r.Defer(func() { r.prepared(nil, err) })
 		return
 	}
@@ -96,7 +103,7 @@ func (r *request) begin() {
 		var c *Conn
 		var err error
 		returned := false
-		defer func() { // Admit may panic, or end the goroutine
+		defer func() { // runs even if Admit panics or calls runtime.Goexit
 			if v := recover(); v != nil {
 				_ = reactor.Recovered(v, l.rt.cfg.OnPanic)
 			}
@@ -119,12 +126,12 @@ func (r *request) begin() {
 	}
 }
 
-// request.prepared is called when the preparation has ended, with the connection c or with err.
-// Usually c then accepts the request. If err is not nil, or the request has left the stage begun,
-// the request is refused.
+// request.prepared is called when the preparation has ended: with the connection c, or with the
+// error err. If err is nil and the request is still in the stage begun, c accepts the request.
+// Otherwise request.prepared refuses the request.
 func (r *request) prepared(c *Conn, err error) {
 	l := r.l
-	delete(l.sh.targets, r.id) // from now on the connection handles the events
+	delete(l.sh.targets, r.id) // from now on only the connection handles the events of the identifier
 	refused, isRefused := errors.AsType[notAdmitted](err)
 	switch {
 	case isRefused:
@@ -133,8 +140,8 @@ func (r *request) prepared(c *Conn, err error) {
 	case err != nil:
 		r.stops(proto.RejectResources, err.Error())
 		l.failed(fmt.Errorf("%w: %w", errPrepare, err))
-	case r.stage != stageBegun: // the backlog evicted the request, or the peer gave up
-		_ = c.abandon(ErrConnClosed) // c is unused, and has no queue pair yet
+	case r.stage != stageBegun: // the backlog evicted the request, the peer withdrew it, or the listener stopped
+		_ = c.abandon(ErrConnClosed) // c was never used, and has no queue pair yet
 		if l.cause != nil {
 			r.stops(proto.RejectClosed, listenerClosed)
 		} else {
@@ -158,14 +165,15 @@ func (r *request) stops(code uint8, text string) {
 	r.l.sh.reject(r.id, code, text)
 }
 
-// request.made ends the preparation of the connection. The preparation of another connection may
-// then begin.
+// request.made is called when the preparation of the connection has ended. The preparation of
+// another connection may then begin.
 func (r *request) made() {
 	r.l.backlog.prepared(&r.entry, r.l.rt.cfg.now())
 	r.l.startHandshakes()
 }
 
-// Conn.accept accepts a request. The caller holds the turn of the connection's reactor.
+// Conn.accept accepts the request r. If it fails, it rejects r and fails the connection. The caller
+// holds the turn of the connection's reactor.
 func (c *Conn) accept(r *request) {
 	c.remote, c.accepting = r.id.PeerAddr(), true
 	err := c.setID(r.id)
@@ -187,8 +195,8 @@ func (c *Conn) accept(r *request) {
 	}
 }
 
-// Conn.settle passes the outcome of the handshake to the listener, to Dial or to
-// Pending.Connect. A nil err is a success. Holder only.
+// Conn.settle passes the outcome of the handshake to the listener, to Dial or to Pending.Connect.
+// If err is nil, the handshake has succeeded. Holder only.
 func (c *Conn) settle(err error) {
 	switch {
 	case c.from != nil:
@@ -207,7 +215,7 @@ func (r *request) settled(err error) {
 	l := r.l
 	if err == nil {
 		if l.backlog.establish(&r.entry) {
-			r.acceptable = true // a waiting Accept gets the connection even if the connection has just ended
+			r.acceptable = true // a waiting Accept gets the connection even if the connection has ended meanwhile
 			l.match()
 			r.acceptable = false
 		}
@@ -222,8 +230,8 @@ func (r *request) settled(err error) {
 	l.startHandshakes()
 }
 
-// causedByPeer reports whether err comes from the peer, the network or an eviction, and not from a
-// local shortage. Accept does not return errors for which causedByPeer is true.
+// causedByPeer reports whether the peer, the network or an eviction caused err, and not a failure
+// at this end. Accept does not return errors for which causedByPeer is true.
 func causedByPeer(err error) bool {
 	_, rejected := errors.AsType[*RejectError](err)
 	_, failed := errors.AsType[*verbs.WCError](err)
@@ -234,8 +242,9 @@ func causedByPeer(err error) bool {
 	return is
 }
 
-// request.ended handles the end of a connection that was not accepted. If the argument some is
-// true, there are messages to receive. No more messages arrive.
+// request.ended handles the end of a connection that was not accepted. No more messages arrive. If
+// the argument some is true, there are messages to receive, and Accept may return the connection.
+// Otherwise request.ended closes the connection.
 func (r *request) ended(some bool) {
 	if r.stage != stageReady {
 		return
@@ -255,9 +264,10 @@ func (r *request) left() {
 	r.l.startHandshakes()
 }
 
-// Conn.report reports to the listener that the connection has ended or, if gone is true, that
-// the connection has freed its resources. If the connection was accepted, report does nothing. Only
-// the holder of the connection's turn calls it.
+// Conn.report reports the end of the connection to the listener. If gone is false, the connection
+// has no outstanding requests any more. If gone is true, it has freed its resources. If the
+// connection was accepted, report does nothing. Only the holder of the connection's turn calls
+// report.
 func (c *Conn) report(gone bool) {
 	r := c.from
 	if r == nil || r.accepted.Load() {
@@ -271,8 +281,8 @@ func (c *Conn) report(gone bool) {
 	r.l.sh.r.Defer(func() { r.ended(some) })
 }
 
-// giveBack returns the connection of a discarded Accept future to the listener, for the next
-// Accept. Any goroutine may call it.
+// giveBack returns an accepted connection, whose future was discarded, to the listener. The next
+// Accept gets the connection. Any goroutine may call giveBack.
 func (r *request) giveBack() {
 	r.l.sh.r.Defer(func() {
 		if r.l.cause != nil {
@@ -281,7 +291,7 @@ func (r *request) giveBack() {
 		}
 		r.accepted.Store(false)
 		r.l.backlog.putBack(&r.entry)
-		r.conn.sh.r.Defer(func() { // repeat a report that was omitted while accepted was set
+		r.conn.sh.r.Defer(func() { // repeat the report that Conn.report may have omitted while accepted was set
 			if gone := isGone(r.conn); gone || r.conn.drained {
 				r.conn.report(gone)
 			}

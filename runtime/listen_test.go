@@ -17,10 +17,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: when a peer withdraws its connection request, the listener is notified and forgets the
+// Rule: if a peer withdraws its connection request, the listener gets an event and forgets the
 // request.
 func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
-	notOnDevice(t, "the kernel tells a program nothing of a request before it accepts it (Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler)")
+	notOnDevice(t, "the kernel reports no event of a request until the program has accepted the request (Linux 6.12 drivers/infiniband/core/ucma.c, ucma_event_handler)")
 	server := mustOpen(t, Config{Device: second.name})
 	// ConnectTimeout is so long that only the context ends the attempt.
 	client := mustOpen(t, Config{Device: first.name, ConnectTimeout: time.Hour})
@@ -39,7 +39,7 @@ func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
 		t.Helper()
 		for ctx := testContext(t); pending() != n; {
 			if ctx.Err() != nil {
-				t.Fatalf("%d requests are pending, want %d", pending(), n)
+				t.Fatalf("the listener has %d requests, want %d", pending(), n)
 			}
 		}
 	}
@@ -58,11 +58,11 @@ func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if c, err := ln.Accept(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("accepting with nobody there: %v, %v", c, err)
+		t.Errorf("Accept after all requests were withdrawn: %v, %v; want %v", c, err, context.DeadlineExceeded)
 	}
 }
 
-// Rule: a discarded future of AcceptAsync takes no connection from the futures that wait.
+// Rule: if a future of AcceptAsync was discarded, the next connection goes to a future that was not.
 func TestDiscardedSeatsAreSkipped(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -80,12 +80,12 @@ func TestDiscardedSeatsAreSkipped(t *testing.T) {
 	done(t, f, err)
 	m, err := c.RecvWait(testContext(t))
 	if err != nil || string(m.Data) != "yours" {
-		t.Fatalf("%q, %v", m.Data, err)
+		t.Fatalf("the client received %q, %v; want \"yours\"", m.Data, err)
 	}
 	release(t, m)
 }
 
-// Rule: Accept skips a request that fails and returns the next connection.
+// Rule: if a request fails, Accept skips it and returns the next connection.
 func TestAcceptPassesOverFailedRequests(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen("0.0.0.0:0"))(t)
@@ -94,20 +94,20 @@ func TestAcceptPassesOverFailedRequests(t *testing.T) {
 		_, err := ln.Accept(testContext(t))
 		got <- err
 	}()
-	// The listener has the address 0.0.0.0, so this dial reaches the listener through another
-	// device. The request of this dial fails.
+	// The listener has the address 0.0.0.0, so the request of this Dial reaches the listener, but
+	// through another device. The listener refuses such a request.
 	if _, err := client.Dial(testContext(t), "127.0.0.3:"+portOf(ln)); err == nil {
-		t.Fatal("connected to another device than the listener's")
+		t.Fatal("Dial succeeded through a device other than the listener's, want an error")
 	}
 	if _, err := client.Dial(testContext(t), second.at(portOf(ln))); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-got; err != nil {
-		t.Errorf("accepting after a request that failed: %v", err)
+		t.Errorf("Accept after a request that failed: %v, want no error", err)
 	}
 }
 
-// Rule: a callback of AcceptAsync's future may use the connection, and may wait.
+// Rule: a callback of AcceptAsync's future may use the connection, and may wait for operations.
 func TestCallbackOfAcceptMaySend(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -127,11 +127,11 @@ func TestCallbackOfAcceptMaySend(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-res; err != nil {
-		t.Error(err)
+		t.Errorf("accepting, or sending in the callback: %v, want no error", err)
 	}
 }
 
-// Rule: the error of a connection attempt that takes too long names the peer, the time limit and the
+// Rule: if a connection attempt takes too long, the error names the peer, the time limit and the
 // option ConnectTimeout, which sets the limit.
 func TestConnectTimeoutSaysItsBound(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name, ConnectTimeout: 50 * time.Millisecond})
@@ -139,7 +139,7 @@ func TestConnectTimeoutSaysItsBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// no Accept waits, so the peer gets no answer
+	// A raw listener answers a request only if an Accept waits. Here none waits, so Dial gets no answer.
 	_, err = client.DialOptions(testContext(t), ln.Addr().String(), Options{Raw: true})
 	mistake(t, "dialing", err, ErrConnectTimeout, ln.Addr().String(), "50ms", "ConnectTimeout")
 }
@@ -148,27 +148,30 @@ func portOf(ln *Listener) string {
 	return strconv.Itoa(int(ln.Addr().Port()))
 }
 
-// Rule: Dial checks its context before anything else, even before it parses the address. If Dial
-// checked the context only while it waits, a fast answer could come first.
+// Rule: if the context of Dial has ended, Dial returns the context's error before it does anything
+// else, even before it parses the address. (If Dial checked the context only while it waits, the
+// peer's answer could come first.)
 func TestDialWithAnEndedContextBeginsNothing(t *testing.T) {
 	client := mustOpen(t, Config{})
 	_, err := client.Dial(endedContext(), "no address")
 	mistake(t, "dialing", err, context.Canceled, "no address")
 }
 
-// Rule: a listener ignores events that are neither a request nor the removal of the device.
+// Rule: if an event is neither a connection request nor the removal of the device, a listener ignores
+// the event.
 func TestListenerIgnoresOtherEvents(t *testing.T) {
 	ln := must.Get(mustOpen(t, Config{}).Listen(":0"))(t)
 	if err := ln.sh.r.Do(testContext(t), func() { ln.onCM(&verbs.CMEvent{Type: verbs.CMAddrChange}) }); err != nil {
 		t.Fatal(err)
 	}
 	if n := waiting(t, ln); n != 0 {
-		t.Errorf("%d requests wait, want none", n)
+		t.Errorf("after an ADDR_CHANGE event the listener has %d requests, want none", n)
 	}
 }
 
-// Rule: Accept skips a request that its peer has withdrawn, and returns the next connection. If the
-// device reports the withdrawal (a kernel device does not), the listener forgets the request.
+// Rule: if a peer has withdrawn its request, Accept skips the request and returns the next
+// connection. If the device reports the withdrawal (a kernel device does not), the listener forgets
+// the request at once.
 func TestRequestsThatWereGivenUpArePassedOver(t *testing.T) { onBeds(t, passesOver) }
 
 func passesOver(t *testing.T, d bed) {
@@ -177,7 +180,7 @@ func passesOver(t *testing.T, d bed) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for given := range 3 { // on a kernel device the requests withdrawn before are still there
+	for given := range 3 { // a listener on a kernel device still has the withdrawn requests of earlier rounds
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
@@ -186,15 +189,15 @@ func passesOver(t *testing.T, d bed) {
 		}()
 		for asked := testContext(t); waiting(t, ln) <= given; {
 			if asked.Err() != nil {
-				t.Fatal("the request did not come")
+				t.Fatalf("the request did not reach the listener within %v", patience())
 			}
 		}
 		cancel()
 		mistake(t, "dialing", <-failed, context.Canceled)
-		// The request can still be accepted until the client has closed its identifier.
+		// Until the client has closed its identifier, the listener could still accept the request.
 		for left := testContext(t); dialing(client) > 0; {
 			if left.Err() != nil {
-				t.Fatal("the request was not given up")
+				t.Fatalf("the client has not closed its connection attempt within %v", patience())
 			}
 		}
 		if onDevice {
@@ -204,7 +207,7 @@ func passesOver(t *testing.T, d bed) {
 		// that the request no longer occupies a place in the backlog.
 		for left := testContext(t); waiting(t, ln) > 0 || leavingIDs(t, ln.sh) > 0; {
 			if left.Err() != nil {
-				t.Fatalf("%d requests that were given up are kept, %d identifiers are not closed", waiting(t, ln), leavingIDs(t, ln.sh))
+				t.Fatalf("the listener still has %d withdrawn requests, and %d identifiers to close, want none", waiting(t, ln), leavingIDs(t, ln.sh))
 			}
 		}
 		break // one withdrawn request is enough
@@ -221,17 +224,17 @@ func passesOver(t *testing.T, d bed) {
 	buf := must.Get(server.Alloc(64))(t)
 	f, err := c.PostRecv(buf.Slice())
 	if r := done(t, f, err); string(buf.Bytes()[:r.Bytes]) != "honest" {
-		t.Fatalf("who was accepted said %q", buf.Bytes()[:r.Bytes])
+		t.Fatalf("the accepted connection received %q, want \"honest\"", buf.Bytes()[:r.Bytes])
 	}
 	if err := buf.Release(); err != nil {
-		t.Error(err)
+		t.Errorf("releasing the buffer: %v", err)
 	}
 	if err := <-dialed; err != nil {
-		t.Error(err)
+		t.Errorf("dialing and sending after the withdrawn requests: %v, want no error", err)
 	}
 }
 
-// waiting(t, ln) returns how many requests of ln wait or are in a handshake.
+// waiting returns how many requests of ln wait or are in a handshake.
 func waiting(t *testing.T, ln *Listener) (n int) {
 	t.Helper()
 	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.unfinished) }); err != nil {
@@ -255,7 +258,7 @@ func leavingIDs(t *testing.T, s *shard) (n int) {
 	return n
 }
 
-// dialing(rt) returns how many connections the runtime has, including unfinished ones.
+// dialing returns how many connections rt has, including unfinished connection attempts.
 func dialing(rt *Runtime) int {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -265,7 +268,7 @@ func dialing(rt *Runtime) int {
 // refusable is the identifier of a request. It records the calls of Reject and Close.
 type refusable struct {
 	verbs.CMID
-	ln      *Listener   // that it came to
+	ln      *Listener   // the listener that gets the request
 	refused string      // the text of the rejection; written by Reject
 	closed  atomic.Bool // set by Close, which is called after Reject; publishes refused
 }
@@ -300,22 +303,23 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := waiting(t, ln); n != DefaultBacklog {
-		t.Errorf("%d requests are kept, want %d", n, DefaultBacklog)
+		t.Errorf("the listener keeps %d requests, want %d", n, DefaultBacklog)
 	}
 	for left := testContext(t); !ids[0].closed.Load() || !ids[1].closed.Load() || !ids[2].closed.Load(); {
 		if left.Err() != nil {
-			t.Fatal("who was refused was not closed")
+			t.Fatalf("the identifiers of the three oldest requests were not closed within %v", patience())
 		}
 	}
 	for i := range ids {
 		if old, closed := i < len(ids)-DefaultBacklog, ids[i].closed.Load(); closed != old || (ids[i].refused != "") != old {
-			t.Errorf("request %d: closed %t, refused with %q; want it of the %d oldest alone", i, closed, ids[i].refused, len(ids)-DefaultBacklog)
+			t.Errorf("request %d is closed: %t, with the reason %q; want only the %d oldest requests refused and closed", i, closed, ids[i].refused, len(ids)-DefaultBacklog)
 		}
 	}
 }
 
-// Rule: while the device is slow to close withdrawn requests, a limited number of them wait, and no
-// more connection events are taken. The limit is the same as for rejected requests.
+// Rule: if the device is slow to close the identifiers of withdrawn requests, the identifiers wait in
+// the queue of rejected requests. When the queue has maxRejections entries, the shard (a reactor with
+// its event channel) takes no more connection events.
 func TestGivenUpRequestsAreBounded(t *testing.T) {
 	ln := must.Get(mustOpen(t, Config{NoCallerDriving: true}).ListenOptions(":0", Options{Raw: true}))(t)
 	hi := proto.EncodeHello(proto.Hello{Raw: true})
@@ -334,12 +338,12 @@ func TestGivenUpRequestsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n == many {
-		t.Errorf("%d requests were given up, %d are being closed, and events are still taken", n, closing)
+		t.Errorf("%d requests were withdrawn, and the shard still takes events (%d identifiers are being closed); want it to stop earlier", n, closing)
 	}
 }
 
-// Rule: between two passes of the reactor a limited number of connection events are handled. The
-// other events are handled after later passes.
+// Rule: between two passes the reactor handles at most eventsPerPass connection events. If there are
+// more events, it handles them after later passes.
 func TestEventsOfOneTurnAreBounded(t *testing.T) {
 	notOnDevice(t, "virtual time")
 	const requests = 100
@@ -362,10 +366,10 @@ func TestEventsOfOneTurnAreBounded(t *testing.T) {
 	steps, all := 0, 0
 	for ; all < requests; steps++ {
 		if sh.r.Step(); handled == 0 {
-			t.Fatalf("%d of %d requests were handled, and nobody goes on", all, requests)
+			t.Fatalf("after %d of %d requests a Step of the reactor handled no request, want all requests handled", all, requests)
 		}
 		if handled > eventsPerPass {
-			t.Errorf("turn %d handled %d events, want at most %d", steps, handled, eventsPerPass)
+			t.Errorf("Step %d of the reactor handled %d events, want at most %d", steps, handled, eventsPerPass)
 		}
 		all, handled = all+handled, 0
 	}
@@ -374,12 +378,12 @@ func TestEventsOfOneTurnAreBounded(t *testing.T) {
 		sh.r.Step()
 	}
 	if all != requests || steps < requests/eventsPerPass {
-		t.Errorf("%d requests were handled in %d turns, want %d in %d", all, steps, requests, requests/eventsPerPass)
+		t.Errorf("%d requests were handled in %d Steps, want %d in at least %d", all, steps, requests, requests/eventsPerPass)
 	}
 }
 
-// Rule: the events that are left for later passes are handled even if their source does not notify
-// the reactor again.
+// Rule: if events are left for later passes, the reactor handles them even if the source of the
+// events does not notify it again.
 func TestEventsThatATurnLeavesAreHandled(t *testing.T) {
 	sh := mustOpen(t, Config{}).shards[0]
 	const many = 10 * eventsPerPass
@@ -393,7 +397,7 @@ func TestEventsThatATurnLeavesAreHandled(t *testing.T) {
 		}}
 		e.take()
 		if left != many-eventsPerPass {
-			t.Errorf("at once %d of %d events were handled, want %d", many-left, many, eventsPerPass)
+			t.Errorf("the first call of take handled %d of %d events, want %d", many-left, many, eventsPerPass)
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -401,11 +405,11 @@ func TestEventsThatATurnLeavesAreHandled(t *testing.T) {
 	select {
 	case <-done:
 	case <-testContext(t).Done():
-		t.Fatal("the rest was not handled")
+		t.Fatalf("the remaining events were not handled within %v", patience())
 	}
 }
 
-// keptID is an identifier that waits to be rejected. id.Close closes the channel id.closed.
+// keptID is the identifier of a request to reject. The method Close closes the channel id.closed.
 type keptID struct {
 	verbs.CMID
 	closed chan struct{}
@@ -416,9 +420,9 @@ func (id *keptID) Close() error {
 	return nil
 }
 
-// Rule: while the device is slow to reject requests, a limited number of identifiers wait, and no more
-// connection events are taken. When the device answers, all identifiers are closed, and events are
-// taken again.
+// Rule: if the device is slow to reject requests, at most maxRejections identifiers wait to be
+// rejected, and the shard takes no more connection events. When the device answers, all identifiers
+// are closed, and the shard takes events again.
 func TestDismissalsAreBounded(t *testing.T) {
 	sh := mustOpen(t, Config{NoCallerDriving: true}).shards[0]
 	answer := make(chan struct{})
@@ -429,11 +433,11 @@ func TestDismissalsAreBounded(t *testing.T) {
 			ids = append(ids, id)
 			sh.rejectLater(id, func(verbs.CMID) { <-answer })
 			if len(ids) > rejectionBatch+maxRejections {
-				t.Fatalf("%d identifiers wait, and events are still taken", len(sh.queued))
+				t.Fatalf("%d identifiers wait to be rejected, and the shard still takes events; want at most %d", len(sh.queued), maxRejections)
 			}
 		}
 		if len(sh.queued) != maxRejections || !sh.rejecting || sh.takeCM() {
-			t.Errorf("%d identifiers wait, want %d; a goroutine dismisses them: %t", len(sh.queued), maxRejections, sh.rejecting)
+			t.Errorf("%d identifiers wait to be rejected, want %d; a goroutine rejects others: %t, want true; want takeCM to return false", len(sh.queued), maxRejections, sh.rejecting)
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -443,14 +447,14 @@ func TestDismissalsAreBounded(t *testing.T) {
 		select {
 		case <-id.closed:
 		case <-testContext(t).Done():
-			t.Fatalf("identifier %d of %d was not closed", i, len(ids))
+			t.Fatalf("identifier %d of %d was not closed within %v", i, len(ids), patience())
 		}
 	}
 	for gone := testContext(t); ; {
 		var left int
 		var stuck bool
 		if err := sh.r.Do(gone, func() { left, stuck = len(sh.queued), sh.stuck || sh.rejecting }); err != nil {
-			t.Fatalf("%d are left, events are held up: %t (%v)", left, stuck, err)
+			t.Fatalf("%d identifiers wait to be rejected, and a rejection is running or events are not taken: %t; want 0 and false (%v)", left, stuck, err)
 		}
 		if left == 0 && !stuck {
 			return

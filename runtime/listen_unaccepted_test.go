@@ -15,20 +15,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// queuePairs returns how many queue pairs the runtime's device has.
+// queuePairs returns how many queue pairs exist on the runtime's device context.
 func queuePairs(rt *Runtime) int { return rt.dev.Objects().QP }
 
-// eventually() waits until is() returns true.
+// eventually calls the function is until it returns true. If it still returns false after patience(),
+// the test fails. The failure text contains the argument what, which describes the expected event.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for ctx := testContext(t); !is(); {
 		if ctx.Err() != nil {
-			t.Fatalf("%s does not come", what)
+			t.Fatalf("after %v the test still waits for %s", patience(), what)
 		}
 	}
 }
 
-// ready() returns how many connections wait to be accepted.
+// ready returns how many established connections of ln wait to be accepted.
 func ready(t *testing.T, ln *Listener) (n int) {
 	t.Helper()
 	if err := ln.sh.r.Do(testContext(t), func() { n = len(ln.backlog.ready) }); err != nil {
@@ -37,9 +38,9 @@ func ready(t *testing.T, ln *Listener) (n int) {
 	return n
 }
 
-// Rule: Dial succeeds before Accept is called, until the backlog is full. Then Dial fails with a
-// reason, and the listener creates no queue pair for the request. Accept returns the connections in
-// the order of their establishment. Messages sent before Accept can be received.
+// Rule: if the backlog has room, Dial succeeds before Accept is called. If the backlog is full, Dial
+// fails with a reason, and the listener creates no queue pair for the request. Accept returns the
+// connections in the order of their establishment. Messages sent before Accept can be received.
 func TestDialSucceedsUpToTheBacklog(t *testing.T) { onBeds(t, dialsUpToTheBacklog) }
 
 func dialsUpToTheBacklog(t *testing.T, d bed) {
@@ -54,11 +55,11 @@ func dialsUpToTheBacklog(t *testing.T, d bed) {
 		t.Helper()
 		c, err := client.Dial(ctx, ln.Addr().String())
 		if err != nil {
-			t.Fatalf("dialing, number %d: %v", i, err)
+			t.Fatalf("dialing connection %d: %v, want no error", i, err)
 		}
 		f, err := c.SendBytes(ctx, fmt.Appendf(nil, "from %d", i))
 		done(t, f, err)
-		eventually(t, "the connection", func() bool { return ready(t, ln) == min(i+1, backlog) })
+		eventually(t, "the listener to have the connection", func() bool { return ready(t, ln) == min(i+1, backlog) })
 		return c
 	}
 	for i := range backlog {
@@ -68,17 +69,17 @@ func dialsUpToTheBacklog(t *testing.T, d bed) {
 	_, err = client.Dial(ctx, ln.Addr().String())
 	rej, ok := errors.AsType[*RejectError](err)
 	if !ok || rej.Code != proto.RejectResources || !strings.Contains(rej.Text, "4 connections are waiting to be accepted") {
-		t.Errorf("dialing beyond the backlog: %v", err)
+		t.Errorf("dialing while the backlog is full: %v, want a RejectError with code %d that names the 4 waiting connections", err, proto.RejectResources)
 	}
 	if n := queuePairs(server); n != have {
-		t.Errorf("for who was refused there are %d queue pairs, want the %d there were", n, have)
+		t.Errorf("after the refused request the server has %d queue pairs, want %d as before", n, have)
 	}
 	accept := func(i int) {
 		t.Helper()
 		c := must.Get(ln.Accept(ctx))(t)
 		m, err := c.RecvWait(ctx)
 		if want := fmt.Sprintf("from %d", i); err != nil || string(m.Data) != want {
-			t.Errorf("accepted was %q, %v, want %q", m.Data, err, want)
+			t.Errorf("the accepted connection received %q, %v; want %q", m.Data, err, want)
 		}
 		release(t, m)
 	}
@@ -104,7 +105,7 @@ func leaveUnaccepted(t *testing.T, d bed) {
 			f, err := c.SendBytes(ctx, []byte(last))
 			done(t, f, err)
 		}
-		eventually(t, "the connection", func() bool { return ready(t, ln) == max(i, 1) })
+		eventually(t, "the listener to have the connection", func() bool { return ready(t, ln) == max(i, 1) })
 		if last == "here" {
 			break
 		}
@@ -119,19 +120,19 @@ func leaveUnaccepted(t *testing.T, d bed) {
 		c := must.Get(ln.Accept(ctx))(t)
 		m, err := c.RecvWait(ctx)
 		if err != nil || string(m.Data) != want {
-			t.Fatalf("accepted was one that said %q, %v, want %q", m.Data, err, want)
+			t.Fatalf("the accepted connection received %q, %v; want %q", m.Data, err, want)
 		}
 		release(t, m)
 		if want == "last words" {
 			if _, err := c.RecvWait(ctx); !errors.Is(err, ErrPeerClosed) {
-				t.Errorf("after the last message: %v, want %v", err, ErrPeerClosed)
+				t.Errorf("RecvWait after the last message: %v, want %v", err, ErrPeerClosed)
 			}
 		}
 	}
 }
 
-// Rule: Listener.Close closes the connections that were not accepted and frees their resources.
-// Their peers get ErrPeerClosed. Accepted connections stay open.
+// Rule: if connections of a listener were not accepted, Listener.Close closes them and frees their
+// resources, and their peers get ErrPeerClosed. Accepted connections stay open.
 func TestClosingAListenerEndsWhatNobodyAccepted(t *testing.T) { onBeds(t, closesUnaccepted) }
 
 func closesUnaccepted(t *testing.T, d bed) {
@@ -148,7 +149,7 @@ func closesUnaccepted(t *testing.T, d bed) {
 		t.Fatal(err)
 	}
 	if _, err := ln.Accept(ctx); !errors.Is(err, ErrClosed) {
-		t.Errorf("accepting after Close: %v, want %v", err, ErrClosed)
+		t.Errorf("Accept after Listener.Close: %v, want %v", err, ErrClosed)
 	}
 	for i, c := range conns[1:] {
 		select {
@@ -157,21 +158,21 @@ func closesUnaccepted(t *testing.T, d bed) {
 				t.Errorf("connection %d, which was not accepted, ended with %v, want %v", i+1, c.Err(), ErrPeerClosed)
 			}
 		case <-ctx.Done():
-			t.Fatalf("connection %d, which was not accepted, lives on", i+1)
+			t.Fatalf("connection %d, which was not accepted, is still open after Listener.Close", i+1)
 		}
 	}
-	eventually(t, "the end of what was not accepted", func() bool { return dialing(server) == 1 && queuePairs(server) == 1 })
+	eventually(t, "the end of the connections that were not accepted", func() bool { return dialing(server) == 1 && queuePairs(server) == 1 })
 	f, err := conns[0].SendBytes(ctx, []byte("still here"))
 	done(t, f, err)
 	m, err := kept.RecvWait(ctx)
 	if err != nil || string(m.Data) != "still here" {
-		t.Fatalf("%q, %v", m.Data, err)
+		t.Fatalf("the accepted connection received %q, %v after Listener.Close; want \"still here\"", m.Data, err)
 	}
 	release(t, m)
 }
 
-// Rule: if a future of AcceptAsync has a connection and is discarded, the next Accept gets the
-// connection. But if the connection has ended without a message, the connection is closed.
+// Rule: if a future of AcceptAsync is discarded after it got a connection, the next Accept gets the
+// connection. But if the connection has ended without a message, the listener closes it.
 func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -179,12 +180,12 @@ func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		seat := must.Get(ln.AcceptAsync())(t)
 		c := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
-		eventually(t, "the connection", seat.Settled)
+		eventually(t, "the future to have the connection", seat.Settled)
 		if leaves {
 			if err := c.Close(ctx); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "its peer's end", func() bool { // the server has noticed that the peer has left
+			eventually(t, "the server to notice that the client has closed the connection", func() bool {
 				server.mu.Lock()
 				defer server.mu.Unlock()
 				for s := range server.live {
@@ -195,7 +196,7 @@ func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 				return false
 			})
 			seat.Discard()
-			eventually(t, "the end of what nobody wants", func() bool { return dialing(server) == 1 })
+			eventually(t, "the end of the discarded connection", func() bool { return dialing(server) == 1 })
 			continue
 		}
 		seat.Discard()
@@ -204,14 +205,14 @@ func TestADiscardedConnectionGoesToTheNext(t *testing.T) {
 		done(t, f, err)
 		m, err := c.RecvWait(ctx)
 		if err != nil || string(m.Data) != "yours" {
-			t.Fatalf("%q, %v", m.Data, err)
+			t.Fatalf("the client received %q, %v; want \"yours\"", m.Data, err)
 		}
 		release(t, m)
 	}
 }
 
-// Rule: if an AcceptAsync future is discarded when its connection is gone already, the backlog
-// keeps no entry for the connection.
+// Rule: if a future of AcceptAsync is discarded after its connection was closed and freed, the
+// backlog keeps no entry for the connection.
 func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -219,15 +220,15 @@ func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	if _, err := client.Dial(testContext(t), ln.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the connection", seat.Settled)
+	eventually(t, "the future to have the connection", seat.Settled)
 	server.mu.Lock()
 	for c := range server.live {
 		c.Abort() // frees the connection, as happens when a device does not flush
 	}
 	server.mu.Unlock()
-	eventually(t, "its end", func() bool { return dialing(server) == 0 })
+	eventually(t, "the end of the connection", func() bool { return dialing(server) == 0 })
 	seat.Discard()
-	eventually(t, "its leaving the backlog", func() (is bool) {
+	eventually(t, "the backlog to be empty", func() (is bool) {
 		if err := ln.sh.r.Do(testContext(t), func() {
 			is = ln.backlog.begun == 0 && len(ln.backlog.ready) == 0 && len(ln.backlog.peers) == 0
 		}); err != nil {
@@ -237,7 +238,7 @@ func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	})
 }
 
-// Rule: a listener forgets discarded futures of AcceptAsync even if no peer connects.
+// Rule: if futures of AcceptAsync are discarded, the listener forgets them even if no peer connects.
 func TestDiscardedSeatsAreForgotten(t *testing.T) {
 	ln := must.Get(mustOpen(t, Config{}).Listen(":0"))(t)
 	for range 20 * pruneFrom {
@@ -249,13 +250,13 @@ func TestDiscardedSeatsAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n > pruneFrom {
-		t.Errorf("%d seats are kept of none, want at most %d", n, pruneFrom)
+		t.Errorf("the listener keeps %d discarded futures, want at most %d", n, pruneFrom)
 	}
 }
 
-// Rule: a peer that sends requests and then stays silent delays no other peer. Its share of
-// handshakes limits how many of its requests get a queue pair. The other requests are evicted when
-// the backlog is full.
+// Rule: if a peer sends requests and then stays silent, it delays no other peer. The limit of
+// handshakes of one address also limits how many requests of the silent peer get a queue pair. When
+// the backlog is full, requests of other peers evict the other requests of the silent peer.
 func TestSilentRequestsDelayNobody(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	server := mustOpen(t, Config{Provider: p, Device: "soft1"})
@@ -265,20 +266,21 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 	hi := proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096})
 	a := newAsker(t, link, "127.0.0.9", ln.Addr(), hi)
 	a.ask(backlog)
-	eventually(t, "the backlog's filling", func() bool { return waiting(t, ln) == backlog })
-	eventually(t, "the beginning of its handshakes", func() bool { return queuePairs(server) == ln.backlog.begunEach })
+	eventually(t, "the silent requests to fill the backlog", func() bool { return waiting(t, ln) == backlog })
+	eventually(t, "the handshakes of the silent address to begin", func() bool { return queuePairs(server) == ln.backlog.begunEach })
 	ctx := testContext(t)
-	for i := range 2 * backlog { // the first dial evicts a silent request, and the next dials use the free place
+	// The first Dial evicts a silent request. Each later Dial uses the place of the previous connection.
+	for i := range 2 * backlog {
 		c, err := client.Dial(ctx, ln.Addr().String())
 		if err != nil {
-			t.Fatalf("dialing beside silent requests, number %d: %v", i, err)
+			t.Fatalf("dialing connection %d beside the silent requests: %v, want no error", i, err)
 		}
 		s := must.Get(ln.Accept(ctx))(t)
 		f, err := c.SendBytes(ctx, []byte("honest"))
 		done(t, f, err)
 		m, err := s.RecvWait(ctx)
 		if err != nil || string(m.Data) != "honest" {
-			t.Fatalf("who was accepted said %q, %v", m.Data, err)
+			t.Fatalf("the accepted connection received %q, %v; want \"honest\"", m.Data, err)
 		}
 		release(t, m)
 		if err := errors.Join(c.Close(ctx), s.Close(ctx)); err != nil {
@@ -325,7 +327,7 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 		f := must.Get(r.client.DialAsync(testContext(t), ln.Addr().String(), Options{}))(t)
 		c, err := reached(r, f, 0)
 		if err != nil {
-			t.Fatalf("dialing beside the flood, after %v: %v", link.Now()-at, err)
+			t.Fatalf("dialing beside the flood of requests failed after %v: %v", link.Now()-at, err)
 		}
 		took = append(took, link.Now()-at)
 		seat := must.Get(ln.AcceptAsync())(t)
@@ -334,17 +336,17 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 	}
 	slices.Sort(took)
 	p99 := took[len(took)*99/100]
-	t.Logf("%d silent requests in %v; dialing took %v, p99 %v, at most %v", a.asked, link.Now(), took[len(took)/2], p99, took[len(took)-1])
+	t.Logf("%d silent requests in %v; durations of Dial: median %v, 99th percentile %v, maximum %v", a.asked, link.Now(), took[len(took)/2], p99, took[len(took)-1])
 	if p99 >= 50*time.Millisecond {
-		t.Errorf("1 of 100 dials took %v, want less than 50ms", p99)
+		t.Errorf("the 99th percentile of the durations of Dial is %v, want less than 50ms", p99)
 	}
 	if n := queuePairs(r.server); n > ln.backlog.begunEach {
-		t.Errorf("a silent address has %d queue pairs, want at most %d", n, ln.backlog.begunEach)
+		t.Errorf("the silent address has %d queue pairs, want at most %d", n, ln.backlog.begunEach)
 	}
 }
 
-// Rule: a waiting Accept gets an established connection even if the connection has already ended
-// when the listener is notified of the establishment.
+// Rule: if a connection has already ended when the listener is notified of its establishment, a
+// waiting Accept still gets the connection.
 func TestWhoWaitsGetsWhatIsEstablished(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -353,10 +355,12 @@ func TestWhoWaitsGetsWhatIsEstablished(t *testing.T) {
 	s := must.Get(ln.Accept(ctx))(t)
 	c.Abort()
 	if m, err := s.RecvWait(ctx); !errors.Is(err, ErrPeerClosed) {
-		t.Fatalf("a message %v, %v, want %v", m, err, ErrPeerClosed)
+		t.Fatalf("RecvWait after the peer's Abort: %v, %v; want %v", m, err, ErrPeerClosed)
 	}
 	seat := must.Get(ln.AcceptAsync())(t)
-	if err := ln.sh.r.Do(ctx, func() { // repeat the request, as if the listener were notified of the establishment only now
+	if err := ln.sh.r.Do(ctx, func() {
+		// The request of s goes through the backlog again, as if the listener were notified of the
+		// establishment only now.
 		now := server.cfg.now()
 		ln.backlog.admit(&s.from.entry, s.RemoteAddr().Addr())
 		ln.backlog.next(now, 1)
@@ -366,6 +370,6 @@ func TestWhoWaitsGetsWhatIsEstablished(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := seat.Await(ctx); again != s {
-		t.Errorf("accepted was %v, %v, want the connection that had ended", again, err)
+		t.Errorf("the future of AcceptAsync has %v, %v; want the connection that had ended", again, err)
 	}
 }

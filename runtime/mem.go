@@ -12,33 +12,34 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// errMemoryClosed is the error of a request for memory after Close has begun.
-var errMemoryClosed = fmt.Errorf("%w: its memory", ErrClosed)
+// errMemoryClosed is the error of a request for memory after memory.Close has begun.
+var errMemoryClosed = fmt.Errorf("%w: the memory of the runtime", ErrClosed)
 
 // memory is the registered memory of one protection domain: pools of buffers, regions, and the cache
 // of registrations of caller-owned memory. All this memory is outside the Go heap.
 //
-// Any goroutine may call the methods. If a pool has a free block of the size, Alloc and allocOnNode
-// do not block. Otherwise they lock mu and may enter the kernel. All other methods always lock mu
-// and may enter the kernel. A registration holds mu until the device has pinned the pages.
+// Any goroutine may call the methods. If a pool has a free block of the requested size class, Alloc
+// and allocOnNode do not block. In all other cases these two methods lock mu and may enter the
+// kernel. The other methods lock mu, or require that the caller holds mu, and may enter the kernel.
+// While memory is registered, mu stays locked until the device has pinned the pages.
 type memory struct {
 	pd  verbs.PD
 	cfg MemoryConfig
-	// memlock returns the process's limit on locked memory. Tests replace the function before its
-	// first use. Immutable afterwards.
+	// memlock returns the process's limit on locked memory (mem.MemlockLimit). Tests replace the
+	// function before its first use. After that the field does not change.
 	memlock func() (uint64, bool)
 
 	pools poolSet // used by Alloc
 	// nodePools maps a NUMA node to the pools for the receive buffers of the node's reactors.
 	// Immutable; nil if the configuration puts all memory on one node.
 	nodePools map[int]*poolSet
-	// dead holds the big buffers whose lease has ended, until reap unmaps them. Any goroutine
-	// pushes; only a goroutine that holds mu takes.
+	// dead holds the big buffers whose lease has ended, until reap unmaps them. Any goroutine may
+	// push a buffer; only a goroutine that holds mu takes buffers.
 	dead ring.Inbox[bigBuffer, *bigBuffer]
-	// Close sets closing, under mu, before it empties the free lists. An Alloc that began earlier
-	// may have read false. If this Alloc takes a block, Close counts the block as in use and returns
-	// ErrBusy. If this Alloc finds no free block, it calls allocSlow, which locks mu and reads
-	// closing again.
+	// Close sets closing while it holds mu, and then empties the free lists. A concurrent Alloc may
+	// have read closing before that. If this Alloc takes a block, Close counts the block as in use
+	// and returns ErrBusy. If this Alloc finds no free block, it calls allocSlow, which locks mu
+	// and reads closing again.
 	closing atomic.Bool
 
 	mu         sync.Mutex // guards the fields below
@@ -53,8 +54,9 @@ type memory struct {
 }
 
 // newMemory returns the memory of a protection domain, with additional pools on the given NUMA
-// nodes. The elements of nodes are node numbers plus one; 0 is ignored. newMemory maps nothing yet.
-// The caller closes the memory before the protection domain. Errors: [ErrConfig].
+// nodes. The elements of nodes are node numbers plus one; elements that are 0 are ignored.
+// newMemory maps nothing yet. The caller closes the memory before it closes the protection domain.
+// Errors: [ErrConfig].
 func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*memory, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
@@ -84,11 +86,11 @@ func (m *memory) Alloc(n int) (Buffer, error) {
 	return m.allocSlow(&m.pools[class], class, n)
 }
 
-// Close closes all regions and returns all memory to the system. The bytes of buffers and regions
-// must not be used afterwards. If buffers are leased or operations are in flight, Close releases
-// only the unused memory, and returns an error that wraps [ErrBusy]; a later Close continues. After
-// the first Close, all methods that allocate or register memory fail. Close is idempotent. It enters
-// the kernel and waits for mu, but never for an operation.
+// Close closes all regions and returns all memory to the system. After that the bytes of buffers
+// and regions must not be used. If buffers are leased or operations are in flight, Close releases
+// only the unused memory, and returns an error that wraps [ErrBusy]; a later Close releases the
+// rest. After the first call of Close, all methods that allocate or register memory fail. Close is
+// idempotent. It enters the kernel and waits for mu, but never for an operation.
 //
 // Implements: ibv_dereg_mr.
 func (m *memory) Close() error {
@@ -117,12 +119,12 @@ func (m *memory) Close() error {
 type MemoryStats struct {
 	Mapped      int64  // bytes mapped by the runtime: slabs, big buffers, regions
 	Registered  uint64 // registered and locked bytes of the runtime and of the caller, including cached registrations
-	InUse       int64  // bytes of leased blocks and big buffers
+	InUse       int64  // bytes of leased buffers, and of released buffers that operations still use
 	Slabs       int    // slabs of 2 MiB
-	Buffers     int    // leased buffers
+	Buffers     int    // leased buffers, and released buffers that operations still use
 	Regions     int    // open regions
 	CacheHits   uint64 // calls of Register that shared a cached registration
-	CacheMisses uint64 // calls of Register that needed a new registration
+	CacheMisses uint64 // calls of Register that found no cached registration to share
 	CacheIdle   int    // cached registrations that no region uses
 }
 

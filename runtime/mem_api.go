@@ -2,37 +2,38 @@ package runtime
 
 import "github.com/verbena-rdma/verbena/verbs"
 
-// Alloc leases a buffer of n bytes, 0 or more. The device may read and write the buffer; peers may
-// not access it. The caller owns the buffer until [Buffer.Release].
+// Alloc leases a buffer of n bytes; n may be 0. The local device may read and write the buffer, but
+// peers may not access it. The caller owns the buffer until [Buffer.Release].
 //
 // There are three cases:
 //
 //   - n is at most [MaxPooled], and a pool has a free block: Alloc takes the block, without
 //     blocking or allocating. The block's size is n rounded up to a power of two, at least 64
 //     bytes.
-//   - n is at most MaxPooled, and no block is free: Alloc first maps and registers another 2 MiB of
-//     blocks.
-//   - n is larger than MaxPooled: Alloc maps and registers memory on each call. Keep such a buffer,
-//     or use a [Region].
+//   - n is at most MaxPooled, and no block of this size is free: Alloc first maps and registers
+//     another 2 MiB of blocks.
+//   - n is larger than MaxPooled: Alloc maps and registers memory on each call. To avoid this cost,
+//     use a buffer of this size many times before you release it, or use a [Region].
 //
-// To map and register, Alloc blocks on the memory's mutex and enters the kernel.
+// To map and register memory, Alloc blocks on the mutex of the runtime's memory and enters the
+// kernel.
 //
 // Errors: *[RangeError] for a negative size; *[NoMemoryError];
 // *[MemlockError]; [ErrClosed]; errors of the system or the provider.
 //
-// Implements: ibv_reg_mr, when it grows.
+// Implements: ibv_reg_mr, when Alloc registers memory.
 func (rt *Runtime) Alloc(n int) (Buffer, error) { return rt.mem.Alloc(n) }
 
 // NewRegion maps and registers n zeroed bytes. The region owns the bytes until Close. NewRegion
-// blocks on the memory's mutex and enters the kernel.
+// blocks on the mutex of the runtime's memory and enters the kernel.
 //
 // Errors: [ErrInvalid] for an inconsistent set of access flags; *[NoMemoryError];
 // *[MemlockError]; [ErrClosed]; errors of the system or the provider.
 //
 // With [verbs.AccessOnDemand] the memory is not locked: the device faults a page in when the device
 // uses the page. [Region.Prefetch] faults pages in beforehand. If the device does not support
-// on-demand memory (DeviceAttr.ODP), NewRegion fails with ErrNotSupported. Register and
-// NewFileRegion treat AccessOnDemand in the same way.
+// on-demand memory (DeviceAttr.ODP), NewRegion fails with ErrNotSupported. In Register and
+// NewFileRegion, AccessOnDemand has the same meaning.
 //
 // Implements: ibv_reg_mr.
 func (rt *Runtime) NewRegion(n int, access verbs.AccessFlags) (*Region, error) {
@@ -41,14 +42,15 @@ func (rt *Runtime) NewRegion(n int, access verbs.AccessFlags) (*Region, error) {
 
 // NewFileRegion is NewRegion for the first n bytes of a file: peers read and write the file. It
 // creates a missing file, and extends a shorter file with zeroes. With AccessFlushPersistent, peers
-// can FLUSH data persistently: when the future of such a FLUSH is settled, the data is on disk. No
+// can FLUSH data persistently: when this FLUSH has completed with success, the data is on disk. No
 // process may truncate the file while the region is open: an access to a page past the file's end
-// kills this process.
+// kills the process of the runtime.
 //
 // NewFileRegion works only on Linux; elsewhere it returns errors.ErrUnsupported. For
-// AccessFlushPersistent the device must accept file mappings. The software RNIC does. A kernel
-// device accepts only mappings of persistent memory (a DAX file system). NewFileRegion waits for
-// the disk. Errors: as NewRegion, and the system's errors for the file.
+// AccessFlushPersistent the device must accept the file mapping as persistent. The software RNIC
+// accepts every file mapping. A kernel device accepts only mappings of persistent memory (a DAX
+// file system). NewFileRegion waits for the disk. Errors: those of NewRegion, and the system's
+// errors for the file.
 //
 // Implements: open(2), mmap(2), ibv_reg_mr.
 func (rt *Runtime) NewFileRegion(path string, n int, access verbs.AccessFlags) (*Region, error) {
@@ -58,18 +60,18 @@ func (rt *Runtime) NewFileRegion(path string, n int, access verbs.AccessFlags) (
 // ImportDMABuf registers a buffer of another device, for example memory of a GPU. Operations and
 // peers then access the buffer without an intermediate copy. The other device exports the buffer as
 // a dma-buf; fd is the dma-buf's descriptor. The region has n bytes of the buffer, from offset. The
-// method Bytes of the region and of its slices returns nil; everything else is as for any region.
-// The region keeps the buffer alive. The caller still owns fd, and may close it when ImportDMABuf
-// has returned.
+// method Bytes of the region and of its slices returns nil; in all other respects the region is
+// like any other region. The region keeps the buffer alive. The caller still owns fd, and may close
+// fd when ImportDMABuf has returned.
 //
 // The argument access may contain local write, remote access and relaxed ordering, but no window
-// binding and no FLUSH. The other device may have to be synchronized before it sees data that was
-// written to the region: see the documentation of that device.
+// binding and no FLUSH. The program may have to synchronize the other device before that device
+// sees data that was written to the region: see the documentation of that device.
 //
-// ImportDMABuf blocks on the memory's mutex and enters the kernel. Errors: [ErrInvalid] for invalid
-// arguments or an unsuitable fd; [ErrNotSupported] if the device, its driver, the library or the
-// kernel does not support dma-bufs (the software RNIC; Linux before 5.12); [ErrClosed]; errors of
-// the provider.
+// ImportDMABuf blocks on the mutex of the runtime's memory and enters the kernel. Errors:
+// [ErrInvalid] for invalid arguments or an unsuitable fd; [ErrNotSupported] if the device, its
+// driver, libibverbs or the kernel does not support dma-bufs (the software RNIC and Linux before
+// 5.12 do not); [ErrClosed]; errors of the provider.
 //
 // Implements: ibv_reg_dmabuf_mr.
 func (rt *Runtime) ImportDMABuf(fd int, offset uint64, n int, access verbs.AccessFlags) (*Region, error) {
@@ -78,19 +80,19 @@ func (rt *Runtime) ImportDMABuf(fd int, offset uint64, n int, access verbs.Acces
 
 // Register registers the memory b, which the caller has mapped: a file, shared memory of another
 // process, or a device's memory. The caller still owns b. Registrations are cached. If b is
-// registered already with the same access, Register shares that registration and does not call the
-// device. Without remote access, Register may also share the registration of a larger range that
-// includes b.
+// registered already with the same access, Register shares this registration and does not call the
+// device. If access permits no remote access, Register may also share the registration of a larger
+// range that includes b.
 //
-// Closing the region does not end the registration, which stays in the cache for later calls of
-// Register. So the caller must call [Runtime.Invalidate] before it unmaps b. Otherwise the device
-// keeps the old pages, and a later Register of a new mapping at the same address shares the old
-// registration. The processor must be able to read b, because it copies inline data
+// Closing the region does not end the registration: the registration stays in the cache for later
+// calls of Register. So the caller must call [Runtime.Invalidate] before it unmaps b. Otherwise the
+// device keeps the old pages, and a later Register of a new mapping at the same address shares the
+// old registration. The processor must be able to read b, because the processor copies inline data
 // (Options.Inline).
 //
-// Register blocks on the memory's mutex and enters the kernel. Errors: as NewRegion;
-// *[OwnMemoryError] for memory mapped by this library; errors of mem.Adopt, for example if b is on
-// the Go heap, which a device must never access.
+// Register blocks on the mutex of the runtime's memory and may enter the kernel. Errors: those of
+// NewRegion; *[OwnMemoryError] for memory that this library mapped; an error if b is on the Go
+// heap, which a device must never access, and other errors of mem.Adopt.
 //
 // Implements: ibv_reg_mr.
 func (rt *Runtime) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
@@ -98,15 +100,15 @@ func (rt *Runtime) Register(b []byte, access verbs.AccessFlags) (*Region, error)
 }
 
 // Invalidate ends all cached registrations that overlap b. Call it before you unmap b, or after you
-// have remapped b. If a region still uses such a registration, Invalidate returns an error that
-// wraps [ErrBusy]. Later calls of Register do not share that registration, and it ends when the
+// have remapped b. If an open region uses one of these registrations, Invalidate returns an error
+// that wraps [ErrBusy]. Later calls of Register do not share that registration, which ends when all
 // regions that use it are closed. The caller may unmap b only after Invalidate has returned nil.
-// Invalidate blocks on the memory's mutex and enters the kernel.
+// Invalidate blocks on the mutex of the runtime's memory and enters the kernel.
 //
 // Implements: ibv_dereg_mr.
 func (rt *Runtime) Invalidate(b []byte) error { return rt.mem.Invalidate(b) }
 
-// MemoryStats returns the memory's counters. It is meant for monitoring, because it locks the
-// memory's mutex and visits all leases. While other goroutines allocate and release buffers, InUse
-// and Buffers are estimates.
+// MemoryStats returns the counters of the runtime's memory. Do not call it often: it locks the
+// mutex of the memory and visits all leases. While other goroutines allocate and release buffers,
+// InUse and Buffers are estimates.
 func (rt *Runtime) MemoryStats() MemoryStats { return rt.mem.Stats() }

@@ -1,33 +1,34 @@
 package runtime
 
-// Buffer is memory that the caller leases with [Runtime.Alloc]. It is registered for local use by
-// the device. A Buffer is a small value; all copies share one lease. The initial bytes are those
-// that the previous owner left, or the pattern of [MemoryConfig.PoisonFreed].
+// Buffer is memory that the caller leases with [Runtime.Alloc]. The memory is registered for local
+// use by the device. A Buffer is a small value; all copies share one lease. The initial bytes are
+// zero, bytes that the previous owner left, or the pattern of [MemoryConfig.PoisonFreed].
 //
 // The owner ends the lease with [Buffer.Release]. After that, operations refuse all copies of the
-// Buffer and their slices. They do so even if the memory has a new owner, because each copy has the
-// number of its lease (the generation). For the zero Buffer, Bytes returns nil and Release returns
-// [ErrReleased].
+// Buffer and their slices, even if the memory has a new owner: each copy contains the number of its
+// lease (the generation). For the zero Buffer, Bytes returns nil and Release returns [ErrReleased].
 //
-// Methods may be called from any goroutine. They do not block, except Release of a large buffer.
+// Methods may be called from any goroutine. They do not block, except Release of a buffer larger
+// than [MaxPooled].
 type Buffer struct{ s Slice }
 
 // Slice returns the whole buffer as a Slice, for use in operations.
 func (b Buffer) Slice() Slice { return b.s }
 
-// Bytes returns the buffer's memory, nil after Release; see [Slice.Bytes].
+// Bytes returns the buffer's memory, or nil after Release; see [Slice.Bytes].
 func (b Buffer) Bytes() []byte { return b.s.Bytes() }
 
 // Len is the requested length in bytes.
 func (b Buffer) Len() int { return b.s.Len() }
 
 // Release ends the lease. The caller need not wait for operations in flight on the buffer: the
-// memory returns to its pool when the last of these operations has completed. A second Release of
-// this Buffer or of a copy changes nothing and returns [ErrReleased].
+// memory returns to its pool when the last of them has completed. A second Release of this Buffer
+// or of a copy changes nothing and returns [ErrReleased].
 //
 // Release does not block or allocate, except for a buffer larger than [MaxPooled]. For such a
-// buffer Release blocks on the memory's mutex and enters the kernel. If no operation is in flight,
-// it deregisters and unmaps the buffer.
+// buffer Release blocks on the mutex of the runtime's memory and enters the kernel. If no operation
+// is in flight on the buffer, Release deregisters and unmaps it. Otherwise a later call does so,
+// for example Alloc or Release of another such buffer, or Runtime.Close.
 func (b Buffer) Release() error {
 	if !b.drop() {
 		return ErrReleased
@@ -38,7 +39,7 @@ func (b Buffer) Release() error {
 	return nil
 }
 
-// drop is Release, but does not unmap a large buffer; memory.reap unmaps the buffer later. So drop
-// does not block, and the holder of a reactor's turn may call it. It reports whether this call
-// ended the lease.
+// drop is like Release, but does not unmap a large buffer; memory.reap unmaps the buffer later. So
+// drop does not block, and the holder of a reactor's turn may call it. drop reports whether this
+// call ended the lease.
 func (b Buffer) drop() bool { return b.s.lease != nil && b.s.lease.release(b.s.gen) }

@@ -12,7 +12,7 @@ import (
 // bigBuffer is a buffer larger than MaxPooled, with a mapping and a registration of its own. It is
 // leased one time:
 //
-//	allocBig -> leased -> (lease freed) -> on memory.dead -> reap -> gone
+//	allocBig -> leased -> lease ended: on memory.dead -> reap -> unmapped
 type bigBuffer struct {
 	mapping
 	lease lease
@@ -20,11 +20,11 @@ type bigBuffer struct {
 	link  ring.Hook[bigBuffer]
 }
 
-// InboxHook returns the link on memory.dead.
+// InboxHook returns the link for memory.dead.
 func (b *bigBuffer) InboxHook() *ring.Hook[bigBuffer] { return &b.link }
 
-// giveBack pushes the buffer on memory.dead. It does not unmap the buffer, because the caller may
-// hold a reactor's turn, and unmapping enters the kernel.
+// giveBack implements leaseHome. It pushes the buffer on memory.dead, and does not unmap the
+// buffer: the caller may hold a reactor's turn, and unmapping enters the kernel.
 func (b *bigBuffer) giveBack(uint32) {
 	if b.m.cfg.PoisonFreed {
 		mem.Poison(b.arena.Bytes())
@@ -32,15 +32,15 @@ func (b *bigBuffer) giveBack(uint32) {
 	b.m.dead.Push(b)
 }
 
-// allocBig maps and registers n bytes. It blocks on the memory's mutex and
-// enters the kernel.
+// allocBig maps and registers a buffer of n bytes. It blocks on m.mu and enters the kernel.
 func (m *memory) allocBig(n int) (Buffer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closing.Load() {
 		return Buffer{}, errMemoryClosed
 	}
-	// If the device refuses to deregister a buffer, memory.Close tries again and reports the error.
+	// Ignore errors here: if the device refuses to deregister a buffer, memory.Close tries again and
+	// reports the error.
 	_ = m.reapLocked()
 	b := &bigBuffer{m: m}
 	var err error
@@ -59,8 +59,8 @@ func (m *memory) allocBig(n int) (Buffer, error) {
 	}}, nil
 }
 
-// The method reap unmaps the big buffers whose lease has ended. It blocks on the memory's mutex and
-// enters the kernel, so a goroutine that holds a reactor's turn must not call it.
+// The method reap unmaps the big buffers whose lease has ended. It blocks on m.mu and enters the
+// kernel, so a goroutine that holds a reactor's turn must not call reap.
 func (m *memory) reap() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,7 +68,7 @@ func (m *memory) reap() error {
 }
 
 // reapLocked is reap for a caller that holds m.mu. The mutex ensures that only one goroutine at a
-// time takes from m.dead.
+// time takes buffers from m.dead.
 func (m *memory) reapLocked() error {
 	var errs []error
 	for b := m.dead.TakeAll(); b != nil; {

@@ -14,11 +14,11 @@ func TestClassHoldsTheSizeAndNoMoreThanTwice(t *testing.T) {
 	for n := 0; n <= MaxPooled; n++ {
 		size := 1 << (classOf(n) + minClassBits)
 		if size < n || size > 64 && size >= 2*n {
-			t.Fatalf("%d bytes are in the class of %d", n, size)
+			t.Fatalf("a buffer of %d bytes gets a block of %d bytes, want one that is large enough and either 64 bytes or less than twice as large", n, size)
 		}
 	}
 	if last := classOf(MaxPooled); last != numClasses-1 {
-		t.Errorf("the largest class is %d, want %d", last, numClasses-1)
+		t.Errorf("MaxPooled is in size class %d, want the last class, %d", last, numClasses-1)
 	}
 }
 
@@ -28,7 +28,8 @@ func TestBufferIsRegisteredMemoryOfTheSizeAskedFor(t *testing.T) {
 		b := mustAlloc(t, m, n)
 		s := b.Slice()
 		if b.Len() != n || len(b.Bytes()) != n || cap(b.Bytes()) != n || s.Len() != n {
-			t.Fatalf("Alloc(%d) has Len %d, %d bytes with capacity %d, slice of %d", n, b.Len(), len(b.Bytes()), cap(b.Bytes()), s.Len())
+			t.Fatalf("Alloc(%d) has Len %d, Bytes of length %d and capacity %d, and a Slice of length %d; want %d everywhere",
+				n, b.Len(), len(b.Bytes()), cap(b.Bytes()), s.Len(), n)
 		}
 		sge := s.SGE()
 		var mr *fakeMR
@@ -38,26 +39,27 @@ func TestBufferIsRegisteredMemoryOfTheSizeAskedFor(t *testing.T) {
 			}
 		}
 		if mr == nil {
-			t.Fatalf("Alloc(%d): no registration has lkey %d", n, sge.LKey)
+			t.Fatalf("Alloc(%d): no registration has the lkey of the buffer, %d", n, sge.LKey)
 		}
 		if mr.access != verbs.AccessLocalWrite {
-			t.Errorf("buffers are registered with %v, want LOCAL_WRITE only", mr.access)
+			t.Errorf("the buffer is registered with access %v, want LOCAL_WRITE only", mr.access)
 		}
 		if int(sge.Length) != n || sge.Addr < mr.IOVA() || sge.Addr+uint64(n) > mr.IOVA()+mr.length {
-			t.Errorf("element %+v is outside the registration of %d bytes at %#x", sge, mr.length, mr.IOVA())
+			t.Errorf("the scatter-gather element %+v does not have %d bytes inside the registration of %d bytes at %#x", sge, n, mr.length, mr.IOVA())
 		}
 		if n > 0 {
-			// The device uses the element. The element and Bytes must refer to the same memory.
+			// The device uses the scatter-gather element. The element and Bytes must refer to the same
+			// memory.
 			b.Bytes()[n-1] = 0xA7
 			view, ok := mr.arena.Slice(sge.Addr-ioOffset, n)
 			if !ok || view[n-1] != 0xA7 {
-				t.Errorf("Alloc(%d): the element names other memory than Bytes", n)
+				t.Errorf("Alloc(%d): the scatter-gather element and Bytes refer to different memory", n)
 			}
 		}
 		mustRelease(t, b)
 	}
 	if _, err := m.Alloc(-5); !errors.Is(err, ErrRange) || !strings.Contains(err.Error(), "-5 bytes") {
-		t.Errorf("Alloc(-5): %v, want ErrRange with the size", err)
+		t.Errorf("Alloc(-5): %v, want ErrRange with the text \"-5 bytes\"", err)
 	}
 }
 
@@ -69,30 +71,30 @@ func TestStaleHandlesNeverTouchTheNextOwner(t *testing.T) {
 		mustRelease(t, old)
 		next := mustAlloc(t, m, n)
 		if n <= MaxPooled && next.s.addr != old.s.addr {
-			t.Fatal("the test wants the same block again")
+			t.Fatal("the second Alloc did not return the released block, but the test needs the same block")
 		}
 		if err := old.Release(); !errors.Is(err, ErrReleased) {
-			t.Errorf("second Release: %v, want ErrReleased", err)
+			t.Errorf("the second Release of a buffer: %v, want ErrReleased", err)
 		}
 		if err := oldSlice.begin(); !errors.Is(err, ErrReleased) {
-			t.Errorf("an operation on a stale slice: %v, want ErrReleased", err)
+			t.Errorf("beginning an operation on a slice of a released buffer: %v, want ErrReleased", err)
 		}
 		if oldSlice.lease.beginN(oldSlice.gen, 2) {
-			t.Error("two operations on a stale slice have begun")
+			t.Error("two operations on a slice of a released buffer have begun, want a refusal")
 		}
 		if !next.s.lease.beginN(next.s.gen, 2) {
-			t.Error("two operations on the new owner's slice were refused")
+			t.Error("two operations on a slice of the new owner's buffer were refused, want them to begin")
 		} else {
 			if n, ok := next.s.lease.retire(next.s.gen); n != 2 || ok {
-				t.Errorf("retiring with two operations in flight: %d, %t, want 2, false", n, ok)
+				t.Errorf("retire with two operations in flight returned %d, %t, want 2, false", n, ok)
 			}
 			next.s.lease.EndN(2)
 		}
 		if old.Bytes() != nil || oldSlice.Bytes() != nil {
-			t.Error("a stale handle still shows bytes")
+			t.Error("Bytes of a released buffer, or of its slice, is not nil")
 		}
 		if next.Bytes() == nil {
-			t.Error("a stale Release took the block from its new owner")
+			t.Error("the second Release of the old buffer has released the new owner's buffer")
 		}
 		mustRelease(t, next)
 	}
@@ -113,25 +115,25 @@ func TestReleasedMemoryStaysTheDevicesUntilTheLastCompletion(t *testing.T) {
 		}
 		mustRelease(t, b)
 		if err := s.begin(); !errors.Is(err, ErrReleased) {
-			t.Errorf("an operation after Release: %v, want ErrReleased", err)
+			t.Errorf("beginning an operation after Release: %v, want ErrReleased", err)
 		}
 		if err := b.Release(); !errors.Is(err, ErrReleased) {
-			t.Errorf("Release while the device has it: %v, want ErrReleased", err)
+			t.Errorf("the second Release, with two operations in flight: %v, want ErrReleased", err)
 		}
 		for left := 2; left > 0; left-- {
 			other := mustAlloc(t, m, n)
 			if other.s.addr == s.addr {
-				t.Fatalf("%d bytes went to a new owner with %d operations in flight", n, left)
+				t.Fatalf("Alloc returned a released buffer of %d bytes with %d operations in flight on it", n, left)
 			}
 			if err := m.Close(); !errors.Is(err, verbs.ErrBusy) {
-				t.Fatalf("Close with operations in flight: %v, want ErrBusy", err)
+				t.Fatalf("Close with %d operations in flight: %v, want ErrBusy", left, err)
 			}
-			m.closing.Store(false) // reopen the memory for the rest of the test
+			m.closing.Store(false) // so that the rest of the test can use the memory
 			mustRelease(t, other)
 			s.lease.End()
 		}
 		if got := m.Stats().InUse; got != 0 {
-			t.Errorf("%d bytes in use after the last completion", got)
+			t.Errorf("%d bytes are in use after the last operation has ended, want 0", got)
 		}
 	}
 }
@@ -142,7 +144,7 @@ func TestLostCountOfALeasePanics(t *testing.T) {
 	func() {
 		defer func() {
 			if recover() == nil {
-				t.Error("End without begin must panic")
+				t.Error("End without begin did not panic")
 			}
 		}()
 		b.s.lease.End()
@@ -152,14 +154,14 @@ func TestLostCountOfALeasePanics(t *testing.T) {
 	(*lease)(nil).End() // the lease of the empty slice is nil, and its End has no effect
 }
 
-// Rule: returning a block that lies outside its slab panics, because the memory has another owner.
+// Rule: if a block is outside its slab, the method block panics, because the memory has another owner.
 func TestBlockOutsideItsSlabPanics(t *testing.T) {
 	m, _ := testMemory(t, MemoryConfig{})
 	b := mustAlloc(t, m, 1)
 	defer mustRelease(t, b)
 	defer func() {
 		if s, _ := recover().(string); !strings.Contains(s, "outside its slab") {
-			t.Errorf("panic %q, want one that says so", s)
+			t.Errorf("the method block panicked with %q, want a panic with the text \"outside its slab\"", s)
 		}
 	}()
 	s := b.s.lease.home.(*slab)
@@ -173,7 +175,7 @@ func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
 		defer func() {
 			s, _ := recover().(string)
 			if !strings.Contains(s, "byte 37 ") || !strings.Contains(s, "0x42") {
-				t.Errorf("%s: panic %q, want one with offset and value", what, s)
+				t.Errorf("%s panicked with %q, want a panic that names byte 37 and the value 0x42", what, s)
 			}
 		}()
 		f()
@@ -184,13 +186,15 @@ func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
 		mustRelease(t, b)
 		kept[37] = 0x42
 		caught("Alloc", func() { _, _ = m.Alloc(n) })
-		// The panic has kept the block off the free list: put the block back.
+		// The panic came after Alloc had taken the block off the free list: put the block back.
 		b.s.lease.home.giveBack(b.s.lease.index)
 		kept[37] = 0x42
 		m.mu.Lock()
 		caught("reclaim", func() { _, _, _ = m.reclaim() })
 		m.mu.Unlock()
-		for i := range n / 64 * 64 { // reclaim has taken all blocks: restore the poison, then put the blocks back
+		// The panic came after reclaim had taken all blocks off the free list. Restore the poison (0xDB),
+		// and then put the blocks back.
+		for i := range n / 64 * 64 {
 			kept[:cap(kept)][min(i, cap(kept)-1)] = 0xDB
 		}
 		s := b.s.lease.home.(*slab)
@@ -198,7 +202,7 @@ func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
 			s.giveBack(uint32(i))
 		}
 	}
-	// A released block is poisoned after its last operation has ended, not before.
+	// If operations are in flight, a released block is poisoned when its last operation ends, not before.
 	b := mustAlloc(t, m, 100)
 	s := b.Slice()
 	if err := s.begin(); err != nil {
@@ -208,12 +212,12 @@ func TestPoisonFindsAWriteAfterTheLease(t *testing.T) {
 	kept[0] = 1
 	mustRelease(t, b)
 	if kept[0] != 1 {
-		t.Error("memory that the device has was poisoned")
+		t.Error("Release poisoned a block with an operation in flight")
 	}
-	kept[0] = 2 // the device may still write
+	kept[0] = 2 // as if the device wrote for the operation
 	s.lease.End()
 	if kept[0] != 0xDB {
-		t.Error("memory given back was not poisoned")
+		t.Error("the block was not poisoned when its last operation ended")
 	}
 }
 
@@ -223,24 +227,24 @@ func TestLimitIsNamedAndUnusedSlabsServeOtherClasses(t *testing.T) {
 	_, err := m.Alloc(256)
 	e, ok := errors.AsType[*NoMemoryError](err)
 	if !ok || !errors.Is(err, ErrNoMemory) || e.Limit != 2*slabSize+100 || e.Mapped != 2*slabSize || e.Wanted != slabSize {
-		t.Fatalf("third class: %v, want NoMemoryError with limit, mapped and wanted", err)
+		t.Fatalf("Alloc of a third size class: %v; want a NoMemoryError with the limit %d, %d mapped bytes and %d wanted bytes", err, 2*slabSize+100, 2*slabSize, slabSize)
 	}
 	if !strings.Contains(err.Error(), "MaxBytes is 4194404") {
-		t.Errorf("%q does not name the limit", err)
+		t.Errorf("the error %q does not contain \"MaxBytes is 4194404\"", err)
 	}
 	if _, err := m.NewRegion(4096, 0); !errors.Is(err, ErrNoMemory) {
-		t.Errorf("a region above the limit: %v", err)
+		t.Errorf("NewRegion above the limit: %v, want ErrNoMemory", err)
 	}
 	if _, err := m.Alloc(2 << 20); !errors.Is(err, ErrNoMemory) {
-		t.Errorf("a big buffer above the limit: %v", err)
+		t.Errorf("Alloc of a large buffer above the limit: %v, want ErrNoMemory", err)
 	}
 	mustRelease(t, a)
-	c := mustAlloc(t, m, 256) // reclaims the slab of 64-byte blocks, which is unused
+	c := mustAlloc(t, m, 256) // unmaps the slab of 64-byte blocks, which is unused, and maps a new slab
 	if got := m.Stats(); got.Slabs != 2 || got.Mapped != 2*slabSize || pd.count() != 2 {
-		t.Errorf("after reuse: %+v and %d registrations, want two slabs", got, pd.count())
+		t.Errorf("after an unused slab was replaced: %+v and %d registrations; want two slabs, their bytes, and two registrations", got, pd.count())
 	}
 	if b.Bytes() == nil {
-		t.Error("a slab in use was reclaimed")
+		t.Error("Bytes of a buffer that is in use is nil")
 	}
 	mustRelease(t, b)
 	big := mustAlloc(t, m, 2<<20)
@@ -248,13 +252,14 @@ func TestLimitIsNamedAndUnusedSlabsServeOtherClasses(t *testing.T) {
 	mustRelease(t, c)
 }
 
-// Rule: unused slabs are kept as long as the limit permits, also if no byte is left.
+// Rule: if the limit permits another slab, unused slabs are kept, even if the slabs then use the whole
+// limit.
 func TestUnusedSlabsAreKeptWithinTheLimit(t *testing.T) {
 	m, _ := testMemory(t, MemoryConfig{MaxBytes: 2 * slabSize})
 	mustRelease(t, mustAlloc(t, m, 64))
 	defer mustRelease(t, mustAlloc(t, m, 128))
 	if n := m.Stats().Slabs; n != 2 {
-		t.Errorf("%d slabs, want 2: the unused one, and one that takes the rest of the limit", n)
+		t.Errorf("there are %d slabs, want 2: the unused slab, and a second slab that takes the rest of the limit", n)
 	}
 }
 
@@ -265,16 +270,16 @@ func TestSlabsComeOnlyWhenAllBlocksAreOut(t *testing.T) {
 	for i := range 3 * slabSize / 65536 {
 		b := mustAlloc(t, m, 65536)
 		if seen[b.s.addr] {
-			t.Fatal("a block was given twice")
+			t.Fatal("Alloc returned a block that is in use")
 		}
 		seen[b.s.addr] = true
 		bs = append(bs, b)
 		if got, want := m.Stats().Slabs, i*65536/slabSize+1; got != want {
-			t.Fatalf("%d slabs for %d blocks, want %d", got, i+1, want)
+			t.Fatalf("there are %d slabs for %d blocks in use, want %d", got, i+1, want)
 		}
 	}
 	if s := m.Stats(); s.InUse != 3*slabSize || s.Buffers != len(bs) {
-		t.Errorf("stats are %+v, want all of three slabs in use", s)
+		t.Errorf("Stats returns %+v; want %d bytes and %d buffers in use", s, 3*slabSize, len(bs))
 	}
 	for _, b := range bs {
 		mustRelease(t, b)
@@ -283,7 +288,7 @@ func TestSlabsComeOnlyWhenAllBlocksAreOut(t *testing.T) {
 		bs = append(bs[1:], mustAlloc(t, m, 65536))
 	}
 	if got := m.Stats().Slabs; got != 3 {
-		t.Errorf("%d slabs after reuse, want 3", got)
+		t.Errorf("there are %d slabs after all blocks were released and used again, want 3", got)
 	}
 	for _, b := range bs {
 		mustRelease(t, b)
@@ -298,11 +303,11 @@ func TestBuffersAllocateNothing(t *testing.T) {
 			b := must.Get(m.Alloc(4096))(t)
 			s, _ := b.Slice().Sub(16, 100)
 			if s.begin() != nil || b.Release() != nil || s.SGE().Length != 100 {
-				t.Fatal("not leased")
+				t.Fatal("beginning an operation on a slice, releasing its buffer, or making its scatter-gather element failed")
 			}
 			s.lease.End()
 		}); n != 0 {
-			t.Errorf("%+v: %v allocations per lease, want 0", cfg, n)
+			t.Errorf("%+v: %v allocations on the Go heap for each buffer, want 0", cfg, n)
 		}
 	}
 }
@@ -323,47 +328,48 @@ func TestSubIsBounded(t *testing.T) {
 		if !c.ok {
 			e, is := errors.AsType[*RangeError](err)
 			if !is || !errors.Is(err, ErrRange) || int(e.Off) != c.off || int(e.N) != c.n || e.Size != 100 {
-				t.Errorf("Sub(%d, %d): %v, want RangeError with the values", c.off, c.n, err)
+				t.Errorf("Sub(%d, %d) of 100 bytes: %v, want a RangeError with these three numbers", c.off, c.n, err)
 			}
 			continue
 		}
 		if err != nil || sub.Len() != c.n || sub.SGE().Addr != s.SGE().Addr+uint64(c.off) || cap(sub.b) != c.n {
-			t.Errorf("Sub(%d, %d) is %d bytes at %+d, error %v", c.off, c.n, sub.Len(), sub.SGE().Addr-s.SGE().Addr, err)
+			t.Errorf("Sub(%d, %d) has %d bytes (capacity %d) at offset %d, error %v; want the offset and the length of the call",
+				c.off, c.n, sub.Len(), cap(sub.b), sub.SGE().Addr-s.SGE().Addr, err)
 		}
 	}
 	mustRelease(t, b)
 	one := Slice{addr: 100, deviceLen: 1} // memory of another device
 	if sub, err := one.Sub(0, 1); err != nil || sub.Len() != 1 || sub.SGE().Addr != 100 {
-		t.Errorf("Sub(0, 1) of a byte of another device is %d bytes at %d, error %v", sub.Len(), sub.SGE().Addr, err)
+		t.Errorf("Sub(0, 1) of one byte of another device has %d bytes at address %d, error %v; want 1 byte at address 100", sub.Len(), sub.SGE().Addr, err)
 	}
 	var zero Slice
 	if zero.begin() != nil || zero.SGE() != (verbs.SGE{}) || zero.Bytes() != nil || !zero.writable() {
-		t.Error("the zero Slice must serve operations of zero bytes")
+		t.Error("an operation of zero bytes cannot use the zero Slice: want begin without error, a zero element, nil Bytes, and writable")
 	}
 }
 
 func TestCloseRefusesWhileBuffersAreOutAndThenGoesOn(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
 	small, big := mustAlloc(t, m, 10), mustAlloc(t, m, 2<<20)
-	mustRelease(t, mustAlloc(t, m, 5000)) // an unused slab
+	mustRelease(t, mustAlloc(t, m, 5000)) // leaves an unused slab
 	for range 2 {
 		if err := m.Close(); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "2 buffers") {
-			t.Fatalf("Close with two buffers out: %v, want ErrBusy with the number", err)
+			t.Fatalf("Close with two leased buffers: %v, want ErrBusy with the text \"2 buffers\"", err)
 		}
 	}
 	if pd.count() != 2 {
-		t.Errorf("%d registrations, want only those of the two buffers", pd.count())
+		t.Errorf("after the refused Close there are %d registrations, want only those of the two leased buffers", pd.count())
 	}
 	if small.Bytes() == nil || big.Bytes() == nil {
-		t.Fatal("Close took memory from its owner")
+		t.Fatal("after the refused Close, Bytes of a leased buffer is nil")
 	}
 	for _, n := range []int{10, 5000, 2 << 20} {
 		if _, err := m.Alloc(n); !errors.Is(err, ErrClosed) {
-			t.Errorf("Alloc(%d) of a closing memory: %v, want ErrClosed", n, err)
+			t.Errorf("Alloc(%d) after the refused Close: %v, want ErrClosed", n, err)
 		}
 	}
 	if _, err := m.NewRegion(1, 0); !errors.Is(err, ErrClosed) {
-		t.Errorf("NewRegion of a closing memory: %v, want ErrClosed", err)
+		t.Errorf("NewRegion after the refused Close: %v, want ErrClosed", err)
 	}
 	mustRelease(t, small)
 	mustRelease(t, big)
@@ -372,7 +378,7 @@ func TestCloseRefusesWhileBuffersAreOutAndThenGoesOn(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	for _, c := range []MemoryConfig{{MaxBytes: -1}, {MaxBytes: slabSize - 1}, {Node: -1}} {
 		if _, err := newMemory(newFakePD(), c); !errors.Is(err, ErrConfig) {
-			t.Errorf("%+v: %v, want ErrConfig", c, err)
+			t.Errorf("newMemory with %+v: %v, want ErrConfig", c, err)
 		}
 	}
 	for _, c := range []MemoryConfig{{HugePages: true}, {Node: 1}, {CacheEntries: -1}, {MaxBytes: slabSize}} {

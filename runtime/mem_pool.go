@@ -10,15 +10,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Size classes are powers of two. So it takes one instruction to compute the class of a size, and
-// more than half of a block is used, except in the smallest class.
+// Size classes are powers of two. So a few instructions compute the class of a size, and a buffer
+// uses more than half of its block, except in the smallest class.
 const (
-	minClassBits = 6  // 64 B: a cache line, so that no two buffers share one
-	maxClassBits = 20 // 1 MiB: mapping and registering a larger buffer costs less than copying it
+	minClassBits = 6  // 64 B: a cache line, so that no two buffers share a cache line
+	maxClassBits = 20 // 1 MiB: for a larger buffer, mapping and registering cost less than copying the bytes
 	numClasses   = maxClassBits - minClassBits + 1
 
 	// slabSize is the number of bytes by which a pool grows. It is the usual size of a huge page,
-	// and the size of two blocks of the largest class.
+	// and holds two blocks of the largest class.
 	slabSize = 2 << 20
 )
 
@@ -31,23 +31,23 @@ func classOf(n int) int {
 	return max(bits.Len(uint(max(n, 1)-1)), minClassBits) - minClassBits
 }
 
-// pool holds the blocks of one size class. Blocks are allocated and freed without a lock. Slabs
-// are added and removed while memory.mu is locked (mem_pool_grow.go).
+// pool holds the blocks of one size class, in slabs. Blocks are allocated and freed without a lock.
+// Slabs are added and removed while memory.mu is locked (mem_pool_grow.go).
 type pool struct {
-	// slabs is the list of slabs. A goroutine that holds memory.mu stores a changed copy, which
-	// publishes a new slab. Alloc reads the list. If Alloc reads an old list, it may find a slab
-	// that is already unmapped. It gets no block there, because the free list of such a slab is
-	// empty.
+	// slabs is the list of slabs, which never changes: to add or remove a slab, a goroutine that
+	// holds memory.mu stores a pointer to a new list. Alloc reads the list without a lock. If Alloc
+	// has read an old list, it may find a slab that is already unmapped. It gets no block from this
+	// slab, because the free list of an unmapped slab is empty.
 	slabs atomic.Pointer[[]*slab]
 	// hint is the slab of the most recent allocation or release. Alloc tries hint first, because
-	// this slab probably has a free block in the CPU cache. Any goroutine writes hint; it
-	// publishes nothing.
+	// this slab probably has a free block whose memory is in the CPU cache. Any goroutine may write
+	// hint. The pointer publishes no other memory.
 	hint atomic.Pointer[slab]
-	node int // number of the NUMA node of new slabs, plus 1; 0: any node. Immutable
+	node int // number of the NUMA node of new slabs, plus 1; 0 means any node. Immutable after poolSet.place
 }
 
-// slab is one mapping cut into equal blocks, with one registration. All
-// fields except leases and free are immutable.
+// slab is one mapping that is cut into equal blocks. It has one registration. All fields except
+// leases and free are immutable.
 type slab struct {
 	mapping
 	pool   *pool
@@ -67,8 +67,8 @@ func (p *pool) list() []*slab {
 	return nil
 }
 
-// The method get takes a free block. If there is none, it returns false. It does not wait or
-// allocate.
+// The method get takes a free block, and returns its slab and its index in the slab. If no block is
+// free, get returns false. It does not wait or allocate.
 func (p *pool) get() (*slab, uint32, bool) {
 	hint := p.hint.Load()
 	if hint != nil {
@@ -97,7 +97,7 @@ func (s *slab) block(i uint32) []byte {
 	return b
 }
 
-// The method lend leases block i as a buffer of n bytes. The caller has taken the block off the
+// The method lend leases block i as a buffer of n bytes. The caller has taken the block from the
 // free list.
 func (s *slab) lend(i uint32, n int) Buffer {
 	b, l := s.block(i), &s.leases[i]
@@ -110,8 +110,9 @@ func (s *slab) lend(i uint32, n int) Buffer {
 	}}
 }
 
-// giveBack puts block i on the free list, where the block may get a new owner at once. So if
-// s.poison is set, giveBack poisons the block first.
+// giveBack implements leaseHome. It puts block i on the free list, from which another goroutine may
+// take the block at once. So if s.poison is set, giveBack first overwrites the block with the
+// pattern of MemoryConfig.PoisonFreed.
 func (s *slab) giveBack(i uint32) {
 	if s.poison {
 		mem.Poison(s.block(i))
@@ -122,8 +123,9 @@ func (s *slab) giveBack(i uint32) {
 	}
 }
 
-// checkPoison panics if the bytes b of a free block have changed. Then a device or a goroutine has
-// written to the block after the block's lease ended. The argument what names the kind of block.
+// checkPoison panics if the bytes b of a free block are not the pattern of
+// MemoryConfig.PoisonFreed. Then a device or a goroutine has written to the block after the block's
+// lease ended. The argument what names the kind of the block.
 func checkPoison(what string, b []byte) {
 	if off := mem.Poisoned(b); off >= 0 {
 		panic(fmt.Sprintf("runtime: write after the lease ended: byte %d of a free %s block of %d bytes is 0x%02x, want 0x%02x",

@@ -26,15 +26,15 @@ func (m *memory) allocSlow(p *pool, class, n int) (Buffer, error) {
 	if err != nil {
 		return Buffer{}, fmt.Errorf("runtime: buffer of %d bytes: %w", n, err)
 	}
-	i, _ := s.free.Get() // cannot fail: the slab is not published yet
+	i, _ := s.free.Get() // always succeeds, because no other goroutine has the slab yet
 	list := append(append([]*slab(nil), p.list()...), s)
 	p.slabs.Store(&list)
 	p.hint.Store(s)
 	return s.lend(i, n), nil
 }
 
-// newSlab maps and registers a slab for p. Its blocks have size bytes each, and all are free. The
-// caller holds m.mu, and adds the slab to p.
+// newSlab maps and registers a slab for p. The blocks of the slab have size bytes each, and all are
+// free. The caller holds m.mu, and then adds the slab to p.
 func (m *memory) newSlab(p *pool, size int) (*slab, error) {
 	at, err := m.mapRegistered(slabSize, p.node, verbs.AccessLocalWrite)
 	if err != nil {
@@ -68,12 +68,12 @@ func (s *slab) inUse() (n int) {
 
 // The method take claims a slab that has no block in use: it removes all blocks from the slab's
 // free list and returns 0. The caller then owns the slab, because no other goroutine finds a free
-// block in it. If blocks are in use, take returns their number, and the free blocks stay on the
-// free list or return to it. The caller holds m.mu. So if an Alloc finds no free block while take
-// runs, this Alloc waits in allocSlow until the caller releases m.mu.
+// block in it. If blocks are in use, take returns their number, and all free blocks are on the free
+// list again when take returns. The caller holds m.mu. So if a concurrent Alloc finds no free block
+// because of take, this Alloc waits in allocSlow until the caller releases m.mu.
 func (s *slab) take() (missing int) {
 	if n := s.inUse(); n > 0 {
-		return n // do not take the other blocks: a concurrent Alloc may need one
+		return n // do not remove the free blocks from the free list: a concurrent Alloc may need one
 	}
 	is := make([]uint32, 0, s.free.Cap())
 	for {
@@ -89,9 +89,9 @@ func (s *slab) take() (missing int) {
 	return missing
 }
 
-// The method reclaim unmaps every slab without a block in use, so that other size classes or
-// registrations can have the memory. The result freed reports whether a slab was unmapped. The
-// result out is the number of blocks in use in the slabs that remain. The caller holds m.mu.
+// The method reclaim unmaps every slab that has no block in use, so that other size classes or
+// registrations can use the memory. The result freed reports whether a slab was unmapped. The
+// result out is the number of blocks that are in use. The caller holds m.mu.
 func (m *memory) reclaim() (freed bool, out int, err error) {
 	var errs []error
 	for p := range m.allPools() {

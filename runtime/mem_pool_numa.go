@@ -13,8 +13,9 @@ func (ps *poolSet) place(node int) {
 	}
 }
 
-// newNodePools returns a new poolSet for each node of the list, except 0. If cfg.Node is not 0, all
-// memory is on that node, and newNodePools returns nil.
+// newNodePools returns a map with a new poolSet for each element of nodes, except 0. An element n+1
+// stands for node n of the system. If cfg.Node is not 0, all memory is on that node, and
+// newNodePools returns nil.
 func newNodePools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 	if cfg.Node != 0 {
 		return nil
@@ -29,8 +30,9 @@ func newNodePools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 	return near
 }
 
-// allocOnNode allocates n bytes on the NUMA node of a reactor (as in MemoryConfig.Node). If the
-// node has no pools, or n is larger than MaxPooled, allocOnNode calls Alloc.
+// allocOnNode allocates n bytes on the NUMA node of a reactor. The argument node is the number of
+// the node plus 1, or 0 for any node. If the node has no pools, or n is larger than MaxPooled,
+// allocOnNode calls Alloc.
 func (m *memory) allocOnNode(node, n int) (Buffer, error) {
 	ps := m.nodePools[node]
 	if ps == nil || n < 0 || n > MaxPooled {

@@ -9,24 +9,24 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Region is registered memory that lives until it is closed. Either the runtime maps it
-// ([Runtime.NewRegion], [Runtime.NewFileRegion]), or the caller has mapped it ([Runtime.Register]),
-// or another device exports it ([Runtime.ImportDMABuf]). The access flags of the region determine
-// how peers may access it. [Region.Remote] returns the descriptor with which a peer addresses
-// the region.
+// Region is registered memory that lives until it is closed. The runtime maps the memory
+// ([Runtime.NewRegion], [Runtime.NewFileRegion]), the caller has mapped it ([Runtime.Register]), or
+// another device exports it ([Runtime.ImportDMABuf]). The access flags of the region determine how
+// peers may access it. [Region.Remote] returns the descriptor with which a peer addresses the
+// region.
 //
 // Methods may be called from any goroutine. Only Close, Prefetch and Sync block.
 type Region struct {
 	m         *memory
-	lease     lease // counts the operations in flight; has no home, and generation 0 until Close
+	lease     lease // counts the operations in flight; its home is nil, and its generation is 0 until Close
 	access    verbs.AccessFlags
 	mr        verbs.MR
-	addr      uint64 // address of the first byte, in local and in remote work requests
+	addr      uint64 // address of the first byte in work requests, both local and of peers
 	b         []byte
 	deviceLen int // length of memory that this process cannot access (ImportDMABuf), else 0
 
-	// Memory of Register has its registration in r.shared, and r.own is zero. Other memory has its
-	// registration in r.own, and r.shared is nil. For memory of NewRegion and NewFileRegion, r.own
+	// A region of Register has its registration in shared, and own is zero. Every other region has
+	// its registration in own, and shared is nil. In a region of NewRegion or NewFileRegion, own
 	// also has the mapping.
 	own    mapping
 	shared *regcache.Registration
@@ -63,8 +63,8 @@ func (m *memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 	})
 }
 
-// addRegion makes a region and adds it to m.regions. To set the region's memory, it calls the
-// function fill with m.mu held.
+// addRegion makes a region of size bytes and adds it to m.regions. The function fill sets the
+// memory and the registration of the region. addRegion calls fill with m.mu held.
 func (m *memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region) error) (*Region, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("%w: a region of %d bytes", verbs.ErrInvalid, size)
@@ -98,8 +98,8 @@ func (m *memory) Invalidate(b []byte) error {
 
 // Bytes returns the region's memory. It returns nil after Close, and for memory of another device.
 // The caller may use the bytes only while the region is open. If a peer or an operation in flight
-// may write a byte, read this byte only with atomics, or after a completion that shows that the new
-// value has arrived.
+// may write a byte, read this byte only with atomics, or after a completion that shows that the
+// byte has been written.
 func (r *Region) Bytes() []byte {
 	if !r.lease.live(0) {
 		return nil
@@ -110,7 +110,7 @@ func (r *Region) Bytes() []byte {
 // Len returns the length in bytes.
 func (r *Region) Len() int { return len(r.b) + r.deviceLen }
 
-// Access returns the access flags the region was registered with.
+// Access returns the access flags with which the region was registered.
 func (r *Region) Access() verbs.AccessFlags { return r.access }
 
 // Slice returns n bytes of the region, from offset off, for use as local memory of operations.
@@ -143,18 +143,19 @@ func (r *Region) Remote(off, n int) (Remote, error) {
 		return Remote{}, ErrReleased
 	}
 	if r.access&regcache.RemoteAccess == 0 {
-		return Remote{}, fmt.Errorf("%w: a region with access %v permits a peer nothing", verbs.ErrInvalid, r.access)
+		return Remote{}, fmt.Errorf("%w: a region with access %v permits no remote access", verbs.ErrInvalid, r.access)
 	}
 	return Remote{Addr: r.addr + uint64(off), Length: uint64(n), RKey: r.mr.RKey(), Access: r.access & regcache.RemoteAccess}, nil
 }
 
 // Close ends the region. It deregisters the memory, and unmaps it if the runtime mapped it. The
-// keys become invalid: a peer that still uses a key gets a remote access error. Memory of
-// [Runtime.Register] is different: its registration returns to the cache. The keys then stay valid
-// until the cache evicts the registration or [Runtime.Invalidate] ends it.
+// region's keys become invalid: a peer that still uses a key gets a remote access error. A region
+// of [Runtime.Register] is different: Close returns the region's registration to the cache. The
+// keys then stay valid until the cache evicts the registration or [Runtime.Invalidate] ends it.
 //
 // While operations are in flight or windows are bound, Close changes nothing and returns an error
-// that wraps [ErrBusy]. Close is idempotent. It waits for the memory's mutex and enters the kernel.
+// that wraps [ErrBusy]. Close is idempotent. It waits for the mutex of the runtime's memory and
+// enters the kernel.
 //
 // Implements: ibv_dereg_mr.
 func (r *Region) Close() error {
@@ -169,15 +170,16 @@ func (r *Region) closeLocked() error {
 	}
 	if !r.retired {
 		if n, ok := r.lease.retire(0); !ok {
-			return fmt.Errorf("%w: %d operations in flight, or windows bound, on a region of %d bytes", verbs.ErrBusy, n, r.Len())
+			return fmt.Errorf("%w: %d operations in flight or bound windows use a region of %d bytes", verbs.ErrBusy, n, r.Len())
 		}
 		r.retired = true
 	}
 	if r.shared != nil {
 		r.m.cache.Release(r.shared)
 	} else {
-		// Deregister here: if the device refuses, a later Close of the region can try again. After
-		// a success, the deregistration in m.discard has no effect.
+		// Deregister the region here, and not only in m.discard: if the device refuses, a later Close
+		// of the region can try again. If the device does not refuse, the second deregistration, in
+		// m.discard, has no effect.
 		if err := r.mr.Close(); err != nil {
 			return fmt.Errorf("runtime: closing a region of %d bytes: %w", r.Len(), err)
 		}

@@ -9,8 +9,8 @@ import (
 // ImportDMABuf implements [Runtime.ImportDMABuf].
 func (m *memory) ImportDMABuf(fd int, offset uint64, size int, access verbs.AccessFlags) (*Region, error) {
 	return m.addRegion(size, access, func(r *Region) (err error) {
-		// The device requires that the IOVA and the offset in the dma-buf have the same position
-		// within their pages. So the IOVA is the offset, and not an address of this process.
+		// The device requires that the IOVA and the offset in the dma-buf are equal modulo the page
+		// size. So use the offset as the IOVA, and not an address of this process.
 		if r.own.mr, err = m.pd.RegDMABuf(fd, offset, uint64(size), offset, access); err != nil {
 			return fmt.Errorf("dma-buf: %w", err)
 		}
@@ -19,14 +19,14 @@ func (m *memory) ImportDMABuf(fd int, offset uint64, size int, access verbs.Acce
 	})
 }
 
-// prefetchPiece is the maximum length, in bytes, of one element of a prefetch advice. The length of
-// an element has 32 bits.
+// prefetchPiece is the maximum length, in bytes, of one scatter-gather element of Prefetch.
+// Prefetch splits a longer range, because the length of an element has only 32 bits.
 const prefetchPiece = 1 << 30
 
 // Prefetch asks the device to fault in a part of an on-demand region: n bytes from offset off. If
-// write is set, the device prepares the pages for writing, otherwise for reading. The first
+// write is set, the device prepares the pages for writing, otherwise for reading. The next
 // operations on these bytes then need not wait for page faults. Prefetch blocks until the device
-// has the pages. The system may evict the pages again.
+// has the pages. Later the system may evict the pages again.
 //
 // Errors: [ErrInvalid] if the region is not on demand, or if write is set and the region is not
 // writable; [ErrNotSupported] if the device accepts no advice; *[RangeError]; [ErrReleased] after

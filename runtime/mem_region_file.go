@@ -20,7 +20,7 @@ func (m *memory) NewFileRegion(path string, size int, access verbs.AccessFlags) 
 	})
 }
 
-// mapFile maps and registers the first size bytes of a file. The caller holds m.mu.
+// mapFile maps and registers the first size bytes of the file at path. The caller holds m.mu.
 func (m *memory) mapFile(path string, size int, access verbs.AccessFlags) (mapping, error) {
 	if err := m.budget(int64(size)); err != nil {
 		return mapping{}, err
@@ -28,6 +28,10 @@ func (m *memory) mapFile(path string, size int, access verbs.AccessFlags) (mappi
 	a, err := mem.MapFile(path, size)
 	if err != nil {
 		return mapping{}, err
+	}
+	// Check the limit again: only now is the length in whole pages known.
+	if err := m.budget(int64(a.Len())); err != nil {
+		return mapping{}, errors.Join(err, a.Unmap())
 	}
 	mr, err := m.register(a.Addr(), uint64(size), access)
 	if err != nil {

@@ -21,7 +21,8 @@ func TestRegionIsExactlyTheRegisteredBytes(t *testing.T) {
 	r := must.Get(m.NewRegion(5000, openToPeers))(t)
 	mr := r.mr.(*fakeMR)
 	if r.Len() != 5000 || len(r.Bytes()) != 5000 || mr.length != 5000 || mr.access != openToPeers || r.Access() != openToPeers {
-		t.Errorf("region has %d bytes, %d visible, %d registered with %v", r.Len(), len(r.Bytes()), mr.length, mr.access)
+		t.Errorf("the region has the length %d, %d visible bytes and %d registered bytes, want 5000 each; its access is %v and that of its registration %v, want %v",
+			r.Len(), len(r.Bytes()), mr.length, r.Access(), mr.access, openToPeers)
 	}
 	for i, c := range r.Bytes() {
 		if c != 0 {
@@ -30,35 +31,36 @@ func TestRegionIsExactlyTheRegisteredBytes(t *testing.T) {
 	}
 	s, err := r.Slice(100, 50)
 	if err != nil || s.SGE() != (verbs.SGE{Addr: mr.IOVA() + 100, Length: 50, LKey: mr.LKey()}) || !s.writable() {
-		t.Errorf("slice is %+v, %v", s.SGE(), err)
+		t.Errorf("Slice(100, 50) has the element %+v, error %v, and is writable: %t; want 50 bytes at %#x with lkey %d, writable",
+			s.SGE(), err, s.writable(), mr.IOVA()+100, mr.LKey())
 	}
 	s.Bytes()[0] = 9
 	if r.Bytes()[100] != 9 {
-		t.Error("the slice shows other memory")
+		t.Error("a byte written through the slice is not in the region at offset 100")
 	}
 	d, err := r.Remote(100, 50)
 	if want := (Remote{mr.IOVA() + 100, 50, mr.RKey(), verbs.AccessRemoteWrite | verbs.AccessRemoteRead}); err != nil || d != want {
-		t.Errorf("descriptor is %+v, %v; want %+v", d, err, want)
+		t.Errorf("Remote(100, 50) returned %+v, %v; want %+v", d, err, want)
 	}
 	for _, c := range [][2]int{{0, 5001}, {5000, 1}, {5001, 0}, {-1, 1}, {1, -1}, {math.MaxInt, math.MaxInt}} {
 		_, err1 := r.Slice(c[0], c[1])
 		_, err2 := r.Remote(c[0], c[1])
 		if !errors.Is(err1, ErrRange) || !errors.Is(err2, ErrRange) {
-			t.Errorf("range %v: %v and %v, want ErrRange", c, err1, err2)
+			t.Errorf("Slice and Remote with offset and length %v: %v and %v, want ErrRange from both", c, err1, err2)
 		}
 	}
 	for range 2 {
 		if err := r.Close(); err != nil {
-			t.Fatalf("Close must be idempotent: %v", err)
+			t.Fatalf("Close: %v, want no error from the first and the second call", err)
 		}
 	}
 	_, err1 := r.Slice(0, 1)
 	_, err2 := r.Remote(0, 1)
 	if !errors.Is(err1, ErrReleased) || !errors.Is(err2, ErrReleased) || !errors.Is(s.begin(), ErrReleased) || r.Bytes() != nil || s.Bytes() != nil {
-		t.Errorf("a closed region still serves: %v, %v", err1, err2)
+		t.Errorf("after Close: Slice %v, Remote %v; want ErrReleased from both and from an operation on an older slice, and nil from Bytes", err1, err2)
 	}
 	if pd.count() != 0 {
-		t.Error("a closed region is still registered")
+		t.Error("after Close the region is still registered")
 	}
 }
 
@@ -76,46 +78,46 @@ func TestRegionRefuses(t *testing.T) {
 		t.Errorf("Register(nil): %v, want ErrInvalid", err)
 	}
 	if _, err := m.NewRegion(math.MaxInt, 0); err == nil {
-		t.Error("an impossible size was mapped")
+		t.Error("NewRegion of math.MaxInt bytes succeeded, want an error")
 	}
 	r := must.Get(m.NewRegion(10, 0))(t)
 	if _, err := r.Remote(0, 10); !errors.Is(err, verbs.ErrInvalid) {
-		t.Errorf("a descriptor of a region closed to peers: %v, want ErrInvalid", err)
+		t.Errorf("Remote of a region without remote access: %v, want ErrInvalid", err)
 	}
 	if s, _ := r.Slice(0, 10); s.writable() {
-		t.Error("a region without LOCAL_WRITE says that the device may write")
+		t.Error("a slice of a region without LOCAL_WRITE is writable, want not")
 	}
 }
 
 func TestRegionWithOperationsInFlightDoesNotClose(t *testing.T) {
 	mapped := callerMapping(t, 4096)
 	for name, add := range map[string]func(*memory) (*Region, error){
-		"own":    func(m *memory) (*Region, error) { return m.NewRegion(4096, openToPeers) },
-		"shared": func(m *memory) (*Region, error) { return m.Register(mapped, openToPeers) },
+		"region of NewRegion": func(m *memory) (*Region, error) { return m.NewRegion(4096, openToPeers) },
+		"region of Register":  func(m *memory) (*Region, error) { return m.Register(mapped, openToPeers) },
 	} {
 		m, pd := testMemory(t, MemoryConfig{})
 		r := must.Get(add(m))(t)
 		s, _ := r.Slice(0, 8)
 		if errors.Join(s.begin(), s.begin()) != nil {
-			t.Fatal("cannot begin")
+			t.Fatalf("%s: beginning two operations on the open region failed", name)
 		}
 		if err := r.Close(); !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "2 operations") {
-			t.Errorf("%s: Close with two operations in flight: %v, want ErrBusy with the number", name, err)
+			t.Errorf("%s: Close with two operations in flight: %v, want ErrBusy with the text \"2 operations\"", name, err)
 		}
 		s.lease.End()
 		if err := m.Close(); !errors.Is(err, verbs.ErrBusy) {
-			t.Errorf("%s: closing all with an operation in flight: %v, want ErrBusy", name, err)
+			t.Errorf("%s: Close of the memory with one operation in flight: %v, want ErrBusy", name, err)
 		}
 		if r.Bytes() == nil || s.begin() != nil || pd.count() != 1 {
-			t.Errorf("%s: a refused Close changed the region", name)
+			t.Errorf("%s: after a refused Close, the region cannot be used, or there is not one registration: %d", name, pd.count())
 		}
 		s.lease.End()
 		s.lease.End()
 		if err := r.Close(); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Close without operations in flight: %v, want no error", name, err)
 		}
 		if err := m.Close(); err != nil || pd.count() != 0 {
-			t.Errorf("%s: Close: %v, %d registrations are left", name, err, pd.count())
+			t.Errorf("%s: Close of the memory: %v, with %d registrations left; want no error and none left", name, err, pd.count())
 		}
 	}
 }
@@ -127,26 +129,26 @@ func TestRegionThatTheDeviceKeepsCanBeClosedLater(t *testing.T) {
 	mr.busy = verbs.ErrBusy // as if a memory window were bound to the region
 	for range 2 {
 		if err := r.Close(); !errors.Is(err, verbs.ErrBusy) {
-			t.Fatalf("Close of a region the device keeps: %v, want ErrBusy", err)
+			t.Fatalf("Close of a region that the device refuses to deregister: %v, want ErrBusy", err)
 		}
 	}
 	if m.Stats().Mapped == 0 {
-		t.Error("memory that the device keeps was unmapped")
+		t.Error("memory that the device refused to deregister was unmapped")
 	}
 	mr.busy = nil
 	if err := r.Close(); err != nil || !mr.closed {
-		t.Errorf("Close after that: %v, deregistered %v", err, mr.closed)
+		t.Errorf("Close when the device does not refuse any more: %v, deregistered: %t; want no error and true", err, mr.closed)
 	}
-	// If the device refuses to end the registration of a released buffer, m keeps the registration.
-	// m.Close tries again to end it.
+	// If the device refuses to deregister a released buffer, m keeps the registration, and m.Close tries
+	// again. (testMemory calls m.Close at the end of the test and expects no error.)
 	b := mustAlloc(t, m, 3<<20)
 	mr = b.s.lease.home.(*bigBuffer).mr.(*fakeMR)
 	mr.busy = verbs.ErrBusy
 	if err := b.Release(); !errors.Is(err, verbs.ErrBusy) {
-		t.Errorf("Release of a buffer the device keeps: %v, want the reason", err)
+		t.Errorf("Release of a buffer that the device refuses to deregister: %v, want ErrBusy", err)
 	}
 	if err := m.Close(); !errors.Is(err, verbs.ErrBusy) {
-		t.Errorf("Close: %v, want ErrBusy", err)
+		t.Errorf("Close while the device refuses to deregister the buffer: %v, want ErrBusy", err)
 	}
 	mr.busy = nil
 }
@@ -170,10 +172,10 @@ func TestGoMemoryIsRefusedWithAdvice(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
 	_, err := m.Register(make([]byte, 1<<16), verbs.AccessLocalWrite)
 	if !errors.Is(err, mem.ErrGoHeap) || !strings.Contains(err.Error(), "NewRegion") {
-		t.Errorf("Register of Go memory: %v, want ErrGoHeap that says what to use", err)
+		t.Errorf("Register of memory on the Go heap: %v, want ErrGoHeap with the text \"NewRegion\"", err)
 	}
 	if pd.calls != 0 {
-		t.Error("the device was given Go memory")
+		t.Error("the device was asked to register memory on the Go heap")
 	}
 }
 
@@ -188,36 +190,37 @@ func TestRegistrationsAreShared(t *testing.T) {
 		want      verbs.AccessFlags
 		wantShare bool
 	}{
-		{"same", lw, 0, 64 << 10, lw, true},
-		{"contained", lw, 100, 200, lw, true},
-		{"more than needed locally", lw, 100, 200, 0, true},
-		{"less than needed locally", 0, 0, 64 << 10, lw, false},
-		{"same, open to peers", lw | rw, 0, 64 << 10, lw | rw, true},
-		{"local write beside a peer's read", lw | rr, 0, 64 << 10, rr, true},
-		// In the next three cases, a shared key would give peers more access.
-		{"peers would reach the whole", lw | rw, 100, 200, lw | rw, false},
+		{"the same region twice", lw, 0, 64 << 10, lw, true},
+		{"a part of the first region", lw, 100, 200, lw, true},
+		{"the first region permits more local access", lw, 100, 200, 0, true},
+		{"the first region permits less local access", 0, 0, 64 << 10, lw, false},
+		{"the same region twice, open to peers", lw | rw, 0, 64 << 10, lw | rw, true},
+		{"the same remote access, and more local access", lw | rr, 0, 64 << 10, rr, true},
+		// In the next three cases, a shared key would give peers more access than the second region permits.
+		{"peers would reach the whole first region", lw | rw, 100, 200, lw | rw, false},
 		{"peers could write", lw | rw | rr, 0, 64 << 10, lw | rr, false},
 		{"peers could read", lw | rr, 0, 64 << 10, lw, false},
-		{"other ordering", lw, 0, 64 << 10, lw | verbs.AccessRelaxedOrdering, false},
+		{"only the second region has relaxed ordering", lw, 0, 64 << 10, lw | verbs.AccessRelaxedOrdering, false},
 	} {
 		first := mustRegister(t, m, b, c.have)
 		hits := m.Stats().CacheHits
 		second := mustRegister(t, m, b[c.from:c.to], c.want)
 		if shared := first.mr == second.mr; shared != c.wantShare || (m.Stats().CacheHits > hits) != c.wantShare {
-			t.Errorf("%s: shared is %v, want %v", c.name, shared, c.wantShare)
+			t.Errorf("%s: the two regions share a registration: %t, and there was a cache hit: %t; want %t for both",
+				c.name, shared, m.Stats().CacheHits > hits, c.wantShare)
 		}
 		if s, err := second.Slice(1, 9); err != nil || &s.Bytes()[0] != &b[c.from+1] || s.SGE().Addr != first.addr+uint64(c.from)+1 {
-			t.Errorf("%s: the second region's slice names other memory, %v", c.name, err)
+			t.Errorf("%s: Slice(1, 9) of the second region (error %v) does not begin at byte %d of the mapping", c.name, err, c.from+1)
 		}
 		if second.Access() != c.want {
-			t.Errorf("%s: access is %v, want what was asked for, %v", c.name, second.Access(), c.want)
+			t.Errorf("%s: the second region has the access %v, want %v as requested", c.name, second.Access(), c.want)
 		}
 		mustClose(t, first, second)
 		if pd.count() == 0 {
-			t.Errorf("%s: closing the region ended the cached registration", c.name)
+			t.Errorf("%s: closing the regions ended their registrations, want them cached", c.name)
 		}
 		if err := m.Invalidate(b); err != nil || pd.count() != 0 {
-			t.Errorf("%s: Invalidate left %d registrations, %v", c.name, pd.count(), err)
+			t.Errorf("%s: Invalidate left %d registrations, error %v; want none", c.name, pd.count(), err)
 		}
 	}
 }
@@ -231,27 +234,28 @@ func TestInvalidateRefusesWhatIsInUse(t *testing.T) {
 	mustClose(t, idle, beside)
 	err := m.Invalidate(b[8191:16384])
 	if !errors.Is(err, verbs.ErrBusy) || !strings.Contains(err.Error(), "1 registrations") {
-		t.Fatalf("Invalidate with an open region: %v, want ErrBusy with the number", err)
+		t.Fatalf("Invalidate with an open region: %v, want ErrBusy with the text \"1 registrations\"", err)
 	}
 	if used.Bytes() == nil || !idle.mr.(*fakeMR).closed || beside.mr.(*fakeMR).closed {
-		t.Error("Invalidate must end what is idle and overlaps, and nothing else")
+		t.Errorf("after Invalidate the open region can be used: %t; deregistered: the unused overlapping registration %t, the unused one outside the range %t; want true, true, false",
+			used.Bytes() != nil, idle.mr.(*fakeMR).closed, beside.mr.(*fakeMR).closed)
 	}
-	// The registration in use is no longer shared with new regions. The registration ends when its
-	// region is closed.
+	// After Invalidate, new regions do not share the registration of the open region. This registration
+	// ends when the open region is closed.
 	again := mustRegister(t, m, b[:8192], verbs.AccessLocalWrite)
 	if again.mr == used.mr {
-		t.Error("a registration that must go was shared once more")
+		t.Error("a new region shares the registration that Invalidate is to end, want a new registration")
 	}
 	mustClose(t, used)
 	if !used.mr.(*fakeMR).closed {
-		t.Error("a registration that must go went back to the cache")
+		t.Error("the registration that Invalidate is to end has not ended with its region")
 	}
 	mustClose(t, again)
 	if err := m.Invalidate(b); err != nil || pd.count() != 0 {
-		t.Errorf("Invalidate left %d registrations, %v", pd.count(), err)
+		t.Errorf("Invalidate without open regions left %d registrations, error %v; want none", pd.count(), err)
 	}
 	if err := m.Invalidate(nil); err != nil {
-		t.Errorf("Invalidate(nil): %v", err)
+		t.Errorf("Invalidate(nil): %v, want no error", err)
 	}
 }
 
@@ -265,24 +269,25 @@ func TestIdleRegistrationsAreBounded(t *testing.T) {
 		}
 		mustClose(t, rs...)
 		if got := m.Stats().CacheIdle; got != c.want || pd.count() != c.want {
-			t.Errorf("%d idle registrations of %d, want %d", got, pd.count(), c.want)
+			t.Errorf("CacheEntries %d: there are %d registrations, and Stats counts %d unused ones; want %d", c.entries, pd.count(), got, c.want)
 		}
 		if c.want == 0 {
 			continue
 		}
-		// Only the registrations of rs[3] and rs[4] are left. After another use of rs[3]'s
-		// registration, that of rs[4] is the least recently used.
+		// Only the registrations of rs[3] and rs[4] are left. The registration of rs[3] is used again, so
+		// that the registration of rs[4] is the least recently used one.
 		r := mustRegister(t, m, b[3*4096:][:4096], openToPeers)
 		mustClose(t, r)
 		mustClose(t, mustRegister(t, m, b[:4096], openToPeers))
 		if r.mr.(*fakeMR).closed || !rs[4].mr.(*fakeMR).closed {
-			t.Error("the least recently used registration must go first")
+			t.Errorf("after another registration, that of rs[3] is deregistered: %t, and that of rs[4]: %t; want only the least recently used one, rs[4]",
+				r.mr.(*fakeMR).closed, rs[4].mr.(*fakeMR).closed)
 		}
 	}
 }
 
-// Rule: two memories in one process may register the same mapping at the same time. Each of them
-// can invalidate its own registration.
+// Rule: if two memories in one process register the same mapping at the same time, both succeed. Each
+// of them can invalidate its own registration.
 func TestTwoMemoriesOverOneMapping(t *testing.T) {
 	mapped := callerMapping(t, 4096)
 	a, pa := testMemory(t, MemoryConfig{})
@@ -299,7 +304,7 @@ func TestTwoMemoriesOverOneMapping(t *testing.T) {
 			wg.Go(func() {
 				var err error
 				if rs[i], err = m.Register(mapped, openToPeers); err != nil {
-					t.Error(err)
+					t.Errorf("Register: %v, want no error", err)
 				}
 			})
 		}
@@ -311,13 +316,13 @@ func TestTwoMemoriesOverOneMapping(t *testing.T) {
 		for i := range rs {
 			r := rs[(i+round)%2]
 			if err := errors.Join(r.Close(), r.m.Invalidate(mapped)); err != nil {
-				t.Fatal(err)
+				t.Fatalf("closing the region and invalidating its registration: %v", err)
 			}
 		}
 	}
 }
 
-// lockable sets a limit on the registered bytes, as the kernel does. A registration that would
+// lockable limits the registered bytes, as the kernel limits locked memory. A registration that would
 // exceed the limit fails with errno.
 func (p *fakePD) lockable(m *memory, limit uint64, errno syscall.Errno) {
 	m.memlock = func() (uint64, bool) { return limit, true }
@@ -348,16 +353,16 @@ func TestMemlockSaysLimitWantedAndRemedy(t *testing.T) {
 			err := f()
 			e, ok := errors.AsType[*MemlockError](err)
 			if !ok || !errors.Is(err, verbs.ErrMemlock) || !errors.Is(err, errno) || e.Limit != 8<<20 || e.Wanted != 4<<20 || e.Registered != 5<<20 {
-				t.Fatalf("%s: %v, want MemlockError with limit, wanted, registered and %v", what, err, errno)
+				t.Fatalf("%s: %v; want a MemlockError with the limit %d, %d wanted bytes, %d registered bytes and %v", what, err, 8<<20, 4<<20, 5<<20, errno)
 			}
 			for _, word := range []string{"4194304", "5242880", "8388608", "ulimit -l", "LimitMEMLOCK", "--ulimit memlock", "CAP_IPC_LOCK"} {
 				if !strings.Contains(err.Error(), word) {
-					t.Errorf("%s: %q does not say %q", what, err, word)
+					t.Errorf("%s: the error %q does not contain %q", what, err, word)
 				}
 			}
 		}
 		if now, _ := mem.Live(); now != arenas {
-			t.Errorf("refused registrations left %d mappings", now-arenas)
+			t.Errorf("the refused registrations left %d mappings, want none", now-arenas)
 		}
 		mustClose(t, r)
 	}
@@ -370,32 +375,32 @@ func TestMemlockGivesUpWhatIsUnusedFirst(t *testing.T) {
 	mapped := callerMapping(t, 4<<20)
 	mustClose(t, mustRegister(t, m, mapped, openToPeers)) // an unused registration
 	if pd.bytes() != 6<<20 {
-		t.Fatalf("%d bytes registered, the test wants the limit", pd.bytes())
+		t.Fatalf("%d bytes are registered, but the test needs as many as the limit, %d", pd.bytes(), 6<<20)
 	}
 	r, err := m.NewRegion(6<<20, openToPeers)
 	if err != nil {
-		t.Fatalf("a registration that fits once the unused go: %v", err)
+		t.Fatalf("a registration that fits after all unused memory is deregistered: %v, want no error", err)
 	}
 	mustClose(t, r)
 }
 
-// Rule: if the device refuses AccessFlushPersistent for ordinary memory, the error names the memory
-// that supports it. (Soft-RoCE returns only "invalid argument".)
+// Rule: if the device refuses AccessFlushPersistent for ordinary memory, the error says which memory
+// supports this access. (The error of Soft-RoCE itself is only "invalid argument".)
 func TestPersistenceThatIsRefusedSaysWhatItWants(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
 	pd.refuse = func(uint64) error {
 		return &verbs.OpError{Op: "ibv_reg_mr", Errno: syscall.EINVAL, Err: verbs.ErrInvalid}
 	}
 	_, err := m.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessFlushPersistent)
-	mistake(t, "plain memory", err, verbs.ErrInvalid, "NewFileRegion", "DAX")
+	mistake(t, "NewRegion with AccessFlushPersistent", err, verbs.ErrInvalid, "NewFileRegion", "DAX")
 	_, err = m.NewRegion(64, verbs.AccessLocalWrite)
 	if !errors.Is(err, syscall.EINVAL) || strings.Contains(err.Error(), "DAX") {
-		t.Errorf("another refusal: %v", err)
+		t.Errorf("NewRegion without AccessFlushPersistent: %v, want EINVAL without the advice about DAX", err)
 	}
 }
 
-// Rule: the errnos of the limit on locked memory may have other causes. An error with another cause
-// is not a MemlockError.
+// Rule: if a registration fails with an errno of the limit on locked memory (ENOMEM, EPERM or EAGAIN)
+// for another cause, the error is not a MemlockError.
 func TestOtherRefusalsAreNotMemlock(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
 	unlimited := func() (uint64, bool) { return math.MaxUint64, true }
@@ -407,23 +412,24 @@ func TestOtherRefusalsAreNotMemlock(t *testing.T) {
 		want    bool
 	}{
 		{"no limit", unlimited, &verbs.OpError{Errno: syscall.ENOMEM}, false},
-		{"a reason of the provider", limited, &verbs.OpError{Errno: syscall.ENOMEM, Err: errors.New("all regions are in use")}, false},
-		{"another errno", limited, &verbs.OpError{Errno: syscall.EFAULT}, false},
-		{"the provider says so", unlimited, &verbs.OpError{Errno: syscall.ENOMEM, Err: verbs.ErrMemlock}, true},
-		{"a limit and a bare errno", limited, syscall.ENOMEM, true},
-		{"a limit nobody knows", func() (uint64, bool) { return 0, false }, syscall.ENOMEM, true},
+		{"the provider names another cause", limited, &verbs.OpError{Errno: syscall.ENOMEM, Err: errors.New("all regions are in use")}, false},
+		{"an errno that the limit does not cause", limited, &verbs.OpError{Errno: syscall.EFAULT}, false},
+		{"the provider names the limit", unlimited, &verbs.OpError{Errno: syscall.ENOMEM, Err: verbs.ErrMemlock}, true},
+		{"a limit, and an errno without a cause", limited, syscall.ENOMEM, true},
+		{"an unknown limit", func() (uint64, bool) { return 0, false }, syscall.ENOMEM, true},
 	} {
 		m.memlock = c.memlock
 		pd.refuse = func(uint64) error { return c.err }
 		_, err := m.NewRegion(100, 0)
 		if _, is := errors.AsType[*MemlockError](err); is != c.want || !errors.Is(err, c.err) {
-			t.Errorf("%s: %v is a MemlockError: %v, want %v", c.name, err, is, c.want)
+			t.Errorf("%s: %v is a MemlockError: %t, want %t; it matches %v: %t, want true", c.name, err, is, c.want, c.err, errors.Is(err, c.err))
 		}
 	}
 }
 
-// Rule: a refused registration of on-demand memory is not a MemlockError, and the memory gives up
-// no unused registrations for it. The reason is that on-demand memory is not locked.
+// Rule: if the registration of on-demand memory is refused, the error is not a MemlockError, and no
+// unused memory is deregistered. (On-demand memory is not locked, so the limit on locked memory is not
+// the cause.)
 func TestMemoryOnDemandIsNotLockedOut(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EPERM, syscall.EAGAIN} {
 		m, pd := testMemory(t, MemoryConfig{})
@@ -432,10 +438,10 @@ func TestMemoryOnDemandIsNotLockedOut(t *testing.T) {
 		kept := pd.bytes()
 		_, err := m.NewRegion(8<<20, verbs.AccessLocalWrite|verbs.AccessOnDemand)
 		if !errors.Is(err, errno) || errors.Is(err, verbs.ErrMemlock) || strings.Contains(err.Error(), "ulimit") {
-			t.Errorf("%v became %v, which blames the limit on locked memory", errno, err)
+			t.Errorf("the errno %v became the error %v, want one that does not name the limit on locked memory", errno, err)
 		}
 		if pd.bytes() != kept {
-			t.Errorf("%d bytes were given up for memory that nobody locks", kept-pd.bytes())
+			t.Errorf("%d unused bytes were deregistered for on-demand memory, want none", kept-pd.bytes())
 		}
 	}
 }

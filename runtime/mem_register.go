@@ -10,11 +10,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// mapping is a registration. The field arena is the registered memory, if the runtime mapped it.
+// mapping is a registration and, if the runtime mapped the registered memory, the memory.
 type mapping struct {
-	arena  *mem.Arena // nil for memory of another device
+	arena  *mem.Arena // the memory; nil for memory of another device
 	mr     verbs.MR
-	locked uint64 // bytes of this registration that m.registered includes
+	locked uint64 // bytes by which this registration has increased memory.registered
 }
 
 // locks returns how many bytes the system locks for a registration of n bytes with access.
@@ -25,8 +25,8 @@ func locks(n uint64, access verbs.AccessFlags) uint64 {
 	return n
 }
 
-// mapRegistered maps at least n bytes on a NUMA node and registers n of them. The argument node is
-// the number of the NUMA node plus 1, or 0 for any node. The caller holds m.mu.
+// mapRegistered maps at least n bytes on a NUMA node and registers the first n of these bytes. The
+// argument node is the number of the NUMA node plus 1, or 0 for any node. The caller holds m.mu.
 func (m *memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, error) {
 	if err := m.budget(int64(n)); err != nil {
 		return mapping{}, err
@@ -47,9 +47,9 @@ func (m *memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, 
 	return mapping{a, mr, locks(uint64(n), access)}, nil
 }
 
-// budget checks that MemoryConfig.MaxBytes permits to map n more bytes. If not, it releases unused
-// memory and checks again. If the limit still does not permit the mapping, it returns an error. The
-// caller holds m.mu.
+// budget checks whether MemoryConfig.MaxBytes permits the mapping of n more bytes. If the limit
+// does not permit it, budget releases unused memory and checks again. If the limit still does not
+// permit the mapping, budget returns a *[NoMemoryError]. The caller holds m.mu.
 func (m *memory) budget(n int64) error {
 	limit := m.cfg.MaxBytes
 	if limit == 0 || n <= limit-m.mapped {
@@ -78,7 +78,7 @@ func (m *memory) discard(at mapping) error {
 	}
 	m.mapped -= int64(at.arena.Len())
 	// No registration pins the memory any more, so Unmap fails only if the system refuses. The
-	// system would refuse a second try too, so the mapping does not go to m.broken.
+	// system would refuse a second try, too. So the mapping does not go to m.broken for a second try.
 	return at.arena.Unmap()
 }
 
@@ -93,10 +93,11 @@ func (m *memory) retryBroken() error {
 	return errors.Join(errs...)
 }
 
-// register registers n bytes at addr. If the limit on locked memory prevents that, register
-// deregisters unused memory. If some memory was unused, it tries one more time. If the limit still
-// prevents the registration, it returns a *[MemlockError]. A registration that locks no memory
-// never gets this error. The caller holds m.mu.
+// register registers n bytes at addr. If the limit on locked memory prevents the registration,
+// register deregisters unused memory. If there was unused memory, it then tries to register the n
+// bytes a second time. If the limit still prevents the registration, register returns a
+// *[MemlockError]. It never returns this error for a registration that locks no memory. The caller
+// holds m.mu.
 func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
 	lockedOut := func(err error) bool { return locks(n, access) > 0 && m.lockedOut(err) }
 	mr, err := m.pd.RegMR(addr, n, addr, access)
@@ -111,7 +112,7 @@ func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 		if access&verbs.AccessFlushPersistent != 0 && errors.Is(err, syscall.EINVAL) {
 			// Soft-RoCE returns a bare EINVAL, without the reason (Linux 6.12
 			// drivers/infiniband/sw/rxe/rxe_mr.c, is_pmem_page).
-			err = fmt.Errorf("%w (AccessFlushPersistent wants memory that persists: NewFileRegion on the software RNIC; on a kernel device NewFileRegion of a file on a DAX file system)", err)
+			err = fmt.Errorf("%w (AccessFlushPersistent requires persistent memory: on the software RNIC NewFileRegion of any file; on a kernel device NewFileRegion of a file on a DAX file system)", err)
 		}
 		return nil, err
 	}
@@ -120,9 +121,10 @@ func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 }
 
 // lockedOut reports whether err, the error of a registration, is due to the limit on locked memory.
-// The kernel returns ENOMEM above the limit, and EPERM if the process may lock no memory at all
-// (ib_umem_get, can_do_mlock). mlock(2) also documents EAGAIN. These errnos have other meanings
-// too. So lockedOut returns false if the provider names another reason, or if there is no limit.
+// The kernel returns ENOMEM if the registration exceeds the limit, and EPERM if the process may
+// lock no memory at all (ib_umem_get, can_do_mlock). mlock(2) also documents EAGAIN. These errnos
+// have other meanings, too. So lockedOut returns false if the provider names another reason for the
+// failure, or if there is no limit.
 func (m *memory) lockedOut(err error) bool {
 	if errors.Is(err, verbs.ErrMemlock) {
 		return true
@@ -136,8 +138,8 @@ func (m *memory) lockedOut(err error) bool {
 	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EAGAIN)
 }
 
-// giveUpUnused deregisters unused memory, and reports whether it deregistered any. The caller holds
-// m.mu.
+// giveUpUnused deregisters unused memory, and reports whether it has deregistered any memory. The
+// caller holds m.mu.
 func (m *memory) giveUpUnused() bool {
 	before := m.registered
 	// Errors are ignored here: memory.Close tries again and reports them.

@@ -9,9 +9,9 @@ import (
 )
 
 // Slice is a range of a [Buffer] or a [Region], for use as local memory of operations. Copies of a
-// Slice name the same memory. A Slice owns nothing: after the buffer is released or the region is
-// closed, operations refuse the Slice with [ErrReleased]. But an operation that has begun keeps the
-// memory until the operation completes.
+// Slice name the same memory. A Slice does not keep its memory: after the buffer is released or the
+// region is closed, operations refuse the Slice with [ErrReleased]. But an operation that was
+// started before the release keeps the memory until the operation completes.
 //
 // The zero Slice names no memory; it is valid for operations of zero bytes. Methods may be called
 // from any goroutine and do not block; they allocate only errors.
@@ -20,7 +20,7 @@ type Slice struct {
 	lkey      uint32
 	access    verbs.AccessFlags // access flags of the registration
 	lease     *lease            // nil for the zero Slice
-	gen       uint64            // generation of the lease for which the slice was made
+	gen       uint64            // generation of the lease when the slice was made
 	b         []byte            // the memory
 	deviceLen int               // length of memory that this process cannot access (b is nil); else 0
 }
@@ -65,10 +65,10 @@ func (s Slice) SGE() verbs.SGE {
 	return verbs.SGE{Addr: s.addr, Length: uint32(s.Len()), LKey: s.lkey}
 }
 
-// begin leases the memory to one operation, or returns [ErrReleased]. After each success
-// s.lease.End must be called exactly one time. If the operation was submitted, the reactor calls
-// End when the operation completes. Otherwise the caller of begin calls End. begin does not block
-// or allocate.
+// begin leases the memory to one operation. If the memory was released, begin returns
+// [ErrReleased]. After each success, s.lease.End must be called exactly one time. If the operation
+// was submitted, the reactor calls End when the operation completes. If it was not submitted, the
+// caller of begin calls End. begin does not block or allocate.
 func (s Slice) begin() error {
 	if s.lease != nil && !s.lease.begin(s.gen) {
 		return ErrReleased
@@ -76,12 +76,12 @@ func (s Slice) begin() error {
 	return nil
 }
 
-// s.of(m) returns an error if s belongs to the memory of another runtime. (The device
-// of m may not know the key of such a slice, or may use the same key for other memory.) The zero
+// s.of(m) returns an error if s belongs to the memory of another runtime. (The device of m may not
+// know the key of a slice of another runtime, or may use the same key for other memory.) The zero
 // Slice belongs to every memory.
 func (s Slice) of(m *memory) error {
 	if s.lease != nil && s.lease.memory != m {
-		return fmt.Errorf("%w: %d bytes of local memory of another runtime; copy them into memory of the connection's own", verbs.ErrInvalid, s.Len())
+		return fmt.Errorf("%w: the %d bytes of local memory belong to another runtime; copy them into memory of the connection's runtime", verbs.ErrInvalid, s.Len())
 	}
 	return nil
 }
@@ -92,16 +92,17 @@ func (s Slice) writable() bool {
 	return s.lease == nil || s.access&verbs.AccessLocalWrite != 0
 }
 
-// The word of a lease:
+// The bits of lease.word:
 //
 //	63         29  28    27       0
 //	┌────────────┬──────┬──────────┐
 //	│ generation │dying │ in flight│
 //	└────────────┴──────┴──────────┘
 //
-// The number in flight is at most 2^28 - 1. So 4096 queues of the greatest depth, 65,534, may all
-// use one lease. The generation wraps after 2^35 reuses of one block: nine hours at one reuse per
-// microsecond. An old handle would be valid again only after exactly 2^35 reuses.
+// The number of operations in flight is at most 2^28 - 1, which is enough for 4096 queues of the
+// greatest depth, 65,534, whose operations all use one lease. The generation returns to its old
+// value after 2^35 reuses of one block: nine hours at one reuse per microsecond. So an old handle
+// could become valid again only after exactly 2^35 reuses.
 const (
 	leaseCountBits = 28
 	leaseCountMask = 1<<leaseCountBits - 1
@@ -109,13 +110,13 @@ const (
 	leaseGenShift  = leaseCountBits + 1
 )
 
-// leaseHome takes a block back when the lease of the block has become free. The goroutine that ends
-// the lease calls giveBack. This goroutine may hold a reactor's turn (the right to run the
+// leaseHome is the slab or big buffer to which the memory of a lease returns. The goroutine that
+// frees the lease calls giveBack. This goroutine may hold a reactor's turn (the right to run the
 // reactor), so giveBack must not block.
 type leaseHome interface{ giveBack(index uint32) }
 
 // lease counts the operations in flight on a buffer or a region, and determines which goroutine
-// returns the memory.
+// gives the memory back.
 //
 //	       begin / End
 //	        +------+
@@ -124,36 +125,37 @@ type leaseHome interface{ giveBack(index uint32) }
 //	     ^       |                             |  ^---------+
 //	open |       | release, n = 0              | End, n = 1
 //	     |       v                             |
-//	    free(g), then g+1 <--------------------+
+//	    free = dying(g+1, 0) <-----------------+
 //
-// Here g is the generation and n the number of operations in flight. A free lease has the same bits
-// as dying(g+1, 0). Exactly one goroutine makes the transition to free, and this goroutine calls
-// giveBack. A handle (a Buffer or a Slice) carries the generation for which it was made. The lease
-// accepts the handle only while that generation is live. The zero word is live(0, 0).
+// Here g is the generation and n the number of operations in flight. A free lease already has the
+// next generation, and the bits of dying(g+1, 0); open makes it live(g+1, 0). Exactly one goroutine
+// makes the transition to free, and this goroutine calls giveBack. A handle (a Buffer or a Slice)
+// contains the generation in which it was made. The lease accepts the handle only while the lease
+// is live in that generation. The zero word is live(0, 0).
 type lease struct {
 	// word has the bits shown above. Any goroutine may change it with lease.begin, lease.release,
-	// lease.retire or lease.End, which are atomic. Only the goroutine that owns the block at that
-	// time stores it with lease.open or lease.free. The free list of home publishes the block, with
-	// its word, to the goroutine that allocates the block next.
+	// lease.retire or lease.End, which are atomic. lease.open and lease.free store the word; only
+	// the goroutine that owns the block at that time calls them. The free list of home publishes
+	// the block, with its word, to the goroutine that allocates the block next.
 	word atomic.Uint64
-	// home and index never change. The home of a region's lease is nil: there is nothing to give
-	// back.
+	// home gets the block back; index is the number of the block in home. Both never change. The
+	// home of a region's lease is nil, because Region.Close gives the memory back.
 	home  leaseHome
 	index uint32
 	// memory is the memory of the runtime to which the lease belongs. Immutable.
 	memory *memory
 }
 
-// lease.open makes a free block live and returns the generation of the block's new handles. Only
-// the goroutine that took the block off the free list calls it.
+// lease.open makes a free lease live, and returns the generation for the new handles. Only the
+// goroutine that has taken the block from the free list calls open.
 func (l *lease) open() (gen uint64) {
 	w := l.word.Load()
 	l.word.Store(w &^ leaseDying)
 	return w >> leaseGenShift
 }
 
-// inUse reports whether the block is live or has operations in flight. The result is only a hint:
-// it may be stale.
+// inUse reports whether the lease is live or has operations in flight. The result may be out of
+// date when inUse returns.
 func (l *lease) inUse() bool { return l.word.Load()&(leaseDying|leaseCountMask) != leaseDying }
 
 // live reports whether handles of generation gen may still use the memory.
@@ -161,8 +163,8 @@ func (l *lease) live(gen uint64) bool { return l.word.Load()>>leaseCountBits == 
 
 var leaseOverflow = fmt.Sprintf("runtime: more than %d operations in flight on one piece of memory", leaseCountMask)
 
-// begin counts one more operation in flight and returns true. If the generation gen was released,
-// begin changes nothing and returns false.
+// begin counts one more operation in flight and returns true. If the lease is not live in the
+// generation gen, begin changes nothing and returns false.
 func (l *lease) begin(gen uint64) bool {
 	for {
 		w := l.word.Load()
@@ -196,8 +198,8 @@ func (l *lease) beginN(gen uint64, n int) bool {
 
 // End ends the use of the memory by one operation. It is called one time for each success of begin.
 // If the operation was submitted, the holder of the turn calls End, before the operation's result
-// is delivered. Otherwise the caller of begin calls it. End does not block or allocate. On a nil
-// lease, which the zero [Slice] has, End does nothing.
+// is delivered. If it was not submitted, the caller of begin calls End. End does not block or
+// allocate. On a nil lease, which the zero [Slice] has, End does nothing.
 //
 // Implements: reactor.Lease.
 func (l *lease) End() {
@@ -213,15 +215,15 @@ func (l *lease) EndN(n int) {
 	w := l.word.Add(-uint64(n))
 	switch {
 	case w&leaseCountMask+uint64(n) > leaseCountMask:
-		panic("runtime: a lease ended more often than it began")
+		panic("runtime: End of a lease was called more often than begin")
 	case w&(leaseDying|leaseCountMask) == leaseDying:
 		l.free(w >> leaseGenShift) // a dying lease refuses begin and release, so no other goroutine changes the word
 	}
 }
 
 // release ends the owner's use of the memory. If no operation is in flight, release gives the
-// memory back to home; otherwise the last End does. release returns false if the generation gen was
-// released before.
+// memory back to home. Otherwise the End of the last operation gives it back. If the generation gen
+// was released before, release returns false.
 func (l *lease) release(gen uint64) bool {
 	for {
 		w := l.word.Load()
@@ -237,8 +239,8 @@ func (l *lease) release(gen uint64) bool {
 	}
 }
 
-// retire is like release, but only for memory without operations in flight. If there are any,
-// retire changes nothing, and returns their number and false.
+// retire is like release if no operation is in flight. If operations are in flight, retire changes
+// nothing, and returns their number and false.
 func (l *lease) retire(gen uint64) (inFlight int, ok bool) {
 	for {
 		w := l.word.Load()
@@ -255,8 +257,8 @@ func (l *lease) retire(gen uint64) (inFlight int, ok bool) {
 	}
 }
 
-// lease.free begins the next generation and gives the memory back to home. Its caller has made the
-// transition to dying(gen, 0) in lease.release, lease.retire or lease.EndN.
+// lease.free begins the next generation and gives the memory back to home. Only lease.release,
+// lease.retire and lease.EndN call it, after they have changed the word to dying(gen, 0).
 func (l *lease) free(gen uint64) {
 	l.word.Store((gen+1)<<leaseGenShift | leaseDying)
 	if l.home != nil {

@@ -20,7 +20,7 @@ import (
 // and removed. It checks that no byte has two owners, that a buffer is not given back before its
 // last operation has ended, and that a released buffer refuses every use.
 func TestBuffersAgainstModel(t *testing.T) {
-	notOnDevice(t, "its memory is registered nowhere")
+	notOnDevice(t, "the test uses no device")
 	rapid.Check(t, func(rt *rapid.T) {
 		m := must.Get(newMemory(newFakePD(), MemoryConfig{PoisonFreed: true, MaxBytes: 4 * slabSize}))(rt)
 		type owned struct {
@@ -37,7 +37,7 @@ func TestBuffersAgainstModel(t *testing.T) {
 		}
 		pick := func(what string) *owned {
 			if len(all) == 0 {
-				rt.Skip("nothing is out")
+				rt.Skip("no buffer is leased")
 			}
 			return all[rapid.IntRange(0, len(all)-1).Draw(rt, what)]
 		}
@@ -63,7 +63,7 @@ func TestBuffersAgainstModel(t *testing.T) {
 				}
 				for _, o := range all {
 					if b.s.addr < o.b.s.addr+uint64(o.n) && o.b.s.addr < b.s.addr+uint64(n) {
-						rt.Fatalf("%d bytes at %#x overlap %d at %#x that are out", n, b.s.addr, o.n, o.b.s.addr)
+						rt.Fatalf("Alloc returned %d bytes at %#x, which overlap a buffer of %d bytes at %#x that is not free yet", n, b.s.addr, o.n, o.b.s.addr)
 					}
 				}
 				tag++
@@ -75,7 +75,7 @@ func TestBuffersAgainstModel(t *testing.T) {
 			"begin": func(rt *rapid.T) {
 				o := pick("begin")
 				if err := o.b.Slice().begin(); (err == nil) == o.released {
-					rt.Fatalf("begin of a buffer released=%v: %v", o.released, err)
+					rt.Fatalf("begin on a buffer (released: %t) returned %v, want an error only if it was released", o.released, err)
 				} else if err == nil {
 					o.inFlight++
 				}
@@ -89,7 +89,7 @@ func TestBuffersAgainstModel(t *testing.T) {
 			"release": func(rt *rapid.T) {
 				o := pick("release")
 				if err := o.b.Release(); (err == nil) == o.released {
-					rt.Fatalf("Release of a buffer released=%v: %v", o.released, err)
+					rt.Fatalf("Release of a buffer (already released: %t) returned %v, want an error only if it was released", o.released, err)
 				}
 				o.released = true
 				sweep()
@@ -97,11 +97,11 @@ func TestBuffersAgainstModel(t *testing.T) {
 			"": func(rt *rapid.T) {
 				for _, o := range all {
 					if (o.b.Bytes() == nil) != (o.released || o.n == 0 && o.b.s.b == nil) {
-						rt.Fatalf("Bytes of a buffer of %d released=%v is nil=%v", o.n, o.released, o.b.Bytes() == nil)
+						rt.Fatalf("Bytes of a buffer of %d bytes (released: %t) is nil: %t, want nil only if it was released", o.n, o.released, o.b.Bytes() == nil)
 					}
 					for _, i := range looked(o.b) {
 						if c := o.b.s.b[i]; c != o.tag {
-							rt.Fatalf("byte %d of a buffer that is out became %#x", i, c)
+							rt.Fatalf("byte %d of a buffer that is not free is %#x, want %#x", i, c, o.tag)
 						}
 					}
 				}
@@ -138,12 +138,12 @@ func looked(b Buffer) (is []int) {
 // TestBuffersUnderContention starts several goroutines that allocate buffers, start operations on
 // the buffers, and release the buffers at any moment. Two other goroutines play the device: they
 // write to the memory and end the operations later. The memory limit is low, so slabs are added and
-// removed. Poison detects memory that was given back too early.
+// removed. The memory poisons free blocks, which detects a block that becomes free too early.
 func TestBuffersUnderContention(t *testing.T) {
 	const goroutines = 8
 	rounds := fewer(3000)
 	if raceEnabled {
-		rounds = 300 // the race detector tracks each lease of each slab
+		rounds = 300 // the race detector makes the test slow, because it tracks each lease of each slab
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -157,10 +157,10 @@ func TestBuffersUnderContention(t *testing.T) {
 	for range 2 {
 		device.Go(func() {
 			for o := range ops {
-				// Use the field o.s.b, not o.s.Bytes(): after Release, Bytes returns nil, but a
-				// device still uses the memory.
+				// Use the field o.s.b, not o.s.Bytes(). After Release, Bytes returns nil, but the device
+				// still uses the memory.
 				if got := binary.LittleEndian.Uint64(o.s.b); got != o.mark {
-					t.Errorf("the device finds %#x in memory it has, want %#x", got, o.mark)
+					t.Errorf("the memory of an operation in flight has %#x, want %#x", got, o.mark)
 				}
 				binary.LittleEndian.PutUint64(o.s.b, o.mark)
 				o.s.lease.End()
@@ -178,7 +178,7 @@ func TestBuffersUnderContention(t *testing.T) {
 					continue
 				}
 				if err != nil {
-					t.Error(err)
+					t.Errorf("Alloc: %v, want no error or ErrNoMemory", err)
 					return
 				}
 				mark := uint64(g)<<32 | uint64(i)
@@ -186,15 +186,15 @@ func TestBuffersUnderContention(t *testing.T) {
 				for range r.IntN(3) {
 					s := b.Slice()
 					if err := s.begin(); err != nil {
-						t.Error(err)
+						t.Errorf("beginning an operation on a leased buffer: %v, want no error", err)
 					}
 					ops <- op{s, mark}
 				}
 				if err := b.Release(); err != nil {
-					t.Error(err)
+					t.Errorf("Release: %v, want no error", err)
 				}
 				if err := b.Release(); !errors.Is(err, ErrReleased) {
-					t.Errorf("second Release: %v", err)
+					t.Errorf("the second Release of a buffer: %v, want ErrReleased", err)
 				}
 			}
 		})
@@ -204,8 +204,8 @@ func TestBuffersUnderContention(t *testing.T) {
 	device.Wait()
 }
 
-// fakePD is a protection domain that only registers memory. It pins the memory's mapping, as a real
-// protection domain does. The mapping is the smallest arena of package mem that holds the range.
+// fakePD is a protection domain without a device. It can only register memory. RegMR pins the arena of
+// package mem that has the memory, as the providers do.
 type fakePD struct {
 	verbs.PD
 	mu     sync.Mutex
@@ -216,9 +216,9 @@ type fakePD struct {
 
 func newFakePD() *fakePD { return &fakePD{live: map[*fakeMR]struct{}{}} }
 
-// ioOffset is the difference between the address of a byte in work requests and its address in
-// memory. It is not 0, so that the tests detect code that confuses the two addresses. The two
-// addresses also differ in a zero-based region.
+// ioOffset is the difference between the address of a byte in work requests (IOVA) and the address of
+// the byte in this process. It is not 0, so that the tests detect code that confuses the two
+// addresses. On a real device the two addresses differ in a region that is registered as zero-based.
 const ioOffset = 1 << 20
 
 func (p *fakePD) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
@@ -290,11 +290,11 @@ func (m *fakeMR) LKey() uint32   { return m.key }
 func (m *fakeMR) RKey() uint32   { return m.key | 1<<31 }
 func (m *fakeMR) Handle() uint64 { return uint64(m.key) }
 
-// testMemory returns a memory on a fakePD. At the end of the test it checks that the memory can be
-// closed and leaves nothing behind.
+// testMemory returns a memory on a fakePD. At the end of the test it closes the memory, and checks
+// that no registration and no mapping is left.
 func testMemory(t testing.TB, cfg MemoryConfig) (*memory, *fakePD) {
 	t.Helper()
-	notOnDevice(t, "its registrations are made up")
+	notOnDevice(t, "the test uses no device")
 	arenas, bytes := mem.Live()
 	pd := newFakePD()
 	m := must.Get(newMemory(pd, cfg))(t)
@@ -303,16 +303,16 @@ func testMemory(t testing.TB, cfg MemoryConfig) (*memory, *fakePD) {
 			return
 		}
 		if err := m.Close(); err != nil {
-			t.Errorf("Close: %v", err)
+			t.Errorf("closing the memory at the end of the test: %v, want no error", err)
 		}
 		if n := pd.count(); n != 0 {
-			t.Errorf("%d registrations are left", n)
+			t.Errorf("%d registrations are left after the memory was closed, want none", n)
 		}
 		if a, b := mem.Live(); a != arenas || b != bytes {
-			t.Errorf("%d arenas of %d bytes are left", a-arenas, b-bytes)
+			t.Errorf("%d arenas with %d bytes are left after the memory was closed, want none", a-arenas, b-bytes)
 		}
 		if s := m.Stats(); s.Mapped != 0 || s.Registered != 0 || s.InUse != 0 || s.Slabs != 0 || s.Regions != 0 {
-			t.Errorf("a closed memory still counts %+v", s)
+			t.Errorf("after the memory was closed, Stats returns %+v, want zeros", s)
 		}
 	})
 	return m, pd

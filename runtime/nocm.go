@@ -13,19 +13,20 @@ import (
 
 // PlainOptions describes a connection without a connection manager. The zero value works.
 type PlainOptions struct {
-	// Options are those of a raw connection. Raw need not be set, and PrivateData is ignored. With
-	// KeepAlive 0 there are no probes: a probe is a WRITE, which the peer's queue pair may not
-	// permit. (The queue pairs of the ibv_*_pingpong programs do not permit WRITEs.) KeepAlive and
-	// PeerTimeout do not apply to UC, which has no acknowledgments.
+	// Options are the options of a raw connection. Raw need not be set, and PrivateData is ignored.
+	// With KeepAlive 0 there are no keep-alive probes: a probe is a WRITE, which the peer's queue
+	// pair may not permit. (The queue pairs of the ibv_*_pingpong programs do not permit WRITEs.)
+	// KeepAlive and PeerTimeout do not apply to UC, which has no acknowledgments.
 	Options
 	// Path holds the parameters on which both ends must agree. The zero Path suits the
 	// ibv_*_pingpong programs. Path.DestRdAtomic is how many READs and atomics of the peer the
-	// device serves at the same time. If DestRdAtomic is 0, Prepare replaces it by the number that
-	// the runtime's other connections use.
+	// device serves at the same time. If Path.DestRdAtomic is 0, Prepare uses the same number as
+	// for connections with a connection manager.
 	//
-	// If Path.GIDIndex is 0, Dial and Accept send from the address of the net.Conn if the device has it and
-	// it is neither a loopback nor a link-local address. Local then still returns the address that
-	// Prepare has chosen with verbs.ChooseGID.
+	// If Path.GIDIndex is 0, Prepare chooses the source address with verbs.ChooseGID, and Local
+	// returns this address. Dial and Accept then use the local address of the net.Conn as the
+	// source address instead, if the device has this address and it is neither a loopback nor a
+	// link-local address. Local still returns the address that Prepare has chosen.
 	Path bootstrap.Path
 	// Type is verbs.QPTRC, the default, or verbs.QPTUC. On UC, messages and WRITEs are not
 	// acknowledged and may be lost silently.
@@ -36,31 +37,31 @@ type PlainOptions struct {
 // ([Pending] is the counterpart with a connection manager.) Receives can be posted before Connect.
 // Local returns the address of the queue pair, which can be written as a line of text. The programs
 // at the two ends exchange these lines by any means. Each program then connects its queue pair to
-// the other one. The peer may be any program that exchanges such lines, for example
-// ibv_rc_pingpong.
+// the queue pair of the other program. The peer may be any program that exchanges such lines, for
+// example ibv_rc_pingpong.
 //
 //	        Prepare              Connect, Dial, Accept
 //	(none) ─────────> prepared ───────────────────────> a Conn
-//	                      │ the call failed, the device is gone
-//	                      │ Close                       v
+//	                      │ a failed call,              │ Close
+//	                      │ Close, device removal       v
 //	                      └──────────────────────────> gone
 //
-// All methods may be called from any goroutine. The caller closes the Prepared. After a successful
-// Connect, the caller closes the Conn instead.
+// All methods may be called from any goroutine. The caller closes the Prepared. If Connect, Dial or
+// Accept has returned a Conn, the caller closes the Conn instead.
 //
-// # The end of a connection without a manager
+// # The end of a connection without a connection manager
 //
 // Close does not notify the other end. On RC, the other end's next operation that needs an
 // acknowledgment fails when its retries are exhausted. The other end's connection then ends with a
-// *WCError. An RC end that only receives does not notice the Close, unless Options.KeepAlive is
-// set. A UC end never notices it. Programs must therefore signal the end themselves: with a last
-// message, or by closing the TCP connection that carried the lines. Everything else is as with any
-// connection.
+// *WCError. An RC end that only receives does not notice the Close, unless its Options.KeepAlive is
+// set. A UC end never notices the Close. Programs must therefore signal the end themselves: with a
+// last message, or by closing the TCP connection that carried the lines. In all other respects the
+// Conn is like any raw connection.
 type Prepared struct {
 	unconnected
-	own    bootstrap.Dest
+	own    bootstrap.Dest // the result of Local
 	path   bootstrap.Path
-	chosen bool // the caller of Prepare has chosen the address
+	chosen bool // the caller of Prepare has chosen the source address (Path.GIDIndex)
 }
 
 // Prepare returns a raw connection that is not connected yet. It waits until the connection's
@@ -74,7 +75,7 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 	opts := o.Options
 	opts.Raw, opts.Bare, opts.kind = true, true, o.Type
 	opts.PrivateData = nil
-	if opts.KeepAlive == 0 { // the peer's queue pair may refuse the probe and fail
+	if opts.KeepAlive == 0 { // no probes by default: the peer's queue pair may refuse a probe and fail
 		opts.KeepAlive = -1
 	}
 	opts, err := rt.inherit(opts)
@@ -103,8 +104,8 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 	return p, nil
 }
 
-// prepare() creates the queue pair. If that fails, giveUp releases everything. Only the holder of
-// the reactor's turn (the right to run the reactor) calls prepare().
+// prepare() creates the queue pair. On failure it releases everything by giveUp, and returns the
+// error. Only the holder of the reactor's turn (the right to run the reactor) calls prepare().
 func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 	c.state = connConnecting
 	err := c.checkStart()
@@ -116,7 +117,7 @@ func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 		c.giveUp(err)
 		return err
 	}
-	if c.rt.cfg.stepped { // a random PSN would make the simulation differ from run to run
+	if c.rt.cfg.stepped { // a simulation must be the same in each run, so do not use the random PSN
 		id.own.PSN = id.own.QPN
 	}
 	c.sh.targets[id] = c
@@ -128,21 +129,22 @@ func (c *Conn) prepare(p *Prepared, id *nocmID) error {
 // it should post the receives for the peer's first messages.
 func (p *Prepared) Local() bootstrap.Dest { return p.own }
 
-// Connect connects the queue pair to that of the peer, and returns the connection. Connect first
-// waits until the system has found the peer's hardware address, and then for the connection's
+// Connect connects the queue pair to the peer's queue pair, and returns the connection. Connect
+// first waits until the system has found the peer's hardware address, and then for the connection's
 // reactor. If ctx ends during either wait, Connect fails. If the peer's queue pair does not exist,
 // Connect succeeds, and the first operation that needs an acknowledgment fails. Connect may be
 // called only one time. If Connect fails, it closes p.
 //
-// Errors: bootstrap.ErrDest for an invalid peer; ErrUnreachable without a route to it; ErrClosed
-// for the second call, or after Close; ErrDeviceRemoved; errors of the device; the context's error.
+// Errors: bootstrap.ErrDest for an invalid peer; ErrUnreachable if the system cannot reach the
+// peer's address; ErrClosed for the second call, or after Close; ErrDeviceRemoved; errors of the
+// device; the context's error.
 //
 // Implements: ibv_modify_qp to RTR and to RTS.
 func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, error) {
 	return p.connect(ctx, p.path, p.own.GID, peer)
 }
 
-// connect is Connect by a path from the address own.
+// connect is Connect with a given path and with the source address own, which path selects.
 func (p *Prepared) connect(ctx context.Context, path bootstrap.Path, own verbs.GID, peer bootstrap.Dest) (*Conn, error) {
 	if ctx == nil {
 		return nil, ErrNilContext
@@ -156,7 +158,7 @@ func (p *Prepared) connect(ctx context.Context, path bootstrap.Path, own verbs.G
 		var joined error // set while the turn is held, perhaps after ctx has ended
 		if err = c.sh.r.Do(ctx, func() { joined = c.join(path, own, peer) }); err == nil {
 			err = joined
-		} // otherwise join() may run before or after the Abort below; the connection is closed in either case
+		} // if Do failed, join() may run before or after the Abort below; in both cases the connection is closed
 	}
 	if err == nil {
 		p.returned.Store(true)
@@ -166,8 +168,8 @@ func (p *Prepared) connect(ctx context.Context, path bootstrap.Path, own verbs.G
 	return nil, fmt.Errorf("connecting to %v: %w", peer, unreachable(c.rt.asRemoved(err)))
 }
 
-// join() is the part of Connect that needs the turn. On failure giveUp releases everything, and
-// join() returns the error. Holder only.
+// join() is the part of Connect that needs the turn. On failure it releases everything by giveUp,
+// and returns the error. Holder only.
 func (c *Conn) join(path bootstrap.Path, own verbs.GID, peer bootstrap.Dest) error {
 	err := c.checkStart()
 	if err == nil {
@@ -192,16 +194,17 @@ func (c *Conn) join(path bootstrap.Path, own verbs.GID, peer bootstrap.Dest) err
 	return nil
 }
 
-// Dial exchanges the addresses over nc and connects. The peer calls Accept, or is a server of the
-// ibv_*_pingpong family. For the address that this end sends from see PlainOptions.Path. The caller
-// must close nc. Dial changes the deadlines of nc and clears them
-// at the end. If Dial fails, it closes p. Errors: those of Connect; bootstrap.ErrMalformed; errors
-// of the network.
+// Dial exchanges the addresses of the queue pairs over nc, as the client of the exchange, and
+// connects. The peer calls Accept, or is a server of the ibv_*_pingpong family. PlainOptions.Path
+// determines the source address of this end. The caller must close nc. Dial changes the deadlines
+// of nc, and clears them at the end. If Dial fails, it closes p. Errors: those of Connect;
+// bootstrap.ErrMalformed; errors of the network.
 func (p *Prepared) Dial(ctx context.Context, nc net.Conn) (*Conn, error) {
 	return p.over(ctx, nc, bootstrap.Client)
 }
 
-// Accept is the counterpart of Dial, for the end that accepted nc.
+// Accept is the counterpart of Dial, for the end that has accepted nc: it is the server of the
+// exchange.
 func (p *Prepared) Accept(ctx context.Context, nc net.Conn) (*Conn, error) {
 	return p.over(ctx, nc, bootstrap.Server)
 }
@@ -226,17 +229,19 @@ func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Cont
 	return nil, err
 }
 
-// from returns the path and the address of the queue pair that send from at, an address of a TCP
-// connection to the peer, if the device has it. Otherwise, and if the caller of Prepare has chosen an
-// address, it returns those of Prepare.
+// from returns the path and the address of the queue pair for an exchange over a TCP connection
+// whose local address is at. If the device has the address at, it becomes the source address of
+// both results. If the device does not have it, or the caller of Prepare has chosen a source
+// address, from returns the path and the address of Prepare.
 func (p *Prepared) from(at net.Addr) (path bootstrap.Path, own bootstrap.Dest) {
 	path, own = p.path, p.own
 	tcp, ok := at.(*net.TCPAddr)
 	if !ok || p.chosen {
 		return path, own
 	}
-	// A loopback address is that of a proxy, or the peer is on this machine, where the address of Prepare serves,
-	// too. A GID cannot name the interface of a link-local address.
+	// Do not use a loopback address: the TCP connection leads to a proxy, or to a peer on this machine that can
+	// also be reached from the address of Prepare. Do not use a link-local address, because a GID cannot name the
+	// network interface to which the address belongs.
 	a := tcp.AddrPort().Addr()
 	if a.IsLoopback() || a.Unmap().IsLoopback() || a.IsLinkLocalUnicast() || p.c.rt.enter() != nil {
 		return path, own
@@ -248,9 +253,10 @@ func (p *Prepared) from(at net.Addr) (path bootstrap.Path, own bootstrap.Dest) {
 	return path, own
 }
 
-// DialPlain dials addr, "host:port", over TCP. It then calls Prepare and Dial. All three steps
-// together must end within Config.ConnectTimeout. The peer at addr is a program that calls
-// Prepared.Accept, or a server of the ibv_*_pingpong family.
+// DialPlain dials addr, "host:port", over TCP. It then calls Prepare and Prepared.Dial. If these
+// three steps together take longer than Config.ConnectTimeout, DialPlain fails with
+// ErrConnectTimeout. The peer at addr is a program that calls Prepared.Accept, or a server of the
+// ibv_*_pingpong family.
 func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (c *Conn, err error) {
 	if ctx == nil {
 		return nil, ErrNilContext
@@ -261,7 +267,8 @@ func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (
 		if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
-		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) { // the socket's deadline is that of ctx, but may pass a little earlier: wait for ctx
+		// The socket has the same deadline as ctx, but its timer may expire a little earlier. So wait for ctx.
+		if <-ctx.Done(); errors.Is(context.Cause(ctx), ErrConnectTimeout) {
 			err = fmt.Errorf("%w: %s, longer than %v (Config.ConnectTimeout): %v", ErrConnectTimeout, addr, rt.cfg.ConnectTimeout, err) //nolint:errorlint // err is DeadlineExceeded, and the caller's context has not ended
 		}
 	}()

@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// queuePairID creates and destroys the queue pair of a connection. It is a verbs.CMID (an
-// identifier of the connection manager), or a *nocmID.
+// queuePairID owns the queue pair of a connection. It is a verbs.CMID (an identifier of the
+// connection manager), or a *nocmID if the connection has no connection manager.
 type queuePairID interface {
 	verbs.Object // Close destroys the queue pair
 	CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error
@@ -19,20 +19,22 @@ type queuePairID interface {
 	PeerAddr() netip.AddrPort
 }
 
-// nocmID is a queue pair without a connection manager. It gets no events of a connection manager. An
-// asynchronous event of the device names the queue pair, and the runtime searches for the connection
-// with this queue pair. Prepare makes a nocmID; after that only the holder of the reactor's turn uses
-// it.
+// nocmID owns the queue pair of a connection without a connection manager. Runtime.Prepare makes a
+// nocmID; after that only the holder of the reactor's turn uses the nocmID.
+//
+// There are no connection events for a nocmID. An asynchronous event of the device names only the
+// queue pair, so the runtime searches all connections for this queue pair (shard.failAll,
+// shard.tellConn).
 type nocmID struct {
 	path bootstrap.Path
-	own  bootstrap.Dest // the address of this queue pair; CreateQP sets own.QPN
+	own  bootstrap.Dest // the local address; CreateQP sets own.QPN to the queue pair's number
 	peer netip.Addr
 	qp   verbs.QP
 }
 
-// rt.place(path) returns a nocmID that has a local address and no queue pair yet. It queries the
-// device for the address, which takes hundreds of system calls if the GID table is long. So it must
-// not be called while a reactor's turn is held.
+// Runtime.place returns a nocmID that has a local address but no queue pair yet. To choose the
+// address, place reads the device's GID table, which takes hundreds of system calls if the table is
+// long. So place must not be called while a reactor's turn is held.
 func (rt *Runtime) place(path bootstrap.Path) (*nocmID, error) {
 	if err := rt.enter(); err != nil { // Runtime.Close waits for rt.leave() before it closes the device
 		return nil, err
@@ -43,8 +45,8 @@ func (rt *Runtime) place(path bootstrap.Path) (*nocmID, error) {
 	return &nocmID{path: path, own: own}, err
 }
 
-// String returns the queue pair's name, for error messages. The simulation sorts the keys of
-// shard.targets by their names.
+// String returns the queue pair's name, for error messages. shard.ordered sorts identifiers by these
+// names, so that every run of a simulation has the same order.
 func (id *nocmID) String() string {
 	if id.qp == nil {
 		return "a queue pair that is not made"
@@ -68,8 +70,8 @@ func (id *nocmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 // QP returns the queue pair; nil before CreateQP and after Close.
 func (id *nocmID) QP() verbs.QP { return id.qp }
 
-// join moves the queue pair to RTR and to RTS, which connects it to the peer's queue pair. The path is
-// from the address own.
+// nocmID.join connects the queue pair to the peer's queue pair: it moves the queue pair to RTR, and
+// then to RTS. The argument own is the local GID from which the path sends.
 func (id *nocmID) join(path bootstrap.Path, own verbs.GID, peer bootstrap.Dest) error {
 	if err := path.Connect(id.qp, id.own.PSN, peer); err != nil {
 		return err

@@ -12,13 +12,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// reach creates an address handle for the peer, so that the system looks up the peer's hardware
-// address. On RoCE the transition of the queue pair to RTR looks it up too, but with the turn held,
-// where a long wait is not acceptable. If the peer does not answer, the kernel waits up to a second
-// (Linux 6.12 drivers/infiniband/core/addr.c, rdma_addr_find_l2_eth_by_grh). Where libibverbs
-// resolves the address itself, it waits longer. Neither wait can be interrupted. If ctx ends first,
-// reach returns the context's error, and the look-up continues on another goroutine. Runtime.Close
-// waits for that goroutine.
+// reach makes the system look up the peer's hardware address: it creates an address handle for the
+// peer, and closes the handle again. On RoCE the transition of the queue pair to RTR needs this
+// address, too. But the transition runs with the reactor's turn held, and a long look-up would then
+// delay all connections of the reactor.
+//
+// If the peer does not answer, a look-up by the kernel takes up to a second (Linux 6.12
+// drivers/infiniband/core/addr.c, rdma_addr_find_l2_eth_by_grh). With some devices libibverbs makes
+// the look-up, which then takes longer. No look-up can be interrupted. If ctx ends during the
+// look-up, reach returns the context's error, and the look-up continues on another goroutine.
+// Runtime.Close waits for that goroutine.
 func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstrap.Dest) error {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -34,7 +37,7 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 	if err := rt.enter(); err != nil { // Runtime.Close waits for rt.leave() before it closes the protection domain
 		return err
 	}
-	if rt.cfg.stepped { // a stepped runtime (of a simulation) uses only the calling goroutine
+	if rt.cfg.stepped { // a stepped runtime (of a simulation) starts no goroutines
 		defer rt.leave()
 		return find(rt.pd, &attr)
 	}
@@ -51,11 +54,11 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 	}
 }
 
-// find creates an address handle for attr and closes it again.
+// find creates an address handle for attr and closes the handle again.
 func find(pd verbs.PD, attr *verbs.AHAttr) error {
 	ah, err := pd.CreateAH(attr)
 	if errors.Is(err, verbs.ErrNotSupported) {
-		return nil // a device without address handles does not need the look-up
+		return nil // without address handles there is no way to make the look-up in advance
 	}
 	if err != nil {
 		return err
@@ -63,14 +66,15 @@ func find(pd verbs.PD, attr *verbs.AHAttr) error {
 	return giveBack(ah)
 }
 
-// noWay lists the errnos that mean that the system cannot reach an address: it has no route, its
-// network device is down, or a neighbor does not answer (addr_resolve and process_one_req,
-// drivers/infiniband/core/addr.c; libibverbs/neigh.c).
+// noWay lists the errnos of a look-up for an address that the system cannot reach: there is no route
+// to the address, the network device is down, or a neighbor does not answer (addr_resolve and
+// process_one_req, drivers/infiniband/core/addr.c; libibverbs/neigh.c).
 var noWay = []error{
 	syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN, syscall.EDESTADDRREQ,
 }
 
-// unreachable wraps err in ErrUnreachable if err has an errno of noWay and the device was not removed.
+// unreachable wraps err in ErrUnreachable if err matches an errno of noWay and does not match
+// ErrDeviceRemoved. Otherwise it returns err.
 func unreachable(err error) error {
 	if slices.ContainsFunc(noWay, func(e error) bool { return errors.Is(err, e) }) && !errors.Is(err, verbs.ErrDeviceRemoved) {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)

@@ -12,8 +12,8 @@ import (
 )
 
 // Rule: if the context of Prepared.Connect ends while the system looks up the peer's hardware address,
-// Connect returns at once. The look-up continues, and Runtime.Close waits for its end. Nothing is left
-// behind.
+// Connect returns at once. The look-up continues, and Runtime.Close waits until it has ended. Then all
+// resources are freed.
 func TestPlainConnectEndsWithItsContext(t *testing.T) { onBeds(t, plainConnectEnds) }
 
 func plainConnectEnds(t *testing.T, b bed) {
@@ -29,19 +29,19 @@ func plainConnectEnds(t *testing.T, b bed) {
 	select {
 	case err := <-got:
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("connecting ended with %v, want context.Canceled", err)
+			t.Errorf("Connect returned %v, want context.Canceled", err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("Connect waits for the address although its context has ended")
+		t.Error("Connect has not returned 10 s after the end of its context")
 	}
 	if err := p.Close(testContext(t)); err != nil {
-		t.Errorf("closing meanwhile: %v", err)
+		t.Errorf("Prepared.Close during the look-up: %v, want no error", err)
 	}
 	closing := make(chan error, 1)
 	go func() { closing <- rt.Close(testContext(t)) }()
 	close(slow.let)
 	if err := <-closing; err != nil {
-		t.Errorf("closing the runtime meanwhile: %v", err)
+		t.Errorf("Runtime.Close, called during the look-up: %v, want no error", err)
 	}
 }
 
@@ -67,24 +67,24 @@ func TestPlainPeerWithoutAWay(t *testing.T) {
 			_, err := p.Connect(testContext(t), p.Local())
 			rt.pd = pd
 			if !errors.Is(err, errno) || errors.Is(err, ErrUnreachable) != want {
-				t.Errorf("%v became %v; want it to be ErrUnreachable: %t", errno, err, want)
+				t.Errorf("Connect with the errno %v returned %v; want an error that matches the errno, and ErrUnreachable: %t", errno, err, want)
 			}
 		}
 	})
 }
 
-// Rule: Connect also returns ErrUnreachable if the look-up of the address succeeds and the route is
-// lost before the queue pair moves to RTR.
+// Rule: if the look-up of the peer's hardware address succeeds, but the step of the queue pair to RTR
+// fails because the address cannot be resolved any more, Connect returns ErrUnreachable, too.
 func TestPlainPeerWhoseWayIsForgotten(t *testing.T) {
 	cfg, plan := failing(t, "ibv_modify_qp", 2) // the first call moves the queue pair to INIT, the second to RTR
 	plan.Errno = syscall.ETIMEDOUT
 	p := prepare(t, mustOpen(t, cfg), PlainOptions{})
 	if _, err := p.Connect(testContext(t), p.Local()); !errors.Is(err, ErrUnreachable) || !errors.Is(err, syscall.ETIMEDOUT) {
-		t.Errorf("connecting: %v, want ErrUnreachable for ETIMEDOUT", err)
+		t.Errorf("Connect: %v, want an error that matches ErrUnreachable and ETIMEDOUT", err)
 	}
 }
 
-// askedProvider opens devices that call p.asked before every query, if it is set.
+// askedProvider opens devices that call the function in p.asked, if there is one, before every query.
 type askedProvider struct {
 	verbs.Provider
 	asked atomic.Pointer[func()] // set by the test after Open; read before every query
@@ -124,10 +124,10 @@ func (c askedContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return c.Context.QueryGIDEntry(port, index)
 }
 
-// Rule: Prepare queries the device without the turn (the right to run the reactor). The reactor must
-// be able to run passes meanwhile, because the queries may take hundreds of system calls.
+// Rule: while Prepare queries the device, the reactor can run passes. So Prepare does not hold the turn
+// (the right to run the reactor) during the queries, which may take hundreds of system calls.
 func TestPreparingAsksTheDeviceOffTheTurn(t *testing.T) {
-	notOnDevice(t, "its devices have the names of the software RNIC's")
+	notOnDevice(t, "the test opens the devices of its own provider under the names of the software RNIC's devices")
 	onBeds(t, func(t *testing.T, b bed) {
 		p := &askedProvider{Provider: b.open(t, Config{}, 1).provider}
 		rt := b.open(t, Config{Provider: p, Reactors: 1, NoCallerDriving: true}, 0)
@@ -137,13 +137,13 @@ func TestPreparingAsksTheDeviceOffTheTurn(t *testing.T) {
 			ctx, cancel := context.WithTimeout(testContext(t), 10*time.Second)
 			defer cancel()
 			if err := rt.shards[0].r.Do(ctx, func() {}); err != nil {
-				t.Errorf("question %d: the reactor makes no turn: %v", n, err)
+				t.Errorf("query %d: the reactor ran no function during the query: %v", n, err)
 			}
 		}
 		p.asked.Store(&asked)
 		prepare(t, rt, PlainOptions{})
 		if p.asked.Store(nil); n == 0 {
-			t.Error("nothing was asked")
+			t.Error("Prepare did not query the device")
 		}
 	})
 }

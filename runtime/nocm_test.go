@@ -15,13 +15,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
-// prepare(t, rt, o) returns rt.Prepare(o), and closes the Prepared when the test ends.
+// prepare(t, rt, o) returns the result of rt.Prepare(o), and closes this Prepared when the test ends.
 func prepare(t testing.TB, rt *Runtime, o PlainOptions) *Prepared {
 	t.Helper()
 	p := must.Get(rt.Prepare(o))(t)
 	t.Cleanup(func() {
 		if err := p.Close(testContext(t)); err != nil {
-			t.Errorf("closing what was prepared: %v", err)
+			t.Errorf("closing a Prepared: %v", err)
 		}
 	})
 	return p
@@ -38,8 +38,8 @@ func joined(t testing.TB, a, b *Prepared) (x, y *Conn) {
 	return x, y
 }
 
-// Rule: two Prepared that get each other's address become the ends of a raw connection, on RC and
-// on UC. A receive that was posted before the exchange of the addresses gets the first message.
+// Rule: if two Prepared connect to each other's address, they become the ends of a raw connection, on
+// RC and on UC. If a receive was posted before Connect, it gets the peer's first message.
 func TestPlainConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for _, kind := range []verbs.QPType{verbs.QPTRC, verbs.QPTUC} {
@@ -52,21 +52,22 @@ func plainConnection(t *testing.T, b bed, o PlainOptions) {
 	server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
 	ps, pc := prepare(t, server, o), prepare(t, client, o)
 	if l := pc.Local(); l.Check() != nil || l.GID.Addr() != client.Device().Addr[0] {
-		t.Errorf("the line says %v, want a queue pair at %v", l, client.Device().Addr)
+		t.Errorf("Prepared.Local returned %v, want a valid address of a queue pair at %v", l, client.Device().Addr[0])
 	}
 	buf := must.Get(server.Alloc(100))(t)
 	defer buf.Release()
 	first := must.Get(ps.PostRecv(buf.Slice()))(t)
 	c, s := joined(t, pc, ps)
 	ctx := testContext(t)
-	sent, err := c.SendBytes(ctx, []byte("before it was told"))
+	sent, err := c.SendBytes(ctx, []byte("first message"))
 	done(t, sent, err)
-	if r := done(t, first, nil); string(buf.Bytes()[:r.Bytes]) != "before it was told" {
-		t.Errorf("received %q", buf.Bytes()[:r.Bytes])
+	if r := done(t, first, nil); string(buf.Bytes()[:r.Bytes]) != "first message" {
+		t.Errorf("the early receive got %q, want %q", buf.Bytes()[:r.Bytes], "first message")
 	}
 	say(t, s, c, "an answer")
 	if !c.Raw() || c.LocalAddr().Addr() != s.RemoteAddr().Addr() || c.RemoteAddr().Addr() != s.LocalAddr().Addr() {
-		t.Errorf("raw: %v; the ends are %v to %v and %v to %v", c.Raw(), c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr())
+		t.Errorf("Raw() is %v, want true; the client's end is %v to %v, the server's end is %v to %v, want the same two addresses",
+			c.Raw(), c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr())
 	}
 	there := must.Get(server.NewRegion(8192, allAccess))(t)
 	defer there.Close()
@@ -77,36 +78,38 @@ func plainConnection(t *testing.T, b bed, o PlainOptions) {
 	local := must.Get(here.Slice(0, 8192))(t)
 	f, err := c.Write(ctx, local, remote)
 	done(t, f, err)
-	say(t, c, s, "look") // on UC a WRITE completes before it arrives; this message arrives after it
+	say(t, c, s, "look") // on UC the WRITE may complete before its data arrives; this message arrives after the data
 	if !bytes.Equal(there.Bytes(), here.Bytes()) {
-		t.Error("what was written is not there")
+		t.Error("after the WRITE the server's region differs from the client's region")
 	}
 	f, err = c.Read(ctx, local, remote)
 	if o.Type == verbs.QPTUC {
 		if !errors.Is(err, reactor.ErrRequest) {
-			t.Errorf("reading on UC: %v, want ErrRequest", err)
+			t.Errorf("a READ on UC returned %v, want ErrRequest", err)
 		}
 	} else {
 		done(t, f, err)
 	}
 	for _, end := range []*Conn{c, s} {
 		if err := end.Close(ctx); err != nil || !errors.Is(end.Err(), ErrConnClosed) {
-			t.Errorf("closing: %v; the end is told as %v", err, end.Err())
+			t.Errorf("Close returned %v, want nil; then Err returned %v, want ErrConnClosed", err, end.Err())
 		}
 	}
 }
 
-// Rule: two Prepared can exchange their addresses over a TCP connection, and are then connected.
+// Rule: if the client calls DialPlain, and the server calls Prepared.Accept with the accepted TCP
+// connection, both exchange the addresses of their queue pairs over TCP and are connected.
 func TestPlainConnectionOverTCP(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		c, s := joinedOverTCP(t, b.open(t, Config{}, 0), b.open(t, Config{}, 1), "127.0.0.1")
 		say(t, c, s, "hello")
-		say(t, s, c, "hello yourself")
+		say(t, s, c, "hello too")
 	})
 }
 
-// joinedOverTCP(t, client, server, host) returns the ends of a connection whose addresses are
-// exchanged over TCP at an address of this machine.
+// joinedOverTCP(t, client, server, host) connects a queue pair of client to a queue pair of server,
+// and returns the two ends. The runtimes exchange the addresses of the queue pairs over TCP. The
+// argument host is the address of this machine at which the TCP server listens.
 func joinedOverTCP(t *testing.T, client, server *Runtime, host string) (c, s *Conn) {
 	t.Helper()
 	ln := must.Get(net.Listen("tcp", net.JoinHostPort(host, "0")))(t)
@@ -127,16 +130,16 @@ func joinedOverTCP(t *testing.T, client, server *Runtime, host string) (c, s *Co
 	return c, s
 }
 
-// Rule: if the TCP peer sends anything other than a valid address, Dial and Accept fail with a typed
-// error and leave nothing behind.
+// Rule: if the TCP peer sends no valid address of a queue pair, Prepared.Dial and Prepared.Accept fail
+// with ErrMalformed or ErrDest, and leave nothing behind.
 func TestPlainConnectionWithAHostilePeer(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		rt := b.open(t, Config{}, 0)
 		for _, side := range []func(*Prepared, context.Context, net.Conn) (*Conn, error){(*Prepared).Dial, (*Prepared).Accept} {
 			for said, want := range map[string]error{
-				"": bootstrap.ErrMalformed, "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3 and what else it says\r\n": bootstrap.ErrMalformed,
-				"0000:000001:000000:00000000000000000000ffff7f000001\x00": bootstrap.ErrDest,
-				"0000:000000:000000:00000000000000000000000000000000\x00": bootstrap.ErrDest,
+				"": bootstrap.ErrMalformed, "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3 and some more text\r\n": bootstrap.ErrMalformed,
+				"0000:000001:000000:00000000000000000000ffff7f000001\x00": bootstrap.ErrDest, // queue pair number 1 is reserved
+				"0000:000000:000000:00000000000000000000000000000000\x00": bootstrap.ErrDest, // queue pair number 0 is reserved
 			} {
 				here, there := net.Pipe()
 				go func() {
@@ -146,22 +149,22 @@ func TestPlainConnectionWithAHostilePeer(t *testing.T) {
 				}()
 				p := prepare(t, rt, PlainOptions{})
 				if _, err := side(p, testContext(t), here); !errors.Is(err, want) {
-					t.Errorf("%q is answered with %v, want %v", said, err, want)
+					t.Errorf("after the peer sent %q, the call returned %v, want %v", said, err, want)
 				}
 				here.Close()
 				if _, err := p.Connect(testContext(t), p.Local()); !errors.Is(err, ErrClosed) {
-					t.Errorf("connecting after that: %v, want ErrClosed", err)
+					t.Errorf("Connect after the failed call returned %v, want ErrClosed", err)
 				}
 			}
 		}
 		if err := rt.Close(testContext(t)); err != nil {
-			t.Errorf("closing the runtime after that: %v", err)
+			t.Errorf("closing the runtime after the failed calls: %v", err)
 		}
 	})
 }
 
-// Rule: a Prepared can be connected only one time, and not after Close. Closing the runtime closes
-// every Prepared that is not connected.
+// Rule: if a Prepared was connected or closed, a later Connect returns ErrClosed. Close of a connected
+// Prepared does not end its connection. Runtime.Close closes every Prepared that is not connected.
 func TestPreparedIsUsedOnce(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		rt := b.open(t, Config{}, 0)
@@ -172,10 +175,10 @@ func TestPreparedIsUsedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := p.Connect(ctx, p.Local()); !errors.Is(err, ErrClosed) {
-			t.Errorf("connecting twice: %v, want ErrClosed", err)
+			t.Errorf("the second Connect returned %v, want ErrClosed", err)
 		}
 		if err := p.Close(ctx); err != nil || c.Err() != nil {
-			t.Errorf("closing what was connected: %v, and the connection has ended with %v", err, c.Err())
+			t.Errorf("Close of the connected Prepared returned %v, and then Err of the connection %v; want nil for both", err, c.Err())
 		}
 		q := prepare(t, rt, PlainOptions{})
 		recv := must.Get(q.PostRecv())(t)
@@ -183,48 +186,49 @@ func TestPreparedIsUsedOnce(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := recv.Await(ctx); !errors.Is(err, ErrConnClosed) {
-			t.Errorf("a receive of what was closed: %v, want ErrConnClosed", err)
+			t.Errorf("the receive of a closed Prepared ended with %v, want ErrConnClosed", err)
 		}
 		if _, err := q.Connect(ctx, p.Local()); !errors.Is(err, ErrClosed) {
-			t.Errorf("connecting what was closed: %v, want ErrClosed", err)
+			t.Errorf("Connect of a closed Prepared returned %v, want ErrClosed", err)
 		}
 		r := prepare(t, rt, PlainOptions{})
 		if err := rt.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := r.Connect(ctx, r.Local()); err == nil {
-			t.Error("connecting after the runtime was closed was not refused")
+			t.Error("Connect after the runtime was closed succeeded, want an error")
 		}
 		if _, err := rt.Prepare(PlainOptions{}); !errors.Is(err, ErrClosed) {
-			t.Errorf("preparing after the runtime was closed: %v, want ErrClosed", err)
+			t.Errorf("Prepare after the runtime was closed returned %v, want ErrClosed", err)
 		}
 	})
 }
 
-// Rule: Prepare refuses invalid options before it creates anything. DialPlain and Connect refuse a
-// context that has ended.
+// Rule: if an option is invalid, Prepare returns an error that names the option or its value. If the
+// context has ended, DialPlain and Connect return an error that matches the context's error.
 func TestPlainOptionsThatCannotBe(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	_, err := rt.Prepare(PlainOptions{Type: verbs.QPTUD})
-	mistake(t, "datagrams", err, ErrConfig, "UD", "RC or UC")
+	mistake(t, "Prepare with type UD", err, ErrConfig, "UD", "RC or UC")
 	_, err = rt.Prepare(PlainOptions{Path: bootstrap.Path{MTU: 9}})
-	mistake(t, "an MTU", err, verbs.ErrInvalid, "MTU")
+	mistake(t, "Prepare with the invalid MTU code 9", err, verbs.ErrInvalid, "MTU")
 	_, err = rt.Prepare(PlainOptions{Path: bootstrap.Path{GIDIndex: 78}})
-	mistake(t, "an address", err, verbs.ErrInvalid, "77")
+	mistake(t, "Prepare with GIDIndex 78, for the missing entry 77 of the GID table", err, verbs.ErrInvalid, "77")
 	_, err = rt.Prepare(PlainOptions{Options: Options{SendDepth: -1}})
-	mistake(t, "a depth", err, ErrConfig, "SendDepth")
+	mistake(t, "Prepare with a negative SendDepth", err, ErrConfig, "SendDepth")
 	ctx, cancel := context.WithCancel(testContext(t))
 	cancel()
 	if _, err := rt.DialPlain(ctx, "127.0.0.1:1", PlainOptions{}); !errors.Is(err, ErrUnreachable) || !errors.Is(err, context.Canceled) {
-		t.Errorf("dialing with a context that has ended: %v", err)
+		t.Errorf("DialPlain with a context that has ended returned %v, want ErrUnreachable and context.Canceled", err)
 	}
 	p := prepare(t, rt, PlainOptions{})
 	if _, err := p.Connect(ctx, p.Local()); !errors.Is(err, context.Canceled) {
-		t.Errorf("connecting with a context that has ended: %v, want context.Canceled", err)
+		t.Errorf("Connect with a context that has ended returned %v, want context.Canceled", err)
 	}
 }
 
-// Rule: connections without a connection manager can use shared receives, like other connections.
+// Rule: if Options.Shared is set for a connection without a connection manager, its messages take the
+// shared receives.
 func TestPlainConnectionsShareReceives(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -236,7 +240,8 @@ func TestPlainConnectionsShareReceives(t *testing.T) {
 			sent, err := c.SendBytes(ctx, []byte("shared"))
 			done(t, sent, err)
 			if a, err := f.Await(ctx); err != nil || a.Conn != o || string(buf.Bytes()[:a.Bytes]) != "shared" {
-				t.Errorf("the shared receive took %+v, %v; want it by %v", a, err, o.LocalAddr())
+				t.Errorf("the shared receive ended with %+v, %v; want the message %q of the connection with the local address %v",
+					a, err, "shared", o.LocalAddr())
 			}
 			if err := errors.Join(o.Close(ctx), c.Close(ctx)); err != nil {
 				t.Error(err)
@@ -248,28 +253,28 @@ func TestPlainConnectionsShareReceives(t *testing.T) {
 	})
 }
 
-// Rule: without a connection manager, no event reports that the peer is gone. The next operation
-// fails when its retries are exhausted, and the connection then ends. The error of the operation and
-// the error of the connection have the status of the failed completion.
+// Rule: if the peer of a connection without a connection manager destroys its queue pair, no event
+// reports it. The next operation fails when its retries are exhausted, and then the connection ends. The
+// errors of the operation and of the connection have the status of the failed completion.
 func TestPlainPeerThatIsGone(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: "soft1"}), mustOpen(t, Config{Device: "soft0"})
-	quick := PlainOptions{Path: bootstrap.Path{Timeout: 8, RetryCount: 2}} // an ACK timeout of 1 ms, 2 retries
+	quick := PlainOptions{Path: bootstrap.Path{Timeout: 8, RetryCount: 2}} // the ACK timeout is 1 ms: 4.096 µs × 2^8
 	c, s := joined(t, prepare(t, client, quick), prepare(t, server, quick))
 	ctx := testContext(t)
 	if err := s.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Err(); err != nil {
-		t.Fatalf("told by nobody, it knows that the peer is gone: %v", err)
+		t.Fatalf("the client's end failed with %v before it sent anything, want no error", err)
 	}
 	f := must.Get(c.SendBytes(ctx, []byte("anybody?")))(t)
 	if _, err := f.Await(ctx); !errors.Is(err, verbs.StatusError(verbs.WCRetryExcErr)) {
-		t.Errorf("sending to nobody: %v, want RETRY_EXC_ERR", err)
+		t.Errorf("a SEND to the destroyed queue pair ended with %v, want RETRY_EXC_ERR", err)
 	}
 	select {
 	case <-c.Done():
 	case <-ctx.Done():
-		t.Fatal("the connection lives on")
+		t.Fatal("the connection has not ended after its SEND failed")
 	}
 	if !errors.Is(c.Err(), verbs.StatusError(verbs.WCRetryExcErr)) {
 		t.Errorf("the connection ended with %v, want RETRY_EXC_ERR", c.Err())
@@ -279,8 +284,9 @@ func TestPlainPeerThatIsGone(t *testing.T) {
 	}
 }
 
-// Rule: the removal of the device ends each Prepared and each connection without a connection
-// manager, although these have no identifier that reports the removal.
+// Rule: if the device is removed, each Prepared and each connection without a connection manager ends
+// with ErrDeviceRemoved, although they have no connection manager identifier, whose event would report
+// the removal.
 func TestPlainConnectionOfARemovedDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	c, _ := joined(t, prepare(t, r.a, PlainOptions{}), prepare(t, r.b, PlainOptions{}))
@@ -295,23 +301,23 @@ func TestPlainConnectionOfARemovedDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = recv.Await(ctx)
-	lost(t, "a receive", err)
+	lost(t, "the receive of the connection", err)
 	_, err = early.Await(ctx)
-	lost(t, "a receive of what was prepared", err)
+	lost(t, "the receive of the Prepared", err)
 	_, err = p.Connect(ctx, p.Local())
-	lost(t, "connecting what was prepared", err)
+	lost(t, "Prepared.Connect", err)
 	_, err = r.a.Prepare(PlainOptions{})
-	lost(t, "preparing", err)
+	lost(t, "Runtime.Prepare", err)
 	select {
 	case <-c.Done():
 		lost(t, "the connection", c.Err())
 	case <-time.After(10 * time.Second):
-		t.Error("the connection lives on")
+		t.Error("the connection has not ended 10 s after its device was removed")
 	}
 }
 
-// Rule: a receive that was unposted when the device was removed also ends with ErrDeviceRemoved, and
-// not with the error of a sealed queue.
+// Rule: if the device is removed after a receive was submitted and before the receive is posted, the
+// receive ends with ErrDeviceRemoved.
 func TestAReceiveThatIsNotPostedEndsWithTheDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	p := prepare(t, r.a, PlainOptions{})
@@ -325,11 +331,11 @@ func TestAReceiveThatIsNotPostedEndsWithTheDevice(t *testing.T) {
 		t.Fatal(err, perr)
 	}
 	_, err := early.Await(ctx)
-	lost(t, "the receive", err)
+	lost(t, "the receive that was not posted", err)
 }
 
-// Rule: Connect posts all earlier receives before it connects the queue pair, even if no pass has run
-// since they were submitted. Otherwise the peer's first message could be lost on UC.
+// Rule: if receives are submitted before Connect, Connect posts them before it connects the queue pair,
+// even if no pass has run since. Otherwise the peer's first message could be lost on UC.
 func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: "soft1", Reactors: 1}), mustOpen(t, Config{Device: "soft0"})
 	uc := PlainOptions{Type: verbs.QPTUC}
@@ -347,7 +353,7 @@ func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 		if recv, err = ps.PostRecv(buf.Slice()); err != nil {
 			return
 		}
-		if err = ps.c.join(ps.path, ps.own.GID, pc.Local()); err != nil {
+		if err = ps.c.join(ps.path, ps.own.GID, pc.Local()); err != nil { // the part of Connect that needs the turn
 			return
 		}
 		var f Future
@@ -361,6 +367,6 @@ func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := recv.Await(ctx); err != nil || string(buf.Bytes()[:r.Bytes]) != "first" {
-		t.Errorf("the first message: %v", err)
+		t.Errorf("the receive of the first message ended with %d bytes in %q, error %v; want %q", r.Bytes, buf.Bytes(), err, "first")
 	}
 }

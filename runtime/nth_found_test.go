@@ -14,21 +14,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// failing() returns a configuration whose provider makes the n-th call of op fail. It also returns
-// the plan, which reports the failed call.
+// failing(t, op, n) returns a configuration whose provider makes the n-th call of the C function op
+// fail. It also returns the plan, which reports the failed call.
 func failing(t *testing.T, op string, n int) (Config, *nth.Plan) {
 	t.Helper()
-	notOnDevice(t, "the n-th call fails")
+	notOnDevice(t, "the test makes the n-th call fail")
 	p := must.Get(soft.New(soft.Config{}))(t)
 	plan := &nth.Plan{Op: op, N: n}
 	return Config{Provider: nth.Wrap(p, plan), Spin: -1, NoCallerDriving: true}, plan
 }
 
-// Rule: if the runtime fails to take a connection event, it tries again by itself, because the
-// channel announces each event only once.
+// Rule: if rdma_get_cm_event fails, the runtime calls it again without a new announcement, because
+// the channel announces each event only once.
 func TestConnectingSurvivesAFailedGetEvent(t *testing.T) {
-	notOnDevice(t, "the n-th call fails")
-	struck := 0
+	notOnDevice(t, "the test makes the n-th call fail")
+	injected := 0 // the number of subtests in which a call failed
 	for n := 1; n <= 12; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			cfg, plan := failing(t, "rdma_get_cm_event", n)
@@ -36,16 +36,16 @@ func TestConnectingSurvivesAFailedGetEvent(t *testing.T) {
 			a, b := connected(t, cfg) // fails the test if the runtimes do not connect
 			echo(t, a, b)
 			if _, ok := plan.Injected(); ok {
-				struck++
+				injected++
 			}
 		})
 	}
-	if struck < 4 {
-		t.Errorf("only %d calls were made to fail", struck)
+	if injected < 4 { // each n up to 4 should hit: connecting takes 4 or more calls
+		t.Errorf("a call of rdma_get_cm_event failed in %d of 12 subtests, want 4 or more", injected)
 	}
 }
 
-// echo sends one message from a to b.
+// echo sends one message from a to b, and checks that the message arrives.
 func echo(t *testing.T, a, b *Conn) {
 	t.Helper()
 	ctx := testContext(t)
@@ -53,24 +53,27 @@ func echo(t *testing.T, a, b *Conn) {
 	done(t, f, err)
 	m := must.Get(b.RecvWait(ctx))(t)
 	if string(m.Data) != "hello" {
-		t.Fatalf("received %q", m.Data)
+		t.Fatalf("received %q, want %q", m.Data, "hello")
 	}
 	m.Release()
 }
 
-// named() checks that err names the call that the plan made fail.
+// named() checks that the plan made a call fail, and that err names this call.
 func named(t *testing.T, err error, plan *nth.Plan) {
 	t.Helper()
-	if call, ok := plan.Injected(); !ok || !nth.Names(err, call.Op) {
-		t.Errorf("%v failed (%t): the error is %v", call, ok, err)
+	switch call, ok := plan.Injected(); {
+	case !ok:
+		t.Errorf("no call was made to fail; the error is %v", err)
+	case !nth.Names(err, call.Op):
+		t.Errorf("%v was made to fail; the error is %v, want an error that names %s", call, err, call.Op)
 	}
 }
 
-// Rule: if a window cannot be closed when its connection ends, the runtime closes the window after
-// the queue pair, because nothing else would close it. Then the window's region can be closed.
+// Rule: if ibv_dealloc_mw fails when a connection ends, the runtime closes the window after the queue
+// pair, because no other code would close it. Then the window's region can be closed.
 func TestWindowThatFailsToCloseGoesWithItsConnection(t *testing.T) {
 	for _, busy := range []bool{false, true} {
-		t.Run(fmt.Sprintf("busy %t", busy), func(t *testing.T) {
+		t.Run(fmt.Sprintf("returns ErrBusy %t", busy), func(t *testing.T) {
 			cfg, plan := failing(t, "ibv_dealloc_mw", 1)
 			plan.Busy = busy
 			_, b := connected(t, cfg)
@@ -78,18 +81,19 @@ func TestWindowThatFailsToCloseGoesWithItsConnection(t *testing.T) {
 			bound(t, w, r, 0, 64, verbs.AccessRemoteRead)
 			named(t, b.Close(testContext(t)), plan)
 			if n := b.rt.dev.Objects().MW; n != 0 {
-				t.Errorf("%d windows are left", n)
+				t.Errorf("the device has %d windows after the connection was closed, want 0", n)
 			}
 			if err := r.Close(); err != nil {
-				t.Errorf("closing the region: %v", err)
+				t.Errorf("closing the region after the connection was closed: %v", err)
 			}
 		})
 	}
 }
 
-// Rule: if any step of ListenPacket fails, the buffers of the PacketConn are released.
+// Rule: if a step of ListenPacket fails, ListenPacket returns the error of the step and releases the
+// buffers of the PacketConn.
 func TestDatagramsThatCannotOpenGiveTheirBuffersBack(t *testing.T) {
-	for op, n := range map[string]int{ // n is 2 if removalWatch makes the first call of op
+	for op, n := range map[string]int{ // n is 2 if Open makes the first call of op (for the removalWatch)
 		"rdma_create_id": 2, "rdma_bind_addr": 2, "rdma_create_qp": 1, "rdma_listen": 1,
 	} {
 		t.Run(op, func(t *testing.T) {
@@ -98,23 +102,24 @@ func TestDatagramsThatCannotOpenGiveTheirBuffersBack(t *testing.T) {
 			rt := mustOpen(t, cfg)
 			_, err := rt.ListenPacket(":0", Options{})
 			named(t, err, plan)
-			if err := rt.Close(testContext(t)); err != nil { // fails if a buffer is left; waits for queue pairs that flush
-				t.Error(err)
+			// Close waits for queue pairs that are being flushed, and fails if a buffer is not released.
+			if err := rt.Close(testContext(t)); err != nil {
+				t.Errorf("closing the runtime after ListenPacket failed: %v", err)
 			}
 		})
 	}
 }
 
-// Rule: if the reactor's completion queues have no room for a PacketConn, ListenPacket fails and
-// leaves the reactor unchanged. Other connections still get their completions, and the completion
-// queues have as much room as before.
+// Rule: if the reactor's completion queues have no room for a PacketConn, ListenPacket fails with
+// ErrTooMany. Then other connections still get their completions, and the completion queues have as much
+// room as before.
 func TestDatagramsWithoutRoomHarmNobody(t *testing.T) {
 	a, b := connected(t, Config{Reactors: 1, CQEntries: 256, Conn: Options{SendDepth: 8, RecvCredits: 8}})
 	room := Options{SendDepth: 100, RecvCredits: 100}
 	for range 2 {
 		p := mustListenPacket(t, a.rt, room)
 		_, err := a.rt.ListenPacket(":0", Options{SendDepth: 200, RecvCredits: 200})
-		mistake(t, "more than there is room for", err, reactor.ErrTooMany)
+		mistake(t, "ListenPacket with more requests than the completion queues have room for", err, reactor.ErrTooMany)
 		if err := p.Close(testContext(t)); err != nil {
 			t.Fatal(err)
 		}
@@ -123,8 +128,8 @@ func TestDatagramsWithoutRoomHarmNobody(t *testing.T) {
 	echo(t, b, a)
 }
 
-// Rule: if the device refuses the receives of a PacketConn, the PacketConn fails, because it could
-// never receive anything.
+// Rule: if the device refuses the first receives of a PacketConn, ListenPacket fails, or the
+// PacketConn ends, because without receives it gets no datagram.
 func TestDatagramsWithoutReceivesFail(t *testing.T) {
 	cfg, plan := failing(t, "ibv_post_recv", 1)
 	p, err := mustOpen(t, cfg).ListenPacket(":0", Options{})
@@ -138,7 +143,8 @@ func TestDatagramsWithoutReceivesFail(t *testing.T) {
 	named(t, err, plan)
 }
 
-// Rule: if the peer refuses a Resolve, the error contains the peer's reason.
+// Rule: if the peer refuses a Resolve, the error of Resolve contains the peer's reason. In this test the
+// peer's rdma_accept fails, and the peer refuses the request with a text that names the call.
 func TestResolveSaysWhyItWasRefused(t *testing.T) {
 	cfg, _ := failing(t, "rdma_accept", 1)
 	cfg.Device = "soft0"
@@ -147,29 +153,28 @@ func TestResolveSaysWhyItWasRefused(t *testing.T) {
 	b := mustListenPacket(t, mustOpen(t, cfg), Options{})
 	_, err := a.Resolve(testContext(t), b.Addr().String())
 	if e, ok := errors.AsType[*RejectError](err); !ok || e.Reason != verbs.RejConsumer || !strings.Contains(e.Text, "rdma_accept") {
-		t.Errorf("resolving what refuses: %v", err)
+		t.Errorf("Resolve returned %v, want a *RejectError with the reason RejConsumer and a text that names rdma_accept", err)
 	}
 }
 
-// Rule: if the address handle of a Peer is busy when the PacketConn is closed, the runtime tries
-// again to close the handle, because nothing else would close it. The PacketConn ends only when the
-// handle is closed.
+// Rule: if ibv_destroy_ah returns ErrBusy when a PacketConn is closed, the runtime calls it again, because
+// no other code would close the address handle. The PacketConn ends only when the handle is closed.
 func TestBusyPeerGoesWithItsDatagrams(t *testing.T) {
 	cfg, plan := failing(t, "ibv_destroy_ah", 1)
 	plan.Busy, cfg.Device = true, "soft0"
 	a := mustListenPacket(t, mustOpen(t, cfg), Options{})
 	mustResolve(t, a, a.Addr().String())
 	if err := a.Close(testContext(t)); err != nil {
-		t.Error(err)
+		t.Errorf("Close of a PacketConn with a busy address handle returned %v, want nil", err)
 	}
 	if n := a.rt.dev.Objects().AH; n != 0 {
-		t.Errorf("%d address handles are left", n)
+		t.Errorf("the device has %d address handles after the PacketConn was closed, want 0", n)
 	}
 }
 
-// Rule: Runtime.Close closes an identifier that was busy and for which the next try to close it is
-// scheduled. The scheduled try would come too late: the identifier's channel can be closed only
-// after the identifier.
+// Rule: if rdma_destroy_id returned ErrBusy and a timer is set for the next attempt, Runtime.Close
+// closes the identifier without the timer. The timer would be too late: Runtime.Close closes the
+// identifier's event channel, and must close the identifier before that.
 func TestRuntimeClosesIdentifiersThatWereBusy(t *testing.T) {
 	cfg, plan := failing(t, "rdma_destroy_id", 1)
 	plan.Busy = true
@@ -180,11 +185,11 @@ func TestRuntimeClosesIdentifiersThatWereBusy(t *testing.T) {
 	ends := 0
 	s.closeID(id, func(err error) {
 		if ends++; err != nil {
-			t.Errorf("closing it again: %v", err)
+			t.Errorf("the second attempt to close the identifier: %v", err)
 		}
 	})
 	if err := rt.Close(testContext(t)); err != nil || ends != 1 {
-		t.Errorf("closing the runtime: %v; the identifier ended %d times", err, ends)
+		t.Errorf("closing the runtime returned %v, want nil; the function given to closeID was called %d times, want 1", err, ends)
 	}
 }
 
@@ -200,10 +205,10 @@ func TestRefusedSharedReceiveNamesItsCall(t *testing.T) {
 	named(t, err, plan)
 }
 
-// Rule: when a pass finds that the device is gone, shared receives complete, even if there is no
-// connection to report the removal.
+// Rule: if a pass finds that the device was removed, shared receives end with ErrDeviceRemoved, even
+// if no connection uses them.
 func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
-	notOnDevice(t, "its device is removed by a script")
+	notOnDevice(t, "the provider of the test reports that the device was removed")
 	p, err := soft.New(soft.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -212,26 +217,27 @@ func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
 	s := must.Get(mustOpen(t, Config{Provider: nth.Wrap(p, plan), Spin: -1, Reactors: 1}).NewSharedRecv(2, 0))(t)
 	f, _ := postShared(t, s, 64)
 	if err := s.sh.r.Do(testContext(t), func() {
-		s.sh.r.Flush() // posts the receive
-		plan.N = plan.Count() + 1
+		s.sh.r.Flush()            // posts the receive
+		plan.N = plan.Count() + 1 // the next batch returns ErrDeviceRemoved
 		s.sh.r.Flush()
 	}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = f.Await(testContext(t))
-	lost(t, "a shared receive", err)
+	lost(t, "the shared receive", err)
 }
 
-// Rule: all asynchronous events are taken, in order, also if the channel announces them together.
+// Rule: if the channel announces several asynchronous events together, the runtime takes all of them,
+// in order, even if they are more than eventsPerPass.
 func TestAsyncEventsThatComeTogether(t *testing.T) {
-	notOnDevice(t, "ports go down")
+	notOnDevice(t, "the test moves a port down and up")
 	const n = 2*eventsPerPass + 1
 	p := must.Get(soft.New(soft.Config{}))(t)
 	rt := mustOpen(t, Config{Provider: p, Device: "soft0", Spin: -1, Reactors: 1})
 	seen := make(chan verbs.AsyncEventType, n)
 	defer rt.WatchDevice(func(ev DeviceEvent) { seen <- ev.Type })()
 	ctx := testContext(t)
-	if err := rt.shards[0].r.Do(ctx, func() { // no event is taken while this function holds the turn
+	if err := rt.shards[0].r.Do(ctx, func() { // the runtime takes no event while this function holds the turn
 		for i := range n {
 			if err := p.SetPort("soft0", i%2 == 1); err != nil {
 				t.Error(err)
@@ -247,16 +253,16 @@ func TestAsyncEventsThatComeTogether(t *testing.T) {
 				t.Errorf("event %d is %v, want %v", i, got, want)
 			}
 		case <-ctx.Done():
-			t.Fatalf("%d of %d events came", i, n)
+			t.Fatalf("%d events came, want %d", i, n)
 		}
 	}
 }
 
-// Rule: if the runtime fails to take an asynchronous event, it tries again by itself, because the
-// channel announces each event only once.
+// Rule: if ibv_get_async_event fails, the runtime calls it again without a new announcement, because
+// the channel announces each event only once.
 func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
-	notOnDevice(t, "the n-th call fails, and ports go down")
-	struck := 0
+	notOnDevice(t, "the test makes the n-th call fail, and moves a port down and up")
+	injected := 0 // the number of subtests in which a call failed
 	for n := 1; n <= 6; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			p := must.Get(soft.New(soft.Config{}))(t)
@@ -268,21 +274,24 @@ func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 				if err := p.SetPort("soft0", i == 1); err != nil {
 					t.Fatal(err)
 				}
-				select { // without this wait, the second event could make the reactor take the first one too
+				// Wait for each event before the next SetPort. Otherwise the announcement of the second
+				// event could make the reactor take the first event, too. Then the test would pass even if
+				// the reactor did not repeat the failed call.
+				select {
 				case got := <-seen:
 					if got != want {
-						t.Fatalf("%v came, want %v", got, want)
+						t.Fatalf("the event %v came, want %v", got, want)
 					}
 				case <-testContext(t).Done():
-					t.Fatalf("%v never came", want)
+					t.Fatalf("the event %v did not come", want)
 				}
 			}
 			if _, ok := plan.Injected(); ok {
-				struck++
+				injected++
 			}
 		})
 	}
-	if struck < 3 {
-		t.Errorf("only %d calls were made to fail", struck)
+	if injected < 3 { // each n up to 3 should hit: taking two events takes 3 or more calls
+		t.Errorf("a call of ibv_get_async_event failed in %d of 6 subtests, want 3 or more", injected)
 	}
 }

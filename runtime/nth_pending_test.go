@@ -8,9 +8,9 @@ import (
 
 func init() { nthTopics["pending"] = (*nthPaced).pends }
 
-// nthPaced.pends connects two ends and closes them. At first each end is prepared, but not
-// connected (see Pending). In this state the server's end posts a receive. When the ends are
-// connected, the client's end sends a message.
+// The method pends prepares a Pending at the client and a Pending at the server, connects both and
+// closes both connections. The server posts a receive before it connects. After both ends are
+// connected, the client sends a message.
 func (r *nthPaced) pends() {
 	space, all, ok := r.region(r.server, 64, allAccess, 0)
 	defer r.give(space)
@@ -41,16 +41,17 @@ func (r *nthPaced) pends() {
 	if dialed.Settled() {
 		late = nthLate
 	}
-	if b, err = reached(r, seat, late); !errors.Is(err, errNever) { // errNever means that no request came
-		r.note("a request", err)
+	// If dialing fails, perhaps no request comes. So errNever is not an error here.
+	if b, err = reached(r, seat, late); !errors.Is(err, errNever) {
+		r.note("waiting for a request", err)
 	}
 	if b == nil {
 		_, _ = get(r, "dialing", dialed, nil)
 		return
 	}
 	recv, err := b.PostRecv(all)
-	posted := r.note("posting early", err)
-	_, accepted := get(r, "answering", connect(b), nil)
+	posted := r.note("posting the early receive", err)
+	_, accepted := get(r, "accepting", connect(b), nil)
 	if _, ok := get(r, "dialing", dialed, nil); !ok || !accepted || !posted || recv.Settled() {
 		return
 	}
@@ -59,6 +60,6 @@ func (r *nthPaced) pends() {
 		return
 	}
 	if x, ok := get(r, "the early receive", recv, nil); ok && string(space.Bytes()[:x.Bytes]) != "early" {
-		r.wrong("received %q", space.Bytes()[:x.Bytes])
+		r.wrong("received %q, want %q", space.Bytes()[:x.Bytes], "early")
 	}
 }

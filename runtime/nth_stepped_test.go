@@ -17,19 +17,23 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// nthPatience limits each wait of a scenario in virtual time. A longer wait counts as endless.
+// nthPatience limits each wait of a scenario in virtual time. If a wait is longer, it fails with
+// errNever.
 const nthPatience = 30 * time.Second
 
-// errNever is the error of a wait that would not end.
-var errNever = errors.New("it never comes")
+// errNever is the error of a wait that reached its limit.
+var errNever = errors.New("the expected event did not come within the limit of the wait")
 
-// nthPaced is a run of a scenario on one goroutine. If fab is set, the run is in virtual time. All
-// runs in virtual time make the same calls, up to the call that fails.
+// nthPaced is a run of a scenario. If fab is not nil, the run is in virtual time and uses one
+// goroutine. If fab is nil, the run is in real time, and each reactor has its own goroutine. All runs
+// in virtual time make the same calls, up to the call that fails.
 type nthPaced struct {
 	nthRun
-	fab  *fabric.Fabric  // nil: real time, and each reactor has its own goroutine
-	ctx  context.Context // for operations; it has ended in virtual time, because there a wait for a slot would never end
-	lost *int            // the number of lost datagrams
+	fab *fabric.Fabric
+	// ctx is the context of operations. In virtual time it has ended from the start, because no other
+	// goroutine could free a slot while an operation waits for one.
+	ctx  context.Context
+	lost *int // the number of lost datagrams
 }
 
 // pump(cond) runs both runtimes and the fabric in virtual time until cond() is true. If that takes
@@ -43,7 +47,7 @@ func (r *nthPaced) pump(cond func() bool) error {
 				continue
 			}
 			for _, s := range rt.shards {
-				s.r.Step() // the result is ignored: it may be true although there was no progress
+				s.r.Step() // the result is not used, because Step may return true without progress
 				polled += s.r.Stats().Polled
 				if at := s.r.NextTimer(); !at.IsZero() {
 					next = min(next, time.Duration(at.UnixNano()))
@@ -86,8 +90,9 @@ func reached[T any](r *nthPaced, f futures.Future[T], within time.Duration) (v T
 	return v, err
 }
 
-// get(r, what, f, err) handles a call that returned the future f and the error err. If err is nil, it
-// waits for f. It records the error of the call or of the future. If there is no error, ok is true.
+// get(r, what, f, err) handles a call that returned the future f and the error err. If err is nil, get
+// waits for f. It records the error of the call or of the future, with the text what. The result ok is
+// true if neither has failed.
 func get[T any](r *nthPaced, what string, f futures.Future[T], err error) (v T, ok bool) {
 	if err == nil {
 		v, err = reached(r, f, nthTimeout)
@@ -95,7 +100,8 @@ func get[T any](r *nthPaced, what string, f futures.Future[T], err error) (v T, 
 	return v, r.note(what, err)
 }
 
-// gone(what, ch) waits until ch is closed, and records an error if that takes too long.
+// gone(what, ch) waits until ch is closed. If that takes longer than nthPatience in virtual time, or
+// than 2*closeBound in real time, it records errNever.
 func (r *nthPaced) gone(what string, ch chan struct{}) bool {
 	if r.fab != nil {
 		return r.note(what, r.pump(func() bool { return isClosed(ch) }))
@@ -125,13 +131,14 @@ func (r *nthPaced) all(devices [2]string, scenario func(*nthPaced)) error {
 	return errors.Join(r.errs...)
 }
 
-// talk is a scenario that connects, transfers, cancels, reconnects and closes.
+// The method talk is a scenario. Two times it connects the runtimes, executes operations, gives up a
+// receive, and closes the connection.
 func (r *nthPaced) talk() {
 	ln, err := r.server.Listen(":0")
 	if !r.note("listening", err) {
 		return
 	}
-	for round := range byte(2) { // the second round is the reconnection
+	for round := range byte(2) {
 		a, b := r.meet(ln, Options{})
 		if a != nil && b != nil {
 			r.exchange(a, b, round)
@@ -140,7 +147,8 @@ func (r *nthPaced) talk() {
 	}
 }
 
-// meet(ln, o) connects the two runtimes. An end that has failed is nil.
+// meet(ln, o) connects the two runtimes. It returns the dialing end a and the accepting end b. If an
+// end has failed, its result is nil.
 func (r *nthPaced) meet(ln *Listener, o Options) (a, b *Conn) {
 	seat, err := ln.AcceptAsync()
 	if !r.note("preparing to accept", err) {
@@ -157,15 +165,16 @@ func (r *nthPaced) meet(ln *Listener, o Options) (a, b *Conn) {
 	switch b, err = reached(r, seat, late); {
 	case !errors.Is(err, errNever):
 		r.note("accepting", err)
-	case ok && a.Err() != nil: // the connection failed so early that the listener skipped it
-		r.note("the connection that was dialed had failed", a.Err())
-	case ok: // if dialing has failed, record nothing: perhaps no request came
+	case ok && a.Err() != nil: // the connection failed so early that the listener skipped the request
+		r.note("the dialed connection had failed", a.Err())
+	case ok: // dialing succeeded, so the accepting end is missing; if dialing failed, perhaps no request came
 		r.note("accepting", err)
 	}
 	return a, b
 }
 
-// hangUp closes the connections that are not nil.
+// hangUp closes the connections that are neither nil nor closed. If a connection had failed before with
+// an error other than ErrPeerClosed, hangUp records this error.
 func (r *nthPaced) hangUp(conns ...*Conn) {
 	for _, c := range conns {
 		if c == nil || isClosed(c.closed) {
@@ -182,13 +191,14 @@ func (r *nthPaced) hangUp(conns ...*Conn) {
 }
 
 // exchange(a, b, salt) sends a message from a to b, and executes a WRITE, a READ and two atomics. Then
-// it gives up a receive, and sends another message.
+// it discards a receive of b, and sends another message from a to b. The argument salt determines the
+// content.
 func (r *nthPaced) exchange(a, b *Conn, salt byte) {
 	said := []byte{salt, 1, 2, 3}
 	hear := func(what string) {
 		if m, ok := get(r, what, b.Recv(), nil); ok {
 			if !bytes.Equal(m.Data, said) {
-				r.errs = append(r.errs, fmt.Errorf("%s: got % x", what, m.Data))
+				r.errs = append(r.errs, fmt.Errorf("%s: got % x, want % x", what, m.Data, said))
 			}
 			m.Release()
 		}
@@ -202,36 +212,36 @@ func (r *nthPaced) exchange(a, b *Conn, salt byte) {
 		hear("receiving")
 	}
 	target, err := r.server.NewRegion(4096, allAccess)
-	if !r.note("a region of the server", err) {
+	if !r.note("making a region of the server", err) {
 		return
 	}
 	defer func() { r.note("closing the server's region", target.Close()) }()
 	source, err := r.client.NewRegion(4096, allAccess)
-	if !r.note("a region of the client", err) {
+	if !r.note("making a region of the client", err) {
 		return
 	}
 	defer func() { r.note("closing the client's region", source.Close()) }()
 	fillFrom(source.Bytes(), uint64(salt))
 	remote, err := target.Remote(0, 4096)
-	r.note("naming the region", err)
+	r.note("getting the descriptor of the region", err)
 	local, err := source.Slice(0, 4096)
-	r.note("slicing the region", err)
+	r.note("getting a slice of the region", err)
 	f, err := a.Write(r.ctx, local, remote)
 	if _, ok := get(r, "writing", f, err); ok && !bytes.Equal(target.Bytes()[:4096], source.Bytes()[:4096]) {
-		r.errs = append(r.errs, errors.New("a write that succeeded did not arrive"))
+		r.errs = append(r.errs, errors.New("a WRITE succeeded, but the target region differs from the source region"))
 	}
 	f, err = a.Read(r.ctx, local, remote)
 	get(r, "reading", f, err)
 	word, err := target.Remote(8, 8)
-	r.note("naming the word", err)
+	r.note("getting the descriptor of the word", err)
 	f, err = a.Start(r.ctx, new(FetchAndAddOp(word, 1)))
-	get(r, "adding", f, err)
+	get(r, "FETCH_ADD", f, err)
 	f, err = a.Start(r.ctx, new(CompareAndSwapOp(word, 0, 1)))
-	get(r, "swapping", f, err)
+	get(r, "COMP_SWAP", f, err)
 	given := b.Recv()
 	given.Discard()
-	if say("sending after the cancellation") {
-		hear("receiving after the cancellation")
+	if say("sending after a receive was discarded") {
+		hear("receiving after a receive was discarded")
 	}
 }
 
@@ -255,23 +265,25 @@ func (r *nthPaced) shut() {
 			p.setCause(ErrConnClosed)
 			p.sh.r.Defer(p.end)
 		}
-		r.note("closing what a runtime has", r.pump(func() bool { return len(rt.listeners)+len(rt.live)+len(rt.packets) == 0 }))
+		r.note("closing the listeners, connections and PacketConns of a runtime",
+			r.pump(func() bool { return len(rt.listeners)+len(rt.live)+len(rt.packets) == 0 }))
 		for i := range nthCloses {
-			if r.note(fmt.Sprintf("closing a runtime, try %d", i+1), rt.Close(context.Background())) {
+			if r.note(fmt.Sprintf("closing a runtime, attempt %d", i+1), rt.Close(context.Background())) {
 				break
 			}
 		}
 	}
 }
 
-// onVirtualTime runs a scenario many times in virtual time. In each run another call fails. Each of
-// the three ways in which a call can fail has its own subtest.
+// onVirtualTime runs a scenario in virtual time. Each of the three ways in which a call can fail has
+// its own subtest. A subtest counts the calls that can fail in this way, and runs the scenario one
+// time for each of these calls. In the n-th run the n-th call fails.
 func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
-	notOnDevice(t, "virtual time")
+	notOnDevice(t, "the test runs in virtual time")
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for name, way := range map[string]nth.Scenario{
-		"a call fails": {}, "a close is to be made again": {Busy: true}, "the device is gone": {Removed: true},
+		"a call fails": {}, "a Close returns ErrBusy": {Busy: true}, "the device is removed": {Removed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var fab *fabric.Fabric
@@ -289,13 +301,13 @@ func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
 			}
 			t.Log(nth.Drive(t, way))
 			if lost > 0 {
-				t.Errorf("without a fault %d datagrams did not come", lost)
+				t.Errorf("%d datagrams were lost in the run without a fault, want 0", lost)
 			}
 		})
 	}
 }
 
-// Rule: whichever call of the provider fails, nothing hangs, nothing is left behind, and the error
-// names the call. In virtual time every run makes the same calls, so the test can make each one
-// fail.
+// Rule: whichever call of the provider fails, the scenario ends and leaves nothing behind. If the
+// scenario returns an error, the error names the call, or is ErrDeviceRemoved if the device was
+// removed. In virtual time every run makes the same calls, so the test can make each call fail.
 func TestNthCallFailsOnVirtualTime(t *testing.T) { onVirtualTime(t, (*nthPaced).talk) }

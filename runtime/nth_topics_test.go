@@ -19,29 +19,31 @@ var nthTopics = map[string]func(*nthPaced){
 	"persist": (*nthPaced).persists, "windows": (*nthPaced).opens, "shared": (*nthPaced).shares, "packets": (*nthPaced).posts,
 }
 
-// Rule: whichever call of the provider fails in a scenario of nthTopics, the scenario ends, no
-// object is left, and the error names the call.
+// Rule: whichever call of the provider fails in a scenario of nthTopics, the scenario ends and leaves
+// nothing behind. If the scenario returns an error, the error names the call, or is ErrDeviceRemoved if
+// the device was removed.
 func TestNthCallOfATopicFailsOnVirtualTime(t *testing.T) {
 	for name, scenario := range nthTopics {
 		t.Run(name, func(t *testing.T) { onVirtualTime(t, scenario) })
 	}
 }
 
-// The method wrong records a wrong result. Results must be correct even if a call fails.
+// The method wrong records a wrong result of an operation that succeeded. If a call of the provider fails,
+// operations may fail, but must not have wrong results.
 func (r *nthPaced) wrong(format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf(format, args...))
 }
 
-// The method region returns a new region of rt and a slice of all its bytes. The argument salt
-// determines the content. The last result is false if a call failed.
+// The method region returns a new region of rt with n bytes, and a slice of all its bytes. The argument
+// salt determines the content. The last result is false if a call failed.
 func (r *nthPaced) region(rt *Runtime, n int, access verbs.AccessFlags, salt uint64) (*Region, Slice, bool) {
 	g, err := rt.NewRegion(n, access)
-	if !r.note("a region", err) {
+	if !r.note("making a region", err) {
 		return nil, Slice{}, false
 	}
 	fillFrom(g.Bytes(), salt)
 	all, err := g.Slice(0, n)
-	return g, all, r.note("slicing a region", err)
+	return g, all, r.note("getting a slice of a region", err)
 }
 
 // The method give closes g, unless g is nil.
@@ -51,8 +53,8 @@ func (r *nthPaced) give(g *Region) {
 	}
 }
 
-// The method persists writes data and flushes the data. Then it publishes the data with an atomic
-// write of one word, and flushes the word.
+// The method persists writes data and flushes the data. Then it writes one word with an ATOMIC_WRITE,
+// and flushes the word.
 func (r *nthPaced) persists() {
 	ln, err := r.server.Listen(":0")
 	if !r.note("listening", err) {
@@ -68,26 +70,26 @@ func (r *nthPaced) persists() {
 		return
 	}
 	remote, err := target.Remote(0, 4096)
-	r.note("naming the region", err)
+	r.note("getting the descriptor of the region", err)
 	f, err := a.Write(r.ctx, local, remote)
 	_, wrote := get(r, "writing", f, err)
 	f, err = a.Start(r.ctx, new(FlushOp(remote, verbs.FlushGlobal)))
 	if _, ok := get(r, "flushing", f, err); ok && wrote && !bytes.Equal(target.Bytes(), source.Bytes()) {
-		r.wrong("what was flushed is not there")
+		r.wrong("the WRITE and the FLUSH succeeded, but the target region differs from the source region")
 	}
 	f, err = a.Start(r.ctx, new(AtomicWriteOp(remote, 0x1234)))
-	if _, ok := get(r, "publishing", f, err); !ok {
+	if _, ok := get(r, "writing the word", f, err); !ok {
 		return
 	}
 	f, err = a.Start(r.ctx, new(FlushOp(remote, verbs.FlushGlobal)))
 	if _, ok := get(r, "flushing the word", f, err); ok && binary.NativeEndian.Uint64(target.Bytes()) != 0x1234 {
-		r.wrong("what was published is not there")
+		r.wrong("the ATOMIC_WRITE and the FLUSH succeeded, but the word is 0x%x, want 0x1234", binary.NativeEndian.Uint64(target.Bytes()))
 	}
 }
 
-// The method opens binds a window three times. The owner invalidates the first binding. The peer
-// invalidates the second. Closing the window ends the third. A second window stays bound until the
-// end of the connection closes it.
+// The method opens binds a window three times. The server, which owns the window, invalidates the
+// first binding. The client invalidates the second binding. Closing the window ends the third binding.
+// A second window stays bound until its connection is closed, which closes the window.
 func (r *nthPaced) opens() {
 	ln, err := r.server.Listen(":0")
 	if !r.note("listening", err) {
@@ -104,7 +106,7 @@ func (r *nthPaced) opens() {
 	}
 	var windows [2]*Window
 	for i := range windows {
-		if windows[i], err = b.NewWindow(); !r.note("a window", err) {
+		if windows[i], err = b.NewWindow(); !r.note("making a window", err) {
 			return
 		}
 	}
@@ -120,10 +122,10 @@ func (r *nthPaced) opens() {
 	}
 	f, err := a.Write(r.ctx, local, at)
 	if _, ok := get(r, "writing through the window", f, err); ok && !bytes.Equal(target.Bytes()[:64], source.Bytes()) {
-		r.wrong("a write through a window did not arrive")
+		r.wrong("the WRITE through the window succeeded, but the target differs from the source")
 	}
 	f, err = w.Invalidate(r.ctx)
-	if _, ok := get(r, "shutting the window", f, err); !ok {
+	if _, ok := get(r, "invalidating the window", f, err); !ok {
 		return
 	}
 	if at, ok = bind(w, 64); !ok {
@@ -131,10 +133,10 @@ func (r *nthPaced) opens() {
 	}
 	coming := b.Recv()
 	f, err = a.Start(r.ctx, new(SendInvalidateOp(Slice{}, at)))
-	if _, ok := get(r, "shutting the peer's window", f, err); ok {
+	if _, ok := get(r, "sending with invalidate", f, err); ok {
 		if m, ok := get(r, "receiving", coming, nil); ok {
 			if m.Invalidated != w {
-				r.wrong("the message shut %p, want %p", m.Invalidated, w)
+				r.wrong("the message invalidated the window %p, want %p", m.Invalidated, w)
 			}
 			r.note("releasing a message", m.Release())
 		}
@@ -143,16 +145,16 @@ func (r *nthPaced) opens() {
 		coming.Discard()
 	}
 	if _, ok = bind(w, 128); ok {
-		_, _ = bind(windows[1], 192) // the end of the connection closes this window
+		_, _ = bind(windows[1], 192) // hangUp closes the connection, which closes this window
 		r.note("closing a window", w.Close())
 	}
 }
 
-// The method shares lets two connections receive from one shared receive queue. It closes one
-// connection before the other.
+// The method shares lets two connections, (a, b) and (c, d), receive from one shared receive queue. It
+// closes the first connection before the second connection.
 func (r *nthPaced) shares() {
 	s, err := r.server.NewSharedRecv(4, 1)
-	if !r.note("shared receives", err) {
+	if !r.note("making a SharedRecv", err) {
 		return
 	}
 	ln, err := r.server.ListenOptions(":0", Options{Raw: true, Shared: s})
@@ -170,14 +172,14 @@ func (r *nthPaced) shares() {
 	var out []futures.Future[Arrival]
 	for i := range 4 {
 		part, err := all.Sub(i*64, 64)
-		r.note("a part", err)
+		r.note("getting a part of the slice", err)
 		f, err := s.PostRecv(part)
 		if r.note("posting a shared receive", err) {
 			out = append(out, f)
 		}
 	}
-	// After this pass the device has accepted or refused the receives.
-	r.note("a turn", s.sh.r.Do(context.Background(), s.sh.r.Flush))
+	// After this Flush the device has accepted or refused the receives.
+	r.note("flushing the reactor", s.sh.r.Do(context.Background(), s.sh.r.Flush))
 	say := func(what string, from, to *Conn) {
 		if len(out) == 0 || out[0].Settled() { // without a posted receive the send would not complete
 			return
@@ -188,24 +190,24 @@ func (r *nthPaced) shares() {
 		}
 		at := out[0]
 		out = out[1:]
-		if x, ok := get(r, "a shared receive", at, nil); ok && (x.Conn != to || int(x.Bytes) != len(what)) {
-			r.wrong("%q came as %d bytes by %p, want %p", what, x.Bytes, x.Conn, to)
+		if x, ok := get(r, "waiting for a shared receive", at, nil); ok && (x.Conn != to || int(x.Bytes) != len(what)) {
+			r.wrong("the message %q came as %d bytes on connection %p, want %d bytes on %p", what, x.Bytes, x.Conn, len(what), to)
 		}
 	}
-	say("by the one", a, b)
-	say("by the other", c, d)
+	say("send by a", a, b)
+	say("send by c", c, d)
 	r.hangUp(a, b)
-	say("by who is left", c, d)
+	say("2nd send by c", c, d)
 	r.hangUp(c, d)
 	var again error
 	for range nthCloses {
-		if again = s.Close(); r.note("closing the shared receives", again) {
+		if again = s.Close(); r.note("closing the SharedRecv", again) {
 			break
 		}
 	}
 	for _, f := range out {
 		if _, err := reached(r, f, nthTimeout); again == nil && !errors.Is(err, ErrClosed) {
-			r.note("a receive that nothing came for", err)
+			r.note("a shared receive without a message", err)
 		}
 	}
 }
@@ -214,9 +216,9 @@ func (r *nthPaced) shares() {
 func (r *nthPaced) posts() {
 	o := Options{SendDepth: 4, RecvCredits: 4}
 	a, err := r.client.ListenPacket(":0", o)
-	r.note("datagrams of the client", err)
+	r.note("ListenPacket of the client", err)
 	b, err := r.server.ListenPacket(":0", o)
-	r.note("datagrams of the server", err)
+	r.note("ListenPacket of the server", err)
 	out, local, ok := r.region(r.client, 64, allAccess, 5)
 	defer r.give(out)
 	if a == nil || b == nil || !ok {
@@ -227,35 +229,35 @@ func (r *nthPaced) posts() {
 	ask.promise, asked = r.client.peers.New(nil)
 	a.sh.r.Defer(ask.start)
 	if to, ok := get(r, "resolving", asked, nil); ok {
-		k, came := r.datagram("a datagram", a, b, to, local)
+		k, came := r.datagram("sending a datagram", a, b, to, local)
 		if came {
 			r.answer(a, b, k, local.Len())
 		}
 		r.note("closing a peer", to.Close())
 	}
 	group := netip.MustParseAddr("239.1.2.3")
-	mine, ok := get(r, "joining", a.join(group), nil)
-	_, fine := get(r, "joining", b.join(group), nil)
+	mine, ok := get(r, "joining the client", a.join(group), nil)
+	_, fine := get(r, "joining the server", b.join(group), nil)
 	if ok && fine {
-		if k, came := r.datagram("a datagram to all", a, b, mine, local); came {
+		if k, came := r.datagram("sending a datagram to the group", a, b, mine, local); came {
 			r.note("releasing a datagram", k.Release())
 		}
-		r.note("leaving", mine.Close())
+		r.note("leaving the group", mine.Close())
 	}
 	for _, p := range []*PacketConn{a, b} {
 		if err := p.Err(); err != nil {
-			r.note("datagrams had failed", err)
+			r.note("a PacketConn had failed", err)
 		}
 		p.setCause(ErrConnClosed)
 		p.sh.r.Defer(p.end)
-		if r.gone("closing datagrams", p.closed) {
-			r.note("closing datagrams", p.closeErr)
+		if r.gone("closing a PacketConn", p.closed) {
+			r.note("closing a PacketConn", p.closeErr)
 		}
 	}
 }
 
-// The method datagram sends one datagram, and reports whether the datagram came. A datagram may be
-// lost if a call of the provider fails.
+// The method datagram sends one datagram, and reports whether the datagram arrived. If a call of the
+// provider fails, the datagram may be lost: then the method only adds 1 to *r.lost.
 func (r *nthPaced) datagram(what string, from, to *PacketConn, at *Peer, local Slice) (k Packet, came bool) {
 	coming := to.Recv()
 	f, err := from.Send(r.ctx, at, local)
@@ -270,22 +272,23 @@ func (r *nthPaced) datagram(what string, from, to *PacketConn, at *Peer, local S
 	case err != nil:
 		return k, r.note(what, err)
 	case len(k.Data) != local.Len():
-		r.wrong("%s: %d bytes came, want %d", what, len(k.Data), local.Len())
+		r.wrong("%s: %d bytes arrived, want %d", what, len(k.Data), local.Len())
 	}
 	return k, true
 }
 
-// The method answer sends a datagram back to the sender of k.
+// The method answer releases the datagram k, which b received from a, and sends a datagram of n bytes
+// from b to a.
 func (r *nthPaced) answer(a, b *PacketConn, k Packet, n int) {
 	back, err := b.PeerOf(k)
-	r.note("who sent it", err)
+	r.note("PeerOf", err)
 	r.note("releasing a datagram", k.Release())
 	in, local, ok := r.region(r.server, n, allAccess, 9)
 	defer r.give(in)
 	if back == nil || !ok {
 		return
 	}
-	if k, came := r.datagram("a reply", b, a, back, local); came {
+	if k, came := r.datagram("sending a reply", b, a, back, local); came {
 		r.note("releasing a reply", k.Release())
 	}
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// These tests inject faults of the device. They run the runtime on the null device, a C library
-// that is loaded in place of libibverbs and librdmacm. "Defense" names the code that handles the
-// fault; without this code the test was seen to fail. "Semantics N" is rule N of
-// docs/reference/semantics.md.
+// The tests of this file inject faults of the device. They run the runtime on the null device: two C
+// libraries that are loaded in place of libibverbs and librdmacm. The word Defense names the code that
+// handles the fault; without this code the test was seen to fail. The words "semantics N" cite rule N
+// of docs/reference/semantics.md.
 
-// Rule (semantics 22): if the device refuses a list from some position on, the requests before
-// that position succeed, and the other requests fail with the errno. The connection continues to
-// work. The last request of the list, the only signaled one, is not posted. So another completion
-// must retire the requests that were posted.
+// Rule (semantics 22): if the device refuses the requests of a list from some position on, the
+// requests before this position succeed, and the requests from this position on fail with the errno.
+// The connection continues to work. Only the last request of the list is signaled, and it is among the
+// refused requests. So the completion of another request must retire the posted requests.
 // Defense: the marker (reactor/post_settle.go, postMarker).
 func TestNullBadWRAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Spin: -1, Reactors: 1})
@@ -39,13 +39,13 @@ func TestNullBadWRAtEachPosition(t *testing.T) {
 				r, err := x.Await(testContext(t))
 				switch {
 				case i >= at:
-					d.isAll(fmt.Sprintf("request %d of a list refused at %d", i, at), err, syscall.ENOMEM)
+					d.isAll(fmt.Sprintf("request %d of a list refused from request %d on", i, at), err, syscall.ENOMEM)
 				case err != nil || r.Value != uint64(sum+i):
-					t.Errorf("request %d of a list refused at %d: %d, %v, want %d", i, at, r.Value, err, sum+i)
+					t.Errorf("request %d of a list refused from request %d on ended with value %d, error %v; want value %d", i, at, r.Value, err, sum+i)
 				}
 			}
 			if d.null.Hits(f) != 1 {
-				t.Errorf("the list was refused %d times", d.null.Hits(f))
+				t.Errorf("the device refused %d lists, want 1", d.null.Hits(f))
 			}
 			sum += at
 			d.adds(a, remote, sum, 3)
@@ -55,14 +55,14 @@ func TestNullBadWRAtEachPosition(t *testing.T) {
 	}
 }
 
-// Rule: if the device refuses to post one of the first receives of a connection, the connection
-// soon ends on both sides. This holds for each position in the list of receives, and for either
-// side. The next connection succeeds.
+// Rule: if the device refuses one of the receives that a connection posts first, Dial fails, or the
+// dialed connection soon ends. This holds for each position in the list of receives, and for the
+// receives of either end. The next Dial succeeds.
 // Defense: reactor/post_settle.go, recvPostFailed.
 func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	ctx := testContext(t)
-	go func() { // until the listener is closed
+	go func() { // accepts connections until the listener is closed
 		for {
 			if _, err := d.ln.Accept(ctx); err != nil {
 				return
@@ -72,34 +72,35 @@ func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	for _, at := range []uint32{0, 1, DefaultRecvCredits - 1} {
 		f := d.fault(nulldev.Fault{Kind: nulldev.BadWR, Call: "ibv_post_recv", Count: 1, Err: syscall.ENOMEM, At: at})
 		c, err := d.client.Dial(ctx, d.ln.Addr().String())
-		if err == nil { // the accepting side's receive was refused
+		if err == nil { // the device refused a receive of the accepting end
 			select {
 			case <-c.Done():
 			case <-ctx.Done():
-				t.Fatalf("the connection lives with receive %d refused", at)
+				t.Fatalf("the connection has not ended after the device refused receive %d", at)
 			}
 		}
 		if d.null.Hits(f) != 1 {
-			t.Errorf("a post of receives was refused %d times", d.null.Hits(f))
+			t.Errorf("the device refused %d lists of receives, want 1", d.null.Hits(f))
 		}
 		d.null.Clear()
 		if c, err = d.client.Dial(ctx, d.ln.Addr().String()); err != nil {
-			t.Fatalf("dialing again: %v", err)
+			t.Fatalf("the next Dial: %v", err)
 		}
 		if err := c.Close(ctx); err != nil {
 			t.Error(err)
 		}
 	}
 	if st := d.client.MemoryStats(); st.Buffers != 0 {
-		t.Errorf("%d buffers are still out", st.Buffers)
+		t.Errorf("%d buffers are leased after all connections were closed, want 0", st.Buffers)
 	}
 	if err := d.ln.Close(ctx); err != nil {
 		t.Error(err)
 	}
 }
 
-// Rule (semantics 29): if a completion queue overruns, its connections fail with ErrOverrun.
-// Outstanding and later operations end with an error, and the connections can be closed.
+// Rule (semantics 29): if a completion queue overruns, the connections that use it fail with ErrOverrun.
+// Their outstanding operations end with ErrOverrun, later operations fail, and the peers' ends of the
+// connections end, too. The connections can be closed.
 // Defense: reactor/loop_pass.go, the functions polled (which checks the errno of a poll) and
 // failCQ.
 func TestNullOverrun(t *testing.T) {
@@ -109,32 +110,33 @@ func TestNullOverrun(t *testing.T) {
 	d.adds(a, remote, 0, 10)
 	d.fault(nulldev.Fault{Kind: nulldev.Overrun, Count: 1})
 	f := must.Get(a.Start(testContext(t), new(FetchAndAddOp(remote, 1))))(t)
-	d.ends("an addition whose completion found no room", f, reactor.ErrOverrun)
+	d.ends("the FETCH_ADD whose completion overran the queue", f, reactor.ErrOverrun)
 	for _, c := range []*Conn{a, b} {
 		select {
 		case <-c.Done():
 		case <-testContext(t).Done():
-			t.Fatal("a connection over a dead queue goes on, or its peer does")
+			t.Fatal("an end of the connection has not ended after the completion queue overran")
 		}
 	}
-	d.isAll("the connection's end", a.Err(), reactor.ErrOverrun)
+	d.isAll("the connection's error", a.Err(), reactor.ErrOverrun)
 	if _, err := a.Start(testContext(t), new(FetchAndAddOp(remote, 1))); err == nil {
-		t.Error("a dead connection takes operations")
+		t.Error("Start on the failed connection succeeded, want an error")
 	}
 }
 
-// lateEvents is a margin for busy machines: an event may come this much later than its bound.
+// lateEvents is a margin for busy machines: the tests add it to each bound.
 const lateEvents = 4 * time.Second
 
-// Rule (semantics 26): if every completion event is lost, the completions are found at the
-// reactor's next recheck, on both sides.
+// Rule (semantics 26): if every completion event is lost, each reactor finds its completions at its
+// next recheck.
 // Defense: reactor/loop_recheck.go.
 func TestNullLostEvents(t *testing.T) {
 	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})
 	a, b := d.connect()
 	f := d.fault(nulldev.Fault{Kind: nulldev.LostEvent})
-	// The loop may be awake when the first messages complete. It then finds the completions
-	// without an event, and no event is missed. So repeat this until an event was missed.
+	// If the server's loop is awake when a message arrives, it finds the completion without an event.
+	// Then Stats.MissedEvents does not count the lost event. So the test sends messages until
+	// MissedEvents counts one.
 	for i := 0; i < 50 && d.server.Stats().MissedEvents == 0; i++ {
 		slept := d.server.Stats().Sleeps
 		got := b.Recv()
@@ -148,19 +150,19 @@ func TestNullLostEvents(t *testing.T) {
 			t.Fatalf("message %d with every event lost: %v", i, err)
 		}
 		if took := time.Since(from); took > reactor.DefaultRecheck+lateEvents {
-			t.Errorf("message %d took %v, the bound is %v", i, took, reactor.DefaultRecheck)
+			t.Errorf("message %d took %v, want at most %v and the margin %v", i, took, reactor.DefaultRecheck, lateEvents)
 		}
 		if err := m.Release(); err != nil {
 			t.Error(err)
 		}
 	}
 	if d.null.Hits(f) == 0 || d.server.Stats().MissedEvents == 0 {
-		t.Errorf("%d events were lost, %d missed", d.null.Hits(f), d.server.Stats().MissedEvents)
+		t.Errorf("the device dropped %d events, and Stats.MissedEvents is %d; want both above 0", d.null.Hits(f), d.server.Stats().MissedEvents)
 	}
 }
 
-// Rule (semantics 26, 27): a spurious event costs only a poll. It is acknowledged, because the
-// destruction of a completion queue waits until all its events are acknowledged.
+// Rule (semantics 26, 27): a spurious event causes only a poll. The reactor acknowledges the event,
+// because the destruction of a completion queue waits until all its events are acknowledged.
 // Defense: reactor/loop_sleep.go, takeEvents, which acknowledges events and does not count them as
 // completions.
 func TestNullSpuriousEvents(t *testing.T) {
@@ -170,34 +172,36 @@ func TestNullSpuriousEvents(t *testing.T) {
 	const rounds = 200
 	for i := range rounds {
 		if d.null.SpuriousEvents() == 0 {
-			t.Fatal("no queue has a channel")
+			t.Fatal("the null device raised 0 spurious events, because no completion queue has a channel; want 1 or more")
 		}
 		d.adds(a, remote, i, 1)
 	}
 	ctx := testContext(t)
-	for d.client.Stats().Events < rounds && ctx.Err() == nil { // the loop takes the events when it wakes
+	for d.client.Stats().Events < rounds && ctx.Err() == nil { // only the loop takes events, when it wakes
 		f, err := a.Start(ctx, new(FetchAndAddOp(remote, 0)))
 		done(t, f, err)
 	}
 	if n := d.client.Stats().Events; n < rounds {
-		t.Errorf("%d of %d events were taken", n, rounds)
+		t.Errorf("the client's reactor took %d events, want %d or more", n, rounds)
 	}
 }
 
-// badDay has two runtimes on the null device, and the control that injects the device's faults.
+// badDay is a test bed: two runtimes on the null device, and the control that injects the device's
+// faults.
 type badDay struct {
 	t              *testing.T
 	null           *nulldev.Control
-	cfg            Config // the configuration of the client; the server has another Device
+	cfg            Config // the configuration of the client; the server's differs only in Device
 	server, client *Runtime
 	ln             *Listener
 }
 
-// nullDevice returns the provider of the null device, and its control. When the test ends, it must
-// not have left objects in the library, or events that were taken and not acknowledged.
+// nullDevice returns the provider of the null device, and its control. When the test ends, nullDevice
+// checks that the test has left no objects in the library, and no events that were taken and not
+// acknowledged.
 func nullDevice(t *testing.T) (*ibv.Provider, *nulldev.Control) {
 	t.Helper()
-	notOnDevice(t, "the null device has its own run")
+	notOnDevice(t, "the test uses the null device")
 	paths, err := nulldev.Build()
 	if errors.Is(err, nulldev.ErrNoCompiler) {
 		t.Skipf("%v (Debian: apt-get install gcc)", err)
@@ -210,7 +214,7 @@ func nullDevice(t *testing.T) (*ibv.Provider, *nulldev.Control) {
 	t.Cleanup(func() {
 		after := null.Stats()
 		if after.Objects != before.Objects || after.Contexts != before.Contexts || after.Unacked != before.Unacked {
-			t.Errorf("left in the library: %v, %d contexts, %d events; before the test: %v, %d, %d",
+			t.Errorf("after the test the library has %v, %d contexts and %d events not acknowledged; before the test: %v, %d, %d",
 				after.Objects, after.Contexts, after.Unacked, before.Objects, before.Contexts, before.Unacked)
 		}
 		null.Close()
@@ -222,13 +226,13 @@ func nullDevice(t *testing.T) (*ibv.Provider, *nulldev.Control) {
 func newBadDay(t *testing.T, cfg Config) *badDay {
 	t.Helper()
 	d := &badDay{t: t, cfg: cfg}
-	d.cfg.Conn.KeepAlive = -1 // the faults are for requests of the test, not for keep-alives
+	d.cfg.Conn.KeepAlive = -1 // no probes: a fault must not hit a probe instead of a request of the test
 	d.cfg.Provider, d.null = nullDevice(t)
 	d.cfg.Device = "null1"
 	d.server = mustOpen(t, d.cfg)
 	d.cfg.Device = "null0"
 	d.client = mustOpen(t, d.cfg)
-	t.Cleanup(d.null.Clear) // the runtimes close without faults, unless the test itself closes them
+	t.Cleanup(d.null.Clear) // removes the faults before the cleanups of mustOpen close the runtimes
 	var err error
 	if d.ln, err = d.server.Listen("127.0.0.2:0"); err != nil {
 		t.Fatal(err)
@@ -252,6 +256,7 @@ func (d *badDay) connect() (a, b *Conn) {
 	return a, b
 }
 
+// The method fault adds the fault f to the null device, and returns the fault's number.
 func (d *badDay) fault(f nulldev.Fault) int {
 	d.t.Helper()
 	n, err := d.null.Add(f)
@@ -261,7 +266,8 @@ func (d *badDay) fault(f nulldev.Fault) int {
 	return n
 }
 
-// The method target returns memory of the server with all remote access rights.
+// The method target returns a region of the server with n bytes and the rights allAccess, and the
+// descriptor of the region. It closes the region when the test ends.
 func (d *badDay) target(n int) (*Region, Remote) {
 	d.t.Helper()
 	region, err := d.server.NewRegion(n, allAccess)
@@ -280,7 +286,8 @@ func (d *badDay) target(n int) (*Region, Remote) {
 	return region, remote
 }
 
-// The method batch starts n additions to remote. One pass posts all of them, as one list.
+// The method batch starts n FETCH_ADDs of 1 to the word remote. One pass posts all of them as one list,
+// because no pass runs before all are started.
 func (d *badDay) batch(c *Conn, remote Remote, n int) (fs []Future) {
 	d.t.Helper()
 	ctx := testContext(d.t)
@@ -299,19 +306,19 @@ func (d *badDay) batch(c *Conn, remote Remote, n int) (fs []Future) {
 	return fs
 }
 
-// The method adds checks that the connection works. It adds 1 to the word n times. The additions
-// must find the values from, from+1, …, from+n-1.
+// The method adds checks that the connection works. It executes n FETCH_ADDs of 1 to the word remote,
+// one after another. Their results must be from, from+1, …, from+n-1.
 func (d *badDay) adds(c *Conn, remote Remote, from, n int) {
 	d.t.Helper()
 	for i := range n {
 		f, err := c.Start(testContext(d.t), new(FetchAndAddOp(remote, 1)))
 		if r := done(d.t, f, err); r.Value != uint64(from+i) {
-			d.t.Fatalf("addition %d found %d", from+i, r.Value)
+			d.t.Fatalf("FETCH_ADD %d of %d returned %d, want %d", i, n, r.Value, from+i)
 		}
 	}
 }
 
-// The method ends awaits f. The result must be an error that matches every error of want.
+// The method ends awaits f, and checks that its error matches every error of want.
 func (d *badDay) ends(what string, f Future, want ...error) {
 	d.t.Helper()
 	_, err := f.Await(testContext(d.t))
@@ -328,17 +335,17 @@ func (d *badDay) isAll(what string, err error, want ...error) {
 	}
 }
 
-// cCalls are the calls of the two C libraries that the scenario of nth_test.go makes. If a call
-// fails, the scenario's error must contain the errno listed here.
+// cCalls lists the calls of the two C libraries that the scenario of nth_test.go makes. If a call
+// fails, the error of the scenario must match the errno err.
 var cCalls = []struct {
 	call string
-	err  syscall.Errno // 0: the injected errno
-	may  bool          // the runtime may make the call again; then the scenario has no error
+	err  syscall.Errno // 0: the errno that the test injects
+	may  bool          // the runtime may repeat the call successfully; then the scenario returns no error
 }{
 	{call: "ibv_get_device_list"}, {call: "ibv_open_device"}, {call: "ibv_query_device_ex"}, {call: "ibv_query_port"},
 	{call: "ibv_alloc_pd"}, {call: "ibv_create_comp_channel"}, {call: "ibv_reg_mr_iova2"},
 	{call: "ibv_modify_qp"}, {call: "ibv_post_send"}, {call: "ibv_post_recv"}, {call: "ibv_req_notify_cq"},
-	{call: "ibv_poll_cq", err: syscall.EIO}, // a provider reports every failed poll as EIO
+	{call: "ibv_poll_cq", err: syscall.EIO}, // the provider ibv reports every failed poll as EIO
 	{call: "rdma_create_event_channel"}, {call: "rdma_create_id"}, {call: "rdma_bind_addr"}, {call: "rdma_listen"},
 	{call: "rdma_resolve_addr"}, {call: "rdma_resolve_route"}, {call: "rdma_connect"}, {call: "rdma_accept"},
 	{call: "rdma_init_qp_attr"}, {call: "rdma_establish"}, {call: "rdma_disconnect"},
@@ -346,10 +353,10 @@ var cCalls = []struct {
 	{call: "ibv_dealloc_pd"}, {call: "ibv_close_device"}, {call: "rdma_destroy_id", may: true},
 }
 
-// Rule (semantics 23): if a library call fails, the operation that needed the call ends with the
-// errno of the call. This holds for each way in which the library may report the errno
-// (nulldev.How). Nothing hangs, and after closing nothing is left.
-// Defense: verbs/ibv/shim.h (the errnos), and every error path of its callers.
+// Rule (semantics 23): if a library call fails, the operation that needs the call ends with the errno
+// of the call. This holds for each way in which the library may report the errno (nulldev.How). The
+// scenario ends, and leaves nothing in the library.
+// Defense: verbs/ibv/shim.h (the errnos), and every error path of the functions that use shim.h.
 func TestNullErrnoOfAnyCall(t *testing.T) {
 	p, null := nullDevice(t)
 	for _, f := range cCalls {
@@ -367,17 +374,17 @@ func TestNullErrnoOfAnyCall(t *testing.T) {
 				err = nthScenario([2]string{"null0", "null1"})(p)
 				want := f.err
 				if want == 0 {
-					want = syscall.EDQUOT // no other source returns this one
+					want = syscall.EDQUOT // an errno that only the injected fault returns
 				}
 				if null.Hits(id) != 1 {
-					t.Fatalf("the call was made to fail %d times", null.Hits(id))
+					t.Fatalf("%d calls of %s failed, want 1", null.Hits(id), f.call)
 				}
 				if !errors.Is(err, want) && !(f.may && err == nil) {
-					t.Errorf("what came of it: %v, want %v in it", err, want)
+					t.Errorf("the scenario returned %v, want an error that matches %v", err, want)
 				}
 				after := null.Stats()
 				if after.Objects != before.Objects || after.Contexts != before.Contexts || after.Unacked != before.Unacked {
-					t.Errorf("left in the library: %v, %d contexts, %d events; before: %v, %d, %d",
+					t.Errorf("after the scenario the library has %v, %d contexts and %d events not acknowledged; before the scenario: %v, %d, %d",
 						after.Objects, after.Contexts, after.Unacked, before.Objects, before.Contexts, before.Unacked)
 				}
 			})

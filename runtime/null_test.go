@@ -19,11 +19,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/verbstest/nth"
 )
 
-// nullProvider returns the provider ibv on the null device: a C library for tests, loaded in place
+// nullProvider returns the provider ibv on the null device: two C libraries for tests, loaded in place
 // of libibverbs and librdmacm.
 func nullProvider(t *testing.T) verbs.Provider {
 	t.Helper()
-	notOnDevice(t, "the null device has its own run")
+	notOnDevice(t, "the test uses the null device")
 	paths, err := nulldev.Build()
 	if errors.Is(err, nulldev.ErrNoCompiler) {
 		t.Skipf("%v (Debian: apt-get install gcc)", err)
@@ -35,8 +35,8 @@ func nullProvider(t *testing.T) verbs.Provider {
 	return p
 }
 
-// Rule: whichever call of the provider ibv fails, nothing hangs, nothing is left behind, and the
-// error names the call. Here the null device takes the place of libibverbs and librdmacm.
+// Rule: whichever call of the provider ibv fails, the scenario ends and leaves nothing behind. If the
+// scenario returns an error, the error names the call.
 func TestNthCallFailsOnTheNullDevice(t *testing.T) {
 	p := nullProvider(t)
 	provider := func() (verbs.Provider, error) { return p, nil }
@@ -44,11 +44,12 @@ func TestNthCallFailsOnTheNullDevice(t *testing.T) {
 	t.Log(o)
 }
 
-// In the scenarios of nthTopics the default of nthStride is multiplied by nthTopicStride, so that
-// each scenario has only a few runs.
+// nthTopicStride is a factor for scenarios of nthTopics: their default stride is nthStride times
+// nthTopicStride, to save time.
 const nthTopicStride = 6
 
-// Rule: what TestNthCallFailsOnTheNullDevice checks also holds for each scenario of nthTopics.
+// Rule: whichever call of the provider ibv fails in a scenario of nthTopics, the scenario ends and
+// leaves nothing behind. If the scenario returns an error, the error names the call.
 func TestNthCallOfATopicFailsOnTheNullDevice(t *testing.T) {
 	p := nullProvider(t)
 	step := nthStride()
@@ -68,13 +69,13 @@ func TestNthCallOfATopicFailsOnTheNullDevice(t *testing.T) {
 				Step: step, Gauges: []leak.Gauge{{Name: "objects of ibv", Read: ibv.Live}},
 			}))
 			if lost > 0 {
-				t.Errorf("without a fault %d datagrams did not come", lost)
+				t.Errorf("%d datagrams were lost in the run without a fault, want 0", lost)
 			}
 		})
 	}
 }
 
-// Rule: over libibverbs, too, the error of a refused Resolve contains the peer's reason.
+// Rule: if the peer refuses a Resolve over the provider ibv, the error contains the peer's reason.
 func TestResolveOverLibibverbsSaysWhyItWasRefused(t *testing.T) {
 	cfg := Config{Provider: nth.Wrap(nullProvider(t), &nth.Plan{Op: "rdma_accept", N: 1}), Device: "null0"}
 	a := mustListenPacket(t, mustOpen(t, cfg), Options{})
@@ -82,12 +83,15 @@ func TestResolveOverLibibverbsSaysWhyItWasRefused(t *testing.T) {
 	b := mustListenPacket(t, mustOpen(t, cfg), Options{})
 	_, err := a.Resolve(testContext(t), b.Addr().String())
 	if e, ok := errors.AsType[*RejectError](err); !ok || !strings.Contains(e.Text, "rdma_accept") {
-		t.Errorf("resolving what refuses: %v", err)
+		t.Errorf("Resolve returned %v, want a *RejectError with a text that names rdma_accept", err)
 	}
 }
 
+// beds has the beds on which onBeds runs a test.
 var beds = []bed{mainBed, nullBed}
 
+// nullBed uses the devices null0 and null1 of the null device's libraries, or of the provider of the
+// Config.
 var nullBed = bed{"null", func(t testing.TB, cfg Config, dev int) *Runtime {
 	if cfg.Provider == nil {
 		cfg.Provider = nullBedProvider(t)
@@ -96,8 +100,8 @@ var nullBed = bed{"null", func(t testing.TB, cfg Config, dev int) *Runtime {
 	return mustOpen(t, cfg)
 }}
 
-// nullBedProvider returns the provider ibv on the null device. At the end of the test it checks
-// that nothing is left.
+// nullBedProvider returns the provider ibv on the null device. When the test ends, nullBedProvider
+// checks that no object of ibv is left, and that no two posts within one thread domain overlapped.
 func nullBedProvider(t testing.TB) verbs.Provider {
 	t.Helper()
 	paths, err := nulldev.Build()
@@ -109,20 +113,20 @@ func nullBedProvider(t testing.TB) verbs.Provider {
 	}
 	p := must.Get(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
 	t.Cleanup(func() { keptDomains(t, paths) })
-	if ibv.Live() == 0 { // the first runtime of a test: this cleanup runs last, after all runtimes are closed
+	if ibv.Live() == 0 { // true for the first runtime of a test, whose cleanup runs after all runtimes are closed
 		t.Cleanup(func() {
 			if n := ibv.Live(); n != 0 {
-				t.Errorf("%d objects of ibv are left", n)
+				t.Errorf("%d objects of ibv are left after all runtimes were closed, want 0", n)
 			}
 		})
 	}
 	return p
 }
 
-// keptDomains fails the test if posts within one thread domain have overlapped since the null
-// device was loaded. An overlap means that a goroutine without the turn (the right to run the
-// reactor) has used a queue pair. With a real library an overlap would corrupt the queue, or end
-// the process.
+// keptDomains fails the test if two posts within one thread domain have overlapped in time since the
+// null device was loaded. An overlap means that a goroutine without the turn (the right to run the
+// reactor) has used a queue pair. With the driver of a real device, which takes no locks within a
+// thread domain, an overlap could corrupt the queue pair or end the process.
 func keptDomains(t testing.TB, paths nulldev.Paths) {
 	t.Helper()
 	null, err := nulldev.Open(paths)
@@ -132,40 +136,40 @@ func keptDomains(t testing.TB, paths nulldev.Paths) {
 	}
 	defer null.Close()
 	if n := null.Stats().TDRaces; n != 0 {
-		t.Errorf("%d posts of one thread domain overlapped", n)
+		t.Errorf("%d posts overlapped with another post of the same thread domain, want 0", n)
 	}
 }
 
-// Rule (semantics 34): on a device that flushes a queue pair only when the queue pair is destroyed,
-// Cancel still ends every operation, soon after flushBound.
+// Rule (semantics 34): if the device flushes a queue pair only when the queue pair is destroyed, Cancel
+// still ends every operation, soon after flushBound.
 // Defense: runtime/conn_teardown.go, the timer of flushBound in Conn.fail.
 func TestNullCancelWithoutAFlush(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true}})
 	a, b := d.connect()
 	r := must.Get(d.client.NewRegion(64, verbs.AccessLocalWrite))(t)
 	local := must.Get(r.Slice(0, 64))(t)
-	stuck, err := a.Send(testContext(t), local) // the peer has no receive
+	stuck, err := a.Send(testContext(t), local) // does not complete: the peer has posted no receive
 	if err != nil {
 		t.Fatal(err)
 	}
 	receive := must.Get(a.PostRecv(local))(t)
 	d.fault(nulldev.Fault{Kind: nulldev.LateFlush})
 	if err := a.Cancel(endedContext()); !errors.Is(err, endedContext().Err()) {
-		t.Errorf("cancelling with a context that has ended: %v", err)
+		t.Errorf("Cancel with a context that has ended returned %v, want the error of the context", err)
 	}
 	if err := r.Close(); !errors.Is(err, verbs.ErrBusy) {
-		t.Errorf("closing the region while the device has it: %v, want %v", err, verbs.ErrBusy)
+		t.Errorf("closing the region while operations use it returned %v, want %v", err, verbs.ErrBusy)
 	}
 	from := time.Now()
 	if err := a.Cancel(testContext(t)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Cancel returned %v, want nil", err)
 	}
 	if took := time.Since(from); took > flushBound+lateEvents {
-		t.Errorf("cancelled after %v, the bound is %v", took, flushBound)
+		t.Errorf("Cancel took %v, want at most %v and the margin %v", took, flushBound, lateEvents)
 	}
 	for what, f := range map[string]Future{"the send": stuck, "the receive": receive} {
 		if _, err, ok := f.Poll(); !ok || !errors.Is(err, ErrCancelled) {
-			t.Errorf("%s: %v (settled %v), want %v", what, err, ok, ErrCancelled)
+			t.Errorf("after Cancel %s is settled: %v, with the error %v; want true and %v", what, ok, err, ErrCancelled)
 		}
 	}
 	if err := r.Close(); err != nil {
@@ -178,7 +182,7 @@ func TestNullCancelWithoutAFlush(t *testing.T) {
 	}
 }
 
-// nullControl opens the null device's control.
+// nullControl opens the null device's control, and closes the control when the test ends.
 func nullControl(t *testing.T) *nulldev.Control {
 	t.Helper()
 	paths, err := nulldev.Build()
@@ -190,16 +194,15 @@ func nullControl(t *testing.T) *nulldev.Control {
 	return null
 }
 
-// Rule: each reactor has a thread domain if the device supports thread domains and the
-// configuration allows them. Messages arrive with and without thread domains. Runtime.Close leaves
-// no domain.
+// Rule: if the device supports thread domains and the configuration allows them, each reactor has a
+// thread domain. Messages arrive with and without thread domains. Runtime.Close closes all domains.
 func TestEachReactorHasAThreadDomain(t *testing.T) {
 	null := nullControl(t)
 	for _, x := range []struct {
 		name  string
 		cfg   Config
-		fault string // a call that fails
-		want  int
+		fault string // the C call that fails; "": none
+		want  int    // the number of thread domains
 	}{
 		{name: "two_reactors", cfg: Config{Reactors: 2}, want: 4}, // two runtimes with two reactors each
 		{name: "switched_off", cfg: Config{NoThreadDomains: true}},
@@ -215,7 +218,7 @@ func TestEachReactorHasAThreadDomain(t *testing.T) {
 			}
 			a, b := nullBed.connected(t, x.cfg)
 			if n := null.Stats().Objects.TD; n != x.want {
-				t.Errorf("%d thread domains are alive, want %d", n, x.want)
+				t.Errorf("the library has %d thread domains, want %d", n, x.want)
 			}
 			ctx := testContext(t)
 			src := bufferOf(t, a.rt, []byte("hello"))
@@ -223,13 +226,13 @@ func TestEachReactorHasAThreadDomain(t *testing.T) {
 			done(t, sent, err)
 			m, err := b.RecvWait(ctx)
 			if err != nil || string(m.Data) != "hello" {
-				t.Fatalf("a message %q, error %v", m.Data, err)
+				t.Fatalf("received %q, error %v; want %q", m.Data, err, "hello")
 			}
 			if err := errors.Join(m.Release(), src.Release(), a.rt.Close(ctx), b.rt.Close(ctx)); err != nil {
 				t.Fatal(err)
 			}
 			if o := null.Stats().Objects; o.TD != 0 || o.PD != 0 {
-				t.Errorf("after closing both %v are alive", o)
+				t.Errorf("after both runtimes were closed the library has %v, want no thread domain and no protection domain", o)
 			}
 		})
 	}
@@ -272,14 +275,14 @@ func TestThreadDomainIsKeptByAllWhoPost(t *testing.T) {
 			wg.Go(func() {
 				for range writes {
 					if _, err := a.Do(ctx, new(WriteOp(src.Slice(), at))); err != nil {
-						t.Error(err)
+						t.Errorf("a WRITE: %v", err)
 						return
 					}
 				}
 			})
 		}
 	}
-	wg.Go(func() { // creates queue pairs with receives while the others are busy
+	wg.Go(func() { // creates queue pairs and posts receives while the other goroutines write
 		for range churns {
 			a, b, err := dial()
 			if err != nil {
@@ -294,6 +297,7 @@ func TestThreadDomainIsKeptByAllWhoPost(t *testing.T) {
 	})
 	wg.Wait()
 	if s := null.Stats(); s.TDRaces != 0 || s.Objects.TD == 0 {
-		t.Errorf("%d thread domains, %d posts of one overlapped", s.Objects.TD, s.TDRaces)
+		t.Errorf("the library has %d thread domains, want 1 or more; %d posts overlapped with another post of the same thread domain, want 0",
+			s.Objects.TD, s.TDRaces)
 	}
 }

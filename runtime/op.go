@@ -7,11 +7,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Op describes an operation of a connection. The functions below make an Op, and methods such as
-// [Conn.Start] start it: see the package documentation (Starting operations). An Op may be started
-// any number of times. It owns nothing, but refers to the caller's bytes and list of slices. The
-// caller must not change the bytes or the list until the Op is started, unless Keep copied them.
-// The zero Op is not an operation.
+// Op describes an operation of a connection. Functions such as [WriteOp] make an Op, and methods such
+// as [Conn.Start] start the operation: see the package documentation (Starting operations). An Op
+// may be started any number of times. The start of the zero Op fails with ErrInvalid.
+//
+// An Op refers to the caller's bytes ([SendBytesOp]) or to the caller's list of slices ([WriteVOp]
+// and similar functions). Each start reads the bytes or the list before it returns. So the caller
+// must not change them between making the Op and starting it, unless [Op.Keep] has copied them.
 type Op struct {
 	kind                 startKind
 	opcode               verbs.WROpcode
@@ -19,7 +21,7 @@ type Op struct {
 	imm                  uint32
 	one                  [1]Slice // the local memory, if it is one piece
 	several              []Slice  // the local memory, if it is several pieces; else nil
-	bytes                []byte
+	bytes                []byte   // the data of startSendBytes, or the reason of startRefused
 	remote               Remote
 	placement            verbs.FlushPlacement
 	compareOrAdd, swapTo uint64
@@ -41,10 +43,10 @@ const (
 	startBind
 	startInvalidate
 	startPostRecv
-	startRefused // a modifier does not suit the operation; Op.bytes has the reason
+	startRefused // a modifier (Imm, Fence or Solicited) does not suit the operation
 )
 
-// The method over returns op with locals as its pieces of local memory.
+// Op.over returns op with locals as its pieces of local memory.
 func (op Op) over(locals []Slice) Op {
 	if len(locals) == 1 {
 		op.one[0] = locals[0]
@@ -69,11 +71,11 @@ func (op Op) Keep() Op {
 	return op
 }
 
-// Imm returns op with immediate data, in host order. The peer gets the immediate data with the
+// Imm returns op with immediate data, in host byte order. The peer gets the immediate data with the
 // receive that the operation consumes. Imm applies to WRITEs, and to SENDs other than
 // SendInvalidateOp. For any other Op it returns an Op whose start fails with ErrInvalid. A WRITE
 // with immediate data consumes one of the peer's receives, after the data has arrived. So on a
-// managed connection the start of this WRITE waits for a credit.
+// managed connection the start of such a WRITE waits for a credit.
 //
 // Implements: SEND_WITH_IMM, RDMA_WRITE_WITH_IMM.
 func (op Op) Imm(imm uint32) Op {
@@ -91,7 +93,8 @@ func (op Op) Imm(imm uint32) Op {
 
 // Fence returns op with the fence flag. The operation then begins only after all READs and atomics
 // that were started earlier on the connection have ended. Inline data is an exception: it is copied
-// without waiting, when the request is posted. Fence does not apply to receives.
+// when the request is posted, perhaps before these READs and atomics have ended. For a receive,
+// Fence returns an Op whose start fails with ErrInvalid.
 //
 // Implements: IBV_SEND_FENCE.
 func (op Op) Fence() Op {
@@ -104,8 +107,9 @@ func (op Op) Fence() Op {
 
 // Solicited returns op with the solicited flag. The message of op then raises a solicited event at
 // the peer. The event wakes a peer that arms its completion queue only for solicited events, as C
-// programs may do. (A peer that is a runtime wakes without the flag.) Solicited applies to SENDs,
-// and to WRITEs with immediate data. Solicited may be called before or after Imm.
+// programs may do. (A peer that uses this package wakes without the flag.) Solicited applies to
+// SENDs, and to WRITEs with immediate data. It may be called before or after Imm. For an operation
+// other than SEND and WRITE, it returns an Op whose start fails with ErrInvalid.
 //
 // Implements: IBV_SEND_SOLICITED.
 func (op Op) Solicited() Op {
@@ -116,7 +120,7 @@ func (op Op) Solicited() Op {
 	return op
 }
 
-// The method refused returns an Op that fails to start. The argument why is the reason.
+// Op.refused returns an Op whose start fails with ErrInvalid. The argument why is the reason.
 func (op Op) refused(why string) Op {
 	switch op.kind {
 	case startNone, startRefused:
@@ -127,7 +131,7 @@ func (op Op) refused(why string) Op {
 	return Op{kind: startRefused, bytes: fmt.Appendf(nil, "%v %s", op.opcode, why)}
 }
 
-// errNoOp returns the error of starting the zero Op, or an Op with an unsuitable modifier.
+// errNoOp returns the error of starting op, which is the zero Op or the result of Op.refused.
 func (op *Op) errNoOp() error {
 	if op.kind == startRefused {
 		return fmt.Errorf("%w: %s", ErrInvalid, op.bytes)
@@ -174,13 +178,13 @@ func SendVOp(locals []Slice) Op {
 	return Op{kind: startSend, opcode: verbs.WRSend}.over(locals)
 }
 
-// SendBytesOp returns a SEND of a copy of p. The copy is made when the operation is started: see
+// SendBytesOp returns a SEND of a copy of p. The start of the operation makes the copy: see
 // [Conn.SendBytes].
 func SendBytesOp(p []byte) Op { return Op{kind: startSendBytes, opcode: verbs.WRSend, bytes: p} }
 
-// SendInvalidateOp returns a SEND of local that also invalidates remote, a memory window of the
-// peer. The message carries the window's key. When the message arrives, the peer's device unbinds
-// the window.
+// SendInvalidateOp returns a SEND of local that also invalidates a memory window of the peer. The
+// argument remote is the descriptor of the window. The message carries the window's key. When the
+// message arrives, the peer's device unbinds the window.
 //
 // Implements: ibv_post_send, SEND_WITH_INV.
 func SendInvalidateOp(local Slice, remote Remote) Op {
@@ -190,15 +194,16 @@ func SendInvalidateOp(local Slice, remote Remote) Op {
 // CompareAndSwapOp returns an atomic on the first 8 bytes of remote, a native-endian word. If the
 // word equals compare, the atomic replaces the word with swap. Result.Value is the previous value
 // of the word. The address of the word must be a multiple of 8. The operation is atomic with
-// respect to other operations of the peer's device.
+// respect to other operations that the peer's device carries out, but not necessarily with respect
+// to the peer's processors.
 //
 // Implements: ibv_post_send, ATOMIC_CMP_AND_SWP.
 func CompareAndSwapOp(remote Remote, compare, swap uint64) Op {
 	return Op{kind: startAtomic, opcode: verbs.WRAtomicCmpAndSwp, remote: remote, compareOrAdd: compare, swapTo: swap}
 }
 
-// FetchAndAddOp returns an atomic that adds the argument add to the first 8 bytes of remote.
-// Otherwise it is like CompareAndSwapOp.
+// FetchAndAddOp returns an atomic that adds the argument add to the first 8 bytes of remote. In all
+// other respects it is like CompareAndSwapOp.
 //
 // Implements: ibv_post_send, ATOMIC_FETCH_AND_ADD.
 func FetchAndAddOp(remote Remote, add uint64) Op {
@@ -207,9 +212,9 @@ func FetchAndAddOp(remote Remote, add uint64) Op {
 
 // AtomicWriteOp returns an operation that stores value in the first 8 bytes of remote, a
 // native-endian word. The address of the word must be a multiple of 8. No reader ever sees a
-// partial value. AtomicWriteOp is meant for publishing data: first write and flush the data, then
-// start AtomicWriteOp. If the device does not support atomic writes, the operation fails with
-// ErrNotSupported.
+// partial value. An atomic write can publish data: first write and flush the data, then store a flag
+// or pointer with AtomicWriteOp. If the device does not support atomic writes, the operation fails
+// with ErrNotSupported.
 //
 // Implements: ibv_wr_atomic_write.
 func AtomicWriteOp(remote Remote, value uint64) Op {
@@ -222,9 +227,9 @@ func AtomicWriteOp(remote Remote, value uint64) Op {
 //	verbs.FlushGlobal       the WRITEs become visible to every agent of the peer's host
 //	verbs.FlushPersistent   the WRITEs become persistent on the peer's host
 //
-// Without a flush, the completion of a WRITE means only that the data is at the peer's device. For
-// each flag, the peer's region needs the access flag of the same name (AccessFlushGlobal,
-// AccessFlushPersistent). If the device does not support flushes, the operation fails with
+// Without a flush, the completion of a WRITE means only that the data is at the peer's device. The
+// peer's region needs AccessFlushGlobal for verbs.FlushGlobal, and AccessFlushPersistent for
+// verbs.FlushPersistent. If the device does not support flushes, the operation fails with
 // ErrNotSupported.
 //
 // Implements: ibv_wr_flush, selectivity range.
@@ -233,7 +238,7 @@ func FlushOp(remote Remote, p verbs.FlushPlacement) Op {
 }
 
 // BindOp returns an operation that binds w, as Window.Bind does. It must be started on the
-// connection of w. After it has succeeded, Window.Remote returns the descriptor.
+// connection of w. After the operation has succeeded, Window.Remote returns the descriptor.
 func BindOp(w *Window, r *Region, off, n int, access verbs.AccessFlags) Op {
 	return Op{kind: startBind, opcode: verbs.WRBindMW, window: w, bind: binding{r, off, n, access}}
 }
@@ -244,9 +249,9 @@ func InvalidateOp(w *Window) Op {
 	return Op{kind: startInvalidate, opcode: verbs.WRLocalInv, window: w}
 }
 
-// PostRecvOp returns a receive into local: see [Conn.PostRecv].
+// PostRecvOp returns an operation that posts a receive into local: see [Conn.PostRecv].
 func PostRecvOp(local Slice) Op { return Op{kind: startPostRecv, one: [1]Slice{local}} }
 
-// PostRecvVOp returns a receive that scatters the message over locals, in order. There may be at
-// most Options.MaxSGE locals.
+// PostRecvVOp returns an operation that posts a receive. The receive scatters the message over
+// locals, in order. There may be at most Options.MaxSGE locals.
 func PostRecvVOp(locals []Slice) Op { return Op{kind: startPostRecv}.over(locals) }

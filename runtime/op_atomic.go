@@ -12,8 +12,8 @@ import (
 // wordSize is the size in bytes of the remote word that an atomic or an ATOMIC_WRITE changes.
 const wordSize = 8
 
-// Conn.atomic starts an operation without local memory of the caller: an atomic, an ATOMIC_WRITE
-// or a FLUSH.
+// Conn.atomic starts an operation that uses no local memory of the caller: an atomic, an
+// ATOMIC_WRITE or a FLUSH.
 func (c *Conn) atomic(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -30,7 +30,7 @@ func (c *Conn) atomic(ctx context.Context, op *Op, w submitOpts) (f Future, err 
 		s.Swap, need = op.swapTo, verbs.AccessRemoteWrite
 	case startFlush:
 		if n, need = op.remote.Length, 0; n > math.MaxUint32 {
-			return f, fmt.Errorf("%w: a FLUSH of %d bytes, at most %d at once (Remote.At takes a part)", ErrRemoteRange, n, uint32(math.MaxUint32))
+			return f, fmt.Errorf("%w: a FLUSH of %d bytes, at most %d in one operation (Remote.At returns a part)", ErrRemoteRange, n, uint32(math.MaxUint32))
 		}
 		if op.placement&verbs.FlushGlobal != 0 {
 			need |= verbs.AccessFlushGlobal

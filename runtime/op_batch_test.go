@@ -9,13 +9,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// While a batch is being started, the loop may run for another reason and post a part of the batch,
-// because the connection was made just before and the machine may be slow. strayLooks is how often
-// this may happen.
-const strayLooks = 3
+// strayPosts is a margin: the number of times that the loop may post a part of a batch although the batch
+// did not wake the loop. This may happen because the loop has other work: the test has just made the
+// connection, and on a slow machine the loop may still handle the events of the connection.
+const strayPosts = 3
 
-// batchBed returns the dialing end a of a connection, a region of size bytes on that end (own), and
-// one on the other end (far).
+// batchBed returns the dialing end a of a connection, a region own of a's runtime, and a region far of
+// the peer's runtime. Both regions have size bytes.
 func batchBed(t *testing.T, size int) (a *Conn, own, far *Region) {
 	t.Helper()
 	a, b := connected(t, Config{})
@@ -25,8 +25,8 @@ func batchBed(t *testing.T, size int) (a *Conn, own, far *Region) {
 	return a, own, far
 }
 
-// Rule: a batch does not wake the loop (the reactor's own goroutine). A goroutine that awaits an
-// operation of the batch posts the whole batch, in order and with one doorbell.
+// Rule: starting a batch does not wake the loop (the reactor's own goroutine). A goroutine that awaits
+// an operation of the batch posts the whole batch, in order and with one doorbell.
 func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 	const n, size = 64, 8
 	a, own, far := batchBed(t, n*size)
@@ -41,50 +41,50 @@ func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 	fs = append(fs, must.Get(batch.Start(ctx, &op))(t))
 	for i, f := range fs {
 		if _, err := f.Await(ctx); err != nil {
-			t.Fatalf("operation %d: %v", i, err)
+			t.Fatalf("awaiting operation %d: %v", i, err)
 		}
 	}
-	for i := range n { // the READ was executed after the WRITEs
+	for i := range n { // the READ, the last operation of the batch, has read what the WRITEs wrote
 		if got := own.Bytes()[i*size]; got != byte(i+1) {
-			t.Fatalf("piece %d came back as %d, want %d", i, got, i+1)
+			t.Fatalf("the READ found %d where WRITE %d wrote %d", got, i, i+1)
 		}
 	}
-	if lists := a.rt.Stats().Doorbells - before.Doorbells; lists > strayLooks+1 {
-		t.Errorf("%d work requests took %d doorbells, want one", n+1, lists)
+	if lists := a.rt.Stats().Doorbells - before.Doorbells; lists > strayPosts+1 {
+		t.Errorf("%d work requests took %d doorbells, want at most %d", n+1, lists, strayPosts+1)
 	}
 }
 
-// Rule: no operation of a batch stays unposted. Batch.Flush makes the loop post the batch, and so
-// does a submitter that waits for a slot.
+// Rule: if no goroutine awaits an operation of a batch, Batch.Flush makes the loop post the batch. A
+// goroutine that waits for a slot also makes the loop post the batch.
 func TestABatchThatNobodyAwaitsIsPosted(t *testing.T) {
 	a, own, far := batchBed(t, 8)
 	ctx := testContext(t)
 	local, remote := must.Get(own.Slice(0, 8))(t), must.Get(far.Remote(0, 8))(t)
 	batch, done := a.Batch(), make(mailSink, 1)
 	op := WriteOp(local, remote)
-	if _, err := a.start(ctx, &op, submitOpts{mode: reactor.NoWakeup, sink: done}); err != nil {
+	if _, err := a.start(ctx, &op, submitOpts{mode: reactor.NoWakeup, sink: done}); err != nil { // as Batch.Start, with a sink
 		t.Fatal(err)
 	}
 	batch.Flush()
 	if got := <-done; got.err != nil {
-		t.Fatal(got.err)
+		t.Fatalf("the WRITE of the flushed batch: %v", got.err)
 	}
 	began := a.rt.Stats().Rechecks
 	var last Future
-	for range 4 * a.opts.SendDepth { // many more operations than slots
+	for range 4 * a.opts.SendDepth { // 4 operations for each slot, so batch.Start waits for slots
 		last.Discard()
 		last = must.Get(batch.Start(ctx, new(WriteOp(local, remote))))(t)
 	}
 	if _, err := last.Await(ctx); err != nil {
-		t.Fatal(err)
+		t.Fatalf("the last WRITE of the batch: %v", err)
 	}
-	if looks := a.rt.Stats().Rechecks - began; looks > 1 {
-		t.Errorf("%d rounds of the watch passed: it was they who had the batch posted", looks)
+	if rechecks := a.rt.Stats().Rechecks - began; rechecks > 1 {
+		t.Errorf("%d rechecks ran while the batch was started, want at most 1; more mean that a wait for a slot did not wake the loop", rechecks)
 	}
 }
 
-// Rule: receives of a batch do not wake the loop. Batch.Flush makes the loop post these receives,
-// with one doorbell. The receives take the messages that the peer sends after that.
+// Rule: starting receives in a batch does not wake the loop. Batch.Flush makes the loop post these
+// receives, with one doorbell. The receives take the messages that the peer sends later.
 func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 	const n, size = 32, 8
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
@@ -98,41 +98,42 @@ func TestReceivesOfABatchGoWithWhatIsAwaited(t *testing.T) {
 		fs = append(fs, must.Get(batch.Start(context.Background(), new(PostRecvOp(must.Get(far.Slice(i*size, size))(t)))))(t))
 	}
 	if s := b.rt.Stats(); s.Wakeups != before.Wakeups {
-		t.Errorf("%d receives of a batch rang %d times", n, s.Wakeups-before.Wakeups)
+		t.Errorf("%d receives of a batch woke the loop %d times, want 0", n, s.Wakeups-before.Wakeups)
 	}
 	batch.Flush()
 	for i := range n {
 		own.Bytes()[0] = byte(i + 1)
 		if _, err := a.Do(ctx, new(SendOp(must.Get(own.Slice(0, size))(t)))); err != nil {
-			t.Fatal(err)
+			t.Fatalf("sending message %d: %v", i, err)
 		}
 		if r, err := fs[i].Await(ctx); err != nil || r.Bytes != size || far.Bytes()[i*size] != byte(i+1) {
-			t.Errorf("receive %d: %d bytes, the first is %d, error %v", i, r.Bytes, far.Bytes()[i*size], err)
+			t.Errorf("receive %d got %d bytes, the first is %d, error %v; want %d bytes, the first %d",
+				i, r.Bytes, far.Bytes()[i*size], err, size, i+1)
 		}
 	}
-	if lists := b.rt.Stats().RecvDoorbells - before.RecvDoorbells; lists > strayLooks+1 {
-		t.Errorf("%d receives took %d doorbells, want one", n, lists)
+	if lists := b.rt.Stats().RecvDoorbells - before.RecvDoorbells; lists > strayPosts+1 {
+		t.Errorf("%d receives took %d doorbells, want at most %d", n, lists, strayPosts+1)
 	}
 }
 
-// Rule: a sender that waits for a credit makes the loop post the earlier batch. The peer can return
-// credits only for the messages of this batch.
+// Rule: if a sender waits for a credit because an unposted batch holds all credits, the sender makes
+// the loop post the batch. The peer returns credits only after it has received the batch's messages.
 func TestWhoWaitsForACreditPostsTheBatch(t *testing.T) {
-	// A recheck (the reactor's poll once a second) also posts the batch. By chance, a few rounds
-	// may have a recheck. Without the wake-up under test, half of the rounds would have one.
+	// A recheck (a pass that a timer starts once a second) also posts the batch. By chance, a recheck
+	// may run during a round. If the sender did not wake the loop, a recheck would run in half of the rounds.
 	const rounds, few = 12, 3
-	looks := uint64(0)
+	rechecks := uint64(0)
 	for range rounds {
-		looks += behindABatch(t)
+		rechecks += behindABatch(t)
 	}
-	if looks > few {
-		t.Errorf("%d rounds of the watch passed in %d: it was he who had the batch posted", looks, rounds)
+	if rechecks > few {
+		t.Errorf("%d rechecks ran in %d rounds, want at most %d; more mean that the sender did not wake the loop", rechecks, rounds, few)
 	}
 }
 
-// behindABatch starts a batch that uses all credits, and sends one more message. It returns the
-// number of rechecks during this time.
-func behindABatch(t *testing.T) (looks uint64) {
+// behindABatch starts a batch that uses all credits, and then sends another message. It returns the
+// number of rechecks that ran meanwhile.
+func behindABatch(t *testing.T) (rechecks uint64) {
 	t.Helper()
 	const credits = 4
 	a, b := connected(t, Config{Conn: Options{RecvCredits: credits}})
@@ -158,12 +159,12 @@ func behindABatch(t *testing.T) (looks uint64) {
 		f.Discard()
 	}
 	if f, err := a.SendBytes(ctx, []byte("behind them")); err != nil {
-		t.Error(err)
+		t.Errorf("starting the message after the batch: %v", err)
 	} else if _, err := f.Await(ctx); err != nil {
-		t.Error(err)
+		t.Errorf("the message after the batch: %v", err)
 	}
 	if err := <-received; err != nil {
-		t.Error(err)
+		t.Errorf("receiving the messages: %v", err)
 	}
 	return a.rt.Stats().Rechecks - began
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// Rule: Do executes an operation as Start and Await do, and returns the result of the operation.
+// Rule: Do executes an operation as Start does, waits as Await does, and returns the operation's
+// result.
 func TestSynchronousForms(t *testing.T) {
 	for _, parked := range []bool{false, true} {
 		a, b := connected(t, Config{NoCallerDriving: parked})
@@ -21,27 +22,27 @@ func TestSynchronousForms(t *testing.T) {
 		defer buf.Release()
 		copy(buf.Bytes(), "there")
 		if r, err := a.Do(ctx, new(WriteOp(buf.Slice(), remote))); err != nil || r.Bytes != 64 || string(region.Bytes()[:5]) != "there" {
-			t.Fatalf("write: %+v, %v, %q", r, err, region.Bytes()[:5])
+			t.Fatalf("the WRITE returned %+v, %v and left %q in the region; want 64 bytes, no error and %q", r, err, region.Bytes()[:5], "there")
 		}
 		copy(region.Bytes(), "again")
 		if r, err := a.Do(ctx, new(ReadOp(buf.Slice(), remote))); err != nil || r.Bytes != 64 || string(buf.Bytes()[:5]) != "again" {
-			t.Fatalf("read: %+v, %v, %q", r, err, buf.Bytes()[:5])
+			t.Fatalf("the READ returned %+v, %v and left %q in the buffer; want 64 bytes, no error and %q", r, err, buf.Bytes()[:5], "again")
 		}
 		if _, err := a.Do(ctx, new(SendOp(buf.Slice()))); err != nil {
 			t.Fatal(err)
 		}
 		m, err := b.RecvWait(ctx)
 		if err != nil || string(m.Data[:5]) != "again" {
-			t.Fatalf("message: %q, %v", m.Data, err)
+			t.Fatalf("received %q, error %v; want a message that begins with %q", m.Data, err, "again")
 		}
 		release(t, m)
 		_, err = a.Do(ctx, new(WriteOp(buf.Slice(), Remote{Length: 8})))
-		mistake(t, "no room", err, ErrRemoteRange)
+		mistake(t, "a WRITE of 64 bytes to 8 bytes", err, ErrRemoteRange)
 	}
 }
 
-// Rule: if the context of Do ends first, the operation continues. A buffer that the caller releases
-// meanwhile returns to its pool when the operation ends.
+// Rule: if the context of Do ends before the operation, the operation continues. If the caller then
+// releases the operation's buffer, the buffer returns to its pool when the operation ends.
 func TestSynchronousFormGivenUpStillEnds(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -50,20 +51,20 @@ func TestSynchronousFormGivenUpStillEnds(t *testing.T) {
 	remote := must.Get(region.Remote(0, 64))(t)
 	buf := must.Get(a.rt.Alloc(64))(t)
 	link.SetAll(fabric.Link{Down: true})
-	out := a.rt.MemoryStats().Buffers
+	leased := a.rt.MemoryStats().Buffers // includes buf
 	if _, err := a.Do(endedContext(), new(WriteOp(buf.Slice(), remote))); !errors.Is(err, context.Canceled) {
-		t.Fatalf("into a cut link: %v, want Canceled", err)
+		t.Fatalf("Do over a cut link returned %v, want context.Canceled", err)
 	}
 	if err := buf.Release(); err != nil {
 		t.Fatal(err)
 	}
-	if n := a.rt.MemoryStats().Buffers; n != out {
-		t.Errorf("%d buffers are out while the device has one more, want %d", n, out)
+	if n := a.rt.MemoryStats().Buffers; n != leased {
+		t.Errorf("%d buffers are leased after Release and before the end of the WRITE, want %d", n, leased)
 	}
 	link.SetAll(fabric.Link{})
-	for ctx := testContext(t); a.rt.MemoryStats().Buffers != out-1; { // the operation ends although no goroutine awaits it
+	for ctx := testContext(t); a.rt.MemoryStats().Buffers != leased-1; { // the WRITE ends although no goroutine awaits it
 		if ctx.Err() != nil {
-			t.Fatal("the buffer of an operation that was given up did not come back")
+			t.Fatal("the buffer did not return to its pool after the link was restored")
 		}
 	}
 }

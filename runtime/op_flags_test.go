@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a SEND delivers its immediate data in addition to its bytes, on managed and raw
-// connections.
+// Rule: if a SEND has immediate data, the message has the bytes and the immediate data, on managed and
+// raw connections.
 func TestAMessageCarriesImmediateData(t *testing.T) {
 	onBeds(t, func(t *testing.T, bd bed) {
 		for _, raw := range []bool{false, true} {
@@ -27,13 +27,15 @@ func TestAMessageCarriesImmediateData(t *testing.T) {
 				if raw {
 					r := must.Get(f.Await(ctx))(t)
 					if got := string(into.Bytes()[:r.Bytes]); got != want || r.Imm != 0x01020304 || r.Flags&verbs.WCWithImm == 0 {
-						t.Errorf("raw: %q with 0x%x (%v), want %q with 0x01020304", got, r.Imm, r.Flags, want)
+						t.Errorf("raw connection: received %q, immediate 0x%x, flags %v; want %q, immediate 0x01020304 and the flag WITH_IMM",
+							got, r.Imm, r.Flags, want)
 					}
 					continue
 				}
 				m := must.Get(b.RecvWait(ctx))(t)
 				if string(m.Data) != want || !m.HasImm || m.Imm != 0x01020304 || m.Written != 0 {
-					t.Errorf("%q with 0x%x (%v), written %d; want %q with 0x01020304", m.Data, m.Imm, m.HasImm, m.Written, want)
+					t.Errorf("managed connection: received %q, immediate 0x%x, HasImm %v, Written %d; want %q, 0x01020304, true, 0",
+						m.Data, m.Imm, m.HasImm, m.Written, want)
 				}
 				if err := m.Release(); err != nil {
 					t.Error(err)
@@ -43,8 +45,8 @@ func TestAMessageCarriesImmediateData(t *testing.T) {
 	})
 }
 
-// Rule: a fenced operation begins only after the earlier READs have ended. So a fenced WRITE sends
-// the data that these READs have stored.
+// Rule: a fenced operation begins only after all earlier READs of its connection have ended. So a
+// fenced WRITE sends the data that these READs have stored.
 func TestAFencedWriteFindsWhatWasRead(t *testing.T) {
 	const size = 64 << 10
 	a, b := connected(t, Config{Conn: Options{Inline: -1}})
@@ -61,16 +63,16 @@ func TestAFencedWriteFindsWhatWasRead(t *testing.T) {
 			ops[1] = WriteVOp([]Slice{local, {}}, to).Fence()
 		}
 		if n, err := a.DoAll(ctx, ops, nil); err != nil {
-			t.Fatalf("operation %d: %v", n, err)
+			t.Fatalf("round %d: DoAll failed at operation %d: %v", i, n, err)
 		}
 		if got := far.Bytes()[2*size-1]; got != i+1 {
-			t.Fatalf("round %d: the WRITE carried %d, what was read is %d", i, got, i+1)
+			t.Fatalf("round %d: the WRITE sent the byte %d, want %d, which the READ stored before", i, got, i+1)
 		}
 	}
 }
 
-// solicitedOnly is a provider. Its devices raise completion events only for solicited messages and
-// for errors.
+// solicitedOnly is a provider whose devices arm completion queues for solicited events only. So they
+// raise completion events only for solicited messages and for errors.
 type solicitedOnly struct{ verbs.Provider }
 
 func (p solicitedOnly) Open(name string) (verbs.Context, error) {
@@ -87,10 +89,10 @@ func (c solicitedContext) Execute(t *verbs.IOBatch) error {
 	return c.Context.Execute(t)
 }
 
-// Rule: a message with the modifier Solicited wakes a peer whose completion queue is armed for
-// solicited events only.
+// Rule: if an operation has the modifier Solicited, its message wakes a peer whose completion queue is
+// armed for solicited events only.
 func TestASolicitedMessageWakesThePeer(t *testing.T) {
-	notOnDevice(t, "its devices have the names of the software RNIC's")
+	notOnDevice(t, "the test opens devices by the names of the software RNIC's devices")
 	onBeds(t, func(t *testing.T, bd bed) {
 		p := solicitedOnly{bd.open(t, Config{}, 1).provider}
 		server := bd.open(t, Config{Provider: p, NoCallerDriving: true, Spin: -1}, 1)
@@ -102,29 +104,30 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 		b := must.Get(accepted.Await(ctx))(t)
 		src := bufferOf(t, client, []byte("slice"))
 		far := must.Get(server.NewRegion(8, allAccess))(t)
-		// If a message does not wake the peer, the peer finds the message at the next recheck, up
-		// to DefaultRecheck later. For the 20 messages together, that would be four times as long
-		// as this limit.
+		// If a message does not wake the peer, the peer finds the message at its next recheck, up to
+		// DefaultRecheck later. 20 such messages would take up to 20 × DefaultRecheck, which is four
+		// times this limit.
 		ctx, cancel := context.WithTimeout(ctx, 5*reactor.DefaultRecheck)
 		defer cancel()
 		ops := map[string]Op{
 			"a SEND":                   SendOp(src.Slice()).Solicited(),
 			"a SEND of bytes":          SendBytesOp([]byte("bytes")).Solicited(),
 			"a WRITE with immediate":   WriteOp(must.Get(src.Slice().Sub(0, 4))(t), must.Get(far.Remote(0, 8))(t)).Solicited().Imm(1),
-			"one of two pieces":        SendVOp([]Slice{src.Slice(), src.Slice()}).Solicited(),
+			"a SEND of two pieces":     SendVOp([]Slice{src.Slice(), src.Slice()}).Solicited(),
 			"a SEND with an immediate": SendOp(src.Slice()).Imm(1).Solicited(),
 		}
 		for range 4 {
 			for name, op := range ops {
 				f := b.Recv()
-				// After this call the reactor knows the receiver, and the loop goes to sleep.
+				// When this call returns, the reactor has taken over the receiver f. Then the loop goes to
+				// sleep.
 				if err := b.sh.r.Do(ctx, func() {}); err != nil {
 					t.Fatal(err)
 				}
 				must.Get(a.Do(ctx, &op))(t)
 				m, err := f.Await(ctx)
 				if err != nil {
-					t.Fatalf("%s: %v", name, err)
+					t.Fatalf("receiving the message of %s: %v", name, err)
 				}
 				if err := m.Release(); err != nil {
 					t.Error(err)
@@ -134,25 +137,25 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 	})
 }
 
-// Rule: every call that starts operations refuses an operation with a modifier (Imm, Fence,
-// Solicited) that this kind of operation cannot have.
+// Rule: if an operation has a modifier (Imm, Fence, Solicited) that its kind cannot have, every call
+// that starts operations refuses it with ErrRequest.
 func TestModifiersThatDoNotFit(t *testing.T) {
 	a, b := connected(t, Config{})
 	far, own := must.Get(b.rt.NewRegion(8, allAccess))(t), must.Get(a.rt.NewRegion(8, allAccess))(t)
 	remote, local := must.Get(far.Remote(0, 8))(t), must.Get(own.Slice(0, 8))(t)
 	for name, op := range map[string]Op{
-		"a READ with immediate data":       ReadOp(local, remote).Imm(1),
-		"an atomic with immediate data":    FetchAndAddOp(remote, 1).Imm(1),
-		"a receive with immediate data":    PostRecvOp(local).Imm(1),
-		"an invalidating SEND with it":     SendInvalidateOp(local, remote).Imm(1),
-		"a fenced receive":                 PostRecvOp(local).Fence(),
-		"a solicited READ":                 ReadOp(local, remote).Solicited(),
-		"a solicited FLUSH":                FlushOp(remote, verbs.FlushGlobal).Solicited(),
-		"a solicited WRITE":                WriteOp(local, remote).Solicited(),
-		"a solicited, fenced WRITE":        WriteOp(local, remote).Solicited().Fence(),
-		"a refused one with a fence":       ReadOp(local, remote).Imm(1).Fence(),
-		"none":                             {},
-		"none, with all that there may be": Op{}.Imm(1).Fence().Solicited(),
+		"a READ with immediate data":                ReadOp(local, remote).Imm(1),
+		"an atomic with immediate data":             FetchAndAddOp(remote, 1).Imm(1),
+		"a receive with immediate data":             PostRecvOp(local).Imm(1),
+		"an invalidating SEND with immediate data":  SendInvalidateOp(local, remote).Imm(1),
+		"a fenced receive":                          PostRecvOp(local).Fence(),
+		"a solicited READ":                          ReadOp(local, remote).Solicited(),
+		"a solicited FLUSH":                         FlushOp(remote, verbs.FlushGlobal).Solicited(),
+		"a solicited WRITE":                         WriteOp(local, remote).Solicited(),
+		"a solicited, fenced WRITE":                 WriteOp(local, remote).Solicited().Fence(),
+		"a fenced READ with immediate data":         ReadOp(local, remote).Imm(1).Fence(),
+		"the zero Op":                               {},
+		"the zero Op with Imm, Fence and Solicited": Op{}.Imm(1).Fence().Solicited(),
 	} {
 		sink := make(mailSink, 1)
 		_, started := a.Start(testContext(t), &op)
@@ -161,7 +164,7 @@ func TestModifiersThatDoNotFit(t *testing.T) {
 			"Start": started, "Do": done, "StartTo": a.StartTo(testContext(t), &op, sink, 0), "TryStartTo": a.TryStartTo(&op, sink, 0),
 		} {
 			if !errors.Is(err, reactor.ErrRequest) {
-				t.Errorf("%s: %s says %v, want %v", name, way, err, reactor.ErrRequest)
+				t.Errorf("%s: %s returned %v, want %v", name, way, err, reactor.ErrRequest)
 			}
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a WRITE of a log entry, a FLUSH, and an ATOMIC_WRITE of the number of entries, started in
-// this order, leave the entry and the number in the peer's memory.
+// Rule: if a program starts a WRITE of a log entry, a FLUSH, an ATOMIC_WRITE of the number of entries
+// and a second FLUSH, then the peer's memory has the entry and the number when the second FLUSH has
+// completed.
 func TestWriteFlushPublish(t *testing.T) { onBeds(t, writeFlushPublish) }
 
 func writeFlushPublish(t *testing.T, d bed) {
@@ -32,16 +33,16 @@ func writeFlushPublish(t *testing.T, d bed) {
 		f, err := a.Start(ctx, new(FlushOp(all, verbs.FlushGlobal)))
 		done(t, f, err)
 		if tail := binary.NativeEndian.Uint64(r.Bytes()); tail != n+1 {
-			t.Fatalf("entry %d: the tail is %d", n, tail)
+			t.Fatalf("after entry %d the number of entries is %d, want %d", n, tail, n+1)
 		}
 		if v := binary.NativeEndian.Uint64(r.Bytes()[64+n*8:]); v != n*n {
-			t.Fatalf("entry %d is %d", n, v)
+			t.Fatalf("entry %d is %d, want %d", n, v, n*n)
 		}
 	}
 }
 
-// Rule: flushes and atomic writes that the descriptor (a Remote) does not permit are not sent to
-// the peer: Start returns an error.
+// Rule: if the descriptor (a Remote) does not permit a FLUSH or an ATOMIC_WRITE, or the operation is
+// invalid, Start returns an error and sends nothing to the peer.
 func TestFlushMistakes(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -51,13 +52,13 @@ func TestFlushMistakes(t *testing.T) {
 	}
 	at := must.Get(r.Remote(0, 64))(t)
 	_, err = a.Start(ctx, new(FlushOp(at, verbs.FlushPersistent)))
-	mistake(t, "persistent flush of plain memory", err, ErrPermission, "FLUSH_PERSISTENT")
+	mistake(t, "a persistent FLUSH of memory without FLUSH_PERSISTENT", err, ErrPermission, "FLUSH_PERSISTENT")
 	_, err = a.Start(ctx, new(AtomicWriteOp(at, 1)))
-	mistake(t, "writing what is for reading", err, ErrPermission, "REMOTE_WRITE")
+	mistake(t, "an ATOMIC_WRITE to memory without REMOTE_WRITE", err, ErrPermission, "REMOTE_WRITE")
 	_, err = a.Start(ctx, new(FlushOp(at, 0)))
-	mistake(t, "a flush of no kind", err, reactor.ErrRequest)
+	mistake(t, "a FLUSH without a placement type", err, reactor.ErrRequest)
 	odd := must.Get(at.At(4, 8))(t)
 	odd.Access |= verbs.AccessRemoteWrite
 	_, err = a.Start(ctx, new(AtomicWriteOp(odd, 1)))
-	mistake(t, "a word at an address that is none", err, reactor.ErrRequest, "multiple of 8")
+	mistake(t, "an ATOMIC_WRITE to an address that is no multiple of 8", err, reactor.ErrRequest, "multiple of 8")
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// stackSGEs is how many scatter-gather elements of an operation fit on the stack. A longer list is
-// allocated on the heap.
+// stackSGEs is the number of scatter-gather elements for which the call that starts an operation has
+// room on its stack. A longer list is allocated on the heap.
 const stackSGEs = 8
 
 // transferV starts a WRITE or READ with several pieces of local memory.
@@ -57,20 +57,20 @@ func (c *Conn) transferV(ctx context.Context, op *Op, w submitOpts) (f Future, e
 	return f, asked.Cause(ctx, err)
 }
 
-// submit submits s to the connection's queue.
+// Conn.submit submits the request s with the payload p to the connection's queue.
 func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w submitOpts) (Future, error) {
 	s.Sink, s.Tag = w.sink, w.tag
 	return c.q.Submit(ctx, s, &p, w.mode)
 }
 
-// leaseAll begins a lease of each slice for one operation, and appends the slices' scatter-gather
-// elements to sges. It also returns the lease of the operation:
+// leaseAll leases the memory of all slices to one operation. It appends a scatter-gather element to
+// sges for each slice that is not empty. It also returns the lease of the operation:
 //
-//   - for one zero Slice: nil;
-//   - for one other slice: the lease of this slice;
-//   - for several slices: a new object that ends the leases of all of them.
+//   - If there is one slice, and it is the zero Slice, the lease is nil.
+//   - If there is one slice, and it is not the zero Slice, the lease is that of the slice.
+//   - Otherwise the lease is a new object. Its End ends the leases of all slices.
 //
-// If a slice does not belong to m or was released, leaseAll returns an error and keeps no lease.
+// If a slice does not belong to m or was released, leaseAll returns an error and leases nothing.
 func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
 	for i, l := range locals {
 		err := l.of(m)
@@ -99,7 +99,7 @@ func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor
 // leases is the lease of an operation with several slices.
 type leases []Slice
 
-// End implements reactor.Lease. It ends the leases of all slices.
+// End ends the leases of all slices. It implements reactor.Lease.
 func (ls *leases) End() {
 	for _, l := range *ls {
 		if l.lease != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a SEND or WRITE of up to Options.Inline bytes carries these bytes in the work request,
-// whichever call starts it. So the device does not use the key of the local memory. The device does
-// use the key if the data is longer, if the memory is zero-based or on-demand, or if Options.Inline
-// is -1.
+// Rule: if a SEND or WRITE has at most Options.Inline bytes, its work request carries the bytes inline,
+// whichever call starts the operation. So the device does not use the lkey of the local memory. If the
+// data is longer, if the memory is zero-based or on-demand, or if Options.Inline is -1, the data is not
+// sent inline, and the device uses the lkey.
 func TestShortRequestsCarryTheirBytes(t *testing.T) {
 	const size = 2 * DefaultInline
 	send := func(ctx context.Context, c *Conn, local Slice, _ Remote) error {
@@ -28,7 +28,7 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 			_, err := c.Do(ctx, new(WriteOp(local, remote)))
 			return err
 		},
-		"DoAll": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
+		"Batch.StartAll": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
 			fs := make([]Future, 1)
 			if _, err := c.Batch().StartAll(ctx, []Op{WriteOp(local, remote)}, fs); err != nil {
 				return err
@@ -52,7 +52,7 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 			c.Batch().Flush()
 			return <-ended
 		},
-		"a list of one": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
+		"WriteVOp of one piece": func(ctx context.Context, c *Conn, local Slice, remote Remote) error {
 			return awaited(ctx)(c.Start(ctx, new(WriteVOp([]Slice{local}, remote))))
 		},
 	}
@@ -61,7 +61,7 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 			o      Options
 			n      int
 			access verbs.AccessFlags
-			good   bool
+			inline bool // the data is expected to be inline, so the operation succeeds with an invalid lkey
 		}{
 			{Options{Raw: true}, DefaultInline, 0, true}, {Options{Raw: true}, DefaultInline + 1, 0, false},
 			{Options{Raw: true}, 1, 0, true},
@@ -71,13 +71,13 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 			{Options{Raw: true}, 8, verbs.AccessOnDemand, false},
 		} {
 			if onDevice && name != "Write" && i > 1 {
-				break // each connection takes a device some 0.2 s
+				break // to save time: on a device of the system each connection takes about 0.2 s
 			}
 			a, b := connected(t, Config{Conn: c.o})
 			far := must.Get(b.rt.NewRegion(size, allAccess))(t)
 			own, err := a.rt.NewRegion(size, verbs.AccessLocalWrite|c.access)
 			if c.access != 0 && errors.Is(err, verbs.ErrNotSupported) {
-				continue // this device has no such memory
+				continue // this device does not support zero-based or on-demand memory
 			} else if err != nil {
 				t.Fatal(err)
 			}
@@ -86,19 +86,22 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 				defer f.Discard()
 			}
 			local := must.Get(own.Slice(0, c.n))(t)
-			local.lkey ^= 0xffff00 // makes the key invalid
+			local.lkey ^= 0xffff00 // makes the lkey invalid
 			err = way(testContext(t), a, local, must.Get(far.Remote(0, size))(t))
-			// The status is LOC_PROT_ERR, or WR_FLUSH_ERR on Soft-RoCE (verbs/ibv, rxeDeviations).
+			// If the device uses the invalid lkey, the completion has the status LOC_PROT_ERR, or
+			// WR_FLUSH_ERR on Soft-RoCE (verbs/ibv, rxeDeviations).
 			var refused *verbs.WCError
-			if (err == nil) != c.good || err != nil && !errors.As(err, &refused) {
-				t.Errorf("%s of %d bytes, Inline %d, raw %v: %v; carried: %v", name, c.n, c.o.Inline, c.o.Raw, err, c.good)
+			if (err == nil) != c.inline || err != nil && !errors.As(err, &refused) {
+				t.Errorf("%s of %d bytes with an invalid lkey, Options.Inline %d, raw %v: error %v; want success: %v, otherwise a *verbs.WCError",
+					name, c.n, c.o.Inline, c.o.Raw, err, c.inline)
 			}
 		}
 	}
 }
 
-// The function awaited returns a function that takes the results of a call, a future and an error.
-// That function returns the error if the call has failed. Otherwise it awaits the future.
+// The function awaited returns a function f. The arguments of f are the two results of a call that
+// starts an operation: a future and an error. If the call has failed, f returns the error. Otherwise f
+// awaits the future and returns its error.
 func awaited(ctx context.Context) func(Future, error) error {
 	return func(f Future, err error) error {
 		if err == nil {
@@ -108,9 +111,10 @@ func awaited(ctx context.Context) func(Future, error) error {
 	}
 }
 
-// Rule: inline bytes arrive intact even if their list contains a FLUSH. Such a list is posted with
-// the extended calls (ibv_wr_post(3)). (In these calls, Soft-RoCE's library takes inline bytes for
-// scatter-gather elements unless the request has the flag INLINE.)
+// Rule: if a list of work requests contains a FLUSH and requests with inline bytes, the inline bytes
+// arrive intact. The provider ibv posts a list with a FLUSH by the extended calls (ibv_wr_post(3)). In
+// these calls, Soft-RoCE's library takes inline bytes for scatter-gather elements unless the request
+// has the flag INLINE.
 func TestInlineBytesBesideAFlushArrive(t *testing.T) { onBeds(t, inlineBesideAFlush) }
 
 func inlineBesideAFlush(t *testing.T, d bed) {
@@ -128,18 +132,18 @@ func inlineBesideAFlush(t *testing.T, d bed) {
 	}
 	for i, f := range fs {
 		if _, err := f.Await(ctx); err != nil {
-			t.Fatalf("operation %d: %v", i, err)
+			t.Fatalf("awaiting operation %d: %v", i, err)
 		}
 	}
 	m := must.Get(b.RecvWait(ctx))(t)
 	if got := string(m.Data); got != text {
-		t.Errorf("sent %q, received %q", text, got)
+		t.Errorf("the SEND delivered %q, want %q", got, text)
 	}
 	if err := m.Release(); err != nil {
 		t.Fatal(err)
 	}
 	if got := string(far.Bytes()[:len(text)]); got != text {
-		t.Errorf("written %q, there is %q", text, got)
+		t.Errorf("the WRITE left %q in the peer's memory, want %q", got, text)
 	}
 	mustClose(t, own, far)
 }

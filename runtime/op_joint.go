@@ -10,14 +10,15 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// DoAll starts ops in order, as [Conn.StartAll] does, and waits until all have ended. Like
-// [Conn.Do] it drives the reactor while it waits. DoAll is the cheapest way to execute several
-// operations.
+// DoAll starts ops in order, as [Conn.StartAll] does, and waits until all started operations have
+// ended. Like [Conn.Do] it drives the reactor while it waits. DoAll is the cheapest way to execute
+// several operations.
 //
-// If some operations failed or could not be started, DoAll returns the lowest index of these
-// operations, with the error. Otherwise it returns len(ops) and nil. If rs is not nil, rs must be
-// at least as long as ops, and gets the result of every operation that succeeded. If ctx ends
-// first, DoAll returns 0 and the context's error, and the started operations continue.
+// If all operations succeed, DoAll returns len(ops) and nil. If an operation fails or cannot be
+// started, DoAll returns the lowest index of such an operation, and the error of that operation. If
+// rs is not nil, rs must be at least as long as ops; if ops[i] succeeds, rs[i] is set to its result.
+// If ctx ends before all started operations have ended, DoAll returns 0 and the context's error, and
+// the started operations continue.
 //
 // In steady state DoAll allocates only where Start allocates.
 func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err error) {
@@ -40,30 +41,30 @@ func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err err
 
 // opGroup is the sink of a group of operations that are awaited together.
 //
-//	open ──> some started, some ended ──> all ended: settled ──> opGroups
-//	               └──> the caller stops waiting ──> all ended: settled, not reused
+//	in use ──> all operations have ended: the promise is settled ──> back in opGroups
+//	   └─ the wait ended early ──> all operations have ended: the promise is settled, no reuse
 //
 // The goroutine that waits sets the fields before it submits the first operation. From then on the
-// holder of the reactor's turn owns the fields. Settling the promise gives them back: it publishes
-// them to the goroutine that waits.
+// holder of the reactor's turn owns the fields. When the holder settles the promise, it publishes
+// the fields to the goroutine that waits, which owns them again.
 type opGroup struct {
 	all    futures.Promise[Result]
 	of     int // number of operations for which the group waits
 	done   int // number of operations that have ended
 	failed int // lowest index of a failed operation; valid if err is not nil
 	err    error
-	rs     []Result // by index, valid where ended is true; empty if no results are wanted
-	ended  []bool   // by index; empty if no results are wanted
+	rs     []Result // rs[i] is the result of operation i, if ended[i]; empty if no results are wanted
+	ended  []bool   // ended[i] reports that operation i has succeeded; empty if no results are wanted
 }
 
 // opGroups holds unused groups.
 var opGroups = sync.Pool{New: func() any { return new(opGroup) }}
 
 // opGroup.start starts ops. The argument sink gets the results of the operations and must pass
-// them to j.Complete. If keep is set, j keeps the results. The future that start returns is settled
-// when all started operations have ended. If the caller stops waiting for the future, it must not
-// call j.finish. start also returns the number of started operations, and the error of the
-// operation that could not be started.
+// them to j.Complete. (DoAll passes j itself as sink.) If keep is true, j keeps the results. The
+// future all is settled when all started operations have ended. If the caller stops waiting before
+// that, it must not call j.finish. start also returns the number of started operations. If this
+// number is less than len(ops), the result refused is the error of the next operation.
 func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Sink) (all Future, started int, refused error) {
 	j.open(len(ops), keep)
 	j.all, all = c.sh.r.Futures().New(c.sh.r.Driver())
@@ -74,9 +75,9 @@ func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink 
 	return all, started, refused
 }
 
-// finish stores the results in rs, puts j back into the pool, and returns n and err of DoAll. All
-// started operations must have ended. The argument refused is the error of the operation that could
-// not be started, or nil.
+// opGroup.finish stores the results in rs, puts j back into the pool, and returns the results n and
+// err of DoAll. All started operations must have ended. The argument refused is the error of the
+// operation that could not be started, or nil.
 func (j *opGroup) finish(rs []Result, refused error) (n int, err error) {
 	if n, err = j.of, refused; j.err != nil {
 		n, err = j.failed, j.err
@@ -116,7 +117,8 @@ func (j *opGroup) Complete(_ SinkContext, r Result, err error) {
 	j.settle()
 }
 
-// setTotal sets j.of to the number of operations that were started. Holder only.
+// setTotal sets j.of to the number of operations that were started, if one could not be started.
+// Holder only.
 func (j *opGroup) setTotal(of int) {
 	j.of = of
 	j.settle()

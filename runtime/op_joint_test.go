@@ -13,18 +13,18 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: if operations of DoAll fail, DoAll returns the index and the error of the first of them.
-// The rule holds for an operation that is refused at once. It also holds for one that fails later,
-// together with all operations behind it.
+// Rule: if operations of DoAll fail, DoAll returns the lowest index of a failed operation, and its
+// error. This holds if an operation cannot be started. It also holds if an operation is started and
+// fails later, which makes all operations after it fail.
 func TestDoWaitStopsAtAFailure(t *testing.T) {
 	const n, at = 20, 11
 	for name, c := range map[string]struct {
 		spoil func(op *Op)
 		want  error
 	}{
-		"refused at once":   {func(op *Op) { op.remote.Length = 4 }, ErrRemoteRange},
-		"fails on the way":  {func(op *Op) { op.remote.RKey ^= 0x5500 }, verbs.StatusError(verbs.WCRemAccessErr)},
-		"no such operation": {func(op *Op) { *op = Op{} }, reactor.ErrRequest},
+		"the remote memory is too short": {func(op *Op) { op.remote.Length = 4 }, ErrRemoteRange},
+		"the rkey is invalid":            {func(op *Op) { op.remote.RKey ^= 0x5500 }, verbs.StatusError(verbs.WCRemAccessErr)},
+		"the Op is zero":                 {func(op *Op) { *op = Op{} }, reactor.ErrRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, own, far := batchBed(t, 8)
@@ -35,33 +35,33 @@ func TestDoWaitStopsAtAFailure(t *testing.T) {
 			c.spoil(&ops[at])
 			got, err := a.DoAll(testContext(t), ops, rs)
 			if got != at || !errors.Is(err, c.want) {
-				t.Errorf("%d succeeded, then %v; want %d and %v", got, err, at, c.want)
+				t.Errorf("DoAll returned %d, %v; want %d, %v", got, err, at, c.want)
 			}
 			for i, r := range rs {
 				if ok := r.Bytes == 8; ok != (i < at) {
-					t.Errorf("operation %d: a result of %d bytes", i, r.Bytes)
+					t.Errorf("the result of operation %d has %d bytes; operation %d failed, want 8 bytes only before it", i, r.Bytes, at)
 				}
 			}
 			if n := own.lease.word.Load() & leaseCountMask; n != 0 {
-				t.Errorf("%d operations are in flight on the memory", n)
+				t.Errorf("after DoAll %d operations have a lease on the memory, want 0", n)
 			}
 			c.spoil(&ops[0])
 			if got, err := a.DoAll(testContext(t), ops, nil); got != 0 || err == nil {
-				t.Errorf("the first: %d succeeded, then %v", got, err)
+				t.Errorf("DoAll with an invalid first operation returned %d, %v; want 0 and an error", got, err)
 			}
 		})
 	}
 	a, _ := connected(t, Config{})
 	if n, err := a.DoAll(t.Context(), nil, nil); n != 0 || err != nil {
-		t.Errorf("no operations: %d, %v", n, err)
+		t.Errorf("DoAll of no operations returned %d, %v; want 0, nil", n, err)
 	}
 	if n, err := a.DoAll(t.Context(), make([]Op, 2), make([]Result, 1)); n != 0 || !errors.Is(err, reactor.ErrRequest) {
-		t.Errorf("too few results: %d, %v", n, err)
+		t.Errorf("DoAll of 2 operations with room for 1 result returned %d, %v; want 0, %v", n, err, reactor.ErrRequest)
 	}
 }
 
-// Rule: if the context of a DoAll has ended, results of that call never appear in another DoAll.
-// Each result of a FETCH_ADD is delivered at most one time.
+// Rule: if the context of a call of DoAll ends before its operations have ended, no other call of DoAll
+// returns results of these operations. Each result of a FETCH_ADD is delivered at most one time.
 func TestDoWaitIsGivenUp(t *testing.T) {
 	const goroutines, rounds, most = 6, 300, 12
 	a, b := connected(t, Config{Conn: Options{SendDepth: 16}})
@@ -71,7 +71,7 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 		word := must.Get(far.Remote(8*g, 8))(t)
 		rnd := rand.New(rand.NewPCG(uint64(g), 1))
 		all.Go(func() {
-			next := uint64(0) // the least value that the word can have
+			next := uint64(0) // the lowest value that the word can have now
 			for range rounds {
 				ops := make([]Op, 1+rnd.IntN(most))
 				for i := range ops {
@@ -86,19 +86,20 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 				cancel()
 				if err != nil {
 					if !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("goroutine %d: %v", g, err)
+						t.Errorf("goroutine %d: DoAll returned %v, want no error or context.DeadlineExceeded", g, err)
 						return
 					}
 					continue
 				}
 				if n != len(ops) || rs[0].Value < next {
-					t.Errorf("goroutine %d: %d of %d, from %d; want from %d on", g, n, len(ops), rs[0].Value, next)
+					t.Errorf("goroutine %d: %d operations succeeded, want %d; the first found the value %d, want %d or more",
+						g, n, len(ops), rs[0].Value, next)
 				}
-				// The results are consecutive numbers, because only this goroutine adds to the
-				// word. The operations of earlier calls were executed before.
+				// The results must be consecutive numbers: only this goroutine adds to the word, and the
+				// device executes the operations of earlier calls before those of this call.
 				for i := range rs {
 					if rs[i].Value != rs[0].Value+uint64(i) {
-						t.Errorf("goroutine %d: answer %d is %d, the first was %d", g, i, rs[i].Value, rs[0].Value)
+						t.Errorf("goroutine %d: operation %d found the value %d, want %d", g, i, rs[i].Value, rs[0].Value+uint64(i))
 					}
 				}
 				next = rs[0].Value + uint64(n)
@@ -112,9 +113,9 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 	mustClose(t, far)
 }
 
-// Rule: when DoAll has no credit for a message, it posts the messages before that one. Only these
-// messages can bring credits back. (In an older version DoAll waited for one second each time all
-// credits were used up.)
+// Rule: if DoAll has no credit for a message, it has the earlier messages posted before it waits for a
+// credit, because the peer returns credits only after it has received them. Otherwise each wait for a
+// credit would last until the next recheck (a pass that a timer starts once a second).
 func TestDoWaitOfMoreThanThePeerHasReceives(t *testing.T) {
 	const n = 32
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})
@@ -139,12 +140,12 @@ func TestDoWaitOfMoreThanThePeerHasReceives(t *testing.T) {
 	}
 	began := a.rt.Stats().Rechecks
 	if n, err := a.DoAll(ctx, ops, nil); n != len(ops) || err != nil {
-		t.Errorf("%d succeeded: %v", n, err)
+		t.Errorf("DoAll returned %d, %v; want %d, nil", n, err, len(ops))
 	}
-	if looks := a.rt.Stats().Rechecks - began; looks > 1 {
-		t.Errorf("%d rounds of the watch passed: it was they who had the messages posted", looks)
+	if rechecks := a.rt.Stats().Rechecks - began; rechecks > 1 {
+		t.Errorf("%d rechecks ran during DoAll, want at most 1; more mean that DoAll did not have the messages posted", rechecks)
 	}
 	if err := <-received; err != nil {
-		t.Error(err)
+		t.Errorf("receiving the messages: %v", err)
 	}
 }

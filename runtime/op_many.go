@@ -8,12 +8,16 @@ import (
 )
 
 // StartAll starts ops in order, each as Start does, and stores their futures in fs, which must be
-// at least as long as ops. It submits consecutive WRITEs and READs of one piece in batches of up to
-// 32. A batch costs less than separate submissions. No operation of another goroutine comes between
-// the operations of a batch. StartAll waits for room in the send queue as Start does.
+// at least as long as ops. StartAll waits for room in the send queue as Start does.
 //
-// StartAll returns the number n of operations that were started. If err is not nil, it is the error
-// of ops[n], which was not started; the futures of the operations before ops[n] are in fs.
+// StartAll submits consecutive simple operations in batches of up to 32. (A simple operation is a
+// READ, or a WRITE without immediate data, of one piece of memory and one work request.) A batch
+// costs less than separate submissions. No operation of another goroutine comes between the
+// operations of a batch.
+//
+// StartAll returns the number n of operations that were started. If n is less than len(ops), then
+// ops[n] was not started, err is the reason, and the futures of the operations before ops[n] are in
+// fs.
 func (c *Conn) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err error) {
 	if n, err = c.Batch().StartAll(ctx, ops, fs); n > 0 {
 		c.sh.r.Wake()
@@ -30,9 +34,9 @@ func (b Batch) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err 
 }
 
 // startAll starts ops in order, without waking the loop (the reactor's goroutine). If sink is nil,
-// it stores their futures in fs. Otherwise sink receives each result, with the index of the
-// operation as tag. startAll returns the number n of operations that were started, and the error of
-// ops[n] if it could not be started.
+// startAll stores the futures of the operations in fs. Otherwise sink receives each result, with the
+// index of the operation as tag. startAll returns the number n of operations that were started. If
+// ops[n] could not be started, startAll also returns the error of ops[n].
 func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (n int, err error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -50,9 +54,10 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 		if s.leased > 0 || ops[n].isSimple(c) {
 			f, err = s.transfer(asked, ops[n:], tag)
 		} else {
-			// Submit the batch first, to keep the order. This also frees the cached slots, for which
-			// c.start could otherwise wait forever. c.start gets ctx and not the DoneContext, because
-			// the future of a large transfer may report the context's error.
+			// Submit the batch first, to keep the order. Submit also frees the slots that the batch has
+			// acquired and not used; otherwise c.start could wait forever for these slots. c.start
+			// gets ctx and not the DoneContext, because the future of a large transfer may report the
+			// context's error.
 			s.Submit(reactor.NoWakeup)
 			f, err = c.start(ctx, &ops[n], submitOpts{mode: reactor.NoWakeup, sink: sink, tag: tag})
 		}
@@ -66,19 +71,20 @@ func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (
 	return len(ops), nil
 }
 
-// transferBatch is a reactor.BatchSubmitter that also leases the memory of the operations. All users
-// of a region share the word of its lease, so each change of the word is expensive. For consecutive
-// operations on one lease, transferBatch changes the word only one time.
+// transferBatch is a reactor.BatchSubmitter that also leases the memory of the operations. A lease
+// counts its operations in flight in one atomic word. All goroutines that use a region change the
+// same word, so each change is expensive. For consecutive operations on one lease, transferBatch
+// changes the word only one time.
 type transferBatch struct {
 	reactor.BatchSubmitter
 	c      *Conn
 	sink   Sink
-	batch  *lease // the lease on which the method lease has begun operations
-	leased int    // how many of these operations are not started yet
+	batch  *lease // the lease that transferBatch.lease has changed last
+	leased int    // how many operations have a lease on batch and are not started yet
 }
 
-// transfer starts ops[0], for which isSimple must be true. The other elements of ops are the
-// operations that follow.
+// transferBatch.transfer starts ops[0], for which isSimple must be true. The other elements of ops
+// are the operations that the caller will start next.
 func (s *transferBatch) transfer(asked reactor.DoneContext, ops []Op, tag uint64) (f Future, err error) {
 	op, c := &ops[0], s.c
 	local := &op.one[0]
@@ -102,8 +108,9 @@ func (s *transferBatch) transfer(asked reactor.DoneContext, ops []Op, tag uint64
 	return f, err
 }
 
-// lease begins ops[0] on the lease of its memory. It also begins the operations that directly follow,
-// as long as they are simple and use the same lease, up to the size of a batch.
+// transferBatch.lease takes a lease on the memory of ops[0] for this operation. The same change of the
+// lease's word serves the operations that directly follow ops[0], as long as they are simple and use
+// the same lease. It serves at most reactor.MaxSubmitBatch operations in all.
 func (s *transferBatch) lease(ops []Op) error {
 	local, n := &ops[0].one[0], 1
 	if local.lease.memory != s.c.rt.mem {
@@ -121,8 +128,8 @@ func (s *transferBatch) lease(ops []Op) error {
 	return nil
 }
 
-// end submits the started operations. It ends the operations that were begun on the lease and not
-// started.
+// transferBatch.end submits the started operations. It also ends the lease of the operations that
+// were leased and not started.
 func (s *transferBatch) end() {
 	s.Submit(reactor.NoWakeup)
 	if s.leased > 0 {

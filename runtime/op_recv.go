@@ -9,10 +9,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// PostRecv posts a receive on a raw connection, into locals. The future gives the number of bytes
-// received and the immediate data. PostRecv does not block. If Options.RecvCredits receives are
-// posted and not completed, it returns ErrRecvFull. The device owns the memory until the future is
-// settled. Receives complete in the order in which they were posted.
+// PostRecv posts a receive into locals on a raw connection. The result of the future has the number
+// of bytes received and the immediate data. PostRecv does not block. If Options.RecvCredits receives
+// are posted and not completed, it returns ErrRecvFull. The device owns the memory until the future
+// is settled. Receives complete in the order in which they were posted.
 //
 // Implements: ibv_post_recv.
 func (c *Conn) PostRecv(locals ...Slice) (Future, error) { return c.postRecv(locals, submitOpts{}) }
@@ -37,7 +37,7 @@ func (c *Conn) postRecv(locals []Slice, w submitOpts) (f Future, err error) {
 // postRecvFor posts a receive whose sink is s. If postRecvFor fails, the caller still owns s.
 func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error) {
 	if !c.opts.Raw {
-		return fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
+		return fmt.Errorf("%w: a managed connection posts its receives itself", ErrMode)
 	}
 	if c.opts.Shared != nil {
 		return fmt.Errorf("%w: the connection receives through Options.Shared", ErrMode)
@@ -69,7 +69,7 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error)
 
 // rawRecv is the sink of one receive of a raw connection. It settles the receive's future, or
 // calls the user's sink. The goroutine that posts the receive owns the rawRecv until the receive
-// is posted. Then Complete owns it, and puts it back into the pool rawRecvs.
+// is posted. From then on Complete owns the rawRecv, and puts it back into the pool rawRecvs.
 type rawRecv struct {
 	c       *Conn
 	promise futures.Promise[Result]
@@ -79,7 +79,7 @@ type rawRecv struct {
 // rawRecvs is the pool of unused rawRecv values.
 var rawRecvs = sync.Pool{New: func() any { return new(rawRecv) }}
 
-// newRawRecv takes a rawRecv from the pool. The method give puts it back.
+// newRawRecv takes a rawRecv from the pool. The method rawRecv.give puts the rawRecv back.
 func newRawRecv(c *Conn, sink Sink) *rawRecv {
 	s := rawRecvs.Get().(*rawRecv)
 	s.c, s.sink = c, sink
@@ -94,7 +94,7 @@ func (s *rawRecv) give() {
 // Complete implements reactor.Sink.
 func (s *rawRecv) Complete(t SinkContext, r Result, err error) {
 	of := *s
-	s.give() // before the call of the sink: the sink may post the next receive, which can then reuse s
+	s.give() // before the sink is called: if the sink posts the next receive, that receive can reuse s
 	if r.Flags&verbs.WCWithInv != 0 {
 		of.c.invalidated(r.Imm)
 	}

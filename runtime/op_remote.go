@@ -12,10 +12,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Remote is a descriptor of a peer's memory. The peer makes the descriptor with [Region.Remote] and
-// sends it to this program. A Remote is a value and owns nothing. Only an operation shows whether
-// the memory is still registered. RKey is a secret: a program that has the key and a connection to
-// the peer can access the peer's whole region, as far as the region's access flags permit.
+// Remote is a descriptor of a peer's memory. The peer makes the descriptor with [Region.Remote] or
+// [Window.Bind], and sends it to this program. A Remote is a value and owns nothing. It does not show
+// whether the memory is still registered: only an operation with the Remote finds that out.
+//
+// RKey is a secret. A program that has the key of a region and a connection to the peer can access
+// the whole region, not only the described part, as far as the region's access flags permit.
 //
 // [Remote.UnmarshalBinary] checks its input, because the encoded form comes from another program.
 // Methods may be called from any goroutine and do not block.
@@ -23,10 +25,10 @@ type Remote struct {
 	Addr   uint64 // address of the first byte at the peer's device
 	Length uint64 // bytes
 	RKey   uint32
-	Access verbs.AccessFlags // the access that the peer declares; the peer's device enforces the region's access flags
+	Access verbs.AccessFlags // the access that the peer declares; the peer's device checks the region or window itself
 }
 
-// At returns the descriptor of n bytes of r, from offset off. If these bytes are not inside r, it
+// At returns the descriptor of the n bytes of r at offset off. If these bytes are not inside r, it
 // returns a *[RangeError].
 func (r Remote) At(off, n uint64) (Remote, error) {
 	if off > r.Length || n > r.Length-off {
@@ -49,13 +51,13 @@ func (r Remote) String() string {
 //	│magic│version│0      │size  │access  │rkey  │addr  │length  │xxhash64  │
 //	└─────┴───────┴───────┴──────┴────────┴──────┴──────┴────────┴──────────┘
 //
-// The hash covers all bytes before it. It detects descriptors that are truncated, mistyped or mixed
-// up. It does not detect forged descriptors, because it is not a signature.
+// The hash covers all bytes before it. It detects descriptors that are truncated, mistyped or
+// otherwise damaged. It does not detect forged descriptors, because it is not a signature.
 const (
 	remoteMagic   = "VRBM"
 	remoteVersion = 1
 	remoteSize    = 40
-	remoteHashed  = remoteSize - 8 // number of bytes under the hash
+	remoteHashed  = remoteSize - 8 // number of bytes that the hash covers
 )
 
 // RemoteSize is the length of an encoded [Remote] in bytes.
@@ -72,7 +74,7 @@ var ErrDescriptor = errors.New("runtime: bad remote descriptor")
 // DescriptorReason is the reason for refusing a descriptor.
 type DescriptorReason uint8
 
-// The reasons.
+// The reasons for refusing a descriptor.
 const (
 	DescriptorTruncated DescriptorReason = iota + 1 // shorter than a descriptor
 	DescriptorTrailing                              // longer than a descriptor
@@ -87,8 +89,11 @@ const (
 
 // DescriptorError is the error for a refused [Remote]. It matches [ErrDescriptor].
 type DescriptorError struct {
-	Reason     DescriptorReason
-	Have, Want uint64 // the value found and the value wanted; for DescriptorOverflow the address and the length
+	Reason DescriptorReason
+	// Have is the value found, and Want the value wanted. There are two exceptions. For
+	// DescriptorAccess, Have has the undefined bits. For DescriptorOverflow, Have is the address and
+	// Want the length.
+	Have, Want uint64
 }
 
 // Error describes the fault, with the values.
@@ -108,9 +113,9 @@ func (e *DescriptorError) Error() string {
 	case DescriptorOverflow:
 		why = fmt.Sprintf("%d bytes at 0x%x wrap around the address space", e.Want, e.Have)
 	case DescriptorChecksum:
-		why = fmt.Sprintf("checksum 0x%016x, the content's is 0x%016x", e.Have, e.Want)
+		why = fmt.Sprintf("checksum 0x%016x, want 0x%016x", e.Have, e.Want)
 	case DescriptorText:
-		why = fmt.Sprintf("text of %d characters is not %q and %d of base64", e.Have, remoteText, e.Want)
+		why = fmt.Sprintf("a text of %d characters, want %q and %d characters of base64", e.Have, remoteText, e.Want)
 	}
 	return ErrDescriptor.Error() + ": " + why
 }
@@ -163,8 +168,8 @@ func (r Remote) MarshalBinary() ([]byte, error) {
 }
 
 // UnmarshalBinary sets r to the Remote that b encodes. If b is not exactly the encoded form of a
-// Remote, UnmarshalBinary returns a *[DescriptorError] and does not change r. It retains nothing of
-// b and allocates only for errors.
+// Remote, UnmarshalBinary returns a *[DescriptorError] and does not change r. It keeps no reference
+// to b, and allocates only for errors.
 //
 // Implements: encoding.BinaryUnmarshaler.
 func (r *Remote) UnmarshalBinary(b []byte) error {
@@ -202,7 +207,8 @@ func (r *Remote) UnmarshalBinary(b []byte) error {
 	return nil
 }
 
-// The text form is one word that can be used in a flag, a URL or a file name.
+// The text form is remoteText and the base64 of the encoded form. It has no space or slash, so it can
+// be used in a flag, a URL or a file name.
 const (
 	remoteText    = "vrbm:"
 	remoteTextLen = (remoteSize*8 + 5) / 6 // base64 characters after the prefix
@@ -230,7 +236,7 @@ func (r *Remote) UnmarshalText(text []byte) error {
 	if len(text) != len(remoteText)+remoteTextLen || string(text[:len(remoteText)]) != remoteText {
 		return refuse
 	}
-	var buf [remoteSize + 2]byte // remoteSize bytes, and two spare ones
+	var buf [remoteSize + 2]byte // the last two bytes are a margin that Decode does not use
 	n, err := remoteBase64.Decode(buf[:], text[len(remoteText):])
 	if err != nil || n != remoteSize { // n is smaller if the text has line breaks, which the decoder skips
 		return refuse

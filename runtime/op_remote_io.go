@@ -8,9 +8,9 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// RemoteMemory gives access to a peer's memory as an io.ReaderAt and io.WriterAt. It is for
-// programs with data in ordinary Go memory: it copies the data through registered buffers. The
-// methods may be called from any goroutine. ReadAt and WriteAt block until the transfer has ended.
+// RemoteMemory gives access to a peer's memory as an io.ReaderAt and io.WriterAt. The caller's bytes
+// may be in ordinary Go memory: ReadAt and WriteAt copy them from or to registered buffers. Both
+// block until the transfer has ended. The methods may be called from any goroutine.
 type RemoteMemory struct {
 	c      *Conn
 	ctx    context.Context
@@ -18,15 +18,15 @@ type RemoteMemory struct {
 }
 
 // ioChunk is the size of one operation of RemoteMemory in bytes, and ioDepth is the number of
-// concurrent operations. With these values a transfer keeps a link busy without holding much
-// memory.
+// concurrent operations of one ReadAt or WriteAt. With these values a transfer keeps a link busy,
+// and holds at most 1 MiB of buffers.
 const (
 	ioChunk = 256 << 10
 	ioDepth = 4
 )
 
 // At returns a RemoteMemory for the memory that remote describes. The transfers of the RemoteMemory
-// use this connection, and fail when ctx has ended.
+// use the connection c. When ctx has ended, they fail.
 func (c *Conn) At(ctx context.Context, remote Remote) *RemoteMemory {
 	return &RemoteMemory{c: c, ctx: ctx, remote: remote}
 }
@@ -67,9 +67,10 @@ func (m *RemoteMemory) WriteAt(p []byte, off int64) (int, error) {
 	}, func(buf Buffer, src []byte) { copy(buf.Bytes(), src) }, nil)
 }
 
-// ioSubmitMode returns the submit mode of a transfer of n bytes. A single chunk need not wake the
-// loop (the reactor's goroutine): the caller awaits the chunk at once, and posts it itself while it
-// waits. If there are several chunks, the loop posts a chunk while the caller prepares the next one.
+// ioSubmitMode returns the submit mode of a transfer of n bytes. If the transfer is a single chunk,
+// it need not wake the loop (the reactor's goroutine): the caller awaits the chunk at once, and as a
+// driver posts the chunk itself. If there are several chunks, the loop is woken, so that it posts a
+// chunk while the caller prepares the next chunk.
 func ioSubmitMode(n int) reactor.SubmitMode {
 	if n <= ioChunk {
 		return reactor.NoWakeup
@@ -77,22 +78,22 @@ func ioSubmitMode(n int) reactor.SubmitMode {
 	return reactor.Block
 }
 
-// ioTransfer is one chunk being transferred.
+// ioTransfer is a chunk whose transfer is in progress.
 type ioTransfer struct {
 	p   []byte
 	buf Buffer
 	f   Future
 }
 
-// The method move transfers p in chunks, up to ioDepth chunks at a time. For each chunk it calls up
+// RemoteMemory.move transfers p in chunks, up to ioDepth chunks at a time. For each chunk it calls up
 // to three functions:
 //
 //	before   fills the buffer; nil for a read
 //	start    starts the operation
 //	after    copies the data out of the buffer when the operation has succeeded; nil for a write
 //
-// The result n counts only the chunks that succeeded before the first error. Later chunks may have
-// been transferred, too.
+// The result n is the number of bytes in the chunks before the first chunk that failed or could not be started.
+// Chunks after a chunk that failed may have been transferred, too.
 func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Buffer, Remote) (Future, error),
 	before func(Buffer, []byte), after func([]byte, Buffer)) (n int, err error) {
 	asked, err := reactor.DoneOf(m.ctx)
@@ -101,11 +102,13 @@ func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Bu
 	}
 	var ring [ioDepth]ioTransfer
 	head, tail := 0, 0
+	failed := false // a chunk has failed
 	finish := func() {
 		u := &ring[head%ioDepth]
 		head++
 		_, ferr := u.f.Await(asked)
-		if ferr == nil && err == nil {
+		failed = failed || ferr != nil
+		if !failed {
 			if after != nil {
 				after(u.p, u.buf)
 			}
@@ -116,7 +119,7 @@ func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Bu
 		if u.f.Valid() {
 			u.f.Discard()
 		}
-		if rerr := u.buf.Release(); rerr != nil && err == nil { // if the operation is outstanding, the pool gets the memory back only after the operation
+		if rerr := u.buf.Release(); rerr != nil && err == nil { // an outstanding operation keeps the memory until it completes
 			err = rerr
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
+// drawRemote returns a random descriptor whose range does not wrap around.
 func drawRemote(t *rapid.T) Remote {
 	r := Remote{
 		Addr: rapid.Uint64().Draw(t, "addr"), Length: rapid.Uint64().Draw(t, "length"),
@@ -28,31 +29,34 @@ func drawRemote(t *rapid.T) Remote {
 	return r
 }
 
+// Rule: if a Remote is encoded as bytes, as text or as JSON, decoding the result returns the same
+// Remote.
 func TestRemoteSurvivesItsForms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRemote(t)
 		b, err := r.MarshalBinary()
 		if err != nil || len(b) != RemoteSize {
-			t.Fatalf("%d bytes, %v", len(b), err)
+			t.Fatalf("MarshalBinary returned %d bytes, error %v; want %d bytes", len(b), err, RemoteSize)
 		}
 		var back, fromText, fromJSON Remote
 		if err := back.UnmarshalBinary(b); err != nil || back != r {
-			t.Fatalf("binary: %+v became %+v, %v", r, back, err)
+			t.Fatalf("the bytes of %+v were decoded as %+v, error %v; want the same Remote", r, back, err)
 		}
 		text, err := r.MarshalText()
 		if err != nil || strings.ContainsAny(string(text), " \t\n/+=%\"") {
-			t.Fatalf("text %q, %v: want one word", text, err)
+			t.Fatalf("MarshalText returned %q, error %v; want a text without spaces, slashes, +, =, %% and quotes", text, err)
 		}
 		if err := fromText.UnmarshalText(text); err != nil || fromText != r {
-			t.Fatalf("text: %+v became %+v, %v", r, fromText, err)
+			t.Fatalf("the text of %+v was decoded as %+v, error %v; want the same Remote", r, fromText, err)
 		}
 		j := must.Get(json.Marshal(r))(t)
 		if err := json.Unmarshal(j, &fromJSON); err != nil || fromJSON != r {
-			t.Fatalf("JSON: %+v became %+v, %v", r, fromJSON, err)
+			t.Fatalf("the JSON of %+v was decoded as %+v, error %v; want the same Remote", r, fromJSON, err)
 		}
 	})
 }
 
+// Rule: version 1 of the binary form has a fixed layout.
 func TestRemoteLayoutIsFixed(t *testing.T) {
 	r := Remote{Addr: 0x1122334455667788, Length: 0x99, RKey: 0xAABBCCDD, Access: verbs.AccessRemoteRead}
 	b := must.Get(r.AppendBinary([]byte("before")))(t)
@@ -60,7 +64,7 @@ func TestRemoteLayoutIsFixed(t *testing.T) {
 		"\x88\x77\x66\x55\x44\x33\x22\x11" + "\x99\x00\x00\x00\x00\x00\x00\x00"
 	want += string(binary.LittleEndian.AppendUint64(nil, xxhash.Sum64String(want[6:])))
 	if string(b) != want {
-		t.Errorf("version 1 is\n%x, want\n%x", b, want)
+		t.Errorf("AppendBinary returned\n%x, want\n%x", b, want)
 	}
 }
 
@@ -70,6 +74,8 @@ func reseal(b []byte) []byte {
 	return b
 }
 
+// Rule: if bytes or a text are no valid descriptor, decoding fails with a *DescriptorError that has the
+// reason. A failed UnmarshalBinary does not change its receiver.
 func TestHostileDescriptorsAreRefusedWithTheReason(t *testing.T) {
 	good := must.Get(Remote{Addr: 0x1000, Length: 0x2000, RKey: 7, Access: verbs.AccessRemoteRead}.MarshalBinary())(t)
 	change := func(f func(b []byte) []byte) []byte { return f(bytes.Clone(good)) }
@@ -81,28 +87,28 @@ func TestHostileDescriptorsAreRefusedWithTheReason(t *testing.T) {
 		text   string
 	}{
 		{"empty", nil, DescriptorTruncated, "0 bytes, want 40"},
-		{"cut", good[:39], DescriptorTruncated, "39 bytes, want 40"},
-		{"trailing", append(bytes.Clone(good), 0), DescriptorTrailing, "41 bytes, want 40"},
-		{"magic", at(0, 'X'), DescriptorMagic, "begins with"},
-		{"version", at(4, 2), DescriptorVersion, "version 2"},
-		{"newer and longer", append(at(4, 3), 1, 2, 3), DescriptorVersion, "version 3"},
-		{"reserved", at(5, 1), DescriptorField, "0x002801"},
-		{"size", at(6, 41), DescriptorField, "0x002900"},
-		{"access", at(11, 0x80), DescriptorAccess, "0x80000000"},
-		{"overflow", change(func(b []byte) []byte {
+		{"one byte too short", good[:39], DescriptorTruncated, "39 bytes, want 40"},
+		{"one byte too long", append(bytes.Clone(good), 0), DescriptorTrailing, "41 bytes, want 40"},
+		{"wrong magic number", at(0, 'X'), DescriptorMagic, "begins with"},
+		{"version 2", at(4, 2), DescriptorVersion, "version 2"},
+		{"version 3 with three more bytes", append(at(4, 3), 1, 2, 3), DescriptorVersion, "version 3"},
+		{"a reserved byte that is not zero", at(5, 1), DescriptorField, "0x002801"},
+		{"size field 41", at(6, 41), DescriptorField, "0x002900"},
+		{"unknown access flag", at(11, 0x80), DescriptorAccess, "0x80000000"},
+		{"a range that wraps around", change(func(b []byte) []byte {
 			binary.LittleEndian.PutUint64(b[24:], math.MaxUint64-0xFFF)
 			return reseal(b)
 		}), DescriptorOverflow, "0x1000"},
-		{"damaged", change(func(b []byte) []byte { b[20] ^= 1; return b }), DescriptorChecksum, "checksum"},
+		{"a flipped bit", change(func(b []byte) []byte { b[20] ^= 1; return b }), DescriptorChecksum, "checksum"},
 	} {
 		r := Remote{Addr: 5}
 		err := r.UnmarshalBinary(c.b)
 		e, ok := errors.AsType[*DescriptorError](err)
 		if !ok || e.Reason != c.reason || !errors.Is(err, ErrDescriptor) || !strings.Contains(err.Error(), c.text) {
-			t.Errorf("%s: %v, want reason %d saying %q", c.name, err, c.reason, c.text)
+			t.Errorf("%s: UnmarshalBinary returned %v, want a *DescriptorError with reason %d and the text %q", c.name, err, c.reason, c.text)
 		}
 		if r != (Remote{Addr: 5}) {
-			t.Errorf("%s: a refused descriptor changed the target to %+v", c.name, r)
+			t.Errorf("%s: the failed UnmarshalBinary changed its receiver to %+v, want no change", c.name, r)
 		}
 	}
 	for i := range good {
@@ -110,7 +116,7 @@ func TestHostileDescriptorsAreRefusedWithTheReason(t *testing.T) {
 			b := bytes.Clone(good)
 			b[i] ^= 1 << bit
 			if new(Remote).UnmarshalBinary(b) == nil {
-				t.Fatalf("bit %d of byte %d was flipped unnoticed", bit, i)
+				t.Fatalf("UnmarshalBinary succeeded with bit %d of byte %d flipped, want an error", bit, i)
 			}
 		}
 	}
@@ -118,19 +124,21 @@ func TestHostileDescriptorsAreRefusedWithTheReason(t *testing.T) {
 	for _, s := range []string{"", "vrbm:", string(text[1:]), string(text) + "A", "VRBM:" + string(text[5:]),
 		string(text[:10]) + "\n" + string(text[11:]), string(text[:10]) + "\r\n" + string(text[12:]), string(text[:10]) + "=" + string(text[11:])} {
 		if err := new(Remote).UnmarshalText([]byte(s)); !errors.Is(err, &DescriptorError{Reason: DescriptorText}) {
-			t.Errorf("text %q: %v, want DescriptorText", s, err)
+			t.Errorf("UnmarshalText of %q returned %v, want a *DescriptorError with reason DescriptorText", s, err)
 		}
 	}
 	for _, r := range []Remote{{Addr: 2, Length: math.MaxUint64}, {Access: 1 << 31}} {
 		if _, err := r.MarshalBinary(); !errors.Is(err, ErrDescriptor) {
-			t.Errorf("%v was encoded: %v", r, err)
+			t.Errorf("MarshalBinary of the invalid %v returned %v, want ErrDescriptor", r, err)
 		}
 		if _, err := r.MarshalText(); !errors.Is(err, ErrDescriptor) {
-			t.Errorf("%v was encoded as text: %v", r, err)
+			t.Errorf("MarshalText of the invalid %v returned %v, want ErrDescriptor", r, err)
 		}
 	}
 }
 
+// Rule: if off + n is at most the length of the Remote, At(off, n) returns the n bytes from off on.
+// Otherwise At returns ErrRange and ErrRemoteRange.
 func TestRemoteAtIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRemote(t)
@@ -141,44 +149,46 @@ func TestRemoteAtIsBounded(t *testing.T) {
 		sub, err := r.At(off, n)
 		sum := new(big.Int).Add(new(big.Int).SetUint64(off), new(big.Int).SetUint64(n))
 		if inside := sum.Cmp(new(big.Int).SetUint64(r.Length)) <= 0; inside != (err == nil) {
-			t.Fatalf("At(%d, %d) of %d bytes: %v", off, n, r.Length, err)
+			t.Fatalf("At(%d, %d) of %d bytes returned the error %v, want an error: %v", off, n, r.Length, err, !inside)
 		}
 		if err != nil {
 			if !errors.Is(err, ErrRange) || !errors.Is(err, ErrRemoteRange) || !strings.Contains(err.Error(), fmt.Sprint(off)) {
-				t.Fatalf("%v: want ErrRange and ErrRemoteRange with the values", err)
+				t.Fatalf("At(%d, %d) of %d bytes returned %v, want ErrRange and ErrRemoteRange with the offset in the text", off, n, r.Length, err)
 			}
 			return
 		}
 		if want := (Remote{r.Addr + off, n, r.RKey, r.Access}); sub != want {
-			t.Fatalf("At(%d, %d) is %+v, want %+v", off, n, sub, want)
+			t.Fatalf("At(%d, %d) returned %+v, want %+v", off, n, sub, want)
 		}
 	})
 }
 
+// Rule: the printed form of a Remote does not contain the RKey.
 func TestRemoteIsPrintedWithoutItsKey(t *testing.T) {
 	r := Remote{Addr: 0x10, Length: 5, RKey: 0xDEADBEEF, Access: verbs.AccessRemoteRead}
 	for _, s := range []string{r.String(), fmt.Sprintf("%v %+v %s", r, r, r)} {
 		if strings.Contains(strings.ToLower(s), "deadbeef") || strings.Contains(s, fmt.Sprint(r.RKey)) {
-			t.Errorf("%q shows the key", s)
+			t.Errorf("the printed form %q contains the RKey 0x%x, want no key", s, r.RKey)
 		}
 	}
 }
 
+// Rule: AppendBinary, into a slice with room, and UnmarshalBinary allocate nothing.
 func TestRemoteDecodesWithoutAllocating(t *testing.T) {
 	r := Remote{Addr: 1, Length: 2}
 	b, _ := r.MarshalBinary()
 	if n := testing.AllocsPerRun(100, func() {
 		var err error
 		if b, err = r.AppendBinary(b[:0]); err != nil || r.UnmarshalBinary(b) != nil {
-			t.Fatal(err)
+			t.Fatalf("AppendBinary returned the error %v, or UnmarshalBinary of the result failed", err)
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
+		t.Errorf("AppendBinary and UnmarshalBinary made %v allocations, want 0", n)
 	}
 }
 
-// FuzzRemote checks that a Remote decoded from arbitrary bytes encodes to the same bytes again, and
-// that its range does not wrap around. Other bytes must be refused.
+// FuzzRemote decodes arbitrary bytes. If decoding succeeds, encoding the Remote must return the same
+// bytes, and the range of the Remote must not wrap around. Otherwise the error must be ErrDescriptor.
 func FuzzRemote(f *testing.F) {
 	good, _ := Remote{Addr: 0x1000, Length: 0x2000, RKey: 7, Access: verbs.AccessRemoteRead}.MarshalBinary()
 	f.Add(good, false)
@@ -188,27 +198,27 @@ func FuzzRemote(f *testing.F) {
 	f.Add(text, false)
 	f.Fuzz(func(t *testing.T, b []byte, seal bool) {
 		if seal && len(b) == RemoteSize {
-			b = reseal(bytes.Clone(b)) // otherwise nearly all inputs fail at the checksum
+			b = reseal(bytes.Clone(b)) // without the correct checksum, nearly no input reaches the other checks
 		}
 		var r Remote
 		if err := r.UnmarshalBinary(b); err == nil {
 			if again, err := r.MarshalBinary(); err != nil || !bytes.Equal(again, b) {
-				t.Fatalf("%x was accepted as %+v, which is %x, %v", b, r, again, err)
+				t.Fatalf("%x was decoded as %+v, which was encoded as %x, error %v; want the same bytes", b, r, again, err)
 			}
 			if r.Addr+r.Length < r.Addr {
-				t.Fatalf("%+v wraps around", r)
+				t.Fatalf("%x was decoded as %+v, whose range wraps around; want an error", b, r)
 			}
 		} else if !errors.Is(err, ErrDescriptor) {
-			t.Fatalf("error is %T, want *DescriptorError", err)
+			t.Fatalf("UnmarshalBinary returned a %T, want a *DescriptorError", err)
 		} else if r != (Remote{}) {
-			t.Fatal("a refused descriptor changed the target")
+			t.Fatalf("the failed UnmarshalBinary changed its receiver to %+v, want no change", r)
 		}
 		if err := r.UnmarshalText(b); err == nil {
 			if again, err := r.MarshalText(); err != nil || !bytes.Equal(again, b) {
-				t.Fatalf("%q was accepted as %+v, which is %q, %v", b, r, again, err)
+				t.Fatalf("%q was decoded as %+v, which was encoded as %q, error %v; want the same text", b, r, again, err)
 			}
 		} else if !errors.Is(err, ErrDescriptor) {
-			t.Fatalf("error is %T, want *DescriptorError", err)
+			t.Fatalf("UnmarshalText returned a %T, want a *DescriptorError", err)
 		}
 	})
 }

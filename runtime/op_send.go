@@ -11,18 +11,17 @@ import (
 
 // Send starts a [SendOp]: it sends local as one message. If local is longer than MaxMessage bytes,
 // Send returns ErrTooLarge. On a managed connection Send also waits for a credit, until ctx ends.
-// Otherwise it is like [Conn.Start].
+// In all other respects Send is like [Conn.Start].
 func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
 	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
-// sendRequest returns the request for op, a SEND. The data of the request is not set.
+// sendRequest returns the request for op, which is a SEND. The request has no data yet.
 func (op *Op) sendRequest() reactor.Send {
 	return reactor.Send{Opcode: op.opcode, Flags: op.flags, Imm: op.imm, Invalidate: op.remote.RKey}
 }
 
-// The method send sends locals as one message. The argument s is a SEND of any kind, whose data is
-// not set.
+// Conn.send sends locals as one message. The argument s is a SEND of any kind, without data.
 func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submitOpts) (f Future, err error) {
 	var sum uint64 // uint64: one slice may be listed many times, so the sum may overflow an int
 	for _, l := range locals {
@@ -43,7 +42,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 	var p reactor.Payload
 	if p.SGEs, s.Lease, err = leaseAll(c.rt.mem, space[:0], locals); err == nil {
 		if c.headerSize()+total <= c.inline && cpuReadable(locals) {
-			s.Flags |= verbs.SendInline // see Conn.inlineFlag
+			s.Flags |= verbs.SendInline // the reason is in the comment of Conn.inlineFlag
 		}
 		if f, err = c.post(asked, &s, p, total, w); err == nil {
 			return f, nil
@@ -56,8 +55,9 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 	return f, asked.Cause(ctx, err)
 }
 
-// cpuReadable reports whether locals have any bytes, and the CPU can read all these bytes. An
-// inline send requires this.
+// cpuReadable reports whether locals may be sent inline: they have at least one byte, and only bytes
+// that the processor may read. The processor must not read memory of another device (deviceLen > 0),
+// nor memory with an access flag of fetched.
 func cpuReadable(locals []Slice) bool {
 	n := 0
 	for i := range locals {
@@ -68,15 +68,14 @@ func cpuReadable(locals []Slice) bool {
 	return n > 0
 }
 
-// SendBytes starts a [SendBytesOp]: it sends a copy of p as one message. The slice p may be in any
-// memory, and the caller may change it when SendBytes has returned. Otherwise SendBytes is like
-// Send.
+// SendBytes starts a [SendBytesOp]: it sends a copy of p as one message. The bytes of p may be in any
+// memory, and the caller may change them when SendBytes has returned. In all other respects
+// SendBytes is like Send.
 func (c *Conn) SendBytes(ctx context.Context, p []byte) (Future, error) {
 	return c.sendBytes(ctx, p, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
-// sendBytes sends a copy of p as one message. The argument s is a SEND of any kind, whose data is
-// not set.
+// sendBytes sends a copy of p as one message. The argument s is a SEND of any kind, without data.
 func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submitOpts) (f Future, err error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -101,7 +100,7 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submit
 		return f, asked.Cause(ctx, err)
 	}
 	if p == nil {
-		p = empty[:] // not nil, so that an empty message is sent inline too
+		p = empty[:] // Payload.Inline must not be nil, because nil means that the data is not inline
 	}
 	if f, err = c.post(asked, &s, reactor.Payload{Inline: p}, len(p), w); err != nil {
 		c.creditBack(verbs.WRSend)
@@ -110,7 +109,7 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submit
 	return f, err
 }
 
-// The variable empty is inline data of zero bytes.
+// empty is the inline data of an empty message.
 var empty [0]byte
 
 func (c *Conn) mayCarry(n uint64) error {
@@ -130,8 +129,8 @@ func (c *Conn) headerSize() int {
 	return frameSize
 }
 
-// The method post submits s with the payload p, which has n bytes. On a managed connection it adds
-// the frame header, which also returns credits to the peer.
+// Conn.post submits s with the payload p, which has n bytes. On a managed connection it adds the
+// frame header, which also returns credits to the peer.
 func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n int, w submitOpts) (Future, error) {
 	if c.opts.Raw {
 		return c.submit(ctx, s, p, w)

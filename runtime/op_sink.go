@@ -2,18 +2,19 @@ package runtime
 
 import "github.com/verbena-rdma/verbena/reactor"
 
-// SinkContext is the context of a call to a Sink: see [Conn.StartFromSink].
+// SinkContext is the context of a call of Sink.Complete: see [Conn.StartFromSink].
 type SinkContext = reactor.SinkContext
 
-// StartFromSink starts op as TryStartTo does. Only a Sink may call it, on the goroutine that runs the
-// Sink's method Complete. The argument t is the SinkContext that Complete got.
+// StartFromSink starts op as TryStartTo does, but takes about three quarters of the processor time.
+// Only the method Complete of a Sink may call StartFromSink, on the goroutine that runs Complete. The
+// argument t is the SinkContext that Complete got.
 //
-// For a WRITE (without immediate data) or a READ, of one piece in one work request, StartFromSink
-// does not use the structures that submitters share. So it takes about three quarters of the
-// processor time of TryStartTo. For all other operations StartFromSink calls TryStartTo. It also calls
-// TryStartTo if t is zero, belongs to another reactor, or has expired. (A SinkContext expires when the
-// results of its pass have been delivered.) Operations start in the order of the calls, whichever of
-// the two methods is used.
+// StartFromSink saves time only for a READ, or a WRITE without immediate data, of one piece of memory
+// and one work request. For such an operation it does not use the structures that submitters share.
+// For all other operations StartFromSink calls TryStartTo. It also calls TryStartTo if t is zero,
+// belongs to another reactor, or has expired. (A SinkContext expires when the results of its pass
+// have been delivered.) If a sink calls both StartFromSink and TryStartTo, the operations start in
+// the order of the calls.
 //
 // StartFromSink caches slots of the send queue for the next operations of sinks. The reactor frees
 // the cached slots when it has called all sinks of the pass. Until then other submitters may find the
@@ -23,7 +24,7 @@ func (c *Conn) StartFromSink(t SinkContext, op *Op, sink Sink, tag uint64) error
 		return c.TryStartTo(op, sink, tag)
 	}
 	if !op.isSimple(c) || sink == nil {
-		c.sh.r.ReleaseSinkCaches() // frees the cached slots: TryStartTo may need one
+		c.sh.r.ReleaseSinkCaches() // frees the cached slots, because TryStartTo may need a free slot
 		return c.TryStartTo(op, sink, tag)
 	}
 	local := &op.one[0]
@@ -50,31 +51,33 @@ func (c *Conn) StartFromSink(t SinkContext, op *Op, sink Sink, tag uint64) error
 	err := c.q.PostFromSink(t, &tr)
 	if err != nil && tr.Lease != nil {
 		tr.Lease.End()
-		c.sh.sinkLeases.Release() // why: see the type sinkLeases
+		c.sh.sinkLeases.Release() // the comment of the type sinkLeases has the reason
 	}
 	return err
 }
 
-// sinkLeases caches operations that were begun on a lease and that sinks have not started yet. Each
-// change of the lease's count is a locked instruction. So sinkLeases begins several operations with
-// one change of the count: first 1, then 2, then 4, up to reactor.MaxCachedSlots.
-// At the end of the pass it ends the operations that no sink has started. Each shard (a reactor of
-// the runtime) has one sinkLeases. Only the holder of the turn uses it.
+// sinkLeases counts operations on a lease before sinks start these operations. A lease counts the
+// operations in flight on its memory, and each change of the count is a locked instruction. So
+// sinkLeases adds several operations with one change: first 1, then 2, then 4, up to
+// reactor.MaxCachedSlots. The operations that no sink has started yet are the cached operations. At
+// the end of the pass sinkLeases subtracts the cached operations from the count. Each shard (a
+// reactor of the runtime) has one sinkLeases. Only the holder of the turn uses it.
 //
-// Region.Close, for example, takes a cached operation for an operation in flight. This does no harm
-// while an operation that a sink has started on the same lease is really in flight. Usually there is
-// such an operation, still unposted, while the cache is not empty. There are two exceptions: the
-// operation could not be started, or it is refused because its queue is released. In both cases the
-// cache is released before the error is reported.
+// A cached operation counts as an operation in flight, so Region.Close returns ErrBusy, for example.
+// This makes no difference while another operation is really in flight on the same lease. Usually
+// there is such an operation as long as operations are cached: a sink has started it in this pass,
+// and the reactor has not posted it yet. There are two exceptions: the operation could not be
+// started, or its queue is released, which ends the operation. In both cases the cache is released
+// before the error of the operation is reported.
 type sinkLeases struct {
 	of   *lease
 	gen  uint64
-	n    int // how many operations are cached
-	next int // how many operations the next refill begins
+	n    int // number of cached operations
+	next int // how many operations the next refill adds to the lease's count
 }
 
-// refill begins s.next operations on l: one for the caller, the others for the cache. It returns
-// false if generation gen of the lease was released.
+// sinkLeases.refill adds s.next operations to the count of l. The first is the caller's operation, the
+// rest are cached. If generation gen of the lease was released, refill returns false.
 func (s *sinkLeases) refill(r *reactor.Reactor, l *lease, gen uint64) bool {
 	if s.of != l || s.gen != gen {
 		s.Release()
@@ -88,7 +91,7 @@ func (s *sinkLeases) refill(r *reactor.Reactor, l *lease, gen uint64) bool {
 	return true
 }
 
-// Release implements reactor.SinkCache.
+// Release subtracts the cached operations from the lease's count. It implements reactor.SinkCache.
 func (s *sinkLeases) Release() {
 	if s.n > 0 {
 		s.of.EndN(s.n)

@@ -14,16 +14,16 @@ type turnSink func(SinkContext, Result, error)
 
 func (fn turnSink) Complete(t SinkContext, r Result, err error) { fn(t, r, err) }
 
-// runner is a Sink that starts n WRITEs in all, alternating between its two operations. When a
-// WRITE completes, runner starts up to three more.
+// runner is a Sink. Its method run executes n WRITEs, each of which is ops[0] or ops[1]. The method run
+// starts the first WRITE. When a WRITE completes, the method Complete starts up to three more.
 type runner struct {
 	c     *Conn
 	ops   [2]Op
-	left  int // WRITEs not started yet
-	out   int
-	taken int // WRITEs started by Complete
-	err   error
-	over  chan struct{}
+	left  int           // the number of WRITEs not started yet
+	out   int           // the number of WRITEs started and not completed
+	taken int           // the number of WRITEs started by Complete
+	err   error         // the errors of all WRITEs, joined
+	over  chan struct{} // gets a value when all WRITEs have completed, or a WRITE has failed
 }
 
 func (r *runner) Complete(t SinkContext, _ Result, err error) {
@@ -54,12 +54,12 @@ func (r *runner) run(t testing.TB, n int) {
 		t.Fatal(err)
 	}
 	if <-r.over; r.err != nil {
-		t.Fatal(r.err)
+		t.Fatalf("starting or executing %d WRITEs: %v", n, r.err)
 	}
 }
 
-// Rule: each operation that a sink starts also completes. When the sink of the last operation
-// runs, the memory has no lease, not even one that is cached for sinks.
+// Rule: if a sink starts operations by StartFromSink, each of them completes. When the last operation
+// has completed, no lease on its memory is left, not even a lease that was cached for sinks.
 func TestStartInLeavesNothingInFlight(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{SendDepth: 24}})
 	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
@@ -76,19 +76,19 @@ func TestStartInLeavesNothingInFlight(t *testing.T) {
 		n := 1 + i*7
 		r.run(t, n)
 		if r.taken != n-1 {
-			t.Errorf("%d of %d writes were started with the turn", r.taken, n)
+			t.Errorf("Complete started %d WRITEs, want %d", r.taken, n-1)
 		}
 		for k := range from {
 			if err := from[k].Close(); err != nil {
-				t.Errorf("after %d writes: %v", n, err)
+				t.Errorf("closing region %d after %d WRITEs: %v", k, n, err)
 			}
 		}
 	}
 }
 
-// Rule: StartFromSink returns ErrReleased for released memory, even while leases on that memory
-// are cached. With a zero SinkContext it behaves as TryStartTo. It also does so for operations
-// other than WRITE and READ.
+// Rule: if the memory was released, StartFromSink returns ErrReleased, even while leases on that memory
+// are cached. If the SinkContext is zero, or the operation is no WRITE and no READ, StartFromSink does
+// the same as TryStartTo.
 func TestStartInRefusesAsTryStart(t *testing.T) {
 	a, b := connected(t, Config{})
 	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
@@ -106,21 +106,21 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 		defer close(over)
 		expect := func(what string, err, want error) {
 			if !errors.Is(err, want) {
-				t.Errorf("%s: %v, want %v", what, err, want)
+				t.Errorf("%s returned %v, want %v", what, err, want)
 			}
 		}
-		expect("the operation", err, nil)
+		expect("the operation of this sink", err, nil)
 		for range 2 { // the second call takes two leases: one stays in the cache
-			expect("with the turn", a.StartFromSink(in, &op, mail, 1), nil)
+			expect("StartFromSink of a WRITE", a.StartFromSink(in, &op, mail, 1), nil)
 		}
-		expect("giving the buffer back", bufs[0].Release(), nil)
-		expect("from memory that was given back", a.StartFromSink(in, &op, mail, 2), ErrReleased)
-		expect("from other memory", a.StartFromSink(in, &other, mail, 1), nil)
-		expect("an atomic", a.StartFromSink(in, &add, mail, 1), nil)
-		expect("past the end", a.StartFromSink(in, &long, mail, 2), ErrRemoteRange)
-		expect("without a sink", a.StartFromSink(in, &other, nil, 2), reactor.ErrRequest)
+		expect("Release of the buffer", bufs[0].Release(), nil)
+		expect("StartFromSink with a released buffer", a.StartFromSink(in, &op, mail, 2), ErrReleased)
+		expect("StartFromSink with the other buffer", a.StartFromSink(in, &other, mail, 1), nil)
+		expect("StartFromSink of an atomic", a.StartFromSink(in, &add, mail, 1), nil)
+		expect("StartFromSink of a WRITE longer than the remote memory", a.StartFromSink(in, &long, mail, 2), ErrRemoteRange)
+		expect("StartFromSink without a sink", a.StartFromSink(in, &other, nil, 2), reactor.ErrRequest)
 		if b.q.InSink(in) {
-			t.Error("a turn holds a queue of another runtime")
+			t.Error("InSink is true for a queue of another runtime, want false")
 		}
 	})
 	if err := a.TryStartTo(&op, sink, 0); err != nil {
@@ -128,22 +128,22 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 	}
 	<-over
 	if err := a.StartFromSink(SinkContext{}, &other, mail, 1); err != nil {
-		t.Errorf("without a turn: %v", err)
+		t.Errorf("StartFromSink with the zero SinkContext returned %v, want nil", err)
 	}
-	for range 5 {
+	for range 5 { // the operations that were started
 		if got := <-mail; got.err != nil || got.r.Tag != 1 {
-			t.Errorf("what was started ended with tag %d, %v", got.r.Tag, got.err)
+			t.Errorf("an operation ended with tag %d, error %v; want tag 1 and no error", got.r.Tag, got.err)
 		}
 	}
 	for i := range bufs {
 		if err := bufs[i].Release(); (i == 0) != errors.Is(err, ErrReleased) {
-			t.Errorf("releasing buffer %d: %v", i, err)
+			t.Errorf("releasing buffer %d returned %v, want ErrReleased only for buffer 0, which was released before", i, err)
 		}
 	}
 }
 
-// Rule: a failed StartFromSink leaves no lease on the operation's memory, however many times the
-// sink tries. The memory can be closed as soon as StartFromSink has returned the error.
+// Rule: if StartFromSink fails, it leaves no lease on the operation's memory, even if the sink calls it
+// several times. So the region can be closed as soon as StartFromSink has returned the error.
 func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 	const depth = 2
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
@@ -152,38 +152,38 @@ func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 	from, other := must.Get(a.rt.NewRegion(64, 0))(t), must.Get(a.rt.NewRegion(64, 0))(t)
 	defer mustClose(t, other, to)
 	op, full := WriteOp(must.Get(from.Slice(0, 64))(t), remote), WriteOp(must.Get(other.Slice(0, 64))(t), remote)
-	mail, told := make(mailSink, depth), make(chan struct{})
+	mail, failed := make(mailSink, depth), make(chan struct{})
 	closed := make(chan error)
 	sink := turnSink(func(in SinkContext, _ Result, err error) {
 		for range depth {
 			if err := a.StartFromSink(in, &full, mail, 0); err != nil {
-				t.Error(err)
+				t.Errorf("StartFromSink with a free slot returned %v, want nil", err)
 			}
 		}
-		for range 2 { // the first try must not leave a lease for the second
+		for range 2 { // the first call must not leave a cached lease for the second call
 			if err := a.StartFromSink(in, &op, mail, 0); !errors.Is(err, reactor.ErrQueueFull) {
-				t.Errorf("with %d of %d out: %v, want ErrQueueFull", depth, depth, err)
+				t.Errorf("StartFromSink with %d outstanding operations and SendDepth %d returned %v, want ErrQueueFull", depth, depth, err)
 			}
 		}
-		close(told)
+		close(failed)
 		if err := <-closed; err != nil {
-			t.Errorf("closing memory that nothing has: %v", err)
+			t.Errorf("closing the region after StartFromSink failed: %v", err)
 		}
 	})
 	if err := a.TryStartTo(&op, sink, 0); err != nil {
 		t.Fatal(err)
 	}
-	<-told
+	<-failed
 	closed <- from.Close()
 	for range depth {
 		if got := <-mail; got.err != nil {
-			t.Error(got.err)
+			t.Errorf("an operation that the sink started ended with %v, want no error", got.err)
 		}
 	}
 }
 
-// Rule: if the SinkContext is of an earlier pass, StartFromSink behaves as TryStartTo, even while
-// a later pass calls sinks.
+// Rule: if the SinkContext belongs to an earlier pass, StartFromSink does the same as TryStartTo, even
+// while a later pass calls sinks.
 func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	a, b := connected(t, Config{})
 	to := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
@@ -191,30 +191,30 @@ func TestAnOldTurnStartsAsAnybody(t *testing.T) {
 	from := must.Get(a.rt.NewRegion(64, 0))(t)
 	defer mustClose(t, from, to)
 	op := WriteOp(must.Get(from.Slice(0, 64))(t), remote)
-	turns, mail := make(chan SinkContext, 1), make(mailSink, 1)
-	if err := a.TryStartTo(&op, turnSink(func(in SinkContext, _ Result, _ error) { turns <- in }), 0); err != nil {
+	contexts, mail := make(chan SinkContext, 1), make(mailSink, 1)
+	if err := a.TryStartTo(&op, turnSink(func(in SinkContext, _ Result, _ error) { contexts <- in }), 0); err != nil {
 		t.Fatal(err)
 	}
-	old := <-turns
+	old := <-contexts
 	inside, outside := make(chan SinkContext), make(chan struct{})
 	if err := a.StartTo(t.Context(), &op, turnSink(func(in SinkContext, _ Result, _ error) { inside <- in; <-outside }), 0); err != nil {
 		t.Fatal(err)
 	}
 	now := <-inside // the second sink runs until outside is closed
 	if a.q.InSink(old) || !a.q.InSink(now) {
-		t.Errorf("the old turn holds the queue: %v, the new one: %v", a.q.InSink(old), a.q.InSink(now))
+		t.Errorf("InSink is %v for the old SinkContext, want false; and %v for the new SinkContext, want true", a.q.InSink(old), a.q.InSink(now))
 	}
 	if err := a.StartFromSink(old, &op, mail, 7); err != nil {
-		t.Error(err)
+		t.Errorf("StartFromSink with the old SinkContext returned %v, want nil", err)
 	}
 	close(outside)
 	if got := <-mail; got.err != nil || got.r.Tag != 7 {
-		t.Errorf("what was started with an old turn ended with tag %d, %v", got.r.Tag, got.err)
+		t.Errorf("the operation started with the old SinkContext ended with tag %d, error %v; want tag 7 and no error", got.r.Tag, got.err)
 	}
 }
 
-// Rule: if StartFromSink passes an operation on to TryStartTo, TryStartTo can use the slots that
-// are cached for the sink.
+// Rule: if StartFromSink calls TryStartTo for an operation, TryStartTo can use the slots that are cached
+// for sinks.
 func TestStartInFindsItsOwnRoom(t *testing.T) {
 	const depth = 4
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})
@@ -228,7 +228,7 @@ func TestStartInFindsItsOwnRoom(t *testing.T) {
 		defer close(over)
 		for i, o := range []*Op{&op, &op, &add, &add} { // the second call takes two slots: one stays in the cache
 			if err := a.StartFromSink(in, o, mail, 0); err != nil {
-				t.Errorf("operation %d of %d: %v", i, depth, err)
+				t.Errorf("starting operation %d with SendDepth %d: %v", i, depth, err)
 			} else {
 				started++
 			}
@@ -240,7 +240,7 @@ func TestStartInFindsItsOwnRoom(t *testing.T) {
 	<-over
 	for range started {
 		if got := <-mail; got.err != nil {
-			t.Error(got.err)
+			t.Errorf("an operation that the sink started ended with %v, want no error", got.err)
 		}
 	}
 }

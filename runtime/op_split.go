@@ -11,21 +11,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// fragments is an operation that is split into several requests, its fragments. The operation ends
-// when the last fragment has completed. Its result is the first error, or the total number of
-// bytes.
+// fragments is an operation that is split into several requests, which are called fragments. The
+// operation ends when all fragments have completed. Its result is the first error, or the total
+// number of bytes. (Result.Bytes has 32 bits; it is 2^32-1 for a larger number.)
 type fragments struct {
 	promise futures.Promise[Result]
 	sink    reactor.Sink // if not nil, gets the result in place of the promise
 	tag     uint64       // Result.Tag of the result
-	// The field left counts the fragments that are not completed, and the poster (the goroutine
-	// that posts the fragments) until it has finished. The poster adds to the count; the poster and
-	// the holder of the reactor's turn subtract. The goroutine that brings the count to zero
-	// delivers the result, and sees all writes of other goroutines to fragments.bytes and
-	// fragments.failed.
+	// The poster is the goroutine that posts the fragments. The field left is the number of
+	// fragments that have not completed, plus one until the poster has finished. The poster adds to
+	// left; the poster and the holder of the reactor's turn subtract from left. The goroutine that
+	// sets left to zero delivers the result. Each change of left publishes the fields bytes and
+	// failed, so this goroutine sees all writes to these fields.
 	left atomic.Int64
-	// The holder writes these two fields. If posting fails, the poster writes the error, too. Each
-	// change of the count publishes the fields.
+	// The holder writes bytes and failed. If the poster cannot post a fragment, it writes failed, too.
 	bytes  uint64
 	failed uatomic.Error
 }
@@ -40,9 +39,9 @@ func (m *fragments) Complete(t SinkContext, r Result, err error) {
 	m.done(t)
 }
 
-// The method posted ends the posting. If all fragments have completed by then, it delivers the
-// result: it settles the promise, or has Queue.Notify call the sink. Notify calls the sink while
-// the turn is held, so a panic of the sink does not reach the poster.
+// fragments.posted is called when the poster has finished. If all fragments have completed before,
+// posted delivers the result: it settles the promise, or lets Queue.Notify call the sink. Notify
+// calls the sink while the turn is held, so a panic of the sink does not reach the poster.
 func (m *fragments) posted(c *Conn) {
 	if m.sink == nil {
 		m.done(SinkContext{})
@@ -69,11 +68,13 @@ func (m *fragments) done(t SinkContext) {
 	m.promise.Settle(r, err)
 }
 
-// The method split posts a transfer that is larger than the port's largest message, in fragments
-// that share one future or sink. Only the first fragment has the fence flag, because that flag
-// delays the later fragments, too. The last fragment, which arrives last, carries the immediate
-// data. If a fragment after the first cannot be posted, the operation ends with this error when the
-// posted fragments have completed. In mode NonBlock, split posts nothing and returns ErrPieces.
+// Conn.split posts a transfer that is larger than the port's largest message, in fragments that share
+// one future or sink. Only the first fragment has the fence flag, because the later fragments do not
+// begin before the first fragment. The last fragment, which arrives last, carries the immediate data.
+//
+// If the first fragment cannot be posted, split returns the error. If a later fragment cannot be
+// posted, the operation ends with this error when the posted fragments have completed. In mode
+// NonBlock, split posts nothing and returns ErrPieces.
 func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, remote Remote, how reactor.SubmitMode) (Future, error) {
 	if how == reactor.NonBlock {
 		return Future{}, ErrPieces
@@ -88,21 +89,21 @@ func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, r
 		m.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
 	}
 	m.left.Store(1)
-	posted, err := c.fragmentCount(asked, m, t, locals, remote)
+	posted, err := c.postFragments(asked, m, t, locals, remote)
 	if err != nil && posted == 0 {
 		m.promise.Settle(Result{}, err)
 		f.Discard()
 		return Future{}, asked.Cause(ctx, err)
 	}
-	defer m.posted(c) // deferred, because asked.Cause calls the user's context, which may panic
+	defer m.posted(c) // deferred, because asked.Cause calls a method of ctx, which may panic
 	if err != nil {
 		m.failed.CompareAndSwap(nil, asked.Cause(ctx, err))
 	}
 	return f, nil
 }
 
-// fragmentCount posts the fragments and returns the number of posted fragments.
-func (c *Conn) fragmentCount(asked reactor.DoneContext, m *fragments, t *reactor.Transfer, locals []Slice, remote Remote) (posted int, err error) {
+// postFragments posts the fragments of locals, and returns how many fragments it has posted.
+func (c *Conn) postFragments(asked reactor.DoneContext, m *fragments, t *reactor.Transfer, locals []Slice, remote Remote) (posted int, err error) {
 	largest := c.oneWR
 	var left uint64
 	for _, l := range locals {

@@ -7,9 +7,9 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// Sink receives the result of an operation in place of a future. Complete is called one time,
-// usually by the holder of the reactor's turn (the right to run the reactor). The reactor does not
-// run meanwhile, so Complete must not block or wait for an operation.
+// Sink receives the result of an operation in place of a future. Complete is called one time
+// for each operation, usually by the holder of the reactor's turn (the right to run the reactor). The
+// reactor does not run meanwhile, so Complete must not block or wait for an operation.
 type Sink = reactor.Sink
 
 // submitOpts determines how an operation is submitted and where its result goes.
@@ -22,10 +22,11 @@ type submitOpts struct {
 // Start starts op and returns its future. It checks bounds, permissions and the connection's state,
 // and leases the local memory. It waits for room in the send queue until ctx ends. If the
 // connection is managed and the operation consumes a receive of the peer, Start also waits for a
-// credit. Start does not wait for the operation. The device owns the local memory until the future
-// is settled, even if the caller stops waiting. In steady state Start allocates only for operations
-// on windows, for operations with several pieces of memory, and for transfers larger than one work
-// request.
+// credit. Start does not wait for the end of the operation. The device owns the local memory until
+// the future is settled, even if the caller stops waiting for the future.
+//
+// In steady state Start allocates only for operations on windows, for operations with several
+// pieces of memory, and for transfers larger than one work request.
 //
 // If Start returns an error, nothing was started. The most common errors are:
 //
@@ -46,17 +47,19 @@ func (c *Conn) Start(ctx context.Context, op *Op) (Future, error) {
 
 // Do starts op and waits until op has ended. Do is the fastest way to execute one operation at a
 // time: the calling goroutine drives (runs) the reactor, so Do need not wake the reactor's own
-// goroutine. If ctx ends first, Do returns the context's error, and the operation continues. The
-// device owns the local memory until the operation completes. The caller may release a Buffer
-// earlier; the Buffer then returns to its pool when the operation completes. Otherwise Do is like
-// Start.
+// goroutine. If ctx ends before op has ended, Do returns the context's error, and the
+// operation continues.
+//
+// The device owns the local memory until the operation completes. The caller may release a Buffer
+// earlier; the Buffer then returns to its pool when the operation completes. In all other respects
+// Do is like Start.
 func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 	if op.isSimple(c) {
 		return c.transferWait(ctx, op)
 	}
 	// The methods of ctx may be user code, which could block and so keep this goroutine from
-	// driving. So after DoneOf they are called only if the operation could not be started, or when
-	// the wait has ended.
+	// driving. So after DoneOf these methods are called only if the operation could not be started,
+	// or when the wait has ended.
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return r, err
@@ -68,8 +71,9 @@ func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 	return reactor.Await(ctx, asked, f)
 }
 
-// StartTo is Start with a sink in place of the future. The sink receives the result, with the given
-// tag. If StartTo fails, sink is not called. Otherwise sink may be called before StartTo returns.
+// StartTo is Start with a sink in place of the future. The sink receives the result; Result.Tag is
+// the argument tag. If StartTo fails, the sink is not called. If StartTo succeeds, the sink may be
+// called before StartTo returns.
 func (c *Conn) StartTo(ctx context.Context, op *Op, sink Sink, tag uint64) error {
 	return c.startTo(ctx, op, submitOpts{sink: sink, tag: tag})
 }
@@ -90,7 +94,7 @@ func (c *Conn) startTo(ctx context.Context, op *Op, w submitOpts) error {
 	return err
 }
 
-// The method start starts op. It returns the future of op if w.sink is nil.
+// Conn.start starts op. If w.sink is nil, it returns the future of op.
 func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if op.kind == startTransfer && op.several == nil { // the common case: the shortest path
 		var t reactor.Transfer
@@ -122,11 +126,11 @@ func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err e
 	return f, op.errNoOp()
 }
 
-// Batch starts operations of a connection without waking the reactor's goroutine for each of them.
-// It is for a goroutine that starts many operations and then awaits them. When that goroutine
-// awaits the first future, it posts all the operations, with one doorbell. Waking the reactor's
-// goroutine in between would cost more than the operations. The operations of a Batch keep their
-// order with the other operations of the connection.
+// Batch starts operations of a connection without waking the reactor's goroutine. It is for a
+// goroutine that starts many operations and then awaits them. When that goroutine awaits the first
+// future, it drives the reactor, and so posts all the operations, with one doorbell. Waking the
+// reactor's goroutine for each operation would cost more than the operation. All operations of a
+// connection are posted in the order in which they were started, with or without a Batch.
 //
 //	b := conn.Batch()
 //	for i := range fs {
@@ -137,9 +141,9 @@ func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err e
 //	}
 //
 // Started operations are posted when a goroutine awaits an operation of the same reactor or calls
-// Flush, and within a second at the latest. If the send queue is full, Start waits for room as
-// usual. Meanwhile the operations started before are posted. A Batch is a value, owns nothing, and
-// may be used from any goroutine.
+// Flush, and within a second at the latest. If the send queue is full, Batch.Start waits for room as
+// Conn.Start does. While it waits, the operations started before are posted. A Batch is a value,
+// owns nothing, and may be used from any goroutine.
 type Batch struct{ c *Conn }
 
 // Batch returns a Batch of the connection.

@@ -28,7 +28,7 @@ type mailSink chan outcome
 func (s mailSink) Complete(_ SinkContext, r Result, err error) { s <- outcome{r: r, err: err} }
 func (s mailSink) Received(m Message, err error)               { s <- outcome{m: m, err: err} }
 
-// Rule: StartTo and TryStartTo carry out an Op, and the sink receives the result with the tag.
+// Rule: if StartTo or TryStartTo starts an Op, the sink gets the result, which has the tag of the call.
 func TestOpsGoToTheirSink(t *testing.T) {
 	a, b := connected(t, Config{})
 	region := must.Get(b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
@@ -61,15 +61,15 @@ func TestOpsGoToTheirSink(t *testing.T) {
 			start = func(op *Op, s Sink, tag uint64) error { return a.StartTo(t.Context(), op, s, tag) }
 		}
 		if err := start(&c.op, sink, uint64(i)); err != nil {
-			t.Fatalf("%s: %v", c.name, err)
+			t.Fatalf("starting %s: %v", c.name, err)
 		}
 		if got := <-sink; got.err != nil || got.r.Tag != uint64(i) || got.r.Value != c.value {
-			t.Errorf("%s: tag %d, value %d, error %v; want %d, %d, none", c.name, got.r.Tag, got.r.Value, got.err, i, c.value)
+			t.Errorf("%s ended with tag %d, value %d, error %v; want tag %d, value %d, no error", c.name, got.r.Tag, got.r.Value, got.err, i, c.value)
 		}
 		if c.message >= 0 {
 			got := <-in
 			if got.err != nil || len(got.m.Data) != c.message {
-				t.Errorf("%s: the peer has %d bytes, error %v, want %d", c.name, len(got.m.Data), got.err, c.message)
+				t.Errorf("%s: the peer received %d bytes, error %v; want %d bytes, no error", c.name, len(got.m.Data), got.err, c.message)
 			}
 			if err := got.m.Release(); err != nil {
 				t.Error(err)
@@ -77,16 +77,16 @@ func TestOpsGoToTheirSink(t *testing.T) {
 		}
 	}
 	if err := a.TryStartTo(&Op{}, sink, 0); !errors.Is(err, reactor.ErrRequest) {
-		t.Errorf("the zero Op: %v, want ErrRequest", err)
+		t.Errorf("TryStartTo of the zero Op returned %v, want ErrRequest", err)
 	}
 	op := SendOp(buf.Slice())
 	if err := a.TryStartTo(&op, nil, 0); !errors.Is(err, reactor.ErrRequest) {
-		t.Errorf("without a sink: %v, want ErrRequest", err)
+		t.Errorf("TryStartTo without a sink returned %v, want ErrRequest", err)
 	}
 }
 
-// Rule: if a credit is missing, TryStartTo does not wait, but returns ErrNoCredit. It does not call
-// the sink. The operation can be started later.
+// Rule: if a message needs a credit and there is none, TryStartTo returns ErrNoCredit at once, and does
+// not call the sink. When there is a credit again, the operation can be started.
 func TestTryStartNeverWaits(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 2}})
 	sink, in := make(mailSink, 8), make(mailSink, 8)
@@ -98,7 +98,7 @@ func TestTryStartNeverWaits(t *testing.T) {
 	}
 	err := a.TryStartTo(&op, sink, 1)
 	if !errors.Is(err, ErrNoCredit) || !errors.Is(err, ErrQueueFull) || !Retryable(err) {
-		t.Fatalf("a third message to a peer with two receives: %v, want ErrNoCredit", err)
+		t.Fatalf("TryStartTo of a third message to a peer with two receives returned %v, want a retryable ErrNoCredit that matches ErrQueueFull", err)
 	}
 	for range 3 {
 		b.RecvTo(in)
@@ -113,7 +113,7 @@ func TestTryStartNeverWaits(t *testing.T) {
 	}
 	for _, want := range []uint64{0, 0, 2} {
 		if got := <-sink; got.err != nil || got.r.Tag != want {
-			t.Errorf("completion with tag %d, error %v, want tag %d", got.r.Tag, got.err, want)
+			t.Errorf("an operation ended with tag %d, error %v; want tag %d, no error", got.r.Tag, got.err, want)
 		}
 	}
 	a.Abort()
@@ -123,20 +123,20 @@ func TestTryStartNeverWaits(t *testing.T) {
 	}
 	b.RecvTo(in)
 	if got := <-in; !errors.Is(got.err, ErrPeerClosed) {
-		t.Errorf("receiving from a peer that has gone: %v, want ErrPeerClosed", got.err)
+		t.Errorf("RecvTo after the peer aborted ended with %v, want ErrPeerClosed", got.err)
 	}
 	if err := a.TryStartTo(&op, sink, 0); !errors.Is(err, ErrConnClosed) {
-		t.Errorf("starting on a closed connection: %v, want ErrConnClosed", err)
+		t.Errorf("TryStartTo after Abort returned %v, want ErrConnClosed", err)
 	}
 	a.RecvTo(in)
 	if got := <-in; !errors.Is(got.err, ErrConnClosed) {
-		t.Errorf("receiving from a closed connection: %v, want ErrConnClosed", got.err)
+		t.Errorf("RecvTo after Abort ended with %v, want ErrConnClosed", got.err)
 	}
 }
 
-// Rule: for every method M of Conn or Window that returns a Future there is a function MOp, so that
-// an actor (package actor) can start the operation. (Start itself takes an Op and needs no
-// StartOp.)
+// Rule: if an exported method M of Conn or Window returns a Future, there is a function MOp, so that an
+// actor (package actor) can start the operation. The only exception is the method Start, which takes an
+// Op as argument.
 func TestEveryOperationHasItsOp(t *testing.T) {
 	files := must.Get(filepath.Glob("*.go"))(t)
 	starts, ops := map[string]bool{}, map[string]bool{}
@@ -157,17 +157,18 @@ func TestEveryOperationHasItsOp(t *testing.T) {
 			}
 		}
 	}
-	delete(starts, "Start") // takes an Op
+	delete(starts, "Start")
 	if len(starts) < 7 {
-		t.Fatalf("only %v start something: does this test still read the methods?", starts)
+		t.Fatalf("the test found the methods %v, want 7 or more methods that return a Future", starts)
 	}
 	for m := range starts {
 		if !ops[m+"Op"] {
-			t.Errorf("%s has no %sOp", m, m)
+			t.Errorf("there is no function %sOp for the method %s", m, m)
 		}
 	}
 }
 
+// receiver returns the type name of fn's receiver if the receiver is a pointer; otherwise "".
 func receiver(fn *ast.FuncDecl) string {
 	if p, ok := fn.Recv.List[0].Type.(*ast.StarExpr); ok {
 		if id, ok := p.X.(*ast.Ident); ok {
@@ -189,8 +190,7 @@ func returnsFuture(fn *ast.FuncDecl) bool {
 	return false
 }
 
-// started() starts op and waits for its result. An even tag selects StartTo, an odd tag
-// TryStartTo.
+// started() starts op and waits for its result. If tag is even, it calls StartTo, otherwise TryStartTo.
 func started(t *testing.T, c *Conn, op Op, tag uint64) {
 	t.Helper()
 	sink := make(mailSink, 1)
@@ -199,14 +199,14 @@ func started(t *testing.T, c *Conn, op Op, tag uint64) {
 		start = func(op *Op, s Sink, tag uint64) error { return c.StartTo(t.Context(), op, s, tag) }
 	}
 	if err := start(&op, sink, tag); err != nil {
-		t.Fatalf("operation %d: %v", tag, err)
+		t.Fatalf("starting the operation with tag %d: %v", tag, err)
 	}
 	if got := <-sink; got.err != nil || got.r.Tag != tag {
-		t.Fatalf("operation %d: tag %d, error %v", tag, got.r.Tag, got.err)
+		t.Fatalf("the operation ended with tag %d, error %v; want tag %d, no error", got.r.Tag, got.err, tag)
 	}
 }
 
-// Rule: an operation on several pieces of memory moves all pieces, in order.
+// Rule: if an operation has several pieces of local memory, it moves the data of all pieces, in order.
 func TestOpsGather(t *testing.T) {
 	a, b := connected(t, Config{})
 	region := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite))(t)
@@ -219,12 +219,12 @@ func TestOpsGather(t *testing.T) {
 		kept := op.Keep()
 		started(t, a, kept, i)
 		if got := region.Bytes()[:6]; string(got) != "abcdef" {
-			t.Errorf("a gathering write left %q", got)
+			t.Errorf("after a WRITE of two pieces the remote memory has %q, want %q", got, "abcdef")
 		}
 		copy(region.Bytes(), "ghijkl")
 		started(t, a, ReadVOp(pieces, remote), i)
 		if one, two := pieces[0].Bytes(), pieces[1].Bytes(); string(one) != "ghi" || string(two) != "jkl" {
-			t.Errorf("a scattering read left %q and %q", one, two)
+			t.Errorf("after a READ into two pieces they have %q and %q, want %q and %q", one, two, "ghi", "jkl")
 		}
 		copy(pieces[0].Bytes(), "abc")
 		copy(pieces[1].Bytes(), "def")
@@ -232,13 +232,13 @@ func TestOpsGather(t *testing.T) {
 		started(t, a, WriteVOp(pieces, remote).Imm(9), i)
 		m, err := b.RecvWait(testContext(t))
 		if err != nil || string(m.Data) != "abcdef" {
-			t.Errorf("a gathering send brought %q, %v", m.Data, err)
+			t.Errorf("a SEND of two pieces delivered %q, error %v; want %q", m.Data, err, "abcdef")
 		}
 		if err := m.Release(); err != nil {
 			t.Error(err)
 		}
 		if m, err = b.RecvWait(testContext(t)); err != nil || m.Written != 6 || m.Imm != 9 {
-			t.Errorf("a gathering write with immediate brought %d bytes, immediate %d, %v", m.Written, m.Imm, err)
+			t.Errorf("a WRITE of two pieces with immediate delivered Written %d, Imm %d, error %v; want 6, 9, no error", m.Written, m.Imm, err)
 		}
 		if err := m.Release(); err != nil {
 			t.Error(err)
@@ -246,8 +246,8 @@ func TestOpsGather(t *testing.T) {
 	}
 }
 
-// Rule: Op.Keep copies the list of pieces. So the caller may change the list before the operation
-// is started.
+// Rule: if an Op was made by Op.Keep, the caller may change the list of pieces before the Op is started,
+// because Keep copies the list.
 func TestKeptOpIsItsOwn(t *testing.T) {
 	a, b := connected(t, Config{})
 	pieces := []Slice{bufferOf(t, a.rt, []byte("abc")).Slice(), bufferOf(t, a.rt, []byte("def")).Slice()}
@@ -256,15 +256,15 @@ func TestKeptOpIsItsOwn(t *testing.T) {
 	started(t, a, op, 1)
 	m, err := b.RecvWait(testContext(t))
 	if err != nil || string(m.Data) != "abcdef" {
-		t.Errorf("the kept operation sent %q, %v", m.Data, err)
+		t.Errorf("the Op of Keep delivered %q, error %v; want %q", m.Data, err, "abcdef")
 	}
 	if err := m.Release(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Rule: an ATOMIC_WRITE stores its word, and a later FLUSH succeeds. A FLUSH that the descriptor
-// does not permit is refused.
+// Rule: an ATOMIC_WRITE stores its word, and a later FLUSH succeeds. If the descriptor does not permit
+// a FLUSH, TryStartTo refuses the FLUSH with ErrPermission.
 func TestOpsPersist(t *testing.T) {
 	a, b := connected(t, Config{})
 	region := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessFlushGlobal))(t)
@@ -279,12 +279,13 @@ func TestOpsPersist(t *testing.T) {
 	}
 	op := FlushOp(remote, verbs.FlushPersistent)
 	if err := a.TryStartTo(&op, make(mailSink, 1), 0); !errors.Is(err, ErrPermission) {
-		t.Errorf("a flush that the descriptor does not grant: %v, want %v", err, ErrPermission)
+		t.Errorf("a FLUSH that the descriptor does not permit returned %v, want %v", err, ErrPermission)
 	}
 }
 
-// Rule: BindOp binds a window. InvalidateOp, or a SendInvalidateOp of the peer, invalidates the
-// window. BindOp and InvalidateOp are refused on any connection other than the window's own.
+// Rule: BindOp binds a window. InvalidateOp, or a SendInvalidateOp of the peer, invalidates the window.
+// If BindOp or InvalidateOp is started on a connection other than the window's, it is refused with
+// ErrRequest.
 func TestOpsOpenAndShutWindows(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -292,13 +293,13 @@ func TestOpsOpenAndShutWindows(t *testing.T) {
 	src := bufferOf(t, a.rt, []byte("12345678"))
 	for i := range uint64(4) {
 		if _, err := w.Remote(); !errors.Is(err, ErrWindowState) {
-			t.Errorf("the descriptor of a free window: %v, want %v", err, ErrWindowState)
+			t.Errorf("Remote of a window that is not bound returned %v, want %v", err, ErrWindowState)
 		}
 		started(t, b, BindOp(w, r, 8, 8, verbs.AccessRemoteWrite), i)
 		at := must.Get(w.Remote())(t)
 		started(t, a, WriteOp(src.Slice(), at), i)
 		if got := r.Bytes()[8:16]; string(got) != "12345678" {
-			t.Errorf("through the window came %q", got)
+			t.Errorf("after a WRITE through the window the region has %q, want %q", got, "12345678")
 		}
 		clear(r.Bytes())
 		if i < 2 {
@@ -308,7 +309,7 @@ func TestOpsOpenAndShutWindows(t *testing.T) {
 		started(t, a, SendInvalidateOp(src.Slice(), at), i)
 		m, err := b.RecvWait(ctx)
 		if err != nil || m.Invalidated != w {
-			t.Fatalf("the message shut %p, %v, want %p", m.Invalidated, err, w)
+			t.Fatalf("the message invalidated the window %p, error %v; want the window %p", m.Invalidated, err, w)
 		}
 		if err := m.Release(); err != nil {
 			t.Error(err)
@@ -317,16 +318,16 @@ func TestOpsOpenAndShutWindows(t *testing.T) {
 	sink := make(mailSink, 1)
 	for _, op := range []Op{BindOp(w, r, 0, 8, verbs.AccessRemoteRead), InvalidateOp(w), InvalidateOp(nil)} {
 		if err := a.TryStartTo(&op, sink, 0); !errors.Is(err, reactor.ErrRequest) {
-			t.Errorf("a window of another connection: %v, want %v", err, reactor.ErrRequest)
+			t.Errorf("an operation on a window of another connection, or on no window, returned %v, want %v", err, reactor.ErrRequest)
 		}
 	}
 	op := BindOp(w, nil, 0, 8, verbs.AccessRemoteRead)
 	if err := b.TryStartTo(&op, sink, 0); !errors.Is(err, verbs.ErrInvalid) {
-		t.Errorf("a window on no region: %v, want %v", err, verbs.ErrInvalid)
+		t.Errorf("BindOp without a region returned %v, want %v", err, verbs.ErrInvalid)
 	}
 }
 
-// Rule: on a raw connection, a message fills the pieces of its receive in order.
+// Rule: if a receive of a raw connection has several pieces of memory, the message fills them in order.
 func TestPostRecvOpScatters(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{Raw: true}})
 	pieces := []Slice{bufferOf(t, b.rt, make([]byte, 3)).Slice(), bufferOf(t, b.rt, make([]byte, 3)).Slice()}
@@ -337,9 +338,9 @@ func TestPostRecvOpScatters(t *testing.T) {
 	}
 	started(t, a, SendBytesOp([]byte("abcdef")), 2)
 	if got := <-in; got.err != nil || got.r.Bytes != 6 || got.r.Tag != 1 {
-		t.Fatalf("%d bytes, tag %d, error %v", got.r.Bytes, got.r.Tag, got.err)
+		t.Fatalf("the receive ended with %d bytes, tag %d, error %v; want 6 bytes, tag 1, no error", got.r.Bytes, got.r.Tag, got.err)
 	}
 	if one, two := pieces[0].Bytes(), pieces[1].Bytes(); string(one) != "abc" || string(two) != "def" {
-		t.Errorf("the pieces have %q and %q", one, two)
+		t.Errorf("the pieces have %q and %q, want %q and %q", one, two, "abc", "def")
 	}
 }

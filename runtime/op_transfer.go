@@ -8,22 +8,24 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Write starts a [WriteOp], which copies local to remote. Otherwise it is like [Conn.Start].
+// Write starts a [WriteOp], which copies local to remote. In all other respects it is like
+// [Conn.Start].
 func (c *Conn) Write(ctx context.Context, local Slice, remote Remote) (Future, error) {
 	var t reactor.Transfer
 	t.Opcode = verbs.WRRDMAWrite
 	return c.transfer(ctx, &t, &local, &remote, reactor.Block)
 }
 
-// Read starts a [ReadOp], which copies remote to local. Otherwise it is like [Conn.Start].
+// Read starts a [ReadOp], which copies remote to local. In all other respects it is like
+// [Conn.Start].
 func (c *Conn) Read(ctx context.Context, local Slice, remote Remote) (Future, error) {
 	var t reactor.Transfer
 	t.Opcode = verbs.WRRDMARead
 	return c.transfer(ctx, &t, &local, &remote, reactor.Block)
 }
 
-// The method transfer starts a WRITE or READ of one piece, the most frequent operations. The
-// caller has set all fields of t that do not describe the memory.
+// Conn.transfer starts a WRITE or READ of one piece of memory. The caller has set all fields of t
+// that do not describe the memory.
 func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, remote *Remote, m reactor.SubmitMode) (f Future, err error) {
 	if err := c.checkTransfer(t.Opcode, local, remote); err != nil {
 		return f, err
@@ -71,13 +73,14 @@ func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
 	return r, asked.Cause(ctx, err)
 }
 
-// isSimple reports whether op is a transfer of one piece and one work request that needs no
-// receive of the peer.
+// isSimple reports whether op is a READ, or a WRITE without immediate data, of one piece of memory
+// and one work request. Such an operation consumes no receive of the peer.
 func (op *Op) isSimple(c *Conn) bool {
 	return op.kind == startTransfer && op.several == nil && op.opcode != verbs.WRRDMAWriteWithImm && op.one[0].Len() <= c.oneWR
 }
 
-// checkTransfer checks the connection, the memory and the permissions of a transfer of one piece.
+// checkTransfer returns an error if a transfer of one piece of memory must not start: the connection
+// has ended, the local memory is not writable, or the descriptor does not permit the transfer.
 func (c *Conn) checkTransfer(op verbs.WROpcode, local *Slice, remote *Remote) error {
 	if err := c.Err(); err != nil {
 		return err
@@ -94,11 +97,11 @@ func (c *Conn) checkTransfer(op verbs.WROpcode, local *Slice, remote *Remote) er
 	return nil
 }
 
-// The method check returns an error if r has fewer than n bytes, or does not grant all rights in
+// Remote.check returns an error if r has fewer than n bytes, or does not grant all access rights in
 // need.
 func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 	if n > r.Length {
-		return fmt.Errorf("%w: %d bytes wanted, there are %d", ErrRemoteRange, n, r.Length)
+		return fmt.Errorf("%w: the operation needs %d bytes, the descriptor has %d", ErrRemoteRange, n, r.Length)
 	}
 	if r.Access&need != need {
 		return fmt.Errorf("%w: it needs %v, the descriptor grants %v", ErrPermission, need, r.Access)
@@ -108,8 +111,7 @@ func (r Remote) check(n uint64, need verbs.AccessFlags) error {
 
 var errUnwritable = fmt.Errorf("%w: the local memory of a READ is not registered for LOCAL_WRITE", ErrPermission)
 
-// The method lease sets the fields of t that describe the memory, and leases the local memory to
-// t.
+// Conn.lease sets the fields of t that describe the memory, and leases the local memory to t.
 func (c *Conn) lease(t *reactor.Transfer, local *Slice, remote *Remote) error {
 	c.fill(t, local, remote)
 	if l := local.lease; l != nil {
@@ -124,17 +126,17 @@ func (c *Conn) lease(t *reactor.Transfer, local *Slice, remote *Remote) error {
 	return nil
 }
 
-// The method fill sets the fields of t that describe the memory, except t.Lease.
+// Conn.fill sets the fields of t that describe the memory, except t.Lease.
 func (c *Conn) fill(t *reactor.Transfer, local *Slice, remote *Remote) {
-	// Set the fields one by one. For a literal the compiler would fill a temporary with small
-	// stores and copy the temporary with large loads, which stall until the stores are done.
+	// Set the fields one by one. For a composite literal the compiler would fill a temporary variable
+	// with small stores, and then copy it with large loads, which stall until the stores are done.
 	t.Remote, t.RKey = remote.Addr, remote.RKey
 	t.Local.Addr, t.Local.Length, t.Local.LKey = local.addr, uint32(local.Len()), local.lkey
 	t.Flags |= c.inlineFlag(t.Opcode, local)
 }
 
-// inlineFlag returns INLINE for a small WRITE of one piece from memory that the CPU can read, and
-// otherwise 0. With INLINE the request carries the data, so the device need not fetch the data.
+// inlineFlag returns INLINE for a small WRITE from memory that the processor may read (see fetched),
+// and otherwise 0. With INLINE the request carries the data, so the device need not fetch the data.
 func (c *Conn) inlineFlag(op verbs.WROpcode, local *Slice) verbs.SendFlags {
 	n := len(local.b) // 0 for memory that this process cannot access
 	if op == verbs.WRRDMARead || n == 0 || n > c.inline || local.access&fetched != 0 {
@@ -143,7 +145,8 @@ func (c *Conn) inlineFlag(op verbs.WROpcode, local *Slice) verbs.SendFlags {
 	return verbs.SendInline
 }
 
-// fetched is the set of access flags of memory that is never sent inline: only the device reads it.
-// The addresses of zero-based memory in requests are not virtual addresses of the process. If the
-// CPU reads on-demand memory, a page fault may stall the holder of the reactor's turn.
+// fetched is the set of access flags of memory that only the device reads, and that is never sent
+// inline. For zero-based memory, the address in a request is not a virtual address of this process,
+// so the processor cannot read from that address. If the processor reads on-demand memory, a page
+// fault may stall the holder of the reactor's turn.
 const fetched = verbs.AccessZeroBased | verbs.AccessOnDemand

@@ -15,32 +15,36 @@ type Options struct {
 	// must be posted before the connection is established, see Pending. The peer of a raw
 	// connection may be any librdmacm program.
 	Raw bool
-	// Bare is for a raw connection whose peer reads private data and is not a runtime of this
-	// package. With Bare, PrivateData is sent unchanged. Without Bare, the runtime puts a header,
-	// the hello, before PrivateData. A bare connection expects no hello from its peer.
+	// Bare is for a raw connection whose peer does not use this package and reads the private data.
+	// With Bare, the runtime sends PrivateData unchanged, and looks for no header in the peer's
+	// private data. Without Bare, the runtime puts a header, the hello, before PrivateData.
 	Bare bool
-	// SendDepth is how many operations may be outstanding; default DefaultSendDepth.
+	// SendDepth is how many operations other than receives may be submitted and not completed.
+	// Default DefaultSendDepth.
 	SendDepth int
-	// RecvCredits is a number of receives. A managed connection keeps that many posted for the
-	// peer. On a raw connection the program may post that many. Default DefaultRecvCredits.
+	// RecvCredits is a number of receives. A managed connection keeps that many receives posted for
+	// the peer. On a raw connection the program may have that many receives posted. Default
+	// DefaultRecvCredits.
 	RecvCredits int
-	// MessageSize is the size of the largest message that can be received, in bytes. The handshake
-	// reports it to the peer. Default DefaultMessageSize, or less if the port carries less.
-	// MessageSize plus 16 bytes for the header must not exceed the port's largest message.
+	// MessageSize is the size in bytes of the largest message that this end can receive. The
+	// handshake reports MessageSize to the peer. Default DefaultMessageSize, or less if the port
+	// carries less. On a managed connection each message has a header of 16 bytes, and MessageSize
+	// plus 16 must not exceed the port's largest message.
 	MessageSize int
-	// MaxSGE is how many pieces a gathered or scattered operation may have; default DefaultMaxSGE.
+	// MaxSGE is how many pieces of memory a gathered or scattered operation may have. Default
+	// DefaultMaxSGE.
 	MaxSGE int
-	// Inline is how many bytes a SEND, or a WRITE of one piece, may carry inline. The header of a
-	// message counts. The processor copies inline bytes when the request is posted, so the device
-	// need not fetch them. Memory of another device, on-demand memory and zero-based memory are
-	// never sent inline. Default DefaultInline; -1: none.
+	// Inline is how many bytes a SEND, or a WRITE of one piece of memory, may carry inline. The
+	// header of a message counts as inline bytes. The processor copies inline bytes when the request
+	// is posted, so the device need not fetch them. Memory of another device, on-demand memory and
+	// zero-based memory are never sent inline. Default DefaultInline; -1: no bytes.
 	Inline int
 	// Shared is the shared receive queue of a raw connection. The connection then has no receives
 	// of its own, and RecvCredits does not apply. The SharedRecv must be open and belong to the
 	// same runtime. Default nil: the connection has its own receives.
 	Shared *SharedRecv
 	// PeerTimeout limits how long operations wait for the peer. If a connection has outstanding
-	// operations and none of them completes within a bound, the connection fails with
+	// operations and no operation completes within a bound, the connection fails with
 	// ErrPeerTimeout, and its operations end. Each end of a connection applies its own PeerTimeout.
 	// The bound is the largest of three times:
 	//
@@ -50,15 +54,16 @@ type Options struct {
 	//     completion, and n is the number of connections of the reactor with outstanding operations
 	//
 	// The factor n is needed because the connections of a reactor share the wire. The runtime does
-	// not know other load on the wire, such as the peer's. If that load leaves less than 8 MiB/s to
-	// a reactor, large transfers need a longer PeerTimeout. A peer of a raw connection that posts
-	// no receive counts as a peer that does not answer. Default DefaultPeerTimeout; negative: only
-	// the device's own limits apply.
+	// not know other load on the wire, such as the load of the peer. If other load leaves less than
+	// 8 MiB/s to a reactor, large transfers need a longer PeerTimeout. If the peer of a raw
+	// connection posts no receive for a SEND, the SEND does not complete, as with a peer that does
+	// not answer. Default DefaultPeerTimeout; negative: only the device's own limits apply.
 	PeerTimeout time.Duration
-	// KeepAlive is the longest silence of the peer before a zero-byte WRITE probes it. So even a
-	// connection that only waits for messages detects a lost peer, within KeepAlive plus the bound
-	// of PeerTimeout. An idle connection sends one probe per KeepAlive. The probe takes one packet
-	// each way, and the peer's program does not see it. Default PeerTimeout; negative: no probes.
+	// KeepAlive is the longest time for which the peer may be silent without a probe. A probe is a
+	// WRITE of zero bytes: one packet in each direction, which the peer's program does not notice. An
+	// idle connection sends one probe in each interval of KeepAlive. So even a connection that only
+	// waits for messages detects a lost peer, within KeepAlive plus the bound of PeerTimeout.
+	// Default PeerTimeout; negative: no probes.
 	KeepAlive time.Duration
 	// AckTimeout is how long the device waits for an acknowledgment before it sends a request again.
 	// RetryCount is how many times in a row the device sends the request again. If all retries stay
@@ -66,14 +71,15 @@ type Options struct {
 	// connection applies its own values. A connection without the connection manager uses the values
 	// of PlainOptions.Path instead.
 	//
-	// AckTimeout is rounded up to 4.096 µs × a power of two. The device raises it to its own delay
-	// (verbs.DeviceAttr.AckDelay) if that is longer, and may wait up to four times as long. The
-	// bound of PeerTimeout covers these retries.
+	// AckTimeout is rounded up to 4.096 µs × a power of two. If the device's own delay
+	// (verbs.DeviceAttr.AckDelay) is longer, the device uses its own delay. The device may wait up to
+	// four times the time that it uses. The bound of PeerTimeout covers these retries.
 	//
-	// AckTimeout is at most 8796 s. The default is the longest time from 33 ms to 1.1 s with which
-	// the device gives up within PeerTimeout, or 33 ms if there is none. If PeerTimeout is negative,
-	// the provider chooses. RetryCount is at most 7. Default DefaultRetryCount; negative: no
-	// retries.
+	// AckTimeout is at most 8796 s, which is 4.096 µs × 2^31. The default AckTimeout is the longest
+	// time from 33 ms to 1.1 s with which the device gives up within PeerTimeout. If no time in this
+	// range is short enough, the default is 33 ms. If PeerTimeout is negative, the provider chooses
+	// the default. RetryCount is at most 7, the largest value of the queue pair attribute. The
+	// default RetryCount is DefaultRetryCount; negative: no retries.
 	AckTimeout time.Duration
 	RetryCount int
 	// TOS is the type of service (IPv4) or traffic class (IPv6) of the connection's packets. Its
@@ -83,31 +89,32 @@ type Options struct {
 	TOS uint8
 	// Recorder is how many completed operations the flight recorder keeps, with their outcome and
 	// the times of their start, posting and completion: see Conn.Recorded and Runtime.Stuck.
-	// Default 0: no recorder and no cost. Negative: no recorder, even if the runtime's options have
-	// one. A recorder costs at most three clock readings per operation, and some 100 bytes of memory
-	// for each operation that is kept or may be outstanding.
+	// Default 0: no recorder and no cost. Negative: no recorder, even if Config.Conn has a Recorder.
+	// A recorder costs at most three clock readings per operation. It takes some 100 bytes of memory
+	// for each operation that it keeps, and for each operation that may be outstanding.
 	Recorder int
 	// Backlog is how many peers of a listener may wait to be accepted: requests, handshakes and
 	// established connections together; see Listener. Each peer may hold the memory of a
 	// connection: by default 67 receives of 8 KiB, so 67 MiB for 128 peers. The limit for
-	// unfinished handshakes is Backlog/2, and for those from one address Backlog/8; each limit is
-	// at least 1. Only listeners use Backlog. Default DefaultBacklog.
+	// unfinished handshakes is Backlog/2, and the limit for unfinished handshakes from one address
+	// is Backlog/8. Each limit is at least 1. Only listeners use Backlog. Default DefaultBacklog.
 	Backlog int
 	// Admit, if it is not nil, decides about each request of a listener, before the listener
 	// allocates memory or a queue pair for the connection. If Admit returns an error, the request is
-	// refused, and the peer's Dial returns a *RejectError with the error's text. To send data, too,
-	// Admit returns a *Refusal. The Request describes the peer. On a raw listener a request first
-	// waits for an Accept or PrepareAccept.
+	// refused, and the peer's Dial returns a *RejectError with the error's text. To send data with
+	// the refusal, Admit returns a *Refusal. The Request describes the peer. On a raw listener a
+	// request waits for a call of Accept or PrepareAccept before Admit is called.
 	//
 	// The listener calls Admit on goroutines of its own, at most two at a time. Admit may block;
-	// meanwhile other requests wait. The context ends when the request is no longer wanted: it was
-	// evicted, the peer gave up, or the listener or the runtime is being closed. Then Admit must
-	// return soon, because Runtime.Close waits for it. Admit must not call Runtime.Close. Datagrams
-	// (ListenPacket) do not use Admit. Default nil: every request is admitted.
+	// meanwhile other requests wait. The context ends when the request is no longer wanted: the
+	// request was evicted, the peer gave up, or the listener or the runtime is being closed. Then
+	// Admit must return soon, because Runtime.Close waits until Admit has returned. Admit must not
+	// call Runtime.Close. Datagrams (ListenPacket) do not use Admit. Default nil: every request is
+	// admitted.
 	Admit func(context.Context, Request) error
 	// PrivateData is sent to the peer with the connection request or the acceptance. A request
-	// carries at most MaxDialData bytes, and an acceptance MaxAcceptData bytes. With Bare these
-	// limits are verbs.MaxPrivateConnect and verbs.MaxPrivateAccept. The bytes are copied.
+	// carries at most MaxDialData bytes, and an acceptance at most MaxAcceptData bytes. With Bare
+	// these limits are verbs.MaxPrivateConnect and verbs.MaxPrivateAccept. The bytes are copied.
 	PrivateData []byte
 
 	// kind is the type of the queue pair (PlainOptions.Type); 0 means RC.
@@ -156,15 +163,15 @@ func (o Options) validate() (Options, error) {
 // fits returns an error if the device's port cannot carry messages of o.MessageSize.
 func (rt *Runtime) fits(o Options) error {
 	if largest := rt.shards[0].r.MaxMessage(); !o.Raw && o.MessageSize > largest-frameSize {
-		return fmt.Errorf("%w: Options.MessageSize is %d, the port of %s carries %d with a header of %d",
+		return fmt.Errorf("%w: Options.MessageSize is %d, the port of %s carries %d, including a header of %d",
 			ErrConfig, o.MessageSize, rt.dev.Device().Name, largest, frameSize)
 	}
 	return nil
 }
 
-// inherit returns o, validated, with the runtime's options in place of those that are not set. Do
-// not pass the result to inherit again: in the result Inline 0 means none, but inherit takes an
-// Inline of 0 as not set.
+// inherit returns o with the runtime's options (Config.Conn) in place of the options that are not
+// set, and validates the result. Do not pass the result to inherit again: in the result an Inline of
+// 0 means that no bytes are sent inline, but inherit would take this 0 as not set.
 func (rt *Runtime) inherit(o Options) (Options, error) {
 	d := rt.cfg.Conn
 	o.Raw, o.Bare = o.Raw || d.Raw, o.Bare || d.Bare

@@ -15,9 +15,9 @@ import (
 
 // PacketConn sends and receives datagrams. It has one UD queue pair for any number of peers and
 // multicast groups. A datagram arrives whole or is lost, and the sender is not notified of a loss.
-// Datagrams may be duplicated or reordered.
+// The network may duplicate and reorder datagrams.
 //
-//	ListenPacket            Close, or the queue pair or the device failed
+//	ListenPacket            Close, or the queue pair or the device fails
 //	────────────> open ────────────────────────────────────────────────> gone
 //
 // All methods may be called from any goroutine. The caller closes the PacketConn.
@@ -27,7 +27,7 @@ type PacketConn struct {
 	q    *reactor.Queue
 	opts Options
 	addr netip.AddrPort
-	from uint8 // the GID table index of the source address of replies to multicast datagrams
+	from uint8 // GID table index of the source address of a reply to a multicast datagram
 
 	// cause is the error that new operations get. The holder of the reactor's turn or Close sets
 	// the cause, one time, and then closes the channel ended. Any goroutine reads the cause.
@@ -35,7 +35,7 @@ type PacketConn struct {
 	ended chan struct{}
 
 	slots  []packetSlot
-	waitIn ring.Inbox[packetWait, *packetWait] // new calls of Recv, which match() takes
+	waitIn ring.Inbox[packetWait, *packetWait] // new calls of Recv, which match() moves to waits
 	task   reactor.Task                        // runs match()
 
 	peerMu sync.Mutex // guards peers
@@ -48,27 +48,27 @@ type PacketConn struct {
 	// Only the holder of the reactor's turn uses the fields below.
 	id        verbs.CMID
 	admitted  bool
-	arrived   []int // slots with datagrams, oldest first
-	waits     []*packetWait
-	pruned    int // used by served() in conn_recv_waits.go
+	arrived   []int         // indexes of the slots with undelivered datagrams, oldest first
+	waits     []*packetWait // calls of Recv that wait, oldest first
+	pruned    int           // used by served() in conn_recv_waits.go
 	groups    map[netip.Addr]*membership
 	asking    map[*resolving]struct{}
 	gone      bool
 	destroyed bool
-	timer     *reactor.Timer // limits the wait for the flush
+	timer     *reactor.Timer // limits the time of the flush
 }
 
 // ListenPacket opens a PacketConn at "host:port", where peers find it with [PacketConn.Resolve]. An
-// empty host means the device's address. If the port is 0, ListenPacket chooses a free port (see
-// Addr); a program that only sends can use port 0, too. The options that apply are SendDepth,
-// RecvCredits, MaxSGE, Inline and Recorder. RecvCredits is the number of receive buffers. A received
-// datagram occupies a buffer until Packet.Release. While no buffer is free, arriving datagrams are
-// lost.
+// empty host means the device's address. If the port is 0, ListenPacket chooses a free port, which
+// Addr returns. A program that only sends can use port 0.
+//
+// The options that apply are SendDepth, RecvCredits, MaxSGE, Inline and Recorder. RecvCredits is the
+// number of receive buffers. A received datagram occupies a buffer until Packet.Release. While no
+// buffer is free, arriving datagrams are lost.
 //
 // Errors: ErrAddress, ErrConfig, ErrNoGID, ErrNotSupported, ErrClosed, errors of the device.
 //
-// Implements: rdma_create_id and rdma_listen in port space UDP, ibv_create_qp of
-// type UD.
+// Implements: rdma_create_id and rdma_listen in port space UDP, ibv_create_qp of type UD.
 func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err error) {
 	ctx := context.Background()
 	at, err := rt.resolve(ctx, addr)
@@ -109,7 +109,7 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	var lerr error
 	if err := p.sh.r.Do(ctx, func() {
 		if lerr = p.open(at); lerr != nil {
-			p.fail(lerr) // releases everything; Runtime.Close waits for the end
+			p.fail(lerr) // begins to release everything; Runtime.Close waits until that has ended
 		}
 	}); err != nil {
 		lerr = err
@@ -120,11 +120,11 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	return p, nil
 }
 
-// open creates the queue pair, posts the receives and listens. If it fails, the caller must call
-// p.fail(), which releases everything. Holder only.
+// PacketConn.open creates the queue pair, posts the receives and listens. If open fails, the caller
+// must call p.fail(), which releases everything. Holder only.
 func (p *PacketConn) open(at netip.AddrPort) (err error) {
 	posted := 0
-	defer func() { // a posted receive frees its buffer when it ends; free the other buffers here
+	defer func() { // free the buffers of the unposted receives; a posted receive frees its buffer when it ends
 		for i := range p.slots[posted:] {
 			p.slots[posted+i].buf.drop()
 		}
@@ -164,8 +164,8 @@ func (p *PacketConn) Addr() netip.AddrPort { return p.addr }
 // MaxPacket returns the size limit of a datagram in bytes: the port's active MTU.
 func (p *PacketConn) MaxPacket() int { return int(p.sh.r.MaxDatagram()) }
 
-// Done returns a channel that is closed when p accepts no more
-// operations. Err then returns the cause.
+// Done returns a channel that is closed when p accepts no more operations. Err then returns the
+// cause.
 func (p *PacketConn) Done() <-chan struct{} { return p.ended }
 
 // Err returns the error that new operations get, or nil while p accepts them.
@@ -174,11 +174,11 @@ func (p *PacketConn) Err() error { return p.cause.Load() }
 // onCM implements cmTarget.
 func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 	switch ev.Type {
-	case verbs.CMConnectRequest: // a peer asks for the queue pair number (Resolve)
+	case verbs.CMConnectRequest: // a peer called Resolve, and asks for the queue pair number
 		num := p.q.QP().Num()
 		p.sh.rejectLater(ev.ID, func(id verbs.CMID) {
 			if err := id.Accept(&verbs.ConnParam{QPNum: num}); err != nil {
-				_ = id.Reject(proto.Reject{Code: proto.RejectResources, Text: err.Error()}.Encode()) // if Reject fails, too, the peer times out
+				_ = id.Reject(proto.Reject{Code: proto.RejectResources, Text: err.Error()}.Encode()) // if Reject fails, the peer's Resolve times out
 			}
 		})
 	case verbs.CMDeviceRemoval:
@@ -186,19 +186,20 @@ func (p *PacketConn) onCM(ev *verbs.CMEvent) {
 	}
 }
 
-// setCause sets the cause and closes the channel ended, unless there is a cause already.
+// setCause sets the cause and closes the channel ended. If a cause was set before, it does nothing.
 func (p *PacketConn) setCause(err error) {
 	if p.cause.set(err) {
 		close(p.ended)
 	}
 }
 
-// fail ends p: outstanding requests are flushed and complete with the cause. Holder only.
+// PacketConn.fail ends p. Outstanding requests are flushed, and their errors match the cause. Holder
+// only.
 func (p *PacketConn) fail(cause error) {
 	p.setCause(cause)
 	if errors.Is(cause, verbs.ErrDeviceRemoved) {
 		p.rt.deviceGone()
-		if p.gone { // p.end() was called and waits for a flush, but a removed device flushes nothing
+		if p.gone { // an earlier p.end() waits for the flush, but a removed device flushes nothing
 			p.destroy()
 		}
 	}
@@ -206,12 +207,12 @@ func (p *PacketConn) fail(cause error) {
 }
 
 // Close ends p, and waits until everything is released. Outstanding operations complete, some with an
-// error. Datagrams that Recv has not taken are lost. After the end of ctx, Close waits only as long
-// as Conn.Close does. If p is not closed by then, Close returns ErrReactorBusy, and p is closed later.
-// Close is idempotent.
+// error. Datagrams that Recv has not delivered are lost. When ctx ends, Close waits some seconds
+// more, as Conn.Close does. If p is not closed by then, Close returns ErrReactorBusy, and p is closed
+// later. Close is idempotent.
 func (p *PacketConn) Close(ctx context.Context) error { return p.close(ctx, ErrConnClosed) }
 
-// close(ctx, cause) is Close(ctx), except that new operations get the error cause.
+// PacketConn.close is Close, except that new operations get the error cause.
 func (p *PacketConn) close(ctx context.Context, cause error) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -230,8 +231,8 @@ func (p *PacketConn) close(ctx context.Context, cause error) error {
 	return p.closeErr
 }
 
-// end moves the queue pair to ERR, so that the device flushes all requests. When they have ended, or
-// after flushBound, p.destroy() is called. Holder only.
+// PacketConn.end moves the queue pair to ERR, so that the device flushes all requests. When all
+// requests have ended, or after flushBound, the reactor calls p.destroy(). Holder only.
 func (p *PacketConn) end() {
 	if p.gone {
 		return
@@ -251,7 +252,8 @@ func (p *PacketConn) end() {
 	p.q.Idle(p.destroy)
 }
 
-// destroy releases everything. A second call has no effect. Holder only.
+// PacketConn.destroy begins to release everything; finishClose ends the release. A second call of
+// destroy has no effect. Holder only.
 func (p *PacketConn) destroy() {
 	if p.destroyed {
 		return
@@ -280,9 +282,9 @@ func (p *PacketConn) destroy() {
 	p.sh.closeID(p.id, finish)
 }
 
-// finishClose closes the address handles, and then the channel p.closed. The queue was already
-// released, so only a Send that is about to fail can still use a handle. In this case finishClose
-// tries again after closeRetry. Holder only.
+// finishClose closes the address handles, and then the channel p.closed. The queue was released
+// before, so only a call of Send that is about to fail can still use an address handle. In this case
+// finishClose is called again after closeRetry. Holder only.
 func (p *PacketConn) finishClose() {
 	busy, err := p.closePeers()
 	p.closeErr = errors.Join(p.closeErr, err)
@@ -294,5 +296,5 @@ func (p *PacketConn) finishClose() {
 	delete(p.rt.packets, p)
 	p.rt.mu.Unlock()
 	close(p.closed)
-	p.match() // settles the calls of Recv that found p.closed still open
+	p.match() // settles the calls of Recv that were made just before p.closed was closed
 }

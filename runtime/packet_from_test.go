@@ -10,12 +10,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// tableAddresses is a provider whose devices have the made-up GID table p.table. Only p.table[p.own] is
-// a real entry: it has the device's address.
+// tableAddresses is a provider whose devices report the GID table in the field table. The entries of
+// this table are made up, except the entry with the index own, which is the device's real entry.
 type tableAddresses struct {
 	verbs.Provider
 	table []verbs.GIDEntry
-	own   int
+	own   int // set by the test; Open fills this entry
 }
 
 func (p *tableAddresses) Open(name string) (verbs.Context, error) {
@@ -44,8 +44,8 @@ func (c tableContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return e, nil
 }
 
-// notingDomain records the GID table index of the source address of each address handle. It makes the
-// handle with index 0 instead, because the device does not know the made-up entries.
+// notingDomain is a PD that records the index of the source GID of each address handle in from. It
+// creates the address handle with index 0, because the device does not have the made-up entries.
 type notingDomain struct {
 	verbs.PD
 	from *[]uint8
@@ -58,11 +58,11 @@ func (d notingDomain) CreateAH(a *verbs.AHAttr) (verbs.AH, error) {
 	return d.PD.CreateAH(&real)
 }
 
-// wentTo rewrites the header of a received datagram as if the datagram had been sent to another
-// address. The header is in grh, the 40 bytes before the data. It is an IPv6 header, or an IPv4 header
-// in the last 20 bytes.
+// wentTo changes the IP header of a received datagram as if the datagram had been sent to the address
+// to. The argument grh begins with the 40 bytes before the data. Before the call they have an IPv4
+// header in the last 20 bytes. If to is an IPv6 address, they have an IPv6 header after the call.
 func wentTo(grh []byte, to netip.Addr) {
-	const version, source = 20, 32 // offsets in grh: the start of the IPv4 header and its source address
+	const version, source = 20, 32 // offsets in grh: the IPv4 header, and the source address in it
 	if to.Is4() {
 		copy(grh[36:], to.AsSlice())
 		grh[30], grh[31] = 0, 0
@@ -76,16 +76,17 @@ func wentTo(grh []byte, to netip.Addr) {
 	}
 	from := netip.AddrFrom4([4]byte(grh[source:])).As16()
 	clear(grh[:verbs.GRHLen])
-	grh[0], grh[6] = 0x60, 17 // UDP
+	grh[0], grh[6] = 0x60, 17 // version 6; next header UDP
 	copy(grh[8:], from[:])
 	copy(grh[24:], to.AsSlice())
 }
 
-// Rule: the source address of a reply is the address to which the datagram was sent, in the GID table
-// entry with the same RoCE version. If the datagram was sent to a multicast group, the source is the
-// address that ChooseGID has found. If the device no longer has the source, PeerOf returns ErrNoGID.
+// Rule: a reply leaves from the address to which the datagram was sent. Its source is the GID table
+// entry with this address and with the RoCE version of the datagram. If the datagram was sent to a
+// multicast group, the source is the entry that ChooseGID has found. If the device no longer has the
+// address, PeerOf returns ErrNoGID.
 func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
-	notOnDevice(t, "its devices have made-up addresses")
+	notOnDevice(t, "the devices of the test have made-up addresses")
 	entry := func(kind verbs.GIDType, addr string) verbs.GIDEntry {
 		return verbs.GIDEntry{Type: kind, GID: verbs.GIDFromAddr(netip.MustParseAddr(addr))}
 	}
@@ -103,7 +104,7 @@ func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 		defer func() { far.pd = pd }()
 		to := mustResolve(t, a, b.Addr().String())
 		for addr, want := range map[string]uint8{
-			"":         2, // the datagram as it arrived
+			"":         2, // the header is not changed: the datagram was sent to the device's own address
 			"10.9.8.7": 3, "fe80::9": 0, "239.1.2.3": 2, "ff02::1": 2,
 		} {
 			a.sendBytes(t, to, []byte("x"))
@@ -114,13 +115,14 @@ func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 			from = nil
 			back, err := b.PeerOf(k)
 			if err != nil || len(from) != 1 || from[0] != want {
-				t.Errorf("to %q: the reply leaves from %d, %v; want entry %d", addr, from, err, want)
+				t.Errorf("a datagram sent to %q: PeerOf made address handles with the source entries %d, error %v; want entry %d",
+					addr, from, err, want)
 				continue
 			}
 			b.sendBytes(t, back, []byte("back"))
 			r := a.mustRecv(t)
 			if string(r.Data) != "back" {
-				t.Errorf("to %q: the reply says %q", addr, r.Data)
+				t.Errorf("a datagram sent to %q: the reply is %q, want %q", addr, r.Data, "back")
 			}
 			for _, k := range []Packet{k, r} {
 				if err := k.Release(); err != nil {
@@ -132,7 +134,7 @@ func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 		k := b.mustRecv(t)
 		wentTo(k.slot.buf.Bytes(), netip.MustParseAddr("10.9.9.9"))
 		if _, err := b.PeerOf(k); !errors.Is(err, verbs.ErrNoGID) {
-			t.Errorf("from an address that is lost: %v, want ErrNoGID", err)
+			t.Errorf("PeerOf of a datagram to an address that the device does not have returned %v, want ErrNoGID", err)
 		}
 		if err := k.Release(); err != nil {
 			t.Error(err)
@@ -140,8 +142,9 @@ func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 	})
 }
 
-// manyAddresses is a provider whose device has a longer GID table. The table begins with manyBefore
-// link-local RoCEv1 entries, as on RoCE ports. The entry with the device's own address follows.
+// manyAddresses is a provider that puts manyBefore link-local RoCEv1 entries in front of a device's GID
+// table. RoCE ports have such entries. So the entry with the device's own address has the index
+// manyBefore.
 type manyAddresses struct{ verbs.Provider }
 
 func (p manyAddresses) Open(name string) (verbs.Context, error) {
@@ -167,12 +170,13 @@ func (c *manyContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return e, err
 }
 
-// Rule: the source address of replies is the address that peers know, even if this is not entry 0 of
-// the port's GID table. (Soft-RoCE returns EINVAL for an address handle from a link-local entry to an
-// IPv4 address. So if entry 0 was link-local and was used as the source, no reply was possible.)
+// Rule: if the first entries of the port's GID table are link-local, ListenPacket chooses the entry with
+// the device's own address as the source of replies to multicast datagrams. From a link-local entry no
+// reply would be possible on Soft-RoCE: it returns EINVAL for an address handle from a link-local entry
+// to an IPv4 address.
 func TestRepliesLeaveFromTheChosenAddress(t *testing.T) {
 	p := mustListenPacket(t, mustOpen(t, Config{Provider: manyAddresses{soft.Default()}, Device: "soft0"}), Options{})
 	if p.from != manyBefore {
-		t.Errorf("replies leave from entry %d, want %d", p.from, manyBefore)
+		t.Errorf("ListenPacket chose entry %d of the GID table as the source of replies, want %d", p.from, manyBefore)
 	}
 }

@@ -13,12 +13,13 @@ import (
 // membership is a PacketConn's membership of a multicast group. The PacketConn's own connection
 // manager identifier listens, and a listening identifier cannot join (kernel cma.c,
 // rdma_join_multicast). So each membership joins with an identifier of its own. This identifier has
-// no queue pair, so joining attaches none to the group: membership.onCM attaches the PacketConn's
-// queue pair. Only the holder of the turn (the goroutine that runs the reactor) uses a membership.
+// no queue pair, so the join attaches no queue pair to the group. Instead, membership.onCM attaches
+// the PacketConn's queue pair. Only the holder of the turn (the goroutine that runs the reactor) uses
+// a membership.
 //
 //	JoinMulticast      MULTICAST_JOIN            the Peer is closed, or the PacketConn ends
 //	─────────────> joining ──────────> member ───────────────────────────────────────> left
-//	                  └ error, timeout, or the PacketConn ends: left
+//	                  └─ error, timeout, or the PacketConn ends ──> left
 type membership struct {
 	p        *PacketConn
 	group    netip.Addr
@@ -30,9 +31,9 @@ type membership struct {
 	promise  futures.Promise[*Peer]
 }
 
-// Join joins a multicast group. From then on p receives the group's datagrams, and datagrams sent
-// to the returned Peer go to all members. Closing the Peer leaves the group. Join waits until p is
-// a member or ctx ends, at most Config.ConnectTimeout.
+// Join joins a multicast group. When Join has succeeded, p receives the group's datagrams, and
+// datagrams sent to the returned Peer go to all members. Closing the Peer leaves the group. Join
+// waits until p is a member or ctx ends, at most Config.ConnectTimeout.
 //
 // Errors: ErrConnectTimeout; ErrInvalid for a group that is already joined, or for an address that
 // is not multicast; the cause if p has ended (see Err); the context's error; errors of the device.
@@ -46,7 +47,7 @@ func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) 
 	f := p.join(group)
 	e, err := f.Await(asked)
 	if err != nil && f.Valid() {
-		f.Discard() // if p becomes a member after all, disposePeer leaves the group
+		f.Discard() // if p becomes a member later, disposePeer closes the Peer, which leaves the group
 		err = asked.Cause(ctx, err)
 	}
 	return e, err
@@ -121,8 +122,8 @@ func (m *membership) refused(err error) {
 	m.promise.Settle(nil, err)
 }
 
-// PacketConn.leave ends p's membership of the group, also while p is joining. Without a membership
-// it does nothing. Holder only.
+// PacketConn.leave ends p's membership of the group, also while p is joining. If there is no
+// membership, it does nothing. Holder only.
 func (p *PacketConn) leave(group netip.Addr) {
 	m := p.groups[group]
 	if m == nil {
@@ -138,9 +139,9 @@ func (p *PacketConn) leave(group netip.Addr) {
 	}
 }
 
-// leaveAll leaves every group. It runs before the queue pair is destroyed, because a device
-// (rdma_rxe) may refuse to destroy an attached queue pair. A Join in progress fails with the error
-// that p.Err returns. Holder only.
+// leaveAll leaves every group. It is called before the queue pair is destroyed, because some devices
+// (rdma_rxe) do not destroy a queue pair that is attached to a group. A Join in progress fails with
+// the error that p.Err returns. Holder only.
 func (p *PacketConn) leaveAll() {
 	for group, m := range p.groups {
 		p.leave(group)

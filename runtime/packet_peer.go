@@ -16,7 +16,7 @@ import (
 // PacketConn, or a multicast group. A Peer is valid until it is closed or the sending PacketConn
 // has ended. Methods may be called from any goroutine.
 //
-// Implements: struct ibv_ah, with the queue pair behind it.
+// Implements: struct ibv_ah, together with the number and the Q_Key of the destination queue pair.
 type Peer struct {
 	p     *PacketConn
 	ah    verbs.AH
@@ -24,18 +24,17 @@ type Peer struct {
 	qkey  uint32
 	group netip.Addr // the multicast group; the zero Addr if there is none
 
-	// The counter outstanding is the number of datagrams for which the device may still use the
-	// address handle. The sender of a datagram increments the counter. The holder of the turn (the
-	// goroutine that runs the reactor) decrements the counter when the datagram completes. If the
-	// datagram was not submitted, the sender decrements the counter. When the peer is closed, the
-	// counter changes from 0 to peerClosed. If the handle then cannot be destroyed, the counter
-	// becomes 0 again.
+	// outstanding is the number of datagrams for which the device may still use the address handle.
+	// Send increments outstanding. When the datagram completes, the holder of the turn (the
+	// goroutine that runs the reactor) decrements it. If Send cannot submit the datagram, Send
+	// decrements it. Close changes outstanding from 0 to peerClosed. If Close then cannot destroy
+	// the address handle, it sets outstanding back to 0.
 	outstanding atomic.Int64
 }
 
-const peerClosed = -1
+const peerClosed = -1 // the value of Peer.outstanding when the Peer is closed
 
-// newPeer creates an address handle and its Peer. On RoCE, CreateAH has the kernel look up the
+// newPeer creates an address handle and its Peer. On RoCE, CreateAH makes the kernel look up the
 // hardware address of the peer. The lookup takes up to a second if no machine has the peer's
 // address, for example if the source address of a datagram is forged. The holder of the turn must
 // not wait that long for peerMu, so newPeer does not hold peerMu during CreateAH.
@@ -43,7 +42,7 @@ func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	if err := p.rt.enter(); err != nil { // makes Runtime.Close wait
+	if err := p.rt.enter(); err != nil { // Runtime.Close waits for leave() before it closes the protection domain
 		return nil, err
 	}
 	defer p.rt.leave()
@@ -54,14 +53,14 @@ func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr
 	e := &Peer{p: p, ah: ah, qpn: qpn, qkey: qkey, group: group}
 	p.peerMu.Lock()
 	defer p.peerMu.Unlock()
-	if err := p.Err(); err != nil { // closePeers may have run already, without this peer
+	if err := p.Err(); err != nil { // p has ended, and closePeers may have run already: it would not close this peer
 		return nil, errors.Join(err, giveBack(ah))
 	}
 	p.peers[e] = struct{}{}
 	return e, nil
 }
 
-// giveBack closes the object o. If that fails, giveBack tries a second time, because no other code
+// giveBack closes the object o. If the first try fails, giveBack tries again, because no other code
 // closes o later.
 func giveBack(o verbs.Object) error {
 	err := o.Close()
@@ -71,13 +70,13 @@ func giveBack(o verbs.Object) error {
 	return err
 }
 
-// packetPort is the number of the device's port that sends and receives datagrams. It is the first
-// port, because the connection manager binds to the address of that port.
+// packetPort is the number of the device's port that sends and receives datagrams. The connection
+// manager binds to the address of the first port, so datagrams use the first port, too.
 const packetPort = 1
 
 // PeerOf returns the sender of k as a Peer, so that p can reply. The source address of the reply is
 // the address to which k was sent. If k was sent to a multicast group, the source address is the
-// one that verbs.ChooseGID found for p. PeerOf enters the kernel on a real device.
+// address that ListenPacket chose with verbs.ChooseGID. On a real device PeerOf makes system calls.
 //
 // Errors: ErrMessage after Release, or if another PacketConn received k; ErrInvalid if k has no GRH
 // or a malformed one; ErrNoGID if the device no longer has the source address; the cause if p has
@@ -92,7 +91,7 @@ func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
 	if !s.grh {
 		return nil, fmt.Errorf("%w: a datagram without a GRH", verbs.ErrInvalid)
 	}
-	if err := p.rt.enter(); err != nil { // keeps the device open
+	if err := p.rt.enter(); err != nil { // Runtime.Close waits for leave() before it closes the device
 		return nil, err
 	}
 	defer p.rt.leave()
@@ -153,7 +152,7 @@ func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
 	return e, err
 }
 
-// resolving is one call of Resolve: the lookup of a peer's queue pair. Only the holder of the turn
+// resolving is the lookup of a peer's queue pair for one call of Resolve. Only the holder of the turn
 // uses it.
 type resolving struct {
 	p       *PacketConn
@@ -187,7 +186,7 @@ func (r *resolving) start() {
 	})
 }
 
-// sidrReject is the status of a lookup that the listener has rejected (IBTA table 118).
+// sidrReject is the status in the answer of a listener that rejects the lookup (IBTA table 118).
 const sidrReject = 2
 
 // onCM implements cmTarget.
@@ -221,7 +220,7 @@ func (r *resolving) onCM(ev *verbs.CMEvent) {
 	}
 }
 
-// The method end ends the lookup and settles its future. Later calls do nothing.
+// resolving.end ends the lookup and settles its future. A second call does nothing.
 func (r *resolving) end(e *Peer, err error) {
 	if r.done {
 		return
@@ -240,15 +239,16 @@ func (r *resolving) end(e *Peer, err error) {
 	r.p.sh.closeID(r.id, settle)
 }
 
-// disposePeer closes the peer of a future that was discarded.
+// disposePeer closes the Peer of a future that was discarded.
 func disposePeer(e *Peer, err error) {
 	if err == nil {
 		_ = e.Close() // cannot fail with ErrBusy: nothing was sent to the peer
 	}
 }
 
-// Close destroys the address handle. It returns ErrBusy while datagrams to the peer are
-// outstanding. Close is idempotent.
+// Close destroys the address handle. If the Peer is a multicast group, Close also leaves the group.
+// While datagrams to the Peer are outstanding, Close returns ErrBusy and changes nothing. Close is
+// idempotent.
 //
 // Implements: ibv_destroy_ah.
 func (e *Peer) Close() error {
@@ -257,11 +257,11 @@ func (e *Peer) Close() error {
 	return e.close()
 }
 
-// The method close is Close for a caller that holds peerMu.
+// Peer.close is Close for a caller that holds peerMu.
 func (e *Peer) close() error {
 	if !e.outstanding.CompareAndSwap(0, peerClosed) {
 		if n := e.outstanding.Load(); n > 0 {
-			return fmt.Errorf("%w: %d datagrams under way", verbs.ErrBusy, n)
+			return fmt.Errorf("%w: %d datagrams to the peer are outstanding", verbs.ErrBusy, n)
 		}
 		return nil
 	}
@@ -276,8 +276,8 @@ func (e *Peer) close() error {
 	return nil
 }
 
-// closePeers closes all peers. If the result busy is true, datagrams to some peers are outstanding,
-// and closePeers must be called again.
+// closePeers closes all peers to which no datagram is outstanding. If the result busy is true, some
+// peers are left, and closePeers must be called again.
 func (p *PacketConn) closePeers() (busy bool, err error) {
 	p.peerMu.Lock()
 	defer p.peerMu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// packetSlot is one receive with its buffer. The buffer has 40 bytes for the GRH, and after them room
-// for the datagram. In the diagram, p is the PacketConn.
+// packetSlot is one receive with its buffer. The first 40 bytes of the buffer are for the GRH, and the
+// rest is for the datagram. In the diagram, p is the PacketConn.
 //
 //	posted ──completion──> arrived ──Recv──> held ──Release──> posted
 //	   │ flushed              │ p ended       │ Release after p ended
@@ -22,15 +22,15 @@ type packetSlot struct {
 	i   int
 	buf Buffer
 	// state counts the deliveries and releases of the slot. Deliveries and releases alternate, so
-	// state is odd while a Packet holds the slot. match() increments state at a delivery.
-	// Packet.Release increments it by a CAS, on any goroutine.
+	// state is odd while a Packet holds the slot. match() increments state when it delivers a
+	// Packet. Packet.Release increments state by a CAS, on any goroutine.
 	state atomic.Uint64
 	// The next six fields describe the received datagram. The holder of the turn (the goroutine
 	// that runs the reactor) writes them before match() delivers the datagram.
 	n     int
 	grh   bool
 	srcQP uint32
-	slid  uint16 // the sender's
+	slid  uint16 // LID of the sender
 	imm   uint32
 	with  bool // imm is valid
 	sge   [1]verbs.SGE
@@ -40,7 +40,7 @@ func (s *packetSlot) post() error {
 	return s.p.q.PostRecv(&reactor.Recv{Sink: (*packetSink)(s.p), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
-// repost posts the receive again. If the queue accepts no more receives, repost frees the buffer.
+// repost posts the receive again. If the queue accepts no receives any more, repost frees the buffer.
 func (s *packetSlot) repost() {
 	if s.post() != nil {
 		s.buf.drop()
@@ -76,8 +76,8 @@ type Packet struct {
 	number uint64
 }
 
-// Release returns the buffer to the PacketConn for another datagram. After that, Data must not be
-// used. Release returns ErrMessage if k was already released.
+// Release returns the buffer to the PacketConn for another datagram. After that, the caller must not
+// use Data. If k was released before, Release returns ErrMessage.
 func (k Packet) Release() error {
 	s := k.slot
 	if s == nil || !s.state.CompareAndSwap(k.number, k.number+1) {
@@ -87,7 +87,7 @@ func (k Packet) Release() error {
 	return nil
 }
 
-// packetWait is one call of Recv, until its future is settled.
+// packetWait is a call of Recv whose future is not settled yet.
 type packetWait struct {
 	hook    ring.Hook[packetWait]
 	promise futures.Promise[Packet]
@@ -99,12 +99,13 @@ func (w *packetWait) wanted() bool { return w.promise.Wanted() }
 // giveUp implements waiter.
 func (w *packetWait) giveUp() { w.promise.Settle(Packet{}, futures.ErrDiscarded) }
 
-// InboxHook returns the link in PacketConn.waitIn.
+// InboxHook returns the link to the next packetWait in PacketConn.waitIn.
 func (w *packetWait) InboxHook() *ring.Hook[packetWait] { return &w.hook }
 
 // Recv returns the future of the next datagram. If several futures wait, the oldest future gets the
 // next datagram. If a future is discarded after it has got a datagram, the datagram is lost. If the
-// PacketConn ends, the error of the future is the cause (see Err). Recv does not block.
+// PacketConn ends and no datagram is left, the future fails with the cause (see Err). Recv does not
+// block.
 func (p *PacketConn) Recv() futures.Future[Packet] {
 	select {
 	case <-p.closed:
@@ -119,7 +120,7 @@ func (p *PacketConn) Recv() futures.Future[Packet] {
 	return f
 }
 
-// RecvWait waits for the next datagram.
+// RecvWait waits for the next datagram, until ctx ends.
 func (p *PacketConn) RecvWait(ctx context.Context) (Packet, error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
@@ -144,14 +145,15 @@ func (p *PacketConn) received(r Result, err error) {
 	s := &p.slots[r.Tag]
 	if err != nil {
 		s.buf.drop()
-		// A *WCError means a failed or flushed completion, which OnFail and OnFlush report. Any other
-		// error means that the device refused to post the receive. No other code reports that.
+		// A *WCError means that the receive failed or was flushed; then the queue calls the functions
+		// given to OnFail and OnFlush. Any other error means that the device refused to post the
+		// receive. Only this code notices such an error, so it must end p.
 		if _, completed := errors.AsType[*verbs.WCError](err); !completed && !p.gone {
 			p.sh.r.Defer(func() { p.fail(err) })
 		}
 		return
 	}
-	if r.Bytes < verbs.GRHLen { // shorter than a GRH: no known device does this
+	if r.Bytes < verbs.GRHLen { // shorter than a GRH: no known device reports such a length
 		s.repost()
 		return
 	}
@@ -161,8 +163,9 @@ func (p *PacketConn) received(r Result, err error) {
 	p.match()
 }
 
-// match() delivers arrived datagrams to the calls of Recv that wait. If no datagram is left and p has
-// ended, it settles the remaining calls with the cause. Only the holder of the turn calls it.
+// PacketConn.match delivers arrived datagrams to the calls of Recv that wait. If no datagram is left
+// and p has ended, match settles the remaining calls with the cause. Only the holder of the turn
+// calls match.
 func (p *PacketConn) match() {
 	for w := p.waitIn.TakeAll(); w != nil; {
 		next := w.hook.Unlink()
@@ -192,7 +195,7 @@ func (p *PacketConn) match() {
 	p.waits = served(p.waits, done, &p.pruned)
 }
 
-// freeArrived frees the buffers of arrived datagrams that no call of Recv got.
+// freeArrived frees the buffers of the datagrams that were not delivered to a call of Recv.
 func (p *PacketConn) freeArrived() {
 	for _, i := range p.arrived {
 		p.slots[i].buf.drop()

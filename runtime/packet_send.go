@@ -42,7 +42,7 @@ func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.
 		return f, fmt.Errorf("%w: %d bytes, one datagram carries %d", ErrTooLarge, local.Len(), p.MaxPacket())
 	}
 	if to == nil {
-		return f, fmt.Errorf("%w: no peer to send to (Resolve, PeerOf and Join give one)", verbs.ErrInvalid)
+		return f, fmt.Errorf("%w: no peer to send to (Resolve, PeerOf and Join return peers)", verbs.ErrInvalid)
 	}
 	if to.p != p {
 		return f, fmt.Errorf("%w: the peer belongs to another PacketConn", verbs.ErrInvalid)
@@ -73,7 +73,8 @@ func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.
 	return f, err
 }
 
-// begin() counts one more outstanding datagram to the peer. It returns false if the peer is closed.
+// Peer.begin counts one more outstanding datagram to the peer. If the peer is closed, begin returns
+// false.
 func (e *Peer) begin() bool {
 	for {
 		n := e.outstanding.Load()
@@ -86,7 +87,7 @@ func (e *Peer) begin() bool {
 	}
 }
 
-// packetLease holds the memory and the address handle of an outstanding datagram.
+// packetLease is the lease of an outstanding datagram: it keeps the memory and the address handle.
 type packetLease struct {
 	to    *Peer
 	local *lease

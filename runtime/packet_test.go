@@ -25,7 +25,7 @@ func mustResolve(t *testing.T, p *PacketConn, addr string) *Peer {
 	return e
 }
 
-// packets returns two PacketConns that can send datagrams to each other.
+// packets returns a PacketConn on device 0 of the bed and a PacketConn on device 1.
 func (d bed) packets(t *testing.T) (a, b *PacketConn) {
 	t.Helper()
 	a = mustListenPacket(t, d.open(t, Config{}, 0), Options{})
@@ -56,8 +56,8 @@ func (p *PacketConn) take(t *testing.T) string {
 	return s
 }
 
-// Rule: a datagram arrives whole. PeerOf returns the sender of the datagram, and a reply to this
-// Peer arrives.
+// Rule: a datagram arrives with all its bytes. PeerOf returns the sender of the datagram as a Peer, and
+// a reply to this Peer arrives.
 func TestPacketAndReply(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		a, b := d.packets(t)
@@ -73,7 +73,7 @@ func packetAndReply(t *testing.T, a, b *PacketConn, addr string) {
 		a.sendBytes(t, to, data)
 		k := b.mustRecv(t)
 		if !bytes.Equal(k.Data, data) || k.HasImm {
-			t.Fatalf("%d bytes arrived as %d, immediate %t", n, len(k.Data), k.HasImm)
+			t.Fatalf("received %d bytes, HasImm %t; want %d bytes of value %d, HasImm false", len(k.Data), k.HasImm, n, byte(n))
 		}
 		back := must.Get(b.PeerOf(k))(t)
 		if err := k.Release(); err != nil {
@@ -84,7 +84,7 @@ func packetAndReply(t *testing.T, a, b *PacketConn, addr string) {
 		done(t, f, err)
 		reply := a.mustRecv(t)
 		if string(reply.Data) != "ok" || !reply.HasImm || reply.Imm != uint32(n) {
-			t.Fatalf("the reply is %q, immediate %t %d", reply.Data, reply.HasImm, reply.Imm)
+			t.Fatalf("the reply is %q, HasImm %t, Imm %d; want %q, true, %d", reply.Data, reply.HasImm, reply.Imm, "ok", n)
 		}
 		if err := errors.Join(reply.Release(), back.Close()); err != nil {
 			t.Fatal(err)
@@ -92,15 +92,16 @@ func packetAndReply(t *testing.T, a, b *PacketConn, addr string) {
 	}
 }
 
-// Rule: a datagram to a group reaches the members on all devices. It does not reach a PacketConn
-// that never joined, or that has left the group.
+// Rule: if a member sends a datagram to a multicast group, the other members get it, whichever devices
+// they are on. If a PacketConn never joined the group, or has left it, the PacketConn does not get the
+// datagram.
 func TestMulticastGroup(t *testing.T) {
 	group := netip.MustParseAddr("239.1.2.3")
 	ctx := testContext(t)
 	var members []*PacketConn
 	var peers []*Peer
 	places := []string{first.name, second.name, "soft2", "soft3"}
-	if onDevice { // there are only two devices
+	if onDevice { // on devices of the system the tests have only two devices
 		places[2], places[3] = second.name, first.name
 	}
 	for _, name := range places[:3] {
@@ -109,13 +110,13 @@ func TestMulticastGroup(t *testing.T) {
 		members, peers = append(members, p), append(peers, e)
 	}
 	_, err := members[0].Join(ctx, group)
-	mistake(t, "joining twice", err, verbs.ErrInvalid, "239.1.2.3")
+	mistake(t, "the second Join of the same group", err, verbs.ErrInvalid, "239.1.2.3")
 	outside := mustListenPacket(t, mustOpen(t, Config{Device: places[3]}), Options{})
 	unasked := outside.Recv()
 	members[0].sendBytes(t, peers[0], []byte("all"))
 	for i, p := range members[1:] {
 		if got := p.take(t); got != "all" {
-			t.Errorf("member %d got %q", i+1, got)
+			t.Errorf("member %d received %q, want %q", i+1, got, "all")
 		}
 	}
 	if err := peers[2].Close(); err != nil {
@@ -127,16 +128,18 @@ func TestMulticastGroup(t *testing.T) {
 	late := members[2].Recv()
 	members[0].sendBytes(t, peers[0], []byte("fewer"))
 	if got := members[1].take(t); got != "fewer" {
-		t.Errorf("a member got %q", got)
+		t.Errorf("member 1 received %q, want %q", got, "fewer")
 	}
 	if unasked.Settled() || late.Settled() {
-		t.Error("a datagram came to one who is no member")
+		t.Errorf("a datagram to the group reached the PacketConn that never joined: %t, and the one that has left: %t; want false, false",
+			unasked.Settled(), late.Settled())
 	}
 	unasked.Discard()
 	late.Discard()
 }
 
-// Rule: if more datagrams arrive than receives are posted, only the excess datagrams are lost.
+// Rule: if more datagrams arrive than receives are posted, the first datagrams fill the receives, and
+// only the later datagrams are lost.
 func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 	a := mustListenPacket(t, mustOpen(t, Config{Device: first.name}), Options{})
 	b := mustListenPacket(t, mustOpen(t, Config{Device: second.name}), Options{RecvCredits: 4})
@@ -148,7 +151,7 @@ func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 	for i := range 4 {
 		k := b.mustRecv(t)
 		if k.Data[0] != byte(i) {
-			t.Errorf("datagram %d is number %d", i, k.Data[0])
+			t.Errorf("receive %d got the datagram %d, want %d", i, k.Data[0], i)
 		}
 		kept = append(kept, k)
 	}
@@ -157,41 +160,41 @@ func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mistake(t, "releasing twice", kept[0].Release(), ErrMessage)
+	mistake(t, "the second Release of a datagram", kept[0].Release(), ErrMessage)
 	if err := b.sh.r.Do(testContext(t), b.sh.r.Flush); err != nil { // posts the released receives
 		t.Fatal(err)
 	}
 	a.sendBytes(t, to, []byte("again"))
 	if got := b.take(t); got != "again" {
-		t.Errorf("after the releases came %q", got)
+		t.Errorf("after the releases the PacketConn received %q, want %q", got, "again")
 	}
 }
 
-// Rule: a call with a mistake returns an error that names the mistake, and the PacketConn stays
-// usable.
+// Rule: if a call has an invalid argument, or is not possible in the present state, its error names the
+// mistake. The PacketConn stays usable until it is closed.
 func TestPacketMistakes(t *testing.T) {
 	a, b := mainBed.packets(t)
 	ctx := testContext(t)
 	to := mustResolve(t, a, b.Addr().String())
 	_, err := a.Resolve(ctx, second.at("9"))
 	if err == nil {
-		t.Error("resolving where nobody is succeeded")
+		t.Error("Resolve of a port where no PacketConn listens succeeded, want an error")
 	}
 	_, err = a.Resolve(ctx, "nowhere")
-	mistake(t, "no port", err, ErrAddress, "nowhere")
+	mistake(t, "Resolve of an address without a port", err, ErrAddress, "nowhere")
 	big := bufferOf(t, a.rt, make([]byte, a.MaxPacket()+1))
 	_, err = a.Send(ctx, to, big.Slice())
-	mistake(t, "too large", err, ErrTooLarge, fmt.Sprint(a.MaxPacket()))
+	mistake(t, "Send of one byte more than MaxPacket", err, ErrTooLarge, fmt.Sprint(a.MaxPacket()))
 	small := bufferOf(t, b.rt, []byte("x"))
 	_, err = b.Send(ctx, to, small.Slice())
-	mistake(t, "somebody else's peer", err, verbs.ErrInvalid)
+	mistake(t, "Send to a Peer of another PacketConn", err, verbs.ErrInvalid)
 	_, err = a.PeerOf(Packet{})
-	mistake(t, "a reply to nothing", err, ErrMessage)
+	mistake(t, "PeerOf of the zero Packet", err, ErrMessage)
 	one := must.Get(big.Slice().Sub(0, 1))(t)
 	var f Future
 	if err := a.sh.r.Do(ctx, func() { // nothing is posted while this function holds the turn
 		f, err = a.Send(ctx, to, one)
-		mistake(t, "closing with a datagram under way", to.Close(), verbs.ErrBusy, "1 datagrams")
+		mistake(t, "Close of a Peer with an outstanding datagram", to.Close(), verbs.ErrBusy, "1 datagrams")
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -200,9 +203,9 @@ func TestPacketMistakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = a.Send(ctx, to, big.Slice())
-	mistake(t, "too large for a closed peer", err, ErrTooLarge)
+	mistake(t, "Send of too many bytes to a closed Peer", err, ErrTooLarge)
 	_, err = a.Send(ctx, to, one)
-	mistake(t, "a closed peer", err, verbs.ErrClosed)
+	mistake(t, "Send to a closed Peer", err, verbs.ErrClosed)
 	waiting := a.Recv()
 	for range 2 {
 		if err := a.Close(ctx); err != nil {
@@ -210,32 +213,32 @@ func TestPacketMistakes(t *testing.T) {
 		}
 	}
 	if _, err := waiting.Await(ctx); !errors.Is(err, ErrConnClosed) {
-		t.Errorf("who waited got %v, want %v", err, ErrConnClosed)
+		t.Errorf("a Recv that waited at Close ended with %v, want %v", err, ErrConnClosed)
 	}
 	_, err = a.Send(ctx, to, one)
-	mistake(t, "after Close", err, ErrConnClosed)
+	mistake(t, "Send after Close", err, ErrConnClosed)
 	_, err = a.RecvWait(ctx)
-	mistake(t, "receiving after Close", err, ErrConnClosed)
+	mistake(t, "RecvWait after Close", err, ErrConnClosed)
 	if _, err := a.Join(ctx, netip.MustParseAddr("239.0.0.1")); !errors.Is(err, ErrConnClosed) {
-		t.Errorf("joining after Close: %v", err)
+		t.Errorf("Join after Close returned %v, want %v", err, ErrConnClosed)
 	}
 }
 
-// Rule: a queue of type UD refuses an RDMA WRITE, and a SEND without a destination. The error names
-// the type UD.
+// Rule: if an RDMA WRITE, or a SEND without a destination, is submitted to a Queue of type UD, the Queue
+// refuses it. The error names the type UD.
 func TestDatagramQueueRefusesRDMA(t *testing.T) {
 	a, b := mainBed.packets(t)
 	to := mustResolve(t, a, b.Addr().String())
 	_, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRRDMAWrite, To: reactor.Dest{AH: to.ah, QPNum: to.qpn, QKey: to.qkey}}, &reactor.Payload{}, reactor.NonBlock)
-	mistake(t, "a WRITE as a datagram", err, reactor.ErrRequest, "RDMA_WRITE", "UD")
+	mistake(t, "a WRITE on a UD queue", err, reactor.ErrRequest, "RDMA_WRITE", "UD")
 	_, err = a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{}, reactor.NonBlock)
-	mistake(t, "a datagram to nobody", err, reactor.ErrRequest, "UD")
+	mistake(t, "a SEND without a destination on a UD queue", err, reactor.ErrRequest, "UD")
 }
 
 // Rule: sending a datagram allocates nothing.
 func TestPacketSendAllocatesNothing(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector allocates: asserted without it")
+		t.Skip("under the race detector the runtime allocates")
 	}
 	a, b := mainBed.packets(t)
 	to := mustResolve(t, a, b.Addr().String())
@@ -247,25 +250,25 @@ func TestPacketSendAllocatesNothing(t *testing.T) {
 			_, err = f.Await(ctx)
 		}
 		if err != nil {
-			t.Error(err)
+			t.Errorf("sending a datagram: %v", err)
 		}
 	}
 	for range fewer(1000) {
 		step()
 	}
 	if n := testing.AllocsPerRun(fewer(20_000), step); n >= 1 {
-		t.Errorf("%v allocations for a datagram", n)
+		t.Errorf("sending a datagram made %v allocations, want 0", n)
 	}
 }
 
-// Rule: if ListenPacket fails, it leaves nothing behind. It releases its receive buffers, which
-// were never posted, so the runtime can be closed.
+// Rule: if ListenPacket fails, it releases its receive buffers, which were never posted. So the runtime
+// can be closed.
 func TestListenPacketThatFailsLeavesNothing(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		rt := d.open(t, Config{}, 0)
 		p := mustListenPacket(t, rt, Options{RecvCredits: 3})
 		if _, err := rt.ListenPacket(p.Addr().String(), Options{}); err == nil {
-			t.Fatal("an address was given twice")
+			t.Fatal("ListenPacket at an address in use succeeded, want an error")
 		}
 		ctx := testContext(t)
 		if err := p.Close(ctx); err != nil {
@@ -277,18 +280,18 @@ func TestListenPacketThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
-// Rule: Send without a peer returns an error, and the PacketConn stays usable.
+// Rule: if Send is called without a Peer, it returns an error, and the PacketConn stays usable.
 func TestSendingToNoPeerIsRefused(t *testing.T) {
 	p := mustListenPacket(t, mustOpen(t, Config{}), Options{})
 	_, err := p.Send(testContext(t), nil, bufferOf(t, p.rt, []byte("x")).Slice())
-	mistake(t, "no peer", err, verbs.ErrInvalid, "no peer")
+	mistake(t, "Send without a Peer", err, verbs.ErrInvalid, "no peer")
 	if err := p.Err(); err != nil {
-		t.Errorf("the datagrams have ended: %v", err)
+		t.Errorf("the PacketConn has ended with %v, want no error", err)
 	}
 }
 
-// slowDomain is a PD. Its method CreateAH sends on the channel d.entered, and then waits until the
-// channel d.let is closed.
+// slowDomain is a PD. Its method CreateAH sends on the channel entered, and then waits until the channel
+// let is closed.
 type slowDomain struct {
 	verbs.PD
 	entered, let chan struct{}
@@ -300,9 +303,9 @@ func (d slowDomain) CreateAH(a *verbs.AHAttr) (verbs.AH, error) {
 	return d.PD.CreateAH(a)
 }
 
-// Rule: while PeerOf waits for the kernel to look up a hardware address, passes run, and the
-// PacketConn can end. If the PacketConn has ended, PeerOf closes the address handle that CreateAH
-// returns.
+// Rule: if PeerOf waits in CreateAH, where the kernel looks up a hardware address, it does not hold the
+// turn. So passes run, and the PacketConn can end meanwhile. If the PacketConn has ended, PeerOf closes
+// the address handle that CreateAH returns.
 func TestReplyToAnAbsentSourceKeepsNoTurn(t *testing.T) { onBeds(t, absentSource) }
 
 func absentSource(t *testing.T, d bed) {
@@ -317,19 +320,19 @@ func absentSource(t *testing.T, d bed) {
 	<-slow.entered
 	b.setCause(ErrConnClosed)
 	if err := b.sh.r.Do(testContext(t), func() {
-		// closePeers runs with the turn held, as when a PacketConn ends
+		// closePeers needs the turn: the end of a PacketConn calls it.
 		if busy, err := b.closePeers(); busy || err != nil {
-			t.Errorf("closing the peers: busy %t, %v", busy, err)
+			t.Errorf("closePeers returned busy %t, error %v; want false, nil", busy, err)
 		}
 	}); err != nil {
-		t.Errorf("a turn waited for the address: %v", err)
+		t.Errorf("Do, which needs the turn, returned %v while PeerOf waited in CreateAH, want nil", err)
 	}
 	close(slow.let)
 	if err := <-got; !errors.Is(err, ErrConnClosed) {
-		t.Errorf("the reply's peer came with %v, want %v", err, ErrConnClosed)
+		t.Errorf("PeerOf returned %v, want %v", err, ErrConnClosed)
 	}
 	if n := b.rt.dev.Objects().AH; n != 0 {
-		t.Errorf("%d address handles are left", n)
+		t.Errorf("the device has %d address handles, want 0", n)
 	}
 	if err := k.Release(); err != nil {
 		t.Error(err)

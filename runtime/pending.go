@@ -11,19 +11,19 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// Pending is a raw connection (Options.Raw), made with the connection manager. Its handshake waits
-// until the owner calls Connect. Before that, the owner can post receives. These receives are
-// needed if the peer sends as soon as it is connected and does not tolerate RNR. The dialing end
-// can use a Pending, and so can the accepting end:
+// Pending is a raw connection (Options.Raw) that is not established yet. It uses the connection
+// manager. The handshake waits until the owner calls Connect. Before that, the owner can post
+// receives. These receives are needed if the peer sends as soon as it is connected, and does not
+// retry when it finds no receive (RNR). Both the dialing end and the accepting end can use a Pending:
 //
 //	        PrepareDial              Connect
 //	(none) ───────────────> pending ─────────> a Conn
-//	        PrepareAccept      │ Connect failed, the peer has given up, the device is gone
+//	        PrepareAccept      │ Connect fails, the peer gives up, the device is removed
 //	                           │ Close          v
 //	                           └─────────────> gone
 //
-// All methods may be called from any goroutine. The caller closes the Pending. If Connect has
-// returned the Conn, the caller closes the Conn instead.
+// All methods may be called from any goroutine. The caller closes the Pending. If Connect returns a
+// Conn, the caller closes the Conn instead.
 //
 // Implements: rdma_create_ep, rdma_get_request.
 type Pending struct {
@@ -32,8 +32,8 @@ type Pending struct {
 }
 
 // PrepareDial prepares a connection like DialOptions with Options.Raw set, but sends no connection
-// request: Pending.Connect sends it. PrepareDial waits until the route to the peer is resolved or
-// ctx ends, at most Config.ConnectTimeout. It returns the same errors as Dial.
+// request: Pending.Connect sends the request. PrepareDial waits until the route to the peer is
+// resolved or ctx ends, at most Config.ConnectTimeout. It returns the same errors as Dial.
 //
 // Implements: rdma_resolve_addr, rdma_resolve_route, rdma_create_qp.
 func (rt *Runtime) PrepareDial(ctx context.Context, addr string, o Options) (*Pending, error) {
@@ -45,17 +45,17 @@ func (rt *Runtime) PrepareDial(ctx context.Context, addr string, o Options) (*Pe
 	return &Pending{unconnected{c: c}, c.remote}, nil
 }
 
-// PrepareAccept waits for a peer's request, as Accept does, and prepares a connection for it. It
-// does not answer the peer: Pending.Connect does. The peer waits for the answer until its own
-// ConnectTimeout. If ctx ends while a connection is being prepared, the request is refused. The
-// listener must be raw.
+// PrepareAccept waits for a connection request, as Accept does, and prepares a connection for the
+// request. It does not answer the peer: Pending.Connect sends the answer. The peer waits for the
+// answer until its own ConnectTimeout. If ctx ends while the connection is being prepared, the
+// request is refused. The listener must be raw.
 //
-// Errors: ErrMode for a listener that is not raw; those of Accept.
+// Errors: ErrMode for a listener that is not raw; the errors of Accept.
 //
 // Implements: rdma_get_request.
 func (l *Listener) PrepareAccept(ctx context.Context) (*Pending, error) {
 	if !l.opts.Raw {
-		return nil, fmt.Errorf("%w: receives of a managed connection are its own", ErrMode)
+		return nil, fmt.Errorf("%w: a managed connection posts its receives itself", ErrMode)
 	}
 	c, err := l.wait(ctx, &l.prepareWaiters)
 	if err != nil {
@@ -69,12 +69,12 @@ func (p *Pending) RemoteAddr() netip.AddrPort { return p.peer }
 
 // Connect continues the handshake: it sends the connection request, or accepts the peer's request.
 // It waits for the outcome until ctx ends, at most Config.ConnectTimeout. If Connect succeeds, the
-// caller uses the Conn in place of p. If Connect fails, it closes p. Receives posted before
+// caller uses the Conn in place of p. If Connect fails, Connect closes p. Receives posted before
 // Connect are at the device before the peer can send. Connect may be called only one time.
 //
-// Errors: those of Dial; ErrClosed for the second call, or after Close. If the peer has withdrawn
-// its request, the error is ErrUnreachable or a *RejectError. A server can then go on to the next
-// request.
+// Errors: the errors of Dial; ErrClosed for the second call, or after Close. If the peer has
+// withdrawn its request, the error is ErrUnreachable or a *RejectError. A server can then call
+// PrepareAccept for the next request.
 //
 // Implements: rdma_connect, rdma_accept.
 func (p *Pending) Connect(ctx context.Context) (*Conn, error) {
@@ -93,19 +93,19 @@ func (p *Pending) Connect(ctx context.Context) (*Conn, error) {
 		return c, nil
 	}
 	if f.Valid() {
-		f.Discard() // if the connection is established after all, disposeConn closes it
+		f.Discard() // if the connection is established later, disposeConn closes the connection
 	}
 	c.Abort()
 	return nil, fmt.Errorf("connecting to %v: %w", p.peer, asked.Cause(ctx, err))
 }
 
-// The method held delivers a prepared connection to the PrepareDial or PrepareAccept that waits
-// for the connection. For PrepareAccept it clears c.from. After that the connection does not
-// report to the listener, just like a dialed connection.
+// Conn.held delivers a prepared connection to the PrepareDial or PrepareAccept that waits for the
+// connection. For PrepareAccept it clears c.from, so that the connection does not report to the
+// listener any more.
 //
-// The functions from here to goOn need the turn (the right to run a reactor). The methods of Conn
-// among them need the turn of the connection's reactor. The others need the turn of the listener's
-// reactor.
+// The functions from here to Conn.goOn need a turn (the right to run a reactor). The methods of Conn
+// need the turn of the connection's reactor. The methods of request and Listener need the turn of the
+// listener's reactor.
 func (c *Conn) held() {
 	c.sh.r.StopTimer(c.timer)
 	r := c.from
@@ -117,13 +117,13 @@ func (c *Conn) held() {
 	r.l.sh.r.Defer(r.held)
 }
 
-// The method held of request is the part of Conn.held that needs the listener's turn. It delivers
-// the connection to PrepareAccept, and takes the request out of the backlog.
+// request.held is the part of Conn.held that needs the listener's turn. It delivers the connection to
+// PrepareAccept, and takes the request out of the backlog.
 func (r *request) held() {
 	l := r.l
 	if r.stage == stageBegun {
-		r.early.Settle(r.conn, nil) // if PrepareAccept has given up, disposeConn closes the connection
-	} else { // the request was evicted, or the listener stopped; both close the connection
+		r.early.Settle(r.conn, nil) // if PrepareAccept no longer waits, disposeConn closes the connection
+	} else { // the request was evicted, or the listener has stopped; in both cases the connection is closed
 		l.passOver(r.early, ErrConnClosed)
 	}
 	l.backlog.remove(&r.entry)
@@ -131,9 +131,10 @@ func (r *request) held() {
 }
 
 // passOver handles the failure err of a request that was prepared for s, a call of PrepareAccept:
-//   - If the listener has stopped, s gets the listener's cause.
-//   - If the peer caused the failure, s waits for the next request, before all other calls.
-//   - Otherwise s gets err.
+//   - If the listener has stopped, s fails with the listener's cause.
+//   - If the peer, the network or an eviction caused the failure (causedByPeer), s waits for the next
+//     request, and gets it before all other calls.
+//   - Otherwise s fails with err.
 func (l *Listener) passOver(s acceptWaiter, err error) {
 	switch {
 	case l.cause != nil:
@@ -145,9 +146,9 @@ func (l *Listener) passOver(s acceptWaiter, err error) {
 	}
 }
 
-// goOn starts the handshake for Connect. The outcome of the handshake settles the promise p.
+// Conn.goOn starts the handshake for Connect. The outcome of the handshake settles the promise p.
 func (c *Conn) goOn(p futures.Promise[*Conn]) {
-	if c.state != connConnecting { // the connection has ended in the meantime
+	if c.state != connConnecting { // the connection has ended since it was prepared
 		p.Settle(nil, c.cause.Load())
 		return
 	}
@@ -155,8 +156,8 @@ func (c *Conn) goOn(p futures.Promise[*Conn]) {
 	if !c.begin() {
 		return
 	}
-	c.sh.r.Flush()                 // receives are at the device before the peer can send
-	if c.state != connConnecting { // Flush found a failed queue
+	c.sh.r.Flush()                 // posts the receives, before the peer can send
+	if c.state != connConnecting { // the queue failed in Flush
 		return
 	}
 	if err := c.sendHandshake(); err != nil {
@@ -171,25 +172,26 @@ var errUsed = fmt.Errorf("%w: it was connected or closed before", ErrClosed)
 // is not connected yet.
 type unconnected struct {
 	c *Conn
-	// The first call of Connect or Close sets the flag used. If Connect finds the flag set, it
-	// returns errUsed. The flag publishes no other memory.
+	// The first call of Connect or Close sets used. If used is already set, Connect returns errUsed.
+	// The flag publishes no other memory.
 	used uatomic.Bool
-	// Connect sets the flag returned before it returns the Conn. From then on the caller owns the
-	// Conn. If Close finds the flag set, it does nothing. The flag publishes no other memory.
+	// Connect sets returned before it returns the Conn. From then on the caller owns the Conn. If
+	// returned is set, Close does nothing. The flag publishes no other memory.
 	returned uatomic.Bool
 }
 
 // PostRecv is like Conn.PostRecv, for the first messages of the peer. Receives posted before
-// Connect are at the device before the peer can send. If a message finds no receive, the message
-// is lost on UC. On RC the peer's device sends the message again, as many times as its RNR retry
-// count permits (perhaps none).
+// Connect are at the device before the peer can send. On UC, a message that finds no receive is lost.
+// On RC, the peer's device sends such a message again, as many times as its RNR retry count permits
+// (perhaps 0 times).
 //
 // Implements: ibv_post_recv.
 func (u *unconnected) PostRecv(locals ...Slice) (Future, error) { return u.c.PostRecv(locals...) }
 
-// Close closes the connection. After a successful Connect it does nothing, because the caller then
-// has the Conn. Close waits as Conn.Close does, also after a failed Connect. If a Connect is in
-// progress, Connect fails or returns a Conn that is being closed. Close is idempotent.
+// Close closes the connection. If Connect has succeeded, Close does nothing, because the caller then
+// closes the Conn. In all other cases, also after a failed Connect, Close waits as Conn.Close does.
+// If a call of Connect is in progress, that call fails or returns a Conn that is being closed. Close
+// is idempotent.
 func (u *unconnected) Close(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext

@@ -13,24 +13,26 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
+// listenRaw returns a raw listener of rt.
 func listenRaw(t testing.TB, rt *Runtime) *Listener {
 	t.Helper()
 	ln := must.Get(rt.ListenOptions(":0", Options{Raw: true}))(t)
 	return ln
 }
 
+// prepareDial(t, rt, ln) returns the Pending of a PrepareDial to ln, and closes it when the test ends.
 func prepareDial(t testing.TB, rt *Runtime, ln *Listener) *Pending {
 	t.Helper()
 	p := must.Get(rt.PrepareDial(testContext(t), ln.Addr().String(), Options{}))(t)
 	t.Cleanup(func() {
 		if err := p.Close(testContext(t)); err != nil {
-			t.Errorf("closing what is pending: %v", err)
+			t.Errorf("closing a Pending: %v", err)
 		}
 	})
 	return p
 }
 
-// connecting() calls p.Connect on a new goroutine.
+// connecting() calls p.Connect on a new goroutine. The channel gets the result.
 func connecting(t testing.TB, p *Pending) <-chan connectEnd {
 	end, ctx := make(chan connectEnd, 1), testContext(t)
 	go func() {
@@ -40,12 +42,13 @@ func connecting(t testing.TB, p *Pending) <-chan connectEnd {
 	return end
 }
 
+// connectEnd has the results of Pending.Connect or Runtime.DialOptions.
 type connectEnd struct {
 	c   *Conn
 	err error
 }
 
-// asking() dials a raw connection on a new goroutine.
+// asking() dials a raw connection on a new goroutine. The channel gets the result.
 func asking(ctx context.Context, rt *Runtime, ln *Listener) <-chan connectEnd {
 	end := make(chan connectEnd, 1)
 	go func() {
@@ -55,7 +58,7 @@ func asking(ctx context.Context, rt *Runtime, ln *Listener) <-chan connectEnd {
 	return end
 }
 
-// Rule: a receive that is posted before Connect takes the peer's first message. This holds for the
+// Rule: if a receive is posted before Connect, it takes the peer's first message. This holds for the
 // dialing end and for the accepting end.
 func TestPendingConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
@@ -71,7 +74,7 @@ func TestPendingConnection(t *testing.T) {
 		}
 		pc := prepareDial(t, client, ln)
 		if pc.RemoteAddr() != ln.Addr() {
-			t.Errorf("to be connected to %v, want %v", pc.RemoteAddr(), ln.Addr())
+			t.Errorf("RemoteAddr of the dialing Pending is %v, want %v", pc.RemoteAddr(), ln.Addr())
 		}
 		post(0, client, pc)
 		dialed := connecting(t, pc)
@@ -90,33 +93,36 @@ func TestPendingConnection(t *testing.T) {
 			f, err := ends[1-i].SendBytes(testContext(t), []byte("at once"))
 			done(t, f, err)
 			if r := done(t, recvs[i], nil); string(bufs[i].Bytes()[:r.Bytes]) != "at once" {
-				t.Errorf("received %q", bufs[i].Bytes()[:r.Bytes])
+				t.Errorf("end %d received %q, want %q", i, bufs[i].Bytes()[:r.Bytes], "at once")
 			}
 			if got := c.RemoteAddr().Addr(); got != ends[1-i].LocalAddr().Addr() {
-				t.Errorf("connected to %v, want %v", got, ends[1-i].LocalAddr())
+				t.Errorf("end %d is connected to %v, want %v", i, got, ends[1-i].LocalAddr().Addr())
 			}
 		}
 		if _, err := ps.Connect(testContext(t)); !errors.Is(err, ErrClosed) {
-			t.Errorf("connecting twice: %v, want ErrClosed", err)
+			t.Errorf("the second Connect returned %v, want ErrClosed", err)
 		}
 		if err := ps.Close(testContext(t)); err != nil || ends[1].Err() != nil {
-			t.Errorf("closing what was connected: %v, and the connection has ended with %v", err, ends[1].Err())
+			t.Errorf("Close of the connected Pending returned %v, and then Err of the connection %v; want nil for both", err, ends[1].Err())
 		}
 	})
 }
 
-// Rule: if the receive is posted before Connect, the peer's first message causes no RNR NAK, even
-// if the peer sends as soon as it is connected. If the receive is posted after Connect, there are
-// RNR NAKs. Both hold for the dialing end and for the accepting end.
+// Rule: if the receive is posted before Connect, the peer's first message causes no RNR NAK, even if the
+// peer sends as soon as it is connected. If the receive is posted after Connect, the message causes RNR
+// NAKs. Both hold for the dialing end and for the accepting end.
 func TestPendingReceivesAreThereBeforeThePeerSends(t *testing.T) {
-	notOnDevice(t, "it looks at the packets of the software RNIC")
-	for name, early := range map[string]bool{"posted before": true, "posted after": false} {
-		for side, weDial := range map[string]bool{"dialing": true, "accepting": false} {
+	notOnDevice(t, "the test reads the packets of the software RNIC")
+	for name, early := range map[string]bool{"posted before Connect": true, "posted after Connect": false} {
+		for side, weDial := range map[string]bool{"dialing end": true, "accepting end": false} {
 			t.Run(name+", "+side, func(t *testing.T) { sendsAtOnce(t, early, weDial) })
 		}
 	}
 }
 
+// sendsAtOnce connects a Pending of the runtime us to a connection of the runtime them, which sends a
+// message as soon as it is connected. If early is true, the receive is posted before Connect, otherwise
+// after the first RNR NAK. If weDial is true, us dials, otherwise them.
 func sendsAtOnce(t *testing.T, early, weDial bool) {
 	fab := fabric.New(fabric.Config{})
 	p := must.Get(soft.New(soft.Config{Fabric: fab, Devices: []soft.DeviceConfig{
@@ -142,7 +148,7 @@ func sendsAtOnce(t *testing.T, early, weDial bool) {
 		defer b.Release()
 	}
 	sent := make(chan error, 1)
-	sends := func(c *Conn, err error) { // sends one message as soon as the peer is connected
+	sends := func(c *Conn, err error) { // sends one message over the new connection c
 		if err == nil {
 			var f Future
 			if f, err = c.Send(ctx, from.Slice()); err == nil {
@@ -171,18 +177,19 @@ func sendsAtOnce(t *testing.T, early, weDial bool) {
 		recv = must.Get(c.PostRecv(buf.Slice()))(t)
 	}
 	if r := done(t, recv, nil); r.Bytes != 8 {
-		t.Errorf("received %d bytes", r.Bytes)
+		t.Errorf("received %d bytes, want 8", r.Bytes)
 	}
 	if err := <-sent; err != nil {
-		t.Error(err)
+		t.Errorf("the peer's message: %v", err)
 	}
 	if n := naks.Load(); (n == 0) != early {
-		t.Errorf("%d RNR NAKs with the receive posted before: %v", n, early)
+		t.Errorf("the message caused %d RNR NAKs; want 0 if the receive was posted before Connect (%v), otherwise 1 or more", n, early)
 	}
 }
 
-// Rule: Close of a Pending from PrepareDial completes its receives with ErrConnClosed. Close of a
-// Pending from PrepareAccept rejects the peer's request.
+// Rule: if a Pending of PrepareDial is closed, its receives end with ErrConnClosed. If a Pending of
+// PrepareAccept is closed, the peer's Dial fails with a *RejectError. Runtime.Close closes every Pending
+// that is not connected.
 func TestPendingIsClosed(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -194,10 +201,10 @@ func TestPendingIsClosed(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := recv.Await(ctx); !errors.Is(err, ErrConnClosed) {
-			t.Errorf("a receive of what was closed: %v, want ErrConnClosed", err)
+			t.Errorf("the receive of a closed Pending ended with %v, want ErrConnClosed", err)
 		}
 		if _, err := pc.Connect(ctx); !errors.Is(err, ErrClosed) {
-			t.Errorf("connecting what was closed: %v, want ErrClosed", err)
+			t.Errorf("Connect of a closed Pending returned %v, want ErrClosed", err)
 		}
 		dialed := asking(ctx, client, ln)
 		ps := must.Get(ln.PrepareAccept(ctx))(t)
@@ -206,21 +213,20 @@ func TestPendingIsClosed(t *testing.T) {
 		}
 		d := <-dialed
 		if _, rejected := errors.AsType[*RejectError](d.err); !rejected {
-			t.Errorf("dialing who does not answer: %v, want a *RejectError", d.err)
+			t.Errorf("the dial whose Pending was closed at the listener returned %v, want a *RejectError", d.err)
 		}
-		// Closing the runtime ends a Pending, too.
 		left := prepareDial(t, client, ln)
 		if err := client.Close(ctx); err != nil {
 			t.Error(err)
 		}
 		if _, err := left.Connect(ctx); err == nil {
-			t.Error("connecting after the runtime was closed was not refused")
+			t.Error("Connect after the runtime was closed succeeded, want an error")
 		}
 	})
 }
 
-// Rule: a Pending that PrepareAccept returned does not depend on its listener. Before the Pending
-// is connected, the listener can serve other requests and be closed.
+// Rule: if PrepareAccept has returned a Pending, the listener can accept other requests and be closed
+// before the Pending is connected. The Pending can still be connected.
 func TestPendingRequestIsItsOwners(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -233,26 +239,26 @@ func TestPendingRequestIsItsOwners(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := <-second; d.err != nil {
-			t.Fatal(d.err)
+			t.Fatalf("the second dial, which the listener accepted: %v", d.err)
 		}
 		if err := ln.Close(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := ln.PrepareAccept(ctx); !errors.Is(err, ErrClosed) {
-			t.Errorf("after Close: %v, want ErrClosed", err)
+			t.Errorf("PrepareAccept of a closed listener returned %v, want ErrClosed", err)
 		}
 		s := must.Get(ps.Connect(ctx))(t)
 		d := <-first
 		if d.err != nil {
-			t.Fatal(d.err)
+			t.Fatalf("the first dial, whose Pending was connected after the listener was closed: %v", d.err)
 		}
 		say(t, d.c, s, "the listener has gone")
 	})
 }
 
-// Rule: if the peer gives up while its request is pending, Connect fails or returns a connection
-// that ends. The listener can then serve the next request. A PrepareAccept whose context has ended
-// takes no request.
+// Rule: if the peer gives up while its request is pending, Connect fails or returns a connection that
+// ends, and the listener can accept the next request. If the context of PrepareAccept has ended,
+// PrepareAccept fails and takes no request from the listener.
 func TestPendingWhosePeerGaveUp(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -262,24 +268,24 @@ func TestPendingWhosePeerGaveUp(t *testing.T) {
 		ps := must.Get(ln.PrepareAccept(testContext(t)))(t)
 		giveUp()
 		if d := <-dialed; !errors.Is(d.err, context.Canceled) {
-			t.Errorf("giving up: %v, want context.Canceled", d.err)
+			t.Errorf("the canceled dial returned %v, want context.Canceled", d.err)
 		}
-		// The software RNIC soon reports that the peer gave up. The kernel may report it only after
-		// Connect.
+		// The software RNIC reports soon that the peer gave up. The kernel, and the null device, may report
+		// this only after Connect.
 		if b.name == mainBed.name && !onDevice {
 			<-ps.c.Done()
 		}
 		c, err := ps.Connect(testContext(t))
 		if err == nil {
-			<-c.Done() // Connect was faster than the report
+			<-c.Done() // Connect ended before the report came; then the report ends the connection
 		} else if !causedByPeer(err) {
-			t.Errorf("answering who has given up: %v, want ErrUnreachable or a *RejectError", err)
+			t.Errorf("Connect to a peer that gave up returned %v, want an error that the peer caused (causedByPeer)", err)
 		}
 		if err := ps.Close(testContext(t)); err != nil {
 			t.Error(err)
 		}
 		if _, err := ln.PrepareAccept(endedContext()); !errors.Is(err, context.Canceled) {
-			t.Errorf("with a context that has ended: %v", err)
+			t.Errorf("PrepareAccept with a context that has ended returned %v, want context.Canceled", err)
 		}
 		pc := prepareDial(t, client, ln)
 		again := connecting(t, pc)
@@ -288,13 +294,13 @@ func TestPendingWhosePeerGaveUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := <-again; d.err != nil {
-			t.Error(d.err)
+			t.Errorf("Connect of the next dial: %v", d.err)
 		}
 	})
 }
 
-// Rule: PrepareAccept of a managed listener returns ErrMode, because a managed connection posts its
-// own receives. PrepareDial checks its options.
+// Rule: if the listener is managed, PrepareAccept returns ErrMode, because a managed connection posts its
+// own receives. If an option is invalid, PrepareDial returns ErrConfig.
 func TestPendingIsRaw(t *testing.T) {
 	rt := mustOpen(t, Config{Device: first.name})
 	ln, err := rt.Listen(":0")
@@ -302,7 +308,7 @@ func TestPendingIsRaw(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = ln.PrepareAccept(testContext(t))
-	mistake(t, "preparing at a managed listener", err, ErrMode)
+	mistake(t, "PrepareAccept of a managed listener", err, ErrMode)
 	_, err = rt.PrepareDial(testContext(t), first.at("1"), Options{SendDepth: -1})
-	mistake(t, "preparing", err, ErrConfig, "SendDepth")
+	mistake(t, "PrepareDial with a negative SendDepth", err, ErrConfig, "SendDepth")
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
-// numaMapping is a line of /proc/self/numa_maps (proc(5)).
+// numaMapping is a memory mapping: a line of /proc/self/numa_maps (proc(5)).
 type numaMapping struct {
-	addr   uint64
-	policy string
+	addr   uint64      // the first address
+	policy string      // the NUMA policy, for example "prefer:1"
 	pages  map[int]int // the number of pages on each node
-	line   string
+	line   string      // the whole line
 }
 
 // numaMaps returns all mappings of this process, ordered by address.
@@ -44,45 +44,45 @@ func numaMaps(t *testing.T) (all []numaMapping) {
 	return all
 }
 
-// Rule: on a machine with several NUMA nodes, the off-heap memory of a reactor and of its
-// connections lies on the reactor's node, and the memory's policy prefers that node. This memory
-// holds work requests, completions and receive buffers. (The test's devices belong to no node. So
-// every node has a reactor.)
+// Rule: if a machine has several NUMA nodes, the off-heap memory of a reactor and of its connections
+// lies on the reactor's node, and the memory's policy prefers this node. The memory holds work requests,
+// completions and receive buffers. In this test every node has a reactor, because the system reports no
+// node for the test's devices.
 func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 	const conns = 4
 	nodes := must.Get(sys.Nodes())(t)
 	if len(nodes) < 2 {
-		t.Skip("one NUMA node here, by /sys/devices/system/node/online")
+		t.Skip("this machine has one NUMA node (/sys/devices/system/node/online)")
 	}
 	before := slices.Collect(mem.All())
 	cfg := Config{ConnectTimeout: patience()}
 	server, client := mainBed.open(t, cfg, 1), mainBed.open(t, cfg, 0)
 	if len(client.shards) != len(nodes) {
-		t.Fatalf("%d reactors for %d nodes", len(client.shards), len(nodes))
+		t.Fatalf("the runtime has %d reactors, want %d: one for each node", len(client.shards), len(nodes))
 	}
 	ctx := testContext(t)
 	ln := must.Get(server.Listen(":0"))(t)
-	want := map[int]int{} // how many arenas (mem.Arena) each node should have
+	want := map[int]int{} // the number of arenas (mem.Arena) that each node should have
 	for range conns {
 		seat := must.Get(ln.AcceptAsync())(t)
 		a := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
 		b := must.Get(seat.Await(ctx))(t)
-		for _, c := range [][2]*Conn{{a, b}, {b, a}} { // a message each way touches the pages
+		for _, c := range [][2]*Conn{{a, b}, {b, a}} { // a message each way makes the kernel allocate the pages
 			f, err := c[0].SendBytes(ctx, []byte("touch"))
 			done(t, f, err)
 			m, err := c[1].RecvWait(ctx)
 			if err != nil || !bytes.Equal(m.Data, []byte("touch")) {
-				t.Fatalf("%q, %v", m.Data, err)
+				t.Fatalf("received %q, error %v; want %q", m.Data, err, "touch")
 			}
 			if err := m.Release(); err != nil {
 				t.Fatal(err)
 			}
-			want[c[0].sh.node-1]++ // the work requests of the connection's queue
+			want[c[0].sh.node-1]++ // the arena with the work requests of the connection's queue
 		}
 	}
 	for _, rt := range []*Runtime{server, client} {
 		for _, s := range rt.shards {
-			want[s.node-1]++ // the completions of the reactor
+			want[s.node-1]++ // the arena with the completions of the reactor
 		}
 		for node, ps := range rt.mem.nodePools {
 			for i := range ps {
@@ -106,13 +106,13 @@ func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 		node, err := strconv.Atoi(strings.TrimPrefix(m.policy, "prefer:"))
 		switch {
 		case err != nil:
-			t.Errorf("%d bytes are bound to no node: %s", a.Len(), m.line)
+			t.Errorf("an arena of %d bytes has the policy %q, want a policy that prefers a node: %s", a.Len(), m.policy, m.line)
 		case len(m.pages) != 1 || m.pages[node] == 0:
-			t.Errorf("%d bytes do not lie on node %d alone: %s", a.Len(), node, m.line)
+			t.Errorf("an arena of %d bytes has pages on the nodes %v, want only node %d: %s", a.Len(), m.pages, node, m.line)
 		}
 		got[node]++
 	}
 	if len(want) != len(nodes) || !maps.Equal(got, want) {
-		t.Errorf("arenas by node: %v, want %v, on %d nodes", got, want, len(nodes))
+		t.Errorf("the number of arenas on each node is %v, want %v, with %d nodes", got, want, len(nodes))
 	}
 }

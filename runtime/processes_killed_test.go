@@ -18,18 +18,20 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// victim is the environment variable of a process that a test kills: what the process does, and the address
-// that it dials.
+// victim is the environment variable with the role of a process that a test kills: "serve", or "dial " and
+// the address to dial.
 const victim = "VERBENA_VICTIM"
 
-// quick are options with which a lost peer is noticed soon.
+// quick has options with which a connection soon notices that its peer is lost.
 var quick = Options{PeerTimeout: 200 * time.Millisecond, KeepAlive: 100 * time.Millisecond}
 
-// lostWithin bounds how long a connection with the options quick may outlive its peer: the silence until a
-// probe, and the bound of Options.PeerTimeout (4 × 33 ms × 8 retries), with a margin for a busy machine.
+// lostWithin is the limit for connections with the options quick: after their peer was killed, they end
+// within this time. KeepAlive (0.1 s) may pass before a probe. Then the software RNIC gives up after
+// 134 ms × 8 = 1.1 s (ACK timeout code 15, 7 retries). The rest is a margin for a busy machine.
 const lostWithin = 5 * time.Second
 
-// beVictim runs a process that is killed: it dials or serves, and exchanges messages of all sizes.
+// beVictim is the program of a process that a test kills. It dials or serves, and exchanges messages of all
+// sizes until it is killed.
 func beVictim(t *testing.T, role string) {
 	rt := must.Get(Open(Config{Provider: process(t)}))(t)
 	ctx := context.Background()
@@ -48,7 +50,8 @@ func beVictim(t *testing.T, role string) {
 	}
 }
 
-// chat sends messages and receives those of the peer until the connection ends, and returns why it has.
+// chat sends messages, and receives the peer's messages, until the connection ends. It returns the error of
+// the receive, joined with the error of Close.
 func chat(c *Conn) error {
 	ctx := context.Background()
 	var wg sync.WaitGroup
@@ -73,13 +76,14 @@ func chat(c *Conn) error {
 	}
 }
 
-// peerGone reports whether err means that the peer has gone.
+// peerGone reports whether err means that the peer has disconnected or does not answer.
 func peerGone(err error) bool {
 	wc, ok := errors.AsType[*verbs.WCError](err)
 	return ok && wc.Status == verbs.WCRetryExcErr || errors.Is(err, ErrPeerTimeout) || errors.Is(err, ErrPeerClosed)
 }
 
-// startVictim starts a process that is killed.
+// startVictim starts this test in another process, with the role in the environment variable victim. The
+// function kill kills the process and waits for its end; startVictim also calls it when the test ends.
 func startVictim(t *testing.T, role string) (kill func(), output *bufio.Reader) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
@@ -88,14 +92,15 @@ func startVictim(t *testing.T, role string) (kill func(), output *bufio.Reader) 
 	must.Do(t, cmd.Start())
 	kill = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // the signal
+		_ = cmd.Wait() // the error is that of the signal
 	})
 	t.Cleanup(kill)
 	return kill, bufio.NewReader(out)
 }
 
-// Rule: if a process is killed at any moment, each connection with it ends at the other process within its
-// bound, with an error that says that the peer is gone; the listener goes on, and nothing is left.
+// Rule: if a client process is killed, at any moment, the server's connections with this process end within
+// lostWithin. Each ends with an error for which peerGone is true. The server's listener still accepts
+// connections.
 func TestKilledClient(t *testing.T) {
 	if role := os.Getenv(victim); role != "" {
 		beVictim(t, role)
@@ -103,8 +108,8 @@ func TestKilledClient(t *testing.T) {
 	skipPortableProcesses(t)
 	server := mustOpen(t, Config{Provider: process(t)})
 	ln := must.Get(server.ListenOptions("127.0.0.1:0", quick))(t)
-	var killed sync.WaitGroup // the kills
-	var open sync.WaitGroup   // the connections
+	var killed sync.WaitGroup // of the goroutines that kill a client
+	var open sync.WaitGroup   // of the goroutines that serve a connection
 	ctx, cancel := context.WithCancel(t.Context())
 	accepted := make(chan int, 1)
 	go func() {
@@ -118,7 +123,7 @@ func TestKilledClient(t *testing.T) {
 			n++
 			open.Go(func() {
 				if err := chat(c); !peerGone(err) {
-					t.Errorf("a connection of a killed peer ended with %v", err)
+					t.Errorf("a connection with a killed client ended with %v, want RETRY_EXC_ERR, ErrPeerTimeout or ErrPeerClosed", err)
 				}
 			})
 		}
@@ -127,7 +132,7 @@ func TestKilledClient(t *testing.T) {
 		for range 3 {
 			kill, _ := startVictim(t, "dial "+ln.Addr().String())
 			killed.Go(func() {
-				<-time.After(rand.N(200 * time.Millisecond)) // any moment
+				<-time.After(rand.N(200 * time.Millisecond)) // the kill may hit any stage of the process
 				kill()
 			})
 		}
@@ -144,15 +149,16 @@ func TestKilledClient(t *testing.T) {
 	select {
 	case <-finished:
 	case <-time.After(lostWithin):
-		t.Fatalf("connections are left %v after the last peer was killed", lostWithin)
+		t.Fatalf("%v after the last client was killed, not all connections have ended", lostWithin)
 	}
-	// The listener goes on.
 	client := mustOpen(t, Config{Provider: process(t)})
 	c := must.Get(client.Dial(testContext(t), ln.Addr().String()))(t)
 	must.Do(t, c.Close(testContext(t)))
 }
 
-// Rule: the same for a server that is killed. Then its port refuses at once.
+// Rule: if a server process is killed, at any moment, the client's connections with this process end within
+// lostWithin. Each ends with an error for which peerGone is true, or its Dial fails. Later the server's port
+// refuses a Dial with the reason RejInvalidServiceID.
 func TestKilledServer(t *testing.T) {
 	if role := os.Getenv(victim); role != "" {
 		beVictim(t, role)
@@ -173,30 +179,31 @@ func TestKilledServer(t *testing.T) {
 				}
 				_, rejected := errors.AsType[*RejectError](err)
 				if !peerGone(err) && !rejected && !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrConnectTimeout) {
-					t.Errorf("the connection ended with %v", err)
+					t.Errorf("Dial or the connection ended with %v, want a *RejectError, ErrUnreachable, ErrConnectTimeout, RETRY_EXC_ERR, ErrPeerTimeout or ErrPeerClosed", err)
 				}
 			})
 		}
-		<-time.After(rand.N(50 * time.Millisecond)) // any moment
+		<-time.After(rand.N(50 * time.Millisecond)) // the kill may hit any stage of the handshakes
 		kill()
 		ended := make(chan struct{})
 		go func() { open.Wait(); close(ended) }()
 		select {
 		case <-ended:
 		case <-time.After(lostWithin):
-			t.Fatalf("connections are left %v after their peer was killed", lostWithin)
+			t.Fatalf("%v after the server was killed, not all connections have ended", lostWithin)
 		}
 		_, err = client.Dial(testContext(t), addr)
 		if e, ok := errors.AsType[*RejectError](err); !ok || e.Reason != verbs.RejInvalidServiceID {
-			t.Errorf("dialing the killed server: %v", err)
+			t.Errorf("Dial of the killed server returned %v, want a *RejectError with the reason RejInvalidServiceID", err)
 		}
 	}
 }
 
+// skipPortableProcesses skips the test in the portable build, and on devices of the system.
 func skipPortableProcesses(t *testing.T) {
 	t.Helper()
 	if sys.Portable {
-		t.Skip("package net does not report what a receiver's system refuses")
+		t.Skip("the portable build uses package net, which does not report that the destination port is closed")
 	}
-	notOnDevice(t, "it is about the software RNIC")
+	notOnDevice(t, "the test is about the software RNIC")
 }

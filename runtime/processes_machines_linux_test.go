@@ -18,16 +18,22 @@ import (
 	"github.com/verbena-rdma/verbena/internal/sys/netns"
 )
 
-// machineRole is the environment variable of a process with a network namespace of its own: what it does.
+// The tests of this file run three processes, each in a network namespace of its own. The process of the
+// test is a router. The processes "server" and "client" stand for two machines:
+//
+//	server 10.9.1.2 ── 10.9.1.1 router 10.9.2.1 ── 10.9.2.2 client
+
+// machineRole is the environment variable with the role of a machine's process: "server" or "client".
 const machineRole = "VERBENA_MACHINE"
 
-// The networks on both sides of the router; each host has the address 2, the router 1.
+// serverNet and clientNet are the first three bytes of the addresses in the two networks. In each network
+// the last byte is 1 for the router and 2 for the machine.
 const (
 	serverNet = "10.9.1."
 	clientNet = "10.9.2."
 )
 
-// command runs a program and fails the test if it does.
+// command runs a program with the standard input stdin. If the program fails, the test fails.
 func command(t *testing.T, stdin string, line ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), line[0], line[1:]...)
@@ -37,14 +43,16 @@ func command(t *testing.T, stdin string, line ...string) {
 	}
 }
 
-// machine is a process in a network namespace of its own, joined to that of the test by a pair of interfaces.
+// machine is a process in a network namespace of its own. A pair of veth interfaces connects the namespace to
+// that of the test.
 type machine struct {
 	t   *testing.T
 	cmd *exec.Cmd
-	in  io.Writer
-	out *bufio.Reader
+	in  io.Writer     // the standard input of the process
+	out *bufio.Reader // the standard output of the process
 }
 
+// startMachine starts a machine, and gives the router the address 1 in the machine's network.
 func startMachine(t *testing.T, role, network string) *machine {
 	t.Helper()
 	h := &machine{t: t, cmd: exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")}
@@ -56,7 +64,7 @@ func startMachine(t *testing.T, role, network string) *machine {
 	must.Do(t, h.cmd.Start())
 	t.Cleanup(func() {
 		_ = h.cmd.Process.Kill()
-		_ = h.cmd.Wait() // the signal, if the test has failed
+		_ = h.cmd.Wait() // if the test has failed, the error is that of the signal
 	})
 	command(t, "", "ip", "link", "add", role, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(h.cmd.Process.Pid))
 	command(t, "", "ip", "addr", "add", network+"1/24", "dev", role)
@@ -65,41 +73,42 @@ func startMachine(t *testing.T, role, network string) *machine {
 	return h
 }
 
+// tell writes a line to the process.
 func (h *machine) tell(what string) {
 	h.t.Helper()
 	must.Get(fmt.Fprintln(h.in, what))(h.t)
 }
 
-// hears returns the next line of the process.
+// hears returns the next line that the process prints.
 func (h *machine) hears() string {
 	h.t.Helper()
 	line, err := h.out.ReadString('\n')
 	if err != nil {
-		h.t.Fatalf("a process ended: %q, %v, %v", line, err, h.cmd.Wait())
+		h.t.Fatalf("reading a line of a machine's process: %v; it printed %q and ended with %v", err, line, h.cmd.Wait())
 	}
 	return strings.TrimSpace(line)
 }
 
-// A program runs on a machine. It ends when it reads a line.
+// program is the function that a machine's process runs. It returns after it has read a line.
 type program func(t *testing.T, m *self)
 
-// self is what a program knows of its machine.
+// self describes the machine to its program.
 type self struct {
-	role, network string
-	rt            *Runtime
-	in            *bufio.Reader
+	role, network string        // of the machine: "server" and serverNet, or "client" and clientNet
+	rt            *Runtime      // the runtime of the process
+	in            *bufio.Reader // the standard input of the process
 }
 
-// route gives the machine a route to the other network.
+// route makes the router the default route of the machine.
 func (m *self) route(t *testing.T) {
 	t.Helper()
 	command(t, "", "ip", "route", "add", "default", "via", m.network+"1")
 }
 
-// beMachine configures the machine of this process, and runs its program.
+// beMachine is the main function of a machine's process: it configures the machine and runs its program.
 func beMachine(t *testing.T, role string, run program) {
 	in := bufio.NewReader(os.Stdin)
-	must.Get(in.ReadString('\n'))(t)
+	must.Get(in.ReadString('\n'))(t) // startMachine writes this line when eth0 exists
 	command(t, "", "ip", "link", "set", "lo", "up")
 	command(t, "", "ip", "link", "set", "eth0", "up")
 	m := &self{role: role, network: clientNet, rt: mustOpen(t, Config{Provider: process(t)}), in: in}
@@ -110,10 +119,10 @@ func beMachine(t *testing.T, role string, run program) {
 	run(t, m)
 }
 
-// echoMachine is a listener that answers messages, or a dialer that sends some. The server has no route to the network
-// of the client.
+// echoMachine is a program. The server accepts a connection and sends two messages back. The client dials the
+// server, sends two messages and checks that they come back. The server has no route to the client's network.
 func echoMachine(t *testing.T, m *self) {
-	ctx := t.Context() // the test kills this process if it fails: another may take long to start
+	ctx := t.Context() // no time limit, because the other process may start late; if the test fails, its process kills this process
 	if m.role == "server" {
 		ln := must.Get(m.rt.Listen(":7471"))(t)
 		fmt.Println("listens")
@@ -137,7 +146,8 @@ func echoMachine(t *testing.T, m *self) {
 	must.Do(t, c.Close(ctx))
 }
 
-// echoed sends a message, and reports whether it comes back.
+// echoed sends the message b and waits for the answer. It returns "echoed" if the answer is equal to b,
+// otherwise a description of the error.
 func echoed(ctx context.Context, c *Conn, b []byte) string {
 	if _, err := c.SendBytes(ctx, b); err != nil {
 		return err.Error()
@@ -147,7 +157,7 @@ func echoed(ctx context.Context, c *Conn, b []byte) string {
 	case err != nil:
 		return err.Error()
 	case !bytes.Equal(m.Data, b):
-		return fmt.Sprintf("%d bytes came back changed", len(b))
+		return fmt.Sprintf("the answer to a message of %d bytes has %d bytes, and differs from the message", len(b), len(m.Data))
 	}
 	if err := m.Release(); err != nil {
 		return err.Error()
@@ -155,8 +165,9 @@ func echoed(ctx context.Context, c *Conn, b []byte) string {
 	return "echoed"
 }
 
-// machines starts a server and a client behind a router, which has the rules of nft if there are some; both run a program. Without a server the
-// test must return: its process is that of a machine, or it has run in another one.
+// machines starts a server and a client, which run the program run. The argument rules has rules of nft(8) for
+// the router; "": none. If server is nil, the calling test must return, because this process is a machine's
+// process, or because netns.Enter has run the test in another process.
 func machines(t *testing.T, rules string, run program) (server, client *machine) {
 	t.Helper()
 	if role := os.Getenv(machineRole); role != "" {
@@ -181,25 +192,26 @@ func machines(t *testing.T, rules string, run program) (server, client *machine)
 	}
 	server = startMachine(t, "server", serverNet)
 	if got := server.hears(); got != "listens" {
-		t.Fatalf("the server says %q", got)
+		t.Fatalf("the server printed %q, want %q", got, "listens")
 	}
 	return server, startMachine(t, "client", clientNet)
 }
 
-// end ends the program of a machine, and waits for that.
+// end ends the program of the machine, and waits until the process has ended.
 func (h *machine) end() {
 	h.t.Helper()
 	h.tell("end")
 	for line, err := h.out.ReadString('\n'); err == nil; line, err = h.out.ReadString('\n') {
 		if line != "PASS\n" {
-			h.t.Errorf("a process says %q", line)
+			h.t.Errorf("the ending process printed %q, want %q", line, "PASS\n")
 		}
 	}
 	must.Do(h.t, h.cmd.Wait())
 }
 
-// Rule: a process behind a router that translates addresses and ports reaches a listener; messages pass in
-// both directions, of any length, over a path with the MTU of an Ethernet.
+// Rule: if a router translates the client's address and port (NAT), the client can dial a listener in the network
+// on the other side of the router. Messages of any length pass in both directions. The path has the MTU of
+// Ethernet (1500 bytes).
 func TestDialerBehindNAT(t *testing.T) {
 	server, client := machines(t, `table ip nat {
 		chain out { type nat hook postrouting priority srcnat; oifname "server" masquerade random; }
@@ -209,18 +221,19 @@ func TestDialerBehindNAT(t *testing.T) {
 	}
 	for range 2 {
 		if got := client.hears(); got != "echoed" {
-			t.Errorf("the client says %q", got)
+			t.Errorf("the client printed %q, want %q", got, "echoed")
 		}
 	}
 	if got := server.hears(); got != serverNet+"1" {
-		t.Errorf("the server sees a peer at %s, want the router's address %s1", got, serverNet)
+		t.Errorf("the address of the server's peer is %s, want the router's address %s1", got, serverNet)
 	}
 	client.end()
 	server.end()
 }
 
-// plainMachine connects without a connection manager: it exchanges the address of its queue pair over TCP, then a
-// message, and prints its address of the connection.
+// plainMachine is a program. It exchanges the addresses of the queue pairs over TCP, and connects without a
+// connection manager. Each end sends a message to the peer. Then the program prints the local address of the
+// connection and the message that it received.
 func plainMachine(t *testing.T, m *self) {
 	m.route(t)
 	ctx, rt := t.Context(), m.rt
@@ -246,7 +259,8 @@ func plainMachine(t *testing.T, m *self) {
 	must.Get(m.in.ReadString('\n'))(t)
 }
 
-// Rule: processes of two machines are connected without a connection manager and without configuration.
+// Rule: if two processes on different machines exchange the addresses of their queue pairs over TCP, they
+// connect without a connection manager and without configuration.
 func TestPlainConnectionBetweenMachines(t *testing.T) {
 	server, client := machines(t, "", plainMachine)
 	if server == nil {
@@ -254,7 +268,7 @@ func TestPlainConnectionBetweenMachines(t *testing.T) {
 	}
 	for host, want := range map[*machine]string{server: serverNet + "2 hello", client: clientNet + "2 hello"} {
 		if got := host.hears(); got != want {
-			t.Errorf("a machine says %q, want %q", got, want)
+			t.Errorf("a machine printed %q, want %q", got, want)
 		}
 	}
 	client.end()

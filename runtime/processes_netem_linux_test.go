@@ -17,16 +17,17 @@ import (
 )
 
 const (
-	lossySlot  = 256 << 10
-	lossyDepth = 4 // slots written at a time
+	lossySlot  = 256 << 10 // the bytes of a WRITE
+	lossyDepth = 4         // the number of outstanding WRITEs on each connection end
 )
 
-// Rule: every WRITE arrives once, intact, over a network that loses, doubles and reorders 1 % of the packets each.
-// The network is loopback with netem, which the machine of make test-rxe has. VERBENA_LOSSY_MIB is the number of MiB
-// written each way.
+// Rule: if a network loses 1 %, duplicates 1 % and reorders 1 % of the packets, the data of every WRITE still
+// arrives intact. The network of the test is the loopback device with the queueing discipline netem. The
+// virtual machine of "make test-rxe" has netem. The environment variable VERBENA_LOSSY_MIB sets how many MiB
+// each end writes; the default is 8.
 func TestALossyNetwork(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "modprobe", "sch_netem").CombinedOutput(); err != nil {
-		t.Skipf("no netem here: %v: %s", err, bytes.TrimSpace(out))
+		t.Skipf("the kernel module sch_netem cannot be loaded: %v: %s", err, bytes.TrimSpace(out))
 	}
 	if !netns.Enter(t) {
 		return
@@ -52,15 +53,16 @@ func TestALossyNetwork(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d MiB each way, %.1f MB/s each", mib, float64(mib<<20)/1e6/time.Since(began).Seconds())
+	t.Logf("each end wrote %d MiB, at %.1f MB/s", mib, float64(mib<<20)/1e6/time.Since(began).Seconds())
 	if out := must.Get(exec.CommandContext(t.Context(), "tc", "-s", "qdisc", "show", "dev", "lo").Output())(t); !bytes.Contains(out, []byte("netem")) {
-		t.Errorf("the network was not netem's: %s", out)
+		t.Errorf("the queueing discipline of lo is not netem: %s", out)
 	} else {
 		t.Logf("%s", out)
 	}
 }
 
-// writeSlots writes n slots and compares the bytes at the target with those at the source.
+// writeSlots executes n WRITEs of lossySlot bytes from the region from to the region to, with up to lossyDepth
+// outstanding. After each WRITE it compares the bytes in to with the bytes in from.
 func writeSlots(t *testing.T, c *Conn, from, to *Region, n int) error {
 	ctx := t.Context()
 	futures := make([]Future, lossyDepth)
@@ -69,10 +71,10 @@ func writeSlots(t *testing.T, c *Conn, from, to *Region, n int) error {
 		local := must.Get(from.Slice(at*lossySlot, lossySlot))(t)
 		if done := i - lossyDepth; done >= 0 {
 			if _, err := futures[at].Await(ctx); err != nil {
-				return fmt.Errorf("slot %d: %w", done, err)
+				return fmt.Errorf("WRITE %d: %w", done, err)
 			}
 			if !bytes.Equal(to.Bytes()[at*lossySlot:][:lossySlot], local.Bytes()) {
-				return fmt.Errorf("slot %d has arrived with other bytes", done)
+				return fmt.Errorf("WRITE %d has completed, but the target differs from the source", done)
 			}
 		}
 		if i >= n {
@@ -83,7 +85,7 @@ func writeSlots(t *testing.T, c *Conn, from, to *Region, n int) error {
 		}
 		f, err := c.Write(ctx, local, must.Get(to.Remote(at*lossySlot, lossySlot))(t))
 		if err != nil {
-			return fmt.Errorf("slot %d: %w", i, err)
+			return fmt.Errorf("starting WRITE %d: %w", i, err)
 		}
 		futures[at] = f
 	}

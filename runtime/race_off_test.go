@@ -2,16 +2,18 @@
 
 package runtime
 
+// These constants are the sizes of tests without the race detector. If a comment names an environment
+// variable, the variable replaces the constant. The command make stress sets these variables.
 const (
 	raceEnabled = false
-	allocOps    = 250_000
-	stressOps   = 200_000 // of TestConcurrentStress; `make stress` sets VERBENA_STRESS_OPS to ten million
-	chaosRounds = 100
+	allocOps    = 250_000 // operations of each subtest of TestOperationsAllocateNothing
+	stressOps   = 200_000 // operations of TestConcurrentStress (VERBENA_STRESS_OPS)
+	chaosRounds = 100     // rounds of TestChaosAtTheEnd (VERBENA_CHAOS_ROUNDS)
 )
 
-// simOps is the default number of operations of TestSimulation. It is enough to cover every kind of
-// operation and event. `make stress` simulates ten million operations. simReplayOps is the number
-// of operations in one simulation of TestSimulationReplays, which runs several simulations.
+// simOps is the number of operations of TestSimulation (VERBENA_SIM_OPS). It is enough to cover every
+// kind of operation and event. simReplayOps is the number of operations in each of the two simulations
+// that TestSimulationReplays compares.
 const (
 	simOps       = simCoverage
 	simReplayOps = 100_000

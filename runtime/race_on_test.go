@@ -2,16 +2,21 @@
 
 package runtime
 
-// Under the race detector sync.Pool drops objects at random, so tests do not count allocations.
+// These constants are the sizes of tests under the race detector. raceEnabled switches off the checks of
+// allocations, because under the detector sync.Pool drops objects at random and code allocates more.
 const (
 	raceEnabled = true
-	allocOps    = 2_000
-	stressOps   = 40_000
-	chaosRounds = 30 // a few are enough: the detector reports a race even if the accesses did not collide
+	allocOps    = 2_000  // operations of each subtest of TestOperationsAllocateNothing
+	stressOps   = 40_000 // operations of TestConcurrentStress
+	// chaosRounds is the number of rounds of TestChaosAtTheEnd. A few rounds are enough, because the
+	// detector reports unsynchronized accesses even if they do not happen at the same moment.
+	chaosRounds = 30
 )
 
-// The simulation runs on one goroutine, so it has no races. The detector makes it ten times slower,
-// and has one effect on it: sync.Pool drops objects. A short run is enough to cover this effect.
+// simOps and simReplayOps are the numbers of operations of TestSimulation and TestSimulationReplays. Both
+// tests run the simulation on one goroutine, so there are no races to find. The detector only makes
+// sync.Pool drop objects, which a short run covers. A longer run would take ten times as long as without
+// the detector.
 const (
 	simOps       = 50_000
 	simReplayOps = 8_000

@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: sending and receiving a message on a raw connection allocates nothing. The receive may
-// belong to the connection or be a shared receive.
+// Rule: if a message is sent and received on a raw connection, neither end allocates memory. This holds
+// for a receive of the connection and for a shared receive.
 func TestRawReceivesAllocateNothing(t *testing.T) { onBeds(t, rawReceivesAllocateNothing) }
 
 func rawReceivesAllocateNothing(t *testing.T, d bed) {
@@ -30,7 +30,8 @@ func rawReceivesAllocateNothing(t *testing.T, d bed) {
 	exchanges(t, clients[0], func() (futures.Future[Arrival], error) { return s.PostRecv(into) })
 }
 
-// exchanges() posts receives and sends a message for each, and checks that nothing is allocated.
+// exchanges() checks that an exchange allocates nothing. In an exchange it calls post, which posts a
+// receive, sends a message on the connection from, and awaits the receive.
 func exchanges[T any](t *testing.T, from *Conn, post func() (futures.Future[T], error)) {
 	t.Helper()
 	ctx := context.Background() // not testContext, whose timer would count as an allocation
@@ -53,7 +54,7 @@ func exchanges[T any](t *testing.T, from *Conn, post func() (futures.Future[T], 
 		runs = deviceAllocOps
 	}
 	if n := testing.AllocsPerRun(runs, exchange); n >= 0.5 {
-		t.Errorf("%v allocations an exchange", n)
+		t.Errorf("an exchange made %v allocations, want 0", n)
 	}
 }
 

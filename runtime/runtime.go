@@ -19,8 +19,8 @@ type Result = reactor.Completion
 // Future is the future of an operation.
 type Future = futures.Future[Result]
 
-// Runtime is an open device with its reactors, memory and connections.
-// All methods may be called from any goroutine.
+// Runtime is an open device with its reactors, memory and connections. All methods may be called from
+// any goroutine.
 type Runtime struct {
 	cfg       Config
 	provider  verbs.Provider
@@ -39,22 +39,22 @@ type Runtime struct {
 	peers     *futures.Pool[*Peer]
 
 	// When a removal of the device is reported, deviceGone sets gone, and then makes every reactor
-	// end its connections and listeners. A connection or listener that is created later is not
-	// ended. So the code that creates one checks gone.
+	// end its connections and listeners. deviceGone does not end a connection or listener that is
+	// created later, so the code that creates a connection or listener must check gone.
 	gone    uatomic.Bool
 	tidying sync.WaitGroup // counts the goroutines that Runtime.tidy has started
 
-	mu        sync.Mutex    // guards the fields up to watchers; never held while waiting
+	mu        sync.Mutex    // guards the fields up to watchers; no goroutine waits while it holds mu
 	making    int           // number of calls that have called enter() and not yet leave()
-	made      chan struct{} // nil until Close begins; closed when Close has begun and making is 0
+	made      chan struct{} // nil until Close begins; then open while making is not 0, and closed after that
 	live      map[*Conn]struct{}
 	listeners map[*Listener]struct{}
 	shared    map[*SharedRecv]struct{}
 	packets   map[*PacketConn]struct{}
 	next      int        // number of calls of Runtime.shard so far
-	watchers  []*watcher // elements never change, so a goroutine may read a copy of the slice without mu
+	watchers  []*watcher // elements are never overwritten, so a goroutine may read a copy of the slice without mu
 
-	destroying chan struct{} // a semaphore of capacity 1: one goroutine at a time runs Runtime.destroy
+	destroying chan struct{} // a semaphore: only one goroutine at a time runs Runtime.destroy
 }
 
 // Open opens a device and starts its reactors. The caller closes the Runtime.
@@ -101,8 +101,8 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if err = rt.startShards(attr.CompVectors); err != nil {
 		return nil, err
 	}
-	// Lower the default message size to what the port can carry. An explicit size that is too large
-	// is refused later, by Runtime.fits.
+	// Lower the default message size to what the port can carry. If the program has set a size that
+	// is too large, Runtime.fits refuses it later.
 	if byDefault {
 		most := rt.shards[0].r.MaxMessage() - frameSize
 		rt.cfg.Conn.MessageSize = min(rt.cfg.Conn.MessageSize, max(most, minMessageSize))
@@ -118,8 +118,8 @@ func Open(cfg Config) (_ *Runtime, err error) {
 // Device returns the name and attributes of the device.
 func (rt *Runtime) Device() verbs.DeviceInfo { return rt.dev.Device() }
 
-// Stats returns the counters of all reactors together: the sum of each counter, or the largest
-// value if the counter is a maximum.
+// Stats returns the counters of all reactors together. A counter that is a maximum has the largest
+// value of all reactors; any other counter has the sum.
 func (rt *Runtime) Stats() reactor.Stats {
 	var sum reactor.Stats
 	for _, s := range rt.shards {
@@ -131,11 +131,12 @@ func (rt *Runtime) Stats() reactor.Stats {
 // Handle calls fn with the result of f when the operation has completed. The call runs on a
 // goroutine of a pool, so fn may block, for example to wait for operations or to close connections.
 // The pool runs at most Config.Handlers calls at the same time; further calls are queued, in the
-// order of completion. Handle itself does not block. Handle consumes the future. A panic of fn goes
-// to Config.OnPanic. If the runtime is closed, fn is still called, on a new goroutine.
+// order of completion. If the runtime is closed, fn is still called, on a new goroutine. Handle
+// itself does not block. The caller must not use f after Handle. A panic of fn goes to
+// Config.OnPanic.
 func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
 	f.Then(func(r Result, err error) {
-		if rt.handlers == nil { // stepped
+		if rt.handlers == nil { // a stepped runtime has no pool
 			fn(r, err)
 			return
 		}
@@ -143,7 +144,7 @@ func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
 	})
 }
 
-// The method shard returns the shard (a reactor with its event channel) for the next connection, in
+// Runtime.shard returns the shard (a reactor with its event channel) for the next connection, in
 // round-robin order.
 func (rt *Runtime) shard() *shard {
 	rt.mu.Lock()
@@ -153,8 +154,8 @@ func (rt *Runtime) shard() *shard {
 	return s
 }
 
-// shardOf returns the shard of the shared receives s, for a connection that uses s. If s is nil, it
-// returns the shard for the next connection.
+// shardOf returns the shard for a new connection that uses the shared receives s: the shard of s. If
+// s is nil, it returns the next shard in round-robin order.
 func (rt *Runtime) shardOf(s *SharedRecv) *shard {
 	if s != nil {
 		return s.sh
@@ -162,9 +163,9 @@ func (rt *Runtime) shardOf(s *SharedRecv) *shard {
 	return rt.shard()
 }
 
-// A call that creates or uses an object of the device calls enter() first and leave() last.
-// Runtime.Close waits until the call has called leave(). The error of enter() is ErrClosed if Close
-// has begun, and ErrDeviceRemoved if the device is gone; after an error leave() must not be called.
+// Runtime.enter begins a call that creates or uses an object of the device. Runtime.Close waits until
+// the call has ended with Runtime.leave. If Close has begun, enter returns ErrClosed. If the device is
+// gone, enter returns ErrDeviceRemoved. After an error the caller must not call leave.
 func (rt *Runtime) enter() error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -181,7 +182,7 @@ func (rt *Runtime) enter() error {
 func (rt *Runtime) leave() {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	if rt.making--; rt.making == 0 && rt.made != nil { // happens one time: enter() fails after Close has begun
+	if rt.making--; rt.making == 0 && rt.made != nil { // true only one time, because enter() fails after Close has begun
 		close(rt.made)
 	}
 }
@@ -192,8 +193,8 @@ func (rt *Runtime) adopt(c *Conn) {
 	rt.live[c] = struct{}{}
 }
 
-// The method forget removes c from the live connections. The receive buffers of c are released
-// already; if the buffers are larger than MaxPooled, Runtime.tidy unmaps them.
+// Runtime.forget removes c from the live connections. The receive buffers of c must have been
+// released. If the buffers are larger than MaxPooled, Runtime.tidy unmaps them.
 func (rt *Runtime) forget(c *Conn) {
 	if len(c.recvs) > 0 && c.recvs[0].buf.Len() > MaxPooled {
 		rt.tidy()

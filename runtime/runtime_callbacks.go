@@ -17,12 +17,13 @@ type DeviceEvent struct {
 // watcher is one registration of WatchDevice.
 type watcher struct{ fn func(DeviceEvent) }
 
-// WatchDevice calls fn with every later event of the device and its ports: port up and down,
-// address changes, removal. A goroutine that runs a reactor (it holds the turn) calls fn, so fn
-// must not block. A panic of fn goes to Config.OnPanic. The function that WatchDevice returns
-// unregisters fn; an event that is being delivered at that time may still reach fn. Events of queue
-// pairs, completion queues and shared receive queues are not reported here: they show in the
-// results of operations.
+// WatchDevice registers fn: from now on fn is called with every event of the device and its ports,
+// for example port up, port down, a change of address, or removal. The goroutine that runs a reactor
+// (the holder of its turn) calls fn, so fn must not block. A panic of fn goes to Config.OnPanic. The
+// function stop unregisters fn; an event that is being delivered at that time may still reach fn.
+//
+// WatchDevice does not report events of queue pairs, completion queues and shared receive queues.
+// These events show in the results of operations.
 func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
 	w := &watcher{fn}
 	rt.mu.Lock()
@@ -31,7 +32,7 @@ func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
 	return func() {
 		rt.mu.Lock()
 		defer rt.mu.Unlock()
-		kept := make([]*watcher, 0, len(rt.watchers)) // a new slice, because tellWatchers may be reading the old one
+		kept := make([]*watcher, 0, len(rt.watchers)) // a new array, because tellWatchers may be reading the old array
 		for _, o := range rt.watchers {
 			if o != w {
 				kept = append(kept, o)
@@ -41,8 +42,8 @@ func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
 	}
 }
 
-// tellWatchers passes an event of the device or of a port to the watchers. Only the holder of the
-// turn calls it.
+// tellWatchers passes an event of the device or of a port to the watchers. It ignores all other
+// events. Only the holder of the turn calls it.
 func (s *shard) tellWatchers(ev *verbs.AsyncEvent) {
 	rt := s.rt
 	if ev.QP != nil || ev.CQ != nil || ev.SRQ != nil {
@@ -60,20 +61,21 @@ func (s *shard) tellWatchers(ev *verbs.AsyncEvent) {
 // Now returns the time of the runtime's clock.
 func (rt *Runtime) Now() time.Time { return rt.cfg.now() }
 
-// After calls fn one time, when the duration d has passed on the runtime's clock. A goroutine that
-// holds a reactor's turn calls fn, so fn must not block. A panic of fn goes to Config.OnPanic. The
-// function that After returns cancels the call of fn, if this call has not begun. The cancellation
-// takes effect soon; until then fn may still be called. If the runtime is closed, fn is not called.
-// Any goroutine may call After and the returned function. Both allocate.
+// After calls fn one time, when the duration d has passed on the runtime's clock. The holder of a
+// reactor's turn calls fn, so fn must not block. A panic of fn goes to Config.OnPanic. If the runtime
+// is closed before that time, fn is not called.
+//
+// The function stop cancels the call of fn, unless the call has begun. stop does not wait for the
+// reactor, so fn may still be called shortly after stop has returned. Any goroutine may call After
+// and stop. Both allocate.
 func (rt *Runtime) After(d time.Duration, fn func()) (stop func()) {
 	r := rt.shards[0].r
 	t := r.After(d, func() { r.Notify(fn) })
 	return func() { r.Defer(func() { r.StopTimer(t) }) }
 }
 
-// Loop identifies the callback goroutine of a reactor, which runs the callbacks of futures
-// (Future.Then). This goroutine is not the one that runs the reactor. Actors (package actor) can be
-// placed on a Loop.
+// Loop identifies the goroutine of a reactor that runs the callbacks of futures (Future.Then). This
+// goroutine does not run the reactor. An actor (package actor) can be placed on a Loop.
 type Loop struct{ r *reactor.Reactor }
 
 func init() {
@@ -81,7 +83,7 @@ func init() {
 	seam.LoopReactor = func(loop any) *reactor.Reactor { return loop.(Loop).r }
 }
 
-// Loops returns one Loop per reactor, at least one, always in the same order.
+// Loops returns one Loop for each reactor, always in the same order. There is at least one reactor.
 func (rt *Runtime) Loops() []Loop {
 	all := make([]Loop, len(rt.shards))
 	for i, s := range rt.shards {

@@ -13,11 +13,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// closeGrace is how long Runtime.Close goes on releasing objects after its context has ended. It is
-// also how long Close waits for memory that the program holds. In this time Close waits for
-// reactors, the kernel and goroutines of the program, but never for a peer. The program's goroutines
-// return from calls that now fail, and release their messages. On a busy machine this takes some
-// time.
+// closeGrace is how long Runtime.Close goes on releasing objects after its context has ended. In this
+// time Close waits for reactors, for the kernel and for goroutines of the program, but never for a
+// peer. closeGrace is also how long Close waits for memory that the program holds: the goroutines of
+// the program first return from calls that now fail, and then release their messages. On a busy
+// machine this takes some time.
 const closeGrace = 5 * time.Second
 
 // errRuntimeClosed is the cause with which Runtime.Close ends connections.
@@ -25,20 +25,20 @@ var errRuntimeClosed = fmt.Errorf("%w with its runtime", ErrConnClosed)
 
 // Close closes the listeners and connections, and releases everything: goroutines, descriptors,
 // mappings, the device. It waits for outstanding operations until ctx ends, and then aborts them.
-// From the beginning of Close, calls that create something (Dial, Listen, Accept, …) return
-// ErrClosed. This holds for calls in progress, too. Other goroutines may still use the runtime:
-// Close waits until their calls have returned. It also waits, for at most five seconds, until the
-// program has released its memory (each Buffer, Message and Packet).
+// When Close has begun, calls that create something (Dial, Listen, Accept, …) return ErrClosed, even
+// calls that began earlier. Other goroutines may still use the runtime: Close waits until their calls
+// have returned. Close also waits, for at most five seconds, until the program has released its
+// memory (each Buffer, Message and Packet).
 //
-// If ctx ends first, Close goes on releasing for some seconds. If objects are left after that,
-// Close returns an error, which shows the reason:
+// If ctx ends before everything is released, Close goes on releasing for some seconds. If objects are
+// left after that, Close returns an error, which shows the reason:
 //
 //	ErrBusy            the program still holds memory, or is in a call that uses the device
 //	ErrReactorBusy     a reactor, or the kernel, did not finish in time
 //	ctx.Err()          a callback, or another Close, is still running
 //
 // After such an error the remaining objects stay usable for their owners, but no object can be
-// created. The next call of Close goes on with the remaining objects. After Close has returned nil,
+// created. The next call of Close releases the remaining objects. After Close has returned nil,
 // every later call returns nil. Several goroutines may call Close at the same time; each call waits
 // until everything is released. A callback (Then) must not call Close, because Close waits for
 // running callbacks.
@@ -51,7 +51,7 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	defer end()
 	made := true
 	select {
-	case <-rt.shut(): // no call creates objects any more, so closeAll finds all objects
+	case <-rt.shut(): // no call is creating an object now or later, so closeAll finds all objects
 	case <-after:
 		made = false
 	}
@@ -59,14 +59,14 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	if made {
 		err = errors.Join(err, rt.destroy(after))
 	} else {
-		err = errors.Join(err, fmt.Errorf("%w: calls that make something on the device have not returned", verbs.ErrBusy))
+		err = errors.Join(err, fmt.Errorf("%w: calls that create or use objects of the device have not returned", verbs.ErrBusy))
 	}
 	return asked.Cause(ctx, err)
 }
 
-// The method shut makes rt.enter() fail from now on. It returns a channel that is closed when no
-// call is between rt.enter() and rt.leave() any more. A second call of shut returns the same
-// channel.
+// Runtime.shut makes rt.enter() fail from now on, and ends the listeners. It returns a channel that
+// is closed when no call is between rt.enter() and rt.leave() any more. A second call of shut returns
+// the same channel.
 func (rt *Runtime) shut() (made <-chan struct{}) {
 	rt.mu.Lock()
 	if rt.made == nil {
@@ -79,15 +79,15 @@ func (rt *Runtime) shut() (made <-chan struct{}) {
 	listeners := slices.Collect(maps.Keys(rt.listeners))
 	rt.mu.Unlock()
 	for _, l := range listeners {
-		l.end() // also ends the contexts of running calls of Options.Admit, for which Close waits
+		l.end() // also ends the contexts of running calls of Options.Admit, because Close waits for these calls
 	}
 	return made
 }
 
-// closeAll closes the objects of the program: listeners before connections, and shared receives
-// after the connections that use them. The closing of a connection waits for outstanding operations
-// until ctx ends. The argument after is a context that ends later. The closing of shared receives
-// waits at most until then.
+// closeAll closes the objects of the program: first the listeners, then the connections, then the
+// datagram connections, and at last the shared receives, which connections use. The closing of a
+// connection waits for outstanding operations until ctx ends. The closing of shared receives waits
+// until after ends. The context after ends some time after ctx (see extend).
 func (rt *Runtime) closeAll(ctx, after reactor.DoneContext) error {
 	rt.mu.Lock()
 	listeners := slices.Collect(maps.Keys(rt.listeners))
@@ -105,9 +105,9 @@ func (rt *Runtime) closeAll(ctx, after reactor.DoneContext) error {
 	return errors.Join(errs...)
 }
 
-// The function each calls the function end for every object, and returns when all calls have
-// returned. The calls run concurrently, because a call may take some seconds even after the context
-// has ended.
+// each calls the function end for every object, and returns when all calls have returned. The calls
+// run concurrently, because each call may take some seconds even after the context of Close has
+// ended.
 func each[T any](all []T, end func(T) error) []error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
@@ -118,9 +118,9 @@ func each[T any](all []T, end func(T) error) []error {
 	return errs
 }
 
-// extend returns a DoneContext (a context reduced to its Done channel) that ends when the time d
-// has passed after the end of asked. The second result is a function that the caller must call.
-// This function ends the DoneContext if it has not ended, and waits for the goroutine of extend.
+// extend returns longer, a DoneContext (a context reduced to its Done channel). longer ends when the
+// time d has passed after the end of asked. When the caller needs longer no more, it must call the
+// function end. This function ends longer at once, and waits for the goroutine that extend started.
 func extend(asked reactor.DoneContext, d time.Duration) (longer reactor.DoneContext, end func()) {
 	over, stop := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -138,7 +138,7 @@ func extend(asked reactor.DoneContext, d time.Duration) (longer reactor.DoneCont
 	return over, func() { close(stop); <-over }
 }
 
-// The method destroy releases the objects that Open made, each object before those on which it
+// Runtime.destroy releases the objects that Open made, each object before the objects on which it
 // depends. It stops at the first object that cannot be released. A later call repeats all steps.
 func (rt *Runtime) destroy(ctx context.Context) error {
 	select {
@@ -176,8 +176,9 @@ func (rt *Runtime) destroy(ctx context.Context) error {
 	return nil
 }
 
-// closeMemory closes rt.mem when the program has released its memory. It waits for that at most for
-// Config.grace. It polls, because a notification would slow down every Release.
+// closeMemory closes rt.mem when the program has released its memory. It waits at most Config.grace
+// for that. While it waits it tries to close rt.mem every closeRetry, because a notification would
+// slow down every Release.
 func (rt *Runtime) closeMemory() error {
 	if rt.mem == nil {
 		return nil
@@ -185,7 +186,7 @@ func (rt *Runtime) closeMemory() error {
 	patience := time.NewTimer(rt.cfg.grace)
 	defer patience.Stop()
 	tidied := make(chan struct{})
-	go func() { defer close(tidied); rt.tidying.Wait() }() // no connection is left that could call tidy
+	go func() { defer close(tidied); rt.tidying.Wait() }() // no connection is left, so tidy is not called any more
 	select {
 	case <-tidied:
 	case <-patience.C:
@@ -204,11 +205,11 @@ func (rt *Runtime) closeMemory() error {
 	}
 }
 
-// tidy unmaps big receive buffers (larger than MaxPooled) that were released. It does so on another
-// goroutine, because unmapping takes too long for a goroutine that runs a reactor (holds its turn).
-// closeMemory waits for these goroutines, so tidy must not be called after closeMemory has begun.
-// Close prevents this, because it first waits for the two kinds of callers: connections in
-// Runtime.live, and calls between rt.enter() and rt.leave().
+// tidy unmaps big receive buffers (larger than MaxPooled) that were released. It unmaps them on a new
+// goroutine, because unmapping takes too long for the holder of a reactor's turn. closeMemory waits
+// for these goroutines, so tidy must not be called after closeMemory has begun. Close prevents this,
+// because before closeMemory it waits for the two kinds of callers: connections in Runtime.live, and
+// calls between rt.enter() and rt.leave().
 func (rt *Runtime) tidy() {
 	if rt.cfg.stepped {
 		return // the next Alloc of a big buffer, or Close, unmaps them

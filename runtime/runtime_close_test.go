@@ -16,14 +16,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
+// endedContext returns a context that is canceled.
 func endedContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// Rule: Close frees everything even if its context has ended before the call. Close can be called
-// again.
+// Rule: if the context of Close has ended before the call, Close still frees everything and returns nil.
+// A second Close returns nil, too.
 func TestCloseWithAnEndedContextClosesAll(t *testing.T) {
 	a, _ := connected(t, Config{Reactors: 2})
 	if _, err := a.rt.Listen(":0"); err != nil {
@@ -31,12 +32,12 @@ func TestCloseWithAnEndedContextClosesAll(t *testing.T) {
 	}
 	for range 2 {
 		if err := a.rt.Close(endedContext()); err != nil {
-			t.Errorf("closing at the deadline: %v", err)
+			t.Errorf("Close with a context that has ended returned %v, want nil", err)
 		}
 	}
 }
 
-// Rule: Close frees everything when its context ends, even if the peer does not answer.
+// Rule: if the peer does not answer, Close frees everything when its context ends.
 func TestCloseAtItsDeadlineWithASilentPeer(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, _ := connected(t, Config{Provider: p})
@@ -48,12 +49,12 @@ func TestCloseAtItsDeadlineWithASilentPeer(t *testing.T) {
 	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	if err := a.rt.Close(short); err != nil {
-		t.Errorf("closing at the deadline: %v; objects %+v", err, a.rt.dev.Objects())
+		t.Errorf("Close returned %v, want nil; the device has the objects %+v", err, a.rt.dev.Objects())
 	}
 }
 
-// Rule: several goroutines may call Close at the same time. All calls wait for the end and return
-// nil.
+// Rule: if several goroutines call Close at the same time, each call waits until the runtime is closed, and
+// returns nil.
 func TestConcurrentCloseIsOne(t *testing.T) {
 	for range 10 {
 		a, b := connected(t, Config{Reactors: 2})
@@ -62,7 +63,7 @@ func TestConcurrentCloseIsOne(t *testing.T) {
 			for _, rt := range []*Runtime{a.rt, b.rt} {
 				wg.Go(func() {
 					if err := rt.Close(testContext(t)); err != nil {
-						t.Error(err)
+						t.Errorf("a concurrent Close returned %v, want nil", err)
 					}
 				})
 			}
@@ -71,8 +72,7 @@ func TestConcurrentCloseIsOne(t *testing.T) {
 	}
 }
 
-// Rule: a receive on a closed connection returns the cause of the connection, even after the
-// runtime was closed.
+// Rule: if a receive is started on a connection of a closed runtime, it ends with the connection's cause.
 func TestReceivingAfterCloseSaysWhy(t *testing.T) {
 	for _, parked := range []bool{false, true} {
 		a, _ := connected(t, Config{NoCallerDriving: parked})
@@ -80,21 +80,21 @@ func TestReceivingAfterCloseSaysWhy(t *testing.T) {
 			t.Error(err)
 		}
 		_, err := a.RecvWait(testContext(t))
-		mistake(t, "RecvWait", err, ErrConnClosed)
+		mistake(t, "RecvWait after Runtime.Close", err, ErrConnClosed)
 		f := a.Recv()
 		<-f.Done()
 		_, err = f.Await(testContext(t))
-		mistake(t, "Recv", err, ErrConnClosed)
+		mistake(t, "Recv after Runtime.Close", err, ErrConnClosed)
 	}
 }
 
-// Rule: Conn.Done is closed when the connection accepts no more operations, whichever end has
-// closed the connection.
+// Rule: if either end closes the connection, the channel Conn.Done of both ends is closed, and the
+// connection accepts no more operations.
 func TestDoneSaysThatAConnectionEnds(t *testing.T) {
 	a, b := connected(t, Config{})
 	select {
 	case <-a.Done():
-		t.Fatal("an open connection is done")
+		t.Fatal("Done of an open connection is closed, want an open channel")
 	default:
 	}
 	if err := a.Close(testContext(t)); err != nil {
@@ -102,12 +102,13 @@ func TestDoneSaysThatAConnectionEnds(t *testing.T) {
 	}
 	<-a.Done()
 	<-b.Done()
-	mistake(t, "closed", a.Err(), ErrConnClosed)
-	mistake(t, "closed by the peer", b.Err(), ErrPeerClosed)
+	mistake(t, "Err of the end that was closed", a.Err(), ErrConnClosed)
+	mistake(t, "Err of the peer's end", b.Err(), ErrPeerClosed)
 }
 
-// Rule: if a goroutine holds the reactor's turn and does not return, Close of a connection or
-// listener returns ErrReactorBusy. Then Close can be called again.
+// Rule: if a function holds the reactor's turn and does not return, Close of a connection or listener
+// returns ErrReactorBusy soon after its context has ended. When the function has returned, a second Close
+// succeeds.
 func TestCloseOfABusyReactorSaysSo(t *testing.T) {
 	a, b := connected(t, Config{})
 	ln := must.Get(a.rt.Listen(":0"))(t)
@@ -118,7 +119,7 @@ func TestCloseOfABusyReactorSaysSo(t *testing.T) {
 	for what, end := range map[string]func(context.Context) error{"connection": a.Close, "listener": ln.Close} {
 		wg.Go(func() {
 			if err := end(endedContext()); !errors.Is(err, ErrReactorBusy) {
-				t.Errorf("closing the %s: %v, want ErrReactorBusy", what, err)
+				t.Errorf("closing the %s while its reactor is busy returned %v, want ErrReactorBusy", what, err)
 			}
 		})
 	}
@@ -126,14 +127,14 @@ func TestCloseOfABusyReactorSaysSo(t *testing.T) {
 	close(gate)
 	for _, end := range []func(context.Context) error{a.Close, ln.Close, b.Close} {
 		if err := end(testContext(t)); err != nil {
-			t.Error(err)
+			t.Errorf("Close after the function had returned: %v", err)
 		}
 	}
 }
 
-// Rule: soon after a connection was closed, its receive buffers larger than MaxPooled are unmapped,
-// except the buffers of messages that are not released. After the runtime was closed, nothing is
-// mapped.
+// Rule: if a connection with receive buffers larger than MaxPooled is closed, the runtime soon unmaps these
+// buffers, except the buffers of messages that are not released. When the runtime is closed, all are
+// unmapped.
 func TestBigReceivesAreUnmapped(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 2, MessageSize: MaxPooled + 1}})
 	ms := sendAndTake(t, a, b, 1)
@@ -142,27 +143,28 @@ func TestBigReceivesAreUnmapped(t *testing.T) {
 	}
 	b.rt.tidying.Wait()
 	b.rt.mem.mu.Lock()
-	mapped := b.rt.mem.bigs // MemoryStats is not used, because it unmaps buffers itself
+	mapped := b.rt.mem.bigs // read directly, because MemoryStats would unmap buffers
 	b.rt.mem.mu.Unlock()
 	if mapped != 1 {
-		t.Errorf("%d big buffers are mapped after the connection was closed, want that of the message", mapped)
+		t.Errorf("%d big buffers are mapped after the connection was closed, want 1: the buffer of the message", mapped)
 	}
 	release(t, ms...)
 	if err := b.rt.Close(testContext(t)); err != nil {
-		t.Error(err)
+		t.Errorf("closing the runtime: %v", err)
 	}
 	if _, bytes := mem.Live(); bytes > 64<<20 {
-		t.Errorf("%d bytes are mapped", bytes)
+		t.Errorf("%d bytes are mapped after the runtime was closed, want at most %d", bytes, 64<<20)
 	}
 }
 
-// Rule: if callers give up waiting for a message, their waits do not accumulate.
+// Rule: if calls of RecvWait give up before a message arrives, the connection soon drops their entries in
+// the list of waiting receivers.
 func TestGivenUpReceivesAreNotKept(t *testing.T) {
 	a, b := connected(t, Config{})
-	first := b.Recv() // gets no message yet, so Conn.match stops at this wait
+	first := b.Recv() // no message has arrived, so Conn.match stops at this entry, the first in the list
 	for range 5000 {
 		if _, err := b.RecvWait(endedContext()); !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
+			t.Fatalf("RecvWait with an ended context returned %v, want context.Canceled", err)
 		}
 	}
 	kept := 0
@@ -170,22 +172,22 @@ func TestGivenUpReceivesAreNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kept > 2*pruneFrom {
-		t.Errorf("%d waits are kept, of 1", kept)
+		t.Errorf("the list has %d entries, want at most %d; one receiver waits", kept, 2*pruneFrom)
 	}
 	f, err := a.SendBytes(testContext(t), []byte("first"))
 	done(t, f, err)
 	m, err := first.Await(testContext(t))
 	if err != nil || string(m.Data) != "first" {
-		t.Fatalf("who waited got %q, %v", m.Data, err)
+		t.Fatalf("the waiting receiver got %q, error %v; want %q", m.Data, err, "first")
 	}
 	release(t, m)
 }
 
 // The following tests call Runtime.Close while other goroutines use the runtime.
 
-// Rule: one Close is enough while other goroutines submit operations, even if its context has
-// ended. From the beginning of Close the calls of these goroutines fail. Close waits until
-// these calls have returned.
+// Rule: if other goroutines submit operations while a runtime is closed, one call of Close is enough, even
+// if its context has ended. After Close has begun, new calls of these goroutines fail. Close waits until
+// the calls in progress have returned.
 func TestOneCloseIsEnoughWhileOthersSubmit(t *testing.T) {
 	const writers, before = 8, 20
 	for round := range fewer(100) {
@@ -217,16 +219,17 @@ func TestOneCloseIsEnoughWhileOthersSubmit(t *testing.T) {
 			ctx = endedContext()
 		}
 		if err := a.rt.Close(ctx); err != nil {
-			t.Errorf("round %d: %v", round, err)
+			t.Errorf("round %d: closing the runtime of the writers: %v", round, err)
 		}
 		wg.Wait()
 		if err := b.rt.Close(testContext(t)); err != nil {
-			t.Errorf("round %d: the other side: %v", round, err)
+			t.Errorf("round %d: closing the peer's runtime: %v", round, err)
 		}
 	}
 }
 
-// slicePair returns 8 bytes of a's memory, and 8 bytes of b's memory that a may write.
+// slicePair returns 8 bytes of the memory of a's runtime, and the descriptor of 8 bytes of the memory of b's
+// runtime.
 func slicePair(t *testing.T, a, b *Conn) (Slice, Remote) {
 	t.Helper()
 	region := must.Get(b.rt.NewRegion(8, allAccess))(t)
@@ -236,67 +239,69 @@ func slicePair(t *testing.T, a, b *Conn) (Slice, Remote) {
 	return s, r
 }
 
-// Rule: Close waits until a held message is released.
+// Rule: if the program has not released a message when Close begins, Close waits until the program releases
+// the message.
 func TestCloseWaitsForAHeldMessage(t *testing.T) {
 	a, b := connected(t, Config{})
 	m := sendAndTake(t, a, b, 1)[0]
 	closed := make(chan error, 1)
 	go func() { closed <- b.rt.Close(testContext(t)) }()
-	for !b.rt.mem.closing.Load() { // until Close has begun to close the memory
+	for !b.rt.mem.closing.Load() { // waits until Close has begun to close the memory
 		stdruntime.Gosched()
 	}
-	// memory.Close sets the field closing under the mutex that MemoryStats locks. So when
-	// MemoryStats returns, the first memory.Close has failed.
+	// memory.Close sets the field closing, and finds the held message, while it holds a mutex. MemoryStats
+	// locks the same mutex. So when MemoryStats returns, the first call of memory.Close has failed.
 	b.rt.MemoryStats()
 	if err := m.Release(); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-closed; err != nil {
-		t.Errorf("closing while a message is held for a moment: %v", err)
+		t.Errorf("Close of a runtime whose message was released during Close returned %v, want nil", err)
 	}
 }
 
-// Rule: if the user does not release a message in time, Close returns ErrBusy and leaves the
-// message unchanged. Close can be called again.
+// Rule: if the program does not release a message within the grace time, Close returns ErrBusy and does not
+// change the message. When the program has released the message, a second Close succeeds.
 func TestCloseSaysThatAMessageIsHeld(t *testing.T) {
 	a, b := connected(t, Config{grace: 20 * time.Millisecond})
 	m := sendAndTake(t, a, b, 1)[0]
 	text := string(m.Data)
 	if err := b.rt.Close(testContext(t)); !errors.Is(err, verbs.ErrBusy) {
-		t.Fatalf("closing with a message held: %v, want ErrBusy", err)
+		t.Fatalf("Close while a message is not released returned %v, want ErrBusy", err)
 	}
 	if string(m.Data) != text {
-		t.Errorf("the held message reads %q, it was %q", m.Data, text)
+		t.Errorf("after Close the message is %q, want %q as before", m.Data, text)
 	}
 	release(t, m)
 	if err := b.rt.Close(testContext(t)); err != nil {
-		t.Errorf("closing again: %v", err)
+		t.Errorf("the second Close: %v", err)
 	}
 }
 
-// Rule: Close waits for calls that create objects (calls between rt.enter() and rt.leave()). After
-// its context has ended, Close waits only Config.grace longer. A later Close continues.
+// Rule: if a call that creates an object is between rt.enter() and rt.leave(), Close waits for the call.
+// After the context of Close has ended, Close waits only Config.grace longer, and then returns ErrBusy. A
+// later Close continues.
 func TestCloseWaitsForWhatIsBeingMade(t *testing.T) {
 	rt := mustOpen(t, Config{grace: 20 * time.Millisecond})
 	if err := rt.enter(); err != nil {
 		t.Fatal(err)
 	}
 	if err := rt.Close(endedContext()); !errors.Is(err, verbs.ErrBusy) {
-		t.Errorf("closing while something is being made: %v, want ErrBusy", err)
+		t.Errorf("Close between enter and leave returned %v, want ErrBusy", err)
 	}
 	if err := rt.enter(); !errors.Is(err, ErrClosed) {
-		t.Errorf("making something after Close has begun: %v, want ErrClosed", err)
+		t.Errorf("enter after Close had begun returned %v, want ErrClosed", err)
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- rt.Close(testContext(t)) }()
 	rt.leave()
 	if err := <-closed; err != nil {
-		t.Errorf("closing when nothing is being made: %v", err)
+		t.Errorf("Close after leave returned %v, want nil", err)
 	}
 }
 
-// Rule: while a reactor closes a CM identifier that is still on the event channel of another
-// reactor, Close waits for the identifier.
+// Rule: if a reactor is closing a connection manager identifier that belongs to the event channel of another
+// reactor, Runtime.Close waits until the identifier is closed.
 func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
 	rt := mustOpen(t, Config{Reactors: 2})
 	first, other := rt.shards[0], rt.shards[1]
@@ -311,7 +316,7 @@ func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
 	for ending := false; !ending; {
 		select {
 		case err := <-closed:
-			t.Fatalf("Close has not waited: %v", err)
+			t.Fatalf("Close returned %v before the identifier was closed, want Close to wait", err)
 		default:
 		}
 		if err := other.r.Do(testContext(t), func() { ending = other.ending }); err != nil {
@@ -320,19 +325,19 @@ func TestCloseWaitsForIdentifiersOfOtherReactors(t *testing.T) {
 	}
 	close(slow.letGo)
 	if err := <-closed; err != nil {
-		t.Error(err)
+		t.Errorf("Close after the identifier was closed returned %v, want nil", err)
 	}
 }
 
-// Rule: if a call of Dial, Accept or Resolve is in progress when Close begins, this call returns
-// ErrClosed. A Join in progress returns ErrClosed or succeeds. Later calls that create something
-// return ErrClosed, too.
+// Rule: if a call of Dial, Accept or Resolve is in progress when Close begins, this call returns ErrClosed.
+// If a call of Join is in progress, it returns ErrClosed or succeeds. After Close, calls that create an
+// object return ErrClosed.
 func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	rt := mustOpen(t, Config{Provider: p, Device: "soft0"})
 	ln := must.Get(rt.Listen(":0"))(t)
 	pc := mustListenPacket(t, rt, Options{})
-	link.SetAll(fabric.Link{Down: true}) // no call gets an answer
+	link.SetAll(fabric.Link{Down: true}) // so no call gets an answer of a peer
 	ctx, far := testContext(t), "127.0.0.2:7"
 	calls := map[string]func() error{
 		"Dial":    func() error { _, err := rt.Dial(ctx, far); return err },
@@ -346,17 +351,17 @@ func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 		got[name] = ch
 		go func() { ch <- call() }()
 	}
-	for live := 0; live < 1; { // until Dial has begun a connection
+	for live := 0; live < 1; { // waits until Dial has made its connection object
 		rt.mu.Lock()
 		live = len(rt.live)
 		rt.mu.Unlock()
 	}
 	if err := rt.Close(ctx); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Close while calls are in progress returned %v, want nil", err)
 	}
 	for name, ch := range got {
 		if err := <-ch; !errors.Is(err, ErrClosed) && !(name == "Join" && err == nil) {
-			t.Errorf("%s under way: %v, want ErrClosed", name, err)
+			t.Errorf("%s in progress at Close returned %v, want ErrClosed", name, err)
 		}
 	}
 	for name, call := range map[string]func() error{
@@ -372,13 +377,14 @@ func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 	}
 	for name, call := range calls {
 		if err := call(); !errors.Is(err, ErrClosed) {
-			t.Errorf("%s afterwards: %v, want ErrClosed", name, err)
+			t.Errorf("%s after Close returned %v, want ErrClosed", name, err)
 		}
 	}
 }
 
-// Rule: if the context of Close ends while a callback is running, Close returns the context's
-// error.
+// Rule: if a callback of a future is running, and the context of Close and then Config.grace pass before the
+// callback returns, Close returns the context's error. When the callback has returned, a second Close
+// succeeds.
 func TestCloseTellsItsContextsError(t *testing.T) {
 	a, _ := connected(t, Config{grace: 20 * time.Millisecond})
 	running, leave := make(chan struct{}), make(chan struct{})
@@ -388,10 +394,10 @@ func TestCloseTellsItsContextsError(t *testing.T) {
 	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	if err := a.rt.Close(short); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("closing while a callback runs: %v, want %v", err, context.DeadlineExceeded)
+		t.Errorf("Close while a callback was running returned %v, want %v", err, context.DeadlineExceeded)
 	}
 	close(leave)
 	if err := a.rt.Close(testContext(t)); err != nil {
-		t.Errorf("closing again: %v", err)
+		t.Errorf("the second Close: %v", err)
 	}
 }

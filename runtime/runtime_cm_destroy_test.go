@@ -15,8 +15,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// busyID is a CM identifier. Its first calls of Close fail with ErrBusy, as if an event was not
-// acknowledged.
+// busyID is a CM identifier whose first calls of Close fail with ErrBusy. (Close of a real identifier
+// fails with ErrBusy while an event of the identifier is not acknowledged.)
 type busyID struct {
 	queuePairID
 	busy   int // how many more calls of Close fail
@@ -34,15 +34,15 @@ func (id *busyID) Close() error {
 	return id.queuePairID.Close()
 }
 
-// Rule: if closeID is called several times for one identifier, it calls each callback once, in the
-// order of the calls. This holds even if the device first refuses to close the identifier.
+// Rule: if closeID is called several times for one identifier, each callback is called once, in the
+// order of the calls of closeID. This holds even if the first tries to close the identifier fail.
 func TestEverybodyWhoClosesAnIdentifierIsTold(t *testing.T) {
 	rt := mustOpen(t, Config{NoCallerDriving: true})
 	sh, told := rt.shards[0], make(chan int, 8)
 	tell := func(n int) func(error) {
 		return func(err error) {
 			if err != nil {
-				t.Errorf("caller %d was told %v", n, err)
+				t.Errorf("callback %d got the error %v, want nil", n, err)
 			}
 			told <- n
 		}
@@ -62,22 +62,24 @@ func TestEverybodyWhoClosesAnIdentifierIsTold(t *testing.T) {
 		case n := <-told:
 			got = append(got, n)
 		case <-time.After(10 * time.Second):
-			t.Fatalf("only %v were told", got)
+			t.Fatalf("within 10 s only the callbacks %v were called, want 1, 2 and 3", got)
 		}
 	}
 	if err := sh.r.Do(testContext(t), func() {
 		if !slices.Equal(got, []int{1, 2, 3}) || len(told) != 0 || id.closed != 1 || len(sh.closing) != 0 {
-			t.Errorf("told were %v and %d more; it was closed %d times, %d are left", got, len(told), id.closed, len(sh.closing))
+			t.Errorf("the callbacks were called in the order %v, want [1 2 3]; %d more calls, want 0", got, len(told))
+			t.Errorf("Close of the identifier succeeded %d times, want once; %d identifiers are left in shard.closing, want 0", id.closed, len(sh.closing))
 		}
 	}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Rule: if the identifier of a connection is busy when the device is removed, the connection can
-// still be closed. The removal and the owner of the connection both close the identifier.
+// Rule: if Close of a connection's identifier fails with ErrBusy when the device is removed, the
+// connection can still be closed. In this case closeID is called twice for the identifier: once because
+// of the removal, and once because the connection is closed.
 func TestClosingMeetsARemovalWithABusyIdentifier(t *testing.T) {
-	for busy := 1; busy <= 4; busy++ { // the owner may call closeID before or after the try that succeeds
+	for busy := 1; busy <= 4; busy++ { // the second closeID may come before or after the try that succeeds
 		t.Run(fmt.Sprint(busy), func(t *testing.T) { closingMeetsARemoval(t, busy) })
 	}
 }
@@ -96,14 +98,14 @@ func closingMeetsARemoval(t *testing.T, busy int) {
 	select {
 	case <-c.closed:
 	case <-time.After(10 * time.Second):
-		t.Fatal("nobody told the connection that its identifier was closed")
+		t.Fatal("the connection was not closed within 10 s")
 	}
 	if err := r.p.Remove("a"); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// brokenID is a CM identifier that cannot be closed.
+// brokenID is a CM identifier whose Close always fails with EIO.
 type brokenID struct {
 	verbs.Object
 	tries int // how many calls of Close have failed
@@ -114,27 +116,27 @@ func (id *brokenID) Close() error {
 	return syscall.EIO
 }
 
-// Rule: for an identifier that is not closed yet, Runtime.Close makes one more try, and then gives
-// it up.
+// Rule: if an identifier is not closed yet, Runtime.Close tries once more to close the identifier. If
+// this try fails, Runtime.Close gives the identifier up, and the callback gets the error.
 func TestCloseTriesABrokenIdentifierOnce(t *testing.T) {
-	notOnDevice(t, "a stepped runtime")
+	notOnDevice(t, "the test needs a stepped runtime")
 	rt := mustOpen(t, Config{stepped: true, now: func() time.Time { return time.Unix(0, 0) }})
 	id := &brokenID{}
 	var ends []error
 	rt.shards[0].closeID(id, func(err error) { ends = append(ends, err) })
 	if id.tries != 1 || len(ends) != 0 {
-		t.Fatalf("before Close there were %d tries, want 1, and the end %v", id.tries, ends)
+		t.Fatalf("before Runtime.Close: %d tries, want 1; the callback got %v, want no call", id.tries, ends)
 	}
 	if err := rt.Close(testContext(t)); err != nil {
 		t.Error(err)
 	}
 	if id.tries != 2 || len(ends) != 1 || !errors.Is(ends[0], syscall.EIO) {
-		t.Errorf("after %d tries the caller was told %v, want one %v after 2 tries", id.tries, ends, syscall.EIO)
+		t.Errorf("after Runtime.Close: %d tries, want 2; the callback got the errors %v, want only %v", id.tries, ends, syscall.EIO)
 	}
 }
 
-// slowID is a CM identifier whose Close takes long, as if the kernel was slow. Close first closes
-// the channel begun. It then waits until the test closes the channel letGo.
+// slowID is a CM identifier whose Close takes long, as if the kernel destroyed the queue pair slowly.
+// Close first closes the channel begun. It then waits until the test closes the channel letGo.
 type slowID struct {
 	queuePairID
 	begun chan struct{}
@@ -152,8 +154,8 @@ func (id *slowID) Close() error {
 }
 
 // Rule: if the kernel destroys a queue pair slowly, other connections of the same reactor are not
-// delayed. The operations of the queue pair end only when it is destroyed, because the device may
-// use their memory until then.
+// delayed. The operations of the queue pair end only when the queue pair is destroyed, because the
+// device may use their memory until then.
 func TestAQueuePairThatIsSlowToGoHoldsUpNobody(t *testing.T) {
 	onBeds(t, slowToGoHoldsUpNobody)
 }
@@ -178,17 +180,18 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 		slow.refuseOps()
 		delete(slow.sh.targets, slow.id)
 		slow.id = held
-		slow.destroy(nil) // as when the device has not flushed the queue pair within flushBound
+		slow.destroy(nil) // Conn.fail does this if the device has not flushed the queue pair within flushBound
 	}); err != nil {
 		t.Fatal(err)
 	}
 	var late atomic.Bool
 	release := sync.OnceFunc(func() { close(held.letGo) })
-	// This timer ends the test even if held.Close() runs while the turn is held.
+	// If held.Close() wrongly runs while the turn is held, the other connection is blocked. Then this
+	// timer lets held.Close() return, and the test fails instead of hanging.
 	rescue := time.AfterFunc(10*time.Second, func() { late.Store(true); release() })
 	defer rescue.Stop()
 	<-held.begun
-	for range 10 { // the other connection works
+	for range 10 { // the other connection works while held.Close() runs
 		into := must.Get(server.Alloc(8))(t)
 		got := must.Get(theirs[1].PostRecv(into.Slice()))(t)
 		f, err := other.SendBytes(testContext(t), []byte("well"))
@@ -200,18 +203,18 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	}
 	select {
 	case <-slow.closed:
-		t.Error("a connection is closed whose queue pair is not gone")
+		t.Error("the connection was closed before its queue pair was destroyed")
 	default:
 	}
 	if _, _, settled := out.Poll(); settled {
-		t.Error("a receive ended before the queue pair that has its memory")
+		t.Error("the receive ended before its queue pair was destroyed")
 	}
 	if late.Load() {
-		t.Error("the others went on only when the queue pair was gone")
+		t.Error("the other connection was blocked for 10 s, until the queue pair was destroyed")
 	}
 	release()
 	if _, err := out.Await(testContext(t)); err == nil {
-		t.Error("a receive that nothing came for succeeded")
+		t.Error("the receive succeeded, but no message was sent")
 	}
 	<-slow.closed
 	if err := buf.Release(); err != nil {
@@ -222,7 +225,7 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 // countedID is a CM identifier whose Close waits until the channel letGo is closed.
 type countedID struct {
 	verbs.Object
-	now, most *atomic.Int64 // now: running calls of Close; most: the largest value of now so far
+	now, most *atomic.Int64 // now: how many calls of Close are running; most: the largest value of now so far
 	letGo     <-chan struct{}
 }
 
@@ -235,20 +238,20 @@ func (id *countedID) Close() error {
 	return nil
 }
 
-// Rule: a reactor closes at most maxClosers identifiers at a time. Runtime.Close waits until all of
-// them are closed.
+// Rule: a reactor closes at most maxClosers identifiers at a time. Runtime.Close waits until all
+// identifiers are closed.
 func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	rt := mustOpen(t, Config{Reactors: 1})
 	sh := rt.shards[0]
 	var now, most atomic.Int64
 	letGo := make(chan struct{})
 	const n = 3*maxClosers + 1
-	told := 0 // owned by the holder
+	told := 0 // how many callbacks were called; owned by the holder
 	if err := sh.r.Do(testContext(t), func() {
 		for range n {
 			sh.closeID(&countedID{now: &now, most: &most, letGo: letGo}, func(err error) {
 				if told++; err != nil {
-					t.Errorf("closing: %v", err)
+					t.Errorf("a callback got the error %v, want nil", err)
 				}
 			})
 		}
@@ -260,25 +263,25 @@ func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	go func() { closed <- sh.end(waiting) }()
 	for until := testContext(t); now.Load() < maxClosers; {
 		if until.Err() != nil {
-			t.Fatalf("%d are being closed, want %d", now.Load(), maxClosers)
+			t.Fatalf("%d calls of Close are running, want %d", now.Load(), maxClosers)
 		}
 	}
 	stop()
 	if err := <-closed; !errors.Is(err, context.Canceled) {
-		t.Errorf("closing while identifiers are: %v, want %v", err, context.Canceled)
+		t.Errorf("shard.end with a canceled context while identifiers are being closed: %v, want %v", err, context.Canceled)
 	}
 	close(letGo)
 	if err := rt.Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	if told != n || most.Load() != maxClosers {
-		t.Errorf("%d of %d were closed, up to %d at once; want all, %d at once", told, n, most.Load(), maxClosers)
+		t.Errorf("%d of %d identifiers were closed, want all; up to %d calls of Close ran at a time, want %d", told, n, most.Load(), maxClosers)
 	}
 }
 
-// Rule: if the kernel destroys a queue pair slowly, Close waits up to leaveBound longer than usual.
-// If the kernel finishes in that time, Close returns nil. (The kernel takes seconds if packets wait
-// for a neighbor that does not answer.)
+// Rule: if the kernel destroys a queue pair slowly, Close waits up to leaveBound longer than closeBound
+// after the end of its context. If the kernel finishes in that time, Close returns nil. (The kernel
+// takes seconds if packets of the queue pair wait for a neighbor that does not answer ARP.)
 func TestCloseWaitsForTheKernel(t *testing.T) {
 	a, _ := connected(t, Config{Reactors: 1})
 	held := newSlowID(a.id)
@@ -289,14 +292,14 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone, end := context.WithCancel(t.Context())
-	end() // so that Close waits only for the queue pair
+	end() // the context has ended, so Close waits only for the reactor and the queue pair
 	closed := make(chan error, 1)
 	go func() { closed <- a.Close(gone) }()
 	<-held.begun
 	begun := time.Now()
 	time.AfterFunc(closeBound+leaveBound/8, func() { close(held.letGo) })
 	if err := <-closed; err != nil {
-		t.Errorf("closing while the kernel took %v to destroy the queue pair: %v", time.Since(begun).Round(time.Millisecond), err)
+		t.Errorf("Close, while the queue pair was destroyed within %v: %v, want nil", time.Since(begun).Round(time.Millisecond), err)
 	}
 }
 
@@ -323,7 +326,7 @@ func TestAnAcceptedIdentifierMovesToItsReactor(t *testing.T) {
 			}
 		}
 		if len(near) == 0 || len(far) == 0 {
-			t.Fatalf("%d connections on the listener's reactor, %d on others: both are wanted", len(near), len(far))
+			t.Fatalf("%d connections are on the listener's reactor and %d on the other reactor, want at least one on each", len(near), len(far))
 		}
 		enter, leave := make(chan struct{}), make(chan struct{})
 		held := make(chan error, 1)
@@ -336,7 +339,7 @@ func TestAnAcceptedIdentifierMovesToItsReactor(t *testing.T) {
 			select {
 			case <-b.Done():
 			case <-ctx.Done():
-				t.Errorf("far connection %d did not hear of its end while the listener's reactor was away", i)
+				t.Errorf("connection %d of the other reactor did not end while the listener's reactor was blocked; its peer has aborted", i)
 			}
 		}
 		close(leave)
@@ -345,14 +348,14 @@ func TestAnAcceptedIdentifierMovesToItsReactor(t *testing.T) {
 		}
 		for i, b := range near {
 			if err := b.Err(); err != nil {
-				t.Errorf("near connection %d, whose peer is there, ended with %v", i, err)
+				t.Errorf("connection %d of the listener's reactor ended with %v, but its peer did not disconnect", i, err)
 			}
 		}
 	})
 }
 
-// belongs() checks that the reactor of c has c among its targets (shard.targets), and that no other
-// reactor has.
+// belongs() checks that c is in shard.targets of its own reactor, and not in shard.targets of any
+// other reactor.
 func belongs(t *testing.T, rt *Runtime, c *Conn) {
 	t.Helper()
 	for i, sh := range rt.shards {
@@ -362,7 +365,7 @@ func belongs(t *testing.T, rt *Runtime, c *Conn) {
 				has = has || target == cmTarget(c)
 			}
 			if has != (sh == c.sh) {
-				t.Errorf("reactor %d has the identifier: %t; it has the connection: %t", i, has, sh == c.sh)
+				t.Errorf("reactor %d has the connection in shard.targets: %t, want %t", i, has, sh == c.sh)
 			}
 		}); err != nil {
 			t.Fatal(err)

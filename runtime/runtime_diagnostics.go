@@ -12,10 +12,10 @@ type Record = reactor.Record
 
 // Recorded returns a copy of the entries of the connection's flight recorder, or nil if there is no
 // recorder (Options.Recorder). Completed operations come first, in the order of completion.
-// Outstanding operations follow. Recorded includes the receives that the runtime keeps posted and
-// the messages that the runtime itself sends. It does not include the receives of a SharedRecv.
-// Recorded may be called at any time, also after Close. For example, Recorded helps to find out why
-// a connection failed:
+// Outstanding operations follow. The entries include the receives that the runtime keeps posted and
+// the messages that the runtime itself sends, but not the receives of a SharedRecv. Recorded may be
+// called at any time, also after Close. For example, Recorded helps to find out why a connection
+// failed:
 //
 //	<-conn.Done()
 //	log.Print(conn.Err())
@@ -23,9 +23,9 @@ type Record = reactor.Record
 //		log.Print(r)
 //	}
 //
-// When Done is closed, some operations may still be outstanding. When Close has returned, no
-// operation is outstanding. Recorded waits for the turn of the connection's reactor; do not call it
-// from a Sink.
+// When the channel Done is closed, some operations may still be outstanding. When Close has returned,
+// no operation is outstanding. Recorded waits for the turn of the connection's reactor, so do not
+// call it from a Sink.
 func (c *Conn) Recorded() []Record { return c.q.Recorded() }
 
 // Recorded is [Conn.Recorded] for datagrams.
@@ -34,8 +34,8 @@ func (p *PacketConn) Recorded() []Record { return p.q.Recorded() }
 // Stuck is an operation that has been outstanding for a long time; see [Runtime.Stuck].
 type Stuck struct {
 	reactor.Stuck
-	// Conn or PacketConn is the owner of the operation. Both are nil if the owner was closed in the
-	// meantime.
+	// Either Conn or PacketConn is the owner of the operation, and the other is nil. If the owner has
+	// been closed since, both are nil.
 	Conn       *Conn
 	PacketConn *PacketConn
 }
@@ -44,11 +44,11 @@ type Stuck struct {
 // oldest first. Stuck reports neither receives nor operations that wait for a credit.
 //
 // For a connection with a recorder (Options.Recorder), Stuck reports every such operation, with its
-// times. For a connection without a recorder, Stuck reports only the oldest operation. Its Since is
-// then the time at which the runtime first noticed that the operation was outstanding. So Since may
-// be later than the start of the operation, and the first calls of Stuck may miss the operation. If
-// the connection has a PeerTimeout, the difference is at most an eighth of the smallest PeerTimeout
-// bound on the reactor. Otherwise the difference is at most the time between two calls of Stuck.
+// times. For a connection without a recorder, Stuck reports only the oldest operation. The field
+// Since is then the time at which the runtime first noticed that the operation was outstanding. So
+// Since may be late, and the first calls of Stuck may miss the operation. If the connection
+// has a PeerTimeout, Since is late by at most an eighth of the smallest PeerTimeout bound on the
+// reactor. Otherwise Since is late by at most the time between two calls of Stuck.
 //
 // Stuck waits for the turn of every reactor, visits every connection and allocates. It is meant for
 // diagnosis and monitoring. Do not call it from a Sink.

@@ -10,8 +10,8 @@ import (
 )
 
 // Rule: the records of a connection can be read after the connection has failed, after it is closed,
-// and after its runtime is closed. Each successful request has a record. The failed request has a
-// record with the error.
+// and after its runtime is closed. Each successful request has a record. The record of the failed
+// request contains the error.
 func TestWhatAFailedConnectionDidIsRecorded(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{Conn: Options{Recorder: 8}}, 0)
@@ -37,7 +37,7 @@ func TestWhatAFailedConnectionDidIsRecorded(t *testing.T) {
 			_, err = f.Await(testContext(t))
 		}
 		if !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
-			t.Fatalf("a WRITE to what is gone: %v", err)
+			t.Fatalf("a WRITE to a closed region ended with %v, want REM_ACCESS_ERR", err)
 		}
 		<-a.Done()
 		check := func(when string) {
@@ -50,26 +50,26 @@ func TestWhatAFailedConnectionDidIsRecorded(t *testing.T) {
 				}
 			}
 			if well != 3 || len(all) < 4 || !errors.Is(all[3].Err, verbs.StatusError(verbs.WCRemAccessErr)) {
-				t.Errorf("%s: recorded %v, want three WRITEs and the one that failed", when, all)
+				t.Errorf("%s, the records are %v, want three successful WRITEs and then the failed WRITE", when, all)
 			}
 			if all := plain.Recorded(); all != nil {
-				t.Errorf("%s: a connection without a recorder recorded %v", when, all)
+				t.Errorf("%s, the connection without a recorder has the records %v, want none", when, all)
 			}
 		}
-		check("failed")
+		check("after the failure")
 		if err := a.Close(testContext(t)); err != nil {
 			t.Error(err)
 		}
-		check("closed")
+		check("after Conn.Close")
 		buf.Release()
 		if err := client.Close(testContext(t)); err != nil {
 			t.Error(err)
 		}
-		check("with the runtime closed")
+		check("after Runtime.Close")
 	})
 }
 
-// join connects client to ln. It returns the dialing end and the listening end.
+// join connects client to ln. It returns the dialing end d and the accepted end l.
 func join(t *testing.T, client *Runtime, ln *Listener, o Options) (d, l *Conn) {
 	t.Helper()
 	seat, err := ln.AcceptAsync()
@@ -84,16 +84,16 @@ func join(t *testing.T, client *Runtime, ln *Listener, o Options) (d, l *Conn) {
 	return d, l
 }
 
-// Rule: Stuck reports each operation that has not completed, with its connection. If the connection
-// has a recorder, the reported time is exact. Completed operations are not reported.
+// Rule: Stuck reports the outstanding send of each connection, with the connection. If the connection
+// has a recorder, the reported start time is exact. Stuck does not report completed sends.
 func TestStuckNamesTheConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{Reactors: 2}, 0)
 		ln := must.Get(server.ListenOptions(":0", Options{Raw: true}))(t)
 		if got := client.Stuck(0); got != nil {
-			t.Errorf("stuck: %v, want none: nothing is out", got)
+			t.Errorf("before any operation was started, Stuck reports %v, want nothing", got)
 		}
-		// A message does not complete while the peer has no receive.
+		// A SEND stays outstanding while the peer has no posted receive: the peer timeout is off.
 		quiet := Options{Raw: true, PeerTimeout: -1, KeepAlive: -1}
 		recorded := quiet
 		recorded.Recorder = 4
@@ -106,19 +106,20 @@ func TestStuckNamesTheConnection(t *testing.T) {
 		}
 		first := client.Stuck(0)
 		if len(first) != 2 || first[0].Since.After(first[1].Since) {
-			t.Fatalf("stuck: %v, want both messages, the older first", first)
+			t.Fatalf("the first call of Stuck reports %v, want both SENDs, the older SEND first", first)
 		}
 		looked := time.Now()
 		again := client.Stuck(0)
 		if len(again) != 2 {
-			t.Fatalf("stuck: %v, want both messages", again)
+			t.Fatalf("the second call of Stuck reports %v, want both SENDs", again)
 		}
 		for _, s := range again {
 			if peers[s.Conn] == nil || s.PacketConn != nil || s.Bytes != 8 || s.Opcode != verbs.WRSend || s.Exact != (s.Conn.opts.Recorder > 0) {
-				t.Errorf("stuck: %v, exact %t, of connection %v", s, s.Exact, s.Conn)
+				t.Errorf("Stuck reports %v of connection %v, want a SEND of 8 bytes of a dialed connection", s, s.Conn)
+				t.Errorf("Stuck reports Exact %t, want %t", s.Exact, s.Conn != nil && s.Conn.opts.Recorder > 0)
 			}
 			if s.Since.Before(began) || s.Since.After(looked) {
-				t.Errorf("out since %v, want between %v and %v", s.Since, began, looked)
+				t.Errorf("Stuck reports a SEND as outstanding since %v, want a time between %v and %v", s.Since, began, looked)
 			}
 		}
 		for d, l := range peers {
@@ -127,12 +128,12 @@ func TestStuckNamesTheConnection(t *testing.T) {
 			done(t, futures[d], nil)
 		}
 		if got := client.Stuck(0); got != nil {
-			t.Errorf("stuck: %v, want none: all has ended", got)
+			t.Errorf("after all SENDs completed, Stuck reports %v, want nothing", got)
 		}
 	})
 }
 
-// Rule: the operations of a PacketConn are recorded, too.
+// Rule: if a PacketConn has a recorder, the operations of the PacketConn are recorded.
 func TestDatagramsAreRecorded(t *testing.T) {
 	a := mustListenPacket(t, mainBed.open(t, Config{}, 0), Options{Recorder: 4})
 	b := mustListenPacket(t, mainBed.open(t, Config{}, 1), Options{})
@@ -144,9 +145,9 @@ func TestDatagramsAreRecorded(t *testing.T) {
 		}
 	}
 	if len(sends) != 1 || sends[0].Bytes != 3 || sends[0].Ended.IsZero() || sends[0].Err != nil {
-		t.Errorf("recorded sends %v, want the one of 3 bytes", sends)
+		t.Errorf("the recorded SENDs are %v, want one successful SEND of 3 bytes", sends)
 	}
 	if b.Recorded() != nil {
-		t.Error("recorded without a recorder")
+		t.Error("a PacketConn without a recorder has records, want none")
 	}
 }

@@ -4,33 +4,35 @@ import "github.com/verbena-rdma/verbena/reactor"
 
 // eventsPerPass is the maximum number of events of one source (the connection events, or the
 // asynchronous events) that are handled between two passes of the reactor. Further events wait
-// until after the next pass. An event costs time: refusing a connection request takes some 3 µs.
+// until after the next pass, so that they do not delay the pass. For example, the refusal of a
+// connection request takes some 3 µs.
 const eventsPerPass = 4
 
-// events handles the events of a source, a few before each pass of the reactor. The holder of the
-// turn (the goroutine that runs the reactor) owns all fields.
+// events handles the events of one source, at most eventsPerPass before each pass of the reactor. The
+// holder of the turn (the goroutine that runs the reactor) owns all fields.
 type events struct {
 	r *reactor.Reactor
-	// The function next handles one event, and reports whether there was an event.
+	// next handles one event, and reports whether there was an event.
 	next func() bool
-	// The flag queued is true while a deferred call of e.remaining is pending. This call handles
-	// the events that are left, so e.take does nothing meanwhile.
+	// queued is true while a deferred call of e.remaining is pending. This call handles the events
+	// that are left, so e.take does nothing while queued is true.
 	queued bool
 }
 
-// The method take handles a few events. The reactor calls it when the source may have events
-// (Reactor.Watch).
+// events.take handles up to eventsPerPass events. The reactor calls take when the source may have
+// events (Reactor.Watch).
 func (e *events) take() {
 	if !e.queued && e.handleBatch() {
-		// The loop calls this method, then the deferred functions, and then runs a pass. A function
+		// The remaining events must wait until after the next pass, which takes two calls of Defer.
+		// The loop calls this method, then the deferred functions, and then runs a pass. So a function
 		// that is deferred here runs before that pass. A function that is deferred by a deferred
 		// function runs after that pass.
 		e.r.Defer(func() { e.r.Defer(e.remaining) })
 	}
 }
 
-// The method remaining handles more events. If some events are left, it defers e.remaining until
-// after the next pass.
+// events.remaining handles up to eventsPerPass more events. If there may be still more events, it
+// defers e.remaining until after the next pass.
 func (e *events) remaining() {
 	if e.handleBatch() {
 		e.r.Defer(e.remaining)

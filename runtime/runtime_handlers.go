@@ -6,8 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/runtime/internal/exec"
 )
 
-// handlers is a pool of goroutines that run user functions. The functions may block without
-// blocking the goroutine that queues them (a reactor's callback goroutine).
+// handlers is a pool of goroutines that run user functions. A user function may block, and does not
+// block the goroutine that has queued the function (a reactor's callback goroutine).
 type handlers = exec.Pool[handler, *handler]
 
 // handler is one call of Runtime.Handle.
@@ -18,11 +18,11 @@ type handler struct {
 	hook ring.Hook[handler]
 }
 
-// InboxHook returns the link in the pool's queue.
+// InboxHook returns the link to the next handler in the pool's queue.
 func (h *handler) InboxHook() *ring.Hook[handler] { return &h.hook }
 
-// newHandlers starts a pool that runs at most n functions at the same time. If a function panics,
-// onPanic is called. The argument onPanic is Config.OnPanic.
+// newHandlers starts a pool that runs at most n functions at the same time. The argument onPanic is
+// Config.OnPanic, which gets the panics of the functions.
 func newHandlers(n int, onPanic func(*PanicError)) (*handlers, error) {
 	return exec.New(n, func(h *handler) {
 		defer func() {

@@ -13,16 +13,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: if a sink panics with ErrDeviceRemoved, only the sink's connection fails. (A removal of the
-// device would end the whole runtime.)
+// Rule: if a sink panics with ErrDeviceRemoved, only the sink's connection fails. (If the device
+// returned ErrDeviceRemoved, all connections of the runtime would fail.)
 func TestASinkMayPanicWithErrDeviceRemoved(t *testing.T) {
-	notOnDevice(t, "its devices are made for the test")
+	notOnDevice(t, "the test makes devices of its own")
 	r := newRudeRig(t, Config{})
 	op := WriteOp(small(r.local), r.remote)
 	if err := r.a.StartTo(testContext(t), &op, rudeSink(func(SinkContext) { panic(verbs.ErrDeviceRemoved) }), 0); err != nil {
 		t.Fatal(err)
 	}
-	arrives(t, "OnPanic", r.panics)
+	arrives(t, "the call of OnPanic", r.panics)
 	arrives(t, "the end of the connection", r.a.Done())
 	r.goesOn()
 }
@@ -31,7 +31,7 @@ func TestASinkMayPanicWithErrDeviceRemoved(t *testing.T) {
 // before the poster (the goroutine that posts the fragments) has finished. So a panic of the sink
 // does not reach the poster.
 func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
-	notOnDevice(t, "its devices are made for the test")
+	notOnDevice(t, "the test makes devices of its own")
 	r := newRudeRig(t, Config{})
 	told := make(chan bool, 1)
 	m := &fragments{sink: rudeSink(func(turn SinkContext) {
@@ -41,53 +41,53 @@ func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
 	m.left.Store(1) // all fragments have completed, and the poster has not finished
 	m.posted(r.a)
 	if !arrives(t, "the call of the sink", told) {
-		t.Error("the sink was called without the turn")
+		t.Error("the sink was called without the turn, want a call with the turn held")
 	}
-	arrives(t, "OnPanic", r.panics)
+	arrives(t, "the call of OnPanic", r.panics)
 	arrives(t, "the end of the connection", r.a.Done())
 	if err := r.a.Err(); !errors.Is(err, errRude) {
-		t.Errorf("the connection ended with %v, want the panic", err)
+		t.Errorf("the connection ended with %v, want %v, the value of the panic", err, errRude)
 	}
 	r.goesOn()
 }
 
-// Rule: if a sink of a closed connection panics, no other connection fails. This includes a new
-// connection whose queue has the number of the closed connection's queue.
+// Rule: if a sink of a closed connection panics, no other connection fails. A new connection may have
+// a queue with the same number as the queue of the closed connection: it does not fail either.
 func TestASinkOfAConnectionThatIsGone(t *testing.T) {
-	notOnDevice(t, "its devices are made for the test")
+	notOnDevice(t, "the test makes devices of its own")
 	r := newRudeRig(t, Config{})
 	if err := r.a.Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	ln := must.Get(r.b.rt.Listen(":0"))(t)
 	next := must.Get(r.a.rt.Dial(testContext(t), ln.Addr().String()))(t)
-	// RecvTo makes this call if it has found the connection open and the connection then ends.
+	// RecvTo makes this call, too, if the connection ends after RecvTo has found the connection open.
 	r.a.addRecvWaiter(futures.Promise[Message]{}, rudeSink(func(SinkContext) { panic(errRude) }), false)
-	arrives(t, "OnPanic", r.panics)
+	arrives(t, "the call of OnPanic", r.panics)
 	if err := r.a.sh.r.Do(testContext(t), func() {}); err != nil {
 		t.Error(err)
 	}
 	if err := next.Err(); err != nil {
-		t.Errorf("another connection ended with %v", err)
+		t.Errorf("the new connection ended with %v, want no end", err)
 	}
 	r.goesOn()
 }
 
-// Rule: Do and DoAll call Done of their context only once, before they submit. They do not wake the
-// loop, so after the submission their goroutine must drive the reactor. A call of Done is user code,
-// which could keep the goroutine from driving.
+// Rule: Do and DoAll call the method Done of their context only once, before they submit. Done may be
+// user code that blocks or ends the goroutine. After the submission the goroutine must drive the
+// reactor, because Do and DoAll do not wake the loop.
 func TestSynchronousFormsAskOnce(t *testing.T) {
-	notOnDevice(t, "its devices are made for the test")
+	notOnDevice(t, "the test makes devices of its own")
 	for what, do := range map[string]func(*contextRig, context.Context) error{
-		"SendWait": func(r *contextRig, ctx context.Context) error {
+		"Do of a SEND": func(r *contextRig, ctx context.Context) error {
 			_, err := r.a.Do(ctx, new(SendOp(r.local)))
 			return err
 		},
-		"DoWait": func(r *contextRig, ctx context.Context) error {
+		"DoAll of an atomic and a SEND": func(r *contextRig, ctx context.Context) error {
 			_, err := r.a.DoAll(ctx, []Op{FetchAndAddOp(r.remote, 1), SendOp(r.local)}, nil)
 			return err
 		},
-		"WriteWait of several pieces": func(r *contextRig, ctx context.Context) error {
+		"Do of a WRITE of several fragments": func(r *contextRig, ctx context.Context) error {
 			s, err := r.region[0].Slice(0, 1500)
 			if err == nil {
 				_, err = r.a.Do(ctx, new(WriteOp(s, r.remote)))
@@ -99,7 +99,7 @@ func TestSynchronousFormsAskOnce(t *testing.T) {
 			r := newContextRig(t)
 			ctx := rudeContext{testContext(t), func() {
 				if r.asked++; r.asked > 1 {
-					t.Error("Done was called again")
+					t.Errorf("Done was called %d times, want once", r.asked)
 				}
 			}, func() {}}
 			if err := do(r, ctx); err != nil {
@@ -137,10 +137,10 @@ func TestBusyHandlersHoldUpNothing(t *testing.T) {
 				_, err = f.Await(ctx)
 			}
 			if err != nil {
-				t.Errorf("a message awaited in a handler: %v", err)
+				t.Errorf("a handler sent a message and awaited the result: %v, want success", err)
 			}
 			if err := a.Close(ctx); err != nil {
-				t.Errorf("closing in a handler: %v", err)
+				t.Errorf("a handler closed the connection: %v, want nil", err)
 			}
 		})
 		a.rt.Handle(fs[1], func(Result, error) { wg.Done() })
@@ -149,7 +149,7 @@ func TestBusyHandlersHoldUpNothing(t *testing.T) {
 	}
 }
 
-// Rule: Handle still calls its function after the runtime is closed.
+// Rule: if Handle is called after the runtime is closed, it still calls its function.
 func TestHandleAfterClose(t *testing.T) {
 	a, _ := connected(t, Config{})
 	fs := threeSent(t, a)
@@ -176,6 +176,6 @@ func TestHandlerPanicEndsTheProgram(t *testing.T) {
 	}
 	out, err := itself(t, "TestHandlerPanicEndsTheProgram", asked+"=1")
 	if err == nil || !strings.Contains(string(out), "panic: a handler's own") {
-		t.Fatalf("the program ended with %v and said %q", err, out)
+		t.Fatalf("the child process ended with %v and printed %q, want an end by the panic of the handler", err, out)
 	}
 }

@@ -14,31 +14,29 @@ import (
 //	                        (memory.nodePools), unless MemoryConfig.Node is set
 //	on MemoryConfig.Node    memory that the program allocates. The default is the device's
 //	                        node. If the device's node is unknown, each page is on the node
-//	                        of the thread that first touches it
+//	                        of the thread that first touches the page
 //	anywhere                the Go heap: slots, free lists, submission stacks, tokens. Go
-//	                        has no heap per node; a page is on the node of the thread that
-//	                        first touched it. The same holds for the memory of the device
+//	                        has no heap per node; each page is on the node of the thread that
+//	                        first touches the page. The same holds for the memory of the device
 //	                        driver, including its rings
 //
-// All placement is a preference (mem.Options.Node). Go's scheduler decides where the goroutine of a
-// reactor runs.
+// The kernel takes a node as a preference (mem.Options.Node), and may use another node. Go's scheduler
+// decides on which processor the goroutine of a reactor runs.
 
 // nodesFor returns the NUMA nodes that get reactors. The result numbers the nodes from 1, and 0
 // means no particular node. The arguments number the nodes from 0:
 //
 //	device   the node of the device; -1 if unknown
 //	all      the nodes of the machine
-//	mems     the nodes whose memory this process may use (a container may be restricted)
-//	cpus     the CPUs on which this process may run (a container may be restricted)
+//	mems     the nodes whose memory this process may use (a container may have only some nodes)
+//	cpus     the CPUs on which this process may run (a container may have only some CPUs)
 //
-// Nodes that are not in mems are left out, because the kernel refuses to prefer them. The result is
-// the first of these that exists:
+// Nodes that are not in mems are left out, because the kernel refuses to prefer them. If the machine
+// has only one node, the result is [0]. Otherwise the result is the first of these that exists:
 //
 //   - the device's node, because DMA and interrupts are nearest there
 //   - all nodes with a CPU on which the process may run
 //   - [0]
-//
-// If the machine has only one node, the result is [0], too.
 func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 	var nodes []int
 	for _, n := range all {
@@ -57,15 +55,15 @@ func nodesFor(device int, all []sys.Node, mems, cpus []int) []int {
 	return nodes
 }
 
-// The method settle sets rt.nodes, the nodes of the reactors. If MemoryConfig.Node is 0 and the
-// reactors are on the device's node, it sets MemoryConfig.Node to this node.
+// Runtime.settle sets rt.nodes, the nodes of the reactors. If MemoryConfig.Node is 0 and the reactors
+// are on the device's node, settle sets MemoryConfig.Node to this node.
 func (rt *Runtime) settle() error {
 	all, err := sys.Nodes()
 	if err != nil {
 		return err
 	}
 	var mems, cpus []int
-	for _, n := range all { // used if the system does not report the limits of the process
+	for _, n := range all { // if the system does not report the limits of the process, all nodes and CPUs count
 		mems, cpus = append(mems, n.ID), append(cpus, n.CPUs...)
 	}
 	if told, err := sys.MemNodes(); err == nil {
@@ -82,9 +80,9 @@ func (rt *Runtime) settle() error {
 	return nil
 }
 
-// startShards starts Config.Reactors reactors on every node. If the device has enough completion
-// vectors, each reactor gets its own. Then different processors handle the interrupts of the
-// reactors.
+// startShards starts Config.Reactors reactors on every node of rt.nodes. If the device has enough
+// completion vectors, each reactor has its own vector. Then different processors can handle the
+// interrupts of the reactors.
 func (rt *Runtime) startShards(vectors int) error {
 	for _, node := range rt.nodes {
 		for range rt.cfg.Reactors {

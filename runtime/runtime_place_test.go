@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -15,11 +16,11 @@ import (
 
 // Rule: nodesFor returns the device's NUMA node if this process may use memory of that node.
 // Otherwise it returns every node whose CPUs and memory this process may use. In the result, n+1
-// stands for node n. The result is [0], which means no binding, if the machine has one node or if
-// no node remains.
+// stands for node n. If the machine has one node, or if no node remains, the result is [0]: no
+// particular node.
 func TestNodesForADevice(t *testing.T) {
 	one := []sys.Node{{ID: 0, CPUs: []int{0, 1}}}
-	// Node 4 has memory and no CPUs.
+	// Node 4 has memory but no CPUs.
 	three := []sys.Node{{ID: 0, CPUs: []int{0, 1}}, {ID: 1, CPUs: []int{2, 3}}, {ID: 4}}
 	everywhere, cpus := []int{0, 1, 4}, []int{0, 1, 2, 3}
 	for what, c := range map[string]struct {
@@ -28,21 +29,21 @@ func TestNodesForADevice(t *testing.T) {
 		mems, cpus []int
 		want       []int
 	}{
-		"one node":                            {-1, one, []int{0}, cpus, []int{0}},
-		"one node, that of the device":        {0, one, []int{0}, cpus, []int{0}},
-		"unknown device":                      {-1, three, everywhere, cpus, []int{1, 2}},
-		"a device's node":                     {1, three, everywhere, cpus, []int{2}},
-		"a device at memory without cores":    {4, three, everywhere, cpus, []int{5}},
-		"a node that is not there":            {7, three, everywhere, cpus, []int{1, 2}},
-		"no memory at the device":             {1, three, []int{0}, cpus, []int{1}},
-		"no cores at the device":              {1, three, everywhere, []int{0}, []int{2}},
-		"kept to the cores of a node":         {-1, three, everywhere, []int{3}, []int{2}},
-		"kept to the memory of a node":        {-1, three, []int{1}, cpus, []int{2}},
-		"memory only where there is no core":  {-1, three, []int{4}, cpus, []int{0}},
-		"neither memory nor cores that match": {-1, three, []int{0}, []int{3}, []int{0}},
+		"a machine with one node, a device on an unknown node":                {-1, one, []int{0}, cpus, []int{0}},
+		"a machine with one node, a device on this node":                      {0, one, []int{0}, cpus, []int{0}},
+		"a device on an unknown node":                                         {-1, three, everywhere, cpus, []int{1, 2}},
+		"a device on node 1":                                                  {1, three, everywhere, cpus, []int{2}},
+		"a device on a node that has memory but no CPUs":                      {4, three, everywhere, cpus, []int{5}},
+		"a device on a node that the machine does not have":                   {7, three, everywhere, cpus, []int{1, 2}},
+		"the process may not use the memory of the device's node":             {1, three, []int{0}, cpus, []int{1}},
+		"the process may not use the CPUs of the device's node":               {1, three, everywhere, []int{0}, []int{2}},
+		"the process may use only the CPUs of one node":                       {-1, three, everywhere, []int{3}, []int{2}},
+		"the process may use only the memory of one node":                     {-1, three, []int{1}, cpus, []int{2}},
+		"the process may use only the memory of a node without CPUs":          {-1, three, []int{4}, cpus, []int{0}},
+		"the process may use the memory of one node, and the CPUs of another": {-1, three, []int{0}, []int{3}, []int{0}},
 	} {
 		if got := nodesFor(c.device, c.all, c.mems, c.cpus); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", what, got, c.want)
+			t.Errorf("%s: nodesFor returned %v, want %v", what, got, c.want)
 		}
 	}
 }
@@ -78,17 +79,17 @@ func TestReactorsShareOutTheCompletionVectors(t *testing.T) {
 	rt := mustOpen(t, Config{Provider: vectorSpy{p, &asked}, Device: "a", Reactors: reactors})
 	n := len(rt.shards)
 	if n%reactors != 0 || len(asked) != 2*n {
-		t.Fatalf("%d reactors with %d queues, want %d per node and 2 each", n, len(asked), reactors)
+		t.Fatalf("%d reactors and %d completion queues, want %d reactors per NUMA node and 2 completion queues per reactor", n, len(asked), reactors)
 	}
 	for i, v := range asked {
 		if v != i/2%vectors {
-			t.Errorf("queue %d of reactor %d is on vector %d, want %d: %v", i%2, i/2, v, i/2%vectors, asked)
+			t.Errorf("completion queue %d of reactor %d has vector %d, want %d; the vectors of all completion queues are %v", i%2, i/2, v, i/2%vectors, asked)
 		}
 	}
 }
 
 // Rule: a device name may begin with the name of its provider, as in "soft:soft2". The environment
-// variable counts only if Config has neither a Device nor a Provider.
+// variable VERBENA_DEVICE has an effect only if Config has neither a Device nor a Provider.
 func TestWhoChoosesTheDevice(t *testing.T) {
 	own, _ := ownPorts(t)
 	for _, c := range []struct {
@@ -115,14 +116,17 @@ func TestWhoChoosesTheDevice(t *testing.T) {
 		{cfg: Config{Device: "soft:mlx5_0"}, refuse: "known: soft0, soft1", kind: verbs.ErrUnknownDevice},
 	} {
 		t.Setenv(DeviceEnv, c.env) // "" has the same effect as an unset variable
+		what := fmt.Sprintf("Open with %s=%q and Config.Device %q", DeviceEnv, c.env, c.cfg.Device)
 		rt, err := Open(c.cfg)
 		switch {
 		case err != nil && c.refuse == "":
-			t.Errorf("%q and %q: %v, want device %s", c.env, c.cfg.Device, err, c.device)
+			t.Errorf("%s: %v, want device %s", what, err, c.device)
 		case err != nil:
-			mistake(t, "opening "+c.cfg.Device+c.env, err, c.kind, c.refuse)
-		case rt.Device().Name != c.device || c.refuse != "":
-			t.Errorf("%q and %q: device %s, want %s%s", c.env, c.cfg.Device, rt.Device().Name, c.device, c.refuse)
+			mistake(t, what, err, c.kind, c.refuse)
+		case c.refuse != "":
+			t.Errorf("%s: device %s, want an error with the text %q", what, rt.Device().Name, c.refuse)
+		case rt.Device().Name != c.device:
+			t.Errorf("%s: device %s, want device %s", what, rt.Device().Name, c.device)
 		}
 		if err == nil {
 			if err := rt.Close(testContext(t)); err != nil {
@@ -156,29 +160,29 @@ func TestDevicesWithoutACableArePassedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := opened(""); got != "b" || err != nil {
-		t.Errorf("with the cable of a out: %q, %v, want b", got, err)
+		t.Errorf("Open without a name, while the port of a is down: device %q, error %v, want device b", got, err)
 	}
 	if got, err := opened("a"); got != "a" || err != nil {
-		t.Errorf("asked for by name: %q, %v, want a", got, err)
+		t.Errorf("Open by name, while the port of a is down: device %q, error %v, want device a", got, err)
 	}
 	if err := p.SetPort("b", false); err != nil {
 		t.Fatal(err)
 	}
 	_, err := opened("")
-	mistake(t, "no cable at all", err, errNoPort, names[0], names[1], "Config.Device")
+	mistake(t, "Open without a name, while both ports are down", err, errNoPort, names[0], names[1], "Config.Device")
 	for _, name := range names {
 		if err := p.Remove(name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_, err = opened("")
-	mistake(t, "no device", err, verbs.ErrUnknownDevice, "soft")
+	mistake(t, "Open without a name, after both devices were removed", err, verbs.ErrUnknownDevice, "soft")
 }
 
 // Rule: if the RDMA libraries or the kernel's support for them are missing, Open of an ibv device
 // returns ErrNotSupported.
 func TestLibibverbsThatIsMissingSaysSo(t *testing.T) {
-	notOnDevice(t, "its libraries are there")
+	notOnDevice(t, "the machine has the libraries")
 	for _, device := range []string{"ibv:", "ibv:mlx5_0"} {
 		rt, err := Open(Config{Device: device})
 		switch {
@@ -188,7 +192,7 @@ func TestLibibverbsThatIsMissingSaysSo(t *testing.T) {
 			}
 		case errors.Is(err, verbs.ErrUnknownDevice): // the machine has the libraries, but not this device
 		default:
-			mistake(t, device, err, verbs.ErrNotSupported, "ibv", "Config.Device")
+			mistake(t, "Open of "+device, err, verbs.ErrNotSupported, "ibv", "Config.Device")
 		}
 	}
 }

@@ -18,8 +18,8 @@ import (
 const DeviceEnv = "VERBENA_DEVICE"
 
 // providers maps the prefixes of device names to providers. No other file of this package refers to
-// these providers. A provider loads and starts nothing before its first use. For example, provider
-// ibv opens its libraries when a runtime asks for a device.
+// the packages soft and ibv. A provider loads and starts nothing before its first use. For example,
+// ibv opens its libraries when a runtime opens a device of ibv.
 var providers = map[string]func() verbs.Provider{
 	"soft": func() verbs.Provider { return soft.Default() },
 	"ibv":  func() verbs.Provider { return ibv.Default() },
@@ -29,8 +29,8 @@ var providers = map[string]func() verbs.Provider{
 const defaultProvider = "soft"
 
 // choose returns the provider, and the name of the device without the prefix. If this name is
-// empty, openUsable chooses the device. The result source says where the name came from; it is for
-// error messages.
+// empty, openUsable chooses the device. The result source is for error messages: it says whether the
+// name comes from Config.Device or from the environment.
 func (c Config) choose() (p verbs.Provider, device, source string, err error) {
 	name, source := c.Device, "Config.Device"
 	if c.Provider == nil && name == "" {
@@ -69,23 +69,23 @@ func (c Config) openDevice() (verbs.Provider, verbs.Context, error) {
 		return p, dev, nil
 	}
 	if errors.Is(err, verbs.ErrUnknownDevice) && c.Provider == nil && p.Name() == defaultProvider && name != "" {
-		// A hint for users that name a device of libibverbs without the prefix.
+		// The name may be that of a libibverbs device, and the user may have left out the prefix.
 		err = fmt.Errorf("%w (of the software RNIC; a device of libibverbs is named \"ibv:%s\")", err, name)
 	}
 	return nil, nil, fmt.Errorf("opening device %q of provider %s (%s): %w", name, p.Name(), source, err)
 }
 
-// openUsable opens the provider's first device with an active port. It skips other devices: a
-// server may have devices without a cable.
+// openUsable opens the provider's first device with an active port. It skips devices without an active
+// port, because a server may have devices without a cable.
 func openUsable(p verbs.Provider) (verbs.Context, error) {
 	devs, err := p.Devices()
 	if err != nil {
 		return nil, err
 	}
 	if len(devs) == 0 {
-		return nil, fmt.Errorf("%w: there is none", verbs.ErrUnknownDevice)
+		return nil, fmt.Errorf("%w: the provider has no device", verbs.ErrUnknownDevice)
 	}
-	var passed []error
+	var passed []error // the reasons why devices were skipped
 	for _, d := range devs {
 		dev, err := p.Open(d.Name)
 		if err == nil {
@@ -96,13 +96,13 @@ func openUsable(p verbs.Provider) (verbs.Context, error) {
 		}
 		passed = append(passed, fmt.Errorf("%s: %w", d.Name, err))
 	}
-	return nil, fmt.Errorf("no device is usable, though Config.Device takes one by its name: %w", errors.Join(passed...))
+	return nil, fmt.Errorf("no usable device has an active port (Config.Device can name a device without an active port): %w", errors.Join(passed...))
 }
 
 // errNoPort is the error of a device without an active port.
 var errNoPort = errors.New("no port is active")
 
-// portActive returns nil if a port of the device is active, else an error.
+// portActive returns nil if a port of the device is active, and otherwise an error.
 func portActive(dev verbs.Context) error {
 	attr, err := dev.QueryDevice()
 	if err != nil {

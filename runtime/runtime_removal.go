@@ -10,18 +10,18 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// How the removal of a device ends a runtime (ADR 5). There are three reports of a removal: a pass
-// of a reactor fails with ErrDeviceRemoved, the device reports DEVICE_FATAL, or an identifier gets
-// DEVICE_REMOVAL. (If the device has a usable address, removalWatch always has such an
-// identifier.) The first report calls deviceGone, which ends everything on every reactor. In the
-// diagram, a target is the owner of an identifier (cmTarget):
+// This file ends a runtime whose device is removed (ADR 5). The runtime learns of a removal in one of
+// three ways: a pass of a reactor fails with ErrDeviceRemoved, the device reports DEVICE_FATAL, or an
+// identifier gets DEVICE_REMOVAL. (If the device has a usable address, removalWatch always has such an
+// identifier.) The first of these reports causes a call of deviceGone, which ends everything on every
+// reactor. In the diagram, a target is the owner of an identifier (cmTarget):
 //
 //	deviceGone ──> each target gets DEVICE_REMOVAL ──> Conn.failRemoved, Listener.stop, …
-//	          └──> then the shared receives
+//	          └──> after that SharedRecv.failRemoved closes the shared receives
 //
-// No completion arrives any more, so no code waits for a completion. First the queue pairs and
-// identifiers are closed. Then the outstanding operations complete with ErrDeviceRemoved. After
-// that the runtime cannot be used and must be closed.
+// A removed device gives no completions, so no code waits for a completion. First the queue pairs and
+// identifiers are closed. Then the outstanding operations complete with ErrDeviceRemoved. After that
+// the program can only close the runtime.
 
 // deviceGone ends everything that uses the device. Only the first call has an effect. Any
 // goroutine may call deviceGone.
@@ -38,7 +38,7 @@ func (rt *Runtime) deviceGone() {
 // Only the holder of the turn (the goroutine that runs the reactor) calls it.
 func (s *shard) failRemoved() {
 	for _, id := range s.ordered() {
-		if t := s.targets[id]; t != nil { // the event of an earlier target may have ended this one
+		if t := s.targets[id]; t != nil { // the event of an earlier target may have removed this target from the map
 			t.onCM(&verbs.CMEvent{Type: verbs.CMDeviceRemoval})
 		}
 	}
@@ -72,15 +72,15 @@ func (rt *Runtime) listed() bool {
 	return err == nil && slices.ContainsFunc(devs, func(d verbs.DeviceInfo) bool { return d.Name == name })
 }
 
-// The method ordered returns the identifiers of the targets, in an order that is the same in every
-// run of a simulation. Holder only.
+// shard.ordered returns the identifiers of the targets, in an order that is the same in every run of a
+// simulation. Holder only.
 func (s *shard) ordered() []connID {
 	return slices.SortedFunc(maps.Keys(s.targets), func(a, b connID) int { return cmp.Compare(a.String(), b.String()) })
 }
 
-// failRemoved ends a connection whose device is gone. The device flushes nothing, so outstanding
-// operations complete after the queue pair has been closed. Messages that have arrived can still
-// be received until the connection is closed. Holder only; idempotent.
+// failRemoved ends a connection whose device is gone. The device flushes nothing, so the runtime
+// completes the outstanding operations itself, when the queue pair has been closed. Messages that
+// have arrived can still be received until the connection is closed. Holder only; idempotent.
 func (c *Conn) failRemoved() {
 	if c.lost {
 		return
@@ -111,7 +111,7 @@ func (c *Conn) detach() {
 	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
 	c.opts.Shared.part(c)
 	c.sh.closeID(c.id, func(err error) {
-		if c.state == connGone { // the connection was destroyed in the meantime
+		if c.state == connGone { // the connection was destroyed while the identifier was being closed
 			return
 		}
 		c.id = nil
@@ -120,7 +120,7 @@ func (c *Conn) detach() {
 	})
 }
 
-// endCause returns the error for operations that are outstanding when the connection ends. It is
+// endCause returns the error for operations that are outstanding when the connection ends:
 // ErrDeviceRemoved if the device is gone, and otherwise the connection's cause.
 func (c *Conn) endCause() error {
 	if c.lost {
@@ -146,7 +146,7 @@ func (s *SharedRecv) endCause() error {
 }
 
 // failRemoved closes the shared receive queue. If the queue is busy, because a connection that is
-// being closed still uses it, failRemoved tries again later. Holder only.
+// being closed still uses the queue, failRemoved is called again after closeRetry. Holder only.
 func (s *SharedRecv) failRemoved() {
 	if s.gone {
 		return
@@ -157,6 +157,6 @@ func (s *SharedRecv) failRemoved() {
 		return
 	}
 	if err == nil { // otherwise SharedRecv.Close tries again, and reports the error
-		_ = s.forget() // Release of a queue does not fail
+		_ = s.forget() // returns no error, because Release of a queue does not fail
 	}
 }

@@ -17,9 +17,9 @@ import (
 // unplugRounds is how often TestRemovalUnderLoad removes the device.
 const unplugRounds = 200
 
-// Rule: the device may be removed at any moment. Then all its operations end with ErrDeviceRemoved,
-// and its runtime can be closed. When the device is restored, the peer's runtime accepts new
-// connections from the device.
+// Rule: if the device is removed under load, all operations of its runtime end with
+// ErrDeviceRemoved, and the runtime can be closed. After the device is restored, the peer's runtime
+// accepts new connections from the device.
 func TestRemovalUnderLoad(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_REMOVAL_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_REMOVAL_SEED=%d", seed)
@@ -31,7 +31,7 @@ func TestRemovalUnderLoad(t *testing.T) {
 	for round := range unplugRounds {
 		unplugRound(t, r, rnd)
 		if t.Failed() {
-			t.Fatalf("round %d", round)
+			t.Fatalf("round %d of %d failed", round, unplugRounds)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 				if err != nil {
 					return
 				}
-				// An error does not matter: the connection may be gone.
+				// Ignore the error: the connection may have ended.
 				_ = m.Release()
 				// Nothing reads the future. It is settled when the connection ends, at the latest.
 				if _, err := y.SendBytes(ctx, []byte("back")); err != nil {
@@ -93,7 +93,7 @@ func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 		})
 	}
 	load("dialing", func() error {
-		c, err := r.a.Dial(ctx, "10.1.0.2:1") // there is no listener
+		c, err := r.a.Dial(ctx, "10.1.0.2:1") // no listener has this port
 		if e := (*RejectError)(nil); errors.As(err, &e) {
 			return nil
 		}
@@ -120,11 +120,11 @@ func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 	}
 	wg.Wait()
 	if err := rt.Close(ctx); err != nil {
-		t.Errorf("closing the runtime of a removed device: %v", err)
+		t.Errorf("closing the runtime of a removed device: %v, want nil", err)
 	}
 	for _, y := range peers {
 		if err := y.Close(ctx); err != nil {
-			t.Errorf("closing the peer's end: %v", err)
+			t.Errorf("closing the peer's end of a connection: %v, want nil", err)
 		}
 	}
 	if err := r.p.Restore("a"); err != nil {
@@ -157,13 +157,15 @@ func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 					begin(c)
 					return
 				}
-				rerr = r.p.Remove("a") // the runtime learns of the removal when this function has returned
+				rerr = r.p.Remove("a") // the runtime handles the removal after this function has returned
 				begin(c)
 			}); err != nil {
 				t.Fatal(err)
 			}
 			if name == "closing" {
-				rerr = errors.Join(c.sh.r.Do(ctx, func() {}), r.p.Remove("a")) // the closing connection waits for the send
+				// The empty Do returns after the deferred part of c.end has run. Then the closing
+				// connection waits for the outstanding send.
+				rerr = errors.Join(c.sh.r.Do(ctx, func() {}), r.p.Remove("a"))
 			}
 			if rerr != nil {
 				t.Fatal(rerr)
@@ -171,7 +173,7 @@ func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 			_, err = f.Await(ctx)
 			lost(t, "the send", err)
 			if err := c.Close(ctx); err != nil {
-				t.Errorf("closing: %v", err)
+				t.Errorf("closing the connection: %v, want nil", err)
 			}
 		})
 	}
@@ -195,13 +197,13 @@ func TestRemovalMeetsAClose(t *testing.T) {
 		errs = append(errs, r.p.Remove("a")) // the runtime learns of the removal from p.fail below
 		p.end()
 		if p.destroyed {
-			t.Error("this test wants the datagrams to wait for a flush")
+			t.Error("the PacketConn was destroyed at once, but the test needs a PacketConn that waits for a flush")
 		}
 		p.fail(verbs.ErrDeviceRemoved)
 		if !p.destroyed {
-			t.Error("the datagrams wait for the flush of a device that is gone")
+			t.Error("after the removal of the device, the PacketConn still waits for a flush")
 		}
-		errs = append(errs, s.end()) // as SharedRecv.Close does; the shard's failRemoved runs later
+		errs = append(errs, s.end()) // SharedRecv.Close does this, too; shard.failRemoved runs later
 	}); err != nil {
 		t.Fatal(err)
 	}

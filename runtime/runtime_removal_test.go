@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -13,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// plugRig has three removable devices, named a, b and c, and a runtime on each.
+// plugRig has three removable devices, named a, b and c, and a runtime on each device.
 type plugRig struct {
 	t       testing.TB
 	p       *soft.Provider
@@ -22,7 +23,7 @@ type plugRig struct {
 
 func newPlugRig(t testing.TB, cfg Config) *plugRig {
 	t.Helper()
-	notOnDevice(t, "its devices are unplugged by a call")
+	notOnDevice(t, "the test removes devices by a method of the software RNIC")
 	p := must.Get(soft.New(soft.Config{Fabric: fabric.New(fabric.Config{}), Devices: []soft.DeviceConfig{
 		{Name: "a", Addr: netip.MustParseAddr("10.1.0.1")}, {Name: "b", Addr: netip.MustParseAddr("10.1.0.2")},
 		{Name: "c", Addr: netip.MustParseAddr("10.1.0.3")},
@@ -30,12 +31,12 @@ func newPlugRig(t testing.TB, cfg Config) *plugRig {
 	r := &plugRig{t: t, p: p}
 	for name, rt := range map[string]**Runtime{"a": &r.a, "b": &r.b, "c": &r.c} {
 		cfg.Provider, cfg.Device = p, name
-		*rt = mustOpen(t, cfg) // closed when the test ends; an error then fails the test
+		*rt = mustOpen(t, cfg) // at the end of the test, mustOpen closes the runtime and checks the error
 	}
 	return r
 }
 
-// connect connects two runtimes. It returns the dialing end and the accepting end.
+// connect connects two runtimes. It returns the dialing end x and the accepted end y.
 func (r *plugRig) connect(from, to *Runtime, o Options) (x, y *Conn) {
 	r.t.Helper()
 	ctx := testContext(r.t)
@@ -58,7 +59,7 @@ func (r *plugRig) connect(from, to *Runtime, o Options) (x, y *Conn) {
 	return x, y
 }
 
-// The function lost checks that err is ErrDeviceRemoved.
+// lost() checks that err is ErrDeviceRemoved.
 func lost(t testing.TB, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, verbs.ErrDeviceRemoved) {
@@ -78,9 +79,10 @@ func wait[T any](f interface {
 	}
 }
 
-// The method begin starts operations of every kind on r.a, in every state. None of the operations
-// completes. The method returns the operations, the connections, and the buffers of the receives.
-// The other ends of the connections are on r.b.
+// begin() starts operations on r.a that cannot complete: sends, receives, dials, accepts and
+// lookups. Some of them are posted, and others wait for a slot, a credit or a message. begin()
+// returns the operations, the connections, and the buffers of the receives. The peers of the
+// connections are on r.b.
 func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 	t, ctx := r.t, testContext(r.t)
 	t.Helper()
@@ -92,7 +94,7 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 	buf, sharedBuf := bufs[0], bufs[1]
 	// These sends are posted. They do not complete, because the peer has no receive.
 	raw, _ := r.connect(r.a, r.b, Options{Raw: true, SendDepth: 2})
-	for _, name := range []string{"a posted send", "another posted send"} {
+	for _, name := range []string{"the first posted send", "the second posted send"} {
 		f := must.Get(raw.SendBytes(ctx, []byte("posted")))(t)
 		ops[name] = wait(&f)
 	}
@@ -111,7 +113,7 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 			}
 		}
 	}
-	later("a send that waits for room", func() error {
+	later("a send that waits for a slot", func() error {
 		f, err := raw.SendBytes(ctx, []byte("waits"))
 		if err == nil {
 			_, err = f.Await(ctx)
@@ -119,8 +121,8 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 		return err
 	})
 	managed, _ := r.connect(r.a, r.b, Options{RecvCredits: 1})
-	for range 2 { // soon no credit is left, because the peer does not receive
-		later("a send that waits for a credit", func() error {
+	for i := range 2 { // soon no credit is left, because the peer takes no messages and returns no credits
+		later(fmt.Sprintf("send %d that waits for a credit", i), func() error {
 			for {
 				f, err := managed.SendBytes(ctx, []byte("credit"))
 				if err == nil {
@@ -134,32 +136,32 @@ func (r *plugRig) begin() (ops underWay, conns []*Conn, bufs []Buffer) {
 	}
 	m := managed.Recv()
 	ops["a receive that waits for a message"] = wait(&m)
-	d, err := r.a.DialAsync(ctx, "10.1.0.99:7", Options{}) // no host answers
+	d, err := r.a.DialAsync(ctx, "10.1.0.99:7", Options{}) // no host has this address
 	if err != nil {
 		t.Fatal(err)
 	}
 	ops["a dial in progress"] = wait(&d)
 	packets := must.Get(r.a.ListenPacket(":0", Options{}))(t)
-	later("a question in progress", func() error { _, err := packets.Resolve(ctx, "10.1.0.99:7"); return err })
-	later("a wait for a datagram", func() error { _, err := packets.RecvWait(ctx); return err })
+	later("a Resolve in progress", func() error { _, err := packets.Resolve(ctx, "10.1.0.99:7"); return err })
+	later("a receive that waits for a datagram", func() error { _, err := packets.RecvWait(ctx); return err })
 	shared := must.Get(r.a.NewSharedRecv(4, 1))(t)
 	r.connect(r.a, r.b, Options{Raw: true, Shared: shared})
 	sf := must.Get(shared.PostRecv(sharedBuf.Slice()))(t)
 	ops["a shared receive"] = wait(&sf)
 	ln := must.Get(r.a.Listen(":0"))(t)
-	later("an accept in progress", func() error { _, err := ln.Accept(ctx); return err })
+	later("an Accept in progress", func() error { _, err := ln.Accept(ctx); return err })
 	s := must.Get(ln.AcceptAsync())(t)
-	ops["a seat"] = wait(&s)
+	ops["an AcceptAsync in progress"] = wait(&s)
 	return ops, []*Conn{raw, managed}, bufs
 }
 
-// Rule: when the device is removed, every operation ends with ErrDeviceRemoved, in whatever state
-// the operation is. Connections fail with this error, and calls that create something return it.
-// Close releases everything. The other devices go on working. After the removed device is restored,
-// it works again.
+// Rule: if the device is removed, every operation ends with ErrDeviceRemoved, in whatever state the
+// operation is. The connections fail with ErrDeviceRemoved, and calls of Dial, Listen and NewRegion
+// return ErrDeviceRemoved. The runtime can be closed. The other devices continue to work. After the
+// removed device is restored, a new runtime on it works.
 func TestRemovedDeviceEndsEverything(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"callers drive": {}, "the loop drives": {NoCallerDriving: true, Spin: -1}, "two reactors": {Reactors: 2, Spin: -1},
+		"waiting goroutines drive": {}, "only the loop makes passes": {NoCallerDriving: true, Spin: -1}, "two reactors": {Reactors: 2, Spin: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newPlugRig(t, cfg)
@@ -174,14 +176,14 @@ func TestRemovedDeviceEndsEverything(t *testing.T) {
 			}
 			for _, b := range bufs {
 				if err := b.Release(); err != nil {
-					t.Errorf("giving back the buffer of a receive that ended: %v", err)
+					t.Errorf("releasing the buffer of a receive that has ended: %v, want nil", err)
 				}
 			}
 			for _, c := range conns {
 				<-c.Done()
 				lost(t, "the connection", c.Err())
 				_, err := c.SendBytes(ctx, []byte("more"))
-				lost(t, "the next operation", err)
+				lost(t, "a send after the removal", err)
 			}
 			_, err := r.a.Dial(ctx, "10.1.0.2:7")
 			lost(t, "dialing", err)
@@ -192,7 +194,7 @@ func TestRemovedDeviceEndsEverything(t *testing.T) {
 			done(t, must.Get(x.SendBytes(ctx, []byte("still here")))(t), nil)
 			receive(t, y, "still here")
 			if err := r.a.Close(ctx); err != nil {
-				t.Errorf("closing the runtime of a removed device: %v", err)
+				t.Errorf("closing the runtime of a removed device: %v, want nil", err)
 			}
 			if err := r.p.Restore("a"); err != nil {
 				t.Fatal(err)
@@ -205,26 +207,27 @@ func TestRemovedDeviceEndsEverything(t *testing.T) {
 	}
 }
 
-// The function receive receives one message, and checks that its data is want.
+// receive() receives one message, and checks that its data is want.
 func receive(t testing.TB, c *Conn, want string) {
 	t.Helper()
 	m, err := c.RecvWait(testContext(t))
 	if err != nil || string(m.Data) != want {
-		t.Fatalf("received %q, %v, want %q", m.Data, err, want)
+		t.Fatalf("received the message %q, error %v, want the message %q", m.Data, err, want)
 	}
 	if err := m.Release(); err != nil {
 		t.Error(err)
 	}
 }
 
-// teller is a provider whose device can appear to be removed in two ways. If teller.turns is set,
-// Execute fails. If the test sends an event to teller.fatal, the event arrives on the asynchronous
-// channel. teller is also the asynchronous channel.
+// teller is a provider whose device can report a removal in two ways. If the field fails is set, every
+// Execute returns ErrDeviceRemoved. If the test sends an event on the channel fatal and calls the
+// function ring, the runtime gets the event. The teller itself is the asynchronous channel of the
+// device.
 type teller struct {
 	verbs.Provider
-	turns atomic.Bool // Execute returns ErrDeviceRemoved
+	fails atomic.Bool
 	fatal chan verbs.AsyncEvent
-	ring  atomic.Pointer[func()]
+	ring  atomic.Pointer[func()] // the function that the runtime gave to Notify
 }
 
 func (p *teller) Open(name string) (verbs.Context, error) {
@@ -238,7 +241,7 @@ type tellerContext struct {
 }
 
 func (c *tellerContext) Execute(t *verbs.IOBatch) error {
-	if c.p.turns.Load() {
+	if c.p.fails.Load() {
 		return verbs.ErrDeviceRemoved
 	}
 	return c.Context.Execute(t)
@@ -266,13 +269,13 @@ func (p *teller) Get() (verbs.AsyncEvent, bool, error) {
 
 func (p *teller) Ack(verbs.AsyncEvent) {}
 
-// Rule: each of these three reports of a removal ends all connections and listeners: a pass that
-// fails, a DEVICE_FATAL event, and a DEVICE_REMOVAL event. This holds even if the reactors sleep.
+// Rule: one report of a removal ends all connections and listeners of the runtime, even if the
+// reactors sleep. A report is a pass that fails, a DEVICE_FATAL event, or a DEVICE_REMOVAL event.
 func TestEachTellerIsEnough(t *testing.T) {
-	notOnDevice(t, "its device is between the runtime and the software RNIC")
+	notOnDevice(t, "the test wraps the device of the software RNIC")
 	for name, tell := range map[string]func(p *teller, c *Conn){
-		"a turn": func(p *teller, c *Conn) {
-			p.turns.Store(true)
+		"a failed pass": func(p *teller, c *Conn) {
+			p.fails.Store(true)
 			c.sh.r.Defer(func() {}) // causes a pass
 		},
 		"DEVICE_FATAL": func(p *teller, c *Conn) {
@@ -301,23 +304,23 @@ func TestEachTellerIsEnough(t *testing.T) {
 			f := must.Get(conns[2].SendBytes(ctx, []byte("posted")))(t)
 			tell(p, conns[0])
 			_, err = f.Await(ctx)
-			lost(t, "the operation", err)
+			lost(t, "the send", err)
 			_, err = seat.Await(ctx)
-			lost(t, "the accept", err)
+			lost(t, "AcceptAsync", err)
 			for _, c := range conns {
 				select {
 				case <-c.Done():
 					lost(t, "the connection", c.Err())
 				case <-ctx.Done():
-					t.Fatal("a connection was not told")
+					t.Fatal("a connection did not end after the report of the removal")
 				}
 			}
 		})
 	}
 }
 
-// Rule: messages that arrived before the removal of the device can still be received. When none is
-// left, a receive fails with ErrDeviceRemoved.
+// Rule: messages that arrived before the removal of the device can still be received. When no such
+// message is left, a receive fails with ErrDeviceRemoved.
 func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	ctx := testContext(t)
@@ -325,8 +328,8 @@ func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	for _, s := range []string{"first", "second"} {
 		done(t, must.Get(x.SendBytes(ctx, []byte(s)))(t), nil)
 	}
-	// RecvWait and Flush poll the completions of both messages. A completion that is not polled is
-	// lost with the device.
+	// RecvWait and Flush poll the completions of both messages. A completion that was not polled before
+	// the removal is lost.
 	first, err := y.RecvWait(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -342,14 +345,14 @@ func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	_, err = y.RecvWait(ctx)
 	lost(t, "the next receive", err)
 	if string(first.Data) != "first" {
-		t.Errorf("a message held across the removal is now %q", first.Data)
+		t.Errorf("the data of a message that was received before the removal is now %q, want \"first\"", first.Data)
 	}
 	if err := first.Release(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Rule: no connection ends if a port is down for a moment. The functions given to WatchDevice get
+// Rule: if a port is down for a moment, no connection ends. The functions given to WatchDevice get
 // the events of the port.
 func TestConnectionSurvivesAShortOutage(t *testing.T) {
 	r := newPlugRig(t, Config{})
@@ -362,21 +365,21 @@ func TestConnectionSurvivesAShortOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-seen; got != verbs.EventPortErr {
-		t.Fatalf("event %v, want PORT_ERR", got)
+		t.Fatalf("the port went down: event %v, want PORT_ERR", got)
 	}
 	f := must.Get(x.SendBytes(ctx, []byte("across")))(t)
-	if err := x.sh.r.Do(ctx, x.sh.r.Flush); err != nil { // posts the message, which is lost on the way
+	if err := x.sh.r.Do(ctx, x.sh.r.Flush); err != nil { // posts the message, whose packets are lost
 		t.Fatal(err)
 	}
 	if err := r.p.SetPort("a", true); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-seen; got != verbs.EventPortActive {
-		t.Fatalf("event %v, want PORT_ACTIVE", got)
+		t.Fatalf("the port came up: event %v, want PORT_ACTIVE", got)
 	}
 	done(t, f, nil)
 	receive(t, y, "across")
 	if x.Err() != nil || y.Err() != nil {
-		t.Fatalf("the ends failed: %v, %v", x.Err(), y.Err())
+		t.Fatalf("the two ends of the connection ended with %v and %v, want no end", x.Err(), y.Err())
 	}
 }

@@ -16,12 +16,13 @@ import (
 // waits until the process closes the device (ib_uverbs_remove_one,
 // drivers/infiniband/core/uverbs_main.c).
 //
-// The watch belongs to the first shard (a reactor with its event channel). It is opened before any
-// other identifier and closed after all of them, for the following reason. For the first
-// identifier, librdmacm opens the device a second time, and keeps it open. Package ibv releases
-// this second opening when an identifier gets DEVICE_REMOVAL (verbs/ibv/cmremoval.go). So there
-// must be an identifier as long as the second opening exists. The holder of the turn (the goroutine
-// that runs the reactor) owns the watch.
+// The watch belongs to the first shard (a reactor with its event channel). It is opened before all
+// other identifiers, and closed after them, because there must be an identifier as long as librdmacm
+// has the device open. For its first identifier, librdmacm opens the device a second time, and keeps
+// the device open. Package ibv releases this second opening when an identifier gets DEVICE_REMOVAL
+// (verbs/ibv/cmremoval.go).
+//
+// The holder of the turn (the goroutine that runs the reactor) owns the watch.
 type removalWatch struct {
 	rt *Runtime
 	id verbs.CMID
@@ -34,10 +35,10 @@ func (w *removalWatch) onCM(ev *verbs.CMEvent) {
 	}
 }
 
-// watchRemoval binds the watch to the first address that the connection manager maps to the device.
-// If there is no such address (InfiniBand without an address, an address of another network
-// namespace), there is no watch. A program without other identifiers then learns of a removal only
-// from DEVICE_FATAL or from calls that fail. Holder only.
+// watchRemoval binds the watch to the first of the device's addresses that the connection manager maps
+// to the device. If there is no such address (for example, an InfiniBand port has no IP address, or
+// the address is in another network namespace), there is no watch. A runtime without other
+// identifiers then learns of a removal only from DEVICE_FATAL or from calls that fail. Holder only.
 func (s *shard) watchRemoval() error {
 	for _, addr := range s.rt.dev.Device().Addr {
 		id, err := s.cm.CreateID(verbs.PSTCP, 0)
@@ -58,11 +59,12 @@ func (s *shard) watchRemoval() error {
 	return nil
 }
 
-// The function elsewhere reports whether err, the error of binding to an address, means that the
-// address cannot be used in this network namespace. There are three such errors: no interface has
-// the address (rdma_translate_ip, drivers/infiniband/core/addr.c), the interface with the address
-// has no RDMA device (cma_acquire_dev_by_src_ip, cma.c), or the system does not support the address
-// family.
+// elsewhere reports whether err, the error of binding to an address, means that the address cannot be
+// used in this network namespace. There are three such errors:
+//
+//	EADDRNOTAVAIL   no interface has the address (rdma_translate_ip, drivers/infiniband/core/addr.c)
+//	ENODEV          the interface with the address has no RDMA device (cma_acquire_dev_by_src_ip, cma.c)
+//	EAFNOSUPPORT    the system does not support the address family
 func elsewhere(err error) bool {
 	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EAFNOSUPPORT)
 }

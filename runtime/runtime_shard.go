@@ -12,14 +12,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// shard is a reactor and the event channel of its connections. "The holder" is the holder of the
-// reactor's turn: the goroutine that runs the reactor.
+// shard is a reactor and the event channel of its connections. In this file, the holder is the holder
+// of the reactor's turn: the goroutine that runs the reactor.
 type shard struct {
 	rt *Runtime
 	r  *reactor.Reactor
 	cm verbs.CMChannel
-	// node is the number of the NUMA node of the reactor's memory, plus one; 0 means any node.
-	// Immutable.
+	// node is the NUMA node of the reactor's memory, numbered from 1; 0 means any node. Immutable.
 	node int
 	domain
 	// targets maps each identifier to its owner, which gets the identifier's events. Only the
@@ -83,9 +82,10 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 	return s, werr
 }
 
-// takeCM handles one connection event. It returns false if there was none, or if none may be taken
-// now. It acknowledges the event before it calls onCM, because onCM may close the event's identifier
-// or move the identifier to another channel. Both fail while an event is not acknowledged.
+// takeCM handles one connection event. It returns false if there was no event, or if no event may be
+// taken now, because too many rejections are pending. It acknowledges the event before it calls onCM,
+// because onCM may close the event's identifier or move the identifier to another channel. Both fail
+// while an event of the identifier is not acknowledged.
 func (s *shard) takeCM() bool {
 	if s.cmGone || s.tooManyRejections() {
 		return false
@@ -111,10 +111,10 @@ func (s *shard) takeCM() bool {
 	return true
 }
 
-// takeAsync handles one asynchronous event of the device. It returns false if there was none. Only
-// the first shard takes these events, for all shards.
+// takeAsync handles one asynchronous event of the device. It returns false if there was no event. Only
+// the first shard takes asynchronous events, for all shards.
 func (s *shard) takeAsync() bool {
-	if s.cmGone { // the device is being closed, too
+	if s.cmGone { // the shard is closed, and the device will be closed next
 		return false
 	}
 	ev, ok, err := s.rt.dev.Async().Get()
@@ -140,7 +140,8 @@ func (s *shard) takeAsync() bool {
 }
 
 // failAll fails the connection of the queue pair qp, or all connections if qp is nil. It searches all
-// shards, because the first shard takes the device's events for all shards.
+// shards, because the first shard takes the device's events for all shards. The connections fail
+// later, when each shard's holder runs the deferred functions.
 func (s *shard) failAll(qp verbs.QP, cause error) {
 	for _, sh := range s.rt.shards {
 		sh.r.Defer(func() {
@@ -153,8 +154,8 @@ func (s *shard) failAll(qp verbs.QP, cause error) {
 	}
 }
 
-// tellConn calls fn for the connection of the queue pair qp, with the turn of that connection's
-// reactor held.
+// tellConn calls fn for the connection of the queue pair qp, with the turn of this connection's reactor
+// held.
 func (s *shard) tellConn(qp verbs.QP, fn func(*Conn)) {
 	for _, sh := range s.rt.shards {
 		sh.r.Defer(func() {
@@ -168,7 +169,7 @@ func (s *shard) tellConn(qp verbs.QP, fn func(*Conn)) {
 	}
 }
 
-// end(ctx) releases a shard that failed to start.
+// shard.end releases a shard that failed to start.
 func (s *shard) end(ctx context.Context) error {
 	if err := s.settleIDs(ctx); err != nil {
 		return err
@@ -176,8 +177,8 @@ func (s *shard) end(ctx context.Context) error {
 	return s.close(ctx)
 }
 
-// settleIDs waits until every identifier that the shard is closing is closed or given up. If it fails,
-// it may be called again.
+// settleIDs waits until each identifier that the shard is closing is closed, or has no tries left. If
+// settleIDs fails, it may be called again.
 func (s *shard) settleIDs(ctx context.Context) error {
 	if s.cm == nil {
 		return nil
@@ -199,9 +200,9 @@ func (s *shard) settleIDs(ctx context.Context) error {
 	}
 }
 
-// closeLeft makes one more try to close each identifier that is not closed yet, with the turn held.
-// While goroutines are closing identifiers, it makes no try. It returns true if settleIDs must wait
-// and then call closeLeft again. Holder only.
+// closeLeft makes one last try to close each identifier that is not closed yet, with the turn held. If
+// goroutines are closing identifiers, it makes no try. It returns true if settleIDs must wait and
+// then call closeLeft again. Holder only.
 func (s *shard) closeLeft() (busy bool) {
 	s.ending = true
 	if s.running > 0 || s.rejecting {
@@ -214,11 +215,11 @@ func (s *shard) closeLeft() (busy bool) {
 	return len(s.closing) > 0 && !s.rt.cfg.stepped // a stepped runtime makes no progress while its caller waits
 }
 
-// close(ctx) closes the shard. The caller must have called settleIDs on every shard, with success.
-// If close(ctx) fails, it may be called again.
+// shard.close closes the shard. Before that, settleIDs must have succeeded on every shard. If close
+// fails, it may be called again.
 func (s *shard) close(ctx context.Context) error {
 	if s.cm != nil {
-		var left error // set with the turn held; if Do fails, possibly after Do has returned
+		var left error // set with the turn held; if Do fails, left may be set after Do has returned
 		switch err := s.r.Do(ctx, func() { left = s.closeCM() }); {
 		case errors.Is(err, reactor.ErrClosed): // an earlier call has closed the reactor
 		case err != nil:
@@ -235,7 +236,7 @@ func (s *shard) close(ctx context.Context) error {
 	return s.domain.close()
 }
 
-// closeCM closes the shard's event channel. If it fails, it may be called again. Holder only.
+// closeCM closes the shard's event channel. If closeCM fails, it may be called again. Holder only.
 func (s *shard) closeCM() error {
 	if s.cmGone {
 		return nil

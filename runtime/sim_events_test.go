@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// The kinds of events that a run counts: disturbances, and the last two, which are reasons why
-// connections fail.
+// The kinds of events that a run counts. The last two are reasons why connections fail; all others
+// are disturbances.
 const (
 	eventCalm = iota
 	eventMild
@@ -35,13 +35,13 @@ const (
 )
 
 var simEventNames = [simEvents]string{
-	"calm link", "mild faults", "slow link", "doubling link", "heavy loss", "partition", "heal", "QP to ERR", "close",
-	"abort", "node dies", "listener moves", "device removed", "port down", "UD to ERR",
-	"one way cut", "no receives", "peer timeout", "retries used up",
+	"calm link", "mild faults", "slow link", "duplicating link", "heavy loss", "partition", "partition healed", "QP to ERR", "close",
+	"abort", "node dies", "listener closed", "device removed", "port down", "UD QP to ERR",
+	"cut in one direction", "no receives posted", "peer timeout", "retries used up",
 }
 
-// The average number of rounds between two disturbances of a kind. A round starts about 16
-// operations.
+// The average number of rounds between two disturbances of the same kind. A round is one pass through the
+// loop of simWorld.run.
 const (
 	everyKill      = 250
 	everyClose     = 400
@@ -52,7 +52,7 @@ const (
 	everyPortDown  = 2500
 )
 
-// disturb starts disturbances at random, and ends those whose time is over.
+// disturb starts disturbances at random. It also ends the disturbances whose time is over.
 func (w *simWorld) disturb() {
 	r := w.r
 	if w.now() >= w.calmAt {
@@ -69,12 +69,13 @@ func (w *simWorld) disturb() {
 			w.events[eventKill]++
 			e.p.excuse("its queue pair was forced to ERR")
 			if err := e.c.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
-				w.fail("to ERR: %v", err)
+				w.fail("moving a queue pair to ERR: %v", err)
 			}
-			// From now on no message reaches the peer. A raw connection without shared receives
-			// finds that out by its next operation if none is outstanding. Set flushedAt here, and
-			// not only in simOp.settle: the test does not see a flush if the only outstanding
-			// requests are those of the connection itself.
+			// From now on no message of this end reaches the peer. If flushedAt is set, simEnd.collect
+			// checks that the connection fails soon. A raw connection without shared receives and
+			// without outstanding requests fails only after its next operation: then simOp.settle sets
+			// flushedAt. Any other connection fails soon. For such a connection set flushedAt here,
+			// because simOp.settle does not see the flush of the connection's own requests.
 			e.killed = true
 			if e.flushedAt == 0 && (!e.p.raw || e.shares() || len(e.ops)+len(e.recvs) > 0) {
 				e.flushedAt = w.now()
@@ -126,7 +127,7 @@ func (w *simWorld) disturb() {
 
 // changeLink gives all links new faults for a while. Except under heavy loss, it reorders only a
 // few percent of the packets. If it reordered most packets, go-back-N would make no progress and
-// use up its retries. The connection would then fail without a defect.
+// use up its retries, and connections would fail although the tested code is correct.
 func (w *simWorld) changeLink() {
 	r := w.r
 	w.calmAt = w.now() + r.span(time.Millisecond, 400*time.Millisecond)
@@ -189,8 +190,8 @@ func (w *simWorld) heal() {
 	}
 }
 
-// vanish lets a node die silently: it cuts the node off and then aborts the node's connections.
-// Later the node opens again, without its old state.
+// vanish lets a node die without notice to its peers: it cuts the node off, and then aborts the node's
+// connections. Later the node opens again, without its old state.
 func (w *simWorld) vanish(n *simNode) {
 	if !n.up() || w.cut >= 0 {
 		return
@@ -219,22 +220,23 @@ func (n *simNode) hasEnds() bool {
 	return false
 }
 
-// anyEnd returns a random end of a random pair, or nil if the chosen end cannot be used.
+// anyEnd returns a random end of a random pair. It returns nil if there is no pair, or if the chosen end
+// must not be disturbed.
 func (w *simWorld) anyEnd() *simEnd {
 	if len(w.pairs) == 0 {
 		return nil
 	}
 	p := w.pairs[w.r.IntN(len(w.pairs))]
 	e := p.ends[w.r.IntN(2)]
-	if e == nil || e.gone || p.muted() { // only the bound may end a muted pair
+	if e == nil || e.gone || p.muted() { // only the bound simMuteBound may end a muted pair
 		return nil
 	}
 	return e
 }
 
 // remove removes a node's device while it is in use. The node's connections and operations fail,
-// and its peers get no answers. When the node is closed, a new device takes the place of the old
-// one.
+// and its peers get no answers. When the node has closed its runtime, it restores the device
+// (simNode.close).
 func (w *simWorld) remove(n *simNode) {
 	if !n.up() || n.portAt != 0 {
 		return
@@ -256,8 +258,8 @@ func (w *simWorld) remove(n *simNode) {
 	}
 }
 
-// unplug takes a node's port down for the time d. A connection fails only if its retries are used
-// up meanwhile.
+// unplug takes a node's port down for the time d. A connection fails only if its retries are used up
+// in this time.
 func (w *simWorld) unplug(n *simNode, d time.Duration) {
 	if !n.up() || n.portAt != 0 {
 		return
@@ -282,14 +284,15 @@ func (n *simNode) plug() {
 	}
 }
 
-// The following disturbances silence a peer, often for longer than the bound: a link is cut in one
-// direction, or a raw peer posts no receives. Every send must end within the bound. The bound
-// counts from the start of the send, or from the last end of a send on the same queue, if that is
-// later.
+// The following disturbances keep a peer from answering, often for longer than the bound of sends: a
+// link is cut in one direction, or a raw peer posts no receives. Every send must end within the
+// bound. The bound counts from the start of the send. If another send of the same queue has ended
+// after that, the bound counts from the last such end.
 
-// simPeerTimeout is the PeerTimeout of the simulation's connections. It is also their bound,
-// because it is longer than 4 × ACK timeout × (retries + 1) = 4 × 134 ms × 8 = 4.3 s. simLooks is
-// the longest virtual time between two checks of the bound (see simWorld.run and simWorld.rest).
+// simPeerTimeout is the PeerTimeout of the simulation's connections. simPeerTimeout is also the bound
+// of their sends, because it is longer than 4 × ACK timeout × (retries + 1) = 4 × 134 ms × 8 = 4.3 s.
+// simLooks is at least the virtual time between two checks of the bound (see simWorld.rest and
+// simWorld.finish).
 const (
 	simPeerTimeout = 5 * time.Second
 	simLooks       = time.Second
@@ -336,14 +339,14 @@ func (w *simWorld) cutOneWay(from, to *simNode, d time.Duration) {
 	}
 }
 
-// meets() reports whether the cut link connects the nodes of the pair. It returns false if no link
-// is cut.
+// meets() reports whether the cut link connects the nodes of the pair. If c is nil, no link is cut, and
+// meets() returns false.
 func (c *simOneWay) meets(p *simPair) bool {
 	return c != nil && (p.nodes == [2]*simNode{c.from, c.to} || p.nodes == [2]*simNode{c.to, c.from})
 }
 
-// holdCut cuts the link of w.oneWay, if there is one. A change of all links mends this link, so
-// holdCut is called again after each such change.
+// holdCut cuts the link of w.oneWay. If w.oneWay is nil, it does nothing. changeLink sets the faults of
+// all links, which mends the cut link, so changeLink then calls holdCut.
 func (w *simWorld) holdCut() {
 	if c := w.oneWay; c != nil {
 		w.fab.SetLink(c.from.gid, c.to.gid, fabric.Link{Down: true})
@@ -361,8 +364,8 @@ func (w *simWorld) mendOneWay() {
 // connection before another disturbance does.
 const simMuteBound = 300 * time.Millisecond
 
-// mute() makes the end post no receives for a while. It also reduces the bound of the peer's sends
-// to simMuteBound.
+// mute() makes the end post no receives until the virtual time e.muteTo. It also reduces the bound of
+// the peer's sends to simMuteBound.
 func (e *simEnd) mute() {
 	peer := e.p.ends[1-e.side]
 	if peer == nil || peer.gone || peer.c.Err() != nil {
@@ -373,7 +376,7 @@ func (e *simEnd) mute() {
 	e.muteTo = e.w.now() + 2*simPeerTimeout      // so long that only the bound ends the peer's sends
 	peer.shunned, peer.movedAt = true, e.w.now() // the new bound counts from now
 	if err := peer.c.q.SetPeerLimit(reactor.PeerLimit{Bound: simMuteBound, OnTimeout: peer.c.onPeerTimeout}); err != nil {
-		e.w.fail("%v", err)
+		e.w.fail("%v: SetPeerLimit: %v", e.p, err)
 	}
 }
 
@@ -387,9 +390,9 @@ func (p *simPair) muted() bool {
 	return false
 }
 
-// inTime checks that the oldest send of the end is not outstanding for too long. Its argument is
-// the length that e.ops had when takeInOrder had not yet removed the settled sends. If e.ops is
-// shorter now, a send has ended.
+// inTime checks that the oldest send of the end is not outstanding for too long. The argument before
+// is the length of e.ops before takeInOrder removed the settled sends. If e.ops is shorter now, a send
+// has ended.
 func (e *simEnd) inTime(before int) {
 	w := e.w
 	if len(e.ops) < before || len(e.ops) == 0 {
@@ -400,7 +403,7 @@ func (e *simEnd) inTime(before int) {
 		bound = anEighth(simMuteBound)
 	}
 	if len(e.ops) > 0 && w.now() > max(e.movedAt, e.ops[0].from)+bound+simLooks {
-		w.fail("%v: end %d: %v has been under way since %v, the bound is %v", e.p, e.side, e.ops[0], e.ops[0].from, bound)
+		w.fail("%v: end %d: at the virtual time %v, %v is outstanding since %v, longer than its bound %v", e.p, e.side, w.now(), e.ops[0], e.ops[0].from, bound)
 	}
 }
 
@@ -416,8 +419,8 @@ func (w *simWorld) countEnd(err error) {
 	}
 }
 
-// simAsks returns a random KeepAlive option for a connection. Half of the connections send no
-// probes.
+// simAsks returns a random KeepAlive option for a connection. For half of the connections it returns
+// -1: they send no probes.
 func (w *simWorld) simAsks() time.Duration {
 	if w.r.one(2) {
 		return -1

@@ -11,13 +11,13 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Each test of this file covers a bug of this package that the simulation has found.
+// Each test of this file is a regression test for a bug of this package that the simulation found.
 
-// simConnected connects two nodes of a new simulation without random disturbances. The simulation
-// ends with the test.
+// simConnected connects two nodes of a new simulation without random disturbances. It returns the
+// simulation, the dialing end a and the accepted end b. The simulation ends with the test.
 func simConnected(t *testing.T) (w *simWorld, a, b *Conn) {
 	t.Helper()
-	notOnDevice(t, "virtual time")
+	notOnDevice(t, "the test needs virtual time")
 	w = newSimWorld(1, 0)
 	t.Cleanup(func() {
 		for _, c := range []*Conn{a, b} {
@@ -35,10 +35,10 @@ func simConnected(t *testing.T) (w *simWorld, a, b *Conn) {
 	dialing := must.Get(w.nodes[0].rt.DialAsync(w.ended, l.Addr().String(), Options{RecvCredits: 8, SendDepth: 8, MessageSize: simMsgSize}))(t)
 	w.pass(time.Second)
 	if a, err, _ = dialing.Poll(); err != nil || a == nil {
-		t.Fatalf("dialing: %v", err)
+		t.Fatalf("dialing: connection %v, error %v, want a connection", a, err)
 	}
 	if b, err, _ = accepting.Poll(); err != nil || b == nil {
-		t.Fatalf("accepting: %v", err)
+		t.Fatalf("accepting: connection %v, error %v, want a connection", b, err)
 	}
 	return w, a, b
 }
@@ -55,9 +55,9 @@ func (w *simWorld) pass(d time.Duration) {
 	}
 }
 
-// Rule: if the future of a Recv is discarded, the message for this Recv goes to the next receiver,
-// before all later messages. (The bug: the message was delivered after another message of the same
-// batch.)
+// Rule: if the future of a Recv is discarded, the message for this Recv goes to the next Recv, before
+// all later messages. (The bug: if a later message arrived in the same pass, the later message was
+// delivered first.)
 func TestDiscardedRecvKeepsOrder(t *testing.T) {
 	w, a, b := simConnected(t)
 	b.Recv().Discard()
@@ -72,7 +72,7 @@ func TestDiscardedRecvKeepsOrder(t *testing.T) {
 	for i, f := range asked {
 		m, err, ok := f.Poll()
 		if !ok || err != nil || m.Data[0] != byte(i) {
-			t.Errorf("future %d got message %v (%t, %v)", i, m.Data, ok, err)
+			t.Errorf("Recv %d got the message %v (settled %t, error %v), want the message [%d]", i, m.Data, ok, err, i)
 		}
 		if err := m.Release(); err != nil {
 			t.Error(err)
@@ -80,8 +80,8 @@ func TestDiscardedRecvKeepsOrder(t *testing.T) {
 	}
 }
 
-// Rule: a connection whose queue pair is in ERR fails, even if no event gives the reason. (The bug:
-// the connection stayed open while all its operations failed.)
+// Rule: if the queue pair of a connection is in ERR, the connection fails, even if no event reports
+// the reason. (The bug: the connection stayed open while all its operations failed.)
 func TestConnectionFailsWithItsQueuePair(t *testing.T) {
 	w, a, _ := simConnected(t)
 	if err := a.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
@@ -91,17 +91,17 @@ func TestConnectionFailsWithItsQueuePair(t *testing.T) {
 	w.pass(2 * causeBound)
 	var wc *verbs.WCError
 	if _, err, ok := f.Poll(); !ok || !errors.As(err, &wc) || wc.Status != verbs.WCWRFlushErr {
-		t.Errorf("the operation: %v (settled %t), want %v", err, ok, verbs.WCWRFlushErr)
+		t.Errorf("the send ended with %v (settled %t), want %v", err, ok, verbs.WCWRFlushErr)
 	}
 	if err := a.Err(); !errors.Is(err, ErrQueuePair) {
-		t.Errorf("the connection: %v, want %v", err, ErrQueuePair)
+		t.Errorf("the connection ended with %v, want %v", err, ErrQueuePair)
 	}
 }
 
-// Rule: closing a PacketConn ends the calls of Resolve that are in progress. (The bug: a Resolve
-// continued after the PacketConn was closed, and the runtime could not be closed.)
+// Rule: if a PacketConn is closed, its calls of Resolve that are in progress end with ErrConnClosed.
+// (The bug: a Resolve continued after the PacketConn was closed, and the runtime could not be closed.)
 func TestPacketConnEndsItsQuestions(t *testing.T) {
-	notOnDevice(t, "virtual time")
+	notOnDevice(t, "the test needs virtual time")
 	w := newSimWorld(1, 0)
 	t.Cleanup(w.finish)
 	n := w.nodes[0]
@@ -114,21 +114,22 @@ func TestPacketConnEndsItsQuestions(t *testing.T) {
 	n.packets.end()
 	w.pass(time.Millisecond)
 	if _, err, ok := f.Poll(); !ok || !errors.Is(err, ErrConnClosed) {
-		t.Errorf("the question: %v (settled %t), want %v", err, ok, ErrConnClosed)
+		t.Errorf("Resolve ended with %v (settled %t), want %v", err, ok, ErrConnClosed)
 	}
 	if len(n.packets.p.asking) != 0 {
-		t.Error("it is still asked")
+		t.Error("after the end of Resolve, PacketConn.asking still contains the Resolve")
 	}
 }
 
-// Rule: if no answer comes, joining a group fails after ConnectTimeout. The group can then be
-// joined again.
+// Rule: if no answer comes, joining a multicast group fails after ConnectTimeout. Afterwards the group
+// can be joined.
 func TestJoiningAGroupEndsUnanswered(t *testing.T) {
-	notOnDevice(t, "virtual time")
+	notOnDevice(t, "the test needs virtual time")
 	w := newSimWorld(1, 0)
 	t.Cleanup(w.finish)
 	p := w.nodes[0].packets.p
 	group := netip.MustParseAddr("239.7.7.7")
+	// If heard is false, the join does not get the event with the answer.
 	join := func(heard bool) (error, bool) {
 		m := &membership{p: p, group: group}
 		var f futures.Future[*Peer]
@@ -144,12 +145,12 @@ func TestJoiningAGroupEndsUnanswered(t *testing.T) {
 		return err, ok
 	}
 	if err, ok := join(false); !ok || !errors.Is(err, ErrConnectTimeout) {
-		t.Errorf("without an answer: %v (settled %t), want %v", err, ok, ErrConnectTimeout)
+		t.Errorf("joining without an answer: %v (settled %t), want %v", err, ok, ErrConnectTimeout)
 	}
 	if err, ok := join(true); !ok || err != nil {
-		t.Errorf("with an answer: %v (settled %t)", err, ok)
+		t.Errorf("joining with an answer: %v (settled %t), want success", err, ok)
 	}
 	if p.groups[group] == nil {
-		t.Error("the bound of joining ended a membership")
+		t.Error("ConnectTimeout ended the membership after the group was joined")
 	}
 }

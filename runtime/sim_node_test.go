@@ -14,9 +14,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The regions of a node. Peers write and read the region simNode.target, and read simNode.source.
-// Poison is memory filled with mem.PoisonByte. A wrong write to poison changes a byte, and a check
-// finds the change.
+// The regions of a node. Peers write and read the region simNode.target, and read the region
+// simNode.source. Poison is memory filled with mem.PoisonByte. A wrong write to poison changes a byte,
+// and a check finds the change. Sizes are in bytes.
 //
 //	target:  shared words | area | area | …       an area belongs to one pair
 //	area:    gap slot gap slot gap … words gap    gaps stay poison
@@ -34,7 +34,7 @@ const (
 	simSourceSize = 64 << 10
 	simChunk      = 2048
 	simChunks     = 96
-	simSeats      = 2
+	simSeats      = 2 // outstanding accepts of each listener
 )
 
 // Each node has three listeners: for managed connections, for raw connections, and for raw
@@ -71,7 +71,7 @@ type simNode struct {
 
 // simCounter is the model of a word to which all connections add 1.
 type simCounter struct {
-	seen  map[uint64]bool // the values before the successful additions
+	seen  map[uint64]bool // the values that the successful additions found
 	added uint64          // successful additions
 	tried uint64          // accepted additions
 }
@@ -111,7 +111,7 @@ func (n *simNode) open() {
 func (n *simNode) region(size int, access verbs.AccessFlags) *Region {
 	r, err := n.rt.NewRegion(size, access)
 	if err != nil {
-		n.w.fail("region of %d bytes on %s: %v", size, n.name, err)
+		n.w.fail("registering a region of %d bytes on %s: %v", size, n.name, err)
 	}
 	return r
 }
@@ -157,7 +157,7 @@ func (n *simNode) collect() {
 		return
 	}
 	if out := inFlight(n.scratch); out > simChunks-len(n.chunks) {
-		n.w.fail("%s: %d operations have scratch memory, of which %d chunks are out", n.name, out, simChunks-len(n.chunks))
+		n.w.fail("%s: %d operations have leases on the region scratch, but only %d of its chunks are in use", n.name, out, simChunks-len(n.chunks))
 	}
 	n.packets.collect()
 	defer n.srq.collect() // runs after the loop below, which makes ends for the accepted connections
@@ -183,7 +183,8 @@ func (n *simNode) collect() {
 	}
 }
 
-// hangUp closes a listener. The next n.listen() opens it again, at another port.
+// hangUp closes listener i. The next call of listen() opens a new listener in its place, at another
+// port.
 func (n *simNode) hangUp(i int) {
 	if n.ln[i] != nil {
 		n.ln[i].end()
@@ -191,8 +192,8 @@ func (n *simNode) hangUp(i int) {
 	}
 }
 
-// finish() closes the listeners, the datagrams and the shared receives of the node. The result is
-// true when these and all connections have ended; until then, finish() is called again.
+// finish() closes the listeners, the PacketConn and the shared receives of the node. It returns true
+// when these and all connections have ended. The caller repeats the call until finish() returns true.
 func (n *simNode) finish() bool {
 	if n.rt == nil {
 		return true
@@ -217,47 +218,48 @@ func (n *simNode) close() {
 	pattern := make([]byte, simSourceSize)
 	fillFrom(pattern, uint64(n.i))
 	if string(pattern) != string(n.source.Bytes()) {
-		w.fail("%s: memory that peers may only read was written", n.name)
+		w.fail("%s: the region source was written, but peers may only read it", n.name)
 	}
 	for _, r := range []*Region{n.target, n.source, n.scratch} {
 		if out := inFlight(r); out != 0 {
-			w.fail("%s: at the end %d operations are in flight on a region", n.name, out)
+			w.fail("%s: when the node is closed, %d operations have leases on a region, want none", n.name, out)
 		}
 	}
 	if len(n.chunks) != simChunks || !clean(n.scratch.Bytes()) {
-		w.fail("%s: scratch memory was written after its operations ended (%d of %d chunks are home)", n.name, len(n.chunks), simChunks)
+		w.fail("%s: %d of %d chunks of the region scratch are free, want all; all bytes are poison: %t, want true",
+			n.name, len(n.chunks), simChunks, clean(n.scratch.Bytes()))
 	}
 	for i, s := range n.shared {
 		if v := n.word(i * 8); v < s.added || v > s.tried {
-			w.fail("%s: a counter is %d after %d successful additions of %d", n.name, v, s.added, s.tried)
+			w.fail("%s: shared word %d is %d, want from %d (successful additions) to %d (accepted additions)", n.name, i, v, s.added, s.tried)
 		}
 	}
 	for i, a := range n.areas {
 		if !a.used && !clean(a.bytes()) {
-			w.fail("%s: area %d, which belongs to no connection, was written", n.name, i)
+			w.fail("%s: area %d was written, but no connection has used it", n.name, i)
 		}
 	}
 	if len(n.srq.out) != 0 {
-		w.fail("%s: %d shared receives never completed", n.name, len(n.srq.out))
+		w.fail("%s: when the node is closed, %d shared receives are outstanding, want none", n.name, len(n.srq.out))
 	}
 	o := n.rt.dev.Objects()
 	if o.QP != 0 {
-		w.fail("%s: without connections %d queue pairs are alive", n.name, o.QP)
+		w.fail("%s: after all connections have ended, %d queue pairs exist, want none", n.name, o.QP)
 	}
 	if s := n.rt.MemoryStats(); s.Buffers != 0 {
-		w.fail("%s: %d buffers are out", n.name, s.Buffers)
+		w.fail("%s: %d pool buffers were not released", n.name, s.Buffers)
 	}
 	dev := n.rt.dev
 	if err := n.rt.Close(context.Background()); err != nil {
 		w.fail("closing %s: %v", n.name, err)
 	}
 	if o := dev.Objects(); !o.Zero() {
-		w.fail("%s has left %v", n.name, o)
+		w.fail("%s: after the runtime was closed, objects of the device are left: %v", n.name, o)
 	}
 	if n.removed {
 		n.removed = false
 		if err := w.prov.Restore(n.name); err != nil {
-			w.fail("putting a device back in %s: %v", n.name, err)
+			w.fail("restoring the device of %s: %v", n.name, err)
 		}
 	}
 	n.rt, n.ln = nil, [simListeners]*Listener{}
@@ -280,7 +282,7 @@ type simArea struct {
 type simSlot struct {
 	pending int  // outstanding WRITEs
 	readers int  // outstanding READs
-	torn    bool // a WRITE failed, and the content is unknown
+	torn    bool // the content is unknown: a WRITE failed, or a split WRITE is outstanding
 	// cutBy is the id of a split WRITE that posted only some of its fragments; 0: none. When a
 	// later operation of the same end has succeeded, these fragments have ended.
 	cutBy uint64
@@ -308,11 +310,11 @@ func (a *simArea) alive() bool {
 
 func (a *simArea) take() {
 	if !clean(a.bytes()) {
-		a.n.w.fail("%s: an area was written after its connection ended, at byte %d", a.n.name, mem.Poisoned(a.bytes()))
+		a.n.w.fail("%s: an area was written after its connection ended, at byte %d of the area", a.n.name, mem.Poisoned(a.bytes()))
 	}
 	*a = simArea{n: a.n, at: a.at, used: true, shadow: a.shadow}
-	// A slot that contains poison would look as if it was written from a released buffer (see
-	// retire).
+	// Fill the slots with other bytes than poison. If retire finds poison in a slot, a WRITE has read
+	// a released buffer.
 	for i := range a.slots {
 		slot := a.bytes()[slotAt(i) : slotAt(i)+simSlotSize]
 		fillFrom(slot, uint64(i))

@@ -23,8 +23,9 @@ func (a *simArea) remote(at, n int) (Remote, bool) {
 	return r, true
 }
 
-// write() plans a WRITE into a random slot. WRITEs take effect in the order in which they are
-// planned. So write() changes the model at once to the content after the WRITE.
+// write() plans a WRITE into a random slot, or returns nil if no WRITE is possible now. If plain is
+// true, the WRITE has one piece and no immediate data. WRITEs take effect in the order in which they
+// are planned. So write() changes the model at once to the content after the WRITE.
 func (e *simEnd) write(plain bool) *simPlan {
 	w, a := e.w, e.to
 	i := w.r.IntN(simSlots)
@@ -85,8 +86,8 @@ func (e *simEnd) write(plain bool) *simPlan {
 	before := bytes.Clone(a.shadow[at : at+n])
 	copy(a.shadow[at:], data)
 	s.pending++
-	// If the queue becomes full, only a part of a split WRITE is posted. So no other operation may
-	// use the slot until the result of the split WRITE is known.
+	// If the queue becomes full, only some fragments of a split WRITE are posted. So no other operation
+	// may use the slot until the result of the split WRITE is known.
 	s.torn = kind == opWriteSplit
 	message := 0
 	if with {
@@ -131,8 +132,9 @@ func (e *simEnd) write(plain bool) *simPlan {
 
 func m32(v uint64) uint32 { return uint32(v) }
 
-// read() plans a READ of a random slot, or of the region simNode.source. A READ of a slot must find
-// the effect of all WRITEs that were planned before.
+// read() plans a READ of a random slot or of the region simNode.source, or returns nil if the READ is
+// not possible now. If plain is true, the READ has one piece. A READ of a slot must find the effect of
+// all WRITEs that were planned before the READ.
 func (e *simEnd) read(plain bool) *simPlan {
 	w, a := e.w, e.to
 	n, pieces, kind := w.size(simMaxMsg), 1, opRead
@@ -178,7 +180,7 @@ func (e *simEnd) read(plain bool) *simPlan {
 	if len(l.chunks) == 0 && w.r.one(12) {
 		// Release the buffer while the device may still write to it, and ignore the data. If the
 		// pool reuses the buffer too early, the device overwrites the buffer's poison, and the pool
-		// notices that.
+		// detects the overwritten poison.
 		p.begun = l.free
 		p.ok = func(r Result) error { s.readers--; return bytesMoved(n)(r) }
 		if w.r.one(2) {
@@ -212,8 +214,8 @@ func (e *simEnd) readSource(n int) *simPlan {
 // The following operations need no local memory: atomics, ATOMIC_WRITE, and FLUSH.
 
 // word() plans one operation on a random word of the peer's area. Let found be the value that the
-// operation will find in the word. Then what(remote, found) returns the operation, and next(found)
-// returns the value of the word after the operation.
+// operation will find in the word. Then what(remote, found) returns the operation, and a function that
+// starts the operation. next(found) returns the value of the word after the operation.
 func (e *simEnd) word(kind opKind, what func(Remote, uint64) (Op, func() (Future, error)), next func(uint64) uint64) *simPlan {
 	a := e.to
 	i := e.w.r.IntN(simWords)
@@ -230,7 +232,7 @@ func (e *simEnd) word(kind opKind, what func(Remote, uint64) (Op, func() (Future
 	p.ok = func(r Result) error {
 		word.states = word.states[1:]
 		if kind != opAtomicWrite && r.Value != found {
-			return fmt.Errorf("found %d, want %d", r.Value, found)
+			return fmt.Errorf("the operation found %d in the word, want %d", r.Value, found)
 		}
 		return nil
 	}
@@ -270,8 +272,8 @@ func (e *simEnd) atomicWrite() *simPlan {
 	}, func(uint64) uint64 { return value })
 }
 
-// addShared plans a FETCH_ADD of 1 to a shared word of the peer's node. All connections together
-// may find each value at most once.
+// addShared plans a FETCH_ADD of 1 to a shared word of the peer's node. All connections add to this
+// word, and no two additions may find the same value.
 func (e *simEnd) addShared() *simPlan {
 	w, peer := e.w, e.to.n
 	if !e.to.alive() {
@@ -281,7 +283,7 @@ func (e *simEnd) addShared() *simPlan {
 	s := peer.shared[i]
 	remote, err := peer.target.Remote(i*8, 8)
 	if err != nil {
-		w.fail("describing a counter of %s: %v", peer.name, err)
+		w.fail("describing a shared word of %s: %v", peer.name, err)
 	}
 	p := e.planned(opShared)
 	p.what = FetchAndAddOp(remote, 1)
@@ -294,7 +296,7 @@ func (e *simEnd) addShared() *simPlan {
 	p.ok = func(r Result) error {
 		s.added++
 		if s.seen[r.Value] || r.Value >= s.tried {
-			return fmt.Errorf("found %d, which another addition found too, or which is more than the %d tried", r.Value, s.tried)
+			return fmt.Errorf("the addition found %d, want a value below %d that no other addition has found", r.Value, s.tried)
 		}
 		s.seen[r.Value] = true
 		return nil
@@ -346,14 +348,14 @@ func (e *simEnd) local(n, pieces int) *simLocal {
 			i, b := e.n.chunk()
 			s, err := e.n.scratch.Slice(i*simChunk, size)
 			if err != nil {
-				e.w.fail("slice of scratch: %v", err)
+				e.w.fail("making a slice of the region scratch: %v", err)
 			}
 			l.chunks, l.slices, l.views = append(l.chunks, i), append(l.slices, s), append(l.views, b[:size])
 			continue
 		}
 		buf, err := e.n.rt.Alloc(size)
 		if err != nil {
-			e.w.fail("buffer of %d bytes: %v", size, err)
+			e.w.fail("allocating a buffer of %d bytes: %v", size, err)
 		}
 		l.bufs, l.slices, l.views = append(l.bufs, buf), append(l.slices, buf.Slice()), append(l.views, buf.Bytes())
 	}
@@ -382,8 +384,8 @@ func (l *simLocal) same(b []byte) error {
 	return nil
 }
 
-// dropBuffers releases the buffers. The device may still use a buffer: the pool reuses it only when
-// its operations have completed.
+// dropBuffers releases the buffers. The device may still use a buffer: the pool reuses the buffer only
+// when the operations on the buffer have completed.
 func (l *simLocal) dropBuffers() {
 	for _, b := range l.bufs {
 		if err := b.Release(); err != nil {
@@ -396,8 +398,8 @@ func (l *simLocal) dropBuffers() {
 	l.bufs = nil
 }
 
-// free() releases the buffers and the chunks. Call it when the operation has completed, or if it
-// did not begin.
+// free() releases the buffers and the chunks. If there are chunks, call free() only after the operation
+// has completed or was refused.
 func (l *simLocal) free() {
 	l.dropBuffers()
 	for _, i := range l.chunks {

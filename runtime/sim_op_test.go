@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The operations of the simulation.
+// opKind is a kind of operation of the simulation.
 type opKind uint8
 
 const (
@@ -60,22 +60,22 @@ const (
 	outcomes
 )
 
-// simOp is an operation.
+// simOp is one operation of an end.
 type simOp struct {
 	id     uint64
 	kind   opKind
 	e      *simEnd
-	from   time.Duration // when the operation was accepted
+	from   time.Duration // the virtual time at which the operation was accepted
 	f      Future
 	called bool   // the operation has a callback or a sink
 	came   int    // number of calls of the callback or sink
-	tag    uint64 // for the sink
+	tag    uint64 // the tag that the sink must receive
 	res    Result
 	err    error
 
 	settled bool
-	// After the completion one of these functions is called, once.
-	ok  func(Result) error // after success
+	// The method settle calls one of these functions, once.
+	ok  func(Result) error // after success; returns an error if the result is wrong
 	bad func(error)        // after failure
 }
 
@@ -88,19 +88,19 @@ func (o *simOp) ready() bool {
 	return o.f.Settled()
 }
 
-// poll() settles the operation if the result has come, and reports whether it has.
+// poll() settles the operation if its result has arrived. It reports whether the result has arrived.
 func (o *simOp) poll() bool {
 	w := o.e.w
 	if o.called {
 		if o.came > 1 {
-			w.fail("%v was called back %d times", o, o.came)
+			w.fail("the callback or sink of %v was called %d times, want once", o, o.came)
 		}
 		if o.came == 1 {
 			o.settle(o.res, o.err)
 		}
 		return o.came > 0
 	}
-	if w.r.one(30) { // await with a context that has ended; if that fails, the next poll tries again
+	if w.r.one(30) { // await with a context that has ended; if the result has not arrived, the next poll tries again
 		res, err := o.f.Await(w.ended)
 		if errors.Is(err, context.Canceled) && o.f.Valid() {
 			return false
@@ -134,11 +134,11 @@ func (o *simOp) settle(res Result, err error) {
 	}
 	w.counts[o.kind][outcomeFailed]++
 	if wc, ok := errors.AsType[*verbs.WCError](err); ok && wc.Status == verbs.WCWRFlushErr && o.e.c.Err() == nil {
-		if o.e.flushedAt == 0 { // collect checks that the connection fails soon
+		if o.e.flushedAt == 0 { // simEnd.collect checks that the connection fails soon
 			o.e.flushedAt = w.now()
 		}
 	} else if o.e.c.Err() == nil && !errors.Is(err, context.Canceled) {
-		w.fail("%v: %v failed (%v), but the connection is well", o.e.p, o, err)
+		w.fail("%v: %v failed with %v, but its connection has not failed", o.e.p, o, err)
 	}
 	o.bad(err)
 }
@@ -155,14 +155,14 @@ func (e *simEnd) begin(kind opKind, err error) bool {
 	return false
 }
 
-// refuse() counts an operation that was refused with err. The refusal is correct in three cases: the
-// connection has failed, a queue is full, or the argument may is set. If a queue is full, err is
+// refuse() counts an operation that was refused with err. The refusal is permitted in three cases: the
+// connection has failed, a queue is full, or the argument may is true. If a queue is full, err is
 // context.Canceled (operations get a context that has ended) or ErrRecvFull.
 func (e *simEnd) refuse(kind opKind, err error, may bool) {
 	w := e.w
 	w.counts[kind][outcomeRefused]++
 	if e.c.Err() == nil && !may && !errors.Is(err, context.Canceled) && !errors.Is(err, reactor.ErrRecvFull) {
-		w.fail("%v: %s refused: %v", e.p, opKindNames[kind], err)
+		w.fail("%v: %s was refused with %v, but the connection has not failed, and no queue is full", e.p, opKindNames[kind], err)
 	}
 }
 
@@ -173,15 +173,15 @@ func (w *simWorld) accept(o *simOp) {
 	o.id, o.from = w.nextOp, w.now()
 }
 
-// follow adds a send, which begin has counted, to the outstanding operations.
+// follow adds a send to the outstanding operations. The method begin must have counted the send before.
 func (e *simEnd) follow(kind opKind, f Future, ok func(Result) error, bad func(error)) *simOp {
 	o := &simOp{id: e.w.nextOp, kind: kind, e: e, from: e.w.now(), ok: ok, bad: bad}
 	e.await(o, f)
 	return o
 }
 
-// await() adds o to the outstanding operations. The argument f is the future of o, or the zero
-// Future if o has a sink.
+// await() adds o to the outstanding operations. The argument f is the future of o, or the zero Future
+// if o has a sink. Sometimes await() gives the future a callback.
 func (e *simEnd) await(o *simOp, f Future) {
 	o.f = f
 	if f.Valid() && e.w.r.one(20) {
@@ -217,17 +217,17 @@ func errorClass(err error) int {
 // The ways to start an operation. Each accepted operation completes once. Operations complete in the
 // order in which they were started, even if they were started in different ways.
 const (
-	wayMethod = iota // Conn.Write, Conn.Send, …, or Conn.Start
-	wayDo
-	wayStart
-	wayTryStart
-	wayStartIn  // StartFromSink
-	wayStartAll // several operations
-	wayDoAll    // several operations
+	wayMethod   = iota // Conn.Write, Conn.Send, …, or Conn.Start
+	wayDo              // Batch.Start
+	wayStart           // Conn.StartTo
+	wayTryStart        // Conn.TryStartTo
+	wayStartIn         // Conn.StartFromSink
+	wayStartAll        // Batch.StartAll, with several operations
+	wayDoAll           // Conn.DoAll, with several operations
 	simWays
 )
 
-var simWayNames = [simWays]string{"method", "do", "start", "try start", "start in", "start all", "do all"}
+var simWayNames = [simWays]string{"method of Conn", "Batch.Start", "StartTo", "TryStartTo", "StartFromSink", "StartAll", "DoAll"}
 
 // simWay counts the outcomes of operations started in one way.
 type simWay struct {
@@ -244,7 +244,7 @@ type simPlan struct {
 	call  func() (Future, error) // starts the operation with wayMethod
 	undo  func()                 // removes the effect from the model; the newest plan is undone first
 	begun func()                 // called when the operation was accepted
-	drop  func()                 // if not nil, a future is discarded, and drop is called before that
+	drop  func()                 // if not nil, the future of the operation is discarded; drop is called before that
 }
 
 func (e *simEnd) planned(kind opKind) *simPlan {
@@ -261,7 +261,7 @@ func (e *simEnd) start(p *simPlan) {
 	w := e.w
 	switch k := w.r.IntN(8); k {
 	case wayDo, wayStart, wayTryStart, wayStartIn:
-		e.startBy(k, p, e.turn) // e.turn has expired, because this is not a sink
+		e.startBy(k, p, e.turn) // e.turn has expired, because no sink is running
 	default:
 		e.startBy(wayMethod, p, SinkContext{})
 	}
@@ -289,8 +289,8 @@ func (e *simEnd) startBy(way int, p *simPlan, t SinkContext) {
 	e.accepted(way, p, f)
 }
 
-// accepted() counts p as started in this way. It adds p to the outstanding operations, or discards
-// the future.
+// accepted() counts p as started in this way. If p.drop is nil or p has no future, accepted() adds p to
+// the outstanding operations. Otherwise it discards the future of p.
 func (e *simEnd) accepted(way int, p *simPlan, f Future) {
 	w := e.w
 	w.ways[way].begun++
@@ -304,12 +304,12 @@ func (e *simEnd) accepted(way int, p *simPlan, f Future) {
 	e.await(p.simOp, f)
 }
 
-// refused() counts p as refused in this way, and undoes p.
+// refused() counts p as refused in this way, and removes the effect of p from the model.
 func (e *simEnd) refused(way int, p *simPlan, err error) {
 	e.w.ways[way].refused++
 	split := p.kind == opWriteSplit || p.kind == opReadSplit
 	may := (way == wayTryStart || way == wayStartIn) && (errors.Is(err, ErrQueueFull) || split && errors.Is(err, ErrPieces))
-	// In a sink, the queue may have failed before the connection does.
+	// While a sink runs, the queue may have failed although the connection has not failed yet.
 	if e.inside && errors.Is(err, reactor.ErrQueueFailed) {
 		may = true
 		if e.flushedAt == 0 {
@@ -320,8 +320,8 @@ func (e *simEnd) refused(way int, p *simPlan, err error) {
 	p.undo()
 }
 
-// startIn starts operations from a sink, most with StartFromSink and some with TryStartTo, so that
-// the queue has requests of both functions.
+// startIn sometimes starts operations from a sink: most with StartFromSink, and some with TryStartTo.
+// So the queue has requests of both methods.
 func (e *simEnd) startIn(t SinkContext) {
 	r := e.w.r
 	e.turn = t
@@ -349,11 +349,11 @@ func (o *simOp) sink() Sink {
 	return o
 }
 
-// Complete implements Sink. It runs at the end of a pass, where the panic of simWorld.fail would
-// reach the reactor. So it calls simWorld.note. The method poll handles the result later.
+// Complete implements Sink. Complete runs at the end of a pass. There a panic of simWorld.fail would
+// reach the reactor, so Complete calls simWorld.note instead. The method poll handles the result later.
 func (o *simOp) Complete(t SinkContext, r Result, err error) {
 	if r.Tag != o.tag {
-		o.e.w.note("%v: %v came with the tag %x of another", o.e.p, o, r.Tag)
+		o.e.w.note("%v: %v completed with the tag %x, want %x", o.e.p, o, r.Tag, o.tag)
 	}
 	o.complete(r, err)
 	o.e.startIn(t)
@@ -365,11 +365,11 @@ func (o *simOp) complete(r Result, err error) {
 	o.res, o.err = r, err
 	switch {
 	case o.came > 1:
-		e.w.note("%v: %v completed %d times", e.p, o, o.came)
+		e.w.note("%v: %v completed %d times, want once", e.p, o, o.came)
 	case o.id == 0:
-		e.w.note("%v: %v completed, which was not accepted", e.p, o)
+		e.w.note("%v: %v completed, but it was not accepted", e.p, o)
 	case o.id < e.lastCame && !e.cutOff: // when a device is removed, its unposted requests fail at once
-		e.w.note("%v: %v completed after operation %d", e.p, o, e.lastCame)
+		e.w.note("%v: %v completed after operation %d, which was started later", e.p, o, e.lastCame)
 	}
 	e.lastCame = o.id
 }

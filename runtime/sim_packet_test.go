@@ -16,8 +16,9 @@ import (
 // simGroup is the multicast group that all nodes join.
 var simGroup = netip.MustParseAddr("239.86.69.82")
 
-// simPackets is a node's PacketConn, which sends datagrams to all nodes and to simGroup. A
-// datagram may be lost, duplicated or reordered. It must not be changed, or come to a wrong node.
+// simPackets is a node's PacketConn, which sends datagrams to all nodes and to simGroup. A datagram may
+// be lost, duplicated or reordered. A datagram must not be changed, and must not arrive at a node to
+// which it was not sent.
 type simPackets struct {
 	n       *simNode
 	p       *PacketConn
@@ -28,7 +29,7 @@ type simPackets struct {
 	sends   []simDatagramOp
 	waits   []futures.Future[Packet]
 	closing bool
-	excused bool // the PacketConn may fail
+	excused bool // the PacketConn may fail, because its queue pair was moved to ERR
 }
 
 // simDatagram describes the content and the destination of a sent datagram. Each datagram has a
@@ -50,15 +51,15 @@ const simRemembered = 1 << 14
 func (n *simNode) openPackets() {
 	p, err := n.rt.ListenPacket(netip.AddrPortFrom(n.addr, 0).String(), Options{SendDepth: n.w.r.between(3, 32), RecvCredits: n.w.r.between(4, 20)})
 	if err != nil {
-		n.w.fail("datagrams on %s: %v", n.name, err)
+		n.w.fail("opening a PacketConn on %s: %v", n.name, err)
 	}
 	s := &simPackets{n: n, p: p, peers: map[*PacketConn]*Peer{}, asked: map[*PacketConn]futures.Future[*Peer]{}}
 	s.joining = p.join(simGroup)
 	n.packets = s
 }
 
-// The method act starts receives, and at most one send or address resolution. If the PacketConn
-// has closed after a failure, act opens a new one.
+// act() starts receives, and at most one send or address resolution. Rarely it moves the queue pair to
+// ERR. If the PacketConn is closed because it has failed, act() opens a new PacketConn.
 func (s *simPackets) act() {
 	w := s.n.w
 	if isClosed(s.p.closed) {
@@ -77,7 +78,7 @@ func (s *simPackets) act() {
 		w.events[eventKillUD]++
 		s.excused = true
 		if err := s.p.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
-			w.fail("datagrams of %s to ERR: %v", s.n.name, err)
+			w.fail("moving the UD queue pair of %s to ERR: %v", s.n.name, err)
 		}
 		return
 	}
@@ -107,7 +108,7 @@ func (s *simPackets) send(to *Peer, at *PacketConn) {
 		l.free()
 		w.counts[opDatagram][outcomeRefused]++
 		if s.p.Err() == nil && !errors.Is(err, context.Canceled) {
-			w.fail("%s: a datagram refused: %v", s.n.name, err)
+			w.fail("%s: a datagram was refused with %v, but the PacketConn has not failed, and no queue is full", s.n.name, err)
 		}
 		return
 	}
@@ -119,8 +120,7 @@ func (s *simPackets) send(to *Peer, at *PacketConn) {
 	s.sends = append(s.sends, simDatagramOp{f, l})
 }
 
-// The method collect takes the completed sends, the arrived datagrams, and the answers to Resolve
-// and Join.
+// collect() takes the completed sends, the arrived datagrams, and the results of Resolve and Join.
 func (s *simPackets) collect() {
 	w := s.n.w
 	for len(s.sends) > 0 {
@@ -137,7 +137,7 @@ func (s *simPackets) collect() {
 		}
 		w.counts[opDatagram][outcomeFailed]++
 		if !s.excused && !s.closing && !s.n.removed {
-			w.fail("%s: a datagram failed: %v", s.n.name, err)
+			w.fail("%s: the send of a datagram failed without a reason: %v", s.n.name, err)
 		}
 	}
 	for len(s.waits) > 0 {
@@ -150,7 +150,7 @@ func (s *simPackets) collect() {
 			w.counts[opRecvDatagram][outcomeOK]++
 			s.came(k)
 		} else if w.counts[opRecvDatagram][outcomeFailed]++; s.p.Err() == nil {
-			w.fail("%s: no datagram will come, but all is well: %v", s.n.name, err)
+			w.fail("%s: the receive of a datagram failed with %v, but the PacketConn has not failed", s.n.name, err)
 		}
 	}
 	for p, f := range s.asked {
@@ -168,18 +168,18 @@ func (s *simPackets) collect() {
 	}
 }
 
-// The method came compares an arrived datagram with the one that was sent under its number.
+// came() compares an arrived datagram with the datagram that was sent with the same number.
 func (s *simPackets) came(k Packet) {
 	w := s.n.w
 	d := w.datagrams[k.Imm%simRemembered]
 	w.trace.note(uint64(s.n.i), uint64(k.Imm), uint64(len(k.Data)))
 	switch {
 	case !k.HasImm || w.numbers[k.Imm%simRemembered] != k.Imm || k.Imm >= w.nextDatagram:
-		w.fail("%s: a datagram that nobody sent: immediate %t %d, %d bytes", s.n.name, k.HasImm, k.Imm, len(k.Data))
+		w.fail("%s received a datagram that was not sent: with immediate data %t, immediate data %d, %d bytes", s.n.name, k.HasImm, k.Imm, len(k.Data))
 	case d.to != nil && d.to != s.p:
-		w.fail("%s: datagram %d was for somebody else", s.n.name, k.Imm)
+		w.fail("%s received datagram %d, which was sent to another node", s.n.name, k.Imm)
 	case !bytes.Equal(k.Data, w.fill(d.n, d.seed)):
-		w.fail("%s: datagram %d has other bytes than were sent", s.n.name, k.Imm)
+		w.fail("%s received datagram %d with other bytes than were sent", s.n.name, k.Imm)
 	}
 	if w.r.one(8) {
 		back, err := s.p.PeerOf(k)
@@ -187,7 +187,7 @@ func (s *simPackets) came(k Packet) {
 			err = back.Close()
 		}
 		if err != nil && s.p.Err() == nil && !s.n.removed {
-			w.fail("%s: who sent datagram %d: %v", s.n.name, k.Imm, err)
+			w.fail("%s: PeerOf and Close for the sender of datagram %d: %v", s.n.name, k.Imm, err)
 		}
 	}
 	if err := k.Release(); err != nil {
@@ -195,8 +195,8 @@ func (s *simPackets) came(k Packet) {
 	}
 }
 
-// The method end closes the PacketConn, and reports whether all its operations have ended. The
-// caller repeats the call until then.
+// end() closes the PacketConn, and reports whether all its operations have ended. The caller repeats
+// the call until end() returns true.
 func (s *simPackets) end() bool {
 	if !s.closing {
 		s.closing = true
@@ -226,9 +226,10 @@ type simSharedRecv struct {
 	posted int
 	// came holds the completed receives that were not checked yet, in the order of completion.
 	came []simTaken
-	out  map[*simLocal]bool // posted and not completed
+	out  map[*simLocal]bool // the local memory of the receives that are posted and not completed
 }
 
+// simTaken is a completed shared receive.
 type simTaken struct {
 	l *simLocal
 	a Arrival
@@ -238,12 +239,12 @@ type simTaken struct {
 func (n *simNode) openShared() {
 	s, err := n.rt.NewSharedRecv(simSharedDepth, DefaultMaxSGE)
 	if err != nil {
-		n.w.fail("shared receives on %s: %v", n.name, err)
+		n.w.fail("making shared receives on %s: %v", n.name, err)
 	}
 	n.srq = &simSharedRecv{n: n, s: s, out: map[*simLocal]bool{}}
 }
 
-// The method post posts a shared receive.
+// post() posts a shared receive.
 func (s *simSharedRecv) post() {
 	w := s.n.w
 	e := &simEnd{w: w, n: s.n} // belongs to no connection; only its method local is used
@@ -270,15 +271,14 @@ func (s *simSharedRecv) post() {
 	})
 }
 
-// The method act posts a random number of receives.
+// act() posts a random number of receives.
 func (s *simSharedRecv) act() {
 	for s.posted < simSharedDepth && s.n.w.r.one(2) {
 		s.post()
 	}
 }
 
-// The method collect checks the completed receives: each must hold the next message of its
-// connection.
+// collect() checks the completed receives: each must hold the next message of its connection.
 func (s *simSharedRecv) collect() {
 	w := s.n.w
 	var early []simTaken
@@ -303,15 +303,15 @@ func (s *simSharedRecv) collect() {
 	s.came = early
 }
 
-// The method early reports whether t is a message on a connection that the simulation has not
-// accepted yet. This happens because the peer can send as soon as the connection is established.
+// early() reports whether t is a message on a connection that the simulation has not accepted yet.
+// Such messages exist because the peer can send as soon as the connection is established.
 func (s *simSharedRecv) early(t simTaken) bool {
 	c := t.a.Conn
 	return t.e == nil && c != nil && s.n.endOf(c) == nil && !isGone(c) && !slices.Contains(s.n.w.orphans, c)
 }
 
-// mayFail handles a failed receive. If the receive's connection has not failed yet, it must fail
-// soon; simEnd.collect checks that.
+// mayFail handles a failed receive. If the receive's connection has not failed yet, the connection must
+// fail soon. simEnd.collect checks this.
 func (s *simSharedRecv) mayFail(t simTaken) {
 	if c := t.a.Conn; !s.n.stopping && c != nil && c.Err() == nil {
 		if e := s.n.endOf(c); e != nil && e.flushedAt == 0 {
@@ -322,7 +322,7 @@ func (s *simSharedRecv) mayFail(t simTaken) {
 
 func (s *simSharedRecv) arrived(t simTaken) error {
 	if t.a.Conn == nil {
-		return fmt.Errorf("a message by queue pair %d, which is no connection's", t.a.QPNum)
+		return fmt.Errorf("a message arrived at queue pair %d, which belongs to no connection", t.a.QPNum)
 	}
 	e := s.n.endOf(t.a.Conn)
 	if e == nil { // an orphan: the dialing end has given up
@@ -331,7 +331,7 @@ func (s *simSharedRecv) arrived(t simTaken) error {
 	return e.receivedRaw(t.l, t.a.Result)
 }
 
-// endOf returns the end at this node of the connection c; nil if there is none.
+// endOf returns the end of this node whose Conn is c, or nil if there is none.
 func (n *simNode) endOf(c *Conn) *simEnd {
 	for _, p := range n.w.pairs {
 		for _, e := range p.ends {
@@ -343,8 +343,7 @@ func (n *simNode) endOf(c *Conn) *simEnd {
 	return nil
 }
 
-// The method due returns how many messages were sent to the shared receives of the node and not
-// received yet.
+// due() returns how many messages were sent to the shared receives of the node and not received yet.
 func (s *simSharedRecv) due() (n int) {
 	for _, p := range s.n.w.pairs {
 		if e := p.ends[1]; e != nil && e.shares() && e.n == s.n {
@@ -354,10 +353,10 @@ func (s *simSharedRecv) due() (n int) {
 	return n
 }
 
-// The method shares reports whether the end receives through its node's shared receives.
+// shares() reports whether the end receives through its node's shared receives.
 func (e *simEnd) shares() bool { return e.c.opts.Shared != nil }
 
-// The method end closes the shared receives. It returns false while a connection still uses them.
+// end() closes the shared receives. It returns false while a connection still uses them.
 func (s *simSharedRecv) end() bool {
 	if s.s.gone {
 		return true

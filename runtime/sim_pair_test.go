@@ -15,28 +15,28 @@ type simPair struct {
 	raw     bool
 	nodes   [2]*simNode  // nodes[0] dials, nodes[1] accepts
 	ends    [2]*simEnd   // ends[i] is at nodes[i]; nil before it is established
-	areas   [2]*simArea  // areas[i] is at nodes[i], and the end at the other node uses it
+	areas   [2]*simArea  // areas[i] is at nodes[i]; the end at the other node accesses it
 	streams [2]simStream // streams[i] has the messages that ends[i] sends
 	dial    futures.Future[*Conn]
 	dialing bool
-	holdTo  time.Duration // the pair is not retired earlier, because a dial that was given up may still connect
-	blame   string        // why the connection may fail; "": it must not
+	holdTo  time.Duration // the pair is not retired before this virtual time (see simHold)
+	blame   string        // the reason why the connection may fail; "": it must not fail
 }
 
-// simStream is the model of the messages from one end to the other. Messages must arrive in the
+// simStream is the model of the messages in one direction of a connection. Messages must arrive in the
 // order in which they were accepted.
 type simStream struct {
 	sent     []simMsg // not received yet, oldest first
 	received int      // how many messages were received
 	accepted int      // how many messages were accepted
-	okUpTo   int      // the first okUpTo messages have completed with success: they are at the peer's device
+	okUpTo   int      // the sends of the first okUpTo messages have succeeded: these messages are at the peer's device
 }
 
 type simMsg struct {
 	seed uint64
 	n    int
 	imm  uint32
-	with bool // a WRITE with immediate data
+	with bool // the message is a WRITE with immediate data
 	// shuts is the receiver's window that the message invalidates; nil: none.
 	shuts *simWindow
 }
@@ -62,8 +62,8 @@ func (s *simStream) pop() (m simMsg, ok bool) {
 	return m, true
 }
 
-// reconnect opens closed listeners. If there are fewer than simPairs connections, it may dial
-// another.
+// reconnect opens closed listeners. If there are fewer than simPairs connections, it sometimes dials a
+// new connection.
 func (w *simWorld) reconnect() {
 	for _, n := range w.nodes {
 		if n.up() {
@@ -119,8 +119,8 @@ func (w *simWorld) reconnect() {
 	}
 }
 
-// The method accepted finds the pair of an accepted connection by the id in the connection's
-// private data. If there is no such pair, it aborts the connection.
+// accepted() finds the pair of an accepted connection by the id in the connection's private data. If
+// there is no such pair, it aborts the connection.
 func (w *simWorld) accepted(n *simNode, c *Conn) {
 	if data := c.PrivateData(); len(data) == 8 {
 		id := binary.LittleEndian.Uint64(data)
@@ -142,11 +142,12 @@ func (p *simPair) meet(side int, c *Conn) {
 	}
 }
 
-// simHold is how long a pair without a known passive end is kept: that end may still be reported, and packets
-// may reach it.
+// simHold is how long a pair is kept after its dial was given up, or after its dialing end is gone and
+// no accepted end is known. In this time the listener may still report the accepted end, and packets may
+// reach that end.
 const simHold = 10 * time.Second
 
-// The method collect takes results. If the pair has ended, it retires the pair and returns true.
+// collect() takes results. If the pair has ended, it retires the pair and returns true.
 func (p *simPair) collect() bool {
 	w := p.w
 	if p.dialing {
@@ -156,7 +157,7 @@ func (p *simPair) collect() bool {
 			if err == nil {
 				p.meet(0, c)
 			} else if p.blame == "" {
-				w.fail("%v: could not connect: %v", p, err)
+				w.fail("%v: the dial failed without a reason: %v", p, err)
 			} else {
 				w.blames++
 			}
@@ -183,19 +184,19 @@ func (p *simPair) retire() {
 		a.retire()
 		e := p.ends[1-i] // the receiver of end i's messages
 		if s := &p.streams[i]; e != nil && e.sawEnd && !e.cutOff && s.received < s.okUpTo {
-			p.w.fail("%v: end %d sent %d messages with success, the other received %d and then the end", p, i, s.okUpTo, s.received)
+			p.w.fail("%v: %d messages of end %d were sent with success, but the other end received only %d before its Recv failed", p, s.okUpTo, i, s.received)
 		}
 	}
 }
 
-// The method excuse permits the connection to fail from now on.
+// excuse() permits the connection to fail from now on.
 func (p *simPair) excuse(why string) {
 	if p.blame == "" {
 		p.blame = why
 	}
 }
 
-// The method finish closes the open ends.
+// finish() closes the open ends.
 func (p *simPair) finish() {
 	p.excuse("the end of the run")
 	for _, e := range p.ends {
@@ -227,32 +228,32 @@ type simEnd struct {
 	ops     []*simOp // sends, in the order in which they were accepted
 	lastOK  uint64   // the id of the last operation that succeeded
 	joined  []*simJoined
-	overdue bool     // see the method untold
+	overdue bool     // the method untold has returned true
 	recvs   []*simOp // receives of a raw connection, in the order in which they were accepted
 	wants   []futures.Future[Message]
 	windows []*simWindow
 	held    []simHeld
 
-	home    chan struct{} // the result of Conn.cancel; nil: no Cancel is in progress
-	homeBy  time.Duration // home must be closed by then
+	home    chan struct{} // the channel that Conn.cancel has returned; nil: no Cancel is in progress
+	homeBy  time.Duration // the virtual time by which home must be closed
 	closing bool          // Close or Abort was called here
-	closeBy time.Duration // the connection must be gone by then
+	closeBy time.Duration // the virtual time by which the connection must be closed
 	sawEnd  bool          // Recv has returned the cause, after all messages
 	noted   bool          // the failure was counted
-	gone    bool
-	cutOff  bool // the device of this end was removed; messages that had arrived there are lost
+	gone    bool          // the connection is closed, and all its results were taken
+	cutOff  bool          // the device of this end was removed; messages that had arrived there are lost
 
 	lastCame uint64      // the id of the last operation whose sink was called
 	turn     SinkContext // the SinkContext of the last call of a sink
 	near     bool        // the method local takes most memory from the region scratch
 	inside   bool        // a sink is running
 
-	movedAt time.Duration // the last time at which a send ended or none was outstanding
+	movedAt time.Duration // the last virtual time at which a send ended or no send was outstanding
 	shunned bool          // the peer is mute; the bound for sends is simMuteBound
-	muteTo  time.Duration // this end posts no receives until then
+	muteTo  time.Duration // this end posts no receives until this virtual time
 
-	killed    bool          // the test has moved its queue pair to ERR
-	flushedAt time.Duration // when an operation was flushed while the connection had no cause; 0: never
+	killed    bool          // the test has moved the queue pair of this end to ERR
+	flushedAt time.Duration // the virtual time of a flush before the connection had a cause; 0: no such flush
 }
 
 func (e *simEnd) String() string {
@@ -264,7 +265,7 @@ func (e *simEnd) String() string {
 func (e *simEnd) in() *simStream  { return &e.p.streams[1-e.side] }
 func (e *simEnd) out() *simStream { return &e.p.streams[e.side] }
 
-// The method act starts some operations. Sometimes it closes, aborts or cancels the connection.
+// act() starts some operations. Sometimes it closes, aborts or cancels the connection.
 func (e *simEnd) act() {
 	if e.gone {
 		return
@@ -279,7 +280,7 @@ func (e *simEnd) act() {
 		e.w.issued++
 	}
 	e.giveUpWaiting()
-	if e.closing && r.one(20) { // Close still waits for outstanding operations: sometimes end this wait
+	if e.closing && r.one(20) { // ends the wait of Close for outstanding operations
 		e.c.Abort()
 	}
 	if e.c.Err() != nil {
@@ -301,26 +302,27 @@ func (e *simEnd) act() {
 	}
 }
 
-// The method collect takes results and messages, and checks the end of the connection.
+// collect() takes results and messages, and checks how the connection ends.
 func (e *simEnd) collect() {
 	if e.gone {
 		return
 	}
 	w := e.w
-	closed := isGone(e.c) // read before the results are taken: when a connection is closed, all its results are there
+	closed := isGone(e.c) // read before the results are taken: a closed connection has delivered all its results
 	if err := e.c.Err(); err != nil && !e.noted {
 		e.noted = true
 		w.blames++
 		w.countEnd(err)
 		w.trace.note(e.p.id, uint64(e.side), uint64(errorClass(err)))
 		if !e.closing && e.p.blame == "" {
-			w.fail("%v: failed without a reason: %v", e.p, err)
+			w.fail("%v: the connection failed without a reason: %v", e.p, err)
 		}
 	}
 	if e.flushedAt != 0 && e.c.Err() == nil && w.now() > e.flushedAt+2*causeBound {
-		w.fail("%v: end %d: operations were flushed, but the connection does not fail", e.p, e.side)
+		w.fail("%v: end %d: operations were flushed, but the connection has not failed in time", e.p, e.side)
 	}
-	home := e.home != nil && isClosed(e.home) // read before the results are taken: see the method cancelled
+	// Read home before the results are taken: a Cancel that has ended has settled all operations.
+	home := e.home != nil && isClosed(e.home)
 	before := len(e.ops)
 	e.ops = e.takeInOrder(e.ops)
 	e.takeJoined()
@@ -331,26 +333,25 @@ func (e *simEnd) collect() {
 	e.releaseHeld(closed)
 	if !closed {
 		if e.closing && w.now() > e.closeBy {
-			w.fail("%v: closing does not end", e.p)
+			w.fail("%v: end %d is not closed %v after Close or Abort", e.p, e.side, simPatience)
 		}
 		return
 	}
 	if len(e.ops)+len(e.recvs)+len(e.wants) > 0 {
-		w.fail("%v: the connection is gone, and operations are not settled", e.p)
+		w.fail("%v: end %d is closed, but some of its operations are not settled", e.p, e.side)
 	}
 	if e.untold() {
 		return
 	}
 	if !e.closing && !e.cutOff {
-		w.fail("%v: gone without being closed", e.p)
+		w.fail("%v: end %d is closed, but neither Close nor Abort was called", e.p, e.side)
 	}
 	e.gone = true
 }
 
-// takeInOrder settles the completed operations at the front of ops, and returns the rest.
-// Operations of a queue complete in order. So while the first operation of the rest has not
-// completed, none of the others may have completed. takeInOrder checks this for one of them,
-// chosen at random.
+// takeInOrder settles the completed operations at the front of ops, and returns the rest. Operations
+// of a queue complete in order. So if the first operation of the rest is outstanding, all operations
+// of the rest must be outstanding. takeInOrder checks one of them, chosen at random.
 func (e *simEnd) takeInOrder(ops []*simOp) []*simOp {
 	done := 0
 	for ; done < len(ops); done++ {
@@ -360,14 +361,14 @@ func (e *simEnd) takeInOrder(ops []*simOp) []*simOp {
 	}
 	if done < len(ops) && !e.cutOff { // when a device is removed, its unposted requests fail at once
 		if k := done + e.w.r.IntN(len(ops)-done); ops[k].ready() && !ops[done].ready() {
-			e.w.fail("%v: %v completed before %v", e.p, ops[k], ops[done])
+			e.w.fail("%v: %v completed before %v, which was started earlier", e.p, ops[k], ops[done])
 		}
 	}
 	clear(ops[:done])
 	return ops[done:]
 }
 
-// The method close closes this end of the connection. If hard is set, it aborts the connection.
+// close() closes this end of the connection. If hard is true, it aborts the connection.
 func (e *simEnd) close(hard bool) {
 	e.p.excuse("it was closed")
 	if hard {
@@ -381,22 +382,22 @@ func (e *simEnd) close(hard bool) {
 // simCancels is the average number of calls of act between two Cancels of an end.
 const simCancels = 5000
 
-// The method cancel cancels all operations of the end.
+// cancel() cancels all operations of the end.
 func (e *simEnd) cancel() {
 	e.p.excuse("it was cancelled")
 	e.home, e.homeBy = e.c.cancel(), e.w.now()+simPatience
 	e.w.cancels++
 }
 
-// The method cancelled checks a Cancel. If the argument home is true, the Cancel has ended, and
-// all operations must be settled. If not, the Cancel must end by e.homeBy.
+// cancelled() checks a Cancel. If the argument home is true, the Cancel has ended, and all operations
+// must be settled. If home is false, the Cancel must end by e.homeBy.
 func (e *simEnd) cancelled(home bool) {
 	switch {
 	case home && len(e.ops)+len(e.recvs) > 0:
-		e.w.fail("%v: end %d is cancelled, and operations are not settled: %v", e.p, e.side, e)
+		e.w.fail("%v: the Cancel of end %d has ended, but some operations are not settled: %v", e.p, e.side, e)
 	case home:
 		e.home = nil
 	case e.home != nil && e.w.now() > e.homeBy:
-		e.w.fail("%v: end %d: cancelling does not end", e.p, e.side)
+		e.w.fail("%v: the Cancel of end %d has not ended within %v", e.p, e.side, simPatience)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// operate starts an operation of a random kind, or several.
+// operate starts one operation of a random kind, or several operations.
 func (e *simEnd) operate() {
 	switch r := e.w.r; r.IntN(15) {
 	case 0:
@@ -34,13 +34,13 @@ func (e *simEnd) operate() {
 	}
 }
 
-// The method plan plans a random operation. If the argument plain is set, the operation is a WRITE
-// or READ of one piece, for which StartFromSink and StartAll have a path of their own. If the
-// chosen operation is not possible now, plan returns nil.
+// plan() plans a random operation. If the argument plain is true, the operation is a WRITE or READ of
+// one piece: StartFromSink and StartAll have a faster path for such operations. If the chosen operation
+// is not possible now, plan() returns nil.
 func (e *simEnd) plan(plain bool) *simPlan {
 	r := e.w.r
 	switch k := r.IntN(13); {
-	case e.cutOff: // on a removed device no local memory can be registered, and this operation needs none
+	case e.cutOff: // no memory can be registered on a removed device, and an ATOMIC_WRITE needs no local memory
 		return e.atomicWrite()
 	case plain && r.one(3):
 		return e.read(true)
@@ -64,8 +64,8 @@ func (e *simEnd) plan(plain bool) *simPlan {
 	return e.flush()
 }
 
-// The method size returns a random number of bytes to move. Usually it is at most 300, and
-// sometimes it is the maximum (the argument most).
+// size() returns a random number of bytes to move. Usually the result is at most 300. Sometimes the
+// result is most, which is the maximum.
 func (w *simWorld) size(most int) int {
 	switch w.r.IntN(8) {
 	case 0:
@@ -89,8 +89,8 @@ func bytesMoved(n int) func(Result) error {
 
 func noMatter(error) {}
 
-// The method send plans a message. Messages must arrive in the order in which they were accepted,
-// without gaps.
+// send() plans a message, or returns nil if mayDeliver does not permit a message. Messages must arrive
+// in the order in which they were accepted, without gaps.
 func (e *simEnd) send() *simPlan {
 	w := e.w
 	most := simMsgSize
@@ -147,11 +147,12 @@ func (e *simEnd) send() *simPlan {
 	return p
 }
 
-// mayDeliver reports whether to send a message, which takes a receive of the peer. The peer of a
-// raw connection may have no receive posted. Then the device sends the message again, without a
-// limit, and nothing is acknowledged meanwhile. If packets are lost, the other retries may be used
-// up: an RNR NAK does not reset their count, as in Soft-RoCE. So mayDeliver rarely permits such a
-// message, and then excuses the connection.
+// mayDeliver reports whether the end may send a message now. A message needs a receive of the peer,
+// and the peer of a raw connection may have no receive posted. In this case the peer's device answers
+// with RNR NAKs, and the sending device repeats the message without a limit. Lost packets in this time
+// may use up the other retries, because an RNR NAK does not reset their count (as in Soft-RoCE). So the
+// connection may fail. Therefore mayDeliver rarely permits a message without a receive, and then
+// excuses the connection.
 func (e *simEnd) mayDeliver() bool {
 	peer := e.p.ends[1-e.side]
 	if !e.p.raw || peer != nil && peer.room() > len(e.out().sent) {
@@ -164,7 +165,7 @@ func (e *simEnd) mayDeliver() bool {
 	return true
 }
 
-// The method room returns how many messages to this end of a raw connection find a receive.
+// room() returns how many messages to this end of a raw connection find a posted receive.
 func (e *simEnd) room() int {
 	if s := e.n.srq; e.shares() {
 		return s.posted - (s.due() - len(e.in().sent))
@@ -178,7 +179,8 @@ func (l *simLocal) freeIf() {
 	}
 }
 
-// simRawSize is the largest message of a raw connection. Receives have at least that size.
+// simRawSize is the size in bytes of the largest message of a raw connection. Each receive has at least
+// this size.
 const simRawSize = 1500
 
 // postRecv posts a receive of one to three pieces on a raw connection.
@@ -207,9 +209,9 @@ func (e *simEnd) receivedRaw(l *simLocal, r Result) error {
 	imm := r.Flags&verbs.WCWithImm != 0
 	switch {
 	case !ok:
-		return fmt.Errorf("received %d bytes that nobody sent, or twice", r.Bytes)
+		return fmt.Errorf("received a message of %d bytes that was not sent, or that was received before", r.Bytes)
 	case imm != want.with || imm && r.Imm != want.imm || int(r.Bytes) != want.n:
-		return fmt.Errorf("message %d: immediate %t %d, %d bytes; want %+v", e.in().received-1, imm, r.Imm, r.Bytes, want)
+		return fmt.Errorf("message %d: with immediate data %t, immediate data %d, %d bytes; want %+v", e.in().received-1, imm, r.Imm, r.Bytes, want)
 	case imm:
 		return nil
 	}
@@ -223,7 +225,7 @@ func (e *simEnd) receivedRaw(l *simLocal, r Result) error {
 	return l.prefix(e.w.fill(want.n, want.seed))
 }
 
-// The method prefix returns an error if the pieces, in order, do not begin with the bytes b.
+// prefix() returns an error if the pieces, in order, do not begin with the bytes b.
 func (l *simLocal) prefix(b []byte) error {
 	at := 0
 	for _, v := range l.views {
@@ -237,13 +239,13 @@ func (l *simLocal) prefix(b []byte) error {
 	return nil
 }
 
-// The following is the receiving side of a managed connection.
+// The following functions take the messages of a managed connection.
 
 // simHeld is a message that has not been released yet.
 type simHeld struct {
 	m     Message
 	want  simMsg
-	until time.Duration
+	until time.Duration // the virtual time at which the message is released
 }
 
 // takeMessages takes the received messages, in the order of the calls of Recv.
@@ -258,12 +260,14 @@ func (e *simEnd) takeMessages() {
 	}
 }
 
-// giveUpWaiting sometimes discards a wait for a message, or awaits one with an ended context.
+// giveUpWaiting sometimes discards the future of a Recv, or awaits the future of a Recv with a context
+// that has ended.
 func (e *simEnd) giveUpWaiting() {
 	w := e.w
 	if n := len(e.wants); n > 0 && w.r.one(40) {
-		// The newest wait can be discarded at any time. An older wait can be discarded only while
-		// it has no message: otherwise its message would come after messages of newer waits.
+		// The newest future can be discarded at any time. An older future can be discarded only while
+		// it has no message. Otherwise its message would be received after later messages, which newer
+		// futures already have.
 		if k := w.r.IntN(n); k == n-1 || !e.wants[k].Settled() {
 			e.wants[k].Discard()
 			e.wants = append(e.wants[:k], e.wants[k+1:]...)
@@ -284,18 +288,18 @@ func (e *simEnd) message(m Message, err error) {
 	if err != nil {
 		w.counts[opRecv][outcomeFailed]++
 		if e.c.Err() == nil {
-			w.fail("%v: end %d: no message will come (%v), but the connection is well", e.p, e.side, err)
+			w.fail("%v: end %d: Recv failed with %v, but the connection has not failed", e.p, e.side, err)
 		}
 		e.sawEnd = e.sawEnd || !e.closing
 		return
 	}
 	w.counts[opRecv][outcomeOK]++
 	if e.sawEnd {
-		w.fail("%v: end %d: a message after the end", e.p, e.side)
+		w.fail("%v: end %d: Recv returned a message after a Recv had failed", e.p, e.side)
 	}
 	want, ok := e.in().pop()
 	if !ok {
-		w.fail("%v: end %d received a message that nobody sent, or one twice: %+v", e.p, e.side, m)
+		w.fail("%v: end %d received a message that was not sent, or that was received before: %+v", e.p, e.side, m)
 	}
 	e.sameMessage(m, want, "when it was received")
 	if err := e.shutBy(want, m.Invalidated); err != nil {
@@ -311,15 +315,15 @@ func (e *simEnd) message(m Message, err error) {
 func (e *simEnd) sameMessage(m Message, want simMsg, when string) {
 	number := e.in().received - 1
 	if m.HasImm != want.with || want.with && (m.Imm != want.imm || m.Written != want.n) || !want.with && len(m.Data) != want.n {
-		e.w.fail("%v: end %d, message %d, %s: immediate %t %d, %d bytes, %d written; want %+v", e.p, e.side, number, when, m.HasImm, m.Imm, len(m.Data), m.Written, want)
+		e.w.fail("%v: end %d, message %d, %s: with immediate data %t, immediate data %d, %d bytes, %d written; want %+v", e.p, e.side, number, when, m.HasImm, m.Imm, len(m.Data), m.Written, want)
 	}
 	if !want.with && !bytes.Equal(m.Data, e.w.fill(want.n, want.seed)) {
-		e.w.fail("%v: end %d, message %d, %s: other bytes than were sent", e.p, e.side, number, when)
+		e.w.fail("%v: end %d, message %d, %s: the message has other bytes than were sent", e.p, e.side, number, when)
 	}
 }
 
-// releaseHeld releases the messages that were held long enough. If all is set, it releases all
-// messages. The bytes of a message must not have changed.
+// releaseHeld releases the messages that were held long enough, or all messages if all is true. It
+// checks that the bytes of each message have not changed since the message was received.
 func (e *simEnd) releaseHeld(all bool) {
 	kept := e.held[:0]
 	for _, h := range e.held {

@@ -2,11 +2,12 @@ package runtime
 
 import "errors"
 
-// This file starts several operations in one call. The call does not wait, because its context has
-// ended. So when the queue is full, the call does not start the remaining operations.
+// The functions of this file start several operations in one call of StartAll or DoAll. The context of
+// the call has ended, so the call does not wait for a slot: if the queue is full, the remaining
+// operations are not started.
 
-// several() plans a few operations, or about as many as one batch may have
-// (reactor.MaxSubmitBatch).
+// several() plans a few operations, or about as many operations as one batch may have
+// (reactor.MaxSubmitBatch, 32).
 func (e *simEnd) several() (plans []*simPlan, ops []Op) {
 	r := e.w.r
 	n := r.between(1, 12)
@@ -30,16 +31,17 @@ func (e *simEnd) doAll() {
 	n, err := e.c.Batch().StartAll(e.w.ended, ops, fs)
 	for i, f := range fs {
 		if f.Valid() != (i < n) {
-			e.w.fail("%v: %d of %d were started (%v); number %d has a future: %t", e.p, n, len(ops), err, i, f.Valid())
+			e.w.fail("%v: StartAll started %d of %d operations (error %v), but operation %d has a future: %t", e.p, n, len(ops), err, i, f.Valid())
 		}
 	}
 	e.begun(wayStartAll, plans, fs, n, err)
 }
 
-// begun() records that the first n plans were started, and that err is the error of the next plan.
+// begun() records that the first n plans were started. If n < len(plans), err is the error of the next
+// plan, and the remaining plans are undone.
 func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error) {
 	if (n == len(plans)) != (err == nil) {
-		e.w.fail("%v: %d of %d were started, and the error is %v", e.p, n, len(plans), err)
+		e.w.fail("%v: %d of %d operations were started, and the error is %v; want an error only if an operation was not started", e.p, n, len(plans), err)
 	}
 	for i := len(plans) - 1; i > n; i-- {
 		plans[i].undo()
@@ -55,17 +57,17 @@ func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error)
 	}
 }
 
-// simJoined models a DoAll that does not block: poll() takes the place of the wait. A simJoined is
-// the sink of its operations. It records each result and passes the result on to the opGroup of the
-// DoAll.
+// simJoined models a DoAll that does not block: the method poll takes the place of the wait. A
+// simJoined is the sink of its operations. It records each result and passes the result on to the
+// opGroup of the DoAll.
 type simJoined struct {
 	e       *simEnd
 	ops     []*simPlan
 	j       *opGroup
-	all     Future
-	started int
-	refused error
-	keep    bool
+	all     Future // settled when all started operations have ended
+	started int    // how many operations were started
+	refused error  // the error of the first operation that was not started; nil: all were started
+	keep    bool   // the caller of the DoAll wants the results
 }
 
 // doWait starts several operations as DoAll does.
@@ -81,7 +83,7 @@ func (e *simEnd) doWait() {
 	}
 	g.all, g.started, g.refused = g.j.start(e.w.ended, e.c, ops, g.keep, g)
 	e.begun(wayDoAll, plans, make([]Future, len(ops)), g.started, g.refused)
-	if r.one(8) { // the waiter gives up
+	if r.one(8) { // as if the context of the DoAll ended
 		g.all.Discard()
 		return
 	}
@@ -92,26 +94,26 @@ func (e *simEnd) doWait() {
 func (g *simJoined) Complete(t SinkContext, r Result, err error) {
 	o := g.ops[r.Tag]
 	o.complete(r, err)
-	if g.e.w.r.one(8) { // with a zero SinkContext, StartFromSink behaves as TryStartTo
+	if g.e.w.r.one(8) { // StartFromSink with a zero SinkContext does what TryStartTo does
 		t = SinkContext{}
 	}
 	g.j.Complete(t, r, err)
 	g.e.startIn(t)
 }
 
-// poll() reports whether all started operations have ended. If they have, poll() also checks the
+// poll() reports whether all started operations have ended. If all have ended, poll() also checks the
 // result of the DoAll.
 func (g *simJoined) poll() bool {
 	w, p := g.e.w, g.e.p
 	if _, err, ok := g.all.Poll(); !ok {
 		return false
 	} else if err != nil {
-		w.fail("%v: waiting for several: %v", p, err)
+		w.fail("%v: the future of a DoAll failed with %v, want success", p, err)
 	}
 	want, why := g.started, g.refused
 	for i, o := range g.ops[:g.started] {
 		if o.came != 1 {
-			w.fail("%v: %v has completed %d times when all have ended", p, o, o.came)
+			w.fail("%v: %v completed %d times before the future of its DoAll was settled, want once", p, o, o.came)
 		}
 		if o.err != nil && i < want {
 			want, why = i, o.err
@@ -123,11 +125,11 @@ func (g *simJoined) poll() bool {
 	}
 	n, err := g.j.finish(rs, g.refused)
 	if n != want || !errors.Is(err, why) || (err == nil) != (why == nil) {
-		w.fail("%v: %d of %d succeeded, then %v; want %d and %v", p, n, len(g.ops), err, want, why)
+		w.fail("%v: the DoAll returned %d (of %d operations) and %v; want %d and %v", p, n, len(g.ops), err, want, why)
 	}
 	for i, r := range rs {
 		if o := g.ops[i]; o.came == 1 && o.err == nil && r != o.res || (o.came == 0 || o.err != nil) && r != (Result{}) {
-			w.fail("%v: %v gave %+v, of several %+v", p, o, o.res, r)
+			w.fail("%v: %v: its sink got the result %+v, and the DoAll returned the result %+v", p, o, o.res, r)
 		}
 	}
 	return true
@@ -145,14 +147,15 @@ func (e *simEnd) takeJoined() {
 	e.joined = kept
 }
 
-// untold() is called when the connection is gone. It reports whether a group is not settled yet.
-// The result may be true once for each end, because opGroup.setTotal may run in the next pass.
+// untold() is called when the connection is closed. It reports whether the future of a DoAll is not
+// settled yet. untold() may return true once for each end, because opGroup.setTotal may run only in the
+// next pass.
 func (e *simEnd) untold() bool {
 	if len(e.joined) == 0 {
 		return false
 	}
 	if e.overdue {
-		e.w.fail("%v: the connection is gone, and who waits for several is not told", e.p)
+		e.w.fail("%v: the connection is closed, but the future of a DoAll is not settled", e.p)
 	}
 	e.overdue = true
 	return true

@@ -13,8 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// A run with at least simCoverage operations must show every kind of operation, every way to start
-// one, and every event.
+// A run with at least simCoverage operations must contain every kind of operation, every way to start
+// an operation, and every event.
 const simCoverage = 500_000
 
 // fromEnv returns the number in an environment variable, or fallback if the variable is not set.
@@ -30,9 +30,9 @@ func fromEnv(t testing.TB, name string, fallback uint64) uint64 {
 	return v
 }
 
-// simulate runs one simulation. It fails t, and logs the seed, if a rule is broken.
+// simulate runs one simulation. If a rule is broken, it fails t and logs the seed.
 func simulate(t testing.TB, seed uint64, ops int) (hash uint64, w *simWorld) {
-	notOnDevice(t, "virtual time")
+	notOnDevice(t, "the test needs virtual time")
 	t.Helper()
 	before := must.Get(leak.Take())(t)
 	defer func() {
@@ -47,7 +47,7 @@ func simulate(t testing.TB, seed uint64, ops int) (hash uint64, w *simWorld) {
 	}()
 	w = newSimWorld(seed, ops)
 	if started := before.Started(); len(started) > 0 {
-		t.Errorf("opening the runtimes started %d goroutines:\n%s", len(started), strings.Join(started, "\n"))
+		t.Errorf("opening the runtimes started %d goroutines, want none:\n%s", len(started), strings.Join(started, "\n"))
 	}
 	hash = w.run()
 	if err := before.Check(0); err != nil { // 0: the simulation has no goroutines to wait for
@@ -72,43 +72,44 @@ func TestSimulation(t *testing.T) {
 	}
 	for k, c := range w.counts {
 		if c[outcomeOK] == 0 && opKind(k) != opWrongKey && opKind(k) != opDeadKey || c[outcomeFailed] == 0 {
-			t.Errorf("%s: %d succeeded and %d failed: the run does not show what it should", opKindNames[k], c[outcomeOK], c[outcomeFailed])
+			t.Errorf("%s: %d operations succeeded and %d failed, want both (with an invalid key: only failures)", opKindNames[k], c[outcomeOK], c[outcomeFailed])
 		}
 	}
 	for k, c := range w.ways {
 		if c.begun == 0 || c.refused == 0 || c.short == 0 && k >= wayDoAll {
-			t.Errorf("%s: %+v: the run does not show what it should", simWayNames[k], c)
+			t.Errorf("operations started with %s: %+v, want no count of 0 (short may be 0, except with DoAll)", simWayNames[k], c)
 		}
 	}
 	for e, n := range w.events {
 		if n == 0 {
-			t.Errorf("%s never happened: the run does not show what it should", simEventNames[e])
+			t.Errorf("the run has no event %q, want at least one", simEventNames[e])
 		}
 	}
 }
 
-// Rule: the same seed gives the same packets and outcomes, bit for bit. Another seed gives
-// different ones.
+// Rule: the same seed gives the same packets and outcomes, bit for bit. Another seed gives other
+// packets and outcomes.
 func TestSimulationReplays(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_SIM_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_SIM_SEED=%d", seed)
 	first, a := simulate(t, seed, simReplayOps)
 	second, b := simulate(t, seed, simReplayOps)
 	if first != second || a.trace.packets != b.trace.packets {
-		t.Errorf("seed %d gave %016x (%d packets) and then %016x (%d packets)", seed, first, a.trace.packets, second, b.trace.packets)
+		t.Errorf("seed %d gave the hash %016x (%d packets) and then the hash %016x (%d packets), want the same hash and number of packets", seed, first, a.trace.packets, second, b.trace.packets)
 	}
 	if other, _ := simulate(t, seed+1, simReplayOps/4); other == first {
-		t.Errorf("seeds %d and %d gave the same hash", seed, seed+1)
+		t.Errorf("seeds %d and %d gave the same hash, want different hashes", seed, seed+1)
 	}
 }
 
-// The functions that end a simulation and report on it.
+// The following functions end a simulation and report on it.
 
-// simPatience is longer than any wait of the simulation, in virtual time. The longest is the sum of
-// the device's retries (0.6 s), a connect timeout (5 s) and the connection manager's resends.
+// simPatience is longer, in virtual time, than the simulation can need to end everything. The longest
+// single waits are simHold (10 s), the bound of sends (simPeerTimeout and an eighth of it, 5.6 s), and
+// the connect timeout (5 s).
 const simPatience = 60 * time.Second
 
-// finish closes everything on a healthy link, and checks for leaks.
+// finish makes the links healthy, closes everything, and checks that nothing is left.
 func (w *simWorld) finish() {
 	w.heal()
 	w.fab.SetAll(fabric.Link{})
@@ -135,7 +136,7 @@ func (w *simWorld) finish() {
 			break
 		}
 		if w.now() > limit {
-			w.fail("%v after the end: %s", simPatience, w.left())
+			w.fail("%v after the run, not everything has ended: %s", simPatience, w.left())
 		}
 		if !busy {
 			w.advance(time.Second)
@@ -145,7 +146,7 @@ func (w *simWorld) finish() {
 		n.close()
 	}
 	if o := w.prov.CMObjects(); !o.Zero() {
-		w.fail("the connection manager has left %v", o)
+		w.fail("after the run, objects of the connection manager are left: %v", o)
 	}
 }
 
@@ -164,7 +165,7 @@ func (w *simWorld) left() string {
 
 // report logs the statistics of the run.
 func (w *simWorld) report(t testing.TB) {
-	t.Logf("%d operations in %v of virtual time; %d connections, %d failed, %d cancelled; %d packets",
+	t.Logf("%d operations in %v of virtual time; %d connections; %d ends or dials failed or were closed; %d calls of Cancel; %d packets",
 		w.issued, w.now().Round(time.Millisecond), w.opened, w.blames, w.cancels, w.trace.packets)
 	for v, n := range w.trace.fates {
 		if n > 0 {
@@ -175,7 +176,7 @@ func (w *simWorld) report(t testing.TB) {
 	for e, n := range w.events {
 		t.Logf("  event   %-20s %9d", simEventNames[e], n)
 	}
-	t.Logf("  way                  %9s %9s %9s", "begun", "refused", "half-way")
+	t.Logf("  started with         %9s %9s %9s", "started", "refused", "in part")
 	for k, c := range w.ways {
 		t.Logf("  %-20s %9d %9d %9d", simWayNames[k], c.begun, c.refused, c.short)
 	}
@@ -188,9 +189,9 @@ func (w *simWorld) report(t testing.TB) {
 // simPause is the number of operations between two calls of settleAll.
 const simPause = 10_000
 
-// settleAll makes the link healthy and starts no operations until all operations of healthy
-// connections have completed and all messages have arrived. Then it checks that no credit or slot is
-// missing. Without this check, a missing credit or slot would only make a connection slower.
+// settleAll makes the links healthy. It starts no new sends until all sends of healthy connections have
+// completed and all messages were received. Then it checks that no credit or slot is missing. Without
+// this check, a missing credit or slot would not be noticed, because it only makes a connection slower.
 func (w *simWorld) settleAll() {
 	w.heal()
 	w.fab.SetAll(fabric.Link{})
@@ -200,7 +201,7 @@ func (w *simWorld) settleAll() {
 		quiet := true
 		calm = calm[:0]
 		for _, p := range w.pairs {
-			if p.well() { // other connections may begin and end meanwhile
+			if p.well() { // the other connections may begin and end in this time
 				quiet = p.settled() && quiet
 				calm = append(calm, p)
 			}
@@ -212,7 +213,7 @@ func (w *simWorld) settleAll() {
 			break
 		}
 		if w.now() > limit {
-			w.fail("%v of a healthy link, and not all has completed: %s", simPatience, w.left())
+			w.fail("after %v with healthy links, not all sends have completed: %s", simPatience, w.left())
 		}
 		w.advance(10 * time.Millisecond)
 	}
@@ -229,8 +230,8 @@ func (w *simWorld) settleAll() {
 	w.calmAt = w.now() // from now on changeLink may give the links other faults
 }
 
-// well() reports whether both ends of the pair exist and are healthy: no end has failed, is closing
-// or is mute.
+// well() reports whether both ends of the pair exist and are healthy. An end is not healthy if it has
+// failed, is closing, is mute, or has a queue pair in ERR.
 func (p *simPair) well() bool {
 	for _, e := range p.ends {
 		if e == nil || e.gone || e.closing || e.killed || e.flushedAt != 0 || e.c.Err() != nil || p.muted() {
@@ -240,9 +241,9 @@ func (p *simPair) well() bool {
 	return true
 }
 
-// settled() reports whether all sends of a healthy pair have completed and all messages were
-// received. It releases the messages that the pair holds, and posts receives for messages that have
-// not been received.
+// settled() reports whether all sends of a healthy pair have completed and all messages were received.
+// It also releases the messages that the pair holds, and starts receives for the messages that were
+// not received yet.
 func (p *simPair) settled() bool {
 	done := true
 	for _, e := range p.ends {
@@ -269,12 +270,12 @@ func (p *simPair) settled() bool {
 // silent() reports whether the end has no outstanding send and no credit update to send.
 func (e *simEnd) silent() bool {
 	silent := false
-	e.c.q.SendsIdle(func() { silent = true }) // calls the function at once if no send is outstanding
+	e.c.q.SendsIdle(func() { silent = true }) // if no send is outstanding, SendsIdle calls the function at once
 	return silent && int(e.c.unreturned.Load()) < e.c.updateAt()
 }
 
-// checkCredits checks that no credit is lost: each credit is either with the sender, or with the
-// receiver, which has not returned it yet.
+// checkCredits checks that no credit is lost. Each credit is at the sender, or is one that the receiver
+// has not returned yet.
 func (p *simPair) checkCredits() {
 	if p.raw || !p.well() {
 		return
@@ -283,7 +284,7 @@ func (p *simPair) checkCredits() {
 		peer := p.ends[1-i]
 		have, owed := e.c.credits.Available(), int(peer.c.unreturned.Load())
 		if have+owed != e.c.credits.Cap() {
-			p.w.fail("%v: end %d has %d credits and is owed %d, of %d", p, i, have, owed, e.c.credits.Cap())
+			p.w.fail("%v: end %d has %d credits, and the peer has not returned %d; want %d in all", p, i, have, owed, e.c.credits.Cap())
 		}
 	}
 }
@@ -300,7 +301,7 @@ func (e *simEnd) checkRoom() {
 		before := len(e.ops)
 		e.startBy(wayTryStart, p, SinkContext{})
 		if started := len(e.ops) > before; started != (k < depth) {
-			e.w.fail("%v: end %d has nothing out; operation %d is started: %t, in a queue of %d", e.p, e.side, k+1, started, depth)
+			e.w.fail("%v: end %d had no outstanding send; then operation %d was started: %t, with a queue of %d slots", e.p, e.side, k+1, started, depth)
 		}
 	}
 }

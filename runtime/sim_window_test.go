@@ -7,8 +7,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// simWindow is a window of one end, the owner. The owner binds it to a slot of the area that the
-// peer uses. The owner (invalidate) or a message of the peer (sendInvalidate) invalidates it.
+// simWindow is a window of one end, the owner. The owner binds the window to a slot of the area that
+// the peer accesses. The owner (invalidate) or a message of the peer (sendInvalidate) invalidates the
+// window.
 //
 //	                                      invalidate               completed
 //	      bind            completed       sendInvalidate           shutBy
@@ -20,20 +21,21 @@ type simWindow struct {
 	at    Remote
 	state windowState
 	using int    // how many operations of the peer through the window are outstanding
-	dead  Remote // the descriptor that was last invalidated; if its Length is 0, none was
+	dead  Remote // the descriptor that was last invalidated; Length 0: none was invalidated
 }
 
 // simWindows is how many windows an end has.
 const simWindows = 2
 
-// window makes a new window if the end has fewer than simWindows. Then it chooses one of the end's
-// windows at random. A free window is bound; a bound window is sometimes invalidated.
+// window makes a new window if the end has fewer than simWindows windows. Then it chooses one of the
+// end's windows at random. If this window is free, it is bound. If it is bound and no operation uses
+// it, it is sometimes invalidated.
 func (e *simEnd) window() {
 	if len(e.windows) < simWindows {
 		w, err := e.c.NewWindow()
 		if err != nil {
 			if e.c.Err() == nil {
-				e.w.fail("%v: a new window: %v", e.p, err)
+				e.w.fail("%v: NewWindow: %v, but the connection has not failed", e.p, err)
 			}
 			return
 		}
@@ -61,7 +63,7 @@ func (s *simWindow) bind() {
 		return
 	}
 	if at.RKey == s.at.RKey {
-		e.w.fail("%v: a window got its last key again", e.p)
+		e.w.fail("%v: a window was bound with the key of its last binding, want a new key", e.p)
 	}
 	s.at, s.state = at, windowBinding
 	e.follow(opBind, f, func(Result) error { s.state = windowBound; return nil }, func(error) { s.state = windowClosed })
@@ -81,8 +83,9 @@ func (s *simWindow) invalidate() {
 func (s *simWindow) shut() { s.state, s.dead = windowFree, s.at }
 
 // reach returns a descriptor of bytes [at, at+n) of the peer's area. These bytes must be in slot i. If
-// reach also returns a window, the descriptor has the key of that window, and the caller must later
-// call the window's left(). Otherwise the descriptor has the key of the region.
+// reach also returns a window, the descriptor has the key of that window, and the caller must call
+// left() of the window when the operation has ended. Otherwise the descriptor has the key of the region.
+// If the area's memory is gone, ok is false.
 func (e *simEnd) reach(i, at, n int) (r Remote, through *simWindow, ok bool) {
 	peer := e.p.ends[1-e.side]
 	if peer != nil && e.w.r.one(2) {
@@ -92,7 +95,7 @@ func (e *simEnd) reach(i, at, n int) (r Remote, through *simWindow, ok bool) {
 			}
 			r, err := s.at.At(uint64(at-slotAt(i)), uint64(n))
 			if err != nil {
-				e.w.fail("%v: %v", e.p, err)
+				e.w.fail("%v: describing a part of a window: %v", e.p, err)
 			}
 			s.using++
 			return r, s, e.to.alive()
@@ -143,13 +146,13 @@ func (e *simEnd) shutBy(want simMsg, got *Window) error {
 	case s == nil && got == nil:
 		return nil
 	case s == nil || got != s.w:
-		return fmt.Errorf("the message shut window %p, want that of %+v", got, want)
+		return fmt.Errorf("the message invalidated the window %p, want the window of %+v", got, want)
 	}
 	s.w.mu.Lock()
 	state := s.w.state
 	s.w.mu.Unlock()
 	if state != windowFree && state != windowClosed {
-		return fmt.Errorf("the peer has shut a window that is %s", windowStates[state])
+		return fmt.Errorf("a message invalidated a window whose state is %s, want free or closed", windowStates[state])
 	}
 	s.shut()
 	return nil
@@ -168,7 +171,7 @@ func (e *simEnd) deadKey() {
 		}
 		at, err := s.dead.At(0, 100)
 		if err != nil {
-			e.w.fail("%v", err)
+			e.w.fail("%v: describing a part of an invalidated window: %v", e.p, err)
 		}
 		l := e.local(100, 1)
 		f, err := e.c.Write(e.w.ended, l.slices[0], at)
@@ -176,8 +179,8 @@ func (e *simEnd) deadKey() {
 			l.free()
 			return
 		}
-		e.p.excuse("it wrote with a dead key")
-		e.follow(opDeadKey, f, func(Result) error { return errors.New("it succeeded") }, func(err error) {
+		e.p.excuse("it wrote with the key of an invalidated window")
+		e.follow(opDeadKey, f, func(Result) error { return errors.New("a WRITE with the key of an invalidated window succeeded") }, func(err error) {
 			l.free()
 			e.refusedKey(err)
 		})
@@ -200,17 +203,18 @@ func (e *simEnd) wrongKey() {
 		l.free()
 		return
 	}
-	e.p.excuse("it wrote with a wrong key")
-	e.follow(opWrongKey, f, func(Result) error { return fmt.Errorf("it succeeded") }, func(err error) {
+	e.p.excuse("it wrote with a key that does not exist")
+	e.follow(opWrongKey, f, func(Result) error { return errors.New("a WRITE with a key that does not exist succeeded") }, func(err error) {
 		l.free()
 		e.refusedKey(err)
 	})
 }
 
-// refusedKey checks the error of a WRITE with an invalid key.
+// refusedKey checks the error of a WRITE with an invalid key. If the connection failed for another
+// reason before the device refused the WRITE, the status is WR_FLUSH_ERR or RETRY_EXC_ERR.
 func (e *simEnd) refusedKey(err error) {
 	var wc *verbs.WCError
 	if errors.As(err, &wc) && wc.Status != verbs.WCWRFlushErr && wc.Status != verbs.WCRemAccessErr && wc.Status != verbs.WCRetryExcErr {
-		e.w.fail("%v: writing with a wrong key: %v", e.p, err)
+		e.w.fail("%v: a WRITE with an invalid key ended with %v, want REM_ACCESS_ERR, WR_FLUSH_ERR or RETRY_EXC_ERR", e.p, err)
 	}
 }

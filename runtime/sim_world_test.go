@@ -16,10 +16,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// simWorld is the simulation. Several runtimes run on one goroutine, in virtual time. The faults of
-// the links between them follow from a seed. A model has the expected effect of each operation.
-// When the effect of an operation is certain, the simulation compares the real effect with the
-// model.
+// simWorld is the simulation. Several runtimes run on one goroutine, in virtual time. A seed determines
+// the faults of the links between the runtimes. A model has the expected effect of each operation. When
+// the effect of an operation is certain, the simulation compares the real effect with the model.
 //
 //	simWorld ─┬─ simNode   a runtime, its listeners, the memory that peers use
 //	          ├─ simPair   a dialed connection, with its two ends
@@ -29,10 +28,11 @@ import (
 // One round of the method run has these steps:
 //
 //  1. disturb() may start disturbances.
-//  2. Each end starts some operations.
-//  3. The reactors and devices do a few steps.
-//  4. collect() takes the results and checks them.
-//  5. If nothing is left to do at the present virtual time, the time advances.
+//  2. reconnect() may dial a new connection.
+//  3. The nodes and the ends of connections start some operations.
+//  4. The reactors and devices do a few steps.
+//  5. collect() takes the results and checks them.
+//  6. If the reactors and devices have no work at the present virtual time, the time advances.
 type simWorld struct {
 	seed  uint64
 	r     simRand
@@ -43,7 +43,7 @@ type simWorld struct {
 	// orphans are accepted connections whose dialing end has given up.
 	orphans []*Conn
 	trace   *simTrace
-	ended   context.Context // a context that has ended: a call with this context does not wait
+	ended   context.Context // a context that has ended; a call with this context does not wait
 
 	nextPair, nextOp uint64
 	issued, target   int
@@ -51,7 +51,7 @@ type simWorld struct {
 	events           [simEvents]int
 	ways             [simWays]simWay
 	broken           string // the first error that the method note recorded; "": none
-	polled           uint64 // completions that all reactors together have polled until the last turn()
+	polled           uint64 // how many completions all reactors together had polled at the end of the last turn()
 	space            []byte // the buffer of the method fill
 	// datagrams[i] is the last datagram whose number is i modulo simRemembered. numbers[i] is the
 	// number of that datagram. nextDatagram is the number of the next datagram.
@@ -61,15 +61,15 @@ type simWorld struct {
 
 	heavy   bool          // the links lose so many packets that connections may fail
 	cut     int           // the node that is cut off; -1: none
-	healAt  time.Duration // when the node is connected again
+	healAt  time.Duration // the virtual time at which the node is connected again
 	oneWay  *simOneWay    // a link cut in one direction; nil: none
-	calmAt  time.Duration // when changeLink gives the links other faults
+	calmAt  time.Duration // the virtual time at which changeLink gives the links other faults
 	opened  int           // connections established at both ends
 	blames  int           // failed dials, and ends whose connection has failed or was closed
 	cancels int           // calls of simEnd.cancel
 }
 
-// simFailure describes a broken rule. The run ends with a panic of this value.
+// simFailure describes a broken rule. If a rule is broken, the run ends with a panic of this value.
 type simFailure struct{ why string }
 
 func (w *simWorld) fail(format string, args ...any) {
@@ -85,7 +85,7 @@ func (w *simWorld) note(format string, args ...any) {
 
 const (
 	simNodes   = 3
-	simPairs   = 8
+	simPairs   = 8    // the largest number of connections at a time
 	simMaxMsg  = 4096 // the devices' largest message in bytes: longer transfers are split
 	simMsgSize = 2000 // the MessageSize of connections
 )
@@ -106,7 +106,7 @@ func newSimWorld(seed uint64, target int) *simWorld {
 	}
 	var err error
 	if w.prov, err = soft.New(soft.Config{Fabric: w.fab, Devices: devs}); err != nil {
-		w.fail("%v", err)
+		w.fail("making the provider: %v", err)
 	}
 	w.fab.SetTrace(w.trace.packet, true)
 	for i, d := range devs {
@@ -142,8 +142,8 @@ func (w *simWorld) turn() bool {
 	return busy
 }
 
-// advance() moves virtual time to the next event, but at most by limit. It returns false if there
-// is no next event.
+// advance() moves virtual time to the next event, but at most by limit. If there is no next event,
+// advance() moves virtual time by limit and returns false.
 func (w *simWorld) advance(limit time.Duration) bool {
 	next, some := w.fab.NextEvent()
 	for _, n := range w.nodes {
@@ -259,7 +259,7 @@ func fillFrom(b []byte, seed uint64) {
 func clean(b []byte) bool { return mem.Poisoned(b) < 0 }
 
 // simTrace is the hash of a run. It covers each packet, what the link did with the packet, and the
-// outcome of each operation, in order. Memory has other addresses in every run. So the hash covers
+// outcome of each operation, in order. The addresses of memory differ between runs, so the hash covers
 // only the offset of an address in its page.
 type simTrace struct {
 	d       xxhash.Digest
@@ -268,7 +268,7 @@ type simTrace struct {
 	dups    uint64
 }
 
-// The address of every mapping is a multiple of simPage.
+// The address of every memory mapping is a multiple of simPage bytes.
 const simPage = 4096
 
 func newSimTrace() *simTrace {
@@ -281,7 +281,7 @@ func (t *simTrace) note(words ...uint64) {
 	var b [8]byte
 	for _, w := range words {
 		binary.LittleEndian.PutUint64(b[:], w)
-		t.d.Write(b[:]) // a Digest never fails
+		t.d.Write(b[:]) // this Write never returns an error
 	}
 }
 

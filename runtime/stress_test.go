@@ -25,14 +25,14 @@ const (
 )
 
 // stress runs many goroutines in real time over a fabric with random faults. At any time there are
-// stressLinks sessions. A session is a connection, with goroutines that use it in every way. Some
+// stressLinks sessions. A session is a connection and the goroutines that use the connection. Some
 // sessions end abruptly. Each goroutine knows the expected effect of its own operations.
 type stress struct {
 	t              testing.TB
 	seed           uint64
 	fab            *fabric.Fabric
 	client, server *Runtime
-	shared         *Region // memory of the server: words to which all workers add 1
+	shared         *Region // memory of the server: words to which the workers of all sessions add 1
 	target         int64
 
 	// done counts operations that have ended. Any goroutine increments it.
@@ -40,12 +40,12 @@ type stress struct {
 	// added[i] counts the successful additions to shared word i; tried[i] counts all additions. The
 	// workers write these fields; the test reads them at the end.
 	added, tried [stressShared]atomic.Uint64
-	seen         [stressShared][]atomic.Uint32 // one bit for each value that an addition found
+	seen         [stressShared][]atomic.Uint32 // bit v of seen[i] is set if an addition to word i found the value v
 
-	// Numbers of sessions: all sessions; those that failed because of the faults; those that the
-	// test ended abruptly.
+	// sessions counts all sessions, failed the sessions that the faults ended, and killed the sessions
+	// that the test ended abruptly.
 	sessions, failed, killed atomic.Int64
-	gaveUp                   atomic.Int64 // number of canceled waits
+	gaveUp                   atomic.Int64 // number of waits that timed out
 	lost, late, twice        atomic.Int64 // numbers of lost, delayed and duplicated packets
 
 	mu     sync.Mutex
@@ -67,9 +67,12 @@ func (s *stress) fail(format string, args ...any) {
 // stress.over reports whether enough operations are done.
 func (s *stress) over() bool { return s.done.Load() >= s.target }
 
-// Rule: the rule of TestSimulation holds also for concurrent goroutines and in real time.
+// Rule: even if many goroutines use a faulty link at the same time, each operation completes exactly
+// once, and each successful operation has its effect exactly once. Messages arrive in order. Nothing is
+// written to memory whose lease has ended. In the end no object is left. (TestSimulation checks this on
+// one goroutine, in virtual time.)
 func TestConcurrentStress(t *testing.T) {
-	notOnDevice(t, "the weather of its link is a script")
+	notOnDevice(t, "the test needs a link with faults")
 	leak.Check(t)
 	seed := fromEnv(t, "VERBENA_STRESS_SEED", uint64(time.Now().UnixNano()))
 	s := &stress{t: t, seed: seed, target: int64(fromEnv(t, "VERBENA_STRESS_OPS", stressOps))}
@@ -81,19 +84,19 @@ func TestConcurrentStress(t *testing.T) {
 		links.Go(func() { s.link(i) })
 	}
 	stop := make(chan struct{})
-	var weather sync.WaitGroup
-	weather.Go(func() { s.weather(stop) })
+	var faults sync.WaitGroup
+	faults.Go(func() { s.changeFaults(stop) })
 	links.Wait()
 	close(stop)
-	weather.Wait()
+	faults.Wait()
 	for _, b := range s.broken {
 		t.Error(b)
 	}
-	t.Logf("%d operations in %v; %d sessions, %d ended badly by us, %d by the link; %d waits cancelled",
+	t.Logf("%d operations in %v; %d sessions: the test ended %d abruptly, and link faults ended %d; %d waits timed out",
 		s.done.Load(), time.Since(start).Round(time.Millisecond), s.sessions.Load(), s.killed.Load(), s.failed.Load(), s.gaveUp.Load())
-	t.Logf("packets: %d lost, %d late, %d twice", s.lost.Load(), s.late.Load(), s.twice.Load())
+	t.Logf("packets: %d lost, %d delayed, %d duplicated", s.lost.Load(), s.late.Load(), s.twice.Load())
 	if s.lost.Load() == 0 || s.late.Load() == 0 || s.twice.Load() == 0 || s.killed.Load() == 0 || s.gaveUp.Load() == 0 {
-		t.Error("the run does not show what it should")
+		t.Error("want at least one lost, one delayed and one duplicated packet, one session that the test ended, and one wait that timed out")
 	}
 	if t.Failed() {
 		return // if an operation hangs, closing the runtimes would hang, too
@@ -138,9 +141,9 @@ func (s *stress) open() *soft.Provider {
 	return prov
 }
 
-// stress.weather gives the fabric other faults from time to time. Sometimes it also cuts the link,
-// for less time than the device's retries last.
-func (s *stress) weather(stop <-chan struct{}) {
+// stress.changeFaults changes the faults of the fabric from time to time. Sometimes it also cuts the
+// link, but for less time than the device's retries last.
+func (s *stress) changeFaults(stop <-chan struct{}) {
 	r := newSimRand(s.seed)
 	gids := []verbs.GID{verbs.GIDFromAddr(s.client.addr), verbs.GIDFromAddr(s.server.addr)}
 	for {
@@ -157,7 +160,7 @@ func (s *stress) weather(stop <-chan struct{}) {
 		if r.one(8) {
 			s.fab.Partition(gids[:1], gids[1:])
 		}
-		if !s.lasts(stop, int64(r.IntN(int(s.target)/weathers)), r.span(10*time.Millisecond, 120*time.Millisecond)) {
+		if !s.lasts(stop, int64(r.IntN(int(s.target)/minFaultChanges)), r.span(10*time.Millisecond, 120*time.Millisecond)) {
 			s.fab.Heal()
 			s.fab.SetAll(fabric.Link{})
 			return
@@ -166,11 +169,11 @@ func (s *stress) weather(stop <-chan struct{}) {
 	}
 }
 
-// weathers is the least number of times that the faults change in a run. So even a fast run has
-// faults of all kinds.
-const weathers = 32
+// minFaultChanges is the least number of times that changeFaults changes the faults in a run. So even a
+// fast run has faults of all kinds.
+const minFaultChanges = 32
 
-// stress.lasts waits until ops more operations are done, at most for the duration most, and
+// stress.lasts waits until ops more operations have ended, but at most for the duration most. Then it
 // returns true. If stop is closed first, it returns false at once.
 func (s *stress) lasts(stop <-chan struct{}, ops int64, most time.Duration) bool {
 	look := time.NewTicker(time.Millisecond)
@@ -193,9 +196,9 @@ func (s *stress) countShared(i int, v uint64) {
 	s.added[i].Add(1)
 	w, bit := v/32, uint32(1)<<(v%32)
 	if w >= uint64(len(s.seen[i])) {
-		s.fail("counter %d: an addition found %d, more than anybody tried", i, v)
+		s.fail("shared word %d: an addition found %d, want less than %d", i, v, 32*len(s.seen[i]))
 	} else if s.seen[i][w].Or(bit)&bit != 0 {
-		s.fail("counter %d: two additions found %d", i, v)
+		s.fail("shared word %d: two additions found the value %d, want only one", i, v)
 	}
 }
 
@@ -203,7 +206,7 @@ func (s *stress) checkShared() {
 	for i := range s.added {
 		v, ok, tried := binary.NativeEndian.Uint64(s.shared.Bytes()[i*8:]), s.added[i].Load(), s.tried[i].Load()
 		if v < ok || v > tried {
-			s.t.Errorf("counter %d is %d after %d successful additions of %d", i, v, ok, tried)
+			s.t.Errorf("shared word %d is %d, want from %d (successful additions) to %d (all additions)", i, v, ok, tried)
 		}
 	}
 }
@@ -216,41 +219,41 @@ func (s *stress) close(prov *soft.Provider) {
 		dev := rt.dev
 		st := rt.Stats()
 		if st.Stale != 0 || st.Stranded != 0 || st.PostFailures != 0 {
-			s.t.Logf("%d stale completions, %d stranded operations, %d lists cut", st.Stale, st.Stranded, st.PostFailures)
+			s.t.Logf("%d stale completions, %d stranded sends, %d lists that the device refused wholly or in part", st.Stale, st.Stranded, st.PostFailures)
 		}
 		if m := rt.MemoryStats(); m.Buffers != 0 {
-			s.t.Errorf("%d buffers are out", m.Buffers)
+			s.t.Errorf("%d pool buffers were not released, want 0", m.Buffers)
 		}
 		if err := rt.Close(ctx); err != nil {
-			s.t.Errorf("closing: %v", err)
+			s.t.Errorf("Runtime.Close: %v", err)
 		} else if o := dev.Objects(); !o.Zero() {
-			s.t.Errorf("left behind: %v", o)
+			s.t.Errorf("after Runtime.Close, objects of the device are left: %v", o)
 		}
 	}
 	if o := prov.CMObjects(); !o.Zero() {
-		s.t.Errorf("the connection manager has left %v", o)
+		s.t.Errorf("after Runtime.Close, objects of the connection manager are left: %v", o)
 	}
 }
 
-// session is one connection of the stress test, and its goroutines.
+// session is one connection of the stress test and the goroutines that use the connection.
 type session struct {
 	s        *stress
 	name     string
-	ends     [2]*Conn // client, server
+	ends     [2]*Conn // ends[0] is the client, ends[1] the server
 	region   *Region  // memory of the server, with a part for each worker
 	remote   Remote
 	ctx      context.Context // for all waits that have no shorter limit
-	streams  [2]stressStream // from the client, from the server
+	streams  [2]stressStream // streams[i] has the messages that ends[i] sends
 	budget   atomic.Int64    // how many operations may still begin
 	stopping atomic.Bool     // no operation may begin any more
-	// session.kill sets excused before it makes operations fail.
+	// excused permits operations to fail. session.kill sets it before it makes operations fail.
 	excused atomic.Bool
 	// lost is set when an operation fails. The session then ends.
 	lost    atomic.Bool
 	retried atomic.Bool // an operation failed because its retries were used up
 }
 
-// stressStream counts the messages of one direction. The sender writes accepted, then finished. The
+// stressStream counts the messages in one direction. The sender writes accepted, then finished. The
 // receiver reads finished, then accepted. So if the receiver reads true from finished, it reads the
 // final count from accepted.
 type stressStream struct {
@@ -284,12 +287,12 @@ func (ses *session) run(r simRand) {
 	all := verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 	var err error
 	if ses.region, err = s.server.NewRegion(stressWorkers*partSize, all); err != nil {
-		ses.fail("%v", err)
+		ses.fail("registering the region of the session: %v", err)
 		return
 	}
 	mem.Poison(ses.region.Bytes())
 	if ses.remote, err = ses.region.Remote(0, ses.region.Len()); err != nil {
-		ses.fail("%v", err)
+		ses.fail("describing the region of the session: %v", err)
 		return
 	}
 	ses.budget.Store(int64(r.between(100, 4000)))
@@ -350,11 +353,11 @@ func (ses *session) connect() bool {
 	}
 	for _, c := range ses.ends {
 		if c != nil {
-			_ = c.Close(ses.ctx) // ignore the error: the connection never worked
+			_ = c.Close(ses.ctx) // ignore the error: the other end was not established
 		}
 	}
 	if !errors.Is(err, ErrConnectTimeout) && !errors.Is(err, ErrUnreachable) && !errors.Is(aerr, ErrConnectTimeout) && !errors.Is(aerr, ErrUnreachable) {
-		ses.fail("connecting: %v; accepting: %v", err, aerr)
+		ses.fail("dialing: %v; accepting: %v; want ErrConnectTimeout or ErrUnreachable from one of them", err, aerr)
 	}
 	return false
 }
@@ -369,8 +372,8 @@ func (ses *session) spend() bool {
 	return true
 }
 
-// session.failed handles the error of an operation. The error ends the session. session.close
-// checks that the error had a reason.
+// session.failed handles the error of an operation. The error ends the session. session.close checks
+// that the session had a permitted reason to fail.
 func (ses *session) failed(what string, err error) {
 	var wc *verbs.WCError
 	switch {
@@ -403,23 +406,23 @@ func (ses *session) kill(how int) {
 	case 3: // moves the queue pair to ERR, as a device does when it gives up
 		err := end.sh.r.Do(ses.ctx, func() {
 			if qp := end.q.QP(); end.state == connOpen {
-				// fails if the queue pair is gone
+				// Ignore the error: Modify fails if the queue pair was destroyed.
 				_ = qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)
 			}
 		})
 		if err != nil {
-			ses.fail("holding the turn: %v", err)
+			ses.fail("moving the queue pair to ERR: Reactor.Do: %v", err)
 		}
 	default:
 		ctx, cancel := context.WithTimeout(ses.ctx, time.Millisecond)
 		defer cancel()
 		if err := end.Close(ctx); err != nil {
-			ses.fail("closing: %v", err)
+			ses.fail("Conn.Close with a context of 1 ms: %v", err)
 		}
 	}
 }
 
-// session.abort aborts both ends, so that the goroutines that receive return.
+// session.abort aborts both ends, so that the receiving goroutines return.
 func (ses *session) abort() {
 	for _, c := range ses.ends {
 		c.Abort()
@@ -439,7 +442,7 @@ func (ses *session) close(workers []*worker) {
 	case bad && ses.retried.Load():
 		ses.s.failed.Add(1)
 	case bad:
-		ses.fail("it failed without a reason: %v; %v", ses.ends[0].Err(), ses.ends[1].Err())
+		ses.fail("the session failed, but the test did not end it and no retries were used up: client %v, server %v", ses.ends[0].Err(), ses.ends[1].Err())
 	}
 	for _, w := range workers {
 		w.check(bad)

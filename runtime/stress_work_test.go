@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 )
 
-// Each message contains its number, its length and a checksum:
+// Each message contains its number, its length and a checksum, at these offsets in bytes:
 //
 //	0        8        12      20
 //	number   length   xxhash  bytes derived from the number
@@ -25,7 +25,7 @@ func stressMessage(b []byte, number int64) {
 	binary.LittleEndian.PutUint64(b[12:], xxhash.Sum64(b[stressHead:]))
 }
 
-// A pending is an outstanding message or transfer.
+// A pending is an outstanding SEND.
 type pending struct{ f Future }
 
 // send() sends messages from one end until the session is over. Several messages are outstanding at
@@ -83,7 +83,7 @@ func (ses *session) sendOne(c *Conn, r simRand, b []byte) (Future, error) {
 		bufs, parts = append(bufs, buf), append(parts, buf.Slice())
 	}
 	f, err := c.Start(ses.ctx, new(SendVOp(parts)))
-	for _, buf := range bufs { // the pool reuses a buffer when the send has completed
+	for _, buf := range bufs { // the pool reuses the buffers only after the send has completed
 		if rerr := buf.Release(); rerr != nil {
 			ses.fail("releasing a buffer: %v", rerr)
 		}
@@ -91,7 +91,7 @@ func (ses *session) sendOne(c *Conn, r simRand, b []byte) (Future, error) {
 	return f, err
 }
 
-// await() waits for an operation. Sometimes it first waits with a short timeout.
+// await() waits until an operation has ended. Sometimes it first waits with a short timeout.
 func (ses *session) await(r simRand, f Future) (Result, error) {
 	if r.one(10) {
 		ctx, cancel := context.WithTimeout(ses.ctx, time.Duration(r.IntN(30))*time.Microsecond)
@@ -109,7 +109,7 @@ func (ses *session) await(r simRand, f Future) (Result, error) {
 func (ses *session) ended(f Future, res Result, err error) (Result, error) {
 	ses.s.done.Add(1)
 	if _, again, ok := f.Poll(); !ok || !errors.Is(again, futures.ErrConsumed) {
-		ses.fail("a result was given twice: %v", again)
+		ses.fail("Poll of a future whose result was taken returned %v (settled %t), want %v", again, ok, futures.ErrConsumed)
 	}
 	return res, err
 }
@@ -125,7 +125,7 @@ func (ses *session) receive(from int, r simRand) {
 			m := held[k]
 			held = append(held[:k], held[k+1:]...)
 			if !goodMessage(m) {
-				ses.fail("a message was written while it was held")
+				ses.fail("a message changed between RecvWait and Release")
 			}
 			if err := m.Release(); err != nil {
 				ses.fail("releasing a message: %v", err)
@@ -134,14 +134,14 @@ func (ses *session) receive(from int, r simRand) {
 	}
 	defer release(0)
 	for !in.finished.Load() || in.received < in.accepted.Load() {
-		// A wait is often given up. The next wait then gets the message.
+		// The wait often times out. Then the next wait gets the message.
 		ctx, cancel := context.WithTimeout(ses.ctx, time.Duration(r.IntN(2000))*time.Microsecond)
 		m, err := c.RecvWait(ctx)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) {
 			ses.s.gaveUp.Add(1)
 			if ses.ctx.Err() != nil {
-				ses.fail("message %d of %d does not come", in.received, in.accepted.Load())
+				ses.fail("message %d of %d has not arrived within %v", in.received, in.accepted.Load(), stressHang)
 				return
 			}
 			release(0)
@@ -153,7 +153,7 @@ func (ses *session) receive(from int, r simRand) {
 		}
 		ses.s.done.Add(1)
 		if !goodMessage(m) || int64(binary.LittleEndian.Uint64(m.Data)) != in.received {
-			ses.fail("end %d: message %d has %d bytes, %x…", 1-from, in.received, len(m.Data), m.Data[:min(len(m.Data), stressHead)])
+			ses.fail("end %d: want message %d, got %d bytes that begin with %x (number, length, checksum)", 1-from, in.received, len(m.Data), m.Data[:min(len(m.Data), stressHead)])
 			return
 		}
 		in.received++
@@ -168,11 +168,11 @@ func goodMessage(m Message) bool {
 }
 
 // A part is the memory of one worker in the server's region. It consists of slots between gaps of
-// poison (mem.PoisonByte), and a word at the end.
+// poison (mem.PoisonByte), and a word at the end. Sizes are in bytes.
 const (
 	stressWorkers = 4
 	partSlots     = 4
-	partSlot      = 24 << 10 // more than the device's MaxMsgSize: some transfers are split
+	partSlot      = 24 << 10 // more than the device's MaxMsgSize (16 KiB): some transfers are split
 	partGap       = 64
 	partSize      = partSlots*(partSlot+partGap) + partGap + 64
 )
@@ -184,7 +184,7 @@ type worker struct {
 	r      simRand
 	shadow []byte // expected content of the worker's part
 	word   uint64
-	unsure int // number of atomics on the word that may or may not have taken effect
+	unsure int // number of atomics on the word that may have taken effect or not
 }
 
 func newWorker(ses *session, i int, r simRand) *worker {
@@ -198,13 +198,12 @@ func newWorker(ses *session, i int, r simRand) *worker {
 func (w *worker) remote(at, n int) Remote {
 	m, err := w.ses.remote.At(uint64(w.at+at), uint64(n))
 	if err != nil {
-		w.ses.fail("%v", err)
+		w.ses.fail("describing the memory of a worker: %v", err)
 	}
 	return m
 }
 
-// run() executes operations of random kinds. A batch is several WRITEs to different slots, one wait
-// for all of them, and a READ of one of the slots.
+// run() executes operations of random kinds.
 func (w *worker) run() {
 	for w.ses.spend() {
 		switch w.r.IntN(6) {
@@ -229,6 +228,7 @@ func (w *worker) place(slot int) (at, n int) {
 	return partGap + slot*(partSlot+partGap) + w.r.IntN(partSlot-n+1), n
 }
 
+// batch() writes to different slots, waits for all these WRITEs at once, and reads one of the slots.
 func (w *worker) batch() {
 	ses, c := w.ses, w.ses.ends[0]
 	var g futures.Group
@@ -240,7 +240,7 @@ func (w *worker) batch() {
 		at, n := w.place(slot)
 		buf, err := c.rt.Alloc(n)
 		if err != nil {
-			ses.fail("%v", err)
+			ses.fail("allocating a buffer of %d bytes: %v", n, err)
 			return
 		}
 		fillFrom(buf.Bytes(), w.r.Uint64())
@@ -254,7 +254,7 @@ func (w *worker) batch() {
 			break
 		}
 		if err := futures.Add(&g, f); err != nil {
-			ses.fail("%v", err)
+			ses.fail("adding a future to a group: %v", err)
 		}
 		fs = append(fs, f)
 	}
@@ -265,7 +265,7 @@ func (w *worker) batch() {
 	for _, f := range fs {
 		res, err, ok := f.Poll()
 		if !ok {
-			ses.fail("the group was done before one of its futures")
+			ses.fail("Group.Wait returned before one of the futures of the group was settled")
 		}
 		if _, err := ses.ended(f, res, err); err != nil {
 			ses.failed("WRITE", err)
@@ -276,14 +276,14 @@ func (w *worker) batch() {
 	}
 }
 
-// readBack reads a part of a slot and compares it with w.shadow. Sometimes it releases the buffer
-// while the device may still write to the buffer. Then readBack does not compare.
+// readBack reads a part of a slot and compares the bytes with w.shadow. Sometimes it releases the
+// buffer while the device may still write to the buffer. Then it does not compare the bytes.
 func (w *worker) readBack(slot int) {
 	ses, c := w.ses, w.ses.ends[0]
 	at, n := w.place(slot)
 	buf, err := c.rt.Alloc(n)
 	if err != nil {
-		ses.fail("%v", err)
+		ses.fail("allocating a buffer of %d bytes: %v", n, err)
 		return
 	}
 	f, err := c.Read(ses.ctx, buf.Slice(), w.remote(at, n))
@@ -300,7 +300,7 @@ func (w *worker) readBack(slot int) {
 	case err != nil:
 		ses.failed("READ", err)
 	case !blind && !bytes.Equal(buf.Bytes(), w.shadow[at:at+n]):
-		ses.fail("a READ of %d bytes at %d brought other bytes than were written", n, at)
+		ses.fail("a READ of %d bytes at offset %d returned other bytes than were written", n, at)
 	}
 	if !blind {
 		if err := buf.Release(); err != nil {
@@ -331,7 +331,7 @@ func (w *worker) add() {
 	}
 	w.unsure--
 	if res.Value != w.word {
-		ses.fail("an atomic found %d, want %d", res.Value, w.word)
+		ses.fail("an atomic found the value %d in the worker's word, want %d", res.Value, w.word)
 	}
 	w.word = next
 	binary.NativeEndian.PutUint64(w.shadow[partSize-64:], next)
@@ -342,7 +342,7 @@ func (w *worker) addShared() {
 	i := w.r.IntN(stressShared)
 	remote, err := s.shared.Remote(i*8, 8)
 	if err != nil {
-		ses.fail("%v", err)
+		ses.fail("describing a shared word: %v", err)
 		return
 	}
 	s.tried[i].Add(1)
@@ -375,27 +375,27 @@ func (w *worker) copyThrough() {
 	if err != nil {
 		ses.failed("copying", err)
 	} else if !bytes.Equal(b, w.shadow[at:at+n]) {
-		ses.fail("ReadAt gave other bytes than WriteAt took")
+		ses.fail("ReadAt returned other bytes than WriteAt has written")
 	}
 }
 
-// check() runs when the connection is gone. It compares the worker's part with w.shadow. If the
-// connection failed, the slots may differ from w.shadow. The word may differ, too, if an atomic on
-// it is unsure.
+// check() runs after the connection is closed. It compares the worker's part with w.shadow. If bad is
+// true, the session has failed, and the slots may differ from w.shadow. If w.unsure is not 0, too, the
+// word may differ from w.word.
 func (w *worker) check(bad bool) {
 	got := w.ses.region.Bytes()[w.at : w.at+partSize]
 	if !bad {
 		if !bytes.Equal(got, w.shadow) {
-			w.ses.fail("the memory is not as it was written")
+			w.ses.fail("the part at offset %d has other bytes than were written", w.at)
 		}
 		return
 	}
 	for i := range partSlots + 1 {
 		if at := i * (partSlot + partGap); !clean(got[at : at+partGap]) {
-			w.ses.fail("the gap at %d was written", at)
+			w.ses.fail("the gap at offset %d of the part at offset %d was written", at, w.at)
 		}
 	}
 	if v := binary.NativeEndian.Uint64(got[partSize-64:]); w.unsure == 0 && v != w.word {
-		w.ses.fail("a word is %d, want %d", v, w.word)
+		w.ses.fail("the word of the part at offset %d is %d, want %d", w.at, v, w.word)
 	}
 }

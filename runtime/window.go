@@ -8,7 +8,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// windowState is the state of a window. Guarded by Window.mu.
+// windowState is the state of a window. Window.mu guards the state.
 //
 //	           Bind             completed              Invalidate
 //	(new) free ──────> binding ───────────> bound ──────────────────> unbinding ──┐
@@ -30,13 +30,13 @@ const (
 
 var windowStates = [...]string{"free", "being bound", "bound", "being invalidated", "closed"}
 
-// A Window gives the peer of one connection access to a part of a region while the window is bound.
+// Window gives the peer of one connection access to a part of a region, while the window is bound.
 // Other peers get no access. Each binding has a new key. The key becomes invalid when this end or
-// the peer invalidates the window. Binding and invalidating cost one work request each, but no
-// registration.
+// the peer invalidates the window. A binding and an invalidation cost one work request each, but no
+// registration of memory.
 //
 // Methods may be called from any goroutine. The caller closes the window. The end of the connection
-// closes it too.
+// also closes the window.
 //
 // Implements: struct ibv_mw, type 2.
 type Window struct {
@@ -45,20 +45,20 @@ type Window struct {
 
 	mu    sync.Mutex // guards the fields below; held for a few instructions
 	state windowState
-	at    Remote // range and key of the binding; in state free, of the last binding
+	at    Remote // range and key of the binding; in state free, range and key of the last binding
 	gone  bool   // the peer has invalidated the key, perhaps before the binding's result was delivered
-	// The field under is a lease of the region to which the window is bound or may be bound. The
-	// lease keeps the region open.
+	// under is the lease of the region to which the window is being bound or is bound. The lease
+	// keeps the region open.
 	under *lease
 	// If ending is true, bindings and invalidations are refused. Revoke sets ending.
 	ending bool
-	// Revoke waits on the channel changed. The next change of state closes the channel and sets the
-	// field to nil.
+	// Revoke waits until the channel changed is closed. The next change of state closes the channel,
+	// and sets the field to nil.
 	changed chan struct{}
 }
 
-// NewWindow allocates a window of this connection. It enters the kernel on a real device. Errors:
-// the connection's cause; ErrNotSupported.
+// NewWindow allocates a window of this connection. On a real device it makes a system call. Errors:
+// the connection's cause; ErrNotSupported; errors of the device.
 //
 // Implements: ibv_alloc_mw.
 func (c *Conn) NewWindow() (*Window, error) {
@@ -90,7 +90,7 @@ func (w *Window) Remote() (Remote, error) {
 	return w.at, nil
 }
 
-// The method of returns an error if the window is nil or belongs to a connection other than c.
+// Window.of returns an error if the window is nil or belongs to a connection other than c.
 func (w *Window) of(c *Conn) error {
 	if w == nil || w.c != c {
 		return fmt.Errorf("%w: a window of another connection", ErrInvalid)
@@ -98,10 +98,11 @@ func (w *Window) of(c *Conn) error {
 	return nil
 }
 
-// The method move changes the window's state, and returns the window's range and key. It fails if
-// the old state is not the argument from, or if the window was revoked. If the argument lease is
-// not nil, move() passes this lease of the region to the window, which ends it later. The lease is
-// ended even if the connection ends before the binding is posted.
+// Window.move changes the window's state from the argument from to the argument to, and returns the
+// window's range and key. If the window is in another state, or was revoked, move fails.
+//
+// If the argument lease is not nil, move stores this lease of the region in w.under. From then on the
+// window ends the lease (Window.enter), even if the connection ends before the binding is posted.
 func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +118,9 @@ func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error)
 	return w.at, nil
 }
 
-// stateError returns the error of a call that needs the window in the state wanted: ErrWindowClosed
-// if the window is closed, otherwise ErrWindowState. The caller holds w.mu.
+// stateError returns the error of a call that needs the window in the state wanted, when the window is
+// in another state: ErrWindowClosed if the window is closed, and otherwise ErrWindowState. The caller
+// holds w.mu.
 func (w *Window) stateError(wanted windowState) error {
 	if w.state == windowClosed {
 		return ErrWindowClosed
@@ -126,8 +128,8 @@ func (w *Window) stateError(wanted windowState) error {
 	return fmt.Errorf("%w: it is %s, not %s", ErrWindowState, windowStates[w.state], windowStates[wanted])
 }
 
-// The method enter changes the state of the window, and closes the channel w.changed. If the new
-// state is free or closed, it also ends the lease of the region. On a closed window, enter() does
+// Window.enter changes the state of the window, and closes the channel w.changed. If the new state is
+// free or closed, enter also ends the lease of the region. If the window is closed, enter does
 // nothing. The caller holds w.mu.
 func (w *Window) enter(to windowState) {
 	if w.state == windowClosed {
@@ -143,9 +145,9 @@ func (w *Window) enter(to windowState) {
 	}
 }
 
-// The method invalidated handles the peer's invalidation of a key. It returns the window with that
-// key, or nil if there is none. Only the holder of the turn (the goroutine that runs the reactor)
-// calls it.
+// Conn.invalidated handles the peer's invalidation of a key. It returns the window with this key, or
+// nil if no window has this key. Only the holder of the turn (the goroutine that runs the reactor)
+// calls invalidated.
 func (c *Conn) invalidated(key uint32) *Window {
 	c.windowMu.Lock()
 	defer c.windowMu.Unlock()
@@ -157,8 +159,8 @@ func (c *Conn) invalidated(key uint32) *Window {
 	return nil
 }
 
-// keyInvalidated records the peer's invalidation if the window has this key and is not closed. It
-// reports whether it did.
+// keyInvalidated records that the peer has invalidated the key, and returns true. If the window has
+// another key or is closed, keyInvalidated returns false.
 func (w *Window) keyInvalidated(key uint32) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,9 +183,8 @@ func (w *Window) Close() error {
 	return w.close(false)
 }
 
-// The method close is Close for a caller that holds w.c.windowMu. If the argument end is true, the
-// queue pair is ending, and close() does not refuse a window with a binding or an invalidation in
-// progress.
+// Window.close is Close for a caller that holds w.c.windowMu. If the argument end is true, the
+// connection is ending, and close also closes a window with a binding or an invalidation in progress.
 func (w *Window) close(end bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,18 +202,18 @@ func (w *Window) close(end bool) error {
 	return nil
 }
 
-// closeWindows closes all windows of the connection. It runs before the queue pair is destroyed,
-// because a device may require this order. First it seals the queue: an unposted binding must not
-// be posted when its window is gone. Then it moves the queue pair to ERR, where the queue pair
-// answers nothing. So a peer that writes through a window sees a lost connection, not an access
-// error. No new window can appear, because the connection's cause is set. Holder only.
+// closeWindows closes all windows of the connection. It is called before the queue pair is destroyed,
+// because a device may require this order. First closeWindows seals the queue: an unposted binding
+// must not be posted when its window is gone. Then closeWindows moves the queue pair to ERR. A queue
+// pair in ERR does not answer, so a peer that writes through a window sees a lost connection, and not
+// an access error. No new window can appear, because the connection's cause is set. Holder only.
 func (c *Conn) closeWindows() error {
 	c.q.Seal()
 	c.windowMu.Lock()
 	defer c.windowMu.Unlock()
 	if qp := c.q.QP(); qp != nil && len(c.windows) > 0 {
 		// If Modify fails, the queue pair is already in ERR, or is destroyed, or its device is
-		// gone. In all three cases the queue pair answers nothing.
+		// gone. In all three cases the queue pair does not answer.
 		_ = qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)
 	}
 	var errs []error

@@ -13,9 +13,10 @@ import (
 // of REMOTE_READ, REMOTE_WRITE and REMOTE_ATOMIC. The region needs AccessMWBind. For REMOTE_WRITE
 // and REMOTE_ATOMIC the region also needs LOCAL_WRITE.
 //
-// Bind waits for room in the send queue until ctx ends. It does not wait for the binding. The
-// caller may send the descriptor to the peer over this connection at once, because the binding
-// completes before later sends.
+// Bind returns the descriptor for the peer, and the future of the binding. It waits for room in the
+// send queue until ctx ends, but does not wait for the end of the binding. The caller may send the
+// descriptor to the peer over this connection at once, because the device completes the binding
+// before later sends.
 //
 // Errors: ErrWindowState if the window is bound, or a Bind or Invalidate is in progress;
 // ErrWindowClosed; *RangeError; ErrPermission; ErrReleased; ErrInvalid for invalid arguments or a
@@ -33,21 +34,22 @@ type binding struct {
 	access verbs.AccessFlags
 }
 
-// part() checks that b is permitted, and returns the bytes of the region that b opens.
+// binding.part returns the bytes of the region that b opens to the peer, or an error if b is not
+// permitted.
 func (b *binding) part() (part Slice, err error) {
 	const may = verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 	if b.access == 0 || b.access&^may != 0 {
 		return part, fmt.Errorf("%w: a window with access %v", verbs.ErrInvalid, b.access)
 	}
 	if b.r == nil {
-		return part, fmt.Errorf("%w: a window on no region", verbs.ErrInvalid)
+		return part, fmt.Errorf("%w: a window on a nil region", verbs.ErrInvalid)
 	}
 	need := verbs.AccessMWBind
 	if b.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 {
 		need |= verbs.AccessLocalWrite
 	}
 	if b.r.access&need != need {
-		return part, fmt.Errorf("%w: the window needs a region with %v, it has %v", ErrPermission, need, b.r.access)
+		return part, fmt.Errorf("%w: the window needs a region with %v, the region has %v", ErrPermission, need, b.r.access)
 	}
 	if part, err = b.r.Slice(b.off, b.n); err == nil && b.n == 0 {
 		err = fmt.Errorf("%w: a window on no bytes", verbs.ErrInvalid)
@@ -88,8 +90,8 @@ func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to 
 
 // Invalidate unbinds the window. When the future is settled without an error, the peer's key is
 // invalid, and no access by the peer is in progress. Invalidate waits for room in the send queue
-// until ctx ends. It returns ErrWindowState if the window is not bound, and ErrWindowClosed if it is
-// closed.
+// until ctx ends. If the window is closed, Invalidate returns ErrWindowClosed. If the window is not
+// bound, Invalidate returns ErrWindowState.
 //
 // Implements: ibv_post_send, LOCAL_INV.
 func (w *Window) Invalidate(ctx context.Context) (Future, error) {
@@ -117,9 +119,9 @@ type windowOp struct {
 	then, onFailure windowState // states after success and after failure
 }
 
-// post() submits s, which binds or invalidates the window. The argument at is the new range and key
-// of the window. The two arguments of type windowState are the next states of the window after
-// success and after failure.
+// Window.post submits s, which binds or invalidates the window. The argument at is the new range and
+// key of the window. The arguments then and no are the window's states after the success and after
+// the failure of s.
 func (w *Window) post(asked reactor.DoneContext, then, no windowState, s *reactor.Send, at Remote, to submitOpts) (f Future, err error) {
 	op := &windowOp{w: w, then: then, onFailure: no, sink: to.sink}
 	if op.sink == nil {

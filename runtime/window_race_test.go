@@ -18,9 +18,9 @@ type noMW struct{ verbs.MW }
 func (noMW) RKey() uint32 { return 0 }
 func (noMW) Close() error { return nil }
 
-// Rule: if the connection ends at any point of a Bind, the region's lease is ended, one time. (The
-// bug: Bind changed the window's state before it recorded the lease. If the connection ended in
-// between, the lease was kept, and the region could never be closed.)
+// Rule: if the connection ends at any point of a Bind, the lease on the region is ended exactly once.
+// (The bug: Bind changed the window's state before it recorded the lease. If the connection ended
+// between these two steps, the lease never ended, and the region could never be closed.)
 func TestBindAtTheEndKeepsNoLease(t *testing.T) {
 	_, b := connected(t, Config{})
 	r := must.Get(b.rt.NewRegion(64, windowAccess))(t)
@@ -41,13 +41,13 @@ func TestBindAtTheEndKeepsNoLease(t *testing.T) {
 		both.Go(func() {
 			begun.Store(true)
 			if _, _, err := w.Bind(t.Context(), r, 0, 8, verbs.AccessRemoteRead); err == nil {
-				t.Error("bound through a closed connection")
+				t.Error("Bind on a closed connection succeeded, want an error")
 			}
 		})
 		for !begun.Load() {
 			runtime.Gosched()
 		}
-		for range round % 512 { // a varying delay, so that closeWindows runs at different points of Bind
+		for range round % 512 { // delays closeWindows by a varying time, so that it meets different points of Bind
 			begun.Load()
 		}
 		if err := b.closeWindows(); err != nil {
@@ -56,13 +56,13 @@ func TestBindAtTheEndKeepsNoLease(t *testing.T) {
 		both.Wait()
 	}
 	if err := r.Close(); err != nil {
-		t.Errorf("no window is left, but closing the region: %v", err)
+		t.Errorf("closing the region after all windows were closed: %v, want nil", err)
 	}
 }
 
-// Rule: a binding that is unposted when the connection's windows are closed is never posted. Its
-// window is freed, and its region may be closed. (The bug: if the queue pair could not be destroyed
-// at once, such a binding was posted.)
+// Rule: if a binding is not posted yet when the connection's windows are closed, the binding is never
+// posted. Its window is freed, and its region can be closed. (The bug: if the queue pair could not be
+// destroyed at once, the binding was posted.)
 func TestBindIsNotPostedBehindItsWindow(t *testing.T) {
 	_, b := connected(t, Config{})
 	r, w := opened(t, b, 64)
@@ -81,16 +81,16 @@ func TestBindIsNotPostedBehindItsWindow(t *testing.T) {
 		t.Fatal(derr, err)
 	}
 	if got := <-sink; !errors.Is(got.err, reactor.ErrQueueFailed) {
-		t.Errorf("a binding to a window that was closed: %v, want %v", got.err, reactor.ErrQueueFailed)
+		t.Errorf("the binding of a window that was closed before the posting ended with %v, want %v", got.err, reactor.ErrQueueFailed)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Rule: if the owner of a window closes the connection, a WRITE through the window ends with
-// ErrPeerClosed or a flush, not with an access error. (The bug: while the device was being removed,
-// Soft-RoCE still answered, and the WRITE ended with REM_ACCESS_ERR.)
+// Rule: if the owner of a window closes the connection, the peer's WRITE through the window ends with
+// ErrPeerClosed or WR_FLUSH_ERR, not with an access error. (The bug: while the owner's device was being
+// removed, Soft-RoCE still answered, and the WRITE ended with REM_ACCESS_ERR.)
 func TestWritingThroughAWindowMeetsTheEnd(t *testing.T) {
 	rig := newPlugRig(t, Config{})
 	a, b := rig.connect(rig.a, rig.b, Options{})
@@ -112,7 +112,7 @@ func TestWritingThroughAWindowMeetsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err = f.Await(testContext(t)); !errors.Is(err, ErrPeerClosed) && !errors.Is(err, verbs.StatusError(verbs.WCWRFlushErr)) {
-		t.Errorf("the write ended with %v, want that the peer closed, or a flush", err)
+		t.Errorf("the WRITE ended with %v, want ErrPeerClosed or WR_FLUSH_ERR", err)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)

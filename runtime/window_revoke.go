@@ -13,12 +13,13 @@ import (
 // Revoke on, Bind and Invalidate fail, even if Revoke returns an error.
 //
 // An invalidation waits behind earlier requests in the send queue, so a peer that does not answer
-// can delay it. Revoke does not wait for earlier requests. But if a binding or an invalidation of
-// the window is in progress, Revoke waits for its end, until ctx ends. (Conn.Cancel ends this
-// wait.) If ctx ends first, Revoke returns the context's error and may be called again.
+// can delay the invalidation. Revoke does not wait for earlier requests. But if a binding or an
+// invalidation of the window is in progress, Revoke waits until it has ended. (Conn.Cancel ends all
+// operations, and so ends this wait.) If ctx ends during the wait, Revoke returns the context's error
+// and may be called again.
 //
-// Revoke is idempotent. Any goroutine may call it except one that holds the turn (for example in a
-// Sink).
+// Revoke is idempotent. Any goroutine may call Revoke, except the holder of the reactor's turn (for
+// example in a Sink).
 //
 // Implements: ibv_dealloc_mw.
 func (w *Window) Revoke(ctx context.Context) error {
@@ -32,7 +33,7 @@ func (w *Window) Revoke(ctx context.Context) error {
 		if !errors.Is(err, ErrWindowState) {
 			return err
 		}
-		w.c.sh.r.Wake() // an operation that was started in a Batch may be unposted while the loop sleeps
+		w.c.sh.r.Wake() // if a Batch has started the operation, it may still be unposted, and the loop may sleep
 		select {
 		case <-changed:
 		case <-asked:
@@ -41,9 +42,9 @@ func (w *Window) Revoke(ctx context.Context) error {
 	}
 }
 
-// The method revoked makes Bind and Invalidate fail from now on. It returns a channel that is
-// closed at the next change of the window's state. If an operation is in progress, its completion
-// changes the state.
+// Window.revoked makes Bind and Invalidate fail from now on. It returns a channel that is closed at
+// the next change of the window's state. If a binding or an invalidation is in progress, its
+// completion changes the state.
 func (w *Window) revoked() (changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,8 +14,7 @@ import (
 
 const windowAccess = verbs.AccessLocalWrite | verbs.AccessMWBind
 
-// The function opened returns a region of n bytes, to which windows can be bound, and a new window
-// of b.
+// opened() returns a region of n bytes, to which windows can be bound, and a new window of b.
 func opened(t *testing.T, b *Conn, n int) (*Region, *Window) {
 	t.Helper()
 	r := must.Get(b.rt.NewRegion(n, windowAccess))(t)
@@ -23,7 +22,7 @@ func opened(t *testing.T, b *Conn, n int) (*Region, *Window) {
 	return r, w
 }
 
-// The function bound binds w to a range of r, waits for the binding, and returns the descriptor.
+// bound() binds w to a range of r, waits for the binding, and returns the descriptor.
 func bound(t *testing.T, w *Window, r *Region, off, n int, access verbs.AccessFlags) Remote {
 	t.Helper()
 	at, f, err := w.Bind(testContext(t), r, off, n, access)
@@ -52,22 +51,22 @@ func windowOpensItsRange(t *testing.T, d bed) {
 	f, err := a.Write(testContext(t), src.Slice(), at)
 	done(t, f, err)
 	if !bytes.Equal(r.Bytes()[1024:1536], data) || r.Bytes()[1023] != 0 || r.Bytes()[1536] != 0 {
-		t.Error("the bytes did not arrive where the window is")
+		t.Error("the WRITE did not write exactly the 512 bytes of the window, from offset 1024 of the region")
 	}
 	f, err = w.Invalidate(testContext(t))
 	done(t, f, err)
 	again := bound(t, w, r, 0, 64, verbs.AccessRemoteRead)
 	if again.RKey == at.RKey {
-		t.Errorf("the key 0x%x was given twice", at.RKey)
+		t.Errorf("both bindings of the window have the key 0x%x, want different keys", at.RKey)
 	}
 	back := bufferOf(t, a.rt, make([]byte, 64))
 	f, err = a.Read(testContext(t), back.Slice(), again)
 	done(t, f, err)
 	_, err = a.Write(testContext(t), src.Slice(), again)
-	mistake(t, "writing 512 bytes through a window of 64", err, ErrRemoteRange)
+	mistake(t, "a WRITE of 512 bytes through a window of 64 bytes", err, ErrRemoteRange)
 	small := must.Get(src.Slice().Sub(0, 8))(t)
 	_, err = a.Write(testContext(t), small, again)
-	mistake(t, "writing through a window for reading", err, ErrPermission)
+	mistake(t, "a WRITE through a window that permits only READs", err, ErrPermission)
 }
 
 // Rule: a WRITE with the key of an invalidated window fails with REM_ACCESS_ERR and writes nothing.
@@ -82,15 +81,15 @@ func invalidatedWindowIsShut(t *testing.T, d bed) {
 	src := bufferOf(t, a.rt, []byte("too late"))
 	f = must.Get(a.Write(testContext(t), src.Slice(), at))(t)
 	if _, err := f.Await(testContext(t)); !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
-		t.Errorf("writing with a dead key: %v, want %v", err, verbs.WCRemAccessErr)
+		t.Errorf("a WRITE with the key of an invalidated window ended with %v, want %v", err, verbs.WCRemAccessErr)
 	}
 	if r.Bytes()[0] != 0 {
-		t.Error("the bytes were written")
+		t.Error("the WRITE with the key of an invalidated window changed the region")
 	}
 }
 
-// Rule: the peer can invalidate a window with a message. Then Message.Invalidated is this window,
-// and the window can be bound again.
+// Rule: if a message of the peer invalidates a window, Message.Invalidated is this window, and the
+// window can be bound again.
 func TestPeerShutsWindow(t *testing.T) { onBeds(t, peerShutsWindow) }
 
 func peerShutsWindow(t *testing.T, d bed) {
@@ -100,7 +99,7 @@ func peerShutsWindow(t *testing.T, d bed) {
 	for round := range 20 {
 		at, f, err := w.Bind(ctx, r, 0, 64, verbs.AccessRemoteWrite)
 		if err != nil {
-			t.Fatalf("round %d: %v", round, err)
+			t.Fatalf("round %d: Bind: %v", round, err)
 		}
 		// Do not wait for the binding. The device completes the binding before it sends the next
 		// message.
@@ -122,7 +121,7 @@ func peerShutsWindow(t *testing.T, d bed) {
 		done(t, wrote, nil)
 		m = must.Get(b.RecvWait(ctx))(t)
 		if m.Invalidated != w || m.Data[0] != byte(round) || r.Bytes()[0] != byte(round) {
-			t.Fatalf("round %d: message % x invalidated %p, want %p; memory 0x%02x", round, m.Data, m.Invalidated, w, r.Bytes()[0])
+			t.Fatalf("round %d: the message % x invalidated %p, want %p; the first byte of the message and of the region (0x%02x) must be the round", round, m.Data, m.Invalidated, w, r.Bytes()[0])
 		}
 		if err := m.Release(); err != nil {
 			t.Fatal(err)
@@ -131,7 +130,7 @@ func peerShutsWindow(t *testing.T, d bed) {
 	}
 }
 
-// Rule: the wrong use of a window returns an error and does not fail the connection.
+// Rule: if a window is used wrongly, the call returns an error, and the connection does not fail.
 func TestWindowMistakes(t *testing.T) {
 	_, b := connected(t, Config{})
 	ctx := testContext(t)
@@ -141,20 +140,20 @@ func TestWindowMistakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = w.Invalidate(ctx)
-	mistake(t, "invalidating what is not bound", err, ErrWindowState, "free")
+	mistake(t, "invalidating a window that is not bound", err, ErrWindowState, "free")
 	_, _, err = w.Bind(ctx, plain, 0, 8, verbs.AccessRemoteRead)
-	mistake(t, "a region that is not for windows", err, ErrPermission, "MW_BIND")
+	mistake(t, "binding a window to a region without MW_BIND", err, ErrPermission, "MW_BIND")
 	_, _, err = w.Bind(ctx, r, 60, 8, verbs.AccessRemoteRead)
-	mistake(t, "outside the region", err, ErrRange, "60")
+	mistake(t, "binding a window to a range outside the region", err, ErrRange, "60")
 	_, _, err = w.Bind(ctx, r, 0, 0, verbs.AccessRemoteRead)
-	mistake(t, "no bytes", err, verbs.ErrInvalid)
+	mistake(t, "binding a window to 0 bytes", err, verbs.ErrInvalid)
 	_, _, err = w.Bind(ctx, r, 0, 8, verbs.AccessLocalWrite)
-	mistake(t, "no access for peers", err, verbs.ErrInvalid, "LOCAL_WRITE")
+	mistake(t, "binding a window without access for the peer", err, verbs.ErrInvalid, "LOCAL_WRITE")
 	bound(t, w, r, 0, 8, verbs.AccessRemoteRead)
 	_, _, err = w.Bind(ctx, r, 0, 8, verbs.AccessRemoteRead)
-	mistake(t, "binding twice", err, ErrWindowState, "bound")
+	mistake(t, "binding a window that is bound", err, ErrWindowState, "bound")
 	if err := r.Close(); !errors.Is(err, verbs.ErrBusy) {
-		t.Errorf("closing a region under a window: %v, want %v", err, verbs.ErrBusy)
+		t.Errorf("closing a region to which a window is bound: %v, want %v", err, verbs.ErrBusy)
 	}
 	for range 2 {
 		if err := w.Close(); err != nil {
@@ -162,14 +161,14 @@ func TestWindowMistakes(t *testing.T) {
 		}
 	}
 	_, _, err = w.Bind(ctx, r, 0, 8, verbs.AccessRemoteRead)
-	mistake(t, "a closed window", err, ErrWindowClosed)
+	mistake(t, "binding a closed window", err, ErrWindowClosed)
 	if err := r.Close(); err != nil {
-		t.Errorf("closing the region behind the window: %v", err)
+		t.Errorf("closing the region after its window was closed: %v, want nil", err)
 	}
 }
 
-// Rule: the end of a connection closes its windows, in whatever state the windows are. Then the
-// region of the windows can be closed.
+// Rule: if a connection ends, its windows are closed, in whatever state the windows are. Then the region
+// of the windows can be closed.
 func TestWindowsEndWithTheirConnection(t *testing.T) { onBeds(t, windowsEndWithTheirConnection) }
 
 func windowsEndWithTheirConnection(t *testing.T, d bed) {
@@ -186,18 +185,18 @@ func windowsEndWithTheirConnection(t *testing.T, d bed) {
 		t.Fatal(err)
 	}
 	if n := b.rt.dev.Objects().MW; n != 0 {
-		t.Errorf("%d windows are alive", n)
+		t.Errorf("after Close, %d memory windows of the device are left, want 0", n)
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := b.NewWindow(); !errors.Is(err, ErrConnClosed) {
-		t.Errorf("a window of a closed connection: %v, want %v", err, ErrConnClosed)
+		t.Errorf("NewWindow on a closed connection: %v, want %v", err, ErrConnClosed)
 	}
 }
 
-// Rule: when Revoke has returned, the window's key is invalid for ever, and the region can be
-// closed. Revoke waits for an outstanding binding, even if the binding was started in a Batch.
+// Rule: after Revoke has returned nil, the window's key is invalid for ever, and the region can be
+// closed. If a binding is outstanding, Revoke waits for the binding, even if it was started in a Batch.
 func TestRevokeShutsAWindow(t *testing.T) { onBeds(t, revokeShutsAWindow) }
 
 func revokeShutsAWindow(t *testing.T, d bed) {
@@ -233,25 +232,25 @@ func revokeShutsAWindow(t *testing.T, d bed) {
 				done(t, f, nil)
 			}
 			if err := r.Close(); err != nil {
-				t.Errorf("closing the region behind the window: %v", err)
+				t.Errorf("closing the region after its window was revoked: %v, want nil", err)
 			}
 			_, err = w.Invalidate(testContext(t))
-			mistake(t, "using a window that was revoked", err, ErrWindowClosed)
+			mistake(t, "invalidating a window that was revoked", err, ErrWindowClosed)
 			if at.Length == 0 {
 				return
 			}
 			src := bufferOf(t, a.rt, []byte("too late"))
 			f = must.Get(a.Write(testContext(t), src.Slice(), at))(t)
 			if _, err := f.Await(testContext(t)); !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
-				t.Errorf("writing with a dead key: %v, want %v", err, verbs.WCRemAccessErr)
+				t.Errorf("a WRITE with the key of an invalidated window ended with %v, want %v", err, verbs.WCRemAccessErr)
 			}
 		})
 	}
 }
 
-// Rule: Revoke of a bound window does not wait for a peer that does not answer. If an invalidation
-// of the window waits behind a READ from that peer, Revoke waits for the invalidation until its own
-// context ends. Then Revoke can be called again.
+// Rule: if a window is bound, Revoke does not wait for a peer that does not answer. If an invalidation
+// of the window waits behind a READ from that peer, Revoke waits for the invalidation, at most until the
+// context of Revoke ends. Then Revoke can be called again.
 func TestRevokeWaitsForNoPeer(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	a, b := connected(t, Config{Provider: p})
@@ -272,7 +271,7 @@ func TestRevokeWaitsForNoPeer(t *testing.T) {
 	}
 	ended, cancel := context.WithTimeout(testContext(t), time.Millisecond)
 	defer cancel()
-	if !shut.Settled() { // otherwise the invalidation has overtaken the READ, and Revoke has nothing to wait for
+	if !shut.Settled() { // otherwise the invalidation has completed before the READ, and Revoke does not wait
 		err := other.Revoke(ended)
 		mistake(t, "revoking while the invalidation waits for the peer", err, context.DeadlineExceeded, "being invalidated")
 	}
@@ -283,11 +282,11 @@ func TestRevokeWaitsForNoPeer(t *testing.T) {
 		t.Errorf("revoking after Cancel: %v", err)
 	}
 	if err := r.Close(); err != nil {
-		t.Errorf("closing the region behind its windows: %v", err)
+		t.Errorf("closing the region after its windows were revoked: %v, want nil", err)
 	}
 }
 
-// Rule: if a window is revoked while a WRITE of many packets is half done, the WRITE writes nothing
+// Rule: if a window is revoked while only some packets of a WRITE have arrived, the WRITE writes nothing
 // after Revoke has returned.
 func TestRevokeStopsAWriteHalfWay(t *testing.T) {
 	const size = 4 * simMsgSize
@@ -304,13 +303,14 @@ func TestRevokeStopsAWriteHalfWay(t *testing.T) {
 	for i := range src.Bytes() {
 		src.Bytes()[i] = 0xda
 	}
+	// The first packet from a to b arrives at once. All later packets are delayed by 20 ms.
 	p.w.fab.SetLink(p.w.nodes[0].gid, p.w.nodes[1].gid, fabric.Link{Rules: []fabric.Rule{{From: 2, Delay: 20 * time.Millisecond}}})
 	write := must.Get(p.a.Write(p.w.ended, src.Slice(), at))(t)
 	for n := 0; r.Bytes()[0] == 0 && n < 100; n++ {
 		p.pass(100 * time.Microsecond)
 	}
 	if r.Bytes()[0] == 0 || r.Bytes()[size-1] != 0 {
-		t.Fatalf("the WRITE is not half way: first byte %#x, last %#x", r.Bytes()[0], r.Bytes()[size-1])
+		t.Fatalf("before Revoke, the first byte of the region is %#x, want 0xda; the last byte is %#x, want 0", r.Bytes()[0], r.Bytes()[size-1])
 	}
 	if err := w.Revoke(p.w.ended); err != nil {
 		t.Fatal(err)
@@ -319,10 +319,10 @@ func TestRevokeStopsAWriteHalfWay(t *testing.T) {
 	copy(r.Bytes(), mine)
 	p.pass(2 * time.Second)
 	if !bytes.Equal(r.Bytes(), mine) {
-		t.Error("the WRITE went on after Revoke")
+		t.Error("the WRITE changed the region after Revoke had returned")
 	}
 	if _, err, ok := write.Poll(); !ok || !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
-		t.Errorf("the WRITE ended with %v (%v), want %v", err, ok, verbs.WCRemAccessErr)
+		t.Errorf("the WRITE ended with %v (settled %t), want %v", err, ok, verbs.WCRemAccessErr)
 	}
 	if err := src.Release(); err != nil {
 		t.Error(err)
@@ -332,8 +332,7 @@ func TestRevokeStopsAWriteHalfWay(t *testing.T) {
 	}
 }
 
-// Rule: from the first call of Revoke on, Bind fails. This holds even if Revoke has returned its
-// context's error.
+// Rule: if Revoke was called, Bind fails. This holds even if Revoke has returned its context's error.
 func TestNothingIsBoundWhileAWindowIsRevoked(t *testing.T) {
 	_, b := connected(t, Config{})
 	r, w := opened(t, b, 64)
