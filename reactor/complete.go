@@ -53,7 +53,7 @@ func (r *Reactor) lookup(id uint32) *Queue {
 	return nil
 }
 
-// The method sent handles wc, the completion of the send in slot s. It ends this send, and retires
+// sent handles wc, the completion of the send in slot s. It ends this send, and retires
 // all earlier sends of the queue. A queue pair completes its sends in order, and a send that fails
 // always has a completion. The earlier sends had no completion, so they succeeded, even if wc is a
 // failed completion.
@@ -178,7 +178,7 @@ func (q *Queue) breakWith(cause error) {
 	}
 }
 
-// The method finish ends the operation of slot i: it records the outcome, and gives back the lease
+// finish ends the operation of slot i: it records the outcome, and gives back the lease
 // and the slot (freeSlot). At the end of the pass, Reactor.deliver settles the future or calls the
 // sink.
 func (q *Queue) finish(i uint32, c Completion, err error) {

@@ -2,7 +2,7 @@ package reactor
 
 import "github.com/verbena-rdma/verbena/internal/ring"
 
-// The type callbacks is the queue of the user functions that the reactor's callback goroutine calls.
+// callbacks is the queue of the user functions that the reactor's callback goroutine calls.
 // The goroutine calls one function at a time, in the order of the queue. A function that blocks
 // delays the other functions of the queue, but neither completions nor events. A panic goes to
 // Config.OnPanic, or ends the program (complete_panic.go). If a function ends the goroutine, another
@@ -10,7 +10,7 @@ import "github.com/verbena-rdma/verbena/internal/ring"
 // the functions.
 type callbacks struct {
 	queue ring.Inbox[call, *call]
-	// The channel wake holds a value if functions may be queued. When the channel stop is closed, the
+	// wake holds a value if functions may be queued. When the channel stop is closed, the
 	// callback goroutine calls the queued functions, closes the channel ended, and ends.
 	wake, stop, ended chan struct{}
 }

@@ -74,7 +74,7 @@ func TestAwaitInACallbackHearsOfEvents(t *testing.T) {
 	}
 }
 
-// The constant later is the delay of receiveLater. Within this time the loops sleep and the waiting
+// later is the delay of receiveLater. Within this time the loops sleep and the waiting
 // goroutines park. So only a completion event can wake the loop. On a slow machine a goroutine may
 // still run passes after this time. The test then passes, but does not test the wake-up.
 const later = 20 * time.Millisecond

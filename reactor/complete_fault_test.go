@@ -15,7 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The type faulty is a layer between a reactor and its device. It injects the faults that the test
+// faulty is a layer between a reactor and its device. It injects the faults that the test
 // sets.
 type faulty struct {
 	verbs.Context

@@ -25,7 +25,7 @@ import "math/rand/v2"
 // sent again also waits for the READs that follow it in the send queue, and these READs cannot
 // complete before the fenced request completes (rxe_wqe_is_fenced in rxe_req.c).
 
-// The variable unanswered is the content of an atomic's result word until the answer arrives. It is
+// unanswered is the content of an atomic's result word until the answer arrives. It is
 // a random number, chosen when the process starts. A real answer equals this number with a
 // probability of 2^-64. If it does, the reactor reports ErrUnanswered in place of the answer.
 var unanswered = rand.Uint64()

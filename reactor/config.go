@@ -196,7 +196,7 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	return c, nil
 }
 
-// The method sends returns the number of send slots of a queue: SendDepth, one slot for the marker,
+// sends returns the number of send slots of a queue: SendDepth, one slot for the marker,
 // and ControlDepth. The queue of a SharedRecv has none.
 func (c QueueConfig) sends() int {
 	if c.receiving {

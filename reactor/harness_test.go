@@ -185,7 +185,7 @@ func (i inbox) Complete(_ reactor.SinkContext, c reactor.Completion, err error) 
 	}
 }
 
-// The variable patience limits how long a test waits for an expected event. Only a failing test
+// patience limits how long a test waits for an expected event. Only a failing test
 // waits until the limit. The limit is longer on a device, because the device may belong to an
 // emulated, busy machine.
 var patience = func() time.Duration {
@@ -201,24 +201,24 @@ func bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-// comes() waits until ch is closed or delivers one value. It returns the value. The argument what names
-// the event that closes or sends, for the failure text.
-func comes[T any](t testing.TB, what string, ch <-chan T) (v T) {
+// comes waits until ch is closed or delivers a value, and returns the value. If neither happens within
+// patience, comes fails the test with a text that contains event.
+func comes[T any](t testing.TB, event string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-ch:
 	case <-time.After(patience):
-		t.Fatalf("waited %v in vain for %s", patience, what)
+		t.Fatalf("waited %v in vain for %s", patience, event)
 	}
 	return v
 }
 
-// The type called makes a sink of a function.
+// called is a function that serves as a sink.
 type called func(reactor.Completion, error)
 
 func (fn called) Complete(_ reactor.SinkContext, c reactor.Completion, err error) { fn(c, err) }
 
-// The type hooked is a layer between a reactor and its device. While a hook is set, Execute calls
+// hooked is a layer between a reactor and its device. While a hook is set, Execute calls
 // the hook in place of the device. The test sets the hook; the holder of the turn reads it.
 type hooked struct {
 	verbs.Context

@@ -108,7 +108,7 @@ func (r *Reactor) tryStopAccepting() (reclaimed <-chan struct{}, left error) {
 	return r.reclaimed, left
 }
 
-// The method end stops the loop and the callback goroutine, and waits until they have ended. Then
+// end stops the loop and the callback goroutine, and waits until they have ended. Then
 // it runs the functions that are still queued for them.
 func (r *Reactor) end(ctx DoneContext) error {
 	if err := r.sleep.Close(); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The type work is a Reactor with the methods that the token (turn.Token) and waiting goroutines
+// work is a Reactor with the methods that the token (turn.Token) and waiting goroutines
 // call. Reactor itself does not have these methods, because the user must not call them.
 type work Reactor
 
@@ -60,7 +60,7 @@ func (w *work) Drive(done <-chan struct{}, f *futures.Waiter) error {
 	return nil
 }
 
-// The method pass runs one pass: Tasks, gather, post, arm, poll, dispatch, deliver. The result is
+// pass runs one pass: Tasks, gather, post, arm, poll, dispatch, deliver. The result is
 // false if there was nothing to do. The Tasks (see Reactor.Schedule) come first, because a Task may run
 // a whole pass itself (Flush, Admit). If arm is set, the pass arms each completion queue that can get
 // completions. It arms before it polls, so that a completion that the poll does not find raises an

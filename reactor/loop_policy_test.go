@@ -13,14 +13,14 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The method message posts a receive, and returns a future for the completion of this receive.
+// message posts a receive, and returns a future for the completion of this receive.
 func (e *end) message(sge verbs.SGE) (reactor.Future, error) {
 	p, f := e.r.Futures().New(e.r.Driver())
 	err := e.q.PostRecv(&reactor.Recv{Sink: called(func(c reactor.Completion, err error) { p.Settle(c, err) })}, []verbs.SGE{sge}, reactor.Block)
 	return f, err
 }
 
-// The method tell sends the bytes of sge, and waits for the completion of this send.
+// tell sends the bytes of sge, and waits for the completion of this send.
 func (e *end) tell(ctx context.Context, sge verbs.SGE) error {
 	f, err := e.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRSend}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.NoWakeup)
 	if err == nil {
@@ -29,7 +29,7 @@ func (e *end) tell(ctx context.Context, sge verbs.SGE) error {
 	return err
 }
 
-// The function asks makes n round trips: the end "from" sends a message, and the end "to" answers it.
+// asks makes n round trips: the end "from" sends a message, and the end "to" answers it.
 func asks(t testing.TB, from, to *end, n int) {
 	t.Helper()
 	ctx := bounded(t)

@@ -76,7 +76,7 @@ func (s *cqState) disarm() {
 	s.armed, s.armedEmpty, s.eventDue, s.eventOverdue = false, false, false, false
 }
 
-// The method expect updates the state of s after a poll. The argument found is how many
+// expect updates the state of s after a poll. The argument found is how many
 // completions the poll took, and room is how many it could take. If found < room, the poll left the
 // completion queue empty. If the completion queue is armed and was polled empty, the next completion
 // must raise an event. (A completion that came before the arming raises no event.) So if a poll then

@@ -10,7 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The method deaf makes the device ignore requests to arm its completion queues. So no completion
+// deaf makes the device ignore requests to arm its completion queues. So no completion
 // raises an event.
 func (h *hooked) deaf() {
 	h.set(func(inner verbs.Context, turn *verbs.IOBatch) error {
@@ -22,7 +22,7 @@ func (h *hooked) deaf() {
 	})
 }
 
-// The function answered posts a SEND on the queue of a and then a receive on the queue of b, and waits
+// answered posts a SEND on the queue of a and then a receive on the queue of b, and waits
 // until the SEND completes.
 func answered(t *testing.T, a, b *end) {
 	t.Helper()

@@ -64,7 +64,7 @@ func (c *muteChannel) GetEvent() (verbs.CQ, bool, error) {
 // restAsks is the number of calls that a test records: calls of GetEvent, or of a source's handler.
 const restAsks = 10
 
-// The function rested checks that EventRest or more passed between successive calls. The argument
+// rested checks that EventRest or more passed between successive calls. The argument
 // asks holds the times of the calls.
 func rested(t *testing.T, asks []time.Time) {
 	t.Helper()

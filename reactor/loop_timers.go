@@ -21,11 +21,11 @@ type timers struct {
 	base  time.Time // time 0 of the timers' clock: epoch if the clock is the machine's, else the first reading
 	heap  timerHeap
 	count uint64
-	// The field first holds the earliest deadline, or the constant never if there is no timer. The
+	// first holds the earliest deadline, or the constant never if there is no timer. The
 	// holder writes it. The loop reads it before it sleeps, and the method due reads it. It publishes no
 	// other data.
 	first atomic.Int64
-	// The field alarm is a timer of the Go runtime. It fires a little after the earliest deadline,
+	// alarm is a timer of the Go runtime. It fires a little after the earliest deadline,
 	// and sets mayBeDue. While mayBeDue is not set, the method due does not read the clock, because one
 	// reading takes a tenth of the time of a synchronous operation. A loop that sleeps wakes at the
 	// deadline, before the alarm fires, and sets mayBeDue itself. When the loop then runs the
@@ -50,7 +50,7 @@ const (
 	alarmMost = 10 * time.Millisecond
 )
 
-// The constant never is a deadline that does not come: 2^63-1 ns is 292 years.
+// never is a deadline that does not come: 2^63-1 ns is 292 years.
 const never = math.MaxInt64
 
 func (ts *timers) init(now time.Time, real bool) {
@@ -62,7 +62,7 @@ func (ts *timers) init(now time.Time, real bool) {
 	}
 }
 
-// The method stop stops the alarm.
+// stop stops the alarm.
 func (ts *timers) stop() {
 	if ts.alarm != nil {
 		ts.alarm.Stop()
@@ -146,7 +146,7 @@ func (ts *timers) setAlarm() {
 	}
 }
 
-// The method next returns the earliest deadline, or the zero time if there is none.
+// next returns the earliest deadline, or the zero time if there is none.
 func (ts *timers) next() time.Time {
 	if d := ts.first.Load(); d != never {
 		return ts.base.Add(time.Duration(d))
@@ -168,7 +168,7 @@ func (ts *timers) due(now func() time.Time) bool {
 	return false
 }
 
-// The method run runs the timers that are due, earliest first. Timers with the same deadline run in
+// run runs the timers that are due, earliest first. Timers with the same deadline run in
 // the order in which they were added.
 func (ts *timers) run(now func() time.Time) {
 	if !ts.due(now) {

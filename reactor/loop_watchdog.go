@@ -63,7 +63,7 @@ func (p *watchdog) init(r *Reactor) {
 	p.tick = func() { r.checkPeers(false) }
 }
 
-// The method wake makes the loop run a tick soon. It does not allocate.
+// wake makes the loop run a tick soon. It does not allocate.
 func (p *watchdog) wake(r *Reactor) {
 	if p.state == watchdogWaking {
 		return

@@ -18,7 +18,7 @@ const (
 	partBytes    = 1 << 20
 )
 
-// The type lists has one map for each pass: from the number of a queue pair to the number of sends
+// lists has one map for each pass: from the number of a queue pair to the number of sends
 // that the pass posted to it.
 type lists []map[uint32]int
 

@@ -135,7 +135,7 @@ func (q *Queue) checkPeer(step time.Duration, crowd int) (wait time.Duration, up
 	return min(need-l.share, never/among) * among, false
 }
 
-// The method need returns bytes/slowestPeer, where bytes is the size of the outstanding sends from the
+// need returns bytes/slowestPeer, where bytes is the size of the outstanding sends from the
 // oldest send to the first signaled send. If these sends succeed, the next completion of the queue is
 // the completion of the first signaled send.
 func (q *Queue) need() time.Duration {

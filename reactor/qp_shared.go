@@ -92,7 +92,7 @@ func (s *SharedRecv) Withdraw() {
 // Discard gives back the memory of a SharedRecv that was not admitted, or was withdrawn.
 func (s *SharedRecv) Discard() error { return s.q.Discard() }
 
-// The method srq returns the shared receive queue. It returns nil if s is nil.
+// srq returns the shared receive queue. It returns nil if s is nil.
 func (s *SharedRecv) srq() verbs.SRQ {
 	if s == nil {
 		return nil

@@ -26,11 +26,11 @@ import (
 // them by wrong ones.
 type mixedWays struct {
 	readyWays
-	// The function add appends the holder's own request to the backlog.
+	// add appends the holder's own request to the backlog.
 	add func(*Queue, uint32)
-	// The function own is called in place of Reactor.gatherOwn. If it is nil, gatherOwn is called.
+	// own is called in place of Reactor.gatherOwn. If it is nil, gatherOwn is called.
 	own func(*Reactor)
-	// The function follow submits a request from a sink.
+	// follow submits a request from a sink.
 	follow func(*Queue, uint32)
 }
 
@@ -80,7 +80,7 @@ type mixedBed struct {
 	total, expect int      // requests posted so far, and requests to post in all
 }
 
-// The method slots gives n slots to a new producer, which uses the slots in order. It returns the
+// slots gives n slots to a new producer, which uses the slots in order. It returns the
 // first slot.
 func (b *mixedBed) slots(n int) uint32 {
 	first := len(b.producer)
@@ -92,7 +92,7 @@ func (b *mixedBed) slots(n int) uint32 {
 	return uint32(first)
 }
 
-// The method turn runs one pass for the caller, which holds the turn. All requests that the pass
+// turn runs one pass for the caller, which holds the turn. All requests that the pass
 // posts complete in the pass.
 func (b *mixedBed) turn() {
 	r, q := b.r, b.q
@@ -141,7 +141,7 @@ func (b *mixedBed) turn() {
 	}
 }
 
-// The method take waits until the turn is free and ready() returns true, and then takes the turn.
+// take waits until the turn is free and ready() returns true, and then takes the turn.
 func (b *mixedBed) take(ready func() bool) {
 	model.Block("await", func() bool { return !b.held && ready() })
 	b.held = true

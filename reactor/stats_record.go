@@ -106,7 +106,7 @@ func (q *Queue) Recorded() (all []Record) {
 	return all
 }
 
-// The method records does the work of Recorded. Only the holder calls records.
+// records does the work of Recorded. Only the holder calls records.
 func (q *Queue) records() []Record {
 	c := q.rec
 	all := make([]Record, 0, len(c.ring)+q.order.len()+q.recvs)

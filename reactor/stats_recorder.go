@@ -56,7 +56,7 @@ type passTime struct {
 	at   time.Duration
 }
 
-// The method at returns the clock reading of m. In a pass, the first call for m reads the clock,
+// at returns the clock reading of m. In a pass, the first call for m reads the clock,
 // and later calls return the same reading. Between passes every call reads the clock.
 func (r *Reactor) at(m *passTime) time.Duration {
 	if !r.inPass {
@@ -77,19 +77,19 @@ func newRecorder(n, slots int) *recorder {
 	return &recorder{times: make([]requestTimes, slots), ring: make([]ending, n+slots)}
 }
 
-// The method submitted records that a request is submitted now. The submitter calls it before it
+// submitted records that a request is submitted now. The submitter calls it before it
 // pushes the slot.
 func (c *recorder) submitted(r *Reactor, slot uint32) {
 	c.times[slot] = requestTimes{submitted: r.clock(), posted: notSeen}
 }
 
-// The method posted records that this pass posts a request. Only the holder calls the functions below.
+// posted records that this pass posts a request. Only the holder calls the functions below.
 func (c *recorder) posted(r *Reactor, slot uint32, signaled bool) {
 	s := &c.times[slot]
 	s.posted, s.signaled = r.at(&r.posting), signaled
 }
 
-// The method marked records that a marker is posted now. No submitter has recorded the marker.
+// marked records that a marker is posted now. No submitter has recorded the marker.
 func (c *recorder) marked(r *Reactor, slot uint32) {
 	c.times[slot] = requestTimes{submitted: notSeen, posted: r.clock(), signaled: true}
 }
@@ -102,7 +102,7 @@ func (c *recorder) postedSends(q *Queue, n int) {
 	}
 }
 
-// The method ended copies a request that has ended to the ring. Call it before the slot is freed.
+// ended copies a request that has ended to the ring. Call it before the slot is freed.
 func (c *recorder) ended(q *Queue, slot, bytes uint32, err error) {
 	sl, when := &q.tab.slots[slot], &q.r.polling
 	if c.times[slot].posted == notSeen { // the pass refused the request while it gathered, before it polled

@@ -109,7 +109,7 @@ func (d *stormDevice) Execute(t *verbs.IOBatch) error {
 	return err
 }
 
-// The method dawdle lets other goroutines run until the lane sends another token, or until
+// dawdle lets other goroutines run until the lane sends another token, or until
 // stormDawdleMost has passed. After that, it lets them run for a random pause.
 func (d *stormDevice) dawdle() {
 	before := d.lane.sent.Load()
@@ -178,10 +178,10 @@ type stormSide struct {
 	lane *lane
 	ends []*end
 	rng  *rand.Rand // owned by the holder
-	// The field got is the number of tokens of the current volley that have arrived. It is not used
+	// got is the number of tokens of the current volley that have arrived. It is not used
 	// for a volley of one token. The holder owns the field.
 	got int
-	// The channel posts passes volleys to the poster: the goroutine that runs s.post().
+	// posts passes volleys to the poster: the goroutine that runs s.post().
 	posts chan volley
 	done  sync.WaitGroup
 }
@@ -222,7 +222,7 @@ func newLane(t *testing.T, b bed, m stormMode, src *rand.PCG) *lane {
 	return l
 }
 
-// The method start posts the receives of each queue, starts the posters, and has them send the
+// start posts the receives of each queue, starts the posters, and has them send the
 // first volleys, of one token each.
 func (l *lane) start(t *testing.T) {
 	for _, s := range l.sides {
@@ -282,7 +282,7 @@ func (l *lane) takeOut() {
 	}
 }
 
-// The method stalled reports whether no token has arrived for longer than patience.
+// stalled reports whether no token has arrived for longer than patience.
 func (l *lane) stalled() bool {
 	if n := l.hops.Load(); n != l.seenHops {
 		l.seenHops, l.seenAt = n, time.Now()
@@ -290,7 +290,7 @@ func (l *lane) stalled() bool {
 	return time.Since(l.seenAt) > patience
 }
 
-// The method end stops the lane, and waits until all its volleys have arrived and its posters have
+// end stops the lane, and waits until all its volleys have arrived and its posters have
 // returned.
 func (l *lane) end(t *testing.T) {
 	l.stop.Store(true)

@@ -20,7 +20,7 @@ var requestsOf = map[verbs.QPType]verbs.OpcodeSet{
 // wordSize is the length of an atomic's operand, in bytes.
 const wordSize = 8
 
-// The function known reports whether a Queue may have type t.
+// known reports whether a Queue may have type t.
 func known(t verbs.QPType) bool { return requestsOf[t] != 0 }
 
 // checkOpcode rejects an opcode that the queue pair's type or the device does not support. It also

@@ -35,7 +35,7 @@ type SinkContext struct {
 // sinkScope caches slots for the sinks that a reactor calls. Only the holder uses the fields other
 // than generation.
 type sinkScope struct {
-	// The counter generation is incremented at the beginning and at the end of a round. The holder
+	// generation is incremented at the beginning and at the end of a round. The holder
 	// writes it. Any goroutine that has kept a SinkContext may read it (InSink). It publishes no other
 	// data.
 	generation atomic.Uint64
@@ -75,10 +75,10 @@ func (r *Reactor) SetSinkCache(s SinkCache) {
 // Call ReleaseSinkCaches only from a sink.
 func (r *Reactor) ReleaseSinkCaches() { r.sinks.release() }
 
-// The method begin starts a round of sink calls.
+// begin starts a round of sink calls.
 func (h *sinkScope) begin(r *Reactor) { h.current = SinkContext{r, h.generation.Add(1)} }
 
-// The method end ends the current round, if there is one.
+// end ends the current round, if there is one.
 func (h *sinkScope) end() {
 	if h.current != (SinkContext{}) {
 		h.current = SinkContext{}
@@ -97,7 +97,7 @@ func (h *sinkScope) release() {
 	}
 }
 
-// The method refill acquires slots of q for the cache. The cache must have no slots of q.
+// refill acquires slots of q for the cache. The cache must have no slots of q.
 func (h *sinkScope) refill(q *Queue) error {
 	if h.queue != q {
 		h.releaseSlots()

@@ -17,7 +17,7 @@ type turned func(reactor.SinkContext, reactor.Completion, error)
 
 func (fn turned) Complete(t reactor.SinkContext, c reactor.Completion, err error) { fn(t, c, err) }
 
-// The method followed returns a Transfer with the given tag and sink: a WRITE of 8 bytes to peer.
+// followed returns a Transfer with the given tag and sink: a WRITE of 8 bytes to peer.
 func (e *end) followed(peer *end, tag uint64, sink reactor.Sink) *reactor.Transfer {
 	addr, key := peer.remote(0)
 	_, sge := e.bytes(0, 8)
@@ -53,7 +53,7 @@ type follower struct {
 
 func (f *follower) out(k int) int { return int(f.started[k] - f.ended[k]) }
 
-// The method start submits a WRITE on queue k: by PostFromSink if follow is true, otherwise by
+// start submits a WRITE on queue k: by PostFromSink if follow is true, otherwise by
 // Transfer. It returns false if there is no free slot.
 func (f *follower) start(k int, t reactor.SinkContext, follow bool) bool {
 	e := f.from[k]

@@ -110,7 +110,7 @@ func stressBackPressure(t *testing.T, d bed) {
 }
 
 // press does one operation or one batch, by a randomly chosen method. One call in three has a deadline of
-// less than 60 µs. The counter started counts the submitted operations that have a sink.
+// less than 60 µs. press adds the number of submitted operations that have a sink to started.
 func (e *end) press(gone context.Context, to *end, rnd *rand.Rand, sink reactor.Sink, started *atomic.Int64) error {
 	ctx := gone
 	if rnd.IntN(3) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// The method transfer returns a WRITE of 8 bytes, from offset off of e's memory to the same offset
+// transfer returns a WRITE of 8 bytes, from offset off of e's memory to the same offset
 // of peer's memory.
 func (e *end) transfer(peer *end, off int) reactor.Transfer {
 	addr, key := peer.remote(off)

@@ -43,7 +43,7 @@ func eachRude(t *testing.T, test func(t *testing.T, cfg reactor.Config, rude fun
 	}
 }
 
-// The function took waits until OnPanic has received n panics, and checks them.
+// took waits until OnPanic has received n panics, and checks them.
 func took(t *testing.T, seen chan *reactor.PanicError, n int) {
 	t.Helper()
 	for i := range n {

@@ -83,12 +83,12 @@ type chaos struct {
 	panicked atomic.Int64 // panics that Config.OnPanic has received
 }
 
-// The method fail fails the test, and names the seed and the round. Any goroutine may call it.
+// fail fails the test, and names the seed and the round. Any goroutine may call it.
 func (r *chaos) fail(format string, args ...any) {
 	r.t.Errorf("seed %d, round %d: %s", r.seed, r.n, fmt.Sprintf(format, args...))
 }
 
-// The method step counts one call of a goroutine: a Listen, a Dial, an Accept, or a call of the
+// step counts one call of a goroutine: a Listen, a Dial, an Accept, or a call of the
 // method use. The call of step that makes r.left 0 closes r.enough.
 func (r *chaos) step() {
 	if r.left.Add(-1) == 0 {
@@ -119,7 +119,7 @@ func (r *chaos) run() {
 	select {
 	case <-r.enough:
 	case <-ctx.Done():
-		r.fail("the goroutines made too few calls within %v: %d more were to be counted", chaosPatience, r.left.Load())
+		r.fail("within %v the goroutines made %d calls fewer than the round wants", chaosPatience, r.left.Load())
 	}
 	if rng.IntN(3) == 0 {
 		_ = prov.Remove([]string{"soft0", "soft1"}[rng.IntN(2)])
@@ -154,7 +154,7 @@ func (r *chaos) setUp(prov *soft.Provider, rng *rand.Rand) (err error) {
 	return err
 }
 
-// The method close calls Close of both runtimes, one time each, in random order.
+// close calls Close of both runtimes, one time each, in random order.
 func (r *chaos) close(rng *rand.Rand) {
 	both := []*Runtime{r.server, r.client}
 	rng.Shuffle(2, func(i, j int) { both[i], both[j] = both[j], both[i] })
@@ -169,7 +169,7 @@ func (r *chaos) close(rng *rand.Rand) {
 	}
 }
 
-// The method await waits until every goroutine has returned. Then it waits until every operation has
+// await waits until every goroutine has returned. Then it waits until every operation has
 // ended and every panic was reported. If one of these two waits takes longer than chaosPatience, the
 // test fails.
 func (r *chaos) await() {
@@ -197,24 +197,24 @@ func (r *chaos) await() {
 
 var errChaos = errors.New("user code of a chaos round panics")
 
-// The method start starts the goroutines of the round. They use the runtimes until the runtimes are
+// start starts the goroutines of the round. They use the runtimes until the runtimes are
 // closed.
 func (r *chaos) start(rng *rand.Rand) {
 	for range 2 {
-		r.again(r.accept)
+		r.repeat(r.accept)
 	}
 	for range 4 {
-		r.again(r.dial)
+		r.repeat(r.dial)
 	}
 	if rng.IntN(2) == 0 {
-		r.again(r.listen)
+		r.repeat(r.listen)
 	}
 }
 
-// The method again starts a goroutine that calls fn until fn returns true. Each call of fn runs on
-// a new goroutine, because user code may end the goroutine of fn. The method again recovers a panic
-// of fn, as net/http recovers the panic of a handler.
-func (r *chaos) again(fn func(rng *rand.Rand) (over bool)) {
+// repeat calls fn again and again, until fn returns true. It does not block. Each call runs on a goroutine
+// of its own, because user code may end this goroutine. A panic of fn is recovered, as net/http recovers
+// the panic of a handler.
+func (r *chaos) repeat(fn func(rng *rand.Rand) (over bool)) {
 	r.users.Go(func() {
 		for over := false; !over; {
 			done := make(chan struct{})
@@ -228,13 +228,13 @@ func (r *chaos) again(fn func(rng *rand.Rand) (over bool)) {
 	})
 }
 
-// The method over reports whether a goroutine should stop. It returns true if err or the state of
+// over reports whether a goroutine should stop. It returns true if err or the state of
 // the round shows that a runtime is closed, that a device is removed, or that r.ctx has ended.
 func (r *chaos) over(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, verbs.ErrDeviceRemoved) || r.server.gone.Load() || r.client.gone.Load() || r.ctx.Err() != nil
 }
 
-// The method rude plays user code that misbehaves: it sometimes panics or calls runtime.Goexit.
+// rude plays user code that misbehaves: it sometimes panics or calls runtime.Goexit.
 func (r *chaos) rude() {
 	switch rand.IntN(64) {
 	case 0:
@@ -245,28 +245,27 @@ func (r *chaos) rude() {
 	}
 }
 
-// The type once receives the result of one operation, as a sink or from a callback. A second result
-// fails the test.
-type once struct {
+// singleResult is the sink or the callback of one operation. A second result fails the test.
+type singleResult struct {
 	r     *chaos
 	ended atomic.Bool
 }
 
-func (r *chaos) once() *once { return &once{r: r} }
+func (r *chaos) singleResult() *singleResult { return &singleResult{r: r} }
 
 // Complete implements Sink.
-func (o *once) Complete(SinkContext, Result, error) { o.end() }
+func (o *singleResult) Complete(SinkContext, Result, error) { o.end() }
 
 // Received implements MessageSink.
-func (o *once) Received(m Message, err error) {
+func (o *singleResult) Received(m Message, err error) {
 	if err == nil {
 		_ = m.Release()
 	}
 	o.end()
 }
 
-// The method end records that the operation has ended, and then calls o.r.rude.
-func (o *once) end() {
+// end records that the operation has ended, and then calls o.r.rude.
+func (o *singleResult) end() {
 	if o.ended.Swap(true) {
 		o.r.fail("a sink or callback was called a second time for one operation")
 		return
@@ -289,7 +288,7 @@ func (c chaosContext) Err() error {
 	return c.Context.Err()
 }
 
-// The method wait returns the context for one call: r.ctx, a context that ends within 200 µs, or a
+// wait returns the context for one call: r.ctx, a context that ends within 200 µs, or a
 // chaosContext that ends within 200 µs.
 func (r *chaos) wait(rng *rand.Rand) (context.Context, context.CancelFunc) {
 	switch rng.IntN(4) {
@@ -302,7 +301,7 @@ func (r *chaos) wait(rng *rand.Rand) (context.Context, context.CancelFunc) {
 	return r.ctx, func() {}
 }
 
-// The method accept accepts connections. For each connection it starts two goroutines: one runs
+// accept accepts connections. For each connection it starts two goroutines: one runs
 // r.serve, and one runs r.open.
 func (r *chaos) accept(rng *rand.Rand) (over bool) {
 	for {
@@ -340,7 +339,7 @@ func (r *chaos) serve(c *Conn) {
 	}
 }
 
-// The method open binds and invalidates a window of the connection several times, and then revokes
+// open binds and invalidates a window of the connection several times, and then revokes
 // the window.
 func (r *chaos) open(c *Conn, rng *rand.Rand) {
 	w, err := c.NewWindow()
@@ -366,7 +365,7 @@ func (r *chaos) open(c *Conn, rng *rand.Rand) {
 	}
 }
 
-// The method dial opens connections, uses each of them, and then ends it in one of four ways.
+// dial opens connections, uses each of them, and then ends it in one of four ways.
 func (r *chaos) dial(rng *rand.Rand) (over bool) {
 	for {
 		r.step()
@@ -397,7 +396,7 @@ func (r *chaos) dial(rng *rand.Rand) (over bool) {
 	}
 }
 
-// The method use starts one operation of a random kind, and consumes its result in a random way.
+// use starts one operation of a random kind, and consumes its result in a random way.
 func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 	r.step()
 	s, err := r.near.Slice(rng.IntN(64)*64, 64)
@@ -439,12 +438,12 @@ func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 		defer stop()
 	case 12:
 		r.begun.Add(1)
-		c.RecvTo(r.once())
+		c.RecvTo(r.singleResult())
 	}
 	if !f.Valid() {
 		return passing(err)
 	}
-	switch o := r.once(); rng.IntN(4) {
+	switch o := r.singleResult(); rng.IntN(4) {
 	case 0:
 		f.Discard()
 	case 1:
@@ -463,18 +462,18 @@ func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 // startOne starts op with a sink.
 func (r *chaos) startOne(ctx context.Context, c *Conn, op Op) (err error) {
 	accepted := false
-	defer func() { // this also runs if StartTo panics, because a method of ctx panics
+	defer func() { // a method of ctx may panic in StartTo: then the operation was not accepted, either
 		if !accepted {
 			r.begun.Add(-1)
 		}
 	}()
 	r.begun.Add(1)
-	err = c.StartTo(ctx, &op, r.once(), 0)
+	err = c.StartTo(ctx, &op, r.singleResult(), 0)
 	accepted = err == nil
 	return err
 }
 
-// The function passing returns nil if err matches context.DeadlineExceeded, because then the
+// passing returns nil if err matches context.DeadlineExceeded, because then the
 // connection still works. Otherwise it returns err.
 func passing(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -483,7 +482,7 @@ func passing(err error) error {
 	return err
 }
 
-// The method listen opens and closes listeners. Meanwhile r.rude is called for each device event.
+// listen opens and closes listeners. Meanwhile r.rude is called for each device event.
 func (r *chaos) listen(*rand.Rand) (over bool) {
 	stop := r.client.WatchDevice(func(DeviceEvent) { r.rude() })
 	defer stop()

@@ -234,5 +234,5 @@ func (c *cause) Load() error {
 	return nil
 }
 
-// The method set makes err the reason and returns true, unless there is a reason already.
+// set makes err the reason and returns true, unless there is a reason already.
 func (c *cause) set(err error) bool { return c.err.CompareAndSwap(nil, &err) }

@@ -87,7 +87,7 @@ func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f fut
 	return f, err
 }
 
-// The method dialing starts a connection attempt and returns the connection and its future. Until
+// dialing starts a connection attempt and returns the connection and its future. Until
 // the future is settled, the caller may use the connection only to call Abort.
 func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold bool) (c *Conn, f futures.Future[*Conn], err error) {
 	dst, err := rt.destination(ctx, addr)
@@ -346,7 +346,7 @@ func (c *Conn) rejected(ev *verbs.CMEvent) error {
 	return refusal(c.remote, ev.Status, ev.Conn.PrivateData)
 }
 
-// The function refusal makes the error for a request that the peer at addr has rejected. The
+// refusal makes the error for a request that the peer at addr has rejected. The
 // argument private is the private data of the rejection. A listener that runs this package puts a
 // code, a text and the data of its program there.
 func refusal(addr netip.AddrPort, reason int, private []byte) error {

@@ -244,7 +244,7 @@ func TestAddressesAreNotAskedForForEver(t *testing.T) {
 	mistake(t, "resolving", err, ErrConnectTimeout, "20ms")
 }
 
-// The function met connects two new runtimes. It returns the dialing end d and the accepting end l,
+// met connects two new runtimes. It returns the dialing end d and the accepting end l,
 // or the error of the dialing call.
 func met(t *testing.T, b bed, dial, listen Options) (d, l *Conn, err error) {
 	t.Helper()
@@ -295,7 +295,7 @@ func TestRawPeerThatIsNoRuntime(t *testing.T) {
 	})
 }
 
-// The function say sends a message over a raw connection and checks that the message arrives.
+// say sends a message over a raw connection and checks that the message arrives.
 func say(t *testing.T, from, to *Conn, what string) {
 	t.Helper()
 	buf := must.Get(to.rt.Alloc(100))(t)

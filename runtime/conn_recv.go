@@ -126,7 +126,7 @@ type recvWaiter struct {
 	err error
 }
 
-// The method wanted implements waiter.
+// wanted implements waiter.
 func (w *recvWaiter) wanted() bool { return w.sink != nil || w.promise.Wanted() }
 
 // giveUp implements waiter. The user has discarded the future, and so does not see the error.
@@ -234,7 +234,7 @@ func (c *Conn) match() {
 	}
 }
 
-// The method answer ends the wait w with the result m and err, and takes ownership of w. If w has a
+// answer ends the wait w with the result m and err, and takes ownership of w. If w has a
 // sink, the reactor calls this sink after the sinks of all operations that ended earlier. If answer
 // is called in a pass, the reactor calls the sink at the end of the pass.
 func (c *Conn) answer(w *recvWaiter, m Message, err error) {
@@ -246,7 +246,7 @@ func (c *Conn) answer(w *recvWaiter, m Message, err error) {
 	w.end(m, err)
 }
 
-// The method end settles the promise of w, and gives w back to the pool.
+// end settles the promise of w, and gives w back to the pool.
 func (w *recvWaiter) end(m Message, err error) {
 	p := w.promise
 	w.give()
@@ -260,7 +260,7 @@ func (w *recvWaiter) Complete(SinkContext, Result, error) {
 	sink.Received(m, err)
 }
 
-// The method give gives w back to the pool.
+// give gives w back to the pool.
 func (w *recvWaiter) give() {
 	w.promise, w.sink, w.m, w.err = futures.Promise[Message]{}, nil, Message{}, nil
 	recvWaiterPool.Put(w)
@@ -364,7 +364,7 @@ func (c *Conn) received(r Result, err error) {
 	}
 }
 
-// The method take processes the receive s, which has completed with the result r. It returns an
+// take processes the receive s, which has completed with the result r. It returns an
 // error if the peer has violated the protocol.
 func (c *Conn) take(s *recvSlot, r Result) error {
 	s.imm, s.with = r.Imm, r.Flags&verbs.WCWithImm != 0

@@ -131,7 +131,7 @@ func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 	}
 }
 
-// The function sharing makes n connections from a client to a server whose connections share at most
+// sharing makes n connections from a client to a server whose connections share at most
 // depth receives. It returns the shared receives and both ends of each connection. The server sends
 // no keep-alives.
 func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients []*Conn) {

@@ -6,7 +6,7 @@ import "slices"
 // PacketConn or a listener form a line, oldest first. A wait whose future was discarded stays in
 // the line until it comes first or the line is pruned.
 type waiter interface {
-	// The method wanted returns false if the future of the wait was discarded. After false, it
+	// wanted returns false if the future of the wait was discarded. After false, it
 	// always returns false.
 	wanted() bool
 	// giveUp ends a wait whose future was discarded, and frees the memory of the wait.
@@ -17,7 +17,7 @@ type waiter interface {
 // take little memory.
 const pruneFrom = 64
 
-// The function served removes the first n waits of the argument line, which have got their results,
+// served removes the first n waits of the argument line, which have got their results,
 // and returns the remaining line. If the remaining line has reached a limit, served also prunes it:
 // it ends and removes the waits whose future was discarded. The limit is max(pruneFrom, 2m), where
 // m is the shortest length of the line since the last pruning. The variable *kept holds m from one
@@ -34,7 +34,7 @@ func served[W waiter](line []W, n int, kept *int) []W {
 	return line
 }
 
-// The function wanted ends the waits whose future was discarded, and returns the line of the
+// wanted ends the waits whose future was discarded, and returns the line of the
 // remaining waits. Holder only.
 func wanted[W waiter](line []W) []W {
 	return slices.DeleteFunc(line, func(w W) bool {

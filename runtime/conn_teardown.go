@@ -201,7 +201,7 @@ const leaveBound = 3*time.Second + time.Second
 // reads it. The flag publishes no other memory.
 type leaving struct{ uatomic.Bool }
 
-// The method waitBound waits until the channel closed is closed, at most closeBound. If the flag l
+// waitBound waits until the channel closed is closed, at most closeBound. If the flag l
 // is set at the end of closeBound, it waits at most leaveBound longer. It returns the time limit
 // that it applied, and whether the channel was closed.
 func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok bool) {
@@ -214,7 +214,7 @@ func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok boo
 	return closeBound + leaveBound, waitBound(closed, leaveBound)
 }
 
-// The function waitBound waits until ch is closed, at most d. It reports whether ch was closed.
+// waitBound waits until ch is closed, at most d. It reports whether ch was closed.
 func waitBound(ch <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -23,7 +23,7 @@ var rcAnswers = []wire.Opcode{
 // answeredOps are the operations of lostPeer.start that wait for a response of the peer's device.
 var answeredOps = append([]string{"send"}, oneSidedOps...)
 
-// The method leave first makes the link delay or drop the responses of p.b, as the link rule r says.
+// leave first makes the link delay or drop the responses of p.b, as the link rule r says.
 // Then it starts the operations ops at p.a, and aborts p.b. So p.a gets DISCONNECTED before it gets
 // the responses.
 func (p *lostPeer) leave(r fabric.Rule, ops ...string) {

@@ -15,7 +15,7 @@ import (
 // verbs.MaxPrivateReject instead.
 const MaxRefusalData = proto.RejectMaxData
 
-// Request describes a peer's request for a connection to Options.Admit.
+// Request is the argument of Options.Admit: it describes a peer that wants to connect.
 type Request struct {
 	// Peer is the address of the dialing end, and Local that of the listening end. Peer is not
 	// authenticated: on an unprotected network a dialing program can forge its address.

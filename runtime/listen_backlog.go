@@ -122,10 +122,10 @@ func newBacklog(most int) backlog {
 	return backlog{most: most, begunMost: begun, begunEach: max(1, begun/handshakesEachPart), peers: map[netip.Addr]*peerShare{}}
 }
 
-// The method len returns the number of waiting, begun and ready requests.
+// len returns the number of waiting, begun and ready requests.
 func (b *backlog) len() int { return len(b.unfinished) + len(b.ready) }
 
-// The method admit adds the request e of the address addr. If the backlog is full, admit evicts
+// admit adds the request e of the address addr. If the backlog is full, admit evicts
 // another request, which it returns as out. The caller must then end the evicted request. If no
 // request can be evicted, admit does not add e, and returns false.
 func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
@@ -162,7 +162,7 @@ func (b *backlog) victim() (worst *entry) {
 	return worst
 }
 
-// The method next begins the next handshake, or evicts a request to make room for the next
+// next begins the next handshake, or evicts a request to make room for the next
 // handshake. At most one of the results is not zero:
 //
 //	begin   a request whose handshake begins now
@@ -221,7 +221,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	return nil, out, time.Time{}
 }
 
-// The method prepared records that the preparation of the connection of e has ended at the time
+// prepared records that the preparation of the connection of e has ended at the time
 // now, successfully or not. The age of the handshake is counted from now.
 func (b *backlog) prepared(e *entry, now time.Time) {
 	if e.making {
@@ -251,7 +251,7 @@ func (b *backlog) putBack(e *entry) {
 	b.ready = slices.Insert(b.ready, 0, e)
 }
 
-// The method leave moves a begun or ready request to the stage stageLeaving. The caller must close
+// leave moves a begun or ready request to the stage stageLeaving. The caller must close
 // the connection of the request, and call remove() when the connection is gone.
 func (b *backlog) leave(e *entry) {
 	switch e.stage {
@@ -269,7 +269,7 @@ func (b *backlog) leave(e *entry) {
 	b.leaving++
 }
 
-// The method remove removes a request from the backlog, in any stage.
+// remove removes a request from the backlog, in any stage.
 func (b *backlog) remove(e *entry) {
 	switch e.stage {
 	case stageNone:
@@ -292,7 +292,7 @@ func (b *backlog) remove(e *entry) {
 	b.unshare(e)
 }
 
-// The method finish removes a request from backlog.unfinished.
+// finish removes a request from backlog.unfinished.
 func (b *backlog) finish(e *entry) {
 	i := slices.Index(b.unfinished, e)
 	b.unfinished = slices.Delete(b.unfinished, i, i+1)
@@ -304,7 +304,7 @@ func (b *backlog) unready(e *entry) {
 	b.ready = slices.Delete(b.ready, i, i+1)
 }
 
-// The method share returns the peerShare of addr, in which it has counted one more entry.
+// share returns the peerShare of addr, in which it has counted one more entry.
 func (b *backlog) share(addr netip.Addr) *peerShare {
 	s := b.peers[addr]
 	if s == nil {

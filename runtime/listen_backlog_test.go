@@ -47,7 +47,7 @@ func (b *backlogBed) peerOf(e *entry) *backlogPeer {
 	return nil
 }
 
-// The method count returns the number of requests of addr that are at one of the given stages. If
+// count returns the number of requests of addr that are at one of the given stages. If
 // addr is everyAddr, it counts the requests of all addresses.
 func (b *backlogBed) count(addr netip.Addr, at ...stage) (n int) {
 	for _, p := range b.all {
@@ -65,7 +65,7 @@ func (b *backlogBed) drop(p *backlogPeer) {
 	b.all = slices.DeleteFunc(b.all, func(o *backlogPeer) bool { return o == p })
 }
 
-// The method admit adds a new request of addr to the backlog. The result p is the new request, or nil
+// admit adds a new request of addr to the backlog. The result p is the new request, or nil
 // if the backlog refuses it. The result out is the request that was evicted for p, or nil.
 func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	p = &backlogPeer{n: b.nth, addr: addr}
@@ -112,7 +112,7 @@ func (b *backlogBed) gaveWay(out *backlogPeer, addr netip.Addr) {
 	b.leaves(out)
 }
 
-// The method leaves records that the request p was evicted.
+// leaves records that the request p was evicted.
 func (b *backlogBed) leaves(p *backlogPeer) {
 	switch p.at {
 	case stageWaiting:
@@ -124,7 +124,7 @@ func (b *backlogBed) leaves(p *backlogPeer) {
 	}
 }
 
-// The method next calls backlog.next, which begins one handshake, evicts one request, or does
+// next calls backlog.next, which begins one handshake, evicts one request, or does
 // nothing. The method checks the choice of the backlog.
 func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 	begin, end, wake := b.backlog.next(b.now, room)
@@ -189,7 +189,7 @@ func (b *backlogBed) gone(p *backlogPeer) {
 	b.drop(p)
 }
 
-// The method check compares the test's record with the backlog.
+// check compares the test's record with the backlog.
 func (b *backlogBed) check() {
 	addrs := map[netip.Addr]bool{}
 	for _, p := range b.all {

@@ -26,7 +26,7 @@ type rejection struct {
 	answer func(verbs.CMID) // sends the answer; if sending fails, the peer's attempt times out
 }
 
-// The type rejections queues the rejections of a shard. One goroutine at a time handles the
+// rejections queues the rejections of a shard. One goroutine at a time handles the
 // rejections, without the turn: each answer waits for the device, and the peers determine the
 // number of answers. Several goroutines would delay other users of the device. One goroutine is
 // fast enough, because the requests have no queue pairs. (Only the destruction of a queue pair may
@@ -51,7 +51,7 @@ func (s *shard) rejectLater(id verbs.CMID, answer func(verbs.CMID)) {
 	s.rejectNext()
 }
 
-// The method reject refuses a request with a code and a text for the peer. Holder only.
+// reject refuses a request with a code and a text for the peer. Holder only.
 func (s *shard) reject(id verbs.CMID, code uint8, text string) {
 	s.rejectLater(id, func(id verbs.CMID) { _ = id.Reject(proto.Reject{Code: code, Text: text}.Encode()) })
 }

@@ -59,7 +59,7 @@ func (m *memory) allocBig(n int) (Buffer, error) {
 	}}, nil
 }
 
-// The method reap unmaps the big buffers whose lease has ended. It blocks on m.mu and enters the
+// reap unmaps the big buffers whose lease has ended. It blocks on m.mu and enters the
 // kernel, so a goroutine that holds a reactor's turn must not call reap.
 func (m *memory) reap() error {
 	m.mu.Lock()

@@ -67,7 +67,7 @@ func (p *pool) list() []*slab {
 	return nil
 }
 
-// The method get takes a free block, and returns its slab and its index in the slab. If no block is
+// get takes a free block, and returns its slab and its index in the slab. If no block is
 // free, get returns false. It does not wait or allocate.
 func (p *pool) get() (*slab, uint32, bool) {
 	hint := p.hint.Load()
@@ -88,7 +88,7 @@ func (p *pool) get() (*slab, uint32, bool) {
 	return nil, 0, false
 }
 
-// The method block returns the memory of block i.
+// block returns the memory of block i.
 func (s *slab) block(i uint32) []byte {
 	b, ok := s.arena.Slice(s.arena.Addr()+uint64(i)*uint64(s.size), s.size)
 	if !ok {
@@ -97,7 +97,7 @@ func (s *slab) block(i uint32) []byte {
 	return b
 }
 
-// The method lend leases block i as a buffer of n bytes. The caller has taken the block from the
+// lend leases block i as a buffer of n bytes. The caller has taken the block from the
 // free list.
 func (s *slab) lend(i uint32, n int) Buffer {
 	b, l := s.block(i), &s.leases[i]

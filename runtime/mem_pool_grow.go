@@ -66,7 +66,7 @@ func (s *slab) inUse() (n int) {
 	return n
 }
 
-// The method take claims a slab that has no block in use: it removes all blocks from the slab's
+// take claims a slab that has no block in use: it removes all blocks from the slab's
 // free list and returns 0. The caller then owns the slab, because no other goroutine finds a free
 // block in it. If blocks are in use, take returns their number, and all free blocks are on the free
 // list again when take returns. The caller holds m.mu. So if a concurrent Alloc finds no free block
@@ -89,7 +89,7 @@ func (s *slab) take() (missing int) {
 	return missing
 }
 
-// The method reclaim unmaps every slab that has no block in use, so that other size classes or
+// reclaim unmaps every slab that has no block in use, so that other size classes or
 // registrations can use the memory. The result freed reports whether a slab was unmapped. The
 // result out is the number of blocks that are in use. The caller holds m.mu.
 func (m *memory) reclaim() (freed bool, out int, err error) {

@@ -123,7 +123,7 @@ func TestBuffersAgainstModel(t *testing.T) {
 	})
 }
 
-// The function looked returns the offsets of the bytes that the model writes and reads: the first
+// looked returns the offsets of the bytes that the model writes and reads: the first
 // 64 and the last 64 bytes of b.
 func looked(b Buffer) (is []int) {
 	for i, n := 0, len(b.s.b); i < n; i++ {
@@ -242,7 +242,7 @@ func (p *fakePD) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (ver
 	return m, nil
 }
 
-// The method bytes returns the number of registered bytes.
+// bytes returns the number of registered bytes.
 func (p *fakePD) bytes() (n uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

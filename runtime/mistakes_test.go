@@ -18,7 +18,7 @@ import (
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
-// The function mistake checks the error err of a call: err must match kind, and its text must contain
+// mistake checks the error err of a call: err must match kind, and its text must contain
 // every string of the list says. The argument what describes the call.
 func mistake(t *testing.T, what string, err, kind error, says ...string) {
 	t.Helper()
@@ -173,7 +173,7 @@ func TestMistakesThatThePeerRefuses(t *testing.T) {
 	}
 }
 
-// The function stranger dials the listener at to with the given private data. It uses package verbs,
+// stranger dials the listener at to with the given private data. It uses package verbs,
 // not a Runtime. It returns the event that ends the attempt to connect.
 func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CMEvent) {
 	t.Helper()

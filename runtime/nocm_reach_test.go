@@ -39,7 +39,7 @@ func plainConnectEnds(t *testing.T, b bed) {
 	}
 	closing := make(chan error, 1)
 	go func() { closing <- rt.Close(testContext(t)) }()
-	close(slow.let)
+	close(slow.mayEnd)
 	if err := <-closing; err != nil {
 		t.Errorf("Runtime.Close, called during the look-up: %v, want no error", err)
 	}

@@ -8,7 +8,7 @@ import (
 
 func init() { nthTopics["pending"] = (*nthPaced).pends }
 
-// The method pends prepares a Pending at the client and a Pending at the server, connects both and
+// pends prepares a Pending at the client and a Pending at the server, connects both and
 // closes both connections. The server posts a receive before it connects. After both ends are
 // connected, the client sends a message.
 func (r *nthPaced) pends() {

@@ -131,7 +131,7 @@ func (r *nthPaced) all(devices [2]string, scenario func(*nthPaced)) error {
 	return errors.Join(r.errs...)
 }
 
-// The method talk is a scenario. Two times it connects the runtimes, executes operations, gives up a
+// talk is a scenario. Two times it connects the runtimes, executes operations, gives up a
 // receive, and closes the connection.
 func (r *nthPaced) talk() {
 	ln, err := r.server.Listen(":0")

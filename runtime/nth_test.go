@@ -53,7 +53,7 @@ func nthScenario(devices [2]string) func(verbs.Provider) error {
 	}
 }
 
-// The method note records err with the text what, unless err is nil. It reports whether err is nil.
+// note records err with the text what, unless err is nil. It reports whether err is nil.
 func (r *nthRun) note(what string, err error) bool {
 	if err != nil {
 		r.errs = append(r.errs, fmt.Errorf("%s: %w", what, err))
@@ -243,7 +243,7 @@ func init() { nthTopics["plain"] = (*nthPaced).plainly }
 // pair does not exist.
 var nthPath = bootstrap.Path{Timeout: 10, RetryCount: 1}
 
-// The method plainly connects two ends without a connection manager and closes them. Before the
+// plainly connects two ends without a connection manager and closes them. Before the
 // server's end is connected, it posts a receive. The client's end sends one message. The method also
 // prepares and closes a third end, which is never connected.
 func (r *nthPaced) plainly() {

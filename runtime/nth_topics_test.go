@@ -28,13 +28,13 @@ func TestNthCallOfATopicFailsOnVirtualTime(t *testing.T) {
 	}
 }
 
-// The method wrong records a wrong result of an operation that succeeded. If a call of the provider fails,
+// wrong records a wrong result of an operation that succeeded. If a call of the provider fails,
 // operations may fail, but must not have wrong results.
 func (r *nthPaced) wrong(format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf(format, args...))
 }
 
-// The method region returns a new region of rt with n bytes, and a slice of all its bytes. The argument
+// region returns a new region of rt with n bytes, and a slice of all its bytes. The argument
 // salt determines the content. The last result is false if a call failed.
 func (r *nthPaced) region(rt *Runtime, n int, access verbs.AccessFlags, salt uint64) (*Region, Slice, bool) {
 	g, err := rt.NewRegion(n, access)
@@ -46,14 +46,14 @@ func (r *nthPaced) region(rt *Runtime, n int, access verbs.AccessFlags, salt uin
 	return g, all, r.note("getting a slice of a region", err)
 }
 
-// The method give closes g, unless g is nil.
+// give closes g, unless g is nil.
 func (r *nthPaced) give(g *Region) {
 	if g != nil {
 		r.note("closing a region", g.Close())
 	}
 }
 
-// The method persists writes data and flushes the data. Then it writes one word with an ATOMIC_WRITE,
+// persists writes data and flushes the data. Then it writes one word with an ATOMIC_WRITE,
 // and flushes the word.
 func (r *nthPaced) persists() {
 	ln, err := r.server.Listen(":0")
@@ -87,7 +87,7 @@ func (r *nthPaced) persists() {
 	}
 }
 
-// The method opens binds a window three times. The server, which owns the window, invalidates the
+// opens binds a window three times. The server, which owns the window, invalidates the
 // first binding. The client invalidates the second binding. Closing the window ends the third binding.
 // A second window stays bound until its connection is closed, which closes the window.
 func (r *nthPaced) opens() {
@@ -150,7 +150,7 @@ func (r *nthPaced) opens() {
 	}
 }
 
-// The method shares lets two connections, (a, b) and (c, d), receive from one shared receive queue. It
+// shares lets two connections, (a, b) and (c, d), receive from one shared receive queue. It
 // closes the first connection before the second connection.
 func (r *nthPaced) shares() {
 	s, err := r.server.NewSharedRecv(4, 1)
@@ -212,7 +212,7 @@ func (r *nthPaced) shares() {
 	}
 }
 
-// The method posts exchanges datagrams in both directions, and sends one to a multicast group.
+// posts exchanges datagrams in both directions, and sends one to a multicast group.
 func (r *nthPaced) posts() {
 	o := Options{SendDepth: 4, RecvCredits: 4}
 	a, err := r.client.ListenPacket(":0", o)
@@ -256,7 +256,7 @@ func (r *nthPaced) posts() {
 	}
 }
 
-// The method datagram sends one datagram, and reports whether the datagram arrived. If a call of the
+// datagram sends one datagram, and reports whether the datagram arrived. If a call of the
 // provider fails, the datagram may be lost: then the method only adds 1 to *r.lost.
 func (r *nthPaced) datagram(what string, from, to *PacketConn, at *Peer, local Slice) (k Packet, came bool) {
 	coming := to.Recv()
@@ -277,7 +277,7 @@ func (r *nthPaced) datagram(what string, from, to *PacketConn, at *Peer, local S
 	return k, true
 }
 
-// The method answer releases the datagram k, which b received from a, and sends a datagram of n bytes
+// answer releases the datagram k, which b received from a, and sends a datagram of n bytes
 // from b to a.
 func (r *nthPaced) answer(a, b *PacketConn, k Packet, n int) {
 	back, err := b.PeerOf(k)

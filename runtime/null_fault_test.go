@@ -25,7 +25,7 @@ import (
 // requests before this position succeed, and the requests from this position on fail with the errno.
 // The connection continues to work. Only the last request of the list is signaled, and it is among the
 // refused requests. So the completion of another request must retire the posted requests.
-// Defense: the marker (reactor/post_settle.go, postMarker).
+// Ensured by: the marker (reactor/post_settle.go, postMarker).
 func TestNullBadWRAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Spin: -1, Reactors: 1})
 	a, _ := d.connect()
@@ -58,7 +58,7 @@ func TestNullBadWRAtEachPosition(t *testing.T) {
 // Rule: if the device refuses one of the receives that a connection posts first, Dial fails, or the
 // dialed connection soon ends. This holds for each position in the list of receives, and for the
 // receives of either end. The next Dial succeeds.
-// Defense: reactor/post_settle.go, recvPostFailed.
+// Ensured by: reactor/post_settle.go, recvPostFailed.
 func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	ctx := testContext(t)
@@ -101,7 +101,7 @@ func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 // Rule (semantics 29): if a completion queue overruns, the connections that use it fail with ErrOverrun.
 // Their outstanding operations end with ErrOverrun, later operations fail, and the peers' ends of the
 // connections end, too. The connections can be closed.
-// Defense: reactor/loop_pass.go, the functions polled (which checks the errno of a poll) and
+// Ensured by: reactor/loop_pass.go, the functions polled (which checks the errno of a poll) and
 // failCQ.
 func TestNullOverrun(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
@@ -129,7 +129,7 @@ const lateEvents = 4 * time.Second
 
 // Rule (semantics 26): if every completion event is lost, each reactor finds its completions at its
 // next recheck.
-// Defense: reactor/loop_recheck.go.
+// Ensured by: reactor/loop_recheck.go.
 func TestNullLostEvents(t *testing.T) {
 	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})
 	a, b := d.connect()
@@ -163,7 +163,7 @@ func TestNullLostEvents(t *testing.T) {
 
 // Rule (semantics 26, 27): a spurious event causes only a poll. The reactor acknowledges the event,
 // because the destruction of a completion queue waits until all its events are acknowledged.
-// Defense: reactor/loop_sleep.go, takeEvents, which acknowledges events and does not count them as
+// Ensured by: reactor/loop_sleep.go, takeEvents, which acknowledges events and does not count them as
 // completions.
 func TestNullSpuriousEvents(t *testing.T) {
 	d := newBadDay(t, Config{NoCallerDriving: true, Spin: -1, Reactors: 1})
@@ -256,7 +256,7 @@ func (d *badDay) connect() (a, b *Conn) {
 	return a, b
 }
 
-// The method fault adds the fault f to the null device, and returns the fault's number.
+// fault adds the fault f to the null device, and returns the fault's number.
 func (d *badDay) fault(f nulldev.Fault) int {
 	d.t.Helper()
 	n, err := d.null.Add(f)
@@ -266,7 +266,7 @@ func (d *badDay) fault(f nulldev.Fault) int {
 	return n
 }
 
-// The method target returns a region of the server with n bytes and the rights allAccess, and the
+// target returns a region of the server with n bytes and the rights allAccess, and the
 // descriptor of the region. It closes the region when the test ends.
 func (d *badDay) target(n int) (*Region, Remote) {
 	d.t.Helper()
@@ -286,7 +286,7 @@ func (d *badDay) target(n int) (*Region, Remote) {
 	return region, remote
 }
 
-// The method batch starts n FETCH_ADDs of 1 to the word remote. One pass posts all of them as one list,
+// batch starts n FETCH_ADDs of 1 to the word remote. One pass posts all of them as one list,
 // because no pass runs before all are started.
 func (d *badDay) batch(c *Conn, remote Remote, n int) (fs []Future) {
 	d.t.Helper()
@@ -306,7 +306,7 @@ func (d *badDay) batch(c *Conn, remote Remote, n int) (fs []Future) {
 	return fs
 }
 
-// The method adds checks that the connection works. It executes n FETCH_ADDs of 1 to the word remote,
+// adds checks that the connection works. It executes n FETCH_ADDs of 1 to the word remote,
 // one after another. Their results must be from, from+1, …, from+n-1.
 func (d *badDay) adds(c *Conn, remote Remote, from, n int) {
 	d.t.Helper()
@@ -318,7 +318,7 @@ func (d *badDay) adds(c *Conn, remote Remote, from, n int) {
 	}
 }
 
-// The method ends awaits f, and checks that its error matches every error of want.
+// ends awaits f, and checks that its error matches every error of want.
 func (d *badDay) ends(what string, f Future, want ...error) {
 	d.t.Helper()
 	_, err := f.Await(testContext(d.t))
@@ -356,7 +356,7 @@ var cCalls = []struct {
 // Rule (semantics 23): if a library call fails, the operation that needs the call ends with the errno
 // of the call. This holds for each way in which the library may report the errno (nulldev.How). The
 // scenario ends, and leaves nothing in the library.
-// Defense: verbs/ibv/shim.h (the errnos), and every error path of the functions that use shim.h.
+// Ensured by: verbs/ibv/shim.h (the errnos), and every error path of the functions that use shim.h.
 func TestNullErrnoOfAnyCall(t *testing.T) {
 	p, null := nullDevice(t)
 	for _, f := range cCalls {

@@ -21,7 +21,7 @@ import (
 // Rule (semantics 34): if the device flushes late, or only when the queue pair is destroyed, the
 // outstanding operations of an aborted connection still end within flushBound. Then Close succeeds,
 // and no buffer stays leased.
-// Defense: runtime/conn_teardown.go, the two timers of flushBound.
+// Ensured by: runtime/conn_teardown.go, the two timers of flushBound.
 func TestNullLateFlush(t *testing.T) {
 	for _, polls := range []uint32{0, 3} {
 		name := fmt.Sprintf("flush after %d polls", polls)
@@ -60,8 +60,8 @@ func TestNullLateFlush(t *testing.T) {
 }
 
 // Rule (semantics 34, invariant 8 of docs/architecture.md): if the device repeats the completion of an
-// operation, a later operation that uses the same slot does not end.
-// Defense: the generation in the wr_id (reactor/complete.go, dispatch).
+// operation, the repeated completion does not end a later operation that uses the same slot.
+// Ensured by: the generation in the wr_id (reactor/complete.go, dispatch).
 func TestNullStaleCompletion(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true, SendDepth: 1}})
 	a, b := d.connect()
@@ -103,7 +103,7 @@ func TestNullStaleCompletion(t *testing.T) {
 
 // Rule (semantics 34): if completions of a destroyed queue pair come, they have no effect, even if another
 // queue pair has the same number, or another reactor.Queue has the same id.
-// Defense: Reactor.dispatch (reactor/complete.go). It drops a completion if no Queue has the id, if
+// Ensured by: Reactor.dispatch (reactor/complete.go). It drops a completion if no Queue has the id, if
 // the Queue has another queue pair number, or if the slot has another generation.
 func TestNullCompletionsOfADestroyedQueuePair(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
@@ -130,7 +130,7 @@ func TestNullCompletionsOfADestroyedQueuePair(t *testing.T) {
 
 // Rule: if a device fails for good, its outstanding and later operations end with ErrDeviceRemoved.
 // The peer's end of each connection ends, too, and Runtime.Close succeeds.
-// Defense: reactor/loop_pass.go (the error of a pass), runtime/runtime_removal.go.
+// Ensured by: reactor/loop_pass.go (the error of a pass), runtime/runtime_removal.go.
 func TestNullDeviceFatal(t *testing.T) {
 	for name, kill := range map[string]func(d *badDay, a *Conn){
 		"killed by Control.Kill": func(d *badDay, _ *Conn) {
@@ -183,7 +183,7 @@ func TestNullDeviceFatal(t *testing.T) {
 // device then does not flush the queue pair, the operation ends when the queue pair is destroyed. Stats
 // counts the timeout and the operations that were not flushed, and no object is left. The same holds
 // while the connection is being closed.
-// Defense: reactor/loop_watchdog.go, runtime/conn_peertimeout.go, runtime/conn_teardown.go.
+// Ensured by: reactor/loop_watchdog.go, runtime/conn_peertimeout.go, runtime/conn_teardown.go.
 func TestNullMissingCompletion(t *testing.T) {
 	for _, flushes := range []bool{true, false} {
 		for _, closing := range []bool{true, false} {
@@ -198,7 +198,7 @@ func TestNullMissingCompletion(t *testing.T) {
 				if !flushes {
 					d.fault(nulldev.Fault{Kind: nulldev.LateFlush})
 				}
-				from := time.Now() // before Start, because the reactor may measure the time from the post on, during Start
+				from := time.Now() // not after Start: the bound begins with the post, which may happen within Start
 				f := must.Get(a.Start(testContext(t), new(FetchAndAddOp(remote, 1))))(t)
 				if closing {
 					if err := a.Close(testContext(t)); err != nil {
@@ -224,9 +224,9 @@ func TestNullMissingCompletion(t *testing.T) {
 	}
 }
 
-// The function told checks that rt notices the removal of its device: p, a Prepared of rt, ends with
-// ErrDeviceRemoved, and Prepare returns this error.
-func told(t *testing.T, rt *Runtime, p *Prepared) {
+// noticesRemoval checks that rt notices the removal of its device. Then p, which rt has prepared, ends with
+// ErrDeviceRemoved, and Prepare returns ErrDeviceRemoved.
+func noticesRemoval(t *testing.T, rt *Runtime, p *Prepared) {
 	t.Helper()
 	select {
 	case <-p.c.Done():
@@ -250,7 +250,7 @@ func TestRuntimeWithoutIdentifiersIsToldOfARemoval(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range ps {
-		told(t, rt, p)
+		noticesRemoval(t, rt, p)
 	}
 	if err := bystander.c.Err(); err != nil {
 		t.Errorf("a Prepared of another device ended with %v, want no error", err)
@@ -275,7 +275,7 @@ func TestRemovalIsWatchedWhereAnAddressCanBeBound(t *testing.T) {
 	if err := null.Remove("null0"); err != nil {
 		t.Fatal(err)
 	}
-	told(t, rt, p)
+	noticesRemoval(t, rt, p)
 }
 
 // twoAddresses is a provider whose devices list each of their addresses two times.

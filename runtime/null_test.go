@@ -142,7 +142,7 @@ func keptDomains(t testing.TB, paths nulldev.Paths) {
 
 // Rule (semantics 34): if the device flushes a queue pair only when the queue pair is destroyed, Cancel
 // still ends every operation, soon after flushBound.
-// Defense: runtime/conn_teardown.go, the timer of flushBound in Conn.fail.
+// Ensured by: runtime/conn_teardown.go, the timer of flushBound in Conn.fail.
 func TestNullCancelWithoutAFlush(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1, Conn: Options{Raw: true}})
 	a, b := d.connect()

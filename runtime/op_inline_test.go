@@ -99,7 +99,7 @@ func TestShortRequestsCarryTheirBytes(t *testing.T) {
 	}
 }
 
-// The function awaited returns a function f. The arguments of f are the two results of a call that
+// awaited returns a function f. The arguments of f are the two results of a call that
 // starts an operation: a future and an error. If the call has failed, f returns the error. Otherwise f
 // awaits the future and returns its error.
 func awaited(ctx context.Context) func(Future, error) error {

@@ -110,7 +110,7 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 			}
 		}
 		expect("the operation of this sink", err, nil)
-		for range 2 { // the second call takes two leases: one stays in the cache
+		for range 2 { // the second call takes a lease for its WRITE, and another one that stays in the cache
 			expect("StartFromSink of a WRITE", a.StartFromSink(in, &op, mail, 1), nil)
 		}
 		expect("Release of the buffer", bufs[0].Release(), nil)
@@ -226,7 +226,7 @@ func TestStartInFindsItsOwnRoom(t *testing.T) {
 	mail, over, started := make(mailSink, depth), make(chan struct{}), 0
 	sink := turnSink(func(in SinkContext, _ Result, err error) {
 		defer close(over)
-		for i, o := range []*Op{&op, &op, &add, &add} { // the second call takes two slots: one stays in the cache
+		for i, o := range []*Op{&op, &op, &add, &add} { // the second call takes a slot for its operation, and another one that stays in the cache
 			if err := a.StartFromSink(in, o, mail, 0); err != nil {
 				t.Errorf("starting operation %d with SendDepth %d: %v", i, depth, err)
 			} else {

@@ -58,8 +58,8 @@ func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 		return c.transferWait(ctx, op)
 	}
 	// The methods of ctx may be user code, which could block and so keep this goroutine from
-	// driving. So after DoneOf these methods are called only if the operation could not be started,
-	// or when the wait has ended.
+	// driving. Therefore Do calls DoneOf once. Later Do calls methods of ctx only if the operation
+	// could not be started, or when the wait has ended.
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return r, err

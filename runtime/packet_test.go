@@ -101,7 +101,7 @@ func TestMulticastGroup(t *testing.T) {
 	var members []*PacketConn
 	var peers []*Peer
 	places := []string{first.name, second.name, "soft2", "soft3"}
-	if onDevice { // on devices of the system the tests have only two devices
+	if onDevice { // the tests have only two kernel devices, so that two members share each of them
 		places[2], places[3] = second.name, first.name
 	}
 	for _, name := range places[:3] {
@@ -131,7 +131,7 @@ func TestMulticastGroup(t *testing.T) {
 		t.Errorf("member 1 received %q, want %q", got, "fewer")
 	}
 	if unasked.Settled() || late.Settled() {
-		t.Errorf("a datagram to the group reached the PacketConn that never joined: %t, and the one that has left: %t; want false, false",
+		t.Errorf("a datagram to the group reached a PacketConn that is no member: one that has never joined %t, one that has left %t; want false, false",
 			unasked.Settled(), late.Settled())
 	}
 	unasked.Discard()
@@ -290,16 +290,16 @@ func TestSendingToNoPeerIsRefused(t *testing.T) {
 	}
 }
 
-// slowDomain is a PD. Its method CreateAH sends on the channel entered, and then waits until the channel
-// let is closed.
+// slowDomain is a PD whose method CreateAH waits.
 type slowDomain struct {
 	verbs.PD
-	entered, let chan struct{}
+	entered chan struct{} // gets a value when CreateAH begins to wait
+	mayEnd  chan struct{} // CreateAH waits until the test closes this channel
 }
 
 func (d slowDomain) CreateAH(a *verbs.AHAttr) (verbs.AH, error) {
 	d.entered <- struct{}{}
-	<-d.let
+	<-d.mayEnd
 	return d.PD.CreateAH(a)
 }
 
@@ -320,14 +320,14 @@ func absentSource(t *testing.T, d bed) {
 	<-slow.entered
 	b.setCause(ErrConnClosed)
 	if err := b.sh.r.Do(testContext(t), func() {
-		// closePeers needs the turn: the end of a PacketConn calls it.
+		// When a PacketConn ends, the holder of the turn calls closePeers.
 		if busy, err := b.closePeers(); busy || err != nil {
 			t.Errorf("closePeers returned busy %t, error %v; want false, nil", busy, err)
 		}
 	}); err != nil {
 		t.Errorf("Do, which needs the turn, returned %v while PeerOf waited in CreateAH, want nil", err)
 	}
-	close(slow.let)
+	close(slow.mayEnd)
 	if err := <-got; !errors.Is(err, ErrConnClosed) {
 		t.Errorf("PeerOf returned %v, want %v", err, ErrConnClosed)
 	}

@@ -310,7 +310,7 @@ func newLostEnds(t *testing.T, dial, listen Options) *lostPeer {
 	return p
 }
 
-// The method retry sets the ACK timeout code and the retry count of the queue pair of p.a. Options
+// retry sets the ACK timeout code and the retry count of the queue pair of p.a. Options
 // cannot set an ACK timeout below softDelay (134 ms).
 func (p *lostPeer) retry(timeout, count uint8) {
 	p.t.Helper()
@@ -328,7 +328,7 @@ func (p *lostPeer) retry(timeout, count uint8) {
 	}
 }
 
-// The method start starts an operation of p.a. It returns nil if no slot or credit is free, or if the
+// start starts an operation of p.a. It returns nil if no slot or credit is free, or if the
 // connection has failed.
 func (p *lostPeer) start(name string) *boundedOp {
 	p.t.Helper()
@@ -373,7 +373,7 @@ func (p *lostPeer) start(name string) *boundedOp {
 	return o
 }
 
-// The method pass advances virtual time by d, and records when operations end.
+// pass advances virtual time by d, and records when operations end.
 func (p *lostPeer) pass(d time.Duration) {
 	w := p.w
 	for until := w.now() + d; ; w.advance(until - w.now()) {
@@ -392,7 +392,7 @@ func (p *lostPeer) pass(d time.Duration) {
 	}
 }
 
-// The method cut sets the state of both links. If the argument there is true, it takes the link from p.a
+// cut sets the state of both links. If the argument there is true, it takes the link from p.a
 // to p.b down, otherwise up. If the argument back is true, it takes the link from p.b to p.a down,
 // otherwise up.
 func (p *lostPeer) cut(there, back bool) {
@@ -401,7 +401,7 @@ func (p *lostPeer) cut(there, back bool) {
 	p.w.fab.SetLink(b, a, fabric.Link{Down: back})
 }
 
-// The method vanish takes both links down and then aborts p.b. So p.a is not notified of the end of p.b.
+// vanish takes both links down and then aborts p.b. So p.a is not notified of the end of p.b.
 func (p *lostPeer) vanish() {
 	p.cut(true, true)
 	p.b.Abort()

@@ -53,7 +53,7 @@ type closers struct {
 	waiting []*closingID // identifiers whose next try waits, because maxClosers tries are running
 	running int          // number of tries that run on goroutines of their own
 	ending  bool         // the shard is being closed; from now on tries run with the turn held
-	// The channel quiet wakes settleIDs. It gets a value when the map closing has become empty, and
+	// quiet wakes settleIDs. It gets a value when the map closing has become empty, and
 	// when the last goroutine that closes identifiers has ended.
 	quiet chan struct{}
 }

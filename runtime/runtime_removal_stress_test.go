@@ -194,7 +194,7 @@ func TestRemovalMeetsAClose(t *testing.T) {
 	var errs []error
 	if err := p.sh.r.Do(ctx, func() {
 		p.setCause(ErrConnClosed)
-		errs = append(errs, r.p.Remove("a")) // the runtime learns of the removal from p.fail below
+		errs = append(errs, r.p.Remove("a")) // the runtime does not notice it before p.fail, because this function holds the turn
 		p.end()
 		if p.destroyed {
 			t.Error("the PacketConn was destroyed at once, but the test needs a PacketConn that waits for a flush")
@@ -203,7 +203,7 @@ func TestRemovalMeetsAClose(t *testing.T) {
 		if !p.destroyed {
 			t.Error("after the removal of the device, the PacketConn still waits for a flush")
 		}
-		errs = append(errs, s.end()) // SharedRecv.Close does this, too; shard.failRemoved runs later
+		errs = append(errs, s.end()) // as SharedRecv.Close, before shard.failRemoved fails the connections
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ type contestant struct {
 	run  func(n int)
 }
 
-// The function beside times the contestants alternately, in one run: on a shared machine, results
+// beside times the contestants alternately, in one run: on a shared machine, results
 // of different runs are not comparable. For each contestant it reports the median and the 99th
 // percentile of its rounds, in nanoseconds per operation.
 func beside(b *testing.B, cs []contestant) {
@@ -63,7 +63,7 @@ func pingPong(b *testing.B) contestant {
 	}}
 }
 
-// The function echoed returns a contestant with one caller and a reactor of its own.
+// echoed returns a contestant with one caller and a reactor of its own.
 func echoed(b *testing.B, name string, cfg Config, device, quiet bool) contestant {
 	e := newEcho(b, cfg, device)
 	e.pool = futures.NewPool(futures.Options[uint64]{})
@@ -109,7 +109,7 @@ func BenchmarkDevice(b *testing.B) {
 // benchCallers is the number of callers in BenchmarkSixteenCallers.
 const benchCallers = 16
 
-// The function many returns a contestant with 16 callers on one reactor. The callers share the n
+// many returns a contestant with 16 callers on one reactor. The callers share the n
 // operations of a round.
 func many(b *testing.B, name string, cfg Config, device bool) contestant {
 	e := newEcho(b, cfg, device)
@@ -132,7 +132,7 @@ func many(b *testing.B, name string, cfg Config, device bool) contestant {
 	}}
 }
 
-// The function mutexed returns a contestant without a token: all of its 16 callers run passes,
+// mutexed returns a contestant without a token: all of its 16 callers run passes,
 // under one mutex.
 func mutexed() contestant {
 	var mu sync.Mutex

@@ -45,7 +45,7 @@ const contendedCalls, suspectCalls = 1024, 64
 // afterwards. The number publishes no other data, and a lost update does no harm.
 type contention struct{ left atomic.Int32 }
 
-// The method yield lets other goroutines run if the state is contended, and reports whether it did.
+// yield lets other goroutines run if the state is contended, and reports whether it did.
 func (c *contention) yield() bool {
 	if c.left.Load() <= 0 {
 		return false
@@ -54,7 +54,7 @@ func (c *contention) yield() bool {
 	return true
 }
 
-// The method note changes the state after a caller has tried to take the turn. The argument free
+// note changes the state after a caller has tried to take the turn. The argument free
 // reports whether the turn was free.
 func (c *contention) note(free bool) {
 	left := c.left.Load()

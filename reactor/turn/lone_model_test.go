@@ -19,7 +19,7 @@ type loneWays struct {
 	turn   func(*fakeWorld)
 	leave  func(*Token)
 	resume func(*Token, <-chan struct{}, Parker)
-	// The function or waits for the result. It is called if begin has returned false.
+	// or waits for the result. It is called if begin has returned false.
 	or func(*Token, <-chan struct{}, Parker)
 }
 

@@ -21,7 +21,7 @@ type script struct {
 	cancels bool
 }
 
-// The method submit pushes an operation. If the argument quiet is true, it does not wake the loop.
+// submit pushes an operation. If the argument quiet is true, it does not wake the loop.
 func (f *fakeWorld) submit(me int, quiet, timed bool) *fakeWaiter {
 	model.Yield("push")
 	w := f.waiters[me]
@@ -35,13 +35,13 @@ func (f *fakeWorld) submit(me int, quiet, timed bool) *fakeWaiter {
 	return w
 }
 
-// The method await waits for w by Drive.
+// await waits for w by Drive.
 func (f *fakeWorld) await(w *fakeWaiter) {
 	f.tok.Drive(w.done, w)
 	f.waited(w)
 }
 
-// The method waited checks that w was settled or canceled before its wait ended.
+// waited checks that w was settled or canceled before its wait ended.
 func (f *fakeWorld) waited(w *fakeWaiter) {
 	w.left = true
 	if !w.settled && !w.cancelled {
@@ -84,10 +84,10 @@ var (
 // scenario makes a world for the model to search.
 type scenario = func() model.World
 
-// The function crew returns a scenario with a loop, a device and the given callers.
+// crew returns a scenario with a loop, a device and the given callers.
 func crew(cfg Config, callers ...script) scenario { return crewWith(cfg, nil, callers...) }
 
-// The function crewWith is crew for a world that the function more has changed; more may be nil.
+// crewWith is crew for a world that the function more has changed; more may be nil.
 func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 	kinds := []string{}
 	for _, c := range callers {
@@ -133,7 +133,7 @@ func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 	}
 }
 
-// The function closing adds an actor that closes the reactor when all waiters are settled. The
+// closing adds an actor that closes the reactor when all waiters are settled. The
 // actor first takes and releases the turn, so that no driver is in a pass. Then it closes the
 // sleeper.
 func closing(f *fakeWorld) {
@@ -159,7 +159,7 @@ func busy(f *fakeWorld)      { f.busy = true }
 func deafTimer(f *fakeWorld) { f.deafTimer = true }
 func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // two waiter slots, so that two waiters can be offered the turn
 
-// The function scenarios returns the scenarios without lone callers (lone_model_test.go). Every
+// scenarios returns the scenarios without lone callers (lone_model_test.go). Every
 // test run searches all of them. The model has no clock, so with SpinTimed, too, Config.Spin limits
 // the rounds of spinning (spin_budget_model.go).
 func scenarios() map[string]scenario {
@@ -213,7 +213,7 @@ func scenarios() map[string]scenario {
 	}
 }
 
-// The function large returns the scenarios that are searched only if VERBENA_MODEL=all. That search
+// large returns the scenarios that are searched only if VERBENA_MODEL=all. That search
 // takes minutes.
 func large() map[string]scenario {
 	on, watch := Config{CallerDriving: true}, Config{CallerDriving: true, SpinMode: SpinTimed}

@@ -22,10 +22,10 @@ type PollerSleeper struct {
 	// The array keys holds the keys of sources with events. Wait writes the array while the counter
 	// ready is 0, and Take returns a part of it. Only the loop calls Wait and Take.
 	keys [wakeKeys]uint32
-	// The counter ready is the number of keys that are stored for Take. Wait sets it, and Take clears
+	// ready is the number of keys that are stored for Take. Wait sets it, and Take clears
 	// it. Any goroutine reads it. It publishes no other data, because only the loop uses keys.
 	ready atomic.Int32
-	// The field err is the poller's error, if Wait has returned WakeClosed. The loop writes it. Err
+	// err is the poller's error, if Wait has returned WakeClosed. The loop writes it. Err
 	// reads it after Loop has returned.
 	err error
 }

@@ -118,7 +118,7 @@ type caller struct {
 	awaited, commands *atomic.Int64
 }
 
-// The method some submits up to n operations and returns how many it submitted.
+// some submits up to n operations and returns how many it submitted.
 func (c *caller) some(n int) (int, error) {
 	switch c.rng.IntN(10) {
 	default: // synchronous

@@ -159,7 +159,7 @@ func (f *fakeWorld) Poll() (wake WakeReason) {
 	return wake
 }
 
-// The method stirs reports whether a goroutine that spins forever would find something to do. The
+// stirs reports whether a goroutine that spins forever would find something to do. The
 // goroutine is the argument driver, or the loop if driver is nil.
 func (f *fakeWorld) stirs(driver Parker) bool {
 	work := len(f.inbox)+len(f.cq) > 0 || f.NeedsLoop()
@@ -175,7 +175,7 @@ func (f *fakeWorld) stirs(driver Parker) bool {
 	return f.tok.word.Load() >= held && f.NeedsLoop()
 }
 
-// The method device completes n operations, in order. It may complete each of them at any time.
+// device completes n operations, in order. It may complete each of them at any time.
 func (f *fakeWorld) device(n int) {
 	for i := range n {
 		model.Mark("device", i)
@@ -188,7 +188,7 @@ func (f *fakeWorld) device(n int) {
 	}
 }
 
-// The method reads returns the value that the step with this label reads. For a label without a
+// reads returns the value that the step with this label reads. For a label without a
 // case it returns 0: then the code itself calls model.Learn with the value, or the position of the
 // actor shows the value.
 func (f *fakeWorld) reads(label string) uint64 {
@@ -245,7 +245,7 @@ func (f *fakeWorld) shared(d *model.Digest) {
 	}
 }
 
-// The function holds reports whether the actor a is about to take a step that only the holder
+// holds reports whether the actor a is about to take a step that only the holder
 // takes.
 func holds(a *model.Actor) bool {
 	switch label, place := a.At(); label {
@@ -257,7 +257,7 @@ func holds(a *model.Actor) bool {
 	return false
 }
 
-// The method holders counts the actors that hold the turn, and the actors that were given the turn
+// holders counts the actors that hold the turn, and the actors that were given the turn
 // and have not run since.
 func (f *fakeWorld) holders() int {
 	n := len(f.tok.loopHandoff) + len(f.tok.callerHandoff)
@@ -270,7 +270,7 @@ func (f *fakeWorld) holders() int {
 	return n
 }
 
-// The method check verifies that holders() is 1 if the token's word says that the turn is held, and
+// check verifies that holders() is 1 if the token's word says that the turn is held, and
 // 0 otherwise.
 func (f *fakeWorld) check() error {
 	if n, held := f.holders(), f.tok.word.Load() >= held; n != ifTrue(held) {
@@ -279,7 +279,7 @@ func (f *fakeWorld) check() error {
 	return nil
 }
 
-// The method end is called when no actor can go on. It verifies that no work and no waiter is left.
+// end is called when no actor can go on. It verifies that no work and no waiter is left.
 func (f *fakeWorld) end(blocked []string) error {
 	if len(f.inbox)+f.calls+len(f.posted)+len(f.cq) > 0 || f.lone != nil || f.timer || f.fresh && !f.closed || f.ran != f.toRun {
 		return fmt.Errorf("lost wake-up: no actor can go on, and work is left; blocked: %v", blocked)
@@ -384,7 +384,7 @@ func (w *fakeWaiter) Offer() bool {
 	return ok
 }
 
-// The function permutations returns every order of the callers in which each position has a caller
+// permutations returns every order of the callers in which each position has a caller
 // of the same kind as in the list kinds.
 func permutations(kinds []string) (out [][]int) {
 	var extend func(p []int)
