@@ -40,9 +40,9 @@ func openRoCE(t *testing.T, name string) roceEnd {
 	}
 }
 
-func openRoCEAt(t *testing.T, name string, addr netip.Addr) roceEnd {
+func openRoCEAt(t *testing.T, name, addr string) roceEnd {
 	t.Helper()
-	return must.Get(tryRoCE(t, name, addr))(t)
+	return must.Get(tryRoCE(t, name, netip.MustParseAddr(addr)))(t)
 }
 
 func tryRoCE(t *testing.T, name string, addr netip.Addr) (roceEnd, error) {
@@ -119,7 +119,13 @@ func overUDP(t *testing.T, name string, a, b roceEnd) {
 
 // Devices of two machines, as RDMA adapters reach each other.
 func TestConformanceRoCE(t *testing.T) {
-	overUDP(t, "soft_udp", openRoCE(t, "left"), openRoCE(t, "right"))
+	if !netns.Possible() {
+		overUDP(t, "soft_udp", openRoCE(t, "left"), openRoCE(t, "right"))
+		return
+	}
+	captured(t, false, nil, func() {
+		overUDP(t, "soft_udp", openRoCEAt(t, "left", "127.0.0.1"), openRoCEAt(t, "right", "127.0.0.2"))
+	})
 }
 
 // Devices of two processes.
@@ -134,13 +140,13 @@ func TestConformancePeersIPv6(t *testing.T) {
 	if !udp.ReportsTo {
 		t.Skip("the portable socket does not choose its source: two devices of one machine would have one address")
 	}
-	if netns.Enter(t, "fd00::1", "fd00::2") {
+	captured(t, true, []string{"fd00::1", "fd00::2"}, func() {
 		overUDP(t, "soft_peers_ipv6", openPeer(t, "left", "fd00::1", verbs.MTU4096), openPeer(t, "right", "fd00::2", verbs.MTU4096))
-	}
+	})
 }
 
 func TestConformanceRoCEIPv6(t *testing.T) {
-	if netns.Enter(t, "fd00::1", "fd00::2") {
-		overUDP(t, "soft_udp_ipv6", openRoCEAt(t, "left", netip.MustParseAddr("fd00::1")), openRoCEAt(t, "right", netip.MustParseAddr("fd00::2")))
-	}
+	captured(t, false, []string{"fd00::1", "fd00::2"}, func() {
+		overUDP(t, "soft_udp_ipv6", openRoCEAt(t, "left", "fd00::1"), openRoCEAt(t, "right", "fd00::2"))
+	})
 }

@@ -32,12 +32,7 @@ func Enter(t *testing.T, addrs ...string) bool {
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), inside+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-		Pdeathsig:   syscall.SIGKILL,
-	}
+	cmd.SysProcAttr = isolated()
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
@@ -50,6 +45,23 @@ func Enter(t *testing.T, addrs ...string) bool {
 		t.Error(err)
 	}
 	return false
+}
+
+// Possible reports whether the system permits network namespaces. It starts a process and waits for it.
+func Possible() bool {
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.SysProcAttr = isolated()
+	return cmd.Run() == nil
+}
+
+// isolated has a process start in user and network namespaces of its own, in which it is root.
+func isolated() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+		Pdeathsig:   syscall.SIGKILL,
+	}
 }
 
 // configure starts the loopback device and gives it addresses, which can be used at once.
