@@ -15,8 +15,8 @@ import (
 // moreBeds lists the beds that onBeds uses besides home().
 var moreBeds = []bed{nullBed}
 
-// nullBed opens the null device through package ibv, which loads the libibverbs and librdmacm that
-// nulldev.Build made, not those of the system.
+// nullBed opens the null device through package ibv. Package ibv loads the libibverbs and the librdmacm
+// that nulldev.Build makes, instead of the system's libraries.
 var nullBed = bed{"null", func(t testing.TB, dev int) verbs.Context {
 	t.Helper()
 	paths, err := nulldev.Build()

@@ -2,6 +2,6 @@
 
 package reactor_test
 
-// moreBeds is empty in this build. In other builds it has the null device, which needs Linux and cgo,
-// and is left out of builds with the tag portable.
+// moreBeds is empty in this build. In a build for Linux with cgo and without the tag portable,
+// moreBeds has the null device.
 var moreBeds []bed

@@ -19,7 +19,7 @@ import (
 const devicesVariable = "VERBENA_TEST_DEVICES"
 
 // bed is a pair of devices with the numbers 0 and 1. Port 1 of device 0 and port 1 of device 1 reach
-// each other. The function open opens the device with the number dev.
+// each other. Calling open(t, dev) opens the device with the number dev.
 type bed struct {
 	name string
 	open func(t testing.TB, dev int) verbs.Context

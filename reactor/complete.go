@@ -158,7 +158,7 @@ func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	if q.srq != nil { // a failure of one queue pair must not fail the SharedRecv, which serves other queue pairs too
 		return e
 	}
-	if wc.Status == verbs.WCWRFlushErr { // the queue pair was in ERR before: the flush is not the cause
+	if wc.Status == verbs.WCWRFlushErr { // the queue pair was in ERR already, so wc does not tell the cause
 		if e.Cause = q.failed.get(); e.Cause == nil && q.onFlush != nil {
 			q.r.notifyLater(q.onFlush)
 			q.onFlush = nil

@@ -28,8 +28,8 @@ package reactor
 // Release, Flush or Drain. So if user code already runs, runUserCode calls fn on a new goroutine and
 // waits for the end of that goroutine. Goexit then ends only the new goroutine.
 //
-// Only the holder of the turn calls the functions of this file. There are two exceptions: withTurn
-// takes the turn, and any goroutine may call onOwnGoroutine.
+// Only the holder of the turn calls the functions of this file. There are two exceptions: the caller
+// of withTurn must not hold the turn, and any goroutine may call onOwnGoroutine.
 
 // runUserCode calls fn, which calls user functions one after the other. If a user function panics or
 // ends the goroutine, runUserCode calls fn again, and fn continues with the next user function.

@@ -10,8 +10,11 @@ import "github.com/verbena-rdma/verbena/internal/ring"
 // the functions.
 type callbacks struct {
 	queue ring.Inbox[call, *call]
-	// wake holds a value if functions may be queued. When the channel stop is closed, the
-	// callback goroutine calls the queued functions, closes the channel ended, and ends.
+	// The callback goroutine uses these channels:
+	//
+	//	wake   holds a value if functions may be queued
+	//	stop   Close closes it; the goroutine then calls the queued functions and returns
+	//	ended  the goroutine closes it when it returns because of stop
 	wake, stop, ended chan struct{}
 }
 
@@ -68,7 +71,7 @@ func (r *Reactor) callAll(c *call) {
 func (r *Reactor) callSome(left **call) {
 	defer func() {
 		if v := recover(); v != nil {
-			_ = Recovered(v, r.cfg.OnPanic) // Recovered reports the panic; no queue fails with it
+			_ = Recovered(v, r.cfg.OnPanic) // Recovered reports the panic; a panic of a callback fails no queue
 		}
 	}()
 	for c := *left; c != nil; c = *left {

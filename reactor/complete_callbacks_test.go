@@ -74,12 +74,12 @@ func TestAwaitInACallbackHearsOfEvents(t *testing.T) {
 	}
 }
 
-// later is the delay of receiveLater. Within this time the loops sleep and the waiting
-// goroutines park. So only a completion event can wake the loop. On a slow machine a goroutine may
-// still run passes after this time. The test then passes, but does not test the wake-up.
+// later is the delay of receiveLater. Before it ends, the loops have gone to sleep and the waiting
+// goroutines have parked. So only a completion event can wake the loop. On a slow machine a goroutine
+// may still run passes at the end of the delay. The test then passes, but does not test the wake-up.
 const later = 20 * time.Millisecond
 
-// receiveLater starts a timer that posts a receive on the end's queue after the time later.
+// receiveLater starts a timer of 20 ms, which posts a receive on the end's queue.
 func (e *end) receiveLater(t testing.TB) {
 	e.r.After(later, func() {
 		_, in := e.bytes(0, 64)
@@ -161,8 +161,8 @@ func TestSteppedCallbacksRunInStep(t *testing.T) {
 	}
 }
 
-// Rule: each Reactor.Queue of a Job causes one call of the Job's function. The Job may be queued again
-// when its function has begun to run.
+// Rule: each call of Reactor.Queue with a Job causes one call of the Job's function. As soon as this
+// function has begun to run, the Job may be queued again.
 func TestAJobIsQueuedAgain(t *testing.T) {
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
 	defer l.close(t)

@@ -114,7 +114,7 @@ func TestFailedArmFailsTheQueue(t *testing.T) {
 	defer b.close(t)
 	defer a.closeRest(t)
 	failed := a.onFail(t)
-	posted := false // the device has got the SEND; an earlier failure would make Submit fail
+	posted := false // set when the device gets the SEND; if arming failed before that, Submit would fail
 	h.set(func(inner verbs.Context, turn *verbs.IOBatch) error {
 		posted = posted || len(turn.Sends) > 0
 		if !posted {
@@ -141,8 +141,8 @@ func TestFailedArmFailsTheQueue(t *testing.T) {
 }
 
 // markerless is a device that refuses markers. (If the device takes only the first part of a list,
-// the reactor posts a marker: a signaled request that retires this part.) For the lists of a pass
-// the reactor calls markerless.Execute. For a marker it calls Execute of the queue pair's context.
+// the reactor posts a marker: a signaled request that retires this part.) To post the lists of a pass,
+// the reactor calls markerless.Execute. To post a marker, it calls Execute of the queue pair's context.
 // So the test binds a queue pair of type dressedQP, whose context has type refusing.
 // markerless.Execute replaces each dressedQP by the device's queue pair.
 type markerless struct {

@@ -28,12 +28,12 @@ type notice func()
 func (fn notice) Complete(SinkContext, Completion, error) { fn() }
 
 // deliver delivers the results of ended operations, in the order in which the operations ended.
-// deliver is the last step of a pass. The slots of the operations have been freed and their leases
-// have ended before, so a sink that submits a request can use these slots. A sink may end more
-// operations, for example by Release, which calls deliver again. Then the inner call of deliver
+// deliver is the last step of a pass. At this point the slots of the operations are free and their
+// leases have ended, so a sink that submits a request can use these slots. A sink may end further
+// operations, for example by Release, which also calls deliver. Then the inner call of deliver
 // delivers all remaining results, and the outer call finds none. Only the holder calls deliver.
 func (r *Reactor) deliver() {
-	if r.deliveredSinks == len(r.outcomes) { // no sinks, and settling futures calls no user code
+	if r.deliveredSinks == len(r.outcomes) { // there is no sink to call, and settling a future calls no user code
 		r.deliverAll()
 		return
 	}

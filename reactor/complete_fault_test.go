@@ -58,8 +58,8 @@ func (f *faulty) Execute(t *verbs.IOBatch) error {
 	return nil
 }
 
-// split() executes t, but of the first list of sends it gives only the first "at" requests to the
-// device. It refuses the other requests of that list with ENOMEM.
+// split executes t, but cuts the first list of sends at the index "at". The device gets only the requests
+// before this index. split refuses the other requests of the list with ENOMEM.
 func (f *faulty) split(t *verbs.IOBatch, at int) error {
 	g := &t.Sends[0]
 	whole := *g
@@ -105,9 +105,9 @@ func (e *end) batch(t *testing.T, peer *end, n int) []reactor.Future {
 	return e.batchAfter(t, peer, n, func() {})
 }
 
-// batchAfter() is like batch, but calls the function "before" while the turn is held, and then submits
-// the WRITEs. No pass runs between the two. So a fault that "before" injects first takes effect in
-// the pass that posts the WRITEs.
+// batchAfter is like batch, but calls the function "before" first, while the turn is held. No pass runs
+// between this call and the submission of the WRITEs. So if "before" injects a fault, the first pass with
+// the fault is the pass that posts the WRITEs.
 func (e *end) batchAfter(t *testing.T, peer *end, n int, before func()) []reactor.Future {
 	t.Helper()
 	addr, key := peer.remote(0)
@@ -227,7 +227,7 @@ func TestLeaseOutlivesACancelledWait(t *testing.T) {
 		t.Fatalf("the SEND ended with %v, want success", err)
 	}
 	if n := l.ended.Load(); n != 1 {
-		t.Fatalf("the lease ended %d times by the time of the result, want once", n)
+		t.Fatalf("when the result was delivered, the lease had ended %d times, want once", n)
 	}
 }
 

@@ -22,13 +22,13 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// Recovered returns a PanicError with the recovered value v. It also calls the function take with
-// this PanicError, on a new goroutine. Call Recovered in the deferred function that recovered v,
-// because there the stack still shows the place of the panic.
+// Recovered returns a PanicError with the recovered value v. If take is not nil, Recovered also
+// calls take(e) on a new goroutine, where e is this PanicError. Call Recovered in the deferred
+// function that recovered v, because there the stack still shows the place of the panic.
 //
 // If take is nil, Recovered ends the program and does not return: it raises the panic again on a new
-// goroutine. If Recovered raised the panic on the calling goroutine, a caller could recover the
-// panic. For example, net/http recovers the panics of its handlers.
+// goroutine. (On the calling goroutine a caller could recover the panic. For example, net/http
+// recovers the panics of its handlers.)
 func Recovered(v any, take func(*PanicError)) *PanicError {
 	e := &PanicError{Value: v, Stack: debug.Stack()}
 	if take == nil {

@@ -8,7 +8,7 @@ import "math/rand/v2"
 //  1. The answer of the atomic is lost, and a NAK of a later request arrives. rdma_rxe takes this
 //     NAK as the acknowledgement of all requests before the later request, including the atomic
 //     (check_ack in drivers/infiniband/sw/rxe/rxe_comp.c: "a nak implicitly acks all packets with
-//     psns before"). This advances comp.psn past the atomic.
+//     psns before"). So rdma_rxe advances comp.psn past the atomic.
 //  2. rdma_rxe sends the atomic again. The PSN of the new answer is before comp.psn. So the new
 //     answer completes the request, but rdma_rxe does not copy its data (check_psn returns
 //     COMPST_COMP_ACK; do_atomic is skipped).
@@ -17,8 +17,9 @@ import "math/rand/v2"
 // the atomic without the data, the result word of the slot still holds an old value: the answer to the
 // previous atomic in this slot. Without a check the user would get this value.
 //
-// So before an atomic is posted, the reactor stores the value of the variable unanswered in the
-// result word. If the word still has this value when the atomic completes, the operation fails.
+// So before an atomic is posted, the reactor stores a random number (the variable unanswered, below)
+// in the result word. If the word still has this number when the atomic completes, the operation
+// fails.
 //
 // The flag FENCE on later requests would prevent step 1, because the device would send them only
 // after the atomic has completed. But FENCE can deadlock rdma_rxe: a fenced request that must be

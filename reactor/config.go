@@ -21,7 +21,7 @@ const (
 	// request, so each request bears a small part of the doorbell's cost.
 	DefaultFlushBatch = 16
 
-	maxDepth   = 1<<slotBits - 2 // limits all slots of a queue: a slot number has slotBits bits in the wr_id
+	maxDepth   = 1<<slotBits - 2 // the largest number of slots of a queue: a slot number has slotBits bits in the wr_id
 	maxBatch   = 4096
 	maxSpin    = 1 << 20
 	maxSGEs    = 64

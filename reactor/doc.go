@@ -85,7 +85,7 @@
 // while this sink runs. If such a function panics or calls runtime.Goexit, the turn is still given up,
 // and the functions queued after it still run: see complete_attend.go and Config.OnPanic. The same
 // rules hold for a stepped reactor, where these functions run in Step. (A function given to Do runs in
-// Do.)
+// the call of Do, not in Step.)
 //
 // The following functions are part of a pass, and must neither panic nor call runtime.Goexit:
 // Task.Fn, Lease.End, SinkCache.Release, the functions given to OnFail, OnFlush and Idle, and the

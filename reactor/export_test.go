@@ -1,8 +1,8 @@
 package reactor
 
-// SendUnderWay does the first step of Submit: it acquires a slot. (The second step would check
-// whether the queue has failed.) The returned function frees the slot, as Submit does if the queue has
-// failed.
+// SendUnderWay acquires a send slot, which is the first step of Submit. It omits the second step, which
+// checks whether the queue has failed. The returned function frees the slot, as Submit does if the queue
+// has failed.
 func (q *Queue) SendUnderWay() (back func()) {
 	i, ok := q.sendFree.Get()
 	if !ok {
@@ -58,7 +58,7 @@ func (r *Reactor) Snapshot() Stats { return r.snapshot() }
 // Sleeps returns how often the loop went to sleep. Any goroutine may call it.
 func (r *Reactor) Sleeps() uint64 { return r.tok.Stats().Sleeps.Load() }
 
-// Note counts the value v.
+// Note adds the value v to the histogram.
 func (h *Histogram) Note(v int) { h.note(v) }
 
 // ListingUnderWay does the first of the two steps that put q on the ready list (q.queued.Enter).
@@ -70,8 +70,8 @@ func (q *Queue) ListingUnderWay() (goOn func()) {
 	return func() { q.r.ready.Push((*readyQueue)(q)) }
 }
 
-// TransferHolding submits t as TransferWait does when it holds the turn, but does not wait for the
-// outcome. Only the holder may call it.
+// TransferHolding submits t as TransferWait does after it has taken the turn, but does not wait for the
+// outcome. Only the holder may call TransferHolding.
 func (q *Queue) TransferHolding(t *Transfer) Future {
 	i, ok := q.sendFree.Get()
 	if !ok {

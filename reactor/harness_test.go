@@ -108,8 +108,8 @@ func (e *end) bytes(off, n int) ([]byte, verbs.SGE) {
 func (e *end) remote(off int) (uint64, uint32) { return e.arena.Addr() + uint64(off), e.mr.RKey() }
 
 // ackTimeout is the timeout code for 4.096 µs × 2^18, about 1 s. With 7 retries, a device gives up
-// only if its peer does not answer for more than 8 s. So a test does not fail because the system
-// suspends the process for a second.
+// only if its peer does not answer for more than 8 s. So no test fails when the system suspends the
+// process for a second.
 const ackTimeout = 18
 
 func (e *end) ready(t testing.TB, peer *end) {
@@ -202,7 +202,7 @@ func bounded(t testing.TB) context.Context {
 }
 
 // comes waits until ch is closed or delivers a value, and returns the value. If neither happens within
-// patience, comes fails the test with a text that contains event.
+// patience, comes ends the test, and the failure text names the event.
 func comes[T any](t testing.TB, event string, ch <-chan T) (v T) {
 	t.Helper()
 	select {

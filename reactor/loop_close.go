@@ -19,8 +19,8 @@ import (
 //
 // Errors:
 //   - verbs.ErrBusy: a queue is not released, or the device refuses to give back the memory of a
-//     released queue, or goroutines are in calls on released queues of a stepped reactor, which
-//     cannot wait for them.
+//     released queue, or the reactor is stepped and goroutines are in calls on released queues. (Close
+//     of a stepped reactor does not wait for these goroutines.)
 //   - verbs.ErrBusy with the context's error: ctx ended while goroutines were in calls on released
 //     queues.
 //   - The context's error, ErrNilContext, and the device's errors.
@@ -55,8 +55,8 @@ func (r *Reactor) close(ctx DoneContext) error {
 		}
 	}
 	var err error
-	// Hold the turn: a concurrent Defer or Schedule starts a goroutine that also takes the turn
-	// (see afterClose).
+	// A concurrent Defer or Schedule may start a goroutine that uses the reactor (see afterClose).
+	// That goroutine holds the turn, so destroy must hold the turn, too.
 	r.withTurn(func() {
 		err = r.destroy()
 		r.destroyed = err == nil

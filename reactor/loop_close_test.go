@@ -13,9 +13,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: Close may be called again any number of times, after a Close that returned its context's
-// error and after a Close that returned nil. A Close that returns nil has destroyed the reactor's
-// completion queues and channel.
+// Rule: Close may be called any number of times, whether an earlier call returned nil or its context's
+// error. A Close that returns nil has destroyed the reactor's completion queues and channel.
 func TestCloseCanBeRepeated(t *testing.T) {
 	l := newLone(t, reactor.Config{}, nil)
 	defer l.close(t)
@@ -36,7 +35,7 @@ func TestCloseCanBeRepeated(t *testing.T) {
 			t.Errorf("call %d of Close returned %v, want nil", i, err)
 		}
 	}
-	if err := l.r.Do(context.Background(), func() { t.Error("Do ran its function after Close") }); !errors.Is(err, reactor.ErrClosed) {
+	if err := l.r.Do(context.Background(), func() { t.Error("Do ran its function after Close, want it not to run") }); !errors.Is(err, reactor.ErrClosed) {
 		t.Errorf("Do after Close returned %v, want ErrClosed", err)
 	}
 	if left := l.ctx.Objects(); left.CQ+left.CompChannel != 0 {
@@ -200,8 +199,9 @@ func TestNoTurnBesideTheDestruction(t *testing.T) {
 	}
 }
 
-// Rule: passes post no send and no receive of a sealed queue, because its owner may destroy the queue
-// pair without the turn. Submitted requests end with the cause of the queue's failure.
+// Rule: if a queue is sealed, no pass posts a send or a receive of this queue. (The owner of a sealed
+// queue may destroy the queue pair without holding the turn.) Requests that were submitted before the
+// queue was sealed end with the cause of the queue's failure.
 func TestNothingOfASealedQueueIsPosted(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)

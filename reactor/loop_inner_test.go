@@ -44,7 +44,7 @@ func TestWhatIsOwedAnEvent(t *testing.T) {
 	}
 }
 
-// Rule: choose selects no processor if none of the node's processors is allowed.
+// Rule: if none of the node's processors is allowed, the function choose returns false.
 func TestNoProcessorOfTheNode(t *testing.T) {
 	nodes, err := sys.Nodes()
 	if err != nil || len(nodes) == 0 {
@@ -64,7 +64,7 @@ type slowPolls struct {
 
 func (d *slowPolls) Execute(t *verbs.IOBatch) error {
 	if d.poll == 0 {
-		return nil // without reading the clock, which is slow on an emulated machine
+		return nil // reads no clock, because reading a clock is slow on an emulated machine
 	}
 	for began := time.Now(); time.Since(began) < time.Duration(1+t.Spin)*d.poll; {
 	}
@@ -72,8 +72,8 @@ func (d *slowPolls) Execute(t *verbs.IOBatch) error {
 }
 
 // Rule: the number of polls in a slice (a call of Execute that repeats its polls) adapts until a
-// slice takes about sliceTime. If even one poll takes longer, a slice has one poll. When polls get
-// faster, the number grows again.
+// slice takes about sliceTime. If a single poll takes longer than sliceTime, a slice has one poll. When
+// polls get faster, the number grows again.
 func TestSlicesFitTheirTime(t *testing.T) {
 	d := &slowPolls{poll: sliceTime / 8}
 	r := &Reactor{ctx: d}

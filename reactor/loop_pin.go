@@ -15,10 +15,9 @@ var pins struct {
 }
 
 // pinned locks the calling goroutine to its thread and pins the thread to a processor. The argument
-// node is the number of a NUMA node plus 1, or 0 for any node. The function choose selects the
-// processor. If choose finds no processor, or if the system cannot pin the thread, the goroutine is
-// only locked to its thread. The same goroutine must call the returned function undo, which unpins the
-// thread and unlocks the goroutine.
+// node is the number of a NUMA node plus 1, or 0 for any node. If no processor is suitable (see
+// choose), or if the system cannot pin the thread, the goroutine is only locked to its thread. The
+// same goroutine must call the returned function, which unpins the thread and unlocks the goroutine.
 func pinned(node int) (undo func()) {
 	runtime.LockOSThread()
 	before, err := sys.ThreadCPUs()
@@ -44,9 +43,10 @@ func pinned(node int) (undo func()) {
 // choose selects the allowed processor with the fewest pinned loops, and adds the caller's loop to
 // the count of this processor. If several processors have equally few loops, choose selects the
 // processor with the highest number, because devices tend to interrupt the processors with low
-// numbers. The argument node is as in pinned. If the system lists this node, choose considers only
-// the processors of the node, and returns false if none of these processors is allowed. choose also
-// returns false if only one processor is allowed, because other goroutines need a processor, too.
+// numbers. The argument node is the number of a NUMA node plus 1, or 0 for any node. If the system
+// lists this node, choose considers only the processors of the node, and returns false if none of
+// these processors is allowed. choose also returns false if only one processor is allowed, because
+// other goroutines need a processor, too.
 func choose(node int, allowed []int) (cpu int, ok bool) {
 	if len(allowed) < 2 {
 		return 0, false

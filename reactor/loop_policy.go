@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Policy selects how a reactor waits while it is idle: a policy with a lower latency uses more
-// processor time. Under every policy a waiting goroutine may run passes itself, as a driver.
+// Policy selects how a reactor waits while it is idle. The lower the latency of a policy, the more
+// processor time it uses. Under every policy a waiting goroutine may run passes itself, as a driver.
 type Policy uint8
 
 const (
@@ -61,7 +61,8 @@ type spinState struct {
 	// Only the holder uses the fields below.
 	idlePass bool // the last pass did nothing
 	// slice is the value of IOBatch.Spin in a call that spins (loop_pass.go). It is 0 if the policy
-	// does not spin, or if the device is a part of this process, so that a call is cheap.
+	// does not spin. It is also 0 if the device is a part of this process, because a call of such a
+	// device is cheap.
 	slice         int
 	untimedSlices int           // how many of the next slices are not timed
 	clockCost     time.Duration // the cost of reading the clock; written before the first slice

@@ -86,8 +86,8 @@ func TestASpinningLoopSparesEvents(t *testing.T) {
 }
 
 // Rule: if the loop spins, a driver that leaves gives the turn back to the loop, and arms nothing.
-// (The test uses PolicyLatency, whose loop always spins. With PolicyThroughput the loop might sleep
-// whenever a driver leaves.)
+// (The test uses PolicyLatency, whose loop always spins. With PolicyThroughput the loop might be asleep
+// each time a driver leaves.)
 func TestADriverLendsToASpinningLoop(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyLatency}, reactor.QueueConfig{})
@@ -97,19 +97,19 @@ func TestADriverLendsToASpinningLoop(t *testing.T) {
 	untilReturned := func(n uint64) (s reactor.Stats) {
 		for s = a.r.Stats(); s.Returned < n; s = a.r.Stats() {
 			if ctx.Err() != nil && s.Drives == drives {
-				// On a busy machine all threads of the process may share one processor. Then the loop may
-				// hold the turn whenever it is preempted, so that no other goroutine can take the turn.
-				t.Skip("no goroutine drove, so none could give the turn back")
+				// On a busy machine all threads of the process may share one processor. Then it can happen
+				// that the loop holds the turn each time it is preempted, and no other goroutine can drive.
+				t.Skip("no goroutine drove the reactor, so none could give the turn back to the loop")
 			}
 			if ctx.Err() != nil {
 				t.Fatalf("drivers gave the turn back to the loop %d times, want %d: %+v", s.Returned, n, s)
 			}
-			asks(t, a, b, 1) // one round trip: with two spinning loops it takes long on a busy emulated machine
+			asks(t, a, b, 1) // only one round trip, because with two spinning loops it takes long on a busy emulated machine
 		}
 		drives = s.Drives
 		return s
 	}
-	before := untilReturned(1) // until a driver has given the turn back, the loop may not spin yet
+	before := untilReturned(1) // when a driver has given the turn back, the loop certainly spins
 	if s := untilReturned(before.Returned + 1); s.Arms != before.Arms {
 		t.Errorf("%d arms while the loop spins, want none", s.Arms-before.Arms)
 	}
@@ -145,15 +145,15 @@ func TestALoopRestsBeforeItSleeps(t *testing.T) {
 		must.Do(t, ctx.Err())
 	}
 	if rests.Load() == 0 {
-		t.Error("the loop went to sleep without a call of Rest")
+		t.Error("the loop slept, but the device's method Rest was not called, want a call before the loop sleeps")
 	}
 	must.Do(t, r.Close(bounded(t)))
 	must.Do(t, dev.Close())
 }
 
-// Rule: at least one processor has no loop of PolicyLatency. If the loop of a new reactor would
-// take the last such processor, the reactor gets PolicyThroughput. When a reactor is closed,
-// another loop may take its processor.
+// Rule: at least one processor is left without a loop of PolicyLatency. If a
+// further loop of PolicyLatency would leave no processor without one, the new reactor gets
+// PolicyThroughput. When a reactor is closed, a new loop may take its processor.
 func TestLatencyLeavesAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	dev := home().open(t, 0)
@@ -167,7 +167,7 @@ func TestLatencyLeavesAProcessor(t *testing.T) {
 	must.Do(t, first.Close(bounded(t)))
 	third := open()
 	if third.Policy() != reactor.PolicyLatency {
-		t.Errorf("a reactor that was opened after the first was closed has the policy %v, want latency", third.Policy())
+		t.Errorf("a reactor that was opened after the first reactor was closed has the policy %v, want latency", third.Policy())
 	}
 	must.Do(t, second.Close(bounded(t)))
 	must.Do(t, third.Close(bounded(t)))

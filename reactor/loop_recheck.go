@@ -17,8 +17,8 @@ const lateFor = 8
 // A device, its kernel driver or the C library may lose a completion event. Without a recheck the
 // loop would then sleep forever, because only the event would wake it. So while the reactor has a
 // Queue, a timer wakes the loop for a pass. The timer also runs while no send is outstanding, for two
-// reasons: a receive may complete at any time, and a driver that posts a send could start the timer
-// only by waking the loop, because only the loop adds timers.
+// reasons. A receive may complete at any time. And only the loop adds timers: if the timer did not
+// run, a driver that posts a send would have to wake the loop to start the timer.
 //
 // If a completion queue is armed and empty, the next completion must raise an event. The states of
 // a completion queue are fields of cqState:
@@ -76,11 +76,11 @@ func (s *cqState) disarm() {
 	s.armed, s.armedEmpty, s.eventDue, s.eventOverdue = false, false, false, false
 }
 
-// expect updates the state of s after a poll. The argument found is how many
-// completions the poll took, and room is how many it could take. If found < room, the poll left the
-// completion queue empty. If the completion queue is armed and was polled empty, the next completion
-// must raise an event. (A completion that came before the arming raises no event.) So if a poll then
-// finds a completion, an event is due.
+// expect updates the state of s after a poll. The arguments are the number of completions that the
+// poll took (found) and the largest number that it could take (room). If found < room, the poll left
+// the completion queue empty. If the completion queue is armed and was polled empty, the next
+// completion must raise an event. (A completion that came before the arming raises no event.) So if
+// a later poll finds a completion, the event of this completion is due.
 func (s *cqState) expect(found, room int) {
 	switch {
 	case !s.armed:

@@ -42,8 +42,8 @@ func TestLostEventIsFoundInTime(t *testing.T) {
 	defer b.close(t)
 	defer a.close(t)
 	h.deaf()
-	// The first recheck that finds a completion does not count its event as lost, because the event
-	// may only be slow. The second recheck counts the event as lost.
+	// If a recheck finds a completion without an event, the event may still come, so this recheck does
+	// not count the event as lost. If the event has not come by the next recheck, it counts as lost.
 	for tries := 0; a.r.Stats().MissedEvents == 0; tries++ {
 		if tries == 50 {
 			t.Fatalf("after %d completions without events Stats.MissedEvents is still 0: %+v", tries, a.r.Stats())
@@ -62,7 +62,7 @@ func TestLostEventIsFoundInTime(t *testing.T) {
 	}
 }
 
-// Rule: a reactor without queues does not wake for rechecks.
+// Rule: if a reactor has no queues, no timer wakes its loop for a recheck.
 func TestRecheckEndsWithTheLastQueue(t *testing.T) {
 	cfg := reactor.Config{Recheck: time.Millisecond}
 	a, b := pair(t, cfg, reactor.QueueConfig{})

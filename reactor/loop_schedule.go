@@ -29,8 +29,8 @@ func (t *readyTask) InboxHook() *ring.Hook[readyTask] { return &t.hook }
 
 // Schedule queues t; the holder of the turn runs it soon. Any goroutine may call Schedule, the
 // holder too. If quiet is true, Schedule does not wake the loop, unless Config.NoCallerDriving is
-// set. A caller that passes true must next await a future that t settles: while it waits, it may
-// drive, and then it runs t itself.
+// set. A caller that passes true must next await a future that t settles. While the caller waits, it
+// may drive and so run t itself.
 func (r *Reactor) Schedule(t *Task, quiet bool) {
 	if !t.scheduled.Load() && t.scheduled.CompareAndSwap(false, true) {
 		r.tasks.Push((*readyTask)(t))

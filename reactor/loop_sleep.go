@@ -53,9 +53,9 @@ func (w waker) Wait(deadline time.Time) turn.WakeReason {
 }
 
 // Watch registers fn for the source s of events, such as connection events. When s may have events,
-// the reactor calls fn while the turn is held. An event that s has when fn is called causes no second
-// call of fn. So fn must take all events of s, or make sure that they are taken later. A stepped
-// reactor calls fn in every Step. Only the holder may call Watch.
+// the reactor calls fn while the turn is held. If fn leaves an event of s untaken, there may be no
+// second call of fn for this event. So fn must take all events of s, or make sure that they are taken
+// later. A stepped reactor calls fn in every Step. Only the holder may call Watch.
 func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 	for key := keyUser; key < maxKeys; key++ {
 		if r.handlers[key] != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// suspendTime is how long a source stays suspended: the loop does not poll it in this time. So a
-// source that keeps failing wakes the loop rarely.
+// suspendTime is how long a source stays suspended. During this time the loop does not poll the
+// source. So a source that keeps failing wakes the loop rarely.
 const suspendTime = 10 * time.Millisecond
 
 // While an event of a source cannot be taken, the source's descriptor stays readable. If the device is

@@ -18,17 +18,17 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// mute is a device whose completion channel can be made to fail: while the field broken is set,
-// GetEvent returns an error. The channel's descriptor stays readable, like that of a removed
-// device.
+// mute is a device whose completion channel can fail. While mute.broken is set, GetEvent returns an
+// error, and the channel's descriptor stays readable. (The descriptor of a removed device stays readable,
+// too.)
 type mute struct {
 	verbs.Context
 	broken atomic.Bool // set by the test
 	asked  atomic.Bool // set if GetEvent was called while broken was set
-	// asks holds the times of the first restAsks calls of GetEvent while broken was set. The last of
-	// these calls closes the channel enough. Until then the holder owns asks, and afterwards the test.
+	// asks holds the times of the first restAsks calls of GetEvent while broken was set. The holder
+	// writes it, and the test reads it after the last of these calls.
 	asks   []time.Time
-	enough chan struct{}
+	enough chan struct{} // closed by the last of the calls in asks
 }
 
 type muteChannel struct {
@@ -64,8 +64,8 @@ func (c *muteChannel) GetEvent() (verbs.CQ, bool, error) {
 // restAsks is the number of calls that a test records: calls of GetEvent, or of a source's handler.
 const restAsks = 10
 
-// rested checks that EventRest or more passed between successive calls. The argument
-// asks holds the times of the calls.
+// rested checks that successive times in asks are at least EventRest apart. They are the times of calls
+// of GetEvent, or of a source's handler.
 func rested(t *testing.T, asks []time.Time) {
 	t.Helper()
 	for i := 1; i < len(asks); i++ {
@@ -115,7 +115,7 @@ func TestAWatchedSourceRests(t *testing.T) {
 	defer l.close(t)
 	src := &descriptor{must.Get(sys.NewEvent())(t)}
 	defer src.Close()
-	var asks []time.Time // the variables asks and calls belong to the holder
+	var asks []time.Time // the times of the first restAsks calls; written by the handler
 	calls, enough := 0, make(chan struct{})
 	watch := func() error {
 		return l.r.Watch(src, func() {

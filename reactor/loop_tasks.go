@@ -16,9 +16,9 @@ type loopTasks struct {
 	// holder calls these functions.
 	handlers map[uint32]func()
 	sources  []eventSource
-	// The next three fields hold the progress of one call of runLoopTasks. The field called or
-	// leftCalls is updated before each call of a function. So if the function panics or ends its
-	// goroutine, runWoken goes on with the next function.
+	// The next three fields hold the progress of one call of runLoopTasks. They are updated before
+	// each call of a function. So if the function panics or ends its goroutine, runWoken goes on with
+	// the next function.
 	wokenKeys []uint32 // the keys of the handlers to call
 	called    int      // how many of these handlers were called
 	leftCalls *call    // the queued functions that were not called yet

@@ -21,20 +21,20 @@ type timers struct {
 	base  time.Time // time 0 of the timers' clock: epoch if the clock is the machine's, else the first reading
 	heap  timerHeap
 	count uint64
-	// first holds the earliest deadline, or the constant never if there is no timer. The
-	// holder writes it. The loop reads it before it sleeps, and the method due reads it. It publishes no
-	// other data.
+	// first holds the earliest deadline. If there is no timer, it holds 2^63-1 (never). The holder
+	// writes it. The loop reads it before it sleeps, and timers.due reads it. It publishes no other
+	// data.
 	first atomic.Int64
 	// alarm is a timer of the Go runtime. It fires a little after the earliest deadline,
-	// and sets mayBeDue. While mayBeDue is not set, the method due does not read the clock, because one
+	// and sets mayBeDue. While mayBeDue is not set, timers.due does not read the clock, because one
 	// reading takes a tenth of the time of a synchronous operation. A loop that sleeps wakes at the
 	// deadline, before the alarm fires, and sets mayBeDue itself. When the loop then runs the
 	// timer, it sets the alarm for the next deadline. So the alarm does not fire for the
-	// deadline that has passed. The field alarm is nil if the reactor is stepped or Config.Now is set.
+	// deadline that has passed. alarm is nil if the reactor is stepped or Config.Now is set.
 	alarm *time.Timer
 	// mayBeDue is set when the earliest deadline may have passed. The alarm sets it, and so does a
-	// loop that has slept until the deadline. setAlarm clears it before it sets the alarm. The method
-	// due reads it. mayBeDue publishes no other data.
+	// loop that has slept until the deadline. setAlarm clears it before it sets the alarm. timers.due
+	// reads it. mayBeDue publishes no other data.
 	mayBeDue atomic.Bool
 }
 
@@ -83,8 +83,8 @@ func (r *Reactor) After(d time.Duration, fn func()) *Timer {
 // runAt is After for an absolute time on the timers' clock.
 func (r *Reactor) runAt(at time.Duration, fn func()) *Timer {
 	t := &Timer{at: at, fn: fn, index: -1}
-	// Deferred, because only the loop may add timers: then no earlier deadline is added while the loop
-	// sleeps.
+	// Defer lets the loop add the timer. If another goroutine added it, the loop could sleep past the
+	// deadline.
 	r.Defer(func() {
 		if t.fn != nil && t.at != never {
 			r.timers.add(t)
@@ -130,9 +130,9 @@ func (ts *timers) publish() {
 	}
 }
 
-// setAlarm sets the alarm for the earliest deadline. A spinning loop may call it (in the method
-// due) at the same time as the holder. The call that sets the alarm last may have loaded an old
-// deadline. So each call loads the deadline again after it has set the alarm, and repeats if the
+// setAlarm sets the alarm for the earliest deadline. A spinning loop may call it (in timers.due) at
+// the same time as the holder. The call that sets the alarm last may have loaded an old deadline. So
+// each call loads the deadline a second time after it has set the alarm, and starts over if the
 // deadline has changed.
 func (ts *timers) setAlarm() {
 	for {

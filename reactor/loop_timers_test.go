@@ -16,8 +16,8 @@ type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
 
-// stepAt sets the clock to start+at and calls Step twice. After only submits a timer: the first Step
-// adds it to the reactor's timers, and the second Step runs it if it is due.
+// stepAt sets the clock to start+at and calls Step twice. A call of Reactor.After only submits a timer.
+// The first Step adds the timer to the reactor's timers, and the second Step runs it if it is due.
 func (c *clock) stepAt(r *reactor.Reactor, start time.Time, at time.Duration) {
 	c.now = start.Add(at)
 	r.Step()
@@ -28,7 +28,7 @@ func (c *clock) stepAt(r *reactor.Reactor, start time.Time, at time.Duration) {
 // time run in the order in which they were set. A stopped timer never runs.
 func TestTimersRunInOrder(t *testing.T) {
 	for name, start := range map[string]time.Time{
-		"now": time.Unix(1_700_000_000, 0), "epoch": time.Unix(0, 0), "zero": {}, // the start of the clock does not matter
+		"now": time.Unix(1_700_000_000, 0), "epoch": time.Unix(0, 0), "zero": {}, // the rule holds for any start time of the clock
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &clock{start}

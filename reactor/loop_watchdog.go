@@ -75,9 +75,9 @@ func (p *watchdog) wake(r *Reactor) {
 }
 
 // checkPeers runs one tick: it checks every queue with a limit, and sets the timer for the next
-// tick. The argument called is true if watchdog.wake has queued this tick, and false if the timer
-// has started it. In the state watchdogWaking, watchdog.call is queued and must not be queued a second
-// time. So only a tick that wake has queued ends this state.
+// tick. If called is true, watchdog.wake has queued this tick. Otherwise the timer has started it. In
+// the state watchdogWaking, watchdog.call is queued and must not be queued a second time. So only a
+// tick that watchdog.wake has queued ends this state.
 func (r *Reactor) checkPeers(called bool) {
 	p := &r.watchdog
 	now := r.cfg.Now().Sub(r.timers.base)

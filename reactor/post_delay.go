@@ -27,9 +27,9 @@ import "time"
 //     later passes.
 //   - in the pass of Flush.
 //
-// The device has not read the buffer of a delayed send yet. So the user must not change the buffer, as
-// for every submitted send. If Seal or Release is called, the send ends without being posted. A function given to Queue.Idle is called
-// only after the send has ended.
+// The user must not change the buffer of a delayed send, because the device has not read the buffer
+// yet. (The same holds for every submitted send.) If Seal or Release is called, the delayed send ends
+// without being posted. A function given to Queue.Idle is called only after the delayed send has ended.
 
 // beginDelays computes flushAll for this pass. Only the holder of the turn calls the functions of
 // this file.
@@ -88,9 +88,9 @@ func (r *Reactor) gatherDelayed() (did bool) {
 	return did
 }
 
-// delayedUntil returns the earlier of two times: the argument then, and the earliest time at which a
-// delayed backlog must be posted. A zero time means never. Only NextTimer calls delayedUntil, for
-// stepped reactors. Other reactors need no timer for delayed sends (see flushAll above).
+// delayedUntil returns its argument, or the earliest time at which a delayed backlog must be posted,
+// whichever is earlier. A zero time means never. Only NextTimer calls delayedUntil, for stepped
+// reactors. Other reactors need no timer for delayed sends (see flushAll above).
 func (r *Reactor) delayedUntil(then time.Time) time.Time {
 	for _, q := range r.delayed {
 		if at := r.timers.base.Add(q.backlog.since + r.cfg.FlushDelay); q.backlog.delayed && (then.IsZero() || at.Before(then)) {

@@ -21,20 +21,20 @@ const (
 	keepDepth = 12
 )
 
-// keptBed is a pair of stepped reactors that delay sends. The device of k.a returns completions
-// only while the field lets is set.
+// keptBed is a pair of stepped reactors that delay sends. While keptBed.lets is false, polls of the
+// device of end a return no completions.
 type keptBed struct {
 	t     *testing.T
 	a, b  *end
-	more  *end // a second queue on the reactor of k.a
+	more  *end // a second queue on the reactor of a
 	clock *clock
-	lets  bool               // the device of k.a returns completions
-	lists map[verbs.QP][]int // the lengths of the lists that each queue pair of k.a has got since the last clear
-	ended map[*end][]uint64  // the tags of the ended sends of each end, in the order in which they ended
+	lets  bool               // polls of a's device return completions
+	lists map[verbs.QP][]int // by queue pair of a's device: the lengths of the lists posted since lists was last cleared
+	ended map[*end][]uint64  // by end: the tags of its ended sends, in the order in which they ended
 }
 
 func newKeptBed(t *testing.T, delay time.Duration) *keptBed {
-	onlySoft(t, "the test decides when sends complete, but a device decides that itself")
+	onlySoft(t, "the test decides when sends complete, which it cannot do on a device")
 	k := &keptBed{t: t, clock: &clock{time.Unix(1_700_000_000, 0)}, lists: map[verbs.QP][]int{}, ended: map[*end][]uint64{}, lets: true}
 	cfg := reactor.Config{Stepped: true, Now: k.clock.Now, FlushDelay: delay, FlushBatch: keepBatch}
 	qc := reactor.QueueConfig{SendDepth: keepDepth, SignalEvery: 3}
@@ -85,9 +85,9 @@ func (k *keptBed) wantLists(when string, want ...int) {
 	}
 }
 
-// Rule: a send of a queue without outstanding sends is posted at once. Later sends are delayed.
-// They are posted, in order, as soon as FlushBatch of them wait, FlushDelay has passed, all
-// outstanding sends have completed, or Flush is called.
+// Rule: a send of a queue without outstanding sends is posted at once. While sends are outstanding,
+// the queue's next sends are delayed. The delayed sends are posted, in order, as soon as FlushBatch of
+// them wait, FlushDelay has passed, all outstanding sends have completed, or Flush is called.
 func TestFewSendsAreKeptBehindOthers(t *testing.T) {
 	k := newKeptBed(t, keepDelay)
 	k.lets = false
@@ -108,13 +108,13 @@ func TestFewSendsAreKeptBehindOthers(t *testing.T) {
 	}
 	k.wantLists("FlushBatch sends behind outstanding sends", keepBatch)
 	k.post(k.a, 7)
-	k.wantLists("a send behind this list")
+	k.wantLists("a send behind the FlushBatch sends")
 	k.lets = true
 	k.wantLists("in the pass that polls the completions of the outstanding sends")
 	k.wantLists("in the pass after these completions", 1)
 	k.lets = false
 	k.post(k.a, 8)
-	k.wantLists("a send while again no send is outstanding", 1)
+	k.wantLists("a send after all earlier sends have completed", 1)
 	k.post(k.a, 9)
 	k.wantLists("another send behind an outstanding send")
 	clear(k.lists)
@@ -139,7 +139,7 @@ func TestFewSendsAreKeptBehindOthers(t *testing.T) {
 	}
 }
 
-// Rule: sends are delayed even if FlushDelay is only 1 ns. If a Step does nothing but delay a send, it
+// Rule: sends are delayed even if FlushDelay is only 1 ns. A Step that does nothing but delay a send
 // returns true.
 func TestTheShortestDelay(t *testing.T) {
 	k := newKeptBed(t, 1)
@@ -172,7 +172,7 @@ func TestKeptSendsEndWithTheirQueue(t *testing.T) {
 			k.a.q.Seal()
 			k.wantLists("in the pass after Seal")
 			if got := k.ended[k.a]; len(got) != 2 || idle {
-				t.Errorf("%s: the sends %v have ended, and SendsIdle has called its function: %t; want the 2 delayed sends and false", how, got, idle)
+				t.Errorf("%s: the ended sends are %v with idle = %t, want the 2 delayed sends with idle = false", how, got, idle)
 			}
 			k.lets = true
 			k.wantLists("in the pass that polls the completion of the outstanding send")
@@ -185,7 +185,7 @@ func TestKeptSendsEndWithTheirQueue(t *testing.T) {
 			})
 		}
 		if got := k.ended[k.a]; len(got) != 3 || !idle {
-			t.Errorf("%s: the sends %v have ended, and SendsIdle has called its function: %t; want all 3 sends and true", how, got, idle)
+			t.Errorf("%s: the ended sends are %v with idle = %t, want all 3 sends with idle = true", how, got, idle)
 		}
 	}
 }
@@ -202,11 +202,11 @@ func TestAQueueWithKeptSendsIsNotIdle(t *testing.T) {
 	k.lets = true
 	k.wantLists("in the pass that polls the completion of the first send")
 	if idle {
-		t.Error("SendsIdle called its function while a delayed send was not posted")
+		t.Error("SendsIdle called its function before the delayed send was posted, want the call after this send has ended")
 	}
 	k.wantLists("in the pass after this completion", 1)
 	if !idle {
-		t.Error("SendsIdle did not call its function when all sends had ended")
+		t.Error("all sends have ended, but SendsIdle did not call its function, want a call")
 	}
 }
 
@@ -256,7 +256,7 @@ func TestKeepingAgreesWithItsRule(t *testing.T) {
 		for _, m := range queues {
 			qp := m.e.q.QP()
 			if got := k.lists[qp]; len(got) > 1 || len(got) == 1 && got[0] != want[qp] || len(got) == 0 && want[qp] > 0 {
-				t.Fatalf("step %d: lists of %v sends were posted, want one list of %d (0: no list); then %d sends are outstanding and %d delayed", step, got, want[qp], m.out, m.kept)
+				t.Fatalf("step %d: lists of %v sends were posted, want one list of %d (0: no list); after this step the model has %d outstanding and %d delayed sends", step, got, want[qp], m.out, m.kept)
 			}
 			if ended := len(k.ended[m.e]); ended != int(m.tags)-m.out-m.kept {
 				t.Fatalf("step %d: %d sends have ended, want %d", step, ended, int(m.tags)-m.out-m.kept)

@@ -18,8 +18,8 @@ const (
 	partBytes    = 1 << 20
 )
 
-// lists has one map for each pass: from the number of a queue pair to the number of sends
-// that the pass posted to it.
+// lists has one map for each pass. The key is the number of a queue pair. The value is the number of
+// sends that the pass posted to this queue pair.
 type lists []map[uint32]int
 
 func (l *lists) hook(inner verbs.Context, t *verbs.IOBatch) error {
@@ -63,9 +63,9 @@ func (f *flood) Complete(_ reactor.SinkContext, _ reactor.Completion, err error)
 // Rule: a request is posted in the first pass after its submission, however many requests other
 // queues submit. A pass posts at most one part for each queue. A pass dispatches at most PollBatch
 // completions, in the order of the completion queue. In this test the queue of a is flooded, and
-// the queue of x submits one request at a time (a trickle).
+// the test submits one request at a time to the queue of x (a trickle).
 func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
-	onlySoft(t, "the test counts the passes until a request completes, but a device completes later")
+	onlySoft(t, "the test limits the passes until a request completes, but a device may take any number of passes")
 	const depth, batch, trickles = 4 * partRequests, 64, 300
 	// For the flood, each case has the bytes of a request, SignalEvery, and the most requests that a
 	// pass may post. For the trickle, it has the most passes until a request completes.
@@ -75,8 +75,8 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 		// dispatches them all.
 		"small requests": {8, 32, partRequests, 1},
 		"large requests": {partBytes / 16, 32, 16, 1},
-		// The flood signals every request. So all completions of the flood (depth of them) may come
-		// before the completion of the trickle.
+		// The flood signals every request. It has up to depth requests outstanding, and the completions of
+		// all of them may come before the completion of the trickle.
 		"every request signaled": {8, 1, partRequests, 1 + depth/batch},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestATrickleIsNotDelayedByAFlood(t *testing.T) {
 			}
 			must.Do(t, f.bad)
 			if held := a.r.Stats().CarriedOver; held == 0 {
-				t.Error("Stats.CarriedOver is 0, want more: passes left requests of the flood for later passes")
+				t.Error("Stats.CarriedOver is 0, want more than 0, because passes left requests of the flood for later passes")
 			}
 		})
 	}
@@ -176,8 +176,7 @@ func TestWhatATurnHoldsBackKeepsItsOrder(t *testing.T) {
 }
 
 // Rule: a queue with requests left for the next pass is not idle. If this queue fails and is
-// released, the requests that are left, and later requests, are not posted. They end with the cause
-// of the failure.
+// released, its unposted requests are never posted. They end with the cause of the failure.
 func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 	for name, sealed := range map[string]bool{"released": false, "sealed, then released": true} {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +201,7 @@ func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 				a.r.Flush() // posts partRequests requests
 				a.q.SendsIdle(func() { idle = true })
 				if idle {
-					t.Errorf("SendsIdle called its function when %d of %d requests had ended", ended, depth-10)
+					t.Errorf("SendsIdle called its function when only %d of %d requests had ended, want the call after all have ended", ended, depth-10)
 				}
 				post(10)
 				a.q.Fail(errOver)
@@ -212,7 +211,7 @@ func TestReleaseEndsWhatATurnHeldBack(t *testing.T) {
 				}
 				a.releaseHeld(t, errOver)
 				if !idle || ended != depth || failed < depth-partRequests {
-					t.Errorf("SendsIdle called its function: %t, %d requests ended, %d of them with an error; want true, %d and at least %d", idle, ended, failed, depth, depth-partRequests)
+					t.Errorf("after Release idle = %t, %d requests have ended, %d of them with an error; want idle = true, %d and at least %d", idle, ended, failed, depth, depth-partRequests)
 				}
 			})
 			if posted := a.r.Stats().WorkRequests; posted != partRequests {

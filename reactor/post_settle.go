@@ -123,9 +123,9 @@ func (q *Queue) postMarker() {
 	q.breakWith(err)
 }
 
-// refuse ends n submitted requests that were not posted, with the error of the queue. The argument
-// first is the slot of the first request. next(i) returns the slot of the request that follows the
-// request in slot i.
+// refuse ends n submitted requests that were not posted, with the error of the queue. The oldest
+// request is in slot first. next(i) returns the slot of the request that follows the request in
+// slot i.
 func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
 	err := q.releaseErr
 	if err == nil {

@@ -22,15 +22,15 @@ func (f fewEntries) QueryDevice() (verbs.DeviceAttr, error) {
 }
 
 // Rule: if Config.CQEntries is 0, the completion queues grow with the admitted Queues, up to the
-// device's limit. Then every outstanding request has an entry. If CQEntries is not 0, the
-// completion queues keep this capacity. A reclaimed Queue gives its entries back.
+// device's limit. So there is an entry for every outstanding request. If CQEntries is not 0, the
+// completion queues keep this capacity. When a Queue is reclaimed, its entries are free for other Queues.
 func TestCompletionQueuesGrow(t *testing.T) {
 	const most, sends, recvs = 3*reactor.DefaultCQEntries - 1, 4000, 5000
 	cfg := reactor.QueueConfig{SendDepth: sends - 1, RecvDepth: recvs}
 	for name, c := range map[string]struct {
 		entries, want, grown int // Config.CQEntries, the number of Queues that fit, the number of resizes
 	}{
-		"by default": {0, most / recvs, 2 + 2}, // both completion queues grow from 8192 to 16384 and then to most
+		"by default": {0, most / recvs, 2 + 2}, // both completion queues grow from 8192 to 16384 entries, and then to the device's limit
 		"chosen":     {most / 2, most / 2 / recvs, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

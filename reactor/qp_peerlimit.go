@@ -56,9 +56,9 @@ type peerLimit struct {
 	timedOut bool          // OnTimeout was called
 	head     uint32        // the value of Queue.order.head, which counts the ended sends and wraps
 	silent   time.Duration // how long sends have been outstanding while none of them ended
-	// share estimates how much of silent the device spent on this queue. The estimate assumes that
-	// a device serves queue pairs one after the other. So if n queues had outstanding sends, share
-	// grows by 1/n of the time between two ticks.
+	// share estimates for how much of the silence the device has served this queue. The estimate
+	// assumes that a device serves queue pairs one after the other. So if n queues had outstanding
+	// sends, share grows by 1/n of the time between two ticks.
 	share time.Duration
 
 	probeAt    time.Duration // when keepAlive checks next, on the timers' clock
@@ -170,7 +170,7 @@ func (q *Queue) reportTimeout(now time.Duration) {
 		return // SetPeerLimit was called after checkPeer, for example by OnTimeout of another queue
 	}
 	bound := l.Bound
-	if need > 0 { // estimate the value of silent at which share reached need: share grows in proportion to silent
+	if need > 0 { // the estimated silence at which l.share reached need, if l.share grew in proportion to l.silent
 		bound = max(bound, time.Duration(float64(need)*float64(l.silent)/float64(l.share)))
 	}
 	l.timedOut = true

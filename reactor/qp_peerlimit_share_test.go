@@ -139,7 +139,7 @@ func TestOnTimeoutSparesAnother(t *testing.T) {
 	}
 	w.pass(3 * bound)
 	if len(w.late) != 0 || len(w.at) != 1 || w.at[0] < 2*bound {
-		t.Errorf("the other queue timed out %d times by its old limit and at %v by its new one, want 0 times, and once after %v or more", len(w.late), w.at, 2*bound)
+		t.Errorf("the second queue timed out %d times under its old limit, and at %v under its new limit; want 0 times, and once after %v or more", len(w.late), w.at, 2*bound)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestLocalWorkIsNoSignOfThePeer(t *testing.T) {
 		w.pass(every / 4)
 	}
 	if n := w.asked() - before; n < times-1 || n > times+1 {
-		t.Errorf("%d probes were sent in %d times KeepAlive with local requests only, want as many, give or take 1", n, times)
+		t.Errorf("%d probes were sent within %d times KeepAlive with local requests only, want one for each KeepAlive, give or take 1", n, times)
 	}
 	must.Do(t, mw.Close())
 	must.Do(t, mr.Close())
@@ -223,7 +223,7 @@ func TestWhoHasJustEndedHadAShare(t *testing.T) {
 	w.ration = 1
 	w.settle()
 	if len(w.late) != 0 {
-		t.Errorf("a queue timed out at %v, want none at the tick after the sends of %d other queues had completed", w.at, n-1)
+		t.Errorf("a queue timed out at %v, want no timeout at the tick after the sends of %d other queues had completed", w.at, n-1)
 	}
 	if out := w.r.Stats().Outstanding; out != 0 {
 		t.Errorf("%d sends are outstanding, want 0", out)
@@ -240,7 +240,7 @@ func TestAnIdlePeerIsAskedOnceInKeepAlive(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Second, KeepAlive: every})
 	w.pass(times * every)
 	if n := w.asked(); n < times-1 || n > times+1 {
-		t.Errorf("%d probes were sent in %d times KeepAlive, want as many, give or take 1", n, times)
+		t.Errorf("%d probes were sent within %d times KeepAlive, want one for each KeepAlive, give or take 1", n, times)
 	}
 	if len(w.late) != 0 {
 		t.Errorf("the queue timed out at %v although the peer answered, want never", w.at)
@@ -288,7 +288,7 @@ func TestAPeerIsAskedWithinKeepAliveOfTheLastSign(t *testing.T) {
 		from := w.passed()
 		w.pass(every + 2*bound)
 		if len(w.late) != 1 || w.at[0]-from > every+bound+bound/8 {
-			t.Fatalf("KeepAlive %v, Bound %v: the peer was dead from %v on, and the queue timed out at %v; want once within KeepAlive and 9/8 of Bound", every, bound, from, w.at)
+			t.Fatalf("KeepAlive %v, Bound %v: the peer was dead from %v on, and the queue timed out at %v; want one timeout, within KeepAlive and 9/8 of Bound after the death", every, bound, from, w.at)
 		}
 	}
 }

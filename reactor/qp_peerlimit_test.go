@@ -21,9 +21,9 @@ type watched struct {
 	*end
 	clock
 	peer   *end
-	deaf   bool                  // polls of the embedded end return only w.ration more completions
-	refuse bool                  // the device refuses the sends of the embedded end
-	ration int                   // set by the test; each completion that a poll returns decrements it
+	deaf   bool                  // if set, polls of the embedded end return at most ration completions
+	refuse bool                  // if set, the device refuses the sends of the embedded end
+	ration int                   // set by the test; decremented for each completion that a poll returns
 	late   []reactor.PeerTimeout // the arguments of the calls of OnTimeout
 	at     []time.Duration       // the times of these calls, since watchedFrom
 }
@@ -137,7 +137,7 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 	for range 60 {
 		bound := time.Duration(1 + r.Int64N(int64(10*time.Second)))
 		w := newWatched(t, reactor.PeerLimit{Bound: bound})
-		for range 20 { // the queue must not time out: each round polls no completions for less than Bound
+		for range 20 { // the queue must not time out, because each round withholds completions for less than Bound
 			w.deaf = true
 			for range r.IntN(5) {
 				w.post(t)
@@ -147,11 +147,11 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 			w.pass(time.Duration(r.Int64N(int64(2 * bound))))
 		}
 		if len(w.late) > 0 {
-			t.Fatalf("bound %v: the queue timed out at %v, want never: completions were never withheld for so long", bound, w.at)
+			t.Fatalf("bound %v: the queue timed out at %v, want never: completions were only withheld for less than the bound", bound, w.at)
 		}
 		w.pass(3 * bound)
 		if next := w.r.NextTimer(); !next.IsZero() {
-			t.Fatalf("bound %v: no send is outstanding, but a timer is set for %v from now", bound, next.Sub(w.now))
+			t.Fatalf("bound %v: no send is outstanding, but a timer is set for %v from now, want no timer", bound, next.Sub(w.now))
 		}
 		w.deaf = true
 		from := w.passed()
@@ -168,7 +168,7 @@ func TestAQueueIsLateWithinItsBound(t *testing.T) {
 			t.Errorf("the queue timed out after %v, want %v to %v", took, bound, bound+bound/8)
 		}
 		if l := w.late[0]; l.Bound != bound || l.Outstanding < 1 || l.Oldest != reactor.KindWrite || l.Since.Sub(watchedFrom) < from {
-			t.Errorf("OnTimeout got %+v for a WRITE posted at %v, with bound %v", l, from, bound)
+			t.Errorf("OnTimeout got %+v for a WRITE posted at %v, want Bound %v, the kind WRITE, at least 1 outstanding send, and Since not before the posting", l, from, bound)
 		}
 		if n := w.r.Stats().PeerTimeouts; n != 1 {
 			t.Errorf("Stats.PeerTimeouts is %d, want 1", n)
@@ -201,8 +201,8 @@ func TestABusyQueueIsAliveWhileItCompletes(t *testing.T) {
 }
 
 // Rule: if the process is stopped for a while, the stop does not make a queue time out. Completions
-// that arrived during the stop are polled before the queue can time out. The time of the stop does not
-// count as silence of the peer, because the watchdog had no ticks.
+// that arrived during the stop are polled before the queue can time out. Only a small part of the stop
+// counts as silence of the peer (lateFactor in loop_watchdog.go).
 func TestAStoppedProcessBlamesNobody(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -227,7 +227,8 @@ func TestAStoppedProcessBlamesNobody(t *testing.T) {
 	}
 }
 
-// Rule: if a completion arrives within Bound but is polled only later, the queue does not time out.
+// Rule: if a completion arrives within Bound but has not been polled when Bound has passed, the queue
+// does not time out.
 func TestACompletionInTimeIsNotLate(t *testing.T) {
 	const bound = time.Second
 	w := newWatched(t, reactor.PeerLimit{Bound: bound})
@@ -238,7 +239,7 @@ func TestACompletionInTimeIsNotLate(t *testing.T) {
 	w.post(t)
 	w.pass(2 * bound)
 	if len(w.late) != 0 {
-		t.Error("the queue timed out although the completion had arrived within the bound")
+		t.Error("the queue timed out although the completion had arrived within the bound, want no timeout")
 	}
 }
 
@@ -308,7 +309,7 @@ func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 		f.Discard()
 		w.do(t, w.r.Flush)
 		if woken := w.r.Pending(); woken != (i == 0) {
-			t.Errorf("after send %d a tick of the watchdog is queued: %t; want true for send 0 only", i, woken)
+			t.Errorf("after send %d Pending returned %t, want true for send 0 only, which queues a tick", i, woken)
 		}
 		w.deaf = false
 		w.settle() // the send completes before the loop task of the watchdog runs
@@ -316,8 +317,8 @@ func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 }
 
 // Rule: if timers run a millisecond late, a queue still times out at most an eighth of Bound after
-// Bound, even if the watchdog ticks much more often than once in a millisecond: such a late tick does
-// not count as a stop of the process.
+// Bound. This holds even if the interval of the watchdog's ticks is much shorter than a millisecond. (A
+// tick that is a millisecond late does not count as a stop of the process.)
 func TestLateTimersDoNotStretchTheBound(t *testing.T) {
 	const bound, lateness = 5 * time.Second, time.Millisecond
 	w := newWatched(t, reactor.PeerLimit{Bound: bound, KeepAlive: 100 * time.Microsecond})
@@ -380,7 +381,7 @@ func TestAFailedAtomicIsNotUnanswered(t *testing.T) {
 	addr, key := b.remote(0)
 	f := must.Get(a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Remote: addr, RKey: key + 1, Add: 5}, &reactor.Payload{}, reactor.Block))(t)
 	if _, err := f.Await(context.Background()); err == nil {
-		t.Fatal("an atomic with a wrong key succeeded")
+		t.Fatal("an atomic with a wrong key succeeded, want an error")
 	}
 	if n := a.r.Stats().Unanswered; n != 0 {
 		t.Errorf("Stats.Unanswered is %d, want 0", n)
@@ -388,7 +389,7 @@ func TestAFailedAtomicIsNotUnanswered(t *testing.T) {
 }
 
 // Rule: if no queue has exceeded its bound, a tick of the watchdog runs no pass. So a Step with such a
-// tick runs only the one pass of every Step.
+// tick runs only the pass that every Step runs.
 func TestATickWithNobodyLateRunsNoPass(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Second})
 	w.deaf = true

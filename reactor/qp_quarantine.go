@@ -61,11 +61,11 @@ func (q *Queue) Release(cause error) error {
 	return nil
 }
 
-// scheduleReclaim schedules a task, because the caller has freed a slot that may have been the last
-// slot to keep the queue in quarantine. Waking the loop would not suffice: a holder that has already
-// called reclaimAll in its pass runs another pass only if something is pending, such as a task.
-// After Close no queue is in quarantine, so no pass is needed. Any goroutine may call
-// scheduleReclaim.
+// scheduleReclaim schedules a task, which causes a pass. The pass reclaims the queue if the slot that
+// the caller has freed was the last slot that kept the queue in quarantine. Waking the loop would not
+// suffice: a holder that has already called reclaimAll in its pass runs another pass only if
+// something is pending, such as a task. After Close no queue is in quarantine, so no pass is needed.
+// Any goroutine may call scheduleReclaim.
 func (q *Queue) scheduleReclaim() {
 	if !q.r.closed.Load() {
 		q.r.Schedule(&q.r.reclaimTask, false)

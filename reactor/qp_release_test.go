@@ -78,11 +78,11 @@ func TestReleaseLeavesNothingOut(t *testing.T) {
 		a.q.SendsIdle(func() { sends = true })
 		a.q.Idle(func() { idle = true })
 		if idle || sends {
-			t.Error("Idle or SendsIdle called its function while requests were outstanding")
+			t.Error("Idle or SendsIdle called its function while requests were outstanding, want no call")
 		}
 		a.releaseHeld(t, errOver)
 		if !idle || !sends {
-			t.Errorf("when Release returned, Idle had called its function: %t, SendsIdle: %t; want true for both", idle, sends)
+			t.Errorf("when Release returned, idle = %t and sends = %t, want true for both: Idle and SendsIdle have called their functions", idle, sends)
 		}
 	})
 	if _, err := f.Await(bounded(t)); !errors.Is(err, reactor.ErrQueueFailed) || !errors.Is(err, errOver) {
@@ -113,7 +113,7 @@ func TestIdleAfterARefusedList(t *testing.T) {
 		a.q.SendsIdle(func() { close(idle) })
 	})
 	if _, err := fut.Await(bounded(t)); err == nil {
-		t.Error("a WRITE that the device refused succeeded")
+		t.Error("a WRITE that the device refused succeeded, want an error")
 	}
 	comes(t, "the function given to SendsIdle", idle)
 }
@@ -160,14 +160,14 @@ func TestAGoneQueueIsForgotten(t *testing.T) {
 	q := a.q
 	a.do(t, func() {
 		if a.r.OutcomesOf(q) == 0 {
-			t.Error("no outcome refers to the queue before its release, so the test cannot show that references are cleared")
+			t.Error("no entry of Reactor.outcomes refers to the queue before its release, want at least one")
 		}
 	})
 	a.release(t, errOver)
 	a.do(t, a.r.Flush) // a pass, which reclaims the queue
 	a.do(t, func() {
 		if n := a.r.OutcomesOf(q); n != 0 {
-			t.Errorf("%d outcomes refer to a reclaimed queue, want 0", n)
+			t.Errorf("%d entries of Reactor.outcomes refer to a reclaimed queue, want 0", n)
 		}
 	})
 }
@@ -238,7 +238,7 @@ func TestMemoryOutlivesASubmitter(t *testing.T) {
 			}
 			// Close returns ErrBusy if it waits for the submitter when its context ends. If the loop gets
 			// no processor in time, the context ends before Close reaches this wait. Then the next round
-			// allows more time.
+			// of this loop calls Close with twice the timeout.
 			for wait := 20 * time.Millisecond; ; wait *= 2 {
 				short, cancel := context.WithTimeout(context.Background(), wait)
 				err := a.r.Close(short)
@@ -261,7 +261,8 @@ func TestMemoryOutlivesASubmitter(t *testing.T) {
 
 var errKeeps = errors.New("the device keeps the memory")
 
-// keepingPD is a protection domain. While keeps is set, its memory regions cannot be deregistered.
+// keepingPD is a protection domain. While keepingPD.keeps is set, its memory regions cannot be
+// deregistered.
 type keepingPD struct {
 	verbs.PD
 	keeps bool

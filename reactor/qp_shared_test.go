@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: a receive of a SharedRecv that the device refuses ends with an error that names the shared
-// receive queue. After Release, the reactor gives back the memory of the SharedRecv.
+// Rule: if the device refuses a receive of a SharedRecv, the receive ends with an error that names the
+// shared receive queue. After Release, the reactor gives back the memory of the SharedRecv.
 func TestASharedReceiveIsRefused(t *testing.T) {
 	h := &hooked{}
 	l := newLone(t, reactor.Config{Stepped: true}, func(c verbs.Context) verbs.Context { h.Context = c; return h })
@@ -41,5 +41,5 @@ func TestASharedReceiveIsRefused(t *testing.T) {
 		must.Do(t, s.SRQ().Close())
 		must.Do(t, s.Release(errOver))
 	})
-	l.close(t) // not deferred: if Step panicked, the turn would stay held, and close would not return
+	l.close(t) // not deferred, because l.close would wait forever if Step panicked: the turn would stay held
 }

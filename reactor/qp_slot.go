@@ -26,9 +26,10 @@ type slot struct {
 	_      [slotPad]byte
 }
 
-// slotPad pads a slot to 64 bytes, the size of a cache line. So a slot lies on one cache line if
-// the array of slots is aligned, and otherwise on two (Go puts a word in front of a small array). This
-// matters because both the submitter and the holder write the slot, usually on different processors.
+// slotPad pads a slot to 64 bytes, the size of a cache line on most processors. So a slot lies on one
+// cache line if the array of slots is aligned, and otherwise on two. (Go puts a word in front of a
+// small array, which is then not aligned.) A slot should lie on few cache lines, because both the
+// submitter and the holder write it, usually on different processors.
 const slotPad = 1
 
 // table holds a queue's slots and their off-heap memory. Each slot has a work request and
@@ -40,7 +41,7 @@ const slotPad = 1
 type table struct {
 	arena   *mem.Arena
 	slots   []slot
-	bytes   []uint32 // bytes that each slot's operation moves; with a field for this, a slot would exceed a cache line
+	bytes   []uint32 // bytes that each slot's operation moves; not a field of slot, which would then exceed a cache line
 	sendWR  []verbs.SendWR
 	recvWR  []verbs.RecvWR
 	sges    []verbs.SGE
@@ -88,8 +89,9 @@ func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*tabl
 	return t, nil
 }
 
-// cacheLine is the alignment of the parts of an arena, in bytes. With this alignment no two parts
-// share a cache line, and no work request crosses a multiple of cacheLine.
+// cacheLine is the alignment of the parts of an arena, in bytes. It is a multiple of the size of a
+// cache line (64 bytes, on some processors 128), so no two parts share a cache line. No work request
+// crosses a multiple of cacheLine.
 const cacheLine = 128
 
 func (t *table) sendWRAddr(i uint32) uint64 { return t.sendAddr + uint64(i)*verbs.SizeofSendWR }
@@ -119,8 +121,8 @@ func (t *table) slotInline(i uint32) ([]byte, uint64) {
 //   - The completion has the number of the queue's queue pair. (Not checked for a SharedRecv.)
 //   - The request in the slot is outstanding, and has the generation and kind in the wr_id.
 //
-// The slots of each new queue start with a different generation. So a late completion of a
-// released queue does not match a new queue with the same id.
+// The slots of a new queue start with another generation than the slots of earlier queues. So a late
+// completion of a released queue does not match a new queue with the same id.
 const (
 	slotBits  = 16
 	kindBits  = 4

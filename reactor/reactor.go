@@ -43,7 +43,7 @@ type Reactor struct {
 	closed atomic.Bool
 	done   chan struct{} // closed when the loop has returned
 
-	closing   chan struct{} // a lock for Close, as a channel so that a context can end the wait; guards destroyed
+	closing   chan struct{} // a lock that Close takes; a channel, so that a context can end the wait. It guards the next field
 	destroyed bool
 	// reclaimTask is scheduled to cause a pass, because each pass reclaims quarantined queues; see
 	// scheduleReclaim.
@@ -60,7 +60,7 @@ type Reactor struct {
 	freeIDs                []uint32
 	quarantined            []*Queue      // released queues whose memory is not given back yet
 	reclaimErr             error         // from the last reclaimAll: the device refused to give back memory
-	reclaimed              chan struct{} // closed when quarantined becomes empty; nil if no Close waits for this
+	reclaimed              chan struct{} // closed when no queue is quarantined any more; nil if no Close waits for this
 	touched                *Queue        // the queue whose completions are being dispatched
 	sendCQ, recvCQ         cqState
 	live                   int // number of admitted queues that are not released
@@ -78,17 +78,17 @@ type Reactor struct {
 	sinkOwner              *Queue        // the queue whose sink is being called; nil: none
 	deliverFn, runFn       func()        // deliverAll and runWoken as func values, made once
 	filled                 []delivery    // filled promises, to be published at the end of the pass
-	delivered              int           // how many elements of filled are delivered
+	delivered              int           // how many of these promises are published
 	outcomes               []outcome     // results for sinks, to be delivered at the end of the pass
-	deliveredSinks         int           // how many elements of outcomes are delivered
+	deliveredSinks         int           // how many of these results are delivered
 	delayed                []*Queue      // queues whose sends are held back (post_delay.go)
 	flushAll               bool          // this pass holds no sends back
 	flushAsked             bool          // the next pass holds no sends back
 	delayClock             time.Duration // the time of this pass, for held-back sends; 0: not read yet
 	lastDrives             uint64        // the token's Stats.Drives at the last beginDelays
 	ownBacklog             *Queue        // the queue of the request that TransferWait adds to this pass; or nil
-	lease                  Lease         // the lease of the latest ended operations, not ended yet (see endLeases)
-	leaseEnds              int           // the number of these operations
+	lease                  Lease         // the lease of the operations that ended last; endLeases will call its End
+	leaseEnds              int           // the number of operations for which endLeases will end the lease
 }
 
 // cqState is a completion queue and its state in the reactor.

@@ -43,12 +43,12 @@ func TestEveryKindOfOperation(t *testing.T) {
 			got, _ := b.bytes(8192, 4096)
 			f, err := a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMAWrite, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge}}, reactor.Block)
 			if c := await(t, f, err); c.Bytes != 4096 || c.Kind != reactor.KindWrite || !bytes.Equal(got, src) {
-				t.Fatalf("the WRITE completed with %+v, want kind WRITE and 4096 bytes; the peer has the data: %t, want true", c, bytes.Equal(got, src))
+				t.Fatalf("the WRITE completed with %+v and equal data = %t; want kind WRITE, 4096 bytes and equal data = true", c, bytes.Equal(got, src))
 			}
 			back, sge2 := a.bytes(16384, 4096)
 			f, err = a.q.Submit(ctx, &reactor.Send{Opcode: verbs.WRRDMARead, Remote: addr, RKey: key}, &reactor.Payload{SGEs: []verbs.SGE{sge2}}, reactor.Block)
 			if c := await(t, f, err); c.Bytes != 4096 || !bytes.Equal(back, src) {
-				t.Fatalf("the READ completed with %+v, want 4096 bytes; it returned the data: %t, want true", c, bytes.Equal(back, src))
+				t.Fatalf("the READ completed with %+v and equal data = %t; want 4096 bytes and equal data = true", c, bytes.Equal(back, src))
 			}
 			box := make(inbox, 4)
 			_, in := b.bytes(32768, 4096)
@@ -112,7 +112,7 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 		must.Do(t, g.Wait(context.Background()))
 		for _, f := range fs {
 			if _, err, ok := f.Poll(); !ok || err != nil {
-				t.Fatalf("after Group.Wait a future is settled: %t, with the error %v; want true and nil", ok, err)
+				t.Fatalf("after Group.Wait, Poll of a future returned settled = %t and the error %v, want true and nil", ok, err)
 			}
 		}
 	}
@@ -121,14 +121,14 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 		t.Fatalf("%.1f work requests per doorbell, and %d of %d were retired by a later completion; want at least 32, and at least half", st.WRsPerDoorbell(), st.Retired, st.WorkRequests)
 	}
 	if want := st.WorkRequests - st.Polled; st.Retired != want {
-		t.Errorf("%d of %d work requests were retired by a later completion, with %d completions polled; want %d", st.Retired, st.WorkRequests, st.Polled, want)
+		t.Errorf("%d of %d work requests were retired by a later completion and %d completions were polled, want %d retired", st.Retired, st.WorkRequests, st.Polled, want)
 	}
 }
 
 // deviceAllocOps and deviceAllocLimit are the number of operations, and the limit of allocations per
-// operation, for a device. The number is small, because an operation takes system calls and packets:
-// 2 ms on an emulated machine. In this time the Config.Recheck timer and the Go runtime may allocate,
-// so the limit is higher than for the software RNIC.
+// operation, for a device. The number is small, because an operation takes system calls and packets,
+// which take 2 ms on an emulated machine. The limit is higher than for the software RNIC, because the
+// Config.Recheck timer and the Go runtime may allocate during these 2 ms.
 const (
 	deviceAllocOps   = 5_000
 	deviceAllocLimit = 0.1
@@ -249,8 +249,8 @@ func TestASynchronousOperationCrossesOnce(t *testing.T) {
 	}
 }
 
-// silent is a device that completes atomics of q without writing their results while mute is set.
-// Only the holder of the turn uses q and mute.
+// silent is a device. While silent.mute is set, it completes the atomics of the queue silent.q without
+// writing their results. Only the holder of the turn uses these two fields.
 type silent struct {
 	verbs.Context
 	q    *reactor.Queue

@@ -36,8 +36,8 @@ type mixedWays struct {
 
 var rightMixed = mixedWays{rightReady, func(q *Queue, i uint32) { q.add(i) }, nil, follow}
 
-// follow submits a request from a sink, in slot i: it caches this slot for sinks, and PostFromSink takes
-// it from the cache.
+// follow submits a request from a sink, in slot i. For this purpose it puts the slot into the cache from
+// which PostFromSink takes slots.
 func follow(q *Queue, i uint32) {
 	h := &q.r.sinks
 	h.queue, h.free[0], h.slots = q, i, 1
@@ -55,9 +55,9 @@ func (noSink) Complete(SinkContext, Completion, error) {}
 type mix struct {
 	// The number of actors that submit one send each, and of actors that post one receive each.
 	submitters, receivers int
-	// The string lone has one letter for each step of the lone actor; if it is empty, there is no
-	// such actor. For q, the actor submits a request without a wake-up. For l, it posts a receive
-	// by PostRecvLater. For w, it posts a request itself, as TransferWait does.
+	// lone describes an additional actor, the lone actor, with one letter for each of its steps. For q,
+	// the lone actor submits a request without a wake-up. For l, it posts a receive by PostRecvLater. For
+	// w, it posts a request itself, as TransferWait does. If lone is "", there is no lone actor.
 	lone string
 	// At the end of the first pass that posts a request, sinks submit one request for each letter
 	// of this string. For f, a sink calls mixedWays.follow. For s, a sink calls readyWays.submit.
@@ -92,8 +92,8 @@ func (b *mixedBed) slots(n int) uint32 {
 	return uint32(first)
 }
 
-// turn runs one pass for the caller, which holds the turn. All requests that the pass
-// posts complete in the pass.
+// turn runs one pass. The caller must hold the turn. All requests that the pass posts complete in the
+// same pass.
 func (b *mixedBed) turn() {
 	r, q := b.r, b.q
 	if own := r.ownBacklog; own == nil || b.w.own == nil {
@@ -210,14 +210,14 @@ func mixedWorld(w mixedWays, m mix) model.World {
 	}
 	world.End = func([]string) error {
 		if b.total != b.expect || b.held {
-			return fmt.Errorf("no actor can go on, %d of %d requests are posted, and the turn is held: %t; want all posted and false", b.total, b.expect, b.held)
+			return fmt.Errorf("no actor can go on: %d of %d requests are posted and held = %t, want all posted and held = false", b.total, b.expect, b.held)
 		}
 		return nil
 	}
 	return world
 }
 
-// loneActor returns the function of the lone actor. Its argument is mix.lone.
+// loneActor returns the function of the lone actor. The steps in does are those of mix.lone.
 func (b *mixedBed) loneActor(does string) func() {
 	var of []uint32
 	sends, recvs := b.slots(len(does)-countOf(does, 'l')), b.slots(countOf(does, 'l'))
@@ -245,7 +245,7 @@ func (b *mixedBed) loneActor(does string) func() {
 				b.r.ownBacklog = b.q
 				b.turn()
 				if len(b.took) == 0 {
-					panic("the pass that the lone actor runs for its own request posts no request")
+					panic("the pass that the lone actor runs for its own request posts no request, want at least one")
 				}
 				for e, how := range does[:k] {
 					if how == 'l' && slices.Contains(b.took, i) && b.next[b.producer[of[e]]] <= int(of[e]) {

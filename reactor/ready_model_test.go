@@ -140,7 +140,7 @@ func TestModelReady(t *testing.T) {
 	}
 }
 
-// Rule: the model finds each of these mistakes. Each name says what the mistake is.
+// Rule: the model finds each of these mistakes. The name of each case describes its mistake.
 func TestModelReadyFindsMistakes(t *testing.T) {
 	gather := func(each func(*Queue) *readyQueue) func(*Reactor) {
 		return func(r *Reactor) {
@@ -187,8 +187,8 @@ func TestModelReadyFindsMistakes(t *testing.T) {
 	}
 }
 
-// Rule: the model of ready_mixed_model_test.go finds each of these mistakes. Each name says what the
-// mistake is.
+// Rule: the model of ready_mixed_model_test.go finds each of these mistakes. The name of each case
+// describes its mistake.
 func TestModelReadyOfAllWaysFindsMistakes(t *testing.T) {
 	gather := func(take func(*Queue)) mixedWays {
 		w := rightMixed

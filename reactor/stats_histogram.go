@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Buckets is the number of buckets of a [Histogram]. The last bucket begins at 2^22. Counted in
-// microseconds, durations from 4 s on are in the last bucket. The length of a list never reaches it.
+// Buckets is the number of buckets of a [Histogram]. The last bucket begins at 2^22. If a Histogram
+// counts durations in microseconds, the last bucket counts the durations from 4 s on. No list is so
+// long that it is counted in the last bucket.
 const Buckets = 24
 
 // Histogram counts values by powers of two. Bucket 0 counts zeros; bucket i counts the values from

@@ -6,22 +6,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// recorder is a queue's flight recorder (QueueConfig.Recorder). The times of a request are in the
-// field times until the request ends. Then the times are copied to the field ring. The ring has room
-// for QueueConfig.Recorder requests plus one request for each slot. When a queue fails, at most one
-// request for each slot is flushed. So the flushed requests overwrite neither the request that failed
-// nor the QueueConfig.Recorder-1 requests that ended before it.
+// recorder is a queue's flight recorder (QueueConfig.Recorder). Until a request ends, its times are
+// in recorder.times. Then they are copied to recorder.ring, which has room for QueueConfig.Recorder
+// requests plus one request for each slot. When a queue fails, at most one request for each slot is
+// flushed. So the flushed requests overwrite neither the request that failed nor the
+// QueueConfig.Recorder-1 requests that ended before it.
 //
 // In a queue without a recorder, the cost for an operation is two comparisons with nil. In a queue
 // with a recorder, the submitter reads the clock for each request. A pass reads the clock twice, and
 // once more for each marker, and copies each request that ends to the ring.
 type recorder struct {
-	// The slice times has one entry for each slot. The submitter writes the entry of a slot before it
-	// pushes the slot. After the push, only the holder uses the entry.
+	// times[i] belongs to slot i. The submitter writes times[i] before it pushes the slot. After the
+	// push, only the holder uses times[i].
 	times []requestTimes
-	// The slice ring holds requests that have ended. ring[next] is the entry to write next. If full
-	// is set, all entries are in use, and ring[next] is the oldest. Only the holder uses ring, next and
-	// full.
+	// ring holds requests that have ended. ring[next] is the entry to write next. If full is true,
+	// all entries are in use, and ring[next] is the oldest. Only the holder uses these three fields.
 	ring []ending
 	next int
 	full bool
@@ -102,7 +101,8 @@ func (c *recorder) postedSends(q *Queue, n int) {
 	}
 }
 
-// ended copies a request that has ended to the ring. Call it before the slot is freed.
+// ended adds an entry to the ring for the request in the slot, which has ended. Call it before the
+// slot is freed.
 func (c *recorder) ended(q *Queue, slot, bytes uint32, err error) {
 	sl, when := &q.tab.slots[slot], &q.r.polling
 	if c.times[slot].posted == notSeen { // the pass refused the request while it gathered, before it polled

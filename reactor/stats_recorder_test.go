@@ -87,7 +87,7 @@ func TestRecordsHaveTheirTimes(t *testing.T) {
 		}
 	}
 	if line, wants := w.q.Recorded()[1].String(), "RDMA_WRITE of 2 bytes, wr_id 0x"; !strings.HasPrefix(line, wants) || !strings.HasSuffix(line, " posted 1s later, ended 3s later: ok") {
-		t.Errorf("String returned %q, want the prefix %q and then the times", line, wants)
+		t.Errorf("String returned %q, want the prefix %q, and the suffix \" posted 1s later, ended 3s later: ok\"", line, wants)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 	f.cutAt.Store(1)
 	for i, fut := range a.batch(t, b, 3) {
 		if _, err := fut.Await(bounded(t)); (err == nil) != (i == 0) {
-			t.Fatalf("request %d of a list of which the device accepted one request ended with %v, want success of request 0 only", i, err)
+			t.Fatalf("request %d of the list ended with %v, want success of request 0 only, because the device accepted only this request", i, err)
 		}
 	}
 	a.do(t, func() {
@@ -228,7 +228,7 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 		case r.Err == nil:
 			ok++
 		case over && (!r.Posted.IsZero() || told), errors.As(r.Err, &cut) && (r.Posted.IsZero() || told), r.Ended.Before(r.Posted), r.Submitted.IsZero():
-			t.Errorf("a refused request is recorded as %v, with a status: %t; want no status, and a posting time only if the device refused it", r, told)
+			t.Errorf("a refused request is recorded as %v, and Status returned ok = %t; want ok = false, and a posting time only if the device refused the request", r, told)
 		default:
 			refused++
 		}
@@ -330,7 +330,7 @@ func TestTheRecorderIsReadWhileItRuns(t *testing.T) {
 				bad = bad || out || r.Ended.Before(r.Posted)
 			}
 			if bad {
-				t.Errorf("wrong record %v, after a record of an outstanding request: %t; want ordered times, 8 bytes, and ended requests first", r, out)
+				t.Errorf("wrong record %v (an outstanding request seen so far = %t); want ordered times, 8 bytes, and ended requests before outstanding requests", r, out)
 				running = false
 				break
 			}

@@ -49,7 +49,7 @@ type progressMark struct {
 	busy bool          // the fields head and at are valid
 }
 
-// Stuck returns the sends that have been outstanding for at least the duration longer, sorted by Since.
+// Stuck returns the sends that have been outstanding for at least the given duration, sorted by Since.
 // Stuck first polls all completions that are in the completion queues (Drain), so that it reports no
 // completed send. Stuck visits every queue and allocates. It is for diagnosis and monitoring. Any
 // goroutine except the holder may call Stuck. It waits for the turn.

@@ -62,11 +62,11 @@ func TestStatsOfSeveralReactorsLeaveNoFieldOut(t *testing.T) {
 	}
 }
 
-// Rule: Stats counts every list and every poll. Lists counts each list by its length. Occupancy
-// counts each list by the number of outstanding sends of its queue, including the list. Polls counts
-// each poll by the number of completions that it returned.
+// Rule: Stats counts every list and every poll in histograms. The value of a list in Lists is its
+// length. Its value in Occupancy is the number of outstanding sends of its queue, including the sends of
+// the list. The value of a poll in Polls is the number of completions that the poll returned.
 func TestListsAndPollsAreCountedByLength(t *testing.T) {
-	onlySoft(t, "the test counts polls, but a device completes at any time")
+	onlySoft(t, "the test counts polls, but on a device sends complete at any time")
 	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: 32, SignalEvery: 1})
 	defer b.close(t)
 	defer a.close(t)
@@ -96,7 +96,7 @@ func TestListsAndPollsAreCountedByLength(t *testing.T) {
 		}
 	}
 	if full != 5 || s.Polls[0] == before.Polls[0] {
-		t.Errorf("Stats.Polls is %v and was %v, want 5 more polls with completions, and more polls without, for %d completions", s.Polls, before.Polls, posted)
+		t.Errorf("Stats.Polls is %v and was %v before, want 5 new polls with completions, and at least one new poll without, for %d completions", s.Polls, before.Polls, posted)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 	defer a.close(t)
 	f := a.stray(t, reactor.Send{})
 	if s := a.r.Stats(); s.SlotWaits != (reactor.Histogram{}) || s.SlotWaitTime != 0 {
-		t.Fatalf("Stats counts the waits %v of %v in all, want none: no goroutine has waited for a slot", s.SlotWaits, s.SlotWaitTime)
+		t.Fatalf("Stats has the slot waits %v with a total time of %v, want none: no goroutine has waited for a slot", s.SlotWaits, s.SlotWaitTime)
 	}
 	_, sge := a.bytes(0, 8)
 	post := func(ctx context.Context) (reactor.Future, error) {
@@ -157,7 +157,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 	}
 	s := a.r.Stats()
 	if s.SlotWaits.Count() != 1 || s.MaxSlotWait < wait || s.SlotWaitTime != s.MaxSlotWait {
-		t.Fatalf("Stats counts the waits %v of %v in all, the longest of %v; want one wait of at least %v", s.SlotWaits, s.SlotWaitTime, s.MaxSlotWait, wait)
+		t.Fatalf("Stats has the slot waits %v with a total time of %v, and the longest took %v; want one wait of at least %v", s.SlotWaits, s.SlotWaitTime, s.MaxSlotWait, wait)
 	}
 	from, to := time.Duration(0), time.Duration(0)
 	for i, n := range s.SlotWaits {
@@ -167,7 +167,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 		}
 	}
 	if s.MaxSlotWait < from || s.MaxSlotWait >= to {
-		t.Errorf("a wait of %v was counted in the bucket from %v to %v", s.MaxSlotWait, from, to)
+		t.Errorf("a wait of %v was counted in the bucket from %v to %v, want a bucket that contains it", s.MaxSlotWait, from, to)
 	}
 	got := make(chan reactor.Future)
 	go func() {
@@ -183,7 +183,7 @@ func TestWaitsForRoomAreCounted(t *testing.T) {
 	await(t, f, nil)
 	await(t, comes(t, "the Submit that waits for a slot", got), nil)
 	if s := a.r.Stats(); s.SlotWaits.Count() > 2 || s.SlotWaitTime < s.MaxSlotWait {
-		t.Errorf("Stats counts the waits %v of %v in all, the longest of %v; want at most two waits", s.SlotWaits, s.SlotWaitTime, s.MaxSlotWait)
+		t.Errorf("Stats has the slot waits %v with a total time of %v, and the longest took %v; want at most two waits, and a total not below the longest", s.SlotWaits, s.SlotWaitTime, s.MaxSlotWait)
 	}
 }
 
@@ -220,7 +220,7 @@ func TestHistogramsAddUp(t *testing.T) {
 	b.Note(math.MaxInt)
 	sum := a.Add(b)
 	if sum.Count() != 8 || a.Count() != 6 {
-		t.Errorf("the sum of %v and %v is %v, want 8 values, and 6 in the first histogram", a, b, sum)
+		t.Errorf("the sum of %v and %v is %v, want 8 values in the sum, and still 6 in the first histogram", a, b, sum)
 	}
 	if got, want := sum.String(), "0: 1, 1: 1, 2-3: 2, 4-7: 3, from 4194304: 1"; got != want {
 		t.Errorf("String returned %q, want %q", got, want)
@@ -277,16 +277,16 @@ func TestStuckKnowsWhatThePatrolKnows(t *testing.T) {
 		w.pass(time.Duration(r.Int64N(int64(2 * bound))))
 		out := w.now.Sub(since)
 		if got := w.r.Stuck(out + 1); len(got) != 0 {
-			t.Fatalf("bound %v: the sends have been outstanding for %v, but Stuck reports %v for a longer time", bound, out, got)
+			t.Fatalf("bound %v: the sends have been outstanding for %v, and Stuck of a longer time returned %v, want none", bound, out, got)
 		}
 		got := w.r.Stuck(out - bound/8)
 		if len(got) != 1 {
-			t.Fatalf("bound %v: the sends have been outstanding for %v, and for an eighth of the bound less Stuck reports %d sends, want 1: %v", bound, out, len(got), got)
+			t.Fatalf("bound %v: the sends have been outstanding for %v, and Stuck of this time less an eighth of the bound returned %d sends, want 1: %v", bound, out, len(got), got)
 		}
 		s := got[0]
 		if late := s.Since.Sub(since); late < 0 || late > bound/8 || s.Exact || s.Position != 0 || s.Outstanding != 2 || s.Kind != reactor.KindWrite ||
 			s.Bytes != 8 || !s.Signaled || !s.Submitted.IsZero() {
-			t.Fatalf("bound %v: two WRITEs of 8 bytes have been outstanding since %v, and Stuck reports %+v; want the older, with an inexact Since", bound, since, s)
+			t.Fatalf("bound %v: two WRITEs of 8 bytes have been outstanding since %v, and Stuck returned %+v; want the older WRITE, with Exact false and Since at most an eighth of the bound later", bound, since, s)
 		}
 		w.ration = 1
 		w.settle()
@@ -349,7 +349,7 @@ func oneWaits(t *testing.T, e *end) {
 	for waiting := 0; waiting != 1; runtime.Gosched() {
 		got := e.r.Stuck(0)
 		if len(got) != 1 || ctx.Err() != nil {
-			t.Fatalf("Stuck returned %v, want one send, and one waiting goroutine before the context ends (its error: %v)", got, ctx.Err())
+			t.Fatalf("Stuck returned %v, and the error of the context is %v; want one send, and one waiting goroutine before the context ends", got, ctx.Err())
 		}
 		waiting = got[0].Waiting
 	}

@@ -49,7 +49,8 @@ const (
 	loseRepolls                       // every poll after an arming
 )
 
-// stormLoseOne is the number of events of which one is dropped, if lane.loss selects their kind.
+// stormLoseOne determines how many events are dropped: of each stormLoseOne events of the kinds that
+// lane.loss selects, the device drops one.
 const stormLoseOne = 20
 
 // userRecvCQ is the UserData that a reactor gives its receive completion queue.
@@ -81,8 +82,8 @@ const stormDawdle = 4
 const stormDawdleMost = 200 * time.Microsecond
 
 // Execute posts, arms and polls. If the poll after an arming finds a completion, Execute counts a
-// race (lane.met): the completion probably came after the previous poll and before the arming. It
-// then raised no event, so only the poll after the arming could find it.
+// race (lane.met): the completion probably came after the previous poll and before the arming. Such a
+// completion raises no event, so only the poll after the arming can find it.
 func (d *stormDevice) Execute(t *verbs.IOBatch) error {
 	if len(t.Arms) == 0 {
 		return d.Context.Execute(t)
@@ -164,7 +165,7 @@ type lane struct {
 	// and the posters (stormSide.post). The test and the posters read them.
 	events, met, hops, sent, done atomic.Uint64
 	out                           atomic.Int64
-	isDone                        chan struct{} // gets a value when the counter done or hops has grown
+	isDone                        chan struct{} // receives a value when done or hops was incremented
 	loss                          atomic.Uint32 // bits: what the lane's devices lose; set by the test
 	stop                          atomic.Bool   // if true, a volley that arrives is not answered; set by the test
 	gone                          chan struct{} // closed when no volley is left
@@ -244,8 +245,8 @@ func (l *lane) start(t *testing.T) {
 func (s *stormSide) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
 	l := s.lane
 	if err != nil {
-		// Receives are flushed after a first error, and after the lane was stopped. Such a flush is
-		// not reported.
+		// A receive also ends with an error if its queue pair is flushed: after an earlier failure, or
+		// when the lane is closed. These errors are not reported.
 		if !l.stop.Load() && !l.t.Failed() {
 			l.t.Errorf("a receive ended with %v, want success", err)
 		}

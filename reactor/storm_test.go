@@ -39,9 +39,9 @@ const (
 // packets of its wire.
 const stormSlowPart = 10
 
-// stormPauses returns n such that the longest result of stormPause is 2^n ns. For the software RNIC
-// that is 33 µs, in which a reactor handles a completion and goes to sleep again. For a device, which
-// may belong to an emulated machine, it is a millisecond.
+// stormPauses returns n such that each result of stormPause is below 2^n ns. For the software RNIC
+// 2^n ns is 33 µs, in which a reactor handles a completion and goes to sleep again. For a device, which
+// may belong to an emulated machine, 2^n ns is a millisecond.
 func stormPauses() int {
 	if onDevice() {
 		return 20
@@ -177,8 +177,8 @@ func (s *storm) run(t *testing.T, events uint64, limit time.Duration) {
 	}
 }
 
-// A run of n events must arm and then find a completion in the next poll at least n/stormRare times.
-// Otherwise it met too few races.
+// stormRare limits how rare races may be. In a run of n events, at least n/stormRare polls after an
+// arming must find a completion. Otherwise the run met too few races, and the test fails.
 const stormRare = 1000
 
 // stormLook is the interval of progress checks.
@@ -222,7 +222,7 @@ const (
 // lane stops, or its reactors count missed events. If the poll after the arming is omitted in a mode
 // with one volley, a lane stops.
 func TestTheStormSeesWhatIsLost(t *testing.T) {
-	onlySoft(t, "it tests the storm itself, for which the software RNIC is enough, and faster")
+	onlySoft(t, "the test checks the storm itself, for which the software RNIC is enough")
 	for _, m := range stormModes {
 		losses := map[string]uint32{"events of sends": loseSendEvents, "events of receives": loseRecvEvents}
 		if m.volleys == 1 {
@@ -293,7 +293,7 @@ func (l *lane) revive(t *testing.T) {
 
 // pause returns a random pause to make before a token is sent. One pause in 1024 is a millisecond,
 // after which the peer sleeps. One in four is 0 (in the mode crowd seven in eight). The others come
-// from stormPause. They have very different lengths, so some of them end while the peer handles the
+// from stormPause, and their lengths differ widely. So some of them end while the peer handles the
 // previous token, polls, arms or goes to sleep.
 func (s *stormSide) pause() time.Duration {
 	atOnce := 1 << 8
@@ -377,7 +377,7 @@ func (l *lane) allDone() {
 	}
 }
 
-// look makes a goroutine that waits in allDone check again.
+// look makes a goroutine that waits in allDone compare the counters again.
 func (l *lane) look() {
 	select {
 	case l.isDone <- struct{}{}:

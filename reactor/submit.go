@@ -21,8 +21,8 @@ const (
 	NonBlock
 	// NoWakeup waits for a slot like Block, but does not wake the loop to post the request. Next, the
 	// caller must await the future on the same goroutine, which then may drive and post the request.
-	// If the caller does not, the request stays unposted until another goroutine runs a pass or calls
-	// Wake.
+	// If the caller does not await the future, the request stays unposted until another goroutine runs
+	// a pass or calls Wake.
 	NoWakeup
 )
 
@@ -127,7 +127,8 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 		return 0, ErrQueueFull
 	}
 	w := DoneContext(ctx.Done()) // Done may be user code, so it is called before the wait for a slot
-	// Wake the loop, because the requests in the slots may still be unposted: NoWakeup does not wake it.
+	// Wake the loop, because some of the slots may hold requests that were submitted with NoWakeup and
+	// are still unposted.
 	q.r.tok.Submitted()
 	from := q.r.clock()
 	i, err := q.sendFree.Wait(w)

@@ -58,8 +58,8 @@ func (w DoneContext) cause(ctx context.Context, err error) error { // separate, 
 	if errors.Is(cause, errContextDone) { // ctx is itself a DoneContext: a function further up the stack replaces errContextDone
 		return err
 	}
-	// If err is errContextDone itself, cause replaces it. If err wraps errContextDone, err is kept,
-	// because it has more text.
+	// If err is errContextDone itself, return only the context's error. If err wraps errContextDone,
+	// keep err in the result, because the text of err says what was waited for.
 	if err == errContextDone { //nolint:errorlint // a wrapper of errContextDone must not match here
 		return cause
 	}

@@ -34,8 +34,8 @@ const MaxSubmitBatch = 32
 func (s *BatchSubmitter) Reset(q *Queue) { s.q = q }
 
 // Transfer is like Queue.Transfer, but a later call of Submit submits the transfer. If no cached
-// slot is left, Transfer submits the earlier transfers before it acquires more slots. The argument
-// more is how many transfers follow this one. The caller may reuse *t when Transfer returns. After
+// slot is left, Transfer submits the earlier transfers before it acquires further slots. Set more to
+// the number of transfers that follow this one. The caller may reuse *t when Transfer returns. After
 // an error the caller must still call Submit for the earlier transfers.
 func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m SubmitMode) (f Future, err error) {
 	if ctx == nil {
@@ -67,11 +67,12 @@ func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m 
 	return f, nil
 }
 
-// acquireSlot acquires up to want slots and caches them. If no slot is free, it waits for a single slot
+// acquireSlot acquires free slots and caches them. The arguments and MaxSubmitBatch limit their number:
+// it acquires at most min(want, MaxSubmitBatch) slots. If no slot is free, it waits for a single slot
 // as Queue.acquireSlot does. The cache must be empty.
 func (s *BatchSubmitter) acquireSlot(ctx context.Context, want int, m SubmitMode) error {
 	q := s.q
-	s.push(m) // before the wait for a slot: the slots of these transfers become free only if they are submitted
+	s.push(m) // before the wait for a slot, because the filled slots become free only if their transfers are submitted
 	s.used, s.have = 0, q.sendFree.GetN(s.free[:min(want, MaxSubmitBatch)])
 	if s.have == 0 {
 		i, err := q.waitSlot(ctx, m)

@@ -13,7 +13,7 @@ import (
 )
 
 // tags is a sink that records the completions in order. The holder owns the fields until Complete
-// has closed the channel s.all.
+// has closed the channel tags.all.
 type tags struct {
 	got  []uint64
 	want int
@@ -34,7 +34,7 @@ func (s *tags) Complete(_ reactor.SinkContext, c reactor.Completion, err error) 
 // Rule: the transfers of a batch are posted in order, with no other request between them, even if
 // other goroutines submit at the same time. The batches of a goroutine are posted in order.
 func TestSeveralStayTogether(t *testing.T) {
-	const goroutines, rounds, of = 5, 200, 7 // each round of a goroutine is a batch of "of" transfers
+	const goroutines, rounds, of = 5, 200, 7 // number of goroutines, batches of each goroutine, transfers of each batch
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 2 * goroutines * of})
 	defer b.close(t)
 	defer a.close(t)

@@ -10,7 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// limited is a device with changed attributes. The function change makes the changes.
+// limited is a device whose attributes the test has changed. QueryDevice calls limited.change to change
+// them.
 type limited struct {
 	verbs.Context
 	change func(*verbs.DeviceAttr)
@@ -59,8 +60,8 @@ func TestOpcodesOfAnotherTypeAreRefused(t *testing.T) {
 	})
 }
 
-// Rule: a queue refuses an opcode that the device lacks, and a READ into more elements than the
-// device takes.
+// Rule: a queue refuses an opcode that the device lacks. It also refuses a READ with more elements than
+// DeviceAttr.MaxSGERead.
 func TestWhatTheDeviceLacksIsRefused(t *testing.T) {
 	few := func(a *verbs.DeviceAttr) { a.Opcodes, a.MaxSGERead = 0, 1 }
 	onLimited(t, verbs.QPTRC, few, func(q *reactor.Queue) {
@@ -96,7 +97,7 @@ func TestFlushesAreChecked(t *testing.T) {
 			{reactor.Flush{Placement: verbs.FlushGlobal, Length: 1 << 32}, false},
 		} {
 			if err := submit(q, reactor.Send{Opcode: verbs.WRFlush, Flush: c.flush}); c.good != (err == nil) || !c.good && !errors.Is(err, reactor.ErrRequest) {
-				t.Errorf("Submit of a FLUSH with %+v returned %v; want success: %t, otherwise ErrRequest", c.flush, err, c.good)
+				t.Errorf("Submit of a FLUSH with %+v, valid = %t, returned %v; want nil if valid, and otherwise ErrRequest", c.flush, c.good, err)
 			}
 		}
 	})

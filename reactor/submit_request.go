@@ -23,8 +23,8 @@ type Send struct {
 	Opcode verbs.WROpcode
 	// Flags are FENCE, SOLICITED and INLINE; the reactor sets the other flags. INLINE is for a SEND or
 	// WRITE of at most Queue.Inline bytes at addresses that the processor can read. With INLINE the
-	// processor reads the bytes when the request is posted, and the device need not fetch them. The
-	// bytes are read then even if the request has FENCE and the device executes it later.
+	// processor reads the bytes when the request is posted, so the device need not fetch them. The
+	// processor does so even if the request has FENCE and the device executes the request later.
 	Flags  verbs.SendFlags
 	Imm    uint32 // host order
 	Remote uint64

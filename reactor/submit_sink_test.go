@@ -12,7 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// turned makes a sink of a function that uses the SinkContext.
+// turned is a function with a SinkContext argument that serves as a sink.
 type turned func(reactor.SinkContext, reactor.Completion, error)
 
 func (fn turned) Complete(t reactor.SinkContext, c reactor.Completion, err error) { fn(t, c, err) }
@@ -62,7 +62,7 @@ func (f *follower) start(k int, t reactor.SinkContext, follow bool) bool {
 	var err error
 	if follow {
 		if !e.q.InSink(t) {
-			f.t.Fatal("InSink returned false for the SinkContext of the running sink")
+			f.t.Fatal("InSink returned false for the SinkContext of the running sink, want true")
 		}
 		f.stocks[f.rnd.IntN(2)].take(e.r)
 		f.follows++
@@ -71,8 +71,8 @@ func (f *follower) start(k int, t reactor.SinkContext, follow bool) bool {
 		_, err = e.q.Transfer(bounded(f.t), tr, reactor.NonBlock)
 	}
 	if errors.Is(err, reactor.ErrQueueFull) {
-		// In a sink, Transfer may return ErrQueueFull before all slots are used: cached slots are
-		// not free until the end of the round.
+		// In a sink, Transfer may return ErrQueueFull before all slots are used. The reason is that
+		// cached slots are not free until all sinks of the pass have been called.
 		if f.out(k) < f.depth && (follow || t == reactor.SinkContext{}) {
 			f.t.Fatalf("queue %d returned ErrQueueFull with %d of its %d slots in use", k, f.out(k), f.depth)
 		}
@@ -119,10 +119,10 @@ func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 			}
 			a.r.Step()
 			if a.q.InSink(f.stale) || more.q.InSink(f.stale) {
-				t.Fatal("InSink returned true for a SinkContext whose round has ended")
+				t.Fatal("InSink returned true for a SinkContext when all sinks of its pass had been called, want false")
 			}
 			if f.stocks[0].out+f.stocks[1].out != 0 {
-				t.Fatal("items of a sink cache were not given back when all sinks had been called")
+				t.Fatal("items of a sink cache were not given back when all sinks had been called, want all given back")
 			}
 		}
 		for a.r.Step() {
@@ -132,7 +132,7 @@ func TestWhatSinksStartKeepsItsOrder(t *testing.T) {
 				t.Errorf("depth %d, seed %d: %d requests of queue %d have not ended, want 0", depth, seed, f.out(k), k)
 			}
 			if s := f.stocks[k]; s.taken != s.back || s.taken < f.follows/4 {
-				t.Errorf("depth %d, seed %d: of sink cache %d sinks took %d items and %d were given back, in %d calls of PostFromSink; want equal numbers, at least a quarter of the calls", depth, seed, k, s.taken, s.back, f.follows)
+				t.Errorf("depth %d, seed %d, sink cache %d: %d items were taken and %d given back in %d calls of PostFromSink; want equal numbers, and at least a quarter of the number of calls", depth, seed, k, s.taken, s.back, f.follows)
 			}
 		}
 		peer.closeQueue(t)
@@ -150,14 +150,14 @@ func TestATurnIsForItsSinksOnly(t *testing.T) {
 	defer b.close(t)
 	defer a.close(t)
 	if a.q.InSink((reactor.SinkContext{})) {
-		t.Error("InSink returned true for the zero SinkContext")
+		t.Error("InSink returned true for the zero SinkContext, want false")
 	}
 	called := false
 	must.Do(t, second(a.q.Transfer(bounded(t), a.followed(b, 0, turned(func(in reactor.SinkContext, _ reactor.Completion, err error) {
 		called = true
 		must.Do(t, err)
 		if b.q.InSink(in) {
-			t.Error("InSink returned true for the SinkContext of another reactor")
+			t.Error("InSink returned true for the SinkContext of another reactor, want false")
 		}
 		if err := a.q.PostFromSink(in, a.followed(b, 0, nil)); !errors.Is(err, reactor.ErrRequest) {
 			t.Errorf("PostFromSink without a sink returned %v, want ErrRequest", err)
@@ -208,7 +208,7 @@ func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
 		a.do(t, func() { a.q.Idle(func() { close(idle) }) })
 		comes(t, "the queue to become idle", idle)
 		a.do(t, func() {
-			// A sink may have posted more requests after the queue was idle.
+			// A sink may have posted a request after the queue had become idle.
 			all := submitters*each + followed
 			if over = ended == all; ended > all || ctx.Err() != nil || over && followed == 0 {
 				t.Errorf("%d requests ended, want the %d of the submitters and the %d of the sinks, which must be more than 0", ended, submitters*each, followed)
@@ -270,7 +270,7 @@ func TestASinkReleasesWhatItStarted(t *testing.T) {
 		must.Do(t, a.q.QP().Close())
 		must.Do(t, a.q.Release(errOver))
 		if a.q.InSink(in) {
-			t.Error("InSink returned true after Release had ended the round")
+			t.Error("InSink returned true after the sink had called Release, want false")
 		}
 	})), reactor.NonBlock)))
 	for a.r.Step() {
@@ -281,8 +281,8 @@ func TestASinkReleasesWhatItStarted(t *testing.T) {
 	a.closeRest(t)
 }
 
-// Rule: Queue.Notify calls its sink with a zero Completion, even if the reactor keeps the call in an
-// entry that has held the completion of an operation.
+// Rule: Queue.Notify calls its sink with a zero Completion. This holds even if the entry of
+// Reactor.outcomes for this call has held the completion of an earlier operation.
 func TestNotifyPassesNoCompletion(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	got := make(chan reactor.Completion, 2)

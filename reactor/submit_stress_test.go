@@ -94,7 +94,7 @@ func stressBackPressure(t *testing.T, d bed) {
 	st := a.r.Stats()
 	t.Logf("%d operations succeeded, %d ended because of their deadline", moved.Load(), gaveUp.Load())
 	if st.MaxOutstanding > pressDepth {
-		t.Errorf("%d sends were outstanding in a queue with a SendDepth of %d", st.MaxOutstanding, pressDepth)
+		t.Errorf("%d sends were outstanding at the same time, want at most SendDepth, which is %d", st.MaxOutstanding, pressDepth)
 	}
 	if !t.Failed() && (gaveUp.Load() == 0 || moved.Load() == 0) {
 		t.Errorf("%d operations succeeded and %d ended because of their deadline, want some of both", moved.Load(), gaveUp.Load())
@@ -110,7 +110,7 @@ func stressBackPressure(t *testing.T, d bed) {
 }
 
 // press does one operation or one batch, by a randomly chosen method. One call in three has a deadline of
-// less than 60 µs. press adds the number of submitted operations that have a sink to started.
+// less than 60 µs. press increments *started for each submitted operation that has a sink.
 func (e *end) press(gone context.Context, to *end, rnd *rand.Rand, sink reactor.Sink, started *atomic.Int64) error {
 	ctx := gone
 	if rnd.IntN(3) == 0 {

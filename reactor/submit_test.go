@@ -129,7 +129,7 @@ func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 	ended := 0
 	sink := called(func(_ reactor.Completion, err error) {
 		if ended++; errors.Is(err, reactor.ErrOverrun) {
-			t.Errorf("request %d ended with %v: the completion queue was overrun", ended, err)
+			t.Errorf("request %d ended with %v, want no overrun of the completion queue", ended, err)
 		}
 	})
 	for round := range rounds {
@@ -150,8 +150,8 @@ func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 	}
 }
 
-// Rule: the entries of a released queue stay reserved as long as polls fill their room, because the
-// completion queue may then hold more completions of the released queue.
+// Rule: while each poll returns as many completions as it has room for, the entries of a released queue
+// stay reserved. (The completion queue may then hold further completions of the released queue.)
 func TestRoomComesBackWhenPolledEmpty(t *testing.T) {
 	var h *hooked
 	const depth = 15
@@ -293,7 +293,7 @@ func TestTransfersOfOthersAreRefused(t *testing.T) {
 			_, err = f.Await(bounded(t))
 		}
 		if c.good && err != nil || !c.good && !errors.Is(err, reactor.ErrRequest) {
-			t.Errorf("%s: the transfer ended with %v; want success: %t, otherwise ErrRequest", name, err, c.good)
+			t.Errorf("%s, permitted = %t: the transfer ended with %v; want success if permitted, and otherwise ErrRequest", name, c.good, err)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestReceivesForLaterGoWithALoneTransfer(t *testing.T) {
 	defer b.close(t)
 	defer a.close(t)
 	ctx := bounded(t)
-	passes := 0 // how many passes had sends; owned by the holder
+	passes := 0 // how many passes had sends; only the holder uses it
 	h.set(func(inner verbs.Context, tn *verbs.IOBatch) error {
 		if len(tn.Sends) > 0 {
 			passes++

@@ -12,8 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// transfer returns a WRITE of 8 bytes, from offset off of e's memory to the same offset
-// of peer's memory.
+// transfer returns a WRITE of 8 bytes from e's memory to peer's memory. The offset is the same in both.
 func (e *end) transfer(peer *end, off int) reactor.Transfer {
 	addr, key := peer.remote(off)
 	_, sge := e.bytes(off, 8)
@@ -125,8 +124,8 @@ func TestALoneTransfersLeaseEndsOnce(t *testing.T) {
 	run("a failed queue", ctx, reactor.ErrQueueFailed)
 }
 
-// Rule: if the device refuses an earlier request, that request ends with the error. TransferWait
-// returns the outcome of its own request.
+// Rule: if the device refuses an earlier request, the earlier request ends with the device's error, and
+// TransferWait still returns the outcome of its own request.
 func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 	a, b, f := faultyPair(t, reactor.QueueConfig{})
 	defer b.close(t)
@@ -134,7 +133,7 @@ func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 	ctx := bounded(t)
 	first, second := a.transfer(b, 0), a.transfer(b, 8)
 	for range 20 {
-		// Set cutAt before the first request is submitted: if the loop is running, it may post the
+		// cutAt must be set before the first request is submitted, because a running loop may post the
 		// request at once.
 		f.cutAt.Store(0)
 		before, err := a.q.Transfer(ctx, &first, reactor.NoWakeup)
@@ -153,7 +152,7 @@ func TestALoneTransferIsNotTakenForWhatFailed(t *testing.T) {
 func TestALoneTransferArmsNothing(t *testing.T) {
 	onlySoft(t, "a device completes an operation later than the pass that posts it")
 	var arms uint64
-	for range 10 { // the loop may have posted the request in a pass that arms
+	for range 10 { // tries again if the loop has posted the request in a pass that arms
 		a, b := pair(t, reactor.Config{Recheck: -1}, reactor.QueueConfig{})
 		one := a.transfer(b, 0)
 		must.Get(a.q.TransferWait(bounded(t), &one))(t)

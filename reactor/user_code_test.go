@@ -21,8 +21,9 @@ type rudeSink func()
 func (s rudeSink) Complete(reactor.SinkContext, reactor.Completion, error) { s() }
 
 // eachRude calls test for each configuration in manners, and for each way in which user code can
-// end without returning. The argument rude is a function that ends in this way. The argument panics
-// is 1 if rude panics, and otherwise 0. Config.OnPanic sends each panic to the channel seen.
+// end without returning. The arguments of test are a configuration, a function that ends in this way, the
+// number of panics that one call of this function raises, and the channel to which Config.OnPanic sends
+// each panic.
 func eachRude(t *testing.T, test func(t *testing.T, cfg reactor.Config, rude func(), panics int, seen chan *reactor.PanicError)) {
 	for name, cfg := range manners {
 		for how, rude := range map[string]func(){
@@ -96,7 +97,7 @@ func TestFunctionsThatDoNotReturn(t *testing.T) {
 			took(t, seen, panics*n/2)
 			must.Do(t, a.r.Do(bounded(t), func() {}))
 			if len(got) > 0 {
-				t.Errorf("%s: %d calls came after the call of each function, want 0", what, len(got))
+				t.Errorf("%s: after one call of each function there were %d further calls, want 0", what, len(got))
 			}
 		}
 	})
@@ -161,8 +162,8 @@ func TestSteppedUserCodeThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// Rule: if a sink returns and a later function of the same loop tasks panics, the queue of the sink
-// does not fail.
+// Rule: if a sink has returned, and then another function in the same run of the loop tasks panics, the
+// queue of the sink does not fail.
 func TestAPanicFailsNoQueueThatWasCalledBefore(t *testing.T) {
 	for _, cfg := range manners {
 		seen := make(chan *reactor.PanicError, 1)
@@ -197,7 +198,7 @@ func TestASinkThatPanicsFailsItsQueue(t *testing.T) {
 		took(t, seen, panics)
 		must.Do(t, a.r.Do(bounded(t), func() {}))
 		if len(failed) != panics || errors.Is(a.q.Err(), errRude) != (panics > 0) {
-			t.Fatalf("OnFail was called %d times and Err returned %v, want %d calls and %q as the cause: %t", len(failed), a.q.Err(), panics, errRude, panics > 0)
+			t.Fatalf("OnFail was called %d times and Err returned %v, want %d calls, and an error that wraps %q = %t", len(failed), a.q.Err(), panics, errRude, panics > 0)
 		}
 		for range panics {
 			if err := <-failed; !errors.Is(err, errRude) {
@@ -266,7 +267,7 @@ func TestOwnerReleasesWhileTheLastReceiveCompletes(t *testing.T) {
 }
 
 // Rule: a sink may release its own queue. Requests that have already succeeded still end with
-// success, each one time. Later requests are refused with the cause of the release.
+// success, each one time. Requests that are submitted after the release are refused with its cause.
 func TestReleaseFromASink(t *testing.T) {
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{})
 	defer b.close(t)
@@ -282,7 +283,7 @@ func TestReleaseFromASink(t *testing.T) {
 		}
 	})
 	a.do(t, func() {
-		for range writes { // only the last is signaled: one completion ends all four
+		for range writes { // only the last WRITE is signaled, so its completion ends all four
 			must.Get(a.q.Submit(context.Background(), s, &p, reactor.NonBlock))(t)
 		}
 	})
@@ -329,7 +330,7 @@ func TestReleaseFromASinkEndsWhatIsOut(t *testing.T) {
 }
 
 // Rule: if the device refuses requests of two queues in one pass, a sink of one queue may release the
-// other. Each request of the released queue also ends one time, with the device's error.
+// other queue. Each request of the released queue still ends one time, with the device's error.
 func TestSinkOfARefusedRequestReleasesAnother(t *testing.T) {
 	for name, first := range map[string]int{"the released queue submits second": 0, "the released queue submits first": 1} {
 		t.Run(name, func(t *testing.T) {

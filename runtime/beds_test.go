@@ -71,8 +71,8 @@ func (d bed) connected(t testing.TB, cfg Config) (a, b *Conn) {
 
 // devicesEnv is the name of an environment variable. If the variable is set, the tests run on the
 // two devices that it lists, such as "rxe0,rxe1", instead of the software RNIC. The two devices must
-// be able to connect to each other, and may be the same device. If a name has no provider prefix (as
-// in "ibv:rxe0"), the provider is ibv, which uses libibverbs.
+// be able to connect to each other, and may be the same device. A name may have a provider prefix, as
+// in "ibv:rxe0". Without a prefix the provider is ibv, which uses libibverbs.
 const devicesEnv = "VERBENA_TEST_DEVICES"
 
 // place is a device to test: its name for Config.Device, and its address.
@@ -97,8 +97,8 @@ var (
 	onDevice bool
 )
 
-// deviceSlowness is an estimate of how much slower a kernel device is than the software RNIC, because
-// the kernel device may belong to an emulated machine. On kernel devices, tests divide the number of
+// deviceSlowness is an estimate of how much slower a kernel device is than the software RNIC. (A
+// kernel device may belong to an emulated machine.) On kernel devices, tests divide the number of
 // operations by deviceSlowness, and multiply limits of processor time by deviceSlowness.
 const deviceSlowness = 10
 
@@ -154,8 +154,8 @@ func takePlaces() error {
 	return os.Setenv(DeviceEnv, first.name) // Open uses this device if a test's Config names none
 }
 
-// notOnDevice skips the test on kernel devices. A test calls notOnDevice if it needs cut links,
-// scripted faults or virtual time, which kernel devices do not have. The argument why is the reason.
+// notOnDevice skips the test on kernel devices, and logs the given reason. For example, a test calls
+// notOnDevice if it needs cut links, scripted faults or virtual time, which kernel devices do not have.
 func notOnDevice(t testing.TB, why string) {
 	t.Helper()
 	if onDevice {

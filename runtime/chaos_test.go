@@ -22,7 +22,7 @@ const (
 	// chaosAtOnce is the number of rounds that run in parallel. It is more than 1 because a round waits
 	// most of the time.
 	chaosAtOnce = 4
-	// chaosSteps is the maximum number of calls that a round counts (see the method step) before it
+	// chaosSteps is the maximum number of calls that a round counts (see chaos.step) before it
 	// closes the runtimes.
 	chaosSteps = 2000
 	// chaosPatience limits each wait of a round. In a correct round every wait is much shorter.
@@ -74,12 +74,12 @@ type chaos struct {
 	far            Remote          // the descriptor of region
 	ctx            context.Context // ends after chaosPatience
 	users          sync.WaitGroup
-	left           atomic.Int64  // calls to count until the round closes the runtimes
+	left           atomic.Int64  // how many calls are still to be counted before the round closes the runtimes
 	enough         chan struct{} // closed when left becomes 0
 
 	begun    atomic.Int64 // operations that were accepted and have a sink or a callback
 	ended    atomic.Int64 // operations whose sink or callback was called
-	raised   atomic.Int64 // panics that the method rude has raised
+	raised   atomic.Int64 // panics raised by chaos.rude
 	panicked atomic.Int64 // panics that Config.OnPanic has received
 }
 
@@ -88,8 +88,8 @@ func (r *chaos) fail(format string, args ...any) {
 	r.t.Errorf("seed %d, round %d: %s", r.seed, r.n, fmt.Sprintf(format, args...))
 }
 
-// step counts one call of a goroutine: a Listen, a Dial, an Accept, or a call of the
-// method use. The call of step that makes r.left 0 closes r.enough.
+// step counts one call of a goroutine: a Listen, a Dial, an Accept, or a call of chaos.use. If r.left
+// becomes 0, step closes r.enough.
 func (r *chaos) step() {
 	if r.left.Add(-1) == 0 {
 		close(r.enough)
@@ -119,7 +119,7 @@ func (r *chaos) run() {
 	select {
 	case <-r.enough:
 	case <-ctx.Done():
-		r.fail("within %v the goroutines made %d calls fewer than the round wants", chaosPatience, r.left.Load())
+		r.fail("after %v the goroutines still have to make %d calls, want 0", chaosPatience, r.left.Load())
 	}
 	if rng.IntN(3) == 0 {
 		_ = prov.Remove([]string{"soft0", "soft1"}[rng.IntN(2)])
@@ -193,8 +193,7 @@ func (r *chaos) await() {
 	}
 }
 
-// The functions below run on the goroutines of a round.
-
+// errChaos is the value of the panics that the user code of a round raises.
 var errChaos = errors.New("user code of a chaos round panics")
 
 // start starts the goroutines of the round. They use the runtimes until the runtimes are
@@ -211,9 +210,9 @@ func (r *chaos) start(rng *rand.Rand) {
 	}
 }
 
-// repeat calls fn again and again, until fn returns true. It does not block. Each call runs on a goroutine
-// of its own, because user code may end this goroutine. A panic of fn is recovered, as net/http recovers
-// the panic of a handler.
+// repeat starts a goroutine that calls fn until fn returns true. Each call of fn runs on a goroutine of
+// its own, because user code in fn may call runtime.Goexit. A panic of fn is recovered, as net/http
+// recovers the panic of a handler.
 func (r *chaos) repeat(fn func(rng *rand.Rand) (over bool)) {
 	r.users.Go(func() {
 		for over := false; !over; {
@@ -365,7 +364,8 @@ func (r *chaos) open(c *Conn, rng *rand.Rand) {
 	}
 }
 
-// dial opens connections, uses each of them, and then ends it in one of four ways.
+// dial opens connections and uses each of them. Then it ends the connection in one of three ways, or
+// leaves it open.
 func (r *chaos) dial(rng *rand.Rand) (over bool) {
 	for {
 		r.step()
@@ -462,7 +462,7 @@ func (r *chaos) use(c *Conn, rng *rand.Rand) (err error) {
 // startOne starts op with a sink.
 func (r *chaos) startOne(ctx context.Context, c *Conn, op Op) (err error) {
 	accepted := false
-	defer func() { // a method of ctx may panic in StartTo: then the operation was not accepted, either
+	defer func() { // if a method of ctx panics in StartTo, the operation was not accepted
 		if !accepted {
 			r.begun.Add(-1)
 		}

@@ -23,8 +23,8 @@ const (
 	DefaultBacklog        = 128
 	DefaultHandlers       = 64
 
-	minMessageSize = 64               // a peer that offers smaller receives is refused, too
-	maxCredits     = 1 << 14          // a peer that offers more receives is refused, too
+	minMessageSize = 64               // also the smallest receive size that a peer may offer
+	maxCredits     = 1 << 14          // also the largest number of receives that a peer may offer
 	maxSends       = 1 << 15          // half of the 2^16 slots of a queue: receives and control requests take slots, too
 	maxPieces      = 63               // the usual device limit of 64 scatter-gather elements, less one for the header
 	maxInline      = 1 << 13          // in bytes: more than any device supports
@@ -60,9 +60,9 @@ type Config struct {
 	// the device's driver library takes no locks for these queue pairs. Set NoThreadDomains for a
 	// driver library whose thread domains are broken, or to measure the effect of thread domains.
 	NoThreadDomains bool
-	// Spin applies only to reactor.PolicyEconomy. A goroutine that runs the reactor while it waits
-	// parks after Spin polls in a row that find no work. The reactor's own goroutine sleeps after
-	// Spin such polls if sends are outstanding, and otherwise after the first such poll. Default
+	// Spin applies only to reactor.PolicyEconomy. If a waiting goroutine runs the reactor, it parks
+	// after Spin polls in a row that find no work. The reactor's own goroutine sleeps after Spin
+	// such polls if sends are outstanding, and otherwise after the first such poll. Default
 	// reactor.DefaultSpin; a negative value disables spinning.
 	Spin int
 	// Policy selects how reactors wait when they are idle. With reactor.PolicyEconomy, the default,
@@ -77,10 +77,10 @@ type Config struct {
 	// reactor.DefaultFlushBatch.
 	FlushDelay time.Duration
 	FlushBatch int
-	// CQEntries is the capacity of each completion queue of a reactor. If the capacity is too small
-	// for one more connection, the attempt to make this connection fails. By default the capacity
-	// begins with reactor.DefaultCQEntries, and grows with the number of connections up to the
-	// device's limit.
+	// CQEntries is the capacity of each completion queue of a reactor. If a completion queue has no
+	// room for one more connection, Dial fails with ErrTooMany, and a listener refuses the request.
+	// By default the capacity begins with reactor.DefaultCQEntries, and grows with the number of
+	// connections up to the device's limit.
 	CQEntries int
 	// Memory describes the buffer pools.
 	Memory MemoryConfig

@@ -72,9 +72,9 @@ type Conn struct {
 	matchTask  reactor.Task
 	creditTask reactor.Task
 
-	// windowMu guards the map windows, which has the open windows. A goroutine that locks windowMu
-	// and the mutex of a Window locks windowMu first. Starting an operation does not lock windowMu.
-	// The holder locks windowMu when the peer has invalidated a window.
+	// windowMu guards Conn.windows, the set of open windows. A goroutine that locks windowMu and
+	// the mutex of a Window locks windowMu first. Starting an operation does not lock windowMu. The
+	// holder locks windowMu when the peer has invalidated a window.
 	windowMu sync.Mutex
 	windows  map[*Window]struct{}
 
@@ -82,9 +82,9 @@ type Conn struct {
 	closed   chan struct{} // closed when the connection is gone
 	closeErr error         // written before closed is closed
 
-	// Only the holder uses the fields below, with these exceptions, which any goroutine may read:
-	// oneWR is immutable; from, inline, largest, local, remote, link and private do not change
-	// after the user has got the Conn.
+	// Only the holder uses the fields below, with two exceptions. Any goroutine may read oneWR,
+	// which is immutable. After the user has got the Conn, any goroutine may also read the fields
+	// local, remote, link, private, from, inline and largest, which then do not change any more.
 	state     connState
 	id        queuePairID
 	resolver  addrResolver           // address resolution of the dialing side
@@ -117,7 +117,7 @@ type Conn struct {
 }
 
 // newConn prepares a connection. The connection belongs to the reactor of opts.Shared, or, if
-// Shared is nil, to the next reactor in rotation. The argument opts must be a result of inherit.
+// Shared is nil, to the next reactor in rotation. The argument opts must come from Runtime.inherit.
 // The caller need not hold the turn.
 func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if err := rt.enter(); err != nil {

@@ -56,7 +56,7 @@ func (c *Conn) Cancel(ctx context.Context) error {
 	select {
 	case <-home:
 		return nil
-	case <-c.closed: // if the reactor is closed, too, flushAll may never run, and home stays open
+	case <-c.closed: // needed if the reactor is closed, because flushAll may then never run and never close home
 		return nil
 	case <-asked:
 		err = asked.Cause(ctx, asked.Err())

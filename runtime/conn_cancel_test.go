@@ -64,12 +64,12 @@ func cancelBringsEverythingHome(t *testing.T, d bed) {
 			}
 		}
 		if took := time.Since(from); took > flushBound {
-			t.Errorf("Cancel took %v, want at most %v: the device did not flush the operations", took, flushBound)
+			t.Errorf("two calls of Cancel took %v, want at most %v, the time in which the device must flush the operations", took, flushBound)
 		}
 		for i, f := range under {
 			_, err, ok := f.Poll()
 			if !ok || err != nil && !errors.Is(err, ErrCancelled) {
-				t.Errorf("raw %v: after Cancel operation %d has completed: %t, with error %v; want completed, with no error or %v", raw, i, ok, err, ErrCancelled)
+				t.Errorf("raw %v: after Cancel, Poll of operation %d returned completed=%t and the error %v; want completed=true, and no error or %v", raw, i, ok, err, ErrCancelled)
 			}
 			if _, again, _ := f.Poll(); !errors.Is(again, futures.ErrConsumed) {
 				t.Errorf("raw %v: the second Poll of operation %d returned %v, want %v", raw, i, again, futures.ErrConsumed)
@@ -137,14 +137,14 @@ func TestCancelFindsReceivesThatAreNotPosted(t *testing.T) {
 		a.setCause(ErrCancelled)
 		a.flushAll(home)
 		if isClosed(home) {
-			t.Errorf("flushAll reported that no request is outstanding, but %d operations have a lease on the region", local.lease.word.Load()&leaseCountMask)
+			t.Errorf("flushAll closed its channel while %d operations had a lease on the region, want it closed after they have ended", local.lease.word.Load()&leaseCountMask)
 		}
 	}); derr != nil || err != nil {
-		t.Fatalf("running a function with the turn: %v; PostRecv in it: %v", derr, err)
+		t.Fatalf("running PostRecv with the turn: Do returned %v and PostRecv %v, want no error from either", derr, err)
 	}
 	<-home
 	if _, err, ok := f.Poll(); !ok || !errors.Is(err, ErrCancelled) {
-		t.Errorf("the receive has ended: %t, with error %v; want ended, with %v", ok, err, ErrCancelled)
+		t.Errorf("Poll of the receive returned ended=%t and the error %v, want ended=true and %v", ok, err, ErrCancelled)
 	}
 	if err := r.Close(); err != nil {
 		t.Errorf("closing the region: %v, want no error", err)
@@ -175,7 +175,7 @@ func TestALateAnswerWritesNothing(t *testing.T) {
 			t.Errorf("the READ was cancelled %v after its start: the late response changed the memory, want it unchanged", when)
 		}
 		if o := p.ops[0]; o.ended == 0 || !errors.Is(o.err, ErrCancelled) {
-			t.Errorf("the READ ended at %v with %v, want %v", o.ended, o.err, ErrCancelled)
+			t.Errorf("the READ ended at %v (0s: it has not ended) with the error %v, want %v", o.ended, o.err, ErrCancelled)
 		}
 		if n := p.local.lease.word.Load() & leaseCountMask; n != 0 {
 			t.Errorf("%d operations have a lease on the memory of the cancelled READ, want 0", n)
@@ -233,7 +233,7 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 		t.Errorf("a Write that waits for a slot: %v, want %v", err, context.Canceled)
 	}
 	if after := buf.s.lease.word.Load(); after != before {
-		t.Errorf("the Write was not submitted, but the word of its lease is %x, want %x as before", after, before)
+		t.Errorf("after a Write that was not submitted, the word of the buffer's lease is %x, want %x as before the Write", after, before)
 	}
 	if err := a.Cancel(testContext(t)); err != nil {
 		t.Fatal(err)

@@ -37,8 +37,8 @@ const (
 	readDepth = 16
 )
 
-// Dial connects to "host:port" with the runtime's options. It first looks up the host name, which
-// only ctx bounds. Then it waits until the connection is established or has failed, at most
+// Dial connects to "host:port" with the runtime's options. It first looks up the host name; only
+// ctx bounds the lookup. Then it waits until the connection is established or has failed, at most
 // Config.ConnectTimeout. If ctx ends first, Dial abandons the attempt. If Dial had already sent the
 // connection request, it also notifies the peer.
 //
@@ -160,7 +160,8 @@ func (rt *Runtime) destination(ctx context.Context, addr string) (netip.AddrPort
 	return dst, err
 }
 
-// dial starts to connect. Holder only, like all methods of Conn below.
+// dial starts to connect. Holder only, like all other methods of Conn from here to the end of this
+// file.
 func (c *Conn) dial(dst netip.AddrPort) {
 	if !c.begin() {
 		return

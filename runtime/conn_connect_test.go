@@ -48,8 +48,8 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	seat := must.Get(ln.AcceptAsync())(t)
 	ctx := testContext(t)
 	got := make(chan error, 1)
-	// The test makes the server's connection, because the listener would need the loop to make it, and
-	// the function below blocks the loop.
+	// The function given to Do blocks the loop, and the listener needs the loop to make a connection. So
+	// the test makes the server's connection itself.
 	c, err := server.newConn(ln.opts)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 	copy(c.recvs[0].buf.Bytes(), h[:])
 	err = c.take(&c.recvs[0], Result{Bytes: frameSize})
 	mistake(t, "take of a frame that returns a credit", err, ErrPeerProtocol, "1")
-	mistake(t, "abandon with this error", c.abandon(err), ErrPeerProtocol)
+	mistake(t, "abandon with the error of take", c.abandon(err), ErrPeerProtocol)
 }
 
 // deaf is a provider whose short address resolutions fail: if the timeout of a resolution is shorter
@@ -122,8 +122,8 @@ type deaf struct {
 	asked []time.Duration // the timeouts of all resolutions, in order
 }
 
-// deafChannel is an event channel of deaf. It returns the events in late before the events of the
-// wrapped channel.
+// deafChannel is an event channel of deaf. Its GetEvent first returns the ADDR_ERROR events of
+// resolutions that fail, and then the events of the wrapped channel.
 type deafChannel struct {
 	verbs.CMChannel
 	p *deaf
@@ -134,8 +134,8 @@ type deafChannel struct {
 	ring func()                 // tells the reactor that the channel has an event
 }
 
-// deafID is an identifier of a deafChannel. If its ResolveAddr is to fail, it puts an ADDR_ERROR event
-// into late.
+// deafID is an identifier of a deafChannel. If the timeout given to ResolveAddr is shorter than
+// deaf.from, ResolveAddr appends an ADDR_ERROR event to deafChannel.late.
 type deafID struct {
 	verbs.CMID
 	ch *deafChannel
@@ -262,7 +262,8 @@ func met(t *testing.T, b bed, dial, listen Options) (d, l *Conn, err error) {
 
 // Rule: if the peer of a raw connection is a program that does not use this package, the connection
 // works, whichever end dials. The peer's private data may have any content, and arrives complete. (In
-// this test a bare connection, which sends no hello, plays such a peer.)
+// this test a bare connection plays such a peer. It sends no hello, the header that this package puts
+// before the user's private data.)
 func TestRawPeerThatIsNoRuntime(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for name, said := range map[string][]byte{
@@ -345,7 +346,7 @@ func TestBrokenHelloOfARawPeer(t *testing.T) {
 	_, err := readHello(h, Options{Raw: true})
 	e, ok := errors.AsType[*ProtocolError](err)
 	if !ok || *e != (ProtocolError{"hello", "version", 2, 1}) || !errors.Is(err, ErrPeerProtocol) || !errors.Is(err, ErrProtocol) {
-		t.Errorf("a hello of version 2 on a raw connection: %v, want a ProtocolError about the version, which has 2 and wants 1", err)
+		t.Errorf("a hello of version 2 on a raw connection: %v, want a ProtocolError that names the version 2 and the wanted version 1", err)
 	}
 	if got, err := readHello(h, Options{Raw: true, Bare: true}); err != nil || !bytes.Equal(got.User, h) {
 		t.Errorf("the same hello on a bare connection: user data %q, %v; want all its bytes, %q", got.User, err, h)
@@ -353,7 +354,7 @@ func TestBrokenHelloOfARawPeer(t *testing.T) {
 }
 
 // Rule: if a bare connection (a connection without a hello) has more private data than a request or
-// reply can carry, Dial and Listen fail. If a managed connection is to be bare, Listen fails, too.
+// reply can carry, Dial and Listen fail. If Options.Bare is set without Options.Raw, Listen fails, too.
 func TestBarePrivateDataIsBounded(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	_, err := rt.DialOptions(testContext(t), "127.0.0.2:1", Options{Raw: true, Bare: true, PrivateData: make([]byte, verbs.MaxPrivateConnect+1)})

@@ -21,8 +21,8 @@ import (
 // The peer sends to a receive only after a frame has returned the credit of this receive. So a
 // released receive may stay unposted until that frame is sent: reactor.Queue.PostRecvLater posts
 // the receive in the pass that posts the frame, before the frame. One doorbell then posts all
-// receives that were released since the last frame. If no message is sent in between, these are
-// about half of all receives.
+// receives that were released since the last frame. If this side sends no messages, the frames are
+// credit updates, and these receives are about half of all receives.
 //
 // Every message to the peer carries the unreturned credits. If there is no message, a credit
 // update (a frame without payload) carries them. An update is sent in two cases:

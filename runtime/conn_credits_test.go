@@ -49,7 +49,7 @@ func TestOneFreeReceiveIsEnough(t *testing.T) {
 			}
 			f := b.Recv()
 			if !releaseFirst {
-				if err := b.sh.r.Do(ctx, b.match); err != nil { // now f waits for a message, before the release
+				if err := b.sh.r.Do(ctx, b.match); err != nil { // f waits for a message before ms[3] is released
 					t.Fatal(err)
 				}
 				release(t, ms[3])
@@ -110,8 +110,8 @@ func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 	short, cancel := context.WithCancel(ctx)
 	sent := make(chan error, 1)
 	if err := b.sh.r.Do(ctx, func() {
-		// While this function holds the turn, no credit update is sent. So the message below takes the
-		// credits of the released receives.
+		// While this function holds the turn, no credit update is sent. So the message of SendBytes takes
+		// the credits of the released receives.
 		release(t, ms...)
 		go func() {
 			_, err := b.SendBytes(short, []byte("x"))
@@ -175,7 +175,7 @@ func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
 		f := must.Get(a.Write(ctx, buf.Slice(), remote))(t)
 		fs = append(fs, f)
 	}
-	release(t, ms...) // b sends a credit update, which arrives at a while Close waits for the WRITEs
+	release(t, ms...) // b's credit update arrives while a.Close waits for the WRITEs
 	if err := a.Close(ctx); err != nil {
 		t.Errorf("Close: %v, want no error", err)
 	}
@@ -187,7 +187,8 @@ func TestCreditUpdateDuringCloseHarmsNothing(t *testing.T) {
 }
 
 // Rule: when a frame (a message or a credit update) returns credits, the same pass posts the receives
-// of these credits again. So one doorbell posts up to half of all receives.
+// of these credits again. So if an end sends only credit updates, one doorbell
+// posts half of its receives.
 func TestReleasedReceivesArePostedInBatches(t *testing.T) {
 	onBeds(t, func(t *testing.T, d bed) {
 		const credits, rounds = 16, 40

@@ -38,9 +38,9 @@ func (c *Conn) ownHello() []byte {
 	return proto.EncodeHello(h)
 }
 
-// checkPrivate returns an error if o.PrivateData does not fit into a request or an acceptance. The
-// argument what names the request or the acceptance for the error text. The argument most is how
-// many bytes of private data it carries.
+// checkPrivate returns an error if a message of the handshake cannot carry o.PrivateData. The first
+// argument describes the message in the error text, for example "a request". The second argument is
+// the largest size of the message's private data, in bytes.
 func (o Options) checkPrivate(what string, most int) error {
 	if !o.Bare {
 		most -= helloSize

@@ -143,8 +143,8 @@ func (o *Options) keepAlive() time.Duration {
 func (o *Options) answers() bool { return o.kind == 0 || o.kind == verbs.QPTRC }
 
 // watchPeer makes the reactor's watchdog check the peer from now on. It is called when the
-// connection is established; before that, Config.ConnectTimeout limits the time. watchPeer computes
-// the bound from the ACK timeout and the retry count that the queue pair has. Holder only.
+// connection is established. (Config.ConnectTimeout limits the time before that.) watchPeer
+// computes the bound from the ACK timeout and the retry count that the queue pair has. Holder only.
 func (c *Conn) watchPeer() error {
 	if !c.opts.answers() {
 		return nil

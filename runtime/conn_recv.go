@@ -31,8 +31,8 @@ type recvSlot struct {
 	// new state into the Message. Release and disposeMessage add 1 to this copy by a CAS, so a
 	// second Release fails. When disposeMessage also frees the slot, it adds 2 more.
 	state atomic.Uint64
-	// The fields from nth to shut describe the arrived message. The holder writes them
-	// before the slot is handed out.
+	// The next six fields describe the arrived message. The holder writes them before the slot is
+	// handed out.
 	nth  uint64 // the number of this message, counted from 1 in the order of arrival
 	n    int    // the message's length in bytes
 	imm  uint32
@@ -204,15 +204,15 @@ func (c *Conn) match() {
 	}
 	done := 0
 	for ; done < len(c.recvWaiters); done++ {
-		// A message whose future was discarded must be delivered before later messages. So put these
-		// messages back into c.arrived before each delivery.
+		// A message whose future was discarded must be delivered before later messages. So before
+		// each delivery, put the messages of discarded futures back into c.arrived.
 		c.takeBack()
 		w := c.recvWaiters[done]
 		var m Message
 		var err error
 		switch {
 		case !w.wanted():
-			err = futures.ErrDiscarded // so that answer frees the waiter; the user does not see the error
+			err = futures.ErrDiscarded // Conn.answer frees the waiter; the user does not see this error
 		case len(c.arrived) > 0:
 			m = c.handOut(c.arrived[0])
 			c.arrived = append(c.arrived[:0], c.arrived[1:]...)
@@ -356,7 +356,8 @@ func (c *Conn) received(r Result, err error) {
 	if err := c.take(s, r); err != nil {
 		s.free()
 		if c.state == connConnecting {
-			// Fail later: setup may have called received through Flush, and still uses the connection.
+			// Fail later: this method may run in Reactor.Flush, called by Conn.setup, which still
+			// uses the connection.
 			c.sh.r.Defer(func() { c.fail(err) })
 			return
 		}

@@ -15,8 +15,8 @@ import (
 // connections takes the next receive. If no receive is posted, the peer's device gets an RNR NAK
 // and sends the message again, as many times as its RNR retry count permits (by default without
 // limit for a peer of this package). A SharedRecv saves memory: it needs only as many receives as
-// all connections use together. Without a SharedRecv each connection needs as many receives as it
-// may ever use.
+// all connections together use at one time. Without a SharedRecv each connection needs as many
+// receives as it may ever use.
 //
 // All connections of a SharedRecv run on one reactor. Methods may be called from any goroutine. The
 // caller closes the connections of a SharedRecv first, and then the SharedRecv.

@@ -23,9 +23,9 @@ type lineWait struct {
 func (w *lineWait) wanted() bool { return !w.gone }
 func (w *lineWait) giveUp()      { w.ended++ }
 
-// Rule: if waits of a line become unwanted, the function served keeps all wanted waits, in their
-// order. It ends an unwanted wait at most one time, and never ends a wanted wait. After each call of
-// served, the length of the line is less than max(pruneFrom, 2*kept).
+// Rule: if waits of a line become unwanted, a call of served still keeps all wanted waits, in their
+// order. An unwanted wait is ended at most one time, and a wanted wait is never ended. After each call
+// of served, the length of the line is less than max(pruneFrom, 2*kept).
 func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_WAITS_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("VERBENA_WAITS_SEED=%d", seed)
@@ -58,11 +58,11 @@ func TestALineKeepsWhoWaitsAndNoMore(t *testing.T) {
 			i := 0
 			for k, w := range line {
 				if k > 0 && line[k-1].nth >= w.nth || w.ended != 0 {
-					t.Fatalf("phase %d: wait %d, at place %d of the line, was ended %d times; want ascending waits that were not ended", phase, w.nth, k, w.ended)
+					t.Fatalf("phase %d: place %d of the line has wait %d, which was ended %d times; want the waits in ascending order, and none of them ended", phase, k, w.nth, w.ended)
 				}
 				if w.wanted() {
 					if i == len(wanted) || wanted[i] != w {
-						t.Fatalf("phase %d: the wanted wait %d is out of order", phase, w.nth)
+						t.Fatalf("phase %d: the wanted wait %d is out of order, want all wanted waits in their order before the call", phase, w.nth)
 					}
 					i++
 				}
@@ -98,7 +98,7 @@ func TestALineForgetsHowLongItWas(t *testing.T) {
 		line = served(append(line, &lineWait{gone: true}), 0, &kept)
 	}
 	if len(line) > pruneFrom || !line[0].wanted() {
-		t.Errorf("the line has %d waits, want at most %d; its first wait is wanted: %t, want true", len(line), pruneFrom, line[0].wanted())
+		t.Errorf("the line has %d waits, and wanted returns %t for the first; want at most %d waits, and true", len(line), line[0].wanted(), pruneFrom)
 	}
 }
 
@@ -131,9 +131,9 @@ func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 	}
 }
 
-// sharing makes n connections from a client to a server whose connections share at most
-// depth receives. It returns the shared receives and both ends of each connection. The server sends
-// no keep-alives.
+// sharing makes n connections from a client to a server. The server's connections share a receive
+// queue of the given depth. The server sends no keep-alives. The results are the shared
+// receives and both ends of each connection.
 func sharing(t *testing.T, d bed, depth, n int) (s *SharedRecv, servers, clients []*Conn) {
 	t.Helper()
 	server, client := d.open(t, Config{Reactors: 2}, 1), d.open(t, Config{}, 0)
@@ -278,9 +278,9 @@ func TestSharedReceivesMistakes(t *testing.T) {
 		_, _ = postShared(t, s, 8)
 	}
 	_, err = s.PostRecv()
-	mistake(t, "posting a third receive to a queue for two", err, reactor.ErrRecvFull)
+	mistake(t, "posting a third receive to a SharedRecv of depth 2", err, reactor.ErrRecvFull)
 	_, err = s.rt.NewSharedRecv(1<<20, 0)
-	mistake(t, "making a queue for 1048576 receives", err, ErrConfig, "1048576")
+	mistake(t, "making a SharedRecv of depth 1048576", err, ErrConfig, "1048576")
 }
 
 // Rule: if Options.Shared is closed or belongs to another runtime, ListenOptions and DialOptions

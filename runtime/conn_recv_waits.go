@@ -17,12 +17,12 @@ type waiter interface {
 // take little memory.
 const pruneFrom = 64
 
-// served removes the first n waits of the argument line, which have got their results,
-// and returns the remaining line. If the remaining line has reached a limit, served also prunes it:
-// it ends and removes the waits whose future was discarded. The limit is max(pruneFrom, 2m), where
-// m is the shortest length of the line since the last pruning. The variable *kept holds m from one
-// call of served to the next. Since a line must double before it is pruned again, the average cost
-// of pruning is constant per wait. Holder only.
+// served removes the first n waits, which have got their results, and returns the remaining line.
+// If the remaining line has reached a limit, served also prunes the line: it ends and removes the
+// waits whose future was discarded. The limit is max(pruneFrom, 2m), where m is the shortest length
+// of the line since the last pruning. The variable *kept holds m from one call of served to the
+// next. Since a line must double before it is pruned again, the average cost of pruning is constant
+// per wait. Holder only.
 func served[W waiter](line []W, n int, kept *int) []W {
 	line = slices.Delete(line, 0, n)
 	*kept = min(*kept, len(line))

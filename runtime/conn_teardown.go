@@ -94,9 +94,9 @@ func (c *Conn) peerLeft() {
 }
 
 // Conn.within sets the timer of the connection to call fn after the time d. If the timer was
-// already set to call another function, this call is canceled: each step of the teardown replaces
-// the time limit of the step before. Conn.destroy stops the timer, because a running timer keeps
-// the connection in memory. Holder only.
+// already set to call another function, that call is canceled. So each step of the teardown
+// replaces the time limit of the previous step. Conn.destroy stops the timer, because a running
+// timer keeps the connection in memory. Holder only.
 func (c *Conn) within(d time.Duration, fn func()) {
 	c.sh.r.StopTimer(c.timer)
 	c.timer = c.sh.r.After(d, fn)
@@ -124,7 +124,7 @@ func (c *Conn) flushed() {
 func (c *Conn) disconnectQP() {
 	c.refuseOps()
 	if err := c.id.Disconnect(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
-		// A removal of the device is not an error of Close: an event reports the removal.
+		// Close does not return ErrDeviceRemoved, because an event reports the removal of the device.
 		c.closeErr = errors.Join(c.closeErr, err)
 	}
 	c.q.Idle(c.onDrained)
@@ -169,8 +169,7 @@ const closeBound = 2*flushBound + 500*time.Millisecond
 // queue pair, Close returns ErrReactorBusy, and the connection is closed later.
 func (c *Conn) Close(ctx context.Context) error { return c.close(ctx, ErrConnClosed) }
 
-// Conn.close implements Close. If the connection has no cause yet, the argument cause becomes its
-// cause.
+// Conn.close implements Close. If the connection has no cause yet, Conn.close sets the given cause.
 func (c *Conn) close(ctx context.Context, cause error) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -190,20 +189,20 @@ func (c *Conn) close(ctx context.Context, cause error) error {
 	return c.closeErr
 }
 
-// leaveBound is how much longer than closeBound Close waits if the kernel is destroying the queue
-// pair. The kernel waits until the queue pair's packets have left the network stack. A packet to a
-// neighbor that does not answer leaves the network stack only after three ARP requests, one second
-// apart (Linux ip-sysctl, neigh/default/ucast_solicit and retrans_time_ms). One more second is a
-// margin for a busy machine. See closingID.
+// leaveBound is the additional time that Close waits after closeBound if the kernel is then
+// destroying the queue pair. The kernel waits until the queue pair's packets have left the network
+// stack. A packet to a neighbor that does not answer leaves the network stack only after three ARP
+// requests, one second apart (Linux ip-sysctl, neigh/default/ucast_solicit and retrans_time_ms).
+// One more second is a margin for a busy machine. See closingID.
 const leaveBound = 3*time.Second + time.Second
 
 // leaving is a flag. The holder sets it when the destruction of the queue pair begins, and Close
 // reads it. The flag publishes no other memory.
 type leaving struct{ uatomic.Bool }
 
-// waitBound waits until the channel closed is closed, at most closeBound. If the flag l
-// is set at the end of closeBound, it waits at most leaveBound longer. It returns the time limit
-// that it applied, and whether the channel was closed.
+// waitBound waits until the given channel is closed, at most closeBound. If the flag l is set when
+// closeBound has passed, waitBound waits at most leaveBound longer. It returns the time limit that
+// it applied, and whether the channel was closed.
 func (l *leaving) waitBound(closed <-chan struct{}) (bound time.Duration, ok bool) {
 	if waitBound(closed, closeBound) {
 		return closeBound, true
@@ -284,7 +283,8 @@ func (c *Conn) destroy(done func()) {
 	c.state = connGone
 	c.sh.r.StopTimer(c.timer)
 	if c.cause.Load() != nil {
-		// closeWindows seals the queue. Before that, give the queue the cause for later requests.
+		// closeWindows seals the queue. Before that, refuseOps sets the error that the queue
+		// returns for later requests.
 		c.refuseOps()
 	}
 	finish := func(err error) {

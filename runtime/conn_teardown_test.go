@@ -39,7 +39,7 @@ func (p *lostPeer) leave(r fabric.Rule, ops ...string) {
 	p.b.Abort()
 	p.pass(time.Millisecond)
 	if p.a.Err() == nil {
-		p.t.Fatal("p.b has disconnected, but p.a has no error yet, want one after DISCONNECTED")
+		p.t.Fatal("p.a has no error after p.b has disconnected, want one")
 	}
 }
 
@@ -53,7 +53,7 @@ func (p *lostPeer) ended() (n int) {
 	return n
 }
 
-// patient returns a connection without keep-alives, whose PeerTimeout is longer than the test.
+// patient connects two nodes without keep-alives, and with a PeerTimeout that is longer than the test.
 func patient(t *testing.T) *lostPeer {
 	return newLostPeer(t, Options{PeerTimeout: time.Minute, KeepAlive: -1})
 }
@@ -71,7 +71,7 @@ func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 			p.leave(fabric.Rule{Delay: late}, name)
 			o := p.ops[1]
 			if o.ended != 0 || waits.ended != 0 {
-				t.Fatalf("at DISCONNECTED %s has ended: %t (%v), and the receive has ended: %t (%v); want neither", name, o.ended != 0, o.err, waits.ended != 0, waits.err)
+				t.Fatalf("after DISCONNECTED: %s ended=%t with %v, the receive ended=%t with %v; want ended=false for both", name, o.ended != 0, o.err, waits.ended != 0, waits.err)
 			}
 			if _, err := p.a.SendBytes(p.w.ended, []byte("too late")); !errors.Is(err, ErrPeerClosed) {
 				t.Errorf("SendBytes after DISCONNECTED: %v, want %v", err, ErrPeerClosed)
@@ -92,8 +92,8 @@ func TestAcknowledgementsAfterDisconnectedCount(t *testing.T) {
 	}
 }
 
-// Rule: if the peer disconnects while Close waits for an operation, the operation still succeeds when
-// its acknowledgment arrives less than ackGrace later.
+// Rule: if the peer disconnects while Close waits for an operation, the operation still succeeds if its
+// acknowledgment arrives less than ackGrace after DISCONNECTED.
 func TestAcknowledgementsAfterBothClosedCount(t *testing.T) {
 	const late = ackGrace / 2
 	p := patient(t)
@@ -138,7 +138,7 @@ func TestAnIdleConnectionEndsAtDisconnected(t *testing.T) {
 	o := p.start("receive")
 	p.leave(fabric.Rule{})
 	if o.ended == 0 || !errors.Is(o.err, ErrPeerClosed) {
-		t.Errorf("after DISCONNECTED the receive has ended: %t (%v), want it to end at once with %v", o.ended != 0, o.err, ErrPeerClosed)
+		t.Errorf("after DISCONNECTED: the receive ended=%t with %v, want ended=true with %v", o.ended != 0, o.err, ErrPeerClosed)
 	}
 }
 
@@ -175,11 +175,11 @@ func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 			}
 			for _, o := range p.ops {
 				if wc, ok := errors.AsType[*verbs.WCError](o.err); ok != end.flush || ok && wc.Status != verbs.WCWRFlushErr {
-					t.Errorf("%s ended with %v; want WR_FLUSH_ERR: %t", o.name, o.err, end.flush)
+					t.Errorf("%s ended with %v; want a WCError with WR_FLUSH_ERR: %t", o.name, o.err, end.flush)
 				}
 			}
 			if isGone(p.a) != end.gone {
-				t.Errorf("the connection is closed: %t, want %t", isGone(p.a), end.gone)
+				t.Errorf("after all operations have ended, isGone of the connection returns %t, want %t", isGone(p.a), end.gone)
 			}
 			if !errors.Is(p.a.Err(), ErrPeerClosed) {
 				t.Errorf("the connection ended with %v, want the first cause, %v", p.a.Err(), ErrPeerClosed)

@@ -120,19 +120,19 @@ func TestOneSidedOperations(t *testing.T) {
 	}
 	got, err := io.ReadAll(io.NewSectionReader(mem, 0, mem.Size()))
 	if err != nil || !bytes.Equal(got, src) {
-		t.Fatalf("reading the region with ReadAt: %d bytes, equal to the %d written bytes: %t, error %v", len(got), len(src), bytes.Equal(got, src), err)
+		t.Fatalf("reading the region with ReadAt returned %d bytes and the error %v (equal to the written bytes: %t), want the %d written bytes and no error", len(got), err, bytes.Equal(got, src), len(src))
 	}
 }
 
-// Rule: if WriteAt gets no memory for a chunk, it returns the error and the number of bytes in the chunks before, which
-// are in the peer's memory.
+// Rule: if WriteAt gets no memory for a chunk, it returns ErrNoMemory and the number of bytes in the
+// earlier chunks. These bytes are in the peer's memory.
 func TestWriteAtCountsTheChunksBeforeAnError(t *testing.T) {
-	notOnDevice(t, "the chunks are in progress only by virtue of the limit")
+	notOnDevice(t, "the test uses up all memory that the limit of its runtime permits")
 	a, b := connected(t, Config{Memory: MemoryConfig{MaxBytes: 2 * slabSize}})
 	region := must.Get(b.rt.NewRegion(slabSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
 	defer region.Close()
 	var held []Buffer
-	for { // all memory but two chunks
+	for { // allocate all memory; two chunks of it are released before WriteAt is called
 		buf, err := a.rt.Alloc(ioChunk)
 		if err != nil {
 			break

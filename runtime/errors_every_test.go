@@ -32,8 +32,8 @@ const (
 	later     = verbs.RetryLater
 )
 
-// The map answers has an entry for every sentinel error and every error type that the public packages
-// export.
+// answers is the table of every sentinel error and every error type that the public packages export.
+// The key is the name of the error.
 var answers = map[string]struct {
 	err   error       // an example of the error
 	retry verbs.Retry // the result of RetryOf for err
@@ -151,34 +151,34 @@ var answers = map[string]struct {
 	"runtime/actor.ErrGoexit":        {actor.ErrGoexit, never, nil},
 }
 
-// Rule: if a public package exports an error, RetryOf returns the result that the map answers has for
-// this error. Of net.ErrClosed and os.ErrDeadlineExceeded, the error matches the one in the map, and
-// no other.
+// Rule: for each error that a public package exports, RetryOf returns the result in the table (answers). The
+// error matches net.ErrClosed or os.ErrDeadlineExceeded if the table says so, and otherwise matches
+// neither.
 func TestEveryErrorAnswers(t *testing.T) {
 	named := exportedErrors(t)
 	for name := range named {
 		if _, ok := answers[name]; !ok {
-			t.Errorf("%s is an exported error without an entry in the map answers", name)
+			t.Errorf("the exported error %s is not in the table (variable answers), want an entry for every exported error", name)
 		}
 	}
 	for name, a := range answers {
 		if !named[name] {
-			t.Errorf("the map answers has an entry for %s, which is not an exported error", name)
+			t.Errorf("%s has an entry in the table (variable answers), but is not an exported error", name)
 		}
 		if got := verbena.RetryOf(a.err); got != a.retry || verbena.Retryable(a.err) != (got == later) {
 			t.Errorf("%s: RetryOf returns %v and Retryable %t, want %v and %t", name, got, verbena.Retryable(a.err), a.retry, a.retry == later)
 		}
 		for _, like := range []error{net.ErrClosed, os.ErrDeadlineExceeded} {
 			if is := errors.Is(a.err, like); is != (like == a.like) {
-				t.Errorf("%s matches %q: %t, want %t", name, like, is, like == a.like)
+				t.Errorf("errors.Is(%s, %q) returns %t, want %t", name, like, is, like == a.like)
 			}
 		}
 		if closed := errors.Is(a.err, os.ErrClosed); closed != errors.Is(a.err, verbena.ErrClosed) || closed != errors.Is(a.err, net.ErrClosed) {
-			t.Errorf("%s matches some of net.ErrClosed, os.ErrClosed and ErrClosed, want all or none", name)
+			t.Errorf("%s matches only some of net.ErrClosed, os.ErrClosed and ErrClosed, want all or none", name)
 		}
 		var ne net.Error
 		if late := errors.As(a.err, &ne) && ne.Timeout(); late != (a.like == os.ErrDeadlineExceeded) {
-			t.Errorf("%s is a net.Error whose Timeout returns true: %t, want %t", name, late, a.like == os.ErrDeadlineExceeded)
+			t.Errorf("%s as a net.Error: Timeout returns %t, want %t (false also stands for an error that is no net.Error)", name, late, a.like == os.ErrDeadlineExceeded)
 		}
 	}
 }
@@ -234,7 +234,7 @@ func TestManualsNameTheirOwnErrors(t *testing.T) {
 	})
 }
 
-// eachFile parses all Go files, except tests, of the module's folder room and its subfolders. It
+// eachFile parses all Go files, except tests, of one folder of the module and its subfolders. It
 // calls fn for each file. It skips internal packages, testdata and the null device.
 func eachFile(t *testing.T, room string, fn func(dir string, f *ast.File)) {
 	t.Helper()

@@ -25,7 +25,7 @@ func TestPiecesAreNoFullQueue(t *testing.T) {
 	op := WriteOp(local, remote)
 	never := func(how string, err error) {
 		if !errors.Is(err, ErrPieces) || !errors.Is(err, ErrTooLarge) || errors.Is(err, ErrQueueFull) || RetryOf(err) != RetryNever {
-			t.Errorf("%s: %v with %v; want ErrPieces, which matches ErrTooLarge but not ErrQueueFull, with RetryNever", how, err, RetryOf(err))
+			t.Errorf("%s: %v, for which RetryOf returns %v; want ErrPieces, which matches ErrTooLarge but not ErrQueueFull, and RetryNever", how, err, RetryOf(err))
 		}
 	}
 	mail, told := make(mailSink, 1), make(chan error, 1)
@@ -59,7 +59,7 @@ func TestClosedIsNetErrClosed(t *testing.T) {
 	closed := func(what string, err error) {
 		t.Helper()
 		if !errors.Is(err, net.ErrClosed) || !errors.Is(err, os.ErrClosed) || !errors.Is(err, ErrClosed) || RetryOf(err) != RetryNever {
-			t.Errorf("%s: %v with %v; want an error that matches net.ErrClosed, os.ErrClosed and ErrClosed, with RetryNever", what, err, RetryOf(err))
+			t.Errorf("%s: %v, for which RetryOf returns %v; want an error that matches net.ErrClosed, os.ErrClosed and ErrClosed, and RetryNever", what, err, RetryOf(err))
 		}
 	}
 	ctx := testContext(t)
@@ -73,7 +73,7 @@ func TestClosedIsNetErrClosed(t *testing.T) {
 	closed("Err after Close", a.Err())
 	<-b.Done()
 	if err := b.Err(); errors.Is(err, net.ErrClosed) || RetryOf(err) != RetryReconnect {
-		t.Errorf("Err of the end that was not closed: %v with %v; want RetryReconnect, and no match of net.ErrClosed", err, RetryOf(err))
+		t.Errorf("Err of the end that was not closed: %v, for which RetryOf returns %v; want an error that does not match net.ErrClosed, and RetryReconnect", err, RetryOf(err))
 	}
 	if err := ln.Close(ctx); err != nil {
 		t.Fatal(err)
@@ -92,9 +92,9 @@ func TestClosedIsNetErrClosed(t *testing.T) {
 	closed("Alloc after Runtime.Close", err)
 }
 
-// Rule: for some error types, RetryOf depends on the error's fields. If a request for memory exceeds
-// only the memory that is left below the limit, RetryOf returns RetryLater. If it exceeds the whole
-// limit, RetryOf returns RetryNever. For a RejectError the reason and the code decide.
+// Rule: for some error types, RetryOf depends on the error's fields. If a request for memory fits the
+// limit, but not the memory that is left, RetryOf returns RetryLater. If the request is larger than the
+// limit, RetryOf returns RetryNever. For a RejectError, RetryOf depends on the reason and the code.
 func TestRetryByValue(t *testing.T) {
 	refused := func(reason int, code uint8) error { return &RejectError{Reason: reason, Code: code} }
 	for _, c := range []struct {

@@ -14,7 +14,8 @@ import (
 
 // Rule: if a runtime uses libibverbs instead of the software RNIC, connections, messages, WRITEs, READs
 // and atomics work in the same way. They work whether waiting goroutines run the reactor or only the
-// loop (the reactor's own goroutine) runs it. (The null device takes the place of libibverbs.)
+// loop (the reactor's own goroutine) runs it. (In this test the null device takes the
+// place of libibverbs.)
 func TestEchoOverLibibverbs(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"default": {}, "loop only": {NoCallerDriving: true, Spin: -1}, "two reactors": {Reactors: 2},
@@ -91,7 +92,7 @@ func oneSidedWork(t *testing.T, a, b *Conn) {
 	// The atomic stores 5 in the host's byte order, so either the first or the last byte of the
 	// word is 5.
 	if !bytes.Equal(in.Bytes()[8:], out.Bytes()[8:]) || in.Bytes()[0]+in.Bytes()[7] != 5 {
-		t.Errorf("the READ returned the first word % x, want 5; the other bytes are equal to the written ones: %t, want true",
+		t.Errorf("the READ returned the first word % x, want 5; comparing the other bytes with the written bytes returned %t, want true",
 			in.Bytes()[:8], bytes.Equal(in.Bytes()[8:], out.Bytes()[8:]))
 	}
 }

@@ -34,12 +34,12 @@ const (
 // at least 50 switches (200 if a goroutine's timer caused them), and 3 to 5 ms of processor time.
 const (
 	idleTick     = 10 * time.Millisecond
-	idleSwitches = int64(idleWindow/idleTick) * 4 / 5 // 40 switches, fewer than 50
+	idleSwitches = int64(idleWindow/idleTick) * 4 / 5 // 40, while such a reactor takes at least 50
 	idleCPU      = 2 * time.Millisecond               // 0.4 % of the time of one processor
 )
 
-// While nothing arrives, the loop of a reactor wakes one time per reactor.DefaultRecheck, two times
-// per Options.KeepAlive, and one more time after each keep-alive.
+// While nothing arrives, the loop of a reactor wakes one time per reactor.DefaultRecheck, to poll. It
+// also wakes two times per Options.KeepAlive, and one time after each keep-alive, for the watchdog.
 const (
 	idleWakes = 2 // the limit of wake-ups in a second
 	edgeWakes = 4 // additional wake-ups that are allowed, for the beginning and the end of the measurement
@@ -110,8 +110,8 @@ func idlePairs(t *testing.T, server, client *Runtime) (from, to []*Conn) {
 	return from, to
 }
 
-// receiveAll receives and releases messages until ctx ends. It sends the error of each release,
-// usually nil, to got.
+// receiveAll receives and releases messages until ctx ends. It sends the result of each Release on the
+// channel got.
 func receiveAll(ctx context.Context, c *Conn, got chan<- error) error {
 	for {
 		m, err := c.RecvWait(ctx)
@@ -176,7 +176,8 @@ func spent(t *testing.T) (least work) {
 }
 
 // idle waits for idleTime. It then checks how often the reactors woke, and how much work the process
-// did. The argument asleep is the result of spent before the process opened the runtimes.
+// did. The argument asleep is the work of the process without runtimes, as measured by the function
+// spent.
 func idle(t *testing.T, asleep work, rts ...*Runtime) {
 	t.Helper()
 	var before []reactor.Stats
@@ -202,8 +203,8 @@ func idle(t *testing.T, asleep work, rts ...*Runtime) {
 	if limit := asleep.switches + idleSwitches; did.switches > limit {
 		t.Errorf("the threads of an idle process went to sleep %d times in %v, want at most %d", did.switches, idleWindow, limit)
 	}
-	// Both measurements contain work that no runtime causes. So the comparison of the two does not
-	// limit this work, but the following check does.
+	// The process also does work that no runtime causes. This work is in both measurements, the one
+	// without runtimes and the one with them. So the checks above do not limit it, but this check does.
 	if asleep.switches > idleSwitches {
 		t.Errorf("the threads of a process without connections went to sleep %d times in %v, want at most %d", asleep.switches, idleWindow, idleSwitches)
 	}

@@ -243,7 +243,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 	if ev.Type != verbs.CMConnectRequest {
 		return
 	}
-	if has := l.rt.dev.Device().Name; ev.ID.Device() != has { // an identifier bound to the unspecified address gets requests of all devices
+	if has := l.rt.dev.Device().Name; ev.ID.Device() != has { // an identifier bound to the unspecified address gets the requests that arrive at any device
 		l.sh.reject(ev.ID, proto.RejectResources, "the request came to device "+ev.ID.Device()+", but the listener uses device "+has)
 		return
 	}

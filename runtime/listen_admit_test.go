@@ -41,10 +41,10 @@ func TestAdmit(t *testing.T) {
 					text string
 					data []byte
 				}{
-					"error":                      {errors.New("not you"), "not you", nil},
-					"Refusal":                    {&Refusal{"not today", []byte("tomorrow")}, "not today", []byte("tomorrow")},
-					"wrapped Refusal":            {fmt.Errorf("so: %w", &Refusal{Text: "not today"}), "not today", nil},
-					"Refusal with too much data": {&Refusal{Data: make([]byte, verbs.MaxPrivateReject+1)}, "149 bytes", nil},
+					"an error":                     {errors.New("not you"), "not you", nil},
+					"a Refusal":                    {&Refusal{"not today", []byte("tomorrow")}, "not today", []byte("tomorrow")},
+					"a wrapped Refusal":            {fmt.Errorf("so: %w", &Refusal{Text: "not today"}), "not today", nil},
+					"a Refusal with too much data": {&Refusal{Data: make([]byte, verbs.MaxPrivateReject+1)}, "149 bytes", nil},
 				} {
 					answers <- c.err
 					conn, err := dial()
@@ -53,25 +53,25 @@ func TestAdmit(t *testing.T) {
 						e.Data = bytes.TrimRight(e.Data, "\x00")
 					}
 					if !ok || e.Reason != verbs.RejConsumer || !bytes.Equal(e.Data, c.data) {
-						t.Fatalf("Admit returned a %s: dialing returned %v, %v (%+v); want a RejectError with reason %d and data %q",
+						t.Fatalf("Admit returned %s: dialing returned %v, %v (%+v); want a RejectError with reason %d and data %q",
 							what, conn, err, e, verbs.RejConsumer, c.data)
 					}
 					if code := proto.RejectRefused; !o.Bare && (e.Code != code || !strings.Contains(e.Text, c.text)) {
-						t.Errorf("Admit returned a %s: the RejectError has code %d and text %q, want %d and a text with %q", what, e.Code, e.Text, code, c.text)
+						t.Errorf("Admit returned %s: the RejectError has code %d and text %q, want %d and a text with %q", what, e.Code, e.Text, code, c.text)
 					}
 					if e.Retry() != RetryNever {
-						t.Errorf("Admit returned a %s: Retry of the RejectError returns %v, want %v", what, e.Retry(), RetryNever)
+						t.Errorf("Admit returned %s: Retry of the RejectError returns %v, want %v", what, e.Retry(), RetryNever)
 					}
 					q := <-asked
 					if q.Local != ln.Addr() || q.Peer.Port() == 0 {
-						t.Errorf("Admit got a request from %v to %v, want one from a port other than 0 to %v", q.Peer, q.Local, ln.Addr())
+						t.Errorf("Admit got a request from %v to %v, want one to %v, from a port other than 0", q.Peer, q.Local, ln.Addr())
 					}
 					if !bytes.HasPrefix(q.PrivateData, co.PrivateData) || len(bytes.Trim(q.PrivateData[len(co.PrivateData):], "\x00")) > 0 {
 						t.Errorf("Admit got the private data %q, want %q, followed by zeros only", q.PrivateData, co.PrivateData)
 					}
 				}
 				if now := server.dev.Objects(); now.QP != before.QP || now.MR != before.MR {
-					t.Errorf("after the refused requests the device has the objects %v, want the queue pairs and memory regions as before: %v", now, before)
+					t.Errorf("after the refused requests the device has the objects %v, want as many queue pairs and memory regions as before the requests: %v", now, before)
 				}
 				answers <- nil
 				c := must.Get(dial())(t)
@@ -132,8 +132,8 @@ func TestRudeAdmit(t *testing.T) {
 		"Goexit":    func() error { runtime.Goexit(); return nil },
 		"typed nil": func() error { var r *Refusal; return r },
 	} {
-		// The listener calls Admit for at most maxPreparing requests at a time. So the later requests are
-		// answered only if each earlier request has given up its place.
+		// The listener calls Admit for at most maxPreparing requests at a time. If refused requests kept
+		// their places, the requests after the first maxPreparing ones would not be answered.
 		for range 2 * maxPreparing {
 			next <- rude
 			_, err := client.Dial(testContext(t), ln.Addr().String())

@@ -125,9 +125,9 @@ func newBacklog(most int) backlog {
 // len returns the number of waiting, begun and ready requests.
 func (b *backlog) len() int { return len(b.unfinished) + len(b.ready) }
 
-// admit adds the request e of the address addr. If the backlog is full, admit evicts
-// another request, which it returns as out. The caller must then end the evicted request. If no
-// request can be evicted, admit does not add e, and returns false.
+// admit adds the request e of the address addr. If the backlog is full, admit evicts another
+// request and returns it. The caller must then end the evicted request. If no request can be
+// evicted, admit does not add e, and returns false.
 func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 	e.peer = b.share(addr)
 	e.peer.unfinished++
@@ -167,7 +167,7 @@ func (b *backlog) victim() (worst *entry) {
 //
 //	begin   a request whose handshake begins now
 //	out     an evicted request, which the caller must end
-//	wake    the time at which the caller must call next again
+//	wake    the time at which the caller must repeat the call
 //
 // If all results are zero, no handshake can begin until the backlog or the caller's room changes.
 // The argument room is the number of further handshakes that the caller permits. If room is 0, no
@@ -221,8 +221,8 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	return nil, out, time.Time{}
 }
 
-// prepared records that the preparation of the connection of e has ended at the time
-// now, successfully or not. The age of the handshake is counted from now.
+// prepared records that the preparation of the connection of e has ended at the given time,
+// successfully or not. The age of the handshake is counted from that time.
 func (b *backlog) prepared(e *entry, now time.Time) {
 	if e.making {
 		e.making, e.since = false, now
@@ -304,7 +304,7 @@ func (b *backlog) unready(e *entry) {
 	b.ready = slices.Delete(b.ready, i, i+1)
 }
 
-// share returns the peerShare of addr, in which it has counted one more entry.
+// share counts one more entry of addr, and returns the peerShare of addr.
 func (b *backlog) share(addr netip.Addr) *peerShare {
 	s := b.peers[addr]
 	if s == nil {

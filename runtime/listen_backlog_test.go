@@ -74,7 +74,7 @@ func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	ready := b.count(everyAddr, stageReady)
 	victim, ok := b.backlog.admit(&p.entry, addr)
 	if full := in >= b.most; ok != (!full || ready < in) || (victim != nil) != (full && ok) {
-		b.t.Fatalf("a backlog with %d of at most %d requests, %d of them ready, admitted another: %t, and evicted one: %t; want %t and %t",
+		b.t.Fatalf("a new request came to a backlog with %d of at most %d requests, %d of them ready: admitted=%t, evicted another=%t; want %t and %t",
 			in, b.most, ready, ok, victim != nil, !full || ready < in, full && ready < in)
 	}
 	if victim != nil {
@@ -141,7 +141,7 @@ func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 		p := b.peerOf(begin)
 		each, all := b.count(p.addr, stageBegun, stageLeaving), b.count(everyAddr, stageBegun, stageLeaving)
 		if !may || p.at != stageWaiting || each >= b.begunEach || all >= b.begunMost {
-			b.t.Fatalf("the handshake of a request at stage %d begins, with %d connections in preparation, room %d, %d handshakes of its address and %d in all; want it not to begin",
+			b.t.Fatalf("next began the handshake of a request at stage %d, with %d connections in preparation, room %d, %d handshakes of its address and %d of all addresses; want no handshake to begin",
 				p.at, making, room, each, all)
 		}
 		for _, o := range b.all {
@@ -162,10 +162,10 @@ func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 		return nil, p, wake
 	case !wake.IsZero():
 		if !mayEnd || !wake.After(b.now) {
-			b.t.Fatalf("at %v, with room %d and %d connections in preparation, next returned the wake time %v; want a later time, or none", b.now, room, making, wake)
+			b.t.Fatalf("at %v, with room %d and %d connections in preparation, next returned the wake time %v; want a time in the future, or none", b.now, room, making, wake)
 		}
 	case may && b.count(everyAddr, stageWaiting) > 0 && b.count(everyAddr, stageLeaving) == 0 && making == 0:
-		b.t.Fatalf("%d requests wait, but next began none, evicted none and returned no wake time", b.count(everyAddr, stageWaiting))
+		b.t.Fatalf("%d requests wait, but next began none, evicted none and returned no wake time; want one of these three", b.count(everyAddr, stageWaiting))
 	}
 	return nil, nil, wake
 }
@@ -317,7 +317,7 @@ func TestFullBacklog(t *testing.T) {
 				if h.at == stageWaiting {
 					continue
 				}
-				p.stage, p.at = stageBegun, stageBegun // set directly, because the method next would choose the oldest request
+				p.stage, p.at = stageBegun, stageBegun // set directly, because backlog.next would choose the oldest request
 				p.peer.begun++
 				bed.begun++
 				if h.at == stageReady {
@@ -327,7 +327,7 @@ func TestFullBacklog(t *testing.T) {
 			p, out := bed.admit(backlogAddr(test.comes))
 			bed.check()
 			if (p == nil) != test.refused {
-				t.Errorf("the new request was refused: %t, want %t", p == nil, test.refused)
+				t.Errorf("the admission of the new request: refused=%t, want refused=%t", p == nil, test.refused)
 			}
 			if test.out < 0 && out != nil || test.out >= 0 && out != peers[test.out] {
 				t.Errorf("%s was evicted, want request %d (-1: none)", backlogName(peers, out), test.out)

@@ -111,8 +111,8 @@ func (a *asker) send() {
 // BenchmarkWriteBesideRefusals starts a WRITE every 200 µs, and reports the median and the 99th
 // percentile of the durations of the WRITEs in µs. In the sub-benchmark refusals=20/ms, an asker sends
 // 20 requests in each millisecond, and a listener on the same reactor refuses them. There the 99th
-// percentile should be at most three times that of the sub-benchmark quiet. On a busy machine the
-// scheduler causes the longest durations.
+// percentile should be at most three times that of the sub-benchmark quiet. On a busy machine, the
+// longest durations come from the scheduler, not from the refusals.
 func BenchmarkWriteBesideRefusals(b *testing.B) {
 	for name, perMS := range map[string]int{"quiet": 0, "refusals=20/ms": 20} {
 		b.Run(name, func(b *testing.B) {
@@ -207,7 +207,7 @@ func TestNoEventsAreTakenWhileRejectionsQueue(t *testing.T) {
 			s.queued = make([]rejection, queued)
 			s.takeCM()
 			if full := queued == maxRejections; s.stuck != full || (cm.asked == 0) != full {
-				t.Errorf("with %d rejections queued, takeCM called GetEvent: %t, and stuck is %t; want %t and %t", queued, cm.asked > 0, s.stuck, !full, full)
+				t.Errorf("after takeCM with %d rejections queued: GetEvent called=%t, stuck=%t; want %t and %t", queued, cm.asked > 0, s.stuck, !full, full)
 			}
 		}
 		s.cm, s.queued = cm.CMChannel, nil

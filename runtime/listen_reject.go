@@ -26,8 +26,8 @@ type rejection struct {
 	answer func(verbs.CMID) // sends the answer; if sending fails, the peer's attempt times out
 }
 
-// rejections queues the rejections of a shard. One goroutine at a time handles the
-// rejections, without the turn: each answer waits for the device, and the peers determine the
+// rejections queues the rejections of a shard. One goroutine at a time handles the rejections. It
+// does not hold the turn, because each answer waits for the device, and the peers determine the
 // number of answers. Several goroutines would delay other users of the device. One goroutine is
 // fast enough, because the requests have no queue pairs. (Only the destruction of a queue pair may
 // take long: see closingID.) Only the holder uses the fields.
@@ -57,7 +57,7 @@ func (s *shard) reject(id verbs.CMID, code uint8, text string) {
 }
 
 // tooManyRejections reports whether takeCM must take no events until a batch has ended. It stores
-// the result in s.stuck, so that rejectDone then takes events again.
+// the result in s.stuck. If s.stuck is set, rejectDone takes events again at the end of the batch.
 func (s *shard) tooManyRejections() bool {
 	s.stuck = len(s.queued) >= maxRejections
 	return s.stuck
@@ -88,10 +88,10 @@ func (s *shard) rejectNext() {
 	}()
 }
 
-// rejectDone handles the end of a batch. The argument left has the rejections whose identifier
-// could not be closed; rejectDone closes these identifiers by closeID, which tries again. Then it
-// starts the next batch. If takeCM has stopped taking events, rejectDone takes the next events.
-// Holder only.
+// rejectDone handles the end of a batch. The argument is the list of the rejections whose
+// identifier could not be closed; rejectDone closes these identifiers by closeID, which tries
+// again. Then it starts the next batch. If takeCM has stopped taking events, rejectDone takes the
+// next events. Holder only.
 func (s *shard) rejectDone(left []rejection) {
 	s.rejecting = false
 	for _, d := range left {

@@ -242,9 +242,9 @@ func causedByPeer(err error) bool {
 	return is
 }
 
-// request.ended handles the end of a connection that was not accepted. No more messages arrive. If
-// the argument some is true, there are messages to receive, and Accept may return the connection.
-// Otherwise request.ended closes the connection.
+// request.ended handles the end of a connection that was not accepted. No more messages arrive. The
+// argument reports whether there are messages to receive. If there are, Accept may return the
+// connection. Otherwise request.ended closes the connection.
 func (r *request) ended(some bool) {
 	if r.stage != stageReady {
 		return

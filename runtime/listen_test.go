@@ -62,7 +62,8 @@ func TestRequestsOfPeersThatGaveUpAreForgotten(t *testing.T) {
 	}
 }
 
-// Rule: if a future of AcceptAsync was discarded, the next connection goes to a future that was not.
+// Rule: if a future of AcceptAsync was discarded, the next connection goes to a future that was
+// not discarded.
 func TestDiscardedSeatsAreSkipped(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name, Reactors: 2}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
@@ -312,7 +313,7 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	}
 	for i := range ids {
 		if old, closed := i < len(ids)-DefaultBacklog, ids[i].closed.Load(); closed != old || (ids[i].refused != "") != old {
-			t.Errorf("request %d is closed: %t, with the reason %q; want only the %d oldest requests refused and closed", i, closed, ids[i].refused, len(ids)-DefaultBacklog)
+			t.Errorf("request %d: closed=%t, refused with the reason %q; want only the %d oldest requests refused and closed", i, closed, ids[i].refused, len(ids)-DefaultBacklog)
 		}
 	}
 }
@@ -345,7 +346,7 @@ func TestGivenUpRequestsAreBounded(t *testing.T) {
 // Rule: between two passes the reactor handles at most eventsPerPass connection events. If there are
 // more events, it handles them after later passes.
 func TestEventsOfOneTurnAreBounded(t *testing.T) {
-	notOnDevice(t, "virtual time")
+	notOnDevice(t, "the test runs in virtual time")
 	const requests = 100
 	link := fabric.New(fabric.Config{Virtual: true, Seed: 1})
 	p := must.Get(soft.New(soft.Config{Fabric: link, Devices: []soft.DeviceConfig{{Name: "soft0", Addr: netip.MustParseAddr("10.0.0.1")}}}))(t)
@@ -437,7 +438,7 @@ func TestDismissalsAreBounded(t *testing.T) {
 			}
 		}
 		if len(sh.queued) != maxRejections || !sh.rejecting || sh.takeCM() {
-			t.Errorf("%d identifiers wait to be rejected, want %d; a goroutine rejects others: %t, want true; want takeCM to return false", len(sh.queued), maxRejections, sh.rejecting)
+			t.Errorf("%d identifiers wait to be rejected, rejecting=%t; want %d identifiers, rejecting=true, and takeCM to return false", len(sh.queued), sh.rejecting, maxRejections)
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -454,7 +455,7 @@ func TestDismissalsAreBounded(t *testing.T) {
 		var left int
 		var stuck bool
 		if err := sh.r.Do(gone, func() { left, stuck = len(sh.queued), sh.stuck || sh.rejecting }); err != nil {
-			t.Fatalf("%d identifiers wait to be rejected, and a rejection is running or events are not taken: %t; want 0 and false (%v)", left, stuck, err)
+			t.Fatalf("the shard has not finished its rejections: %d are queued (want 0), stuck or rejecting=%t (want false): %v", left, stuck, err)
 		}
 		if left == 0 && !stuck {
 			return

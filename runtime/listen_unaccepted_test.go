@@ -18,8 +18,8 @@ import (
 // queuePairs returns how many queue pairs exist on the runtime's device context.
 func queuePairs(rt *Runtime) int { return rt.dev.Objects().QP }
 
-// eventually calls the function is until it returns true. If it still returns false after patience(),
-// the test fails. The failure text contains the argument what, which describes the expected event.
+// eventually polls a condition until it is true. If the condition is still false after patience(), the
+// test fails, with a text that names the event for which it waited.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for ctx := testContext(t); !is(); {
@@ -223,7 +223,7 @@ func TestADiscardedConnectionThatIsGoneIsForgotten(t *testing.T) {
 	eventually(t, "the future to have the connection", seat.Settled)
 	server.mu.Lock()
 	for c := range server.live {
-		c.Abort() // frees the connection, as happens when a device does not flush
+		c.Abort() // closes the connection, as the runtime itself does if the device does not flush
 	}
 	server.mu.Unlock()
 	eventually(t, "the end of the connection", func() bool { return dialing(server) == 0 })
@@ -256,7 +256,8 @@ func TestDiscardedSeatsAreForgotten(t *testing.T) {
 
 // Rule: if a peer sends requests and then stays silent, it delays no other peer. The limit of
 // handshakes of one address also limits how many requests of the silent peer get a queue pair. When
-// the backlog is full, requests of other peers evict the other requests of the silent peer.
+// the backlog is full, requests of other peers evict requests of the silent peer that have no queue
+// pair.
 func TestSilentRequestsDelayNobody(t *testing.T) {
 	p, link := smallPorts(t, 1<<20)
 	server := mustOpen(t, Config{Provider: p, Device: "soft1"})
@@ -293,7 +294,7 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 // dials from another address take less than 50 ms of virtual time.
 // (BenchmarkDialBesideSilentRequests measures real time.)
 func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
-	notOnDevice(t, "virtual time")
+	notOnDevice(t, "the test runs in virtual time")
 	link := fabric.New(fabric.Config{Virtual: true, Seed: 1})
 	p := must.Get(soft.New(soft.Config{Fabric: link, Devices: []soft.DeviceConfig{
 		{Name: "soft0", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "soft1", Addr: netip.MustParseAddr("10.0.0.2")}}}))(t)

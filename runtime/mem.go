@@ -21,7 +21,7 @@ var errMemoryClosed = fmt.Errorf("%w: the memory of the runtime", ErrClosed)
 // Any goroutine may call the methods. If a pool has a free block of the requested size class, Alloc
 // and allocOnNode do not block. In all other cases these two methods lock mu and may enter the
 // kernel. The other methods lock mu, or require that the caller holds mu, and may enter the kernel.
-// While memory is registered, mu stays locked until the device has pinned the pages.
+// During the registration of memory, mu stays locked until the device has pinned the pages.
 type memory struct {
 	pd  verbs.PD
 	cfg MemoryConfig

@@ -14,7 +14,7 @@ func TestClassHoldsTheSizeAndNoMoreThanTwice(t *testing.T) {
 	for n := 0; n <= MaxPooled; n++ {
 		size := 1 << (classOf(n) + minClassBits)
 		if size < n || size > 64 && size >= 2*n {
-			t.Fatalf("a buffer of %d bytes gets a block of %d bytes, want one that is large enough and either 64 bytes or less than twice as large", n, size)
+			t.Fatalf("a buffer of %d bytes gets a block of %d bytes, want a block at least as large as the buffer, and either of 64 bytes or less than twice as large as the buffer", n, size)
 		}
 	}
 	if last := classOf(MaxPooled); last != numClasses-1 {
@@ -149,19 +149,20 @@ func TestLostCountOfALeasePanics(t *testing.T) {
 		}()
 		b.s.lease.End()
 	}()
-	b.s.lease.word.Add(1) // undo the End above
+	b.s.lease.word.Add(1) // undo the call of End
 	mustRelease(t, b)
 	(*lease)(nil).End() // the lease of the empty slice is nil, and its End has no effect
 }
 
-// Rule: if a block is outside its slab, the method block panics, because the memory has another owner.
+// Rule: if a block is outside its slab, slab.block panics, because the memory there may have another
+// owner.
 func TestBlockOutsideItsSlabPanics(t *testing.T) {
 	m, _ := testMemory(t, MemoryConfig{})
 	b := mustAlloc(t, m, 1)
 	defer mustRelease(t, b)
 	defer func() {
 		if s, _ := recover().(string); !strings.Contains(s, "outside its slab") {
-			t.Errorf("the method block panicked with %q, want a panic with the text \"outside its slab\"", s)
+			t.Errorf("slab.block panicked with %q, want a panic with the text \"outside its slab\"", s)
 		}
 	}()
 	s := b.s.lease.home.(*slab)
@@ -241,7 +242,7 @@ func TestLimitIsNamedAndUnusedSlabsServeOtherClasses(t *testing.T) {
 	mustRelease(t, a)
 	c := mustAlloc(t, m, 256) // unmaps the slab of 64-byte blocks, which is unused, and maps a new slab
 	if got := m.Stats(); got.Slabs != 2 || got.Mapped != 2*slabSize || pd.count() != 2 {
-		t.Errorf("after an unused slab was replaced: %+v and %d registrations; want two slabs, their bytes, and two registrations", got, pd.count())
+		t.Errorf("after an unused slab was replaced: %+v and %d registrations; want two slabs, the bytes of two slabs mapped, and two registrations", got, pd.count())
 	}
 	if b.Bytes() == nil {
 		t.Error("Bytes of a buffer that is in use is nil")
@@ -344,7 +345,7 @@ func TestSubIsBounded(t *testing.T) {
 	}
 	var zero Slice
 	if zero.begin() != nil || zero.SGE() != (verbs.SGE{}) || zero.Bytes() != nil || !zero.writable() {
-		t.Error("an operation of zero bytes cannot use the zero Slice: want begin without error, a zero element, nil Bytes, and writable")
+		t.Error("a method of the zero Slice returned another result than wanted; want no error from begin, a zero element from SGE, nil from Bytes, and true from writable")
 	}
 }
 

@@ -23,8 +23,8 @@ var (
 )
 
 // OwnMemoryError is the error of [Runtime.Register] for memory that the library mapped. This memory
-// is registered already, and the library could unmap it while the registration of Register is still
-// in use. An OwnMemoryError matches [ErrOwnMemory].
+// is registered already, and the library could unmap it while a registration made by Register is
+// still in use. An OwnMemoryError matches [ErrOwnMemory].
 type OwnMemoryError struct {
 	Addr, Len uint64 // the range passed to Register
 }

@@ -125,7 +125,7 @@ func (s *slab) giveBack(i uint32) {
 
 // checkPoison panics if the bytes b of a free block are not the pattern of
 // MemoryConfig.PoisonFreed. Then a device or a goroutine has written to the block after the block's
-// lease ended. The argument what names the kind of the block.
+// lease ended. The first argument is the kind of the block, for the text of the panic.
 func checkPoison(what string, b []byte) {
 	if off := mem.Poisoned(b); off >= 0 {
 		panic(fmt.Sprintf("runtime: write after the lease ended: byte %d of a free %s block of %d bytes is 0x%02x, want 0x%02x",

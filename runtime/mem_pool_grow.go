@@ -66,11 +66,11 @@ func (s *slab) inUse() (n int) {
 	return n
 }
 
-// take claims a slab that has no block in use: it removes all blocks from the slab's
-// free list and returns 0. The caller then owns the slab, because no other goroutine finds a free
-// block in it. If blocks are in use, take returns their number, and all free blocks are on the free
-// list again when take returns. The caller holds m.mu. So if a concurrent Alloc finds no free block
-// because of take, this Alloc waits in allocSlow until the caller releases m.mu.
+// take claims a slab that has no block in use: it removes all blocks from the slab's free list and
+// returns 0. The caller then owns the slab, because no other goroutine finds a free block in it. If
+// blocks are in use, take returns their number, and all free blocks are on the free list again when
+// take returns. The caller holds m.mu. So if a concurrent Alloc finds no free block because
+// slab.take has removed the blocks, this Alloc waits in allocSlow until the caller releases m.mu.
 func (s *slab) take() (missing int) {
 	if n := s.inUse(); n > 0 {
 		return n // do not remove the free blocks from the free list: a concurrent Alloc may need one
@@ -89,9 +89,9 @@ func (s *slab) take() (missing int) {
 	return missing
 }
 
-// reclaim unmaps every slab that has no block in use, so that other size classes or
-// registrations can use the memory. The result freed reports whether a slab was unmapped. The
-// result out is the number of blocks that are in use. The caller holds m.mu.
+// reclaim unmaps every slab that has no block in use, so that other size classes or registrations
+// can use the memory. It reports whether a slab was unmapped, and returns the number of blocks that
+// are in use. The caller holds m.mu.
 func (m *memory) reclaim() (freed bool, out int, err error) {
 	var errs []error
 	for p := range m.allPools() {

@@ -25,9 +25,9 @@ type Region struct {
 	b         []byte
 	deviceLen int // length of memory that this process cannot access (ImportDMABuf), else 0
 
-	// A region of Register has its registration in shared, and own is zero. Every other region has
-	// its registration in own, and shared is nil. In a region of NewRegion or NewFileRegion, own
-	// also has the mapping.
+	// For a region of Register, Region.shared is the registration, and Region.own is zero. For any
+	// other region, Region.own has the registration, and Region.shared is nil. For a region of
+	// NewRegion or NewFileRegion, Region.own also has the mapping.
 	own    mapping
 	shared *regcache.Registration
 
@@ -63,8 +63,8 @@ func (m *memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 	})
 }
 
-// addRegion makes a region of size bytes and adds it to m.regions. The function fill sets the
-// memory and the registration of the region. addRegion calls fill with m.mu held.
+// addRegion makes a region of size bytes and adds it to m.regions. The given function sets the
+// memory and the registration of the region. It is called with m.mu held.
 func (m *memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region) error) (*Region, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("%w: a region of %d bytes", verbs.ErrInvalid, size)

@@ -33,12 +33,13 @@ func exported(t *testing.T, n int) (f *os.File, view []byte) {
 		}
 	})
 	f = must.Get(os.OpenFile(path, os.O_RDWR, 0))(t)
-	t.Cleanup(func() { _ = f.Close() }) // fails if the test has already closed f
+	t.Cleanup(func() { _ = f.Close() }) // the error is ignored, because the test may have closed f already
 	return f, a.Bytes()
 }
 
-// imports imports n bytes of f, beginning at offset, as a region. Only the null device can import an
-// ordinary file. On every other device, imports checks the error and skips the test.
+// imports returns a region of n bytes of f, beginning at the given offset, by ImportDMABuf. Only the
+// null device can import an ordinary file. On every other device, imports checks the error of
+// ImportDMABuf and skips the test.
 func imports(t *testing.T, b bed, rt *Runtime, f *os.File, offset uint64, n int) *Region {
 	t.Helper()
 	r, err := rt.ImportDMABuf(int(f.Fd()), offset, n, farAccess)
@@ -67,7 +68,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 		const offset, n = 4096 + 64, 20_000
 		gpu := imports(t, d, b.rt, f, offset, n)
 		if s := b.rt.MemoryStats(); s.Registered != before.Registered || s.Mapped != before.Mapped || s.Regions != before.Regions+1 {
-			t.Errorf("after the import MemoryStats returns %+v, before it %+v; want one more region, and no more bytes", s, before)
+			t.Errorf("after the import MemoryStats returns %+v, before it %+v; want one region more than before, and as many bytes as before", s, before)
 		}
 		if err := f.Close(); err != nil { // the region still uses the memory
 			t.Fatal(err)
@@ -100,7 +101,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(there.Bytes(), want) {
-			t.Error("a WRITE from the imported memory has delivered other bytes")
+			t.Error("a WRITE from the imported memory delivered other bytes than this memory has")
 		}
 		copy(there.Bytes(), "read back")
 		back := must.Get(to.At(0, 300))(t)
@@ -114,7 +115,7 @@ func TestImportedMemoryIsReachedWithoutAView(t *testing.T) {
 		done(t, sent, err)
 		m := must.Get(a.RecvWait(ctx))(t)
 		if !bytes.Equal(m.Data, view[offset+110:][:300]) {
-			t.Error("a SEND from the imported memory has delivered other bytes")
+			t.Error("a SEND from the imported memory delivered other bytes than this memory has")
 		}
 		if err := m.Release(); err != nil {
 			t.Errorf("releasing the message: %v", err)
@@ -224,8 +225,8 @@ func TestRegionOnDemand(t *testing.T) {
 
 const fileAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessFlushPersistent
 
-// fileRegion returns a region of n bytes on the file path. If the system cannot map files, or if the
-// device refuses the memory of files, fileRegion checks the error and skips the test.
+// fileRegion returns a region of n bytes on the file with the given path. If the system cannot map
+// files, or if the device refuses the memory of files, fileRegion checks the error and skips the test.
 func fileRegion(t *testing.T, rt *Runtime, path string, n int) *Region {
 	t.Helper()
 	r, err := rt.NewFileRegion(path, n, fileAccess)
@@ -276,8 +277,8 @@ func TestPersistentFlushOutlivesTheRuntime(t *testing.T) {
 	}
 }
 
-// Rule: the pages of a file region count against MemoryConfig.MaxBytes, also the part of the last page that the region
-// does not use. If they exceed the limit, NewFileRegion leaves nothing mapped.
+// Rule: a file region counts against MemoryConfig.MaxBytes with all bytes of its pages. If these bytes
+// exceed the limit, NewFileRegion fails and leaves nothing mapped.
 func TestFileRegionWithinTheLimit(t *testing.T) {
 	if !mem.FileSupported {
 		t.Skip("this system has no file mappings")

@@ -85,7 +85,7 @@ func TestRegionRefuses(t *testing.T) {
 		t.Errorf("Remote of a region without remote access: %v, want ErrInvalid", err)
 	}
 	if s, _ := r.Slice(0, 10); s.writable() {
-		t.Error("a slice of a region without LOCAL_WRITE is writable, want not")
+		t.Error("a slice of a region without LOCAL_WRITE is writable, want it not writable")
 	}
 }
 
@@ -109,7 +109,7 @@ func TestRegionWithOperationsInFlightDoesNotClose(t *testing.T) {
 			t.Errorf("%s: Close of the memory with one operation in flight: %v, want ErrBusy", name, err)
 		}
 		if r.Bytes() == nil || s.begin() != nil || pd.count() != 1 {
-			t.Errorf("%s: after a refused Close, the region cannot be used, or there is not one registration: %d", name, pd.count())
+			t.Errorf("%s: after a refused Close there are %d registrations (want 1), or the region cannot be used", name, pd.count())
 		}
 		s.lease.End()
 		s.lease.End()
@@ -192,10 +192,10 @@ func TestRegistrationsAreShared(t *testing.T) {
 	}{
 		{"the same region twice", lw, 0, 64 << 10, lw, true},
 		{"a part of the first region", lw, 100, 200, lw, true},
-		{"the first region permits more local access", lw, 100, 200, 0, true},
-		{"the first region permits less local access", 0, 0, 64 << 10, lw, false},
+		{"the first region permits more local access than the second", lw, 100, 200, 0, true},
+		{"the first region permits less local access than the second", 0, 0, 64 << 10, lw, false},
 		{"the same region twice, open to peers", lw | rw, 0, 64 << 10, lw | rw, true},
-		{"the same remote access, and more local access", lw | rr, 0, 64 << 10, rr, true},
+		{"the same remote access, and the first region permits more local access", lw | rr, 0, 64 << 10, rr, true},
 		// In the next three cases, a shared key would give peers more access than the second region permits.
 		{"peers would reach the whole first region", lw | rw, 100, 200, lw | rw, false},
 		{"peers could write", lw | rw | rr, 0, 64 << 10, lw | rr, false},
@@ -206,7 +206,7 @@ func TestRegistrationsAreShared(t *testing.T) {
 		hits := m.Stats().CacheHits
 		second := mustRegister(t, m, b[c.from:c.to], c.want)
 		if shared := first.mr == second.mr; shared != c.wantShare || (m.Stats().CacheHits > hits) != c.wantShare {
-			t.Errorf("%s: the two regions share a registration: %t, and there was a cache hit: %t; want %t for both",
+			t.Errorf("%s: the two regions: registration shared=%t, cache hit=%t; want %t for both",
 				c.name, shared, m.Stats().CacheHits > hits, c.wantShare)
 		}
 		if s, err := second.Slice(1, 9); err != nil || &s.Bytes()[0] != &b[c.from+1] || s.SGE().Addr != first.addr+uint64(c.from)+1 {
@@ -237,18 +237,18 @@ func TestInvalidateRefusesWhatIsInUse(t *testing.T) {
 		t.Fatalf("Invalidate with an open region: %v, want ErrBusy with the text \"1 registrations\"", err)
 	}
 	if used.Bytes() == nil || !idle.mr.(*fakeMR).closed || beside.mr.(*fakeMR).closed {
-		t.Errorf("after Invalidate the open region can be used: %t; deregistered: the unused overlapping registration %t, the unused one outside the range %t; want true, true, false",
+		t.Errorf("after Invalidate: open region usable=%t, unused registration in the range deregistered=%t, unused registration outside the range deregistered=%t; want true, true, false",
 			used.Bytes() != nil, idle.mr.(*fakeMR).closed, beside.mr.(*fakeMR).closed)
 	}
 	// After Invalidate, new regions do not share the registration of the open region. This registration
 	// ends when the open region is closed.
 	again := mustRegister(t, m, b[:8192], verbs.AccessLocalWrite)
 	if again.mr == used.mr {
-		t.Error("a new region shares the registration that Invalidate is to end, want a new registration")
+		t.Error("after Invalidate, a new region shares the registration of the open region, want a new registration")
 	}
 	mustClose(t, used)
 	if !used.mr.(*fakeMR).closed {
-		t.Error("the registration that Invalidate is to end has not ended with its region")
+		t.Error("closing the open region after Invalidate has not ended its registration, want it deregistered")
 	}
 	mustClose(t, again)
 	if err := m.Invalidate(b); err != nil || pd.count() != 0 {
@@ -269,7 +269,7 @@ func TestIdleRegistrationsAreBounded(t *testing.T) {
 		}
 		mustClose(t, rs...)
 		if got := m.Stats().CacheIdle; got != c.want || pd.count() != c.want {
-			t.Errorf("CacheEntries %d: there are %d registrations, and Stats counts %d unused ones; want %d", c.entries, pd.count(), got, c.want)
+			t.Errorf("CacheEntries %d: there are %d registrations, and Stats counts %d unused registrations; want both numbers to be %d", c.entries, pd.count(), got, c.want)
 		}
 		if c.want == 0 {
 			continue
@@ -280,7 +280,7 @@ func TestIdleRegistrationsAreBounded(t *testing.T) {
 		mustClose(t, r)
 		mustClose(t, mustRegister(t, m, b[:4096], openToPeers))
 		if r.mr.(*fakeMR).closed || !rs[4].mr.(*fakeMR).closed {
-			t.Errorf("after another registration, that of rs[3] is deregistered: %t, and that of rs[4]: %t; want only the least recently used one, rs[4]",
+			t.Errorf("after another registration: rs[3] deregistered=%t, rs[4] deregistered=%t; want only the least recently used one, rs[4], deregistered",
 				r.mr.(*fakeMR).closed, rs[4].mr.(*fakeMR).closed)
 		}
 	}
@@ -399,8 +399,8 @@ func TestPersistenceThatIsRefusedSaysWhatItWants(t *testing.T) {
 	}
 }
 
-// Rule: if a registration fails with an errno of the limit on locked memory (ENOMEM, EPERM or EAGAIN)
-// for another cause, the error is not a MemlockError.
+// Rule: the limit on locked memory makes a registration fail with ENOMEM, EPERM or EAGAIN. If another
+// cause makes a registration fail with one of these, the error is not a MemlockError.
 func TestOtherRefusalsAreNotMemlock(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
 	unlimited := func() (uint64, bool) { return math.MaxUint64, true }
@@ -422,7 +422,7 @@ func TestOtherRefusalsAreNotMemlock(t *testing.T) {
 		pd.refuse = func(uint64) error { return c.err }
 		_, err := m.NewRegion(100, 0)
 		if _, is := errors.AsType[*MemlockError](err); is != c.want || !errors.Is(err, c.err) {
-			t.Errorf("%s: %v is a MemlockError: %t, want %t; it matches %v: %t, want true", c.name, err, is, c.want, c.err, errors.Is(err, c.err))
+			t.Errorf("%s: the error is %v; MemlockError=%t, want %t; errors.Is(err, %v)=%t, want true", c.name, err, is, c.want, c.err, errors.Is(err, c.err))
 		}
 	}
 }

@@ -17,7 +17,8 @@ type mapping struct {
 	locked uint64 // bytes by which this registration has increased memory.registered
 }
 
-// locks returns how many bytes the system locks for a registration of n bytes with access.
+// locks returns how many bytes the system locks for a registration of n bytes with the given access
+// flags.
 func locks(n uint64, access verbs.AccessFlags) uint64 {
 	if access&verbs.AccessOnDemand != 0 {
 		return 0
@@ -78,7 +79,8 @@ func (m *memory) discard(at mapping) error {
 	}
 	m.mapped -= int64(at.arena.Len())
 	// No registration pins the memory any more, so Unmap fails only if the system refuses. The
-	// system would refuse a second try, too. So the mapping does not go to m.broken for a second try.
+	// mapping does not go to m.broken for a second try, because a second call of Unmap would do
+	// nothing.
 	return at.arena.Unmap()
 }
 

@@ -97,7 +97,7 @@ func TestBuffersAgainstModel(t *testing.T) {
 			"": func(rt *rapid.T) {
 				for _, o := range all {
 					if (o.b.Bytes() == nil) != (o.released || o.n == 0 && o.b.s.b == nil) {
-						rt.Fatalf("Bytes of a buffer of %d bytes (released: %t) is nil: %t, want nil only if it was released", o.n, o.released, o.b.Bytes() == nil)
+						rt.Fatalf("Bytes of a buffer of %d bytes (released=%t): the result is nil=%t, want nil only if the buffer was released", o.n, o.released, o.b.Bytes() == nil)
 					}
 					for _, i := range looked(o.b) {
 						if c := o.b.s.b[i]; c != o.tag {

@@ -18,8 +18,8 @@ import (
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
 
-// mistake checks the error err of a call: err must match kind, and its text must contain
-// every string of the list says. The argument what describes the call.
+// mistake checks the error of a call: err must match kind, and the text of err must contain all strings
+// of the last argument. The failure texts begin with the given description of the call.
 func mistake(t *testing.T, what string, err, kind error, says ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -53,7 +53,8 @@ func TestMistakesBeforeConnecting(t *testing.T) {
 	must.Get(rt.Listen(":0"))(t)
 	_, err = rt.Dial(ctx, first.at("9"))
 	var rej *RejectError
-	// The portable build uses sockets of package net, which do not report that no socket has the port.
+	// The portable build uses sockets of package net. They do not report that no socket is open at the
+	// peer's port.
 	unheard := sys.Portable && errors.Is(err, ErrUnreachable)
 	if !unheard && (!errors.As(err, &rej) || !strings.Contains(err.Error(), "no listener there")) {
 		t.Errorf("Dial to a port without a listener: %v, want a RejectError with the text \"no listener there\"", err)
@@ -77,7 +78,7 @@ func TestMistakesBeforeConnecting(t *testing.T) {
 func TestDialingNobody(t *testing.T) {
 	rt := mustOpen(t, Config{Device: first.name, ConnectTimeout: 2 * time.Second})
 	_, err := rt.Dial(testContext(t), "127.9.9.9:1")
-	var refused *RejectError // Dial returns it if the system reports that no socket has the port
+	var refused *RejectError // the error of Dial if the system reports that no socket is open at the port
 	if !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrConnectTimeout) && !errors.As(err, &refused) {
 		t.Fatalf("Dial to an address without a device: %v, want ErrUnreachable, ErrConnectTimeout or a RejectError", err)
 	}
@@ -173,8 +174,8 @@ func TestMistakesThatThePeerRefuses(t *testing.T) {
 	}
 }
 
-// stranger dials the listener at to with the given private data. It uses package verbs,
-// not a Runtime. It returns the event that ends the attempt to connect.
+// stranger dials a listener with the given private data. It uses package verbs, not a Runtime. It
+// returns the event that ends the attempt to connect.
 func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CMEvent) {
 	t.Helper()
 	p, ctx, err := Config{Device: first.name}.openDevice()
@@ -267,12 +268,12 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		"unknown kind":                  good(proto.Frame{Kind: 9}),
 		"length beyond the message":     good(proto.Frame{Kind: proto.Data, Length: 1000}),
 		"return of a credit never used": good(proto.Frame{Kind: proto.Credit, Credits: 1}),
-		"return of the most credits":    good(proto.Frame{Kind: proto.Credit, Credits: 1<<32 - 1}),
+		"return of 2^32-1 credits":      good(proto.Frame{Kind: proto.Credit, Credits: 1<<32 - 1}),
 	} {
 		t.Run(what, func(t *testing.T) {
 			a, b := connected(t, Config{})
 			ctx := testContext(t)
-			// Submit the SEND to the queue of a directly, because Conn.Send would write a valid header.
+			// Submit the SEND directly to a's queue, because Conn.Send would write a valid header.
 			if err := a.sh.r.Do(ctx, func() {
 				if _, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: nothing{}}, &reactor.Payload{Inline: payload}, reactor.NonBlock); err != nil {
 					t.Errorf("submitting the SEND: %v", err)
@@ -294,8 +295,9 @@ type nothing struct{}
 
 func (nothing) Complete(SinkContext, Result, error) {}
 
-// Rule: if an operation uses local memory of another runtime, it fails at once, because the device of
-// its own runtime does not know the key of this memory. The connection or PacketConn stays usable.
+// Rule: if an operation uses local memory of another runtime, the call fails at once, and the
+// connection or PacketConn stays usable. (The device of the connection may not know the key of this
+// memory, or may use the same key for other memory.)
 func TestMemoryOfAnotherRuntimeIsRefused(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)

@@ -24,8 +24,8 @@ type PlainOptions struct {
 	// for connections with a connection manager.
 	//
 	// If Path.GIDIndex is 0, Prepare chooses the source address with verbs.ChooseGID, and Local
-	// returns this address. Dial and Accept then use the local address of the net.Conn as the
-	// source address instead, if the device has this address and it is neither a loopback nor a
+	// returns this address. Dial and Accept replace this source address by the local address of the
+	// net.Conn, if the device has that local address, and if it is neither a loopback nor a
 	// link-local address. Local still returns the address that Prepare has chosen.
 	Path bootstrap.Path
 	// Type is verbs.QPTRC, the default, or verbs.QPTUC. On UC, messages and WRITEs are not
@@ -144,7 +144,8 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 	return p.connect(ctx, p.path, p.own.GID, peer)
 }
 
-// connect is Connect with a given path and with the source address own, which path selects.
+// connect is Connect with the given path. The argument own is the source address that this path
+// selects.
 func (p *Prepared) connect(ctx context.Context, path bootstrap.Path, own verbs.GID, peer bootstrap.Dest) (*Conn, error) {
 	if ctx == nil {
 		return nil, ErrNilContext
@@ -229,10 +230,10 @@ func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Cont
 	return nil, err
 }
 
-// from returns the path and the address of the queue pair for an exchange over a TCP connection
-// whose local address is at. If the device has the address at, it becomes the source address of
-// both results. If the device does not have it, or the caller of Prepare has chosen a source
-// address, from returns the path and the address of Prepare.
+// Prepared.from returns the path and the address of the queue pair for an exchange over a TCP
+// connection with the given local address. If the device has this local address, it is the source
+// address in both results. If the device does not have it, or the caller of Prepare has chosen a
+// source address, the results are the path and the address of Prepare.
 func (p *Prepared) from(at net.Addr) (path bootstrap.Path, own bootstrap.Dest) {
 	path, own = p.path, p.own
 	tcp, ok := at.(*net.TCPAddr)

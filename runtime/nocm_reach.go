@@ -19,9 +19,9 @@ import (
 //
 // If the peer does not answer, a look-up by the kernel takes up to a second (Linux 6.12
 // drivers/infiniband/core/addr.c, rdma_addr_find_l2_eth_by_grh). With some devices libibverbs makes
-// the look-up, which then takes longer. No look-up can be interrupted. If ctx ends during the
-// look-up, reach returns the context's error, and the look-up continues on another goroutine.
-// Runtime.Close waits for that goroutine.
+// the look-up, which then may take longer than a second. No look-up can be interrupted. If ctx ends
+// during the look-up, reach returns the context's error, and the look-up continues on another
+// goroutine. Runtime.Close waits for that goroutine.
 func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstrap.Dest) error {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {

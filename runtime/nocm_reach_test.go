@@ -45,7 +45,7 @@ func plainConnectEnds(t *testing.T, b bed) {
 	}
 }
 
-// wayless is a protection domain whose CreateAH always fails with err.
+// wayless is a protection domain whose CreateAH always fails with wayless.err.
 type wayless struct {
 	verbs.PD
 	err error
@@ -53,8 +53,8 @@ type wayless struct {
 
 func (d wayless) CreateAH(*verbs.AHAttr) (verbs.AH, error) { return nil, d.err }
 
-// Rule: if the system's errno means that there is no route to the peer, the error of Connect wraps
-// ErrUnreachable and the errno. For any other errno, the error does not wrap ErrUnreachable.
+// Rule: if CreateAH fails, the error of Connect matches the errno. If the errno means that the peer
+// cannot be reached, the error also matches ErrUnreachable. For any other errno it does not.
 func TestPlainPeerWithoutAWay(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		rt := b.open(t, Config{}, 0)
@@ -67,7 +67,7 @@ func TestPlainPeerWithoutAWay(t *testing.T) {
 			_, err := p.Connect(testContext(t), p.Local())
 			rt.pd = pd
 			if !errors.Is(err, errno) || errors.Is(err, ErrUnreachable) != want {
-				t.Errorf("Connect with the errno %v returned %v; want an error that matches the errno, and ErrUnreachable: %t", errno, err, want)
+				t.Errorf("Connect with the errno %v returned %v; want an error that matches the errno, and errors.Is(err, ErrUnreachable)=%t", errno, err, want)
 			}
 		}
 	})
@@ -124,10 +124,10 @@ func (c askedContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return c.Context.QueryGIDEntry(port, index)
 }
 
-// Rule: while Prepare queries the device, the reactor can run passes. So Prepare does not hold the turn
-// (the right to run the reactor) during the queries, which may take hundreds of system calls.
+// Rule: Prepare does not hold the turn (the right to run the reactor) while it queries the device. So
+// the reactor can run passes during the queries, which may take hundreds of system calls.
 func TestPreparingAsksTheDeviceOffTheTurn(t *testing.T) {
-	notOnDevice(t, "the test opens the devices of its own provider under the names of the software RNIC's devices")
+	notOnDevice(t, "the test sets Config.Provider, and mainBed then opens only the devices soft0 and soft1")
 	onBeds(t, func(t *testing.T, b bed) {
 		p := &askedProvider{Provider: b.open(t, Config{}, 1).provider}
 		rt := b.open(t, Config{Provider: p, Reactors: 1, NoCallerDriving: true}, 0)

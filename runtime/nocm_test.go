@@ -27,7 +27,8 @@ func prepare(t testing.TB, rt *Runtime, o PlainOptions) *Prepared {
 	return p
 }
 
-// joined(t, a, b) connects a and b to each other, and returns the connections of a and of b.
+// joined(t, a, b) connects the Prepared a and the Prepared b to each other. It returns x, the connection
+// of a, and y, the connection of b.
 func joined(t testing.TB, a, b *Prepared) (x, y *Conn) {
 	t.Helper()
 	var err error
@@ -62,7 +63,7 @@ func plainConnection(t *testing.T, b bed, o PlainOptions) {
 	sent, err := c.SendBytes(ctx, []byte("first message"))
 	done(t, sent, err)
 	if r := done(t, first, nil); string(buf.Bytes()[:r.Bytes]) != "first message" {
-		t.Errorf("the early receive got %q, want %q", buf.Bytes()[:r.Bytes], "first message")
+		t.Errorf("the receive posted before Connect got %q, want %q", buf.Bytes()[:r.Bytes], "first message")
 	}
 	say(t, s, c, "an answer")
 	if !c.Raw() || c.LocalAddr().Addr() != s.RemoteAddr().Addr() || c.RemoteAddr().Addr() != s.LocalAddr().Addr() {
@@ -149,7 +150,7 @@ func TestPlainConnectionWithAHostilePeer(t *testing.T) {
 				}()
 				p := prepare(t, rt, PlainOptions{})
 				if _, err := side(p, testContext(t), here); !errors.Is(err, want) {
-					t.Errorf("after the peer sent %q, the call returned %v, want %v", said, err, want)
+					t.Errorf("Dial or Accept with a peer that sent %q returned %v, want %v", said, err, want)
 				}
 				here.Close()
 				if _, err := p.Connect(testContext(t), p.Local()); !errors.Is(err, ErrClosed) {
@@ -213,7 +214,7 @@ func TestPlainOptionsThatCannotBe(t *testing.T) {
 	_, err = rt.Prepare(PlainOptions{Path: bootstrap.Path{MTU: 9}})
 	mistake(t, "Prepare with the invalid MTU code 9", err, verbs.ErrInvalid, "MTU")
 	_, err = rt.Prepare(PlainOptions{Path: bootstrap.Path{GIDIndex: 78}})
-	mistake(t, "Prepare with GIDIndex 78, for the missing entry 77 of the GID table", err, verbs.ErrInvalid, "77")
+	mistake(t, "Prepare with GIDIndex 78 (index 77 of the GID table, which has no such entry)", err, verbs.ErrInvalid, "77")
 	_, err = rt.Prepare(PlainOptions{Options: Options{SendDepth: -1}})
 	mistake(t, "Prepare with a negative SendDepth", err, ErrConfig, "SendDepth")
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -227,8 +228,8 @@ func TestPlainOptionsThatCannotBe(t *testing.T) {
 	}
 }
 
-// Rule: if Options.Shared is set for a connection without a connection manager, its messages take the
-// shared receives.
+// Rule: if Options.Shared is set for a connection without a connection manager, the messages that the
+// connection receives take the shared receives.
 func TestPlainConnectionsShareReceives(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
@@ -253,9 +254,9 @@ func TestPlainConnectionsShareReceives(t *testing.T) {
 	})
 }
 
-// Rule: if the peer of a connection without a connection manager destroys its queue pair, no event
-// reports it. The next operation fails when its retries are exhausted, and then the connection ends. The
-// errors of the operation and of the connection have the status of the failed completion.
+// Rule: if a connection has no connection manager, no event reports that the peer has destroyed its queue
+// pair. The next operation fails when its retries are exhausted, and then the connection ends. The errors
+// of the operation and of the connection have the status of the failed completion.
 func TestPlainPeerThatIsGone(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: "soft1"}), mustOpen(t, Config{Device: "soft0"})
 	quick := PlainOptions{Path: bootstrap.Path{Timeout: 8, RetryCount: 2}} // the ACK timeout is 1 ms: 4.096 µs × 2^8
@@ -285,8 +286,8 @@ func TestPlainPeerThatIsGone(t *testing.T) {
 }
 
 // Rule: if the device is removed, each Prepared and each connection without a connection manager ends
-// with ErrDeviceRemoved, although they have no connection manager identifier, whose event would report
-// the removal.
+// with ErrDeviceRemoved. These objects have no connection manager identifier of their own, so no event of
+// such an identifier reports the removal.
 func TestPlainConnectionOfARemovedDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	c, _ := joined(t, prepare(t, r.a, PlainOptions{}), prepare(t, r.b, PlainOptions{}))
@@ -334,8 +335,8 @@ func TestAReceiveThatIsNotPostedEndsWithTheDevice(t *testing.T) {
 	lost(t, "the receive that was not posted", err)
 }
 
-// Rule: if receives are submitted before Connect, Connect posts them before it connects the queue pair,
-// even if no pass has run since. Otherwise the peer's first message could be lost on UC.
+// Rule: if receives were submitted before Connect, and no pass has posted them, Connect posts them before
+// it connects the queue pair. Otherwise the peer's first message could be lost on UC.
 func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: "soft1", Reactors: 1}), mustOpen(t, Config{Device: "soft0"})
 	uc := PlainOptions{Type: verbs.QPTUC}
@@ -367,6 +368,6 @@ func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := recv.Await(ctx); err != nil || string(buf.Bytes()[:r.Bytes]) != "first" {
-		t.Errorf("the receive of the first message ended with %d bytes in %q, error %v; want %q", r.Bytes, buf.Bytes(), err, "first")
+		t.Errorf("the receive ended with %d bytes, the buffer has %q, error %v; want the message %q", r.Bytes, buf.Bytes(), err, "first")
 	}
 }

@@ -24,8 +24,8 @@ func failing(t *testing.T, op string, n int) (Config, *nth.Plan) {
 	return Config{Provider: nth.Wrap(p, plan), Spin: -1, NoCallerDriving: true}, plan
 }
 
-// Rule: if rdma_get_cm_event fails, the runtime calls it again without a new announcement, because
-// the channel announces each event only once.
+// Rule: if rdma_get_cm_event fails, the runtime calls rdma_get_cm_event again, and does not wait for a
+// new announcement. The channel announces each event only once.
 func TestConnectingSurvivesAFailedGetEvent(t *testing.T) {
 	notOnDevice(t, "the test makes the n-th call fail")
 	injected := 0 // the number of subtests in which a call failed
@@ -40,7 +40,7 @@ func TestConnectingSurvivesAFailedGetEvent(t *testing.T) {
 			}
 		})
 	}
-	if injected < 4 { // each n up to 4 should hit: connecting takes 4 or more calls
+	if injected < 4 { // connecting makes 4 or more calls, so a call should fail for each n up to 4
 		t.Errorf("a call of rdma_get_cm_event failed in %d of 12 subtests, want 4 or more", injected)
 	}
 }
@@ -63,7 +63,7 @@ func named(t *testing.T, err error, plan *nth.Plan) {
 	t.Helper()
 	switch call, ok := plan.Injected(); {
 	case !ok:
-		t.Errorf("no call was made to fail; the error is %v", err)
+		t.Errorf("the plan made no call fail, want one that fails; the error is %v", err)
 	case !nth.Names(err, call.Op):
 		t.Errorf("%v was made to fail; the error is %v, want an error that names %s", call, err, call.Op)
 	}
@@ -73,7 +73,7 @@ func named(t *testing.T, err error, plan *nth.Plan) {
 // pair, because no other code would close it. Then the window's region can be closed.
 func TestWindowThatFailsToCloseGoesWithItsConnection(t *testing.T) {
 	for _, busy := range []bool{false, true} {
-		t.Run(fmt.Sprintf("returns ErrBusy %t", busy), func(t *testing.T) {
+		t.Run(fmt.Sprintf("ibv_dealloc_mw returns ErrBusy: %t", busy), func(t *testing.T) {
 			cfg, plan := failing(t, "ibv_dealloc_mw", 1)
 			plan.Busy = busy
 			_, b := connected(t, cfg)
@@ -157,8 +157,9 @@ func TestResolveSaysWhyItWasRefused(t *testing.T) {
 	}
 }
 
-// Rule: if ibv_destroy_ah returns ErrBusy when a PacketConn is closed, the runtime calls it again, because
-// no other code would close the address handle. The PacketConn ends only when the handle is closed.
+// Rule: if ibv_destroy_ah returns ErrBusy when a PacketConn is closed, the runtime calls ibv_destroy_ah
+// again, because no other code would close the address handle. The PacketConn ends only when the handle
+// is closed.
 func TestBusyPeerGoesWithItsDatagrams(t *testing.T) {
 	cfg, plan := failing(t, "ibv_destroy_ah", 1)
 	plan.Busy, cfg.Device = true, "soft0"
@@ -173,8 +174,8 @@ func TestBusyPeerGoesWithItsDatagrams(t *testing.T) {
 }
 
 // Rule: if rdma_destroy_id returned ErrBusy and a timer is set for the next attempt, Runtime.Close
-// closes the identifier without the timer. The timer would be too late: Runtime.Close closes the
-// identifier's event channel, and must close the identifier before that.
+// closes the identifier without waiting for the timer. Runtime.Close also closes the event channel of the
+// identifier, and the identifier must be closed before its event channel.
 func TestRuntimeClosesIdentifiersThatWereBusy(t *testing.T) {
 	cfg, plan := failing(t, "rdma_destroy_id", 1)
 	plan.Busy = true
@@ -228,7 +229,7 @@ func TestSharedReceivesAloneNoticeTheDevicesEnd(t *testing.T) {
 }
 
 // Rule: if the channel announces several asynchronous events together, the runtime takes all of them,
-// in order, even if they are more than eventsPerPass.
+// in order, even if there are more than eventsPerPass events.
 func TestAsyncEventsThatComeTogether(t *testing.T) {
 	notOnDevice(t, "the test moves a port down and up")
 	const n = 2*eventsPerPass + 1
@@ -258,8 +259,8 @@ func TestAsyncEventsThatComeTogether(t *testing.T) {
 	}
 }
 
-// Rule: if ibv_get_async_event fails, the runtime calls it again without a new announcement, because
-// the channel announces each event only once.
+// Rule: if ibv_get_async_event fails, the runtime calls ibv_get_async_event again, and does not wait for
+// a new announcement. The channel announces each event only once.
 func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 	notOnDevice(t, "the test makes the n-th call fail, and moves a port down and up")
 	injected := 0 // the number of subtests in which a call failed
@@ -291,7 +292,7 @@ func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 			}
 		})
 	}
-	if injected < 3 { // each n up to 3 should hit: taking two events takes 3 or more calls
+	if injected < 3 { // taking two events needs 3 or more calls, so a call should fail for each n up to 3
 		t.Errorf("a call of ibv_get_async_event failed in %d of 6 subtests, want 3 or more", injected)
 	}
 }

@@ -41,7 +41,7 @@ func (r *nthPaced) pends() {
 	if dialed.Settled() {
 		late = nthLate
 	}
-	// If dialing fails, perhaps no request comes. So errNever is not an error here.
+	// If dialing fails, perhaps no request comes. So errNever is not recorded.
 	if b, err = reached(r, seat, late); !errors.Is(err, errNever) {
 		r.note("waiting for a request", err)
 	}

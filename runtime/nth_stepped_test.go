@@ -30,8 +30,8 @@ var errNever = errors.New("the expected event did not come within the limit of t
 type nthPaced struct {
 	nthRun
 	fab *fabric.Fabric
-	// ctx is the context of operations. In virtual time it has ended from the start, because no other
-	// goroutine could free a slot while an operation waits for one.
+	// ctx is the context of operations. In virtual time this context has ended before the run starts, so
+	// that no operation waits for a slot: there is no other goroutine that could free one.
 	ctx  context.Context
 	lost *int // the number of lost datagrams
 }
@@ -71,7 +71,7 @@ func (r *nthPaced) pump(cond func() bool) error {
 }
 
 // reached(r, f, within) waits for the future f and returns its result. If f is not settled in time, it
-// returns errNever. The limit is the argument within in real time, and nthPatience in virtual time.
+// returns errNever. The time limit is nthPatience in virtual time, and the duration within in real time.
 func reached[T any](r *nthPaced, f futures.Future[T], within time.Duration) (v T, err error) {
 	if r.fab == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -91,8 +91,8 @@ func reached[T any](r *nthPaced, f futures.Future[T], within time.Duration) (v T
 }
 
 // get(r, what, f, err) handles a call that returned the future f and the error err. If err is nil, get
-// waits for f. It records the error of the call or of the future, with the text what. The result ok is
-// true if neither has failed.
+// waits for f. If the call or the future has failed, get records the error, and ok is false. The string
+// what describes the call in the recorded error.
 func get[T any](r *nthPaced, what string, f futures.Future[T], err error) (v T, ok bool) {
 	if err == nil {
 		v, err = reached(r, f, nthTimeout)
@@ -167,7 +167,7 @@ func (r *nthPaced) meet(ln *Listener, o Options) (a, b *Conn) {
 		r.note("accepting", err)
 	case ok && a.Err() != nil: // the connection failed so early that the listener skipped the request
 		r.note("the dialed connection had failed", a.Err())
-	case ok: // dialing succeeded, so the accepting end is missing; if dialing failed, perhaps no request came
+	case ok: // dialing succeeded, so a request came; if dialing failed, perhaps no request came
 		r.note("accepting", err)
 	}
 	return a, b
@@ -276,8 +276,8 @@ func (r *nthPaced) shut() {
 }
 
 // onVirtualTime runs a scenario in virtual time. Each of the three ways in which a call can fail has
-// its own subtest. A subtest counts the calls that can fail in this way, and runs the scenario one
-// time for each of these calls. In the n-th run the n-th call fails.
+// its own subtest. A subtest runs the scenario many times. In the n-th run, the n-th of the calls that
+// can fail in this way fails. The last run is the first run in which no call fails.
 func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
 	notOnDevice(t, "the test runs in virtual time")
 	ended, cancel := context.WithCancel(context.Background())

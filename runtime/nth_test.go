@@ -108,8 +108,8 @@ func (r *nthRun) hangUp(who string, c *Conn) {
 }
 
 // connect(ln) connects the two runtimes. It returns the dialing end a and the accepting end b. If an
-// end has failed, its result is nil. The method connect calls AcceptAsync and not Accept, because
-// Accept skips a request that fails, but the future of AcceptAsync may report the error.
+// end has failed, its result is nil. If a request fails, the future of AcceptAsync may report the error.
+// Accept would skip the request, so this method does not call Accept.
 func (r *nthRun) connect(ln *Listener) (a, b *Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), nthTimeout)
 	defer cancel()
@@ -123,7 +123,7 @@ func (r *nthRun) connect(ln *Listener) (a, b *Conn) {
 		defer cancel()
 	}
 	b, err = seat.Await(ctx)
-	if seat.Valid() { // the wait ended before a connection was accepted: if dialing failed, perhaps no request came
+	if seat.Valid() { // the wait ended before a connection was accepted, perhaps because no request came
 		seat.Discard()
 	} else {
 		r.note("accepting", err)
@@ -184,8 +184,8 @@ func (r *nthRun) transfer(a, b *Conn, salt byte) {
 	await("COMP_SWAP", f, err)
 }
 
-// cancel(a, b) calls b.RecvWait with a context that has ended, so RecvWait gives up. Then it sends a
-// message from a to b.
+// cancel(a, b) calls b.RecvWait with a context that has ended, so RecvWait gives up. After that, cancel
+// sends a message from a to b, and receives it.
 func (r *nthRun) cancel(a, b *Conn) {
 	ctx, stop := context.WithCancel(context.Background())
 	stop()

@@ -17,9 +17,9 @@ import (
 )
 
 // The tests of this file inject faults of the device. They run the runtime on the null device: two C
-// libraries that are loaded in place of libibverbs and librdmacm. The word Defense names the code that
-// handles the fault; without this code the test was seen to fail. The words "semantics N" cite rule N
-// of docs/reference/semantics.md.
+// libraries that are loaded in place of libibverbs and librdmacm. The line "Ensured by" of a test names
+// the code that handles the fault. Without this code the test was seen to fail. The words "semantics N"
+// cite rule N of docs/reference/semantics.md.
 
 // Rule (semantics 22): if the device refuses the requests of a list from some position on, the
 // requests before this position succeed, and the requests from this position on fail with the errno.
@@ -101,8 +101,7 @@ func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
 // Rule (semantics 29): if a completion queue overruns, the connections that use it fail with ErrOverrun.
 // Their outstanding operations end with ErrOverrun, later operations fail, and the peers' ends of the
 // connections end, too. The connections can be closed.
-// Ensured by: reactor/loop_pass.go, the functions polled (which checks the errno of a poll) and
-// failCQ.
+// Ensured by: reactor/loop_pass.go, where polled checks the errno of a poll and calls failCQ.
 func TestNullOverrun(t *testing.T) {
 	d := newBadDay(t, Config{Reactors: 1})
 	a, b := d.connect()
@@ -115,7 +114,7 @@ func TestNullOverrun(t *testing.T) {
 		select {
 		case <-c.Done():
 		case <-testContext(t).Done():
-			t.Fatal("an end of the connection has not ended after the completion queue overran")
+			t.Fatal("an end of the connection is still open after the completion queue overran")
 		}
 	}
 	d.isAll("the connection's error", a.Err(), reactor.ErrOverrun)

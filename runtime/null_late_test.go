@@ -101,8 +101,8 @@ func TestNullStaleCompletion(t *testing.T) {
 	into.Release()
 }
 
-// Rule (semantics 34): if completions of a destroyed queue pair come, they have no effect, even if another
-// queue pair has the same number, or another reactor.Queue has the same id.
+// Rule (semantics 34): a completion of a destroyed queue pair has no effect, even if another queue pair has
+// the same number, or another reactor.Queue has the same id.
 // Ensured by: Reactor.dispatch (reactor/complete.go). It drops a completion if no Queue has the id, if
 // the Queue has another queue pair number, or if the slot has another generation.
 func TestNullCompletionsOfADestroyedQueuePair(t *testing.T) {
@@ -198,7 +198,7 @@ func TestNullMissingCompletion(t *testing.T) {
 				if !flushes {
 					d.fault(nulldev.Fault{Kind: nulldev.LateFlush})
 				}
-				from := time.Now() // not after Start: the bound begins with the post, which may happen within Start
+				from := time.Now() // read before Start, because the bound begins at the post, and Start may post
 				f := must.Get(a.Start(testContext(t), new(FetchAndAddOp(remote, 1))))(t)
 				if closing {
 					if err := a.Close(testContext(t)); err != nil {
@@ -259,8 +259,8 @@ func TestRuntimeWithoutIdentifiersIsToldOfARemoval(t *testing.T) {
 
 // Rule: to watch for the removal of its device, a runtime binds a connection manager identifier to an
 // address of the device. If the connection manager refuses an address, the runtime tries the device's
-// next address. If it refuses all addresses, the runtime can use the device, but does not watch for its
-// removal.
+// next address. If the connection manager refuses all addresses, the runtime uses the device without
+// watching for the removal.
 func TestRemovalIsWatchedWhereAnAddressCanBeBound(t *testing.T) {
 	provider, null := nullDevice(t)
 	plan := &nth.Plan{Op: "rdma_bind_addr", N: 1, Errno: syscall.EADDRNOTAVAIL}

@@ -90,8 +90,8 @@ func TestResolveOverLibibverbsSaysWhyItWasRefused(t *testing.T) {
 // beds has the beds on which onBeds runs a test.
 var beds = []bed{mainBed, nullBed}
 
-// nullBed uses the devices null0 and null1 of the null device's libraries, or of the provider of the
-// Config.
+// nullBed uses the devices null0 and null1. It uses the provider of the Config, or, if the Config has none,
+// the provider ibv on the null device.
 var nullBed = bed{"null", func(t testing.TB, cfg Config, dev int) *Runtime {
 	if cfg.Provider == nil {
 		cfg.Provider = nullBedProvider(t)

@@ -120,7 +120,8 @@ func (op Op) Solicited() Op {
 	return op
 }
 
-// Op.refused returns an Op whose start fails with ErrInvalid. The argument why is the reason.
+// Op.refused returns an Op whose start fails with ErrInvalid. The error text is the kind of the
+// operation, followed by the given reason.
 func (op Op) refused(why string) Op {
 	switch op.kind {
 	case startNone, startRefused:
@@ -202,8 +203,8 @@ func CompareAndSwapOp(remote Remote, compare, swap uint64) Op {
 	return Op{kind: startAtomic, opcode: verbs.WRAtomicCmpAndSwp, remote: remote, compareOrAdd: compare, swapTo: swap}
 }
 
-// FetchAndAddOp returns an atomic that adds the argument add to the first 8 bytes of remote. In all
-// other respects it is like CompareAndSwapOp.
+// FetchAndAddOp returns an atomic that increments the word in the first 8 bytes of remote by the
+// value of add. In all other respects it is like CompareAndSwapOp.
 //
 // Implements: ibv_post_send, ATOMIC_FETCH_AND_ADD.
 func FetchAndAddOp(remote Remote, add uint64) Op {

@@ -9,9 +9,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// strayPosts is a margin: the number of times that the loop may post a part of a batch although the batch
-// did not wake the loop. This may happen because the loop has other work: the test has just made the
-// connection, and on a slow machine the loop may still handle the events of the connection.
+// strayPosts is a margin. A batch does not wake the loop. But the loop may be awake for another reason, and
+// may then post a part of the batch, up to strayPosts times. For example, on a slow machine the loop may
+// still handle the events of the connection that the test has just made.
 const strayPosts = 3
 
 // batchBed returns the dialing end a of a connection, a region own of a's runtime, and a region far of
@@ -46,7 +46,7 @@ func TestABatchIsPostedByWhoAwaitsIt(t *testing.T) {
 	}
 	for i := range n { // the READ, the last operation of the batch, has read what the WRITEs wrote
 		if got := own.Bytes()[i*size]; got != byte(i+1) {
-			t.Fatalf("the READ found %d where WRITE %d wrote %d", got, i, i+1)
+			t.Fatalf("the READ found %d at the place of WRITE %d, want %d", got, i, i+1)
 		}
 	}
 	if lists := a.rt.Stats().Doorbells - before.Doorbells; lists > strayPosts+1 {

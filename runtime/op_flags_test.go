@@ -10,8 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule: if a SEND has immediate data, the message has the bytes and the immediate data, on managed and
-// raw connections.
+// Rule: if a SEND has immediate data, the received message has the bytes and the immediate data. This
+// holds on managed connections and on raw connections.
 func TestAMessageCarriesImmediateData(t *testing.T) {
 	onBeds(t, func(t *testing.T, bd bed) {
 		for _, raw := range []bool{false, true} {
@@ -105,8 +105,8 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 		src := bufferOf(t, client, []byte("slice"))
 		far := must.Get(server.NewRegion(8, allAccess))(t)
 		// If a message does not wake the peer, the peer finds the message at its next recheck, up to
-		// DefaultRecheck later. 20 such messages would take up to 20 × DefaultRecheck, which is four
-		// times this limit.
+		// DefaultRecheck later. The test sends 20 messages, which could then take 20 × DefaultRecheck,
+		// four times the limit of ctx.
 		ctx, cancel := context.WithTimeout(ctx, 5*reactor.DefaultRecheck)
 		defer cancel()
 		ops := map[string]Op{
@@ -119,8 +119,7 @@ func TestASolicitedMessageWakesThePeer(t *testing.T) {
 		for range 4 {
 			for name, op := range ops {
 				f := b.Recv()
-				// When this call returns, the reactor has taken over the receiver f. Then the loop goes to
-				// sleep.
+				// When Do returns, the reactor knows that f waits for a message, and the loop goes to sleep.
 				if err := b.sh.r.Do(ctx, func() {}); err != nil {
 					t.Fatal(err)
 				}

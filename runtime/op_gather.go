@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// stackSGEs is the number of scatter-gather elements for which the call that starts an operation has
-// room on its stack. A longer list is allocated on the heap.
+// stackSGEs is the capacity of the list of scatter-gather elements on the stack of the call that
+// starts an operation. A longer list is allocated on the heap.
 const stackSGEs = 8
 
 // transferV starts a WRITE or READ with several pieces of local memory.

@@ -60,11 +60,11 @@ type opGroup struct {
 // opGroups holds unused groups.
 var opGroups = sync.Pool{New: func() any { return new(opGroup) }}
 
-// opGroup.start starts ops. The argument sink gets the results of the operations and must pass
-// them to j.Complete. (DoAll passes j itself as sink.) If keep is true, j keeps the results. The
-// future all is settled when all started operations have ended. If the caller stops waiting before
-// that, it must not call j.finish. start also returns the number of started operations. If this
-// number is less than len(ops), the result refused is the error of the next operation.
+// opGroup.start starts ops. The argument sink gets the results of the operations and must pass them
+// to j.Complete. (DoAll passes j itself as sink.) If keep is true, j keeps the results. The
+// returned future is settled when all started operations have ended. If the caller stops waiting
+// before that, it must not call j.finish. opGroup.start also returns the number of started
+// operations. If an operation could not be started, it also returns the error of that operation.
 func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink Sink) (all Future, started int, refused error) {
 	j.open(len(ops), keep)
 	j.all, all = c.sh.r.Futures().New(c.sh.r.Driver())
@@ -76,8 +76,8 @@ func (j *opGroup) start(ctx context.Context, c *Conn, ops []Op, keep bool, sink 
 }
 
 // opGroup.finish stores the results in rs, puts j back into the pool, and returns the results n and
-// err of DoAll. All started operations must have ended. The argument refused is the error of the
-// operation that could not be started, or nil.
+// err of DoAll. All started operations must have ended. If an operation could not be started, the
+// second argument is the error of that operation, and otherwise nil.
 func (j *opGroup) finish(rs []Result, refused error) (n int, err error) {
 	if n, err = j.of, refused; j.err != nil {
 		n, err = j.failed, j.err

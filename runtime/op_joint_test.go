@@ -39,7 +39,7 @@ func TestDoWaitStopsAtAFailure(t *testing.T) {
 			}
 			for i, r := range rs {
 				if ok := r.Bytes == 8; ok != (i < at) {
-					t.Errorf("the result of operation %d has %d bytes; operation %d failed, want 8 bytes only before it", i, r.Bytes, at)
+					t.Errorf("the result of operation %d has %d bytes, want 8 bytes only for the operations before operation %d, which failed", i, r.Bytes, at)
 				}
 			}
 			if n := own.lease.word.Load() & leaseCountMask; n != 0 {
@@ -60,7 +60,7 @@ func TestDoWaitStopsAtAFailure(t *testing.T) {
 	}
 }
 
-// Rule: if the context of a call of DoAll ends before its operations have ended, no other call of DoAll
+// Rule: if the context of a DoAll ends before all operations of this DoAll have ended, no other DoAll
 // returns results of these operations. Each result of a FETCH_ADD is delivered at most one time.
 func TestDoWaitIsGivenUp(t *testing.T) {
 	const goroutines, rounds, most = 6, 300, 12
@@ -92,7 +92,7 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 					continue
 				}
 				if n != len(ops) || rs[0].Value < next {
-					t.Errorf("goroutine %d: %d operations succeeded, want %d; the first found the value %d, want %d or more",
+					t.Errorf("goroutine %d: %d operations succeeded, want %d; the first operation found the value %d, want %d or more",
 						g, n, len(ops), rs[0].Value, next)
 				}
 				// The results must be consecutive numbers: only this goroutine adds to the word, and the
@@ -113,9 +113,9 @@ func TestDoWaitIsGivenUp(t *testing.T) {
 	mustClose(t, far)
 }
 
-// Rule: if DoAll has no credit for a message, it has the earlier messages posted before it waits for a
-// credit, because the peer returns credits only after it has received them. Otherwise each wait for a
-// credit would last until the next recheck (a pass that a timer starts once a second).
+// Rule: while DoAll waits for a credit, the reactor posts the earlier messages of this DoAll. The peer
+// returns credits only after it has received these messages. If the reactor did not post them, each wait
+// would last until the next recheck (a pass that a timer starts once a second).
 func TestDoWaitOfMoreThanThePeerHasReceives(t *testing.T) {
 	const n = 32
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})
@@ -143,7 +143,7 @@ func TestDoWaitOfMoreThanThePeerHasReceives(t *testing.T) {
 		t.Errorf("DoAll returned %d, %v; want %d, nil", n, err, len(ops))
 	}
 	if rechecks := a.rt.Stats().Rechecks - began; rechecks > 1 {
-		t.Errorf("%d rechecks ran during DoAll, want at most 1; more mean that DoAll did not have the messages posted", rechecks)
+		t.Errorf("%d rechecks ran during DoAll, want at most 1; more mean that DoAll waited for a credit while earlier messages were not posted", rechecks)
 	}
 	if err := <-received; err != nil {
 		t.Errorf("receiving the messages: %v", err)

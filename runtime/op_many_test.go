@@ -151,8 +151,9 @@ func severalAreEach(t *testing.T, do func(context.Context, *Conn, []Op) ([]Resul
 	mustClose(t, own[0], own[1], far) // fails if an operation still has a lease
 }
 
-// Rule: if StartAll cannot start an operation, it returns the operation's index and error. Earlier
-// operations complete. StartAll does not start later operations, and leaves no lease on their memory.
+// Rule: if StartAll cannot start an operation, it returns the operation's index and error. The operations
+// before this operation complete. StartAll does not start the operations after it, and leaves no lease on
+// their memory.
 func TestDoAllStopsAtAMistake(t *testing.T) {
 	const n, at = 20, 11
 	a, own, far := batchBed(t, 64)
@@ -240,7 +241,7 @@ func TestDoAllGivesUp(t *testing.T) {
 	}
 	cancel()
 	if got := <-started; got != a.opts.SendDepth-1 {
-		t.Errorf("StartAll started %d operations beside the SEND, want %d: SendDepth is %d", got, a.opts.SendDepth-1, a.opts.SendDepth)
+		t.Errorf("StartAll started %d operations, want %d, because SendDepth is %d and the SEND holds one slot", got, a.opts.SendDepth-1, a.opts.SendDepth)
 	}
 	over := make(chan error, 1)
 	go func() {
@@ -253,7 +254,7 @@ func TestDoAllGivesUp(t *testing.T) {
 	}
 	for i, f := range append(fs[:a.opts.SendDepth-1:a.opts.SendDepth-1], stuck) {
 		if _, err := f.Await(testContext(t)); err == nil && f == stuck {
-			t.Errorf("future %d, of the SEND, ended without an error, although the peer posted no receive", i)
+			t.Errorf("the SEND (future %d) ended without an error, although the peer posted no receive; want an error", i)
 		}
 	}
 	if err := a.Close(testContext(t)); err != nil {

@@ -180,7 +180,7 @@ func TestRemoteDecodesWithoutAllocating(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		var err error
 		if b, err = r.AppendBinary(b[:0]); err != nil || r.UnmarshalBinary(b) != nil {
-			t.Fatalf("AppendBinary returned the error %v, or UnmarshalBinary of the result failed", err)
+			t.Fatalf("AppendBinary returned the error %v, and if it is nil, UnmarshalBinary of the result failed; want no error of either", err)
 		}
 	}); n != 0 {
 		t.Errorf("AppendBinary and UnmarshalBinary made %v allocations, want 0", n)

@@ -55,9 +55,10 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 	return f, asked.Cause(ctx, err)
 }
 
-// cpuReadable reports whether locals may be sent inline: they have at least one byte, and only bytes
-// that the processor may read. The processor must not read memory of another device (deviceLen > 0),
-// nor memory with an access flag of fetched.
+// cpuReadable reports whether locals may be sent inline: they have at least one byte, and only
+// bytes that the processor may read. The processor must not read memory of another device
+// (deviceLen > 0), nor memory that has one of the access flags in the constant fetched
+// (op_transfer.go).
 func cpuReadable(locals []Slice) bool {
 	n := 0
 	for i := range locals {

@@ -5,9 +5,9 @@ import "github.com/verbena-rdma/verbena/reactor"
 // SinkContext is the context of a call of Sink.Complete: see [Conn.StartFromSink].
 type SinkContext = reactor.SinkContext
 
-// StartFromSink starts op as TryStartTo does, but takes about three quarters of the processor time.
-// Only the method Complete of a Sink may call StartFromSink, on the goroutine that runs Complete. The
-// argument t is the SinkContext that Complete got.
+// StartFromSink starts op as TryStartTo does, but takes about three quarters of the processor time
+// of TryStartTo. Only the method Complete of a Sink may call StartFromSink, on the goroutine that
+// runs Complete. The argument t is the SinkContext that Complete got.
 //
 // StartFromSink saves time only for a READ, or a WRITE without immediate data, of one piece of memory
 // and one work request. For such an operation it does not use the structures that submitters share.

@@ -15,7 +15,7 @@ type turnSink func(SinkContext, Result, error)
 func (fn turnSink) Complete(t SinkContext, r Result, err error) { fn(t, r, err) }
 
 // runner is a Sink. Its method run executes n WRITEs, each of which is ops[0] or ops[1]. The method run
-// starts the first WRITE. When a WRITE completes, the method Complete starts up to three more.
+// starts the first WRITE. Whenever a WRITE completes, the method Complete starts up to three others.
 type runner struct {
 	c     *Conn
 	ops   [2]Op
@@ -142,8 +142,8 @@ func TestStartInRefusesAsTryStart(t *testing.T) {
 	}
 }
 
-// Rule: if StartFromSink fails, it leaves no lease on the operation's memory, even if the sink calls it
-// several times. So the region can be closed as soon as StartFromSink has returned the error.
+// Rule: if StartFromSink fails, it leaves no lease on the operation's memory, even if the sink calls
+// StartFromSink several times. So the region can be closed as soon as StartFromSink has returned the error.
 func TestStartInThatFailsLeavesNothingInFlight(t *testing.T) {
 	const depth = 2
 	a, b := connected(t, Config{Conn: Options{SendDepth: depth}})

@@ -18,11 +18,11 @@ type fragments struct {
 	promise futures.Promise[Result]
 	sink    reactor.Sink // if not nil, gets the result in place of the promise
 	tag     uint64       // Result.Tag of the result
-	// The poster is the goroutine that posts the fragments. The field left is the number of
-	// fragments that have not completed, plus one until the poster has finished. The poster adds to
-	// left; the poster and the holder of the reactor's turn subtract from left. The goroutine that
-	// sets left to zero delivers the result. Each change of left publishes the fields bytes and
-	// failed, so this goroutine sees all writes to these fields.
+	// The poster is the goroutine that posts the fragments. The counter left has one for each
+	// fragment that has not completed, and one more until the poster has finished. The poster
+	// increases the counter; the poster and the holder of the reactor's turn decrease it. The
+	// goroutine that decreases the counter to zero delivers the result. Each change of the counter
+	// publishes the fields bytes and failed, so this goroutine sees all writes to these fields.
 	left atomic.Int64
 	// The holder writes bytes and failed. If the poster cannot post a fragment, it writes failed, too.
 	bytes  uint64
@@ -39,9 +39,9 @@ func (m *fragments) Complete(t SinkContext, r Result, err error) {
 	m.done(t)
 }
 
-// fragments.posted is called when the poster has finished. If all fragments have completed before,
-// posted delivers the result: it settles the promise, or lets Queue.Notify call the sink. Notify
-// calls the sink while the turn is held, so a panic of the sink does not reach the poster.
+// fragments.posted is called when the poster has finished. If all fragments have completed by then,
+// this method delivers the result: it settles the promise, or makes Queue.Notify call the sink.
+// Notify calls the sink while the turn is held, so a panic of the sink does not reach the poster.
 func (m *fragments) posted(c *Conn) {
 	if m.sink == nil {
 		m.done(SinkContext{})

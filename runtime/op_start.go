@@ -39,8 +39,8 @@ type submitOpts struct {
 //	the error of ctx   ctx ended while Start waited
 //	Conn.Err           the connection has failed or was closed
 //
-// The future may fail with a *WCError or with the connection's cause. Then the connection has
-// failed. Conn.Err may report the cause slightly later than the future.
+// The future may fail with a *WCError or with the connection's cause. In both cases the connection
+// has failed. Conn.Err may report the cause slightly later than the future.
 func (c *Conn) Start(ctx context.Context, op *Op) (Future, error) {
 	return c.start(ctx, op, submitOpts{})
 }

@@ -256,7 +256,7 @@ func TestKeptOpIsItsOwn(t *testing.T) {
 	started(t, a, op, 1)
 	m, err := b.RecvWait(testContext(t))
 	if err != nil || string(m.Data) != "abcdef" {
-		t.Errorf("the Op of Keep delivered %q, error %v; want %q", m.Data, err, "abcdef")
+		t.Errorf("the Op that Keep returned delivered %q, error %v; want %q", m.Data, err, "abcdef")
 	}
 	if err := m.Release(); err != nil {
 		t.Error(err)

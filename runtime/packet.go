@@ -109,7 +109,7 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	var lerr error
 	if err := p.sh.r.Do(ctx, func() {
 		if lerr = p.open(at); lerr != nil {
-			p.fail(lerr) // begins to release everything; Runtime.Close waits until that has ended
+			p.fail(lerr) // begins to release everything; Runtime.Close waits until everything is released
 		}
 	}); err != nil {
 		lerr = err

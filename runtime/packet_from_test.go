@@ -10,12 +10,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
-// tableAddresses is a provider whose devices report the GID table in the field table. The entries of
-// this table are made up, except the entry with the index own, which is the device's real entry.
+// tableAddresses is a provider for tests. Its devices report a GID table that the test has made up. One
+// entry is real: Open copies it from the device.
 type tableAddresses struct {
 	verbs.Provider
-	table []verbs.GIDEntry
-	own   int // set by the test; Open fills this entry
+	table []verbs.GIDEntry // the reported GID table
+	own   int              // the index of the real entry; set by the test
 }
 
 func (p *tableAddresses) Open(name string) (verbs.Context, error) {
@@ -44,7 +44,7 @@ func (c tableContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 	return e, nil
 }
 
-// notingDomain is a PD that records the index of the source GID of each address handle in from. It
+// notingDomain is a PD whose method CreateAH appends the index of the source GID to *from. CreateAH then
 // creates the address handle with index 0, because the device does not have the made-up entries.
 type notingDomain struct {
 	verbs.PD
@@ -58,9 +58,9 @@ func (d notingDomain) CreateAH(a *verbs.AHAttr) (verbs.AH, error) {
 	return d.PD.CreateAH(&real)
 }
 
-// wentTo changes the IP header of a received datagram as if the datagram had been sent to the address
-// to. The argument grh begins with the 40 bytes before the data. Before the call they have an IPv4
-// header in the last 20 bytes. If to is an IPv6 address, they have an IPv6 header after the call.
+// wentTo(grh, to) sets the destination address in the IP header of a received datagram. The slice grh
+// begins with the 40 bytes before the data. Before the call, the last 20 of these bytes are an IPv4
+// header. If the new address is an IPv6 address, wentTo replaces all 40 bytes by an IPv6 header.
 func wentTo(grh []byte, to netip.Addr) {
 	const version, source = 20, 32 // offsets in grh: the IPv4 header, and the source address in it
 	if to.Is4() {
@@ -81,10 +81,10 @@ func wentTo(grh []byte, to netip.Addr) {
 	copy(grh[24:], to.AsSlice())
 }
 
-// Rule: a reply leaves from the address to which the datagram was sent. Its source is the GID table
-// entry with this address and with the RoCE version of the datagram. If the datagram was sent to a
-// multicast group, the source is the entry that ChooseGID has found. If the device no longer has the
-// address, PeerOf returns ErrNoGID.
+// Rule: a reply leaves from the address to which the datagram was sent. The source of the reply is the GID
+// table entry with this address and with the RoCE version of the datagram. If the datagram was sent to a
+// multicast group, the source is the entry that ChooseGID has found. If the GID table has no entry with
+// the address, PeerOf returns ErrNoGID.
 func TestReplyLeavesFromWhereTheDatagramCameTo(t *testing.T) {
 	notOnDevice(t, "the devices of the test have made-up addresses")
 	entry := func(kind verbs.GIDType, addr string) verbs.GIDEntry {
@@ -171,9 +171,9 @@ func (c *manyContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, erro
 }
 
 // Rule: if the first entries of the port's GID table are link-local, ListenPacket chooses the entry with
-// the device's own address as the source of replies to multicast datagrams. From a link-local entry no
-// reply would be possible on Soft-RoCE: it returns EINVAL for an address handle from a link-local entry
-// to an IPv4 address.
+// the device's own address as the source of replies to multicast datagrams. Soft-RoCE could not send a
+// reply from a link-local entry: if the source of an address handle is link-local and the destination is
+// an IPv4 address, Soft-RoCE returns EINVAL.
 func TestRepliesLeaveFromTheChosenAddress(t *testing.T) {
 	p := mustListenPacket(t, mustOpen(t, Config{Provider: manyAddresses{soft.Default()}, Device: "soft0"}), Options{})
 	if p.from != manyBefore {

@@ -53,7 +53,7 @@ func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr
 	e := &Peer{p: p, ah: ah, qpn: qpn, qkey: qkey, group: group}
 	p.peerMu.Lock()
 	defer p.peerMu.Unlock()
-	if err := p.Err(); err != nil { // p has ended, and closePeers may have run already: it would not close this peer
+	if err := p.Err(); err != nil { // p has ended: closePeers may have run already, so close the address handle here
 		return nil, errors.Join(err, giveBack(ah))
 	}
 	p.peers[e] = struct{}{}
@@ -276,8 +276,8 @@ func (e *Peer) close() error {
 	return nil
 }
 
-// closePeers closes all peers to which no datagram is outstanding. If the result busy is true, some
-// peers are left, and closePeers must be called again.
+// closePeers closes all peers to which no datagram is outstanding. If datagrams to other peers are
+// outstanding, closePeers returns true, and must be called again.
 func (p *PacketConn) closePeers() (busy bool, err error) {
 	p.peerMu.Lock()
 	defer p.peerMu.Unlock()

@@ -145,9 +145,9 @@ func (p *PacketConn) received(r Result, err error) {
 	s := &p.slots[r.Tag]
 	if err != nil {
 		s.buf.drop()
-		// A *WCError means that the receive failed or was flushed; then the queue calls the functions
-		// given to OnFail and OnFlush. Any other error means that the device refused to post the
-		// receive. Only this code notices such an error, so it must end p.
+		// A *WCError means that the receive failed or was flushed. The queue reports this itself,
+		// to the function given to OnFail or OnFlush. Any other error means that the device refused
+		// to post the receive. Only this code notices such an error, so it must end p.
 		if _, completed := errors.AsType[*verbs.WCError](err); !completed && !p.gone {
 			p.sh.r.Defer(func() { p.fail(err) })
 		}

@@ -101,7 +101,7 @@ func TestMulticastGroup(t *testing.T) {
 	var members []*PacketConn
 	var peers []*Peer
 	places := []string{first.name, second.name, "soft2", "soft3"}
-	if onDevice { // the tests have only two kernel devices, so that two members share each of them
+	if onDevice { // the tests have only two kernel devices, so two of the four PacketConns are on each device
 		places[2], places[3] = second.name, first.name
 	}
 	for _, name := range places[:3] {

@@ -21,7 +21,7 @@ var oneSidedOps = []string{"write", "read", "add", "flush"}
 // KeepAlive + bound + bound/8 + flushBound:
 //   - KeepAlive: if no send is outstanding, the connection sends a probe only after KeepAlive.
 //   - bound: the result of boundOf.
-//   - bound/8: the watchdog may notice the end of the bound so much later.
+//   - bound/8: the watchdog may notice up to bound/8 late that the bound has passed.
 //   - flushBound: the device may need this time to flush the queue pair.
 func TestALostPeerEndsEverythingWithinTheBound(t *testing.T) {
 	seed := fromEnv(t, "VERBENA_SIM_SEED", uint64(time.Now().UnixNano()))
@@ -63,7 +63,7 @@ func TestALostPeerEndsEverythingWithinTheBound(t *testing.T) {
 				switch err := p.a.Err(); {
 				case errors.Is(err, ErrPeerTimeout):
 				case errors.As(err, &wc) && wc.Status == verbs.WCRetryExcErr: // the device's retries were used up before the bound
-				// The link from the peer works. The peer's end failed first, and its DREQ arrived.
+				// The link from the peer still works. So if the peer's end fails first, its DREQ arrives.
 				case way == "link to the peer cut" && errors.Is(err, ErrPeerClosed):
 				default:
 					t.Errorf("the connection failed with %v, want %v or a completion with the status %v", err, ErrPeerTimeout, verbs.WCRetryExcErr)
@@ -162,8 +162,8 @@ func TestAPeerWithoutReceivesTimesOut(t *testing.T) {
 	}
 }
 
-// Rule: if a link is slow or lossy, but the peer answers, the connection stays open while operations are
-// outstanding, and while it is idle later.
+// Rule: if a link is slow or lossy, but the peer answers, the connection stays open. This holds while
+// operations are outstanding, and while the connection is idle.
 func TestASlowPeerIsNotLost(t *testing.T) {
 	const bound = 100 * time.Millisecond
 	for name, l := range map[string]fabric.Link{"slow": {Delay: 30 * time.Millisecond}, "lossy": {Delay: time.Millisecond, Loss: 0.1}} {
@@ -200,7 +200,7 @@ func TestKeepAliveIsOneQuestionInItsTime(t *testing.T) {
 	p.pass(times * every)
 	for _, n := range p.w.nodes[:2] {
 		if s := n.rt.Stats(); s.KeepAlives < times-2 || s.KeepAlives > times+2 {
-			t.Errorf("%s sent %d probes in %d intervals, want one probe in each interval, up to 2 more or fewer in all", n.name, s.KeepAlives, times)
+			t.Errorf("%s sent %d probes in %d intervals, want one probe for each interval; the sum may differ by 2", n.name, s.KeepAlives, times)
 		}
 	}
 	if p.a.Err() != nil || p.b.Err() != nil {
@@ -392,8 +392,8 @@ func (p *lostPeer) pass(d time.Duration) {
 	}
 }
 
-// cut sets the state of both links. If the argument there is true, it takes the link from p.a
-// to p.b down, otherwise up. If the argument back is true, it takes the link from p.b to p.a down,
+// cut(there, back) sets the state of both links. The first argument is for the link from p.a to p.b, and
+// the second argument is for the link from p.b to p.a. If the argument is true, cut takes the link down,
 // otherwise up.
 func (p *lostPeer) cut(there, back bool) {
 	a, b := p.w.nodes[0].gid, p.w.nodes[1].gid
@@ -408,16 +408,15 @@ func (p *lostPeer) vanish() {
 }
 
 // wantEnded checks that the connection of p.a has failed and that every operation has ended in time. The
-// limit of an operation is max(cut, from) + within, where from is the time when the operation was
-// started.
+// limit of an operation o is max(cut, o.from) + within.
 func (p *lostPeer) wantEnded(cut, within time.Duration) {
 	p.t.Helper()
 	for _, o := range p.ops {
 		at := max(cut, o.from)
 		if o.ended == 0 {
-			p.t.Errorf("the %s started at %v has not ended, want an end at %v at the latest", o.name, o.from, at+within)
+			p.t.Errorf("the operation %q, which was started at %v, has not ended; want its end at %v at the latest", o.name, o.from, at+within)
 		} else if o.ended > at+within {
-			p.t.Errorf("the %s started at %v ended at %v, want an end at %v at the latest", o.name, o.from, o.ended, at+within)
+			p.t.Errorf("the operation %q, which was started at %v, ended at %v; want its end at %v at the latest", o.name, o.from, o.ended, at+within)
 		}
 	}
 	if err := p.a.Err(); err == nil {

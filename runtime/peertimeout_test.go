@@ -82,7 +82,7 @@ func TestEachEndSetsItsOwnTimeout(t *testing.T) {
 	}
 	long := end{Options{PeerTimeout: time.Hour, TOS: 0x68}, maxAckTimeout, 7}
 	short := end{Options{PeerTimeout: time.Second}, minAckTimeout, 7}
-	own := end{Options{AckTimeout: 200 * time.Millisecond, RetryCount: 2, TOS: 0xb8}, 16, 2} // code 16 stands for 268 ms, the next longer time
+	own := end{Options{AckTimeout: 200 * time.Millisecond, RetryCount: 2, TOS: 0xb8}, 16, 2} // code 16 stands for 268 ms, and code 15 for 134 ms
 	none := end{Options{AckTimeout: verbs.AckTimeout(17), RetryCount: -1}, 17, 0}
 	onBeds(t, func(t *testing.T, b bed) {
 		for _, ends := range [][2]end{{long, short}, {short, long}, {own, none}, {none, own}} {
@@ -228,7 +228,7 @@ func TestASharedReceiveIsASignOfThePeer(t *testing.T) {
 		}
 	}
 	if got := m.rt.Stats().KeepAlives - before; got != 0 {
-		t.Errorf("the receiving end sent %d probes in %d intervals to a peer that sent four messages in each, want 0", got, times)
+		t.Errorf("the receiving end sent %d probes in %d intervals to a peer that sent four messages in each interval, want 0", got, times)
 	}
 	w.pass(times * every)
 	if got := m.rt.Stats().KeepAlives - before; got < times-2 {

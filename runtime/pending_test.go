@@ -120,9 +120,9 @@ func TestPendingReceivesAreThereBeforeThePeerSends(t *testing.T) {
 	}
 }
 
-// sendsAtOnce connects a Pending of the runtime us to a connection of the runtime them, which sends a
-// message as soon as it is connected. If early is true, the receive is posted before Connect, otherwise
-// after the first RNR NAK. If weDial is true, us dials, otherwise them.
+// sendsAtOnce connects a Pending to a peer that sends a message as soon as it is connected. If early is
+// true, the receive of the Pending is posted before Connect, otherwise after the first RNR NAK. If weDial
+// is true, the Pending is the dialing end, otherwise the accepting end.
 func sendsAtOnce(t *testing.T, early, weDial bool) {
 	fab := fabric.New(fabric.Config{})
 	p := must.Get(soft.New(soft.Config{Fabric: fab, Devices: []soft.DeviceConfig{
@@ -183,7 +183,7 @@ func sendsAtOnce(t *testing.T, early, weDial bool) {
 		t.Errorf("the peer's message: %v", err)
 	}
 	if n := naks.Load(); (n == 0) != early {
-		t.Errorf("the message caused %d RNR NAKs; want 0 if the receive was posted before Connect (%v), otherwise 1 or more", n, early)
+		t.Errorf("the message caused %d RNR NAKs; the receive was posted before Connect: %v; want 0 NAKs if true, otherwise 1 or more", n, early)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestPendingIsClosed(t *testing.T) {
 		}
 		d := <-dialed
 		if _, rejected := errors.AsType[*RejectError](d.err); !rejected {
-			t.Errorf("the dial whose Pending was closed at the listener returned %v, want a *RejectError", d.err)
+			t.Errorf("the dial returned %v after the Pending of the listener was closed, want a *RejectError", d.err)
 		}
 		left := prepareDial(t, client, ln)
 		if err := client.Close(ctx); err != nil {
@@ -277,7 +277,7 @@ func TestPendingWhosePeerGaveUp(t *testing.T) {
 		}
 		c, err := ps.Connect(testContext(t))
 		if err == nil {
-			<-c.Done() // Connect ended before the report came; then the report ends the connection
+			<-c.Done() // Connect returned before the report came; when the report comes, it ends the connection
 		} else if !causedByPeer(err) {
 			t.Errorf("Connect to a peer that gave up returned %v, want an error that the peer caused (causedByPeer)", err)
 		}

@@ -106,13 +106,13 @@ func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 		node, err := strconv.Atoi(strings.TrimPrefix(m.policy, "prefer:"))
 		switch {
 		case err != nil:
-			t.Errorf("an arena of %d bytes has the policy %q, want a policy that prefers a node: %s", a.Len(), m.policy, m.line)
+			t.Errorf("an arena of %d bytes has the policy %q, want a policy that prefers a node; the mapping: %s", a.Len(), m.policy, m.line)
 		case len(m.pages) != 1 || m.pages[node] == 0:
-			t.Errorf("an arena of %d bytes has pages on the nodes %v, want only node %d: %s", a.Len(), m.pages, node, m.line)
+			t.Errorf("an arena of %d bytes has pages on the nodes %v, want only node %d; the mapping: %s", a.Len(), m.pages, node, m.line)
 		}
 		got[node]++
 	}
 	if len(want) != len(nodes) || !maps.Equal(got, want) {
-		t.Errorf("the number of arenas on each node is %v, want %v, with %d nodes", got, want, len(nodes))
+		t.Errorf("the numbers of arenas on the nodes are %v, want %v, with an entry for each of the %d nodes", got, want, len(nodes))
 	}
 }

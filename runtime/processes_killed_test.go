@@ -82,8 +82,9 @@ func peerGone(err error) bool {
 	return ok && wc.Status == verbs.WCRetryExcErr || errors.Is(err, ErrPeerTimeout) || errors.Is(err, ErrPeerClosed)
 }
 
-// startVictim starts this test in another process, with the role in the environment variable victim. The
-// function kill kills the process and waits for its end; startVictim also calls it when the test ends.
+// startVictim starts this test in another process, with the role in the environment variable victim. It
+// returns a function that kills the process and waits until the process has ended. This function is also
+// called when the test ends.
 func startVictim(t *testing.T, role string) (kill func(), output *bufio.Reader) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
@@ -92,7 +93,7 @@ func startVictim(t *testing.T, role string) (kill func(), output *bufio.Reader) 
 	must.Do(t, cmd.Start())
 	kill = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // the error is that of the signal
+		_ = cmd.Wait() // returns an error, because a signal ended the process
 	})
 	t.Cleanup(kill)
 	return kill, bufio.NewReader(out)
@@ -157,8 +158,8 @@ func TestKilledClient(t *testing.T) {
 }
 
 // Rule: if a server process is killed, at any moment, the client's connections with this process end within
-// lostWithin. Each ends with an error for which peerGone is true, or its Dial fails. Later the server's port
-// refuses a Dial with the reason RejInvalidServiceID.
+// lostWithin, each with an error for which peerGone is true. A Dial that is in progress may fail. A Dial
+// that begins after the kill is refused with the reason RejInvalidServiceID.
 func TestKilledServer(t *testing.T) {
 	if role := os.Getenv(victim); role != "" {
 		beVictim(t, role)

@@ -52,7 +52,8 @@ type machine struct {
 	out *bufio.Reader // the standard output of the process
 }
 
-// startMachine starts a machine, and gives the router the address 1 in the machine's network.
+// startMachine starts a machine. It also gives the router an address in the machine's network: the address
+// whose last byte is 1.
 func startMachine(t *testing.T, role, network string) *machine {
 	t.Helper()
 	h := &machine{t: t, cmd: exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")}
@@ -64,7 +65,7 @@ func startMachine(t *testing.T, role, network string) *machine {
 	must.Do(t, h.cmd.Start())
 	t.Cleanup(func() {
 		_ = h.cmd.Process.Kill()
-		_ = h.cmd.Wait() // if the test has failed, the error is that of the signal
+		_ = h.cmd.Wait() // returns an error if a signal ended the process, as after a failed test
 	})
 	command(t, "", "ip", "link", "add", role, "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(h.cmd.Process.Pid))
 	command(t, "", "ip", "addr", "add", network+"1/24", "dev", role)
@@ -165,9 +166,9 @@ func echoed(ctx context.Context, c *Conn, b []byte) string {
 	return "echoed"
 }
 
-// machines starts a server and a client, which run the program run. The argument rules has rules of nft(8) for
-// the router; "": none. If server is nil, the calling test must return, because this process is a machine's
-// process, or because netns.Enter has run the test in another process.
+// machines starts a server and a client, which execute the program run. The router gets the nft(8) rules in
+// the string rules, unless the string is empty. If server is nil, the calling test must return, because this process is a
+// machine's process, or because netns.Enter has run the test in another process.
 func machines(t *testing.T, rules string, run program) (server, client *machine) {
 	t.Helper()
 	if role := os.Getenv(machineRole); role != "" {

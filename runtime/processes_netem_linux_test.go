@@ -61,8 +61,9 @@ func TestALossyNetwork(t *testing.T) {
 	}
 }
 
-// writeSlots executes n WRITEs of lossySlot bytes from the region from to the region to, with up to lossyDepth
-// outstanding. After each WRITE it compares the bytes in to with the bytes in from.
+// writeSlots(t, c, from, to, n) executes n WRITEs of lossySlot bytes on c. The source of a WRITE is in the first
+// region, and the target is in the second region. At most lossyDepth WRITEs are outstanding. After each WRITE,
+// writeSlots compares the bytes of the target with the bytes of the source.
 func writeSlots(t *testing.T, c *Conn, from, to *Region, n int) error {
 	ctx := t.Context()
 	futures := make([]Future, lossyDepth)

@@ -11,7 +11,7 @@ const (
 	chaosRounds = 100     // rounds of TestChaosAtTheEnd (VERBENA_CHAOS_ROUNDS)
 )
 
-// simOps is the number of operations of TestSimulation (VERBENA_SIM_OPS). It is enough to cover every
+// simOps is the number of operations of TestSimulation (VERBENA_SIM_OPS). So many operations cover every
 // kind of operation and event. simReplayOps is the number of operations in each of the two simulations
 // that TestSimulationReplays compares.
 const (

@@ -3,7 +3,8 @@
 package runtime
 
 // These constants are the sizes of tests under the race detector. raceEnabled switches off the checks of
-// allocations, because under the detector sync.Pool drops objects at random and code allocates more.
+// allocations. Under the detector these checks would fail: sync.Pool drops objects at random, and code
+// makes additional allocations.
 const (
 	raceEnabled = true
 	allocOps    = 2_000  // operations of each subtest of TestOperationsAllocateNothing
@@ -15,8 +16,8 @@ const (
 
 // simOps and simReplayOps are the numbers of operations of TestSimulation and TestSimulationReplays. Both
 // tests run the simulation on one goroutine, so there are no races to find. The detector only makes
-// sync.Pool drop objects, which a short run covers. A longer run would take ten times as long as without
-// the detector.
+// sync.Pool drop objects, which a short run covers. The detector makes a simulation ten times slower, so
+// these numbers are small.
 const (
 	simOps       = 50_000
 	simReplayOps = 8_000

@@ -30,8 +30,8 @@ func rawReceivesAllocateNothing(t *testing.T, d bed) {
 	exchanges(t, clients[0], func() (futures.Future[Arrival], error) { return s.PostRecv(into) })
 }
 
-// exchanges() checks that an exchange allocates nothing. In an exchange it calls post, which posts a
-// receive, sends a message on the connection from, and awaits the receive.
+// exchanges() checks that an exchange allocates nothing. An exchange has three steps: post() posts a
+// receive, from.Do sends a message, and the message settles the future of the receive.
 func exchanges[T any](t *testing.T, from *Conn, post func() (futures.Future[T], error)) {
 	t.Helper()
 	ctx := context.Background() // not testContext, whose timer would count as an allocation

@@ -38,15 +38,15 @@ type Runtime struct {
 	datagrams *futures.Pool[Packet]
 	peers     *futures.Pool[*Peer]
 
-	// When a removal of the device is reported, deviceGone sets gone, and then makes every reactor
-	// end its connections and listeners. deviceGone does not end a connection or listener that is
-	// created later, so the code that creates a connection or listener must check gone.
+	// When a removal of the device is reported, deviceGone sets the flag gone, and then makes every
+	// reactor end its connections and listeners. deviceGone does not end a connection or listener
+	// that is created later, so the code that creates a connection or listener must check the flag.
 	gone    uatomic.Bool
 	tidying sync.WaitGroup // counts the goroutines that Runtime.tidy has started
 
 	mu        sync.Mutex    // guards the fields up to watchers; no goroutine waits while it holds mu
 	making    int           // number of calls that have called enter() and not yet leave()
-	made      chan struct{} // nil until Close begins; then open while making is not 0, and closed after that
+	made      chan struct{} // nil until Close begins; then a channel, which is closed when no call is between enter() and leave()
 	live      map[*Conn]struct{}
 	listeners map[*Listener]struct{}
 	shared    map[*SharedRecv]struct{}

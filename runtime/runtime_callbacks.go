@@ -18,9 +18,10 @@ type DeviceEvent struct {
 type watcher struct{ fn func(DeviceEvent) }
 
 // WatchDevice registers fn: from now on fn is called with every event of the device and its ports,
-// for example port up, port down, a change of address, or removal. The goroutine that runs a reactor
-// (the holder of its turn) calls fn, so fn must not block. A panic of fn goes to Config.OnPanic. The
-// function stop unregisters fn; an event that is being delivered at that time may still reach fn.
+// for example port up, port down, a change of address, or removal. The goroutine that runs a
+// reactor (the holder of its turn) calls fn, so fn must not block. A panic of fn goes to
+// Config.OnPanic. A call of stop unregisters fn; an event that is being delivered at that time may
+// still reach fn.
 //
 // WatchDevice does not report events of queue pairs, completion queues and shared receive queues.
 // These events show in the results of operations.
@@ -65,9 +66,9 @@ func (rt *Runtime) Now() time.Time { return rt.cfg.now() }
 // reactor's turn calls fn, so fn must not block. A panic of fn goes to Config.OnPanic. If the runtime
 // is closed before that time, fn is not called.
 //
-// The function stop cancels the call of fn, unless the call has begun. stop does not wait for the
-// reactor, so fn may still be called shortly after stop has returned. Any goroutine may call After
-// and stop. Both allocate.
+// A call of stop cancels the call of fn, unless fn has begun. A call of stop does not wait for the
+// reactor, so fn may still begin shortly after stop has returned. Any goroutine may call After and
+// stop. Both allocate.
 func (rt *Runtime) After(d time.Duration, fn func()) (stop func()) {
 	r := rt.shards[0].r
 	t := r.After(d, func() { r.Notify(fn) })

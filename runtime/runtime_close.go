@@ -13,11 +13,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// closeGrace is how long Runtime.Close goes on releasing objects after its context has ended. In this
-// time Close waits for reactors, for the kernel and for goroutines of the program, but never for a
-// peer. closeGrace is also how long Close waits for memory that the program holds: the goroutines of
-// the program first return from calls that now fail, and then release their messages. On a busy
-// machine this takes some time.
+// closeGrace is how long Runtime.Close goes on releasing objects after its context has ended. In
+// this time Close waits for reactors, for the kernel and for goroutines of the program, but never
+// for a peer. closeGrace is also how long Close waits for memory that the program holds. The
+// goroutines of the program need this time: they first return from calls that now fail, and then
+// release their messages.
 const closeGrace = 5 * time.Second
 
 // errRuntimeClosed is the cause with which Runtime.Close ends connections.
@@ -85,9 +85,9 @@ func (rt *Runtime) shut() (made <-chan struct{}) {
 }
 
 // closeAll closes the objects of the program: first the listeners, then the connections, then the
-// datagram connections, and at last the shared receives, which connections use. The closing of a
-// connection waits for outstanding operations until ctx ends. The closing of shared receives waits
-// until after ends. The context after ends some time after ctx (see extend).
+// datagram connections, and at last the shared receives, which connections use. To close a
+// connection, it waits for outstanding operations until ctx ends. To close shared receives, it
+// waits until the second context ends, which is some time after the end of ctx (see extend).
 func (rt *Runtime) closeAll(ctx, after reactor.DoneContext) error {
 	rt.mu.Lock()
 	listeners := slices.Collect(maps.Keys(rt.listeners))
@@ -105,9 +105,9 @@ func (rt *Runtime) closeAll(ctx, after reactor.DoneContext) error {
 	return errors.Join(errs...)
 }
 
-// each calls the function end for every object, and returns when all calls have returned. The calls
-// run concurrently, because each call may take some seconds even after the context of Close has
-// ended.
+// each calls the given function for every object, and returns when all calls have returned. The
+// calls run concurrently, because a single call may take some seconds even after the context of
+// Close has ended.
 func each[T any](all []T, end func(T) error) []error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(all))
@@ -118,9 +118,10 @@ func each[T any](all []T, end func(T) error) []error {
 	return errs
 }
 
-// extend returns longer, a DoneContext (a context reduced to its Done channel). longer ends when the
-// time d has passed after the end of asked. When the caller needs longer no more, it must call the
-// function end. This function ends longer at once, and waits for the goroutine that extend started.
+// extend returns a DoneContext (a context reduced to its Done channel) that ends when the time d
+// has passed after the end of asked. When the caller does not need this DoneContext any more, it
+// must call the returned function. The function ends the DoneContext at once, and waits for the
+// goroutine that extend started.
 func extend(asked reactor.DoneContext, d time.Duration) (longer reactor.DoneContext, end func()) {
 	over, stop := make(chan struct{}), make(chan struct{})
 	go func() {

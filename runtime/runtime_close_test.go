@@ -172,7 +172,7 @@ func TestGivenUpReceivesAreNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kept > 2*pruneFrom {
-		t.Errorf("the list has %d entries, want at most %d; one receiver waits", kept, 2*pruneFrom)
+		t.Errorf("the list of waiting receivers has %d entries, want at most %d; only one of the receivers has not given up", kept, 2*pruneFrom)
 	}
 	f, err := a.SendBytes(testContext(t), []byte("first"))
 	done(t, f, err)
@@ -260,7 +260,7 @@ func TestCloseWaitsForAHeldMessage(t *testing.T) {
 	}
 }
 
-// Rule: if the program does not release a message within the grace time, Close returns ErrBusy and does not
+// Rule: if the program does not release a message within Config.grace, Close returns ErrBusy and does not
 // change the message. When the program has released the message, a second Close succeeds.
 func TestCloseSaysThatAMessageIsHeld(t *testing.T) {
 	a, b := connected(t, Config{grace: 20 * time.Millisecond})
@@ -382,9 +382,8 @@ func TestCallsDuringCloseAnswerErrClosed(t *testing.T) {
 	}
 }
 
-// Rule: if a callback of a future is running, and the context of Close and then Config.grace pass before the
-// callback returns, Close returns the context's error. When the callback has returned, a second Close
-// succeeds.
+// Rule: if a callback of a future is still running when Config.grace has passed since the end of Close's
+// context, Close returns the error of this context. When the callback has returned, a second Close succeeds.
 func TestCloseTellsItsContextsError(t *testing.T) {
 	a, _ := connected(t, Config{grace: 20 * time.Millisecond})
 	running, leave := make(chan struct{}), make(chan struct{})

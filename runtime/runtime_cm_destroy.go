@@ -53,8 +53,8 @@ type closers struct {
 	waiting []*closingID // identifiers whose next try waits, because maxClosers tries are running
 	running int          // number of tries that run on goroutines of their own
 	ending  bool         // the shard is being closed; from now on tries run with the turn held
-	// quiet wakes settleIDs. It gets a value when the map closing has become empty, and
-	// when the last goroutine that closes identifiers has ended.
+	// quiet wakes settleIDs. It gets a value when the last identifier has been removed from
+	// closers.closing, and when the last goroutine that closes identifiers has ended.
 	quiet chan struct{}
 }
 
@@ -82,8 +82,8 @@ func (s *shard) closeID(id connID, done func(error)) {
 	}
 }
 
-// tryClose starts one try. If maxClosers tries are running, it appends c to waiting instead. Holder
-// only.
+// tryClose starts one try. If maxClosers tries are running, it appends c to closers.waiting
+// instead. Holder only.
 func (s *shard) tryClose(c *closingID) {
 	switch {
 	case s.closing[c.id] != c: // an earlier try has closed the identifier
@@ -129,8 +129,8 @@ func (s *shard) wakeSettle() {
 	}
 }
 
-// shard.tried handles the outcome of a try. If the identifier is closed, or if no tries are left, tried
-// calls the callbacks. Otherwise it starts another try after closeRetry. Holder only.
+// shard.tried handles the outcome of a try. If the identifier is closed, or if no tries are left,
+// it calls the callbacks. Otherwise it starts another try after closeRetry. Holder only.
 func (s *shard) tried(c *closingID, err error) {
 	switch busy := errors.Is(err, verbs.ErrBusy); {
 	case err == nil || errors.Is(err, verbs.ErrDeviceRemoved): // closed

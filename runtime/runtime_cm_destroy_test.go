@@ -19,7 +19,7 @@ import (
 // fails with ErrBusy while an event of the identifier is not acknowledged.)
 type busyID struct {
 	queuePairID
-	busy   int // how many more calls of Close fail
+	busy   int // number of calls of Close that still fail with ErrBusy
 	closed int // how many calls of Close succeeded
 }
 
@@ -67,7 +67,7 @@ func TestEverybodyWhoClosesAnIdentifierIsTold(t *testing.T) {
 	}
 	if err := sh.r.Do(testContext(t), func() {
 		if !slices.Equal(got, []int{1, 2, 3}) || len(told) != 0 || id.closed != 1 || len(sh.closing) != 0 {
-			t.Errorf("the callbacks were called in the order %v, want [1 2 3]; %d more calls, want 0", got, len(told))
+			t.Errorf("the callbacks were called in the order %v, want [1 2 3]; then callbacks were called %d times more, want 0", got, len(told))
 			t.Errorf("Close of the identifier succeeded %d times, want once; %d identifiers are left in shard.closing, want 0", id.closed, len(sh.closing))
 		}
 	}); err != nil {
@@ -79,8 +79,8 @@ func TestEverybodyWhoClosesAnIdentifierIsTold(t *testing.T) {
 // connection can still be closed. In this case closeID is called twice for the identifier: once because
 // of the removal, and once because the connection is closed.
 func TestClosingMeetsARemovalWithABusyIdentifier(t *testing.T) {
-	for busy := 1; busy <= 4; busy++ { // the second closeID may come before or after the try that succeeds
-		t.Run(fmt.Sprint(busy), func(t *testing.T) { closingMeetsARemoval(t, busy) })
+	for busy := 1; busy <= 4; busy++ { // the second call of closeID may come before or after the try that succeeds
+		t.Run(fmt.Sprintf("the first %d tries fail", busy), func(t *testing.T) { closingMeetsARemoval(t, busy) })
 	}
 }
 
@@ -136,7 +136,7 @@ func TestCloseTriesABrokenIdentifierOnce(t *testing.T) {
 }
 
 // slowID is a CM identifier whose Close takes long, as if the kernel destroyed the queue pair slowly.
-// Close first closes the channel begun. It then waits until the test closes the channel letGo.
+// Close closes id.begun, and then waits until the test closes id.letGo.
 type slowID struct {
 	queuePairID
 	begun chan struct{}
@@ -186,8 +186,8 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	}
 	var late atomic.Bool
 	release := sync.OnceFunc(func() { close(held.letGo) })
-	// If held.Close() wrongly runs while the turn is held, the other connection is blocked. Then this
-	// timer lets held.Close() return, and the test fails instead of hanging.
+	// If the holder of the turn wrongly calls held.Close(), the other connection is blocked. Then this
+	// timer makes held.Close() return, and the test fails instead of hanging.
 	rescue := time.AfterFunc(10*time.Second, func() { late.Store(true); release() })
 	defer rescue.Stop()
 	<-held.begun
@@ -222,10 +222,10 @@ func slowToGoHoldsUpNobody(t *testing.T, d bed) {
 	}
 }
 
-// countedID is a CM identifier whose Close waits until the channel letGo is closed.
+// countedID is a CM identifier whose Close waits until the test closes id.letGo.
 type countedID struct {
 	verbs.Object
-	now, most *atomic.Int64 // now: how many calls of Close are running; most: the largest value of now so far
+	now, most *atomic.Int64 // *now is the number of running calls of Close, *most the largest number so far
 	letGo     <-chan struct{}
 }
 
@@ -279,9 +279,10 @@ func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	}
 }
 
-// Rule: if the kernel destroys a queue pair slowly, Close waits up to leaveBound longer than closeBound
-// after the end of its context. If the kernel finishes in that time, Close returns nil. (The kernel
-// takes seconds if packets of the queue pair wait for a neighbor that does not answer ARP.)
+// Rule: after the context of Close has ended, Close waits up to closeBound. If the kernel is still
+// destroying the queue pair at the end of closeBound, Close waits up to leaveBound longer. If the kernel
+// finishes in that time, Close returns nil. (The kernel takes seconds if packets of the queue pair wait
+// for a neighbor that does not answer ARP.)
 func TestCloseWaitsForTheKernel(t *testing.T) {
 	a, _ := connected(t, Config{Reactors: 1})
 	held := newSlowID(a.id)
@@ -299,7 +300,7 @@ func TestCloseWaitsForTheKernel(t *testing.T) {
 	begun := time.Now()
 	time.AfterFunc(closeBound+leaveBound/8, func() { close(held.letGo) })
 	if err := <-closed; err != nil {
-		t.Errorf("Close, while the queue pair was destroyed within %v: %v, want nil", time.Since(begun).Round(time.Millisecond), err)
+		t.Errorf("Close returned %v, want nil; destroying the queue pair took %v", err, time.Since(begun).Round(time.Millisecond))
 	}
 }
 
@@ -339,7 +340,7 @@ func TestAnAcceptedIdentifierMovesToItsReactor(t *testing.T) {
 			select {
 			case <-b.Done():
 			case <-ctx.Done():
-				t.Errorf("connection %d of the other reactor did not end while the listener's reactor was blocked; its peer has aborted", i)
+				t.Errorf("the peer of connection %d on the other reactor aborted, but the connection did not end while the listener's reactor was blocked", i)
 			}
 		}
 		close(leave)
@@ -365,7 +366,7 @@ func belongs(t *testing.T, rt *Runtime, c *Conn) {
 				has = has || target == cmTarget(c)
 			}
 			if has != (sh == c.sh) {
-				t.Errorf("reactor %d has the connection in shard.targets: %t, want %t", i, has, sh == c.sh)
+				t.Errorf("is the connection in shard.targets of reactor %d? %t, want %t", i, has, sh == c.sh)
 			}
 		}); err != nil {
 			t.Fatal(err)

@@ -45,10 +45,10 @@ type Stuck struct {
 //
 // For a connection with a recorder (Options.Recorder), Stuck reports every such operation, with its
 // times. For a connection without a recorder, Stuck reports only the oldest operation. The field
-// Since is then the time at which the runtime first noticed that the operation was outstanding. So
-// Since may be late, and the first calls of Stuck may miss the operation. If the connection
-// has a PeerTimeout, Since is late by at most an eighth of the smallest PeerTimeout bound on the
-// reactor. Otherwise Since is late by at most the time between two calls of Stuck.
+// Since is then the time at which the runtime first noticed that the operation was outstanding.
+// This time may be late, and the first calls of Stuck may miss the operation. If the connection has
+// a PeerTimeout, the time is late by at most an eighth of the smallest PeerTimeout bound on the
+// reactor. Otherwise it is late by at most the time between two calls of Stuck.
 //
 // Stuck waits for the turn of every reactor, visits every connection and allocates. It is meant for
 // diagnosis and monitoring. Do not call it from a Sink.

@@ -50,7 +50,7 @@ func TestWhatAFailedConnectionDidIsRecorded(t *testing.T) {
 				}
 			}
 			if well != 3 || len(all) < 4 || !errors.Is(all[3].Err, verbs.StatusError(verbs.WCRemAccessErr)) {
-				t.Errorf("%s, the records are %v, want three successful WRITEs and then the failed WRITE", when, all)
+				t.Errorf("%s, the records are %v, want three successful WRITEs and then a WRITE with REM_ACCESS_ERR", when, all)
 			}
 			if all := plain.Recorded(); all != nil {
 				t.Errorf("%s, the connection without a recorder has the records %v, want none", when, all)
@@ -84,8 +84,9 @@ func join(t *testing.T, client *Runtime, ln *Listener, o Options) (d, l *Conn) {
 	return d, l
 }
 
-// Rule: Stuck reports the outstanding send of each connection, with the connection. If the connection
-// has a recorder, the reported start time is exact. Stuck does not report completed sends.
+// Rule: if a connection has one outstanding send, Stuck reports the send and the connection. If the
+// connection has a recorder, the reported start time of the send is exact. Stuck does not report
+// completed sends.
 func TestStuckNamesTheConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		server, client := b.open(t, Config{}, 1), b.open(t, Config{Reactors: 2}, 0)
@@ -93,7 +94,7 @@ func TestStuckNamesTheConnection(t *testing.T) {
 		if got := client.Stuck(0); got != nil {
 			t.Errorf("before any operation was started, Stuck reports %v, want nothing", got)
 		}
-		// A SEND stays outstanding while the peer has no posted receive: the peer timeout is off.
+		// PeerTimeout -1 lets a SEND stay outstanding as long as the peer has no posted receive.
 		quiet := Options{Raw: true, PeerTimeout: -1, KeepAlive: -1}
 		recorded := quiet
 		recorded.Recorder = 4

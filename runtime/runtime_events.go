@@ -19,8 +19,8 @@ type events struct {
 	queued bool
 }
 
-// events.take handles up to eventsPerPass events. The reactor calls take when the source may have
-// events (Reactor.Watch).
+// events.take handles up to eventsPerPass events. The reactor calls this method when the source may
+// have events (Reactor.Watch).
 func (e *events) take() {
 	if !e.queued && e.handleBatch() {
 		// The remaining events must wait until after the next pass, which takes two calls of Defer.

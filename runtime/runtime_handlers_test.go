@@ -51,8 +51,8 @@ func TestASinkOfPiecesIsCalledInATurn(t *testing.T) {
 	r.goesOn()
 }
 
-// Rule: if a sink of a closed connection panics, no other connection fails. A new connection may have
-// a queue with the same number as the queue of the closed connection: it does not fail either.
+// Rule: if a sink of a closed connection panics, no other connection fails. This holds even for a new
+// connection whose queue has the same number as the queue of the closed connection.
 func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	notOnDevice(t, "the test makes devices of its own")
 	r := newRudeRig(t, Config{})
@@ -74,8 +74,8 @@ func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 }
 
 // Rule: Do and DoAll call the method Done of their context only once, before they submit. Done may be
-// user code that blocks or ends the goroutine. After the submission the goroutine must drive the
-// reactor, because Do and DoAll do not wake the loop.
+// user code that blocks or ends the goroutine. After the submission Done must not be called:
+// Do and DoAll submit without waking the loop, so from then on their goroutine must drive the reactor.
 func TestSynchronousFormsAskOnce(t *testing.T) {
 	notOnDevice(t, "the test makes devices of its own")
 	for what, do := range map[string]func(*contextRig, context.Context) error{
@@ -176,6 +176,6 @@ func TestHandlerPanicEndsTheProgram(t *testing.T) {
 	}
 	out, err := itself(t, "TestHandlerPanicEndsTheProgram", asked+"=1")
 	if err == nil || !strings.Contains(string(out), "panic: a handler's own") {
-		t.Fatalf("the child process ended with %v and printed %q, want an end by the panic of the handler", err, out)
+		t.Fatalf("the child process ended with %v and printed %q, want an error, and the panic of the handler in the output", err, out)
 	}
 }

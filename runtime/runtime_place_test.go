@@ -16,8 +16,8 @@ import (
 
 // Rule: nodesFor returns the device's NUMA node if this process may use memory of that node.
 // Otherwise it returns every node whose CPUs and memory this process may use. In the result, n+1
-// stands for node n. If the machine has one node, or if no node remains, the result is [0]: no
-// particular node.
+// stands for node n. If there is no such node, or if the machine has only one node, the result is [0],
+// which means no particular node.
 func TestNodesForADevice(t *testing.T) {
 	one := []sys.Node{{ID: 0, CPUs: []int{0, 1}}}
 	// Node 4 has memory but no CPUs.
@@ -69,9 +69,8 @@ func (c vectorSpyContext) CreateCQ(n int, ch verbs.CompChannel, vector int, user
 	return c.Context.CreateCQ(n, ch, vector, userData)
 }
 
-// Rule: a reactor uses one completion vector for its two completion queues. The first reactor uses
-// vector 0, and each further reactor uses the next vector. After the last vector comes vector 0
-// again.
+// Rule: a reactor uses one completion vector for its two completion queues. Reactor i of the runtime
+// uses vector i modulo the number of vectors.
 func TestReactorsShareOutTheCompletionVectors(t *testing.T) {
 	const vectors, reactors = 3, 5
 	var asked []int

@@ -29,8 +29,8 @@ var providers = map[string]func() verbs.Provider{
 const defaultProvider = "soft"
 
 // choose returns the provider, and the name of the device without the prefix. If this name is
-// empty, openUsable chooses the device. The result source is for error messages: it says whether the
-// name comes from Config.Device or from the environment.
+// empty, openUsable chooses the device. The third result is a text for error messages. It says
+// whether the name comes from Config.Device or from the environment.
 func (c Config) choose() (p verbs.Provider, device, source string, err error) {
 	name, source := c.Device, "Config.Device"
 	if c.Provider == nil && name == "" {

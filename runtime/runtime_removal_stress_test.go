@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// unplugRounds is how often TestRemovalUnderLoad removes the device.
+// unplugRounds is how many times TestRemovalUnderLoad removes the device.
 const unplugRounds = 200
 
 // Rule: if the device is removed under load, all operations of its runtime end with
@@ -134,7 +134,7 @@ func unplugRound(t *testing.T, r *plugRig, rnd *rand.Rand) {
 
 // Rule: if the device is removed, the outstanding operations of a connection end with
 // ErrDeviceRemoved, and Close returns nil. This holds even if the connection is being closed, or
-// has just failed for another reason.
+// fails for another reason before the runtime notices the removal.
 func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 	for name, begin := range map[string]func(c *Conn){
 		"closing": func(c *Conn) { c.end(false) },
@@ -179,9 +179,9 @@ func TestRemovalMeetsAnEndUnderWay(t *testing.T) {
 	}
 }
 
-// Rule: if the device is removed while a SharedRecv or a PacketConn is being closed, their
-// operations end at once with ErrDeviceRemoved. Close does not wait for a flush, because a removed
-// device flushes nothing.
+// Rule: if the device is removed while a SharedRecv or a PacketConn is being closed, the operations of
+// the SharedRecv or PacketConn end at once with ErrDeviceRemoved. Close does not wait for a flush,
+// because a removed device flushes nothing.
 func TestRemovalMeetsAClose(t *testing.T) {
 	r := newPlugRig(t, Config{NoCallerDriving: true})
 	ctx := testContext(t)
@@ -194,7 +194,9 @@ func TestRemovalMeetsAClose(t *testing.T) {
 	var errs []error
 	if err := p.sh.r.Do(ctx, func() {
 		p.setCause(ErrConnClosed)
-		errs = append(errs, r.p.Remove("a")) // the runtime does not notice it before p.fail, because this function holds the turn
+		// The runtime does not notice the removal before p.fail is called below, because this function
+		// holds the turn.
+		errs = append(errs, r.p.Remove("a"))
 		p.end()
 		if p.destroyed {
 			t.Error("the PacketConn was destroyed at once, but the test needs a PacketConn that waits for a flush")
@@ -203,7 +205,7 @@ func TestRemovalMeetsAClose(t *testing.T) {
 		if !p.destroyed {
 			t.Error("after the removal of the device, the PacketConn still waits for a flush")
 		}
-		errs = append(errs, s.end()) // as SharedRecv.Close, before shard.failRemoved fails the connections
+		errs = append(errs, s.end()) // as SharedRecv.Close does, if it runs before shard.failRemoved fails the connections
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -219,10 +219,10 @@ func receive(t testing.TB, c *Conn, want string) {
 	}
 }
 
-// teller is a provider whose device can report a removal in two ways. If the field fails is set, every
-// Execute returns ErrDeviceRemoved. If the test sends an event on the channel fatal and calls the
-// function ring, the runtime gets the event. The teller itself is the asynchronous channel of the
-// device.
+// teller is a provider whose device can report a removal in two ways. After the test has set
+// teller.fails, every Execute returns ErrDeviceRemoved. To report an event, the test sends the event on
+// teller.fatal, and then calls the function in teller.ring. The teller itself is the asynchronous
+// channel of the device.
 type teller struct {
 	verbs.Provider
 	fails atomic.Bool
@@ -270,7 +270,8 @@ func (p *teller) Get() (verbs.AsyncEvent, bool, error) {
 func (p *teller) Ack(verbs.AsyncEvent) {}
 
 // Rule: one report of a removal ends all connections and listeners of the runtime, even if the
-// reactors sleep. A report is a pass that fails, a DEVICE_FATAL event, or a DEVICE_REMOVAL event.
+// reactors sleep. A report is an ErrDeviceRemoved that Execute returns to a pass, a DEVICE_FATAL event,
+// or a DEVICE_REMOVAL event.
 func TestEachTellerIsEnough(t *testing.T) {
 	notOnDevice(t, "the test wraps the device of the software RNIC")
 	for name, tell := range map[string]func(p *teller, c *Conn){
@@ -319,8 +320,8 @@ func TestEachTellerIsEnough(t *testing.T) {
 	}
 }
 
-// Rule: messages that arrived before the removal of the device can still be received. When no such
-// message is left, a receive fails with ErrDeviceRemoved.
+// Rule: messages whose completions were polled before the removal of the device can still be received.
+// When no such message is left, a receive fails with ErrDeviceRemoved.
 func TestArrivedMessagesOutliveTheDevice(t *testing.T) {
 	r := newPlugRig(t, Config{})
 	ctx := testContext(t)
@@ -365,7 +366,7 @@ func TestConnectionSurvivesAShortOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-seen; got != verbs.EventPortErr {
-		t.Fatalf("the port went down: event %v, want PORT_ERR", got)
+		t.Fatalf("after the port went down, WatchDevice reported %v, want PORT_ERR", got)
 	}
 	f := must.Get(x.SendBytes(ctx, []byte("across")))(t)
 	if err := x.sh.r.Do(ctx, x.sh.r.Flush); err != nil { // posts the message, whose packets are lost
@@ -375,11 +376,11 @@ func TestConnectionSurvivesAShortOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-seen; got != verbs.EventPortActive {
-		t.Fatalf("the port came up: event %v, want PORT_ACTIVE", got)
+		t.Fatalf("after the port came up, WatchDevice reported %v, want PORT_ACTIVE", got)
 	}
 	done(t, f, nil)
 	receive(t, y, "across")
 	if x.Err() != nil || y.Err() != nil {
-		t.Fatalf("the two ends of the connection ended with %v and %v, want no end", x.Err(), y.Err())
+		t.Fatalf("Err of the dialing end is %v, and Err of the accepted end is %v, want nil for both", x.Err(), y.Err())
 	}
 }

@@ -219,7 +219,7 @@ func (s *shard) closeLeft() (busy bool) {
 // fails, it may be called again.
 func (s *shard) close(ctx context.Context) error {
 	if s.cm != nil {
-		var left error // set with the turn held; if Do fails, left may be set after Do has returned
+		var left error // set with the turn held; if Do fails, perhaps set after Do has returned
 		switch err := s.r.Do(ctx, func() { left = s.closeCM() }); {
 		case errors.Is(err, reactor.ErrClosed): // an earlier call has closed the reactor
 		case err != nil:

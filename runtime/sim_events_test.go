@@ -9,8 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
-// The kinds of events that a run counts. The last two are reasons why connections fail; all others
-// are disturbances.
+// The kinds of events that a run counts. The last two are reasons why connections fail. All others are
+// disturbances, or the ends of disturbances.
 const (
 	eventCalm = iota
 	eventMild
@@ -40,8 +40,8 @@ var simEventNames = [simEvents]string{
 	"cut in one direction", "no receives posted", "peer timeout", "retries used up",
 }
 
-// The average number of rounds between two disturbances of the same kind. A round is one pass through the
-// loop of simWorld.run.
+// The average number of rounds between two disturbances of the same kind. A round is one iteration of
+// the loop of simWorld.run.
 const (
 	everyKill      = 250
 	everyClose     = 400
@@ -71,11 +71,13 @@ func (w *simWorld) disturb() {
 			if err := e.c.q.QP().Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState); err != nil {
 				w.fail("moving a queue pair to ERR: %v", err)
 			}
-			// From now on no message of this end reaches the peer. If flushedAt is set, simEnd.collect
-			// checks that the connection fails soon. A raw connection without shared receives and
-			// without outstanding requests fails only after its next operation: then simOp.settle sets
-			// flushedAt. Any other connection fails soon. For such a connection set flushedAt here,
-			// because simOp.settle does not see the flush of the connection's own requests.
+			// From now on no message of this end reaches the peer. After flushedAt is set,
+			// simEnd.collect checks that the connection fails soon.
+			//
+			// A raw connection that has neither shared receives nor outstanding requests fails only
+			// after its next operation. The method settle of that operation sets flushedAt. Any other
+			// connection must fail soon, so set flushedAt here. (simOp.settle might never set
+			// it, because settle is not called for the receives that a managed connection posts.)
 			e.killed = true
 			if e.flushedAt == 0 && (!e.p.raw || e.shares() || len(e.ops)+len(e.recvs) > 0) {
 				e.flushedAt = w.now()
@@ -191,7 +193,8 @@ func (w *simWorld) heal() {
 }
 
 // vanish lets a node die without notice to its peers: it cuts the node off, and then aborts the node's
-// connections. Later the node opens again, without its old state.
+// connections. When these have ended, disturb() closes the node. Up to a second after that, the node
+// opens again, without its old state.
 func (w *simWorld) vanish(n *simNode) {
 	if !n.up() || w.cut >= 0 {
 		return
@@ -208,7 +211,7 @@ func (w *simWorld) vanish(n *simNode) {
 	}
 }
 
-// hasEnds reports whether the node has connections that have not ended.
+// hasEnds reports whether the node has a dial in progress, or a connection that has not ended.
 func (n *simNode) hasEnds() bool {
 	for _, p := range n.w.pairs {
 		for i, e := range p.ends {
@@ -220,8 +223,8 @@ func (n *simNode) hasEnds() bool {
 	return false
 }
 
-// anyEnd returns a random end of a random pair. It returns nil if there is no pair, or if the chosen end
-// must not be disturbed.
+// anyEnd returns a random end of a random pair. It returns nil if there is no pair, if the chosen end does
+// not exist or is gone, or if the pair is muted.
 func (w *simWorld) anyEnd() *simEnd {
 	if len(w.pairs) == 0 {
 		return nil
@@ -235,8 +238,8 @@ func (w *simWorld) anyEnd() *simEnd {
 }
 
 // remove removes a node's device while it is in use. The node's connections and operations fail,
-// and its peers get no answers. When the node has closed its runtime, it restores the device
-// (simNode.close).
+// and its peers get no answers. After simNode.close has closed the node's runtime, it restores the
+// device.
 func (w *simWorld) remove(n *simNode) {
 	if !n.up() || n.portAt != 0 {
 		return
@@ -286,13 +289,13 @@ func (n *simNode) plug() {
 
 // The following disturbances keep a peer from answering, often for longer than the bound of sends: a
 // link is cut in one direction, or a raw peer posts no receives. Every send must end within the
-// bound. The bound counts from the start of the send. If another send of the same queue has ended
-// after that, the bound counts from the last such end.
+// bound. The bound counts from the time at which the send was accepted, or from the last time at which
+// another send of the same queue ended, whichever is later.
 
-// simPeerTimeout is the PeerTimeout of the simulation's connections. simPeerTimeout is also the bound
-// of their sends, because it is longer than 4 × ACK timeout × (retries + 1) = 4 × 134 ms × 8 = 4.3 s.
-// simLooks is at least the virtual time between two checks of the bound (see simWorld.rest and
-// simWorld.finish).
+// simPeerTimeout is the PeerTimeout of the simulation's connections. The bound of their sends is the
+// larger of PeerTimeout and 4 × ACK timeout × (retries + 1) = 4 × 134 ms × 8 = 4.3 s (boundOf). So the
+// bound is simPeerTimeout, too. Two checks of the bound are at most simLooks of virtual time apart (see
+// simWorld.rest and simWorld.finish).
 const (
 	simPeerTimeout = 5 * time.Second
 	simLooks       = time.Second
@@ -346,7 +349,7 @@ func (c *simOneWay) meets(p *simPair) bool {
 }
 
 // holdCut cuts the link of w.oneWay. If w.oneWay is nil, it does nothing. changeLink sets the faults of
-// all links, which mends the cut link, so changeLink then calls holdCut.
+// all links, and so mends the cut link. Therefore changeLink calls holdCut at its end.
 func (w *simWorld) holdCut() {
 	if c := w.oneWay; c != nil {
 		w.fab.SetLink(c.from.gid, c.to.gid, fabric.Link{Down: true})
@@ -390,12 +393,12 @@ func (p *simPair) muted() bool {
 	return false
 }
 
-// inTime checks that the oldest send of the end is not outstanding for too long. The argument before
-// is the length of e.ops before takeInOrder removed the settled sends. If e.ops is shorter now, a send
-// has ended.
-func (e *simEnd) inTime(before int) {
+// inTime checks that the oldest send of the end is not outstanding for too long. The argument is the
+// length that e.ops had before takeInOrder removed the settled sends. If e.ops is shorter now, a send has
+// ended. The watchdog may notice the end of a bound late, by up to an eighth of the bound (anEighth).
+func (e *simEnd) inTime(oldLen int) {
 	w := e.w
-	if len(e.ops) < before || len(e.ops) == 0 {
+	if len(e.ops) < oldLen || len(e.ops) == 0 {
 		e.movedAt = w.now()
 	}
 	bound := anEighth(simPeerTimeout)
@@ -403,12 +406,12 @@ func (e *simEnd) inTime(before int) {
 		bound = anEighth(simMuteBound)
 	}
 	if len(e.ops) > 0 && w.now() > max(e.movedAt, e.ops[0].from)+bound+simLooks {
-		w.fail("%v: end %d: at the virtual time %v, %v is outstanding since %v, longer than its bound %v", e.p, e.side, w.now(), e.ops[0], e.ops[0].from, bound)
+		w.fail("%v: end %d: at the virtual time %v, %v is outstanding since %v, longer than %v (its bound and an eighth of it)", e.p, e.side, w.now(), e.ops[0], e.ops[0].from, bound)
 	}
 }
 
-// countEnd counts a connection that failed with err, if the reason was the bound or used-up
-// retries.
+// countEnd counts a connection that failed with err, if the reason was the bound of sends, or that the
+// retries were used up.
 func (w *simWorld) countEnd(err error) {
 	var wc *verbs.WCError
 	switch {
@@ -420,7 +423,7 @@ func (w *simWorld) countEnd(err error) {
 }
 
 // simAsks returns a random KeepAlive option for a connection. For half of the connections it returns
-// -1: they send no probes.
+// -1, so that they send no probes.
 func (w *simWorld) simAsks() time.Duration {
 	if w.r.one(2) {
 		return -1

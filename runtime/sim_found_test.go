@@ -129,14 +129,14 @@ func TestJoiningAGroupEndsUnanswered(t *testing.T) {
 	t.Cleanup(w.finish)
 	p := w.nodes[0].packets.p
 	group := netip.MustParseAddr("239.7.7.7")
-	// If heard is false, the join does not get the event with the answer.
-	join := func(heard bool) (error, bool) {
+	// join(true) joins the group. join(false) also prevents the delivery of the event that has the answer.
+	join := func(answered bool) (error, bool) {
 		m := &membership{p: p, group: group}
 		var f futures.Future[*Peer]
 		m.promise, f = p.rt.peers.New(nil)
 		p.sh.r.Defer(func() {
 			m.start()
-			if !heard {
+			if !answered {
 				delete(p.sh.targets, m.id)
 			}
 		})
@@ -151,6 +151,6 @@ func TestJoiningAGroupEndsUnanswered(t *testing.T) {
 		t.Errorf("joining with an answer: %v (settled %t), want success", err, ok)
 	}
 	if p.groups[group] == nil {
-		t.Error("ConnectTimeout ended the membership after the group was joined")
+		t.Error("the group was joined, but ConnectTimeout ended the membership")
 	}
 }

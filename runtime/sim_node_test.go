@@ -193,7 +193,8 @@ func (n *simNode) hangUp(i int) {
 }
 
 // finish() closes the listeners, the PacketConn and the shared receives of the node. It returns true
-// when these and all connections have ended. The caller repeats the call until finish() returns true.
+// when they and all connections of the node have ended. The caller repeats the call until finish()
+// returns true.
 func (n *simNode) finish() bool {
 	if n.rt == nil {
 		return true
@@ -226,7 +227,7 @@ func (n *simNode) close() {
 		}
 	}
 	if len(n.chunks) != simChunks || !clean(n.scratch.Bytes()) {
-		w.fail("%s: %d of %d chunks of the region scratch are free, want all; all bytes are poison: %t, want true",
+		w.fail("%s: %d of %d chunks of the region scratch are free, want all; are all bytes poison? %t, want true",
 			n.name, len(n.chunks), simChunks, clean(n.scratch.Bytes()))
 	}
 	for i, s := range n.shared {
@@ -290,7 +291,7 @@ type simSlot struct {
 
 // simWord is the model of an 8-byte word that atomics change. It lists the values that the word may
 // have. states[0] is the value after the last operation that is known to have succeeded. states[i]
-// is the value after i more accepted operations.
+// is the value after the next i accepted operations.
 type simWord struct{ states []uint64 }
 
 func (n *simNode) word(at int) uint64 {
@@ -337,7 +338,7 @@ func (n *simNode) area() *simArea {
 	return nil
 }
 
-// checkSlot compares a slot with the model. No write to the slot may be outstanding.
+// checkSlot compares a slot with the model. Call it only while no WRITE to the slot is outstanding.
 func (a *simArea) checkSlot(i int, when string) {
 	at := slotAt(i)
 	got, want := a.bytes()[at:at+simSlotSize], a.shadow[at:at+simSlotSize]
@@ -351,8 +352,8 @@ func (a *simArea) checkSlot(i int, when string) {
 	}
 }
 
-// settleSlot counts a completed WRITE to a slot. If no other WRITE to the slot is outstanding,
-// settleSlot checks the slot.
+// settleSlot records that a WRITE to a slot has ended. If no other WRITE to the slot is outstanding, and
+// the slot is not torn, settleSlot checks the slot.
 func (a *simArea) settleSlot(i int) {
 	s := &a.slots[i]
 	if s.pending--; s.pending > 0 || !a.alive() {

@@ -213,10 +213,11 @@ func (e *simEnd) readSource(n int) *simPlan {
 
 // The following operations need no local memory: atomics, ATOMIC_WRITE, and FLUSH.
 
-// word() plans one operation on a random word of the peer's area. Let found be the value that the
-// operation will find in the word. Then what(remote, found) returns the operation, and a function that
-// starts the operation. next(found) returns the value of the word after the operation.
-func (e *simEnd) word(kind opKind, what func(Remote, uint64) (Op, func() (Future, error)), next func(uint64) uint64) *simPlan {
+// word() plans one operation on a random word of the peer's area. The model knows the value that the
+// operation will find in the word (found). The call newOp(remote, found) returns the operation, and a
+// function that starts the operation. The call newValue(found) returns the value of the word after the
+// operation.
+func (e *simEnd) word(kind opKind, newOp func(Remote, uint64) (Op, func() (Future, error)), newValue func(uint64) uint64) *simPlan {
 	a := e.to
 	i := e.w.r.IntN(simWords)
 	remote, ok := a.remote(wordsAt+i*8, 8)
@@ -226,8 +227,8 @@ func (e *simEnd) word(kind opKind, what func(Remote, uint64) (Op, func() (Future
 	word := &a.words[i]
 	found := word.states[len(word.states)-1]
 	p := e.planned(kind)
-	p.what, p.call = what(remote, found)
-	word.states = append(word.states, next(found))
+	p.what, p.call = newOp(remote, found)
+	word.states = append(word.states, newValue(found))
 	p.undo = func() { word.states = word.states[:len(word.states)-1] }
 	p.ok = func(r Result) error {
 		word.states = word.states[1:]
@@ -384,8 +385,8 @@ func (l *simLocal) same(b []byte) error {
 	return nil
 }
 
-// dropBuffers releases the buffers. The device may still use a buffer: the pool reuses the buffer only
-// when the operations on the buffer have completed.
+// dropBuffers releases the buffers. The device may still use a buffer, because the pool reuses the buffer
+// only after the operations on the buffer have completed.
 func (l *simLocal) dropBuffers() {
 	for _, b := range l.bufs {
 		if err := b.Release(); err != nil {
@@ -398,8 +399,8 @@ func (l *simLocal) dropBuffers() {
 	l.bufs = nil
 }
 
-// free() releases the buffers and the chunks. If there are chunks, call free() only after the operation
-// has completed or was refused.
+// free() releases the buffers and the chunks. If l has chunks, call free() only after the operation has
+// completed or was refused.
 func (l *simLocal) free() {
 	l.dropBuffers()
 	for _, i := range l.chunks {

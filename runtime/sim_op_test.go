@@ -155,25 +155,25 @@ func (e *simEnd) begin(kind opKind, err error) bool {
 	return false
 }
 
-// refuse() counts an operation that was refused with err. The refusal is permitted in three cases: the
-// connection has failed, a queue is full, or the argument may is true. If a queue is full, err is
-// context.Canceled (operations get a context that has ended) or ErrRecvFull.
-func (e *simEnd) refuse(kind opKind, err error, may bool) {
+// refuse() counts an operation that was refused with err. Unless the caller permits the refusal, the
+// connection must have failed, or a queue must be full. If a queue is full, err is context.Canceled
+// (operations get a context that has ended) or ErrRecvFull.
+func (e *simEnd) refuse(kind opKind, err error, permitted bool) {
 	w := e.w
 	w.counts[kind][outcomeRefused]++
-	if e.c.Err() == nil && !may && !errors.Is(err, context.Canceled) && !errors.Is(err, reactor.ErrRecvFull) {
+	if e.c.Err() == nil && !permitted && !errors.Is(err, context.Canceled) && !errors.Is(err, reactor.ErrRecvFull) {
 		w.fail("%v: %s was refused with %v, but the connection has not failed, and no queue is full", e.p, opKindNames[kind], err)
 	}
 }
 
-// accept counts an accepted operation, and sets the fields id and from.
+// accept counts an accepted operation, and sets o.id and o.from.
 func (w *simWorld) accept(o *simOp) {
 	w.nextOp++
 	w.issued++
 	o.id, o.from = w.nextOp, w.now()
 }
 
-// follow adds a send to the outstanding operations. The method begin must have counted the send before.
+// follow adds a send to the outstanding operations. Call follow after begin() has counted the send.
 func (e *simEnd) follow(kind opKind, f Future, ok func(Result) error, bad func(error)) *simOp {
 	o := &simOp{id: e.w.nextOp, kind: kind, e: e, from: e.w.now(), ok: ok, bad: bad}
 	e.await(o, f)
@@ -244,7 +244,7 @@ type simPlan struct {
 	call  func() (Future, error) // starts the operation with wayMethod
 	undo  func()                 // removes the effect from the model; the newest plan is undone first
 	begun func()                 // called when the operation was accepted
-	drop  func()                 // if not nil, the future of the operation is discarded; drop is called before that
+	drop  func()                 // if not nil, drop is called, and then the future of the operation is discarded
 }
 
 func (e *simEnd) planned(kind opKind) *simPlan {
@@ -308,15 +308,15 @@ func (e *simEnd) accepted(way int, p *simPlan, f Future) {
 func (e *simEnd) refused(way int, p *simPlan, err error) {
 	e.w.ways[way].refused++
 	split := p.kind == opWriteSplit || p.kind == opReadSplit
-	may := (way == wayTryStart || way == wayStartIn) && (errors.Is(err, ErrQueueFull) || split && errors.Is(err, ErrPieces))
+	permitted := (way == wayTryStart || way == wayStartIn) && (errors.Is(err, ErrQueueFull) || split && errors.Is(err, ErrPieces))
 	// While a sink runs, the queue may have failed although the connection has not failed yet.
 	if e.inside && errors.Is(err, reactor.ErrQueueFailed) {
-		may = true
+		permitted = true
 		if e.flushedAt == 0 {
 			e.flushedAt = e.w.now()
 		}
 	}
-	e.refuse(p.kind, err, may)
+	e.refuse(p.kind, err, permitted)
 	p.undo()
 }
 
@@ -350,7 +350,8 @@ func (o *simOp) sink() Sink {
 }
 
 // Complete implements Sink. Complete runs at the end of a pass. There a panic of simWorld.fail would
-// reach the reactor, so Complete calls simWorld.note instead. The method poll handles the result later.
+// reach the reactor, so Complete calls simWorld.note instead. After the pass, simOp.poll handles the
+// result.
 func (o *simOp) Complete(t SinkContext, r Result, err error) {
 	if r.Tag != o.tag {
 		o.e.w.note("%v: %v completed with the tag %x, want %x", o.e.p, o, r.Tag, o.tag)

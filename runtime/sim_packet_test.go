@@ -175,7 +175,7 @@ func (s *simPackets) came(k Packet) {
 	w.trace.note(uint64(s.n.i), uint64(k.Imm), uint64(len(k.Data)))
 	switch {
 	case !k.HasImm || w.numbers[k.Imm%simRemembered] != k.Imm || k.Imm >= w.nextDatagram:
-		w.fail("%s received a datagram that was not sent: with immediate data %t, immediate data %d, %d bytes", s.n.name, k.HasImm, k.Imm, len(k.Data))
+		w.fail("%s received a datagram that was not sent: HasImm %t, Imm %d, %d bytes", s.n.name, k.HasImm, k.Imm, len(k.Data))
 	case d.to != nil && d.to != s.p:
 		w.fail("%s received datagram %d, which was sent to another node", s.n.name, k.Imm)
 	case !bytes.Equal(k.Data, w.fill(d.n, d.seed)):
@@ -247,7 +247,7 @@ func (n *simNode) openShared() {
 // post() posts a shared receive.
 func (s *simSharedRecv) post() {
 	w := s.n.w
-	e := &simEnd{w: w, n: s.n} // belongs to no connection; only its method local is used
+	e := &simEnd{w: w, n: s.n} // belongs to no connection; only its method local() is called
 	l := e.local(simRawSize+w.r.IntN(200), w.r.between(1, 3))
 	f, err := s.s.PostRecv(l.slices...)
 	if err != nil {

@@ -228,7 +228,7 @@ type simEnd struct {
 	ops     []*simOp // sends, in the order in which they were accepted
 	lastOK  uint64   // the id of the last operation that succeeded
 	joined  []*simJoined
-	overdue bool     // the method untold has returned true
+	overdue bool     // untold() has returned true
 	recvs   []*simOp // receives of a raw connection, in the order in which they were accepted
 	wants   []futures.Future[Message]
 	windows []*simWindow
@@ -245,7 +245,7 @@ type simEnd struct {
 
 	lastCame uint64      // the id of the last operation whose sink was called
 	turn     SinkContext // the SinkContext of the last call of a sink
-	near     bool        // the method local takes most memory from the region scratch
+	near     bool        // local() takes most memory from the region scratch
 	inside   bool        // a sink is running
 
 	movedAt time.Duration // the last virtual time at which a send ended or no send was outstanding
@@ -308,7 +308,9 @@ func (e *simEnd) collect() {
 		return
 	}
 	w := e.w
-	closed := isGone(e.c) // read before the results are taken: a closed connection has delivered all its results
+	// Call isGone before the results are taken. If the connection is closed, it has delivered all its
+	// results, and the code below takes all of them.
+	closed := isGone(e.c)
 	if err := e.c.Err(); err != nil && !e.noted {
 		e.noted = true
 		w.blames++
@@ -321,14 +323,15 @@ func (e *simEnd) collect() {
 	if e.flushedAt != 0 && e.c.Err() == nil && w.now() > e.flushedAt+2*causeBound {
 		w.fail("%v: end %d: operations were flushed, but the connection has not failed in time", e.p, e.side)
 	}
-	// Read home before the results are taken: a Cancel that has ended has settled all operations.
-	home := e.home != nil && isClosed(e.home)
+	// Call isClosed before the results are taken. If the Cancel has ended, all operations are settled,
+	// and takeInOrder takes all of them.
+	cancelEnded := e.home != nil && isClosed(e.home)
 	before := len(e.ops)
 	e.ops = e.takeInOrder(e.ops)
 	e.takeJoined()
 	e.inTime(before)
 	e.recvs = e.takeInOrder(e.recvs)
-	e.cancelled(home)
+	e.cancelled(cancelEnded)
 	e.takeMessages()
 	e.releaseHeld(closed)
 	if !closed {
@@ -389,13 +392,13 @@ func (e *simEnd) cancel() {
 	e.w.cancels++
 }
 
-// cancelled() checks a Cancel. If the argument home is true, the Cancel has ended, and all operations
-// must be settled. If home is false, the Cancel must end by e.homeBy.
-func (e *simEnd) cancelled(home bool) {
+// cancelled() checks a Cancel. The argument is true if the Cancel has ended. Then all operations must be
+// settled. Otherwise the Cancel must end by e.homeBy.
+func (e *simEnd) cancelled(ended bool) {
 	switch {
-	case home && len(e.ops)+len(e.recvs) > 0:
+	case ended && len(e.ops)+len(e.recvs) > 0:
 		e.w.fail("%v: the Cancel of end %d has ended, but some operations are not settled: %v", e.p, e.side, e)
-	case home:
+	case ended:
 		e.home = nil
 	case e.home != nil && e.w.now() > e.homeBy:
 		e.w.fail("%v: the Cancel of end %d has not ended within %v", e.p, e.side, simPatience)

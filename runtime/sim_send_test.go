@@ -14,9 +14,9 @@ func (e *simEnd) operate() {
 	switch r := e.w.r; r.IntN(15) {
 	case 0:
 		if r.one(2) {
-			e.doAll()
+			e.startSeveral()
 		} else {
-			e.doWait()
+			e.doSeveral()
 		}
 	case 1:
 		if e.window(); r.one(2) {
@@ -35,8 +35,9 @@ func (e *simEnd) operate() {
 }
 
 // plan() plans a random operation. If the argument plain is true, the operation is a WRITE or READ of
-// one piece: StartFromSink and StartAll have a faster path for such operations. If the chosen operation
-// is not possible now, plan() returns nil.
+// one piece, because StartFromSink and StartAll have a faster path for these. If the device of the end was
+// removed, the operation is an ATOMIC_WRITE. If the chosen operation is not possible now, plan() returns
+// nil.
 func (e *simEnd) plan(plain bool) *simPlan {
 	r := e.w.r
 	switch k := r.IntN(13); {
@@ -64,18 +65,18 @@ func (e *simEnd) plan(plain bool) *simPlan {
 	return e.flush()
 }
 
-// size() returns a random number of bytes to move. Usually the result is at most 300. Sometimes the
-// result is most, which is the maximum.
-func (w *simWorld) size(most int) int {
+// size() returns a random number of bytes to move. Usually the number is at most 300. Sometimes it is the
+// maximum.
+func (w *simWorld) size(maximum int) int {
 	switch w.r.IntN(8) {
 	case 0:
 		return w.r.between(0, 8)
 	case 1:
-		return w.r.between(0, most)
+		return w.r.between(0, maximum)
 	case 2:
-		return most
+		return maximum
 	}
-	return w.r.between(0, min(most, 300))
+	return w.r.between(0, min(maximum, 300))
 }
 
 func bytesMoved(n int) func(Result) error {
@@ -149,10 +150,10 @@ func (e *simEnd) send() *simPlan {
 
 // mayDeliver reports whether the end may send a message now. A message needs a receive of the peer,
 // and the peer of a raw connection may have no receive posted. In this case the peer's device answers
-// with RNR NAKs, and the sending device repeats the message without a limit. Lost packets in this time
-// may use up the other retries, because an RNR NAK does not reset their count (as in Soft-RoCE). So the
-// connection may fail. Therefore mayDeliver rarely permits a message without a receive, and then
-// excuses the connection.
+// with RNR NAKs, and the sending device repeats the message without a limit. If packets are lost in this
+// time, the retries for lost packets may be used up, because an RNR NAK does not reset the count of these
+// retries (as in Soft-RoCE). So the connection may fail. Therefore mayDeliver rarely permits a message
+// without a receive, and then excuses the connection.
 func (e *simEnd) mayDeliver() bool {
 	peer := e.p.ends[1-e.side]
 	if !e.p.raw || peer != nil && peer.room() > len(e.out().sent) {
@@ -211,7 +212,7 @@ func (e *simEnd) receivedRaw(l *simLocal, r Result) error {
 	case !ok:
 		return fmt.Errorf("received a message of %d bytes that was not sent, or that was received before", r.Bytes)
 	case imm != want.with || imm && r.Imm != want.imm || int(r.Bytes) != want.n:
-		return fmt.Errorf("message %d: with immediate data %t, immediate data %d, %d bytes; want %+v", e.in().received-1, imm, r.Imm, r.Bytes, want)
+		return fmt.Errorf("message %d: WITH_IMM %t, immediate data %d, %d bytes; want %+v", e.in().received-1, imm, r.Imm, r.Bytes, want)
 	case imm:
 		return nil
 	}
@@ -315,7 +316,7 @@ func (e *simEnd) message(m Message, err error) {
 func (e *simEnd) sameMessage(m Message, want simMsg, when string) {
 	number := e.in().received - 1
 	if m.HasImm != want.with || want.with && (m.Imm != want.imm || m.Written != want.n) || !want.with && len(m.Data) != want.n {
-		e.w.fail("%v: end %d, message %d, %s: with immediate data %t, immediate data %d, %d bytes, %d written; want %+v", e.p, e.side, number, when, m.HasImm, m.Imm, len(m.Data), m.Written, want)
+		e.w.fail("%v: end %d, message %d, %s: HasImm %t, Imm %d, %d bytes of data, Written %d; want %+v", e.p, e.side, number, when, m.HasImm, m.Imm, len(m.Data), m.Written, want)
 	}
 	if !want.with && !bytes.Equal(m.Data, e.w.fill(want.n, want.seed)) {
 		e.w.fail("%v: end %d, message %d, %s: the message has other bytes than were sent", e.p, e.side, number, when)

@@ -3,8 +3,8 @@ package runtime
 import "errors"
 
 // The functions of this file start several operations in one call of StartAll or DoAll. The context of
-// the call has ended, so the call does not wait for a slot: if the queue is full, the remaining
-// operations are not started.
+// the call has ended, so the call does not wait for a slot. If the queue becomes full, the call does not
+// start the remaining operations.
 
 // several() plans a few operations, or about as many operations as one batch may have
 // (reactor.MaxSubmitBatch, 32).
@@ -24,24 +24,24 @@ func (e *simEnd) several() (plans []*simPlan, ops []Op) {
 	return plans, ops
 }
 
-// doAll starts several operations with StartAll.
-func (e *simEnd) doAll() {
+// startSeveral starts several operations with StartAll.
+func (e *simEnd) startSeveral() {
 	plans, ops := e.several()
 	fs := make([]Future, len(ops))
 	n, err := e.c.Batch().StartAll(e.w.ended, ops, fs)
 	for i, f := range fs {
 		if f.Valid() != (i < n) {
-			e.w.fail("%v: StartAll started %d of %d operations (error %v), but operation %d has a future: %t", e.p, n, len(ops), err, i, f.Valid())
+			e.w.fail("%v: StartAll started %d of %d operations (error %v); does operation %d have a future? %t, want %t", e.p, n, len(ops), err, i, f.Valid(), i < n)
 		}
 	}
 	e.begun(wayStartAll, plans, fs, n, err)
 }
 
-// begun() records that the first n plans were started. If n < len(plans), err is the error of the next
-// plan, and the remaining plans are undone.
+// begun() records that the first n plans were started. If n < len(plans), plans[n] was refused with err,
+// and begun() undoes the plans from plans[n] on.
 func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error) {
 	if (n == len(plans)) != (err == nil) {
-		e.w.fail("%v: %d of %d operations were started, and the error is %v; want an error only if an operation was not started", e.p, n, len(plans), err)
+		e.w.fail("%v: %d of %d operations were started, and the error is %v; want an error if, and only if, an operation was not started", e.p, n, len(plans), err)
 	}
 	for i := len(plans) - 1; i > n; i-- {
 		plans[i].undo()
@@ -57,9 +57,9 @@ func (e *simEnd) begun(way int, plans []*simPlan, fs []Future, n int, err error)
 	}
 }
 
-// simJoined models a DoAll that does not block: the method poll takes the place of the wait. A
-// simJoined is the sink of its operations. It records each result and passes the result on to the
-// opGroup of the DoAll.
+// simJoined models a DoAll that does not block. Instead of waiting, the simulation calls
+// simJoined.poll until poll returns true. A simJoined is the sink of its operations. It records each
+// result and passes the result on to the opGroup of the DoAll.
 type simJoined struct {
 	e       *simEnd
 	ops     []*simPlan
@@ -70,8 +70,8 @@ type simJoined struct {
 	keep    bool   // the caller of the DoAll wants the results
 }
 
-// doWait starts several operations as DoAll does.
-func (e *simEnd) doWait() {
+// doSeveral starts several operations as DoAll does.
+func (e *simEnd) doSeveral() {
 	plans, ops := e.several()
 	if len(ops) == 0 {
 		return
@@ -125,11 +125,11 @@ func (g *simJoined) poll() bool {
 	}
 	n, err := g.j.finish(rs, g.refused)
 	if n != want || !errors.Is(err, why) || (err == nil) != (why == nil) {
-		w.fail("%v: the DoAll returned %d (of %d operations) and %v; want %d and %v", p, n, len(g.ops), err, want, why)
+		w.fail("%v: the DoAll of %d operations returned %d and the error %v; want %d and %v", p, len(g.ops), n, err, want, why)
 	}
 	for i, r := range rs {
 		if o := g.ops[i]; o.came == 1 && o.err == nil && r != o.res || (o.came == 0 || o.err != nil) && r != (Result{}) {
-			w.fail("%v: %v: its sink got the result %+v, and the DoAll returned the result %+v", p, o, o.res, r)
+			w.fail("%v: %v: its sink got the result %+v, and the DoAll returned the result %+v; want the same result after success, otherwise the zero Result", p, o, o.res, r)
 		}
 	}
 	return true
@@ -147,9 +147,9 @@ func (e *simEnd) takeJoined() {
 	e.joined = kept
 }
 
-// untold() is called when the connection is closed. It reports whether the future of a DoAll is not
-// settled yet. untold() may return true once for each end, because opGroup.setTotal may run only in the
-// next pass.
+// untold() is called when the connection is closed. It returns true if the future of a DoAll is not
+// settled yet. This is permitted once, because opGroup.setTotal may run only in the next pass. If the
+// future is not settled in the next call of untold() either, the run fails.
 func (e *simEnd) untold() bool {
 	if len(e.joined) == 0 {
 		return false

@@ -8,8 +8,8 @@ import (
 )
 
 // simWindow is a window of one end, the owner. The owner binds the window to a slot of the area that
-// the peer accesses. The owner (invalidate) or a message of the peer (sendInvalidate) invalidates the
-// window.
+// the peer accesses. The window is invalidated by the owner (invalidate), or by a message of the peer
+// (sendInvalidate).
 //
 //	                                      invalidate               completed
 //	      bind            completed       sendInvalidate           shutBy
@@ -20,7 +20,7 @@ type simWindow struct {
 	slot  int
 	at    Remote
 	state windowState
-	using int    // how many operations of the peer through the window are outstanding
+	using int    // number of outstanding operations of the peer that use the window
 	dead  Remote // the descriptor that was last invalidated; Length 0: none was invalidated
 }
 
@@ -28,8 +28,8 @@ type simWindow struct {
 const simWindows = 2
 
 // window makes a new window if the end has fewer than simWindows windows. Then it chooses one of the
-// end's windows at random. If this window is free, it is bound. If it is bound and no operation uses
-// it, it is sometimes invalidated.
+// end's windows at random. If this window is free, window() binds it. If this window was bound before and
+// no operation uses it, window() sometimes invalidates it.
 func (e *simEnd) window() {
 	if len(e.windows) < simWindows {
 		w, err := e.c.NewWindow()
@@ -138,15 +138,16 @@ func (e *simEnd) sendInvalidate() {
 	}
 }
 
-// shutBy checks an arrived message: it must have invalidated the window want.shuts, and no window if
-// want.shuts is nil.
+// shutBy checks which window an arrived message has invalidated. The second argument is this window, or nil
+// if the message has invalidated no window. It must be the window of want.shuts. If want.shuts is nil, it
+// must be nil.
 func (e *simEnd) shutBy(want simMsg, got *Window) error {
 	s := want.shuts
 	switch {
 	case s == nil && got == nil:
 		return nil
 	case s == nil || got != s.w:
-		return fmt.Errorf("the message invalidated the window %p, want the window of %+v", got, want)
+		return fmt.Errorf("the message invalidated the window %p (nil: none), want the window in the field shuts of %+v (nil: none)", got, want)
 	}
 	s.w.mu.Lock()
 	state := s.w.state

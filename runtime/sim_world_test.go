@@ -50,9 +50,9 @@ type simWorld struct {
 	counts           [opKinds][outcomes]int
 	events           [simEvents]int
 	ways             [simWays]simWay
-	broken           string // the first error that the method note recorded; "": none
+	broken           string // the first error that note() has recorded; "": none
 	polled           uint64 // how many completions all reactors together had polled at the end of the last turn()
-	space            []byte // the buffer of the method fill
+	space            []byte // the buffer of fill()
 	// datagrams[i] is the last datagram whose number is i modulo simRemembered. numbers[i] is the
 	// number of that datagram. nextDatagram is the number of the next datagram.
 	nextDatagram uint32
@@ -76,7 +76,7 @@ func (w *simWorld) fail(format string, args ...any) {
 	panic(simFailure{fmt.Sprintf(format, args...)})
 }
 
-// note() records a broken rule without a panic. The next collect() fails with this rule.
+// note() records a broken rule without a panic. The next call of collect() fails with this error.
 func (w *simWorld) note(format string, args ...any) {
 	if w.broken == "" {
 		w.broken = fmt.Sprintf(format, args...)

@@ -42,8 +42,8 @@ type stress struct {
 	added, tried [stressShared]atomic.Uint64
 	seen         [stressShared][]atomic.Uint32 // bit v of seen[i] is set if an addition to word i found the value v
 
-	// sessions counts all sessions, failed the sessions that the faults ended, and killed the sessions
-	// that the test ended abruptly.
+	// Numbers of sessions: all sessions, the sessions that link faults ended, and the sessions that the
+	// test ended abruptly.
 	sessions, failed, killed atomic.Int64
 	gaveUp                   atomic.Int64 // number of waits that timed out
 	lost, late, twice        atomic.Int64 // numbers of lost, delayed and duplicated packets
@@ -173,12 +173,12 @@ func (s *stress) changeFaults(stop <-chan struct{}) {
 // fast run has faults of all kinds.
 const minFaultChanges = 32
 
-// stress.lasts waits until ops more operations have ended, but at most for the duration most. Then it
-// returns true. If stop is closed first, it returns false at once.
-func (s *stress) lasts(stop <-chan struct{}, ops int64, most time.Duration) bool {
+// stress.lasts waits until the given number of operations have ended since its call, or until the limit
+// has passed. Then it returns true. If stop is closed first, it returns false at once.
+func (s *stress) lasts(stop <-chan struct{}, ops int64, limit time.Duration) bool {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
-	end := time.After(most)
+	end := time.After(limit)
 	for until := s.done.Load() + ops; s.done.Load() < until; {
 		select {
 		case <-stop:
@@ -225,7 +225,7 @@ func (s *stress) close(prov *soft.Provider) {
 			s.t.Errorf("%d pool buffers were not released, want 0", m.Buffers)
 		}
 		if err := rt.Close(ctx); err != nil {
-			s.t.Errorf("Runtime.Close: %v", err)
+			s.t.Errorf("Runtime.Close: %v, want nil", err)
 		} else if o := dev.Objects(); !o.Zero() {
 			s.t.Errorf("after Runtime.Close, objects of the device are left: %v", o)
 		}
@@ -246,16 +246,16 @@ type session struct {
 	streams  [2]stressStream // streams[i] has the messages that ends[i] sends
 	budget   atomic.Int64    // how many operations may still begin
 	stopping atomic.Bool     // no operation may begin any more
-	// excused permits operations to fail. session.kill sets it before it makes operations fail.
+	// If excused is set, operations may fail. session.kill sets excused before it makes operations fail.
 	excused atomic.Bool
 	// lost is set when an operation fails. The session then ends.
 	lost    atomic.Bool
 	retried atomic.Bool // an operation failed because its retries were used up
 }
 
-// stressStream counts the messages in one direction. The sender writes accepted, then finished. The
-// receiver reads finished, then accepted. So if the receiver reads true from finished, it reads the
-// final count from accepted.
+// stressStream counts the messages in one direction. The sender sets s.finished after its last change
+// of s.accepted. The receiver loads s.finished before it loads s.accepted. So if the receiver finds
+// s.finished set, it then loads the final count.
 type stressStream struct {
 	accepted atomic.Int64
 	finished atomic.Bool // accepted is final
@@ -320,8 +320,8 @@ func (ses *session) run(r simRand) {
 	ses.close(workers)
 }
 
-// session.connect dials and accepts. It returns false if the connection could not be established
-// because packets were lost.
+// session.connect dials and accepts. It returns false if the connection was not established. If the
+// reason is not the loss of packets, it also records an error.
 func (ses *session) connect() bool {
 	s := ses.s
 	l, err := s.server.Listen(":0")

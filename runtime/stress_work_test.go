@@ -379,9 +379,9 @@ func (w *worker) copyThrough() {
 	}
 }
 
-// check() runs after the connection is closed. It compares the worker's part with w.shadow. If bad is
-// true, the session has failed, and the slots may differ from w.shadow. If w.unsure is not 0, too, the
-// word may differ from w.word.
+// check() runs after the connection is closed. It compares the worker's part with w.shadow. If the session
+// has failed (bad), the slots may differ from w.shadow, so check() compares only the gaps and the word. If
+// w.unsure is also above 0, the word may differ from w.word, so check() compares only the gaps.
 func (w *worker) check(bad bool) {
 	got := w.ses.region.Bytes()[w.at : w.at+partSize]
 	if !bad {

@@ -181,24 +181,24 @@ func (r *rudeRig) closes() {
 	t.Helper()
 	for _, region := range r.regions {
 		if err := region.Close(); err != nil {
-			t.Errorf("closing a region: %v", err)
+			t.Errorf("closing a region: %v, want nil", err)
 		}
 	}
 	for _, rt := range []*Runtime{r.a.rt, r.b.rt} {
 		closed := make(chan error, 1)
 		go func() { closed <- rt.Close(ctx) }()
 		if err := arrives(t, "the return of Runtime.Close", closed); err != nil {
-			t.Errorf("Runtime.Close: %v", err)
+			t.Errorf("Runtime.Close: %v, want nil", err)
 		}
 	}
 }
 
 // rudeCode is a kind of user code that the runtime calls.
 type rudeCode struct {
-	// start makes the runtime call the function code, once. The runtime may call code on the goroutine
-	// that called start, and code may end this goroutine.
+	// start makes the runtime call the given function once. The runtime may call the function on the
+	// goroutine that called start. The function may end this goroutine.
 	start func(r *rudeRig, code func())
-	fails bool // a panic of code fails the connection a
+	fails bool // if the function panics, the connection a fails
 }
 
 // rudeSink is a sink that calls a function.
@@ -212,8 +212,8 @@ func (s rudeSink) Received(m Message, _ error) {
 	s(SinkContext{})
 }
 
-// rudeStart starts an operation with a rude sink and does not wake the loop. So the goroutine that makes
-// the next pass calls the sink.
+// rudeStart starts an operation whose sink calls the given function. rudeStart does not wake the loop, so
+// the sink is called by the goroutine that makes the next pass.
 func rudeStart(r *rudeRig, op Op, code func()) {
 	_, err := r.a.start(context.Background(), &op, submitOpts{mode: reactor.NoWakeup, sink: rudeSink(func(SinkContext) { code() })})
 	if err != nil {
@@ -360,7 +360,7 @@ func TestUserCodeKeepsNothing(t *testing.T) {
 				}
 				r.goesOn()
 				if n := len(r.panics); n > 0 {
-					t.Errorf("OnPanic was called %d times too often; the next panic was %v", n, <-r.panics)
+					t.Errorf("OnPanic got %d further panics, want 0; the first of them is %v", n, <-r.panics)
 				}
 			})
 		})

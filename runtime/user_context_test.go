@@ -28,8 +28,8 @@ type rudeContext struct {
 func (c rudeContext) Done() <-chan struct{} { c.done(); return c.Context.Done() }
 func (c rudeContext) Err() error            { c.err(); return c.Context.Err() }
 
-// contextRig is a connection with few resources. The method fill uses the resources up: a message takes
-// the peer's only receive, and unanswered WRITEs fill the send queue.
+// contextRig is a connection with few resources. fill() uses them up: it sends a message, which takes the
+// peer's only receive, and fills the send queue with WRITEs that are not answered.
 type contextRig struct {
 	t      *testing.T
 	link   *fabric.Fabric
@@ -122,25 +122,24 @@ func (r *contextRig) whole() {
 		}
 	}
 	if err := r.window.Close(); err != nil {
-		t.Errorf("closing the window: %v", err)
+		t.Errorf("closing the window: %v, want nil", err)
 	}
 	for _, region := range r.region {
 		if err := region.Close(); err != nil {
-			t.Errorf("closing a region: %v", err)
+			t.Errorf("closing a region: %v, want nil", err)
 		}
 	}
 	for _, rt := range []*Runtime{r.a.rt, r.b.rt} {
 		closed := make(chan error, 1)
 		go func() { closed <- rt.Close(ctx) }()
 		if err := arrives(t, "the return of Runtime.Close", closed); err != nil {
-			t.Errorf("Runtime.Close: %v", err)
+			t.Errorf("Runtime.Close: %v, want nil", err)
 		}
 	}
 }
 
-// contextCalls are calls that take a context and may wait. If the field sends is true, the call waits
-// for a slot. Otherwise the call waits for a credit, a message, a connection, or the end of its own
-// operation.
+// contextCalls are calls that take a context and may wait. If sends is true, the call waits for a slot.
+// Otherwise the call waits for a credit, a message, a connection, or the end of its own operation.
 var contextCalls = map[string]struct {
 	sends bool // fill() must fill the send queue before the call
 	call  func(r *contextRig, ctx context.Context) error
@@ -243,7 +242,7 @@ var contextCalls = map[string]struct {
 
 // Rule: the runtime holds no slot, credit, lease or turn while it calls a method of the user's context.
 // So the method may panic, end its goroutine or call the runtime. If it panics or ends its goroutine,
-// only the call that got the context is affected. If the context ends and this call returns, the call
+// only the call that got the context is affected. If the call returns because its context has ended, it
 // returns the context's error.
 func TestContextsOfUsersKeepNothing(t *testing.T) {
 	notOnDevice(t, "the test makes devices of its own")
@@ -284,7 +283,7 @@ func TestContextsOfUsersKeepNothing(t *testing.T) {
 					t.Errorf("the call returned %v, want %v", err, context.DeadlineExceeded)
 				}
 				if caught != nil && caught != errRude {
-					t.Errorf("the call panicked with %v, want no panic, or %v from the context", caught, errRude)
+					t.Errorf("the call panicked with %v, want no panic, or the panic %v of the context's method", caught, errRude)
 				}
 				r.whole()
 			})
@@ -359,8 +358,8 @@ func TestNilContextsAreRefused(t *testing.T) {
 	r.whole()
 }
 
-// rudeVariable is the name of an environment variable. The value of the variable is a key of rudeCodes:
-// it selects the code that panics in TestRudeProcess.
+// rudeVariable is the name of an environment variable. The value of the variable is a key of rudeCodes. It
+// selects the kind of user code that panics in TestRudeProcess.
 const rudeVariable = "VERBENA_TEST_RUDE"
 
 // TestRudeProcess runs in the child process of TestAPanicEndsTheProgram; otherwise it does nothing.
@@ -377,8 +376,8 @@ func TestRudeProcess(t *testing.T) {
 	arrives(t, "the end of the program", make(chan int))
 }
 
-// itself() runs one test of this test binary in a child process. The argument variable ("NAME=value") is
-// added to the environment of the child process.
+// itself() runs one test of this test binary in a child process. It adds a variable of the form "NAME=value"
+// to the environment of the child process.
 func itself(t *testing.T, test, variable string) (out []byte, err error) {
 	t.Helper()
 	self := must.Get(os.Executable())(t)

@@ -50,10 +50,10 @@ type Window struct {
 	// under is the lease of the region to which the window is being bound or is bound. The lease
 	// keeps the region open.
 	under *lease
-	// If ending is true, bindings and invalidations are refused. Revoke sets ending.
+	// ending means that bindings and invalidations are refused. Only Revoke sets it.
 	ending bool
-	// Revoke waits until the channel changed is closed. The next change of state closes the channel,
-	// and sets the field to nil.
+	// changed is the channel on which Revoke waits, or nil. The next change of state closes the
+	// channel, and sets the field to nil.
 	changed chan struct{}
 }
 
@@ -98,8 +98,9 @@ func (w *Window) of(c *Conn) error {
 	return nil
 }
 
-// Window.move changes the window's state from the argument from to the argument to, and returns the
-// window's range and key. If the window is in another state, or was revoked, move fails.
+// Window.move changes the window's state from the first given state to the second, and returns the
+// window's range and key. If the window is not in the first state, or was revoked, it returns an
+// error.
 //
 // If the argument lease is not nil, move stores this lease of the region in w.under. From then on the
 // window ends the lease (Window.enter), even if the connection ends before the binding is posted.
@@ -128,9 +129,9 @@ func (w *Window) stateError(wanted windowState) error {
 	return fmt.Errorf("%w: it is %s, not %s", ErrWindowState, windowStates[w.state], windowStates[wanted])
 }
 
-// Window.enter changes the state of the window, and closes the channel w.changed. If the new state is
-// free or closed, enter also ends the lease of the region. If the window is closed, enter does
-// nothing. The caller holds w.mu.
+// Window.enter changes the state of the window, and closes the channel w.changed. If the new state
+// is free or closed, it also ends the lease of the region. If the window is closed already,
+// Window.enter does nothing. The caller holds w.mu.
 func (w *Window) enter(to windowState) {
 	if w.state == windowClosed {
 		return
@@ -183,8 +184,9 @@ func (w *Window) Close() error {
 	return w.close(false)
 }
 
-// Window.close is Close for a caller that holds w.c.windowMu. If the argument end is true, the
-// connection is ending, and close also closes a window with a binding or an invalidation in progress.
+// Window.close is Close for a caller that holds w.c.windowMu. The argument reports whether the
+// connection is ending. In that case Window.close also closes a window with a binding or an
+// invalidation in progress.
 func (w *Window) close(end bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

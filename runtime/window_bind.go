@@ -119,9 +119,10 @@ type windowOp struct {
 	then, onFailure windowState // states after success and after failure
 }
 
-// Window.post submits s, which binds or invalidates the window. The argument at is the new range and
-// key of the window. The arguments then and no are the window's states after the success and after
-// the failure of s.
+// Window.post submits s, which binds or invalidates the window. It also sets w.at to the given
+// range and key. When s has succeeded, the window enters the first of the given states (or the
+// state free, if the peer has invalidated the key meanwhile). When s has failed, or could not be
+// submitted, the window enters the second.
 func (w *Window) post(asked reactor.DoneContext, then, no windowState, s *reactor.Send, at Remote, to submitOpts) (f Future, err error) {
 	op := &windowOp{w: w, then: then, onFailure: no, sink: to.sink}
 	if op.sink == nil {

@@ -47,7 +47,7 @@ func TestBindAtTheEndKeepsNoLease(t *testing.T) {
 		for !begun.Load() {
 			runtime.Gosched()
 		}
-		for range round % 512 { // delays closeWindows by a varying time, so that it meets different points of Bind
+		for range round % 512 { // delays closeWindows by a varying time, so that it runs at different points of Bind
 			begun.Load()
 		}
 		if err := b.closeWindows(); err != nil {
@@ -89,8 +89,9 @@ func TestBindIsNotPostedBehindItsWindow(t *testing.T) {
 }
 
 // Rule: if the owner of a window closes the connection, the peer's WRITE through the window ends with
-// ErrPeerClosed or WR_FLUSH_ERR, not with an access error. (The bug: while the owner's device was being
-// removed, Soft-RoCE still answered, and the WRITE ended with REM_ACCESS_ERR.)
+// ErrPeerClosed or WR_FLUSH_ERR, not with an access error. (The bug: the owner closed the window while
+// its queue pair still answered, and the WRITE ended with REM_ACCESS_ERR. It was seen when a device of
+// Soft-RoCE was removed, because such a device still answers for a moment.)
 func TestWritingThroughAWindowMeetsTheEnd(t *testing.T) {
 	rig := newPlugRig(t, Config{})
 	a, b := rig.connect(rig.a, rig.b, Options{})

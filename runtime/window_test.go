@@ -121,7 +121,7 @@ func peerShutsWindow(t *testing.T, d bed) {
 		done(t, wrote, nil)
 		m = must.Get(b.RecvWait(ctx))(t)
 		if m.Invalidated != w || m.Data[0] != byte(round) || r.Bytes()[0] != byte(round) {
-			t.Fatalf("round %d: the message % x invalidated %p, want %p; the first byte of the message and of the region (0x%02x) must be the round", round, m.Data, m.Invalidated, w, r.Bytes()[0])
+			t.Fatalf("round %d: the message % x invalidated %p, want %p; the first byte of the message and of the region (0x%02x) must be the number of the round", round, m.Data, m.Invalidated, w, r.Bytes()[0])
 		}
 		if err := m.Release(); err != nil {
 			t.Fatal(err)
@@ -196,7 +196,8 @@ func windowsEndWithTheirConnection(t *testing.T, d bed) {
 }
 
 // Rule: after Revoke has returned nil, the window's key is invalid for ever, and the region can be
-// closed. If a binding is outstanding, Revoke waits for the binding, even if it was started in a Batch.
+// closed. If a binding is outstanding, Revoke waits for the binding, even if the binding was started in a
+// Batch.
 func TestRevokeShutsAWindow(t *testing.T) { onBeds(t, revokeShutsAWindow) }
 
 func revokeShutsAWindow(t *testing.T, d bed) {
@@ -242,7 +243,7 @@ func revokeShutsAWindow(t *testing.T, d bed) {
 			src := bufferOf(t, a.rt, []byte("too late"))
 			f = must.Get(a.Write(testContext(t), src.Slice(), at))(t)
 			if _, err := f.Await(testContext(t)); !errors.Is(err, verbs.StatusError(verbs.WCRemAccessErr)) {
-				t.Errorf("a WRITE with the key of an invalidated window ended with %v, want %v", err, verbs.WCRemAccessErr)
+				t.Errorf("a WRITE with the key of a revoked window ended with %v, want %v", err, verbs.WCRemAccessErr)
 			}
 		})
 	}
@@ -279,7 +280,7 @@ func TestRevokeWaitsForNoPeer(t *testing.T) {
 		t.Error(err)
 	}
 	if err := other.Revoke(testContext(t)); err != nil {
-		t.Errorf("revoking after Cancel: %v", err)
+		t.Errorf("revoking after Cancel: %v, want nil", err)
 	}
 	if err := r.Close(); err != nil {
 		t.Errorf("closing the region after its windows were revoked: %v, want nil", err)
@@ -332,7 +333,8 @@ func TestRevokeStopsAWriteHalfWay(t *testing.T) {
 	}
 }
 
-// Rule: if Revoke was called, Bind fails. This holds even if Revoke has returned its context's error.
+// Rule: after Revoke was called, Bind fails. This holds even if Revoke has returned the error of its
+// context.
 func TestNothingIsBoundWhileAWindowIsRevoked(t *testing.T) {
 	_, b := connected(t, Config{})
 	r, w := opened(t, b, 64)

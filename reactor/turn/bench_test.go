@@ -23,9 +23,9 @@ type contestant struct {
 	run  func(n int)
 }
 
-// beside times the contestants alternately, in one run: on a shared machine, results
-// of different runs are not comparable. For each contestant it reports the median and the 99th
-// percentile of its rounds, in nanoseconds per operation.
+// beside times the contestants alternately in one run, because on a shared machine the results of
+// different runs are not comparable. For each contestant, beside reports the median and the 99th
+// percentile of the contestant's rounds, in nanoseconds per operation.
 func beside(b *testing.B, cs []contestant) {
 	times := make([][]float64, len(cs))
 	for _, c := range cs {

@@ -27,8 +27,8 @@ import (
 //	without the yield   5.3 million writes a second, 340 ns of processor time a write
 //	with the yield      7.5 million writes a second, 190 ns of processor time a write
 //
-// A caller that still finds the turn held after its yield parks at once, because trying again would
-// cost more.
+// A caller that still finds the turn held after its yield parks at once, because parking costs less
+// than a second attempt to take the turn.
 
 // With contendedCalls = 64, the state contended would end too early, because even contending callers
 // sometimes find the turn free 64 times in a row. A doorbell then served 8 requests instead of 12.
@@ -54,8 +54,8 @@ func (c *contention) yield() bool {
 	return true
 }
 
-// note changes the state after a caller has tried to take the turn. The argument free
-// reports whether the turn was free.
+// note changes the state after a caller has tried to take the turn. If free is true, the turn had no
+// holder, and the caller has taken it.
 func (c *contention) note(free bool) {
 	left := c.left.Load()
 	switch {

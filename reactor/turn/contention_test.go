@@ -2,9 +2,9 @@ package turn
 
 import "testing"
 
-// Rule: callers begin to yield when a caller has found the turn held, and fewer than suspectCalls
-// callers later another caller finds it held. They stop when contendedCalls callers in a row have
-// found the turn free. If no caller, or only one caller in many, finds the turn held, no caller yields.
+// Rule: callers begin to yield when two callers have found the turn held, and fewer than suspectCalls
+// callers between these two have found it free. Callers stop yielding when contendedCalls callers in a
+// row have found the turn free. No caller yields at other times.
 func TestACrowdYields(t *testing.T) {
 	var c contention
 	for range 3 {

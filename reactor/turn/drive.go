@@ -6,11 +6,11 @@ import (
 )
 
 // Drive waits for w on behalf of the calling goroutine. It runs passes if the turn has no holder,
-// and parks otherwise. It returns when w is settled, or soon after the channel done is closed. If
-// done is nil, the wait ends only when w is settled. Drive allocates nothing. Other goroutines may
-// call the methods of w until Drive returns.
+// and parks otherwise. It returns when w is settled, or when it finds that done is closed. If done is
+// nil, the wait ends only when w is settled. Drive allocates nothing. Other goroutines may call the
+// methods of w until Drive returns.
 //
-// The channel done comes from a context. Drive does not take the context, because methods of a
+// The caller gets done from a context. Drive does not take the context itself, because methods of a
 // context may be user code: they could panic, end the goroutine or call WithTurn while the turn is
 // held.
 func (t *Token) Drive(done <-chan struct{}, w Parker) {
@@ -20,8 +20,8 @@ func (t *Token) Drive(done <-chan struct{}, w Parker) {
 	t.driveOrPark(done, w, t.cfg.CallerDriving, true)
 }
 
-// driveOrPark is the body of Drive. With may == true, the caller is allowed to take the turn without
-// an offer. With first == true, the first round does not check the channel done.
+// driveOrPark is the body of Drive. If may is true, the caller is allowed to take the turn without an
+// offer. If first is true, the first round does not check whether done is closed.
 func (t *Token) driveOrPark(done <-chan struct{}, w Parker, may, first bool) {
 	for ; ; first = false {
 		model.Mark("drive", 2*ifTrue(may)+ifTrue(first))

@@ -23,8 +23,8 @@ type job struct {
 
 func (j *job) InboxHook() *ring.Hook[job] { return &j.hook }
 
-// echo is a minimal reactor with a token, a poller and a device. The device either has a goroutine
-// of its own, or it is part of Pass: then posting a job completes the job.
+// echo is a minimal reactor with a token, a poller and a device. Either the device has a goroutine of
+// its own, or Pass completes each job when it posts the job.
 type echo struct {
 	tok    *Token
 	poller *sys.Poller
@@ -79,7 +79,7 @@ func (e *echo) close(tb testing.TB) {
 	tb.Helper()
 	e.tok.WithTurn(func() {
 		if e.outstanding != 0 || !e.inbox.Empty() {
-			tb.Errorf("%d jobs are outstanding, and jobs are submitted: %t; want 0 and false", e.outstanding, !e.inbox.Empty())
+			tb.Errorf("%d jobs are outstanding, and submitted jobs are left = %t; want 0 and false", e.outstanding, !e.inbox.Empty())
 		}
 	})
 	if e.wire != nil {

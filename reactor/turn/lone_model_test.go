@@ -19,7 +19,7 @@ type loneWays struct {
 	turn   func(*fakeWorld)
 	leave  func(*Token)
 	resume func(*Token, <-chan struct{}, Parker)
-	// or waits for the result. It is called if begin has returned false.
+	// or is called if begin has returned false. It waits for the result.
 	or func(*Token, <-chan struct{}, Parker)
 }
 
@@ -69,7 +69,7 @@ func (f *fakeWorld) alone(me int, ways loneWays) {
 	w.left = true
 }
 
-// postLone posts the request of the lone caller that holds the turn. If the argument queued is set,
+// postLone posts the request of the lone caller that holds the turn. The argument queued reports whether
 // this pass has also taken submitted requests. Before postLone returns, the actor (a goroutine of
 // the model) yields. So the device may complete the request before the pass polls.
 func (f *fakeWorld) postLone(queued bool) {

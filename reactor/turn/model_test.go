@@ -16,12 +16,13 @@ type script struct {
 	kind string
 	ops  int // operations that the device must complete
 	body func(f *fakeWorld, me int)
-	// If the field cancels is set, another actor (a goroutine of the model) ends the caller's
-	// context at some time.
+	// cancels reports whether another actor (a goroutine of the model) ends the caller's context, at
+	// any time.
 	cancels bool
 }
 
-// submit pushes an operation. If the argument quiet is true, it does not wake the loop.
+// submit pushes an operation of the caller with the number me. If quiet is true, submit does not wake
+// the loop. If timed is true, the operation only sets a timer.
 func (f *fakeWorld) submit(me int, quiet, timed bool) *fakeWaiter {
 	model.Yield("push")
 	w := f.waiters[me]
@@ -87,7 +88,7 @@ type scenario = func() model.World
 // crew returns a scenario with a loop, a device and the given callers.
 func crew(cfg Config, callers ...script) scenario { return crewWith(cfg, nil, callers...) }
 
-// crewWith is crew for a world that the function more has changed; more may be nil.
+// crewWith is like crew. If more is not nil, crewWith calls more to change the world.
 func crewWith(cfg Config, more func(f *fakeWorld), callers ...script) scenario {
 	kinds := []string{}
 	for _, c := range callers {
@@ -160,8 +161,8 @@ func deafTimer(f *fakeWorld) { f.deafTimer = true }
 func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // two waiter slots, so that two waiters can be offered the turn
 
 // scenarios returns the scenarios without lone callers (lone_model_test.go). Every
-// test run searches all of them. The model has no clock, so with SpinTimed, too, Config.Spin limits
-// the rounds of spinning (spin_budget_model.go).
+// test run searches all of them. The model has no clock. So Config.Spin limits the rounds of spinning
+// even with SpinTimed (spin_budget_model.go).
 func scenarios() map[string]scenario {
 	on, off := Config{CallerDriving: true}, Config{}
 	spin := Config{CallerDriving: true, Spin: 1}

@@ -19,8 +19,8 @@ var longAgo = time.Unix(1, 0)
 // source attached to the poller. The [Work] must call Ready in NeedsLoop and Take in RunLoopTasks.
 type PollerSleeper struct {
 	*sys.Poller // Poller.Wake implements Sleeper
-	// The array keys holds the keys of sources with events. Wait writes the array while the counter
-	// ready is 0, and Take returns a part of it. Only the loop calls Wait and Take.
+	// keys holds the keys of sources with events. Wait writes them only if no keys are stored for
+	// Take. Take returns a part of the array. Only the loop calls Wait and Take.
 	keys [wakeKeys]uint32
 	// ready is the number of keys that are stored for Take. Wait sets it, and Take clears
 	// it. Any goroutine reads it. It publishes no other data, because only the loop uses keys.

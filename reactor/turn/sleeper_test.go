@@ -44,7 +44,7 @@ func TestPollerSleeperReasons(t *testing.T) {
 		t.Errorf("with an event and a deadline in the past Wait returned %b, want WakeEvent|WakeTimer", w)
 	}
 	if w := s.Wait(far); w != WakeEvent || !s.Ready() {
-		t.Errorf("with a key that is not taken Wait returned %b, want WakeEvent and Ready", w)
+		t.Errorf("with a key that Take has not returned yet, Wait returned %b, want WakeEvent, and Ready must return true", w)
 	}
 	if k := s.Take(); !slices.Equal(k, []uint32{eventKey}) || s.Ready() {
 		t.Errorf("Take returned %v, want the key of the event, and no key left", k)

@@ -11,8 +11,8 @@ const (
 	SpinPasses SpinMode = iota
 	// SpinTimed ends the spinning after the time of Config.Budget.
 	SpinTimed
-	// SpinAlways never ends the spinning. The loop does not sleep, and a driver does not leave
-	// because its passes find nothing.
+	// SpinAlways never ends the spinning. The loop does not sleep. A driver goes on spinning, however
+	// many of its passes find nothing.
 	SpinAlways
 )
 

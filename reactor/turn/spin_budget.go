@@ -80,10 +80,10 @@ const (
 	yieldEvery = 16
 	// clockEvery is the number of rounds between two clock readings of a spinning goroutine.
 	clockEvery = 4
-	// Between two looks, the loop pauses: it loads spinRun.unused pauseLoads times. This takes about
-	// as long as an empty pass, so a caller finds the turn free half of the time. While callers
-	// drive, the loop loads spinRun.unused pauseLoadsDriven times. This takes as long as a few
-	// operations of the callers. A look would only disturb these operations.
+	// Between two looks, the loop pauses by loading spinRun.unused many times. A pause of pauseLoads
+	// loads takes about as long as an empty pass, so a caller finds the turn free half of the time.
+	// While callers drive, the loop makes pauses of pauseLoadsDriven loads. Such a pause takes as long
+	// as a few operations of the callers, which a look would only disturb.
 	pauseLoads       = 64
 	pauseLoadsDriven = 1024
 	// pinnedYieldEvery is the interval, in ns, at which a loop that is locked to its thread yields.

@@ -46,8 +46,8 @@ func TestPaceFollowsWhatComes(t *testing.T) {
 	}
 }
 
-// Rule: NewBudget limits the cost to the range from 1 µs to maxCost. So even if the cost was
-// measured wrongly, the loop spins, but not for seconds.
+// Rule: NewBudget limits the cost to the range from 1 µs to maxCost. So if the measured cost is too
+// small, the loop still spins. If the measured cost is too large, the loop does not spin for seconds.
 func TestPaceIsBounded(t *testing.T) {
 	for cost, want := range map[time.Duration]time.Duration{0: time.Microsecond, time.Minute: maxCost, time.Millisecond / 10: time.Millisecond / 10} {
 		if b := NewBudget(cost).Time(); b != want {

@@ -12,16 +12,16 @@ type spinWork struct {
 
 func (w *spinWork) Outstanding() bool { return w.outstanding }
 
-// Rule: with SpinPasses, too, the loop does not keep the turn while it spins: it takes the turn for one
-// pass at a time, with the bit briefHold. So a caller can take the turn and drive. If no pass finds
-// anything, the loop spins for Spin+1 passes. It stops earlier when no work is outstanding.
+// Rule: while the loop spins with SpinPasses, it does not keep the turn. It takes the turn for one pass at
+// a time, with the bit briefHold. So a caller can take the turn and drive. If no pass finds anything, the
+// loop spins for Spin+1 passes. It stops earlier if no work is outstanding.
 func TestSpinningPassesLendTheTurn(t *testing.T) {
 	const spin = 10
 	for _, c := range []struct {
 		name        string
 		outstanding int // passes until nothing is outstanding
 		brief       int // passes during which the bit briefHold is set
-	}{{"work is always", spin + 10, spin + 1}, {"work is for 5 passes", 5, 4}, {"work is never", 0, 0}} {
+	}{{"work always outstanding", spin + 10, spin + 1}, {"work outstanding for 5 passes", 5, 4}, {"no work outstanding", 0, 0}} {
 		w := &spinWork{outstanding: c.outstanding > 0}
 		tok := New(w, w, Config{CallerDriving: true, Spin: spin})
 		brief := 0
@@ -33,7 +33,7 @@ func TestSpinningPassesLendTheTurn(t *testing.T) {
 		}
 		tok.Loop()
 		if brief != c.brief {
-			t.Errorf("%s outstanding: the loop ran %d passes with the bit briefHold, want %d", c.name, brief, c.brief)
+			t.Errorf("%s: the loop ran %d passes with the bit briefHold, want %d", c.name, brief, c.brief)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestStep(t *testing.T) {
 	w.errand = true
 	w.after = func() { tok.WithTurn(func() { free = true }) }
 	if did := tok.Step(); !did || w.runs != 1 || !free {
-		t.Fatalf("Step with a loop task returned %t and called RunLoopTasks %d times, and user code could take the turn: %t; want true, 1 and true", did, w.runs, free)
+		t.Fatalf("Step with a loop task returned %t and called RunLoopTasks %d times, with free = %t; want true, 1 and free = true: the user code takes the turn", did, w.runs, free)
 	}
 }
 
@@ -57,11 +57,11 @@ func TestStepWhileHeld(t *testing.T) {
 	tok := New(w, w, Config{})
 	tok.WithTurn(func() {
 		if tok.Step() || w.turns != 0 {
-			t.Errorf("Step returned true or ran a pass while the turn had a holder")
+			t.Errorf("Step returned true or ran a pass while the turn had a holder, want false and no pass")
 		}
 		tok.Submitted()
 		if w.rings != 0 {
-			t.Errorf("Submitted called Wake while the turn had a holder")
+			t.Errorf("Submitted called Wake while the turn had a holder, want no call")
 		}
 	})
 	tok.Submitted()

@@ -44,11 +44,11 @@ func TestStress(t *testing.T) {
 		{"no driving, completed at once", Config{Spin: 5}, false, 50_000, 16, true},
 		{"one caller, driving", Config{CallerDriving: true}, true, 20_000, 1, false},
 		{"one caller, no driving, completed at once", Config{}, false, 50_000, 1, false},
-		{"budget, driving, device", Config{CallerDriving: true, SpinMode: SpinTimed, Budget: NewBudget(10 * time.Microsecond)}, true, 50_000, 16, false},
-		{"budget, one caller, device", Config{CallerDriving: true, SpinMode: SpinTimed, Budget: NewBudget(time.Microsecond)}, true, 20_000, 1, false},
-		{"budget, no driving, device", Config{SpinMode: SpinTimed, Budget: NewBudget(10 * time.Microsecond)}, true, 50_000, 16, true},
-		{"always, driving, device", Config{CallerDriving: true, SpinMode: SpinAlways}, true, 20_000, 16, true},
-		{"always, no driving, completed at once", Config{SpinMode: SpinAlways}, false, 20_000, 16, false},
+		{"SpinTimed, driving, device", Config{CallerDriving: true, SpinMode: SpinTimed, Budget: NewBudget(10 * time.Microsecond)}, true, 50_000, 16, false},
+		{"SpinTimed, one caller, device", Config{CallerDriving: true, SpinMode: SpinTimed, Budget: NewBudget(time.Microsecond)}, true, 20_000, 1, false},
+		{"SpinTimed, no driving, device", Config{SpinMode: SpinTimed, Budget: NewBudget(10 * time.Microsecond)}, true, 50_000, 16, true},
+		{"SpinAlways, driving, device", Config{CallerDriving: true, SpinMode: SpinAlways}, true, 20_000, 16, true},
+		{"SpinAlways, no driving, completed at once", Config{SpinMode: SpinAlways}, false, 20_000, 16, false},
 	} {
 		t.Run(c.name, func(t *testing.T) { stress(t, newEcho(t, c.cfg, c.device), c.ops, c.callers, c.control, seed) })
 	}
@@ -86,8 +86,9 @@ func stress(t *testing.T, e *echo, ops, n int, control bool, seed uint64) {
 	callers.Wait()
 	close(done)
 	others.Wait()
-	// Discarded operations may still be outstanding. Operations complete in order, so when a last
-	// operation has completed, all have. The loop tasks may run later.
+	// Discarded operations may still be outstanding. Operations complete in the order of submission. So
+	// when the following operation has completed, all others have completed, too. Loop tasks may still be
+	// pending.
 	if _, err := e.push(new(job), 0, false).Await(context.Background()); err != nil {
 		t.Errorf("the last operation ended with %v, want success", err)
 	}

@@ -23,7 +23,7 @@ const (
 	anyWants = loopWants | callerWants
 )
 
-// Config configures a token. The zero value works: no caller drives.
+// Config configures a token. The zero value is valid; callers then do not drive.
 type Config struct {
 	// CallerDriving lets waiting goroutines run passes themselves.
 	CallerDriving bool
@@ -39,8 +39,8 @@ type Config struct {
 	// event if the loop had slept. While this number grows, the loop goes on spinning, because each
 	// such poll saves a wake-up. SavedEvents may be nil. Only the loop calls it; it must not block.
 	SavedEvents func() uint64
-	// Pinned says that the goroutine of Loop is locked to its thread. A yield of such a goroutine
-	// costs more, so the loop yields rarely.
+	// Pinned says that the goroutine of Loop is locked to its thread. A yield of such a goroutine is
+	// expensive, because Go must switch threads. So the loop yields rarely.
 	Pinned bool
 }
 
@@ -123,9 +123,9 @@ func (t *Token) Submitted() {
 	}
 }
 
-// SubmittedBeforeDrive is Submitted for a submitter that calls Drive next. With CallerDriving it
-// does not wake the loop: Drive takes the turn and runs a pass, unless the turn has a holder, which
-// looks for submissions before it leaves. SubmittedBeforeDrive does not block.
+// SubmittedBeforeDrive is Submitted for a submitter that calls Drive next. With CallerDriving it does
+// not wake the loop. If the turn has no holder, Drive takes the turn and runs a pass. If the turn has
+// a holder, the holder looks for submissions before it leaves. SubmittedBeforeDrive does not block.
 func (t *Token) SubmittedBeforeDrive() {
 	if !t.cfg.CallerDriving {
 		t.Submitted()

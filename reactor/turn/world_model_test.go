@@ -15,7 +15,7 @@ import (
 // settled.
 type op struct {
 	caller int  // number of the caller that submitted the operation
-	timed  bool // the operation is not posted: the pass that takes it sets a timer and settles it
+	timed  bool // the operation is not posted; the pass that takes it sets a timer and settles the operation
 	waiter *fakeWaiter
 }
 
@@ -50,9 +50,9 @@ type fakeWorld struct {
 	deafTimer  bool // a mistake: an earlier deadline does not become a loop task
 }
 
-// Pass implements Work. It is one step of the model, or two if it posts the request of a lone
-// caller: the device may then complete the request between posting and polling. Pass arms before it
-// polls.
+// Pass implements Work. Usually it is one step of the model. If it posts the request of a lone caller,
+// it is two steps: the device may complete the request between posting and polling. Pass arms before
+// it polls.
 func (f *fakeWorld) Pass(arm bool) bool {
 	did := false
 	for _, o := range f.inbox {
@@ -274,7 +274,7 @@ func (f *fakeWorld) holders() int {
 // 0 otherwise.
 func (f *fakeWorld) check() error {
 	if n, held := f.holders(), f.tok.word.Load() >= held; n != ifTrue(held) {
-		return fmt.Errorf("%d hold the turn or are being given it, want %d, because the token's word says that it is held: %t", n, ifTrue(held), held)
+		return fmt.Errorf("%d hold the turn or are being given it, want %d: the token's word has held = %t", n, ifTrue(held), held)
 	}
 	return nil
 }
