@@ -138,8 +138,8 @@ type QueueConfig struct {
 	MaxSGE int
 	// Inline is the largest number of inline bytes of a request: Payload.Header and Payload.Inline
 	// together. Default DefaultInline; -1: none. The device may grant fewer bytes; Queue.Inline
-	// returns the granted number. If the data of a request is in SGEs, Payload.Header is not sent
-	// inline, and may have up to Inline bytes, whatever the device grants.
+	// returns the granted number. If the data of a request is in SGEs,
+	// the header is one more SGE, not inline. Its limit is then Inline, whatever the device grants.
 	Inline int
 	// SignalEvery is the interval of signaled requests in a long list: with n, every n-th request
 	// is signaled. Default min(DefaultSignalEvery, SendDepth/2), at least 1.
@@ -147,8 +147,8 @@ type QueueConfig struct {
 	// Recorder is how many completed operations the flight recorder keeps, for Recorded and
 	// Reactor.Stuck. The default is none. An entry holds the request, the times of submission,
 	// posting and polling, and the result. The recorder has additional entries, one for each slot of
-	// the queue. So when the queue fails, the flushed requests do not overwrite the last Recorder
-	// requests that ended before the flush. An entry takes some 100 bytes and keeps its error alive.
+	// the queue. So when the queue fails and its requests are flushed, the entries of the requests
+	// that ended before the flush are still there: the last ones, as many as Recorder says. An entry takes some 100 bytes and keeps its error alive.
 	Recorder int
 
 	receiving bool // this is the queue of a SharedRecv, which has no sends

@@ -109,7 +109,7 @@ func TestADriverLendsToASpinningLoop(t *testing.T) {
 		drives = s.Drives
 		return s
 	}
-	before := untilReturned(1) // when a driver has given the turn back, the loop certainly spins
+	before := untilReturned(1) // the loop spins as soon as a driver has given the turn back to it
 	if s := untilReturned(before.Returned + 1); s.Arms != before.Arms {
 		t.Errorf("%d arms while the loop spins, want none", s.Arms-before.Arms)
 	}
@@ -151,9 +151,9 @@ func TestALoopRestsBeforeItSleeps(t *testing.T) {
 	must.Do(t, dev.Close())
 }
 
-// Rule: at least one processor is left without a loop of PolicyLatency. If a
-// further loop of PolicyLatency would leave no processor without one, the new reactor gets
-// PolicyThroughput. When a reactor is closed, a new loop may take its processor.
+// Rule: loops of PolicyLatency leave at least one processor free. A new reactor whose loop would take
+// the last free processor gets PolicyThroughput. When a reactor is closed, a new loop may take its
+// processor.
 func TestLatencyLeavesAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	dev := home().open(t, 0)

@@ -56,15 +56,16 @@ type peerLimit struct {
 	timedOut bool          // OnTimeout was called
 	head     uint32        // the value of Queue.order.head, which counts the ended sends and wraps
 	silent   time.Duration // how long sends have been outstanding while none of them ended
-	// share estimates for how much of the silence the device has served this queue. The estimate
-	// assumes that a device serves queue pairs one after the other. So if n queues had outstanding
-	// sends, share grows by 1/n of the time between two ticks.
+	// share is the part of the duration silent in which the device served this queue, as an estimate: a
+	// device is assumed to serve queue pairs one after the other. So if n queues had outstanding sends,
+	// share grows by 1/n of the time between two ticks.
 	share time.Duration
 
 	probeAt    time.Duration // when keepAlive checks next, on the timers' clock
 	probeSigns uint32        // peerSigns() at the last check of keepAlive
-	// waited reports whether keepAlive has checked at least twice. The first two checks send no
-	// probe, because they may be less than KeepAlive/2 apart.
+	// waited reports whether keepAlive has checked at least twice. The first check sends no probe,
+	// because there is no earlier check to compare with. The second one sends none, because it may
+	// come less than KeepAlive/2 after the first.
 	waited bool
 }
 
@@ -89,7 +90,7 @@ func (q *Queue) SetPeerLimit(l PeerLimit) error {
 		return fmt.Errorf("%w: a PeerLimit with a Bound and no OnTimeout", ErrConfig)
 	case l.KeepAlive > 0 && q.ctrlFree == nil:
 		return fmt.Errorf("%w: KeepAlive needs a ControlDepth of at least 1", ErrConfig)
-	case !q.released && q.r.lookup(q.id) != q: // ticks check only admitted queues, and Discard does not remove the limit
+	case !q.released && q.r.lookup(q.id) != q: // no tick would check the queue, and Discard would not remove its limit
 		return fmt.Errorf("%w: SetPeerLimit was called before Admit", ErrConfig)
 	}
 	q.clearPeerLimit()
@@ -170,7 +171,7 @@ func (q *Queue) reportTimeout(now time.Duration) {
 		return // SetPeerLimit was called after checkPeer, for example by OnTimeout of another queue
 	}
 	bound := l.Bound
-	if need > 0 { // the estimated silence at which l.share reached need, if l.share grew in proportion to l.silent
+	if need > 0 { // how long the silence had lasted when l.share reached need, if both have grown evenly
 		bound = max(bound, time.Duration(float64(need)*float64(l.silent)/float64(l.share)))
 	}
 	l.timedOut = true
@@ -200,8 +201,8 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 		l.waited = l.probeAt != 0
 		l.probeAt, l.probeSigns = (now/half+1)*half, q.peerSigns()
 		if quiet && q.order.len() == 0 && q.failed.get() == nil {
-			// PostControl fails if all control slots are taken. Then the requests in these slots are not
-			// posted yet, because no send is outstanding, and they serve as the probe.
+			// PostControl fails if all control slots are taken. No send is outstanding, so the control
+			// requests in these slots will be posted soon. They then serve as the probe.
 			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) == nil
 		}
 		if asked {

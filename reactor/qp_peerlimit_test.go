@@ -196,7 +196,7 @@ func TestABusyQueueIsAliveWhileItCompletes(t *testing.T) {
 	from := w.passed()
 	w.pass(2 * bound)
 	if len(w.at) != 1 || w.at[0]-from > bound+bound/8 {
-		t.Errorf("the queue timed out at %v, want once within %v and an eighth after the last completion at %v", w.at, bound, from)
+		t.Errorf("the queue timed out at %v, want one time, at most 9/8 of the bound of %v after the last completion at %v", w.at, bound, from)
 	}
 }
 
@@ -297,8 +297,8 @@ func TestLimitsAreChecked(t *testing.T) {
 	must.Do(t, c.Discard())
 }
 
-// Rule: if the watchdog is idle and each send completes before the next one is submitted, only the
-// first send queues a tick of the watchdog.
+// Rule: a send that is submitted while the watchdog is idle queues a tick of the watchdog. If each send
+// completes before the next one is submitted, only the first send queues a tick.
 func TestSendsOneByOneWakeThePatrolOnce(t *testing.T) {
 	w := newWatched(t, reactor.PeerLimit{Bound: time.Second})
 	w.pass(time.Minute) // now the watchdog is idle
@@ -334,7 +334,7 @@ func TestLateTimersDoNotStretchTheBound(t *testing.T) {
 		w.settle()
 	}
 	if took := w.passed() - from; len(w.late) != 1 || took > bound+bound/8 {
-		t.Errorf("the queue timed out %d times within %v, want once within %v and an eighth", len(w.late), took, bound)
+		t.Errorf("the queue timed out %d times within %v, want one time within 9/8 of the bound of %v", len(w.late), took, bound)
 	}
 }
 
@@ -350,11 +350,11 @@ func TestAStopJustBeforeTheBoundBlamesNobody(t *testing.T) {
 	w.now = w.now.Add(time.Hour)
 	w.settle()
 	if len(w.late) != 0 {
-		t.Fatalf("the queue timed out at %v, want not at the first tick after the process was stopped for an hour", w.at)
+		t.Fatalf("the process was stopped for an hour, and at the first tick afterwards the queue timed out at %v, want no timeout", w.at)
 	}
 	w.pass(bound / 4)
 	if len(w.late) != 1 {
-		t.Errorf("the queue timed out %d times within a quarter of the bound after this tick, want once", len(w.late))
+		t.Errorf("after the process was stopped for an hour, the queue timed out %d times within a quarter of the bound, want 1", len(w.late))
 	}
 }
 

@@ -237,8 +237,8 @@ func TestMemoryOutlivesASubmitter(t *testing.T) {
 				t.Errorf("%d memory regions are registered while a submitter may write to the queue's memory, want %d", n, before)
 			}
 			// Close returns ErrBusy if it waits for the submitter when its context ends. If the loop gets
-			// no processor in time, the context ends before Close reaches this wait. Then the next round
-			// of this loop calls Close with twice the timeout.
+			// no processor in time, the context ends before Close reaches this wait. Then this for
+			// statement calls Close again, with twice the timeout.
 			for wait := 20 * time.Millisecond; ; wait *= 2 {
 				short, cancel := context.WithTimeout(context.Background(), wait)
 				err := a.r.Close(short)

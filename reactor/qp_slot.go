@@ -36,8 +36,8 @@ const slotPad = 1
 // scatter-gather elements. Each send slot also has a result word and inline bytes. All of these
 // have fixed places. The slots of a queue are:
 //
-//	0 … SendDepth-1   SendDepth   … ControlDepth more   … RecvDepth more
-//	sends             the marker  control sends         receives
+//	SendDepth slots   1 slot      ControlDepth slots   RecvDepth slots
+//	sends             the marker  control sends        receives
 type table struct {
 	arena   *mem.Arena
 	slots   []slot
@@ -90,8 +90,8 @@ func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*tabl
 }
 
 // cacheLine is the alignment of the parts of an arena, in bytes. It is a multiple of the size of a
-// cache line (64 bytes, on some processors 128), so no two parts share a cache line. No work request
-// crosses a multiple of cacheLine.
+// cache line (64 bytes, on some processors 128), so no two parts share a cache line. Each
+// work request lies in one block of cacheLine bytes.
 const cacheLine = 128
 
 func (t *table) sendWRAddr(i uint32) uint64 { return t.sendAddr + uint64(i)*verbs.SizeofSendWR }
@@ -168,7 +168,7 @@ func (k Kind) String() string {
 	return "kind?"
 }
 
-// The array kinds maps opcodes to kinds. For an opcode without an entry kindOf returns KindOther.
+// kinds maps opcodes to kinds. If an opcode has no entry, kindOf returns KindOther.
 var kinds = [...]Kind{
 	verbs.WRSend: KindSend, verbs.WRSendWithImm: KindSend, verbs.WRSendWithInv: KindSend,
 	verbs.WRRDMAWrite: KindWrite, verbs.WRRDMAWriteWithImm: KindWrite, verbs.WRRDMARead: KindRead,

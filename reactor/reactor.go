@@ -87,8 +87,8 @@ type Reactor struct {
 	delayClock             time.Duration // the time of this pass, for held-back sends; 0: not read yet
 	lastDrives             uint64        // the token's Stats.Drives at the last beginDelays
 	ownBacklog             *Queue        // the queue of the request that TransferWait adds to this pass; or nil
-	lease                  Lease         // the lease of the operations that ended last; endLeases will call its End
-	leaseEnds              int           // the number of operations for which endLeases will end the lease
+	lease                  Lease         // the lease that the operations in leaseEnds share; endLeases calls its End
+	leaseEnds              int           // the number of ended operations for which endLeases has yet to end the lease
 }
 
 // cqState is a completion queue and its state in the reactor.

@@ -102,8 +102,8 @@ func (w *Window) of(c *Conn) error {
 // window's range and key. If the window is not in the first state, or was revoked, it returns an
 // error.
 //
-// If the argument lease is not nil, move stores this lease of the region in w.under. From then on the
-// window ends the lease (Window.enter), even if the connection ends before the binding is posted.
+// If the argument lease is not nil, move stores this lease of the region in w.under. The window is then
+// responsible for its end (Window.enter), even if the connection ends before the binding is posted.
 func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,9 +119,8 @@ func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error)
 	return w.at, nil
 }
 
-// stateError returns the error of a call that needs the window in the state wanted, when the window is
-// in another state: ErrWindowClosed if the window is closed, and otherwise ErrWindowState. The caller
-// holds w.mu.
+// stateError returns the error of a call that wants the window in another state than it is in:
+// ErrWindowClosed if the window is closed, and otherwise ErrWindowState. The caller holds w.mu.
 func (w *Window) stateError(wanted windowState) error {
 	if w.state == windowClosed {
 		return ErrWindowClosed
