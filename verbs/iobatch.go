@@ -19,6 +19,7 @@ type IOBatch struct {
 	Recvs []RecvGroup
 	Sends []SendGroup
 	Arms  []ArmGroup
+	// Polls names a completion queue with room for completions once at most.
 	Polls []PollGroup
 	// Spin is how many more times all of Polls may be polled as long as none of them yields a
 	// completion. It saves cgo calls for a caller that would poll again at once. A provider

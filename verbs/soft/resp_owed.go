@@ -15,8 +15,9 @@ import (
 //
 //   - after owedLooks looks of pollers that found nothing (who polls would have answered by now);
 //   - after owedRuns runs of the engine;
-//   - when the goroutine that polled is about to sleep, or the link's own goroutine, which received it, has
-//     let others run;
+//   - when a goroutine is about to sleep: it arms a completion queue, or calls Rest (verbs.PollReceiver), or
+//     polls queues of which the empty ones are all armed;
+//   - when the link's own goroutine has received it, and has let others run;
 //   - when the queue pair ends or changes its state to one that does not send;
 //   - after owedTime.
 //

@@ -32,10 +32,11 @@ type Socket struct {
 	// It publishes nothing.
 	refusals atomic.Bool
 
-	out   batch
-	iovs  []unix.Iovec   // of out, in order
-	piece [smallLen]byte // see small
-	in    batch
+	out    batch
+	iovs   []unix.Iovec   // of out, in order
+	piece  [smallLen]byte // see small
+	in     batch
+	joined bool // the last datagram received was a joined one; Recv's
 }
 
 // Listen opens a socket at local, whose port may be 0 for any free one. The unspecified IPv6 address

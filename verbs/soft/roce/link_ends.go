@@ -43,6 +43,10 @@ type End struct {
 	// clears it, and arms the socket pollTime later. It publishes nothing.
 	flooded atomic.Bool
 	junk    int // the runner's: datagrams since the last packet
+	// next is the number of buffers of the next call that receives, at least 1. again is set if the last call has
+	// filled all its buffers: a datagram that the next one finds was perhaps there before. Both are the runner's.
+	next  int
+	again bool
 	// busy is set by the runner when datagrams pass, and cleared by the watching goroutine. It publishes
 	// nothing.
 	busy  atomic.Bool
@@ -109,7 +113,7 @@ func (l *Link) openLocked(at netip.AddrPort) (*End, error) {
 // newEnd makes an end of the link for a socket.
 func (l *Link) newEnd(s socket) *End {
 	local := s.Local()
-	e := &End{link: l, sock: s, key: l.keys, port: local.Port()}
+	e := &End{link: l, sock: s, key: l.keys, port: local.Port(), next: 1}
 	e.refs.Store(1)
 	l.keys++
 	if local.Addr().IsUnspecified() {

@@ -58,11 +58,8 @@ func (b *buffer) PacketDone(*fabric.Packet) {
 
 // rxBatch is the datagrams of one system call. All belongs to the link's runner.
 type rxBatch struct {
-	size  int // of a buffer in bytes
-	batch int // the most buffers of a call
-	next  int // the buffers of the next call, at least 1
-	// again is set if the last call filled all its buffers: a datagram found next was perhaps there before.
-	again   bool
+	size    int // of a buffer in bytes
+	batch   int // the most buffers of a call
 	ins     [udp.MaxBatch]udp.In
 	buffers [udp.MaxBatch]*buffer // of ins; nil: none yet
 	free    *buffer               // linked by hook
@@ -77,7 +74,7 @@ type rxBatch struct {
 // one buffer again.
 func (l *Link) receive(e *End, polled bool) (more bool) {
 	for passed := 0; passed < packetsPerRun; {
-		n := l.prepare()
+		n := l.prepare(e.next)
 		if n == 0 {
 			if passed == 0 {
 				l.stats.Starved++
@@ -87,7 +84,7 @@ func (l *Link) receive(e *End, polled bool) (more bool) {
 		}
 		got, err := e.sock.Recv(l.rx.ins[:n])
 		if err != nil || got == 0 {
-			l.rx.again = false
+			e.again = false
 			return false // an error belongs to one datagram that was sent, or ends the socket
 		}
 		came, junk := 0, l.stats.junk()
@@ -104,13 +101,13 @@ func (l *Link) receive(e *End, polled bool) (more bool) {
 			return false
 		}
 		if got < n {
-			l.rx.next, l.rx.again = got, false
+			e.next, e.again = got, false
 			return false
 		}
-		if n > 1 || l.rx.again {
-			l.rx.next = min(2*n, l.rx.batch)
+		if n > 1 || e.again {
+			e.next = min(2*n, l.rx.batch)
 		}
-		l.rx.again = true
+		e.again = true
 		if polled && n == 1 {
 			return false
 		}
@@ -118,10 +115,10 @@ func (l *Link) receive(e *End, polled bool) (more bool) {
 	return true
 }
 
-// prepare gives each datagram of the batch a buffer and returns how many have one.
-func (l *Link) prepare() (n int) {
+// prepare gives up to most datagrams of the batch a buffer and returns how many have one.
+func (l *Link) prepare(most int) (n int) {
 	r := &l.rx
-	for n < r.next {
+	for n < most {
 		if r.buffers[n] == nil {
 			b := l.take()
 			if b == nil {
