@@ -35,11 +35,13 @@ func (b *batch) call(many, one uintptr, fd, k int, short bool) (int, unix.Errno)
 		n, _, errno := unix.Syscall6(many, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs)), uintptr(k), unix.MSG_DONTWAIT, 0, 0)
 		return int(n), errno
 	}
-	syscall := unix.Syscall
+	var n uintptr
+	var errno unix.Errno
 	if short {
-		syscall = unix.RawSyscall
+		n, _, errno = unix.RawSyscall(one, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs)), unix.MSG_DONTWAIT)
+	} else {
+		n, _, errno = unix.Syscall(one, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs)), unix.MSG_DONTWAIT)
 	}
-	n, _, errno := syscall(one, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs)), unix.MSG_DONTWAIT)
 	b.msgs[0].n = uint32(n)
 	return 1, errno
 }
