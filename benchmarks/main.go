@@ -2,6 +2,7 @@
 //
 //	go run ./benchmarks overhead        the cost of the way to the doorbell and back
 //	go run ./benchmarks scale           the cost of ten thousand connections in one process
+//	go run ./benchmarks messages        the cost of a message between goroutines and to an actor
 //	go run ./benchmarks peers           two processes over loopback, beside TCP, UCX and libfabric
 //	go run ./benchmarks overhead -h     the flags of a suite
 //
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/messages"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/overhead"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/peers"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/scale"
@@ -22,6 +24,7 @@ const usage = `usage: benchmarks SUITE [flags]
 
   overhead   the cost of the way from a caller to the doorbell and back
   scale      what ten thousand connections in one process cost
+  messages   what a message costs between two goroutines, and to an actor
   peers      two processes over loopback, beside TCP, UCX and libfabric
 
 benchmarks SUITE -h prints the flags of a suite.
@@ -41,6 +44,10 @@ func main() {
 		os.Exit(scale.Main(args, os.Stdout, os.Stderr))
 	case scale.WorkerArg:
 		os.Exit(scale.Worker(args))
+	case "messages":
+		os.Exit(messages.Main(args, os.Stdout, os.Stderr))
+	case messages.WorkerArg:
+		os.Exit(messages.Worker(args))
 	case "peers":
 		os.Exit(peers.Main(args, os.Stdout, os.Stderr))
 	case peers.WorkerArg:

@@ -163,42 +163,16 @@ func (e *end) answerSends(ctx context.Context, n int) error {
 
 // messages is the same on a managed connection, which handles receives and credits.
 func (e *end) messages(ctx context.Context, n int, found rounds.Values) error {
-	var text [bed.Word]byte
-	op, b := verbena.SendBytesOp(text[:]), e.conn.Batch()
-	return timed(n, found, func(int) error {
-		f, err := b.Start(ctx, &op) // posted by the wait for the answer
-		if err != nil {
-			return err
-		}
-		m, err := e.conn.RecvWait(ctx)
-		if err != nil {
-			return err
-		}
-		if err := m.Release(); err != nil {
-			return err
-		}
-		_, err = f.Await(ctx)
-		return err
-	})
+	op := verbena.SendBytesOp(make([]byte, bed.Word))
+	return timed(n, found, func(int) error { return bed.Exchange(ctx, e.conn, &op) })
 }
 
 func (e *end) answerMessages(ctx context.Context, n int) error {
-	b := e.conn.Batch()
 	for i := range n {
-		m, err := e.conn.RecvWait(ctx)
-		if err != nil {
+		if err := bed.Answer(ctx, e.conn); err != nil {
 			return fmt.Errorf("message %d: %w", i, err)
 		}
-		op := verbena.SendBytesOp(m.Data)
-		f, err := b.Start(ctx, &op) // posted by the wait for the next message
-		if err != nil {
-			return fmt.Errorf("answer %d: %w", i, err)
-		}
-		f.Discard()
-		if err := m.Release(); err != nil {
-			return err
-		}
 	}
-	b.Flush() // no later wait posts them
+	e.conn.Batch().Flush() // no later wait posts the last answer
 	return nil
 }

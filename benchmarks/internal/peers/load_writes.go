@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 	verbena "github.com/verbena-rdma/verbena/runtime"
@@ -66,20 +67,6 @@ func newMessages(to string, h shape) (suite.Load, error) {
 }
 
 func (l *messages) Round(n int, found rounds.Values) error {
-	ctx, op, b := context.Background(), verbena.SendBytesOp(l.text), l.conn.Batch()
-	return halves(&l.took, n, found, func() error {
-		f, err := b.Start(ctx, &op) // posted by the wait for the answer
-		if err != nil {
-			return err
-		}
-		m, err := l.conn.RecvWait(ctx)
-		if err != nil {
-			return err
-		}
-		if err := m.Release(); err != nil {
-			return err
-		}
-		_, err = f.Await(ctx)
-		return err
-	})
+	ctx, op := context.Background(), verbena.SendBytesOp(l.text)
+	return halves(&l.took, n, found, func() error { return bed.Exchange(ctx, l.conn, &op) })
 }

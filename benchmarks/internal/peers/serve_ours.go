@@ -3,7 +3,6 @@ package peers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
@@ -102,20 +101,11 @@ func untilMessage(c *verbena.Conn) error {
 	}
 }
 
+// echo answers each message with one of the same text, until the connection ends.
 func echo(c *verbena.Conn) error {
-	ctx, b := context.Background(), c.Batch()
+	ctx := context.Background()
 	for {
-		m, err := c.RecvWait(ctx)
-		if err != nil {
-			return err
-		}
-		op := verbena.SendBytesOp(m.Data)
-		f, err := b.Start(ctx, &op) // posted by the wait for the next message
-		if err != nil {
-			return fmt.Errorf("the answer: %w", err)
-		}
-		f.Discard()
-		if err := m.Release(); err != nil {
+		if err := bed.Answer(ctx, c); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,175 @@
+package messages
+
+import (
+	"context"
+	"errors"
+
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
+	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// oneWay is a goroutine that sends and one that receives. A round ends when the last message was received.
+type oneWay struct {
+	*link
+	bed.Lists
+	expect chan int      // to the receiver: the messages of a round
+	got    chan struct{} // from the receiver: it has them all
+}
+
+// newOneWay makes both goroutines. receive prepares the receiver, and returns what receives n messages.
+func newOneWay(o verbena.Options, receive func(*oneWay) (func(n int) error, error)) (suite.Load, error) {
+	k, err := connect(o, bed.Word)
+	if err != nil {
+		return nil, err
+	}
+	l := &oneWay{link: k, Lists: bed.NewLists(verbena.SendBytesOp(make([]byte, bed.Word)), listLen, depth), expect: make(chan int), got: make(chan struct{})}
+	do, err := receive(l)
+	if err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	l.serve(func() error {
+		for n := range l.expect {
+			if err := do(n); err != nil {
+				return err
+			}
+			l.got <- struct{}{}
+		}
+		return verbena.ErrPeerClosed
+	})
+	return l, nil
+}
+
+func (l *oneWay) Round(n int, found rounds.Values) error {
+	select {
+	case l.expect <- n:
+	case err := <-l.broken:
+		return err
+	}
+	if err := l.Counted(found, func() error { return l.Run(l.near, n) }); err != nil {
+		return err
+	}
+	select {
+	case <-l.got:
+		return nil
+	case err := <-l.broken:
+		return err
+	}
+}
+
+// Close implements suite.Load.
+func (l *oneWay) Close() error {
+	close(l.expect)
+	return l.link.Close()
+}
+
+// newManagedOneWay makes a receiver of a managed connection.
+func newManagedOneWay(int) (suite.Load, error) {
+	return newOneWay(verbena.Options{}, func(l *oneWay) (func(int) error, error) {
+		ctx := context.Background()
+		return func(n int) error {
+			for range n {
+				m, err := l.far.RecvWait(ctx)
+				if err != nil {
+					return err
+				}
+				if err := m.Release(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, nil
+	})
+}
+
+// receives is how many receives a raw connection has posted: none of the messages outstanding lacks one.
+const receives = 2 * depth
+
+// newRawOneWay makes a receiver that posts its receives itself.
+func newRawOneWay(int) (suite.Load, error) {
+	return newOneWay(verbena.Options{Raw: true, RecvCredits: receives}, func(l *oneWay) (func(int) error, error) {
+		r, err := l.There.NewRegion(bed.Word, verbs.AccessLocalWrite)
+		if err != nil {
+			return nil, err
+		}
+		at, err := r.Slice(0, bed.Word)
+		if err != nil {
+			return nil, err
+		}
+		var posted [receives]verbena.Future
+		for i := range posted {
+			if posted[i], err = l.far.PostRecv(at); err != nil {
+				return nil, err
+			}
+		}
+		ctx, next := context.Background(), 0
+		return func(n int) (err error) {
+			for range n {
+				f := &posted[next%receives]
+				next++
+				if _, err := f.Await(ctx); err != nil {
+					return err
+				}
+				if *f, err = l.far.PostRecv(at); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, nil
+	})
+}
+
+// writes is the same lists of WRITEs, which need no receiver.
+type writes struct {
+	*link
+	bed.Lists
+}
+
+func newWrites(int) (suite.Load, error) {
+	k, err := connect(verbena.Options{}, bed.Word)
+	if err != nil {
+		return nil, err
+	}
+	return &writes{k, bed.NewLists(verbena.WriteOp(k.Local, k.Remote), listLen, depth)}, nil
+}
+
+func (l *writes) Round(n int, found rounds.Values) error {
+	return l.Counted(found, func() error { return l.Run(l.near, n) })
+}
+
+// channelLoad is a goroutine that receives from a channel with a buffer.
+type channelLoad struct {
+	in  chan [bed.Word]byte
+	got chan struct{}
+}
+
+func newChannelOneWay(int) (suite.Load, error) {
+	l := &channelLoad{make(chan [bed.Word]byte, depth), make(chan struct{})}
+	go func() {
+		defer close(l.got)
+		for m := range l.in {
+			if m[0] != 0 { // the last of a round
+				l.got <- struct{}{}
+			}
+		}
+	}()
+	return l, nil
+}
+
+func (l *channelLoad) Round(n int, _ rounds.Values) error {
+	for range n - 1 {
+		l.in <- [bed.Word]byte{}
+	}
+	l.in <- [bed.Word]byte{1}
+	<-l.got
+	return nil
+}
+
+// Close implements suite.Load.
+func (l *channelLoad) Close() error {
+	close(l.in)
+	<-l.got
+	return nil
+}

@@ -1,0 +1,103 @@
+package messages
+
+import (
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/benchmarks/internal/report"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
+)
+
+// tripPart is the divisor of the operations of a round for round trips, which take longer.
+const tripPart = 10
+
+// crowd is the number of goroutines that tell at the same time.
+const crowd = 16
+
+// The units of the table.
+const (
+	microseconds = "µs"
+	nanoseconds  = "ns"
+	millions     = "M/s"
+)
+
+var (
+	reported      = report.Reported(report.Ratio)
+	noAllocations = report.Below(0.001, report.Value, "below 0.001")
+)
+
+// trials returns all trials, in the order of the table.
+func trials(ops int) []suite.Trial {
+	return []suite.Trial{
+		oneWayTrial(ops, "managed", managedOneWay,
+			report.AtLeast(5, report.Value, "at least 5 M/s"), report.AtMost(220, report.Value, "at most 220 ns")),
+		oneWayTrial(ops, "raw", rawOneWay,
+			report.AtLeast(7, report.Value, "at least 7 M/s"), report.AtMost(160, report.Value, "at most 160 ns")),
+		pingPong(max(1, ops/tripPart)),
+		tell(ops, 1, report.AtMost(40, report.Value, "at most 40 ns")),
+		tell(ops, crowd, reported),
+		ask(max(1, ops/tripPart)),
+	}
+}
+
+func oneWayTrial(n int, name, load string, rate, cpu report.Goal) suite.Trial {
+	ours, plain, channel := contender(load, 1, n), contender(writesOneWay, 1, n), contender(channelOneWay, 1, n)
+	figure := fmt.Sprintf("8 B messages one way, %s connection", name)
+	row := func(what, unit string, goal report.Goal, base suite.Contender, of func(who string) func(rounds.Round) float64) suite.Row {
+		return suite.NewRow(figure+": "+what, unit, goal, of(base.Name), of(ours.Name), nil)
+	}
+	return suite.Trial{Sides: []suite.Contender{ours, plain, channel}, Rows: []suite.Row{
+		row("rate, beside WRITEs", millions, rate, plain, suite.Rate),
+		row("rate, beside a channel", millions, reported, channel, suite.Rate),
+		row("CPU of each, both ends, beside WRITEs", nanoseconds, cpu, plain, cpuOf),
+		row("CPU of each, both ends, beside a channel", nanoseconds, reported, channel, cpuOf),
+		allocations(figure, ours),
+	}}
+}
+
+func cpuOf(who string) func(rounds.Round) float64 { return suite.Per(who, suite.CPU) }
+
+func allocations(figure string, ours suite.Contender) suite.Row {
+	return suite.NewRow(figure+": allocations of each", "", noAllocations, nil, suite.Per(ours.Name, suite.Mallocs), nil)
+}
+
+// inMicroseconds returns a result of a side, which is in nanoseconds.
+func inMicroseconds(value string) func(who string) func(rounds.Round) float64 {
+	return func(who string) func(rounds.Round) float64 { return suite.Scaled(who, value, 1e3) }
+}
+
+func pingPong(n int) suite.Trial {
+	ours, channels := contender(managedPings, 1, n), contender(channelPings, 1, n)
+	const figure = "8 B ping-pong of two goroutines, managed connection"
+	row := func(what, unit string, goal report.Goal, of func(who string) func(rounds.Round) float64) suite.Row {
+		return suite.NewRow(figure+": "+what+", beside channels", unit, goal, of(channels.Name), of(ours.Name), nil)
+	}
+	return suite.Trial{Sides: []suite.Contender{ours, channels}, Rows: []suite.Row{
+		row("median", microseconds, report.AtMost(1.6, report.Value, "at most 1.6 µs"), inMicroseconds(suite.P50)),
+		row("p99", microseconds, report.AtMost(4, report.Value, "at most 4 µs"), inMicroseconds(suite.P99)),
+		row("CPU of a round trip", nanoseconds, reported, cpuOf),
+		allocations(figure, ours),
+	}}
+}
+
+func tell(n, senders int, goal report.Goal) suite.Trial {
+	ours, channel := contender(tells, senders, n), contender(channelTells, senders, n)
+	figure := fmt.Sprintf("Tell to one actor, %d senders", senders)
+	each := func(who string) func(rounds.Round) float64 { return suite.Per(who, suite.Wall) }
+	return suite.Trial{Sides: []suite.Contender{ours, channel}, Rows: []suite.Row{
+		suite.NewRow(figure+": time of each, beside a channel", nanoseconds, goal, each(channel.Name), each(ours.Name), nil),
+		suite.NewRow(figure+": CPU of each, beside a channel", nanoseconds, reported, cpuOf(channel.Name), cpuOf(ours.Name), nil),
+		allocations(figure, ours),
+	}}
+}
+
+func ask(n int) suite.Trial {
+	ours, channels := contender(asks, 1, n), contender(channelPings, 1, n)
+	const figure = "Ask of an actor"
+	half := report.AtMost(0.5, report.Value, "at most 0.5 µs")
+	return suite.Trial{Sides: []suite.Contender{ours, channels}, Rows: []suite.Row{
+		suite.NewRow(figure+": median, beside channels", microseconds, half, inMicroseconds(suite.P50)(channels.Name), inMicroseconds(suite.P50)(ours.Name), nil),
+		suite.NewRow(figure+": CPU of each, beside channels", nanoseconds, reported, cpuOf(channels.Name), cpuOf(ours.Name), nil),
+		allocations(figure, ours),
+	}}
+}
