@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -18,7 +20,7 @@ const inside = "VERBENA_NETNS"
 
 // Enter reports whether the calling test is in a namespace whose loopback device has the addresses, besides
 // 127.0.0.0/8 and ::1. If not, it runs the test again in a process with such a namespace, reports the result
-// as this test's, and the test must return. It skips the test on a system that permits no namespaces. Not for
+// and those of its subtests as this test's, and the test must return. It skips the test on a system that permits no namespaces. Not for
 // subtests; it waits for the process.
 //
 // Implements: unshare(2), CLONE_NEWUSER and CLONE_NEWNET.
@@ -34,6 +36,7 @@ func Enter(t *testing.T, addrs ...string) bool {
 	cmd.Env = append(os.Environ(), inside+"="+t.Name())
 	cmd.SysProcAttr = isolated()
 	out, err := cmd.CombinedOutput()
+	repeat(t, string(out))
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -45,6 +48,37 @@ func Enter(t *testing.T, addrs ...string) bool {
 		t.Error(err)
 	}
 	return false
+}
+
+// The lines of "go test -v": a test whose output follows, a line that it logged, and the result of a subtest.
+var (
+	outputLine = regexp.MustCompile(`^=== (?:RUN|NAME|CONT) +(\S+)$`)
+	logLine    = regexp.MustCompile(`^ +\S+\.go:\d+: (.*)$`)
+	resultLine = regexp.MustCompile(`^ +--- (PASS|FAIL|SKIP): (\S+) \(`)
+)
+
+// repeat has the calling test run a subtest for each that the output of another process reports, with the same
+// result.
+func repeat(t *testing.T, out string) {
+	logged, of := map[string]string{}, ""
+	for line := range strings.Lines(out) {
+		line = strings.TrimRight(line, "\n")
+		if m := outputLine.FindStringSubmatch(line); m != nil {
+			of = m[1]
+		} else if m := logLine.FindStringSubmatch(line); m != nil {
+			logged[of] += m[1] + "\n"
+		} else if m := resultLine.FindStringSubmatch(line); m != nil {
+			text := strings.TrimRight(logged[m[2]], "\n")
+			t.Run(strings.TrimPrefix(m[2], t.Name()+"/"), func(t *testing.T) {
+				switch m[1] {
+				case "SKIP":
+					t.Skipf("%s", text)
+				case "FAIL":
+					t.Errorf("%s", text)
+				}
+			})
+		}
+	}
 }
 
 // Possible reports whether the system permits network namespaces. It starts a process and waits for it.

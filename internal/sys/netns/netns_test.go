@@ -30,3 +30,20 @@ func TestEnter(t *testing.T) {
 	}
 	_ = c.Close()
 }
+
+// Rule: the subtests that run in the namespace, and their results, are those of the test.
+func TestSubtestsAreReported(t *testing.T) {
+	seen := map[string]bool{}
+	if netns.Enter(t) {
+		t.Run("passed", func(t *testing.T) { t.Log("a line") })
+		t.Run("skipped", func(t *testing.T) { t.Skip("the reason") })
+		return
+	}
+	// t.Run gives a name that was used before a number.
+	for _, name := range []string{"passed", "skipped"} {
+		t.Run(name, func(t *testing.T) { seen[t.Name()] = true })
+		if !seen["TestSubtestsAreReported/"+name+"#01"] {
+			t.Errorf("the test has no subtest %q", name)
+		}
+	}
+}
