@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 time=${1:-10m}
 [ $# -eq 0 ] || shift
 [ $# -gt 0 ] || set -- ./...
-GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false"
+GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false -trimpath"
 export GOFLAGS
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

@@ -13,7 +13,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false"
+GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false -trimpath"
 export GOFLAGS
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
