@@ -58,7 +58,7 @@ var (
 )
 
 // repeat has the calling test run a subtest for each that the output of another process reports, with the same
-// result.
+// result, and log what the test logged there.
 func repeat(t *testing.T, out string) {
 	logged, of := map[string]string{}, ""
 	for line := range strings.Lines(out) {
@@ -78,6 +78,9 @@ func repeat(t *testing.T, out string) {
 				}
 			})
 		}
+	}
+	if text := logged[t.Name()]; text != "" {
+		t.Log(strings.TrimRight(text, "\n"))
 	}
 }
 
