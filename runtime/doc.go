@@ -86,7 +86,8 @@
 //
 // A goroutine that awaits a future may run the reactor itself until the future is settled.
 //
-// If a wait is canceled, the operation continues. The device owns the operation's memory until the
+// If a wait is canceled, the operation continues, and the future keeps its result: another Await
+// gets the result, and Discard gives it up. The device owns the operation's memory until the
 // operation completes. The program may release a Buffer earlier: the Buffer then returns to its
 // pool when the operation completes. [Conn.Cancel] ends all operations of a connection, and the
 // connection itself.
