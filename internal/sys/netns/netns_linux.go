@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -131,8 +133,39 @@ func configure(addrs []string) (err error) {
 		if err := request(fd, unix.RTM_NEWADDR, append(add, addr[:]...)); err != nil {
 			return fmt.Errorf("netns: address %s: %w", s, err)
 		}
+		if err := arrive(a); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// A kernel worker adds the route to a new address. It may wait for the end of other namespaces: datagrams to the
+// address were unreachable for half a second. routeTime is how long to wait for it, and routeTry how long for one
+// datagram.
+const routeTime, routeTry = 20 * time.Second, 10 * time.Millisecond
+
+// arrive waits until datagrams to an address arrive.
+func arrive(a netip.Addr) (err error) {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
+	if err != nil {
+		return fmt.Errorf("netns: %w", err)
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	b := make([]byte, 1)
+	for end := time.Now().Add(routeTime); ; {
+		_, refused := c.WriteTo(b, c.LocalAddr())
+		if err := c.SetReadDeadline(time.Now().Add(routeTry)); err != nil {
+			return fmt.Errorf("netns: %w", err)
+		}
+		_, err := c.Read(b) // without the route, a pause
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("netns: a datagram to %v: %w", a, errors.Join(refused, err))
+		}
+	}
 }
 
 // request sends a message to the kernel and waits for its answer.
