@@ -18,7 +18,7 @@ medians of alternating rounds, in brackets the lowest and the highest of them. E
 round starts both processes of a contestant. Latencies are half a round trip.
 
 UCX is Debian's ucx-utils, libfabric libfabric-bin; the GSO stream takes a C compiler. A row
-that cannot be measured says why. An idle machine takes some six minutes.
+that cannot be measured says why. An idle machine takes some ten minutes.
 
 `
 
