@@ -59,7 +59,7 @@ func (w DoneContext) cause(ctx context.Context, err error) error { // separate, 
 		return err
 	}
 	// If err is errContextDone itself, return only the context's error. If err wraps errContextDone,
-	// keep err in the result, because the text of err says what was waited for.
+	// keep err in the result, because its text names the item for which the call waited: a slot or a credit.
 	if err == errContextDone { //nolint:errorlint // a wrapper of errContextDone must not match here
 		return cause
 	}

@@ -14,8 +14,8 @@ type turnSink func(SinkContext, Result, error)
 
 func (fn turnSink) Complete(t SinkContext, r Result, err error) { fn(t, r, err) }
 
-// runner is a Sink. Its method run executes n WRITEs, each of which is ops[0] or ops[1]. The method run
-// starts the first WRITE. Whenever a WRITE completes, the method Complete starts up to three others.
+// runner is a Sink that executes n WRITEs, each of which is ops[0] or ops[1]. The function run starts the
+// first WRITE. Whenever a WRITE completes, Complete starts up to three others.
 type runner struct {
 	c     *Conn
 	ops   [2]Op

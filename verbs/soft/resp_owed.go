@@ -16,7 +16,7 @@ import (
 //   - after owedLooks looks of pollers that found nothing (who polls would have answered by now);
 //   - after owedRuns runs of the engine;
 //   - when a goroutine is about to sleep: it arms a completion queue, or calls Rest (verbs.PollReceiver), or
-//     polls queues of which the empty ones are all armed;
+//     polls several queues, and every queue without a completion is armed;
 //   - when the link's own goroutine has received it, and has let others run;
 //   - when the queue pair ends or changes its state to one that does not send;
 //   - after owedTime.

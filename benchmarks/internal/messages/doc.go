@@ -1,5 +1,5 @@
 // Package messages is the suite "messages" of the benchmarks: what a message costs, between two connected
-// goroutines of one process and between actors, beside what a program without this library would use.
+// goroutines of one process and between actors, beside Go's channels.
 //
 // # How it measures
 //

@@ -12,7 +12,8 @@ import (
 type link struct {
 	*bed.Bed
 	near, far *verbena.Conn
-	// broken gets the error of the goroutine at the far end, if there is one, when it has ended.
+	// broken gets the error of the goroutine at the far end when it has ended, and is closed; nil without such a
+	// goroutine.
 	broken chan error
 }
 
@@ -53,14 +54,17 @@ func connect(o verbena.Options, size int) (_ *link, err error) {
 // serve runs do on a goroutine at the far end, until the connection is closed.
 func (l *link) serve(do func() error) {
 	l.broken = make(chan error, 1)
-	go func() { l.broken <- do() }()
+	go func() {
+		defer close(l.broken) // after a round has taken the error, Close must not wait for it
+		l.broken <- do()
+	}()
 }
 
 // Close implements suite.Load.
 func (l *link) Close() error {
 	err := l.near.Close(context.Background())
 	if l.broken != nil {
-		if e := <-l.broken; !errors.Is(e, verbena.ErrPeerClosed) {
+		if e := <-l.broken; e != nil && !errors.Is(e, verbena.ErrPeerClosed) {
 			err = errors.Join(err, e)
 		}
 	}

@@ -19,13 +19,13 @@ type oneWay struct {
 	got    chan struct{} // from the receiver: it has them all
 }
 
-// newOneWay makes both goroutines. receive prepares the receiver, and returns what receives n messages.
+// newOneWay makes both goroutines. receive prepares the receiver, and returns a function that receives n messages.
 func newOneWay(o verbena.Options, receive func(*oneWay) (func(n int) error, error)) (suite.Load, error) {
 	k, err := connect(o, bed.Word)
 	if err != nil {
 		return nil, err
 	}
-	l := &oneWay{link: k, Lists: bed.NewLists(verbena.SendBytesOp(make([]byte, bed.Word)), listLen, depth), expect: make(chan int), got: make(chan struct{})}
+	l := &oneWay{link: k, Lists: bed.NewLists(verbena.SendBytesOp(make([]byte, bed.Word)), listLen, depth), expect: make(chan int), got: make(chan struct{}, 1)}
 	do, err := receive(l)
 	if err != nil {
 		return nil, errors.Join(err, k.Close())

@@ -16,17 +16,19 @@ const WorkerArg = "messages-worker"
 
 // The names of the loads.
 const (
-	managedOneWay  = "managed-oneway"
-	rawOneWay      = "raw-oneway"
-	writesOneWay   = "writes"
-	channelOneWay  = "channel-oneway"
-	managedPings   = "managed-pings"
-	channelPings   = "channel-pings"
-	tells          = "tells"
-	channelTells   = "channel-tells"
-	asks           = "asks"
-	defaultSenders = 1
+	managedOneWay = "managed-oneway"
+	rawOneWay     = "raw-oneway"
+	writesOneWay  = "writes"
+	channelOneWay = "channel-oneway"
+	managedPings  = "managed-pings"
+	channelPings  = "channel-pings"
+	tells         = "tells"
+	channelTells  = "channel-tells"
+	asks          = "asks"
 )
+
+// defaultSenders is the default of -senders.
+const defaultSenders = 1
 
 // loads maps the names with which workers are started to the loads. senders is the number of goroutines that tell.
 var loads = map[string]func(senders int) (suite.Load, error){
