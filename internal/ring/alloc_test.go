@@ -19,6 +19,7 @@ func countSelects(dump string) (n int) {
 
 func TestHotPathAllocatesNothing(t *testing.T) {
 	s, f, m, c := NewIndexStack(8), NewFreeList(8), NewMPSC[int](8), NewCredits(8)
+	q := NewIndexQueue(8)
 	var in Inbox[letter, *letter]
 	l := &letter{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -30,6 +31,8 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		f.Put(i)
 		m.Push(1)
 		m.Pop()
+		q.Push(i)
+		q.Pop()
 		in.Push(l)
 		in.TakeAll().InboxHook().Unlink()
 		if c.Acquire(ctx.Done()) == nil && c.TryAcquire() {

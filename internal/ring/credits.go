@@ -12,7 +12,12 @@ type Credits struct {
 	// writes of a goroutine before it releases a credit are visible to the goroutine that acquires
 	// that credit, through count or through the line.
 	count atomic.Int64
+	_     pad // a goroutine that calls ReleaseLater reads waiting, and should not share the line of count
 	line[struct{}]
+	// spare is the number of free credits that ReleaseLater was called for and that count does not
+	// include yet. ReleaseLater adds; gather takes all of them.
+	spare atomic.Int64
+	_     pad
 
 	limit int64 // immutable
 	// overReturned is set by the first Restore for which the line has no place left. That Restore
@@ -43,6 +48,28 @@ func (c *Credits) TryAcquire() bool {
 	return ok
 }
 
+// TryAcquireN takes up to k free credits with one change of the count, and returns their number. It
+// takes none if a goroutine waits for one, or if the credits are closed. Any goroutine may call it; it
+// does not block or allocate.
+func (c *Credits) TryAcquireN(k int) int {
+	if c.closed.Load() || c.waiting.Load() > 0 {
+		return 0
+	}
+	for {
+		n := c.count.Load()
+		if n <= 0 && c.gather() {
+			continue
+		}
+		k := min(int64(k), n)
+		if k <= 0 {
+			return 0
+		}
+		if c.count.CompareAndSwap(n, n-k) {
+			return int(k)
+		}
+	}
+}
+
 // Acquire takes a credit, and waits for one if none is free. Waiters are served in order; a
 // newcomer never overtakes. Any goroutine may call it. It does not allocate. The channel done ends
 // the wait, as in [Slots.Wait].
@@ -62,6 +89,9 @@ func (c *Credits) take() (one struct{}, ok bool) {
 	for {
 		n := c.count.Load()
 		if n <= 0 {
+			if c.gather() {
+				continue
+			}
 			return one, false
 		}
 		if c.count.CompareAndSwap(n, n-1) {
@@ -84,6 +114,31 @@ func (c *Credits) ReleaseN(k int) {
 	if !c.Restore(k) {
 		panic(fmt.Sprintf("ring: release of %d credits, %d of %d are free", k, c.count.Load(), c.limit))
 	}
+}
+
+// ReleaseLater gives a credit back, perhaps together with later ones: it changes the count only once
+// for batch credits, or if a goroutine waits. A goroutine that finds the count at 0 adds the credits
+// given back so far, so none waits beside a free credit. ReleaseLater is for one goroutine that gives
+// credit after credit back while others, on other processors, acquire them: each side then mostly
+// changes a word of its own. It does not block or allocate.
+func (c *Credits) ReleaseLater(batch int) {
+	if c.spare.Add(1) >= int64(batch) || c.waiting.Load() > 0 {
+		c.gather()
+	}
+}
+
+// gather adds the spare credits to the count, and hands credits out to waiters. It returns false if
+// there were none.
+func (c *Credits) gather() bool {
+	if c.spare.Load() == 0 {
+		return false
+	}
+	n := c.spare.Swap(0)
+	if n == 0 {
+		return false
+	}
+	c.ReleaseN(int(n))
+	return true
 }
 
 // Restore gives k credits back as ReleaseN does, for a number that the peer sent. It returns false,
@@ -110,7 +165,7 @@ func (c *Credits) Restore(k int) bool {
 }
 
 // Available returns the number of free credits right now.
-func (c *Credits) Available() int { return int(c.count.Load()) }
+func (c *Credits) Available() int { return int(c.count.Load() + c.spare.Load()) }
 
 // Cap returns the number of credits, free or not.
 func (c *Credits) Cap() int { return int(c.limit) }

@@ -1,6 +1,7 @@
 // Package ring provides the lock-free queues that hand work between goroutines.
 //
 //	IndexStack  many push slot indices, one takes all, in order    submission
+//	IndexQueue  one pushes slot indices, many pop them, in order   arrived messages
 //	FreeList    any goroutine gets and puts free slot indices      op tables
 //	Slots       a FreeList with goroutines waiting for its indices admission
 //	MPSC        many push values, one pops them, bounded           mailboxes

@@ -190,6 +190,7 @@ func mpscWorld(size, several int, popped bool) model.World {
 		Shared: func(d *model.Digest) {
 			d.Add(q.tail.Load())
 			d.Add(q.head.Load())
+			d.Add(q.next)
 			for i := range q.places {
 				d.Add(q.places[i].seq.Load())
 			}

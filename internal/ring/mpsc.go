@@ -28,11 +28,17 @@ type MPSC[T any] struct {
 	tail atomic.Uint64
 	_    pad
 
-	// head is the position of the next pop. The consumer writes it. Len reads it, and so do
+	// head is the position of the next pop, or, if limit is the number of places, at most headEvery-1
+	// less. The consumer writes it. Len reads it, and so do
 	// producers if limit is less than the number of places.
 	head atomic.Uint64
-	_    pad
+	next uint64 // the position of the next pop; consumer only
+	_    [linePad - 16]byte
 }
+
+// headEvery is the interval, in pops, at which the consumer writes head if no producer needs it. Each
+// write costs an XCHG.
+const headEvery = 16
 
 type place[T any] struct {
 	// seq is described at MPSC. A producer's store publishes v; the consumer's store publishes that
@@ -95,14 +101,17 @@ func (q *MPSC[T]) Push(v T) PushResult {
 // Pop takes the oldest element and clears its place. It returns false if there is no element or the
 // oldest one is still being pushed. Only the consumer may call it; it does not block or allocate.
 func (q *MPSC[T]) Pop() (v T, ok bool) {
-	h := q.head.Load()
+	h := q.next
 	p := &q.places[h&q.mask]
 	if p.seq.Load() != h+1 {
 		return v, false
 	}
 	var zero T
 	v, p.v = p.v, zero
-	q.head.Store(h + 1)
+	q.next = h + 1
+	if q.limit <= q.mask || q.next%headEvery == 0 {
+		q.head.Store(h + 1)
+	}
 	p.seq.Store(h + q.mask + 1)
 	return v, true
 }
@@ -116,6 +125,12 @@ func (q *MPSC[T]) Close() { q.tail.Or(closedBit) }
 func (q *MPSC[T]) Len() int {
 	// Load head first: tail never falls below a head that was loaded earlier.
 	h := q.head.Load()
+	for range headEvery - 1 { // skip the places that were popped since head was written
+		if seq := q.places[h&q.mask].seq.Load(); seq <= h+1 {
+			break
+		}
+		h++
+	}
 	return int(min(q.tail.Load()&^closedBit-h, q.limit))
 }
 

@@ -20,9 +20,19 @@ func TestModelMutants(t *testing.T) {
 	list := func(name string) *mutate.Mutant {
 		return mutate.New("free list: "+name, "slot", func() model.World { return listWorld(3, 2, 2) })
 	}
+	queue := func(name string) *mutate.Mutant {
+		return mutate.New("index queue: "+name, "pop|popped", func() model.World { return queueWorld(2, 2, 3) })
+	}
 	mutate.Test(t,
 		mutate.New("queue: who is overtaken is told that it is full", "full", func() model.World { return mpscWorld(2, 1, true) }).
 			In("mpsc.go", "case q.tail.Load() == t:", "case MUTANT || q.tail.Load() == t:"),
+
+		queue("the index is published before its entry").
+			In("indexqueue.go", "q.entries[t&q.mask].store(i)\n\tmodel.", "if MUTANT {\nq.tail.Store(t + 1)\nmodel.Yield(\"\")\n}\nq.entries[t&q.mask].store(i)\n\tmodel."),
+		queue("the head is stored, not swapped if still the same").
+			In("indexqueue.go", "q.head.CompareAndSwap(h, h+1)", "(MUTANT && q.head.Swap(h+1) <= h+1 || q.head.CompareAndSwap(h, h+1))"),
+		queue("who takes several does not see that the head has moved").
+			In("indexqueue.go", "q.head.CompareAndSwap(h, h+n)", "(MUTANT && q.head.Swap(h+n) <= h+n || q.head.CompareAndSwap(h, h+n))"),
 
 		box("the head is stored, not swapped if still the same").
 			In("inbox.go", "q.head.CompareAndSwap(h, (*T)(p))", "MUTANT && q.head.Swap((*T)(p)) != (*T)(p) || q.head.CompareAndSwap(h, (*T)(p))"),

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -181,5 +182,85 @@ func TestInboxConcurrently(t *testing.T) {
 	wg.Wait()
 	if !in.Empty() {
 		t.Error("objects are left over")
+	}
+}
+
+// Rule: Pop and PopN return the indices in the order of pushing, and Empty says whether there are any.
+func TestIndexQueueAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 12).Draw(t, "room")
+		q := NewIndexQueue(n)
+		var model []uint32
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch rapid.IntRange(0, 2).Draw(t, "what") {
+			case 0:
+				if len(model) < n {
+					i := rapid.Uint32().Draw(t, "index")
+					q.Push(i)
+					model = append(model, i)
+				}
+			case 1:
+				i, ok := q.Pop()
+				if ok != (len(model) > 0) || ok && i != model[0] {
+					t.Fatalf("Pop on %v returned %d, %v", model, i, ok)
+				}
+				model = model[min(1, len(model)):]
+			case 2:
+				is := make([]uint32, rapid.IntRange(0, n+1).Draw(t, "most"))
+				got := q.PopN(is)
+				if want := min(len(is), len(model)); got != want || !slices.Equal(is[:got], model[:got]) {
+					t.Fatalf("PopN of %d on %v returned %v", len(is), model, is[:got])
+				}
+				model = model[got:]
+			}
+			if q.Empty() != (len(model) == 0) {
+				t.Fatalf("Empty is %v with %v in the queue", q.Empty(), model)
+			}
+		}
+	})
+}
+
+// Rule: each index that is pushed is popped by one consumer, and no consumer gets a later push before an
+// earlier one.
+func TestIndexQueueConcurrently(t *testing.T) {
+	const slots, consumers, pushes = 16, 3, 60000
+	q, free := NewIndexQueue(slots), NewFreeList(slots)
+	seq := make([]int, slots) // plain: the race detector checks the ownership
+	var popped atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for n := 1; n <= pushes; {
+			i, ok := free.Get()
+			if !ok {
+				runtime.Gosched()
+				continue
+			}
+			seq[i] = n
+			n++
+			q.Push(i)
+		}
+	})
+	for c := range consumers {
+		wg.Go(func() {
+			last, is := 0, make([]uint32, 1+3*c)
+			for popped.Load() < pushes {
+				n := q.PopN(is)
+				if n == 0 {
+					runtime.Gosched()
+				}
+				for _, i := range is[:n] {
+					if seq[i] <= last {
+						t.Errorf("push %d was popped after push %d", seq[i], last)
+					}
+					last = seq[i]
+					free.Put(i)
+				}
+				popped.Add(int64(n))
+			}
+		})
+	}
+	wg.Wait()
+	if !q.Empty() || popped.Load() != pushes {
+		t.Errorf("%d of %d pushes were popped", popped.Load(), pushes)
 	}
 }
