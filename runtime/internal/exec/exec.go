@@ -22,10 +22,28 @@ type Pool[T any, P ring.Node[T]] struct {
 	// busy is the number of workers that run a value or look for one. The goroutine that starts a
 	// worker increments busy; the worker decrements it.
 	busy atomic.Int32
+	// parked is the number of workers that wait for a token in wake, or are about to, and for which no
+	// token is on its way. A worker increments it before it waits. A goroutine that decrements it sends
+	// one token, after it has incremented busy for the woken worker. A parked worker keeps its goroutine:
+	// waking it costs a third of starting a worker on a goroutine of ants.
+	parked atomic.Int32
+	wake   chan token // at most one token for each busy worker, and one for each parked worker that Close ends
+	// closed is set by Close. A worker reads it after it has incremented parked.
+	closed atomic.Bool
 
 	mu   sync.Mutex // guards line; held for a few instructions
 	line P          // taken from in, oldest first
+	// left is true if line is not nil. It is written under mu, and read without it.
+	left atomic.Bool
 }
+
+// token wakes a parked worker.
+type token uint8
+
+const (
+	tokenRun token = iota // the worker was counted in busy
+	tokenEnd              // the worker must end
+)
 
 // goroutines is an [ants.Pool].
 type goroutines interface {
@@ -46,7 +64,7 @@ func New[T any, P ring.Node[T]](most int, run func(P)) (*Pool[T, P], error) {
 }
 
 func newPool[T any, P ring.Node[T]](g goroutines, most int, run func(P)) *Pool[T, P] {
-	p := &Pool[T, P]{goroutines: g, most: int32(most), run: run}
+	p := &Pool[T, P]{goroutines: g, most: int32(most), run: run, wake: make(chan token, 2*most)}
 	p.body = p.work
 	return p
 }
@@ -56,9 +74,52 @@ func newPool[T any, P ring.Node[T]](g goroutines, most int, run func(P)) *Pool[T
 func (p *Pool[T, P]) Queue(v P) {
 	p.in.Push(v)
 	model.Fresh("pushed")
-	if p.reserveWorker() {
+	if !p.reserveWorker() {
+		return
+	}
+	if p.unpark() {
+		model.Yield("token")
+		p.wake <- tokenRun
+	} else {
 		p.Go(p.body)
 	}
+}
+
+// unpark takes a parked worker off the count, and returns false if there is none.
+func (p *Pool[T, P]) unpark() bool {
+	for {
+		model.Fresh("unpark")
+		n := p.parked.Load()
+		if n == 0 {
+			return false
+		}
+		model.Yield("unpark.swap")
+		if p.parked.CompareAndSwap(n, n-1) {
+			return true
+		}
+	}
+}
+
+// park waits until another goroutine has reserved this worker. It returns false if the worker must end:
+// the pool is closed, or enough other workers are parked.
+func (p *Pool[T, P]) park() bool {
+	for {
+		model.Fresh("park")
+		n := p.parked.Load()
+		if n >= p.most {
+			return false
+		}
+		model.Yield("park.swap")
+		if p.parked.CompareAndSwap(n, n+1) {
+			break
+		}
+	}
+	model.Fresh("parked")
+	if p.closed.Load() && p.unpark() {
+		return false
+	}
+	t, _ := model.Receive(p.wake, nil) // a select, with a channel for Close, would take 60 ns more
+	return t == tokenRun
 }
 
 // reserveWorker increments busy for one more worker, if the limit allows.
@@ -83,7 +144,7 @@ func (p *Pool[T, P]) Go(fn func()) {
 	}
 }
 
-// work runs queued values until there are none.
+// work runs queued values until the pool is closed.
 func (p *Pool[T, P]) work() {
 	returned := false
 	defer func() {
@@ -100,7 +161,7 @@ func (p *Pool[T, P]) work() {
 		model.Fresh("leave")
 		p.busy.Add(-1)
 		model.Fresh("left")
-		if !p.waiting() || !p.reserveWorker() {
+		if (!p.waiting() || !p.reserveWorker()) && !p.park() {
 			returned = true
 			return
 		}
@@ -109,6 +170,9 @@ func (p *Pool[T, P]) work() {
 
 // take returns the oldest queued value, or nil.
 func (p *Pool[T, P]) take() P {
+	if !p.waiting() {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.line == nil {
@@ -118,14 +182,20 @@ func (p *Pool[T, P]) take() P {
 	}
 	v := p.line
 	p.line = v.InboxHook().Unlink()
+	if left := p.line != nil; left != p.left.Load() {
+		p.left.Store(left)
+	}
 	return v
 }
 
-func (p *Pool[T, P]) waiting() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.line != nil || !p.in.Empty()
-}
+// waiting reports whether there are queued values.
+func (p *Pool[T, P]) waiting() bool { return p.left.Load() || !p.in.Empty() }
 
-// Close ends the pool's goroutines. Running and queued values are not affected.
-func (p *Pool[T, P]) Close() { p.goroutines.Release() }
+// Close ends the pool's goroutines. Running and queued values are not affected. It is idempotent.
+func (p *Pool[T, P]) Close() {
+	p.closed.Store(true)
+	for model.Yield("close"); p.unpark(); {
+		p.wake <- tokenEnd
+	}
+	p.goroutines.Release()
+}
