@@ -95,7 +95,15 @@ func Ask[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) fu
 		var none R
 		return futures.Ready(none, ErrNoActor)
 	}
-	from := asksOf[R](to.cell.sys)
+	var from *asks[R]
+	if last := to.cell.lastAsks.Load(); last != nil {
+		from, _ = (*last).(*asks[R])
+	}
+	if from == nil {
+		from = asksOf[R](to.cell.sys)
+		last := any(from)
+		to.cell.lastAsks.Store(&last)
+	}
 	p, f := from.futures.New(nil)
 	a, _ := from.free.Get().(*ask[R])
 	if a == nil {

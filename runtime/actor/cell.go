@@ -3,6 +3,7 @@ package actor
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -22,6 +23,9 @@ type cell[M any] struct {
 	room *ring.Credits // one credit for each free place in box; nil unless Overflow is Wait
 	next func() Handler[M]
 	ctx  Context[M]
+	// lastAsks is the *asks of the last Ask of this actor. Most actors give answers of one type. Any
+	// goroutine writes and reads it; it publishes only what System.asks has published.
+	lastAsks atomic.Pointer[any]
 
 	// Only the runner uses the fields below. The field handler is the instance, or nil if there is
 	// none. The next three fields are the same instance, or nil if it lacks the interface.
@@ -123,10 +127,14 @@ func (c *cell[M]) receive() bool {
 func (c *cell[M]) take() (envelope[M], bool) {
 	e, ok := c.box.Pop()
 	if ok && c.room != nil {
-		c.room.Release()
+		c.room.ReleaseLater(roomBatch)
 	}
 	return e, ok
 }
+
+// roomBatch is how many places of the mailbox the runner gives back together, if no Tell waits for one. One
+// by one, each place costs both sides a cache miss.
+const roomBatch = 32
 
 // handle implements body.
 func (c *cell[M]) handle(e *event) bool {

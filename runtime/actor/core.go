@@ -3,6 +3,7 @@ package actor
 import (
 	"context"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -157,12 +158,16 @@ func (a *core) requestStop(how uint32) {
 	a.wake()
 }
 
-// run is one activation of at most Options.Throughput steps. The executor calls it.
+// run is one activation of at most Options.Throughput steps. The executor calls it. A fault in a
+// handler, for example in memory that was unmapped, is a panic, and so a failure of the actor; inside
+// also uses this as the mark of a handler's goroutine.
 func (a *core) run() {
 	a.word.run()
 	left := a.opt.Throughput
 	returned := false
+	before := debug.SetPanicOnFault(true)
 	defer func() {
+		debug.SetPanicOnFault(before)
 		if !returned { // the handler called runtime.Goexit; the executor continues on another goroutine
 			a.fail(ErrGoexit)
 			a.word.again()

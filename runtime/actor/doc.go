@@ -40,9 +40,9 @@
 // writes to the memory of the actor's operations. (A connection counts as ended when none of its
 // work is outstanding. It is destroyed a moment later: see Conn.Gone.)
 //
-// A failure is a panic in a handler, an error of Started, a call of runtime.Goexit in a handler, or
-// the end of a child that escalates (Restart.Escalate). If the actor is restarted after a failure,
-// its mailbox is kept. An actor that fails while it is stopping, or that is stopped while it rests,
+// A failure is a panic in a handler, a fault in a handler at an address that is not mapped, an error of
+// Started, a call of runtime.Goexit in a handler, or the end of a child that escalates
+// (Restart.Escalate). If the actor is restarted after a failure, its mailbox is kept. An actor that fails while it is stopping, or that is stopped while it rests,
 // is not restarted: its mailbox is reported as dead letters.
 //
 // # Order
