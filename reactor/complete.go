@@ -132,21 +132,51 @@ func (q *Queue) completeSlow(i uint32, sl *slot) {
 func (q *Queue) received(s uint32, wc *verbs.WC) {
 	q.recvs--
 	q.peerReceives++
-	c := Completion{Kind: KindRecv, QPNum: wc.QPNum}
-	var err error
-	if wc.Status == verbs.WCSuccess {
-		c.Bytes, c.Flags, c.Opcode = wc.ByteLen, wc.Flags, wc.Opcode
-		c.SrcQP, c.SLID = wc.SrcQP, wc.SLID
-		switch {
-		case wc.Flags&verbs.WCWithImm != 0:
-			c.Imm = wc.Imm()
-		case wc.Flags&verbs.WCWithInv != 0:
-			c.Imm = wc.ImmData
-		}
-	} else {
-		err = q.failure(s, wc)
+	if wc.Status != verbs.WCSuccess {
+		q.finish(s, Completion{Kind: KindRecv, QPNum: wc.QPNum}, q.failure(s, wc))
+		return
 	}
-	q.finish(s, c, err)
+	if q.rec != nil {
+		var c Completion
+		c.setReceived(wc)
+		q.finish(s, c, nil)
+		return
+	}
+	// The rest does the work of the method finish without two copies of the Completion.
+	r, sl := q.r, &q.tab.slots[s]
+	var c *Completion
+	if sl.sink != nil {
+		o := r.addOutcome(q)
+		o.sink, sl.sink = sl.sink, nil
+		c = &o.c
+	} else {
+		p := sl.seat.Promise()
+		if c = p.Value(); c == nil {
+			panic("reactor: RECV completed twice")
+		}
+		r.filled = append(r.filled, p)
+	}
+	c.Tag = sl.tag
+	c.setReceived(wc)
+	if sl.lease != nil {
+		r.endLease(sl.lease)
+		sl.lease = nil
+	}
+	sl.kind, sl.posted = KindNone, false
+	sl.gen = (sl.gen + 1) & genMask
+	q.retiredRecvs = append(q.retiredRecvs, s-uint32(q.cfg.sends()))
+}
+
+// setReceived sets all fields except Tag from the successful completion of a receive.
+func (c *Completion) setReceived(wc *verbs.WC) {
+	c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.SLID = 0, wc.ByteLen, 0, wc.QPNum, wc.SrcQP, wc.SLID
+	c.Flags, c.Opcode, c.Kind = wc.Flags, wc.Opcode, KindRecv
+	switch {
+	case wc.Flags&verbs.WCWithImm != 0:
+		c.Imm = wc.Imm()
+	case wc.Flags&verbs.WCWithInv != 0:
+		c.Imm = wc.ImmData
+	}
 }
 
 // failure returns the error for wc, a failed completion of slot s. It also fails the queue with this

@@ -6,8 +6,8 @@ import "github.com/verbena-rdma/verbena/internal/sys"
 // turn calls them.
 
 // freeSlot frees slot i. The caller has already recorded the outcome of the operation. The marker's
-// slot is on no free list. A control or receive slot goes back to its free list at once. Any other
-// slot goes to q.retired: freeRetired frees all slots of q.retired together.
+// slot is on no free list. A control slot goes back to its free list at once. Any other slot goes to
+// q.retired or q.retiredRecvs: freeRetired frees all slots of each together.
 func (q *Queue) freeSlot(i uint32, sl *slot) {
 	lease, kind := sl.lease, sl.kind
 	sl.sink, sl.lease, sl.kind, sl.posted = nil, nil, KindNone, false
@@ -26,8 +26,7 @@ func (q *Queue) freeSlot(i uint32, sl *slot) {
 		q.r.stats.Completions++
 		q.ctrlFree.Put(i - uint32(q.cfg.SendDepth+1))
 	default:
-		q.r.stats.Completions++
-		q.recvFree.Put(i - uint32(q.cfg.sends()))
+		q.retiredRecvs = append(q.retiredRecvs, i-uint32(q.cfg.sends()))
 	}
 }
 
@@ -54,16 +53,20 @@ func (r *Reactor) endLeases() {
 	}
 }
 
-// freeRetired calls endLeases, and frees the slots in q.retired. After every series of calls of
+// freeRetired calls endLeases, and frees the slots in q.retired and q.retiredRecvs. After every series of calls of
 // finish or completeFast, freeRetired must be called once.
 func (q *Queue) freeRetired() {
 	if q.r.leaseEnds > 0 {
 		q.r.endLeases()
 	}
-	if len(q.retired) == 0 {
-		return
+	if len(q.retired) > 0 {
+		q.r.stats.Completions += uint64(len(q.retired))
+		q.sendFree.PutN(q.retired)
+		q.retired = q.retired[:0]
 	}
-	q.r.stats.Completions += uint64(len(q.retired))
-	q.sendFree.PutN(q.retired)
-	q.retired = q.retired[:0]
+	if len(q.retiredRecvs) > 0 {
+		q.r.stats.Completions += uint64(len(q.retiredRecvs))
+		q.recvFree.PutN(q.retiredRecvs)
+		q.retiredRecvs = q.retiredRecvs[:0]
+	}
 }

@@ -136,6 +136,9 @@ func (r *Reactor) end(ctx DoneContext) error {
 func (r *Reactor) destroy() error {
 	r.releaseProcessor()
 	var errs []error
+	if r.announces && r.channel != nil {
+		r.channel.Notify(nil)
+	}
 	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
 		if s.cq == nil {
 			continue

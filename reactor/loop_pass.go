@@ -36,9 +36,16 @@ func (w receivingWork) Pass(arm bool) bool {
 	return did
 }
 
+// Quiet implements turn.Work.
+func (w receivingWork) Quiet() bool { return w.work.Quiet() && !w.receiver.Receives() }
+
+// Quiet implements turn.Work. A device that announces its events executes the sends of this process at
+// once, or when the receiver has made room. So while no send is outstanding, only an event brings work.
+func (w *work) Quiet() bool { return w.announces && !w.Outstanding() }
+
 // Pending implements turn.Work.
 func (w *work) Pending() bool {
-	return !w.ready.Empty() || !w.tasks.Empty() || !w.calls.Empty() || w.cfg.Stepped && !w.callbacks.Empty()
+	return w.eventArrived.Load() || !w.ready.Empty() || !w.tasks.Empty() || !w.calls.Empty() || w.cfg.Stepped && !w.callbacks.Empty()
 }
 
 // Outstanding implements turn.Work.
@@ -60,13 +67,17 @@ func (w *work) Drive(done <-chan struct{}, f *futures.Waiter) error {
 	return nil
 }
 
-// pass runs one pass: Tasks, gather, post, arm, poll, dispatch, deliver. The result is
+// pass runs one pass: events, Tasks, gather, post, arm, poll, dispatch, deliver. The result is
 // false if there was nothing to do. The Tasks (see Reactor.Schedule) come first, because a Task may run
 // a whole pass itself (Flush, Admit). If arm is set, the pass arms each completion queue that can get
 // completions. It arms before it polls, so that a completion that the poll does not find raises an
 // event. Only the holder calls pass.
 func (r *Reactor) pass(arm bool) bool {
 	r.inPass = true
+	if r.eventArrived.Load() {
+		r.eventArrived.Store(false) // before the events are taken: a later event sets it again
+		r.takeChannelEvents()
+	}
 	did := !r.tasks.Empty() && r.runTasks()
 	r.stats.Passes++
 	r.inPass = true // set again, because a task may have run a pass, which clears inPass
@@ -90,6 +101,8 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 	did := r.gather(arm)
 	if arm {
 		r.wantArmed(&r.sendCQ, r.outstanding > 0)
+	}
+	if arm || !r.recvCQ.armed && r.armsEarly() {
 		r.wantArmed(&r.recvCQ, r.live > 0)
 	}
 	posts := len(t.Sends) + len(t.Recvs) + len(t.Arms)
@@ -226,6 +239,14 @@ func (r *Reactor) wantArmed(s *cqState, needed bool) {
 	if needed && !s.armed && !s.dead {
 		r.batch.Arms = append(r.batch.Arms, verbs.ArmGroup{CQ: s.cq})
 	}
+}
+
+// armsEarly reports whether each pass arms the completion queue of receives, not only the last one before
+// the holder gives up the turn. The last pass then finds nothing to arm and nothing to poll
+// (nothingToFind), which makes it short. On a device that announces its events, arming costs little, and
+// a holder that finds nothing does not spin (work.Quiet).
+func (r *Reactor) armsEarly() bool {
+	return r.announces && (r.receiver == nil || !r.receiver.Receives())
 }
 
 // nothingToFind reports whether an arming pass may skip its poll: no send is outstanding, no queue

@@ -133,7 +133,8 @@ type resting struct {
 	rests *atomic.Int64
 }
 
-func (r resting) Rest() { r.rests.Add(1) }
+func (r resting) Rest()          { r.rests.Add(1) }
+func (r resting) Receives() bool { return true }
 
 // Rule: if the device receives packets while it is polled (verbs.PollReceiver), the loop calls the
 // device's method Rest before it sleeps.

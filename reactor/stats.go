@@ -28,7 +28,7 @@ type Stats struct {
 	Unflushed      uint64 // operations that were still outstanding when Release ended them
 	Arms           uint64
 	Events         uint64
-	ChannelWakeups uint64 // wake-ups of the loop by the completion channel
+	ChannelWakeups uint64 // wake-ups of the loop, or of a waiting goroutine, by the completion channel
 	Rechecks       uint64 // passes that Config.Recheck caused
 	MissedEvents   uint64 // lost events that rechecks found
 	Wakeups        uint64 // wake-ups of the loop by submitters, and by holders that left work for the loop

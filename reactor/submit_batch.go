@@ -4,12 +4,12 @@ import (
 	"context"
 )
 
-// BatchSubmitter submits up to MaxSubmitBatch transfers to one queue together, with no other
+// BatchSubmitter submits up to MaxSubmitBatch requests to one queue together, with no other
 // request between them. Submitters share a free list, a submission stack and a ready list. A change
 // of one of these costs a locked instruction and, with submitters on several processors, a cache
-// miss. A BatchSubmitter changes each of the three one time for all its transfers.
+// miss. A BatchSubmitter changes each of the three one time for all its requests.
 //
-//	        Transfer: acquires slots for this and the following transfers
+//	        Transfer, Send: acquires slots for this and the following requests
 //	nothing ────────────────────────────────────────────────────> some filled, some cached
 //	   ^                                                                │
 //	   └── Submit: pushes the filled slots, frees the cached ones ──────┘
@@ -57,14 +57,41 @@ func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m 
 		_, f = q.r.futures.NewIn(&q.tab.slots[i].seat, q.r.driver)
 	}
 	q.fillTransfer(i, t, k)
+	s.chain(i)
+	return f, nil
+}
+
+// Send is Transfer for a request of any kind. The caller may reuse *r and *p when Send returns.
+func (s *BatchSubmitter) Send(ctx context.Context, r *Send, p *Payload, more int, m SubmitMode) (f Future, err error) {
+	if ctx == nil {
+		return f, ErrNilContext
+	}
+	q := s.q
+	n, err := q.check(r, p)
+	if err != nil {
+		return f, err
+	}
+	if s.used == s.have {
+		if err := s.acquireSlot(ctx, more+1, m); err != nil {
+			return f, err
+		}
+	}
+	i := s.free[s.used]
+	s.used++
+	f = q.fill(i, n, r, p)
+	s.chain(i)
+	return f, nil
+}
+
+// chain appends slot i to the filled slots.
+func (s *BatchSubmitter) chain(i uint32) {
 	if s.filled == 0 {
 		s.first = i
 	} else {
-		q.sendStack.Over(i, s.last)
+		s.q.sendStack.Over(i, s.last)
 	}
 	s.last = i
 	s.filled++
-	return f, nil
 }
 
 // acquireSlot acquires free slots and caches them. The arguments and MaxSubmitBatch limit their number:

@@ -32,6 +32,33 @@ func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m SubmitMode) (
 	return q.fillAndPush(i, n, s, p, m), nil
 }
 
+// Fill fills a slot with a request that has a sink, and does not submit it. It returns the slot, which the
+// caller must pass to PostFilled soon. In all other respects Fill is like Submit.
+func (q *Queue) Fill(ctx context.Context, s *Send, p *Payload, m SubmitMode) (i uint32, err error) {
+	if ctx == nil {
+		return 0, ErrNilContext
+	}
+	n, err := q.check(s, p)
+	if err == nil && s.Sink == nil {
+		err = fmt.Errorf("%w: a request that is filled first needs a sink", ErrRequest)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if i, err = q.acquireSlot(ctx, m); err == nil {
+		q.fill(i, n, s, p)
+	}
+	return i, err
+}
+
+// PostFilled submits the request in slot i, which Fill returned, behind all requests that were submitted
+// earlier. The next pass posts it. Only the holder may call PostFilled.
+func (q *Queue) PostFilled(i uint32) {
+	if q.add(i) {
+		q.ready()
+	}
+}
+
 // acquireFreeSlot acquires a slot of the given list without waiting. If the list is empty,
 // acquireFreeSlot returns the given error.
 func (q *Queue) acquireFreeSlot(free *ring.FreeList, full error) (uint32, error) {
@@ -70,7 +97,15 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 
 // fillAndPush fills slot i with the request s, which has n bytes, and submits the slot. The caller has
 // acquired the slot.
-func (q *Queue) fillAndPush(i, n uint32, s *Send, p *Payload, m SubmitMode) (f Future) {
+func (q *Queue) fillAndPush(i, n uint32, s *Send, p *Payload, m SubmitMode) Future {
+	f := q.fill(i, n, s, p)
+	q.sendStack.Push(i)
+	q.submit(m)
+	return f
+}
+
+// fill fills slot i with the request s, which has n bytes, and makes its future, if s has no sink.
+func (q *Queue) fill(i, n uint32, s *Send, p *Payload) (f Future) {
 	sl := &q.tab.slots[i]
 	sl.kind, sl.opcode, q.tab.bytes[i] = kindOf(s.Opcode), uint8(s.Opcode), n
 	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag
@@ -81,8 +116,6 @@ func (q *Queue) fillAndPush(i, n uint32, s *Send, p *Payload, m SubmitMode) (f F
 	if q.rec != nil {
 		q.rec.submitted(q.r, i)
 	}
-	q.sendStack.Push(i)
-	q.submit(m)
 	return f
 }
 

@@ -48,6 +48,19 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 	return Await(ctx, w, f)
 }
 
+// TryPass runs a pass on the calling goroutine if the turn is free, and reports whether it did. A
+// goroutine that is about to wait for something else than a future calls it to post what it has
+// submitted with NoWakeup, and to find what it waits for. The pass may call sinks. Any goroutine but the
+// holder may call TryPass; it does not block.
+func (r *Reactor) TryPass() bool {
+	if !r.tok.Begin() {
+		return false
+	}
+	r.pass(false)
+	r.tok.Leave()
+	return true
+}
+
 // holderDriver is the futures.Driver for a goroutine that already holds the turn when it begins to
 // await its future.
 type holderDriver struct{ r *Reactor }

@@ -49,6 +49,9 @@
 // also give the turn directly to a parked waiter, through one of the token's waiter slots
 // ([Parker.Offer], waiter_slot.go). This does not change the word.
 //
+// A source of events in this process may call Arrived in place of waking the loop. Arrived takes the
+// turn from the state asleep and gives it to a parked waiter at once, or to the loop by a wake-up.
+//
 // # How a driver leaves
 //
 // Loop tasks are work that only the loop may do. A driver leaves when its wait is over, when
@@ -71,7 +74,8 @@
 // loop. If the holder reads the submission, it takes the turn again.
 //
 // The poll after the arming finds every completion that came before the arming. A later completion
-// raises an event, because its queue is armed. The event wakes the loop, which takes the turn, or
+// raises an event, because its queue is armed. An event that calls Arrived counts as a submission. Any
+// other event wakes the loop, which takes the turn, or
 // asks the holder for it by setting the bit loopWants. A holder gives the turn up by a CAS of the
 // same word, which fails if the bit was set meanwhile. So no holder misses the request.
 //

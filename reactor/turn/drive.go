@@ -104,7 +104,8 @@ func isDone(done <-chan struct{}) bool {
 }
 
 // drive runs passes until one of these conditions holds: w is settled, several passes in a row have
-// found nothing, another goroutine wants the turn, there are loop tasks, done is closed. Then drive
+// found nothing, or there is nothing to find (Work.Quiet), another goroutine wants the turn, there are
+// loop tasks, done is closed. Then drive
 // gives up the turn. The caller must hold the turn.
 func (t *Token) drive(done <-chan struct{}, w Parker) {
 	t.stats.Drives.Add(1)
@@ -118,10 +119,14 @@ func (t *Token) drive(done <-chan struct{}, w Parker) {
 		model.Yield("turn")
 		if t.work.Pass(false) {
 			idle = 0
-		} else if idle++; t.driverExpired(idle, &sp) {
-			tired = true
-			break
 		} else {
+			idle++
+		}
+		if t.cfg.SpinMode == SpinPasses && t.work.Quiet() || idle > 0 && t.driverExpired(idle, &sp) {
+			tired = true // the arming pass of leave polls once more
+			break
+		}
+		if idle > 0 {
 			t.driverPause(idle, w)
 		}
 		if t.wanted() {

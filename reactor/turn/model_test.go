@@ -155,8 +155,9 @@ func closing(f *fakeWorld) {
 	})
 }
 
-// busy and deafTimer set the fields of fakeWorld with these names.
+// busy, arrives and deafTimer set the fields of fakeWorld with these names.
 func busy(f *fakeWorld)      { f.busy = true }
+func arrives(f *fakeWorld)   { f.arrives = true }
 func deafTimer(f *fakeWorld) { f.deafTimer = true }
 func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // two waiter slots, so that two waiters can be offered the turn
 
@@ -191,6 +192,18 @@ func scenarios() map[string]scenario {
 		"WithTurn and a loop task beside a caller":             crew(on, syncCaller, controller, commander),
 		"closing after a caller":                               crewWith(on, closing, syncCaller),
 		"closing after two callers":                            crewWith(on, closing, syncCaller, syncCaller),
+
+		"events arrive: one synchronous caller":                 crewWith(on, arrives, syncCaller),
+		"events arrive: one caller, Spin 1":                     crewWith(spin, arrives, syncCaller),
+		"events arrive: driving off":                            crewWith(off, arrives, syncCaller, postAndGo),
+		"events arrive: a caller that does not wait":            crewWith(on, arrives, postAndGo),
+		"events arrive: two synchronous callers":                crewWith(on, arrives, syncCaller, syncCaller),
+		"events arrive: a caller beside one that does not wait": crewWith(on, arrives, syncCaller, postAndGo),
+		"events arrive: a cancelled wait":                       crewWith(on, arrives, cancelled),
+		"events arrive: a loop task beside a caller":            crewWith(on, arrives, syncCaller, commander),
+		"events arrive: WithTurn beside a caller":               crewWith(on, arrives, syncCaller, controller),
+		"events arrive: closing after a caller":                 crewWith(on, func(f *fakeWorld) { arrives(f); closing(f) }, syncCaller),
+		"events arrive: SpinTimed":                              crewWith(watch, arrives, syncCaller, postAndGo),
 
 		"SpinTimed: one synchronous caller":      crew(watch, syncCaller),
 		"SpinTimed: one caller, Spin 1":          crew(watchTwice, syncCaller),

@@ -25,6 +25,13 @@ func TestModelMutants(t *testing.T) {
 			In("token.go", "t.word.CompareAndSwap(held, to)", "(t.word.CompareAndSwap(held, to) || MUTANT && t.word.Swap(to) > 0)")
 	}
 	mutate.Test(t,
+		mutate.New("an event that no waiter handles does not wake the loop", lost+"|stuck|"+two, crewWith(on, arrives, postAndGo)).
+			In("token.go", "if !t.offer() {", "if !t.offer() && !MUTANT {"),
+		mutate.New("Arrived takes the turn without a CAS", two, crewWith(on, arrives, syncCaller, postAndGo)).
+			In("token.go", "if t.word.Load() != asleep || !t.word.CompareAndSwap(asleep, held) {",
+				"if t.word.Load() != asleep {\nreturn\n}\nif MUTANT {\nmodel.Yield(\"\")\nt.word.Store(held)\n} else if swapped := t.word.CompareAndSwap(asleep, held); !swapped {"),
+		mutate.New("Arrived wakes the loop, and keeps the turn", two+"|stuck|"+lost, crewWith(on, arrives, postAndGo)).
+			In("token.go", "\t\tt.releaseToLoop()\n\t}\n}\n\n// wakeLoop", "if MUTANT {\nt.wakeLoop()\n} else {\nt.releaseToLoop()\n}\n\t}\n}\n\n// wakeLoop"),
 		mutate.New("release does not look for submissions", lost, crew(on, postAndGo)).
 			In("token.go", "!t.work.Pending()", "(MUTANT || !t.work.Pending())"),
 		mutate.New("release takes the turn back without a CAS", two, crew(on, syncCaller, postAndGo)).

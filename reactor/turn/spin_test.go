@@ -10,6 +10,7 @@ type spinWork struct {
 	outstanding bool
 }
 
+func (w *spinWork) Quiet() bool       { return false }
 func (w *spinWork) Outstanding() bool { return w.outstanding }
 
 // Rule: while the loop spins with SpinPasses, it does not keep the turn. It takes the turn for one pass at

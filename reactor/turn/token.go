@@ -132,6 +132,21 @@ func (t *Token) SubmittedBeforeDrive() {
 	}
 }
 
+// Arrived is Submitted for an event that the next pass handles, whoever runs it. If the loop sleeps and
+// the turn has no holder, Arrived gives the turn to a parked waiter. If no waiter accepts, Arrived wakes
+// the loop. The waiter is probably the goroutine that waits for the event: it then runs without a stop at
+// the loop. The source of the event calls Arrived after it has published the event, and Work.Pending
+// must report the event. Arrived does not block. Any goroutine may call it, the holder too.
+func (t *Token) Arrived() {
+	model.Yield("arrived")
+	if t.word.Load() != asleep || !t.word.CompareAndSwap(asleep, held) {
+		return
+	}
+	if !t.offer() {
+		t.releaseToLoop()
+	}
+}
+
 // wakeLoop wakes the loop. The caller has just set the word to woken.
 func (t *Token) wakeLoop() {
 	model.Yield("bell")

@@ -8,9 +8,12 @@ type Work interface {
 	// Pass posts, polls and settles one time, and reports whether it did anything. If arm is true,
 	// Pass arms every queue that can produce a completion and is not armed, and polls after that.
 	Pass(arm bool) bool
-	// Pending reports whether a submission waits for a pass. Loop tasks count as submissions if
-	// other goroutines than the holder can add them. Any goroutine may call Pending.
+	// Pending reports whether a submission, or an event that called [Token.Arrived], waits for a pass.
+	// Loop tasks count as submissions if other goroutines than the holder can add them. Any goroutine may call Pending.
 	Pending() bool
+	// Quiet reports whether the next work comes by a submission or by a call of [Token.Arrived], so that
+	// spinning finds nothing earlier. Only the holder calls Quiet.
+	Quiet() bool
 	// Outstanding reports whether posted work has not completed yet.
 	Outstanding() bool
 	// NeedsLoop reports whether there are loop tasks: callbacks, timers, control commands or channel

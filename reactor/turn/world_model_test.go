@@ -33,6 +33,8 @@ type fakeWorld struct {
 	armed   bool  // the next completion raises an event
 	isArmed bool  // the reactor has armed, and has not taken an event since
 	event   bool  // the channel is readable
+	arrives bool  // events call Arrived, and the next pass takes them; the field event stays false
+	arrived bool  // such an event was raised, and no pass has taken it
 	fresh   bool  // Wait or Poll has reported the event, and the loop has not taken the event yet
 	bell    bool  // a wake-up is pending
 	closed  bool  // the sleeper is closed
@@ -55,6 +57,9 @@ type fakeWorld struct {
 // it polls.
 func (f *fakeWorld) Pass(arm bool) bool {
 	did := false
+	if f.arrived {
+		f.arrived, f.isArmed = false, false
+	}
 	for _, o := range f.inbox {
 		did = true
 		if o.timed {
@@ -91,7 +96,8 @@ func (f *fakeWorld) settle(o *op) {
 	o.waiter.settled = true
 }
 
-func (f *fakeWorld) Pending() bool     { return len(f.inbox)+f.calls > 0 }
+func (f *fakeWorld) Pending() bool     { return len(f.inbox)+f.calls > 0 || f.arrived }
+func (f *fakeWorld) Quiet() bool       { return f.arrives }
 func (f *fakeWorld) Outstanding() bool { return len(f.posted)+len(f.cq) > 0 }
 func (f *fakeWorld) NeedsLoop() bool {
 	return f.calls > 0 || f.fresh || f.sooner || f.timer && f.now
@@ -162,7 +168,7 @@ func (f *fakeWorld) Poll() (wake WakeReason) {
 // stirs reports whether a goroutine that spins forever would find something to do. The
 // goroutine is the argument driver, or the loop if driver is nil.
 func (f *fakeWorld) stirs(driver Parker) bool {
-	work := len(f.inbox)+len(f.cq) > 0 || f.NeedsLoop()
+	work := len(f.inbox)+len(f.cq) > 0 || f.arrived || f.NeedsLoop()
 	if w, ok := driver.(*fakeWaiter); ok {
 		return work || w.settled || w.cancelled || f.tok.word.Load()&anyWants != 0
 	}
@@ -182,9 +188,15 @@ func (f *fakeWorld) device(n int) {
 		model.Block("complete", func() bool { return len(f.posted) > 0 && !(f.busy && (f.ran < f.toRun || f.timer)) })
 		f.cq = append(f.cq, f.posted[0])
 		f.posted = f.posted[1:]
-		if f.armed {
-			f.armed, f.event = false, true
+		if !f.armed {
+			continue
 		}
+		if f.armed = false; !f.arrives {
+			f.event = true
+			continue
+		}
+		f.arrived = true
+		f.tok.Arrived()
 	}
 }
 
@@ -202,7 +214,7 @@ func (f *fakeWorld) reads(label string) uint64 {
 		yes = word == held|loopSpins
 	case "leave.word":
 		return uint64(word)
-	case "submitted", "ring", "release.retake":
+	case "submitted", "arrived", "ring", "release.retake":
 		yes = word == asleep
 	case "drop":
 		yes = word == held
@@ -215,7 +227,7 @@ func (f *fakeWorld) reads(label string) uint64 {
 func (f *fakeWorld) shared(d *model.Digest) {
 	d.Add(uint64(f.tok.word.Load())<<8 | uint64(f.holders()))
 	d.Add(uint64(f.calls)<<16 | uint64(f.ran)<<8 | uint64(len(f.tok.loopHandoff))<<1 | uint64(len(f.tok.callerHandoff)))
-	d.Bits(f.armed, f.isArmed, f.event, f.fresh, f.bell, f.closed, f.timer, f.now, f.sooner)
+	d.Bits(f.armed, f.isArmed, f.event, f.fresh, f.bell, f.closed, f.timer, f.now, f.sooner, f.arrived)
 	if f.lone != nil {
 		d.Add(d.Place(f.lone.caller))
 	}
@@ -281,7 +293,7 @@ func (f *fakeWorld) check() error {
 
 // end is called when no actor can go on. It verifies that no work and no waiter is left.
 func (f *fakeWorld) end(blocked []string) error {
-	if len(f.inbox)+f.calls+len(f.posted)+len(f.cq) > 0 || f.lone != nil || f.timer || f.fresh && !f.closed || f.ran != f.toRun {
+	if len(f.inbox)+f.calls+len(f.posted)+len(f.cq) > 0 || f.arrived && !f.closed || f.lone != nil || f.timer || f.fresh && !f.closed || f.ran != f.toRun {
 		return fmt.Errorf("lost wake-up: no actor can go on, and work is left; blocked: %v", blocked)
 	}
 	for _, b := range blocked {

@@ -99,6 +99,12 @@ func (c *deviceContext) Rest() {
 	}
 }
 
+// Receives reports whether a socket of the device has traffic; see [verbs.PollReceiver].
+func (c *deviceContext) Receives() bool {
+	l := c.dev.link.Load()
+	return l != nil && l.Hot()
+}
+
 // ownCQ returns cq if it is an open completion queue of this context.
 func (c *deviceContext) ownCQ(cq verbs.CQ) (*completionQueue, bool) {
 	q, ok := cq.(*completionQueue)

@@ -120,6 +120,16 @@ func (l *Link) Arm() {
 	}
 }
 
+// Hot reports whether there is a hot socket. Any goroutine; it does not block.
+func (l *Link) Hot() bool {
+	for _, e := range *l.ends.Load() {
+		if e.hot.Load() {
+			return true
+		}
+	}
+	return false
+}
+
 // Poll receives the datagrams in hot sockets, on this goroutine unless another one runs the link. The
 // argument again means that the caller will soon call Poll or Arm. It reports whether there is a hot
 // socket. Any goroutine, but not within a run; it does not block.
