@@ -43,6 +43,12 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	for i := range ops {
 		ops[i] = WriteOp(local, remote)
 	}
+	texts, messages := make([]Op, len(batch)), make([]Message, len(batch))
+	for i := range texts {
+		texts[i] = SendBytesOp(word)
+	}
+	asking, answers := connected(t, Config{})
+	go answering(ctx, answers)
 	chain := &runner{c: a, ops: [2]Op{WriteOp(local, remote), ReadOp(local, remote)}, over: make(chan struct{}, 1)}
 	for name, c := range map[string]struct {
 		op  func()
@@ -71,6 +77,25 @@ func TestOperationsAllocateNothing(t *testing.T) {
 				fail(err)
 			}
 		}, len(batch)},
+		"Batch.StartAll of SENDs, RecvMany": {func() {
+			_, err := a.Batch().StartAll(ctx, texts, batch)
+			fail(err)
+			for _, f := range batch {
+				_, err := f.Await(ctx)
+				fail(err)
+			}
+			for got := 0; got < len(batch); {
+				n, err := b.RecvMany(ctx, messages)
+				fail(err)
+				fail(ReleaseMany(messages[:n]))
+				got += n
+			}
+		}, len(batch)},
+		"Call and Reply": {func() {
+			m, err := asking.Call(ctx, &texts[0])
+			fail(err)
+			fail(m.Release())
+		}, 2},
 		"DoAll of WRITEs": {func() { _, err := a.DoAll(ctx, ops, results); fail(err) }, len(ops)},
 		"WRITEs in a futures.Group": {func() {
 			for i := range batch {

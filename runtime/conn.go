@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/ring"
@@ -66,11 +67,31 @@ type Conn struct {
 	// writes starving; Message.Release reads it.
 	starving atomic.Bool
 
-	recvs      []recvSlot
-	wantIn     ring.Inbox[recvWaiter, *recvWaiter] // pushed by Recv and RecvTo, taken by match
-	backIn     ring.Inbox[recvSlot, *recvSlot]     // pushed by disposeMessage, taken by takeBack
+	recvs  []recvSlot
+	wantIn ring.Inbox[recvWaiter, *recvWaiter] // pushed by Recv and RecvTo, taken by match
+	backIn ring.Inbox[recvSlot, *recvSlot]     // pushed by disposeMessage, taken by takeBack
+	// arrived holds the slots of the messages that no receiver has got, oldest first, except those in
+	// returned. The holder pushes. While line is 0, any goroutine pops; otherwise only the holder does.
+	// It is nil for a raw connection.
+	arrived *ring.IndexQueue
+	// line counts the waits that have no result yet, and the messages of discarded futures that were
+	// not delivered again. Both come before a call that begins now, which may therefore take a message
+	// from arrived only while line is 0. Goroutines that begin to wait or discard a message add 1. The
+	// holder subtracts.
+	line       atomic.Int32
 	matchTask  reactor.Task
 	creditTask reactor.Task
+
+	// updateDue is set from the time when a "many" update becomes due until sendCreditUpdate runs. The
+	// goroutine that releases a message sets it; the holder clears it.
+	updateDue   atomic.Bool
+	updateTimer *time.Timer // calls updateLate; nil for a raw connection, and if the reactor is stepped
+
+	// creditLine counts the waits for a credit that have no result yet. They come before a goroutine
+	// that needs a credit now. A goroutine that begins to wait adds 1, the holder subtracts.
+	creditLine     atomic.Int32
+	creditIn       ring.Inbox[creditWait, *creditWait] // pushed by waitCredit, taken by serveCredits
+	creditWaitTask reactor.Task
 
 	// windowMu guards Conn.windows, the set of open windows. A goroutine that locks windowMu and
 	// the mutex of a Window locks windowMu first. Starting an operation does not lock windowMu. The
@@ -103,9 +124,10 @@ type Conn struct {
 	local         netip.AddrPort
 	remote        netip.AddrPort
 	link          string
-	arrived       []int  // receive slots with messages, oldest first
-	arrivals      uint64 // how many messages have arrived; each has used one of the peer's credits
+	returned      []uint32 // slots of messages of discarded futures, oldest first
+	arrivals      uint64   // how many messages have arrived; each has used one of the peer's credits
 	recvWaiters   []*recvWaiter
+	creditWaits   []*creditWait
 	pruned        int             // shortest length of recvWaiters since the last pruning
 	creditDue     bool            // a credit update waits until an earlier credit update completes
 	disconnecting bool            // the method disconnect was called
@@ -130,7 +152,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	c := &Conn{rt: rt, sh: rt.shardOf(opts.Shared), opts: opts, ended: make(chan struct{}), closed: make(chan struct{})}
 	c.oneWR = c.sh.r.MaxMessage()
 	c.largest = c.oneWR
-	c.matchTask.Fn, c.creditTask.Fn = c.match, c.sendCreditUpdate
+	c.matchTask.Fn, c.creditTask.Fn, c.creditWaitTask.Fn = c.match, c.sendCreditUpdate, c.serveCredits
 	c.granted.Store(uint64(opts.RecvCredits))
 	recvs, controls := opts.RecvCredits, 0
 	if !opts.Raw {
@@ -154,6 +176,10 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if !opts.Raw {
 		if err := c.makeRecvs(recvs); err != nil {
 			return nil, c.abandon(err)
+		}
+		if c.sh.r.Driver() != nil {
+			c.updateTimer = time.AfterFunc(time.Hour, c.updateLate)
+			c.updateTimer.Stop() // until the first update is due
 		}
 	}
 	rt.adopt(c)

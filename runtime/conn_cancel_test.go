@@ -113,7 +113,7 @@ func cancelBringsEverythingHome(t *testing.T, d bed) {
 
 // arrivedAt reports whether c has a message that the program has not received yet.
 func arrivedAt(t *testing.T, c *Conn) (yes bool) {
-	if err := c.sh.r.Do(testContext(t), func() { yes = len(c.arrived) > 0 }); err != nil {
+	if err := c.sh.r.Do(testContext(t), func() { yes = c.hasMessages() }); err != nil {
 		t.Fatal(err)
 	}
 	return yes

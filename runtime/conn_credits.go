@@ -1,10 +1,9 @@
 package runtime
 
 import (
-	"errors"
 	"fmt"
+	"time"
 
-	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -34,6 +33,9 @@ import (
 //	           the application held no message, all credits would be unreturned, which
 //	           is case "many".)
 //
+// A "many" update is sent by a goroutine that receives (Conn.help), in any pass of the reactor, or by the
+// loop after updateDelay.
+//
 // Each update takes one of the peer's controlRecvs receives. An update is in flight from the time
 // when it is sent until the peer has processed it (Conn.take). At most two updates are in flight:
 //
@@ -62,11 +64,39 @@ func (c *Conn) updateAt() int { return (c.opts.RecvCredits + 1) / 2 }
 // returnCredits adds n unreturned credits, and schedules sendCreditUpdate if a credit update may be
 // due. Any goroutine may call it.
 func (c *Conn) returnCredits(n uint32) {
-	// Order: this goroutine writes c.unreturned, then reads c.starving. Conn.match writes
-	// c.starving, then reads c.unreturned (in sendCreditUpdate). So at least one of the two
-	// goroutines sees the write of the other.
-	if back := c.unreturned.Add(n); int(back) >= c.updateAt() || back > 0 && c.starving.Load() {
+	// Order: this goroutine writes c.unreturned, then reads c.starving and c.updateDue. Conn.match
+	// writes c.starving, then reads c.unreturned (in sendCreditUpdate); sendCreditUpdate writes
+	// c.updateDue, then reads c.unreturned. So at least one of the two goroutines sees the write of
+	// the other.
+	switch back := c.unreturned.Add(n); {
+	case back > 0 && c.starving.Load():
 		c.sh.r.Schedule(&c.creditTask, false)
+	case int(back) >= c.updateAt() && !c.updateDue.Load() && c.updateDue.CompareAndSwap(false, true):
+		// A goroutine that releases a message usually receives the next one soon. Then it sends the
+		// update itself (Conn.help): to wake the loop would take several times as long as the update.
+		// If it does not come back, updateTimer wakes the loop.
+		c.sh.r.Schedule(&c.creditTask, c.updateTimer != nil)
+		if c.updateTimer != nil {
+			c.updateTimer.Reset(updateDelay)
+		}
+	}
+}
+
+// updateDelay bounds how long a "many" update is delayed if no goroutine receives. A sleeping process of
+// the peer takes about as long to wake up.
+const updateDelay = 50 * time.Microsecond
+
+// help sends a credit update that is due, if the turn is free. A goroutine that receives calls it.
+func (c *Conn) help() {
+	if c.updateDue.Load() {
+		c.sh.r.TryPass()
+	}
+}
+
+// updateLate is the function of Conn.updateTimer.
+func (c *Conn) updateLate() {
+	if c.updateDue.Load() {
+		c.sh.r.Wake()
 	}
 }
 
@@ -74,6 +104,9 @@ func (c *Conn) returnCredits(n uint32) {
 // them to c.granted before the frame is posted, because the peer may use the credits as soon as the
 // frame is posted.
 func (c *Conn) grant() uint32 {
+	if c.unreturned.Load() == 0 { // the usual case of a side that only sends
+		return 0
+	}
 	back := c.unreturned.Swap(0)
 	if back > 0 {
 		c.granted.Add(uint64(back))
@@ -92,12 +125,15 @@ func (c *Conn) ungrant(back uint32) {
 // starved reports whether a receiver waits, no message has arrived, and the peer has used all
 // granted credits. Holder only.
 func (c *Conn) starved() bool {
-	return len(c.recvWaiters) > 0 && len(c.arrived) == 0 && c.granted.Load() == c.arrivals
+	return len(c.recvWaiters) > 0 && !c.hasMessages() && c.granted.Load() == c.arrivals
 }
 
 // sendCreditUpdate sends a credit update if one is due. It is the function of Conn.creditTask.
 // Holder only.
 func (c *Conn) sendCreditUpdate() {
+	if c.updateDue.Load() {
+		c.updateDue.Store(false)
+	}
 	if c.state != connOpen && c.state != connConnecting {
 		return
 	}
@@ -129,7 +165,7 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 	if c.credits == nil || op == verbs.WRRDMAWrite || op == verbs.WRRDMARead {
 		return nil
 	}
-	if c.credits.TryAcquire() {
+	if c.takeCredits(1) == 1 {
 		return nil
 	}
 	if m == reactor.NonBlock {
@@ -138,19 +174,7 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 		}
 		return ErrNoCredit
 	}
-	// Wake the loop, so that it posts requests that were submitted without a wake-up. The peer may
-	// return a credit only after it has received these requests.
-	c.sh.r.Wake()
-	if err := c.credits.Acquire(asked); err != nil {
-		if cause := c.Err(); cause != nil {
-			return cause
-		}
-		if errors.Is(err, ring.ErrDone) {
-			err = asked.Err()
-		}
-		return fmt.Errorf("waiting for one of the peer's %d receives: %w", c.credits.Cap(), err)
-	}
-	return nil
+	return c.waitCredit(asked)
 }
 
 // creditBack undoes creditFor for a request that was not posted.
@@ -159,5 +183,8 @@ func (c *Conn) creditBack(op verbs.WROpcode) {
 		// Restore returns false only if the peer has returned more credits than this side has used.
 		// Ignore that here: Conn.take fails the connection if the peer does so again.
 		c.credits.Restore(1)
+		if c.creditLine.Load() > 0 {
+			c.sh.r.Schedule(&c.creditWaitTask, false)
+		}
 	}
 }

@@ -133,8 +133,14 @@ func (c *Conn) disconnectQP() {
 // refuseOps makes the connection accept no more operations.
 func (c *Conn) refuseOps() {
 	c.q.Fail(c.cause.Load())
+	c.endCredits()
+}
+
+// endCredits ends the waits for a credit. Holder only.
+func (c *Conn) endCredits() {
 	if c.credits != nil {
 		c.credits.Close()
+		c.serveCredits()
 	}
 }
 
@@ -237,9 +243,7 @@ func (c *Conn) end(hard bool) {
 		switch c.state {
 		case connOpen, connLeft:
 			c.state = connDraining
-			if c.credits != nil {
-				c.credits.Close()
-			}
+			c.endCredits()
 			if !hard {
 				c.q.SendsIdle(c.disconnect)
 				return
@@ -299,7 +303,7 @@ func (c *Conn) destroy(done func()) {
 			c.closeErr = errors.Join(c.closeErr, c.q.Discard())
 		}
 		c.onDrained()
-		c.freeArrived()
+		c.freeMessages()
 		c.rt.forget(c)
 		c.report(true)
 		close(c.closed)

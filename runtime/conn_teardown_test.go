@@ -201,7 +201,7 @@ func TestCloseEndsWaitsForCredits(t *testing.T) {
 		_, err := p.a.SendBytes(context.Background(), []byte("x"))
 		waits <- err
 	}()
-	eventually(t, "SendBytes to wait for a credit", func() bool { return p.a.credits.Waiting() > 0 })
+	eventually(t, "SendBytes to wait for a credit", func() bool { return p.a.creditLine.Load() > 0 })
 	p.a.end(false)
 	p.pass(0)
 	select {

@@ -51,7 +51,8 @@
 // receive buffers come from a pool. The peer has one credit for each posted receive. A SEND, or a
 // WRITE with immediate data, waits for a credit, so it always finds a posted receive. [Conn.Recv]
 // delivers a message in a leased buffer. [Message.Release] posts the receive again and returns the
-// credit to the peer.
+// credit to the peer. [Conn.RecvMany] takes all messages that have arrived. [Conn.Call] and
+// [Message.Reply] are for questions and answers.
 //
 // A raw connection (Options.Raw) leaves receives to the program, which calls [Conn.PostRecv].
 // Messages carry no header and need no credit. The peer may be any librdmacm program.

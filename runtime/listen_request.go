@@ -277,7 +277,7 @@ func (c *Conn) report(gone bool) {
 		r.l.sh.r.Defer(r.left)
 		return
 	}
-	some := len(c.arrived) > 0
+	some := c.hasMessages()
 	r.l.sh.r.Defer(func() { r.ended(some) })
 }
 

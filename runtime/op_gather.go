@@ -57,9 +57,14 @@ func (c *Conn) transferV(ctx context.Context, op *Op, w submitOpts) (f Future, e
 	return f, asked.Cause(ctx, err)
 }
 
-// Conn.submit submits the request s with the payload p to the connection's queue.
-func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w submitOpts) (Future, error) {
+// Conn.submit submits the request s with the payload p to the connection's queue, or only fills a slot
+// of the queue (submitOpts.filled).
+func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w submitOpts) (f Future, err error) {
 	s.Sink, s.Tag = w.sink, w.tag
+	if w.filled != nil {
+		*w.filled, err = c.q.Fill(ctx, s, &p, w.mode)
+		return f, err
+	}
 	return c.q.Submit(ctx, s, &p, w.mode)
 }
 

@@ -17,6 +17,9 @@ type submitOpts struct {
 	mode reactor.SubmitMode
 	sink Sink   // if not nil, gets the result in place of the future
 	tag  uint64 // Result.Tag of the result
+	// If filled is not nil, the operation is a SEND with a sink that is not submitted. Its slot is stored
+	// in *filled, for Queue.PostFilled.
+	filled *uint32
 }
 
 // Start starts op and returns its future. It checks bounds, permissions and the connection's state,

@@ -22,21 +22,24 @@ type Future = futures.Future[Result]
 // Runtime is an open device with its reactors, memory and connections. All methods may be called from
 // any goroutine.
 type Runtime struct {
-	cfg       Config
-	provider  verbs.Provider
-	dev       verbs.Context
-	addr      netip.Addr // the device's address; invalid if the device has none
-	pd        verbs.PD
-	mem       *memory
-	nodes     []int // NUMA nodes with reactors: the result of nodesFor
-	shards    []*shard
-	handlers  *handlers // nil in a stepped runtime (Config.stepped)
-	reads     uint8     // limit of outstanding READs and atomics per connection and direction
-	conns     *futures.Pool[*Conn]
-	messages  *futures.Pool[Message]
-	arrivals  *futures.Pool[Arrival]
-	datagrams *futures.Pool[Packet]
-	peers     *futures.Pool[*Peer]
+	cfg      Config
+	provider verbs.Provider
+	dev      verbs.Context
+	addr     netip.Addr // the device's address; invalid if the device has none
+	pd       verbs.PD
+	mem      *memory
+	nodes    []int // NUMA nodes with reactors: the result of nodesFor
+	shards   []*shard
+	handlers *handlers // nil in a stepped runtime (Config.stepped)
+	reads    uint8     // limit of outstanding READs and atomics per connection and direction
+	conns    *futures.Pool[*Conn]
+	messages *futures.Pool[Message]
+	// creditWaits makes the futures of waits for a credit. The result is the connection that has the
+	// credit.
+	creditWaits *futures.Pool[*Conn]
+	arrivals    *futures.Pool[Arrival]
+	datagrams   *futures.Pool[Packet]
+	peers       *futures.Pool[*Peer]
 
 	// When a removal of the device is reported, deviceGone sets the flag gone, and then makes every
 	// reactor end its connections and listeners. deviceGone does not end a connection or listener
@@ -109,6 +112,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	}
 	rt.conns = futures.NewPool(futures.Options[*Conn]{Dispose: disposeConn, Execute: rt.shards[0].r.Callback})
 	rt.messages = futures.NewPool(futures.Options[Message]{Dispose: disposeMessage, Execute: rt.shards[0].r.Callback})
+	rt.creditWaits = futures.NewPool(futures.Options[*Conn]{Dispose: disposeCredit})
 	rt.datagrams = futures.NewPool(futures.Options[Packet]{Dispose: disposePacket, Execute: rt.shards[0].r.Callback})
 	rt.peers = futures.NewPool(futures.Options[*Peer]{Dispose: disposePeer, Execute: rt.shards[0].r.Callback})
 	rt.arrivals = futures.NewPool(futures.Options[Arrival]{Execute: rt.shards[0].r.Callback})

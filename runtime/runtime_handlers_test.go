@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -62,7 +61,7 @@ func TestASinkOfAConnectionThatIsGone(t *testing.T) {
 	ln := must.Get(r.b.rt.Listen(":0"))(t)
 	next := must.Get(r.a.rt.Dial(testContext(t), ln.Addr().String()))(t)
 	// RecvTo makes this call, too, if the connection ends after RecvTo has found the connection open.
-	r.a.addRecvWaiter(futures.Promise[Message]{}, rudeSink(func(SinkContext) { panic(errRude) }), false)
+	r.a.addRecvWaiter(&recvWaiter{sink: rudeSink(func(SinkContext) { panic(errRude) })}, false)
 	arrives(t, "the call of OnPanic", r.panics)
 	if err := r.a.sh.r.Do(testContext(t), func() {}); err != nil {
 		t.Error(err)

@@ -1,0 +1,95 @@
+package runtime
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// creditWait is one wait for a credit. The waiting goroutine awaits a future, so it drives the reactor:
+// it posts what was submitted before, and finds the peer's frame with the credit itself. The waits of a
+// connection form a line, oldest first.
+//
+//	waitCredit ──> creditIn ──serveCredits──> creditWaits ──serveCredits──> settled: with a credit, or
+//	                                                                      the cause of the connection
+//
+// No credit stays free while a goroutine waits: who gives a credit back reads creditLine afterwards, and
+// has serveCredits run if it is not 0. A waiter raises creditLine and has serveCredits run afterwards.
+type creditWait struct {
+	hook    ring.Hook[creditWait]
+	promise futures.Promise[*Conn]
+}
+
+// InboxHook returns the link for Conn.creditIn.
+func (w *creditWait) InboxHook() *ring.Hook[creditWait] { return &w.hook }
+
+var creditWaitPool = sync.Pool{New: func() any { return new(creditWait) }}
+
+// takeCredits acquires up to n free credits, and returns their number. It acquires none while there are
+// earlier waits.
+func (c *Conn) takeCredits(n int) int {
+	if c.creditLine.Load() > 0 {
+		return 0
+	}
+	return c.credits.TryAcquireN(n)
+}
+
+// waitCredit waits for a credit, until asked ends or the connection ends.
+func (c *Conn) waitCredit(asked reactor.DoneContext) error {
+	driver := c.sh.r.Driver()
+	p, f := c.rt.creditWaits.New(driver)
+	w := creditWaitPool.Get().(*creditWait)
+	w.promise = p
+	c.creditLine.Add(1)
+	c.creditIn.Push(w)
+	c.sh.r.Schedule(&c.creditWaitTask, driver != nil)
+	if _, err := reactor.Await(asked, asked, f); err != nil {
+		if cause := c.Err(); cause != nil {
+			return cause
+		}
+		return fmt.Errorf("waiting for one of the peer's %d receives: %w", c.credits.Cap(), err)
+	}
+	return nil
+}
+
+// disposeCredit gives back the credit of a wait that was given up. It is the Dispose function of
+// Runtime.creditWaits.
+func disposeCredit(c *Conn, err error) {
+	if err == nil {
+		c.creditBack(verbs.WRSend)
+	}
+}
+
+// serveCredits gives free credits to the waits, oldest first. If the connection has ended, it ends all
+// waits. It is the function of Conn.creditWaitTask. Holder only.
+func (c *Conn) serveCredits() {
+	for w := c.creditIn.TakeAll(); w != nil; {
+		next := w.hook.Unlink()
+		c.creditWaits = append(c.creditWaits, w)
+		w = next
+	}
+	done := 0
+	for ; done < len(c.creditWaits); done++ {
+		w := c.creditWaits[done]
+		var err error
+		if w.promise.Wanted() {
+			if err = c.cause.Load(); err == nil && !c.credits.TryAcquire() {
+				break
+			}
+		} else {
+			err = futures.ErrDiscarded // frees the future; the user does not see this error
+		}
+		p := w.promise
+		w.promise = futures.Promise[*Conn]{}
+		creditWaitPool.Put(w)
+		p.Settle(c, err)
+		c.creditLine.Add(-1) // after Settle: if the future was discarded meanwhile, the credit comes back first
+	}
+	n := copy(c.creditWaits, c.creditWaits[done:])
+	clear(c.creditWaits[n:])
+	c.creditWaits = c.creditWaits[:n]
+}
