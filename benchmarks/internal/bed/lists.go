@@ -10,6 +10,9 @@ import (
 //
 //	list 0 ── awaited, started ──> list 1 ── awaited, started ──> ... ──> list 0
 type Lists struct {
+	// Room, if not nil, is called before each list is started. It may block until the peer has room.
+	Room func()
+
 	ops []verbena.Op       // of one list
 	out [][]verbena.Future // the outstanding lists
 }
@@ -38,6 +41,9 @@ func (l *Lists) Run(c *verbena.Conn, n int) error {
 		}
 		ended += len(fs)
 		fs = fs[:min(cap(fs), n-started)]
+		if l.Room != nil {
+			l.Room()
+		}
 		if _, err := b.StartAll(ctx, l.ops[:len(fs)], fs); err != nil { // posted by the next wait
 			return err
 		}

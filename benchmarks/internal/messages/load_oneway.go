@@ -84,10 +84,11 @@ func newManagedOneWay(int) (suite.Load, error) {
 	})
 }
 
-// receives is how many receives a raw connection has posted: none of the messages outstanding lacks one.
+// receives is how many receives a raw connection has posted: twice as many as messages are outstanding.
 const receives = 2 * depth
 
-// newRawOneWay makes a receiver that posts its receives itself.
+// newRawOneWay makes a receiver that posts its receives itself, and tells the sender of each list of them: without
+// such credits a sender that is faster meets no receive, and the device makes it wait.
 func newRawOneWay(int) (suite.Load, error) {
 	return newOneWay(verbena.Options{Raw: true, RecvCredits: receives}, func(l *oneWay) (func(int) error, error) {
 		r, err := l.There.NewRegion(bed.Word, verbs.AccessLocalWrite)
@@ -99,11 +100,16 @@ func newRawOneWay(int) (suite.Load, error) {
 			return nil, err
 		}
 		var posted [receives]verbena.Future
+		credits := make(chan struct{}, receives/listLen)
 		for i := range posted {
 			if posted[i], err = l.far.PostRecv(at); err != nil {
 				return nil, err
 			}
+			if i%listLen == 0 {
+				credits <- struct{}{}
+			}
 		}
+		l.Room = func() { <-credits }
 		ctx, next := context.Background(), 0
 		return func(n int) (err error) {
 			for range n {
@@ -114,6 +120,9 @@ func newRawOneWay(int) (suite.Load, error) {
 				}
 				if *f, err = l.far.PostRecv(at); err != nil {
 					return err
+				}
+				if next%listLen == 0 {
+					credits <- struct{}{}
 				}
 			}
 			return nil
