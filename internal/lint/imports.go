@@ -46,6 +46,12 @@ var (
 	testDependencies = []string{"pgregory.net/rapid"}
 )
 
+// moduleDependencies are what the folders that are modules of their own may import in addition.
+var moduleDependencies = map[string][]string{
+	"benchmarks/actorpeers": {"github.com/anthdm/hollywood", "github.com/asynkron/protoactor-go", "github.com/ergo-services/ergo",
+		"github.com/tochemey/goakt/v3", "google.golang.org/protobuf"},
+}
+
 // cgoRooms and unsafeRooms are the folders that may hold import "C" and unsafe.
 // The layout assertions of verbs, its files layout*.go, may hold unsafe too.
 var (
@@ -101,7 +107,7 @@ func (s *source) imports() (found []string) {
 		case strings.Contains(strings.SplitN(p, "/", 2)[0], "."):
 			if own != nil && own.path == "scripts" {
 				say("scripts use the standard library alone, not %s", p)
-			} else if !belowAny(p, dependencies) && !(s.test() && belowAny(p, testDependencies)) {
+			} else if !belowAny(p, dependencies) && !(s.test() && belowAny(p, testDependencies)) && !belowAny(p, moduleDependencies[s.dir()]) {
 				say("%s is no dependency of ours: see docs/dependencies.md", p)
 			}
 		}

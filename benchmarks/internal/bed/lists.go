@@ -10,8 +10,9 @@ import (
 //
 //	list 0 ── awaited, started ──> list 1 ── awaited, started ──> ... ──> list 0
 type Lists struct {
-	// Room, if not nil, is called before each list is started. It may block until the peer has room.
-	Room func()
+	// Room, if not nil, is called before each list is started, with its number of operations. It may block until the
+	// peer has room for them.
+	Room func(n int)
 
 	ops []verbena.Op       // of one list
 	out [][]verbena.Future // the outstanding lists
@@ -42,7 +43,7 @@ func (l *Lists) Run(c *verbena.Conn, n int) error {
 		ended += len(fs)
 		fs = fs[:min(cap(fs), n-started)]
 		if l.Room != nil {
-			l.Room()
+			l.Room(len(fs))
 		}
 		if _, err := b.StartAll(ctx, l.ops[:len(fs)], fs); err != nil { // posted by the next wait
 			return err

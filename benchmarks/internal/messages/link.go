@@ -18,11 +18,7 @@ type link struct {
 }
 
 // connect makes a connection with the options o, and size bytes of memory on both sides; 0 for none.
-func connect(o verbena.Options, size int) (_ *link, err error) {
-	at, err := bed.On(bed.Soft)
-	if err != nil {
-		return nil, err
-	}
+func connect(at bed.Place, o verbena.Options, size int) (_ *link, err error) {
 	b, err := bed.Open(at, verbena.Config{Conn: o}, 0, size, nil)
 	if err != nil {
 		return nil, err

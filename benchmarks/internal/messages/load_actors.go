@@ -59,8 +59,8 @@ func (l *actors) Close() error { return l.sys.Close(context.Background()) }
 // telling is goroutines that tell.
 type telling struct{ *actors }
 
-func newTells(senders int) (suite.Load, error) {
-	l, err := newActors(senders)
+func newTells(s settings) (suite.Load, error) {
+	l, err := newActors(s.senders)
 	return telling{l}, err
 }
 
@@ -106,8 +106,8 @@ type channelActor struct {
 	ended   chan struct{}
 }
 
-func newChannelTells(senders int) (suite.Load, error) {
-	l := &channelActor{in: make(chan number, mailboxLen), to: adder{done: make(chan struct{}, 1)}, senders: senders, ended: make(chan struct{})}
+func newChannelTells(s settings) (suite.Load, error) {
+	l := &channelActor{in: make(chan number, mailboxLen), to: adder{done: make(chan struct{}, 1)}, senders: s.senders, ended: make(chan struct{})}
 	go func() {
 		defer close(l.ended)
 		for m := range l.in {
@@ -134,7 +134,7 @@ func (l *channelActor) Close() error {
 // asking is a goroutine that asks and waits.
 type asking struct{ *actors }
 
-func newAsks(int) (suite.Load, error) {
+func newAsks(settings) (suite.Load, error) {
 	l, err := newActors(1)
 	return asking{l}, err
 }

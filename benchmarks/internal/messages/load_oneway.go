@@ -3,6 +3,8 @@ package messages
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
@@ -20,8 +22,8 @@ type oneWay struct {
 }
 
 // newOneWay makes both goroutines. receive prepares the receiver, and returns a function that receives n messages.
-func newOneWay(o verbena.Options, receive func(*oneWay) (func(n int) error, error)) (suite.Load, error) {
-	k, err := connect(o, bed.Word)
+func newOneWay(at bed.Place, o verbena.Options, receive func(*oneWay) (func(n int) error, error)) (suite.Load, error) {
+	k, err := connect(at, o, bed.Word)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +68,8 @@ func (l *oneWay) Close() error {
 }
 
 // newManagedOneWay makes a receiver of a managed connection.
-func newManagedOneWay(int) (suite.Load, error) {
-	return newOneWay(verbena.Options{}, func(l *oneWay) (func(int) error, error) {
+func newManagedOneWay(s settings) (suite.Load, error) {
+	return newOneWay(s.at, verbena.Options{}, func(l *oneWay) (func(int) error, error) {
 		ctx := context.Background()
 		return func(n int) error {
 			for range n {
@@ -87,10 +89,10 @@ func newManagedOneWay(int) (suite.Load, error) {
 // receives is how many receives a raw connection has posted: twice as many as messages are outstanding.
 const receives = 2 * depth
 
-// newRawOneWay makes a receiver that posts its receives itself, and tells the sender of each list of them: without
-// such credits a sender that is faster meets no receive, and the device makes it wait.
-func newRawOneWay(int) (suite.Load, error) {
-	return newOneWay(verbena.Options{Raw: true, RecvCredits: receives}, func(l *oneWay) (func(int) error, error) {
+// newRawOneWay makes a receiver that posts its receives itself, and counts them for the sender: a sender that is faster
+// would meet no receive, and the device would make it wait.
+func newRawOneWay(s settings) (suite.Load, error) {
+	return newOneWay(s.at, verbena.Options{Raw: true, RecvCredits: receives}, func(l *oneWay) (func(int) error, error) {
 		r, err := l.There.NewRegion(bed.Word, verbs.AccessLocalWrite)
 		if err != nil {
 			return nil, err
@@ -100,16 +102,17 @@ func newRawOneWay(int) (suite.Load, error) {
 			return nil, err
 		}
 		var posted [receives]verbena.Future
-		credits := make(chan struct{}, receives/listLen)
 		for i := range posted {
 			if posted[i], err = l.far.PostRecv(at); err != nil {
 				return nil, err
 			}
-			if i%listLen == 0 {
-				credits <- struct{}{}
+		}
+		sent, again := 0, new(atomic.Int64) // again: receives posted again
+		l.Room = func(n int) {
+			for sent += n; int64(sent)-again.Load() > receives; {
+				runtime.Gosched()
 			}
 		}
-		l.Room = func() { <-credits }
 		ctx, next := context.Background(), 0
 		return func(n int) (err error) {
 			for range n {
@@ -121,9 +124,7 @@ func newRawOneWay(int) (suite.Load, error) {
 				if *f, err = l.far.PostRecv(at); err != nil {
 					return err
 				}
-				if next%listLen == 0 {
-					credits <- struct{}{}
-				}
+				again.Add(1)
 			}
 			return nil
 		}, nil
@@ -136,8 +137,8 @@ type writes struct {
 	bed.Lists
 }
 
-func newWrites(int) (suite.Load, error) {
-	k, err := connect(verbena.Options{}, bed.Word)
+func newWrites(s settings) (suite.Load, error) {
+	k, err := connect(s.at, verbena.Options{}, bed.Word)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +155,7 @@ type channelLoad struct {
 	got chan struct{}
 }
 
-func newChannelOneWay(int) (suite.Load, error) {
+func newChannelOneWay(settings) (suite.Load, error) {
 	l := &channelLoad{make(chan [bed.Word]byte, depth), make(chan struct{})}
 	go func() {
 		defer close(l.got)

@@ -16,8 +16,8 @@ type pings struct {
 	took suite.Samples
 }
 
-func newManagedPings(int) (suite.Load, error) {
-	k, err := connect(verbena.Options{}, 0)
+func newManagedPings(s settings) (suite.Load, error) {
+	k, err := connect(s.at, verbena.Options{}, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -41,6 +41,45 @@ func (l *pings) Round(n int, found rounds.Values) error {
 	return trips(&l.took, n, found, func() error { return bed.Exchange(ctx, l.near, &op) })
 }
 
+// calls is a goroutine that calls, and one that replies.
+type calls struct {
+	*link
+	took suite.Samples
+}
+
+func newCalls(s settings) (suite.Load, error) {
+	k, err := connect(s.at, verbena.Options{}, 0)
+	if err != nil {
+		return nil, err
+	}
+	l := &calls{link: k}
+	l.serve(func() error {
+		ctx := context.Background()
+		for {
+			m, err := l.far.RecvWait(ctx)
+			if err != nil {
+				return err
+			}
+			op := verbena.SendBytesOp(m.Data)
+			if err := m.Reply(ctx, &op); err != nil {
+				return err
+			}
+		}
+	})
+	return l, nil
+}
+
+func (l *calls) Round(n int, found rounds.Values) error {
+	ctx, op := context.Background(), verbena.SendBytesOp(make([]byte, bed.Word))
+	return trips(&l.took, n, found, func() error {
+		m, err := l.near.Call(ctx, &op)
+		if err != nil {
+			return err
+		}
+		return m.Release()
+	})
+}
+
 // trips does n round trips, and reports the percentiles of their times.
 func trips(took *suite.Samples, n int, found rounds.Values, trip func() error) error {
 	took.Room(n)
@@ -61,7 +100,7 @@ type channelPair struct {
 	took       suite.Samples
 }
 
-func newChannelPings(int) (suite.Load, error) {
+func newChannelPings(settings) (suite.Load, error) {
 	l := &channelPair{ping: make(chan [bed.Word]byte), pong: make(chan [bed.Word]byte)}
 	go func() {
 		defer close(l.pong)

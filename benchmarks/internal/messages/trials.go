@@ -34,6 +34,8 @@ func trials(ops int) []suite.Trial {
 		oneWayTrial(ops, "raw", rawOneWay,
 			report.AtLeast(7, report.Value, "at least 7 M/s"), report.AtMost(160, report.Value, "at most 160 ns")),
 		pingPong(max(1, ops/tripPart)),
+		onNullOneWay(ops),
+		onNullCalls(max(1, ops/tripPart)),
 		tell(ops, 1, report.AtMost(40, report.Value, "at most 40 ns")),
 		tell(ops, crowd, reported),
 		ask(max(1, ops/tripPart)),
@@ -76,6 +78,25 @@ func pingPong(n int) suite.Trial {
 		row("median", microseconds, report.AtMost(1.6, report.Value, "at most 1.6 µs"), inMicroseconds(suite.P50)),
 		row("p99", microseconds, report.AtMost(4, report.Value, "at most 4 µs"), inMicroseconds(suite.P99)),
 		row("CPU of a round trip", nanoseconds, reported, cpuOf),
+		allocations(figure, ours),
+	}}
+}
+
+func onNullOneWay(n int) suite.Trial {
+	ours, c := onNull(nullOneWay, n), twoSided(n, listLen)
+	return suite.Trial{Sides: []suite.Contender{ours, c}, Rows: []suite.Row{
+		suite.NewRow("null device, 8 B messages one way: CPU of each, both ends, above a loop in C", nanoseconds,
+			report.AtMost(150, report.Difference, "at most 150 ns above the C loop"), cpuOf(inC), cpuOf(ours.Name), nil),
+	}}
+}
+
+func onNullCalls(n int) suite.Trial {
+	ours, c := onNull(nullCalls, n), twoSided(n, 0)
+	trip := func(who string) func(rounds.Round) float64 { return suite.Per(who, suite.Wall) }
+	const figure = "null device, ping-pong by Call and Reply"
+	return suite.Trial{Sides: []suite.Contender{ours, c}, Rows: []suite.Row{
+		suite.NewRow(figure+": a round trip, above a loop in C", nanoseconds,
+			report.AtMost(500, report.Difference, "at most 500 ns above the C loop"), trip(inC), trip(ours.Name), nil),
 		allocations(figure, ours),
 	}}
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
@@ -25,13 +26,21 @@ const (
 	tells         = "tells"
 	channelTells  = "channel-tells"
 	asks          = "asks"
+	nullOneWay    = "null-oneway"
+	nullCalls     = "null-calls"
 )
 
 // defaultSenders is the default of -senders.
 const defaultSenders = 1
 
-// loads maps the names with which workers are started to the loads. senders is the number of goroutines that tell.
-var loads = map[string]func(senders int) (suite.Load, error){
+// settings is what a load is made with: the number of goroutines that tell, and the device.
+type settings struct {
+	senders int
+	at      bed.Place
+}
+
+// loads maps the names with which workers are started to the loads.
+var loads = map[string]func(settings) (suite.Load, error){
 	managedOneWay: newManagedOneWay,
 	rawOneWay:     newRawOneWay,
 	writesOneWay:  newWrites,
@@ -41,6 +50,8 @@ var loads = map[string]func(senders int) (suite.Load, error){
 	tells:         newTells,
 	channelTells:  newChannelTells,
 	asks:          newAsks,
+	nullOneWay:    newManagedOneWay,
+	nullCalls:     newCalls,
 }
 
 // Worker runs this program as a side, with the arguments after WorkerArg. It blocks until its
@@ -48,18 +59,32 @@ var loads = map[string]func(senders int) (suite.Load, error){
 func Worker(args []string) int { return worker().Main(args) }
 
 func worker() suite.Worker {
-	senders := defaultSenders
+	s := settings{defaultSenders, bed.Place{Device: bed.Soft}}
 	return suite.Worker{
 		Arg: WorkerArg, Loads: slices.Sorted(maps.Keys(loads)),
-		Flags: func(f *flag.FlagSet) { f.IntVar(&senders, "senders", senders, "goroutines that tell") },
+		Flags: func(f *flag.FlagSet) {
+			f.IntVar(&s.senders, "senders", s.senders, "goroutines that tell")
+			s.at.Flags(f)
+		},
 		New: func(name string) (suite.Load, error) {
 			begin := loads[name]
-			if begin == nil || senders < 1 {
-				return nil, fmt.Errorf("there is no load %q of %d senders", name, senders)
+			if begin == nil || s.senders < 1 {
+				return nil, fmt.Errorf("there is no load %q of %d senders", name, s.senders)
 			}
-			return begin(senders)
+			return begin(s)
 		},
 	}
+}
+
+// onNull returns a side that runs a load on the null device, n operations in a round.
+func onNull(load string, n int) suite.Contender {
+	return suite.Contender{Name: load, Args: suite.OpsArgs(n), Start: func(ctx context.Context) (suite.Runner, error) {
+		at, err := bed.On(bed.Null)
+		if err != nil {
+			return nil, err
+		}
+		return worker().Start(ctx, load, load, at.Args())
+	}}
 }
 
 // contender returns a side that runs a load, n operations in a round.
