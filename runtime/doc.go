@@ -79,6 +79,9 @@
 //	op := verbena.FetchAndAddOp(remote, 1)
 //	r, err := conn.Do(ctx, &op)
 //
+// A message is received in the same ways: Recv returns a future, RecvWait waits, RecvTo takes a
+// [MessageSink], and RecvMany waits and takes many. Call sends a message and waits for the answer.
+//
 // Write, Read, Send, SendBytes and PostRecv are shorthands for Start with the most common
 // operations. A [Batch] starts operations without waking the reactor. A Batch is for a caller that
 // soon awaits the futures of these operations.
