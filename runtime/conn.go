@@ -84,8 +84,10 @@ type Conn struct {
 
 	// updateDue is set from the time when a "many" update becomes due until sendCreditUpdate runs. The
 	// goroutine that releases a message sets it; the holder clears it.
-	updateDue   atomic.Bool
-	updateTimer *time.Timer // calls updateLate; nil for a raw connection, and if the reactor is stepped
+	updateDue atomic.Bool
+	// updateTimer calls updateLate. It is nil until an update is due for the first time. The goroutine
+	// that sets updateDue makes or resets it.
+	updateTimer atomic.Pointer[time.Timer]
 
 	// creditLine counts the waits for a credit that have no result yet. They come before a goroutine
 	// that needs a credit now. A goroutine that begins to wait adds 1, the holder subtracts.
@@ -176,10 +178,6 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if !opts.Raw {
 		if err := c.makeRecvs(recvs); err != nil {
 			return nil, c.abandon(err)
-		}
-		if c.sh.r.Driver() != nil {
-			c.updateTimer = time.AfterFunc(time.Hour, c.updateLate)
-			c.updateTimer.Stop() // until the first update is due
 		}
 	}
 	rt.adopt(c)

@@ -75,9 +75,15 @@ func (c *Conn) returnCredits(n uint32) {
 		// A goroutine that releases a message usually receives the next one soon. Then it sends the
 		// update itself (Conn.help): to wake the loop would take several times as long as the update.
 		// If it does not come back, updateTimer wakes the loop.
-		c.sh.r.Schedule(&c.creditTask, c.updateTimer != nil)
-		if c.updateTimer != nil {
-			c.updateTimer.Reset(updateDelay)
+		quiet := c.sh.r.Driver() != nil
+		c.sh.r.Schedule(&c.creditTask, quiet)
+		if !quiet {
+			return
+		}
+		if t := c.updateTimer.Load(); t != nil {
+			t.Reset(updateDelay)
+		} else { // a second goroutine may also get here; then both timers fire, which does no harm
+			c.updateTimer.Store(time.AfterFunc(updateDelay, c.updateLate))
 		}
 	}
 }
