@@ -16,12 +16,14 @@ type cqe struct {
 
 // cqRing is the ring between the engine, which produces, and the poller. Resizing links a second
 // ring behind the first: the engine continues in the new one, and the poller drains the old one
-// before it follows.
+// before it follows. Its memory grows with use: each part is made when its first entry is used first.
 type cqRing struct {
-	buf  []cqe
-	mask uint64
-	size uint64
-	_    [cacheLine]byte
+	// parts hold the entries, cqPart each. The engine makes a part before it publishes, by tail, an entry
+	// in it. The poller reads only entries below tail.
+	parts [][]cqe
+	mask  uint64
+	size  uint64
+	_     [cacheLine]byte
 
 	// tail is the end of the pollable completions. The engine writes it at the end of Progress,
 	// which publishes the completions below; the poller reads it.
@@ -44,7 +46,19 @@ type cqRing struct {
 
 func newCQRing(size int) *cqRing {
 	places := uint64(1) << bits.Len64(uint64(size)-1)
-	return &cqRing{buf: make([]cqe, places), mask: places - 1, size: uint64(size)}
+	return &cqRing{parts: make([][]cqe, (places+cqPart-1)>>cqPartBits), mask: places - 1, size: uint64(size)}
+}
+
+// cqPart is the number of entries of a part: 20 KiB.
+const (
+	cqPartBits = 8
+	cqPart     = 1 << cqPartBits
+)
+
+// at returns the entry at pos, whose part must exist.
+func (r *cqRing) at(pos uint64) *cqe {
+	pos &= r.mask
+	return &r.parts[pos>>cqPartBits][pos%cqPart]
 }
 
 // place returns the next free entry, nil when the ring is full. Engine only.
@@ -55,7 +69,10 @@ func (r *cqRing) place() *cqe {
 			return nil
 		}
 	}
-	e := &r.buf[r.fill&r.mask]
+	if p := &r.parts[(r.fill&r.mask)>>cqPartBits]; *p == nil {
+		*p = make([]cqe, min(r.mask+1, cqPart))
+	}
+	e := r.at(r.fill)
 	r.fill++
 	return e
 }
@@ -86,7 +103,7 @@ func (r *cqRing) poll(wc []verbs.WC) (n int) {
 	var last *workQueue
 	skip := false
 	for ; h != t && n < len(wc); h++ {
-		e := &r.buf[h&r.mask]
+		e := r.at(h)
 		if e.wq != last {
 			last = e.wq
 			if wq != nil {
@@ -118,10 +135,11 @@ func (r *cqRing) poll(wc []verbs.WC) (n int) {
 // the queue is closed.
 func (r *cqRing) abandon() {
 	for h := r.head.Load(); h != r.fill; h++ {
-		if e := &r.buf[h&r.mask]; e.wq.slots != nil {
+		e := r.at(h)
+		if e.wq.slots != nil {
 			e.wq.slots.give(uint32(e.pos))
 		}
-		r.buf[h&r.mask].wq = nil
+		e.wq = nil
 	}
 	r.head.Store(r.fill)
 }

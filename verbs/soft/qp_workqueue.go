@@ -101,39 +101,62 @@ func (w *sendWQE) limited() bool {
 	return w.op == verbs.WRRDMARead || w.op.IsAtomic() || w.op == verbs.WRAtomicWrite
 }
 
-// sendQueue is the ring of send work requests, with separate arrays for their elements and inline
-// payload.
+// sendQueue is the ring of send work requests. Its memory grows with use: each part of it is made when
+// its first slot is used first, so a queue pair that has sent little has a small ring.
 type sendQueue struct {
 	workQueue
-	wqe       []sendWQE
-	sge       []verbs.SGE
-	inline    []byte
+	// parts hold the slots, sendPart each. The poster makes a part before it publishes, by head, a
+	// request in it. The engine reads only parts with requests below head.
+	parts     []*sendPart
 	maxSGE    uint32
 	maxInline uint32
 	sigAll    bool
 }
 
+// sendPart is a part of the ring, with separate arrays for the elements and the inline payloads.
+type sendPart struct {
+	wqe    [partSlots]sendWQE
+	sge    []verbs.SGE
+	inline []byte
+}
+
+// partSlots is the number of slots of a part: enough for the few requests that set up a connection and
+// keep it alive.
+const (
+	partBits  = 4
+	partSlots = 1 << partBits
+)
+
 func newSendQueue(c *verbs.QPCap, sigAll bool) *sendQueue {
 	q := &sendQueue{maxSGE: c.MaxSendSGE, maxInline: c.MaxInlineData, sigAll: sigAll}
-	n := q.init(c.MaxSendWR)
-	q.wqe = make([]sendWQE, n)
-	q.sge = make([]verbs.SGE, n*uint64(q.maxSGE))
-	q.inline = make([]byte, n*uint64(q.maxInline))
+	q.parts = make([]*sendPart, (q.init(c.MaxSendWR)+partSlots-1)>>partBits)
 	return q
 }
 
-func (q *sendQueue) at(pos uint64) *sendWQE { return &q.wqe[pos&q.mask] }
+// prepare makes the part with the slot of pos, if it is not there. Poster only.
+func (q *sendQueue) prepare(pos uint64) {
+	if p := &q.parts[(pos&q.mask)>>partBits]; *p == nil {
+		*p = &sendPart{sge: make([]verbs.SGE, partSlots*q.maxSGE), inline: make([]byte, partSlots*q.maxInline)}
+	}
+}
+
+func (q *sendQueue) at(pos uint64) *sendWQE {
+	pos &= q.mask
+	return &q.parts[pos>>partBits].wqe[pos%partSlots]
+}
 
 // sges returns the elements of the request at pos.
 func (q *sendQueue) sges(pos uint64, n uint32) []verbs.SGE {
-	i := (pos & q.mask) * uint64(q.maxSGE)
-	return q.sge[i : i+uint64(n)]
+	pos &= q.mask
+	i := (pos % partSlots) * uint64(q.maxSGE)
+	return q.parts[pos>>partBits].sge[i : i+uint64(n)]
 }
 
 // payload returns the inline payload of the request at pos.
 func (q *sendQueue) payload(pos uint64, n uint32) []byte {
-	i := (pos & q.mask) * uint64(q.maxInline)
-	return q.inline[i : i+uint64(n) : i+uint64(n)]
+	pos &= q.mask
+	i := (pos % partSlots) * uint64(q.maxInline)
+	return q.parts[pos>>partBits].inline[i : i+uint64(n) : i+uint64(n)]
 }
 
 // recvWQE is one receive work request.

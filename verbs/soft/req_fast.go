@@ -28,7 +28,7 @@ func (q *queuePair) fillFast(sq *sendQueue, pos uint64, wr *verbs.SendWR) bool {
 		return false
 	}
 	if wr.Flags&verbs.SendInline == 0 {
-		sq.sge[(pos&sq.mask)*uint64(sq.maxSGE)] = *s
+		sq.sges(pos, 1)[0] = *s
 	} else if s.Length > sq.maxInline || !q.copyInline(sq.payload(pos, s.Length), s) {
 		return false
 	}
@@ -67,7 +67,7 @@ func (q *queuePair) emitFast(sq *sendQueue, head uint64, most int) (n int) {
 		if w.flags&verbs.SendInline != 0 {
 			b = sq.payload(pos, w.length)
 		} else {
-			s := &sq.sge[(pos&sq.mask)*uint64(sq.maxSGE)]
+			s := &sq.sges(pos, 1)[0]
 			if m == nil || s.LKey != key {
 				if key, m = s.LKey, d.keys.region(s.LKey); m == nil || m.pd != q.pd {
 					break

@@ -53,6 +53,9 @@ func (c *deviceContext) postSend(g *verbs.SendGroup) (ring bool) {
 			g.Errno = syscall.ENOMEM
 			break
 		}
+		if pos := head + uint64(n); pos%partSlots == 0 {
+			sq.prepare(pos)
+		}
 		if !q.fillFast(sq, head+uint64(n), wr) {
 			if wr.Opcode.ExtendedOnly() && !g.Extended {
 				g.Errno = syscall.EINVAL
