@@ -1,6 +1,9 @@
 package reactor
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // If many goroutines submit one send each, every send may cost a doorbell. With Config.FlushDelay
 // a pass holds a queue's sends back for a while:
@@ -76,6 +79,9 @@ func (r *Reactor) gatherDelayed() (did bool) {
 	left := r.delayed[:0]
 	for _, q := range r.delayed {
 		if q.backlog.delayed && !q.mayDelay() {
+			if q.hasRecvs() && !slices.Contains(r.recvOwners, q) {
+				q.gatherRecvs() // receives of PostRecvLater are posted with the queue's next send
+			}
 			q.list()
 			did = true
 		}

@@ -130,6 +130,7 @@ type Conn struct {
 	arrivals      uint64   // how many messages have arrived; each has used one of the peer's credits
 	recvWaiters   []*recvWaiter
 	creditWaits   []*creditWait
+	creditsPruned int             // as pruned, for creditWaits
 	pruned        int             // shortest length of recvWaiters since the last pruning
 	creditDue     bool            // a credit update waits until an earlier credit update completes
 	disconnecting bool            // the method disconnect was called

@@ -35,7 +35,7 @@ func (c *Conn) Call(ctx context.Context, op *Op) (Message, error) {
 		return Message{}, asked.Cause(ctx, err)
 	}
 	w := recvWaiterPool.Get().(*recvWaiter)
-	if _, err := c.start(asked, op, submitOpts{mode: reactor.NoWakeup, sink: unheard{}, filled: &w.slot}); err != nil {
+	if _, err := c.start(asked, op, submitOpts{mode: reactor.NoWakeup, sink: (*unheard)(c), filled: &w.slot}); err != nil {
 		w.give()
 		return Message{}, asked.Cause(ctx, err)
 	}
@@ -67,21 +67,20 @@ func (m Message) Reply(ctx context.Context, op *Op) error {
 		return fmt.Errorf("%w: Reply with an operation that is not a message", ErrInvalid)
 	}
 	c := s.c
-	if _, err := c.start(ctx, op, submitOpts{mode: reactor.NoWakeup, sink: unheard{}}); err != nil {
+	if _, err := c.start(ctx, op, submitOpts{mode: reactor.NoWakeup, sink: (*unheard)(c)}); err != nil {
 		return err
 	}
-	if err := m.Release(); err != nil {
-		return err
-	}
+	err := m.Release()
 	if !c.sh.r.TryPass() {
 		c.sh.r.Wake()
 	}
-	return nil
+	return err
 }
 
-// unheard is the sink of a message whose end is not reported: if the device cannot deliver it, the queue
-// pair fails, and with it the connection.
-type unheard struct{}
+// unheard is the sink of a message whose end is not reported. If the device cannot deliver it, the queue
+// pair fails, and with it the connection. If the device refuses to post it, unheard fails the connection:
+// otherwise a Call would wait for ever, or get the answer of the next.
+type unheard Conn
 
 // Complete implements [Sink].
-func (unheard) Complete(SinkContext, Result, error) {}
+func (u *unheard) Complete(_ SinkContext, _ Result, err error) { (*Conn)(u).failRefused(err) }

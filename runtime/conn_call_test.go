@@ -179,3 +179,31 @@ func TestRecvWaitOvertakesNoEarlierWait(t *testing.T) {
 		must.Do(t, ReleaseMany([]Message{earlier, later}))
 	}
 }
+
+// Rule: if the device refuses to post the message of a Call, the connection fails and the Call ends: it must not take
+// the answer of a later one. The same holds for a credit update.
+func TestARefusedMessageEndsTheConnection(t *testing.T) {
+	refused := errors.New("refused by the device")
+	for name, sink := range map[string]func(*Conn) Sink{
+		"a call":          func(c *Conn) Sink { return (*unheard)(c) },
+		"a credit update": func(c *Conn) Sink { return (*connSink)(c) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, _ := connected(t, Config{})
+			ended := make(chan error, 1)
+			go func() {
+				op := SendBytesOp([]byte("x"))
+				_, err := a.Call(testContext(t), &op)
+				ended <- err
+			}()
+			must.Do(t, a.sh.r.Do(testContext(t), func() { sink(a).Complete(SinkContext{}, Result{}, refused) }))
+			<-a.Done()
+			if err := a.Err(); !errors.Is(err, refused) {
+				t.Errorf("the connection ended with %v, want %v", err, refused)
+			}
+			if err := <-ended; !errors.Is(err, refused) {
+				t.Errorf("the Call ended with %v, want %v", err, refused)
+			}
+		})
+	}
+}

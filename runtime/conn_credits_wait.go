@@ -21,7 +21,23 @@ import (
 // has serveCredits run if it is not 0. A waiter raises creditLine and has serveCredits run afterwards.
 type creditWait struct {
 	hook    ring.Hook[creditWait]
+	c       *Conn
 	promise futures.Promise[*Conn]
+}
+
+// wanted implements waiter.
+func (w *creditWait) wanted() bool { return w.promise.Wanted() }
+
+// giveUp implements waiter. The user does not see the error.
+func (w *creditWait) giveUp() { w.end(futures.ErrDiscarded) }
+
+// end settles the promise of w, with a credit if err is nil, and gives w back to the pool.
+func (w *creditWait) end(err error) {
+	c, p := w.c, w.promise
+	w.c, w.promise = nil, futures.Promise[*Conn]{}
+	creditWaitPool.Put(w)
+	p.Settle(c, err)
+	c.creditLine.Add(-1) // after Settle: if the future was discarded meanwhile, the credit comes back first
 }
 
 // InboxHook returns the link for Conn.creditIn.
@@ -43,7 +59,7 @@ func (c *Conn) waitCredit(asked reactor.DoneContext) error {
 	driver := c.sh.r.Driver()
 	p, f := c.rt.creditWaits.New(driver)
 	w := creditWaitPool.Get().(*creditWait)
-	w.promise = p
+	w.c, w.promise = c, p
 	c.creditLine.Add(1)
 	c.creditIn.Push(w)
 	c.sh.r.Schedule(&c.creditWaitTask, driver != nil)
@@ -75,21 +91,15 @@ func (c *Conn) serveCredits() {
 	done := 0
 	for ; done < len(c.creditWaits); done++ {
 		w := c.creditWaits[done]
-		var err error
-		if w.promise.Wanted() {
-			if err = c.cause.Load(); err == nil && !c.credits.TryAcquire() {
-				break
-			}
-		} else {
-			err = futures.ErrDiscarded // frees the future; the user does not see this error
+		if !w.wanted() {
+			w.giveUp()
+			continue
 		}
-		p := w.promise
-		w.promise = futures.Promise[*Conn]{}
-		creditWaitPool.Put(w)
-		p.Settle(c, err)
-		c.creditLine.Add(-1) // after Settle: if the future was discarded meanwhile, the credit comes back first
+		err := c.cause.Load()
+		if err == nil && !c.credits.TryAcquire() {
+			break
+		}
+		w.end(err)
 	}
-	n := copy(c.creditWaits, c.creditWaits[done:])
-	clear(c.creditWaits[n:])
-	c.creditWaits = c.creditWaits[:n]
+	c.creditWaits = served(c.creditWaits, done, &c.creditsPruned)
 }

@@ -92,17 +92,13 @@ func (c *Conn) received(r Result, err error) {
 			c.creditDue = false
 			c.sendCreditUpdate()
 		}
+		c.failRefused(err)
 		return
 	}
 	s := &c.recvs[r.Tag]
 	if err != nil {
 		s.free()
-		// The queue calls the function of OnFail for a failed completion, and the function of OnFlush
-		// for a flush without a known cause. It calls neither function if the device refused to post
-		// a receive, so fail the connection here.
-		if _, completed := errors.AsType[*verbs.WCError](err); !completed && c.state <= connOpen {
-			c.sh.r.Defer(func() { c.fail(err) })
-		}
+		c.failRefused(err)
 		return
 	}
 	if err := c.take(s, r); err != nil {
@@ -114,6 +110,18 @@ func (c *Conn) received(r Result, err error) {
 			return
 		}
 		c.fail(err)
+	}
+}
+
+// failRefused fails the connection if err, which may be nil, is the error of a request that the device
+// refused to post. The queue calls the function of OnFail for a failed completion, and the function of
+// OnFlush for a flush without a known cause, but neither for such a request. Holder only.
+func (c *Conn) failRefused(err error) {
+	if err == nil || c.state > connOpen {
+		return
+	}
+	if _, completed := errors.AsType[*verbs.WCError](err); !completed {
+		c.sh.r.Defer(func() { c.fail(err) })
 	}
 }
 

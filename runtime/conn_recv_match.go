@@ -81,7 +81,9 @@ func (c *Conn) RecvMany(ctx context.Context, ms []Message) (n int, err error) {
 }
 
 // takeArrived takes up to len(ms) messages that have arrived, and returns their number. It takes none
-// while there are earlier waits or returned messages, because those come first. Any goroutine may call
+// while there are earlier waits or returned messages, because those come first. (If another goroutine
+// discards a message between the look at line and the pop, this call may take a message that arrived
+// after the discarded one.) Any goroutine may call
 // it; it does not block.
 func (c *Conn) takeArrived(ms []Message) (n int) {
 	if c.arrived == nil { // a raw connection

@@ -89,14 +89,18 @@ func (c *Conn) handOut(i uint32) Message {
 // the order of arrival. The answer of a Call that was given up is released.
 func disposeMessage(m Message, err error) {
 	s := m.slot
-	if m.answer {
-		_ = m.Release() // an error means that the connection has ended
-		return
-	}
 	if err != nil || s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
 		return
 	}
 	c := s.c
+	if m.answer {
+		if s.postLater() != nil { // the connection is ending or gone
+			s.free()
+			return
+		}
+		c.returnCredits(1)
+		return
+	}
 	c.line.Add(1)
 	c.backIn.Push(s)
 	c.sh.r.Schedule(&c.matchTask, false)

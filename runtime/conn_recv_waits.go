@@ -2,7 +2,7 @@ package runtime
 
 import "slices"
 
-// A waiter is one wait for a message, a datagram or a connection. The waits of a connection, a
+// A waiter is one wait for a message, a credit, a datagram or a connection. The waits of a connection, a
 // PacketConn or a listener form a line, oldest first. A wait whose future was discarded stays in
 // the line until it comes first or the line is pruned.
 type waiter interface {
