@@ -33,7 +33,8 @@ type Pool[T any, P ring.Node[T]] struct {
 
 	mu   sync.Mutex // guards line; held for a few instructions
 	line P          // taken from in, oldest first
-	// left is true if line is not nil. It is written under mu, and read without it.
+	// left is true if line is not nil. It is written under mu. take reads it without, to save the lock when
+	// there is nothing to take; it may then be outdated.
 	left atomic.Bool
 }
 
@@ -170,7 +171,7 @@ func (p *Pool[T, P]) work() {
 
 // take returns the oldest queued value, or nil.
 func (p *Pool[T, P]) take() P {
-	if !p.waiting() {
+	if !p.left.Load() && p.in.Empty() { // perhaps outdated: work looks again, with the lock
 		return nil
 	}
 	p.mu.Lock()
@@ -188,8 +189,13 @@ func (p *Pool[T, P]) take() P {
 	return v
 }
 
-// waiting reports whether there are queued values.
-func (p *Pool[T, P]) waiting() bool { return p.left.Load() || !p.in.Empty() }
+// waiting reports whether there are queued values. Without the lock it would miss those that another
+// worker has taken off the inbox and not yet put in line.
+func (p *Pool[T, P]) waiting() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.line != nil || !p.in.Empty()
+}
 
 // Close ends the pool's goroutines. Running and queued values are not affected. It is idempotent.
 func (p *Pool[T, P]) Close() {

@@ -117,3 +117,18 @@ func TestQueueAgain(t *testing.T) {
 		t.Errorf("%d runs, want %d", j.runs, 2*1001)
 	}
 }
+
+// Rule: of two jobs queued together both run at once. (The bug: a worker that looked for a job while another took both
+// off the inbox, and before it had noted that one was left, found none and parked. If the first job then waited for the
+// second, both waited for ever.)
+func TestTwoJobsRunAtOnce(t *testing.T) {
+	p := jobs(t, 2)
+	for range 100_000 {
+		met := make(chan struct{})
+		var all sync.WaitGroup
+		all.Add(2)
+		p.Queue(&job{fn: func() { <-met; all.Done() }})
+		p.Queue(&job{fn: func() { close(met); all.Done() }})
+		all.Wait()
+	}
+}
