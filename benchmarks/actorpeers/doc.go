@@ -1,5 +1,5 @@
 // Command actorpeers measures the local actors of runtime/actor beside hollywood, protoactor-go, ergo and goakt. It is a
-// module of its own, so that nobody who uses the library gets their dependencies.
+// module of its own, which keeps their dependencies out of the library's module.
 //
 //	cd benchmarks/actorpeers
 //	go run -ldflags "-X google.golang.org/protobuf/reflect/protoregistry.conflictPolicy=ignore" .

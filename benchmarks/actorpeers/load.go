@@ -1,9 +1,8 @@
 package main
 
 import (
-	"sync"
-
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
 // library is an actor of one library that counts the messages which it is told, and answers questions.
@@ -59,29 +58,11 @@ func (l *load) Round(n int, _ rounds.Values) error {
 		return nil
 	}
 	l.adder.left = n
-	var all sync.WaitGroup
-	errs := make(chan error, l.senders)
-	for i := range l.senders {
-		mine := n / l.senders
-		if i == 0 {
-			mine += n % l.senders
-		}
-		all.Go(func() {
-			for range mine {
-				if err := l.tell(); err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	select {
-	case err := <-errs:
+	if err := suite.Spread(l.senders, n, l.tell); err != nil {
 		return err
-	case <-l.adder.done:
-		return nil
 	}
+	<-l.adder.done
+	return nil
 }
 
 // Close implements suite.Load.

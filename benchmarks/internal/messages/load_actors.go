@@ -2,7 +2,6 @@ package messages
 
 import (
 	"context"
-	"sync"
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
@@ -73,29 +72,11 @@ func (l telling) Round(n int, found rounds.Values) error {
 // the first call.
 func spread(senders, n int, until *uint64, done <-chan struct{}, send func() error) error {
 	*until = uint64(n)
-	var all sync.WaitGroup
-	errs := make(chan error, senders)
-	for i := range senders {
-		mine := n / senders
-		if i == 0 {
-			mine += n % senders
-		}
-		all.Go(func() {
-			for range mine {
-				if err := send(); err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	select {
-	case err := <-errs:
+	if err := suite.Spread(senders, n, send); err != nil {
 		return err
-	case <-done:
-		return nil
 	}
+	<-done
+	return nil
 }
 
 // channelActor is a goroutine that adds the numbers of a channel with a buffer.

@@ -14,54 +14,20 @@ import (
 type pings struct {
 	*link
 	took suite.Samples
+	trip func() error
 }
 
-func newManagedPings(s settings) (suite.Load, error) {
-	k, err := connect(s.at, verbena.Options{}, 0)
+// newPings makes the goroutine at the far end, which answers with answer, and the round trip of the near end.
+func newPings(at bed.Place, answer func(ctx context.Context, far *verbena.Conn) error, trip func(ctx context.Context, near *verbena.Conn, op *verbena.Op) error) (suite.Load, error) {
+	k, err := connect(at, verbena.Options{}, 0)
 	if err != nil {
 		return nil, err
 	}
-	l := &pings{link: k}
-	l.serve(l.echo)
-	return l, nil
-}
-
-// echo answers each message with one of the same text.
-func (l *pings) echo() error {
-	ctx := context.Background()
-	for {
-		if err := bed.Answer(ctx, l.far); err != nil {
-			return err
-		}
-	}
-}
-
-func (l *pings) Round(n int, found rounds.Values) error {
 	ctx, op := context.Background(), verbena.SendBytesOp(make([]byte, bed.Word))
-	return trips(&l.took, n, found, func() error { return bed.Exchange(ctx, l.near, &op) })
-}
-
-// calls is a goroutine that calls, and one that replies.
-type calls struct {
-	*link
-	took suite.Samples
-}
-
-func newCalls(s settings) (suite.Load, error) {
-	k, err := connect(s.at, verbena.Options{}, 0)
-	if err != nil {
-		return nil, err
-	}
-	l := &calls{link: k}
+	l := &pings{link: k, trip: func() error { return trip(ctx, k.near, &op) }}
 	l.serve(func() error {
-		ctx := context.Background()
 		for {
-			m, err := l.far.RecvWait(ctx)
-			if err != nil {
-				return err
-			}
-			op := verbena.SendBytesOp(m.Data)
-			if err := m.Reply(ctx, &op); err != nil {
+			if err := answer(ctx, l.far); err != nil {
 				return err
 			}
 		}
@@ -69,10 +35,22 @@ func newCalls(s settings) (suite.Load, error) {
 	return l, nil
 }
 
-func (l *calls) Round(n int, found rounds.Values) error {
-	ctx, op := context.Background(), verbena.SendBytesOp(make([]byte, bed.Word))
-	return trips(&l.took, n, found, func() error {
-		m, err := l.near.Call(ctx, &op)
+func (l *pings) Round(n int, found rounds.Values) error { return trips(&l.took, n, found, l.trip) }
+
+// newManagedPings starts the messages, and has the wait for the next one post them.
+func newManagedPings(s settings) (suite.Load, error) { return newPings(s.at, bed.Answer, bed.Exchange) }
+
+// newCalls uses Call and Reply.
+func newCalls(s settings) (suite.Load, error) {
+	return newPings(s.at, func(ctx context.Context, far *verbena.Conn) error {
+		m, err := far.RecvWait(ctx)
+		if err != nil {
+			return err
+		}
+		op := verbena.SendBytesOp(m.Data)
+		return m.Reply(ctx, &op)
+	}, func(ctx context.Context, near *verbena.Conn, op *verbena.Op) error {
+		m, err := near.Call(ctx, op)
 		if err != nil {
 			return err
 		}
