@@ -53,8 +53,8 @@ func (r *Reactor) endLeases() {
 	}
 }
 
-// freeRetired calls endLeases, and frees the slots in q.retired and q.retiredRecvs. After every series of calls of
-// finish or completeFast, freeRetired must be called once.
+// freeRetired calls endLeases, and frees the slots in q.retired and q.retiredRecvs. After every series of
+// calls of finish, completeFast or received, freeRetired must be called once.
 func (q *Queue) freeRetired() {
 	if q.r.leaseEnds > 0 {
 		q.r.endLeases()

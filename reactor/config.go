@@ -47,8 +47,9 @@ type Config struct {
 	PollBatch int
 	// Spin is a number of empty passes in a row. After Spin empty passes, a driver (a waiting
 	// goroutine that runs passes) parks, and the loop sleeps. If no send is outstanding, the loop
-	// sleeps after its first empty pass; and if the device is the software RNIC without traffic from
-	// other processes, drivers park then, too, because a message wakes them at once. The default is DefaultSpin; a negative value means 0.
+	// sleeps after its first empty pass. On the software RNIC drivers then park, too, while only this
+	// process has traffic, because a message wakes them at once. The default is DefaultSpin; a negative
+	// value means 0.
 	Spin int
 	// Policy is how the reactor waits while it is idle; default PolicyEconomy. The other policies
 	// ignore Spin. A stepped reactor ignores Policy.

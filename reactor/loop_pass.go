@@ -37,11 +37,7 @@ func (w receivingWork) Pass(arm bool) bool {
 }
 
 // Quiet implements turn.Work.
-func (w receivingWork) Quiet() bool { return w.work.Quiet() && !w.receiver.Receives() }
-
-// Quiet implements turn.Work. A device that announces its events executes the sends of this process at
-// once, or when the receiver has made room. So while no send is outstanding, only an event brings work.
-func (w *work) Quiet() bool { return w.announces && !w.Outstanding() }
+func (w *work) Quiet() bool { return (*Reactor)(w).onlyEvents() && !w.Outstanding() }
 
 // Pending implements turn.Work.
 func (w *work) Pending() bool {
@@ -102,7 +98,7 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 	if arm {
 		r.wantArmed(&r.sendCQ, r.outstanding > 0)
 	}
-	if arm || !r.recvCQ.armed && r.armsEarly() {
+	if arm || !r.recvCQ.armed && r.onlyEvents() { // early: see onlyEvents
 		r.wantArmed(&r.recvCQ, r.live > 0)
 	}
 	posts := len(t.Sends) + len(t.Recvs) + len(t.Arms)
@@ -241,11 +237,11 @@ func (r *Reactor) wantArmed(s *cqState, needed bool) {
 	}
 }
 
-// armsEarly reports whether each pass arms the completion queue of receives, not only the last one before
-// the holder gives up the turn. The last pass then finds nothing to arm and nothing to poll
-// (nothingToFind), which makes it short. On a device that announces its events, arming costs little, and
-// a holder that finds nothing does not spin (work.Quiet).
-func (r *Reactor) armsEarly() bool {
+// onlyEvents reports whether messages come only with events that call arrived: the device announces its
+// events, and receives no packets of other processes. Then a holder that waits for messages does not spin
+// (work.Quiet). Each of its passes arms the completion queue of receives, which costs little on such a
+// device, so that the last pass finds nothing to arm and nothing to poll (nothingToFind).
+func (r *Reactor) onlyEvents() bool {
 	return r.announces && (r.receiver == nil || !r.receiver.Receives())
 }
 

@@ -89,8 +89,8 @@ func TestAGivenUpCallTakesItsAnswer(t *testing.T) {
 	}
 }
 
-// Rule: Call and Reply refuse what is no message, and what was released or sent by a raw connection; then
-// nothing was sent.
+// Rule: Call and Reply refuse an operation that is not a message, a missing context, and a connection that is closed.
+// Reply also refuses the zero Message and a released one. A refused call sends nothing.
 func TestCallMistakes(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)

@@ -10,15 +10,16 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// creditWait is one wait for a credit. The waiting goroutine awaits a future, so it drives the reactor:
-// it posts what was submitted before, and finds the peer's frame with the credit itself. The waits of a
-// connection form a line, oldest first.
+// creditWait is one wait for a credit. The waiting goroutine awaits a future, so it drives the reactor: it
+// posts the requests that were submitted earlier, and polls the peer's frame that returns the credit. The
+// waits of a connection form a line, oldest first.
 //
 //	waitCredit ──> creditIn ──serveCredits──> creditWaits ──serveCredits──> settled: with a credit, or
 //	                                                                      the cause of the connection
 //
-// No credit stays free while a goroutine waits: who gives a credit back reads creditLine afterwards, and
-// has serveCredits run if it is not 0. A waiter raises creditLine and has serveCredits run afterwards.
+// No credit stays free while a goroutine waits. A goroutine that gives a credit back then reads
+// creditLine, and schedules serveCredits if it is not 0. A waiter raises creditLine, and then schedules
+// serveCredits.
 type creditWait struct {
 	hook    ring.Hook[creditWait]
 	c       *Conn

@@ -68,8 +68,8 @@ func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
 
 // RecvMany waits for the next message as RecvWait does, and also takes the messages that have arrived
 // behind it. It stores them in ms, oldest first, and returns their number: at least 1 if err is nil, and
-// at most len(ms). So a server takes with one call what has arrived since its last call. ms must not be
-// empty. In steady state RecvMany does not allocate.
+// at most len(ms). So one call of a server takes all messages that have arrived since its last call. ms
+// must not be empty. In steady state RecvMany does not allocate.
 func (c *Conn) RecvMany(ctx context.Context, ms []Message) (n int, err error) {
 	if len(ms) == 0 {
 		return 0, fmt.Errorf("%w: no room for messages", ErrInvalid)
@@ -83,8 +83,7 @@ func (c *Conn) RecvMany(ctx context.Context, ms []Message) (n int, err error) {
 // takeArrived takes up to len(ms) messages that have arrived, and returns their number. It takes none
 // while there are earlier waits or returned messages, because those come first. (If another goroutine
 // discards a message between the look at line and the pop, this call may take a message that arrived
-// after the discarded one.) Any goroutine may call
-// it; it does not block.
+// after the discarded one.) Any goroutine may call it; it does not block.
 func (c *Conn) takeArrived(ms []Message) (n int) {
 	if c.arrived == nil { // a raw connection
 		return 0

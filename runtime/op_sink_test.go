@@ -14,7 +14,7 @@ type turnSink func(SinkContext, Result, error)
 
 func (fn turnSink) Complete(t SinkContext, r Result, err error) { fn(t, r, err) }
 
-// runner is a Sink that executes n WRITEs, each of which is ops[0] or ops[1]. The function run starts the
+// runner is a Sink that executes n WRITEs. Each WRITE is ops[0] or ops[1]. The function run starts the
 // first WRITE. Whenever a WRITE completes, Complete starts up to three others.
 type runner struct {
 	c     *Conn

@@ -97,9 +97,9 @@ type PollReceiver interface {
 	// on. After a poll without Rest it waits up to a millisecond for the next poll first. Any goroutine; it
 	// does not block.
 	Rest()
-	// Receives reports whether a poll may find what came from outside of this process. While it is false, every
-	// completion to come is the work of a goroutine of this process, and raises its event on that goroutine. Any
-	// goroutine; it does not block.
+	// Receives reports whether a poll may receive packets of other processes. While it is false, only goroutines
+	// of this process cause completions, and each completion raises its event on that goroutine. Any goroutine;
+	// it does not block.
 	Receives() bool
 }
 

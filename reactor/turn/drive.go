@@ -104,9 +104,8 @@ func isDone(done <-chan struct{}) bool {
 }
 
 // drive runs passes until one of these conditions holds: w is settled, several passes in a row have
-// found nothing, or there is nothing to find (Work.Quiet), another goroutine wants the turn, there are
-// loop tasks, done is closed. Then drive
-// gives up the turn. The caller must hold the turn.
+// found nothing, there is nothing to find (Work.Quiet), another goroutine wants the turn, there are loop
+// tasks, done is closed. Then drive gives up the turn. The caller must hold the turn.
 func (t *Token) drive(done <-chan struct{}, w Parker) {
 	t.stats.Drives.Add(1)
 	tired := false

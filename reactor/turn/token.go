@@ -132,7 +132,7 @@ func (t *Token) SubmittedBeforeDrive() {
 	}
 }
 
-// Arrived is Submitted for an event that the next pass handles, whoever runs it. If the loop sleeps and
+// Arrived is Submitted for an event that any pass handles, a driver's or the loop's. If the loop sleeps and
 // the turn has no holder, Arrived gives the turn to a parked waiter. If no waiter accepts, Arrived wakes
 // the loop. The waiter is probably the goroutine that waits for the event: it then runs without a stop at
 // the loop. The source of the event calls Arrived after it has published the event, and Work.Pending

@@ -24,8 +24,8 @@ type Pool[T any, P ring.Node[T]] struct {
 	busy atomic.Int32
 	// parked is the number of workers that wait for a token in wake, or are about to, and for which no
 	// token is on its way. A worker increments it before it waits. A goroutine that decrements it sends
-	// one token, after it has incremented busy for the woken worker. A parked worker keeps its goroutine:
-	// waking it costs a third of starting a worker on a goroutine of ants.
+	// one token, after it has incremented busy for the woken worker. A parked worker keeps its goroutine,
+	// so that waking it takes one send on a channel, and none of the locks of ants.
 	parked atomic.Int32
 	wake   chan token // at most one token for each busy worker, and one for each parked worker that Close ends
 	// closed is set by Close. A worker reads it after it has incremented parked.
@@ -119,7 +119,7 @@ func (p *Pool[T, P]) park() bool {
 	if p.closed.Load() && p.unpark() {
 		return false
 	}
-	t, _ := model.Receive(p.wake, nil) // a select, with a channel for Close, would take 60 ns more
+	t, _ := model.Receive(p.wake, nil) // no select with a channel for Close: the select was 13 % of an Ask's profile
 	return t == tokenRun
 }
 
