@@ -156,27 +156,26 @@ func TestRecvManyTakesWhatHasArrived(t *testing.T) {
 	}
 }
 
-// Rule: while a goroutine waits for a message, or a message was given back, no later RecvWait overtakes: messages
-// come to the calls in order, also if they arrive one by one.
-func TestRecvWaitOvertakesNoEarlierWait(t *testing.T) {
+// Rule: the message of a discarded future comes before a later message that has arrived, also to RecvWait, which
+// otherwise takes arrived messages without the reactor.
+func TestRecvWaitTakesAReturnedMessageFirst(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
-	for i := range 200 {
+	for range 50 {
 		first := b.Recv()
-		f, err := a.SendBytes(ctx, []byte{1})
-		done(t, f, err)
-		f, err = a.SendBytes(ctx, []byte{2})
-		done(t, f, err)
-		if i%2 == 1 {
-			first.Discard() // perhaps the message was delivered already: it must come back first
-			first = b.Recv()
+		for _, text := range []byte{1, 2} {
+			f, err := a.SendBytes(ctx, []byte{text})
+			done(t, f, err)
 		}
-		later := must.Get(b.RecvWait(ctx))(t)
-		earlier := must.Get(first.Await(ctx))(t)
-		if earlier.Data[0] != 1 || later.Data[0] != 2 {
-			t.Fatalf("round %d: the earlier wait got message %d and the later got %d, want 1 and 2", i, earlier.Data[0], later.Data[0])
+		eventually(t, "both messages to arrive", func() bool { return first.Settled() && arrivedAt(t, b) })
+		first.Discard()
+		for _, want := range []byte{1, 2} {
+			m := must.Get(b.RecvWait(ctx))(t)
+			if m.Data[0] != want {
+				t.Fatalf("RecvWait returned message %d, want %d", m.Data[0], want)
+			}
+			must.Do(t, m.Release())
 		}
-		must.Do(t, ReleaseMany([]Message{earlier, later}))
 	}
 }
 
@@ -206,4 +205,34 @@ func TestARefusedMessageEndsTheConnection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Rule: if waits for a credit give up, the connection soon drops their entries in the line, even behind a wait that goes
+// on. (The bug: they stayed until that wait had its credit.)
+func TestGivenUpCreditWaitsAreNotKept(t *testing.T) {
+	a, b := connected(t, Config{Conn: Options{RecvCredits: 1}})
+	ctx := testContext(t)
+	f, err := a.SendBytes(ctx, []byte("takes the credit"))
+	done(t, f, err)
+	first := make(chan error, 1)
+	go func() {
+		_, err := a.SendBytes(ctx, []byte("waits"))
+		first <- err
+	}()
+	eventually(t, "the first wait for a credit", func() bool { return a.creditLine.Load() == 1 })
+	for range 5 * pruneFrom {
+		if _, err := a.SendBytes(endedContext(), []byte("x")); !errors.Is(err, context.Canceled) {
+			t.Fatalf("SendBytes with an ended context returned %v, want context.Canceled", err)
+		}
+	}
+	kept := 0
+	must.Do(t, a.sh.r.Do(ctx, func() { a.serveCredits(); kept = len(a.creditWaits) }))
+	if line := int(a.creditLine.Load()); kept > 2*pruneFrom || line != kept {
+		t.Errorf("the line has %d entries and counts %d, want the same, at most %d; one of them has not given up", kept, line, 2*pruneFrom)
+	}
+	m := must.Get(b.RecvWait(ctx))(t)
+	must.Do(t, m.Release())
+	m = must.Get(b.RecvWait(ctx))(t) // starving: the credit is returned
+	must.Do(t, <-first)
+	must.Do(t, m.Release())
 }
