@@ -210,6 +210,27 @@ func TestAQueueWithKeptSendsIsNotIdle(t *testing.T) {
 	}
 }
 
+// Rule: a receive of PostRecvLater is posted with the queue's next list of sends, also if the pass posts the list because
+// its delay is over, and the queue is not on the ready list. (The bug: the frame that told the peer of the receive was
+// posted, and the receive was not.)
+func TestDelayedSendsBringTheirReceives(t *testing.T) {
+	k := newKeptBed(t, keepDelay)
+	before := k.a.r.Stats().RecvRequests // not later: Stats takes the turn, and then posts delayed sends
+	k.lets = false
+	k.post(k.a, 0)
+	k.wantLists("a send while no send is outstanding", 1)
+	k.post(k.a, 1)
+	k.wantLists("a send behind it")
+	sink := called(func(reactor.Completion, error) {})
+	must.Do(t, k.a.q.PostRecvLater(&reactor.Recv{Sink: sink}, nil))
+	k.clock.now = k.clock.now.Add(2 * keepDelay)
+	k.wantLists("when the delay is over", 1)
+	if n := k.a.r.Stats().RecvRequests - before; n != 1 {
+		t.Errorf("%d receives were posted with the delayed send, want 1", n)
+	}
+	k.lets = true
+}
+
 // Rule: a queue posts its sends when the diagram in post_delay.go says so, in the order of submission,
 // and in at most one list in each pass. In this test submissions, completions and times are random.
 func TestKeepingAgreesWithItsRule(t *testing.T) {
