@@ -120,6 +120,8 @@ func (g *guests) start(t *testing.T, i int, args ...string) *process {
 		<-p.p.Done()
 		if t.Failed() {
 			t.Logf("peer %v said:\n%s%s", args, p.out, p.err)
+			seen, err := g.m[i].Shell(context.WithoutCancel(t.Context()), "rdma link; ip -s addr show dev "+rxevm.CableNIC+"; ip neigh; rdma resource show cm_id")
+			t.Logf("its machine: %v\n%s", err, seen)
 		}
 	})
 	return p

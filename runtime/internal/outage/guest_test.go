@@ -152,8 +152,9 @@ func unreached(t *testing.T, r *Report) {
 }
 
 // Rule: when a machine loses its carrier, all outstanding operations at both ends fail within their
-// bounds. Soft-RoCE moves queue pairs whose packets it cannot send to ERR, so that this machine's
-// are flushed at once; its peer sees the same as with a cut cable.
+// bounds; when it is back, both connect again. Soft-RoCE moves queue pairs whose packets it cannot
+// send to ERR, so that this machine's are flushed at once; its peer sees the same as with a cut
+// cable.
 func (g *guests) testCarrier(t *testing.T) {
 	a, b := g.onCable(t)
 	if err := g.m[0].SetCarrier(t.Context(), false); err != nil {
@@ -165,6 +166,9 @@ func (g *guests) testCarrier(t *testing.T) {
 	if err := g.m[0].SetCarrier(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
+	heal(t, a, b)
+	a.out.must(t, guestStart, "connected again")
+	b.out.must(t, guestStart, "connected again")
 	rs := stop(t, a, b)
 	if n := rs[0].Failures(ClassFlushed, ClassQueuePair, ClassRetries, ClassPeerTimeout); n < len(roles) {
 		t.Errorf("%d operations failed:\n%s", n, rs[0].classes())
