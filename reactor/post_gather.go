@@ -68,7 +68,7 @@ func (q *Queue) ready() {
 }
 
 // gather moves requests of the ready queues into the batch of the pass: for each queue at most one
-// list of sends and one list of receives. It reports whether it found any requests. Only the holder
+// list of sends and one list of receives (of a SharedRecv at most two). It reports whether it found any requests. Only the holder
 // calls the functions below.
 func (r *Reactor) gather(arm bool) bool {
 	did := false
@@ -92,6 +92,9 @@ func (r *Reactor) gather(arm bool) bool {
 	if r.ownBacklog != nil {
 		r.gatherOwn()
 		did = true
+	}
+	if did && len(r.shared) > 0 {
+		r.gatherShared()
 	}
 	return did
 }

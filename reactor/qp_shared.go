@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -49,7 +50,13 @@ func (c QueueConfig) validateShared() (QueueConfig, error) {
 
 // Admit assigns an id to s and reserves room in the receive completion queue; see [Queue.Admit].
 // Release ends s. Only the holder may call Admit.
-func (s *SharedRecv) Admit() error { return s.q.Admit() }
+func (s *SharedRecv) Admit() error {
+	err := s.q.Admit()
+	if err == nil {
+		s.q.r.shared = append(s.q.r.shared, s.q)
+	}
+	return err
+}
 
 // Attr returns the attributes with which the caller makes the shared receive queue for s.
 func (s *SharedRecv) Attr() *verbs.SRQAttr {
@@ -71,18 +78,49 @@ func (s *SharedRecv) OnFail(fn func(error)) { s.q.OnFail(fn) }
 // PostRecv submits a receive; see [Queue.PostRecv].
 func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE) error { return s.q.PostRecv(r, sges, Block) }
 
+// PostRecvLater submits a receive that is not needed before a message of another queue of the reactor
+// tells a peer of it: the pass that posts that message posts this receive first. No pass is caused. If
+// no request follows, the receive stays unposted until Release.
+func (s *SharedRecv) PostRecvLater(r *Recv, sges []verbs.SGE) error {
+	return s.q.PostRecvLater(r, sges)
+}
+
+// Ready has the next pass post the receives of PostRecvLater. It does not wake the loop. Any goroutine may
+// call it.
+func (s *SharedRecv) Ready() { s.q.submit(NoWakeup) }
+
+// gatherShared moves the submitted receives of the shared receive queues into the batch. It comes last,
+// so that a receive that was submitted before a send is in the batch of that send. Holder only.
+func (r *Reactor) gatherShared() {
+	for _, q := range r.shared {
+		if q.hasRecvs() {
+			q.gatherRecvs()
+		}
+	}
+}
+
 // SRQ returns the shared receive queue, or nil before Bind.
 func (s *SharedRecv) SRQ() verbs.SRQ { return s.q.srq }
 
 // Release ends s. The caller must have destroyed the shared receive queue. Before Release returns,
 // it completes all remaining receives with an error that wraps cause. Only the holder may call
 // Release. Release is idempotent.
-func (s *SharedRecv) Release(cause error) error { return s.q.Release(cause) }
+func (s *SharedRecv) Release(cause error) error {
+	s.leave()
+	return s.q.Release(cause)
+}
+
+// leave undoes what Admit adds to that of a Queue.
+func (s *SharedRecv) leave() {
+	r := s.q.r
+	r.shared = slices.DeleteFunc(r.shared, func(q *Queue) bool { return q == s.q })
+}
 
 // Withdraw undoes Admit if the shared receive queue could not be made. The caller must call Discard
 // next. Only the holder may call Withdraw.
 func (s *SharedRecv) Withdraw() {
 	q, r := s.q, s.q.r
+	s.leave()
 	r.queues[q.id] = nil
 	r.freeIDs = append(r.freeIDs, q.id)
 	r.releaseCQEntries(0, q.cfg.RecvDepth)

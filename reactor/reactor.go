@@ -67,6 +67,7 @@ type Reactor struct {
 	recvFirst              []uint32          // the first slot of each list in batch.Recvs
 	queues                 []*Queue          // by id; nil if the id is free
 	freeIDs                []uint32
+	shared                 []*Queue      // the queues of the admitted SharedRecvs
 	quarantined            []*Queue      // released queues whose memory is not given back yet
 	reclaimErr             error         // from the last reclaimAll: the device refused to give back memory
 	reclaimed              chan struct{} // closed when no queue is quarantined any more; nil if no Close waits for this

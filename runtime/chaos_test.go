@@ -132,7 +132,7 @@ func (r *chaos) setUp(prov *soft.Provider, rng *rand.Rand) (err error) {
 	cfg := Config{
 		Provider: prov, Device: "soft1", Reactors: 1 + rng.IntN(2), NoCallerDriving: rng.IntN(4) == 0,
 		OnPanic: func(*PanicError) { r.panicked.Add(1) },
-		Conn:    Options{SendDepth: 1 + rng.IntN(8), RecvCredits: 1 + rng.IntN(8), MessageSize: 256, PeerTimeout: time.Second},
+		Conn:    Options{SendDepth: 1 + rng.IntN(8), RecvCredits: rng.IntN(2) * (1 + rng.IntN(8)), MessageSize: 256, PeerTimeout: time.Second},
 	}
 	if r.server, err = Open(cfg); err != nil {
 		return err

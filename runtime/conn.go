@@ -55,25 +55,27 @@ type Conn struct {
 	ended chan struct{}
 	// credits counts the messages that the peer permits this side to send now. The field is set
 	// before the user gets the connection. In raw mode it stays nil.
-	credits *ring.Credits
-	// unreturned counts the credits that released messages have freed, and that this side has not
-	// returned to the peer yet. Release adds to unreturned. A message or credit update to the peer
-	// takes all of these credits (conn_credits.go).
-	unreturned atomic.Uint32
-	// granted counts all credits ever given to the peer. The goroutine that sends a message or
-	// credit update writes granted; the holder reads it.
-	granted atomic.Uint64
+	credits *allowance
+	// ledger counts the credits that this side gives to the peer (conn_credits.go).
+	ledger ledger
+	// window is how many messages the peer may have sent and the program not have released. The holder
+	// changes it after the connection was made; goroutines that release messages read it.
+	window atomic.Int32
+	// pool has the receives of the connection. It is nil if the connection has receives of its own:
+	// ownRecvs of them in recvs. Immutable.
+	pool     *recvPool
+	ownRecvs int
 	// starving is set while a receiver waits for a message and no message has arrived. The holder
 	// writes starving; Message.Release reads it.
 	starving atomic.Bool
 
-	recvs  []recvSlot
+	recvs  recvSlots                           // those of pool, or of this connection
 	wantIn ring.Inbox[recvWaiter, *recvWaiter] // pushed by Recv and RecvTo, taken by match
 	backIn ring.Inbox[recvSlot, *recvSlot]     // pushed by disposeMessage, taken by takeBack
 	// arrived holds the slots of the messages that no receiver has got, oldest first, except those in
 	// returned. The holder pushes. While line is 0, any goroutine pops; otherwise only the holder does.
-	// It is nil for a raw connection.
-	arrived *ring.IndexQueue
+	// It is nil until the first message arrives; the holder makes it.
+	arrived atomic.Pointer[ring.IndexQueue]
 	// line counts the waits that have no result yet, and the messages of discarded futures that were
 	// not delivered again. Both come before a call that begins now, which may therefore take a message
 	// from arrived only while line is 0. Goroutines that begin to wait or discard a message add 1. The
@@ -130,15 +132,20 @@ type Conn struct {
 	arrivals      uint64   // how many messages have arrived; each has used one of the peer's credits
 	recvWaiters   []*recvWaiter
 	creditWaits   []*creditWait
-	creditsPruned int             // as pruned, for creditWaits
-	pruned        int             // shortest length of recvWaiters since the last pruning
-	creditDue     bool            // a credit update waits until an earlier credit update completes
+	creditsPruned int    // as pruned, for creditWaits
+	pruned        int    // shortest length of recvWaiters since the last pruning
+	creditDue     bool   // a frame without payload waits until an earlier one completes
+	recallDue     bool   // this frame is a Return
+	updateSent    bool   // a credit update was sent
+	updateHeld    bool   // a credit update waits until the peer has processed the last one
+	updateMark    uint32 // if updateSent: the peer has processed the last update when more messages have arrived
+	recalls       recalls
 	disconnecting bool            // the method disconnect was called
 	lost          bool            // the device is gone
 	drained       bool            // no request is outstanding, so no more messages arrive
 	drainWaiters  []chan struct{} // one channel for each Cancel; closed when drained is set
 	lastWQESeen   bool            // the device has reported LAST_WQE_REACHED
-	lastWQEFn     func()          // called at LAST_WQE_REACHED; see afterLastWQE
+	lastWQEFns    []func()        // called at LAST_WQE_REACHED; see afterLastWQE
 }
 
 // newConn prepares a connection. The connection belongs to the reactor of opts.Shared, or, if
@@ -153,30 +160,41 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 		return nil, err
 	}
 	c := &Conn{rt: rt, sh: rt.shardOf(opts.Shared), opts: opts, ended: make(chan struct{}), closed: make(chan struct{})}
+	if rt.pooled(opts) {
+		if c.pool, err = c.sh.joinPool(frameSize + opts.MessageSize); err != nil {
+			return nil, err
+		}
+		c.opts.Shared, c.recvs = c.pool.s, c.pool.slots
+	} else if c.opts.RecvCredits == 0 {
+		c.opts.RecvCredits = DefaultRecvCredits
+	}
 	c.oneWR = c.sh.r.MaxMessage()
 	c.largest = c.oneWR
 	c.matchTask.Fn, c.creditTask.Fn, c.creditWaitTask.Fn = c.match, c.sendCreditUpdate, c.serveCredits
-	c.granted.Store(uint64(opts.RecvCredits))
-	recvs, controls := opts.RecvCredits, 0
+	credits := max(c.opts.RecvCredits, 1) // the smallest window of a pool
+	c.ledger.start(credits)
+	c.window.Store(int32(credits))
+	recvs, controls := c.opts.RecvCredits, 0
 	if !opts.Raw {
 		recvs, controls = recvs+controlRecvs, controlSends
 	}
 	if opts.keepAlive() > 0 {
 		controls++
 	}
-	if opts.Shared != nil {
+	if c.opts.Shared != nil {
 		recvs = -1
 	}
 	c.q, err = c.sh.r.Prepare(reactor.QueueConfig{
-		PD: rt.pd, Type: opts.kind, SendDepth: opts.SendDepth, RecvDepth: recvs, Shared: opts.Shared.queue(), ControlDepth: controls,
+		PD: rt.pd, Type: opts.kind, SendDepth: opts.SendDepth, RecvDepth: recvs, Shared: c.opts.Shared.queue(), ControlDepth: controls,
 		MaxSGE: opts.MaxSGE, Inline: max(opts.Inline, frameSize), Recorder: opts.Recorder,
 	})
 	if err != nil {
+		c.leavePool()
 		return nil, err
 	}
 	c.q.OnFail(c.fail)
 	c.q.OnFlush(c.flushed)
-	if !opts.Raw {
+	if !opts.Raw && c.pool == nil {
 		if err := c.makeRecvs(recvs); err != nil {
 			return nil, c.abandon(err)
 		}
@@ -234,9 +252,8 @@ func (c *Conn) setCause(err error) {
 func (c *Conn) abandon(err error) error {
 	c.setCause(err)
 	defer close(c.closed)
-	for i := range c.recvs {
-		c.recvs[i].free()
-	}
+	c.freeRecvs(0)
+	c.leavePool()
 	c.rt.forget(c)
 	if derr := c.q.Discard(); derr != nil {
 		return derr

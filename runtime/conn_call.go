@@ -66,7 +66,7 @@ func (m Message) Reply(ctx context.Context, op *Op) error {
 	if op.kind != startSend && op.kind != startSendBytes {
 		return fmt.Errorf("%w: Reply with an operation that is not a message", ErrInvalid)
 	}
-	c := s.c
+	c := s.c.Load()
 	if _, err := c.start(ctx, op, submitOpts{mode: reactor.NoWakeup, sink: (*unheard)(c)}); err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/futures"
-	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -229,11 +228,12 @@ func (c *Conn) setup() error {
 	}
 	c.admitted = true
 	posted := 0
-	defer func() { // free the receives that were not posted; c.q ends the posted receives
-		for i := range c.recvs[posted:] {
-			c.recvs[posted+i].free()
+	defer func() { c.freeRecvs(posted) }() // c.q ends the posted receives
+	if c.pool != nil {
+		if err := c.pool.open(); err != nil {
+			return err
 		}
-	}()
+	}
 	init := c.q.InitAttr()
 	if err := c.id.CreateQP(c.sh.pd, init); err != nil {
 		return err
@@ -241,10 +241,13 @@ func (c *Conn) setup() error {
 	c.q.Bind(c.id.QP(), init.Cap)
 	c.inline = min(c.q.Inline(), c.opts.Inline)
 	c.opts.Shared.join(c)
-	for ; posted < len(c.recvs); posted++ {
-		if err := c.recvs[posted].post(); err != nil { // the connection was closed or has failed meanwhile
+	for ; posted < c.ownRecvs; posted++ {
+		if err := c.postFirst(c.recvs.at(uint32(posted))); err != nil { // the connection was closed or has failed meanwhile
 			return err
 		}
+	}
+	if c.pool != nil {
+		c.pool.s.q.Ready() // receives of the share may be submitted and not posted
 	}
 	c.sh.r.Flush()
 	return nil
@@ -294,7 +297,7 @@ func (c *Conn) readPeerHello(private []byte) error {
 	}
 	c.helloRead, c.private = true, h.User
 	if !h.Raw {
-		c.credits = ring.NewCredits(int(h.Credits))
+		c.credits = newAllowance(int(h.Credits), int(h.Most))
 		c.largest = int(min(uint64(h.RecvSize), uint64(c.largest-frameSize)))
 	}
 	return nil

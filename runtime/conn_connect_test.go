@@ -22,7 +22,7 @@ import (
 func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
-	opts := must.Get(client.inherit(Options{}))(t)
+	opts := must.Get(client.inherit(Options{RecvCredits: 8}))(t)
 	c := must.Get(client.newConn(opts))(t)
 	p, f := client.conns.New(nil)
 	c.promise = p
@@ -94,7 +94,7 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	}
 }
 
-// Rule: if a frame returns a credit before the dialing end has received ESTABLISHED, Conn.take
+// Rule: if a frame returns a credit before the dialing end has received ESTABLISHED, Conn.takeCreditsOf
 // returns a protocol error. (The dialing end has sent nothing yet, so the peer has no credit to
 // return.)
 func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
@@ -104,10 +104,7 @@ func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := must.Get(rt.newConn(opts))(t)
-	var h [frameSize]byte
-	proto.Frame{Kind: proto.Credit, Credits: 1}.Encode(&h)
-	copy(c.recvs[0].buf.Bytes(), h[:])
-	err = c.take(&c.recvs[0], Result{Bytes: frameSize})
+	err = c.takeCreditsOf(proto.Frame{Kind: proto.Credit, Credits: 1})
 	mistake(t, "take of a frame that returns a credit", err, ErrPeerProtocol, "1")
 	mistake(t, "abandon with the error of take", c.abandon(err), ErrPeerProtocol)
 }
@@ -345,8 +342,8 @@ func TestBrokenHelloOfARawPeer(t *testing.T) {
 	h[4]++
 	_, err := readHello(h, Options{Raw: true})
 	e, ok := errors.AsType[*ProtocolError](err)
-	if !ok || *e != (ProtocolError{"hello", "version", 2, 1}) || !errors.Is(err, ErrPeerProtocol) || !errors.Is(err, ErrProtocol) {
-		t.Errorf("a hello of version 2 on a raw connection: %v, want a ProtocolError that names the version 2 and the wanted version 1", err)
+	if !ok || *e != (ProtocolError{"hello", "version", 3, 2}) || !errors.Is(err, ErrPeerProtocol) || !errors.Is(err, ErrProtocol) {
+		t.Errorf("a hello of version 3 on a raw connection: %v, want a ProtocolError that names the version 3 and the wanted version 2", err)
 	}
 	if got, err := readHello(h, Options{Raw: true, Bare: true}); err != nil || !bytes.Equal(got.User, h) {
 		t.Errorf("the same hello on a bare connection: user data %q, %v; want all its bytes, %q", got.User, err, h)

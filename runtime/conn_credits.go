@@ -14,19 +14,18 @@ import (
 //
 //	         Release              grant                    take, at the peer
 //	(held) ──────────> unreturned ──────> granted, in flight ───────────────> usable
-//	                        ^                │ the frame was not posted
-//	                        └────────────────┘ ungrant
+//	                     ^  ^                │ the frame was not posted
+//	 the window grows ───┘  └────────────────┘ ungrant
 //
 // The peer sends to a receive only after a frame has returned the credit of this receive. So a
-// released receive may stay unposted until that frame is sent: reactor.Queue.PostRecvLater posts
-// the receive in the pass that posts the frame, before the frame. One doorbell then posts all
-// receives that were released since the last frame. If this side sends no messages, the frames are
-// credit updates, and these receives are about half of all receives.
+// released receive may stay unposted until that frame is sent: the pass that posts the frame posts the
+// receive before the frame. One doorbell then posts all receives that were released since the last frame.
 //
 // Every message to the peer carries the unreturned credits. If there is no message, a credit
-// update (a frame without payload) carries them. An update is sent in two cases:
+// update (a frame without payload) carries them. An update is sent in three cases:
 //
-//	many       at least half of all credits are unreturned
+//	many       at least half of the window is unreturned
+//	asked      the message of the peer that used its last credit says so (proto.Frame.More)
 //	starving   a receiver waits at this end, no message has arrived, and the peer cannot
 //	           send a message, because it has used all granted credits. Each credit is
 //	           then unreturned, or belongs to a message that the application holds. (If
@@ -36,42 +35,39 @@ import (
 // A "many" update is sent by a goroutine that receives (Conn.help), in any pass of the reactor, or by the
 // loop after updateDelay.
 //
-// Each update takes one of the peer's controlRecvs receives. An update is in flight from the time
-// when it is sent until the peer has processed it (Conn.take). At most two updates are in flight:
-//
-//   - A starving update is sent when the peer has used all granted credits, including the credits
-//     of all earlier updates. So the peer has processed the earlier updates, and none of them is in
-//     flight. A starving update is therefore the oldest update in flight.
-//   - Each credit is in at most one update in flight. A "many" update carries at least half of all
-//     credits, and a starving update carries at least one credit. So at most two "many" updates are
-//     in flight, or one starving update and one "many" update.
-//
-// The third receive is needed for a short time: the peer has processed an update, but has not yet
-// posted the receive of this update again.
+// An update is in flight from the time when it is sent until the peer has processed it (Conn.takeControl).
+// At most one is in flight: the next update is sent only when a message has arrived that used a credit of
+// the last update or of a later frame (Conn.updateMark). The peer posts its receive again before it uses
+// such a credit. So one receive is enough for updates. A starving peer has used all credits, so a starving
+// update is never held back by this rule.
 
 // controlRecvs is the number of receives for the peer's credit updates, in addition to one receive
 // for each credit.
-const controlRecvs = 3
+const controlRecvs = 1
 
 // controlSends is the maximum number of outstanding credit updates. A further update waits until
 // one of these completes (Conn.creditDue).
 const controlSends = 2
 
 // updateAt returns the number of unreturned credits from which on a "many" update is due: half of
-// all credits, rounded up.
-func (c *Conn) updateAt() int { return (c.opts.RecvCredits + 1) / 2 }
+// the window, rounded up.
+func (c *Conn) updateAt() int { return (int(c.window.Load()) + 1) / 2 }
 
 // returnCredits adds n unreturned credits, and schedules sendCreditUpdate if a credit update may be
 // due. Any goroutine may call it.
 func (c *Conn) returnCredits(n uint32) {
-	// Order: this goroutine writes c.unreturned, then reads c.starving and c.updateDue. Conn.match
-	// writes c.starving, then reads c.unreturned (in sendCreditUpdate); sendCreditUpdate writes
-	// c.updateDue, then reads c.unreturned. So at least one of the two goroutines sees the write of
+	// Order: this goroutine writes c.ledger, then reads c.starving and c.updateDue. Conn.match
+	// writes c.starving, then reads c.ledger (in sendCreditUpdate); sendCreditUpdate writes
+	// c.updateDue, then reads c.ledger. So at least one of the two goroutines sees the write of
 	// the other.
-	switch back := c.unreturned.Add(n); {
-	case back > 0 && c.starving.Load():
+	switch back, over := c.ledger.add(n); {
+	case over:
+		if c.pool != nil {
+			c.pool.free.Add(int64(n))
+		}
+	case c.starving.Load():
 		c.sh.r.Schedule(&c.creditTask, false)
-	case int(back) >= c.updateAt() && !c.updateDue.Load() && c.updateDue.CompareAndSwap(false, true):
+	case back >= c.updateAt() && !c.updateDue.Load() && c.updateDue.CompareAndSwap(false, true):
 		// A goroutine that releases a message usually receives the next one soon, and then sends the
 		// update itself (Conn.help). When each update woke the loop, a million messages took 41,000
 		// wake-ups of the loops; now they take 156. If no goroutine receives, updateTimer wakes
@@ -107,61 +103,74 @@ func (c *Conn) updateLate() {
 	}
 }
 
-// grant takes all unreturned credits for a frame to the peer, and returns their number. It adds
-// them to c.granted before the frame is posted, because the peer may use the credits as soon as the
-// frame is posted.
-func (c *Conn) grant() uint32 {
-	if c.unreturned.Load() == 0 { // the usual case of a side that only sends
-		return 0
-	}
-	back := c.unreturned.Swap(0)
-	if back > 0 {
-		c.granted.Add(uint64(back))
-	}
-	return back
+// frame returns a frame to the peer that carries all unreturned credits and the wish for more. The credits
+// are granted before the frame is posted, because the peer may use them as soon as it is.
+func (c *Conn) frame(k proto.Kind, length int) proto.Frame {
+	return proto.Frame{Kind: k, Credits: c.ledger.take(), Length: uint32(length), More: c.credits != nil && c.credits.wanted()}
 }
 
-// ungrant undoes grant for a frame that was not posted.
-func (c *Conn) ungrant(back uint32) {
-	if back > 0 {
-		c.granted.Add(-uint64(back))
-		c.returnCredits(back)
+// unframe undoes frame for a frame that was not posted.
+func (c *Conn) unframe(f proto.Frame) {
+	if f.More {
+		c.credits.short.Store(true)
+	}
+	if f.Credits > 0 {
+		c.ledger.untake(f.Credits)
+		c.returnCredits(0)
 	}
 }
 
 // starved reports whether a receiver waits, no message has arrived, and the peer has used all
 // granted credits. Holder only.
 func (c *Conn) starved() bool {
-	return len(c.recvWaiters) > 0 && !c.hasMessages() && c.granted.Load() == c.arrivals
+	return len(c.recvWaiters) > 0 && !c.hasMessages() && c.ledger.granted() == uint32(c.arrivals)
 }
 
 // sendCreditUpdate sends a credit update if one is due. It is the function of Conn.creditTask.
 // Holder only.
-func (c *Conn) sendCreditUpdate() {
+func (c *Conn) sendCreditUpdate() { c.update(false) }
+
+// update is sendCreditUpdate. If asked is set, the peer has asked for credits when it had none.
+func (c *Conn) update(asked bool) {
 	if c.updateDue.Load() {
 		c.updateDue.Store(false)
 	}
 	if c.state != connOpen && c.state != connConnecting {
 		return
 	}
-	if n := int(c.unreturned.Load()); n == 0 || n < c.updateAt() && !c.starved() {
+	if n := c.ledger.unreturned(); n == 0 || n < c.updateAt() && !asked && !c.starved() {
 		return // since the task was scheduled, a message has returned credits
 	}
-	var head [frameSize]byte
-	back := c.grant()
-	if back == 0 {
-		return
+	if c.updateHeld = c.updateSent && int32(uint32(c.arrivals)-c.updateMark) <= 0; c.updateHeld {
+		return // take calls sendCreditUpdate again
 	}
-	proto.Frame{Kind: proto.Credit, Credits: back}.Encode(&head)
-	if err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: (*connSink)(c)}, reactor.Payload{Header: head[:]}); err != nil {
-		c.creditDue = true // Conn.received calls sendCreditUpdate again when an earlier update completes
-		c.granted.Add(-uint64(back))
-		c.unreturned.Add(back)
+	before := c.ledger.granted()
+	f := c.frame(proto.Credit, 0)
+	if f.Credits == 0 { // meanwhile a message has returned the credits
+		c.unframe(f)
+	} else if c.postFrame(f) {
+		c.updateSent, c.updateMark = true, before
 	}
 }
 
+// postFrame posts a frame without payload. If too many are outstanding, it returns false, and
+// Conn.received calls sendCreditUpdate when one of them completes. Holder only.
+func (c *Conn) postFrame(f proto.Frame) bool {
+	var head [frameSize]byte
+	f.Encode(&head)
+	err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: (*connSink)(c)}, reactor.Payload{Header: head[:]})
+	if err != nil {
+		c.creditDue = true
+		if f.More {
+			c.credits.short.Store(true)
+		}
+		c.ledger.untake(f.Credits)
+	}
+	return err == nil
+}
+
 func errCredits(n uint32) error {
-	return fmt.Errorf("%w: it returned %d credits, more than it has used", ErrPeerProtocol, n)
+	return fmt.Errorf("%w: it granted %d credits, more than it has announced", ErrPeerProtocol, n)
 }
 
 // creditFor acquires a credit if op uses a receive of the peer. If no credit is free and m is
@@ -187,11 +196,16 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 // creditBack undoes creditFor for a request that was not posted.
 func (c *Conn) creditBack(op verbs.WROpcode) {
 	if c.credits != nil && op != verbs.WRRDMAWrite && op != verbs.WRRDMARead {
-		// Restore returns false only if the peer has returned more credits than this side has used.
-		// Ignore that here: Conn.take fails the connection if the peer does so again.
-		c.credits.Restore(1)
-		if c.creditLine.Load() > 0 {
-			c.sh.r.Schedule(&c.creditWaitTask, false)
-		}
+		c.creditsBack(1)
+	}
+}
+
+// creditsBack gives n credits back that no message has used. Any goroutine may call it.
+func (c *Conn) creditsBack(n uint32) {
+	// restore returns false only if the peer has granted more credits than this end has used.
+	// Ignore that here: Conn.take fails the connection if the peer does so again.
+	c.credits.restore(n)
+	if c.creditLine.Load() > 0 {
+		c.sh.r.Schedule(&c.creditWaitTask, false)
 	}
 }

@@ -78,7 +78,7 @@ func TestUpdatesAreFewWhileNobodyWaits(t *testing.T) {
 	if err := b.sh.r.Do(testContext(t), b.sendCreditUpdate); err != nil {
 		t.Fatal(err)
 	}
-	if n := b.unreturned.Load(); n != 3 {
+	if n := b.ledger.unreturned(); n != 3 {
 		t.Errorf("3 of 8 receives were released: %d credits are unreturned, want 3", n)
 	}
 	release(t, ms[3:]...)
@@ -117,7 +117,7 @@ func TestCreditsOfAFailedSendAreTold(t *testing.T) {
 			_, err := b.SendBytes(short, []byte("x"))
 			sent <- err
 		}()
-		for b.unreturned.Load() != 0 {
+		for b.ledger.unreturned() != 0 {
 			stdruntime.Gosched() // a busy wait: there is no signal when the message has taken the credits
 		}
 	}); err != nil {
@@ -139,14 +139,14 @@ func TestCreditsOfAnUpdateWithoutRoomAreTold(t *testing.T) {
 	const credits = 4
 	a, b := connected(t, Config{Conn: Options{RecvCredits: credits}})
 	ms := sendAndTake(t, a, b, credits)
-	var kept uint32
+	var kept int
 	if err := b.sh.r.Do(testContext(t), func() {
 		// Take all slots that a credit update could use.
 		for b.q.PostControl(&reactor.Send{Opcode: verbs.WRRDMAWrite, Sink: (*connSink)(b)}, reactor.Payload{}) == nil {
 		}
 		release(t, ms...)
 		b.sendCreditUpdate()
-		kept = b.unreturned.Load()
+		kept = b.ledger.unreturned()
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -209,4 +209,24 @@ func TestReleasedReceivesArePostedInBatches(t *testing.T) {
 			t.Errorf("%d doorbells posted the receives of %d messages, want at most %d: one for each half of the credits", bells, rounds*credits, most)
 		}
 	})
+}
+
+// Rule: a second credit update waits until a message has come that used a credit of the first. So one
+// receive is enough for updates.
+func TestOneUpdateIsInFlight(t *testing.T) {
+	const credits = 8
+	a, b := connected(t, Config{Conn: Options{RecvCredits: credits}})
+	ms := sendAndTake(t, a, b, credits)
+	updates := func() uint64 { return b.rt.Stats().WorkRequests - b.rt.Stats().KeepAlives }
+	before := updates()
+	for _, half := range [][]Message{ms[:credits/2], ms[credits/2:]} {
+		release(t, half...)
+		held(t, b, b.sendCreditUpdate)
+		held(t, b, func() {}) // a pass posts the update
+	}
+	if n := updates() - before; n != 1 {
+		t.Errorf("%d updates were sent before the peer has used a credit of the first, want 1", n)
+	}
+	release(t, sendAndTake(t, a, b, 1)...)
+	eventually(t, "the second update", func() bool { return updates()-before == 2 })
 }

@@ -52,7 +52,7 @@ func (c *Conn) takeCredits(n int) int {
 	if c.creditLine.Load() > 0 {
 		return 0
 	}
-	return c.credits.TryAcquireN(n)
+	return c.credits.take(n)
 }
 
 // waitCredit waits for a credit, until asked ends or the connection ends.
@@ -68,7 +68,7 @@ func (c *Conn) waitCredit(asked reactor.DoneContext) error {
 		if cause := c.Err(); cause != nil {
 			return cause
 		}
-		return fmt.Errorf("waiting for one of the peer's %d receives: %w", c.credits.Cap(), err)
+		return fmt.Errorf("waiting for one of the peer's receives: %w", err)
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (c *Conn) serveCredits() {
 			continue
 		}
 		err := c.cause.Load()
-		if err == nil && !c.credits.TryAcquire() {
+		if err == nil && c.credits.take(1) == 0 {
 			break
 		}
 		w.end(err)

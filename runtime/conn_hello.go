@@ -33,9 +33,17 @@ func (c *Conn) ownHello() []byte {
 	}
 	h := proto.Hello{Raw: c.opts.Raw, User: c.opts.PrivateData}
 	if !c.opts.Raw {
-		h.Credits, h.RecvSize = uint32(c.opts.RecvCredits), uint32(c.opts.MessageSize)
+		h.Credits, h.Most, h.RecvSize = uint16(c.window.Load()), uint16(c.mostCredits()), uint32(c.opts.MessageSize)
 	}
 	return proto.EncodeHello(h)
+}
+
+// mostCredits is the largest window of the connection.
+func (c *Conn) mostCredits() int {
+	if c.pool != nil {
+		return poolWindow
+	}
+	return c.opts.RecvCredits
 }
 
 // checkPrivate returns an error if a message of the handshake cannot carry o.PrivateData. The first
@@ -63,8 +71,8 @@ func readHello(private []byte, o Options) (proto.Hello, error) {
 		return h, (*ProtocolError)(bad)
 	case h.Raw != o.Raw:
 		return h, fmt.Errorf("%w: one side is raw, the other managed", ErrMode)
-	case !h.Raw && (h.Credits == 0 || h.Credits > maxCredits || h.RecvSize < minMessageSize):
-		return h, fmt.Errorf("%w: it offers %d receives of %d bytes", ErrPeerProtocol, h.Credits, h.RecvSize)
+	case !h.Raw && (h.Credits == 0 || h.Credits > h.Most || h.Most > maxCredits || h.RecvSize < minMessageSize):
+		return h, fmt.Errorf("%w: it offers %d of %d receives of %d bytes", ErrPeerProtocol, h.Credits, h.Most, h.RecvSize)
 	}
 	return h, nil
 }

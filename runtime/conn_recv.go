@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"errors"
-	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -10,65 +9,28 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// recvSlot is one receive of a managed connection, with its buffer.
-//
-//	free ──post──> posted ──completion──> arrived ──Recv──> held ──Release──> posted
-//	                  │ flushed              │ connection gone   │ connection gone
-//	                  └──────────────────────┴───────────────────┴──────────> freed
-//
-// The device owns the buffer in the state posted, the connection owns it in the state arrived, and
-// the user owns it in the state held. The message of a discarded future goes from held back to
-// arrived.
-type recvSlot struct {
-	c   *Conn
-	i   int
-	buf Buffer
-	// state is odd while the slot is held, and even otherwise. Conn.handOut adds 1, and copies the
-	// new state into the Message. Release and disposeMessage add 1 to this copy by a CAS, so a
-	// second Release fails. When disposeMessage also frees the slot, it adds 2 more.
-	state atomic.Uint64
-	// The next six fields describe the arrived message. The holder writes them. Conn.arrived publishes
-	// them to the goroutine that receives the message.
-	nth  uint64 // the number of this message, counted from 1 in the order of arrival
-	n    int    // the message's length in bytes
-	imm  uint32
-	with bool    // imm is valid
-	data bool    // the message is a SEND, with a payload
-	shut *Window // the window that the message invalidated
-	sge  [1]verbs.SGE
-	hook ring.Hook[recvSlot]
-}
-
-// InboxHook returns the link for Conn.backIn.
-func (s *recvSlot) InboxHook() *ring.Hook[recvSlot] { return &s.hook }
-
-func (s *recvSlot) post() error {
-	return s.c.q.PostRecv(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:], reactor.Block)
-}
-
-// postLater submits a receive whose credit is not granted yet. The reactor posts the receive in the
-// pass that posts the frame with the credit, before the frame (conn_credits.go). So all receives
-// that wait for one frame share one doorbell.
-func (s *recvSlot) postLater() error {
-	return s.c.q.PostRecvLater(&reactor.Recv{Sink: (*connSink)(s.c), Tag: uint64(s.i)}, s.sge[:])
-}
-
-func (s *recvSlot) free() { s.buf.drop() }
-
 // makeRecvs allocates the buffers of n receives.
 func (c *Conn) makeRecvs(n int) error {
-	c.recvs, c.arrived = make([]recvSlot, n), ring.NewIndexQueue(n)
-	for i := range c.recvs {
-		s := &c.recvs[i]
+	c.recvs = newRecvSlots(n)
+	for i := range uint32(n) {
 		buf, err := c.rt.mem.allocOnNode(c.sh.node, frameSize+c.opts.MessageSize)
 		if err != nil {
-			c.recvs = c.recvs[:i]
 			return err
 		}
-		s.c, s.i, s.buf = c, i, buf
+		s := c.recvs.make(i)
+		s.i, s.buf = i, buf
+		s.c.Store(c)
 		s.sge[0] = buf.Slice().SGE()
+		c.ownRecvs++
 	}
 	return nil
+}
+
+// freeRecvs frees the receives from the given one on, which are not posted.
+func (c *Conn) freeRecvs(from int) {
+	for i := from; i < c.ownRecvs; i++ {
+		c.recvs.at(uint32(i)).buf.drop()
+	}
 }
 
 func isGone(c *Conn) bool {
@@ -90,27 +52,32 @@ func (c *Conn) received(r Result, err error) {
 	if r.Kind != reactor.KindRecv {
 		if c.creditDue && err == nil {
 			c.creditDue = false
+			if c.recallDue {
+				c.giveUpCredits()
+			}
 			c.sendCreditUpdate()
 		}
 		c.failRefused(err)
 		return
 	}
-	s := &c.recvs[r.Tag]
+	s := c.recvs.at(uint32(r.Tag))
 	if err != nil {
-		s.free()
+		s.again()
 		c.failRefused(err)
 		return
 	}
-	if err := c.take(s, r); err != nil {
-		s.free()
-		if c.state == connConnecting {
-			// Fail later: this method may run in Reactor.Flush, called by Conn.setup, which still
-			// uses the connection.
-			c.sh.r.Defer(func() { c.fail(err) })
-			return
-		}
-		c.fail(err)
+	c.take(s, r)
+}
+
+// violated ends the connection because its peer has violated the protocol. Holder only.
+func (c *Conn) violated(err error) {
+	if c.state == connConnecting {
+		// Fail later: this method may run in Reactor.Flush, called by Conn.setup, which still
+		// uses the connection.
+		c.sh.r.Defer(func() { c.fail(err) })
+		return
 	}
+	c.fail(err)
 }
 
 // failRefused fails the connection if err, which may be nil, is the error of a request that the device
@@ -125,41 +92,105 @@ func (c *Conn) failRefused(err error) {
 	}
 }
 
-// take processes the receive s, which has completed with the result r. It returns an
-// error if the peer has violated the protocol.
-func (c *Conn) take(s *recvSlot, r Result) error {
+// take processes the receive s, which has completed with the result r. If the peer has violated the
+// protocol, it ends the connection.
+func (c *Conn) take(s *recvSlot, r Result) {
+	more := false // the peer has used its last credit
 	s.imm, s.with = r.Imm, r.Flags&verbs.WCWithImm != 0
 	if s.data = r.Opcode != verbs.WCRecvRDMAWithImm; !s.data {
 		s.n = int(r.Bytes)
 	} else {
 		f, bad := proto.ParseFrame(s.buf.Bytes(), int(r.Bytes))
 		if bad != nil {
-			return (*ProtocolError)(bad)
+			s.again()
+			c.violated((*ProtocolError)(bad))
+			return
 		}
-		// On the dialing side, c.credits is nil before ESTABLISHED. The dialing side has sent
-		// nothing yet, so the peer has no credit to return.
-		if f.Credits > 0 && (c.credits == nil || !c.credits.Restore(int(f.Credits))) {
-			return errCredits(f.Credits)
+		if f.Kind != proto.Data {
+			c.takeControl(s, f)
+			return
 		}
-		if f.Credits > 0 && c.creditLine.Load() > 0 {
-			c.serveCredits()
+		if err := c.takeCreditsOf(f); err != nil {
+			s.again()
+			c.violated(err)
+			return
 		}
-		if f.Kind == proto.Credit {
-			if s.post() != nil { // the connection is being closed
-				s.free()
-			}
-			return nil
-		}
-		s.n = int(f.Length)
+		s.n, more = int(f.Length), f.More
 	}
 	if s.shut = nil; r.Flags&verbs.WCWithInv != 0 {
 		s.shut = c.invalidated(r.Imm)
 	}
 	c.arrivals++ // a SEND or a WRITE with immediate data, which used a credit
 	s.nth = c.arrivals
-	c.arrived.Push(uint32(s.i))
+	c.arrivedQueue().Push(s.i)
 	if len(c.recvWaiters) > 0 {
 		c.match()
 	}
+	// A WRITE with immediate data cannot say that it has used the peer's last credit.
+	if more = more || !s.data && c.ledger.granted() == uint32(c.arrivals); more {
+		c.widen()
+	}
+	if more || c.updateHeld {
+		c.update(more)
+	}
+}
+
+// widen makes the window larger if the connection has a pool. The peer has used its last credit.
+func (c *Conn) widen() {
+	if c.pool != nil {
+		c.pool.widen(c)
+	}
+}
+
+// takeCreditsOf takes the credits that the frame f grants.
+func (c *Conn) takeCreditsOf(f proto.Frame) error {
+	// On the dialing side, c.credits is nil before ESTABLISHED. The dialing side has sent
+	// nothing yet, so the peer has no credit to return.
+	if f.Credits > 0 {
+		if c.credits == nil || !c.credits.restore(f.Credits) {
+			return errCredits(f.Credits)
+		}
+		if c.creditLine.Load() > 0 {
+			c.serveCredits()
+		}
+	}
 	return nil
+}
+
+// takeControl processes the frame f in s, which is not a message. The receive is submitted again before
+// the peer's credits are used: the peer sends its next update only when it has got a message that uses one
+// of them, which is posted after this receive.
+func (c *Conn) takeControl(s *recvSlot, f proto.Frame) {
+	if s.recycle(c) != nil { // the connection is being closed
+		s.buf.drop()
+		return
+	}
+	if f.Kind != proto.Credit {
+		c.arrivals++
+		c.returnCredits(1)
+	}
+	err := c.takeCreditsOf(f)
+	if f.More {
+		c.widen()
+	}
+	switch {
+	case err != nil:
+	case f.Kind == proto.Recall:
+		c.giveUpCredits()
+	case f.Kind == proto.Return:
+		err = c.creditsGivenUp(f.Unused)
+	}
+	if err != nil {
+		c.violated(err)
+	}
+}
+
+// arrivedQueue returns c.arrived, which it makes for the first message. Holder only.
+func (c *Conn) arrivedQueue() *ring.IndexQueue {
+	q := c.arrived.Load()
+	if q == nil {
+		q = ring.NewIndexQueue(c.mostCredits())
+		c.arrived.Store(q)
+	}
+	return q
 }

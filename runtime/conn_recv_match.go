@@ -58,8 +58,8 @@ func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
 		return Message{}, err
 	}
 	c.help()
-	if c.line.Load() == 0 && c.arrived != nil { // as in takeArrived, for one message
-		if i, ok := c.arrived.Pop(); ok {
+	if q := c.arrived.Load(); q != nil && c.line.Load() == 0 { // as in takeArrived, for one message
+		if i, ok := q.Pop(); ok {
 			return c.handOut(i), nil
 		}
 	}
@@ -85,12 +85,13 @@ func (c *Conn) RecvMany(ctx context.Context, ms []Message) (n int, err error) {
 // discards a message between the look at line and the pop, this call may take a message that arrived
 // after the discarded one.) Any goroutine may call it; it does not block.
 func (c *Conn) takeArrived(ms []Message) (n int) {
-	if c.arrived == nil { // a raw connection
+	q := c.arrived.Load()
+	if q == nil { // no message has arrived yet
 		return 0
 	}
 	var slots [32]uint32
 	for n < len(ms) && c.line.Load() == 0 {
-		k := c.arrived.PopN(slots[:min(len(slots), len(ms)-n)])
+		k := q.PopN(slots[:min(len(slots), len(ms)-n)])
 		if k == 0 {
 			break
 		}

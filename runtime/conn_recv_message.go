@@ -7,8 +7,8 @@ import (
 )
 
 // Message is a received message. Its data lies in a receive buffer of the connection. The caller
-// owns this buffer until Release. A connection has Options.RecvCredits buffers for messages. While
-// the caller holds all of them, the peer cannot send messages.
+// owns this buffer until Release. A held message counts against what the peer may send
+// (Options.RecvCredits). While the caller holds as many messages, the peer cannot send any.
 type Message struct {
 	Data []byte // nil for a WRITE with immediate data
 	// Imm is the immediate data, in host byte order. It is valid if HasImm is true. Written is the
@@ -33,10 +33,11 @@ func (m Message) Release() error {
 	if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
 		return ErrMessage
 	}
-	if err := s.postLater(); err != nil { // the connection is ending or gone
+	c := s.c.Load()                      // before the receive may get another message
+	if err := s.recycle(c); err != nil { // the connection is ending or gone
 		return s.buf.Release()
 	}
-	s.c.returnCredits(1)
+	c.returnCredits(1)
 	return nil
 }
 
@@ -45,36 +46,35 @@ func (m Message) Release() error {
 // which joins their errors.
 func ReleaseMany(ms []Message) error {
 	var errs error
-	for len(ms) > 0 {
-		c, n, back := ms[0].conn(), 0, uint32(0)
-		for ; n < len(ms) && ms[n].conn() == c; n++ {
-			s := ms[n].slot
-			if s == nil || !s.state.CompareAndSwap(ms[n].number, ms[n].number+1) {
-				errs = errors.Join(errs, ErrMessage)
-			} else if s.postLater() == nil {
-				back++
-			} else { // the connection is ending or gone
-				errs = errors.Join(errs, s.buf.Release())
+	var c *Conn
+	back := uint32(0)
+	for _, m := range ms {
+		s := m.slot
+		if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
+			errs = errors.Join(errs, ErrMessage)
+			continue
+		}
+		if of := s.c.Load(); of != c { // loaded before the receive may get another message
+			if back > 0 {
+				c.returnCredits(back)
 			}
+			c, back = of, 0
 		}
-		if ms = ms[n:]; back > 0 {
-			c.returnCredits(back)
+		if s.recycle(c) == nil {
+			back++
+		} else { // the connection is ending or gone
+			errs = errors.Join(errs, s.buf.Release())
 		}
+	}
+	if back > 0 {
+		c.returnCredits(back)
 	}
 	return errs
 }
 
-// conn returns the connection of m, or nil for the zero Message.
-func (m Message) conn() *Conn {
-	if m.slot == nil {
-		return nil
-	}
-	return m.slot.c
-}
-
 // handOut makes the Message of slot i, which the caller has taken from c.arrived or c.returned.
 func (c *Conn) handOut(i uint32) Message {
-	s := &c.recvs[i]
+	s := c.recvs.at(i)
 	number := s.state.Add(1) // now odd, which means held
 	m := Message{slot: s, number: number, Imm: s.imm, HasImm: s.with, Invalidated: s.shut}
 	if s.data {
@@ -92,52 +92,60 @@ func disposeMessage(m Message, err error) {
 	if err != nil || s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
 		return
 	}
-	c := s.c
+	c := s.c.Load()
 	if m.answer {
-		if s.postLater() != nil { // the connection is ending or gone
-			s.free()
-			return
-		}
-		c.returnCredits(1)
+		s.giveUp(c)
 		return
 	}
 	c.line.Add(1)
 	c.backIn.Push(s)
 	c.sh.r.Schedule(&c.matchTask, false)
-	// If the connection is gone, there may be no further call of takeBack, so free the slot here.
-	// But takeBack may have taken the slot from backIn already. If the slot was then handed out
-	// again, the CAS fails. If takeBack has freed the slot, the call of free does nothing.
-	if isGone(c) && s.state.CompareAndSwap(m.number+1, m.number+3) {
-		s.free()
+	// If the connection is gone, there may be no further call of takeBack.
+	if isGone(c) {
+		c.dropBack()
+	}
+}
+
+// dropBack frees the messages of discarded futures of a connection that is gone. Any goroutine may call
+// it: each message is in backIn one time, so one call gets it.
+func (c *Conn) dropBack() {
+	for s := c.backIn.TakeAll(); s != nil; {
+		next := s.hook.Unlink()
+		c.line.Add(-1)
+		s.giveUp(c)
+		s = next
 	}
 }
 
 // takeBack moves the messages of discarded futures from c.backIn to c.returned, in the order of
 // arrival. If the connection is gone, it frees their slots instead. Holder only.
 func (c *Conn) takeBack() {
+	if isGone(c) {
+		c.dropBack()
+		return
+	}
 	for s := c.backIn.TakeAll(); s != nil; {
 		next := s.hook.Unlink()
-		if isGone(c) {
-			c.line.Add(-1)
-			s.free()
-		} else {
-			at, _ := slices.BinarySearchFunc(c.returned, s.nth, func(i uint32, nth uint64) int { return cmp.Compare(c.recvs[i].nth, nth) })
-			c.returned = slices.Insert(c.returned, at, uint32(s.i))
-		}
+		at, _ := slices.BinarySearchFunc(c.returned, s.nth, func(i uint32, nth uint64) int { return cmp.Compare(c.recvs.at(i).nth, nth) })
+		c.returned = slices.Insert(c.returned, at, s.i)
 		s = next
 	}
 }
 
 // hasMessages reports whether a message waits for a receiver. Holder only.
 func (c *Conn) hasMessages() bool {
-	return len(c.returned) > 0 || c.arrived != nil && !c.arrived.Empty()
+	q := c.arrived.Load()
+	return len(c.returned) > 0 || q != nil && !q.Empty()
 }
 
 // nextMessage takes the oldest message that waits for a receiver, and returns its slot. Returned
 // messages are older than all in c.arrived. Holder only.
 func (c *Conn) nextMessage() (i uint32, ok bool) {
 	if len(c.returned) == 0 {
-		return c.arrived.Pop()
+		if q := c.arrived.Load(); q != nil {
+			return q.Pop()
+		}
+		return 0, false
 	}
 	i = c.returned[0]
 	c.returned = slices.Delete(c.returned, 0, 1)
@@ -145,11 +153,18 @@ func (c *Conn) nextMessage() (i uint32, ok bool) {
 	return i, true
 }
 
-// freeMessages frees the slots of the messages that no receiver has got. Holder only.
+// freeMessages frees the slots of the messages that no receiver has got. It takes those in c.arrived
+// together, and before the older ones: a goroutine that takes messages at the same time gets none that came
+// after one that is freed. Holder only.
 func (c *Conn) freeMessages() {
-	for c.hasMessages() {
-		if i, ok := c.nextMessage(); ok { // false if a receiver has taken the last message meanwhile
-			c.recvs[i].free()
+	if q := c.arrived.Load(); q != nil {
+		all := make([]uint32, c.mostCredits())
+		for _, i := range all[:q.PopN(all)] {
+			c.recvs.at(i).giveUp(c)
 		}
+	}
+	for len(c.returned) > 0 {
+		i, _ := c.nextMessage()
+		c.recvs.at(i).giveUp(c)
 	}
 }

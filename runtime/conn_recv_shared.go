@@ -56,23 +56,29 @@ func (rt *Runtime) NewSharedRecv(depth, maxSGE int) (*SharedRecv, error) {
 		return nil, err
 	}
 	defer rt.leave()
-	s := &SharedRecv{rt: rt, sh: rt.shard(), conns: map[uint32]*Conn{}}
-	var err error
-	if s.q, err = s.sh.r.PrepareShared(rt.pd, depth, maxSGE); err != nil {
+	s, err := rt.shard().prepareShared(depth, maxSGE)
+	if err != nil {
 		return nil, err
 	}
-	s.q.OnFail(func(cause error) {
-		if errors.Is(cause, verbs.ErrDeviceRemoved) { // without connections, perhaps nothing else reports the removal
-			rt.deviceGone()
-		}
-	})
 	if derr := s.sh.r.Do(context.Background(), func() { err = s.open() }); derr != nil || err != nil {
 		return nil, errors.Join(derr, err, s.q.Discard())
 	}
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	rt.shared[s] = struct{}{}
 	return s, nil
+}
+
+// prepareShared makes a SharedRecv of the shard. The caller calls open(), or discards s.q. It may enter
+// the kernel. Any goroutine may call it.
+func (s *shard) prepareShared(depth, maxSGE int) (sr *SharedRecv, err error) {
+	sr = &SharedRecv{rt: s.rt, sh: s, conns: map[uint32]*Conn{}}
+	if sr.q, err = s.r.PrepareShared(s.rt.pd, depth, maxSGE); err != nil {
+		return nil, err
+	}
+	sr.q.OnFail(func(cause error) {
+		if errors.Is(cause, verbs.ErrDeviceRemoved) { // without connections, perhaps nothing else reports the removal
+			s.rt.deviceGone()
+		}
+	})
+	return sr, nil
 }
 
 // open() creates the SRQ. Holder only.
@@ -90,6 +96,9 @@ func (s *SharedRecv) open() error {
 		return err
 	}
 	s.q.Bind(srq)
+	s.rt.mu.Lock()
+	defer s.rt.mu.Unlock()
+	s.rt.shared[s] = struct{}{}
 	return nil
 }
 
@@ -209,6 +218,9 @@ func (s *SharedRecv) join(c *Conn) {
 func (s *SharedRecv) part(c *Conn) {
 	if s != nil && c.q.QP() != nil {
 		delete(s.conns, c.q.QP().Num())
+		if c.pool != nil {
+			c.pool.last = nil
+		}
 	}
 }
 
@@ -248,7 +260,7 @@ func (c *Conn) afterLastWQE(fn func()) {
 		fn()
 		return
 	}
-	c.lastWQEFn = fn
+	c.lastWQEFns = append(c.lastWQEFns, fn)
 }
 
 // onLastWQE handles the event LAST_WQE_REACHED. On an idle connection this event may be the only
@@ -259,8 +271,9 @@ func (c *Conn) onLastWQE() {
 	if c.state == connOpen {
 		c.flushed()
 	}
-	if fn := c.lastWQEFn; fn != nil {
-		c.lastWQEFn = nil
+	fns := c.lastWQEFns
+	c.lastWQEFns = nil
+	for _, fn := range fns {
 		fn()
 	}
 }

@@ -127,7 +127,8 @@ func (c *Conn) disconnectQP() {
 		// Close does not return ErrDeviceRemoved, because an event reports the removal of the device.
 		c.closeErr = errors.Join(c.closeErr, err)
 	}
-	c.q.Idle(c.onDrained)
+	// With a pool, messages may have arrived that are not polled yet.
+	c.q.Idle(func() { c.afterLastWQE(c.onDrained) })
 }
 
 // refuseOps makes the connection accept no more operations.
@@ -139,7 +140,7 @@ func (c *Conn) refuseOps() {
 // endCredits ends the waits for a credit. Holder only.
 func (c *Conn) endCredits() {
 	if c.credits != nil {
-		c.credits.Close()
+		c.credits.close()
 		c.serveCredits()
 	}
 }
@@ -297,12 +298,11 @@ func (c *Conn) destroy(done func()) {
 		if c.admitted {
 			c.closeErr = errors.Join(c.closeErr, c.q.Release(c.endCause()))
 		} else {
-			for i := range c.recvs {
-				c.recvs[i].free()
-			}
+			c.freeRecvs(0)
 			c.closeErr = errors.Join(c.closeErr, c.q.Discard())
 		}
 		c.onDrained()
+		c.leavePool()
 		c.freeMessages()
 		c.rt.forget(c)
 		c.report(true)

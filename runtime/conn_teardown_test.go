@@ -2,11 +2,13 @@ package runtime
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -193,7 +195,7 @@ func TestTheEndDoesNotWaitForThePeer(t *testing.T) {
 func TestCloseEndsWaitsForCredits(t *testing.T) {
 	p := patient(t)
 	p.w.fab.SetAll(fabric.Link{Down: true})
-	for p.a.credits.Available() > 0 {
+	for p.a.credits.available() > 0 {
 		p.start("send")
 	}
 	waits := make(chan error, 1)
@@ -261,5 +263,42 @@ func TestErrorsAreExplained(t *testing.T) {
 	}
 	if got := explained(struct{ verbs.Context }{}, silent); got != silent {
 		t.Errorf("%v became %v on a device that explains nothing, want it unchanged", silent, got)
+	}
+}
+
+// Rule: if a connection ends while a goroutine takes its messages, this goroutine gets the first of them
+// without a gap. (TestConcurrentStress once got a message two after the last.)
+func TestMessagesTakenWhileTheConnectionEndsHaveNoGap(t *testing.T) {
+	const messages = 512 // freeing them takes some time
+	ctx := testContext(t)
+	o := Config{Conn: Options{RecvCredits: messages, SendDepth: messages, MessageSize: minMessageSize}}
+	ra, rb := mainBed.open(t, o, 0), mainBed.open(t, o, 1)
+	ln := must.Get(rb.Listen(":0"))(t)
+	for range fewer(40) {
+		as, bs := connections(t, ra, ln, 1)
+		a, b := as[0], bs[0]
+		for i := range messages {
+			f := must.Get(a.SendBytes(ctx, binary.NativeEndian.AppendUint16(nil, uint16(i))))(t)
+			f.Discard()
+		}
+		eventually(t, "the messages to arrive", func() (all bool) { held(t, b, func() { all = b.arrivals == messages }); return all })
+		b.Abort()
+		var got []uint16
+		for gone := false; !gone; {
+			gone = isGone(b)
+			var ms [1]Message
+			if b.leaving.Load() && b.takeArrived(ms[:]) == 1 {
+				got = append(got, binary.NativeEndian.Uint16(ms[0].Data))
+				release(t, ms[0])
+			}
+		}
+		for i, n := range got {
+			if int(n) != i {
+				t.Fatalf("the messages %v were received, want the first ones without a gap", got)
+			}
+		}
+		if err := errors.Join(a.Close(ctx), b.Close(ctx)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

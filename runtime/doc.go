@@ -48,11 +48,14 @@
 // # Managed and raw connections
 //
 // A managed connection, the default, posts its receives itself, before the peer can send. The
-// receive buffers come from a pool. The peer has one credit for each posted receive. A SEND, or a
-// WRITE with immediate data, waits for a credit, so it always finds a posted receive. [Conn.Recv]
-// delivers a message in a leased buffer. [Message.Release] posts the receive again and returns the
-// credit to the peer. [Conn.RecvMany] takes all messages that have arrived. [Conn.Call] and
-// [Message.Reply] are for questions and answers.
+// peer has credits; there is a posted receive for each. A SEND, or a WRITE with immediate data, waits
+// for a credit, so it always finds a posted receive. [Conn.Recv] delivers a message in a leased
+// buffer. [Message.Release] gives the buffer back, and returns the credit to the peer. [Conn.RecvMany]
+// takes all messages that have arrived. [Conn.Call] and [Message.Reply] are for questions and answers.
+//
+// The connections of a reactor share their receives. A new connection has one credit, and gets more as
+// it uses them. Idle connections give them back. So memory grows with traffic, not with the number of
+// connections. Options.RecvCredits gives a connection a fixed number of receives of its own instead.
 //
 // A raw connection (Options.Raw) leaves receives to the program, which calls [Conn.PostRecv].
 // Messages carry no header and need no credit. The peer may be any librdmacm program.

@@ -77,6 +77,7 @@ func TestAnIdleProcessSleeps(t *testing.T) {
 				rts, from = append(rts, server, client), append(from, near...)
 			}
 			greet(t, from, got) // run all code one time before the measurement
+			eventually(t, "the windows of the connections to shrink", func() bool { return rested(rts) })
 			idle(t, asleep, rts...)
 			for i := 0; i < len(rts); i += 2 {
 				wakesByEvent(t, rts[i], from[i/2*idleConns], got)
@@ -92,6 +93,21 @@ func TestAnIdleProcessSleeps(t *testing.T) {
 			}
 		})
 	}
+}
+
+// rested reports whether no pool has a connection with a large window, so that none looks for idle ones.
+func rested(rts []*Runtime) bool {
+	for _, rt := range rts {
+		rt.mu.Lock()
+		for c := range rt.live {
+			if c.pool != nil && c.window.Load() > 1 {
+				rt.mu.Unlock()
+				return false
+			}
+		}
+		rt.mu.Unlock()
+	}
+	return true
 }
 
 // idlePairs makes idleConns connections from client to server. It returns the client's ends and the

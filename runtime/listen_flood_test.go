@@ -164,7 +164,7 @@ func BenchmarkDialBesideSilentRequests(b *testing.B) {
 			client := mustOpen(b, Config{Provider: p, Device: "soft0"})
 			ln := must.Get(server.Listen(":0"))(b)
 			if perMS > 0 {
-				defer newAsker(b, link, "127.0.0.9", ln.Addr(), proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096})).askOn(perMS)()
+				defer newAsker(b, link, "127.0.0.9", ln.Addr(), proto.EncodeHello(proto.Hello{Credits: 4, Most: 4, RecvSize: 4096})).askOn(perMS)()
 			}
 			pace := time.NewTicker(2 * time.Millisecond)
 			defer pace.Stop()

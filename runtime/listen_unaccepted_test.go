@@ -264,7 +264,7 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 	client := mustOpen(t, Config{Provider: p, Device: "soft0"})
 	const backlog = 16 // at most 8 handshakes, at most 2 of one address
 	ln := must.Get(server.ListenOptions(":0", Options{Backlog: backlog}))(t)
-	hi := proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096})
+	hi := proto.EncodeHello(proto.Hello{Credits: 4, Most: 4, RecvSize: 4096})
 	a := newAsker(t, link, "127.0.0.9", ln.Addr(), hi)
 	a.ask(backlog)
 	eventually(t, "the silent requests to fill the backlog", func() bool { return waiting(t, ln) == backlog })
@@ -314,7 +314,7 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 		}
 	}()
 	ln := must.Get(r.server.Listen(":0"))(t)
-	a := newAsker(t, link, "10.0.0.9", ln.Addr(), proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096}))
+	a := newAsker(t, link, "10.0.0.9", ln.Addr(), proto.EncodeHello(proto.Hello{Credits: 4, Most: 4, RecvSize: 4096}))
 	a.every = time.Millisecond
 	a.ask(0)
 	var took []time.Duration

@@ -122,6 +122,7 @@ type MemoryStats struct {
 	InUse       int64  // bytes of leased buffers, and of released buffers that operations still use
 	Slabs       int    // slabs of 2 MiB
 	Buffers     int    // leased buffers, and released buffers that operations still use
+	Receives    int    // buffers that connections share to receive messages (Options.RecvCredits); part of Buffers
 	Regions     int    // open regions
 	CacheHits   uint64 // calls of Register that shared a cached registration
 	CacheMisses uint64 // calls of Register that found no cached registration to share

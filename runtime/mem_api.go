@@ -111,4 +111,10 @@ func (rt *Runtime) Invalidate(b []byte) error { return rt.mem.Invalidate(b) }
 // MemoryStats returns the counters of the runtime's memory. Do not call it often: it locks the
 // mutex of the memory and visits all leases. While other goroutines allocate and release buffers,
 // InUse and Buffers are estimates.
-func (rt *Runtime) MemoryStats() MemoryStats { return rt.mem.Stats() }
+func (rt *Runtime) MemoryStats() MemoryStats {
+	s := rt.mem.Stats()
+	for _, sh := range rt.shards {
+		s.Receives += sh.pooledRecvs()
+	}
+	return s
+}

@@ -227,7 +227,7 @@ func stranger(t *testing.T, to netip.AddrPort, private []byte) (verdict verbs.CM
 func TestHostilePrivateDataIsRejected(t *testing.T) {
 	server := mustOpen(t, Config{Device: second.name})
 	ln := must.Get(server.Listen(":0"))(t)
-	good := proto.EncodeHello(proto.Hello{Credits: 4, RecvSize: 4096})
+	good := proto.EncodeHello(proto.Hello{Credits: 4, Most: 4, RecvSize: 4096})
 	for what, private := range map[string][]byte{
 		"no private data":                    nil,
 		"a truncated hello":                  good[:9],
@@ -264,11 +264,12 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		return b[:]
 	}
 	for what, payload := range map[string][]byte{
-		"message shorter than a header": {1, 2, 3},
-		"unknown kind":                  good(proto.Frame{Kind: 9}),
-		"length beyond the message":     good(proto.Frame{Kind: proto.Data, Length: 1000}),
-		"return of a credit never used": good(proto.Frame{Kind: proto.Credit, Credits: 1}),
-		"return of 2^32-1 credits":      good(proto.Frame{Kind: proto.Credit, Credits: 1<<32 - 1}),
+		"message shorter than a header":  {1, 2, 3},
+		"unknown kind":                   good(proto.Frame{Kind: 9}),
+		"length beyond the message":      good(proto.Frame{Kind: proto.Data, Length: 1000}),
+		"more credits than announced":    good(proto.Frame{Kind: proto.Credit, Credits: poolWindow}),
+		"a Return of credits it has not": good(proto.Frame{Kind: proto.Return, Unused: 1}),
+		"return of 2^32-1 credits":       good(proto.Frame{Kind: proto.Credit, Credits: 1<<32 - 1}),
 	} {
 		t.Run(what, func(t *testing.T) {
 			a, b := connected(t, Config{})

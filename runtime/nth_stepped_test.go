@@ -115,7 +115,7 @@ func (r *nthPaced) gone(what string, ch chan struct{}) bool {
 // all(devices, scenario) opens both runtimes, runs the scenario, and closes the runtimes.
 func (r *nthPaced) all(devices [2]string, scenario func(*nthPaced)) error {
 	cfg := Config{Provider: r.p, ConnectTimeout: nthTimeout, Reactors: 1, Spin: -1, CQEntries: 256,
-		Conn: Options{SendDepth: 8, RecvCredits: 4, MessageSize: 512}}
+		Conn: Options{SendDepth: 8, MessageSize: 512}}
 	if r.fab != nil {
 		cfg.stepped, cfg.now = true, func() time.Time { return time.Unix(0, int64(r.fab.Now())) }
 	}

@@ -57,10 +57,10 @@ func TestNullBadWRAtEachPosition(t *testing.T) {
 
 // Rule: if the device refuses one of the receives that a connection posts first, Dial fails, or the
 // dialed connection soon ends. This holds for each position in the list of receives, and for the
-// receives of either end. The next Dial succeeds.
+// receives of either end. The next Dial succeeds. (The connections have receives of their own.)
 // Ensured by: reactor/post_settle.go, recvPostFailed.
 func TestNullReceiveRefusedAtEachPosition(t *testing.T) {
-	d := newBadDay(t, Config{Reactors: 1})
+	d := newBadDay(t, Config{Reactors: 1, Conn: Options{RecvCredits: DefaultRecvCredits}})
 	ctx := testContext(t)
 	go func() { // accepts connections until the listener is closed
 		for {

@@ -160,11 +160,11 @@ func (s *opBatch) sendBytes(asked reactor.DoneContext, ops []Op, tag uint64) (f 
 		}
 	}
 	var head [frameSize]byte
-	back := c.grant()
-	proto.Frame{Kind: proto.Data, Credits: back, Length: uint32(len(op.bytes))}.Encode(&head)
+	frame := c.frame(proto.Data, len(op.bytes))
+	frame.Encode(&head)
 	p.Header = head[:]
 	if f, err = s.Send(asked, &r, &p, len(ops)-1, reactor.NoWakeup); err != nil {
-		c.ungrant(back)
+		c.unframe(frame)
 		return f, err
 	}
 	s.credits--

@@ -137,12 +137,12 @@ func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n i
 		return c.submit(ctx, s, p, w)
 	}
 	var head [frameSize]byte
-	back := c.grant()
-	proto.Frame{Kind: proto.Data, Credits: back, Length: uint32(n)}.Encode(&head)
+	frame := c.frame(proto.Data, n)
+	frame.Encode(&head)
 	p.Header = head[:]
 	f, err := c.submit(ctx, s, p, w)
 	if err != nil {
-		c.ungrant(back)
+		c.unframe(frame)
 	}
 	return f, err
 }

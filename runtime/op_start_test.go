@@ -30,7 +30,7 @@ func (s mailSink) Received(m Message, err error)               { s <- outcome{m:
 
 // Rule: if StartTo or TryStartTo starts an Op, the sink gets the result, which has the tag of the call.
 func TestOpsGoToTheirSink(t *testing.T) {
-	a, b := connected(t, Config{})
+	a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})
 	region := must.Get(b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic))(t)
 	defer region.Close()
 	remote := must.Get(region.Remote(0, region.Len()))(t)

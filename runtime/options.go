@@ -22,9 +22,13 @@ type Options struct {
 	// SendDepth is how many operations other than receives may be submitted and not completed.
 	// Default DefaultSendDepth.
 	SendDepth int
-	// RecvCredits is a number of receives. A managed connection keeps that many receives posted for
-	// the peer. On a raw connection the program may have that many receives posted. Default
-	// DefaultRecvCredits.
+	// RecvCredits is a number of receives. A managed connection keeps that many receives of its own
+	// posted for the peer, which has as many credits from the beginning. Default for a managed
+	// connection: it shares receives with the others of its reactor. It then begins with a receive for
+	// one message; the peer gets more credits as it uses them, up to 256, and gives them back when the
+	// connection is idle for one or two seconds. Without shared receive queues of the device the default
+	// is DefaultRecvCredits. On a raw connection RecvCredits is how many receives the program may have
+	// posted. Default DefaultRecvCredits.
 	RecvCredits int
 	// MessageSize is the size in bytes of the largest message that this end can receive. The
 	// handshake reports MessageSize to the peer. Default DefaultMessageSize, or less if the port
@@ -95,9 +99,10 @@ type Options struct {
 	Recorder int
 	// Backlog is how many peers of a listener may wait to be accepted: requests, handshakes and
 	// established connections together; see Listener. Each peer may hold the memory of a
-	// connection: by default 67 receives of 8 KiB, so 67 MiB for 128 peers. The limit for
-	// unfinished handshakes is Backlog/2, and the limit for unfinished handshakes from one address
-	// is Backlog/8. Each limit is at least 1. Only listeners use Backlog. Default DefaultBacklog.
+	// connection: by default 2 receives of 8 KiB, and up to 65 if the peer sends messages that nobody
+	// takes, so 65 MiB for 128 peers. The limit for unfinished handshakes is Backlog/2, and the limit
+	// for unfinished handshakes from one address is Backlog/8. Each limit is at least 1. Only listeners
+	// use Backlog. Default DefaultBacklog.
 	Backlog int
 	// Admit, if it is not nil, decides about each request of a listener, before the listener
 	// allocates memory or a queue pair for the connection. If Admit returns an error, the request is
@@ -123,7 +128,9 @@ type Options struct {
 
 func (o Options) validate() (Options, error) {
 	o.SendDepth = orDefault(o.SendDepth, DefaultSendDepth)
-	o.RecvCredits = orDefault(o.RecvCredits, DefaultRecvCredits)
+	if o.Raw {
+		o.RecvCredits = orDefault(o.RecvCredits, DefaultRecvCredits)
+	}
 	o.MessageSize = orDefault(o.MessageSize, DefaultMessageSize)
 	o.MaxSGE = orDefault(o.MaxSGE, DefaultMaxSGE)
 	o.PeerTimeout = orDefault(o.PeerTimeout, DefaultPeerTimeout)
@@ -136,8 +143,8 @@ func (o Options) validate() (Options, error) {
 	switch {
 	case o.SendDepth < 1 || o.SendDepth > maxSends:
 		return o, fmt.Errorf("%w: Options.SendDepth is %d, want 1 to %d", ErrConfig, o.SendDepth, maxSends)
-	case o.RecvCredits < 1 || o.RecvCredits > maxCredits:
-		return o, fmt.Errorf("%w: Options.RecvCredits is %d, want 1 to %d", ErrConfig, o.RecvCredits, maxCredits)
+	case o.RecvCredits < 0 || o.RecvCredits > maxCredits:
+		return o, fmt.Errorf("%w: Options.RecvCredits is %d, want 1 to %d, or 0 for the default", ErrConfig, o.RecvCredits, maxCredits)
 	case o.MessageSize < minMessageSize || o.MessageSize > 1<<30:
 		return o, fmt.Errorf("%w: Options.MessageSize is %d, want %d to %d", ErrConfig, o.MessageSize, minMessageSize, 1<<30)
 	case o.MaxSGE < 1 || o.MaxSGE > maxPieces:

@@ -31,6 +31,7 @@ type Runtime struct {
 	nodes    []int // NUMA nodes with reactors: the result of nodesFor
 	shards   []*shard
 	handlers *handlers // nil in a stepped runtime (Config.stepped)
+	srqs     int       // the most receives of a shared receive queue; 0: managed connections share none
 	reads    uint8     // limit of outstanding READs and atomics per connection and direction
 	conns    *futures.Pool[*Conn]
 	messages *futures.Pool[Message]
@@ -87,6 +88,12 @@ func Open(cfg Config) (_ *Runtime, err error) {
 		return nil, err
 	}
 	rt.reads = uint8(max(0, min(readDepth, attr.MaxQPRdAtom, attr.MaxQPInitRdAtom)))
+	if attr.MaxSRQ > 0 {
+		rt.srqs = attr.MaxSRQWR
+		if rt.cfg.CQEntries > 0 { // other receives need entries of the completion queue, too
+			rt.srqs = min(rt.srqs, rt.cfg.CQEntries/2)
+		}
+	}
 	if rt.pd, err = rt.dev.AllocPD(); err != nil {
 		return nil, err
 	}
@@ -200,7 +207,7 @@ func (rt *Runtime) adopt(c *Conn) {
 // Runtime.forget removes c from the live connections. The receive buffers of c must have been
 // released. If the buffers are larger than MaxPooled, Runtime.tidy unmaps them.
 func (rt *Runtime) forget(c *Conn) {
-	if len(c.recvs) > 0 && c.recvs[0].buf.Len() > MaxPooled {
+	if !c.opts.Raw && frameSize+c.opts.MessageSize > MaxPooled {
 		rt.tidy()
 	}
 	rt.mu.Lock()

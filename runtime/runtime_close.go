@@ -93,14 +93,19 @@ func (rt *Runtime) closeAll(ctx, after reactor.DoneContext) error {
 	listeners := slices.Collect(maps.Keys(rt.listeners))
 	conns := slices.Collect(maps.Keys(rt.live))
 	packets := slices.Collect(maps.Keys(rt.packets))
-	shared := slices.Collect(maps.Keys(rt.shared))
 	rt.mu.Unlock()
 	var errs []error
 	errs = append(errs, each(listeners, func(l *Listener) error { return l.Close(ctx) })...)
 	errs = append(errs, each(conns, func(c *Conn) error { return c.close(ctx, errRuntimeClosed) })...)
 	errs = append(errs, each(packets, func(p *PacketConn) error { return p.close(ctx, errRuntimeClosed) })...)
+	rt.mu.Lock()
+	shared := slices.Collect(maps.Keys(rt.shared))
+	rt.mu.Unlock()
 	for _, s := range shared {
 		errs = append(errs, s.close(after))
+	}
+	for _, sh := range rt.shards {
+		errs = append(errs, sh.discardPools())
 	}
 	return errors.Join(errs...)
 }

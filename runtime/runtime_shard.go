@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/verbena-rdma/verbena/reactor"
@@ -27,9 +28,11 @@ type shard struct {
 	closers
 	rejections
 	cmEvents, asyncEvents events
-	sinkLeases            sinkLeases    // used by sinks; owned by the holder
-	cmGone                bool          // the event channel is closed
-	watch                 *removalWatch // only in the first shard; nil if there is none
+	sinkLeases            sinkLeases          // used by sinks; owned by the holder
+	cmGone                bool                // the event channel is closed
+	poolMu                sync.Mutex          // guards pools
+	pools                 map[int][]*recvPool // by the size of their receives
+	watch                 *removalWatch       // only in the first shard; nil if there is none
 }
 
 // connID identifies a connection, a listener or a lookup. It is an identifier of the connection

@@ -123,7 +123,7 @@ func (n *simNode) listen() {
 			continue
 		}
 		o := Options{
-			Raw: i != simManaged, SendDepth: n.w.r.between(3, 48), RecvCredits: n.w.r.between(1, 20), MessageSize: simMsgSize,
+			Raw: i != simManaged, SendDepth: n.w.r.between(3, 48), RecvCredits: n.w.credits(i != simManaged), MessageSize: simMsgSize,
 			Inline: n.w.r.between(16, 200), PeerTimeout: simPeerTimeout, KeepAlive: n.w.simAsks(),
 		}
 		if i == simSharing {
@@ -247,8 +247,18 @@ func (n *simNode) close() {
 	if o.QP != 0 {
 		w.fail("%s: after all connections have ended, %d queue pairs exist, want none", n.name, o.QP)
 	}
-	if s := n.rt.MemoryStats(); s.Buffers != 0 {
-		w.fail("%s: %d pool buffers were not released", n.name, s.Buffers)
+	for _, sh := range n.shards() {
+		for _, pools := range sh.pools {
+			for _, p := range pools {
+				if !p.s.gone && (p.members.Load() != 0 || p.free.Load() != p.made.Load() || p.wide != 0) {
+					w.fail("%s: without connections, a pool has %d members, %d of them with large windows, and %d of %d receives are free",
+						n.name, p.members.Load(), p.wide, p.free.Load(), p.made.Load())
+				}
+			}
+		}
+	}
+	if s := n.rt.MemoryStats(); s.Buffers != s.Receives {
+		w.fail("%s: %d pool buffers were not released", n.name, s.Buffers-s.Receives)
 	}
 	dev := n.rt.dev
 	if err := n.rt.Close(context.Background()); err != nil {

@@ -354,7 +354,7 @@ func (s *simSharedRecv) due() (n int) {
 }
 
 // shares() reports whether the end receives through its node's shared receives.
-func (e *simEnd) shares() bool { return e.c.opts.Shared != nil }
+func (e *simEnd) shares() bool { return e.p.raw && e.c.opts.Shared != nil }
 
 // end() closes the shared receives. It returns false while a connection still uses them.
 func (s *simSharedRecv) end() bool {

@@ -95,7 +95,7 @@ func (w *simWorld) reconnect() {
 	w.nextPair++
 	p.id = w.nextPair
 	o := Options{
-		Raw: raw, SendDepth: w.r.between(3, 48), RecvCredits: w.r.between(1, 20), MessageSize: simMsgSize,
+		Raw: raw, SendDepth: w.r.between(3, 48), RecvCredits: w.credits(raw), MessageSize: simMsgSize,
 		PeerTimeout: simPeerTimeout, KeepAlive: w.simAsks(), Inline: w.r.between(16, 200), PrivateData: binary.LittleEndian.AppendUint64(nil, p.id),
 	}
 	var err error
@@ -117,6 +117,15 @@ func (w *simWorld) reconnect() {
 		p.dial.Discard() // if the connection is established after all, the runtime closes it
 		p.dialing, p.blame, p.holdTo = false, "the dial was given up", w.now()+simHold
 	}
+}
+
+// credits() returns Options.RecvCredits of a connection. A managed connection shares receives with others
+// if the number is 0.
+func (w *simWorld) credits(raw bool) int {
+	if !raw && w.r.one(2) {
+		return 0
+	}
+	return w.r.between(1, 20)
 }
 
 // accepted() finds the pair of an accepted connection by the id in the connection's private data. If

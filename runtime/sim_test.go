@@ -270,8 +270,8 @@ func (p *simPair) settled() bool {
 // silent() reports whether the end has no outstanding send and no credit update to send.
 func (e *simEnd) silent() bool {
 	silent := false
-	e.c.q.SendsIdle(func() { silent = true }) // if no send is outstanding, SendsIdle calls the function at once
-	return silent && int(e.c.unreturned.Load()) < e.c.updateAt()
+	e.c.q.SendsIdle(func() { silent = true })                                     // if no send is outstanding, SendsIdle calls the function at once
+	return silent && (e.c.ledger.unreturned() < e.c.updateAt() || e.c.updateHeld) // the peer has the credits of the last update
 }
 
 // checkCredits checks that no credit is lost. Each credit is at the sender, or is one that the receiver
@@ -282,9 +282,9 @@ func (p *simPair) checkCredits() {
 	}
 	for i, e := range p.ends {
 		peer := p.ends[1-i]
-		have, owed := e.c.credits.Available(), int(peer.c.unreturned.Load())
-		if have+owed != e.c.credits.Cap() {
-			p.w.fail("%v: end %d has %d credits, and the peer has not returned %d; want %d in all", p, i, have, owed, e.c.credits.Cap())
+		have, owed, window := e.c.credits.available(), peer.c.ledger.unreturned(), int(peer.c.window.Load())
+		if have+owed != window {
+			p.w.fail("%v: end %d has %d credits, and the peer has not returned %d; want %d in all", p, i, have, owed, window)
 		}
 	}
 }

@@ -50,7 +50,7 @@ xxhash of source ([0-9a-f]{16}), of copy ([0-9a-f]{16}), equal: true
 $`)
 
 // Rule: the whole file arrives, whatever its size, with one operation per chunk, and more than 4
-// of them per doorbell once a wave is full.
+// of them per doorbell once a wave is full. The connection itself may send credit updates meanwhile.
 func TestMovesFiles(t *testing.T) {
 	for _, size := range []int{1, chunk - 1, chunk, chunk + 1, depth * chunk, depth*chunk + 1, 5*depth*chunk - 17} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
@@ -60,8 +60,11 @@ func TestMovesFiles(t *testing.T) {
 			}
 			m := printed.FindStringSubmatch(out.String())
 			ops := (size + chunk - 1) / chunk
-			if m == nil || m[1] != strconv.Itoa(size) || m[2] != strconv.Itoa(ops) || m[5] != m[6] {
-				t.Fatalf("want %d bytes, %d work requests and equal hashes: %q", size, ops, &out)
+			if m == nil || m[1] != strconv.Itoa(size) || m[5] != m[6] {
+				t.Fatalf("want %d bytes and equal hashes: %q", size, &out)
+			}
+			if n, err := strconv.Atoi(m[2]); err != nil || n < ops || n > ops+2 {
+				t.Errorf("want %d work requests, and at most 2 more: %q", ops, &out)
 			}
 			if per, err := strconv.ParseFloat(m[4], 64); err != nil || ops >= depth && per <= 4 {
 				t.Errorf("want more than 4 work requests per doorbell: %q", &out)

@@ -11,8 +11,9 @@ package proto
 // users of the same port.
 const Magic = "VRBN"
 
-// version is the common version of hello, reject and frame.
-const version = 1
+// version is the common version of hello, reject and frame. Version 2 brought grants that grow and are
+// recalled.
+const version = 2
 
 // Malformed describes a violation of the protocol. Package runtime converts it to a
 // runtime.ProtocolError, which has the same fields and is an error.

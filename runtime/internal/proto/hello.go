@@ -11,15 +11,16 @@ import (
 
 // Hello is each side's description of itself in the private data of connect and accept:
 //
-//	0     4       5     6        7  8       12        16             32
-//	┌─────┬───────┬─────┬────────┬──┬───────┬─────────┬──────────────┬──────────┬─────────┐
-//	│magic│version│flags│user len│0 │credits│recv size│auth, zero    │user data │zeros    │
-//	└─────┴───────┴─────┴────────┴──┴───────┴─────────┴──────────────┴──────────┴─────────┘
+//	0     4       5     6        7  8       10   12        16             32
+//	┌─────┬───────┬─────┬────────┬──┬───────┬────┬─────────┬──────────────┬──────────┬─────────┐
+//	│magic│version│flags│user len│0 │credits│most│recv size│auth, zero    │user data │zeros    │
+//	└─────┴───────┴─────┴────────┴──┴───────┴────┴─────────┴──────────────┴──────────┴─────────┘
 //
 // The zeros at the end are padding of the connection manager.
 type Hello struct {
 	Raw      bool   // on the sender's side the user posts the receives
-	Credits  uint32 // receives posted for the peer
+	Credits  uint16 // receives posted for the peer
+	Most     uint16 // the most credits that the sender of the hello grants at one time
 	RecvSize uint32 // payload bytes of each receive
 	User     []byte // the caller's private data
 }
@@ -46,7 +47,8 @@ func EncodeHello(h Hello) []byte {
 		b[5] = helloFlagRaw
 	}
 	b[6] = uint8(len(h.User))
-	binary.LittleEndian.PutUint32(b[8:], h.Credits)
+	binary.LittleEndian.PutUint16(b[8:], h.Credits)
+	binary.LittleEndian.PutUint16(b[10:], h.Most)
 	binary.LittleEndian.PutUint32(b[12:], h.RecvSize)
 	return append(b, h.User...)
 }
@@ -69,16 +71,17 @@ func ParseHello(b []byte) (Hello, *Malformed) {
 	case n > len(b)-HelloSize:
 		return refuse("length of user data", n, len(b)-HelloSize)
 	}
-	// A peer that sends authentication expects a check, and version 1 has none.
+	// A peer that sends authentication expects a check, and version 2 has none.
 	if i := nonZero(b[helloAuth:HelloSize]); i >= 0 {
-		return refuse("authentication, not known in version 1,", int(b[helloAuth+i]), 0)
+		return refuse("authentication, not known in version 2,", int(b[helloAuth+i]), 0)
 	}
 	if i := nonZero(b[HelloSize+n:]); i >= 0 {
 		return refuse("padding", int(b[HelloSize+n+i]), 0)
 	}
 	h := Hello{
 		Raw:     b[5]&helloFlagRaw != 0,
-		Credits: binary.LittleEndian.Uint32(b[8:]), RecvSize: binary.LittleEndian.Uint32(b[12:]),
+		Credits: binary.LittleEndian.Uint16(b[8:]), Most: binary.LittleEndian.Uint16(b[10:]),
+		RecvSize: binary.LittleEndian.Uint32(b[12:]),
 	}
 	if n > 0 {
 		h.User = append([]byte(nil), b[HelloSize:HelloSize+n]...)

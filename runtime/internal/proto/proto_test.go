@@ -19,7 +19,7 @@ func TestHelloSurvivesWithPadding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		room := rapid.SampledFrom([]int{verbs.MaxPrivateConnect, verbs.MaxPrivateAccept}).Draw(t, "room")
 		h := Hello{
-			Raw: rapid.Bool().Draw(t, "raw"), Credits: rapid.Uint32().Draw(t, "credits"), RecvSize: rapid.Uint32().Draw(t, "size"),
+			Raw: rapid.Bool().Draw(t, "raw"), Credits: rapid.Uint16().Draw(t, "credits"), Most: rapid.Uint16().Draw(t, "most"), RecvSize: rapid.Uint32().Draw(t, "size"),
 			User: rapid.SliceOfN(rapid.Byte(), 0, room-HelloSize).Draw(t, "user"),
 		}
 		b := EncodeHello(h)
@@ -42,10 +42,10 @@ func TestHelloSurvivesWithPadding(t *testing.T) {
 }
 
 func TestHelloLayoutIsFixed(t *testing.T) {
-	b := EncodeHello(Hello{Raw: true, Credits: 0x01020304, RecvSize: 0x0A0B0C0D, User: []byte("hi")})
-	want := "VRBN\x01\x01\x02\x00" + "\x04\x03\x02\x01" + "\x0D\x0C\x0B\x0A" + strings.Repeat("\x00", 16) + "hi"
+	b := EncodeHello(Hello{Raw: true, Credits: 0x0102, Most: 0x0304, RecvSize: 0x0A0B0C0D, User: []byte("hi")})
+	want := "VRBN\x02\x01\x02\x00" + "\x02\x01\x04\x03" + "\x0D\x0C\x0B\x0A" + strings.Repeat("\x00", 16) + "hi"
 	if string(b) != want {
-		t.Errorf("version 1 is\n%x, want\n%x", b, want)
+		t.Errorf("version 2 is\n%x, want\n%x", b, want)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestHostileHelloIsRefusedWithTheReason(t *testing.T) {
 		{"nothing", nil, "length", 0},
 		{"cut", good[:31], "length", 31},
 		{"other protocol", at(0, 'x'), "magic", 0x7852424E},
-		{"version", at(4, 2), "version", 2},
+		{"version", at(4, 1), "version", 1},
 		{"flag", at(5, 0x81), "unknown flags", 0x81},
 		{"user data longer than there is", at(6, 7), "length of user data", 7},
 		{"reserved", at(7, 1), "reserved byte", 1},
@@ -106,8 +106,8 @@ func TestRejectSurvivesCutAndPrintable(t *testing.T) {
 			t.Errorf("%q became %q, %v; want %q", in, got.Text, err, want)
 		}
 	}
-	if b := (Reject{2, "ab", []byte("c")}).Encode(); string(b) != "VRBN\x01\x02\x02\x01abc" {
-		t.Errorf("version 1 of a reject is %x", b)
+	if b := (Reject{2, "ab", []byte("c")}).Encode(); string(b) != "VRBN\x02\x02\x02\x01abc" {
+		t.Errorf("version 2 of a reject is %x", b)
 	}
 	bad := func(f func(b []byte) []byte) []byte { return f(append(Reject{Code: 1, Text: "abc"}.Encode(), 0, 0)) }
 	for field, b := range map[string][]byte{
@@ -136,9 +136,13 @@ func TestRejectSurvivesCutAndPrintable(t *testing.T) {
 
 func TestFrameSurvives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := Frame{Kind: Data, Credits: rapid.Uint32().Draw(t, "credits"), Length: rapid.Uint32Range(0, 500).Draw(t, "length")}
-		if rapid.Bool().Draw(t, "update") {
-			f.Kind, f.Length, f.Credits = Credit, 0, f.Credits|1
+		f := Frame{Kind: rapid.SampledFrom([]Kind{Data, Credit, Recall, Return}).Draw(t, "kind"),
+			More: rapid.Bool().Draw(t, "more"), Credits: rapid.Uint32Range(1, 1<<32-1).Draw(t, "credits")}
+		switch f.Kind {
+		case Data:
+			f.Length = rapid.Uint32Range(0, 500).Draw(t, "length")
+		case Return:
+			f.Unused = rapid.Uint32().Draw(t, "unused")
 		}
 		var head [FrameSize]byte
 		f.Encode(&head)
@@ -148,9 +152,9 @@ func TestFrameSurvives(t *testing.T) {
 		}
 	})
 	var head [FrameSize]byte
-	Frame{Kind: Data, Credits: 0x01020304, Length: 0x05060708}.Encode(&head)
-	if want := "\x01\x01\x00\x00\x04\x03\x02\x01\x08\x07\x06\x05\x00\x00\x00\x00"; string(head[:]) != want {
-		t.Errorf("version 1 is %x, want %x", head, want)
+	Frame{Kind: Data, More: true, Credits: 0x01020304, Length: 0x05060708, Unused: 0x090A0B0C}.Encode(&head)
+	if want := "\x02\x01\x01\x00\x04\x03\x02\x01\x08\x07\x06\x05\x0C\x0B\x0A\x09"; string(head[:]) != want {
+		t.Errorf("version 2 is %x, want %x", head, want)
 	}
 }
 
@@ -172,17 +176,20 @@ func TestHostileFramesAreRefusedWithTheReason(t *testing.T) {
 		field string
 	}{
 		{"negative", make32(data, nil), -1, "length of the message"},
-		{"reserved", make32(data, func(b []byte) { b[13] = 1 }), 32, "reserved word"},
+		{"data that returns credits", make32(data, func(b []byte) { b[13] = 1 }), 32, "unused credits"},
+		{"recall that returns credits", make32(Frame{Kind: Recall, Unused: 1}, nil), 16, "unused credits"},
 		{"shorter than a header", make32(data, nil), 15, "length of the message"},
 		{"buffer shorter than a header", make32(data, nil)[:15], 32, "length of the message"},
 		{"buffer shorter than the message", make32(data, nil)[:31], 32, "length of the message"},
 		{"version", make32(data, func(b []byte) { b[0] = 0 }), 32, "version"},
-		{"kind", make32(data, func(b []byte) { b[1] = 3 }), 32, "kind"},
+		{"kind", make32(data, func(b []byte) { b[1] = 5 }), 32, "kind"},
+		{"no kind", make32(data, func(b []byte) { b[1] = 0 }), 32, "kind"},
+		{"flag", make32(data, func(b []byte) { b[2] = 3 }), 32, "flags"},
 		{"flags", make32(data, func(b []byte) { b[3] = 1 }), 32, "flags"},
 		{"payload shorter than said", make32(data, nil), 31, "length of payload"},
 		{"payload longer than said", make32(Frame{Kind: Data, Length: 15}, nil), 32, "length of payload"},
 		{"huge length", make32(Frame{Kind: Data, Length: 1<<32 - 1}, nil), 15 + 16, "length of payload"},
-		{"update with payload", make32(Frame{Kind: Credit, Credits: 1, Length: 16}, nil), 32, "length of a credit update"},
+		{"update with payload", make32(Frame{Kind: Credit, Credits: 1, Length: 16}, nil), 32, "length of a control frame"},
 		{"update of nothing", make32(Frame{Kind: Credit}, nil), 16, "credits of a credit update"},
 	} {
 		_, bad := ParseFrame(c.b, c.total)

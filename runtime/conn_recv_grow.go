@@ -1,0 +1,166 @@
+package runtime
+
+import "github.com/verbena-rdma/verbena/reactor"
+
+// resize adds n receives to the window of c, or takes -n away. The caller has reserved the former, and
+// frees the latter. Holder only.
+func (p *recvPool) resize(c *Conn, n int) {
+	was := c.window.Load()
+	now := c.window.Add(int32(n))
+	switch {
+	case was <= 1 && now > 1:
+		p.wide++
+		p.startTicks()
+	case was > 1 && now <= 1:
+		p.wide--
+	}
+}
+
+// shrink frees n receives of the window of c, which the peer has no credit for. Holder only.
+func (p *recvPool) shrink(c *Conn, n int) {
+	p.free.Add(int64(n))
+	p.resize(c, -n)
+	c.sendCreditUpdate() // fewer unreturned credits are now half of the window
+}
+
+// widen makes the window of c larger, if there are receives for it: at once with free ones, and otherwise
+// when more were made. Holder only.
+//
+// A window larger than unreadWindow is of use only if the program takes the messages: it has taken a window
+// of them, and not more than half of the window is left.
+//
+// Windows may take half of the pool as they come; beyond that, each share may grow to an equal part of the
+// other half. So connections with large windows leave their part to the others.
+func (p *recvPool) widen(c *Conn) {
+	w := int(c.window.Load())
+	most := poolWindow
+	peers := c.ledger.granted() - uint32(c.arrivals)
+	if unread := w - c.ledger.unreturned() - int(peers); unread > w/2 || c.arrivals < uint64(unread+w) {
+		most = unreadWindow
+	}
+	wanted := min((poolGrowth-1)*w, most-w)
+	inUse := int(p.made.Load() - p.free.Load())
+	half, members := p.depth/2, int(max(p.members.Load(), 1))
+	n := min(wanted, max(half-inUse, half/members-(minShare-1)-w))
+	p.denied = p.denied || n < wanted
+	if n <= 0 {
+		return
+	}
+	got := n
+	for got > 0 && !p.reserve(got) {
+		got = min(got-1, int(p.free.Load()))
+	}
+	if got > 0 {
+		p.resize(c, got)
+		c.returnCredits(uint32(got))
+		if peers == 0 { // the peer waits for them
+			c.update(true)
+		}
+	}
+	if got < n && int(p.made.Load()) < p.depth {
+		p.wanting = append(p.wanting, c)
+		p.grow(n - got)
+	}
+}
+
+// serveWanting makes the windows larger that waited for receives. If none could be made, for example
+// because the memory has a limit, the windows keep their size. Holder only.
+func (p *recvPool) serveWanting() {
+	all := p.wanting
+	p.wanting = nil
+	none := p.growFailed.Load() && p.free.Load() == 0
+	for i, c := range all {
+		if all[i] = nil; !none && (c.state == connOpen || c.state == connConnecting) {
+			p.widen(c)
+		}
+	}
+}
+
+// grow provisions n receives, on a goroutine, because that may take long.
+func (p *recvPool) grow(n int) {
+	rt := p.sh.rt
+	if rt.cfg.stepped { // a stepped runtime starts no goroutines
+		p.growFailed.Store(p.provision(n) != nil)
+		p.sh.r.Schedule(&p.growTask, false)
+		return
+	}
+	if !p.growing.CompareAndSwap(false, true) {
+		return // serveWanting asks for the rest
+	}
+	go func() {
+		err := rt.enter()
+		if err == nil { // Close waits for it
+			err = p.provision(n)
+			rt.leave()
+		}
+		p.growFailed.Store(err != nil)
+		p.growing.Store(false)
+		p.sh.r.Schedule(&p.growTask, false)
+	}()
+}
+
+// provision makes up to n more receives, posts them, and adds them to the free ones. It makes fewer if
+// the pool is at its depth. It may block: it may register memory.
+func (p *recvPool) provision(n int) error {
+	for ; n > 0; n-- {
+		i, ok := p.unusedSlot()
+		if !ok {
+			return nil
+		}
+		s := p.slots.make(i)
+		buf, err := p.sh.rt.mem.allocOnNode(p.sh.node, p.size)
+		if err != nil {
+			p.putUnused(i)
+			return err
+		}
+		s.i, s.pool, s.buf = i, p, buf
+		s.sge[0] = buf.Slice().SGE()
+		if err := p.postNew(s); err != nil {
+			buf.drop()
+			p.putUnused(i)
+			return err
+		}
+		p.made.Add(1)
+		p.free.Add(1)
+	}
+	return nil
+}
+
+// unusedSlot takes a slot without a buffer, and putUnused gives it back.
+func (p *recvPool) unusedSlot() (i uint32, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.unused); n > 0 {
+		i, p.unused, ok = p.unused[n-1], p.unused[:n-1], true
+	}
+	return i, ok
+}
+
+func (p *recvPool) putUnused(i uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unused = append(p.unused, i)
+}
+
+// postNew posts a new receive, or has open post it.
+func (p *recvPool) postNew(s *recvSlot) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.opened {
+		p.unposted = append(p.unposted, s.i)
+		return nil
+	}
+	return p.post(s)
+}
+
+func (p *recvPool) post(s *recvSlot) error {
+	return p.s.q.PostRecv(&reactor.Recv{Sink: p, Tag: uint64(s.i)}, s.sge[:])
+}
+
+// postLater submits a receive, to be posted with the next frame of any connection, which may grant the
+// credit. Any goroutine may call it.
+func (p *recvPool) postLater(s *recvSlot) {
+	if p.s.q.PostRecvLater(&reactor.Recv{Sink: p, Tag: uint64(s.i)}, s.sge[:]) != nil { // the queue is closed
+		p.unmake(s)
+	}
+}
