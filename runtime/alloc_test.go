@@ -47,6 +47,9 @@ func TestOperationsAllocateNothing(t *testing.T) {
 	for i := range texts {
 		texts[i] = SendBytesOp(word)
 	}
+	if b.pool != nil {
+		flood(t, a, b, 2000) // the window grows, which allocates
+	}
 	asking, answers := connected(t, Config{})
 	go answering(ctx, answers)
 	chain := &runner{c: a, ops: [2]Op{WriteOp(local, remote), ReadOp(local, remote)}, over: make(chan struct{}, 1)}

@@ -83,6 +83,7 @@ func (c *Conn) peerLeft() {
 		c.setCause(ErrPeerClosed)
 		c.state = connLeft
 		c.refuseOps()
+		c.reportMessages()
 		c.q.SendsIdle(over)
 	case connDraining: // Close has called SendsIdle already; Abort does not wait for sends
 	default:

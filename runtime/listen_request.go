@@ -281,6 +281,22 @@ func (c *Conn) report(gone bool) {
 	r.l.sh.r.Defer(func() { r.ended(some) })
 }
 
+// reportMessages reports to the listener that the peer has left, if the connection was not accepted and has
+// messages: Accept may return it, although its last sends may not end before ackGrace. Only the holder of
+// the connection's turn calls reportMessages.
+func (c *Conn) reportMessages() {
+	r := c.from
+	if r == nil || r.accepted.Load() {
+		return
+	}
+	c.sh.r.Defer(func() {
+		c.sh.r.Drain() // messages that have arrived before the peer left
+		if c.hasMessages() {
+			r.l.sh.r.Defer(func() { r.ended(true) })
+		}
+	})
+}
+
 // giveBack returns an accepted connection, whose future was discarded, to the listener. The next
 // Accept gets the connection. Any goroutine may call giveBack.
 func (r *request) giveBack() {

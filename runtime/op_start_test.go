@@ -287,7 +287,7 @@ func TestOpsPersist(t *testing.T) {
 // If BindOp or InvalidateOp is started on a connection other than the window's, it is refused with
 // ErrRequest.
 func TestOpsOpenAndShutWindows(t *testing.T) {
-	a, b := connected(t, Config{})
+	a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})
 	ctx := testContext(t)
 	r, w := opened(t, b, 64)
 	src := bufferOf(t, a.rt, []byte("12345678"))

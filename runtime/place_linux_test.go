@@ -83,6 +83,9 @@ func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 	for _, rt := range []*Runtime{server, client} {
 		for _, s := range rt.shards {
 			want[s.node-1]++ // the arena with the completions of the reactor
+			for _, pools := range s.pools {
+				want[s.node-1] += len(pools) // the arena with the work requests of the shared receives
+			}
 		}
 		for node, ps := range rt.mem.nodePools {
 			for i := range ps {
