@@ -139,7 +139,9 @@ type Conn struct {
 	updateSent    bool   // a credit update was sent
 	updateHeld    bool   // a credit update waits until the peer has processed the last one
 	updateMark    uint32 // if updateSent: the peer has processed the last update when more messages have arrived
+	missing       int    // receives by which the window grows when they were made
 	recalls       recalls
+	idled         bool            // no request is outstanding, except receives of a pool
 	disconnecting bool            // the method disconnect was called
 	lost          bool            // the device is gone
 	drained       bool            // no request is outstanding, so no more messages arrive

@@ -15,7 +15,7 @@ import (
 //	         Release              grant                    take, at the peer
 //	(held) ──────────> unreturned ──────> granted, in flight ───────────────> usable
 //	                     ^  ^                │ the frame was not posted
-//	 the window grows ───┘  └────────────────┘ ungrant
+//	 the window grows ───┘  └────────────────┘ unframe
 //
 // The peer sends to a receive only after a frame has returned the credit of this receive. So a
 // released receive may stay unposted until that frame is sent: the pass that posts the frame posts the
@@ -25,7 +25,8 @@ import (
 // update (a frame without payload) carries them. An update is sent in three cases:
 //
 //	many       at least half of the window is unreturned
-//	asked      the message of the peer that used its last credit says so (proto.Frame.More)
+//	asked      a message says that it used the peer's last credit (proto.Frame.More), or
+//	           the peer has used all granted credits
 //	starving   a receiver waits at this end, no message has arrived, and the peer cannot
 //	           send a message, because it has used all granted credits. Each credit is
 //	           then unreturned, or belongs to a message that the application holds. (If
@@ -37,16 +38,15 @@ import (
 //
 // An update is in flight from the time when it is sent until the peer has processed it (Conn.takeControl).
 // At most one is in flight: the next update is sent only when a message has arrived that used a credit of
-// the last update or of a later frame (Conn.updateMark). The peer posts its receive again before it uses
-// such a credit. So one receive is enough for updates. A starving peer has used all credits, so a starving
-// update is never held back by this rule.
+// the last update or of a later frame (Conn.updateMark), or when the peer has used all credits. The peer
+// posts its receive again before it uses such a credit. So one receive is enough for updates.
 
 // controlRecvs is the number of receives for the peer's credit updates, in addition to one receive
 // for each credit.
 const controlRecvs = 1
 
-// controlSends is the maximum number of outstanding credit updates. A further update waits until
-// one of these completes (Conn.creditDue).
+// controlSends is the maximum number of outstanding frames without payload: credit updates, and recalls
+// and their answers. A further one waits until one of these completes (Conn.creditDue).
 const controlSends = 2
 
 // updateAt returns the number of unreturned credits from which on a "many" update is due: half of
@@ -141,20 +141,20 @@ func (c *Conn) update(asked bool) {
 	if n := c.ledger.unreturned(); n == 0 || n < c.updateAt() && !asked && !c.starved() {
 		return // since the task was scheduled, a message has returned credits
 	}
-	if c.updateHeld = c.updateSent && int32(uint32(c.arrivals)-c.updateMark) <= 0; c.updateHeld {
-		return // take calls sendCreditUpdate again
+	if c.updateHeld = c.updateSent && int32(uint32(c.arrivals)-c.updateMark) <= 0 && !c.uncovered(); c.updateHeld {
+		return // take calls update again
 	}
-	before := c.ledger.granted()
 	f := c.frame(proto.Credit, 0)
 	if f.Credits == 0 { // meanwhile a message has returned the credits
 		c.unframe(f)
 	} else if c.postFrame(f) {
-		c.updateSent, c.updateMark = true, before
+		// After the push, so that the mark covers each frame that may be ahead of the update.
+		c.updateSent, c.updateMark = true, c.ledger.granted()-f.Credits
 	}
 }
 
 // postFrame posts a frame without payload. If too many are outstanding, it returns false, and
-// Conn.received calls sendCreditUpdate when one of them completes. Holder only.
+// Conn.received sends the frame when one of them completes. Holder only.
 func (c *Conn) postFrame(f proto.Frame) bool {
 	var head [frameSize]byte
 	f.Encode(&head)

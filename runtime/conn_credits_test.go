@@ -8,6 +8,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -229,4 +230,27 @@ func TestOneUpdateIsInFlight(t *testing.T) {
 	}
 	release(t, sendAndTake(t, a, b, 1)...)
 	eventually(t, "the second update", func() bool { return updates()-before == 2 })
+}
+
+// Rule: if a message that carries credits to the peer waits for a slot, and gives the credits back because
+// its context has ended, the updates that were sent meanwhile hold back no later update.
+func TestGivenUpCreditsHoldNoUpdateBack(t *testing.T) {
+	a, b := connected(t, Config{Conn: Options{RecvCredits: 4}})
+	ms := sendAndTake(t, a, b, 4)
+	held(t, b, func() { // no update is sent while this function holds the turn
+		release(t, ms[:2]...)
+		f := b.frame(proto.Data, 0) // of a message that waits for a slot
+		if f.Credits != 2 {
+			t.Errorf("the message carries %d credits, want 2", f.Credits)
+		}
+		release(t, ms[2])
+		b.update(true)
+		b.unframe(f)
+	})
+	release(t, ms[3])
+	// The peer uses the credit of the update. Then it needs the two that were given back.
+	for range 2 {
+		release(t, sendAndTake(t, a, b, 1)...)
+	}
+	release(t, sendAndTake(t, a, b, 3)...)
 }

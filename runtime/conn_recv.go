@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -117,6 +118,11 @@ func (c *Conn) take(s *recvSlot, r Result) {
 		}
 		s.n, more = int(f.Length), f.More
 	}
+	if c.uncovered() {
+		s.again()
+		c.violated(errUncovered)
+		return
+	}
 	if s.shut = nil; r.Flags&verbs.WCWithInv != 0 {
 		s.shut = c.invalidated(r.Imm)
 	}
@@ -127,13 +133,19 @@ func (c *Conn) take(s *recvSlot, r Result) {
 		c.match()
 	}
 	// A WRITE with immediate data cannot say that it has used the peer's last credit.
-	if more = more || !s.data && c.ledger.granted() == uint32(c.arrivals); more {
+	if exhausted := c.uncovered(); more || exhausted && !s.data {
 		c.widen()
-	}
-	if more || c.updateHeld {
-		c.update(more)
+		c.update(true)
+	} else if exhausted || c.updateHeld {
+		c.update(exhausted)
 	}
 }
+
+// uncovered reports whether the peer has used all credits that it was ever granted, so that it must not send
+// a message now. Holder only.
+func (c *Conn) uncovered() bool { return c.ledger.granted() == uint32(c.arrivals) }
+
+var errUncovered = fmt.Errorf("%w: it has sent a message without a credit", ErrPeerProtocol)
 
 // widen makes the window larger if the connection has a pool. The peer has used its last credit.
 func (c *Conn) widen() {
@@ -161,6 +173,11 @@ func (c *Conn) takeCreditsOf(f proto.Frame) error {
 // the peer's credits are used: the peer sends its next update only when it has got a message that uses one
 // of them, which is posted after this receive.
 func (c *Conn) takeControl(s *recvSlot, f proto.Frame) {
+	if f.Kind != proto.Credit && (c.uncovered() || c.credits == nil) { // the latter only before ESTABLISHED
+		s.again()
+		c.violated(errUncovered)
+		return
+	}
 	if s.recycle(c) != nil { // the connection is being closed
 		s.buf.drop()
 		return
@@ -168,6 +185,8 @@ func (c *Conn) takeControl(s *recvSlot, f proto.Frame) {
 	if f.Kind != proto.Credit {
 		c.arrivals++
 		c.returnCredits(1)
+	} else if c.pool != nil {
+		c.pool.s.q.Ready() // so that a peer that floods with updates does not take all receives
 	}
 	err := c.takeCreditsOf(f)
 	if f.More {
@@ -182,7 +201,9 @@ func (c *Conn) takeControl(s *recvSlot, f proto.Frame) {
 	}
 	if err != nil {
 		c.violated(err)
+		return
 	}
+	c.update(c.uncovered())
 }
 
 // arrivedQueue returns c.arrived, which it makes for the first message. Holder only.

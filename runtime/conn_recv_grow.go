@@ -16,11 +16,11 @@ func (p *recvPool) resize(c *Conn, n int) {
 	}
 }
 
-// shrink frees n receives of the window of c, which the peer has no credit for. Holder only.
+// shrink frees n receives of the window of c, which the peer has no credit for. The caller then calls
+// Conn.update, because fewer unreturned credits are now half of the window. Holder only.
 func (p *recvPool) shrink(c *Conn, n int) {
 	p.free.Add(int64(n))
 	p.resize(c, -n)
-	c.sendCreditUpdate() // fewer unreturned credits are now half of the window
 }
 
 // widen makes the window of c larger, if there are receives for it: at once with free ones, and otherwise
@@ -42,10 +42,14 @@ func (p *recvPool) widen(c *Conn) {
 	inUse := int(p.made.Load() - p.free.Load())
 	half, members := p.depth/2, int(max(p.members.Load(), 1))
 	n := min(wanted, max(half-inUse, half/members-(minShare-1)-w))
-	p.denied = p.denied || n < wanted
-	if n <= 0 {
-		return
+	p.denied = p.denied || wanted > 0 && n < wanted
+	if n > 0 {
+		p.extend(c, n)
 	}
+}
+
+// extend makes the window of c larger by n receives, some of which may have to be made first. Holder only.
+func (p *recvPool) extend(c *Conn, n int) {
 	got := n
 	for got > 0 && !p.reserve(got) {
 		got = min(got-1, int(p.free.Load()))
@@ -53,13 +57,14 @@ func (p *recvPool) widen(c *Conn) {
 	if got > 0 {
 		p.resize(c, got)
 		c.returnCredits(uint32(got))
-		if peers == 0 { // the peer waits for them
-			c.update(true)
-		}
+		c.update(c.uncovered()) // the peer may wait for them
 	}
-	if got < n && int(p.made.Load()) < p.depth {
-		p.wanting = append(p.wanting, c)
-		p.grow(n - got)
+	if n -= got; n > 0 && int(p.made.Load()) < p.depth {
+		if c.missing == 0 {
+			p.wanting = append(p.wanting, c)
+		}
+		c.missing = n
+		p.grow(n)
 	}
 }
 
@@ -70,8 +75,10 @@ func (p *recvPool) serveWanting() {
 	p.wanting = nil
 	none := p.growFailed.Load() && p.free.Load() == 0
 	for i, c := range all {
-		if all[i] = nil; !none && (c.state == connOpen || c.state == connConnecting) {
-			p.widen(c)
+		all[i] = nil
+		n := c.missing
+		if c.missing = 0; !none && (c.state == connOpen || c.state == connConnecting) {
+			p.extend(c, n)
 		}
 	}
 }
@@ -80,7 +87,8 @@ func (p *recvPool) serveWanting() {
 func (p *recvPool) grow(n int) {
 	rt := p.sh.rt
 	if rt.cfg.stepped { // a stepped runtime starts no goroutines
-		p.growFailed.Store(p.provision(n) != nil)
+		_, err := p.provision(n)
+		p.growFailed.Store(err != nil)
 		p.sh.r.Schedule(&p.growTask, false)
 		return
 	}
@@ -90,7 +98,7 @@ func (p *recvPool) grow(n int) {
 	go func() {
 		err := rt.enter()
 		if err == nil { // Close waits for it
-			err = p.provision(n)
+			_, err = p.provision(n)
 			rt.leave()
 		}
 		p.growFailed.Store(err != nil)
@@ -99,31 +107,31 @@ func (p *recvPool) grow(n int) {
 	}()
 }
 
-// provision makes up to n more receives, posts them, and adds them to the free ones. It makes fewer if
-// the pool is at its depth. It may block: it may register memory.
-func (p *recvPool) provision(n int) error {
-	for ; n > 0; n-- {
+// provision makes up to n more receives, posts them, and adds them to the free ones. It returns how many:
+// fewer than n if the pool is at its depth. It may block: it may register memory.
+func (p *recvPool) provision(n int) (made int, err error) {
+	for ; made < n; made++ {
 		i, ok := p.unusedSlot()
 		if !ok {
-			return nil
+			return made, nil
 		}
 		s := p.slots.make(i)
 		buf, err := p.sh.rt.mem.allocOnNode(p.sh.node, p.size)
 		if err != nil {
 			p.putUnused(i)
-			return err
+			return made, err
 		}
 		s.i, s.pool, s.buf = i, p, buf
 		s.sge[0] = buf.Slice().SGE()
 		if err := p.postNew(s); err != nil {
 			buf.drop()
 			p.putUnused(i)
-			return err
+			return made, err
 		}
 		p.made.Add(1)
 		p.free.Add(1)
 	}
-	return nil
+	return made, nil
 }
 
 // unusedSlot takes a slot without a buffer, and putUnused gives it back.

@@ -43,15 +43,17 @@ type recvPool struct {
 	// free is the number of receives in no share. The goroutines that make connections, the holder, and
 	// those that release messages of ended connections change it. It publishes nothing.
 	free atomic.Int64
-	// made is the number of receives. mu guards the writes; any goroutine reads.
+	// made is the number of receives. Goroutines that provision or recycle receives, and the holder, change
+	// it. It publishes nothing.
 	made atomic.Int64
 	// members is the number of connections. Goroutines that make connections and the holder change it.
 	members atomic.Int64
 	// growing is set while a goroutine provisions receives for growing windows; growFailed is set if the
-	// last one failed. These goroutines write both; the holder reads them.
+	// last one failed. The holder sets growing, and reads both; the goroutine clears growing after it has
+	// written growFailed. (A stepped runtime has no such goroutine; the holder writes growFailed.)
 	growing, growFailed atomic.Bool
 
-	mu       sync.Mutex // guards the next three fields; no goroutine waits while it holds mu
+	mu       sync.Mutex // guards the next three fields; no goroutine waits or calls the device while it holds mu
 	unused   []uint32   // slots without a buffer
 	opened   bool       // the shared receive queue exists
 	unposted []uint32   // slots to post when it does
@@ -95,11 +97,8 @@ func (rt *Runtime) pooled(o Options) bool { return !o.Raw && o.RecvCredits == 0 
 // join reserves the smallest share. It returns false if the pool has no room for another connection.
 func (p *recvPool) join() (bool, error) {
 	for !p.reserve(minShare) {
-		if err := p.provision(p.spare); err != nil {
+		if made, err := p.provision(p.spare); made == 0 {
 			return false, err
-		}
-		if p.free.Load() < minShare && int(p.made.Load()) == p.depth {
-			return false, nil
 		}
 	}
 	p.members.Add(1)
@@ -156,6 +155,7 @@ func (p *recvPool) Complete(_ SinkContext, r Result, err error) {
 		p.unmake(s)
 	case err == nil: // a message of a connection that has ended; the receive counts as posted
 		p.postLater(s)
+		p.s.q.Ready()
 	default:
 		p.failed(s, c, err)
 	}
@@ -184,8 +184,12 @@ func (p *recvPool) ordered() []*Conn {
 }
 
 // leave gives the share of c back, except the receives of messages that the program holds: each of these
-// becomes free when the message is released. The device must not use the queue pair of c any more. Holder
-// only, once for each connection that has joined.
+// becomes free when the message is released. The device must not use the queue pair of c any more. Call
+// leave once for each connection that has joined. Holder only, unless c had no queue pair.
+//
+// If the device drops the completion of a message when the queue pair is destroyed (libmlx5 does), the
+// receive of this message is lost until the pool is closed. That can happen only to connections that end
+// without LAST_WQE_REACHED: those that are aborted while they are being closed.
 func (p *recvPool) leave(c *Conn) {
 	unreturned, granted := c.ledger.end()
 	p.free.Add(int64(unreturned) + int64(granted-uint32(c.arrivals)) + minShare - 1)

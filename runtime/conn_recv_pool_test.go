@@ -459,3 +459,33 @@ func TestMessagesBeforeTheEndAreReceived(t *testing.T) {
 		}
 	}
 }
+
+// Rule: a peer whose credits were recalled while the program holds messages still gets a credit, and when
+// the program takes the next message and waits, the peer can send.
+func TestRecallLeavesThePeerACredit(t *testing.T) {
+	a, b := connected(t, Config{})
+	needsPools(t, b)
+	ctx := testContext(t)
+	flood(t, a, b, 500)
+	checkWindow(t, a, b, 0)
+	kept := sendAndTake(t, a, b, 2)
+	for range 3 { // the first look sees the messages, the second recalls, the third finds what is left
+		held(t, b, b.pool.tick)
+		eventually(t, "the answer to a recall", func() (over bool) {
+			held(t, b, func() { over = !b.recalls.asked || b.recalls.ignored > 0 })
+			return over
+		})
+	}
+	sent := make(chan error, 1)
+	go func() {
+		f, err := a.SendBytes(ctx, []byte("after the recall"))
+		f.Discard()
+		sent <- err
+	}()
+	m, err := b.RecvWait(ctx)
+	if err != nil {
+		t.Fatalf("a message after the recall: %v (sending it: %v)", err, <-sent)
+	}
+	release(t, append(kept, m)...)
+	checkWindow(t, a, b, 0)
+}

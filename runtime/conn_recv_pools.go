@@ -33,14 +33,14 @@ func (s *shard) joinPool(size int) (*recvPool, error) {
 // open makes the shared receive queue, unless it exists, and posts the receives that were made before.
 // Holder only.
 func (p *recvPool) open() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.opened {
+	if p.s.q.SRQ() != nil {
 		return nil
 	}
-	if err := p.s.open(); err != nil {
+	if err := p.s.open(); err != nil { // without mu, because it may run a pass
 		return err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.opened = true
 	for _, i := range p.unposted {
 		if err := p.post(p.slots.at(i)); err != nil {
@@ -62,8 +62,10 @@ func (p *recvPool) discardUnopened() error {
 		p.slots.at(i).buf.drop()
 	}
 	p.made.Store(0)
-	p.unposted, p.opened = nil, true
-	return p.s.q.Discard()
+	p.unposted = nil
+	err := p.s.q.Discard()
+	p.opened = err == nil // otherwise the next Close tries again
+	return err
 }
 
 // discardPools frees the pools whose queue was never made. The connections have ended.

@@ -66,10 +66,15 @@ func (c *Conn) recall(short bool) {
 		*r = recalls{seen: c.arrivals}
 		return
 	}
-	if n := c.ledger.withdraw(int(c.window.Load()) - 1); n > 0 {
+	peers, spare := c.ledger.granted()-uint32(c.arrivals), c.ledger.unreturned()
+	if peers == 0 {
+		spare-- // the peer gets one
+	}
+	if n := c.ledger.withdraw(min(spare, int(c.window.Load())-1)); n > 0 {
 		c.pool.shrink(c, n)
 	}
-	switch peers := c.ledger.granted() - uint32(c.arrivals); {
+	c.update(peers == 0)
+	switch {
 	case r.asked:
 		if r.ignored++; short && r.ignored >= recallBound {
 			c.fail(fmt.Errorf("%w: it has not given up credits for %v", ErrPeerProtocol, recallBound*recallEvery))
@@ -87,7 +92,7 @@ func (c *Conn) giveUpCredits() {
 	c.recallDue = false
 	n := c.credits.take(int(c.credits.most))
 	if n == 0 {
-		return // messages that use them are on their way
+		return // messages have taken them, and use them soon
 	}
 	c.credits.wanted() // it is no sign of traffic that they were the last
 	f := c.frame(proto.Return, 0)

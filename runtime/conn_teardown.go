@@ -34,9 +34,14 @@ func (c *Conn) fail(cause error) {
 		c.setCause(explained(c.rt.dev, cause))
 		c.state = connFailed
 		c.disconnectQP()
-		// If the device does not flush the requests, destroy ends the operations.
+		// If the device does not flush the requests, destroy ends the operations. If it only does not report
+		// LAST_WQE_REACHED, the messages that have arrived are kept.
 		c.within(flushBound, func() {
-			if !c.drained {
+			switch {
+			case c.drained:
+			case c.idled:
+				c.sh.r.Defer(func() { c.sh.r.Drain(); c.onDrained() })
+			default:
 				c.destroy(nil)
 			}
 		})
@@ -128,8 +133,14 @@ func (c *Conn) disconnectQP() {
 		// Close does not return ErrDeviceRemoved, because an event reports the removal of the device.
 		c.closeErr = errors.Join(c.closeErr, err)
 	}
-	// With a pool, messages may have arrived that are not polled yet.
-	c.q.Idle(func() { c.afterLastWQE(c.onDrained) })
+	c.q.Idle(func() {
+		c.idled = true
+		if c.pool == nil {
+			c.onDrained()
+		} else { // messages may have arrived that are not polled yet
+			c.afterLastWQE(c.onDrained)
+		}
+	})
 }
 
 // refuseOps makes the connection accept no more operations.

@@ -7,7 +7,7 @@ import (
 )
 
 // These constants limit the handshakes of a listener. With the default options a begun handshake
-// costs half a MiB for its receives, and some 400 µs of processor time. A waiting request costs
+// costs 100 KiB for its queues and receives, and some 200 µs of processor time. A waiting request costs
 // little, because it has no queue pair and no receives. So the limits bound the cost of peers that
 // do not finish their handshakes.
 const (

@@ -89,7 +89,7 @@ func (r *request) end() {
 
 // request.begin calls Options.Admit and prepares a connection for the request, on another
 // goroutine. The holder of the turn must not do this work: Admit may block, and preparing a
-// connection allocates half a MiB by default and may register memory.
+// connection may map and register memory.
 func (r *request) begin() {
 	l := r.l
 	if err := l.rt.enter(); err != nil { // the runtime is being closed, or its device is gone: the listener stops soon

@@ -264,6 +264,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		return b[:]
 	}
 	for what, payload := range map[string][]byte{
+		"two messages with one credit":   append(good(proto.Frame{Kind: proto.Data, Length: 1}), 1),
 		"message shorter than a header":  {1, 2, 3},
 		"unknown kind":                   good(proto.Frame{Kind: 9}),
 		"length beyond the message":      good(proto.Frame{Kind: proto.Data, Length: 1000}),
@@ -274,15 +275,20 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			a, b := connected(t, Config{})
 			ctx := testContext(t)
-			// Submit the SEND directly to a's queue, because Conn.Send would write a valid header.
-			if err := a.sh.r.Do(ctx, func() {
-				if _, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: nothing{}}, &reactor.Payload{Inline: payload}, reactor.NonBlock); err != nil {
-					t.Errorf("submitting the SEND: %v", err)
+			// Submit the SEND directly to a's queue, because Conn.Send would write a valid header, and wait for
+			// a credit.
+			held(t, a, func() {
+				for range 2 {
+					if _, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: nothing{}}, &reactor.Payload{Inline: payload}, reactor.NonBlock); err != nil {
+						t.Errorf("submitting the SEND: %v", err)
+					}
 				}
-			}); err != nil {
-				t.Fatal(err)
+			})
+			m, err := b.RecvWait(ctx)
+			if err == nil { // the first of two messages
+				_, err = b.RecvWait(ctx)
+				release(t, m)
 			}
-			_, err := b.RecvWait(ctx)
 			mistake(t, "RecvWait after the invalid message ("+what+")", err, ErrPeerProtocol)
 			if err := b.Close(ctx); err != nil {
 				t.Fatalf("Close after the protocol error: %v, want no error", err)

@@ -57,6 +57,9 @@ func (rt *Runtime) Close(ctx context.Context) error {
 	}
 	err = rt.closeAll(asked, after)
 	if made {
+		for _, sh := range rt.shards { // no call joins a pool now
+			err = errors.Join(err, sh.discardPools())
+		}
 		err = errors.Join(err, rt.destroy(after))
 	} else {
 		err = errors.Join(err, fmt.Errorf("%w: calls that create or use objects of the device have not returned", verbs.ErrBusy))
@@ -103,9 +106,6 @@ func (rt *Runtime) closeAll(ctx, after reactor.DoneContext) error {
 	rt.mu.Unlock()
 	for _, s := range shared {
 		errs = append(errs, s.close(after))
-	}
-	for _, sh := range rt.shards {
-		errs = append(errs, sh.discardPools())
 	}
 	return errors.Join(errs...)
 }
