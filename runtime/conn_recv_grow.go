@@ -59,11 +59,10 @@ func (p *recvPool) extend(c *Conn, n int) {
 		c.returnCredits(uint32(got))
 		c.update(c.uncovered()) // the peer may wait for them
 	}
+	c.missing = 0 // what the window still wanted from an earlier call is part of n
 	if n -= got; n > 0 && int(p.made.Load()) < p.depth {
-		if c.missing == 0 {
-			p.wanting = append(p.wanting, c)
-		}
 		c.missing = n
+		p.wanting = append(p.wanting, c) // twice does no harm: the second time nothing is missing
 		p.grow(n)
 	}
 }

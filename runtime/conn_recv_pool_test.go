@@ -489,3 +489,27 @@ func TestRecallLeavesThePeerACredit(t *testing.T) {
 	release(t, append(kept, m)...)
 	checkWindow(t, a, b, 0)
 }
+
+// Rule: what a window still waits for is part of its next growth, and does not come in addition. (TestSimulation
+// found a peer that was granted 386 credits of at most 256.)
+func TestAWindowGrowsOnceByWhatItWaitedFor(t *testing.T) {
+	a, b := connected(t, Config{})
+	needsPools(t, b)
+	p := b.pool
+	eventually(t, "no goroutine to make receives", func() bool { return p.growing.CompareAndSwap(false, true) }) // none begins now
+	held(t, b, func() {
+		for p.free.Load() > 0 { // others have taken all
+			p.reserve(1)
+		}
+		before := b.window.Load()
+		p.extend(b, 100) // waits
+		p.free.Add(200)
+		p.extend(b, 50)
+		p.serveWanting()
+		if grown := b.window.Load() - before; grown != 50 {
+			t.Errorf("the window has grown by %d, want 50", grown)
+		}
+	})
+	a.Abort() // the counts of the pool are wrong now
+	b.Abort()
+}

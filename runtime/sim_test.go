@@ -283,6 +283,9 @@ func (p *simPair) checkCredits() {
 	for i, e := range p.ends {
 		peer := p.ends[1-i]
 		have, owed, window := e.c.credits.available(), peer.c.ledger.unreturned(), int(peer.c.window.Load())
+		if most := peer.c.mostCredits(); window > most {
+			p.w.fail("%v: end %d has a window of %d, want at most %d", p, 1-i, window, most)
+		}
 		if have+owed != window {
 			p.w.fail("%v: end %d has %d credits, and the peer has not returned %d; want %d in all", p, i, have, owed, window)
 		}
