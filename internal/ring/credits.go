@@ -48,28 +48,6 @@ func (c *Credits) TryAcquire() bool {
 	return ok
 }
 
-// TryAcquireN takes up to k free credits with one change of the count, and returns their number. It
-// takes none if a goroutine waits for one, or if the credits are closed. Any goroutine may call it; it
-// does not block or allocate.
-func (c *Credits) TryAcquireN(k int) int {
-	if c.closed.Load() || c.waiting.Load() > 0 {
-		return 0
-	}
-	for {
-		n := c.count.Load()
-		if n <= 0 && c.gather() {
-			continue
-		}
-		k := min(int64(k), n)
-		if k <= 0 {
-			return 0
-		}
-		if c.count.CompareAndSwap(n, n-k) {
-			return int(k)
-		}
-	}
-}
-
 // Acquire takes a credit, and waits for one if none is free. Waiters are served in order; a
 // newcomer never overtakes. Any goroutine may call it. It does not allocate. The channel done ends
 // the wait, as in [Slots.Wait].

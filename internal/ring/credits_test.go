@@ -21,15 +21,8 @@ func TestCreditsAgainstModel(t *testing.T) {
 		c := NewCredits(n)
 		free := n
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
-			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			switch rapid.IntRange(0, 4).Draw(t, "what") {
 			case 4:
-				k := rapid.IntRange(0, n+1).Draw(t, "most")
-				if got := c.TryAcquireN(k); got > min(k, free) || got == 0 && min(k, free) > 0 {
-					t.Fatalf("TryAcquireN(%d) with %d free took %d", k, free, got)
-				} else {
-					free -= got
-				}
-			case 5:
 				if free < n {
 					c.ReleaseLater(rapid.IntRange(1, 3).Draw(t, "batch"))
 					free++
