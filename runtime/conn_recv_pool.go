@@ -15,10 +15,9 @@ import (
 // recvPool is a shared receive queue of managed connections, with its receives. The connections of a shard
 // whose messages have the same largest size share one, or several if they are many.
 //
-// Each receive belongs to a connection's share or is free. A share is the connection's window, which is
-// how many messages the peer may have under way and the program may hold, and one receive for the peer's
-// credit update. So the peer always finds a posted receive: what is posted is at least what the peers may
-// use, for each connection apart.
+// Each receive belongs to a connection's share or is free. A share is the connection's window (the messages
+// that the peer may have under way or the program may hold) and one receive for the peer's credit update.
+// So a message of the peer always finds a posted receive: the shares cover all credits of all peers.
 //
 //	          provision            join, widen                      leave, recall
 //	(memory) ──────────> free ──────────────────> share of a connection ───────────> free
@@ -63,17 +62,16 @@ type recvPool struct {
 	timer   *reactor.Timer // calls tick while wide is not 0
 	denied  bool           // a window could not grow since the last tick
 	wanting []*Conn        // connections whose windows grow when more receives were made
-	last    *Conn          // the connection of the latest message, with its queue pair's number; or nil
-	lastQP  uint32
 	// growTask calls serveWanting.
 	growTask reactor.Task
 }
 
 const (
-	// poolDepth is the most receives of a pool: 8 MiB with default messages. The reactor needs 136 KiB for
-	// them, and 1024 entries of the completion queue. Of half as many, two connections with their largest
-	// windows would leave nothing to others. A pool of large receives has fewer, poolBytes in all, but at
-	// least minDepth. If the device permits fewer than minDepth, connections do not share receives.
+	// poolDepth is the most receives of a pool: 8 MiB with default messages. The reactor keeps a slot, a
+	// work request and an entry of the completion queue for each. With half as many, two connections with
+	// their largest windows would leave nothing to others. A pool of large receives has fewer, poolBytes in
+	// all, but at least minDepth. If the device permits fewer than minDepth, connections do not share
+	// receives.
 	poolDepth = 1024
 	poolBytes = 64 << 20
 	minDepth  = 32
@@ -139,11 +137,7 @@ func (p *recvPool) unmake(s *recvSlot) {
 // Complete implements reactor.Sink, for the receives of the pool.
 func (p *recvPool) Complete(_ SinkContext, r Result, err error) {
 	s := p.slots.at(uint32(r.Tag))
-	c := p.last
-	if c == nil || p.lastQP != r.QPNum { // a map lookup takes some 15 ns
-		c = p.s.conns[r.QPNum]
-		p.last, p.lastQP = c, r.QPNum
-	}
+	c := p.s.conns[r.QPNum]
 	switch {
 	case err == nil && c != nil:
 		c.q.NotePeerReceive()

@@ -218,9 +218,6 @@ func (s *SharedRecv) join(c *Conn) {
 func (s *SharedRecv) part(c *Conn) {
 	if s != nil && c.q.QP() != nil {
 		delete(s.conns, c.q.QP().Num())
-		if c.pool != nil {
-			c.pool.last = nil
-		}
 	}
 }
 
