@@ -68,8 +68,8 @@ func (q *Queue) ready() {
 }
 
 // gather moves requests of the ready queues into the batch of the pass: for each queue at most one
-// list of sends and one list of receives (of a SharedRecv at most two). It reports whether it found any requests. Only the holder
-// calls the functions below.
+// list of sends and one list of receives (of a SharedRecv at most two). It reports whether it found any
+// requests. Only the holder calls the functions below.
 func (r *Reactor) gather(arm bool) bool {
 	did := false
 	keeps := r.cfg.FlushDelay > 0

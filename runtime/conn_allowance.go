@@ -12,7 +12,7 @@ type allowance struct {
 	// message was not posted; the holder adds those that the peer grants. After close it is far below 0.
 	// It publishes nothing.
 	free atomic.Int64
-	most int64 // what the peer grants at most; immutable
+	most int64 // the most credits that the peer grants; immutable
 	// short is set when the last free credit is taken. The goroutine that sends the next message clears it,
 	// and tells the peer (proto.Frame.More). That is usually the goroutine that took the credit.
 	short atomic.Bool

@@ -76,7 +76,7 @@ func TestLedgerCountsEachCreditOnce(t *testing.T) {
 	})
 }
 
-// Rule: what many goroutines add, grant and take back at the same time is exactly what the end counts.
+// Rule: many goroutines may add, grant and take back credits at the same time: end counts each one time.
 func TestLedgerByManyGoroutines(t *testing.T) {
 	const rounds = 20000
 	var l ledger

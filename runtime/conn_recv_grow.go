@@ -48,7 +48,8 @@ func (p *recvPool) widen(c *Conn) {
 	}
 }
 
-// extend makes the window of c larger by n receives, some of which may have to be made first. Holder only.
+// extend makes the window of c larger by n receives. Free receives come at once, and new ones when they
+// were made. Holder only.
 func (p *recvPool) extend(c *Conn, n int) {
 	got := n
 	for got > 0 && !p.reserve(got) {
@@ -59,7 +60,7 @@ func (p *recvPool) extend(c *Conn, n int) {
 		c.returnCredits(uint32(got))
 		c.update(c.uncovered()) // the peer may wait for them
 	}
-	c.missing = 0 // what the window still wanted from an earlier call is part of n
+	c.missing = 0 // n includes the receives that an earlier call still waits for
 	if n -= got; n > 0 && int(p.made.Load()) < p.depth {
 		c.missing = n
 		p.wanting = append(p.wanting, c) // twice does no harm: the second time nothing is missing

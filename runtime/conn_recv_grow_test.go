@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
-// Rule: a peer that ignores a recall keeps its credits while nobody needs them. If another connection needs
+// Rule: a peer that ignores a recall keeps its credits while no connection needs them. If another one needs
 // receives, the connection fails after recallBound looks.
 func TestPeerThatIgnoresARecallFailsWhenOthersNeedReceives(t *testing.T) {
 	a, b := connected(t, Config{})
@@ -68,7 +68,7 @@ func TestRecallLeavesThePeerACredit(t *testing.T) {
 	flood(t, a, b, 500)
 	checkWindow(t, a, b, 0)
 	kept := sendAndTake(t, a, b, 2)
-	for range 3 { // the first look sees the messages, the second recalls, the third finds what is left
+	for range 3 { // the first look finds new messages, the second recalls, the third finds an idle connection
 		held(t, b, b.pool.tick)
 		eventually(t, "the answer to a recall", func() (over bool) {
 			held(t, b, func() { over = !b.recalls.asked || b.recalls.ignored > 0 })

@@ -47,7 +47,7 @@ func (s *recvSlot) InboxHook() *ring.Hook[recvSlot] { return &s.hook }
 // recvSlots are slots by their index. They are made when they are first used, slotChunk at a time.
 type recvSlots []atomic.Pointer[[slotChunk]recvSlot] // a chunk is stored one time; any goroutine reads it
 
-// slotChunk is the number of slots that are made together: 2 KiB.
+// slotChunk is the number of slots that are made together. A new connection needs two.
 const slotChunk = 16
 
 func newRecvSlots(n int) recvSlots { return make(recvSlots, (n+slotChunk-1)/slotChunk) }
@@ -89,7 +89,7 @@ func (s *recvSlot) again() {
 	}
 }
 
-// giveUp ends the slot's message, which nobody gets.
+// giveUp ends a message that no receiver has got.
 func (s *recvSlot) giveUp(c *Conn) {
 	if s.recycle(c) != nil {
 		s.buf.drop()

@@ -99,8 +99,8 @@ type Options struct {
 	Recorder int
 	// Backlog is how many peers of a listener may wait to be accepted: requests, handshakes and
 	// established connections together; see Listener. Each peer may hold the memory of a
-	// connection: by default 2 receives of 8 KiB, and up to 65 if the peer sends messages that nobody
-	// takes, so 65 MiB for 128 peers. The limit for unfinished handshakes is Backlog/2, and the limit
+	// connection: by default 2 receives of 8 KiB, and up to 65 if the program does not take the peer's
+	// messages, so 65 MiB for 128 peers. The limit for unfinished handshakes is Backlog/2, and the limit
 	// for unfinished handshakes from one address is Backlog/8. Each limit is at least 1. Only listeners
 	// use Backlog. Default DefaultBacklog.
 	Backlog int

@@ -75,8 +75,9 @@
 //
 // The poll after the arming finds every completion that came before the arming. A later completion
 // raises an event, because its queue is armed. An event that calls Arrived counts as a submission. Any
-// other event wakes the loop, which takes the turn, or asks the holder for it by setting the bit loopWants. A holder gives the turn up by a CAS of the
-// same word, which fails if the bit was set meanwhile. So no holder misses the request.
+// other event wakes the loop, which takes the turn, or asks the holder for it by setting the bit
+// loopWants. A holder gives the turn up by a CAS of the same word, which fails if the bit was set
+// meanwhile. So no holder misses the request.
 //
 // # Guarantees
 //
