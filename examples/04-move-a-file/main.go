@@ -83,6 +83,7 @@ func client(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, 
 // push writes the source into the server's memory, wave by wave.
 func push(ctx context.Context, conn *verbena.Conn, source *verbena.Region, target verbena.Remote) error {
 	group, wave := new(futures.Group), make([]verbena.Future, 0, depth)
+	batch := conn.Batch() // starts without a wake-up of the reactor: the wait below posts the wave
 	for off := 0; off < source.Len(); {
 		for wave = wave[:0]; len(wave) < depth && off < source.Len(); off += chunk {
 			n := min(chunk, source.Len()-off)
@@ -94,7 +95,7 @@ func push(ctx context.Context, conn *verbena.Conn, source *verbena.Region, targe
 			if err != nil {
 				return err
 			}
-			written, err := conn.Start(ctx, new(verbena.WriteOp(from, to).Imm(uint32(off/chunk)))) // now outstanding
+			written, err := batch.Start(ctx, new(verbena.WriteOp(from, to).Imm(uint32(off/chunk)))) // now outstanding
 			if err != nil {
 				return err
 			}
