@@ -265,9 +265,9 @@ func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 	notOnDevice(t, "the test makes the n-th call fail, and moves a port down and up")
 	injected := 0 // the number of subtests in which a call failed
 	for n := 1; n <= 6; n++ {
+		plan := &nth.Plan{Op: "ibv_get_async_event", N: n}
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			p := must.Get(soft.New(soft.Config{}))(t)
-			plan := &nth.Plan{Op: "ibv_get_async_event", N: n}
 			rt := mustOpen(t, Config{Provider: nth.Wrap(p, plan), Device: "soft0", Spin: -1, Reactors: 1})
 			seen := make(chan verbs.AsyncEventType, 16)
 			defer rt.WatchDevice(func(ev DeviceEvent) { seen <- ev.Type })()
@@ -287,10 +287,11 @@ func TestFailedGetLosesNoAsyncEvent(t *testing.T) {
 					t.Fatalf("the event %v did not come", want)
 				}
 			}
-			if _, ok := plan.Injected(); ok {
-				injected++
-			}
 		})
+		// The runtime is closed now. Before that, the call behind the last event may be still to come.
+		if _, ok := plan.Injected(); ok {
+			injected++
+		}
 	}
 	if injected < 3 { // taking two events needs 3 or more calls, so a call should fail for each n up to 3
 		t.Errorf("a call of ibv_get_async_event failed in %d of 6 subtests, want 3 or more", injected)
