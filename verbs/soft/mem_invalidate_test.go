@@ -216,3 +216,30 @@ func TestRevocationMidMessage(t *testing.T) {
 		t.Fatalf("memory was read through a window after it was closed: byte %d came over", at)
 	}
 }
+
+// TestLateReadAfterInvalidation: a copy of a READ that arrives after the peer has invalidated its key is
+// dropped, and a READ with the key that comes after the invalidation breaks the connection.
+func TestLateReadAfterInvalidation(t *testing.T) {
+	w := windowWorld(t, options{})
+	mw := w.b.newMW(verbs.MWType2)
+	closing(t, mw)
+	w.b.bound(mw, 0, 4096, remoteAll)
+	key, at := mw.RKey(), w.b.at(0)
+	late := wire.Header{Opcode: w.a.qp.wire(wire.OpReadRequest), PSN: narrow(w.next()), AckReq: true, VA: at, RKey: key, Length: 100}
+	w.a.mustPost(w.a.readWR(1, 100, at, key))
+	w.a.ok(w.a.want(w.a.scq, 1), 1)
+	w.b.recv(2)
+	wr := w.a.send(3, verbs.WRSendWithInv, verbs.SendSignaled)
+	wr.SetInvalidate(key)
+	w.a.mustPost(wr)
+	w.a.ok(w.a.want(w.a.scq, 1), 3)
+	w.inject(late, nil)
+	if s, evs := w.b.state(), w.b.events(); s != verbs.QPSRTS || len(evs) != 0 {
+		t.Fatalf("a late copy of a READ left the queue pair in %v, with the events %v; want RTS and none", s, evs)
+	}
+	w.a.mustPost(w.a.readWR(4, 100, at, key))
+	if wc := w.a.want(w.a.scq, 1)[0]; wc.Status != verbs.WCRemAccessErr {
+		t.Errorf("a READ with a key that was invalidated before completed with %v, want %v", wc.Status, verbs.WCRemAccessErr)
+	}
+	w.b.events()
+}

@@ -60,6 +60,10 @@ type responder struct {
 	nakPSN  uint64
 	refused bool // nak is sent last; then ERR
 
+	// invalidated is the PSN of the latest SEND_WITH_INV that has invalidated a key. The peer has what it wanted to
+	// read with the key, so a repetition of an earlier READ is late, and not an error.
+	invalidated uint64
+
 	out     []answer // from outHead on, by PSN
 	outHead int
 

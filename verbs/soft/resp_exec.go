@@ -59,9 +59,12 @@ func (q *queuePair) onSend(k *fabric.Packet, h *wire.Header, psn uint64, starts,
 	if !q.concluded(v, psn) {
 		return
 	}
-	if h.Opcode.Ext()&wire.ExtIETH != 0 && !q.invalidate(h.InvKey) {
-		q.badInvalidate(h, psn)
-		return
+	if h.Opcode.Ext()&wire.ExtIETH != 0 {
+		if !q.invalidate(h.InvKey) {
+			q.badInvalidate(h, psn)
+			return
+		}
+		q.resp.invalidated = psn
 	}
 	q.executed(h, psn, ends)
 	if ends {

@@ -39,7 +39,9 @@ func readAnswer(h *wire.Header, psn uint64, mtu uint32) answer {
 //
 //   - SEND, WRITE: acknowledged again (C9-105), up to that packet, so that the
 //     acknowledgement does not skip an answer that was lost;
-//   - READ: its data is sent again, from where the request asks;
+//   - READ: its data is sent again, from where the request asks. If the key is not valid any more because the
+//     peer has invalidated it since then, the request is late: it is dropped (an invalid duplicate, as in class
+//     D of rxe_resp.c, duplicate_request);
 //   - atomic, ATOMIC_WRITE: answered from memory;
 //   - FLUSH: answered.
 func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
@@ -56,7 +58,9 @@ func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
 		}
 		if h.Length > 0 {
 			if _, err := q.remote(h.RKey, h.VA, h.Length, verbs.AccessRemoteRead); err != nil {
-				q.refuseRead(psn)
+				if psn >= r.invalidated {
+					q.refuseRead(psn)
+				}
 				return
 			}
 		}
@@ -114,6 +118,10 @@ func (q *queuePair) respond() {
 		}
 		a := &r.out[r.outHead]
 		if !q.sendAnswer(a) {
+			if a.repeated && a.psn < r.invalidated {
+				r.outHead++ // as in onDuplicate
+				continue
+			}
 			// The region was closed in the middle of a READ. Later requests are no longer
 			// answered.
 			psn := a.psn
