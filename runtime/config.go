@@ -15,6 +15,7 @@ const (
 	// A message of DefaultMessageSize and its header fill a pool block of 8 KiB. If messages were
 	// one byte larger, every receive would take a block of 16 KiB.
 	DefaultMessageSize    = 8<<10 - frameSize
+	DefaultMaxMessage     = 16 << 20
 	DefaultMaxSGE         = 4
 	DefaultInline         = 128
 	DefaultConnectTimeout = 5 * time.Second

@@ -9,6 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 )
 
 // connState is the state of a connection. Only the holder of the turn (the goroutine that runs the
@@ -103,13 +104,17 @@ type Conn struct {
 	windowMu sync.Mutex
 	windows  map[*Window]struct{}
 
+	// large has the large messages that are sent (conn_large.go). The goroutine that sends the first makes it;
+	// the holder stores an empty one when the connection is gone.
+	large atomic.Pointer[largeSends]
+
 	leaving  leaving       // tells Close that the destruction of the queue pair has begun
 	closed   chan struct{} // closed when the connection is gone
 	closeErr error         // written before closed is closed
 
 	// Only the holder uses the fields below, with two exceptions. Any goroutine may read oneWR,
 	// which is immutable. After the user has got the Conn, any goroutine may also read the fields
-	// local, remote, link, private, from, inline and largest, which then do not change any more.
+	// local, remote, link, private, from, inline, eager and largest, which then do not change any more.
 	state     connState
 	id        queuePairID
 	resolver  addrResolver           // address resolution of the dialing side
@@ -124,6 +129,7 @@ type Conn struct {
 	// oneWR is the largest transfer of one work request, in bytes.
 	oneWR         int
 	inline        int // largest inline payload, in bytes
+	eager         int // the largest message that fits into a receive of the peer
 	largest       int // the result of MaxMessage
 	local         netip.AddrPort
 	remote        netip.AddrPort
@@ -141,6 +147,9 @@ type Conn struct {
 	updateMark    uint32 // if updateSent: the peer has processed the last update when more messages have arrived
 	missing       int    // receives by which the window grows when they were made
 	recalls       recalls
+	// fetches has the large messages that are received. It is nil until the first arrives. Goroutines that
+	// release such a message read it, too.
+	fetches       *fetches
 	idled         bool            // no request is outstanding, except receives of a pool
 	disconnecting bool            // the method disconnect was called
 	lost          bool            // the device is gone
@@ -171,7 +180,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 		c.opts.RecvCredits = DefaultRecvCredits
 	}
 	c.oneWR = c.sh.r.MaxMessage()
-	c.largest = c.oneWR
+	c.eager, c.largest = c.oneWR, c.oneWR
 	c.matchTask.Fn, c.creditTask.Fn, c.creditWaitTask.Fn = c.match, c.sendCreditUpdate, c.serveCredits
 	credits := max(c.opts.RecvCredits, 1) // the smallest window of a pool
 	c.ledger.start(credits)
@@ -179,6 +188,9 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	recvs, controls := c.opts.RecvCredits, 0
 	if !opts.Raw {
 		recvs, controls = recvs+controlRecvs, controlSends
+	}
+	if rt.largeOptions(opts) {
+		recvs, controls = recvs+maxLarge, controls+maxLarge
 	}
 	if opts.keepAlive() > 0 {
 		controls++
@@ -188,7 +200,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	}
 	c.q, err = c.sh.r.Prepare(reactor.QueueConfig{
 		PD: rt.pd, Type: opts.kind, SendDepth: opts.SendDepth, RecvDepth: recvs, Shared: c.opts.Shared.queue(), ControlDepth: controls,
-		MaxSGE: opts.MaxSGE, Inline: max(opts.Inline, frameSize), Recorder: opts.Recorder,
+		MaxSGE: opts.MaxSGE, Inline: max(opts.Inline, frameSize+proto.SourceSize), Recorder: opts.Recorder,
 	})
 	if err != nil {
 		c.leavePool()
@@ -227,8 +239,9 @@ func (c *Conn) Link() string { return c.link }
 func (c *Conn) PrivateData() []byte { return c.private }
 
 // MaxMessage returns the size of the largest message that the connection can send, in bytes. In raw
-// mode this size is the port's limit. In managed mode it is the smaller of the size of the peer's
-// receives and the port's limit minus the message header.
+// mode this size is the port's limit. In managed mode it is the smaller of the peer's
+// Options.MaxMessage and the port's limit minus the message header. If one of the two devices has no
+// memory windows, the peer's Options.MessageSize takes the place of its MaxMessage.
 func (c *Conn) MaxMessage() int { return c.largest }
 
 // Done returns a channel that is closed when the connection accepts no more operations, because the

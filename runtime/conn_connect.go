@@ -298,7 +298,11 @@ func (c *Conn) readPeerHello(private []byte) error {
 	c.helloRead, c.private = true, h.User
 	if !h.Raw {
 		c.credits = newAllowance(int(h.Credits), int(h.Most))
-		c.largest = int(min(uint64(h.RecvSize), uint64(c.largest-frameSize)))
+		port := c.oneWR - frameSize
+		c.eager = int(min(uint64(h.RecvSize), uint64(port)))
+		if c.largest = c.eager; h.LargeBits > 0 && c.rt.largeOptions(c.opts) {
+			c.largest = max(c.eager, min(1<<h.LargeBits, port))
+		}
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ import (
 const controlRecvs = 1
 
 // controlSends is the maximum number of outstanding frames without payload: credit updates, and recalls
-// and their answers. A further one waits until one of these completes (Conn.creditDue).
+// and their answers. (READs of large messages and their answers have maxLarge more.) A further one waits until one of these completes (Conn.creditDue).
 const controlSends = 2
 
 // updateAt returns the number of unreturned credits from which on a "many" update is due: half of
@@ -156,9 +156,15 @@ func (c *Conn) update(asked bool) {
 // postFrame posts a frame without payload. If too many are outstanding, it returns false, and
 // Conn.received sends the frame when one of them completes. Holder only.
 func (c *Conn) postFrame(f proto.Frame) bool {
+	return c.postFrameAs(f, reactor.Send{Opcode: verbs.WRSend})
+}
+
+// postFrameAs is postFrame with s, a SEND of any kind.
+func (c *Conn) postFrameAs(f proto.Frame, s reactor.Send) bool {
 	var head [frameSize]byte
 	f.Encode(&head)
-	err := c.q.PostControl(&reactor.Send{Opcode: verbs.WRSend, Sink: (*connSink)(c)}, reactor.Payload{Header: head[:]})
+	s.Sink = (*connSink)(c)
+	err := c.q.PostControl(&s, reactor.Payload{Header: head[:]})
 	if err != nil {
 		c.creditDue = true
 		if f.More {

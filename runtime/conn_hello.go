@@ -33,7 +33,7 @@ func (c *Conn) ownHello() []byte {
 	}
 	h := proto.Hello{Raw: c.opts.Raw, User: c.opts.PrivateData}
 	if !c.opts.Raw {
-		h.Credits, h.Most, h.RecvSize = uint16(c.window.Load()), uint16(c.mostCredits()), uint32(c.opts.MessageSize)
+		h.Credits, h.Most, h.RecvSize, h.LargeBits = uint16(c.window.Load()), uint16(c.mostCredits()), uint32(c.opts.MessageSize), c.largeBits()
 	}
 	return proto.EncodeHello(h)
 }

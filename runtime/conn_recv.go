@@ -56,6 +56,10 @@ func (c *Conn) received(r Result, err error) {
 			if c.recallDue {
 				c.giveUpCredits()
 			}
+			if c.fetches != nil {
+				c.answerFetched()
+				c.pump()
+			}
 			c.sendCreditUpdate()
 		}
 		c.failRefused(err)
@@ -97,6 +101,7 @@ func (c *Conn) failRefused(err error) {
 // protocol, it ends the connection.
 func (c *Conn) take(s *recvSlot, r Result) {
 	more := false // the peer has used its last credit
+	var large *fetch
 	s.imm, s.with = r.Imm, r.Flags&verbs.WCWithImm != 0
 	if s.data = r.Opcode != verbs.WCRecvRDMAWithImm; !s.data {
 		s.n = int(r.Bytes)
@@ -107,16 +112,20 @@ func (c *Conn) take(s *recvSlot, r Result) {
 			c.violated((*ProtocolError)(bad))
 			return
 		}
-		if f.Kind != proto.Data {
-			c.takeControl(s, f)
+		if f.Kind != proto.Data && f.Kind != proto.Large {
+			c.takeControl(s, f, &r)
 			return
 		}
-		if err := c.takeCreditsOf(f); err != nil {
+		err := c.takeCreditsOf(f)
+		s.n, more = int(f.Length), f.More
+		if err == nil && f.Kind == proto.Large {
+			large, err = c.offered(s)
+		}
+		if err != nil {
 			s.again()
 			c.violated(err)
 			return
 		}
-		s.n, more = int(f.Length), f.More
 	}
 	if c.uncovered() {
 		s.again()
@@ -127,11 +136,8 @@ func (c *Conn) take(s *recvSlot, r Result) {
 		s.shut = c.invalidated(r.Imm)
 	}
 	c.arrivals++ // a SEND or a WRITE with immediate data, which used a credit
-	s.nth = c.arrivals
-	c.arrivedQueue().Push(s.i)
-	if len(c.recvWaiters) > 0 {
-		c.match()
-	}
+	s.nth, s.large = c.arrivals, large
+	c.arrive(s)
 	// A WRITE with immediate data cannot say that it has used the peer's last credit.
 	if exhausted := c.uncovered(); more || exhausted && !s.data {
 		c.widen()
@@ -172,17 +178,25 @@ func (c *Conn) takeCreditsOf(f proto.Frame) error {
 // takeControl processes the frame f in s, which is not a message. The receive is submitted again before
 // the peer's credits are used: the peer sends its next update only when it has got a message that uses one
 // of them, which is posted after this receive.
-func (c *Conn) takeControl(s *recvSlot, f proto.Frame) {
-	if f.Kind != proto.Credit && (c.uncovered() || c.credits == nil) { // the latter only before ESTABLISHED
+func (c *Conn) takeControl(s *recvSlot, f proto.Frame, r *Result) {
+	credited := f.Kind != proto.Credit && f.Kind != proto.Fetched
+	if credited && (c.uncovered() || c.credits == nil) { // the latter only before ESTABLISHED
 		s.again()
 		c.violated(errUncovered)
 		return
+	}
+	if f.Kind == proto.Fetched { // also while the connection is being closed
+		if err := c.answered(r); err != nil {
+			s.again()
+			c.violated(err)
+			return
+		}
 	}
 	if s.recycle(c) != nil { // the connection is being closed
 		s.buf.drop()
 		return
 	}
-	if f.Kind != proto.Credit {
+	if credited {
 		c.arrivals++
 		c.returnCredits(1)
 	} else if c.pool != nil {

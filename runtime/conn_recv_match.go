@@ -183,6 +183,7 @@ func (c *Conn) match() {
 		default:
 			c.recvWaiters = served(c.recvWaiters, done, &c.pruned)
 			c.starving.Store(true)
+			c.wantLarge()
 			c.sendCreditUpdate()
 			return
 		}

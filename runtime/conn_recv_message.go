@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Message is a received message. Its data lies in a receive buffer of the connection. The caller
-// owns this buffer until Release. A held message counts against what the peer may send
+// Message is a received message. Its data lies in a receive buffer of the connection, or, if it is longer
+// than Options.MessageSize, in a buffer of its own. The caller owns the buffer until Release. A held message counts against what the peer may send
 // (Options.RecvCredits): if the caller releases none, the peer can soon send none.
 type Message struct {
 	Data []byte // nil for a WRITE with immediate data
@@ -26,19 +26,23 @@ type Message struct {
 
 // Release gives the buffer back to the connection. The connection posts the receive again and
 // returns the credit to the peer. The caller must not use Data afterwards. If the message was
-// released before, Release returns ErrMessage. Release blocks only to free a large buffer of a
-// connection that is ending or gone (see Buffer.Release).
+// released before, Release returns ErrMessage. Release blocks only to free a buffer larger than
+// MaxPooled (see Buffer.Release).
 func (m Message) Release() error {
 	s := m.slot
 	if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
 		return ErrMessage
 	}
-	c := s.c.Load()                      // before the receive may get another message
-	if err := s.recycle(c); err != nil { // the connection is ending or gone
-		return s.buf.Release()
+	var err error
+	if s.large != nil {
+		err = s.releaseLarge()
+	}
+	c := s.c.Load()          // before the receive may get another message
+	if s.recycle(c) != nil { // the connection is ending or gone
+		return errors.Join(err, s.buf.Release())
 	}
 	c.returnCredits(1)
-	return nil
+	return err
 }
 
 // ReleaseMany releases messages as Release does, and returns the credits of messages of one
@@ -53,6 +57,9 @@ func ReleaseMany(ms []Message) error {
 		if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
 			errs = errors.Join(errs, ErrMessage)
 			continue
+		}
+		if s.large != nil {
+			errs = errors.Join(errs, s.releaseLarge())
 		}
 		if of := s.c.Load(); of != c { // loaded before the receive may get another message
 			if back > 0 {
@@ -77,7 +84,9 @@ func (c *Conn) handOut(i uint32) Message {
 	s := c.recvs.at(i)
 	number := s.state.Add(1) // now odd, which means held
 	m := Message{slot: s, number: number, Imm: s.imm, HasImm: s.with, Invalidated: s.shut}
-	if s.data {
+	if f := s.large; f != nil {
+		m.Data = f.buf.Bytes()
+	} else if s.data {
 		m.Data = s.buf.Bytes()[frameSize : frameSize+s.n]
 	} else {
 		m.Written = s.n

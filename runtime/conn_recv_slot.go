@@ -29,7 +29,7 @@ type recvSlot struct {
 	// new state into the Message. Release and disposeMessage add 1 to this copy by a CAS, so a
 	// second Release fails.
 	state atomic.Uint64
-	// The next six fields describe the arrived message. The holder writes them. Conn.arrived publishes
+	// The next seven fields describe the arrived message. The holder writes them. Conn.arrived publishes
 	// them to the goroutine that receives the message.
 	nth  uint64 // the number of this message, counted from 1 in the order of arrival
 	n    int    // the message's length in bytes
@@ -37,8 +37,10 @@ type recvSlot struct {
 	with bool    // imm is valid
 	data bool    // the message is a SEND, with a payload
 	shut *Window // the window that the message invalidated
-	sge  [1]verbs.SGE
-	hook ring.Hook[recvSlot]
+	// large is not nil for a large message. The goroutine that frees the slot clears it.
+	large *fetch
+	sge   [1]verbs.SGE
+	hook  ring.Hook[recvSlot]
 }
 
 // InboxHook returns the link for Conn.backIn.
@@ -91,6 +93,10 @@ func (s *recvSlot) again() {
 
 // giveUp ends a message that no receiver has got.
 func (s *recvSlot) giveUp(c *Conn) {
+	if f := s.large; f != nil {
+		s.large = nil
+		f.giveUp()
+	}
 	if s.recycle(c) != nil {
 		s.buf.drop()
 		return

@@ -164,6 +164,8 @@ func (c *Conn) endCredits() {
 func (c *Conn) onDrained() {
 	c.drained = true
 	c.q.Seal()
+	c.endLarge()
+	c.endFetches()
 	c.match()
 	for _, home := range c.drainWaiters {
 		close(home)
@@ -177,7 +179,7 @@ func (c *Conn) onDrained() {
 const closeBound = 2*flushBound + 500*time.Millisecond
 
 // Close closes the connection gracefully. It refuses new operations, and waits until no send is
-// outstanding or ctx ends. Then it disconnects and frees all resources. Operations that are still
+// outstanding and the peer has fetched all messages, or until ctx ends. Then it disconnects and frees all resources. Operations that are still
 // outstanding then complete with an error. Messages that the caller has received and not released
 // stay valid. Close is idempotent; every call waits until the connection is closed.
 //
@@ -258,7 +260,7 @@ func (c *Conn) end(hard bool) {
 			c.state = connDraining
 			c.endCredits()
 			if !hard {
-				c.q.SendsIdle(c.disconnect)
+				c.whenSent(c.disconnect)
 				return
 			}
 			c.disconnect()

@@ -57,6 +57,10 @@
 // it uses them. Idle connections give them back. So memory grows with traffic, not with the number of
 // connections. Options.RecvCredits gives a connection a fixed number of receives of its own instead.
 //
+// A message that is longer than a receive of the peer (Options.MessageSize) takes another way: when its program
+// receives, the peer reads the message from the sender's memory, up to Options.MaxMessage. So the memory belongs
+// to the device until the peer has read the message, and only then the future of the SEND is settled.
+//
 // A raw connection (Options.Raw) leaves receives to the program, which calls [Conn.PostRecv].
 // Messages carry no header and need no credit. The peer may be any librdmacm program.
 // [Runtime.Prepare] makes a raw connection without a connection manager; its peer may be any
@@ -105,8 +109,8 @@
 // has done. On an RC connection:
 //
 //	the starting call fails     nothing was posted, and nothing reaches the peer
-//	nil                         acknowledged: a SEND is in one of the peer's receives, a
-//	                            WRITE is in the peer's memory, the result of a READ or atomic
+//	nil                         acknowledged: a SEND is in one of the peer's receives, or was
+//	                            read by the peer, a WRITE is in the peer's memory, the result of a READ or atomic
 //	                            is in the local memory
 //	*WCError with Status
 //	  REM_*, RNR_RETRY_EXC_ERR  refused by the peer's device: not carried out, but the data of

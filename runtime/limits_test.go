@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -148,8 +149,8 @@ func TestOptionsAreInheritedOnce(t *testing.T) {
 	if string(c.PrivateData()) != "hi" || string(s.PrivateData()) != "ho" {
 		t.Errorf("the private data of the runtimes arrived as %q and %q, want \"hi\" and \"ho\"", c.PrivateData(), s.PrivateData())
 	}
-	if s.opts.Inline != 0 || s.q.Inline() > frameSize {
-		t.Errorf("after Listen with Inline -1 the option is %d and the queue takes %d bytes inline, want 0 and at most %d", s.opts.Inline, s.q.Inline(), frameSize)
+	if s.opts.Inline != 0 || s.q.Inline() > frameSize+proto.SourceSize {
+		t.Errorf("after Listen with Inline -1 the option is %d and the queue takes %d bytes inline, want 0 and at most %d", s.opts.Inline, s.q.Inline(), frameSize+proto.SourceSize)
 	}
 	f, err := s.SendBytes(testContext(t), nil)
 	done(t, f, err)

@@ -25,6 +25,8 @@ var errMemoryClosed = fmt.Errorf("%w: the memory of the runtime", ErrClosed)
 type memory struct {
 	pd  verbs.PD
 	cfg MemoryConfig
+	// windows is set before the first use, if the device has the windows that large messages need.
+	windows bool
 	// memlock returns the process's limit on locked memory (mem.MemlockLimit). Tests replace the
 	// function before its first use. After that the field does not change.
 	memlock func() (uint64, bool)
@@ -84,6 +86,18 @@ func (m *memory) Alloc(n int) (Buffer, error) {
 		return s.lend(i, n), nil
 	}
 	return m.allocSlow(&m.pools[class], class, n)
+}
+
+// tryAlloc is Alloc if a pool has a free block. It does not block.
+func (m *memory) tryAlloc(n int) (b Buffer, ok bool) {
+	if n > MaxPooled || m.closing.Load() {
+		return b, false
+	}
+	s, i, ok := m.pools[classOf(n)].get()
+	if ok {
+		b = s.lend(i, n)
+	}
+	return b, ok
 }
 
 // Close closes all regions and returns all memory to the system. After that the bytes of buffers

@@ -32,6 +32,9 @@ func (b *bigBuffer) giveBack(uint32) {
 	b.m.dead.Push(b)
 }
 
+// registration implements leaseHome.
+func (b *bigBuffer) registration() verbs.MR { return b.mr }
+
 // allocBig maps and registers a buffer of n bytes. It blocks on m.mu and enters the kernel.
 func (m *memory) allocBig(n int) (Buffer, error) {
 	m.mu.Lock()

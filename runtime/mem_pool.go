@@ -123,6 +123,9 @@ func (s *slab) giveBack(i uint32) {
 	}
 }
 
+// registration implements leaseHome.
+func (s *slab) registration() verbs.MR { return s.mr }
+
 // checkPoison panics if the bytes b of a free block are not the pattern of
 // MemoryConfig.PoisonFreed. Then a device or a goroutine has written to the block after the block's
 // lease ended. The first argument is the kind of the block, for the text of the panic.

@@ -18,7 +18,7 @@ import (
 // Methods may be called from any goroutine. Only Close, Prefetch and Sync block.
 type Region struct {
 	m         *memory
-	lease     lease // counts the operations in flight; its home is nil, and its generation is 0 until Close
+	lease     lease // counts the operations in flight; its home is the region, and its generation is 0 until Close
 	access    verbs.AccessFlags
 	mr        verbs.MR
 	addr      uint64 // address of the first byte in work requests, both local and of peers
@@ -78,13 +78,19 @@ func (m *memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region
 		return nil, errMemoryClosed
 	}
 	r := &Region{m: m, access: access}
-	r.lease.memory = m
+	r.lease.home, r.lease.memory = r, m
 	if err := fill(r); err != nil {
 		return nil, fmt.Errorf("runtime: region of %d bytes: %w", size, err)
 	}
 	m.regions[r] = struct{}{}
 	return r, nil
 }
+
+// giveBack implements leaseHome. It does nothing, because Region.Close gives the memory back.
+func (r *Region) giveBack(uint32) {}
+
+// registration implements leaseHome.
+func (r *Region) registration() verbs.MR { return r.mr }
 
 // Invalidate implements [Runtime.Invalidate].
 func (m *memory) Invalidate(b []byte) error {

@@ -100,7 +100,13 @@ func (m *memory) retryBroken() error {
 // bytes a second time. If the limit still prevents the registration, register returns a
 // *[MemlockError]. It never returns this error for a registration that locks no memory. The caller
 // holds m.mu.
+//
+// If m.windows is set, register makes the memory bindable, for large messages (conn_large.go). That gives no
+// peer access.
 func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
+	if m.windows && access&fetched == 0 {
+		access |= verbs.AccessMWBind
+	}
 	lockedOut := func(err error) bool { return locks(n, access) > 0 && m.lockedOut(err) }
 	mr, err := m.pd.RegMR(addr, n, addr, access)
 	if err != nil && lockedOut(err) && m.giveUpUnused() {

@@ -110,10 +110,14 @@ const (
 	leaseGenShift  = leaseCountBits + 1
 )
 
-// leaseHome is the slab or big buffer to which the memory of a lease returns. The goroutine that
+// leaseHome is the slab, big buffer or region that has the memory of a lease. The goroutine that
 // frees the lease calls giveBack. This goroutine may hold a reactor's turn (the right to run the
-// reactor), so giveBack must not block.
-type leaseHome interface{ giveBack(index uint32) }
+// reactor), so giveBack must not block. The method registration returns the registration of the
+// memory, as long as the lease is in use.
+type leaseHome interface {
+	giveBack(index uint32)
+	registration() verbs.MR
+}
 
 // lease counts the operations in flight on a buffer or a region, and determines which goroutine
 // gives the memory back.
@@ -138,8 +142,7 @@ type lease struct {
 	// the goroutine that owns the block at that time calls them. The free list of home publishes
 	// the block, with its word, to the goroutine that allocates the block next.
 	word atomic.Uint64
-	// home gets the block back; index is the number of the block in home. Both never change. The
-	// home of a region's lease is nil, because Region.Close gives the memory back.
+	// home gets the block back; index is the number of the block in home. Both never change.
 	home  leaseHome
 	index uint32
 	// memory is the memory of the runtime to which the lease belongs. Immutable.
@@ -261,7 +264,5 @@ func (l *lease) retire(gen uint64) (inFlight int, ok bool) {
 // lease.retire and lease.EndN call it, after they have changed the word to dying(gen, 0).
 func (l *lease) free(gen uint64) {
 	l.word.Store((gen+1)<<leaseGenShift | leaseDying)
-	if l.home != nil {
-		l.home.giveBack(l.index)
-	}
+	l.home.giveBack(l.index)
 }

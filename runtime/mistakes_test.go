@@ -86,7 +86,7 @@ func TestDialingNobody(t *testing.T) {
 
 // Rule: if this end can detect a mistake, the call fails at once, and the connection stays open.
 func TestMistakesThatAreRefusedAtOnce(t *testing.T) {
-	a, b := connected(t, Config{Conn: Options{MessageSize: 4096, MaxSGE: 2}})
+	a, b := connected(t, Config{Conn: Options{MessageSize: 4096, MaxMessage: -1, MaxSGE: 2}})
 	ctx := testContext(t)
 	readable, err := b.rt.NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
 	if err != nil {
@@ -270,6 +270,10 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		"length beyond the message":      good(proto.Frame{Kind: proto.Data, Length: 1000}),
 		"more credits than announced":    good(proto.Frame{Kind: proto.Credit, Credits: poolWindow}),
 		"a Return of credits it has not": good(proto.Frame{Kind: proto.Return, Unused: 1}),
+		"a large message of no bytes":    largeFrame(0, 1),
+		"a message beyond MaxMessage":    largeFrame(DefaultMaxMessage+1, 1),
+		"a large message without source": good(proto.Frame{Kind: proto.Large}),
+		"an answer without a question":   good(proto.Frame{Kind: proto.Fetched}),
 		"return of 2^32-1 credits":       good(proto.Frame{Kind: proto.Credit, Credits: 1<<32 - 1}),
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -295,6 +299,14 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// largeFrame returns a Large frame for n bytes of memory with the given key.
+func largeFrame(n, key uint32) []byte {
+	var b [frameSize + proto.SourceSize]byte
+	proto.Frame{Kind: proto.Large, Length: proto.SourceSize}.Encode((*[frameSize]byte)(b[:]))
+	proto.Source{Addr: 4096, Length: n, Key: key}.Encode((*[proto.SourceSize]byte)(b[frameSize:]))
+	return b[:]
 }
 
 // nothing is a sink that ignores the result.

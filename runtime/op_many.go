@@ -137,7 +137,7 @@ func (s *opBatch) lease(ops []Op) error {
 
 // isSmallSend reports whether op is a SendBytesOp whose message, with its header, is inline.
 func (op *Op) isSmallSend(c *Conn) bool {
-	return op.kind == startSendBytes && c.headerSize()+len(op.bytes) <= c.inline
+	return op.kind == startSendBytes && c.headerSize()+len(op.bytes) <= c.inline && len(op.bytes) <= c.eager
 }
 
 // opBatch.sendBytes starts ops[0], for which isSmallSend must be true. The other elements of ops are the

@@ -12,6 +12,13 @@ import (
 // Send starts a [SendOp]: it sends local as one message. If local is longer than MaxMessage bytes,
 // Send returns ErrTooLarge. On a managed connection Send also waits for a credit, until ctx ends.
 // In all other respects Send is like [Conn.Start].
+//
+// The peer reads a message that does not fit into its receives (Options.MessageSize there) from local, when
+// its program receives. Then the future is settled only when the peer has read the message, and until
+// then the memory belongs to the device. If the connection ends before that, the future fails, and the peer's
+// program does not get the message, nor those that were sent after it. Up to four such messages may be
+// unread; Send waits to start the next. Several pieces of memory are copied first, as are on-demand and
+// zero-based memory.
 func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
 	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
@@ -35,6 +42,10 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 		return f, err
 	}
 	total := int(sum)
+	if total > c.eager {
+		f, err = c.sendLarge(asked, locals, total, s, w)
+		return f, asked.Cause(ctx, err)
+	}
 	if err := c.creditFor(asked, verbs.WRSend, w.mode); err != nil {
 		return f, asked.Cause(ctx, err)
 	}
@@ -85,7 +96,7 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submit
 	if err := c.mayCarry(uint64(len(p))); err != nil {
 		return f, err
 	}
-	if c.headerSize()+len(p) > c.inline {
+	if c.headerSize()+len(p) > c.inline || len(p) > c.eager {
 		buf, err := c.rt.mem.Alloc(len(p))
 		if err != nil {
 			return f, err

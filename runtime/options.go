@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -30,11 +31,20 @@ type Options struct {
 	// is DefaultRecvCredits. On a raw connection RecvCredits is how many receives the program may have
 	// posted. Default DefaultRecvCredits.
 	RecvCredits int
-	// MessageSize is the size in bytes of the largest message that this end can receive. The
+	// MessageSize is the size in bytes of a receive. The
 	// handshake reports MessageSize to the peer. Default DefaultMessageSize, or less if the port
 	// carries less. On a managed connection each message has a header of 16 bytes, and MessageSize
 	// plus 16 must not exceed the port's largest message.
 	MessageSize int
+	// MaxMessage is the size in bytes of the largest message that this end can receive, rounded up to a power
+	// of two, and at most 1 GiB. A managed connection reads a message that is longer than MessageSize from the
+	// peer's memory, into a buffer of its own, when the program receives. If a device has no memory windows of
+	// type 2, and for any value up to MessageSize, the limit is MessageSize. Default DefaultMaxMessage.
+	MaxMessage int
+	// RecvBudget limits the memory, in bytes, that the peer's messages longer than MessageSize take: those that
+	// are being read, and those that the program has not released. Further ones stay in the peer's memory.
+	// It is at least MaxMessage, the default.
+	RecvBudget int
 	// MaxSGE is how many pieces of memory a gathered or scattered operation may have. Default
 	// DefaultMaxSGE.
 	MaxSGE int
@@ -132,6 +142,10 @@ func (o Options) validate() (Options, error) {
 		o.RecvCredits = orDefault(o.RecvCredits, DefaultRecvCredits)
 	}
 	o.MessageSize = orDefault(o.MessageSize, DefaultMessageSize)
+	if o.MaxMessage = orDefault(o.MaxMessage, DefaultMaxMessage); o.MaxMessage > o.MessageSize && o.MaxMessage <= maxLargeMessage {
+		o.MaxMessage = 1 << bits.Len(uint(o.MaxMessage-1))
+	}
+	o.RecvBudget = max(o.RecvBudget, o.MaxMessage)
 	o.MaxSGE = orDefault(o.MaxSGE, DefaultMaxSGE)
 	o.PeerTimeout = orDefault(o.PeerTimeout, DefaultPeerTimeout)
 	o.RetryCount = orDefault(o.RetryCount, DefaultRetryCount)
@@ -147,6 +161,8 @@ func (o Options) validate() (Options, error) {
 		return o, fmt.Errorf("%w: Options.RecvCredits is %d, want 1 to %d, or 0 for the default", ErrConfig, o.RecvCredits, maxCredits)
 	case o.MessageSize < minMessageSize || o.MessageSize > 1<<30:
 		return o, fmt.Errorf("%w: Options.MessageSize is %d, want %d to %d", ErrConfig, o.MessageSize, minMessageSize, 1<<30)
+	case o.MaxMessage > maxLargeMessage:
+		return o, fmt.Errorf("%w: Options.MaxMessage is %d, want at most %d", ErrConfig, o.MaxMessage, maxLargeMessage)
 	case o.MaxSGE < 1 || o.MaxSGE > maxPieces:
 		return o, fmt.Errorf("%w: Options.MaxSGE is %d, want 1 to %d", ErrConfig, o.MaxSGE, maxPieces)
 	case o.PeerTimeout > 0 && o.PeerTimeout < minPeerTimeout || o.KeepAlive > 0 && o.KeepAlive < minPeerTimeout:
@@ -185,6 +201,8 @@ func (rt *Runtime) inherit(o Options) (Options, error) {
 	o.SendDepth = orDefault(o.SendDepth, d.SendDepth)
 	o.RecvCredits = orDefault(o.RecvCredits, d.RecvCredits)
 	o.MessageSize = orDefault(o.MessageSize, d.MessageSize)
+	o.MaxMessage = orDefault(o.MaxMessage, d.MaxMessage)
+	o.RecvBudget = orDefault(o.RecvBudget, d.RecvBudget)
 	o.MaxSGE = orDefault(o.MaxSGE, d.MaxSGE)
 	o.PeerTimeout = orDefault(o.PeerTimeout, d.PeerTimeout)
 	o.KeepAlive = orDefault(o.KeepAlive, d.KeepAlive)

@@ -103,6 +103,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if rt.mem, err = newMemory(rt.pd, rt.cfg.Memory, rt.nodes...); err != nil {
 		return nil, err
 	}
+	rt.mem.windows = windowed(&attr)
 	if !cfg.stepped {
 		if rt.handlers, err = newHandlers(cfg.Handlers, cfg.OnPanic); err != nil {
 			return nil, err

@@ -21,7 +21,8 @@ import (
 const (
 	stressLinks   = 4                // concurrent sessions, each with up to nine goroutines
 	stressHang    = 60 * time.Second // if a session or a Close takes longer, the test fails
-	stressMsgSize = 3000
+	stressMsgSize = 3000             // of a receive
+	stressLargest = 12_000           // of a message
 )
 
 // stress runs many goroutines in real time over a fabric with random faults. At any time there are

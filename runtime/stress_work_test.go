@@ -41,11 +41,13 @@ func (ses *session) send(side int, r simRand) {
 			}
 		}
 	}
-	space := make([]byte, stressMsgSize)
+	space := make([]byte, stressLargest)
 	for ses.spend() {
 		b := space[:r.between(stressHead, stressMsgSize)]
 		if r.one(2) {
 			b = b[:stressHead+len(b)%60]
+		} else if r.one(4) { // read by the peer
+			b = space[:r.between(stressMsgSize+1, stressLargest)]
 		}
 		stressMessage(b, out.accepted.Load())
 		// Count the message first, because it may arrive at the receiver before sendOne returns.

@@ -57,15 +57,22 @@ func (b *binding) part() (part Slice, err error) {
 	return part, err
 }
 
-func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to submitOpts) (Remote, Future, error) {
+func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to submitOpts) (at Remote, f Future, err error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
-		return Remote{}, Future{}, err
+		return at, f, err
 	}
 	part, err := b.part()
-	if err == nil {
-		err = part.of(w.c.rt.mem)
+	if err != nil {
+		return at, f, err
 	}
+	at, f, err = w.bindPart(asked, part, b.access, flags, to)
+	return at, f, asked.Cause(ctx, err)
+}
+
+// Window.bindPart binds the window to part, which is not empty, and whose registration permits that.
+func (w *Window) bindPart(asked reactor.DoneContext, part Slice, access verbs.AccessFlags, flags verbs.SendFlags, to submitOpts) (Remote, Future, error) {
+	err := part.of(w.c.rt.mem)
 	if err == nil {
 		err = part.begin()
 	}
@@ -77,13 +84,13 @@ func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to 
 		part.lease.End()
 		return Remote{}, Future{}, err
 	}
-	at := Remote{Addr: part.addr, Length: uint64(b.n), RKey: verbs.IncRKey(old.RKey), Access: b.access}
+	at := Remote{Addr: part.addr, Length: uint64(part.Len()), RKey: verbs.IncRKey(old.RKey), Access: access}
 	f, err := w.post(asked, windowBound, windowFree, &reactor.Send{
 		Opcode: verbs.WRBindMW, Flags: flags,
-		Bind: &reactor.Bind{Window: w.mw, Region: b.r.mr, RKey: at.RKey, Addr: at.Addr, Length: at.Length, Access: b.access},
+		Bind: &reactor.Bind{Window: w.mw, Region: part.lease.home.registration(), RKey: at.RKey, Addr: at.Addr, Length: at.Length, Access: access},
 	}, at, to)
 	if err != nil {
-		return Remote{}, Future{}, asked.Cause(ctx, err)
+		return Remote{}, Future{}, err
 	}
 	return at, f, nil
 }

@@ -27,7 +27,7 @@ func TestEcho(t *testing.T) {
 	if err := run(ctx, &out, "", "", "one", "", long, "four"); err != nil {
 		t.Fatal(err)
 	}
-	want := "connected over " + device(t) + ", messages of up to 8176 bytes\n" +
+	want := "connected over " + device(t) + ", messages of up to 16777216 bytes\n" +
 		"said \"one\", heard \"one\"\n" +
 		"said \"\", heard \"\"\n" +
 		"said \"" + long + "\", heard \"" + long + "\"\n" +
@@ -40,7 +40,7 @@ func TestEcho(t *testing.T) {
 // Rule: the server and the client are two processes. The server serves one client after the other,
 // until it is interrupted.
 func TestTwoProcesses(t *testing.T) {
-	want := "connected over " + device(t) + ", messages of up to 8176 bytes\n" +
+	want := "connected over " + device(t) + ", messages of up to 16777216 bytes\n" +
 		"said \"hello\", heard \"hello\"\n" +
 		"said \"is anybody there?\", heard \"is anybody there?\"\n" +
 		"said \"goodbye\", heard \"goodbye\"\n"
@@ -82,7 +82,7 @@ func device(t *testing.T) string {
 func TestLineThatIsTooLong(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := run(ctx, &bytes.Buffer{}, "", "", strings.Repeat("x", verbena.DefaultMessageSize+1))
+	err := run(ctx, &bytes.Buffer{}, "", "", strings.Repeat("x", verbena.DefaultMaxMessage+1))
 	if !errors.Is(err, verbena.ErrTooLarge) {
 		t.Errorf("a line longer than a message: %v, want ErrTooLarge", err)
 	}

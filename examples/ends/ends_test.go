@@ -99,7 +99,7 @@ func TestServerGoesOn(t *testing.T) {
 func TestConfigAndListen(t *testing.T) {
 	var atServer, atClient int
 	x := Example{
-		Config: verbena.Config{Conn: verbena.Options{MessageSize: 1000}},
+		Config: verbena.Config{Conn: verbena.Options{MessageSize: 1000, MaxMessage: -1}},
 		Listen: func(rt *verbena.Runtime, addr string) (*verbena.Listener, error) {
 			return rt.ListenOptions(addr, verbena.Options{PrivateData: []byte("private")})
 		},

@@ -29,7 +29,7 @@ func TestStressRealTime(t *testing.T) {
 	var ws []*world
 	o := options{
 		mtu: verbs.MTU256, access: allAccess, cqe: 256, memory: 1 << 16,
-		cap:  verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1},
+		cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1},
 		// 67 ms, eight times; see connect. With 17 ms a busy machine has once stopped one half of the process for
 		// longer than all retries.
 		attr: func(a *verbs.QPAttr) { a.Timeout = 14 },

@@ -9,7 +9,8 @@
 //
 // # Loads
 //
-//	one way     a goroutine starts lists of messages, and another one receives and releases them
+//	one way     a goroutine starts lists of messages, and another one receives and releases them; messages of
+//	            1 MiB are started one by one
 //	ping-pong   a goroutine sends a message and waits for the answer of another one
 //	tell        goroutines send to one actor, which adds numbers
 //	ask         a goroutine asks the actor, and waits for the answer
@@ -22,6 +23,7 @@
 //	worker.go         this program as a side
 //	link.go           a connection with both its ends
 //	load_oneway.go    one way: messages of managed and of raw connections, WRITEs, a channel
+//	load_large.go     one way: messages and WRITEs of 1 MiB
 //	load_pingpong.go  ping-pong: messages, channels
 //	load_actors.go    tell and ask: actors, channels
 package messages

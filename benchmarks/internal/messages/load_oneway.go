@@ -21,13 +21,10 @@ type oneWay struct {
 	got    chan struct{} // from the receiver: it has them all
 }
 
-// newOneWay makes both goroutines. receive prepares the receiver, and returns a function that receives n messages.
-func newOneWay(at bed.Place, o verbena.Options, receive func(*oneWay) (func(n int) error, error)) (suite.Load, error) {
-	k, err := connect(at, o, bed.Word)
-	if err != nil {
-		return nil, err
-	}
-	l := &oneWay{link: k, Lists: bed.NewLists(verbena.SendBytesOp(make([]byte, bed.Word)), listLen, depth), expect: make(chan int), got: make(chan struct{}, 1)}
+// newOneWay makes both goroutines, with the messages of lists. receive prepares the receiver, and returns a function that
+// receives n messages.
+func newOneWay(k *link, lists bed.Lists, receive func(*oneWay) (func(n int) error, error)) (suite.Load, error) {
+	l := &oneWay{link: k, Lists: lists, expect: make(chan int), got: make(chan struct{}, 1)}
 	do, err := receive(l)
 	if err != nil {
 		return nil, errors.Join(err, k.Close())
@@ -67,23 +64,34 @@ func (l *oneWay) Close() error {
 	return l.link.Close()
 }
 
+// words makes lists of messages of one word.
+func words() bed.Lists {
+	return bed.NewLists(verbena.SendBytesOp(make([]byte, bed.Word)), listLen, depth)
+}
+
 // newManagedOneWay makes a receiver of a managed connection.
 func newManagedOneWay(s settings) (suite.Load, error) {
-	return newOneWay(s.at, verbena.Options{}, func(l *oneWay) (func(int) error, error) {
-		ctx := context.Background()
-		return func(n int) error {
-			for range n {
-				m, err := l.far.RecvWait(ctx)
-				if err != nil {
-					return err
-				}
-				if err := m.Release(); err != nil {
-					return err
-				}
+	k, err := connect(s.at, verbena.Options{}, bed.Word)
+	if err != nil {
+		return nil, err
+	}
+	return newOneWay(k, words(), receiveManaged)
+}
+
+func receiveManaged(l *oneWay) (func(int) error, error) {
+	ctx := context.Background()
+	return func(n int) error {
+		for range n {
+			m, err := l.far.RecvWait(ctx)
+			if err != nil {
+				return err
 			}
-			return nil
-		}, nil
-	})
+			if err := m.Release(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
 }
 
 // receives is how many receives a raw connection has posted: twice as many as messages are outstanding.
@@ -92,7 +100,11 @@ const receives = 2 * depth
 // newRawOneWay makes a receiver that posts its receives itself, and counts them for the sender: a sender that is faster
 // would meet no receive, and the device would make it wait.
 func newRawOneWay(s settings) (suite.Load, error) {
-	return newOneWay(s.at, verbena.Options{Raw: true, RecvCredits: receives}, func(l *oneWay) (func(int) error, error) {
+	k, err := connect(s.at, verbena.Options{Raw: true, RecvCredits: receives}, bed.Word)
+	if err != nil {
+		return nil, err
+	}
+	return newOneWay(k, words(), func(l *oneWay) (func(int) error, error) {
 		r, err := l.There.NewRegion(bed.Word, verbs.AccessLocalWrite)
 		if err != nil {
 			return nil, err

@@ -11,6 +11,9 @@ import (
 // tripPart is the divisor of the operations of a round for round trips, which take longer.
 const tripPart = 10
 
+// largePart is the divisor of the operations of a round for large messages.
+const largePart = 1000
+
 // crowd is the number of goroutines that tell at the same time.
 const crowd = 16
 
@@ -33,6 +36,7 @@ func trials(ops int) []suite.Trial {
 			report.AtLeast(5, report.Value, "at least 5 M/s"), report.AtMost(220, report.Value, "at most 220 ns")),
 		oneWayTrial(ops, "raw", rawOneWay,
 			report.AtLeast(7, report.Value, "at least 7 M/s"), report.AtMost(160, report.Value, "at most 160 ns")),
+		large(max(largeDepth, ops/largePart)),
 		pingPong(max(1, ops/tripPart)),
 		onNullOneWay(ops),
 		onNullCalls(max(1, ops/tripPart)),
@@ -54,6 +58,18 @@ func oneWayTrial(n int, name, load string, rate, cpu report.Goal) suite.Trial {
 		row("CPU of each, both ends, beside WRITEs", nanoseconds, cpu, plain, cpuOf),
 		row("CPU of each, both ends, beside a channel", nanoseconds, reported, channel, cpuOf),
 		allocations(figure, ours),
+	}}
+}
+
+func large(n int) suite.Trial {
+	ours, plain := contender(largeOneWay, 1, n), contender(largeWrites, 1, n)
+	const figure = "1 MiB messages one way, managed connection"
+	each := func(who string) func(rounds.Round) float64 {
+		return func(r rounds.Round) float64 { return suite.Per(who, suite.Wall)(r) / 1e3 }
+	}
+	return suite.Trial{Sides: []suite.Contender{ours, plain}, Rows: []suite.Row{
+		suite.NewRow(figure+": time of each, beside WRITEs", microseconds, report.AtMost(1/0.9, report.Ratio, "at least 0.9 × the rate of WRITEs"), each(plain.Name), each(ours.Name), nil),
+		suite.NewRow(figure+": CPU of each, both ends, beside WRITEs", nanoseconds, reported, cpuOf(plain.Name), cpuOf(ours.Name), nil),
 	}}
 }
 

@@ -21,6 +21,8 @@ const (
 	rawOneWay     = "raw-oneway"
 	writesOneWay  = "writes"
 	channelOneWay = "channel-oneway"
+	largeOneWay   = "large-oneway"
+	largeWrites   = "large-writes"
 	managedPings  = "managed-pings"
 	channelPings  = "channel-pings"
 	tells         = "tells"
@@ -45,6 +47,8 @@ var loads = map[string]func(settings) (suite.Load, error){
 	rawOneWay:     newRawOneWay,
 	writesOneWay:  newWrites,
 	channelOneWay: newChannelOneWay,
+	largeOneWay:   newLargeOneWay,
+	largeWrites:   newLargeWrites,
 	managedPings:  newManagedPings,
 	channelPings:  newChannelPings,
 	tells:         newTells,

@@ -12,8 +12,8 @@ package proto
 const Magic = "VRBN"
 
 // version is the common version of hello, reject and frame. Version 2 brought grants that grow and are
-// recalled.
-const version = 2
+// recalled, version 3 messages that the receiver reads.
+const version = 3
 
 // Malformed describes a violation of the protocol. Package runtime converts it to a
 // runtime.ProtocolError, which has the same fields and is an error.

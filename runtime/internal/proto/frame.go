@@ -14,7 +14,7 @@ type Frame struct {
 	Kind    Kind
 	More    bool   // the sender has used its last credit: more credits are of use
 	Credits uint32 // credits that the sender grants: the permission to send as many more messages
-	Length  uint32 // bytes of payload; 0 except for Data
+	Length  uint32 // bytes of payload; 0 except for Data and Large
 	// Unused is the number of credits that the sender of a Return gives up, in addition to the one
 	// that the frame itself uses. It is 0 for any other kind.
 	Unused uint32
@@ -23,14 +23,16 @@ type Frame struct {
 // Kind is the kind of a frame.
 type Kind uint8
 
-// Kinds of frames; no other is accepted. All of them except Credit use a credit.
+// Kinds of frames; no other is accepted. All of them except Credit and Fetched use a credit.
 const (
-	Data   Kind = 1 // a message
-	Credit Kind = 2 // only credits
-	Recall Kind = 3 // asks the receiver of the frame to give up its unused credits
-	Return Kind = 4 // the answer to Recall
+	Data    Kind = 1 // a message
+	Credit  Kind = 2 // only credits
+	Recall  Kind = 3 // asks the receiver of the frame to give up its unused credits
+	Return  Kind = 4 // the answer to Recall
+	Large   Kind = 5 // a message that the receiver of the frame reads; the payload is a Source
+	Fetched Kind = 6 // the answer to Large: a SEND_WITH_INV with the key of the Source
 
-	lastKind = Return
+	lastKind = Fetched
 )
 
 // frameMore is the flag of Frame.More.
@@ -80,7 +82,9 @@ func ParseFrame(b []byte, total int) (Frame, *Malformed) {
 		return refuse("length of the message", uint64(total), uint64(len(b)))
 	case uint64(f.Length) != uint64(total-FrameSize):
 		return refuse("length of payload", uint64(f.Length), uint64(total-FrameSize))
-	case f.Kind != Data && f.Length != 0:
+	case f.Kind == Large && f.Length != SourceSize:
+		return refuse("length of a source", uint64(f.Length), SourceSize)
+	case f.Kind != Data && f.Kind != Large && f.Length != 0:
 		return refuse("length of a control frame", uint64(f.Length), 0)
 	case f.Kind == Credit && f.Credits == 0:
 		return refuse("credits of a credit update", 0, 1)

@@ -13,7 +13,7 @@ import (
 //
 //	0     4       5     6        7  8       10   12        16             32
 //	┌─────┬───────┬─────┬────────┬──┬───────┬────┬─────────┬──────────────┬──────────┬─────────┐
-//	│magic│version│flags│user len│0 │credits│most│recv size│auth, zero    │user data │zeros    │
+//	│magic│version│flags│user len│lg│credits│most│recv size│auth, zero    │user data │zeros    │
 //	└─────┴───────┴─────┴────────┴──┴───────┴────┴─────────┴──────────────┴──────────┴─────────┘
 //
 // The zeros at the end are padding of the connection manager.
@@ -22,7 +22,10 @@ type Hello struct {
 	Credits  uint16 // receives posted for the peer
 	Most     uint16 // the most credits that the sender of the hello grants at one time
 	RecvSize uint32 // payload bytes of each receive
-	User     []byte // the caller's private data
+	// LargeBits is lg: the sender of the hello reads messages of up to 2^lg bytes from the peer's memory. 0
+	// means that it reads none.
+	LargeBits uint8
+	User      []byte // the caller's private data
 }
 
 // HelloSize is the size in bytes of a hello before the user's data.
@@ -31,6 +34,7 @@ const HelloSize = 32
 const (
 	helloAuth    = 16                                 // offset of the bytes reserved for authentication
 	helloFlagRaw = 1 << 0                             // Hello.Raw
+	maxLargeBits = 30                                 // the length of a Source has 32 bits
 	helloMaxUser = verbs.MaxPrivateAccept - HelloSize // accept has more private data than connect
 )
 
@@ -46,7 +50,7 @@ func EncodeHello(h Hello) []byte {
 	if h.Raw {
 		b[5] = helloFlagRaw
 	}
-	b[6] = uint8(len(h.User))
+	b[6], b[7] = uint8(len(h.User)), h.LargeBits
 	binary.LittleEndian.PutUint16(b[8:], h.Credits)
 	binary.LittleEndian.PutUint16(b[10:], h.Most)
 	binary.LittleEndian.PutUint32(b[12:], h.RecvSize)
@@ -66,14 +70,14 @@ func ParseHello(b []byte) (Hello, *Malformed) {
 	switch {
 	case b[5]&^helloFlagRaw != 0:
 		return refuse("unknown flags", int(b[5]), helloFlagRaw)
-	case b[7] != 0:
-		return refuse("reserved byte", int(b[7]), 0)
+	case b[7] > maxLargeBits:
+		return refuse("size of large messages", int(b[7]), maxLargeBits)
 	case n > len(b)-HelloSize:
 		return refuse("length of user data", n, len(b)-HelloSize)
 	}
-	// A peer that sends authentication expects a check, and version 2 has none.
+	// A peer that sends authentication expects a check, and version 3 has none.
 	if i := nonZero(b[helloAuth:HelloSize]); i >= 0 {
-		return refuse("authentication, not known in version 2,", int(b[helloAuth+i]), 0)
+		return refuse("authentication, not known in version 3,", int(b[helloAuth+i]), 0)
 	}
 	if i := nonZero(b[HelloSize+n:]); i >= 0 {
 		return refuse("padding", int(b[HelloSize+n+i]), 0)
@@ -81,7 +85,7 @@ func ParseHello(b []byte) (Hello, *Malformed) {
 	h := Hello{
 		Raw:     b[5]&helloFlagRaw != 0,
 		Credits: binary.LittleEndian.Uint16(b[8:]), Most: binary.LittleEndian.Uint16(b[10:]),
-		RecvSize: binary.LittleEndian.Uint32(b[12:]),
+		RecvSize: binary.LittleEndian.Uint32(b[12:]), LargeBits: b[7],
 	}
 	if n > 0 {
 		h.User = append([]byte(nil), b[HelloSize:HelloSize+n]...)

@@ -20,7 +20,8 @@ func TestHelloSurvivesWithPadding(t *testing.T) {
 		room := rapid.SampledFrom([]int{verbs.MaxPrivateConnect, verbs.MaxPrivateAccept}).Draw(t, "room")
 		h := Hello{
 			Raw: rapid.Bool().Draw(t, "raw"), Credits: rapid.Uint16().Draw(t, "credits"), Most: rapid.Uint16().Draw(t, "most"), RecvSize: rapid.Uint32().Draw(t, "size"),
-			User: rapid.SliceOfN(rapid.Byte(), 0, room-HelloSize).Draw(t, "user"),
+			LargeBits: rapid.Uint8Max(maxLargeBits).Draw(t, "large"),
+			User:      rapid.SliceOfN(rapid.Byte(), 0, room-HelloSize).Draw(t, "user"),
 		}
 		b := EncodeHello(h)
 		if len(b) > room {
@@ -42,10 +43,10 @@ func TestHelloSurvivesWithPadding(t *testing.T) {
 }
 
 func TestHelloLayoutIsFixed(t *testing.T) {
-	b := EncodeHello(Hello{Raw: true, Credits: 0x0102, Most: 0x0304, RecvSize: 0x0A0B0C0D, User: []byte("hi")})
-	want := "VRBN\x02\x01\x02\x00" + "\x02\x01\x04\x03" + "\x0D\x0C\x0B\x0A" + strings.Repeat("\x00", 16) + "hi"
+	b := EncodeHello(Hello{Raw: true, Credits: 0x0102, Most: 0x0304, RecvSize: 0x0A0B0C0D, LargeBits: 24, User: []byte("hi")})
+	want := "VRBN\x03\x01\x02\x18" + "\x02\x01\x04\x03" + "\x0D\x0C\x0B\x0A" + strings.Repeat("\x00", 16) + "hi"
 	if string(b) != want {
-		t.Errorf("version 2 is\n%x, want\n%x", b, want)
+		t.Errorf("version 3 is\n%x, want\n%x", b, want)
 	}
 }
 
@@ -64,7 +65,7 @@ func TestHostileHelloIsRefusedWithTheReason(t *testing.T) {
 		{"version", at(4, 1), "version", 1},
 		{"flag", at(5, 0x81), "unknown flags", 0x81},
 		{"user data longer than there is", at(6, 7), "length of user data", 7},
-		{"reserved", at(7, 1), "reserved byte", 1},
+		{"large messages", at(7, 31), "size of large messages", 31},
 		{"authentication", at(16, 5), "authentication", 5},
 		{"authentication's end", at(31, 6), "authentication", 6},
 		{"padding", at(37, 9), "padding", 9},
@@ -106,8 +107,8 @@ func TestRejectSurvivesCutAndPrintable(t *testing.T) {
 			t.Errorf("%q became %q, %v; want %q", in, got.Text, err, want)
 		}
 	}
-	if b := (Reject{2, "ab", []byte("c")}).Encode(); string(b) != "VRBN\x02\x02\x02\x01abc" {
-		t.Errorf("version 2 of a reject is %x", b)
+	if b := (Reject{2, "ab", []byte("c")}).Encode(); string(b) != "VRBN\x03\x02\x02\x01abc" {
+		t.Errorf("version 3 of a reject is %x", b)
 	}
 	bad := func(f func(b []byte) []byte) []byte { return f(append(Reject{Code: 1, Text: "abc"}.Encode(), 0, 0)) }
 	for field, b := range map[string][]byte{
@@ -136,11 +137,13 @@ func TestRejectSurvivesCutAndPrintable(t *testing.T) {
 
 func TestFrameSurvives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := Frame{Kind: rapid.SampledFrom([]Kind{Data, Credit, Recall, Return}).Draw(t, "kind"),
+		f := Frame{Kind: rapid.SampledFrom([]Kind{Data, Credit, Recall, Return, Large, Fetched}).Draw(t, "kind"),
 			More: rapid.Bool().Draw(t, "more"), Credits: rapid.Uint32Range(1, 1<<32-1).Draw(t, "credits")}
 		switch f.Kind {
 		case Data:
 			f.Length = rapid.Uint32Range(0, 500).Draw(t, "length")
+		case Large:
+			f.Length = SourceSize
 		case Return:
 			f.Unused = rapid.Uint32().Draw(t, "unused")
 		}
@@ -153,8 +156,8 @@ func TestFrameSurvives(t *testing.T) {
 	})
 	var head [FrameSize]byte
 	Frame{Kind: Data, More: true, Credits: 0x01020304, Length: 0x05060708, Unused: 0x090A0B0C}.Encode(&head)
-	if want := "\x02\x01\x01\x00\x04\x03\x02\x01\x08\x07\x06\x05\x0C\x0B\x0A\x09"; string(head[:]) != want {
-		t.Errorf("version 2 is %x, want %x", head, want)
+	if want := "\x03\x01\x01\x00\x04\x03\x02\x01\x08\x07\x06\x05\x0C\x0B\x0A\x09"; string(head[:]) != want {
+		t.Errorf("version 3 is %x, want %x", head, want)
 	}
 }
 
@@ -182,7 +185,9 @@ func TestHostileFramesAreRefusedWithTheReason(t *testing.T) {
 		{"buffer shorter than a header", make32(data, nil)[:15], 32, "length of the message"},
 		{"buffer shorter than the message", make32(data, nil)[:31], 32, "length of the message"},
 		{"version", make32(data, func(b []byte) { b[0] = 0 }), 32, "version"},
-		{"kind", make32(data, func(b []byte) { b[1] = 5 }), 32, "kind"},
+		{"kind", make32(data, func(b []byte) { b[1] = 7 }), 32, "kind"},
+		{"large without a source", make32(Frame{Kind: Large, Length: 15}, nil), 31, "length of a source"},
+		{"answer with payload", make32(Frame{Kind: Fetched, Length: 16}, nil), 32, "length of a control frame"},
 		{"no kind", make32(data, func(b []byte) { b[1] = 0 }), 32, "kind"},
 		{"flag", make32(data, func(b []byte) { b[2] = 3 }), 32, "flags"},
 		{"flags", make32(data, func(b []byte) { b[3] = 1 }), 32, "flags"},
@@ -199,6 +204,26 @@ func TestHostileFramesAreRefusedWithTheReason(t *testing.T) {
 	}
 	if _, err := ParseFrame(make32(update, nil), 16); err != nil {
 		t.Errorf("a good update: %v", err)
+	}
+}
+
+func TestSourceLayoutAndBounds(t *testing.T) {
+	var b [SourceSize]byte
+	in := Source{Addr: 0x0102030405060708, Length: 0x0A0B, Key: 0x11121314}
+	in.Encode(&b)
+	if want := "\x08\x07\x06\x05\x04\x03\x02\x01" + "\x0B\x0A\x00\x00" + "\x14\x13\x12\x11"; string(b[:]) != want {
+		t.Errorf("a source is\n%x, want\n%x", b, want)
+	}
+	if s, bad := ParseSource(b[:], 0x0A0B); bad != nil || s != in {
+		t.Errorf("%+v became %+v, %v", in, s, bad)
+	}
+	for name, most := range map[string]int{"beyond the largest": 0x0A0A, "none accepted": 0, "negative": -1} {
+		if _, bad := ParseSource(b[:], most); bad == nil || bad.Have != 0x0A0B {
+			t.Errorf("%s: %v, want it refused for the length", name, bad)
+		}
+	}
+	if _, bad := ParseSource(make([]byte, SourceSize), 1); bad == nil {
+		t.Error("a large message of no bytes was accepted")
 	}
 }
 
