@@ -22,7 +22,7 @@ import (
 //
 // A Large frame uses a credit, as any message does. The answer uses none: the sender has reserved a receive
 // for it before it sends the frame. So two programs that send large messages to each other, and receive
-// only afterwards, do not wait for each other.
+// only afterwards, do not wait for each other, as long as the messages fit into the budget.
 
 const (
 	// maxLarge is the largest number of large messages of a connection, in each direction, that are not

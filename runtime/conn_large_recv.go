@@ -16,8 +16,8 @@ type fetches struct {
 	// line has the messages that are not delivered, because one of them was not read yet, oldest first. The
 	// first is a large message.
 	line []*recvSlot
-	// wanted is set when the program has waited for a message. Before that, nothing is read: so peers that the
-	// program has not accepted take no memory.
+	// wanted is set when the program has waited for a message. Before that, and before it has sent a large
+	// message itself, nothing is read: so peers that the program has not accepted take no memory.
 	wanted  bool
 	reading int      // outstanding READs
 	unsent  []uint32 // keys of messages that were read and not answered, because the queue was full
@@ -81,12 +81,21 @@ func (c *Conn) arrive(s *recvSlot) {
 			c.fetches = fs
 		}
 		fs.line = append(fs.line, s)
+		c.boundDrain()
 		c.pump()
 		return
 	}
 	c.arrivedQueue().Push(s.i)
 	if len(c.recvWaiters) > 0 {
 		c.match()
+	}
+}
+
+// boundDrain bounds the wait of Close for answers if the peer waits for answers of this end, which sends none: otherwise
+// two ends that close would wait for each other. Holder only.
+func (c *Conn) boundDrain() {
+	if c.state == connDraining && !c.disconnecting && c.fetches != nil && len(c.fetches.line) > 0 {
+		c.within(ackGrace, c.disconnect)
 	}
 }
 
@@ -102,7 +111,7 @@ func (c *Conn) wantLarge() {
 // function of fetches.task. Holder only.
 func (c *Conn) pump() {
 	fs := c.fetches
-	if c.drained || !fs.wanted {
+	if c.state > connOpen || !fs.wanted && !c.sendsLarge() {
 		return
 	}
 	for _, s := range fs.line {
@@ -165,7 +174,7 @@ func (f *fetch) allocate() bool {
 // allocated takes the result of the allocation. It returns false if there was no memory. Holder only.
 func (f *fetch) allocated(buf Buffer, err error) bool {
 	c, fs := f.c, f.c.fetches
-	if err == nil && !c.drained {
+	if err == nil && c.state <= connOpen {
 		f.buf, f.state = buf, fetchReady
 		return true
 	}
@@ -174,7 +183,7 @@ func (f *fetch) allocated(buf Buffer, err error) bool {
 	switch _, limit := errors.AsType[*NoMemoryError](err); {
 	case err == nil:
 		buf.drop()
-	case c.drained:
+	case c.state > connOpen, errors.Is(err, ErrClosed): // nothing is read any more
 	case limit, errors.Is(err, ErrMemlock):
 		fs.timer = c.sh.r.After(noMemoryDelay, func() {
 			fs.timer = nil

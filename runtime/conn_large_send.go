@@ -22,7 +22,9 @@ type largeSends struct {
 
 	mu    sync.Mutex // guards the fields below; held for a few instructions
 	out   []*largeSend
-	spare []*Window // windows of earlier messages, oldest first
+	spare []*Window // windows of earlier messages
+	lost  []*Window // windows of messages that were not submitted, because the connection has ended
+	over  bool      // endLarge was called
 	idle  func()    // called when out is empty; set by whenSent
 }
 
@@ -35,9 +37,10 @@ type largeSend struct {
 	promise futures.Promise[Result]
 	sink    Sink // if not nil, gets the result in place of the promise
 	tag     uint64
-	// left is 2 at the beginning. The goroutine that sends subtracts 1 when the frame was submitted, and the
-	// holder when the message has ended. The last delivers the result. So left publishes err, and a message
-	// that was not submitted has no result.
+	// left is 3 at the beginning. The goroutine that sends subtracts 1 when the frame was submitted, and the
+	// holder when the binding has completed and when the message has ended. The last delivers the result. So
+	// left publishes err, the window is unbound when the result is delivered, and a message that was not
+	// submitted has no result.
 	left atomic.Int32
 	err  error
 }
@@ -51,6 +54,9 @@ func (c *Conn) sendLarge(asked reactor.DoneContext, locals []Slice, total int, s
 	}
 	part := locals[0]
 	if len(locals) > 1 || !part.bindable() {
+		if s.Flags&verbs.SendFence != 0 {
+			return f, fmt.Errorf("%w: a fenced message of %d bytes, larger than the peer's receives, must be one piece of memory, and not on demand or zero-based", verbs.ErrInvalid, total)
+		}
 		copied, err := c.rt.gather(locals, total)
 		if err != nil {
 			return f, err
@@ -62,12 +68,8 @@ func (c *Conn) sendLarge(asked reactor.DoneContext, locals []Slice, total int, s
 	if err != nil {
 		return f, err
 	}
-	select {
-	case <-l.places:
-	case <-c.ended:
-		return f, c.Err()
-	case <-asked:
-		return f, fmt.Errorf("waiting for the peer to fetch earlier messages: %w", asked.Err())
+	if err := c.takePlace(asked, l); err != nil {
+		return f, err
 	}
 	if err = c.creditFor(asked, verbs.WRSend, w.mode); err == nil {
 		if f, err = c.offer(asked, l, part, s, w); err == nil {
@@ -75,8 +77,35 @@ func (c *Conn) sendLarge(asked reactor.DoneContext, locals []Slice, total int, s
 		}
 		c.creditBack(verbs.WRSend)
 	}
-	l.places <- struct{}{}
+	l.putPlace()
 	return f, err
+}
+
+// takePlace waits for a place, until asked ends or the connection ends.
+func (c *Conn) takePlace(asked reactor.DoneContext, l *largeSends) error {
+	select {
+	case <-l.places:
+		return nil
+	default:
+	}
+	c.sh.r.Wake() // earlier messages may be unposted
+	select {
+	case <-l.places:
+		return nil
+	case <-c.ended:
+		return c.Err()
+	case <-asked:
+		return fmt.Errorf("waiting for the peer to fetch earlier messages: %w", asked.Err())
+	}
+}
+
+// putPlace gives a place back. A peer that answers a message before it was sent makes the sender give the
+// place back, too, so there may be no room for it.
+func (l *largeSends) putPlace() {
+	select {
+	case l.places <- struct{}{}:
+	default:
+	}
 }
 
 // gather returns a buffer with a copy of locals, which have total bytes.
@@ -95,12 +124,12 @@ func (rt *Runtime) gather(locals []Slice, total int) (Buffer, error) {
 	}
 	at := buf.Bytes()
 	for i := range locals {
-		b := locals[i].Bytes()
-		if len(b) != locals[i].Len() {
+		if err := locals[i].begin(); err != nil {
 			buf.drop()
-			return Buffer{}, ErrReleased
+			return Buffer{}, err
 		}
-		at = at[copy(at, b):]
+		at = at[copy(at, locals[i].b):]
+		locals[i].lease.End()
 	}
 	return buf, nil
 }
@@ -117,7 +146,7 @@ func (c *Conn) largeSending() (*largeSends, error) {
 	n, l := maxLarge, new(largeSends)
 	if c.pool != nil {
 		var err error
-		if n, err = c.pool.reserveUpTo(maxLarge); err != nil {
+		if n, err = c.pool.reserveAnswers(maxLarge); err != nil {
 			return nil, err
 		}
 		l.reserved = n
@@ -126,7 +155,17 @@ func (c *Conn) largeSending() (*largeSends, error) {
 	for range n {
 		l.places <- struct{}{}
 	}
-	if !c.large.CompareAndSwap(nil, l) && c.pool != nil { // another goroutine was first, or the connection is gone
+	switch first := c.large.CompareAndSwap(nil, l); {
+	case first: // messages of the peer may wait for it (pump)
+		if c.pool != nil {
+			c.pool.unclaim()
+		}
+		c.sh.r.Defer(func() {
+			if c.fetches != nil {
+				c.pump()
+			}
+		})
+	case c.pool != nil: // another goroutine was first, or the connection is gone
 		c.pool.free.Add(int64(n))
 	}
 	return c.large.Load(), nil
@@ -134,26 +173,16 @@ func (c *Conn) largeSending() (*largeSends, error) {
 
 // endReserved returns the number of receives that are reserved for answers, and lets no more be reserved.
 func (c *Conn) endReserved() int {
-	c.large.CompareAndSwap(nil, new(largeSends))
+	if c.large.CompareAndSwap(nil, new(largeSends)) {
+		c.pool.unclaim()
+	}
 	return c.large.Load().reserved
 }
 
-// reserveUpTo reserves 1 to n receives, and makes them if they are not there. It may block.
-func (p *recvPool) reserveUpTo(n int) (got int, err error) {
-	for got < n && err == nil {
-		if p.reserve(1) {
-			got++
-			continue
-		}
-		var made int
-		if made, err = p.provision(n - got); made == 0 && err == nil {
-			err = fmt.Errorf("%w: no receive is free for the answers to large messages", ErrTooMany)
-		}
-	}
-	if got > 0 {
-		return got, nil
-	}
-	return 0, err
+// sendsLarge reports whether the connection has sent a large message.
+func (c *Conn) sendsLarge() bool {
+	l := c.large.Load()
+	return l != nil && l.places != nil
 }
 
 // offer binds a window to part and submits the Large frame. The caller has a place and a credit.
@@ -162,27 +191,26 @@ func (c *Conn) offer(asked reactor.DoneContext, l *largeSends, part Slice, s rea
 	if err != nil {
 		return f, err
 	}
-	at, _, err := w.bindPart(asked, part, verbs.AccessRemoteRead, 0, submitOpts{mode: to.mode, sink: (*unheard)(c)})
+	op := &largeSend{c: c, w: w, n: part.Len(), sink: to.sink, tag: to.tag}
+	op.left.Store(3)
+	at, _, err := w.bindPart(asked, part, verbs.AccessRemoteRead, 0, submitOpts{mode: to.mode, sink: (*largeBind)(op)})
 	if err != nil {
 		l.spareWindow(w)
 		return f, err
 	}
-	op := &largeSend{c: c, w: w, key: at.RKey, n: part.Len(), sink: to.sink, tag: to.tag}
-	if op.left.Store(2); op.sink == nil {
+	if op.sink == nil {
 		op.promise, f = c.sh.r.Futures().New(c.sh.r.Driver())
 	}
-	l.begin(op)
+	l.begin(op, at.RKey)
 	var head [frameSize + proto.SourceSize]byte
 	frame := c.frame(proto.Large, proto.SourceSize)
 	frame.Encode((*[frameSize]byte)(head[:]))
 	proto.Source{Addr: at.Addr, Length: uint32(op.n), Key: at.RKey}.Encode((*[proto.SourceSize]byte)(head[frameSize:]))
 	// The wait for room ignores asked: the binding is submitted, and only the answer to the message ends it.
-	_, err = c.submit(context.Background(), &s, reactor.Payload{Header: head[:]}, submitOpts{mode: to.mode, sink: (*unheard)(c), filled: to.filled})
-	if err != nil { // the connection has ended, so closeWindows ends the binding
+	_, err = c.submit(context.Background(), &s, reactor.Payload{Header: head[:]}, submitOpts{mode: to.mode, sink: (*largeFrame)(op), filled: to.filled})
+	if err != nil { // the connection has ended
 		c.unframe(frame)
-		if idle := l.end(op); idle != nil {
-			c.sh.r.Defer(idle)
-		}
+		l.forget(op)
 		if op.sink == nil {
 			op.promise.Settle(Result{}, err)
 			f.Discard()
@@ -195,12 +223,49 @@ func (c *Conn) offer(asked reactor.DoneContext, l *largeSends, part Slice, s rea
 	return f, nil
 }
 
+// largeFrame is the sink of the Large frame of a message, and largeBind that of its binding.
+type (
+	largeFrame largeSend
+	largeBind  largeSend
+)
+
+// Complete implements reactor.Sink.
+func (f *largeFrame) Complete(_ SinkContext, _ Result, err error) {
+	if err != nil {
+		(*largeSend)(f).refused(err)
+	}
+}
+
+// Complete implements reactor.Sink. The window has its new state.
+func (b *largeBind) Complete(_ SinkContext, _ Result, err error) {
+	if err != nil {
+		(*largeSend)(b).refused(err)
+	}
+	(*largeSend)(b).step()
+}
+
+// refused handles the error of a request of the message. Unlike other messages, this one does not end with
+// its requests.
+func (op *largeSend) refused(err error) {
+	c := op.c
+	if c.state == connDraining { // Close waits for the answer, which will not come
+		c.sh.r.Defer(func() { c.fail(err) })
+		return
+	}
+	c.failRefused(err)
+	// A goroutine that was preempted after a look at the queue may have submitted the frame after endLarge.
+	if l := c.large.Load(); c.drained && l.byKey(op.key) == op {
+		l.end(op)
+		op.finish(err)
+	}
+}
+
 // window returns a free window.
 func (l *largeSends) window(c *Conn) (*Window, error) {
 	l.mu.Lock()
-	if len(l.spare) > 0 && l.spare[0].isFree() { // a window whose binding has not completed is not
-		w := l.spare[0]
-		l.spare = slices.Delete(l.spare, 0, 1)
+	if n := len(l.spare); n > 0 {
+		w := l.spare[n-1]
+		l.spare = l.spare[:n-1]
 		l.mu.Unlock()
 		return w, nil
 	}
@@ -214,11 +279,30 @@ func (l *largeSends) spareWindow(w *Window) {
 	l.spare = append(l.spare, w)
 }
 
-// begin adds op to the messages that the peer has not fetched.
-func (l *largeSends) begin(op *largeSend) {
+// begin adds op, whose window has the key, to the messages that the peer has not fetched.
+func (l *largeSends) begin(op *largeSend, key uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	op.key = key
 	l.out = append(l.out, op)
+}
+
+// forget removes op, which was not submitted because the connection has ended. Its window is closed when no request
+// is outstanding any more.
+func (l *largeSends) forget(op *largeSend) {
+	l.mu.Lock()
+	l.lost = append(l.lost, op.w)
+	over := l.over
+	l.mu.Unlock()
+	idle := l.end(op)
+	op.c.sh.r.Defer(func() {
+		if over {
+			op.c.closeLost(l)
+		}
+		if idle != nil {
+			idle()
+		}
+	})
 }
 
 // end removes op. If it was the last, end returns the function of whenSent, which may be nil.
@@ -258,10 +342,9 @@ func (c *Conn) answered(r *Result) error {
 		return fmt.Errorf("%w: it has fetched a message that was not sent, or without the message's key", ErrPeerProtocol)
 	}
 	op.w.keyInvalidated(op.key)
-	l.spareWindow(op.w)
 	idle := l.end(op)
 	op.finish(nil)
-	l.places <- struct{}{}
+	l.putPlace()
 	if idle != nil {
 		idle()
 	}
@@ -277,14 +360,28 @@ func (c *Conn) endLarge() {
 	}
 	l.mu.Lock()
 	out := l.out
-	l.out = nil
-	l.mu.Unlock()
+	l.out, l.over = nil, true
 	for _, op := range out {
-		c.windowMu.Lock()
-		// If this fails, Conn.destroy tries again and reports the error.
-		_ = op.w.close(true)
-		c.windowMu.Unlock()
+		l.lost = append(l.lost, op.w)
+	}
+	l.mu.Unlock()
+	c.closeLost(l)
+	for _, op := range out {
 		op.finish(c.endCause())
+	}
+}
+
+// closeLost closes the windows in l.lost. Holder only.
+func (c *Conn) closeLost(l *largeSends) {
+	l.mu.Lock()
+	lost := l.lost
+	l.lost = nil
+	l.mu.Unlock()
+	c.windowMu.Lock()
+	defer c.windowMu.Unlock()
+	for _, w := range lost {
+		// If this fails, Conn.destroy tries again and reports the error.
+		_ = w.close(true)
 	}
 }
 
@@ -312,6 +409,11 @@ func (l *largeSends) waits(idle func()) bool {
 // finish ends the message with err. Holder only.
 func (op *largeSend) finish(err error) {
 	op.err = err
+	op.step()
+}
+
+// step ends one of the parts that left counts. Holder only.
+func (op *largeSend) step() {
 	if op.left.Add(-1) == 0 {
 		op.deliver()
 	}
@@ -319,6 +421,9 @@ func (op *largeSend) finish(err error) {
 
 // deliver delivers the result. Holder only.
 func (op *largeSend) deliver() {
+	if op.err == nil {
+		op.c.large.Load().spareWindow(op.w)
+	}
 	if op.sink != nil {
 		op.c.q.Notify(op)
 		return

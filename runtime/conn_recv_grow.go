@@ -1,6 +1,11 @@
 package runtime
 
-import "github.com/verbena-rdma/verbena/reactor"
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/verbena-rdma/verbena/reactor"
+)
 
 // resize adds n receives to the window of c, or takes -n away. The caller has reserved the former, and
 // frees the latter. Holder only.
@@ -111,34 +116,80 @@ func (p *recvPool) grow(n int) {
 // fewer than n if the pool is at its depth. It may block: it may register memory.
 func (p *recvPool) provision(n int) (made int, err error) {
 	for ; made < n; made++ {
-		i, ok := p.unusedSlot()
-		if !ok {
-			return made, nil
-		}
-		s := p.slots.make(i)
-		buf, err := p.sh.rt.mem.allocOnNode(p.sh.node, p.size)
-		if err != nil {
-			p.putUnused(i)
+		if ok, err := p.provisionOne(false); !ok {
 			return made, err
 		}
-		s.i, s.pool, s.buf = i, p, buf
-		s.sge[0] = buf.Slice().SGE()
-		if err := p.postNew(s); err != nil {
-			buf.drop()
-			p.putUnused(i)
-			return made, err
-		}
-		p.made.Add(1)
 		p.free.Add(1)
 	}
 	return made, nil
 }
 
-// unusedSlot takes a slot without a buffer, and putUnused gives it back.
-func (p *recvPool) unusedSlot() (i uint32, ok bool) {
+// provisionOne makes and posts a receive, which is in no share and not free. It returns false if the pool is at
+// its depth. If claimed is true, it may take a slot that is set aside.
+func (p *recvPool) provisionOne(claimed bool) (bool, error) {
+	i, ok := p.unusedSlot(claimed)
+	if !ok {
+		return false, nil
+	}
+	s := p.slots.make(i)
+	buf, err := p.sh.rt.mem.allocOnNode(p.sh.node, p.size)
+	if err != nil {
+		p.putUnused(i)
+		return false, err
+	}
+	s.i, s.pool, s.buf = i, p, buf
+	s.sge[0] = buf.Slice().SGE()
+	if err := p.postNew(s); err != nil {
+		buf.drop()
+		p.putUnused(i)
+		return false, err
+	}
+	p.made.Add(1)
+	return true, nil
+}
+
+// reserveAnswers reserves 1 to n receives for the answers to large messages of a connection. The first takes the
+// place of its claim, which the caller then gives up. It may block.
+func (p *recvPool) reserveAnswers(n int) (got int, err error) {
+	if !p.reserve(1) {
+		if ok, err := p.provisionOne(true); !ok {
+			return 0, fmt.Errorf("%w: no receive for the answers to large messages", cmp.Or(err, ErrTooMany))
+		}
+	}
+	for got = 1; got < n; got++ {
+		if p.reserve(1) {
+			continue
+		}
+		if ok, _ := p.provisionOne(false); !ok {
+			break
+		}
+	}
+	return got, nil
+}
+
+// claim sets an unused slot aside, or returns false if there is none. unclaim undoes claim.
+func (p *recvPool) claim() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.unused); n > 0 {
+	if len(p.unused) <= p.claims {
+		return false
+	}
+	p.claims++
+	return true
+}
+
+func (p *recvPool) unclaim() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.claims--
+}
+
+// unusedSlot takes a slot without a buffer, and putUnused gives it back. If claimed is false, unusedSlot leaves
+// the slots that are set aside.
+func (p *recvPool) unusedSlot(claimed bool) (i uint32, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.unused); n > p.claims || claimed && n > 0 {
 		i, p.unused, ok = p.unused[n-1], p.unused[:n-1], true
 	}
 	return i, ok

@@ -17,7 +17,8 @@ import (
 //
 // Each receive belongs to a connection's share or is free. A share is the connection's window (the messages
 // that the peer may have under way or the program may hold) and one receive for the peer's credit update.
-// So a message of the peer always finds a posted receive: the shares cover all credits of all peers.
+// So a message of the peer always finds a posted receive: the shares cover all credits of all peers. The share
+// of a connection that has sent a large message has receives for the answers, too (reserveAnswers).
 //
 //	          provision            join, widen                      leave, recall
 //	(memory) ──────────> free ──────────────────> share of a connection ───────────> free
@@ -52,10 +53,12 @@ type recvPool struct {
 	// written growFailed. (A stepped runtime has no such goroutine; the holder writes growFailed.)
 	growing, growFailed atomic.Bool
 
-	mu       sync.Mutex // guards the next three fields; no goroutine waits or calls the device while it holds mu
-	unused   []uint32   // slots without a buffer
-	opened   bool       // the shared receive queue exists
-	unposted []uint32   // slots to post when it does
+	mu     sync.Mutex // guards the next four fields; no goroutine waits or calls the device while it holds mu
+	unused []uint32   // slots without a buffer
+	// claims is how many unused slots are set aside: one for each connection that has not sent a large message.
+	claims   int
+	opened   bool     // the shared receive queue exists
+	unposted []uint32 // slots to post when it does
 
 	// Holder only:
 	wide    int            // connections whose window is larger than one message
@@ -92,10 +95,15 @@ const (
 // pooled reports whether connections with the options o share receives.
 func (rt *Runtime) pooled(o Options) bool { return !o.Raw && o.RecvCredits == 0 && rt.srqs >= minDepth }
 
-// join reserves the smallest share. It returns false if the pool has no room for another connection.
+// join reserves the smallest share, and sets a slot aside for the answers to large messages. It returns false
+// if the pool has no room for another connection.
 func (p *recvPool) join() (bool, error) {
+	if !p.claim() {
+		return false, nil
+	}
 	for !p.reserve(minShare) {
 		if made, err := p.provision(p.spare); made == 0 {
+			p.unclaim()
 			return false, err
 		}
 	}

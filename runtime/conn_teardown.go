@@ -179,7 +179,8 @@ func (c *Conn) onDrained() {
 const closeBound = 2*flushBound + 500*time.Millisecond
 
 // Close closes the connection gracefully. It refuses new operations, and waits until no send is
-// outstanding and the peer has fetched all messages, or until ctx ends. Then it disconnects and frees all resources. Operations that are still
+// outstanding and the peer has read all messages, or until ctx ends. It reads no more messages of the peer; if
+// the peer waits for that, Close waits at most 200 ms (ackGrace). Then it disconnects and frees all resources. Operations that are still
 // outstanding then complete with an error. Messages that the caller has received and not released
 // stay valid. Close is idempotent; every call waits until the connection is closed.
 //
@@ -261,6 +262,7 @@ func (c *Conn) end(hard bool) {
 			c.endCredits()
 			if !hard {
 				c.whenSent(c.disconnect)
+				c.boundDrain()
 				return
 			}
 			c.disconnect()

@@ -58,7 +58,7 @@
 // connections. Options.RecvCredits gives a connection a fixed number of receives of its own instead.
 //
 // A message that is longer than a receive of the peer (Options.MessageSize) takes another way: when its program
-// receives, the peer reads the message from the sender's memory, up to Options.MaxMessage. So the memory belongs
+// receives (or sends one, too), the peer reads the message from the sender's memory, up to Options.MaxMessage. So the memory belongs
 // to the device until the peer has read the message, and only then the future of the SEND is settled.
 //
 // A raw connection (Options.Raw) leaves receives to the program, which calls [Conn.PostRecv].

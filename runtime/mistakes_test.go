@@ -270,8 +270,8 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		"length beyond the message":      good(proto.Frame{Kind: proto.Data, Length: 1000}),
 		"more credits than announced":    good(proto.Frame{Kind: proto.Credit, Credits: poolWindow}),
 		"a Return of credits it has not": good(proto.Frame{Kind: proto.Return, Unused: 1}),
-		"a large message of no bytes":    largeFrame(0, 1),
-		"a message beyond MaxMessage":    largeFrame(DefaultMaxMessage+1, 1),
+		"a large message of no bytes":    sourceFrame(0, 1),
+		"a message beyond MaxMessage":    sourceFrame(DefaultMaxMessage+1, 1),
 		"a large message without source": good(proto.Frame{Kind: proto.Large}),
 		"an answer without a question":   good(proto.Frame{Kind: proto.Fetched}),
 		"return of 2^32-1 credits":       good(proto.Frame{Kind: proto.Credit, Credits: 1<<32 - 1}),
@@ -301,8 +301,8 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 	}
 }
 
-// largeFrame returns a Large frame for n bytes of memory with the given key.
-func largeFrame(n, key uint32) []byte {
+// sourceFrame returns a Large frame for n bytes of memory with the given key.
+func sourceFrame(n, key uint32) []byte {
 	var b [frameSize + proto.SourceSize]byte
 	proto.Frame{Kind: proto.Large, Length: proto.SourceSize}.Encode((*[frameSize]byte)(b[:]))
 	proto.Source{Addr: 4096, Length: n, Key: key}.Encode((*[proto.SourceSize]byte)(b[frameSize:]))

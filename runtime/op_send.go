@@ -16,9 +16,9 @@ import (
 // The peer reads a message that does not fit into its receives (Options.MessageSize there) from local, when
 // its program receives. Then the future is settled only when the peer has read the message, and until
 // then the memory belongs to the device. If the connection ends before that, the future fails, and the peer's
-// program does not get the message, nor those that were sent after it. Up to four such messages may be
-// unread; Send waits to start the next. Several pieces of memory are copied first, as are on-demand and
-// zero-based memory.
+// program may have got the message or not. A message that it does not get is the last: it gets none that was sent
+// later. Up to four such messages may be unread; Send waits to start the next. Several pieces of memory are copied
+// first, as are on-demand and zero-based memory; with Op.Fence such a message is refused (ErrInvalid).
 func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
 	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
@@ -95,6 +95,9 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submit
 	}
 	if err := c.mayCarry(uint64(len(p))); err != nil {
 		return f, err
+	}
+	if w.mode == reactor.NonBlock && len(p) > c.eager {
+		return f, ErrPieces
 	}
 	if c.headerSize()+len(p) > c.inline || len(p) > c.eager {
 		buf, err := c.rt.mem.Alloc(len(p))

@@ -82,8 +82,8 @@ func (c *Conn) StartTo(ctx context.Context, op *Op, sink Sink, tag uint64) error
 }
 
 // TryStartTo is StartTo, but never blocks. It returns ErrQueueFull if the send queue is full, and
-// ErrNoCredit if the peer has no free receive. If the operation is larger than one work request, it
-// returns ErrPieces. Any goroutine may call TryStartTo, even the holder of the reactor's turn, for
+// ErrNoCredit if the peer has no free receive. If the operation is larger than one work request, or a
+// message than the peer's receives, it returns ErrPieces. Any goroutine may call TryStartTo, even the holder of the reactor's turn, for
 // example in a Sink.
 func (c *Conn) TryStartTo(op *Op, sink Sink, tag uint64) error {
 	return c.startTo(context.Background(), op, submitOpts{sink: sink, tag: tag, mode: reactor.NonBlock})

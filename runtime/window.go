@@ -119,13 +119,6 @@ func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error)
 	return w.at, nil
 }
 
-// isFree reports whether the window can be bound.
-func (w *Window) isFree() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state == windowFree && !w.ending
-}
-
 // stateError returns the error of a call that wants the window in another state than it is in:
 // ErrWindowClosed if the window is closed, and otherwise ErrWindowState. The caller holds w.mu.
 func (w *Window) stateError(wanted windowState) error {

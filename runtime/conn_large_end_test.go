@@ -1,0 +1,175 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: two ends that close while each waits for the other to read do not wait for each other.
+func TestBothEndsMayCloseWithUnreadLargeMessages(t *testing.T) {
+	const size = 50_000 // the budget permits one
+	onLargeBeds(t, Config{Conn: Options{MaxMessage: 1 << 16}}, func(t *testing.T, a, b *Conn) {
+		ctx := testContext(t)
+		var unread []Future
+		ended := make(chan error, 2)
+		for _, c := range []*Conn{a, b} {
+			must.Get(c.SendBytes(ctx, randomBytes(size)))(t).Discard()
+			unread = append(unread, must.Get(c.SendBytes(ctx, randomBytes(size)))(t))
+			small := must.Get(c.SendBytes(ctx, []byte("small")))(t)
+			must.Get(small.Await(ctx))(t) // the peer has them all
+		}
+		for _, c := range []*Conn{a, b} {
+			go func() { ended <- c.Close(ctx) }()
+		}
+		must.Do(t, <-ended)
+		must.Do(t, <-ended)
+		for _, f := range unread {
+			if _, err := f.Await(ctx); err == nil {
+				t.Error("a message that the peer cannot have read ended without an error")
+			}
+		}
+	})
+}
+
+// Rule: a peer that invalidates the key of a message without reading the message ends its connection, and the program
+// gets no window that it has not made.
+func TestInvalidatingAMessageWithoutReadingItEndsTheConnection(t *testing.T) {
+	a, b := connected(t, Config{})
+	needsLarge(t, a)
+	ctx := testContext(t)
+	f := must.Get(a.SendBytes(ctx, randomBytes(20_000)))(t)
+	small := must.Get(a.SendBytes(ctx, []byte("small")))(t)
+	must.Get(small.Await(ctx))(t)
+	var key uint32
+	held(t, a, func() { key = a.large.Load().out[0].key })
+	held(t, b, func() {
+		var head [frameSize]byte
+		b.credits.take(1)
+		b.frame(proto.Data, 0).Encode(&head)
+		s := reactor.Send{Opcode: verbs.WRSendWithInv, Invalidate: key, Sink: nothing{}}
+		if _, err := b.q.Submit(ctx, &s, &reactor.Payload{Inline: head[:]}, reactor.NonBlock); err != nil {
+			t.Errorf("submitting the SEND: %v", err)
+		}
+	})
+	_, err := a.RecvWait(ctx)
+	mistake(t, "RecvWait after the window of a message was invalidated", err, ErrPeerProtocol, "without reading")
+	if _, err := f.Await(ctx); err == nil {
+		t.Error("the message ended without an error")
+	}
+}
+
+// Rule: Close waits until the peer has read all messages, and Cancel does not: it ends them with its cause, and
+// the caller owns the memory again.
+func TestEndsOfConnectionsWithLargeMessages(t *testing.T) {
+	onLargeBeds(t, Config{}, func(t *testing.T, a, b *Conn) {
+		ctx := testContext(t)
+		data := randomBytes(64 << 10)
+		first := must.Get(a.SendBytes(ctx, data))(t)
+		closed := make(chan error, 1)
+		go func() { closed <- a.Close(ctx) }()
+		release(t, wantMessage(t, b, data))
+		must.Do(t, <-closed)
+		must.Get(first.Await(ctx))(t)
+	})
+	onLargeBeds(t, Config{}, func(t *testing.T, a, b *Conn) {
+		ctx := testContext(t)
+		region := must.Get(a.rt.NewRegion(64<<10, verbs.AccessLocalWrite))(t)
+		f := must.Get(a.Send(ctx, must.Get(region.Slice(0, 64<<10))(t)))(t)
+		small := must.Get(a.SendBytes(ctx, []byte("behind")))(t)
+		must.Get(small.Await(ctx))(t)
+		must.Do(t, a.Cancel(ctx))
+		if _, err := f.Await(ctx); !errors.Is(err, ErrCancelled) {
+			t.Errorf("a large message that was cancelled ended with %v, want %v", err, ErrCancelled)
+		}
+		must.Do(t, region.Close())
+		if m, err := b.RecvWait(ctx); err == nil {
+			t.Errorf("the peer got the message %q, which came behind one that was cancelled", m.Data)
+		}
+	})
+	onLargeBeds(t, Config{}, func(t *testing.T, a, b *Conn) { // the peer leaves without receiving
+		ctx := testContext(t)
+		f := must.Get(a.SendBytes(ctx, randomBytes(64<<10)))(t)
+		b.Abort()
+		if _, err := f.Await(ctx); err == nil {
+			t.Error("a large message to a peer that has not received it ended without an error")
+		}
+	})
+}
+
+// Rule: the receives for answers return to the pool with the connection.
+func TestReceivesForAnswersReturnToThePool(t *testing.T) {
+	a, b := connected(t, Config{})
+	needsLarge(t, a)
+	needsPools(t, a)
+	ctx := testContext(t)
+	must.Get(a.SendBytes(ctx, randomBytes(20_000)))(t).Discard()
+	release(t, wantMessage(t, b, randomBytes(20_000)))
+	must.Do(t, a.Close(ctx))
+	must.Do(t, b.Close(ctx))
+	checkPool(t, a.pool)
+	checkPool(t, b.pool)
+}
+
+// Rule: a reader that finds the key revoked, or a descriptor outside the window, ends the connection; nothing
+// that came behind is delivered.
+func TestAForgedSourceEndsTheConnection(t *testing.T) {
+	a, b := connected(t, Config{})
+	needsLarge(t, a)
+	ctx := testContext(t)
+	held(t, a, func() {
+		if _, err := a.q.Submit(context.Background(), &reactor.Send{Opcode: verbs.WRSend, Sink: nothing{}}, &reactor.Payload{Inline: sourceFrame(1<<20, 12345)}, reactor.NonBlock); err != nil {
+			t.Errorf("submitting the SEND: %v", err)
+		}
+	})
+	if m, err := b.RecvWait(ctx); err == nil {
+		t.Errorf("a message of %d bytes came from memory that the peer has not opened", len(m.Data))
+	}
+	must.Do(t, b.Close(ctx))
+	if s := b.rt.MemoryStats(); s.InUse >= 1<<20 {
+		t.Errorf("%d bytes are in use after the connection was closed", s.InUse)
+	}
+}
+
+// Rule: a large message that is submitted after the connection has ended its messages ends, too. (A goroutine may
+// be preempted between its look at the queue and the submission.)
+func TestALateLargeMessageEnds(t *testing.T) {
+	a, _ := connected(t, Config{})
+	needsLarge(t, a)
+	ctx := testContext(t)
+	held(t, a, func() { // as after a failure, but the queue and the cause do not say so yet
+		a.q.Seal()
+		a.state, a.drained = connFailed, true
+	})
+	f := must.Get(a.SendBytes(ctx, randomBytes(20_000)))(t)
+	if _, err := f.Await(ctx); err == nil {
+		t.Error("a message that was not posted ended without an error")
+	}
+}
+
+// Rule: a start of a large message that waits for the peer ends with its context, and gives back what it has
+// acquired.
+func TestWaitingToSendLargeMessagesEnds(t *testing.T) {
+	onLargeBeds(t, Config{}, func(t *testing.T, a, b *Conn) {
+		ctx := testContext(t)
+		data := randomBytes(20_000)
+		for range maxLarge {
+			must.Get(a.SendBytes(ctx, data))(t).Discard()
+		}
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		if _, err := a.SendBytes(ended, data); !errors.Is(err, context.Canceled) {
+			t.Errorf("a start that waits for the peer: %v, want %v", err, context.Canceled)
+		}
+		for range maxLarge {
+			release(t, wantMessage(t, b, data))
+		}
+		must.Get(a.SendBytes(ctx, data))(t).Discard()
+		release(t, wantMessage(t, b, data))
+	})
+}
