@@ -38,9 +38,9 @@ func asks(t testing.TB, from, to *end, n int) {
 	next := must.Get(to.message(there))(t)
 	answered := make(chan error, 1)
 	go func() {
-		for range n {
+		for k := range n {
 			_, err := next.Await(ctx)
-			if err == nil {
+			if err == nil && k < n-1 { // a receive that is left would take the first message of the next call
 				next, err = to.message(there)
 			}
 			if err == nil {
@@ -59,7 +59,6 @@ func asks(t testing.TB, from, to *end, n int) {
 		must.Get(f.Await(ctx))(t)
 	}
 	must.Do(t, <-answered)
-	next.Discard()
 }
 
 // Rule: while the loop spins, it arms nothing, and messages raise no events. The loop arms only
