@@ -13,12 +13,12 @@ func (r *Reactor) dispatch(wcs []verbs.WC) {
 		wc := &wcs[i]
 		id, s, gen, kind := unpackWRID(wc.WRID)
 		q := r.lookup(id)
-		if q == nil || q.srq == nil && q.qpn != wc.QPNum || int(s) >= len(q.tab.slots) {
+		if q == nil || q.srq == nil && q.qpn != wc.QPNum {
 			r.stats.Stale++
 			continue
 		}
-		sl := &q.tab.slots[s]
-		if !sl.posted || sl.gen != gen || sl.kind != kind {
+		sl := q.tab.posted(s)
+		if sl == nil || sl.gen != gen || sl.kind != kind {
 			r.stats.Stale++
 			continue
 		}
@@ -70,7 +70,7 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	r.outstanding -= n
 	r.stats.Retired += uint64(max(n-1, 0))
 	if wc.Status != verbs.WCSuccess {
-		q.finish(s, Completion{Kind: q.tab.slots[s].kind}, q.failure(s, wc))
+		q.finish(s, Completion{Kind: q.tab.slot(s).kind}, q.failure(s, wc))
 		return
 	}
 	q.completeFast(s)
@@ -82,7 +82,7 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 // operations it calls completeSlow.
 func (q *Queue) completeFast(i uint32) {
 	r, t := q.r, q.tab
-	sl := &t.slots[i]
+	sl := t.slot(i)
 	if sl.kind >= KindAtomic || i >= uint32(q.cfg.SendDepth) || q.rec != nil {
 		q.completeSlow(i, sl)
 		return
@@ -143,7 +143,7 @@ func (q *Queue) received(s uint32, wc *verbs.WC) {
 		return
 	}
 	// The rest does the work of the method finish without two copies of the Completion.
-	r, sl := q.r, &q.tab.slots[s]
+	r, sl := q.r, q.tab.slot(s)
 	var c *Completion
 	if sl.sink != nil {
 		o := r.addOutcome(q)
@@ -183,7 +183,7 @@ func (c *Completion) setReceived(wc *verbs.WC) {
 // error, except in two cases: the status of wc is WR_FLUSH_ERR, or wc belongs to a shared receive.
 func (q *Queue) failure(s uint32, wc *verbs.WC) error {
 	q.r.stats.Failed++
-	sl := &q.tab.slots[s]
+	sl := q.tab.slot(s)
 	e := &verbs.WCError{Status: wc.Status, QPNum: wc.QPNum, VendorErr: wc.VendorErr, WRID: wc.WRID, Op: sl.kind.String()}
 	if q.srq != nil { // a failure of one queue pair must not fail the SharedRecv, which serves other queue pairs too
 		return e
@@ -212,7 +212,7 @@ func (q *Queue) breakWith(cause error) {
 // and the slot (freeSlot). At the end of the pass, Reactor.deliver settles the future or calls the
 // sink.
 func (q *Queue) finish(i uint32, c Completion, err error) {
-	sl := &q.tab.slots[i]
+	sl := q.tab.slot(i)
 	c.Tag = sl.tag
 	if c.Kind == KindNone {
 		c.Kind = sl.kind

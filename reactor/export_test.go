@@ -77,8 +77,9 @@ func (q *Queue) TransferHolding(t *Transfer) Future {
 	if !ok {
 		panic("no send slot")
 	}
-	_, f := q.r.futures.NewIn(&q.tab.slots[i].seat, q.r.driver)
-	q.fillTransfer(i, t, kindOf(t.Opcode))
+	sl := q.tab.make(i)
+	_, f := q.r.futures.NewIn(&sl.seat, q.r.driver)
+	q.fillTransfer(i, sl, t, kindOf(t.Opcode))
 	q.add(i)
 	q.r.ownBacklog = q
 	q.r.pass(false)

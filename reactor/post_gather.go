@@ -123,7 +123,7 @@ func (r *Reactor) gatherOwn() {
 	w.Next = 0
 	w.Flags |= verbs.SendSignaled
 	q.sincesig = 0
-	q.tab.slots[i].posted = true
+	q.tab.slot(i).posted = true
 	q.order.push(i)
 	r.batch.Sends = append(r.batch.Sends, verbs.SendGroup{QP: q.qp, Head: q.tab.sendWRAddr(i), Count: 1})
 	r.sendOwners = append(r.sendOwners, q)
@@ -195,7 +195,7 @@ func (q *Queue) list() {
 	n := min(all, turnRequests)
 	sincesig, every := q.sincesig, q.cfg.SignalEvery
 	for k := range n {
-		w, sl := &t.sendWR[i], &t.slots[i]
+		w, sl := &t.sendWR[i], t.slot(i)
 		extended = extended || w.Opcode.ExtendedOnly()
 		if bytes += uint64(t.bytes[i]); bytes >= turnBytes {
 			n = k + 1

@@ -103,7 +103,7 @@ func (q *Queue) postMarker() {
 		return
 	}
 	i := uint32(q.cfg.SendDepth)
-	sl := &q.tab.slots[i]
+	sl := q.tab.make(i)
 	sl.kind, sl.posted, q.tab.bytes[i] = KindMarker, true, 0
 	w := &q.tab.sendWR[i]
 	*w = verbs.SendWR{WRID: packWRID(q.id, i, sl.gen, KindMarker), Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}

@@ -25,7 +25,7 @@ type Queue struct {
 	qp     verbs.QP
 	qpn    uint32
 	srq    verbs.SRQ // set only in the Queue of a SharedRecv, which has no qp
-	mr     verbs.MR
+	mr     verbs.MR  // the memory of tab that the device accesses; nil without sends
 	tab    *table
 	rec    *recorder // nil without a recorder
 	inline int       // the largest number of inline bytes of a request; set by Bind
@@ -100,11 +100,12 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	if q.tab, err = newTable(sends, cfg.RecvDepth, cfg.MaxSGE, cfg.Inline, r.cfg.Node, gen); err != nil {
 		return nil, err
 	}
-	a := q.tab.arena
-	if q.mr, err = cfg.PD.RegMR(a.Addr(), uint64(a.Len()), a.Addr(), verbs.AccessLocalWrite); err != nil {
-		return nil, errors.Join(err, a.Unmap())
+	if addr, n := q.tab.deviceMemory(); n > 0 {
+		if q.mr, err = cfg.PD.RegMR(addr, n, addr, verbs.AccessLocalWrite); err != nil {
+			return nil, errors.Join(err, q.tab.arena.Unmap())
+		}
 	}
-	q.rec = newRecorder(cfg.Recorder, len(q.tab.slots))
+	q.rec = newRecorder(cfg.Recorder, sends+cfg.RecvDepth)
 	q.failed.shut()
 	return q, nil
 }

@@ -179,7 +179,7 @@ func (q *Queue) reportTimeout(now time.Duration) {
 	oldest := q.order.at[q.order.head&q.order.mask]
 	l.OnTimeout(PeerTimeout{
 		Bound: bound, Since: q.r.timers.base.Add(now - l.silent),
-		Outstanding: q.order.len(), Oldest: q.tab.slots[oldest].kind,
+		Outstanding: q.order.len(), Oldest: q.tab.slot(oldest).kind,
 	})
 }
 

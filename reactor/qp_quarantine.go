@@ -40,8 +40,8 @@ func (q *Queue) Release(cause error) error {
 		r.outstanding--
 		q.finish(q.order.pop(), Completion{}, end)
 	}
-	for i := q.cfg.sends(); i < len(q.tab.slots); i++ {
-		if q.tab.slots[i].posted {
+	for i := q.cfg.sends(); i < q.cfg.sends()+q.cfg.RecvDepth; i++ {
+		if q.tab.posted(uint32(i)) != nil {
 			q.recvs--
 			q.finish(uint32(i), Completion{Kind: KindRecv}, end)
 		}
@@ -152,8 +152,10 @@ func (s *cqState) emptySince(pass uint64) bool { return s.dead || s.emptyAt > pa
 // admitted.
 func (q *Queue) Discard() error {
 	q.Fail(ErrClosed)
-	if err := q.mr.Close(); err != nil {
-		return err
+	if q.mr != nil {
+		if err := q.mr.Close(); err != nil {
+			return err
+		}
 	}
 	return q.tab.arena.Unmap()
 }

@@ -1,6 +1,8 @@
 package reactor
 
 import (
+	"sync/atomic"
+
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -26,11 +28,15 @@ type slot struct {
 	_      [slotPad]byte
 }
 
-// slotPad pads a slot to 64 bytes, the size of a cache line on most processors. So a slot lies on one
-// cache line if the array of slots is aligned, and otherwise on two. (Go puts a word in front of a
-// small array, which is then not aligned.) A slot should lie on few cache lines, because both the
-// submitter and the holder write it, usually on different processors.
+// slotPad pads a slot to 64 bytes, the size of a cache line on most processors. A slot should lie on one
+// cache line, because both the submitter and the holder write it, usually on different processors.
 const slotPad = 1
+
+// slotChunk are slots that are made together. It has 512 bytes: Go aligns objects with pointers of up to
+// this size to their size, and puts a word in front of larger ones.
+type slotChunk [chunkSlots]slot
+
+const chunkSlots = 8
 
 // table holds a queue's slots and their off-heap memory. Each slot has a work request and
 // scatter-gather elements. Each send slot also has a result word and inline bytes. All of these
@@ -38,9 +44,15 @@ const slotPad = 1
 //
 //	SendDepth slots   1 slot      ControlDepth slots   RecvDepth slots
 //	sends             the marker  control sends        receives
+//
+// The slots are on the Go heap, because they have pointers. They are made when they are first used: the
+// free lists give the same few again and again to a connection with few outstanding operations.
 type table struct {
-	arena   *mem.Arena
-	slots   []slot
+	arena *mem.Arena
+	// slots has the chunks of slots. A chunk is stored one time, by the goroutine that has acquired the first of
+	// its slots; any goroutine reads it.
+	slots   []atomic.Pointer[slotChunk]
+	gen     uint32   // the first generation of a slot
 	bytes   []uint32 // bytes that each slot's operation moves; not a field of slot, which would then exceed a cache line
 	sendWR  []verbs.SendWR
 	recvWR  []verbs.RecvWR
@@ -55,11 +67,8 @@ type table struct {
 func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*table, error) {
 	n := sends + recvs
 	maxSGE++ // an additional element for Payload.Header
-	t := &table{slots: make([]slot, n), bytes: make([]uint32, n), maxSGE: maxSGE, inlineLen: inlineLen}
-	for i := range t.slots {
-		t.slots[i].gen = firstGen & genMask
-	}
-	sizes := []int{sends * verbs.SizeofSendWR, recvs * verbs.SizeofRecvWR, n * maxSGE * verbs.SizeofSGE, sends * 8, sends * inlineLen}
+	t := &table{slots: newSlots(n), gen: firstGen & genMask, maxSGE: maxSGE, inlineLen: inlineLen}
+	sizes := []int{sends * verbs.SizeofSendWR, recvs * verbs.SizeofRecvWR, n * maxSGE * verbs.SizeofSGE, n * 4, sends * 8, sends * inlineLen}
 	total := 0
 	for _, s := range sizes {
 		total += s + cacheLine
@@ -70,23 +79,71 @@ func newTable(sends, recvs, maxSGE, inlineLen, node int, firstGen uint32) (*tabl
 	}
 	t.arena = a
 	b := mem.NewBump(a)
-	var addrs [5]uint64
+	var addrs [6]uint64
 	for i, s := range sizes {
 		addrs[i], _ = b.Alloc(s, cacheLine)
 	}
-	t.sendAddr, t.recvAddr, t.sgeAddr, t.resultAddr, t.inlineAddr = addrs[0], addrs[1], addrs[2], addrs[3], addrs[4]
-	ok := make([]bool, 5)
+	t.sendAddr, t.recvAddr, t.sgeAddr, t.resultAddr, t.inlineAddr = addrs[0], addrs[1], addrs[2], addrs[4], addrs[5]
+	ok := make([]bool, 6)
 	t.sendWR, ok[0] = mem.Array[verbs.SendWR](a, t.sendAddr, sends)
 	t.recvWR, ok[1] = mem.Array[verbs.RecvWR](a, t.recvAddr, recvs)
 	t.sges, ok[2] = mem.Array[verbs.SGE](a, t.sgeAddr, n*maxSGE)
-	t.results, ok[3] = mem.Array[uint64](a, t.resultAddr, sends)
-	t.inline, ok[4] = a.Slice(t.inlineAddr, sends*inlineLen)
+	t.bytes, ok[3] = mem.Array[uint32](a, addrs[3], n)
+	t.results, ok[4] = mem.Array[uint64](a, t.resultAddr, sends)
+	t.inline, ok[5] = a.Slice(t.inlineAddr, sends*inlineLen)
 	for _, o := range ok {
 		if !o {
 			panic("reactor: the table's arena is smaller than its parts")
 		}
 	}
 	return t, nil
+}
+
+// newSlots returns room for n slots.
+func newSlots(n int) []atomic.Pointer[slotChunk] {
+	return make([]atomic.Pointer[slotChunk], (n+chunkSlots-1)/chunkSlots)
+}
+
+// slot returns slot i, which was made.
+func (t *table) slot(i uint32) *slot { return &t.slots[i/chunkSlots].Load()[i%chunkSlots] }
+
+// make returns slot i, which the caller has acquired.
+func (t *table) make(i uint32) *slot {
+	at := &t.slots[i/chunkSlots]
+	c := at.Load()
+	if c == nil {
+		c = t.makeChunk(at)
+	}
+	return &c[i%chunkSlots]
+}
+
+func (t *table) makeChunk(at *atomic.Pointer[slotChunk]) *slotChunk {
+	c := new(slotChunk)
+	for i := range c {
+		c[i].gen = t.gen
+	}
+	if !at.CompareAndSwap(nil, c) { // a goroutine with another slot of the chunk was first
+		return at.Load()
+	}
+	return c
+}
+
+// posted returns slot i if it was made and its request is posted, and otherwise nil.
+func (t *table) posted(i uint32) *slot {
+	if int(i/chunkSlots) >= len(t.slots) {
+		return nil
+	}
+	c := t.slots[i/chunkSlots].Load()
+	if c == nil || !c[i%chunkSlots].posted {
+		return nil
+	}
+	return &c[i%chunkSlots]
+}
+
+// deviceMemory returns the part of the arena that the device accesses: results and inline bytes. The processor
+// copies the rest to the device when it posts.
+func (t *table) deviceMemory() (addr, n uint64) {
+	return t.resultAddr, t.inlineAddr + uint64(len(t.inline)) - t.resultAddr
 }
 
 // cacheLine is the alignment of the parts of an arena, in bytes. It is a multiple of the size of a

@@ -188,7 +188,8 @@ func mixedWorld(w mixedWays, m mix) model.World {
 	// In this model, the slots of sends and receives are numbered together, from 0.
 	q.sendStack, q.recvStack, q.order = ring.NewIndexStack(n), ring.NewIndexStack(n), newFIFO(n)
 	q.requests, q.cfg.receiving = requestsOf[verbs.QPTRC], true
-	q.tab = &table{slots: make([]slot, n), bytes: make([]uint32, n), sendWR: make([]verbs.SendWR, n), recvWR: make([]verbs.RecvWR, n)}
+	q.tab = &table{slots: newSlots(n), bytes: make([]uint32, n), sendWR: make([]verbs.SendWR, n), recvWR: make([]verbs.RecvWR, n)}
+	q.tab.makeAll(n)
 	world.Shared = func(d *model.Digest) {
 		r.ready.Digest(d, listed(qs))
 		q.queued.Digest(d)

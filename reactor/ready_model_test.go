@@ -46,10 +46,18 @@ func readyBed(queues, slots int) (*Reactor, []*Queue) {
 	for k := range qs {
 		q := &Queue{r: r, id: uint32(k), qp: idleQP{}, sendStack: ring.NewIndexStack(slots), order: newFIFO(slots)}
 		q.cfg.SignalEvery = 1
-		q.tab = &table{slots: make([]slot, slots), bytes: make([]uint32, slots), sendWR: make([]verbs.SendWR, slots)}
+		q.tab = &table{slots: newSlots(slots), bytes: make([]uint32, slots), sendWR: make([]verbs.SendWR, slots)}
+		q.tab.makeAll(slots)
 		qs[k] = q
 	}
 	return r, qs
+}
+
+// makeAll makes n slots: no goroutine of the model acquires one.
+func (t *table) makeAll(n int) {
+	for i := range n {
+		t.make(uint32(i))
+	}
 }
 
 func listed(qs []*Queue) (all []*readyQueue) {

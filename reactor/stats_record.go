@@ -118,8 +118,8 @@ func (q *Queue) records() []Record {
 		all = append(all, q.outRecord(q.order.at[at&q.order.mask]))
 	}
 	recvs := len(all)
-	for i := q.cfg.sends(); i < len(q.tab.slots); i++ {
-		if q.tab.slots[i].posted {
+	for i := q.cfg.sends(); i < q.cfg.sends()+q.cfg.RecvDepth; i++ {
+		if q.tab.posted(uint32(i)) != nil {
 			all = append(all, q.outRecord(uint32(i)))
 		}
 	}
@@ -136,7 +136,7 @@ func (q *Queue) endings(all []Record, es []ending) []Record {
 
 // outRecord returns the record of an outstanding request.
 func (q *Queue) outRecord(i uint32) Record {
-	sl := &q.tab.slots[i]
+	sl := q.tab.slot(i)
 	return q.record(&ending{q.rec.times[i], packWRID(q.id, i, sl.gen, sl.kind), notSeen, nil, q.tab.bytes[i], verbs.WROpcode(sl.opcode), sl.kind})
 }
 

@@ -104,7 +104,7 @@ func (c *recorder) postedSends(q *Queue, n int) {
 // ended adds an entry to the ring for the request in the slot, which has ended. Call it before the
 // slot is freed.
 func (c *recorder) ended(q *Queue, slot, bytes uint32, err error) {
-	sl, when := &q.tab.slots[slot], &q.r.polling
+	sl, when := q.tab.slot(slot), &q.r.polling
 	if c.times[slot].posted == notSeen { // the pass refused the request while it gathered, before it polled
 		when = &q.r.posting
 	}

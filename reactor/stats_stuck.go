@@ -100,7 +100,7 @@ func (q *Queue) stuckAt(k int, since time.Duration, exact bool) Stuck {
 		s.Record = q.outRecord(i)
 		return s
 	}
-	sl := &q.tab.slots[i]
+	sl := q.tab.slot(i)
 	s.Record = Record{WRID: packWRID(q.id, i, sl.gen, sl.kind), Kind: sl.kind, Opcode: verbs.WROpcode(sl.opcode), Bytes: q.tab.bytes[i],
 		Signaled: q.tab.sendWR[i].Flags&verbs.SendSignaled != 0}
 	return s

@@ -50,10 +50,11 @@ func (q *Queue) Transfer(ctx context.Context, t *Transfer, m SubmitMode) (f Futu
 	if err != nil {
 		return f, err
 	}
+	sl := q.tab.make(i)
 	if t.Sink == nil {
-		_, f = q.r.futures.NewIn(&q.tab.slots[i].seat, q.r.driver)
+		_, f = q.r.futures.NewIn(&sl.seat, q.r.driver)
 	}
-	q.fillTransfer(i, t, kindOf(t.Opcode))
+	q.fillTransfer(i, sl, t, kindOf(t.Opcode))
 	q.sendStack.Push(i)
 	q.submit(m)
 	return f, nil
@@ -146,10 +147,9 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	return 0, fmt.Errorf("waiting for a slot of a send queue with %d slots: %w", q.cfg.SendDepth, err)
 }
 
-// fillTransfer fills slot i, which the caller owns, with t. The argument k is t's kind.
+// fillTransfer fills slot i, which the caller owns, with t. The argument sl is that slot, and k is t's kind.
 // fillTransfer does not make the future.
-func (q *Queue) fillTransfer(i uint32, t *Transfer, k Kind) {
-	sl := &q.tab.slots[i]
+func (q *Queue) fillTransfer(i uint32, sl *slot, t *Transfer, k Kind) {
 	sl.kind, sl.opcode, q.tab.bytes[i] = k, uint8(t.Opcode), t.Local.Length
 	sl.sink, sl.lease, sl.tag = t.Sink, t.Lease, t.Tag
 	w, at := &q.tab.sendWR[i], int(i)*q.tab.maxSGE

@@ -53,10 +53,11 @@ func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m 
 	}
 	i := s.free[s.used]
 	s.used++
+	sl := q.tab.make(i)
 	if t.Sink == nil {
-		_, f = q.r.futures.NewIn(&q.tab.slots[i].seat, q.r.driver)
+		_, f = q.r.futures.NewIn(&sl.seat, q.r.driver)
 	}
-	q.fillTransfer(i, t, k)
+	q.fillTransfer(i, sl, t, k)
 	s.chain(i)
 	return f, nil
 }

@@ -50,7 +50,7 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 		return err
 	}
 	i := uint32(q.cfg.sends()) + free
-	sl := &q.tab.slots[i]
+	sl := q.tab.make(i)
 	sl.kind, q.tab.bytes[i] = KindRecv, n
 	sl.sink, sl.lease, sl.tag = r.Sink, r.Lease, r.Tag
 	w := &q.tab.recvWR[free]
@@ -77,7 +77,7 @@ func (q *Queue) gatherRecvs() {
 	for i, k := first, 0; k < n; k++ {
 		w := &t.recvWR[i-base]
 		w.Next = 0
-		t.slots[i].posted = true
+		t.slot(i).posted = true
 		if q.rec != nil {
 			q.rec.posted(q.r, i, true)
 		}

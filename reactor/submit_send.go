@@ -106,7 +106,7 @@ func (q *Queue) fillAndPush(i, n uint32, s *Send, p *Payload, m SubmitMode) Futu
 
 // fill fills slot i with the request s, which has n bytes, and makes its future, if s has no sink.
 func (q *Queue) fill(i, n uint32, s *Send, p *Payload) (f Future) {
-	sl := &q.tab.slots[i]
+	sl := q.tab.make(i)
 	sl.kind, sl.opcode, q.tab.bytes[i] = kindOf(s.Opcode), uint8(s.Opcode), n
 	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag
 	if s.Sink == nil {

@@ -145,7 +145,7 @@ func (q *Queue) PostFromSink(t SinkContext, tr *Transfer) error {
 	if q.failed.err.Load() != nil { // loaded after the slot was acquired, as in Queue.acquireSlot
 		return q.rejectFailed(q.sendFree, i)
 	}
-	q.fillTransfer(i, tr, k)
+	q.fillTransfer(i, q.tab.make(i), tr, k)
 	if q.backlog.n > 0 && q.sendStack.Empty() {
 		q.join(i, i, 1) // as q.add does, without the call
 	} else if q.add(i) {

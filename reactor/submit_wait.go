@@ -29,16 +29,16 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 		}
 		return Completion{}, w.Cause(ctx, err)
 	}
-	seat := &q.tab.slots[i].seat
+	sl := q.tab.make(i)
 	if !r.tok.Begin() {
-		_, f := r.futures.NewIn(seat, r.driver)
-		q.fillTransfer(i, t, kindOf(t.Opcode))
+		_, f := r.futures.NewIn(&sl.seat, r.driver)
+		q.fillTransfer(i, sl, t, kindOf(t.Opcode))
 		q.sendStack.Push(i)
 		q.submit(NoWakeup)
 		return Await(ctx, w, f)
 	}
-	_, f := r.futures.NewIn(seat, &r.leader)
-	q.fillTransfer(i, t, kindOf(t.Opcode))
+	_, f := r.futures.NewIn(&sl.seat, &r.leader)
+	q.fillTransfer(i, sl, t, kindOf(t.Opcode))
 	q.add(i)
 	r.ownBacklog = q
 	r.pass(false)
