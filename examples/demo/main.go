@@ -33,7 +33,8 @@ func main() {
 // example returns the demo, which prints its progress on a terminal or elsewhere.
 func example(terminal bool) ends.Example {
 	return ends.Example{
-		Config: verbena.Config{Conn: verbena.Options{MessageSize: chunk}},
+		// A receive for each chunk of a wave from the beginning: by default a connection gets more receives as it uses them.
+		Config: verbena.Config{Conn: verbena.Options{MessageSize: chunk, RecvCredits: depth}},
 		Serve:  server,
 		Dial: func(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, args []string) error {
 			return client(ctx, progress{w: w, terminal: terminal}, rt, addr, args)

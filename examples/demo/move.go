@@ -129,15 +129,16 @@ func (e *end) start(ctx context.Context, by way, off, n int) (f verbena.Future, 
 	if err != nil {
 		return f, err
 	}
+	batch := e.conn.Batch() // starts without a wake-up of the reactor: the wait for the wave posts it
 	if by == send {
-		return e.conn.Send(ctx, part)
+		return batch.Start(ctx, new(verbena.SendOp(part)))
 	}
 	remote, err := e.peer.At(uint64(off), uint64(n))
 	if err != nil {
 		return f, err
 	}
 	if by == read {
-		return e.conn.Read(ctx, part, remote)
+		return batch.Start(ctx, new(verbena.ReadOp(part, remote)))
 	}
-	return e.conn.Start(ctx, new(verbena.WriteOp(part, remote).Imm(uint32(off/chunk))))
+	return batch.Start(ctx, new(verbena.WriteOp(part, remote).Imm(uint32(off/chunk))))
 }
