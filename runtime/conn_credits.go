@@ -46,7 +46,8 @@ import (
 const controlRecvs = 1
 
 // controlSends is the maximum number of outstanding frames without payload: credit updates, and recalls
-// and their answers. (READs of large messages and their answers have maxLarge more.) A further one waits until one of these completes (Conn.creditDue).
+// and their answers. A further one waits until one of these completes (Conn.creditDue). READs of large
+// messages and their answers have maxLarge more.
 const controlSends = 2
 
 // updateAt returns the number of unreturned credits from which on a "many" update is due: half of

@@ -254,9 +254,10 @@ func (op *largeSend) refused(err error) {
 	}
 	c.failRefused(err)
 	// A goroutine that was preempted after a look at the queue may have submitted the frame after endLarge.
-	if l := c.large.Load(); c.drained && l.byKey(op.key) == op {
-		l.end(op)
-		op.finish(err)
+	if c.drained {
+		if was, _ := c.large.Load().end(op); was {
+			op.finish(err)
+		}
 	}
 }
 
@@ -294,7 +295,7 @@ func (l *largeSends) forget(op *largeSend) {
 	l.lost = append(l.lost, op.w)
 	over := l.over
 	l.mu.Unlock()
-	idle := l.end(op)
+	_, idle := l.end(op)
 	op.c.sh.r.Defer(func() {
 		if over {
 			op.c.closeLost(l)
@@ -305,17 +306,18 @@ func (l *largeSends) forget(op *largeSend) {
 	})
 }
 
-// end removes op. If it was the last, end returns the function of whenSent, which may be nil.
-func (l *largeSends) end(op *largeSend) (idle func()) {
+// end removes op, and reports whether it was there. If none is left, end returns the function of whenSent, which
+// may be nil.
+func (l *largeSends) end(op *largeSend) (was bool, idle func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.Index(l.out, op); i >= 0 {
-		l.out = slices.Delete(l.out, i, i+1)
+		l.out, was = slices.Delete(l.out, i, i+1), true
 	}
 	if len(l.out) == 0 {
 		idle, l.idle = l.idle, nil
 	}
-	return idle
+	return was, idle
 }
 
 // byKey returns the message with the key, or nil.
@@ -342,7 +344,7 @@ func (c *Conn) answered(r *Result) error {
 		return fmt.Errorf("%w: it has fetched a message that was not sent, or without the message's key", ErrPeerProtocol)
 	}
 	op.w.keyInvalidated(op.key)
-	idle := l.end(op)
+	_, idle := l.end(op)
 	op.finish(nil)
 	l.putPlace()
 	if idle != nil {

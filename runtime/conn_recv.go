@@ -132,12 +132,12 @@ func (c *Conn) take(s *recvSlot, r Result) {
 		c.violated(errUncovered)
 		return
 	}
-	if l := c.large.Load(); l != nil && r.Flags&verbs.WCWithInv != 0 && l.byKey(r.Imm) != nil {
-		s.again()
-		c.violated(fmt.Errorf("%w: it has invalidated the window of a message without reading it", ErrPeerProtocol))
-		return
-	}
 	if s.shut = nil; r.Flags&verbs.WCWithInv != 0 {
+		if l := c.large.Load(); l != nil && l.byKey(r.Imm) != nil {
+			s.again()
+			c.violated(fmt.Errorf("%w: it has invalidated the window of a message without reading it", ErrPeerProtocol))
+			return
+		}
 		s.shut = c.invalidated(r.Imm)
 	}
 	c.arrivals++ // a SEND or a WRITE with immediate data, which used a credit

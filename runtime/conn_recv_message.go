@@ -7,8 +7,9 @@ import (
 )
 
 // Message is a received message. Its data lies in a receive buffer of the connection, or, if it is longer
-// than Options.MessageSize, in a buffer of its own. The caller owns the buffer until Release. A held message counts against what the peer may send
-// (Options.RecvCredits): if the caller releases none, the peer can soon send none.
+// than Options.MessageSize, in a buffer of its own. The caller owns the buffer until Release. A held message
+// counts against what the peer may send (Options.RecvCredits): if the caller releases none, the peer can
+// soon send none.
 type Message struct {
 	Data []byte // nil for a WRITE with immediate data
 	// Imm is the immediate data, in host byte order. It is valid if HasImm is true. Written is the
