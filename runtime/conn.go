@@ -189,7 +189,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if !opts.Raw {
 		recvs, controls = recvs+controlRecvs, controlSends
 	}
-	if rt.largeOptions(opts) {
+	if rt.carriesLarge(opts) {
 		recvs, controls = recvs+maxLarge, controls+maxLarge
 	}
 	if opts.keepAlive() > 0 {

@@ -300,7 +300,7 @@ func (c *Conn) readPeerHello(private []byte) error {
 		c.credits = newAllowance(int(h.Credits), int(h.Most))
 		port := c.oneWR - frameSize
 		c.eager = int(min(uint64(h.RecvSize), uint64(port)))
-		if c.largest = c.eager; h.LargeBits > 0 && c.rt.largeOptions(c.opts) {
+		if c.largest = c.eager; h.LargeBits > 0 && c.rt.carriesLarge(c.opts) {
 			c.largest = max(c.eager, min(1<<h.LargeBits, port))
 		}
 	}

@@ -39,15 +39,15 @@ func windowed(attr *verbs.DeviceAttr) bool {
 	return attr.MaxMW > 0 && attr.Caps&(verbs.CapMemWindow2A|verbs.CapMemWindow2B) != 0 && attr.Opcodes.Has(verbs.WRSendWithInv)
 }
 
-// largeOptions reports whether a connection with the options o can send and receive large messages.
-func (rt *Runtime) largeOptions(o Options) bool { return rt.mem.windows && !o.Raw && o.kind == 0 }
+// carriesLarge reports whether a connection with the options o can send and receive large messages.
+func (rt *Runtime) carriesLarge(o Options) bool { return rt.mem.windows && !o.Raw && o.kind == 0 }
 
 // largeBits returns the binary logarithm of the largest message that this end receives, rounded down, or 0 if it
 // receives no large messages. A READ carries as much as a message of the port.
 func (c *Conn) largeBits() uint8 {
 	o := c.opts
 	most := min(o.MaxMessage, c.oneWR) // the former is a power of two
-	if !c.rt.largeOptions(o) || most <= o.MessageSize {
+	if !c.rt.carriesLarge(o) || most <= o.MessageSize {
 		return 0
 	}
 	if n := bits.Len(uint(most)) - 1; 1<<n > o.MessageSize {

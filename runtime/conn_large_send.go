@@ -64,7 +64,7 @@ func (c *Conn) sendLarge(asked reactor.DoneContext, locals []Slice, total int, s
 		defer copied.drop() // the window keeps the memory
 		part = copied.Slice()
 	}
-	l, err := c.largeSending()
+	l, err := c.largeState()
 	if err != nil {
 		return f, err
 	}
@@ -134,8 +134,8 @@ func (rt *Runtime) gather(locals []Slice, total int) (Buffer, error) {
 	return buf, nil
 }
 
-// largeSending returns c.large, which it makes for the first large message.
-func (c *Conn) largeSending() (*largeSends, error) {
+// largeState returns c.large, which it makes for the first large message.
+func (c *Conn) largeState() (*largeSends, error) {
 	if l := c.large.Load(); l != nil {
 		return l, nil
 	}

@@ -31,19 +31,19 @@ type Options struct {
 	// is DefaultRecvCredits. On a raw connection RecvCredits is how many receives the program may have
 	// posted. Default DefaultRecvCredits.
 	RecvCredits int
-	// MessageSize is the size in bytes of a receive. The
-	// handshake reports MessageSize to the peer. Default DefaultMessageSize, or less if the port
-	// carries less. On a managed connection each message has a header of 16 bytes, and MessageSize
+	// MessageSize is the size in bytes of a receive. The handshake reports MessageSize to the peer.
+	// Default DefaultMessageSize, or less if the port carries less. On a managed connection each message has a header of 16 bytes, and MessageSize
 	// plus 16 must not exceed the port's largest message.
 	MessageSize int
 	// MaxMessage is the size in bytes of the largest message that this end can receive, rounded up to a power
 	// of two, and at most 1 GiB. A managed connection reads a message that is longer than MessageSize from the
-	// peer's memory, into a buffer of its own, when the program receives. If a device has no memory windows of
-	// type 2, and for any value up to MessageSize, the limit is MessageSize. Default DefaultMaxMessage.
+	// peer's memory, into a buffer of its own, when the program receives. That needs memory windows of type 2
+	// on both devices; without them, the limit is MessageSize. So it is if MaxMessage is not larger than
+	// MessageSize, for example negative. Default DefaultMaxMessage.
 	MaxMessage int
 	// RecvBudget limits the memory, in bytes, that the peer's messages longer than MessageSize take: those that
 	// are being read, and those that the program has not released. Further ones stay in the peer's memory.
-	// It is at least MaxMessage, the default.
+	// Default MaxMessage; a smaller value has no effect.
 	RecvBudget int
 	// MaxSGE is how many pieces of memory a gathered or scattered operation may have. Default
 	// DefaultMaxSGE.
