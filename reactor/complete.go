@@ -59,7 +59,7 @@ func (r *Reactor) lookup(id uint32) *Queue {
 // failed completion.
 func (q *Queue) sent(s uint32, wc *verbs.WC) {
 	r, n := q.r, 0
-	for q.order.len() > 0 {
+	for q.order.n > 0 {
 		i := q.order.pop()
 		n++
 		if i == s {
@@ -81,8 +81,8 @@ func (q *Queue) sent(s uint32, wc *verbs.WC) {
 // completeFast does the work of the method finish, with fewer branches and calls. For the other
 // operations it calls completeSlow.
 func (q *Queue) completeFast(i uint32) {
-	r, t := q.r, q.tab
-	sl := t.slot(i)
+	r, ch := q.r, q.tab.chunk(i)
+	sl := &ch.slots[i%chunkSlots]
 	if sl.kind >= KindAtomic || i >= uint32(q.cfg.SendDepth) || q.rec != nil {
 		q.completeSlow(i, sl)
 		return
@@ -100,7 +100,7 @@ func (q *Queue) completeFast(i uint32) {
 		r.filled = append(r.filled, p)
 	}
 	// *c may hold an old result, so every field is set. Assigning a composite literal would be slower.
-	c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.SLID, c.Flags = sl.tag, 0, t.bytes[i], 0, 0, 0, 0, 0
+	c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.SLID, c.Flags = sl.tag, 0, ch.bytes[i%chunkSlots], 0, 0, 0, 0, 0
 	c.Opcode, c.Kind = verbs.WROpcode(sl.opcode).Completion(), sl.kind
 	if sl.lease != nil {
 		r.endLease(sl.lease)
@@ -115,11 +115,12 @@ func (q *Queue) completeFast(i uint32) {
 // requests of KindAtomic and of the kinds after KindAtomic, and all requests of a queue with a
 // recorder.
 func (q *Queue) completeSlow(i uint32, sl *slot) {
-	c := Completion{Bytes: q.tab.bytes[i], Opcode: verbs.WROpcode(sl.opcode).Completion()}
+	c := Completion{Bytes: q.tab.bytes(i), Opcode: verbs.WROpcode(sl.opcode).Completion()}
 	var err error
 	switch sl.kind {
 	case KindAtomic:
-		if c.Value = q.tab.results[i]; c.Value == unanswered { // see complete_unanswered.go
+		result, _ := q.tab.chunk(i).result(i)
+		if c.Value = *result; c.Value == unanswered { // see complete_unanswered.go
 			q.r.stats.Unanswered++
 			c, err = Completion{}, ErrUnanswered
 		}
@@ -230,7 +231,7 @@ func (q *Queue) finish(i uint32, c Completion, err error) {
 		r.filled = append(r.filled, p)
 	}
 	if q.rec != nil {
-		bytes := q.tab.bytes[i]
+		bytes := q.tab.bytes(i)
 		if sl.kind == KindRecv && err == nil {
 			bytes = c.Bytes
 		}

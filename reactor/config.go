@@ -120,7 +120,7 @@ func (c Config) validate() (Config, error) {
 
 // QueueConfig describes one queue. PD must be set; every other field may be zero.
 type QueueConfig struct {
-	// PD is the protection domain in which the queue registers its off-heap memory.
+	// PD is the protection domain in which the memory of the queue's requests is registered.
 	PD verbs.PD
 	// Type is the type of the queue pair: RC (the default), UC or UD. To retire unsignaled sends,
 	// the reactor may need the marker, a zero-length WRITE (post_settle.go). UD has no WRITEs, so

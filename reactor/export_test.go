@@ -32,8 +32,12 @@ func (q *Queue) RecvUnderWay() (back func()) {
 // ForgetAnswers sets every result word of the queue to the value of the variable unanswered, as if
 // the device had not written the result of any atomic. Only the holder may call it.
 func (q *Queue) ForgetAnswers() {
-	for i := range q.tab.results {
-		q.tab.results[i] = unanswered
+	for i := range q.tab.chunks {
+		if c := q.tab.chunks[i].Load(); c != nil {
+			for k := range c.block.results {
+				c.block.results[k] = unanswered
+			}
+		}
 	}
 }
 
@@ -77,9 +81,12 @@ func (q *Queue) TransferHolding(t *Transfer) Future {
 	if !ok {
 		panic("no send slot")
 	}
-	sl := q.tab.make(i)
-	_, f := q.r.futures.NewIn(&sl.seat, q.r.driver)
-	q.fillTransfer(i, sl, t, kindOf(t.Opcode))
+	ch, err := q.tab.make(i)
+	if err != nil {
+		panic(err)
+	}
+	_, f := q.r.futures.NewIn(&ch.slots[i%chunkSlots].seat, q.r.driver)
+	q.fillTransfer(i, ch, t, kindOf(t.Opcode))
 	q.add(i)
 	q.r.ownBacklog = q
 	q.r.pass(false)

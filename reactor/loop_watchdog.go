@@ -91,7 +91,7 @@ func (r *Reactor) checkPeers(called bool) {
 	wait, pace, asked := time.Duration(never), time.Duration(never), false
 	crowd := 0
 	for _, q := range r.queues {
-		if q != nil && q.order.len() > 0 {
+		if q != nil && q.order.n > 0 {
 			crowd++
 		}
 	}

@@ -119,15 +119,16 @@ func (r *Reactor) gatherOwn() {
 	// A single request is handled here. A call of q.list() instead would add 8 ns to the 260 ns of
 	// a synchronous WRITE.
 	b.n = 0
-	w := &q.tab.sendWR[i]
+	ch := q.tab.chunk(i)
+	w := &ch.requests[i%chunkSlots]
 	w.Next = 0
 	w.Flags |= verbs.SendSignaled
 	q.sincesig = 0
-	q.tab.slot(i).posted = true
-	q.order.push(i)
-	r.batch.Sends = append(r.batch.Sends, verbs.SendGroup{QP: q.qp, Head: q.tab.sendWRAddr(i), Count: 1})
+	ch.slots[i%chunkSlots].posted = true
+	q.order.push(i, i, 1)
+	r.batch.Sends = append(r.batch.Sends, verbs.SendGroup{QP: q.qp, Head: ch.address(i), Count: 1})
 	r.sendOwners = append(r.sendOwners, q)
-	q.listed(1)
+	q.listed(i, 1)
 }
 
 // collect moves the requests of the submission stack to the backlog. It reports whether there were
@@ -157,7 +158,7 @@ func (q *Queue) join(first, last uint32, n int) {
 	if b.n == 0 {
 		b.first = first
 	} else {
-		q.sendStack.Join(b.last, first)
+		q.links.Join(b.last, first)
 	}
 	b.last = last
 	b.n += n
@@ -186,7 +187,7 @@ func (q *Queue) list() {
 	b.delayed = false
 	if q.released || q.sealed || q.qp == nil {
 		b.n = 0
-		q.refuse(q.sendStack.Next, first, all)
+		q.refuse(first, all)
 		return
 	}
 	i := first
@@ -195,9 +196,10 @@ func (q *Queue) list() {
 	n := min(all, turnRequests)
 	sincesig, every := q.sincesig, q.cfg.SignalEvery
 	for k := range n {
-		w, sl := &t.sendWR[i], t.slot(i)
+		ch := t.chunk(i)
+		w := &ch.requests[i%chunkSlots]
 		extended = extended || w.Opcode.ExtendedOnly()
-		if bytes += uint64(t.bytes[i]); bytes >= turnBytes {
+		if bytes += uint64(ch.bytes[i%chunkSlots]); bytes >= turnBytes {
 			n = k + 1
 		}
 		sincesig++
@@ -206,31 +208,31 @@ func (q *Queue) list() {
 			w.Flags |= verbs.SendSignaled // the last request is always signaled: its completion retires the others
 			sincesig = 0
 		}
-		sl.posted = true
-		q.order.push(i)
+		ch.slots[i%chunkSlots].posted = true
 		if k == n-1 {
 			break
 		}
-		next := q.sendStack.Next(i)
-		w.Next = t.sendWRAddr(next)
+		next := q.links.Next(i)
+		w.Next = t.address(next)
 		i = next
 	}
 	q.sincesig = sincesig
 	if b.n -= n; b.n > 0 {
-		b.first = q.sendStack.Next(i)
+		b.first = q.links.Next(i)
 		q.r.stats.CarriedOver += uint64(b.n)
 		q.ready() // without a wake-up: the holder checks the ready list before it gives the turn up
 	}
-	q.r.batch.Sends = append(q.r.batch.Sends, verbs.SendGroup{QP: q.qp, Head: t.sendWRAddr(first), Count: n, Extended: extended})
+	q.r.batch.Sends = append(q.r.batch.Sends, verbs.SendGroup{QP: q.qp, Head: t.address(first), Count: n, Extended: extended})
 	q.r.sendOwners = append(q.r.sendOwners, q)
-	q.listed(n)
+	q.order.push(first, i, n)
+	q.listed(first, n)
 }
 
-// listed records that the last n requests of q.order are in the batch.
-func (q *Queue) listed(n int) {
+// listed records that the last n requests of q.order, from slot first, are in the batch.
+func (q *Queue) listed(first uint32, n int) {
 	q.r.outstanding += n
 	if q.rec != nil {
-		q.rec.postedSends(q, n)
+		q.rec.postedSends(q, first, n)
 	}
 }
 
@@ -241,23 +243,3 @@ func (q *Queue) hasRecvs() bool { return q.recvStack != nil && !q.recvStack.Empt
 func (q *Queue) noSends() bool {
 	return q.sendStack == nil || q.backlog.n == 0 && q.sendStack.Empty()
 }
-
-// fifo is a ring of slot indices in posting order. Only the holder uses a fifo.
-type fifo struct {
-	at         []uint32
-	head, tail uint32 // there are tail-head entries; head and tail wrap
-	mask       uint32
-}
-
-func newFIFO(n int) fifo {
-	size := uint32(1)
-	for int(size) < n {
-		size <<= 1
-	}
-	return fifo{at: make([]uint32, size), mask: size - 1}
-}
-
-func (f *fifo) push(i uint32)  { f.at[f.tail&f.mask] = i; f.tail++ }
-func (f *fifo) pop() uint32    { i := f.at[f.head&f.mask]; f.head++; return i }
-func (f *fifo) unpush() uint32 { f.tail--; return f.at[f.tail&f.mask] }
-func (f *fifo) len() int       { return int(f.tail - f.head) }

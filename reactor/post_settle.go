@@ -22,7 +22,7 @@ func (r *Reactor) settlePosts(turnErr error) {
 		r.stats.WorkRequests += uint64(g.Accepted)
 		r.stats.MaxBatch = max(r.stats.MaxBatch, uint64(g.Accepted))
 		r.stats.Lists.note(g.Accepted)
-		out := q.order.len()
+		out := q.order.n
 		r.stats.Occupancy.note(out)
 		r.stats.MaxOutstanding = max(r.stats.MaxOutstanding, uint64(out))
 		if g.Accepted < g.Count {
@@ -63,17 +63,13 @@ func postError(op string, q *Queue, errno syscall.Errno, turnErr error) error {
 func (q *Queue) postFailed(n int, op string, errno syscall.Errno, turnErr error) {
 	q.r.stats.PostFailures++
 	err := postError(op, q, errno, turnErr)
-	bad := make([]uint32, n) // oldest first
-	for k := n - 1; k >= 0; k-- {
-		bad[k] = q.order.unpush()
-	}
 	q.r.outstanding -= n
-	for _, i := range bad {
+	for _, i := range q.order.cut(n) {
 		q.finish(i, Completion{}, err)
 	}
 	q.freeRetired()
 	q.checkIdle()
-	q.sincesig = q.order.len()
+	q.sincesig = q.order.n
 }
 
 func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
@@ -82,7 +78,7 @@ func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
 	for i, k := first, 0; k < count; k++ {
 		next := uint32(0)
 		if k < count-1 {
-			next = q.recvStack.Next(i)
+			next = q.links.Next(i)
 		}
 		if k >= accepted {
 			q.finish(i, Completion{Kind: KindRecv}, err)
@@ -96,37 +92,46 @@ func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
 // postMarker posts the marker, a signaled zero-length WRITE, when the device accepted only the first
 // part of a list. The signaled request at the end of the list was refused, and there may be no later
 // request, so only the marker's completion is sure to retire the first part. If the device also
-// refuses the marker, postMarker fails the queue and notifies the queue's owner. Then the outstanding
+// refuses the marker, or there is no memory for it, postMarker fails the queue and notifies the queue's owner. Then the outstanding
 // requests end when they are flushed, or in Release at the latest.
 func (q *Queue) postMarker() {
-	if q.marker || q.order.len() == 0 {
+	if q.marker || q.order.n == 0 {
 		return
 	}
 	i := uint32(q.cfg.SendDepth)
-	sl := q.tab.make(i)
-	sl.kind, sl.posted, q.tab.bytes[i] = KindMarker, true, 0
-	w := &q.tab.sendWR[i]
+	ch, err := q.tab.make(i)
+	if err != nil {
+		q.strand(err)
+		return
+	}
+	sl := &ch.slots[i%chunkSlots]
+	sl.kind, sl.posted, ch.bytes[i%chunkSlots] = KindMarker, true, 0
+	w := &ch.requests[i%chunkSlots]
 	*w = verbs.SendWR{WRID: packWRID(q.id, i, sl.gen, KindMarker), Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}
 	if q.rec != nil {
 		sl.opcode = uint8(w.Opcode)
 		q.rec.marked(q.r, i)
 	}
-	n, err := verbs.PostSend(q.qp, q.tab.sendWRAddr(i), 1)
+	n, err := verbs.PostSend(q.qp, ch.address(i), 1)
 	if n == 1 {
 		q.marker = true
-		q.order.push(i)
+		q.order.push(i, i, 1)
 		q.r.outstanding++
 		return
 	}
 	sl.kind, sl.posted = KindNone, false
-	q.r.stats.Stranded += uint64(q.order.len())
+	q.strand(err)
+}
+
+// strand fails the queue, because its outstanding sends have no signaled request behind them.
+func (q *Queue) strand(err error) {
+	q.r.stats.Stranded += uint64(q.order.n)
 	q.breakWith(err)
 }
 
 // refuse ends n submitted requests that were not posted, with the error of the queue. The oldest
-// request is in slot first. next(i) returns the slot of the request that follows the request in
-// slot i.
-func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
+// request is in slot first, and the links lead from it to the others.
+func (q *Queue) refuse(first uint32, n int) {
 	err := q.releaseErr
 	if err == nil {
 		err = q.failed.get()
@@ -137,7 +142,7 @@ func (q *Queue) refuse(next func(uint32) uint32, first uint32, n int) {
 	for i := first; n > 0; n-- {
 		after := uint32(0)
 		if n > 1 {
-			after = next(i)
+			after = q.links.Next(i)
 		}
 		q.finish(i, Completion{}, err)
 		i = after

@@ -1,7 +1,6 @@
 package reactor
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -25,7 +24,6 @@ type Queue struct {
 	qp     verbs.QP
 	qpn    uint32
 	srq    verbs.SRQ // set only in the Queue of a SharedRecv, which has no qp
-	mr     verbs.MR  // the memory of tab that the device accesses; nil without sends
 	tab    *table
 	rec    *recorder // nil without a recorder
 	inline int       // the largest number of inline bytes of a request; set by Bind
@@ -39,6 +37,7 @@ type Queue struct {
 	// does not call Enter.) The holder of the turn calls queued.Leave before it takes the requests
 	// off these stacks.
 	queued    ring.Listed
+	links     ring.Links // of all slots; the lists below share them, and so do backlog and order
 	sendStack *ring.IndexStack
 	recvStack *ring.IndexStack // nil without receives
 	sendFree  *ring.Slots      // nil without sends; each slot is room for one request in the send queue
@@ -48,7 +47,7 @@ type Queue struct {
 	// Only the holder of the turn uses the fields below. The exceptions are onFail and onFlush,
 	// which the methods OnFail and OnFlush set before Bind.
 	backlog      backlog
-	order        fifo         // outstanding sends, oldest first
+	order        order        // outstanding sends
 	recvs        int          // outstanding receives
 	peerReceives uint32       // counts completed receives and calls of NotePeerReceive; wraps
 	localSends   uint32       // counts BIND_MW and LOCAL_INV requests that succeeded; wraps
@@ -70,7 +69,7 @@ type Queue struct {
 	onFlush                                        func()      // see OnFlush
 }
 
-// Prepare makes a queue with its slots and off-heap memory, and registers that memory in cfg.PD. The
+// Prepare makes a queue. The memory of its requests is registered in cfg.PD when it is needed. The
 // caller must then admit the queue or call Discard. Any goroutine may call Prepare; it need not hold
 // the turn.
 func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
@@ -82,29 +81,23 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 		return nil, fmt.Errorf("%w: queue pairs of type %v: %w", ErrConfig, cfg.Type, verbs.ErrNotSupported)
 	}
 	sends := cfg.sends()
-	q := &Queue{r: r, cfg: cfg, order: newFIFO(sends), requests: requestsOf[cfg.Type]}
+	links := ring.NewLinks(sends + cfg.RecvDepth)
+	q := &Queue{r: r, cfg: cfg, links: links, order: order{links: links}, requests: requestsOf[cfg.Type]}
 	if !cfg.receiving {
-		q.sendStack, q.sendFree = ring.NewIndexStack(sends), ring.NewSlots(cfg.SendDepth)
+		q.sendStack, q.sendFree = ring.NewIndexStack(links), ring.NewSlots(links[:cfg.SendDepth])
 	}
 	if cfg.RecvDepth > 0 {
-		q.recvStack = ring.NewIndexStack(sends + cfg.RecvDepth)
-		q.recvFree = ring.NewFreeList(cfg.RecvDepth)
+		q.recvStack, q.recvFree = ring.NewIndexStack(links), ring.NewFreeList(links[sends:])
 	}
 	if cfg.ControlDepth > 0 {
-		q.ctrlFree = ring.NewFreeList(cfg.ControlDepth)
+		q.ctrlFree = ring.NewFreeList(links[cfg.SendDepth+1 : sends])
 	}
 	gen := r.generation.Add(1) * genStride
 	if sge := r.device.MaxSGE; sge > 0 && cfg.MaxSGE+1 > sge {
 		return nil, fmt.Errorf("%w: MaxSGE is %d, want at most %d: the device takes %d elements, and Payload.Header needs one", ErrConfig, cfg.MaxSGE, sge-1, sge)
 	}
-	if q.tab, err = newTable(sends, cfg.RecvDepth, cfg.MaxSGE, cfg.Inline, r.cfg.Node, gen); err != nil {
-		return nil, err
-	}
-	if addr, n := q.tab.deviceMemory(); n > 0 {
-		if q.mr, err = cfg.PD.RegMR(addr, n, addr, verbs.AccessLocalWrite); err != nil {
-			return nil, errors.Join(err, q.tab.arena.Unmap())
-		}
-	}
+	// One element more than MaxSGE, for Payload.Header.
+	q.tab = newTable(len(links), r.joinSlab(slabKey{cfg.PD, cfg.MaxSGE + 1, cfg.Inline, sends > 0}), gen)
 	q.rec = newRecorder(cfg.Recorder, sends+cfg.RecvDepth)
 	q.failed.shut()
 	return q, nil

@@ -31,7 +31,7 @@ func (q *Queue) checkIdle() {
 }
 
 func (q *Queue) sendsIdle() bool {
-	return q.order.len() == 0 && q.noSends()
+	return q.order.n == 0 && q.noSends()
 }
 
 func (q *Queue) recvsIdle() bool {

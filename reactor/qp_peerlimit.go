@@ -54,7 +54,7 @@ type peerLimit struct {
 	PeerLimit
 	busy     bool          // sends were outstanding
 	timedOut bool          // OnTimeout was called
-	head     uint32        // the value of Queue.order.head, which counts the ended sends and wraps
+	ended    uint32        // the value of Queue.order.ended, which wraps
 	silent   time.Duration // how long sends have been outstanding while none of them ended
 	// share is the part of the duration silent in which the device served this queue, as an estimate: a
 	// device is assumed to serve queue pairs one after the other. So if n queues had outstanding sends,
@@ -97,7 +97,7 @@ func (q *Queue) SetPeerLimit(l PeerLimit) error {
 	if q.released || l.Bound == 0 && l.KeepAlive == 0 {
 		return nil
 	}
-	q.peerLimit = &peerLimit{PeerLimit: l, head: q.order.head, probeSigns: q.peerSigns()}
+	q.peerLimit = &peerLimit{PeerLimit: l, ended: q.order.ended, probeSigns: q.peerSigns()}
 	q.r.watchdog.limited++
 	q.r.watchdog.wake(q.r)
 	return nil
@@ -116,9 +116,9 @@ func (q *Queue) clearPeerLimit() {
 // exceeded its limit.
 func (q *Queue) checkPeer(step time.Duration, crowd int) (wait time.Duration, up bool) {
 	l, among := q.peerLimit, time.Duration(max(crowd, 1))
-	busy := q.order.len() > 0
-	if !busy || !l.busy || l.head != q.order.head {
-		l.busy, l.head, l.silent, l.share = busy, q.order.head, 0, 0
+	busy := q.order.n > 0
+	if !busy || !l.busy || l.ended != q.order.ended {
+		l.busy, l.ended, l.silent, l.share = busy, q.order.ended, 0, 0
 	} else {
 		l.silent += step
 		l.share += step / among
@@ -141,10 +141,9 @@ func (q *Queue) checkPeer(step time.Duration, crowd int) (wait time.Duration, up
 // the completion of the first signaled send.
 func (q *Queue) need() time.Duration {
 	var bytes uint64
-	for at := q.order.head; at != q.order.tail; at++ {
-		i := q.order.at[at&q.order.mask]
-		bytes += uint64(q.tab.bytes[i])
-		if q.tab.sendWR[i].Flags&verbs.SendSignaled != 0 {
+	for i := range q.order.all() {
+		bytes += uint64(q.tab.bytes(i))
+		if q.tab.send(i).Flags&verbs.SendSignaled != 0 {
 			break
 		}
 	}
@@ -153,7 +152,7 @@ func (q *Queue) need() time.Duration {
 
 // peerSigns counts the peer's signs of life: completed receives, and ended sends except BIND_MW and
 // LOCAL_INV. The count wraps.
-func (q *Queue) peerSigns() uint32 { return q.peerReceives + q.order.head - q.localSends }
+func (q *Queue) peerSigns() uint32 { return q.peerReceives + q.order.ended - q.localSends }
 
 // NotePeerReceive records that a SharedRecv took a message of the queue's peer. Only the holder may
 // call NotePeerReceive.
@@ -163,7 +162,7 @@ func (q *Queue) NotePeerReceive() { q.peerReceives++ }
 // caller has polled the completion queues, so sends may have completed.
 func (q *Queue) reportTimeout(now time.Duration) {
 	l := q.peerLimit
-	if l == nil || l.timedOut || q.order.len() == 0 || q.order.head != l.head {
+	if l == nil || l.timedOut || q.order.n == 0 || q.order.ended != l.ended {
 		return
 	}
 	need := q.need()
@@ -176,10 +175,9 @@ func (q *Queue) reportTimeout(now time.Duration) {
 	}
 	l.timedOut = true
 	q.r.stats.PeerTimeouts++
-	oldest := q.order.at[q.order.head&q.order.mask]
 	l.OnTimeout(PeerTimeout{
 		Bound: bound, Since: q.r.timers.base.Add(now - l.silent),
-		Outstanding: q.order.len(), Oldest: q.tab.slot(oldest).kind,
+		Outstanding: q.order.n, Oldest: q.tab.slot(q.order.first).kind,
 	})
 }
 
@@ -200,7 +198,7 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 		// same KeepAlive. Only the first check, soon after SetPeerLimit, is not at such a multiple.
 		l.waited = l.probeAt != 0
 		l.probeAt, l.probeSigns = (now/half+1)*half, q.peerSigns()
-		if quiet && q.order.len() == 0 && q.failed.get() == nil {
+		if quiet && q.order.n == 0 && q.failed.get() == nil {
 			// PostControl fails if all control slots are taken. No send is outstanding, so the control
 			// requests in these slots will be posted soon. They then serve as the probe.
 			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) == nil

@@ -34,9 +34,9 @@ func (q *Queue) Release(cause error) error {
 	q.releaseErr = end
 	q.clearPeerLimit()
 	if q.srq == nil { // receives of a SharedRecv are never flushed, so they do not count
-		r.stats.Unflushed += uint64(q.order.len() + q.recvs)
+		r.stats.Unflushed += uint64(q.order.n + q.recvs)
 	}
-	for q.order.len() > 0 {
+	for q.order.n > 0 {
 		r.outstanding--
 		q.finish(q.order.pop(), Completion{}, end)
 	}
@@ -152,12 +152,11 @@ func (s *cqState) emptySince(pass uint64) bool { return s.dead || s.emptyAt > pa
 // admitted.
 func (q *Queue) Discard() error {
 	q.Fail(ErrClosed)
-	if q.mr != nil {
-		if err := q.mr.Close(); err != nil {
-			return err
-		}
+	if err := q.tab.free(); err != nil {
+		return err
 	}
-	return q.tab.arena.Unmap()
+	q.r.leaveSlab(q.tab.slab)
+	return nil
 }
 
 var errUnbound = errors.New("the queue has no queue pair yet")

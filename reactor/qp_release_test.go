@@ -227,6 +227,8 @@ func TestMemoryOutlivesASubmitter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b := pair(t, reactor.Config{}, reactor.QueueConfig{ControlDepth: 2})
 			defer b.close(t)
+			s, p := a.write(b)
+			must.Get(must.Get(a.q.Submit(bounded(t), s, &p, reactor.Block))(t).Await(bounded(t)))(t) // from now on the queue has memory
 			before := a.ctx.Objects().MR
 			back := enter(a.q)
 			a.release(t, errOver)
@@ -295,6 +297,9 @@ func TestRefusedMemoryIsGivenBackLater(t *testing.T) {
 		must.Do(t, q.Admit())
 		init := q.InitAttr()
 		q.Bind(must.Get(l.pd.CreateQP(init))(t), init.Cap)
+		f, err := q.Transfer(bounded(t), &reactor.Transfer{Opcode: verbs.WRRDMAWrite}, reactor.NonBlock) // from now on the queue has memory
+		try(t, err)
+		f.Discard()
 		must.Do(t, q.QP().Close())
 		must.Do(t, q.Release(errOver))
 	})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +52,9 @@ type Reactor struct {
 	// closed is set by Close, with the turn held. Any goroutine reads it. It publishes no other data.
 	closed atomic.Bool
 	done   chan struct{} // closed when the loop has returned
+
+	slabMu sync.Mutex // guards slabs and slab.queues
+	slabs  map[slabKey]*slab
 
 	closing   chan struct{} // a lock that Close takes; a channel, so that a context can end the wait. It guards the next field
 	destroyed bool

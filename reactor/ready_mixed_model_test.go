@@ -108,10 +108,10 @@ func (b *mixedBed) turn() {
 	for k, g := range r.batch.Recvs {
 		for i, n := r.recvFirst[k], g.Count; n > 0; n-- {
 			b.took = append(b.took, i)
-			i = q.recvStack.Next(i)
+			i = q.links.Next(i)
 		}
 	}
-	for q.order.len() > 0 {
+	for q.order.n > 0 {
 		b.took = append(b.took, q.order.pop())
 	}
 	if n := len(r.batch.Sends); n > 1 {
@@ -186,10 +186,9 @@ func mixedWorld(w mixedWays, m mix) model.World {
 	b.slots(len(m.sink))
 	n := len(b.producer)
 	// In this model, the slots of sends and receives are numbered together, from 0.
-	q.sendStack, q.recvStack, q.order = ring.NewIndexStack(n), ring.NewIndexStack(n), newFIFO(n)
+	q.links, q.tab = ring.NewLinks(n), madeTable(n)
+	q.sendStack, q.recvStack, q.order = ring.NewIndexStack(q.links), ring.NewIndexStack(q.links), order{links: q.links}
 	q.requests, q.cfg.receiving = requestsOf[verbs.QPTRC], true
-	q.tab = &table{slots: newSlots(n), bytes: make([]uint32, n), sendWR: make([]verbs.SendWR, n), recvWR: make([]verbs.RecvWR, n)}
-	q.tab.makeAll(n)
 	world.Shared = func(d *model.Digest) {
 		r.ready.Digest(d, listed(qs))
 		q.queued.Digest(d)
@@ -207,7 +206,7 @@ func mixedWorld(w mixedWays, m mix) model.World {
 		for _, n := range b.next {
 			d.Add(uint64(n))
 		}
-		d.Add(uint64(q.order.len()))
+		d.Add(uint64(q.order.n))
 	}
 	world.End = func([]string) error {
 		if b.total != b.expect || b.held {

@@ -44,20 +44,22 @@ func readyBed(queues, slots int) (*Reactor, []*Queue) {
 	r.tok = turn.New(nil, nil, turn.Config{CallerDriving: true})
 	qs := make([]*Queue, queues)
 	for k := range qs {
-		q := &Queue{r: r, id: uint32(k), qp: idleQP{}, sendStack: ring.NewIndexStack(slots), order: newFIFO(slots)}
+		links := ring.NewLinks(slots)
+		q := &Queue{r: r, id: uint32(k), qp: idleQP{}, links: links, sendStack: ring.NewIndexStack(links), order: order{links: links}, tab: madeTable(slots)}
 		q.cfg.SignalEvery = 1
-		q.tab = &table{slots: newSlots(slots), bytes: make([]uint32, slots), sendWR: make([]verbs.SendWR, slots)}
-		q.tab.makeAll(slots)
 		qs[k] = q
 	}
 	return r, qs
 }
 
-// makeAll makes n slots: no goroutine of the model acquires one.
-func (t *table) makeAll(n int) {
-	for i := range n {
-		t.make(uint32(i))
+// madeTable returns a table of n slots, all of which are made: no goroutine of the model acquires one.
+func madeTable(n int) *table {
+	t := newTable(n, nil, 0)
+	for i := range t.chunks {
+		c := &chunk{requests: new([chunkSlots]verbs.SendWR), bytes: new([chunkSlots]uint32), block: &block{receives: new([chunkSlots]receive)}}
+		t.chunks[i].Store(c)
 	}
+	return t
 }
 
 func listed(qs []*Queue) (all []*readyQueue) {
@@ -89,9 +91,9 @@ func readyWorld(w readyWays, submitters int, to ...int) model.World {
 				d.Add(uint64(n))
 			}
 			for _, q := range qs {
-				d.Add(uint64(q.order.tail))
-				for k := q.order.head; k != q.order.tail; k++ {
-					d.Add(uint64(q.order.at[k&q.order.mask]))
+				d.Add(uint64(q.order.n))
+				for i := range q.order.all() {
+					d.Add(uint64(i))
 				}
 			}
 		},
@@ -111,7 +113,7 @@ func readyWorld(w readyWays, submitters int, to ...int) model.World {
 			w.gather(r)
 			r.batch.Sends, r.sendOwners = nil, nil
 			for n, q := range qs {
-				for ; q.order.len() > 0; total++ {
+				for ; q.order.n > 0; total++ {
 					i := int(q.order.pop())
 					last := &next[n*submitters+i/each]
 					if want := *last + slices.Index(to[*last:], n); i%each != want {

@@ -109,13 +109,13 @@ func (q *Queue) Recorded() (all []Record) {
 // records does the work of Recorded. Only the holder calls records.
 func (q *Queue) records() []Record {
 	c := q.rec
-	all := make([]Record, 0, len(c.ring)+q.order.len()+q.recvs)
+	all := make([]Record, 0, len(c.ring)+q.order.n+q.recvs)
 	if c.full {
 		all = q.endings(all, c.ring[c.next:])
 	}
 	all = q.endings(all, c.ring[:c.next])
-	for at := q.order.head; at != q.order.tail; at++ {
-		all = append(all, q.outRecord(q.order.at[at&q.order.mask]))
+	for i := range q.order.all() {
+		all = append(all, q.outRecord(i))
 	}
 	recvs := len(all)
 	for i := q.cfg.sends(); i < q.cfg.sends()+q.cfg.RecvDepth; i++ {
@@ -137,7 +137,7 @@ func (q *Queue) endings(all []Record, es []ending) []Record {
 // outRecord returns the record of an outstanding request.
 func (q *Queue) outRecord(i uint32) Record {
 	sl := q.tab.slot(i)
-	return q.record(&ending{q.rec.times[i], packWRID(q.id, i, sl.gen, sl.kind), notSeen, nil, q.tab.bytes[i], verbs.WROpcode(sl.opcode), sl.kind})
+	return q.record(&ending{q.rec.times[i], packWRID(q.id, i, sl.gen, sl.kind), notSeen, nil, q.tab.bytes(i), verbs.WROpcode(sl.opcode), sl.kind})
 }
 
 func (q *Queue) record(e *ending) Record {

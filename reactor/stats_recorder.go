@@ -93,11 +93,11 @@ func (c *recorder) marked(r *Reactor, slot uint32) {
 	c.times[slot] = requestTimes{submitted: notSeen, posted: r.clock(), signaled: true}
 }
 
-// postedSends calls c.posted for the last n requests of q.order.
-func (c *recorder) postedSends(q *Queue, n int) {
-	for at := q.order.tail - uint32(n); at != q.order.tail; at++ {
-		i := q.order.at[at&q.order.mask]
-		c.posted(q.r, i, q.tab.sendWR[i].Flags&verbs.SendSignaled != 0)
+// postedSends calls c.posted for the last n requests of q.order; the first of them is in slot i.
+func (c *recorder) postedSends(q *Queue, i uint32, n int) {
+	for ; n > 0; n-- {
+		c.posted(q.r, i, q.tab.send(i).Flags&verbs.SendSignaled != 0)
+		i = q.links.Next(i)
 	}
 }
 

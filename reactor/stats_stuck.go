@@ -44,9 +44,9 @@ func (s Stuck) String() string {
 // progressMark records the progress that the calls of Stuck have seen in a queue without a recorder.
 // Only the holder uses a progressMark.
 type progressMark struct {
-	head uint32        // the value of fifo.head at the last call; fifo.head changes when a send ends
-	at   time.Duration // when a call of Stuck first saw this value of head
-	busy bool          // the fields head and at are valid
+	ended uint32        // the value of order.ended at the last call
+	at    time.Duration // when a call of Stuck first saw this value of ended
+	busy  bool          // the fields ended and at are valid
 }
 
 // Stuck returns the sends that have been outstanding for at least the given duration, sorted by Since.
@@ -58,7 +58,7 @@ func (r *Reactor) Stuck(longer time.Duration) (all []Stuck) {
 		r.Drain()
 		now := r.clock()
 		for _, q := range r.queues {
-			if q != nil && q.order.len() > 0 {
+			if q != nil && q.order.n > 0 {
 				all = q.stuck(all, now, longer)
 			}
 		}
@@ -72,48 +72,47 @@ func (r *Reactor) Stuck(longer time.Duration) (all []Stuck) {
 func (q *Queue) stuck(all []Stuck, now, longer time.Duration) []Stuck {
 	if q.rec == nil {
 		if since := q.oldestSince(now); now-since >= longer {
-			all = append(all, q.stuckAt(0, since, false))
+			all = append(all, q.stuckAt(q.order.first, 0, since, false))
 		}
 		return all
 	}
-	for k := range q.order.len() {
-		s := &q.rec.times[q.at(k)]
+	k := 0
+	for i := range q.order.all() {
+		s := &q.rec.times[i]
 		since := s.submitted
 		if since == notSeen {
 			since = s.posted
 		}
 		if now-since >= longer {
-			all = append(all, q.stuckAt(k, since, true))
+			all = append(all, q.stuckAt(i, k, since, true))
 		}
+		k++
 	}
 	return all
 }
 
-// at(k) returns the slot of the k-th outstanding send; at(0) is the slot of the oldest.
-func (q *Queue) at(k int) uint32 { return q.order.at[(q.order.head+uint32(k))&q.order.mask] }
-
-func (q *Queue) stuckAt(k int, since time.Duration, exact bool) Stuck {
-	i := q.at(k)
-	s := Stuck{Queue: q, QPNum: q.qpn, Position: k, Outstanding: q.order.len(), Waiting: q.sendFree.Waiting(),
+// stuckAt describes the send in slot i, which is the k-th outstanding send; the oldest is number 0.
+func (q *Queue) stuckAt(i uint32, k int, since time.Duration, exact bool) Stuck {
+	s := Stuck{Queue: q, QPNum: q.qpn, Position: k, Outstanding: q.order.n, Waiting: q.sendFree.Waiting(),
 		Since: q.r.timers.base.Add(since), Exact: exact}
 	if exact {
 		s.Record = q.outRecord(i)
 		return s
 	}
 	sl := q.tab.slot(i)
-	s.Record = Record{WRID: packWRID(q.id, i, sl.gen, sl.kind), Kind: sl.kind, Opcode: verbs.WROpcode(sl.opcode), Bytes: q.tab.bytes[i],
-		Signaled: q.tab.sendWR[i].Flags&verbs.SendSignaled != 0}
+	s.Record = Record{WRID: packWRID(q.id, i, sl.gen, sl.kind), Kind: sl.kind, Opcode: verbs.WROpcode(sl.opcode), Bytes: q.tab.bytes(i),
+		Signaled: q.tab.send(i).Flags&verbs.SendSignaled != 0}
 	return s
 }
 
 // oldestSince returns when the reactor first saw that the queue's oldest send was the oldest: at a
 // tick of the watchdog or in a call of Stuck. The argument now is the time of the present call.
 func (q *Queue) oldestSince(now time.Duration) time.Duration {
-	if g := &q.progressMark; !g.busy || g.head != q.order.head {
-		*g = progressMark{q.order.head, now, true}
+	if g := &q.progressMark; !g.busy || g.ended != q.order.ended {
+		*g = progressMark{q.order.ended, now, true}
 	}
 	since := q.progressMark.at
-	if l := q.peerLimit; l != nil && l.busy && l.head == q.order.head {
+	if l := q.peerLimit; l != nil && l.busy && l.ended == q.order.ended {
 		since = min(since, q.r.watchdog.last-l.silent)
 	}
 	return since

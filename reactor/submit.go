@@ -46,23 +46,22 @@ func (q *Queue) Transfer(ctx context.Context, t *Transfer, m SubmitMode) (f Futu
 	if ctx == nil {
 		return f, ErrNilContext
 	}
-	i, err := q.acquire(ctx, t, m)
+	i, ch, err := q.acquire(ctx, t, m)
 	if err != nil {
 		return f, err
 	}
-	sl := q.tab.make(i)
 	if t.Sink == nil {
-		_, f = q.r.futures.NewIn(&sl.seat, q.r.driver)
+		_, f = q.r.futures.NewIn(&ch.slots[i%chunkSlots].seat, q.r.driver)
 	}
-	q.fillTransfer(i, sl, t, kindOf(t.Opcode))
+	q.fillTransfer(i, ch, t, kindOf(t.Opcode))
 	q.sendStack.Push(i)
 	q.submit(m)
 	return f, nil
 }
 
-func (q *Queue) acquire(ctx context.Context, t *Transfer, m SubmitMode) (uint32, error) {
+func (q *Queue) acquire(ctx context.Context, t *Transfer, m SubmitMode) (uint32, *chunk, error) {
 	if k := kindOf(t.Opcode); !q.isTransfer(t, k) {
-		return 0, q.whyNoTransfer(t, k)
+		return 0, nil, q.whyNoTransfer(t, k)
 	}
 	return q.acquireSlot(ctx, m)
 }
@@ -92,30 +91,38 @@ func (q *Queue) whyNoTransfer(t *Transfer, k Kind) error {
 	return q.checkInline(k, t.Opcode, t.Local.Length)
 }
 
-// acquireSlot acquires a slot, which is also room for one request in the send queue. If no slot is
-// free, m selects what acquireSlot does.
-func (q *Queue) acquireSlot(ctx context.Context, m SubmitMode) (i uint32, err error) {
+// acquireSlot acquires a slot, which is also room for one request in the send queue, and makes it. If no
+// slot is free, m selects what acquireSlot does.
+func (q *Queue) acquireSlot(ctx context.Context, m SubmitMode) (i uint32, ch *chunk, err error) {
 	i, ok := q.sendFree.Get()
 	if !ok {
 		if i, err = q.waitSlot(ctx, m); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
 	// Order: this goroutine acquires the slot, then loads the cause. Release stores the cause;
 	// after that, reclaim collects the free slots. So either reclaim misses this slot and keeps the
 	// arena, or this goroutine sees the cause.
 	if q.failed.err.Load() != nil {
-		return 0, q.rejectFailed(q.sendFree, i)
+		return 0, nil, q.rejectFailed(q.sendFree, i)
 	}
-	return i, nil
+	if ch, err = q.tab.make(i); err != nil {
+		q.putBack(q.sendFree, i)
+	}
+	return i, ch, err
 }
 
 // rejectFailed frees slot i and returns the cause of the queue's failure. The caller acquired the
 // slot before it saw that the queue has failed.
 func (q *Queue) rejectFailed(free interface{ Put(uint32) }, i uint32) error {
+	q.putBack(free, i)
+	return q.failed.get()
+}
+
+// putBack frees slot i, which the caller acquired and did not use.
+func (q *Queue) putBack(free interface{ Put(uint32) }, i uint32) {
 	free.Put(i)
 	q.scheduleReclaim()
-	return q.failed.get()
 }
 
 // waitSlot waits for a slot, or returns ErrQueueFull if m is NonBlock. Before the call, the caller has
@@ -147,16 +154,17 @@ func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	return 0, fmt.Errorf("waiting for a slot of a send queue with %d slots: %w", q.cfg.SendDepth, err)
 }
 
-// fillTransfer fills slot i, which the caller owns, with t. The argument sl is that slot, and k is t's kind.
-// fillTransfer does not make the future.
-func (q *Queue) fillTransfer(i uint32, sl *slot, t *Transfer, k Kind) {
-	sl.kind, sl.opcode, q.tab.bytes[i] = k, uint8(t.Opcode), t.Local.Length
+// fillTransfer fills slot i, which the caller owns, with t. The argument ch is the slot's chunk, and k is t's
+// kind. fillTransfer does not make the future.
+func (q *Queue) fillTransfer(i uint32, ch *chunk, t *Transfer, k Kind) {
+	sl, w := &ch.slots[i%chunkSlots], &ch.requests[i%chunkSlots]
+	sl.kind, sl.opcode, ch.bytes[i%chunkSlots] = k, uint8(t.Opcode), t.Local.Length
 	sl.sink, sl.lease, sl.tag = t.Sink, t.Lease, t.Tag
-	w, at := &q.tab.sendWR[i], int(i)*q.tab.maxSGE
 	w.WRID = packWRID(q.id, i, sl.gen, k)
-	w.SGList, w.NumSGE = q.tab.sgeAddr+uint64(at)*verbs.SizeofSGE, 0
+	at := ch.element(i)
+	w.SGList, w.NumSGE = ch.elementAddr(at), 0
 	if t.Local.Length > 0 {
-		e := &q.tab.sges[at]
+		e := &ch.sges[at]
 		e.Addr, e.Length, e.LKey = t.Local.Addr, t.Local.Length, t.Local.LKey
 		w.NumSGE = 1
 	}

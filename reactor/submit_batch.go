@@ -52,12 +52,15 @@ func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m 
 		}
 	}
 	i := s.free[s.used]
-	s.used++
-	sl := q.tab.make(i)
-	if t.Sink == nil {
-		_, f = q.r.futures.NewIn(&sl.seat, q.r.driver)
+	ch, err := q.tab.make(i)
+	if err != nil {
+		return f, err
 	}
-	q.fillTransfer(i, sl, t, k)
+	s.used++
+	if t.Sink == nil {
+		_, f = q.r.futures.NewIn(&ch.slots[i%chunkSlots].seat, q.r.driver)
+	}
+	q.fillTransfer(i, ch, t, k)
 	s.chain(i)
 	return f, nil
 }
@@ -78,8 +81,12 @@ func (s *BatchSubmitter) Send(ctx context.Context, r *Send, p *Payload, more int
 		}
 	}
 	i := s.free[s.used]
+	ch, err := q.tab.make(i)
+	if err != nil {
+		return f, err
+	}
 	s.used++
-	f = q.fill(i, n, r, p)
+	f = q.fill(i, ch, n, r, p)
 	s.chain(i)
 	return f, nil
 }

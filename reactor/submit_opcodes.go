@@ -78,15 +78,15 @@ func (q *Queue) maxRecv() uint64 {
 
 // fillNoPayload fills the work request of slot i for a request without a payload. It writes only
 // the fields that depend on the opcode.
-func (q *Queue) fillNoPayload(i uint32, k Kind, s *Send) {
-	t := q.tab
-	w := &t.sendWR[i]
+func fillNoPayload(i uint32, ch *chunk, k Kind, s *Send) {
+	w := &ch.requests[i%chunkSlots]
 	w.NumSGE = 0
 	switch k {
 	case KindAtomic:
-		sges, _ := t.slotSGEs(i)
-		t.results[i] = unanswered // see complete_unanswered.go
-		sges[0] = verbs.SGE{Addr: t.resultAddr + uint64(i)*wordSize, Length: wordSize, LKey: q.mr.LKey()}
+		sges, _ := ch.elements(i)
+		result, at := ch.result(i)
+		*result = unanswered // see complete_unanswered.go
+		sges[0] = verbs.SGE{Addr: at, Length: wordSize, LKey: ch.block.lkey}
 		w.NumSGE = 1
 		if s.Opcode == verbs.WRAtomicCmpAndSwp {
 			w.SetCompareSwap(s.Remote, s.RKey, s.Compare, s.Swap)

@@ -45,16 +45,14 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	if err != nil {
 		return err
 	}
-	free, err := q.acquireFreeSlot(q.recvFree, ErrRecvFull)
+	i, ch, err := q.acquireFreeSlot(q.recvFree, q.cfg.sends(), ErrRecvFull)
 	if err != nil {
 		return err
 	}
-	i := uint32(q.cfg.sends()) + free
-	sl := q.tab.make(i)
-	sl.kind, q.tab.bytes[i] = KindRecv, n
+	sl, w := &ch.slots[i%chunkSlots], ch.receive(i)
+	sl.kind, ch.bytes[i%chunkSlots] = KindRecv, n
 	sl.sink, sl.lease, sl.tag = r.Sink, r.Lease, r.Tag
-	w := &q.tab.recvWR[free]
-	list, addr := q.tab.slotSGEs(i)
+	list, addr := ch.elements(i)
 	w.WRID = packWRID(q.id, i, sl.gen, KindRecv)
 	w.SGList, w.NumSGE = addr, uint32(copy(list, sges))
 	if q.rec != nil {
@@ -70,25 +68,26 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 func (q *Queue) gatherRecvs() {
 	first, _, n := q.recvStack.TakeAll()
 	if q.released || q.sealed || q.qp == nil && q.srq == nil {
-		q.refuse(q.recvStack.Next, first, n)
+		q.refuse(first, n)
 		return
 	}
-	t, base := q.tab, uint32(q.cfg.sends())
+	t := q.tab
 	for i, k := first, 0; k < n; k++ {
-		w := &t.recvWR[i-base]
+		ch := t.chunk(i)
+		w := ch.receive(i)
 		w.Next = 0
-		t.slot(i).posted = true
+		ch.slots[i%chunkSlots].posted = true
 		if q.rec != nil {
 			q.rec.posted(q.r, i, true)
 		}
 		if k < n-1 {
-			next := q.recvStack.Next(i)
-			w.Next = t.recvWRAddr(next - base)
+			next := q.links.Next(i)
+			w.Next = t.address(next)
 			i = next
 		}
 	}
 	q.recvs += n
-	q.r.batch.Recvs = append(q.r.batch.Recvs, verbs.RecvGroup{QP: q.qp, SRQ: q.srq, Head: t.recvWRAddr(first - base), Count: n})
+	q.r.batch.Recvs = append(q.r.batch.Recvs, verbs.RecvGroup{QP: q.qp, SRQ: q.srq, Head: t.address(first), Count: n})
 	q.r.recvOwners = append(q.r.recvOwners, q)
 	q.r.recvFirst = append(q.r.recvFirst, first)
 }

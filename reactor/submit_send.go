@@ -25,11 +25,11 @@ func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m SubmitMode) (
 	if err != nil {
 		return f, err
 	}
-	i, err := q.acquireSlot(ctx, m)
+	i, ch, err := q.acquireSlot(ctx, m)
 	if err != nil {
 		return f, err
 	}
-	return q.fillAndPush(i, n, s, p, m), nil
+	return q.fillAndPush(i, ch, n, s, p, m), nil
 }
 
 // Fill fills a slot with a request that has a sink, and does not submit it. It returns the slot, which the
@@ -45,8 +45,9 @@ func (q *Queue) Fill(ctx context.Context, s *Send, p *Payload, m SubmitMode) (i 
 	if err != nil {
 		return 0, err
 	}
-	if i, err = q.acquireSlot(ctx, m); err == nil {
-		q.fill(i, n, s, p)
+	i, ch, err := q.acquireSlot(ctx, m)
+	if err == nil {
+		q.fill(i, ch, n, s, p)
 	}
 	return i, err
 }
@@ -59,20 +60,24 @@ func (q *Queue) PostFilled(i uint32) {
 	}
 }
 
-// acquireFreeSlot acquires a slot of the given list without waiting. If the list is empty,
-// acquireFreeSlot returns the given error.
-func (q *Queue) acquireFreeSlot(free *ring.FreeList, full error) (uint32, error) {
+// acquireFreeSlot acquires a slot of the given list without waiting, and makes it. The first slot of the list is
+// slot first of the queue. If the list is empty, acquireFreeSlot returns the error full.
+func (q *Queue) acquireFreeSlot(free *ring.FreeList, first int, full error) (uint32, *chunk, error) {
 	i, ok := free.Get()
 	failed := q.failed.err.Load() != nil // loaded after the slot was acquired, as in acquireSlot
 	switch {
 	case failed && ok:
-		return 0, q.rejectFailed(free, i)
+		return 0, nil, q.rejectFailed(free, i)
 	case failed: // the list may be empty because reclaim has taken the slots
-		return 0, q.failed.get()
+		return 0, nil, q.failed.get()
 	case !ok:
-		return 0, full
+		return 0, nil, full
 	}
-	return i, nil
+	ch, err := q.tab.make(uint32(first) + i)
+	if err != nil {
+		q.putBack(free, i)
+	}
+	return uint32(first) + i, ch, err
 }
 
 // PostControl submits a control request as Submit does with NonBlock. Control requests have slots
@@ -87,32 +92,32 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 	if q.ctrlFree == nil || s.Sink == nil {
 		return fmt.Errorf("%w: a control request needs ControlDepth and a sink", ErrRequest)
 	}
-	i, err := q.acquireFreeSlot(q.ctrlFree, ErrQueueFull)
+	i, ch, err := q.acquireFreeSlot(q.ctrlFree, q.cfg.SendDepth+1, ErrQueueFull)
 	if err != nil {
 		return err
 	}
-	q.fillAndPush(i+uint32(q.cfg.SendDepth+1), n, s, &p, NonBlock)
+	q.fillAndPush(i, ch, n, s, &p, NonBlock)
 	return nil
 }
 
 // fillAndPush fills slot i with the request s, which has n bytes, and submits the slot. The caller has
 // acquired the slot.
-func (q *Queue) fillAndPush(i, n uint32, s *Send, p *Payload, m SubmitMode) Future {
-	f := q.fill(i, n, s, p)
+func (q *Queue) fillAndPush(i uint32, ch *chunk, n uint32, s *Send, p *Payload, m SubmitMode) Future {
+	f := q.fill(i, ch, n, s, p)
 	q.sendStack.Push(i)
 	q.submit(m)
 	return f
 }
 
-// fill fills slot i with the request s, which has n bytes, and makes its future, if s has no sink.
-func (q *Queue) fill(i, n uint32, s *Send, p *Payload) (f Future) {
-	sl := q.tab.make(i)
-	sl.kind, sl.opcode, q.tab.bytes[i] = kindOf(s.Opcode), uint8(s.Opcode), n
+// fill fills slot i, of chunk ch, with the request s, which has n bytes, and makes its future, if s has no sink.
+func (q *Queue) fill(i uint32, ch *chunk, n uint32, s *Send, p *Payload) (f Future) {
+	sl := &ch.slots[i%chunkSlots]
+	sl.kind, sl.opcode, ch.bytes[i%chunkSlots] = kindOf(s.Opcode), uint8(s.Opcode), n
 	sl.sink, sl.lease, sl.tag = s.Sink, s.Lease, s.Tag
 	if s.Sink == nil {
 		_, f = q.r.futures.NewIn(&sl.seat, q.r.driver)
 	}
-	q.fillSend(i, sl, s, p)
+	q.fillSend(i, ch, s, p)
 	if q.rec != nil {
 		q.rec.submitted(q.r, i)
 	}
@@ -120,10 +125,9 @@ func (q *Queue) fill(i, n uint32, s *Send, p *Payload) (f Future) {
 }
 
 // fillSend writes the work request of slot i. Queue.list sets Next and the flag SIGNALED later.
-func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
-	t := q.tab
-	w := &t.sendWR[i]
-	sges, addr := t.slotSGEs(i)
+func (q *Queue) fillSend(i uint32, ch *chunk, s *Send, p *Payload) {
+	sl, w := &ch.slots[i%chunkSlots], &ch.requests[i%chunkSlots]
+	sges, addr := ch.elements(i)
 	w.WRID = packWRID(q.id, i, sl.gen, sl.kind)
 	w.SGList, w.Opcode = addr, s.Opcode
 	w.Flags = s.Flags
@@ -132,18 +136,18 @@ func (q *Queue) fillSend(i uint32, sl *slot, s *Send, p *Payload) {
 	}
 	switch {
 	case sl.kind == KindAtomic || sl.kind >= KindAtomicWrite:
-		q.fillNoPayload(i, sl.kind, s)
+		fillNoPayload(i, ch, sl.kind, s)
 		return
 	case p.Inline != nil:
-		buf, at := t.slotInline(i)
+		buf, at := ch.inline(i)
 		n := copy(buf, p.Header)
 		n += copy(buf[n:], p.Inline)
 		sges[0] = verbs.SGE{Addr: at, Length: uint32(n)}
 		w.NumSGE = 1
 		w.Flags |= verbs.SendInline
 	case p.Header != nil:
-		buf, at := t.slotInline(i)
-		sges[0] = verbs.SGE{Addr: at, Length: uint32(copy(buf, p.Header)), LKey: q.mr.LKey()}
+		buf, at := ch.inline(i)
+		sges[0] = verbs.SGE{Addr: at, Length: uint32(copy(buf, p.Header)), LKey: ch.block.lkey}
 		w.NumSGE = 1 + uint32(copy(sges[1:], p.SGEs))
 	case len(p.SGEs) == 1: // the most frequent case
 		sges[0] = p.SGEs[0]

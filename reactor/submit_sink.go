@@ -140,12 +140,16 @@ func (q *Queue) PostFromSink(t SinkContext, tr *Transfer) error {
 			return err
 		}
 	}
+	i := h.free[h.slots-1]
+	ch, err := q.tab.make(i)
+	if err != nil {
+		return err
+	}
 	h.slots--
-	i := h.free[h.slots]
 	if q.failed.err.Load() != nil { // loaded after the slot was acquired, as in Queue.acquireSlot
 		return q.rejectFailed(q.sendFree, i)
 	}
-	q.fillTransfer(i, q.tab.make(i), tr, k)
+	q.fillTransfer(i, ch, tr, k)
 	if q.backlog.n > 0 && q.sendStack.Empty() {
 		q.join(i, i, 1) // as q.add does, without the call
 	} else if q.add(i) {

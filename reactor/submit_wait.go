@@ -20,8 +20,9 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 	r := q.r
 	w, err := DoneOf(ctx)
 	var i uint32
+	var ch *chunk
 	if err == nil {
-		i, err = q.acquire(w, t, NoWakeup)
+		i, ch, err = q.acquire(w, t, NoWakeup)
 	}
 	if err != nil {
 		if t.Lease != nil {
@@ -29,16 +30,15 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 		}
 		return Completion{}, w.Cause(ctx, err)
 	}
-	sl := q.tab.make(i)
 	if !r.tok.Begin() {
-		_, f := r.futures.NewIn(&sl.seat, r.driver)
-		q.fillTransfer(i, sl, t, kindOf(t.Opcode))
+		_, f := r.futures.NewIn(&ch.slots[i%chunkSlots].seat, r.driver)
+		q.fillTransfer(i, ch, t, kindOf(t.Opcode))
 		q.sendStack.Push(i)
 		q.submit(NoWakeup)
 		return Await(ctx, w, f)
 	}
-	_, f := r.futures.NewIn(&sl.seat, &r.leader)
-	q.fillTransfer(i, sl, t, kindOf(t.Opcode))
+	_, f := r.futures.NewIn(&ch.slots[i%chunkSlots].seat, &r.leader)
+	q.fillTransfer(i, ch, t, kindOf(t.Opcode))
 	q.add(i)
 	r.ownBacklog = q
 	r.pass(false)

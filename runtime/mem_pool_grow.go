@@ -43,7 +43,7 @@ func (m *memory) newSlab(p *pool, size int) (*slab, error) {
 	n := slabSize / size
 	s := &slab{
 		pool: p, mapping: at, iova: at.mr.IOVA(), lkey: at.mr.LKey(), size: size,
-		poison: m.cfg.PoisonFreed, leases: make([]lease, n), free: ring.NewFreeList(n),
+		poison: m.cfg.PoisonFreed, leases: make([]lease, n), free: ring.NewFreeList(ring.NewLinks(n)),
 	}
 	for i := range s.leases {
 		s.leases[i].home, s.leases[i].index, s.leases[i].memory = s, uint32(i), m

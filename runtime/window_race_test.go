@@ -98,17 +98,26 @@ func TestWritingThroughAWindowMeetsTheEnd(t *testing.T) {
 	beside, _ := rig.connect(rig.a, rig.b, Options{})
 	r, w := opened(t, b, 64)
 	to := bound(t, w, r, 0, 8, verbs.AccessRemoteWrite)
+	word := bufferOf(t, a.rt, make([]byte, 8)).Slice()
+	var f Future
 	var err error
+	// All of this with the turn of b held: as soon as b sees that its queue pair is in ERR, it disconnects.
 	if derr := b.sh.r.Do(testContext(t), func() {
 		b.setCause(ErrConnClosed)
 		b.q.Fail(ErrConnClosed)
-		err = b.closeWindows() // as Conn.destroy does before it destroys the queue pair
+		if err = b.closeWindows(); err != nil { // as Conn.destroy does before it destroys the queue pair
+			return
+		}
+		if f, err = a.Write(t.Context(), word, to); err != nil {
+			return
+		}
+		var sent Future
+		if sent, err = beside.SendBytes(t.Context(), []byte("behind it on the wire")); err == nil {
+			_, err = sent.Await(t.Context())
+		}
 	}); derr != nil || err != nil {
 		t.Fatal(derr, err)
 	}
-	f := must.Get(a.Write(t.Context(), bufferOf(t, a.rt, make([]byte, 8)).Slice(), to))(t)
-	sent, err := beside.SendBytes(t.Context(), []byte("behind it on the wire"))
-	done(t, sent, err)
 	if err := b.Close(testContext(t)); err != nil {
 		t.Fatal(err)
 	}

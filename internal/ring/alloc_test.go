@@ -18,7 +18,7 @@ func countSelects(dump string) (n int) {
 }
 
 func TestHotPathAllocatesNothing(t *testing.T) {
-	s, f, m, c := NewIndexStack(8), NewFreeList(8), NewMPSC[int](8), NewCredits(8)
+	s, f, m, c := NewIndexStack(NewLinks(8)), NewFreeList(NewLinks(8)), NewMPSC[int](8), NewCredits(8)
 	q := NewIndexQueue(8)
 	var in Inbox[letter, *letter]
 	l := &letter{}
@@ -85,7 +85,7 @@ func TestAcquireThatWaitsAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkIndexStackPushTake(b *testing.B) {
-	s := NewIndexStack(1)
+	s := NewIndexStack(NewLinks(1))
 	for b.Loop() {
 		s.Push(0)
 		s.TakeAll()
@@ -93,7 +93,7 @@ func BenchmarkIndexStackPushTake(b *testing.B) {
 }
 
 func BenchmarkFreeListGetPut(b *testing.B) {
-	f := NewFreeList(8)
+	f := NewFreeList(NewLinks(8))
 	for b.Loop() {
 		i, _ := f.Get()
 		f.Put(i)

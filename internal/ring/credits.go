@@ -33,7 +33,7 @@ func NewCredits(n int) *Credits {
 		panic(fmt.Sprintf("ring: %d credits", n))
 	}
 	c := &Credits{limit: int64(n), broken: make(chan struct{})}
-	c.line.init(n)
+	c.items = n
 	c.count.Store(int64(n))
 	return c
 }
@@ -49,7 +49,7 @@ func (c *Credits) TryAcquire() bool {
 }
 
 // Acquire takes a credit, and waits for one if none is free. Waiters are served in order; a
-// newcomer never overtakes. Any goroutine may call it. It does not allocate. The channel done ends
+// newcomer never overtakes. Any goroutine may call it. Only the first wait allocates. The channel done ends
 // the wait, as in [Slots.Wait].
 //
 // Errors: [ErrDone] if done is closed first, and [ErrClosed]. With an error the caller has no

@@ -170,8 +170,8 @@ func TestCreditsConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if c.Available() != n || c.Waiting() != 0 || len(c.handed) != 0 {
-		t.Errorf("%d free, %d wait, %d tokens; want %d, 0, 0", c.Available(), c.Waiting(), len(c.handed), n)
+	if c.Available() != n || c.Waiting() != 0 || len(c.enter().handed) != 0 {
+		t.Errorf("%d free, %d wait, %d tokens; want %d, 0, 0", c.Available(), c.Waiting(), len(c.enter().handed), n)
 	}
 }
 
@@ -190,8 +190,8 @@ func TestCreditsCloseConcurrently(t *testing.T) {
 		}
 		wg.Go(c.Close)
 		wg.Wait()
-		if c.Available() != 2 || len(c.handed) != 0 {
-			t.Fatalf("%d free and %d tokens after Close, want 2 and 0", c.Available(), len(c.handed))
+		if c.Available() != 2 || len(c.enter().handed) != 0 {
+			t.Fatalf("%d free and %d tokens after Close, want 2 and 0", c.Available(), len(c.enter().handed))
 		}
 	}
 }
@@ -204,15 +204,15 @@ func TestCreditsLeave(t *testing.T) {
 		t.Fatal("a free credit was refused")
 	}
 	c.waiting.Add(1) // Acquire, up to its select
-	c.leave(c, c.broken)
-	if c.Waiting() != 0 || c.Available() != 0 || len(c.handed) != 0 {
-		t.Fatalf("after a withdrawal: %d wait, %d free, %d tokens", c.Waiting(), c.Available(), len(c.handed))
+	c.leave(c, c.enter(), c.broken)
+	if c.Waiting() != 0 || c.Available() != 0 || len(c.enter().handed) != 0 {
+		t.Fatalf("after a withdrawal: %d wait, %d free, %d tokens", c.Waiting(), c.Available(), len(c.enter().handed))
 	}
 	c.waiting.Add(1)
 	c.Release() // the credit is meant for this waiter
-	c.leave(c, c.broken)
-	if c.Waiting() != 0 || c.Available() != 1 || len(c.handed) != 0 {
-		t.Fatalf("after giving back: %d wait, %d free, %d tokens; want 0, 1, 0", c.Waiting(), c.Available(), len(c.handed))
+	c.leave(c, c.enter(), c.broken)
+	if c.Waiting() != 0 || c.Available() != 1 || len(c.enter().handed) != 0 {
+		t.Fatalf("after giving back: %d wait, %d free, %d tokens; want 0, 1, 0", c.Waiting(), c.Available(), len(c.enter().handed))
 	}
 }
 
@@ -252,6 +252,7 @@ func TestLeavingAfterAStrangersLie(t *testing.T) {
 		if !c.TryAcquire() {
 			t.Fatal("no credit of one")
 		}
+		c.enter()
 		c.waiting.Add(int64(waiters)) // so many are between their first step and the select
 		told := []bool{c.Restore(1), c.Restore(1)}
 		if !told[0] || waiters == 2 && told[1] {
@@ -260,7 +261,7 @@ func TestLeavingAfterAStrangersLie(t *testing.T) {
 		c.Close()
 		for range waiters {
 			left := make(chan struct{})
-			go func() { defer close(left); c.leave(c, c.broken) }()
+			go func() { defer close(left); c.leave(c, c.enter(), c.broken) }()
 			select {
 			case <-left:
 			case <-time.After(10 * time.Second):

@@ -9,8 +9,8 @@ import "github.com/verbena-rdma/verbena/internal/model"
 // Digest adds the stack to d.
 func (s *IndexStack) Digest(d *model.Digest) {
 	d.Add(uint64(s.head.Load()))
-	for _, n := range s.next {
-		d.Add(uint64(n))
+	for i := range s.next {
+		d.Add(uint64(s.next[i].load()))
 	}
 }
 

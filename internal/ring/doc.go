@@ -3,6 +3,7 @@
 //	IndexStack  many push slot indices, one takes all, in order    submission
 //	IndexQueue  one pushes slot indices, many pop them, in order   arrived messages
 //	FreeList    any goroutine gets and puts free slot indices      op tables
+//	Links       the words that the lists of one table share
 //	Slots       a FreeList with goroutines waiting for its indices admission
 //	MPSC        many push values, one pops them, bounded           mailboxes
 //	Listed      whether an object is in an Inbox already           ready lists
@@ -11,7 +12,7 @@
 //
 // None takes a lock: a goroutine that is descheduled in the middle of an operation blocks no other
 // (the comment of line names one exception). Goroutines that wait for Slots or Credits park on a
-// channel of the Go runtime. None allocates after its constructor.
+// channel of the Go runtime. None allocates after its constructor, but the first goroutine that waits.
 //
 // Control words live on the Go heap, where the race detector sees them. Words that different
 // goroutines write are [linePad] bytes apart.

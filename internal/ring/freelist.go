@@ -9,39 +9,40 @@ import (
 // FreeList is a pool of free slot indices. Any goroutine may take an index and give it back. The
 // index given back last is taken first, because its slot is probably still in a cache. FreeList is
 // a Treiber stack whose head carries a tag against the ABA problem: each successful change adds 1
-// to the tag, so a swap fails if the head has left and come back. The tag has 32 bits: a swap
-// wrongly succeeds only if a multiple of 2^32 changes happen while a goroutine is descheduled
+// to the tag, so a swap fails if the head has left and come back. The tag has 48 bits: a swap
+// wrongly succeeds only if a multiple of 2^48 changes happen while a goroutine is descheduled
 // between its load and its swap.
 type FreeList struct {
-	// head is tag<<32 | index of the first free slot. The index is the constant none if no slot is
+	// head is tag<<16 | index of the first free slot. The index is the constant none if no slot is
 	// free. Get and Put swap head: Put publishes the link of its index and everything that its
 	// caller wrote to the slot; Get acquires both.
 	head atomic.Uint64
 	_    pad
 	// next[i] is the free index below i, or the constant none at the bottom. The goroutine that
 	// puts i writes next[i] before its swap of head publishes it. A Get may read a link that is
-	// being rewritten: the tag has then changed, and the swap of Get fails.
-	next []link
+	// being rewritten, or that is not of this list any more: the tag has then changed, and the swap of
+	// Get fails.
+	next Links
 }
 
-// NewFreeList returns a list on which 0 to n-1 are free; Get gives 0 first. It panics unless 0 < n
-// < 2^32-1.
-func NewFreeList(n int) *FreeList {
+// NewFreeList returns a list on which all slots of links are free; Get gives slot 0 first.
+func NewFreeList(links Links) *FreeList {
 	f := new(FreeList)
-	f.init(n)
+	f.init(links)
 	return f
 }
 
-func (f *FreeList) init(n int) {
-	checkCount("free list", n)
-	f.next = make([]link, n)
-	for i := range f.next {
-		f.next[i].store(uint32(i + 1))
+func (f *FreeList) init(links Links) {
+	checkCount("free list", len(links))
+	f.next = links
+	for i := range links {
+		links[i].store(uint32(i + 1))
 	}
-	f.next[n-1].store(none)
+	links[len(links)-1].store(none)
 }
 
-const tagOne = 1 << 32
+// tagOne is 1 in the tag, which is above the 16 bits of the index.
+const tagOne = none + 1
 
 // Get takes a free index; it returns false if there is none. The index belongs to the caller until
 // Put. Any goroutine may call it; it does not block or allocate.
@@ -49,7 +50,7 @@ func (f *FreeList) Get() (uint32, bool) {
 	for {
 		model.Fresh("get")
 		h := f.head.Load()
-		i := uint32(h)
+		i := uint32(h & none)
 		if i == none {
 			return 0, false
 		}
@@ -69,13 +70,13 @@ func (f *FreeList) GetN(is []uint32) int {
 	for {
 		model.Fresh("getn")
 		h := f.head.Load()
-		i, n := uint32(h), 0
-		for n < len(is) && i != none {
+		i, n := uint32(h&none), 0
+		for n < len(is) && int(i) < len(f.next) {
 			is[n] = i
 			n++
 			model.Yield("getn.next")
-			// The link is arbitrary if the index has left the list meanwhile; the tag has then
-			// changed, and the swap fails.
+			// The link is arbitrary, and may be beyond the list, if the index has left the list
+			// meanwhile; the tag has then changed, and the swap fails.
 			i = f.next[i].load()
 		}
 		if n == 0 {
@@ -94,7 +95,7 @@ func (f *FreeList) Put(i uint32) {
 	for {
 		model.Fresh("put")
 		h := f.head.Load()
-		f.next[i].store(uint32(h))
+		f.next[i].store(uint32(h & none))
 		model.Yield("put.swap")
 		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(i)) {
 			return
@@ -115,7 +116,7 @@ func (f *FreeList) PutN(is []uint32) {
 	for {
 		model.Fresh("putn")
 		h := f.head.Load()
-		f.next[last].store(uint32(h))
+		f.next[last].store(uint32(h & none))
 		model.Yield("putn.swap")
 		if f.head.CompareAndSwap(h, (h&^none+tagOne)|uint64(is[0])) {
 			return
@@ -135,12 +136,11 @@ type Slots struct {
 	line[uint32]
 }
 
-// NewSlots returns a pool in which 0 to n-1 are free; Get gives 0 first. It panics unless 0 < n <
-// 2^32-1.
-func NewSlots(n int) *Slots {
-	s := &Slots{}
-	s.line.init(n)
-	s.list.init(n)
+// NewSlots returns a pool in which all slots of links are free; Get gives slot 0 first.
+func NewSlots(links Links) *Slots {
+	s := new(Slots)
+	s.items = len(links)
+	s.list.init(links)
 	return s
 }
 
@@ -164,7 +164,7 @@ func (s *Slots) GetN(is []uint32) int {
 }
 
 // Wait takes a slot, and waits for one if none is free. Waiters are served in order; a newcomer
-// never overtakes. Any goroutine may call it. It does not allocate. Closing done ends the wait; a
+// never overtakes. Any goroutine may call it. Only the first call allocates. Closing done ends the wait; a
 // nil done never ends it. Wait takes a channel and not a context, because a context's methods may
 // be user code, which could end the goroutine while it is counted as waiting.
 //

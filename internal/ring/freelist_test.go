@@ -13,7 +13,7 @@ import (
 func TestFreeListAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "n")
-		f := NewFreeList(n)
+		f := NewFreeList(NewLinks(n))
 		var free, out []uint32 // free: last is given first
 		for i := range n {
 			free = append(free, uint32(n-1-i))
@@ -65,12 +65,12 @@ func TestFreeListAgainstModel(t *testing.T) {
 // A swap must fail if the head left and came back. This replays the classic history: one goroutine
 // stops between its load and its swap.
 func TestFreeListSurvivesABA(t *testing.T) {
-	f := NewFreeList(3)
+	f := NewFreeList(NewLinks(3))
 	stale := f.head.Load() // a Get stopped here: saw 0 on top and 1 below
 	a, _ := f.Get()
 	b, _ := f.Get()
 	f.Put(a) // 0 is on top again, but 1 is in use
-	if uint32(f.head.Load()) != uint32(stale) {
+	if f.head.Load()&none != stale&none {
 		t.Fatal("the history does not bring the same index to the top")
 	}
 	if f.head.CompareAndSwap(stale, stale&^none+tagOne|uint64(b)) {
@@ -81,7 +81,7 @@ func TestFreeListSurvivesABA(t *testing.T) {
 // Each index has one owner at a time.
 func TestFreeListConcurrently(t *testing.T) {
 	const n, workers, each = 3, 4, 20000
-	f := NewFreeList(n)
+	f := NewFreeList(NewLinks(n))
 	owner := make([]int, n) // plain: a second owner is a data race
 	var wg sync.WaitGroup
 	for w := range workers {
@@ -125,7 +125,7 @@ func TestFreeListConcurrently(t *testing.T) {
 // without concurrent Get and Put, and an estimate otherwise. For statistics and tests.
 func (f *FreeList) Len() int {
 	n := 0
-	for i := uint32(f.head.Load()); i != none && n < len(f.next); i = f.next[i].load() {
+	for i := uint32(f.head.Load() & none); i != none && n < len(f.next); i = f.next[i].load() {
 		n++
 	}
 	return n

@@ -25,7 +25,7 @@ type IndexQueue struct {
 	mask    uint64
 }
 
-// NewIndexQueue returns an empty queue with room for n indices. It panics unless 0 < n < 2^32-1.
+// NewIndexQueue returns an empty queue with room for n indices. It panics unless 0 < n < 65535.
 func NewIndexQueue(n int) *IndexQueue {
 	checkCount("index queue", n)
 	room := 1

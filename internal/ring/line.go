@@ -52,10 +52,19 @@ type line[T any] struct {
 	waiting atomic.Int64
 	_       pad
 
-	handed chan T // as many places as items: sending never blocks
-	done   chan struct{}
-	// closed is set by Close before Close closes done. Waiters read it.
+	items int // the number of items of the store; immutable
+	// room is made by the first goroutine that waits, before it raises waiting and before it reads closed. So
+	// whoever finds a waiter finds the room. Most lines never have a waiter.
+	room atomic.Pointer[waitRoom[T]]
+	// closed is set by Close before Close reads room. So either Close finds a waiter's room, or the waiter
+	// finds that the line is closed.
 	closed atomic.Bool
+}
+
+// waitRoom has the channels of a line.
+type waitRoom[T any] struct {
+	handed chan T        // as many places as items: sending never blocks
+	done   chan struct{} // closed by line.Close
 }
 
 // store holds the free items of a line.
@@ -65,14 +74,21 @@ type store[T any] interface {
 	put(T)
 }
 
-func (l *line[T]) init(n int) { l.handed, l.done = make(chan T, n), make(chan struct{}) }
+func (l *line[T]) enter() *waitRoom[T] {
+	if room := l.room.Load(); room != nil {
+		return room
+	}
+	l.room.CompareAndSwap(nil, &waitRoom[T]{make(chan T, l.items), make(chan struct{})})
+	return l.room.Load()
+}
 
 // wait takes an item of s, and waits for one if there is none. Waiters are served in order, as a
-// channel of the Go runtime serves its receivers; a newcomer never overtakes. It does not allocate.
+// channel of the Go runtime serves its receivers; a newcomer never overtakes. Only the first call allocates.
 // With an error the caller has no item, and none was lost. The channel broken is closed when the
 // invariants no longer hold and a leaving waiter may never get the item that it waits for; it may
 // be nil.
 func (l *line[T]) wait(s store[T], done, broken <-chan struct{}) (v T, err error) {
+	room := l.enter()
 	if l.closed.Load() {
 		return v, ErrClosed
 	}
@@ -80,23 +96,23 @@ func (l *line[T]) wait(s store[T], done, broken <-chan struct{}) (v T, err error
 		l.handOut(s)
 	}
 	select {
-	case v = <-l.handed:
+	case v = <-room.handed:
 		return v, nil
 	case <-done:
 		err = ErrDone
-	case <-l.done:
+	case <-room.done:
 		err = ErrClosed
 	}
-	l.leave(s, broken)
+	l.leave(s, room, broken)
 	return v, err
 }
 
 // leave ends the wait of a goroutine that took no item. If an item is on its way to every waiter,
 // leave receives one and gives it back.
-func (l *line[T]) leave(s store[T], broken <-chan struct{}) {
+func (l *line[T]) leave(s store[T], room *waitRoom[T], broken <-chan struct{}) {
 	if !l.claimWaiter() {
 		select {
-		case v := <-l.handed:
+		case v := <-room.handed:
 			s.put(v)
 		case <-broken:
 		}
@@ -130,7 +146,7 @@ func (l *line[T]) handOut(s store[T]) bool {
 			return true
 		}
 		select {
-		case l.handed <- v:
+		case l.room.Load().handed <- v:
 		default:
 			return false
 		}
@@ -145,6 +161,8 @@ func (l *line[T]) Waiting() int { return int(l.waiting.Load()) }
 // idempotent, does not block, and any goroutine may call it.
 func (l *line[T]) Close() {
 	if l.closed.CompareAndSwap(false, true) {
-		close(l.done)
+		if room := l.room.Load(); room != nil {
+			close(room.done)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 )
@@ -16,6 +17,8 @@ type slotStep uint8
 const (
 	slotLook     slotStep = iota // Get: load waiting
 	slotTake                     // Get: the list
+	slotEnter                    // Wait: make the room
+	slotOpen                     // Wait: load closed
 	slotJoin                     // Wait: waiting.Add(1)
 	slotWait                     // select
 	slotHold                     // has a slot
@@ -49,6 +52,7 @@ type slotState struct {
 	list, waiting, handed int8
 	spare                 int8 // free, and not on the list: ReleaseLater
 	closed, closer        bool // closer: Close is still to come
+	room, closing, done   bool // closing: Close has still to look for the room; done: it was closed
 	a                     [maxActors]slotActor
 }
 
@@ -68,6 +72,7 @@ type slotModel struct {
 	blindSpare bool // ReleaseLater does not look for waiters
 	blindTake  bool // who finds the list empty does not look at the spare ones
 	mute       bool // who gathered the spare ones does not look for waiters
+	lateRoom   bool // a waiter looks at closed before it makes the room
 
 	seen map[slotState]bool
 }
@@ -75,8 +80,17 @@ type slotModel struct {
 func (m *slotModel) steps(s slotState, yield func(next slotState, free bool)) {
 	if s.closer {
 		n := s
-		n.closer, n.closed = false, true
+		n.closer, n.closed, n.closing = false, true, true
 		yield(n, true)
+	}
+	if s.closing {
+		n := s
+		n.closing, n.done = false, s.room
+		yield(n, true)
+	}
+	enter := slotEnter
+	if m.lateRoom {
+		enter = slotOpen
 	}
 	for i := range m.actors {
 		n := s
@@ -85,14 +99,28 @@ func (m *slotModel) steps(s slotState, yield func(next slotState, free bool)) {
 		switch s.a[i].at {
 		case slotLook:
 			if a.at = slotTake; s.waiting > 0 {
-				a.at = slotJoin
+				a.at = enter
 			}
 		case slotTake:
-			if a.at = slotJoin; s.list > 0 {
+			if a.at = enter; s.list > 0 {
 				n.list--
 				a.at = slotHold
 			} else if s.spare > 0 && !m.blindTake {
 				a.at, a.after = handGather, slotTake
+			}
+		case slotEnter:
+			n.room = true
+			if a.at = slotOpen; m.lateRoom {
+				a.at = slotJoin
+			}
+		case slotOpen:
+			switch {
+			case s.closed:
+				a.at = slotEnd
+			case m.lateRoom:
+				a.at = slotEnter
+			default:
+				a.at = slotJoin
 			}
 		case slotJoin:
 			n.waiting++
@@ -100,9 +128,9 @@ func (m *slotModel) steps(s slotState, yield func(next slotState, free bool)) {
 				hand(slotWait)
 			}
 		case slotWait:
-			if i >= m.patient || s.closed {
+			if i >= m.patient || s.done {
 				a.at = slotLeave
-				yield(n, s.closed)
+				yield(n, s.done)
 			}
 			if s.handed == 0 {
 				continue
@@ -221,7 +249,9 @@ func (m *slotModel) check(s slotState) error {
 		case slotHold, slotPut:
 			holders++
 		case slotWait, slotLeave, slotStrike, slotToken:
-			waiters++
+			if waiters++; at == slotWait && s.closed && !s.closing && !s.done {
+				return errors.New("a goroutine waits in a line that was closed")
+			}
 		case slotGathered:
 			holders += a.saw
 		case handTake, handCount, handStrike, handSend, handBack, handLook, handGather, handGathered:
@@ -322,6 +352,7 @@ func TestLineModelFindsMistakes(t *testing.T) {
 		"who puts a slot back does not look, two of them": {n: 2, actors: 4, patient: 3, handOnce: true},
 		"who gives back later does not look for waiters":  {n: 1, actors: 2, patient: 2, later: 2, blindSpare: true},
 		"who finds none does not look at the spare ones":  {n: 1, actors: 2, patient: 2, later: 2, blindTake: true},
+		"who waits looks at closed too early":             {n: 1, actors: 2, patient: 2, closer: true, lateRoom: true},
 		"who gathers does not look for waiters":           {n: 2, actors: 4, patient: 4, later: 4, mute: true},
 	} {
 		if err := m.run(); err == nil {

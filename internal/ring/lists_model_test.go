@@ -13,7 +13,7 @@ import (
 // gives them back: even users one by one, odd users together.
 func listWorld(n, users, rounds int) model.World {
 	const want = 2
-	f := NewFreeList(n)
+	f := NewFreeList(NewLinks(n))
 	owner := make([]int, n) // the user that has slot i, plus 1; 0: free
 	held := make([][]uint32, users)
 	var world model.World
@@ -80,7 +80,7 @@ func listWorld(n, users, rounds int) model.World {
 	}
 	world.End = func([]string) error {
 		free := map[uint32]bool{}
-		for i := uint32(f.head.Load()); i != none; i = f.next[i].load() {
+		for i := uint32(f.head.Load() & none); i != none; i = f.next[i].load() {
 			if free[i] {
 				return fmt.Errorf("slot %d is free twice", i)
 			}
@@ -104,6 +104,121 @@ func TestModelFreeList(t *testing.T) {
 			continue
 		}
 		model.Holds(t, fmt.Sprintf("%d slots, %d users, %d rounds", c.n, c.users, c.rounds), func() model.World { return listWorld(c.n, c.users, c.rounds) })
+	}
+}
+
+// tableWorld has a free list and a stack that share links, as the lists of a queue do: the index of a slot in the
+// free list is one less than in the stack. Producers get up to three slots together and push them as one. The
+// consumer takes the slots when it is woken, keeps them in a list of its own, and puts them back.
+func tableWorld(n, producers, rounds int) model.World {
+	links := NewLinks(n + 1)
+	free, stack := NewFreeList(links[1:]), NewIndexStack(links)
+	owner := make([]int, n+1) // 0: free, -1: the consumer, -2: on the stack; otherwise the producer
+	bells, pushed, took := 0, 0, 0
+	ended := 0
+	world := model.World{
+		Shared: func(d *model.Digest) {
+			d.Add(free.head.Load())
+			stack.Digest(d) // with the links of both
+			d.Add(uint64(bells))
+			d.Add(uint64(ended))
+		},
+		Ghost: func(d *model.Digest) {
+			for _, o := range owner {
+				d.Add(uint64(o + 2))
+			}
+			d.Add(uint64(pushed))
+			d.Add(uint64(took))
+		},
+	}
+	change := func(i uint32, from, to int) {
+		if i == 0 || int(i) > n || owner[i] != from {
+			panic(fmt.Sprintf("slot %d does not belong to %d", i, from))
+		}
+		owner[i] = to
+	}
+	for p := range producers {
+		world.Act(fmt.Sprint("producer", p), func() {
+			for k := range rounds {
+				model.Forget(k)
+				var is [3]uint32
+				got := free.GetN(is[:])
+				if got == 0 {
+					continue
+				}
+				for k := range is[:got] {
+					is[k]++
+					change(is[k], 0, p+1)
+				}
+				for k := 1; k < got; k++ {
+					stack.Over(is[k], is[k-1])
+				}
+				for _, i := range is[:got] {
+					change(i, p+1, -2)
+				}
+				pushed += got
+				model.Forget(k<<16 | got<<12 | int(is[0])<<8 | int(is[1])<<4 | int(is[2])) // what it knows when it pushes
+				if stack.PushAll(is[0], is[got-1]) {
+					bells++
+				}
+			}
+			ended++
+		})
+	}
+	world.Act("consumer", func() {
+		for ended < producers || bells > 0 {
+			model.Forget(took)
+			model.Block("await", func() bool { return bells > 0 || ended == producers })
+			if bells == 0 {
+				return
+			}
+			bells--
+			i, last, k := stack.TakeAll()
+			var back []uint32
+			for range k {
+				change(i, -2, -1)
+				back = append(back, i-1)
+				i = links.Next(i)
+			}
+			if k == 0 {
+				continue
+			}
+			took += k
+			knows := took
+			for _, i := range back {
+				knows = knows<<4 | int(i)
+			}
+			model.Forget(knows)
+			model.Yield("keep")
+			links.Join(last, back[0]+1) // the links of its slots are the consumer's
+			model.Yield("put back")
+			for _, i := range back {
+				change(i+1, -1, 0)
+			}
+			model.Forget(knows)
+			free.PutN(back)
+		}
+	})
+	world.End = func([]string) error {
+		if took != pushed || free.Len() != n {
+			return fmt.Errorf("%d slots were pushed, the consumer got %d, and %d of %d slots are home", pushed, took, free.Len(), n)
+		}
+		return nil
+	}
+	return world
+}
+
+// Rule: a free list and a stack that share links do not disturb each other: a slot has one owner, and all
+// come back. A link that a GetN reads late may lead to a slot of the other list, or be no slot at all.
+func TestModelSharedLinks(t *testing.T) {
+	for _, c := range []struct {
+		n, producers, rounds int
+		large                bool
+	}{{1, 2, 2, false}, {2, 2, 1, false}, {3, 2, 1, false}, {3, 2, 2, true}} {
+		if c.large && !model.Large {
+			continue
+		}
+		model.Holds(t, fmt.Sprintf("%d slots, %d producers, %d rounds", c.n, c.producers, c.rounds), func() model.World { return tableWorld(c.n, c.producers, c.rounds) })
 	}
 }
 

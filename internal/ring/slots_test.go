@@ -16,7 +16,7 @@ func TestSlotsAgainstModel(t *testing.T) {
 	cancel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "n")
-		s := NewSlots(n)
+		s := NewSlots(NewLinks(n))
 		var held []uint32
 		out := map[uint32]bool{}
 		got := func(i uint32) {
@@ -65,7 +65,7 @@ func TestSlotsAgainstModel(t *testing.T) {
 
 func TestSlotsServeWaitersInOrder(t *testing.T) {
 	const waiters = 8
-	s := NewSlots(1)
+	s := NewSlots(NewLinks(1))
 	slot, _ := s.Get()
 	order := make(chan int, waiters)
 	for i := range waiters {
@@ -89,7 +89,7 @@ func TestSlotsServeWaitersInOrder(t *testing.T) {
 }
 
 func TestSlotsClose(t *testing.T) {
-	s := NewSlots(2)
+	s := NewSlots(NewLinks(2))
 	a, _ := s.Get()
 	b, _ := s.Get()
 	errs := make(chan error, 3)
@@ -124,7 +124,7 @@ func TestSlotsClose(t *testing.T) {
 // get, wait and give up all the time.
 func TestSlotsConcurrently(t *testing.T) {
 	const n, workers, each = 3, 8, 4000
-	s := NewSlots(n)
+	s := NewSlots(NewLinks(n))
 	var owned [n]int // plain: the race detector checks the ownership
 	var wg sync.WaitGroup
 	for w := range workers {
@@ -171,8 +171,9 @@ func TestSlotsConcurrently(t *testing.T) {
 // Rule: a slot given back twice is detected when it is handed to a waiter, and no goroutine blocks
 // because of it.
 func TestSlotsGivenBackTwice(t *testing.T) {
-	s := NewSlots(1)
+	s := NewSlots(NewLinks(1))
 	i, _ := s.Get()
+	s.enter()
 	s.waiting.Store(2) // two in Wait, up to their select
 	s.Put(i)
 	defer func() {

@@ -15,7 +15,7 @@ import (
 // pusher, which pushes it once more: ABA needs that. Producers push their indices one by one, or
 // with one PushAll.
 func stackWorld(producers, each int, asOne bool) model.World {
-	s := NewIndexStack(producers * each)
+	s := NewIndexStack(NewLinks(producers * each))
 	bells, again, owned := 0, 0, make([]bool, producers*each) // owned: the consumer has it
 	var got []uint32
 	world := model.World{
@@ -70,7 +70,7 @@ func stackWorld(producers, each int, asOne bool) model.World {
 			bells--
 			i, _, n := s.TakeAll()
 			for range n {
-				next := s.Next(i)
+				next := s.next.Next(i)
 				if owned[i] {
 					panic(fmt.Sprintf("index %d was given twice", i))
 				}

@@ -15,7 +15,7 @@ func takeAll(t interface{ Fatalf(string, ...any) }, s *IndexStack) []uint32 {
 	var got []uint32
 	for ; n > 0; n-- {
 		got = append(got, i)
-		i = s.Next(i)
+		i = s.next.Next(i)
 	}
 	if len(got) > 0 && got[len(got)-1] != last {
 		t.Fatalf("took %v, of which the last is said to be %d", got, last)
@@ -28,7 +28,7 @@ func takeAll(t interface{ Fatalf(string, ...any) }, s *IndexStack) []uint32 {
 func TestIndexStackAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const n = 12
-		s := NewIndexStack(n)
+		s := NewIndexStack(NewLinks(n))
 		var model []uint32
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if i := rapid.Uint32Range(0, n+2).Draw(t, "what"); i < n {
@@ -57,7 +57,8 @@ func TestIndexStackAgainstModel(t *testing.T) {
 // It parks unless there is work, so a lost wasEmpty hangs the test.
 func TestIndexStackAndFreeListConcurrently(t *testing.T) {
 	const slots, producers, each = 16, 4, 20000
-	s, f := NewIndexStack(slots), NewFreeList(slots)
+	links := NewLinks(slots)
+	s, f := NewIndexStack(links), NewFreeList(links)
 	type slot struct{ producer, seq int }
 	table := make([]slot, slots) // plain: the race detector checks the ownership
 	bell := make(chan struct{}, 1)
@@ -92,7 +93,7 @@ func TestIndexStackAndFreeListConcurrently(t *testing.T) {
 			next[got.producer]++
 			table[i] = slot{-1, -1}
 			back = append(back, i)
-			i = s.Next(i)
+			i = links.Next(i)
 			total++
 		}
 		if len(back)%2 == 0 {
@@ -195,7 +196,7 @@ func TestIndexQueueAgainstModel(t *testing.T) {
 			switch rapid.IntRange(0, 2).Draw(t, "what") {
 			case 0:
 				if len(model) < n {
-					i := rapid.Uint32().Draw(t, "index")
+					i := rapid.Uint32Range(0, none-1).Draw(t, "index")
 					q.Push(i)
 					model = append(model, i)
 				}
@@ -224,7 +225,7 @@ func TestIndexQueueAgainstModel(t *testing.T) {
 // earlier one.
 func TestIndexQueueConcurrently(t *testing.T) {
 	const slots, consumers, pushes = 16, 3, 60000
-	q, free := NewIndexQueue(slots), NewFreeList(slots)
+	q, free := NewIndexQueue(slots), NewFreeList(NewLinks(slots))
 	seq := make([]int, slots) // plain: the race detector checks the ownership
 	var popped atomic.Int64
 	var wg sync.WaitGroup

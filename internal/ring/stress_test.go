@@ -46,7 +46,8 @@ func TestStressSlotsAndStack(t *testing.T) {
 	}
 	lasting, seed := stressTime(t)
 	const n, producers = 5, 6
-	free, stack := NewFreeList(n), NewIndexStack(n)
+	links := NewLinks(n)
+	free, stack := NewFreeList(links), NewIndexStack(links)
 	var slots [n]struct{ from, seq int } // plain: the race detector checks the ownership
 	bell, ended := make(chan struct{}, n), make(chan struct{})
 	var stop atomic.Bool
@@ -104,7 +105,7 @@ func TestStressSlotsAndStack(t *testing.T) {
 			}
 			next[s.from]++
 			have = append(have, i)
-			i = stack.Next(i)
+			i = links.Next(i)
 		}
 		took += int64(k)
 		if rng.IntN(2) == 0 {

@@ -1,0 +1,226 @@
+package reactor
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// slab holds the off-heap memory of the requests of many queues, those with equal slabKeys. It maps and
+// registers the memory in arenas, which are cut into blocks:
+//
+//	┌─────────┬─────────┬───┬───────────────────┬───┐
+//	│ block 0 │ block 1 │...│ device's, block 0 │...│
+//	└─────────┴─────────┴───┴───────────────────┴───┘
+//	 requests, elements,     results, inline bytes:
+//	 lengths                 registered
+//
+// The processor copies requests and elements to the device when it posts, so the device accesses only results
+// and inline bytes. A device locks what is registered; and a registration takes a kernel device as long as all
+// else that it does for a queue pair.
+//
+// An arena without a used block is unmapped at once: the owner of a protection domain may close it when the
+// last queue has gone.
+type slab struct {
+	key  slabKey
+	node int
+
+	mu     sync.Mutex // guards the fields below, and the storing of table.chunks; a goroutine that holds it may enter the kernel
+	queues int        // the number of queues
+	blocks int        // the number of blocks
+	free   []*block
+}
+
+// slabKey says which queues share a slab.
+type slabKey struct {
+	pd             verbs.PD
+	maxSGE, inline int  // elements, and inline bytes, of a request
+	sends          bool // there are sends: only these have results and inline bytes
+}
+
+// arena is a mapping of a slab, with its registration.
+type arena struct {
+	memory *mem.Arena
+	mr     verbs.MR // nil without sends
+	used   int      // the number of used blocks
+}
+
+// block is the off-heap memory of a chunk.
+type block struct {
+	arena       *arena
+	requests    *[chunkSlots]verbs.SendWR
+	receives    *[chunkSlots]receive // the same memory as requests
+	sges        []verbs.SGE
+	bytes       *[chunkSlots]uint32
+	results     *[chunkSlots]uint64 // nil without sends
+	inline      []byte
+	requestAddr uint64
+	resultAddr  uint64
+	inlineAddr  uint64
+	lkey        uint32
+}
+
+// receive is a receive's work request in the place of a send's.
+type receive struct {
+	verbs.RecvWR
+	_ [verbs.SizeofSendWR - verbs.SizeofRecvWR]byte
+}
+
+const (
+	// minBlocks is the number of blocks of the first arena of a slab. Each further arena has as many as there
+	// are, up to maxBlocks: some 700 KiB.
+	minBlocks = 16
+	maxBlocks = 256
+	// cacheLine is the alignment of the parts of a block, in bytes. It is a multiple of the size of a
+	// cache line (64 bytes, on some processors 128), so blocks of different queues share no cache line. Each
+	// work request lies in one block of cacheLine bytes.
+	cacheLine = 128
+)
+
+func aligned(n int) int { return (n + cacheLine - 1) &^ (cacheLine - 1) }
+
+// hostSize and deviceSize return the bytes of a block's two parts.
+func (k *slabKey) hostSize() int {
+	return chunkSlots*verbs.SizeofSendWR + aligned(chunkSlots*k.maxSGE*verbs.SizeofSGE+chunkSlots*4)
+}
+
+func (k *slabKey) deviceSize() int {
+	if !k.sends {
+		return 0
+	}
+	return aligned(chunkSlots * (wordSize + k.inline))
+}
+
+// joinSlab returns the slab for a queue. The caller calls leave. Any goroutine may call it.
+func (r *Reactor) joinSlab(k slabKey) *slab {
+	r.slabMu.Lock()
+	defer r.slabMu.Unlock()
+	s := r.slabs[k]
+	if s == nil {
+		s = &slab{key: k, node: r.cfg.Node}
+		if r.slabs == nil {
+			r.slabs = map[slabKey]*slab{}
+		}
+		r.slabs[k] = s
+	}
+	s.queues++
+	return s
+}
+
+// leaveSlab undoes joinSlab. The queue has given its blocks back.
+func (r *Reactor) leaveSlab(s *slab) {
+	r.slabMu.Lock()
+	defer r.slabMu.Unlock()
+	if s.queues--; s.queues == 0 {
+		delete(r.slabs, s.key)
+	}
+}
+
+// take returns a free block. It maps and registers more if there is none. The caller holds s.mu.
+func (s *slab) take() (*block, error) {
+	if len(s.free) == 0 {
+		if err := s.grow(); err != nil {
+			return nil, err
+		}
+	}
+	n := len(s.free) - 1
+	b := s.free[n]
+	s.free = s.free[:n]
+	b.arena.used++
+	return b, nil
+}
+
+// give takes back a block. It may block and enter the kernel. If the device refuses to give an arena back, give
+// returns the error, and the block still counts as used.
+func (s *slab) give(b *block) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := b.arena
+	if a.used > 1 {
+		a.used--
+		s.free = append(s.free, b)
+		return nil
+	}
+	n := len(s.free)
+	s.free = slices.DeleteFunc(s.free, func(f *block) bool { return f.arena == a })
+	s.blocks -= n - len(s.free)
+	if err := a.close(); err != nil {
+		return err
+	}
+	s.blocks--
+	return nil
+}
+
+// close gives the memory back. The device may refuse that; the caller may then try again.
+func (a *arena) close() error {
+	if a.mr != nil {
+		if err := a.mr.Close(); err != nil {
+			return err
+		}
+		a.mr = nil
+	}
+	return a.memory.Unmap()
+}
+
+// grow adds an arena. The caller holds s.mu.
+func (s *slab) grow() error {
+	n := min(max(s.blocks, minBlocks), maxBlocks)
+	host, device := s.key.hostSize(), s.key.deviceSize()
+	m, err := mem.Map(n*(host+device), mem.Options{Node: s.node})
+	if err != nil {
+		return err
+	}
+	a := &arena{memory: m}
+	deviceAt := m.Addr() + uint64(n*host)
+	lkey := uint32(0)
+	if device > 0 {
+		if a.mr, err = s.key.pd.RegMR(deviceAt, uint64(n*device), deviceAt, verbs.AccessLocalWrite); err != nil {
+			return errors.Join(err, m.Unmap())
+		}
+		lkey = a.mr.LKey()
+	}
+	blocks := make([]block, n)
+	for i := n - 1; i >= 0; i-- { // so that take returns the first block first
+		b := &blocks[i]
+		*b = block{arena: a, lkey: lkey}
+		b.cut(&s.key, m.Addr()+uint64(i*host), deviceAt+uint64(i*device))
+		s.free = append(s.free, b)
+	}
+	s.blocks += n
+	return nil
+}
+
+// cut makes the views of a block, whose parts lie at the addresses host and device.
+func (b *block) cut(k *slabKey, host, device uint64) {
+	m := b.arena.memory
+	b.requestAddr = host
+	sgeAddr := host + chunkSlots*verbs.SizeofSendWR
+	b.requests = view[[chunkSlots]verbs.SendWR](m, host)
+	b.receives = view[[chunkSlots]receive](m, host)
+	sges := chunkSlots * k.maxSGE
+	var ok bool
+	if b.sges, ok = mem.Array[verbs.SGE](m, sgeAddr, sges); !ok {
+		panic(errArena)
+	}
+	b.bytes = view[[chunkSlots]uint32](m, sgeAddr+uint64(sges)*verbs.SizeofSGE)
+	if k.sends {
+		b.resultAddr, b.inlineAddr = device, device+chunkSlots*wordSize
+		b.results = view[[chunkSlots]uint64](m, b.resultAddr)
+		if b.inline, ok = m.Slice(b.inlineAddr, chunkSlots*k.inline); !ok {
+			panic(errArena)
+		}
+	}
+}
+
+var errArena = errors.New("reactor: an arena is smaller than its blocks")
+
+func view[T any](m *mem.Arena, addr uint64) *T {
+	p, ok := mem.At[T](m, addr)
+	if !ok {
+		panic(errArena)
+	}
+	return p
+}
