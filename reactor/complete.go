@@ -165,7 +165,7 @@ func (q *Queue) received(s uint32, wc *verbs.WC) {
 	}
 	sl.kind, sl.posted = KindNone, false
 	sl.gen = (sl.gen + 1) & genMask
-	q.retiredRecvs = append(q.retiredRecvs, s-uint32(q.cfg.sends()))
+	q.retiredRecvs = append(q.retiredRecvs, s-q.firstRecv)
 }
 
 // setReceived sets all fields except Tag from the successful completion of a receive.

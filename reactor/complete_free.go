@@ -22,11 +22,11 @@ func (q *Queue) freeSlot(i uint32, sl *slot) {
 	switch {
 	case i < uint32(q.cfg.SendDepth):
 		q.retired = append(q.retired, i)
-	case i < uint32(q.cfg.sends()):
+	case i < q.firstRecv:
 		q.r.stats.Completions++
 		q.ctrlFree.Put(i - uint32(q.cfg.SendDepth+1))
 	default:
-		q.retiredRecvs = append(q.retiredRecvs, i-uint32(q.cfg.sends()))
+		q.retiredRecvs = append(q.retiredRecvs, i-q.firstRecv)
 	}
 }
 

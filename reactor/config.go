@@ -183,7 +183,7 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 		return c, fmt.Errorf("%w: QueueConfig.Type is %v, want RC, UC or UD", ErrConfig, c.Type)
 	case c.Shared != nil && c.RecvDepth != 0:
 		return c, fmt.Errorf("%w: RecvDepth is %d, want -1 because Shared is set", ErrConfig, c.RecvDepth)
-	case c.SendDepth < 1 || c.ControlDepth < 0 || c.SendDepth > maxDepth || c.ControlDepth > maxDepth || c.RecvDepth > maxDepth || c.sends()+c.RecvDepth > maxDepth:
+	case c.SendDepth < 1 || c.ControlDepth < 0 || c.SendDepth > maxDepth || c.ControlDepth > maxDepth || c.RecvDepth > maxDepth || c.slots() > maxDepth:
 		return c, fmt.Errorf("%w: SendDepth %d, ControlDepth %d and RecvDepth %d, want SendDepth at least 1 and the sum at most %d",
 			ErrConfig, c.SendDepth, c.ControlDepth, c.RecvDepth, maxDepth-1)
 	case c.MaxSGE < 1 || c.MaxSGE > maxSGEs:
@@ -205,6 +205,17 @@ func (c QueueConfig) sends() int {
 		return 0
 	}
 	return c.SendDepth + 1 + c.ControlDepth
+}
+
+// firstRecv returns the first receive slot of a queue: receives begin with a chunk.
+func (c QueueConfig) firstRecv() int { return (c.sends() + chunkSlots - 1) / chunkSlots * chunkSlots }
+
+// slots returns the number of slots of a queue.
+func (c QueueConfig) slots() int {
+	if c.RecvDepth == 0 {
+		return c.sends()
+	}
+	return c.firstRecv() + c.RecvDepth
 }
 
 func orDefault(v, d int) int {

@@ -195,6 +195,8 @@ func (q *Queue) list() {
 	bytes := uint64(0)
 	n := min(all, turnRequests)
 	sincesig, every := q.sincesig, q.cfg.SignalEvery
+	var before *verbs.SendWR // the request before i
+	head := t.chunk(first).address(first)
 	for k := range n {
 		ch := t.chunk(i)
 		w := &ch.requests[i%chunkSlots]
@@ -204,6 +206,10 @@ func (q *Queue) list() {
 		}
 		sincesig++
 		w.Next = 0
+		if before != nil {
+			before.Next = ch.address(i)
+		}
+		before = w
 		if sincesig >= every || k == n-1 {
 			w.Flags |= verbs.SendSignaled // the last request is always signaled: its completion retires the others
 			sincesig = 0
@@ -212,9 +218,7 @@ func (q *Queue) list() {
 		if k == n-1 {
 			break
 		}
-		next := q.links.Next(i)
-		w.Next = t.address(next)
-		i = next
+		i = q.links.Next(i)
 	}
 	q.sincesig = sincesig
 	if b.n -= n; b.n > 0 {
@@ -222,7 +226,7 @@ func (q *Queue) list() {
 		q.r.stats.CarriedOver += uint64(b.n)
 		q.ready() // without a wake-up: the holder checks the ready list before it gives the turn up
 	}
-	q.r.batch.Sends = append(q.r.batch.Sends, verbs.SendGroup{QP: q.qp, Head: t.address(first), Count: n, Extended: extended})
+	q.r.batch.Sends = append(q.r.batch.Sends, verbs.SendGroup{QP: q.qp, Head: head, Count: n, Extended: extended})
 	q.r.sendOwners = append(q.r.sendOwners, q)
 	q.order.push(first, i, n)
 	q.listed(first, n)

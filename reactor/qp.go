@@ -37,6 +37,7 @@ type Queue struct {
 	// does not call Enter.) The holder of the turn calls queued.Leave before it takes the requests
 	// off these stacks.
 	queued    ring.Listed
+	firstRecv uint32     // the first receive slot
 	links     ring.Links // of all slots; the lists below share them, and so do backlog and order
 	sendStack *ring.IndexStack
 	recvStack *ring.IndexStack // nil without receives
@@ -81,13 +82,13 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 		return nil, fmt.Errorf("%w: queue pairs of type %v: %w", ErrConfig, cfg.Type, verbs.ErrNotSupported)
 	}
 	sends := cfg.sends()
-	links := ring.NewLinks(sends + cfg.RecvDepth)
-	q := &Queue{r: r, cfg: cfg, links: links, order: order{links: links}, requests: requestsOf[cfg.Type]}
+	links := ring.NewLinks(cfg.slots())
+	q := &Queue{r: r, cfg: cfg, firstRecv: uint32(cfg.firstRecv()), links: links, order: order{links: links}, requests: requestsOf[cfg.Type]}
 	if !cfg.receiving {
 		q.sendStack, q.sendFree = ring.NewIndexStack(links), ring.NewSlots(links[:cfg.SendDepth])
 	}
 	if cfg.RecvDepth > 0 {
-		q.recvStack, q.recvFree = ring.NewIndexStack(links), ring.NewFreeList(links[sends:])
+		q.recvStack, q.recvFree = ring.NewIndexStack(links), ring.NewFreeList(links[cfg.firstRecv():])
 	}
 	if cfg.ControlDepth > 0 {
 		q.ctrlFree = ring.NewFreeList(links[cfg.SendDepth+1 : sends])
@@ -96,9 +97,13 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	if sge := r.device.MaxSGE; sge > 0 && cfg.MaxSGE+1 > sge {
 		return nil, fmt.Errorf("%w: MaxSGE is %d, want at most %d: the device takes %d elements, and Payload.Header needs one", ErrConfig, cfg.MaxSGE, sge-1, sge)
 	}
-	// One element more than MaxSGE, for Payload.Header.
-	q.tab = newTable(len(links), r.joinSlab(slabKey{cfg.PD, cfg.MaxSGE + 1, cfg.Inline, sends > 0}), gen)
-	q.rec = newRecorder(cfg.Recorder, sends+cfg.RecvDepth)
+	key := slabKey{pd: cfg.PD, maxSGE: cfg.MaxSGE}
+	if !cfg.receiving {
+		key.maxSGE++ // for Payload.Header
+		key.inline, key.sends = cfg.Inline, true
+	}
+	q.tab = newTable(cfg.slots(), r.joinSlab(key), gen)
+	q.rec = newRecorder(cfg.Recorder, cfg.slots())
 	q.failed.shut()
 	return q, nil
 }

@@ -40,7 +40,7 @@ func (q *Queue) Release(cause error) error {
 		r.outstanding--
 		q.finish(q.order.pop(), Completion{}, end)
 	}
-	for i := q.cfg.sends(); i < q.cfg.sends()+q.cfg.RecvDepth; i++ {
+	for i := q.cfg.firstRecv(); i < q.cfg.slots(); i++ {
 		if q.tab.posted(uint32(i)) != nil {
 			q.recvs--
 			q.finish(uint32(i), Completion{Kind: KindRecv}, end)

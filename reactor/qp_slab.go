@@ -15,8 +15,8 @@ import (
 //	┌─────────┬─────────┬───┬───────────────────┬───┐
 //	│ block 0 │ block 1 │...│ device's, block 0 │...│
 //	└─────────┴─────────┴───┴───────────────────┴───┘
-//	 requests, elements,     results, inline bytes:
-//	 lengths                 registered
+//	 lengths, elements,      results, inline bytes:
+//	 requests                registered
 //
 // The processor copies requests and elements to the device when it posts, so the device accesses only results
 // and inline bytes. A device locks what is registered; and a registration takes a kernel device as long as all
@@ -51,8 +51,8 @@ type arena struct {
 // block is the off-heap memory of a chunk.
 type block struct {
 	arena       *arena
-	requests    *[chunkSlots]verbs.SendWR
-	receives    *[chunkSlots]receive // the same memory as requests
+	requests    *[chunkSlots]verbs.SendWR // nil without sends
+	receives    *[chunkSlots]verbs.RecvWR // the same memory as requests: a chunk has either sends or receives
 	sges        []verbs.SGE
 	bytes       *[chunkSlots]uint32
 	results     *[chunkSlots]uint64 // nil without sends
@@ -61,12 +61,6 @@ type block struct {
 	resultAddr  uint64
 	inlineAddr  uint64
 	lkey        uint32
-}
-
-// receive is a receive's work request in the place of a send's.
-type receive struct {
-	verbs.RecvWR
-	_ [verbs.SizeofSendWR - verbs.SizeofRecvWR]byte
 }
 
 const (
@@ -84,7 +78,15 @@ func aligned(n int) int { return (n + cacheLine - 1) &^ (cacheLine - 1) }
 
 // hostSize and deviceSize return the bytes of a block's two parts.
 func (k *slabKey) hostSize() int {
-	return chunkSlots*verbs.SizeofSendWR + aligned(chunkSlots*k.maxSGE*verbs.SizeofSGE+chunkSlots*4)
+	if !k.sends {
+		return k.requestsAt() + chunkSlots*verbs.SizeofRecvWR
+	}
+	return k.requestsAt() + chunkSlots*verbs.SizeofSendWR
+}
+
+// requestsAt is the offset of the requests of a block, which lie immediately behind the elements.
+func (k *slabKey) requestsAt() int {
+	return aligned(chunkSlots*4 + chunkSlots*k.maxSGE*verbs.SizeofSGE)
 }
 
 func (k *slabKey) deviceSize() int {
@@ -196,17 +198,16 @@ func (s *slab) grow() error {
 // cut makes the views of a block, whose parts lie at the addresses host and device.
 func (b *block) cut(k *slabKey, host, device uint64) {
 	m := b.arena.memory
-	b.requestAddr = host
-	sgeAddr := host + chunkSlots*verbs.SizeofSendWR
-	b.requests = view[[chunkSlots]verbs.SendWR](m, host)
-	b.receives = view[[chunkSlots]receive](m, host)
+	b.requestAddr = host + uint64(k.requestsAt())
+	b.receives = view[[chunkSlots]verbs.RecvWR](m, b.requestAddr)
 	sges := chunkSlots * k.maxSGE
 	var ok bool
-	if b.sges, ok = mem.Array[verbs.SGE](m, sgeAddr, sges); !ok {
+	if b.sges, ok = mem.Array[verbs.SGE](m, b.requestAddr-uint64(sges)*verbs.SizeofSGE, sges); !ok {
 		panic(errArena)
 	}
-	b.bytes = view[[chunkSlots]uint32](m, sgeAddr+uint64(sges)*verbs.SizeofSGE)
+	b.bytes = view[[chunkSlots]uint32](m, host)
 	if k.sends {
+		b.requests = view[[chunkSlots]verbs.SendWR](m, b.requestAddr)
 		b.resultAddr, b.inlineAddr = device, device+chunkSlots*wordSize
 		b.results = view[[chunkSlots]uint64](m, b.resultAddr)
 		if b.inline, ok = m.Slice(b.inlineAddr, chunkSlots*k.inline); !ok {

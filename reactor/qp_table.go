@@ -9,8 +9,10 @@ import (
 
 // table holds a queue's slots and the off-heap memory of their requests. The slots of a queue are:
 //
-//	SendDepth slots   1 slot      ControlDepth slots   RecvDepth slots
-//	sends             the marker  control sends        receives
+//	SendDepth slots   1 slot      ControlDepth slots   unused   RecvDepth slots
+//	sends             the marker  control sends                 receives
+//
+// Up to chunkSlots-1 slots are unused, so that each chunk has either sends or receives.
 //
 // Slots are made when they are first used, a chunk of them at a time, and stay until the queue has left
 // the quarantine. The free lists give the same few slots again and again to a connection with few
@@ -109,15 +111,18 @@ func (t *table) bytes(i uint32) uint32 { return t.chunk(i).bytes[i%chunkSlots] }
 // send returns the work request of send slot i.
 func (t *table) send(i uint32) *verbs.SendWR { return &t.chunk(i).requests[i%chunkSlots] }
 
-// address returns the address of the work request of slot i, a send or a receive.
-func (t *table) address(i uint32) uint64 { return t.chunk(i).address(i) }
-
+// address returns the address of the work request of send slot i.
 func (c *chunk) address(i uint32) uint64 {
 	return c.requestAddr + uint64(i%chunkSlots)*verbs.SizeofSendWR
 }
 
 // receive returns the work request of receive slot i.
-func (c *chunk) receive(i uint32) *verbs.RecvWR { return &c.block.receives[i%chunkSlots].RecvWR }
+func (c *chunk) receive(i uint32) *verbs.RecvWR { return &c.block.receives[i%chunkSlots] }
+
+// receiveAddress returns the address of the work request of receive slot i.
+func (c *chunk) receiveAddress(i uint32) uint64 {
+	return c.requestAddr + uint64(i%chunkSlots)*verbs.SizeofRecvWR
+}
 
 // elements returns the scatter-gather elements of slot i, and the address of the first.
 func (c *chunk) elements(i uint32) ([]verbs.SGE, uint64) {
@@ -128,9 +133,9 @@ func (c *chunk) elements(i uint32) ([]verbs.SGE, uint64) {
 // element returns the index in sges of the first element of slot i.
 func (c *chunk) element(i uint32) int { return int(i%chunkSlots) * (len(c.sges) / chunkSlots) }
 
-// elementAddr returns the address of sges[at]. The elements of a block lie behind its requests.
+// elementAddr returns the address of sges[at]. The elements of a block end where its requests begin.
 func (c *chunk) elementAddr(at int) uint64 {
-	return c.requestAddr + chunkSlots*verbs.SizeofSendWR + uint64(at)*verbs.SizeofSGE
+	return c.requestAddr - uint64(len(c.sges)-at)*verbs.SizeofSGE
 }
 
 // inline returns the inline bytes of send slot i, and their address.

@@ -133,7 +133,7 @@ func TestBlocksDoNotOverlap(t *testing.T) {
 		claim(at, len(inline), true)
 		_, at = c.result(i)
 		claim(at, wordSize, true)
-		if len(sges) != 5 || len(inline) != 96 || addressOf(c.receive(i)) != c.address(i) {
+		if len(sges) != 5 || len(inline) != 96 || addressOf(c.receive(i)) != c.receiveAddress(i) {
 			t.Fatalf("slot %d has %d elements and %d inline bytes, or its receive is elsewhere", i, len(sges), len(inline))
 		}
 	}
@@ -141,11 +141,18 @@ func TestBlocksDoNotOverlap(t *testing.T) {
 		t.Errorf("%d blocks have %d registrations, want 3", 3*minBlocks, len(pd.regs))
 	}
 	must.Do(t, tab.free())
+	clear(used)
 	if len(pd.regs) != 0 || s.blocks != 0 || len(s.free) != 0 {
 		t.Errorf("%d registrations and %d blocks are left of an unused slab", len(pd.regs), s.blocks)
 	}
 	recvs := newTable(16, slabOf(pd, false), 1)
-	must.Get(recvs.make(3))(t)
+	for i := range uint32(16) {
+		c := must.Get(recvs.make(i))(t)
+		sges, at := c.elements(i)
+		claim(at, len(sges)*verbs.SizeofSGE, false)
+		claim(c.receiveAddress(i), verbs.SizeofRecvWR, false)
+		claim(addressOf(&c.bytes[i%chunkSlots]), 4, false)
+	}
 	if len(pd.regs) != 0 {
 		t.Error("memory of receives was registered, which the device does not access")
 	}

@@ -56,7 +56,7 @@ func readyBed(queues, slots int) (*Reactor, []*Queue) {
 func madeTable(n int) *table {
 	t := newTable(n, nil, 0)
 	for i := range t.chunks {
-		c := &chunk{requests: new([chunkSlots]verbs.SendWR), bytes: new([chunkSlots]uint32), block: &block{receives: new([chunkSlots]receive)}}
+		c := &chunk{requests: new([chunkSlots]verbs.SendWR), bytes: new([chunkSlots]uint32), block: &block{receives: new([chunkSlots]verbs.RecvWR)}}
 		t.chunks[i].Store(c)
 	}
 	return t

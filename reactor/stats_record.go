@@ -118,7 +118,7 @@ func (q *Queue) records() []Record {
 		all = append(all, q.outRecord(i))
 	}
 	recvs := len(all)
-	for i := q.cfg.sends(); i < q.cfg.sends()+q.cfg.RecvDepth; i++ {
+	for i := q.cfg.firstRecv(); i < q.cfg.slots(); i++ {
 		if q.tab.posted(uint32(i)) != nil {
 			all = append(all, q.outRecord(uint32(i)))
 		}

@@ -45,7 +45,7 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	if err != nil {
 		return err
 	}
-	i, ch, err := q.acquireFreeSlot(q.recvFree, q.cfg.sends(), ErrRecvFull)
+	i, ch, err := q.acquireFreeSlot(q.recvFree, q.firstRecv, ErrRecvFull)
 	if err != nil {
 		return err
 	}
@@ -72,22 +72,23 @@ func (q *Queue) gatherRecvs() {
 		return
 	}
 	t := q.tab
+	var before *verbs.RecvWR // the request before i
 	for i, k := first, 0; k < n; k++ {
 		ch := t.chunk(i)
 		w := ch.receive(i)
 		w.Next = 0
+		if before != nil {
+			before.Next = ch.receiveAddress(i)
+		}
+		before = w
 		ch.slots[i%chunkSlots].posted = true
 		if q.rec != nil {
 			q.rec.posted(q.r, i, true)
 		}
-		if k < n-1 {
-			next := q.links.Next(i)
-			w.Next = t.address(next)
-			i = next
-		}
+		i = q.links.Next(i) // of no meaning for the last
 	}
 	q.recvs += n
-	q.r.batch.Recvs = append(q.r.batch.Recvs, verbs.RecvGroup{QP: q.qp, SRQ: q.srq, Head: t.address(first), Count: n})
+	q.r.batch.Recvs = append(q.r.batch.Recvs, verbs.RecvGroup{QP: q.qp, SRQ: q.srq, Head: t.chunk(first).receiveAddress(first), Count: n})
 	q.r.recvOwners = append(q.r.recvOwners, q)
 	q.r.recvFirst = append(q.r.recvFirst, first)
 }

@@ -62,7 +62,7 @@ func (q *Queue) PostFilled(i uint32) {
 
 // acquireFreeSlot acquires a slot of the given list without waiting, and makes it. The first slot of the list is
 // slot first of the queue. If the list is empty, acquireFreeSlot returns the error full.
-func (q *Queue) acquireFreeSlot(free *ring.FreeList, first int, full error) (uint32, *chunk, error) {
+func (q *Queue) acquireFreeSlot(free *ring.FreeList, first uint32, full error) (uint32, *chunk, error) {
 	i, ok := free.Get()
 	failed := q.failed.err.Load() != nil // loaded after the slot was acquired, as in acquireSlot
 	switch {
@@ -73,11 +73,11 @@ func (q *Queue) acquireFreeSlot(free *ring.FreeList, first int, full error) (uin
 	case !ok:
 		return 0, nil, full
 	}
-	ch, err := q.tab.make(uint32(first) + i)
+	ch, err := q.tab.make(first + i)
 	if err != nil {
 		q.putBack(free, i)
 	}
-	return uint32(first) + i, ch, err
+	return first + i, ch, err
 }
 
 // PostControl submits a control request as Submit does with NonBlock. Control requests have slots
@@ -92,7 +92,7 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 	if q.ctrlFree == nil || s.Sink == nil {
 		return fmt.Errorf("%w: a control request needs ControlDepth and a sink", ErrRequest)
 	}
-	i, ch, err := q.acquireFreeSlot(q.ctrlFree, q.cfg.SendDepth+1, ErrQueueFull)
+	i, ch, err := q.acquireFreeSlot(q.ctrlFree, uint32(q.cfg.SendDepth)+1, ErrQueueFull)
 	if err != nil {
 		return err
 	}

@@ -71,8 +71,7 @@ type Conn struct {
 	starving atomic.Bool
 
 	recvs  recvSlots                           // those of pool, or of this connection
-	wantIn ring.Inbox[recvWaiter, *recvWaiter] // pushed by Recv and RecvTo, taken by match
-	backIn ring.Inbox[recvSlot, *recvSlot]     // pushed by disposeMessage, taken by takeBack
+	backIn ring.BareInbox[recvSlot, *recvSlot] // pushed by disposeMessage, taken by takeBack
 	// arrived holds the slots of the messages that no receiver has got, oldest first, except those in
 	// returned. The holder pushes. While line is 0, any goroutine pops; otherwise only the holder does.
 	// It is nil until the first message arrives; the holder makes it.
@@ -82,6 +81,7 @@ type Conn struct {
 	// from arrived only while line is 0. Goroutines that begin to wait or discard a message add 1. The
 	// holder subtracts.
 	line       atomic.Int32
+	wantIn     ring.BareInbox[recvWaiter, *recvWaiter] // pushed by Recv and RecvTo, taken by match
 	matchTask  reactor.Task
 	creditTask reactor.Task
 
@@ -95,7 +95,7 @@ type Conn struct {
 	// creditLine counts the waits for a credit that have no result yet. They come before a goroutine
 	// that needs a credit now. A goroutine that begins to wait adds 1, the holder subtracts.
 	creditLine     atomic.Int32
-	creditIn       ring.Inbox[creditWait, *creditWait] // pushed by waitCredit, taken by serveCredits
+	creditIn       ring.BareInbox[creditWait, *creditWait] // pushed by waitCredit, taken by serveCredits
 	creditWaitTask reactor.Task
 
 	// windowMu guards Conn.windows, the set of open windows. A goroutine that locks windowMu and

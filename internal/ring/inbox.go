@@ -42,15 +42,21 @@ type Node[T any] interface {
 // An object belongs to its pusher before Push and to the consumer after TakeAll.
 type Inbox[T any, P Node[T]] struct {
 	_ [linePad]byte // an inbox is embedded next to words that other goroutines write
+	BareInbox[T, P]
+	_ pad
+}
+
+// BareInbox is an Inbox without the room around it. It is for an owner that has many of them, which are used
+// rarely or by the goroutines that also write the words beside it.
+type BareInbox[T any, P Node[T]] struct {
 	// head is the object pushed last, or nil. A producer swaps its object in, which publishes the
 	// object's link and content; the consumer swaps nil in and acquires both.
 	head atomic.Pointer[T]
-	_    pad
 }
 
 // Push appends p. It reports whether the inbox was empty: if so, the caller must wake the consumer,
 // because no other producer does. Any goroutine may call it; it does not block or allocate.
-func (q *Inbox[T, P]) Push(p P) (wasEmpty bool) {
+func (q *BareInbox[T, P]) Push(p P) (wasEmpty bool) {
 	hook := p.InboxHook()
 	for {
 		model.Fresh("box.push")
@@ -73,7 +79,7 @@ func (q *Inbox[T, P]) Push(p P) (wasEmpty bool) {
 //	}
 //
 // Only the consumer may call it; it does not block or allocate.
-func (q *Inbox[T, P]) TakeAll() *T {
+func (q *BareInbox[T, P]) TakeAll() *T {
 	model.Yield("box.take")
 	if q.head.Load() == nil { // a load is far cheaper than a swap
 		return nil
@@ -90,7 +96,7 @@ func (q *Inbox[T, P]) TakeAll() *T {
 }
 
 // Empty reports whether nothing is queued right now. Any goroutine may call it.
-func (q *Inbox[T, P]) Empty() bool { return q.head.Load() == nil }
+func (q *BareInbox[T, P]) Empty() bool { return q.head.Load() == nil }
 
 // Listed is a flag of an object with work. It is set while the object is in an [Inbox] of such
 // objects or about to be pushed, so that several pieces of work push the object one time:

@@ -168,12 +168,16 @@ func (q *queuePair) reset(c *verbs.QPCap) {
 	q.abandon()
 	q.giveRoute()
 	q.dropRecv()
-	if sq, rq := q.sq.Load(), q.rq.Load(); sq != nil {
+	if sq := q.sq.Load(); sq != nil {
 		sq.dead.Store(true)
-		rq.dead.Store(true)
+		q.rq.Load().dead.Store(true)
 	}
 	q.sq.Store(newSendQueue(c, q.sigAll))
-	q.rq.Store(newRecvQueue(c.MaxRecvWR, c.MaxRecvSGE))
+	rq := noReceives
+	if c.MaxRecvWR > 0 {
+		rq = newRecvQueue(c.MaxRecvWR, c.MaxRecvSGE)
+	}
+	q.rq.Store(rq)
 	q.attr = verbs.QPAttr{}
 	q.req, q.resp = requester{}, responder{out: q.resp.out[:0], atomics: q.resp.atomics[:0]}
 	q.guard = new(guard)

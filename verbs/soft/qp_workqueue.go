@@ -185,6 +185,10 @@ func newRecvQueue(maxWR, maxSGE uint32) *recvQueue {
 	return q
 }
 
+// noReceives is the receive queue of all queue pairs that have none of their own. Nothing changes in it but the
+// mark dead, which has no effect, because it has no completions.
+var noReceives = newRecvQueue(0, 0)
+
 // newSharedRing is newRecvQueue for a shared receive queue.
 func newSharedRing(maxWR, maxSGE uint32) *recvQueue {
 	q := newRecvQueue(maxWR, maxSGE)
