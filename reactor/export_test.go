@@ -104,3 +104,6 @@ func (q *Queue) SendDepth() int { return q.cfg.SendDepth }
 
 // Policy returns the policy in effect, which may differ from Config.Policy.
 func (r *Reactor) Policy() Policy { return r.policy }
+
+// TickQueued reports whether a tick of the watchdog is queued. Only the holder may call it.
+func (r *Reactor) TickQueued() bool { return r.watchdog.state == watchdogWaking }

@@ -10,7 +10,9 @@ import "time"
 //	                      ^                                                       │
 //	                      └───── SetPeerLimit, or a pass with outstanding sends ──┘
 //
-// SetPeerLimit also leads from on to waking. A tick checks every queue with a limit. Then it sets the
+// SetPeerLimit also leads from on to waking. But it leaves the state if the next tick comes early enough for
+// the new limit: a tick visits all queues, and would take most of the time in which thousands of connections
+// are made. A tick checks every queue with a limit. Then it sets the
 // state and the timer by the first of these cases that applies:
 //
 //	no queue has a limit                    state off, no ticks
@@ -72,6 +74,24 @@ func (p *watchdog) wake(r *Reactor) {
 	r.calls.Push(&p.call)
 	r.tok.Submitted()
 	r.afterClose()
+}
+
+// covers reports whether the next tick comes early enough for a new limit. In the state watchdogIdle the next
+// pass with outstanding sends causes a tick, so only a KeepAlive needs the timer.
+func (p *watchdog) covers(l *peerLimit, now time.Duration) bool {
+	at := time.Duration(never)
+	if p.timer.index >= 0 {
+		at = p.timer.at
+	}
+	switch {
+	case p.state == watchdogOff:
+		return false
+	case l.KeepAlive > 0 && at > l.probeAt:
+		return p.state == watchdogWaking
+	case p.state == watchdogOn && l.Bound > 0:
+		return at-now <= max(l.Bound/ticksPerBound, 1)
+	}
+	return true
 }
 
 // checkPeers runs one tick: it checks every queue with a limit, and sets the timer for the next

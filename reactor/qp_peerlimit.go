@@ -62,10 +62,9 @@ type peerLimit struct {
 	share time.Duration
 
 	probeAt    time.Duration // when keepAlive checks next, on the timers' clock
-	probeSigns uint32        // peerSigns() at the last check of keepAlive
-	// waited reports whether keepAlive has checked at least twice. The first check sends no probe,
-	// because there is no earlier check to compare with. The second one sends none, because it may
-	// come less than KeepAlive/2 after the first.
+	probeSigns uint32        // peerSigns() at the last check of keepAlive, or at SetPeerLimit
+	// waited reports whether keepAlive has checked. The first check sends no probe, because it may
+	// come less than KeepAlive/2 after SetPeerLimit.
 	waited bool
 }
 
@@ -97,10 +96,21 @@ func (q *Queue) SetPeerLimit(l PeerLimit) error {
 	if q.released || l.Bound == 0 && l.KeepAlive == 0 {
 		return nil
 	}
-	q.peerLimit = &peerLimit{PeerLimit: l, ended: q.order.ended, probeSigns: q.peerSigns()}
-	q.r.watchdog.limited++
-	q.r.watchdog.wake(q.r)
+	now := q.r.clock()
+	q.peerLimit = &peerLimit{PeerLimit: l, ended: q.order.ended, probeSigns: q.peerSigns(), probeAt: probeTime(now, l.KeepAlive)}
+	p := &q.r.watchdog
+	p.limited++
+	if !p.covers(q.peerLimit, now) {
+		p.wake(q.r)
+	}
 	return nil
+}
+
+// probeTime returns when to check next for a sign of the peer: at whole multiples of keepAlive/2, so that one
+// wake-up serves all queues with the same KeepAlive.
+func probeTime(now, keepAlive time.Duration) time.Duration {
+	half := max(keepAlive/2, 1)
+	return (now/half + 1) * half
 }
 
 func (q *Queue) clearPeerLimit() {
@@ -193,11 +203,7 @@ func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
 	}
 	if now >= l.probeAt {
 		quiet := l.waited && q.peerSigns() == l.probeSigns
-		half := max(l.KeepAlive/2, 1)
-		// Check at whole multiples of KeepAlive/2, so that one wake-up serves all queues with the
-		// same KeepAlive. Only the first check, soon after SetPeerLimit, is not at such a multiple.
-		l.waited = l.probeAt != 0
-		l.probeAt, l.probeSigns = (now/half+1)*half, q.peerSigns()
+		l.waited, l.probeAt, l.probeSigns = true, probeTime(now, l.KeepAlive), q.peerSigns()
 		if quiet && q.order.n == 0 && q.failed.get() == nil {
 			// PostControl fails if all control slots are taken. No send is outstanding, so the control
 			// requests in these slots will be posted soon. They then serve as the probe.

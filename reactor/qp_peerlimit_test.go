@@ -401,3 +401,39 @@ func TestATickWithNobodyLateRunsNoPass(t *testing.T) {
 		t.Errorf("a Step with a tick ran %d passes, want 1", n)
 	}
 }
+
+// Rule: a limit causes a tick of the watchdog only if the next tick comes too late for it, because a tick visits all
+// queues. (A tick for each connection once took most of the time of making ten thousand.)
+func TestLimitsOfManyQueuesShareTheirTicks(t *testing.T) {
+	const bound, keep = 8 * time.Second, 16 * time.Second
+	w := newWatched(t, reactor.PeerLimit{Bound: bound, KeepAlive: keep})
+	w.post(t) // while sends complete, ticks come
+	limit := func(l reactor.PeerLimit) (ticks bool) {
+		t.Helper()
+		e := w.another(t, reactor.QueueConfig{SendDepth: 4, ControlDepth: 1})
+		w.do(t, func() {
+			if l.Bound > 0 {
+				l.OnTimeout = func(reactor.PeerTimeout) { t.Error("a queue without sends exceeded its limit") }
+			}
+			try(t, e.q.SetPeerLimit(l))
+			ticks = w.r.TickQueued()
+		})
+		w.settle()
+		t.Cleanup(func() { e.release(t, reactor.ErrClosed) })
+		return ticks
+	}
+	for _, c := range []struct {
+		l     reactor.PeerLimit
+		ticks bool
+	}{
+		{reactor.PeerLimit{Bound: bound, KeepAlive: keep}, false},
+		{reactor.PeerLimit{Bound: 2 * bound}, false},
+		{reactor.PeerLimit{KeepAlive: keep}, false},
+		{reactor.PeerLimit{Bound: bound / 4}, true},
+		{reactor.PeerLimit{KeepAlive: keep / 1000}, true},
+	} {
+		if ticks := limit(c.l); ticks != c.ticks {
+			t.Errorf("the limit %v and %v caused a tick: %t, want %t", c.l.Bound, c.l.KeepAlive, ticks, c.ticks)
+		}
+	}
+}

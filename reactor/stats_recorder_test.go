@@ -96,7 +96,7 @@ func TestRecordsHaveTheirTimes(t *testing.T) {
 func TestTheRecorderKeepsTheLastRequests(t *testing.T) {
 	const keep = 10
 	w := slowly(t, keep)
-	const slots = 8 + 1 + 4 // sends, the marker, receives
+	const slots = 16 + 4 // sends and the marker, in two chunks, and receives
 	for i := 1; i <= 3*(keep+slots)+5; i++ {
 		w.submit(t, i)
 		w.settle()
