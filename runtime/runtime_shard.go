@@ -135,7 +135,7 @@ func (s *shard) takeAsync() bool {
 	case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
 		s.failAll(ev.QP, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
 	case verbs.EventQPLastWQEReached:
-		s.tellConn(ev.QP, (*Conn).onLastWQE)
+		s.tellLastWQE(ev.QP)
 	case verbs.EventCQErr:
 		s.failAll(nil, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
 	}
@@ -157,19 +157,33 @@ func (s *shard) failAll(qp verbs.QP, cause error) {
 	}
 }
 
-// tellConn calls fn for the connection of the queue pair qp, with the turn of this connection's reactor
+// tellLastWQE calls onLastWQE for the connection of the queue pair qp, with the turn of this connection's reactor
 // held.
-func (s *shard) tellConn(qp verbs.QP, fn func(*Conn)) {
+func (s *shard) tellLastWQE(qp verbs.QP) {
 	for _, sh := range s.rt.shards {
 		sh.r.Defer(func() {
-			for _, t := range sh.targets {
-				if c, ok := t.(*Conn); ok && c.q.QP() == qp {
-					fn(c)
-					return
-				}
+			if c := sh.sharing(qp); c != nil {
+				c.onLastWQE()
 			}
 		})
 	}
+}
+
+// sharing returns the connection of qp if it is one of the shard's with shared receives. When thousands of
+// connections end, each is looked up, so sharing visits the shared receive queues, and not all connections.
+// Holder only.
+func (s *shard) sharing(qp verbs.QP) *Conn {
+	s.rt.mu.Lock()
+	defer s.rt.mu.Unlock()
+	for shared := range s.rt.shared {
+		if shared.sh != s {
+			continue
+		}
+		if c := shared.conns[qp.Num()]; c != nil && c.q.QP() == qp {
+			return c
+		}
+	}
+	return nil
 }
 
 // shard.end releases a shard that failed to start.
