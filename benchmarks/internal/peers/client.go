@@ -95,6 +95,7 @@ var loads = map[string]func(to string, h shape) (suite.Load, error){
 	"writes":      newWrites,
 	"messages":    newMessages,
 	"stream":      newStream,
+	"sends":       newSends,
 	"connect":     newConnecting,
 	"tcp-pings":   newTCPPings,
 	"tcp-stream":  newTCPStream,

@@ -6,9 +6,10 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
+	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
-// stream is one goroutine with writes outstanding, started in lists.
+// stream is one goroutine with WRITEs or messages outstanding, started in lists.
 type stream struct {
 	*link
 	bed.Lists
@@ -24,6 +25,14 @@ func newStream(to string, h shape) (suite.Load, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	return &stream{l, bed.NewLists(op, h.list, h.depth)}, nil
+}
+
+func newSends(to string, h shape) (suite.Load, error) {
+	l, err := dial(to, h)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{l, bed.NewLists(verbena.SendBytesOp(make([]byte, h.size)), h.list, h.depth)}, nil
 }
 
 // Round implements suite.Load.

@@ -42,6 +42,11 @@ func serveEcho(h shape) (*service, error) {
 	return listen(h, func(*verbena.Runtime) (verbena.Options, error) { return verbena.Options{}, nil }, echo)
 }
 
+// serveReceive receives messages and releases them.
+func serveReceive(h shape) (*service, error) {
+	return listen(h, func(*verbena.Runtime) (verbena.Options, error) { return verbena.Options{}, nil }, receive)
+}
+
 // listen opens a runtime and serves each connection on a goroutine of its own.
 func listen(h shape, options func(*verbena.Runtime) (verbena.Options, error), serve func(*verbena.Conn) error) (*service, error) {
 	rt, err := verbena.Open(h.config())
@@ -96,6 +101,20 @@ func untilMessage(c *verbena.Conn) error {
 			return errors.New("a message came, want none")
 		}
 		if !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+	}
+}
+
+// receive takes the messages that are there at each wake-up, until the connection ends.
+func receive(c *verbena.Conn) error {
+	ctx, all := context.Background(), make([]verbena.Message, rateList)
+	for {
+		n, err := c.RecvMany(ctx, all)
+		if err != nil {
+			return err
+		}
+		if err := verbena.ReleaseMany(all[:n]); err != nil {
 			return err
 		}
 	}

@@ -61,6 +61,7 @@ func (f *fault) get() error {
 var services = map[string]func(h shape) (*service, error){
 	"target":   serveTarget,
 	"echo":     serveEcho,
+	"receive":  serveReceive,
 	"accept":   serveAccept,
 	"tcp-echo": serveTCPEcho,
 	"tcp-sink": serveTCPSink,

@@ -26,7 +26,7 @@ var (
 
 // trials returns all trials, in the order of the table.
 func (s *session) trials() []suite.Trial {
-	return slices.Concat([]suite.Trial{s.latency(), s.pingPong(), s.rate()}, s.bandwidths(), []suite.Trial{s.connections()})
+	return slices.Concat([]suite.Trial{s.latency(), s.pingPong(), s.exchange(), s.rate(), s.oneWay()}, s.bandwidths(), []suite.Trial{s.connections()})
 }
 
 // value is a figure of one round of a contender.
