@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -264,10 +265,10 @@ func TestMemoryOutlivesASubmitter(t *testing.T) {
 var errKeeps = errors.New("the device keeps the memory")
 
 // keepingPD is a protection domain. While keepingPD.keeps is set, its memory regions cannot be
-// deregistered.
+// deregistered. While keepingPD.refuses is set, it registers none.
 type keepingPD struct {
 	verbs.PD
-	keeps bool
+	keeps, refuses bool
 }
 
 type keptMR struct {
@@ -276,6 +277,9 @@ type keptMR struct {
 }
 
 func (p *keepingPD) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
+	if p.refuses {
+		return nil, syscall.ENOMEM
+	}
 	mr, err := p.PD.RegMR(addr, length, iova, access)
 	return keptMR{mr, p}, err
 }
@@ -308,4 +312,67 @@ func TestRefusedMemoryIsGivenBackLater(t *testing.T) {
 	}
 	pd.keeps = false
 	l.close(t)
+}
+
+// Rule: if there is no memory for a request, each way to submit it returns the error, and no slot is lost. (A queue has
+// memory for its requests from the first one on.)
+func TestRequestsWithoutMemory(t *testing.T) {
+	const depth = 4
+	l := newLone(t, reactor.Config{Stepped: true}, nil)
+	defer l.close(t)
+	pd := &keepingPD{PD: l.pd, refuses: true}
+	q := must.Get(l.r.Prepare(reactor.QueueConfig{PD: pd, SendDepth: depth, RecvDepth: depth, ControlDepth: depth}))(t)
+	l.do(t, func() {
+		try(t, q.Admit())
+		init := q.InitAttr()
+		qp, err := l.pd.CreateQP(init)
+		try(t, err)
+		q.Bind(qp, init.Cap)
+	})
+	box := make(tally, 4*depth)
+	write := reactor.Transfer{Opcode: verbs.WRRDMAWrite, Sink: box}
+	send := reactor.Send{Opcode: verbs.WRSend, Sink: box}
+	var many reactor.BatchSubmitter
+	many.Reset(q)
+	ways := map[string]func() error{
+		"Transfer": func() error { _, err := q.Transfer(t.Context(), &write, reactor.NonBlock); return err },
+		"TransferWait": func() error {
+			_, err := q.TransferWait(t.Context(), &reactor.Transfer{Opcode: verbs.WRRDMAWrite})
+			return err
+		},
+		"Submit":      func() error { _, err := q.Submit(t.Context(), &send, &reactor.Payload{}, reactor.NonBlock); return err },
+		"PostControl": func() error { return q.PostControl(&send, reactor.Payload{}) },
+		"PostRecv":    func() error { return q.PostRecv(&reactor.Recv{Sink: box}, nil, reactor.NoWakeup) },
+		"a batch's Transfer": func() error {
+			defer many.Submit(reactor.NonBlock)
+			_, err := many.Transfer(t.Context(), &write, depth, reactor.NonBlock)
+			return err
+		},
+		"a batch's Send": func() error {
+			defer many.Submit(reactor.NonBlock)
+			_, err := many.Send(t.Context(), &send, &reactor.Payload{}, depth, reactor.NonBlock)
+			return err
+		},
+		"Fill": func() error { _, err := q.Fill(t.Context(), &send, &reactor.Payload{}, reactor.NonBlock); return err },
+	}
+	for name, way := range ways {
+		for range 2 * depth {
+			if err := way(); !errors.Is(err, syscall.ENOMEM) {
+				t.Fatalf("%s without memory returned %v, want %v", name, err, syscall.ENOMEM)
+			}
+		}
+	}
+	pd.refuses = false
+	for _, name := range []string{"Transfer", "PostControl", "PostRecv"} {
+		for k := range depth {
+			if err := ways[name](); err != nil {
+				t.Errorf("%s %d of %d after the memory came back: %v", name, k+1, depth, err)
+			}
+		}
+		if err := ways[name](); !errors.Is(err, reactor.ErrQueueFull) && !errors.Is(err, reactor.ErrRecvFull) {
+			t.Errorf("one %s more than there are slots returned %v", name, err)
+		}
+	}
+	must.Do(t, q.QP().Close())
+	l.do(t, func() { try(t, q.Release(errOver)) })
 }
