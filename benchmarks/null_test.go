@@ -13,6 +13,7 @@ import (
 type null struct {
 	verbs.Context
 	sendCQ verbs.CQ   // the first one made
+	arena  *mem.Arena // of the last request
 	hold   bool       // polls find nothing yet
 	done   []verbs.WC // completions not polled, a queue
 	head   int
@@ -27,17 +28,25 @@ func (d *null) CreateCQ(entries int, ch verbs.CompChannel, vector int, data uint
 	return cq, err
 }
 
+// request returns the request at addr, which may be in another arena than the last one.
+func (d *null) request(addr uint64) (w *verbs.SendWR, ok bool) {
+	if d.arena != nil {
+		if w, ok = mem.At[verbs.SendWR](d.arena, addr); ok {
+			return w, true
+		}
+	}
+	if d.arena, ok = mem.Find(addr, verbs.SizeofSendWR); !ok {
+		return nil, false
+	}
+	return mem.At[verbs.SendWR](d.arena, addr)
+}
+
 // Execute implements verbs.Context. One goroutine at a time.
 func (d *null) Execute(t *verbs.IOBatch) error {
 	for i := range t.Sends {
 		g := &t.Sends[i]
-		a, ok := mem.Find(g.Head, verbs.SizeofSendWR)
-		if !ok {
-			g.Accepted, g.Errno = 0, syscall.EINVAL
-			continue
-		}
 		for addr := g.Head; addr != 0; g.Accepted++ {
-			w, ok := mem.At[verbs.SendWR](a, addr)
+			w, ok := d.request(addr)
 			if !ok {
 				g.Errno = syscall.EINVAL
 				break

@@ -54,15 +54,12 @@ func (c *stampedContext) Execute(t *verbs.IOBatch) error {
 func (s *stamper) posting(groups []verbs.SendGroup) {
 	now := int64(time.Since(s.began))
 	for i := range groups {
-		a, ok := mem.Find(groups[i].Head, verbs.SizeofSendWR)
-		if !ok {
-			continue // not in our memory: the device will refuse it
-		}
 		for addr := groups[i].Head; addr != 0; {
-			w, ok := mem.At[verbs.SendWR](a, addr)
+			a, ok := mem.Find(addr, verbs.SizeofSendWR) // the requests of a list may be in several arenas
 			if !ok {
-				break
+				break // the device will refuse it
 			}
+			w, _ := mem.At[verbs.SendWR](a, addr)
 			if slot := (w.RemoteAddr - s.base) / bed.Word; w.Opcode == verbs.WRRDMAWrite && slot < depth && len(s.waited) < cap(s.waited) {
 				s.waited = append(s.waited, time.Duration(now-s.submitted[slot]))
 			}
