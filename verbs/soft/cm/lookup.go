@@ -25,6 +25,11 @@ import (
 // query when it has answered, so that a repeated one reaches the listener as a new one; this
 // machine remembers it as long as repetitions may come.
 
+// lateRepetitions is how much longer an answered query is remembered than this machine repeats its own queries. A
+// query does not contain its sender's retry settings, and its repetitions may wait in the socket of a process that
+// gets no processor: forgotten too early, one would reach the listener as a second query.
+const lateRepetitions = 4
+
 // LookupParam is the parameters of Lookup.
 type LookupParam struct {
 	Dst       wire.Path
@@ -104,8 +109,7 @@ func (c *Conn) Answer(now time.Duration, status SIDRStatus, qpn, qkey uint32, pr
 	if err := c.transmit(rep); err != nil {
 		return err
 	}
-	// A query does not contain its sender's retry settings; use the local ones.
-	c.remember(now+min(rejKeep, codeTime(c.m.cfg.ResponseTimeout)*time.Duration(c.m.cfg.MaxRetries+1)), StateSIDRREPSent)
+	c.remember(now+min(rejKeep, lateRepetitions*codeTime(c.m.cfg.ResponseTimeout)*time.Duration(c.m.cfg.MaxRetries+1)), StateSIDRREPSent)
 	return nil
 }
 
