@@ -28,6 +28,10 @@ type roceEnd struct {
 	gid      verbs.GID
 }
 
+// patientCM gives up a peer after 2.1 s, and not after 1.1 s by default: both ends are in one process here, and a machine
+// that gives it no processor for a second is not a lost peer.
+var patientCM = soft.CMConfig{MaxRetries: 15}
+
 // openRoCE opens a device at an address of the loopback network that no other process of this machine has.
 func openRoCE(t *testing.T, name string) roceEnd {
 	t.Helper()
@@ -48,7 +52,7 @@ func openRoCEAt(t *testing.T, name, addr string) roceEnd {
 func tryRoCE(t *testing.T, name string, addr netip.Addr) (roceEnd, error) {
 	t.Helper()
 	f := fabric.New(fabric.Config{Seed: conformanceSeed})
-	p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{{Name: name, Addr: addr, Link: soft.LinkRoCE}}}))(t)
+	p := must.Get(soft.New(soft.Config{Fabric: f, CM: patientCM, Devices: []soft.DeviceConfig{{Name: name, Addr: addr, Link: soft.LinkRoCE}}}))(t)
 	ctx, err := p.Open(name)
 	if err != nil {
 		return roceEnd{}, err
@@ -66,7 +70,7 @@ func openPeer(t testing.TB, name, addr string, mtu verbs.MTU) roceEnd {
 	t.Helper()
 	a := netip.MustParseAddr(addr)
 	f := fabric.New(fabric.Config{Seed: conformanceSeed})
-	p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{{Name: name, Addr: a, Link: soft.LinkPeers, MTU: mtu}}}))(t)
+	p := must.Get(soft.New(soft.Config{Fabric: f, CM: patientCM, Devices: []soft.DeviceConfig{{Name: name, Addr: a, Link: soft.LinkPeers, MTU: mtu}}}))(t)
 	ctx := must.Get(p.Open(name))(t)
 	t.Cleanup(func() { must.Do(t, ctx.Close()) })
 	return roceEnd{p, f, ctx, verbs.GIDFromAddr(a)}
