@@ -185,7 +185,7 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 		return c, fmt.Errorf("%w: RecvDepth is %d, want -1 because Shared is set", ErrConfig, c.RecvDepth)
 	case c.SendDepth < 1 || c.ControlDepth < 0 || c.SendDepth > maxDepth || c.ControlDepth > maxDepth || c.RecvDepth > maxDepth || c.slots() > maxDepth:
 		return c, fmt.Errorf("%w: SendDepth %d, ControlDepth %d and RecvDepth %d, want SendDepth at least 1 and the sum at most %d",
-			ErrConfig, c.SendDepth, c.ControlDepth, c.RecvDepth, maxDepth-1)
+			ErrConfig, c.SendDepth, c.ControlDepth, c.RecvDepth, maxDepth-chunkSlots)
 	case c.MaxSGE < 1 || c.MaxSGE > maxSGEs:
 		return c, fmt.Errorf("%w: MaxSGE is %d, want 1 to %d", ErrConfig, c.MaxSGE, maxSGEs)
 	case c.Inline > maxInlines:

@@ -11,7 +11,7 @@
 //
 //  1. Queue.Transfer checks the request, acquires a slot (or waits until a slot is free), and fills
 //     the slot. A slot has a work request, scatter-gather elements and inline bytes at fixed places
-//     in the queue's off-heap arena.
+//     off the heap.
 //  2. Transfer pushes the slot on the queue's submission stack, and puts the queue on the reactor's
 //     ready list unless the queue is there already. Transfer wakes the loop only if the loop sleeps.
 //  3. A pass takes all queues off the ready list. For each queue the pass moves the requests of the

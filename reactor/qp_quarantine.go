@@ -155,7 +155,10 @@ func (q *Queue) Discard() error {
 	if err := q.tab.free(); err != nil {
 		return err
 	}
-	q.r.leaveSlab(q.tab.slab)
+	if s := q.tab.slab; s != nil {
+		q.tab.slab = nil
+		q.r.leaveSlab(s)
+	}
 	return nil
 }
 

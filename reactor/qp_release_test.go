@@ -315,7 +315,8 @@ func TestRefusedMemoryIsGivenBackLater(t *testing.T) {
 }
 
 // Rule: if there is no memory for a request, each way to submit it returns the error, and no slot is lost. (A queue has
-// memory for its requests from the first one on.)
+// memory for its requests from the first one on.) A queue without memory for a control request fails: no later completion
+// would cause another try.
 func TestRequestsWithoutMemory(t *testing.T) {
 	const depth = 4
 	l := newLone(t, reactor.Config{Stepped: true}, nil)
@@ -373,6 +374,57 @@ func TestRequestsWithoutMemory(t *testing.T) {
 			t.Errorf("one %s more than there are slots returned %v", name, err)
 		}
 	}
+	l.r.Step()
+	if err := q.Err(); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("after a control request without memory the error of the queue is %v, want %v", err, syscall.ENOMEM)
+	}
 	must.Do(t, q.QP().Close())
 	l.do(t, func() { try(t, q.Release(errOver)) })
+}
+
+// Rule: a slot for which there is no memory does not hide free slots that have theirs. (The list gives the slot first that
+// was freed last.)
+func TestSlotsWithMemoryAreFound(t *testing.T) {
+	const depth, first = 144, 128 // the first arena has memory for 128 slots
+	a, b := pair(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: depth})
+	defer func() { a.close(t); b.close(t) }()
+	pd := &keepingPD{PD: a.pd}
+	q := must.Get(a.r.Prepare(reactor.QueueConfig{PD: pd, SendDepth: depth, RecvDepth: -1}))(t)
+	a.do(t, func() {
+		try(t, q.Admit())
+		init := q.InitAttr()
+		qp, err := a.pd.CreateQP(init)
+		try(t, err)
+		q.Bind(qp, init.Cap)
+	})
+	box := make(tally, 4*depth)
+	write := reactor.Transfer{Opcode: verbs.WRRDMAWrite, Sink: box}
+	one := func() error { _, err := q.Transfer(t.Context(), &write, reactor.NonBlock); return err }
+	var many reactor.BatchSubmitter
+	many.Reset(q)
+	batch := func() error {
+		defer many.Submit(reactor.NonBlock)
+		_, err := many.Transfer(t.Context(), &write, 0, reactor.NonBlock)
+		return err
+	}
+	back := q.SendUnderWay() // slot 0
+	for range first - 1 {
+		must.Do(t, one())
+	}
+	unmade := q.SendUnderWay() // slot 128
+	pd.refuses = true
+	back()
+	unmade() // now slot 128 is on top, and slot 0 below it
+	must.Do(t, batch())
+	if err := one(); err == nil {
+		t.Error("a slot without memory was used")
+	}
+	pd.refuses = false
+	must.Do(t, one())
+	must.Do(t, q.QP().Close())
+	a.do(t, func() { try(t, q.Release(errOver)) })
+	for range first + 1 {
+		<-box
+	}
+	a.r.Step()
 }

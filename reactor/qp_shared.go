@@ -19,7 +19,7 @@ import (
 // with the error of its completion. All other receives remain for the other queue pairs.
 type SharedRecv struct{ q *Queue }
 
-// PrepareShared makes a SharedRecv and registers its memory in pd. The argument depth is the largest
+// PrepareShared makes a SharedRecv. The argument depth is the largest
 // number of receives that are submitted and not completed. A receive has at most maxSGE
 // scatter-gather elements. A depth or maxSGE of 0 selects the default. Any goroutine may call
 // PrepareShared, without the turn. If the caller does not admit the SharedRecv, it must call Discard.

@@ -28,8 +28,9 @@ type slab struct {
 	key  slabKey
 	node int
 
+	queues int // the number of queues; guarded by Reactor.slabMu
+
 	mu     sync.Mutex // guards the fields below, and the storing of table.chunks; a goroutine that holds it may enter the kernel
-	queues int        // the number of queues
 	blocks int        // the number of blocks
 	free   []*block
 }
@@ -65,9 +66,10 @@ type block struct {
 
 const (
 	// minBlocks is the number of blocks of the first arena of a slab. Each further arena has as many as there
-	// are, up to maxBlocks: some 700 KiB.
+	// are, up to maxBlocks, and at most maxArena bytes, but at least one block.
 	minBlocks = 16
 	maxBlocks = 256
+	maxArena  = 1 << 20
 	// cacheLine is the alignment of the parts of a block, in bytes. It is a multiple of the size of a
 	// cache line (64 bytes, on some processors 128), so blocks of different queues share no cache line. Each
 	// work request lies in one block of cacheLine bytes.
@@ -167,9 +169,20 @@ func (a *arena) close() error {
 	return a.memory.Unmap()
 }
 
-// grow adds an arena. The caller holds s.mu.
-func (s *slab) grow() error {
-	n := min(max(s.blocks, minBlocks), maxBlocks)
+// grow adds an arena. If there is no memory for so large a one, it tries with half as many blocks. The caller holds
+// s.mu.
+func (s *slab) grow() (err error) {
+	n := min(max(s.blocks, minBlocks), maxBlocks, max(maxArena/(s.key.hostSize()+s.key.deviceSize()), 1))
+	for ; n > 0; n /= 2 {
+		if err = s.growBy(n); err == nil {
+			break
+		}
+	}
+	return err
+}
+
+// growBy adds an arena of n blocks.
+func (s *slab) growBy(n int) error {
 	host, device := s.key.hostSize(), s.key.deviceSize()
 	m, err := mem.Map(n*(host+device), mem.Options{Node: s.node})
 	if err != nil {

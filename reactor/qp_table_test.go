@@ -17,6 +17,7 @@ type stingyPD struct {
 	verbs.PD
 	regs          map[*stingyMR]bool // the open registrations
 	refuse, stuck bool               // registrations fail; closing them fails
+	limit         uint64             // registrations of more bytes fail; 0: no limit
 }
 
 type stingyMR struct {
@@ -26,7 +27,7 @@ type stingyMR struct {
 }
 
 func (p *stingyPD) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
-	if p.refuse {
+	if p.refuse || p.limit > 0 && length > p.limit {
 		return nil, syscall.ENOMEM
 	}
 	r := &stingyMR{pd: p, addr: addr, len: length}
@@ -195,4 +196,31 @@ func TestSlabUnderRefusals(t *testing.T) {
 	if _, now := mem.Live(); now != before || s.blocks != 0 || len(s.free) != 0 || len(pd.regs) != 0 {
 		t.Errorf("%d blocks, %d free, %d registrations and %d bytes are left", s.blocks, len(s.free), len(pd.regs), now-before)
 	}
+}
+
+// Rule: if there is no memory for a large arena, a smaller one does. An arena has at most maxArena bytes, or one block.
+func TestArenasFitTheMemory(t *testing.T) {
+	pd := newStingy()
+	s := slabOf(pd, true)
+	pd.limit = uint64(s.key.deviceSize()) * 3
+	tab := newTable(10*chunkSlots, s, 1)
+	for i := range uint32(10) {
+		must.Get(tab.make(i * chunkSlots))(t)
+	}
+	if len(pd.regs) != 5 { // 16, 8 and 4 blocks are too many
+		t.Errorf("10 blocks have %d registrations, want 5 of two blocks", len(pd.regs))
+	}
+	must.Do(t, tab.free())
+	s = &slab{key: slabKey{pd: newStingy(), maxSGE: 5, inline: maxInlines, sends: true}}
+	tab = newTable(maxBlocks*chunkSlots, s, 1)
+	_, before := mem.Live()
+	for i := range uint32(40) {
+		must.Get(tab.make(i * chunkSlots))(t)
+		_, now := mem.Live()
+		if most := int64(maxArena + 8192); now-before > most {
+			t.Fatalf("an arena has %d bytes, want at most %d", now-before, most)
+		}
+		before = now
+	}
+	must.Do(t, tab.free())
 }

@@ -107,22 +107,39 @@ func (q *Queue) acquireSlot(ctx context.Context, m SubmitMode) (i uint32, ch *ch
 		return 0, nil, q.rejectFailed(q.sendFree, i)
 	}
 	if ch, err = q.tab.make(i); err != nil {
-		q.putBack(q.sendFree, i)
+		return q.acquireMade(q.sendFree, q.sendFree.Collect, 0, i, err)
 	}
-	return i, ch, err
+	return i, ch, nil
+}
+
+// acquireMade frees slot i of a list, which was acquired and could not be made because of err. It acquires
+// a free slot of the list that was made, or returns err if there is none. Without this search, one slot without
+// memory would hide the others, because the list gives the slot first that was freed last. The argument take
+// takes a free slot of the list, whose first slot is slot first of the queue.
+func (q *Queue) acquireMade(free interface{ PutN([]uint32) }, take func() (uint32, bool), first, i uint32, err error) (uint32, *chunk, error) {
+	var ch *chunk
+	aside := []uint32{i}
+	for ok := true; ok; {
+		if i, ok = take(); !ok {
+			break
+		}
+		if ch = q.tab.chunk(first + i); ch != nil {
+			err = nil
+			break
+		}
+		aside = append(aside, i)
+	}
+	free.PutN(aside)
+	q.scheduleReclaim()
+	return first + i, ch, err
 }
 
 // rejectFailed frees slot i and returns the cause of the queue's failure. The caller acquired the
 // slot before it saw that the queue has failed.
 func (q *Queue) rejectFailed(free interface{ Put(uint32) }, i uint32) error {
-	q.putBack(free, i)
-	return q.failed.get()
-}
-
-// putBack frees slot i, which the caller acquired and did not use.
-func (q *Queue) putBack(free interface{ Put(uint32) }, i uint32) {
 	free.Put(i)
 	q.scheduleReclaim()
+	return q.failed.get()
 }
 
 // waitSlot waits for a slot, or returns ErrQueueFull if m is NonBlock. Before the call, the caller has

@@ -51,12 +51,10 @@ func (s *BatchSubmitter) Transfer(ctx context.Context, t *Transfer, more int, m 
 			return f, err
 		}
 	}
-	i := s.free[s.used]
-	ch, err := q.tab.make(i)
+	i, ch, err := s.take(ctx)
 	if err != nil {
 		return f, err
 	}
-	s.used++
 	if t.Sink == nil {
 		_, f = q.r.futures.NewIn(&ch.slots[i%chunkSlots].seat, q.r.driver)
 	}
@@ -80,15 +78,25 @@ func (s *BatchSubmitter) Send(ctx context.Context, r *Send, p *Payload, more int
 			return f, err
 		}
 	}
-	i := s.free[s.used]
-	ch, err := q.tab.make(i)
+	i, ch, err := s.take(ctx)
 	if err != nil {
 		return f, err
 	}
-	s.used++
 	f = q.fill(i, ch, n, r, p)
 	s.chain(i)
 	return f, nil
+}
+
+// take takes a cached slot and makes it. If there is no memory for it, take frees the cached slots, and takes a
+// slot that was made, if one is free.
+func (s *BatchSubmitter) take(ctx context.Context) (i uint32, ch *chunk, err error) {
+	i = s.free[s.used]
+	if ch, err = s.q.tab.make(i); err != nil {
+		s.release()
+		return s.q.acquireSlot(ctx, NonBlock)
+	}
+	s.used++
+	return i, ch, nil
 }
 
 // chain appends slot i to the filled slots.

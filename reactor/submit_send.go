@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
@@ -14,7 +15,8 @@ import (
 // caller may reuse *s and *p when Submit returns. Submit does not allocate in steady state.
 //
 // Errors: ErrRequest for a request that a device would refuse, ErrQueueFailed with the cause,
-// ErrQueueFull with NonBlock, the context's error, ErrNilContext. If Submit returns an error, it
+// ErrQueueFull with NonBlock, the context's error, ErrNilContext. The memory of a slot is mapped and registered when the
+// slot is first used, so the system's or the device's error is possible, too. If Submit returns an error, it
 // has submitted nothing and has not called Lease.End. Submit calls ctx.Done before it waits, and
 // ctx.Err after the wait. It holds no slot during these calls.
 func (q *Queue) Submit(ctx context.Context, s *Send, p *Payload, m SubmitMode) (f Future, err error) {
@@ -75,15 +77,16 @@ func (q *Queue) acquireFreeSlot(free *ring.FreeList, first uint32, full error) (
 	}
 	ch, err := q.tab.make(first + i)
 	if err != nil {
-		q.putBack(free, i)
+		return q.acquireMade(free, free.Get, first, i, err)
 	}
-	return first + i, ch, err
+	return first + i, ch, nil
 }
 
 // PostControl submits a control request as Submit does with NonBlock. Control requests have slots
 // of their own, so a control request is accepted even if all other slots are taken. PostControl
-// returns ErrQueueFull if ControlDepth control requests are submitted and not completed. s.Sink
-// must be set.
+// returns ErrQueueFull if ControlDepth control requests are submitted and not completed; then the completion of
+// one of them is still to come. s.Sink must be set. If there is no memory for the request, the queue fails:
+// what controls a connection cannot be left out.
 func (q *Queue) PostControl(s *Send, p Payload) error {
 	n, err := q.check(s, &p)
 	if err != nil {
@@ -94,6 +97,9 @@ func (q *Queue) PostControl(s *Send, p Payload) error {
 	}
 	i, ch, err := q.acquireFreeSlot(q.ctrlFree, uint32(q.cfg.SendDepth)+1, ErrQueueFull)
 	if err != nil {
+		if !errors.Is(err, ErrQueueFull) && q.failed.get() == nil {
+			q.r.Defer(func() { q.breakWith(err) })
+		}
 		return err
 	}
 	q.fillAndPush(i, ch, n, s, &p, NonBlock)

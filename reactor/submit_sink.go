@@ -1,7 +1,9 @@
 package reactor
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 )
 
@@ -109,6 +111,7 @@ func (h *sinkScope) refill(q *Queue) error {
 		}
 		return ErrQueueFull
 	}
+	slices.Reverse(h.free[:h.slots]) // the slot that was freed last is used first: its memory is made, and in the cache
 	h.next = min(2*h.next, MaxCachedSlots)
 	return nil
 }
@@ -140,12 +143,16 @@ func (q *Queue) PostFromSink(t SinkContext, tr *Transfer) error {
 			return err
 		}
 	}
-	i := h.free[h.slots-1]
-	ch, err := q.tab.make(i)
-	if err != nil {
-		return err
-	}
 	h.slots--
+	i := h.free[h.slots]
+	ch, err := q.tab.make(i)
+	if err != nil { // look for a free slot that was made
+		h.slots++
+		h.releaseSlots()
+		if i, ch, err = q.acquireSlot(context.Background(), NonBlock); err != nil {
+			return err
+		}
+	}
 	if q.failed.err.Load() != nil { // loaded after the slot was acquired, as in Queue.acquireSlot
 		return q.rejectFailed(q.sendFree, i)
 	}

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -208,9 +209,12 @@ func (c *Conn) offer(asked reactor.DoneContext, l *largeSends, part Slice, s rea
 	proto.Source{Addr: at.Addr, Length: uint32(op.n), Key: at.RKey}.Encode((*[proto.SourceSize]byte)(head[frameSize:]))
 	// The wait for room ignores asked: the binding is submitted, and only the answer to the message ends it.
 	_, err = c.submit(context.Background(), &s, reactor.Payload{Header: head[:]}, submitOpts{mode: to.mode, sink: (*largeFrame)(op), filled: to.filled})
-	if err != nil { // the connection has ended
+	if err != nil { // the connection has ended, or ends because there is no memory for the request
 		c.unframe(frame)
 		l.forget(op)
+		if c.Err() == nil && !errors.Is(err, ErrQueueFull) {
+			c.sh.r.Defer(func() { c.fail(err) })
+		}
 		if op.sink == nil {
 			op.promise.Settle(Result{}, err)
 			f.Discard()

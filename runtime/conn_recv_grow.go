@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/reactor"
@@ -219,7 +220,12 @@ func (p *recvPool) post(s *recvSlot) error {
 // postLater submits a receive, to be posted with the next frame of any connection, which may grant the
 // credit. Any goroutine may call it.
 func (p *recvPool) postLater(s *recvSlot) {
-	if p.s.q.PostRecvLater(&reactor.Recv{Sink: p, Tag: uint64(s.i)}, s.sge[:]) != nil { // the queue is closed
+	err := p.s.q.PostRecvLater(&reactor.Recv{Sink: p, Tag: uint64(s.i)}, s.sge[:])
+	switch {
+	case err == nil:
+	case errors.Is(err, reactor.ErrQueueFailed): // the queue is closed
 		p.unmake(s)
+	default: // there is no memory for the request
+		p.sh.r.Defer(func() { p.failed(s, nil, err) })
 	}
 }

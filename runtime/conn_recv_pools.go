@@ -33,21 +33,20 @@ func (s *shard) joinPool(size int) (*recvPool, error) {
 // open makes the shared receive queue, unless it exists, and posts the receives that were made before.
 // Holder only.
 func (p *recvPool) open() error {
-	if p.s.q.SRQ() != nil {
-		return nil
-	}
-	if err := p.s.open(); err != nil { // without mu, because it may run a pass
-		return err
+	if p.s.q.SRQ() == nil {
+		if err := p.s.open(); err != nil { // without mu, because it may run a pass
+			return err
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opened = true
-	for _, i := range p.unposted {
-		if err := p.post(p.slots.at(i)); err != nil {
+	for n := len(p.unposted); n > 0; n-- { // after an error the next open goes on
+		if err := p.post(p.slots.at(p.unposted[n-1])); err != nil {
 			return err
 		}
+		p.unposted = p.unposted[:n-1]
 	}
-	p.unposted = nil
 	return nil
 }
 
@@ -55,14 +54,14 @@ func (p *recvPool) open() error {
 func (p *recvPool) discardUnopened() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.opened {
-		return nil
-	}
 	for _, i := range p.unposted {
 		p.slots.at(i).buf.drop()
 	}
-	p.made.Store(0)
+	p.made.Add(-int64(len(p.unposted)))
 	p.unposted = nil
+	if p.opened {
+		return nil
+	}
 	err := p.s.q.Discard()
 	p.opened = err == nil // otherwise the next Close tries again
 	return err

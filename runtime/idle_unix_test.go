@@ -204,10 +204,11 @@ func idle(t *testing.T, asleep work, rts ...*Runtime) {
 	for i, rt := range rts {
 		s := rt.Stats()
 		// Wake-ups by completion events are permitted, because the completion of a keep-alive raises an
-		// event.
-		wakes, events := s.Sleeps-before[i].Sleeps, s.ChannelWakeups-before[i].ChannelWakeups
-		t.Logf("runtime %d: the loop woke %d times, of which %d times by events; it sent %d keep-alives", i, wakes, events, s.KeepAlives-before[i].KeepAlives)
-		if limit := idleWakes*uint64(idleTime/time.Second) + edgeWakes + events; wakes > limit {
+		// event. (If the event comes while a pass is about to end, it does not count as one that woke the loop. On a
+		// busy machine 16 keep-alives have been completed one by one.)
+		wakes, events, probes := s.Sleeps-before[i].Sleeps, s.ChannelWakeups-before[i].ChannelWakeups, s.KeepAlives-before[i].KeepAlives
+		t.Logf("runtime %d: the loop woke %d times, of which %d times by events; it sent %d keep-alives", i, wakes, events, probes)
+		if limit := idleWakes*uint64(idleTime/time.Second) + edgeWakes + max(events, probes); wakes > limit {
 			t.Errorf("the loop of an idle reactor woke %d times in %v, want at most %d", wakes, idleTime, limit)
 		}
 	}

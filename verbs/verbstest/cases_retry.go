@@ -116,8 +116,10 @@ func partitionHeals(c *Case) {
 // Each of many messages loses its first packet: with two retries in total the queue pair would
 // fail, with two for each it does not.
 func retryResets(c *Case) {
-	const n = 8
-	a, b := c.link(func(o *opts) { o.timeout, o.retry = fastTimeout, 2; o.recvs = n })
+	// More losses than retries. There are many retries, so that a process that gets no processor for some timeouts does
+	// not fail.
+	const n, retries = 8, 6
+	a, b := c.link(func(o *opts) { o.timeout, o.retry = fastTimeout, retries; o.recvs = n })
 	src, dst := c.A.region(64).fill(1), c.B.region(64)
 	for i := range n {
 		b.recv(RR{id: uint64(i), sg: sg(dst.all())})
