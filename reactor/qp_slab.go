@@ -19,8 +19,8 @@ import (
 //	 requests                registered
 //
 // The processor copies requests and elements to the device when it posts, so the device accesses only results
-// and inline bytes. A device locks what is registered; and a registration takes a kernel device as long as all
-// else that it does for a queue pair.
+// and inline bytes. Only these are registered, because a device locks registered memory. Queues share the
+// registrations, because each registration enters the kernel.
 //
 // An arena without a used block is unmapped at once: the owner of a protection domain may close it when the
 // last queue has gone.
@@ -71,8 +71,8 @@ const (
 	maxBlocks = 256
 	maxArena  = 1 << 20
 	// cacheLine is the alignment of the parts of a block, in bytes. It is a multiple of the size of a
-	// cache line (64 bytes, on some processors 128), so blocks of different queues share no cache line. Each
-	// work request lies in one block of cacheLine bytes.
+	// cache line (64 bytes, on some processors 128), so blocks of different queues share no cache line. No
+	// work request crosses a multiple of cacheLine.
 	cacheLine = 128
 )
 
@@ -98,7 +98,7 @@ func (k *slabKey) deviceSize() int {
 	return aligned(chunkSlots * (wordSize + k.inline))
 }
 
-// joinSlab returns the slab for a queue. The caller calls leave. Any goroutine may call it.
+// joinSlab returns the slab for a queue. The caller must call leaveSlab. Any goroutine may call it.
 func (r *Reactor) joinSlab(k slabKey) *slab {
 	r.slabMu.Lock()
 	defer r.slabMu.Unlock()

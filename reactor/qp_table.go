@@ -25,9 +25,8 @@ type table struct {
 	slab   *slab
 }
 
-// chunk is a number of slots that are made together, with a block of the slab. The block is on the device's
-// side of the heap, because the device reads requests; the slots are on the Go heap, because they have
-// pointers. The fields before slots take 56 bytes: with the word that Go puts in front of an object with
+// chunk is a number of slots that are made together, with a block of the slab. The block is off-heap memory, because the device
+// reads it; the slots are on the Go heap, because they have pointers. The fields before slots take 56 bytes: with the word that Go puts in front of an object with
 // pointers they fill a cache line, so each slot lies on a line of its own.
 type chunk struct {
 	requests    *[chunkSlots]verbs.SendWR
@@ -41,7 +40,7 @@ type chunk struct {
 
 const chunkSlots = 8
 
-// newTable returns a table of n slots, none of which is made.
+// newTable returns a table with room for n slots. It makes no slot.
 func newTable(n int, s *slab, gen uint32) *table {
 	return &table{chunks: make([]atomic.Pointer[chunk], (n+chunkSlots-1)/chunkSlots), gen: gen & genMask, slab: s}
 }

@@ -52,7 +52,7 @@ func readyBed(queues, slots int) (*Reactor, []*Queue) {
 	return r, qs
 }
 
-// madeTable returns a table of n slots, all of which are made: no goroutine of the model acquires one.
+// madeTable returns a table and makes its n slots, because no goroutine of the model acquires a slot.
 func madeTable(n int) *table {
 	t := newTable(n, nil, 0)
 	for i := range t.chunks {

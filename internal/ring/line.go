@@ -54,7 +54,7 @@ type line[T any] struct {
 
 	items int // the number of items of the store; immutable
 	// room is made by the first goroutine that waits, before it raises waiting and before it reads closed. So
-	// whoever finds a waiter finds the room. Most lines never have a waiter.
+	// a goroutine that finds waiting above 0 also finds the room. Most lines never have a waiter.
 	room atomic.Pointer[waitRoom[T]]
 	// closed is set by Close before Close reads room. So either Close finds a waiter's room, or the waiter
 	// finds that the line is closed.
@@ -74,6 +74,7 @@ type store[T any] interface {
 	put(T)
 }
 
+// enter returns the room, and makes it if this is the first wait. Any goroutine may call it.
 func (l *line[T]) enter() *waitRoom[T] {
 	if room := l.room.Load(); room != nil {
 		return room
