@@ -11,9 +11,9 @@ const (
 	defaultSGE   = 1
 	psnA         = 0xfffffd
 	psnB         = 0x7ffffe
-	// defaultTimeout is 134 ms. Eight of them are more than a thread of a loaded machine was seen to wait
-	// for a processor (0.5 s).
-	defaultTimeout = 15
+	// defaultTimeout is 537 ms. Eight of them are more than the emulated machine of a loaded host was seen
+	// to leave a packet unanswered (1.1 s).
+	defaultTimeout = 17
 	// defaultRNRTimer is 0.64 ms.
 	defaultRNRTimer = 12
 	maxRetry        = 7
