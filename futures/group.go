@@ -12,22 +12,25 @@ import (
 // copied. Only one goroutine at a time may use Add and Wait.
 //
 //	unsettled = number of futures added and not settled
-//	left = unsettled, or during a Wait: unsettled - waiting
+//	left = unsettled - added, or during a Wait: unsettled - waiting
 //
-//	            Add: +1, a settle: -1                  a settle: -1
-//	  OPEN -----------------------------> OPEN    WAITING -----------> WAITING
-//	  OPEN --- Wait: -waiting ---------> WAITING     | ctx ended: one CAS, unless left == -waiting
-//	  OPEN <-----------------------------------------+
-//	                                              WAITING and left == -waiting: COMPLETE
+//	         Add: added + 1, a settle: left - 1            a settle: left - 1
+//	  OPEN ---------------------------------> OPEN    WAITING -------------> WAITING
+//	  OPEN --- Wait: left + added - waiting ----> WAITING   | ctx ended: one CAS, unless left == -waiting
+//	  OPEN <------------------------------------------------+
+//	                                                  WAITING and left == -waiting: COMPLETE
 //
 // Exactly one step reaches COMPLETE: that of Wait, if no future is left, or that of the last
 // settler. The last settler then sets SETTLED in the group's word and wakes the waiter. From
 // COMPLETE to SETTLED the waiter does not leave Wait, so no settler touches a group after its Wait.
 type Group struct {
 	Waiter
-	// left is written by the owner, in Add and Wait, and by the settlers. The goroutine that brings
-	// left to -waiting completes the group.
+	// left is written by the owner, in Wait, and by the settlers. The goroutine that brings left to
+	// -waiting completes the group.
 	left atomic.Int64
+	// added is the number of futures that were added since the last Wait began. Only the owner uses
+	// it; Wait moves it to left.
+	added int64
 	// driver is the first driver of a future that was not settled when it was added. Only the owner
 	// uses it. A successful Wait clears it.
 	driver Driver
@@ -64,20 +67,14 @@ func Add[T any](g *Group, f Future[T]) error {
 	if c == nil {
 		return ErrInvalid
 	}
-	for {
-		n := g.count()
-		if n < 0 {
-			return ErrAwaited
-		}
-		if g.casLeft(n, n+1) {
-			break
-		}
+	if g.load()&bitAwaited != 0 {
+		return ErrAwaited
 	}
 	settled, err := c.link(f.gen, bitGrouped)
 	if settled || err != nil {
-		g.add(-1)
 		return err
 	}
+	g.added++
 	c.group = g
 	d := c.driver           // valid until unlink
 	c.unlink(bitGrouped, 0) // only the holder of LINK can have set GROUPED
@@ -111,7 +108,9 @@ func (g *Group) Wait(ctx context.Context) error {
 			break
 		}
 	}
-	if g.add(-waiting) != -waiting {
+	added := g.added
+	g.added = 0
+	if g.add(added-waiting) != -waiting {
 		err := g.wait(done, g.driver)
 		for !g.Settled() {
 			n := g.count()
