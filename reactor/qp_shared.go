@@ -76,7 +76,9 @@ func (s *SharedRecv) Bind(srq verbs.SRQ) {
 func (s *SharedRecv) OnFail(fn func(error)) { s.q.OnFail(fn) }
 
 // PostRecv submits a receive; see [Queue.PostRecv].
-func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE) error { return s.q.PostRecv(r, sges, Block) }
+func (s *SharedRecv) PostRecv(r *Recv, sges []verbs.SGE, m SubmitMode) error {
+	return s.q.PostRecv(r, sges, m)
+}
 
 // PostRecvLater submits a receive that is not needed before a message of another queue of the reactor
 // tells a peer of it: the pass that posts that message posts this receive first. No pass is caused. If

@@ -31,7 +31,7 @@ func TestASharedReceiveIsRefused(t *testing.T) {
 		s.Bind(must.Get(l.pd.CreateSRQ(s.Attr()))(t))
 	})
 	ended := make(tally, 1)
-	must.Do(t, s.PostRecv(&reactor.Recv{Sink: ended}, nil))
+	must.Do(t, s.PostRecv(&reactor.Recv{Sink: ended}, nil, reactor.Block))
 	l.r.Step()
 	var op *verbs.OpError
 	if err := comes(t, "the receive", ended); !errors.As(err, &op) || op.Object != s.SRQ().String() {

@@ -9,21 +9,21 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SubmitMode selects what Submit does if no slot is free, and whether it wakes a sleeping loop.
+// SubmitMode selects what Submit does if no slot is free, and whether it wakes a sleeping loop. It is a
+// set of NonBlock and NoWakeup.
 type SubmitMode uint8
 
 // The submit modes.
 const (
-	// Block waits for a slot until the context ends. It wakes the loop.
-	Block SubmitMode = iota
-	// NonBlock returns ErrQueueFull if no slot is free, or if other submitters wait for a slot. It
-	// wakes the loop. The holder may submit only with NonBlock.
-	NonBlock
-	// NoWakeup waits for a slot like Block, but does not wake the loop to post the request. Next, the
-	// caller must await the future on the same goroutine, which then may drive and post the request.
-	// If the caller does not await the future, the request stays unposted until another goroutine runs
-	// a pass or calls Wake.
-	NoWakeup
+	// Block, the empty set, waits for a slot until the context ends, and wakes the loop.
+	Block SubmitMode = 0
+	// NonBlock returns ErrQueueFull if no slot is free, or if other submitters wait for a slot. The
+	// holder may submit only with NonBlock.
+	NonBlock SubmitMode = 1 << 0
+	// NoWakeup does not wake the loop to post the request. Next, the caller must await the future on
+	// the same goroutine, which then may drive and post the request, or call TryPass or Wake. Otherwise
+	// the request stays unposted until another goroutine runs a pass.
+	NoWakeup SubmitMode = 1 << 1
 )
 
 // Transfer is a WRITE or READ with at most one piece of local memory. It has the fields of Send and
@@ -142,13 +142,13 @@ func (q *Queue) rejectFailed(free interface{ Put(uint32) }, i uint32) error {
 	return q.failed.get()
 }
 
-// waitSlot waits for a slot, or returns ErrQueueFull if m is NonBlock. Before the call, the caller has
+// waitSlot waits for a slot, or returns ErrQueueFull if m has NonBlock. Before the call, the caller has
 // found no free slot.
 func (q *Queue) waitSlot(ctx context.Context, m SubmitMode) (uint32, error) {
 	if err := q.failed.get(); err != nil {
 		return 0, err
 	}
-	if m == NonBlock {
+	if m&NonBlock != 0 {
 		return 0, ErrQueueFull
 	}
 	w := DoneContext(ctx.Done()) // Done may be user code, so it is called before the wait for a slot
@@ -192,12 +192,12 @@ func (q *Queue) fillTransfer(i uint32, ch *chunk, t *Transfer, k Kind) {
 	}
 }
 
-// submit puts the queue on the ready list. It wakes the loop unless m is NoWakeup. If the queue has
+// submit puts the queue on the ready list. It wakes the loop unless m has NoWakeup. If the queue has
 // failed, submit always wakes the loop, because only a pass refuses the request and reclaims the
 // queue.
 func (q *Queue) submit(m SubmitMode) {
 	q.ready()
-	if m == NoWakeup && q.failed.err.Load() == nil {
+	if m&NoWakeup != 0 && q.failed.err.Load() == nil {
 		q.r.tok.SubmittedBeforeDrive()
 	} else {
 		q.r.tok.Submitted()

@@ -7,7 +7,7 @@ import (
 )
 
 // PostRecv submits a receive. It never waits: if RecvDepth receives are submitted and not completed,
-// PostRecv returns ErrRecvFull. If m is NoWakeup, it does not wake the loop. r.Sink must be set. In
+// PostRecv returns ErrRecvFull. If m has NoWakeup, it does not wake the loop. r.Sink must be set. In
 // all other respects PostRecv is like Submit.
 func (q *Queue) PostRecv(r *Recv, sges []verbs.SGE, m SubmitMode) error {
 	err := q.pushRecv(r, sges)

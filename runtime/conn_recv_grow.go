@@ -214,7 +214,7 @@ func (p *recvPool) postNew(s *recvSlot) error {
 }
 
 func (p *recvPool) post(s *recvSlot) error {
-	return p.s.q.PostRecv(&reactor.Recv{Sink: p, Tag: uint64(s.i)}, s.sge[:])
+	return p.s.q.PostRecv(&reactor.Recv{Sink: p, Tag: uint64(s.i)}, s.sge[:], reactor.Block)
 }
 
 // postLater submits a receive, to be posted with the next frame of any connection, which may grant the

@@ -124,7 +124,7 @@ func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err e
 	promise, f := s.rt.arrivals.New(s.sh.r.Driver())
 	t.s, t.promise = s, promise
 	r.Sink = t
-	if err = s.q.PostRecv(&r, sges); err != nil {
+	if err = s.q.PostRecv(&r, sges, reactor.Block); err != nil {
 		if r.Lease != nil {
 			r.Lease.End()
 		}
