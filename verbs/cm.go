@@ -128,6 +128,7 @@ type CMEvent struct {
 	Status   int  // negative errno, or the reason of a REJECTED event
 	Conn     ConnParam
 	UD       UDParam // port space UDP: CONNECT_REQUEST (private data), ESTABLISHED; MULTICAST_JOIN
+	UserData uint64  // MULTICAST_JOIN, MULTICAST_ERROR: the userData of the join
 }
 
 // CMChannel delivers connection events.
@@ -197,6 +198,9 @@ type CMID interface {
 	CreateQP(pd PD, init *QPInitAttr) error
 	// QP is the queue pair of the identifier; nil when there is none.
 	QP() QP
+	// DestroyQP destroys the queue pair, if there is one; Close does that, too. It does not tell the
+	// peer. ErrBusy while events of the queue pair are not acknowledged. Implements: rdma_destroy_qp.
+	DestroyQP() error
 	// Connect sends the request. Implements: rdma_connect.
 	Connect(p *ConnParam) error
 	// Accept answers a CONNECT_REQUEST. Implements: rdma_accept.
@@ -208,8 +212,8 @@ type CMID interface {
 	// that event calls Disconnect soon, which also answers a peer that waits for it. Implements:
 	// rdma_disconnect.
 	Disconnect() error
-	// JoinMulticast joins a multicast group. MULTICAST_JOIN brings the address of the group, and
-	// the queue pair is attached to it. Implements: rdma_join_multicast.
+	// JoinMulticast joins a multicast group. MULTICAST_JOIN brings the address of the group and
+	// userData, and the queue pair is attached to the group. Implements: rdma_join_multicast.
 	JoinMulticast(group netip.Addr, userData uint64) error
 	// LeaveMulticast leaves a group. Implements: rdma_leave_multicast.
 	LeaveMulticast(group netip.Addr) error

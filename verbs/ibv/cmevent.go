@@ -112,7 +112,7 @@ func (id *cmID) react(ev *verbs.CMEvent, group uint64) bool {
 		// may have crossed ours, and only another rdma_disconnect answers it (Linux cm.c,
 		// cm_dreq_handler in IB_CM_DREQ_SENT).
 		id.state = idLeft
-	case verbs.CMMulticastJoin:
+	case verbs.CMMulticastJoin, verbs.CMMulticastError:
 		if errno := id.joined(group, ev); errno != 0 {
 			ev.Type, ev.Status = verbs.CMMulticastError, -int(errno)
 		}

@@ -134,13 +134,13 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 // membership is a multicast group that an identifier joined.
 type membership struct {
 	key      uint64 // the join's context in C
+	userData uint64 // of JoinMulticast
 	attached bool
 	gid      verbs.GID
 	lid      uint16
 }
 
-// JoinMulticast joins a group. This provider does not return userData, because the contract's
-// events have no field for it.
+// JoinMulticast joins a group.
 //
 // Implements: rdma_join_multicast.
 func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
@@ -161,19 +161,24 @@ func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
 			if id.groups == nil {
 				id.groups = map[netip.Addr]*membership{}
 			}
-			id.groups[group] = &membership{key: key}
+			id.groups[group] = &membership{key: key, userData: userData}
 		}
 		return e
 	})
 }
 
-// joined attaches the queue pair to a joined group. Under api.
+// joined completes the event of a join, and attaches the queue pair to the group unless the join has
+// failed. Under api.
 //
 // Implements: ucma_process_join of librdmacm/cma.c.
 func (id *cmID) joined(key uint64, ev *verbs.CMEvent) syscall.Errno {
 	for _, m := range id.groups {
-		if m.key != key || id.qp == nil {
+		if m.key != key {
 			continue
+		}
+		ev.UserData = m.userData
+		if id.qp == nil || ev.Type == verbs.CMMulticastError {
+			return 0
 		}
 		m.gid, m.lid = ev.UD.AH.DGID, ev.UD.AH.DLID
 		var e *verbs.OpError
@@ -242,13 +247,31 @@ func (id *cmID) Close() error {
 
 // destroy is the part of Close that calls C.
 func (id *cmID) destroy(op string) error {
-	if id.qp != nil {
-		if err := id.qp.Close(); err != nil {
-			return fmt.Errorf("%s of %s: %w", op, id.label, err)
-		}
-		id.mu.Lock()
-		id.qp = nil
-		id.mu.Unlock()
+	if err := id.destroyQP(op); err != nil {
+		return err
 	}
 	return failed(op, id.label, syscall.Errno(C.shim_destroy_id(id.t, id.c)))
+}
+
+// DestroyQP destroys the queue pair, if there is one.
+//
+// Implements: rdma_destroy_qp.
+func (id *cmID) DestroyQP() error {
+	id.api.Lock()
+	defer id.api.Unlock()
+	return id.destroyQP("rdma_destroy_qp")
+}
+
+// destroyQP destroys the queue pair, if there is one. Under api.
+func (id *cmID) destroyQP(op string) error {
+	if id.qp == nil {
+		return nil
+	}
+	if err := id.qp.Close(); err != nil {
+		return fmt.Errorf("%s of %s: %w", op, id.label, err)
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.qp = nil
+	return nil
 }

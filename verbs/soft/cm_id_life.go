@@ -31,11 +31,8 @@ func (id *cmID) Close() (err error) {
 			return
 		}
 		id.groups = nil // destroying the queue pair detaches it from them
-		if id.qp != nil {
-			if err = id.qp.destroy(); err != nil {
-				return
-			}
-			dev.cm.drop(id.qp)
+		if err = id.destroyQP(); err != nil {
+			return
 		}
 		if children, err = id.leave(op); err != nil {
 			return
@@ -71,6 +68,36 @@ func (id *cmID) Close() (err error) {
 	id.releaseAll()
 	id.p.cm.ids.Add(-1)
 	liveObjects.Add(-1)
+	return nil
+}
+
+// DestroyQP destroys the queue pair, if there is one. It returns [verbs.ErrBusy] while events of the
+// queue pair are unacknowledged. It waits for a running Progress call of the device.
+//
+// Implements: rdma_destroy_qp.
+func (id *cmID) DestroyQP() (err error) {
+	id.api.Lock()
+	defer id.api.Unlock()
+	if id.QP() == nil {
+		return nil
+	}
+	id.dev.exclusive(func() { err = id.destroyQP() })
+	return err
+}
+
+// destroyQP destroys the queue pair, if there is one. The caller holds api and, if there is a device,
+// its token.
+func (id *cmID) destroyQP() error {
+	if id.qp == nil {
+		return nil
+	}
+	if err := id.qp.destroy(); err != nil {
+		return err
+	}
+	id.dev.cm.drop(id.qp)
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.qp = nil
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -130,9 +129,8 @@ func (d *device) wayTo(p *wire.Path, trafficClass uint8) verbs.AHAttr {
 // cmHopLimit is the hop limit of the paths that the CM reports: a routed packet's.
 const cmHopLimit = 64
 
-// JoinMulticast joins a multicast group. MULTICAST_JOIN reports the address handle attributes,
-// with userData as private data, 8 bytes in native order; on RoCE joining needs no manager. It
-// attaches the identifier's queue pair, if there is one; if that fails, MULTICAST_ERROR reports
+// JoinMulticast joins a multicast group. MULTICAST_JOIN reports the address handle attributes; on
+// RoCE joining needs no manager. It attaches the identifier's queue pair, if there is one; if that fails, MULTICAST_ERROR reports
 // it. A group joined twice must be left twice. It waits for a running Progress call of the
 // device.
 //
@@ -152,8 +150,8 @@ func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
 	return id.exclusive(op, states, func(time.Duration) error {
 		gid := verbs.GIDFromAddr(group)
 		path := wire.To(gid)
-		ev := verbs.CMEvent{Type: verbs.CMMulticastJoin, UD: verbs.UDParam{
-			PrivateData: nativeWord(userData), AH: id.dev.wayTo(&path, id.tos), QPNum: verbs.McastQPN, QKey: verbs.UDPQKey,
+		ev := verbs.CMEvent{Type: verbs.CMMulticastJoin, UserData: userData, UD: verbs.UDParam{
+			AH: id.dev.wayTo(&path, id.tos), QPNum: verbs.McastQPN, QKey: verbs.UDPQKey,
 		}}
 		if id.qp != nil && id.dev.attachMcast(id.qp, gid) != nil { // too many groups or queue pairs
 			ev.Type, ev.Status = verbs.CMMulticastError, -int(syscall.ENOMEM)
@@ -199,5 +197,3 @@ func (id *cmID) leaveGroup(gid verbs.GID) bool {
 	}
 	return true
 }
-
-func nativeWord(v uint64) []byte { return binary.NativeEndian.AppendUint64(nil, v) }

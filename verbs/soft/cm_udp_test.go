@@ -107,7 +107,7 @@ func TestJoinCounts(t *testing.T) {
 	for _, id := range []verbs.CMID{id, id, bare} {
 		must.Do(t, id.JoinMulticast(group, 0x55))
 		ev := r.a.event(verbs.CMMulticastJoin)
-		if ev.UD.AH.DGID != verbs.GIDFromAddr(group) || ev.UD.QPNum != verbs.McastQPN || string(ev.UD.PrivateData) != string(nativeWord(0x55)) {
+		if ev.UD.AH.DGID != verbs.GIDFromAddr(group) || ev.UD.QPNum != verbs.McastQPN || ev.UserData != 0x55 {
 			t.Errorf("the way to the group is %+v", ev.UD)
 		}
 	}

@@ -32,7 +32,7 @@ func (m *CM) member() (verbs.CMID, *QP, verbs.CMEvent) {
 func cmJoinWay(c *Case) {
 	m := c.A.cm()
 	id, _, ev := m.member()
-	if ev.ID != id || ev.UD.QPNum != verbs.McastQPN || ev.UD.QKey != verbs.UDPQKey || !ev.UD.AH.DGID.Addr().IsMulticast() && ev.UD.AH.DGID[0] != 0xff {
+	if ev.ID != id || ev.UserData != 0xabc || ev.UD.QPNum != verbs.McastQPN || ev.UD.QKey != verbs.UDPQKey || !ev.UD.AH.DGID.Addr().IsMulticast() && ev.UD.AH.DGID[0] != 0xff {
 		c.failf("joining %v brought %+v", mcastAddr, ev)
 	}
 	m.quiet("one join, one event")
