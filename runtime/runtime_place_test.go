@@ -10,6 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/open"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -168,7 +169,7 @@ func TestDevicesWithoutACableArePassedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := opened("")
-	mistake(t, "Open without a name, while both ports are down", err, errNoPort, names[0], names[1], "Config.Device")
+	mistake(t, "Open without a name, while both ports are down", err, open.ErrNoPort, names[0], names[1], "Config.Device")
 	for _, name := range names {
 		if err := p.Remove(name); err != nil {
 			t.Fatal(err)

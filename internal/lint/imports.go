@@ -25,18 +25,17 @@ var layers = []layer{
 	{path: "verbs/verbstest", uses: []string{"internal", "verbs"}, tests: []string{"verbs/soft"}},
 	{path: "verbs/soft", uses: []string{"internal", "verbs"}, tests: []string{"verbs/verbstest"}},
 	{path: "verbs/ibv", uses: []string{"internal", "verbs"}, tests: []string{"verbs/verbstest", "verbs/soft"}},
+	{path: "verbs/open", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv"}},
 	{path: "futures", uses: []string{"internal/model"}, tests: []string{"internal"}},
 	{path: "reactor", uses: []string{"internal", "internal/model", "verbs", "futures"}, tests: []string{"verbs/soft", "verbs/ibv"}},
-	{path: "runtime", uses: []string{"internal", "internal/model", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor"}, tests: []string{"verbs/verbstest"}},
+	{path: "runtime", uses: []string{"internal", "internal/model", "verbs", "verbs/open", "futures", "reactor"}, tests: []string{"verbs/soft", "verbs/ibv", "verbs/verbstest"}},
+	{path: "rdmacm", uses: []string{"internal", "verbs", "verbs/open", "futures", "reactor"}, tests: []string{"verbs/soft", "verbs/ibv"}},
 	{path: "runtime/internal/outage", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},
 	{path: "examples", uses: []string{"verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}, tests: []string{"internal"}},
 	{path: "benchmarks", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},
 	{path: "scripts"},
 	{path: "docs", uses: []string{"verbs", "futures", "reactor", "runtime"}},
 }
-
-// providers are the rooms from which runtime selects one, in a single file.
-var providers = []string{"verbs/soft", "verbs/ibv"}
 
 // dependencies are the modules that code may import; testDependencies those that tests may import
 // in addition. The reasons are in docs/dependencies.md.
@@ -117,24 +116,4 @@ func (s *source) imports() (found []string) {
 
 func (r *layer) mayUse(to *layer, test bool) bool {
 	return r == to || slices.Contains(r.uses, to.path) || test && slices.Contains(r.tests, to.path)
-}
-
-// oneProvider checks that runtime selects its provider in a single file.
-func oneProvider(sources []*source) (found []string) {
-	var files []string
-	for _, s := range sources {
-		if s.test() || !below(s.dir(), "runtime") || below(s.dir(), "runtime/internal/outage") {
-			continue // a program that counts the objects of each is not part of the library
-		}
-		for _, spec := range s.ast.Imports {
-			if p, _ := strconv.Unquote(spec.Path.Value); belowAny(strings.TrimPrefix(p, module+"/"), providers) {
-				files = append(files, s.path)
-				break
-			}
-		}
-	}
-	for _, f := range files[min(1, len(files)):] {
-		found = append(found, fmt.Sprintf("%s:1: imports a provider, as does %s: runtime picks one in a single file", f, files[0]))
-	}
-	return found
 }

@@ -58,6 +58,7 @@ func TestRules(t *testing.T) {
 		want             string // part of the one finding; empty for none
 	}{
 		{"reactor uses a provider", "reactor/a.go", imports(module + "/verbs/soft"), "reactor may not import"},
+		{"runtime uses a provider", "runtime/a.go", imports(module + "/verbs/soft"), "runtime may not import"},
 		{"reactor's test uses one", "reactor/a_test.go", imports(module + "/verbs/soft"), ""},
 		{"reactor uses verbs", "reactor/turn/a.go", imports(module + "/verbs"), ""},
 		{"futures uses internal", "futures/a.go", imports(module + "/internal/ring"), "futures may not import"},
@@ -121,23 +122,5 @@ func TestRules(t *testing.T) {
 				t.Errorf("found %q, want one finding with %q", found, c.want)
 			}
 		})
-	}
-}
-
-// A second file of runtime that imports a provider is a violation.
-func TestRuntimePicksOneProvider(t *testing.T) {
-	text := func(p string) *fstest.MapFile {
-		return &fstest.MapFile{Data: []byte("package p\n\nimport _ \"" + module + p + "\"\n")}
-	}
-	files := fstest.MapFS{
-		"runtime/doc.go": {Data: []byte("// Package p is.\npackage p\n")},
-		"runtime/a.go":   text("/verbs/soft"),
-	}
-	if found, err := Check(files); err != nil || len(found) > 0 {
-		t.Errorf("found %q, error %v, in one file that picks", found, err)
-	}
-	files["runtime/b.go"] = text("/verbs/soft/fabric")
-	if found, err := Check(files); err != nil || len(found) != 1 || !strings.Contains(found[0], "runtime/b.go") {
-		t.Errorf("found %q, error %v, want runtime/b.go", found, err)
 	}
 }

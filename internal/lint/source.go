@@ -65,7 +65,6 @@ func Check(root fs.FS) (findings []string, err error) {
 		findings = append(findings, s.shape()...)
 	}
 	findings = append(findings, packageDocs(sources)...)
-	findings = append(findings, oneProvider(sources)...)
 	rungs, err := checkExamples(root, sources)
 	if err != nil {
 		return nil, err
