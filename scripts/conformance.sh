@@ -1,7 +1,7 @@
 #!/bin/sh
 # Rewrites docs/conformance.md: runs the conformance suite on all pairs available here, and on
 # Soft-RoCE in the test machine (internal/rxevm lists its requirements), and makes the document
-# from their reports.
+# from their reports. docs/coverage.md follows it.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
@@ -13,3 +13,4 @@ VERBENA_CONFORMANCE_OUT="$dir" go test -count=1 -timeout 30m -exec "$dir/rxevm e
 	-run '^TestConformance(One)?Device' ./verbs/ibv
 go run ./verbs/verbstest/table "$dir" >"$dir/conformance.md"
 mv "$dir/conformance.md" docs/conformance.md
+go run ./scripts/coverage # its columns are from that document

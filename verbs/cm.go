@@ -84,7 +84,9 @@ const (
 // which each end sets for itself: Connect sends it to the peer too, and a CONNECT_REQUEST brings
 // the peer's value, which is not used.
 //
-// Implements: struct rdma_conn_param, whose retry_count rdma_accept ignores.
+// The C function that accepts a request ignores retry_count.
+//
+// Implements: struct rdma_conn_param.
 type ConnParam struct {
 	PrivateData        []byte
 	ResponderResources uint8 // READs and atomics served at the same time

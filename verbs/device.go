@@ -177,7 +177,8 @@ const (
 
 var portStateNames = map[uint32]string{0: "NOP", 1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE", 5: "ACTIVE_DEFER"}
 
-// String is the name in <infiniband/verbs.h> without its IBV_PORT_ prefix.
+// String is the name in <infiniband/verbs.h> without its IBV_PORT_ prefix. Implements:
+// ibv_port_state_str.
 func (s PortState) String() string { return enumName(portStateNames, "PortState", uint32(s)) }
 
 // PortAttr describes a port.

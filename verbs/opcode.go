@@ -31,7 +31,8 @@ var wrOpcodeNames = map[uint32]string{
 	14: "FLUSH", 15: "ATOMIC_WRITE",
 }
 
-// String is the name in <infiniband/verbs.h> without its IBV_WR_ prefix.
+// String is the name in <infiniband/verbs.h> without its IBV_WR_ prefix. Implements:
+// ibv_wr_opcode_str.
 func (o WROpcode) String() string { return enumName(wrOpcodeNames, "WROpcode", uint32(o)) }
 
 // HasImm reports whether the request carries immediate data.

@@ -20,7 +20,9 @@ type Object interface {
 	// String names the object for messages: kind, number, device.
 	String() string
 	// Close destroys the object; idempotent. Close of a parent with living children, or of an
-	// object with unacknowledged events, returns ErrBusy and changes nothing.
+	// object with unacknowledged events, returns ErrBusy and changes nothing. Implements:
+	// ibv_close_device, ibv_dealloc_pd, ibv_dealloc_td, ibv_destroy_comp_channel, ibv_destroy_qp,
+	// ibv_close_xrcd, and those that the objects name.
 	Close() error
 }
 
@@ -48,7 +50,8 @@ type Context interface {
 	Object
 	// Device returns the name the context was opened by, and the location of the device.
 	Device() DeviceInfo
-	// QueryDevice reads the limits. Implements: ibv_query_device.
+	// QueryDevice reads the limits. Implements: ibv_query_device,
+	// ibv_query_device_ex.
 	QueryDevice() (DeviceAttr, error)
 	// QueryPort reads a port; ports count from 1. Implements: ibv_query_port.
 	QueryPort(port uint8) (PortAttr, error)
@@ -71,7 +74,8 @@ type Context interface {
 	// Implements: ibv_create_comp_channel.
 	CreateCompChannel() (CompChannel, error)
 	// CreateCQ makes a completion queue of at least cqe entries. ch may be
-	// nil; vector is below CompVectors. Implements: ibv_create_cq.
+	// nil; vector is below CompVectors. Implements: ibv_create_cq,
+	// ibv_create_cq_ex.
 	CreateCQ(cqe int, ch CompChannel, vector int, userData uint64) (CQ, error)
 	// AllocTD makes a thread domain. It returns ErrNotSupported where the device does not use
 	// thread domains. It does not block. Implements: ibv_alloc_td.
@@ -119,7 +123,8 @@ type PD interface {
 	// RegMR registers length bytes at addr, which must be off-heap memory of this module: a
 	// Memory, or memory of the runtime. Peers name it by addresses from iova on. The memory must
 	// stay mapped until Close. With AccessOnDemand it is not locked; if the device cannot do that
-	// (DeviceAttr.ODP) the result is ErrNotSupported. Implements: ibv_reg_mr_iova2.
+	// (DeviceAttr.ODP) the result is ErrNotSupported. Implements: ibv_reg_mr_iova2,
+	// ibv_reg_mr_iova.
 	RegMR(addr, length, iova uint64, access AccessFlags) (MR, error)
 	// RegImplicit registers the whole address space of the process on demand, for local use: its
 	// LKey is valid for any address. Work requests may name only off-heap memory with it, because
@@ -153,7 +158,8 @@ type PD interface {
 	// CreateQP makes a queue pair in RESET and writes the granted capacities into init.Cap.
 	// Implements: ibv_create_qp.
 	CreateQP(init *QPInitAttr) (QP, error)
-	// CreateSRQ makes a shared receive queue. Implements: ibv_create_srq.
+	// CreateSRQ makes a shared receive queue. Implements: ibv_create_srq,
+	// ibv_create_srq_ex.
 	CreateSRQ(attr *SRQAttr) (SRQ, error)
 	// CreateAH makes an address handle. Implements: ibv_create_ah.
 	CreateAH(attr *AHAttr) (AH, error)
