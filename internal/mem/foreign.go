@@ -33,3 +33,7 @@ func checkHint(addr, n uint64) error {
 	}
 	return nil
 }
+
+// AddrOf returns the address of the first byte of b, which must be memory outside the Go heap: the
+// address does not keep b alive. For an empty slice the address may have no meaning.
+func AddrOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -1,0 +1,108 @@
+package rdmacm
+
+import (
+	"errors"
+	"math/bits"
+	"sync"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// keptBounces is how many free buffers of a size a device keeps. More are freed when their requests
+// complete.
+const keptBounces = 64
+
+// minBounce is the smallest buffer, a page.
+const minBounce = 4 << 10
+
+// bouncer has registered buffers for messages whose memory is not registered: the bytes are copied
+// there when the request is posted. Buffers are of powers of two. All methods may be called from any
+// goroutine.
+type bouncer struct {
+	mu   sync.Mutex
+	free map[bounceKey][]*bounce
+	errs []error // of freeing buffers
+}
+
+// bounceKey tells buffers apart that cannot replace each other.
+type bounceKey struct {
+	pd   verbs.PD
+	size int
+}
+
+// bounce is a buffer. It is the lease of the request that has it.
+type bounce struct {
+	b   *bouncer
+	key bounceKey
+	mem *verbs.Memory
+	mr  verbs.MR
+}
+
+// copy copies buf to a buffer, and returns the element for it, and the lease to end.
+func (b *bouncer) copy(pd verbs.PD, buf []byte) (verbs.SGE, *bounce, error) {
+	key := bounceKey{pd, max(minBounce, 1<<bits.Len(uint(len(buf)-1)))}
+	at, err := b.get(key)
+	if err != nil {
+		return verbs.SGE{}, nil, err
+	}
+	copy(at.mem.Bytes(), buf)
+	return verbs.SGE{Addr: at.mem.Addr(), Length: uint32(len(buf)), LKey: at.mr.LKey()}, at, nil
+}
+
+func (b *bouncer) get(key bounceKey) (*bounce, error) {
+	b.mu.Lock()
+	if list := b.free[key]; len(list) > 0 {
+		at := list[len(list)-1]
+		b.free[key] = list[:len(list)-1]
+		b.mu.Unlock()
+		return at, nil
+	}
+	b.mu.Unlock()
+	m, err := verbs.AllocMemory(key.size)
+	if err != nil {
+		return nil, err
+	}
+	mr, err := key.pd.RegMR(m.Addr(), uint64(key.size), m.Addr(), verbs.AccessLocalWrite)
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return &bounce{b: b, key: key, mem: m, mr: mr}, nil
+}
+
+// End implements reactor.Lease: the device does not use the buffer any more.
+func (at *bounce) End() {
+	b := at.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if list := b.free[at.key]; len(list) < keptBounces {
+		if b.free == nil {
+			b.free = map[bounceKey][]*bounce{}
+		}
+		b.free[at.key] = append(list, at)
+		return
+	}
+	b.errs = append(b.errs, at.discard())
+}
+
+func (at *bounce) discard() error { return errors.Join(at.mr.Close(), at.mem.Close()) }
+
+// drop frees the unused buffers of a protection domain, which its owner is about to close. With nil it
+// frees all.
+func (b *bouncer) drop(pd verbs.PD) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	errs := b.errs
+	b.errs = nil
+	for key, list := range b.free {
+		if pd != nil && key.pd != pd {
+			continue
+		}
+		for _, at := range list {
+			errs = append(errs, at.discard())
+		}
+		delete(b.free, key)
+	}
+	return errors.Join(errs...)
+}
+
+func (b *bouncer) close() error { return b.drop(nil) }

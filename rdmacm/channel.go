@@ -1,0 +1,264 @@
+package rdmacm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// EventChannel delivers the events of identifiers. All methods may be called from any goroutine.
+//
+// Implements: struct rdma_event_channel.
+type EventChannel struct {
+	lib  *Library
+	cm   verbs.CMChannel
+	key  uint32
+	bell chan struct{} // see sleeper.attach
+
+	mu     sync.Mutex // guards the fields below
+	own    []*Event   // events of WriteEvent that are not taken yet
+	ids    int        // identifiers that report here
+	closed bool
+}
+
+// CreateEventChannel makes a channel. The caller destroys it. It does not block.
+//
+// Implements: rdma_create_event_channel.
+func (l *Library) CreateEventChannel() (*EventChannel, error) {
+	cm, err := l.provider.CreateCMChannel()
+	if err != nil {
+		return nil, err
+	}
+	ch := &EventChannel{lib: l, cm: cm}
+	if ch.key, ch.bell, err = l.sleeper.attach(cm); err != nil {
+		return nil, errors.Join(err, cm.Close())
+	}
+	return ch, nil
+}
+
+// Destroy destroys the channel. While identifiers report to it, Destroy returns verbs.ErrBusy; the C
+// function has no result, and the program must not destroy such a channel. A GetEvent that waits
+// returns verbs.ErrClosed. Destroy is idempotent.
+//
+// Implements: rdma_destroy_event_channel.
+func (ch *EventChannel) Destroy() error {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return nil
+	}
+	if ch.ids > 0 {
+		return failure("rdma_destroy_event_channel", nil, syscall.EBUSY, fmt.Errorf("%w: %d identifiers report to the channel", verbs.ErrBusy, ch.ids))
+	}
+	ch.closed = true
+	ring(ch.bell)
+	return errors.Join(ch.lib.sleeper.detach(ch.key), ch.cm.Close())
+}
+
+// join counts n more identifiers that report to ch.
+func (ch *EventChannel) join(n int) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.ids += n
+}
+
+// Event is an event of an identifier. The program must call Ack once for each event.
+//
+// Implements: struct rdma_cm_event.
+type Event struct {
+	Type     verbs.CMEventType
+	ID       *ID // for CONNECT_REQUEST a new identifier, which the program must destroy
+	ListenID *ID // CONNECT_REQUEST: the listener
+	// Status is 0, a negative errno, or for REJECTED the reason of the rejection.
+	Status int
+	Conn   verbs.ConnParam // port space TCP; PrivateData may be longer than what the peer sent, padded with zeros
+	UD     verbs.UDParam   // port space UDP, and MULTICAST_JOIN
+	// Arg is the argument of WriteEvent, or the context of the JoinMulticast that a MULTICAST_ event
+	// answers.
+	Arg any
+
+	join  uint64      // MULTICAST_: the number of the join, in ID.joins
+	acked atomic.Bool // set by Ack
+}
+
+// Err returns the error that the event reports, or nil: ErrRejected with ECONNREFUSED for REJECTED, and
+// otherwise the errno of Status.
+func (e *Event) Err() error {
+	switch {
+	case e.Status == 0:
+		return nil
+	case e.Type == verbs.CMRejected:
+		return failure("rdma_connect", e.ID, syscall.ECONNREFUSED, &RejectedError{Reason: e.Status, PrivateData: e.Conn.PrivateData})
+	}
+	return failure(e.Type.String(), e.ID, syscall.Errno(max(e.Status, -e.Status)), nil)
+}
+
+// Ack acknowledges the event. Until then Destroy and MigrateID of the identifier wait. Private data
+// stays valid: it is a copy. A second call has no effect.
+//
+// Implements: rdma_ack_cm_event.
+func (e *Event) Ack() {
+	if e.acked.Swap(true) {
+		return
+	}
+	e.ID.unacked.done()
+	if e.ListenID != nil {
+		e.ListenID.unacked.done()
+	}
+}
+
+// GetEvent returns the channel's oldest event. It waits until there is one or ctx ends.
+//
+// Implements: rdma_get_cm_event.
+func (ch *EventChannel) GetEvent(ctx context.Context) (*Event, error) {
+	if ctx == nil {
+		return nil, ErrNilContext
+	}
+	done := ctx.Done()
+	for {
+		ev, err := ch.take()
+		if ev != nil {
+			ring(ch.bell) // there may be more events, for other goroutines
+			return ev, nil
+		}
+		if err == nil {
+			err = ch.lib.sleeper.poller.Rearm(ch.key)
+		}
+		if err != nil {
+			ring(ch.bell)
+			return nil, err
+		}
+		select {
+		case <-ch.bell:
+		case <-done:
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// TryGetEvent is GetEvent that returns nil at once if there is no event.
+//
+// Implements: rdma_get_cm_event on a non-blocking descriptor.
+func (ch *EventChannel) TryGetEvent() (*Event, error) { return ch.take() }
+
+// WriteEvent puts an event of type USER or INTERNAL into the channel of id, for a goroutine in
+// GetEvent. Event.Status and Event.Arg are status and arg. It does not block. Not proven on a device:
+// the event does not pass through the kernel.
+//
+// Implements: rdma_write_cm_event.
+func (id *ID) WriteEvent(t verbs.CMEventType, status int, arg any) error {
+	if t != verbs.CMUser && t != verbs.CMInternal {
+		return failure("rdma_write_cm_event", id, syscall.EINVAL, verbs.ErrInvalid)
+	}
+	ch := id.channel()
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return failure("rdma_write_cm_event", id, syscall.EBADF, verbs.ErrClosed)
+	}
+	id.unacked.add()
+	ch.own = append(ch.own, &Event{Type: t, ID: id, Status: status, Arg: arg})
+	ring(ch.bell)
+	return nil
+}
+
+// take returns the oldest event, or nil if there is none.
+func (ch *EventChannel) take() (*Event, error) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return nil, failure("rdma_get_cm_event", nil, syscall.EBADF, verbs.ErrClosed)
+	}
+	if len(ch.own) > 0 {
+		ev := ch.own[0]
+		ch.own = ch.own[1:]
+		return ev, nil
+	}
+	for {
+		raw, ok, err := ch.cm.GetEvent()
+		if err != nil || !ok {
+			return nil, err
+		}
+		ev, err := ch.translate(&raw)
+		if ev != nil || err != nil {
+			return ev, err
+		}
+	}
+}
+
+// translate makes the event of raw, which it acknowledges. It returns nil for an event of an identifier
+// that is being destroyed.
+func (ch *EventChannel) translate(raw *verbs.CMEvent) (*Event, error) {
+	ev := &Event{Type: raw.Type, Status: raw.Status, Conn: raw.Conn, UD: raw.UD, join: raw.UserData}
+	ev.Conn.PrivateData, ev.UD.PrivateData = bytes.Clone(raw.Conn.PrivateData), bytes.Clone(raw.UD.PrivateData)
+	ch.cm.Ack(*raw)
+	if raw.Type == verbs.CMConnectRequest {
+		listener := ch.lib.id(raw.ListenID.UserData())
+		if listener == nil {
+			return nil, raw.ID.Close()
+		}
+		id, err := listener.child(raw.ID, ch)
+		if err != nil {
+			return nil, errors.Join(err, raw.ID.Close())
+		}
+		ev.ID, ev.ListenID = id, listener
+		listener.unacked.add()
+		id.unacked.add()
+		return ev, nil
+	}
+	if ev.ID = ch.lib.id(raw.ID.UserData()); ev.ID == nil {
+		return nil, nil
+	}
+	ev.ID.unacked.add()
+	ev.ID.noted(ev)
+	return ev, nil
+}
+
+// unacked counts the events of an identifier that are taken and not acknowledged.
+type unacked struct {
+	mu   sync.Mutex
+	n    int
+	zero chan struct{} // closed when n becomes 0; nil if nobody waits
+}
+
+func (u *unacked) add() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.n++
+}
+
+func (u *unacked) done() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.n--; u.n == 0 && u.zero != nil {
+		close(u.zero)
+		u.zero = nil
+	}
+}
+
+// wait waits until all events are acknowledged, or ctx ends.
+func (u *unacked) wait(ctx context.Context) error {
+	for {
+		u.mu.Lock()
+		if u.n == 0 {
+			u.mu.Unlock()
+			return nil
+		}
+		if u.zero == nil {
+			u.zero = make(chan struct{})
+		}
+		zero := u.zero
+		u.mu.Unlock()
+		select {
+		case <-zero:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

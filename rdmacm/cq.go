@@ -1,0 +1,251 @@
+package rdmacm
+
+import (
+	"context"
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// CQ is a completion queue of queue pairs of one device. It holds the completions that the reactor
+// has taken from the device, in their order, until Next or Poll takes them. It cannot overrun: a
+// request is refused (ErrQueueFull) while the CQ holds as many completions as it has entries.
+//
+//	reactor ── push ──> ring ── Poll, Next, GetSendComp, GetRecvComp ──> program
+//
+// All methods may be called from any goroutine.
+//
+// Implements: struct ibv_cq, with a completion channel of its own.
+type CQ struct {
+	dev *Device
+	// entries is how many completions the CQ may hold when a request is posted. Immutable.
+	entries uint64
+	private bool // made by CreateQP for one queue pair and one direction
+
+	// ring has room for entries and for the requests that are outstanding then. The holder of the
+	// reactor's turn replaces it with mu locked (attach). So the holder may read it, and any goroutine
+	// with mu.
+	ring []verbs.WC
+	room uint64 // the requests of all queue pairs; holder only
+
+	// tail counts the completions pushed. The holder writes it; the store publishes the completion.
+	tail atomic.Uint64
+	// head counts the completions taken. Written with mu; the store frees the place.
+	head atomic.Uint64
+	// waiting is the length of waits. Written with mu. A goroutine raises it and then reads tail; the
+	// holder writes tail and then reads it. So one of them sees the other.
+	waiting atomic.Int32
+
+	mu     sync.Mutex // serializes the takers, and guards the fields below
+	waits  []futures.Promise[*CQ]
+	prune  int // the length of waits at which register removes those that are not wanted any more
+	closed bool
+	users  int // queue pairs, once for each direction
+}
+
+// CreateCQ makes a completion queue for queue pairs of the device, for QPInitAttr. A queue pair that
+// is given none has two of its own. The caller destroys it. It does not block.
+//
+// Implements: ibv_create_cq.
+func (d *Device) CreateCQ(entries int) (*CQ, error) {
+	if entries < 1 {
+		return nil, failure("ibv_create_cq", nil, errnoOf(verbs.ErrInvalid), verbs.ErrInvalid)
+	}
+	return newCQ(d, entries), nil
+}
+
+func newCQ(d *Device, entries int) *CQ {
+	c := &CQ{dev: d, entries: uint64(entries)}
+	c.ring = make([]verbs.WC, ringSize(c.entries))
+	return c
+}
+
+// ringSize returns the length of a ring for n completions: a power of two, so that a position is
+// found with a mask.
+func ringSize(n uint64) uint64 { return 1 << bits.Len64(max(n, 1)-1) }
+
+// attach makes room for the completions of n requests of a queue pair that are outstanding at the same
+// time. Holder only.
+func (c *CQ) attach(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.users++
+	c.room += uint64(n)
+	size := ringSize(c.entries + c.room)
+	if size <= uint64(len(c.ring)) {
+		return
+	}
+	grown := make([]verbs.WC, size)
+	for i := c.head.Load(); i < c.tail.Load(); i++ {
+		grown[i&(size-1)] = c.ring[i&uint64(len(c.ring)-1)]
+	}
+	c.ring = grown
+}
+
+// detach undoes attach. The ring stays large: a program that makes one queue pair after another needs it
+// again. Holder only.
+func (c *CQ) detach(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.users--
+	c.room -= uint64(n)
+}
+
+// full reports whether a request must be refused.
+func (c *CQ) full() bool { return c.tail.Load()-c.head.Load() >= c.entries }
+
+// push adds a completion. Holder only.
+func (c *CQ) push(wc *verbs.WC) {
+	t := c.tail.Load()
+	c.ring[t&uint64(len(c.ring)-1)] = *wc
+	c.tail.Store(t + 1)
+	if c.waiting.Load() > 0 {
+		c.wake()
+	}
+}
+
+// wake wakes one of the goroutines that wait.
+func (c *CQ) wake() {
+	c.mu.Lock()
+	var p futures.Promise[*CQ]
+	n := len(c.waits)
+	if n > 0 {
+		p = c.waits[0]
+		c.waits = slices.Delete(c.waits, 0, 1)
+		c.waiting.Store(int32(len(c.waits)))
+	}
+	c.mu.Unlock()
+	if n > 0 {
+		p.Settle(c, nil)
+	}
+}
+
+// disposeWait wakes another goroutine in the place of one that was woken and has stopped waiting.
+func disposeWait(c *CQ, err error) {
+	if err == nil && c.tail.Load() != c.head.Load() {
+		c.wake()
+	}
+}
+
+// Poll takes up to len(wcs) completions, and returns how many it has taken. It does not block. A
+// completion that the reactor has not yet taken from the device is not found; a program that polls in
+// a loop without anything else calls Next.
+//
+// Implements: ibv_poll_cq.
+func (c *CQ) Poll(wcs []verbs.WC) int {
+	n := c.take(wcs)
+	if n == 0 && len(wcs) > 0 && c.dev.r.TryPass() {
+		n = c.take(wcs)
+	}
+	return n
+}
+
+// take takes up to len(wcs) completions.
+func (c *CQ) take(wcs []verbs.WC) (n int) {
+	if c.tail.Load() == c.head.Load() {
+		return 0
+	}
+	c.mu.Lock()
+	h := c.head.Load()
+	for n = 0; n < len(wcs) && h < c.tail.Load(); n++ {
+		wcs[n] = c.ring[h&uint64(len(c.ring)-1)]
+		h++
+	}
+	if n > 0 {
+		c.head.Store(h)
+	}
+	c.mu.Unlock()
+	return n
+}
+
+// Next waits for a completion and takes it, or returns the error of ctx when ctx ends first. A
+// completion with an error is no error of Next: see verbs.WC.Err. When the CQ is destroyed, Next
+// returns verbs.ErrClosed.
+//
+// Implements: ibv_req_notify_cq, ibv_get_cq_event, ibv_ack_cq_events and ibv_poll_cq.
+func (c *CQ) Next(ctx context.Context) (wc verbs.WC, err error) {
+	var one [1]verbs.WC
+	if c.take(one[:]) == 1 {
+		return one[0], nil
+	}
+	asked, err := reactor.DoneOf(ctx)
+	if err != nil {
+		return wc, err
+	}
+	for {
+		f, err := c.register()
+		if err != nil {
+			return wc, err
+		}
+		if c.take(one[:]) == 1 { // it came before register: another goroutine may wait for the next
+			f.Discard()
+			return one[0], nil
+		}
+		if _, err = reactor.Await(ctx, asked, f); err != nil {
+			return wc, err
+		}
+		if c.take(one[:]) == 1 {
+			return one[0], nil
+		}
+	}
+}
+
+// register makes a future that is settled when there may be a completion.
+func (c *CQ) register() (futures.Future[*CQ], error) {
+	p, f := c.dev.waits.New(c.dev.r.Driver())
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.waits = append(c.waits, p)
+		if len(c.waits) >= max(c.prune, pruneFrom) {
+			c.waits = slices.DeleteFunc(c.waits, unwanted)
+			c.prune = 2 * len(c.waits)
+		}
+		c.waiting.Store(int32(len(c.waits)))
+	}
+	c.mu.Unlock()
+	if closed {
+		p.Settle(nil, verbs.ErrClosed)
+		_, err := f.Await(background)
+		return f, err
+	}
+	return f, nil
+}
+
+// pruneFrom is the smallest number of waits that is pruned: fewer take little memory.
+const pruneFrom = 64
+
+// unwanted ends a wait whose future was discarded, because its context ended.
+func unwanted(p futures.Promise[*CQ]) bool {
+	if p.Wanted() {
+		return false
+	}
+	p.Settle(nil, futures.ErrDiscarded)
+	return true
+}
+
+// Destroy destroys the CQ. While queue pairs use it, Destroy returns verbs.ErrBusy. Completions that
+// were not taken are dropped, and goroutines in Next return verbs.ErrClosed. It is idempotent.
+//
+// Implements: ibv_destroy_cq.
+func (c *CQ) Destroy() error {
+	c.mu.Lock()
+	if c.users > 0 {
+		c.mu.Unlock()
+		return failure("ibv_destroy_cq", nil, errnoOf(verbs.ErrBusy), verbs.ErrBusy)
+	}
+	c.closed = true
+	waits := c.waits
+	c.waits = nil
+	c.waiting.Store(0)
+	c.mu.Unlock()
+	for _, p := range waits {
+		p.Settle(nil, verbs.ErrClosed)
+	}
+	return nil
+}

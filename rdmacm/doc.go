@@ -1,0 +1,46 @@
+// Package rdmacm is librdmacm for Go: its identifiers, its events, its endpoints, and its calls to post
+// requests and to take their completions. It is for programmers who know the C library, and for
+// programs that are translated from it. Other programs use package runtime, which has futures, flow
+// control, bounds for every wait, and memory that is safe after a cancel.
+//
+//	lib, err := rdmacm.Open(rdmacm.Config{})
+//	infos, err := rdmacm.GetAddrInfo(ctx, "10.0.0.1", "7471", nil)
+//	id, err := lib.CreateEndpoint(ctx, &infos[0], nil, &rdmacm.QPInitAttr{Cap: ...})
+//	mr, err := id.RegMsgs(buf)
+//	err = id.PostRecv(1, buf, mr)
+//	err = id.Connect(ctx, nil)
+//	err = id.PostSend(2, []byte("hello"), nil, verbs.SendSignaled)
+//	wc, err := id.GetSendComp(ctx)
+//
+// # From C to Go
+//
+//	rdma_create_event_channel          Library.CreateEventChannel
+//	rdma_get_cm_event, rdma_ack_...    EventChannel.GetEvent, Event.Ack
+//	rdma_create_id, rdma_create_ep     Library.CreateID, Library.CreateEndpoint
+//	rdma_post_send and its like        ID.PostSend and its like
+//	rdma_get_send_comp                 ID.GetSendComp
+//	ibv_post_send, ibv_post_recv       ID.PostSendList, ID.PostRecvList
+//	ibv_create_cq, ibv_poll_cq         Device.CreateCQ, CQ.Poll; CQ.Next waits
+//	void *context                      a word that comes back as WRID
+//	-1 and errno                       a *verbs.OpError with the errno
+//
+// What differs:
+//
+//   - A call that waits has a context.
+//   - Requests are posted and completions are taken by a reactor, one for each device. The goroutine
+//     that waits in CQ.Next, GetSendComp or GetRecvComp runs it, so a lone caller has no hand-over.
+//   - A completion queue cannot overrun: while it is full, requests are refused with ENOMEM.
+//   - A send queue without signaled requests does not stop: the reactor retires its requests.
+//   - A send of memory that is not registered is copied, also without INLINE.
+//
+// # Memory
+//
+// The rules are those of C. Memory that a request names belongs to the device until the request
+// completes or DestroyQP has returned. Nothing keeps the program from touching it. The memory must not
+// be of the Go heap.
+//
+// # Goroutines
+//
+// Every call may be made from any goroutine. Requests that one goroutine posts to a queue pair are
+// executed in their order.
+package rdmacm

@@ -1,0 +1,300 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// ID is a communication identifier, the counterpart of a socket.
+//
+// An identifier made without an event channel is synchronous: ResolveAddr, ResolveRoute, Connect,
+// Accept, Disconnect, JoinMulticast and GetRequest wait for the event that ends them, which Event
+// returns. Other identifiers report to their channel, and the calls return at once.
+//
+// Methods may be called from any goroutine, but the calls that connect an identifier come one after
+// another. Those that wait have a context; if it ends, the identifier can only be destroyed.
+//
+// Implements: struct rdma_cm_id.
+type ID struct {
+	// Context is the program's. The identifier of a CONNECT_REQUEST inherits the listener's. The
+	// package does not use it.
+	Context any
+
+	lib    *Library
+	cm     verbs.CMID
+	ps     verbs.PortSpace
+	number uint64 // in Library.ids
+
+	unacked unacked
+
+	mu    sync.Mutex // guards the fields below
+	ch    *EventChannel
+	sync  bool   // ch belongs to the identifier, whose calls wait for their events
+	event *Event // the last event of a synchronous identifier
+	joins []any  // the contexts of JoinMulticast; the index is the user data of the join
+
+	// Of an endpoint, written before the program has it: the queue pair that GetRequest makes, and the
+	// private data of a Connect without parameters.
+	makeQP *QPInitAttr
+	makePD verbs.PD
+	data   []byte
+
+	// qp is nil while there is no queue pair. CreateQP and DestroyQP write it; each call that posts
+	// reads it. It publishes the queue pair.
+	qp  atomic.Pointer[queuePair]
+	srq atomic.Pointer[SRQ] // as qp, for CreateSRQ
+}
+
+// CreateID makes an identifier that reports to ch, or a synchronous one if ch is nil. The argument
+// userContext becomes ID.Context. The caller destroys it. It does not block.
+//
+// Implements: rdma_create_id.
+func (l *Library) CreateID(ch *EventChannel, userContext any, ps verbs.PortSpace) (*ID, error) {
+	id := &ID{Context: userContext, lib: l, ps: ps, ch: ch, sync: ch == nil}
+	if id.sync {
+		var err error
+		if id.ch, err = l.CreateEventChannel(); err != nil {
+			return nil, named("rdma_create_id", nil, err)
+		}
+	}
+	number, err := l.adopt(id)
+	if err == nil {
+		if id.cm, err = id.ch.cm.CreateID(ps, number); err != nil {
+			l.forget(id)
+		}
+	}
+	if err != nil {
+		if id.sync {
+			err = errors.Join(err, id.ch.Destroy())
+		}
+		return nil, named("rdma_create_id", nil, err)
+	}
+	id.ch.join(1)
+	return id, nil
+}
+
+// child makes the identifier of a CONNECT_REQUEST of the listener id, which reports to ch. The caller
+// holds ch.mu.
+func (id *ID) child(cm verbs.CMID, ch *EventChannel) (*ID, error) {
+	c := &ID{Context: id.Context, lib: id.lib, cm: cm, ps: id.ps, ch: ch}
+	number, err := id.lib.adopt(c)
+	if err != nil {
+		return nil, err
+	}
+	cm.SetUserData(number)
+	ch.ids++
+	return c, nil
+}
+
+// Destroy destroys the queue pair, if there is one, and the identifier. It waits until all events of
+// the identifier are acknowledged, or ctx ends; then nothing is destroyed. Destroy is idempotent.
+//
+// Implements: rdma_destroy_id, rdma_destroy_ep.
+func (id *ID) Destroy(ctx context.Context) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
+	if id.lib.id(id.number) != id {
+		return nil
+	}
+	id.ackLast()
+	if err := id.unacked.wait(ctx); err != nil {
+		return fmt.Errorf("destroying %v: waiting until its events are acknowledged: %w", id, err)
+	}
+	if err := errors.Join(id.DestroyQP(), id.DestroySRQ()); err != nil {
+		return err
+	}
+	if err := id.cm.Close(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
+		return named("rdma_destroy_id", id, err)
+	}
+	id.lib.forget(id)
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.ch.join(-1)
+	if id.sync {
+		return id.ch.Destroy()
+	}
+	return nil
+}
+
+// MigrateID moves the identifier's events to another channel. With nil the identifier becomes
+// synchronous. It waits until all events of the identifier are acknowledged, or ctx ends.
+//
+// Implements: rdma_migrate_id.
+func (id *ID) MigrateID(ctx context.Context, to *EventChannel) error {
+	const op = "rdma_migrate_id"
+	if ctx == nil {
+		return ErrNilContext
+	}
+	id.ackLast()
+	if err := id.unacked.wait(ctx); err != nil {
+		return fmt.Errorf("%s of %v: waiting until its events are acknowledged: %w", op, id, err)
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	own := to == nil
+	if own {
+		var err error
+		if to, err = id.lib.CreateEventChannel(); err != nil {
+			return named(op, id, err)
+		}
+	}
+	if err := id.cm.Migrate(to.cm); err != nil {
+		if own {
+			err = errors.Join(err, to.Destroy())
+		}
+		return named(op, id, err)
+	}
+	from, wasOwn := id.ch, id.sync
+	to.join(1)
+	from.join(-1)
+	id.ch, id.sync = to, own
+	if wasOwn {
+		return from.Destroy()
+	}
+	return nil
+}
+
+// String names the identifier and its addresses.
+func (id *ID) String() string { return id.cm.String() }
+
+// PS returns the port space.
+func (id *ID) PS() verbs.PortSpace { return id.ps }
+
+// Channel returns the channel that the identifier reports to; nil if the identifier is synchronous.
+func (id *ID) Channel() *EventChannel {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.sync {
+		return nil
+	}
+	return id.ch
+}
+
+// channel returns the channel that has the identifier's events.
+func (id *ID) channel() *EventChannel {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.ch
+}
+
+// Event returns the event that ended the last call of a synchronous identifier; nil if there is none.
+// It is acknowledged at the next such call.
+//
+// Implements: the member event of struct rdma_cm_id.
+func (id *ID) Event() *Event {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	return id.event
+}
+
+// Device returns the device that the identifier is bound to; nil before that.
+//
+// Implements: the member verbs of struct rdma_cm_id.
+func (id *ID) Device() (*Device, error) {
+	name := id.cm.Device()
+	if name == "" {
+		return nil, nil
+	}
+	return id.lib.device(name)
+}
+
+// LocalAddr and PeerAddr return the addresses of the two ends; zero while unknown.
+//
+// Implements: rdma_get_local_addr, rdma_get_src_port.
+func (id *ID) LocalAddr() netip.AddrPort { return id.cm.LocalAddr() }
+
+// PeerAddr returns the address of the peer; zero while unknown.
+//
+// Implements: rdma_get_peer_addr, rdma_get_dst_port.
+func (id *ID) PeerAddr() netip.AddrPort { return id.cm.PeerAddr() }
+
+// SetTOS sets the type of service of the packets. Call it before ResolveRoute.
+//
+// Implements: rdma_set_option with RDMA_OPTION_ID_TOS.
+func (id *ID) SetTOS(tos uint8) error { return id.cm.SetTOS(tos) }
+
+// SetAckTimeout sets the local ACK timeout: 4.096 µs × 2^code. Call it before ResolveRoute or Accept.
+//
+// Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
+func (id *ID) SetAckTimeout(code uint8) error { return id.cm.SetAckTimeout(code) }
+
+// BindAddr binds the identifier to a local address. Port 0 chooses a port. With an unspecified address
+// it is bound to all devices.
+//
+// Implements: rdma_bind_addr.
+func (id *ID) BindAddr(addr netip.AddrPort) error { return id.cm.Bind(addr) }
+
+// ResolveAddr finds the device that reaches dst and binds the identifier to it. The argument src may be
+// zero. Event ADDR_RESOLVED or ADDR_ERROR follows.
+//
+// Implements: rdma_resolve_addr.
+func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
+	return id.await(ctx, "rdma_resolve_addr", func() error { return id.cm.ResolveAddr(src, dst, timeout) }, verbs.CMAddrResolved)
+}
+
+// ResolveRoute finds the path to the peer. Event ROUTE_RESOLVED or ROUTE_ERROR follows.
+//
+// Implements: rdma_resolve_route.
+func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
+	return id.await(ctx, "rdma_resolve_route", func() error { return id.cm.ResolveRoute(timeout) }, verbs.CMRouteResolved)
+}
+
+// await makes a call that begins something. If the identifier is synchronous, it waits for the event
+// that ends it, whose type should be want.
+//
+// Implements: ucma_complete of librdmacm.
+func (id *ID) await(ctx context.Context, op string, call func() error, want verbs.CMEventType) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
+	if err := call(); err != nil {
+		return named(op, id, err)
+	}
+	if id.Channel() != nil {
+		return nil
+	}
+	ev, err := id.next(ctx)
+	if err != nil {
+		return named(op, id, err)
+	}
+	if err := ev.Err(); err != nil {
+		return err
+	}
+	if ev.Type != want {
+		return failure(op, id, syscall.ECONNABORTED, fmt.Errorf("%w: event %v instead of %v", verbs.ErrInvalid, ev.Type, want))
+	}
+	return nil
+}
+
+// next takes the next event of a synchronous identifier, and acknowledges the one before.
+func (id *ID) next(ctx context.Context) (*Event, error) {
+	id.ackLast()
+	ev, err := id.channel().GetEvent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.event = ev
+	return ev, nil
+}
+
+// ackLast acknowledges the last event of a synchronous identifier.
+func (id *ID) ackLast() {
+	id.mu.Lock()
+	ev := id.event
+	id.event = nil
+	id.mu.Unlock()
+	if ev != nil {
+		ev.Ack()
+	}
+}

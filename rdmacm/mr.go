@@ -1,0 +1,109 @@
+package rdmacm
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// MR is a registered memory region.
+//
+// Implements: struct ibv_mr.
+type MR struct {
+	verbs.MR
+	buf   []byte
+	arena *mem.Arena // makes buf known to the software RNIC
+}
+
+// RegMsgs registers memory for sends and receives. The memory must not be of the Go heap: see
+// verbs.AllocMemory, or map it with the system. It belongs to the caller, and must stay mapped until
+// Dereg. It may enter the kernel.
+//
+// Implements: rdma_reg_msgs.
+func (id *ID) RegMsgs(buf []byte) (*MR, error) {
+	return id.reg("rdma_reg_msgs", buf, verbs.AccessLocalWrite)
+}
+
+// RegRead registers memory that the peer may read. In all other respects it is like RegMsgs.
+//
+// Implements: rdma_reg_read.
+func (id *ID) RegRead(buf []byte) (*MR, error) {
+	return id.reg("rdma_reg_read", buf, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
+}
+
+// RegWrite registers memory that the peer may write. In all other respects it is like RegMsgs.
+//
+// Implements: rdma_reg_write.
+func (id *ID) RegWrite(buf []byte) (*MR, error) {
+	return id.reg("rdma_reg_write", buf, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+}
+
+// reg registers buf in the protection domain of the queue pair, or else of the device.
+func (id *ID) reg(op string, buf []byte, access verbs.AccessFlags) (*MR, error) {
+	dev, err := id.Device()
+	if err != nil {
+		return nil, named(op, id, err)
+	}
+	if dev == nil {
+		return nil, failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier is not bound to a device", verbs.ErrInvalid))
+	}
+	pd := dev.pd
+	if p := id.qp.Load(); p != nil {
+		pd = p.pd
+	}
+	mr, err := RegMR(pd, buf, access)
+	return mr, named(op, id, err)
+}
+
+// RegMR is RegMsgs with a protection domain and any access.
+//
+// Implements: ibv_reg_mr.
+func RegMR(pd verbs.PD, buf []byte, access verbs.AccessFlags) (*MR, error) {
+	a, err := mem.Adopt(buf)
+	if err != nil {
+		return nil, named("ibv_reg_mr", nil, fmt.Errorf("%w: %w", verbs.ErrInvalid, err))
+	}
+	mr, err := pd.RegMR(a.Addr(), uint64(len(buf)), a.Addr(), access)
+	if err != nil {
+		return nil, errors.Join(named("ibv_reg_mr", nil, err), a.Unmap())
+	}
+	return &MR{MR: mr, buf: buf, arena: a}, nil
+}
+
+// Dereg ends the registration. The memory stays the caller's. No outstanding request may name it. It is
+// idempotent.
+//
+// Implements: rdma_dereg_mr, ibv_dereg_mr.
+func (m *MR) Dereg() error {
+	if err := m.MR.Close(); err != nil {
+		return named("rdma_dereg_mr", nil, err)
+	}
+	return m.arena.Unmap()
+}
+
+// Close is Dereg.
+func (m *MR) Close() error { return m.Dereg() }
+
+// Bytes returns the registered memory.
+func (m *MR) Bytes() []byte { return m.buf }
+
+// SGE returns n bytes of the region from byte off on, for the calls with scatter-gather lists. Like a
+// slice expression it panics if they are not in the region.
+//
+// Implements: struct ibv_sge.
+func (m *MR) SGE(off, n int) verbs.SGE {
+	_ = m.buf[off : off+n]
+	return verbs.SGE{Addr: m.IOVA() + uint64(off), Length: uint32(n), LKey: m.LKey()}
+}
+
+// sge returns the element for buf, which must be in the region.
+func (m *MR) sge(buf []byte) (verbs.SGE, error) {
+	addr, size := mem.AddrOf(buf), uint64(len(buf))
+	if from := m.Addr(); addr < from || addr-from > m.Length() || size > m.Length()-(addr-from) {
+		return verbs.SGE{}, fmt.Errorf("%w: %d bytes at 0x%x, the region has %d at 0x%x", ErrRange, size, addr, m.Length(), from)
+	}
+	return verbs.SGE{Addr: addr, Length: uint32(size), LKey: m.LKey()}, nil
+}

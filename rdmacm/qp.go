@@ -1,0 +1,279 @@
+package rdmacm
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	uatomic "go.uber.org/atomic"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// QPInitAttr describes a queue pair to make.
+//
+// Implements: struct ibv_qp_init_attr.
+type QPInitAttr struct {
+	// SendCQ and RecvCQ get the completions. With nil the queue pair has one of its own, which
+	// GetSendComp or GetRecvComp reads.
+	SendCQ, RecvCQ *CQ
+	// SRQ supplies the receives. With nil it is that of the identifier (CreateSRQ), or else the queue
+	// pair has receives of its own.
+	SRQ *SRQ
+	// Cap holds the capacities. CreateQP writes the granted ones. MaxSendWR and MaxRecvWR bound the
+	// requests that are posted, or completed and not taken from the completion queue.
+	Cap verbs.QPCap
+	// Type is RC or UD; 0: by the port space.
+	Type verbs.QPType
+	// SQSigAll has every request complete, as if it had SIGNALED.
+	SQSigAll bool
+}
+
+// queuePair is the queue pair of an identifier.
+//
+//	CreateQP ──> made ── Connect and ESTABLISHED, or Accept ──> sendable
+//	UD: CreateQP ──> sendable
+//	both ── DestroyQP ──> gone
+type queuePair struct {
+	id       *ID
+	dev      *Device
+	pd       verbs.PD
+	q        *reactor.Queue
+	typ      verbs.QPType
+	num      uint32
+	send     *CQ
+	recv     *CQ
+	srq      *SRQ // nil: it has receives of its own
+	sends    int  // room in send and recv
+	recvs    int
+	sigAll   bool
+	sendable uatomic.Bool // the program may post sends; set once
+	gone     bool         // drops completions; holder only
+}
+
+// CreateQP makes the queue pair of the identifier, in a protection domain of its device; nil selects
+// the device's. In port space TCP receives may be posted from now on, and sends when the connection is
+// established. In port space UDP both may be posted. CreateQP waits for the reactor and the device.
+//
+// Implements: rdma_create_qp, rdma_create_qp_ex.
+func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
+	const op = "rdma_create_qp"
+	dev, err := id.Device()
+	switch {
+	case err != nil:
+		return named(op, id, err)
+	case dev == nil:
+		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier is not bound to a device", verbs.ErrInvalid))
+	case attr == nil:
+		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the attributes are missing", verbs.ErrInvalid))
+	case id.qp.Load() != nil:
+		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier has a queue pair", verbs.ErrInvalid))
+	}
+	p := &queuePair{id: id, dev: dev, typ: attr.Type, srq: attr.SRQ, send: attr.SendCQ, recv: attr.RecvCQ, sigAll: attr.SQSigAll}
+	if p.srq == nil {
+		p.srq = id.srq.Load()
+	}
+	if p.typ == 0 {
+		if p.typ = verbs.QPTRC; id.ps == verbs.PSUDP {
+			p.typ = verbs.QPTUD
+		}
+	}
+	cfg := reactor.QueueConfig{
+		PD: pd, Type: p.typ, SendDepth: max(int(attr.Cap.MaxSendWR), 1), RecvDepth: int(attr.Cap.MaxRecvWR),
+		MaxSGE: int(max(attr.Cap.MaxSendSGE, attr.Cap.MaxRecvSGE, 1)), Inline: int(attr.Cap.MaxInlineData),
+	}
+	if pd == nil {
+		cfg.PD = dev.pd
+	}
+	p.pd = cfg.PD
+	if cfg.Inline == 0 {
+		cfg.Inline = -1
+	}
+	if p.srq != nil {
+		cfg.RecvDepth, cfg.Shared = 0, p.srq.q
+	}
+	p.sends, p.recvs = cfg.SendDepth, cfg.RecvDepth
+	if cfg.RecvDepth == 0 {
+		cfg.RecvDepth = -1
+	}
+	if p.send == nil {
+		p.send = newCQ(dev, p.sends)
+		p.send.private = true
+	}
+	if p.recv == nil {
+		entries := p.recvs
+		if p.srq != nil {
+			entries = p.srq.depth
+		}
+		p.recv = newCQ(dev, max(entries, 1))
+		p.recv.private = true
+	}
+	if p.send.dev != dev || p.recv.dev != dev || p.srq != nil && p.srq.dev != dev {
+		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: a queue of another device", verbs.ErrInvalid))
+	}
+	if err := p.make(cfg); err != nil {
+		return named(op, id, err)
+	}
+	attr.Cap.MaxInlineData = uint32(p.q.Inline())
+	attr.Cap.MaxSendWR, attr.Cap.MaxRecvWR = uint32(p.sends), uint32(p.recvs)
+	attr.Cap.MaxSendSGE, attr.Cap.MaxRecvSGE = uint32(cfg.MaxSGE), uint32(cfg.MaxSGE)
+	if p.typ == verbs.QPTUD {
+		p.sendable.Store(true)
+	}
+	id.qp.Store(p)
+	return nil
+}
+
+// make makes the queue and the queue pair.
+func (p *queuePair) make(cfg reactor.QueueConfig) error {
+	q, err := p.dev.r.Prepare(cfg)
+	if err != nil {
+		return err
+	}
+	p.q = q
+	admitted := false
+	err = p.dev.do(func() error {
+		if err := q.Admit(); err != nil {
+			return err
+		}
+		admitted = true
+		init := q.InitAttr()
+		if err := p.id.cm.CreateQP(cfg.PD, init); err != nil {
+			return errors.Join(err, q.Release(err))
+		}
+		qp := p.id.cm.QP()
+		q.Bind(qp, init.Cap)
+		p.num = qp.Num()
+		p.send.attach(p.sends)
+		p.recv.attach(p.recvs + p.srq.join(p))
+		return nil
+	})
+	if err != nil && !admitted {
+		err = errors.Join(err, q.Discard())
+	}
+	return err
+}
+
+// DestroyQP destroys the queue pair of the identifier, if there is one. Requests that are outstanding
+// have no completion any more, and the device does not use their memory when DestroyQP returns. It
+// waits for the reactor and the device. Calls that post at the same time fail.
+//
+// Implements: rdma_destroy_qp.
+func (id *ID) DestroyQP() error {
+	p := id.qp.Swap(nil)
+	if p == nil {
+		return nil
+	}
+	p.q.Fail(verbs.ErrClosed)
+	err := p.dev.do(func() error {
+		p.gone = true
+		p.q.Seal()
+		return nil
+	})
+	if err == nil {
+		if err = id.cm.DestroyQP(); errors.Is(err, verbs.ErrDeviceRemoved) {
+			err = nil
+		}
+	}
+	if err != nil {
+		id.qp.Store(p)
+		return named("rdma_destroy_qp", id, err)
+	}
+	err = p.dev.do(func() error {
+		err := p.q.Release(verbs.ErrClosed)
+		p.send.detach(p.sends)
+		p.recv.detach(p.recvs + p.srq.leave(p))
+		return err
+	})
+	for _, c := range []*CQ{p.send, p.recv} {
+		if c.private {
+			err = errors.Join(err, c.Destroy())
+		}
+	}
+	if p.pd != p.dev.pd {
+		err = errors.Join(err, p.dev.bounce.drop(p.pd))
+	}
+	return named("rdma_destroy_qp", id, err)
+}
+
+// QP returns the queue pair, for queries. The program must not post to it, change its state or close
+// it. It is nil if there is none.
+//
+// Implements: the member qp of struct rdma_cm_id.
+func (id *ID) QP() verbs.QP { return id.cm.QP() }
+
+// SendCQ and RecvCQ return the completion queues of the queue pair; nil if there is none.
+//
+// Implements: the members send_cq and recv_cq of struct rdma_cm_id.
+func (id *ID) SendCQ() *CQ {
+	if p := id.qp.Load(); p != nil {
+		return p.send
+	}
+	return nil
+}
+
+// RecvCQ is described at SendCQ.
+func (id *ID) RecvCQ() *CQ {
+	if p := id.qp.Load(); p != nil {
+		return p.recv
+	}
+	return nil
+}
+
+// sendable has the queue pair accept sends: it is in RTS, or about to be.
+func (id *ID) sendable() {
+	if p := id.qp.Load(); p != nil {
+		p.sendable.Store(true)
+	}
+}
+
+// sendSink receives the results of signaled sends, quietSink those of others, recvSink those of
+// receives. They are the queue pair under names with methods of their own, so that a request takes no
+// memory for its sink.
+type (
+	sendSink  queuePair
+	quietSink queuePair
+	recvSink  queuePair
+)
+
+// Complete implements reactor.Sink.
+func (s *sendSink) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
+	if !s.gone {
+		complete(s.send, s.num, &c, err)
+	}
+}
+
+// Complete implements reactor.Sink. An unsignaled request completes only with an error, as in C.
+func (s *quietSink) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
+	if err != nil && !s.gone {
+		complete(s.send, s.num, &c, err)
+	}
+}
+
+// Complete implements reactor.Sink.
+func (s *recvSink) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
+	if !s.gone {
+		complete(s.recv, s.num, &c, err)
+	}
+}
+
+// complete adds the completion of a request to a completion queue. Holder only.
+func complete(to *CQ, num uint32, c *reactor.Completion, err error) {
+	wc := verbs.WC{WRID: c.Tag, QPNum: num}
+	if err == nil {
+		wc.Opcode, wc.ByteLen, wc.SrcQP, wc.Flags, wc.SLID = c.Opcode, c.Bytes, c.SrcQP, c.Flags, c.SLID
+		if wc.ImmData = verbs.NetworkOrder(c.Imm); c.Flags&verbs.WCWithInv != 0 {
+			wc.ImmData = c.Imm
+		}
+	} else if errors.Is(err, reactor.ErrQueueFailed) {
+		wc.Status = verbs.WCWRFlushErr // the device has not seen the request
+	} else if e, ok := errors.AsType[*verbs.WCError](err); ok {
+		wc.Status, wc.VendorErr = e.Status, e.VendorErr
+	} else if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		wc.Status, wc.VendorErr = verbs.WCLocQPOpErr, uint32(errno) // the device refused the request
+	} else {
+		wc.Status = verbs.WCWRFlushErr
+	}
+	to.push(&wc)
+}
