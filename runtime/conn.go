@@ -146,6 +146,7 @@ type Conn struct {
 	updateHeld    bool   // a credit update waits until the peer has processed the last one
 	updateMark    uint32 // if updateSent: the peer has processed the last update when more messages have arrived
 	missing       int    // receives by which the window grows when they were made
+	wanting       bool   // is in recvPool.wanting
 	recalls       recalls
 	// fetches has the large messages that are received. It is nil until the first arrives. Goroutines that
 	// release such a message read it, too.

@@ -35,8 +35,8 @@ func (p *recvPool) shrink(c *Conn, n int) {
 // A window larger than unreadWindow is of use only if the program takes the messages: it has taken a window
 // of them, and not more than half of the window is left.
 //
-// Windows may take half of the pool as they come; beyond that, each share may grow to an equal part of the
-// other half. So connections with large windows leave their part to the others.
+// Windows may take half of the usable receives as they come; beyond that, each share may grow to an equal
+// part of the other half. So connections with large windows leave their part to the others.
 func (p *recvPool) widen(c *Conn) {
 	w := int(c.window.Load())
 	most := poolWindow
@@ -45,14 +45,17 @@ func (p *recvPool) widen(c *Conn) {
 		most = unreadWindow
 	}
 	wanted := min((poolGrowth-1)*w, most-w)
-	inUse := int(p.made.Load() - p.free.Load())
-	half, members := p.depth/2, int(max(p.members.Load(), 1))
+	inUse := int(p.made.Load()-p.free.Load()) + p.missing - c.missing
+	half, members := p.usable()/2, int(max(p.members.Load(), 1))
 	n := min(wanted, max(half-inUse, half/members-(minShare-1)-w))
 	p.denied = p.denied || wanted > 0 && n < wanted
 	if n > 0 {
 		p.extend(c, n)
 	}
 }
+
+// usable returns how many receives shares can have: each connection may have set one slot of the pool aside.
+func (p *recvPool) usable() int { return p.depth - int(p.members.Load()) }
 
 // extend makes the window of c larger by n receives. Free receives come at once, and new ones when they
 // were made. Holder only.
@@ -66,12 +69,21 @@ func (p *recvPool) extend(c *Conn, n int) {
 		c.returnCredits(uint32(got))
 		c.update(c.uncovered()) // the peer may wait for them
 	}
-	c.missing = 0 // n includes the receives that an earlier call still waits for
-	if n -= got; n > 0 && int(p.made.Load()) < p.depth {
-		c.missing = n
-		p.wanting = append(p.wanting, c) // twice does no harm: the second time nothing is missing
+	p.lack(c, 0) // n includes the receives that an earlier call still waits for
+	if n -= got; n > 0 && int(p.made.Load()) < p.usable() {
+		p.lack(c, n)
+		if !c.wanting {
+			c.wanting = true
+			p.wanting = append(p.wanting, c)
+		}
 		p.grow(n)
 	}
+}
+
+// lack notes that the window of c waits for n receives. Holder only.
+func (p *recvPool) lack(c *Conn, n int) {
+	p.missing += n - c.missing
+	c.missing = n
 }
 
 // serveWanting makes the windows larger that waited for receives. If none could be made, for example
@@ -83,7 +95,8 @@ func (p *recvPool) serveWanting() {
 	for i, c := range all {
 		all[i] = nil
 		n := c.missing
-		if c.missing = 0; !none && (c.state == connOpen || c.state == connConnecting) {
+		c.wanting = false
+		if p.lack(c, 0); !none && (c.state == connOpen || c.state == connConnecting) {
 			p.extend(c, n)
 		}
 	}

@@ -65,6 +65,7 @@ type recvPool struct {
 	timer   *reactor.Timer // calls tick while wide is not 0
 	denied  bool           // a window could not grow since the last tick
 	wanting []*Conn        // connections whose windows grow when more receives were made
+	missing int            // the sum of their Conn.missing
 	// growTask calls serveWanting.
 	growTask reactor.Task
 }
