@@ -13,7 +13,10 @@ import (
 // completion queue that the program has made: CQ.Next takes its completions.
 //
 // Implements: rdma_get_send_comp.
-func (id *ID) GetSendComp(ctx context.Context) (verbs.WC, error) {
+func (id *ID) GetSendComp(ctx context.Context) (wc verbs.WC, err error) {
+	if p := id.qp.Load(); p != nil && p.send.private && p.send.takeOne(&wc) {
+		return wc, nil
+	}
 	return id.comp(ctx, "rdma_get_send_comp", id.SendCQ())
 }
 
@@ -21,7 +24,10 @@ func (id *ID) GetSendComp(ctx context.Context) (verbs.WC, error) {
 // like GetSendComp.
 //
 // Implements: rdma_get_recv_comp.
-func (id *ID) GetRecvComp(ctx context.Context) (verbs.WC, error) {
+func (id *ID) GetRecvComp(ctx context.Context) (wc verbs.WC, err error) {
+	if p := id.qp.Load(); p != nil && p.recv.private && p.recv.takeOne(&wc) {
+		return wc, nil
+	}
 	return id.comp(ctx, "rdma_get_recv_comp", id.RecvCQ())
 }
 

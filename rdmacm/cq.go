@@ -163,34 +163,55 @@ func (c *CQ) take(wcs []verbs.WC) (n int) {
 	return n
 }
 
+// takeOne takes a completion, if there is one.
+func (c *CQ) takeOne(wc *verbs.WC) bool {
+	if c.tail.Load() == c.head.Load() {
+		return false
+	}
+	c.mu.Lock()
+	h := c.head.Load()
+	found := h < c.tail.Load()
+	if found {
+		*wc = c.ring[h&uint64(len(c.ring)-1)]
+		c.head.Store(h + 1)
+	}
+	c.mu.Unlock()
+	return found
+}
+
 // Next waits for a completion and takes it, or returns the error of ctx when ctx ends first. A
 // completion with an error is no error of Next: see verbs.WC.Err. When the CQ is destroyed, Next
 // returns verbs.ErrClosed.
 //
 // Implements: ibv_req_notify_cq, ibv_get_cq_event, ibv_ack_cq_events and ibv_poll_cq.
 func (c *CQ) Next(ctx context.Context) (wc verbs.WC, err error) {
-	var one [1]verbs.WC
-	if c.take(one[:]) == 1 {
-		return one[0], nil
+	if c.takeOne(&wc) {
+		return wc, nil
 	}
+	err = c.wait(ctx, &wc)
+	return wc, err
+}
+
+// wait is Next for a CQ that was empty.
+func (c *CQ) wait(ctx context.Context, wc *verbs.WC) error {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
-		return wc, err
+		return err
 	}
 	for {
 		f, err := c.register()
 		if err != nil {
-			return wc, err
+			return err
 		}
-		if c.take(one[:]) == 1 { // it came before register: another goroutine may wait for the next
+		if c.takeOne(wc) { // it came before register: another goroutine may wait for the next
 			f.Discard()
-			return one[0], nil
+			return nil
 		}
 		if _, err = reactor.Await(ctx, asked, f); err != nil {
-			return wc, err
+			return err
 		}
-		if c.take(one[:]) == 1 {
-			return one[0], nil
+		if c.takeOne(wc) {
+			return nil
 		}
 	}
 }

@@ -23,10 +23,7 @@ func (id *ID) transfer(op string, opcode verbs.WROpcode, userContext uint64, buf
 	p, err := id.ready()
 	if err == nil {
 		t := reactor.Transfer{Opcode: opcode, Flags: flags &^ verbs.SendSignaled, Remote: remote, RKey: rkey, Local: sge, Sink: p.sink(flags), Tag: userContext}
-		_, err = p.q.Transfer(background, &t, unposted)
-		if err = p.submitted(t.Sink, userContext, nil, err); err == nil {
-			p.dev.flush()
-		}
+		err = p.submitted(t.Sink, userContext, nil, p.q.TransferNow(&t))
 	}
 	if err != nil {
 		return named(op, id, err)

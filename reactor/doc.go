@@ -30,7 +30,7 @@
 //	fill         submit.go                          fillTransfer
 //	submit       submit.go                          submit: stack, ready list, wake-up
 //	             submit_batch.go                    BatchSubmitter: many at once
-//	             submit_wait.go                     TransferWait: submits and waits for the result
+//	             submit_wait.go                     TransferWait: submits and waits for the result; TransferNow: submits and posts
 //	             submit_sink.go                     PostFromSink: called by a sink
 //	             submit_send.go, submit_request.go  Submit, PostControl: all other requests
 //	drive        loop_pass.go, package turn         Drive: a waiting goroutine runs passes

@@ -99,7 +99,7 @@ func (r *Reactor) gather(arm bool) bool {
 	return did
 }
 
-// gatherOwn moves the request of TransferWait into the batch. Reactor.ownBacklog is the queue of this
+// gatherOwn moves the request of TransferWait or TransferNow into the batch. Reactor.ownBacklog is the queue of this
 // request. A queue has at most one list of sends in a pass. If the batch already has a list of this
 // queue, the request is in that list, or it stays in the backlog for the next pass.
 func (r *Reactor) gatherOwn() {

@@ -100,7 +100,7 @@ type Reactor struct {
 	flushAsked             bool          // the next pass holds no sends back
 	delayClock             time.Duration // the time of this pass, for held-back sends; 0: not read yet
 	lastDrives             uint64        // the token's Stats.Drives at the last beginDelays
-	ownBacklog             *Queue        // the queue of the request that TransferWait adds to this pass; or nil
+	ownBacklog             *Queue        // the queue of the request that TransferWait or TransferNow adds to this pass; or nil
 	lease                  Lease         // the lease that the operations in leaseEnds share; endLeases calls its End
 	leaseEnds              int           // the number of ended operations for which endLeases has yet to end the lease
 }

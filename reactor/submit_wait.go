@@ -39,13 +39,38 @@ func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, erro
 	}
 	_, f := r.futures.NewIn(&ch.slots[i%chunkSlots].seat, &r.leader)
 	q.fillTransfer(i, ch, t, kindOf(t.Opcode))
-	q.add(i)
-	r.ownBacklog = q
-	r.pass(false)
+	q.postOwn(i)
 	if f.Settled() {
 		r.tok.Leave()
 	}
 	return Await(ctx, w, f)
+}
+
+// TransferNow submits t as Transfer does with NonBlock. If the turn is free, TransferNow takes it, posts
+// the request itself as TransferWait does, and leaves it; otherwise the holder posts the request. It does
+// not block. t.Sink must be set; the pass may call it before TransferNow returns. The holder must not call
+// TransferNow.
+func (q *Queue) TransferNow(t *Transfer) error {
+	i, ch, err := q.acquire(context.Background(), t, NonBlock)
+	if err != nil {
+		return err
+	}
+	q.fillTransfer(i, ch, t, kindOf(t.Opcode))
+	if !q.r.tok.Begin() {
+		q.sendStack.Push(i)
+		q.submit(NonBlock)
+		return nil
+	}
+	q.postOwn(i)
+	q.r.tok.Leave()
+	return nil
+}
+
+// postOwn runs a pass that posts slot i, which the holder has filled.
+func (q *Queue) postOwn(i uint32) {
+	q.add(i)
+	q.r.ownBacklog = q
+	q.r.pass(false)
 }
 
 // TryPass runs a pass on the calling goroutine if the turn is free, and reports whether it did. A

@@ -1,6 +1,7 @@
 package reactor_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
@@ -65,4 +66,40 @@ func TestReceivesForLaterGoWithALoneTransfer(t *testing.T) {
 		}
 		h.set(func(inner verbs.Context, tn *verbs.IOBatch) error { return inner.Execute(tn) })
 	})
+}
+
+// Rule: if the turn is free, TransferNow has posted its request when it returns. If another goroutine
+// holds the turn, TransferNow does not wait for it, and the holder posts the request. A full queue refuses.
+func TestTransferNowPosts(t *testing.T) {
+	const depth = 2
+	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
+	defer b.close(t)
+	defer a.close(t)
+	ended := make(tally, depth)
+	one := a.transfer(b, 0)
+	one.Sink = ended
+	posted := func() uint64 { return a.r.Stats().WorkRequests }
+	was := posted()
+	must.Do(t, a.q.TransferNow(&one))
+	if n := posted() - was; n != 1 {
+		t.Errorf("the device has %d requests when TransferNow returns, want 1", n)
+	}
+	must.Do(t, <-ended)
+	returned := make(chan error)
+	a.do(t, func() { // holds the turn
+		go func() {
+			var err error
+			for range depth {
+				err = errors.Join(err, a.q.TransferNow(&one))
+			}
+			if full := a.q.TransferNow(&one); !errors.Is(full, reactor.ErrQueueFull) {
+				t.Errorf("TransferNow of a full queue returned %v, want ErrQueueFull", full)
+			}
+			returned <- err
+		}()
+		must.Do(t, <-returned)
+	})
+	for range depth {
+		must.Do(t, <-ended)
+	}
 }

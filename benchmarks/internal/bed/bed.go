@@ -73,7 +73,7 @@ func (b *Bed) meet() error {
 	defer timeout()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	ln, err := b.There.Listen(thereAddr)
+	ln, err := b.There.Listen(ThereAddr)
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ const (
 	Soft = "soft"
 )
 
-// thereAddr is an address of the second device.
-const thereAddr = "127.0.0.2:0"
+// ThereAddr is an address of the second device.
+const ThereAddr = "127.0.0.2:0"
 
 // Place selects the device that a worker runs on.
 type Place struct {

@@ -131,6 +131,22 @@ func (s *session) trialsOnNull() []suite.Trial {
 			},
 		},
 		{
+			Sides: []suite.Contender{s.worker(other, "sync", bed.Null, s.ops, instant), s.worker(ours, "rdmacm", bed.Null, s.ops, instant)},
+			Rows: []suite.Row{
+				suite.NewRow("null device, CPU per operation: rdma_post_write and rdma_get_send_comp of package rdmacm, beside Conn.Do", nanoseconds,
+					report.AtMost(40, report.Difference, "at most 40 ns above package runtime"), suite.Per(other, suite.CPU), suite.Per(ours, suite.CPU), nil),
+				suite.NewRow("allocations per operation: rdma_post_write and rdma_get_send_comp", "", report.Below(0.001, report.Value, "below 0.001"), nil, suite.Per(ours, suite.Mallocs), nil),
+			},
+		},
+		{
+			Sides: []suite.Contender{s.worker(other, "futures", bed.Null, s.ops, instant), s.worker(ours, "rdmacm-list", bed.Null, s.ops, instant)},
+			Rows: []suite.Row{
+				suite.NewRow("null device, CPU per operation: lists of 128 of package rdmacm, beside futures awaited in batches", nanoseconds,
+					report.AtMost(40, report.Difference, "at most 40 ns above package runtime"), suite.Per(other, suite.CPU), suite.Per(ours, suite.CPU), nil),
+				suite.NewRow("allocations per operation: lists of package rdmacm", "", report.Below(0.001, report.Value, "below 0.001"), nil, suite.Per(ours, suite.Mallocs), nil),
+			},
+		},
+		{
 			Sides: []suite.Contender{s.worker(other, "futures", bed.Null, s.ops, instant), s.worker(ours, "crowd", bed.Null, s.ops, instant)},
 			Rows: []suite.Row{
 				suite.NewRow("null device, 16 goroutines × 8 outstanding: rate, beside one submitter's", millions,

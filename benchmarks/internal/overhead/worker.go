@@ -25,6 +25,8 @@ var loads = map[string]func(at bed.Place) (suite.Load, error){
 	"crowd-together": newCrowdTogether,
 	"callbacks":      newCallbacks,
 	"sync":           newSync,
+	"rdmacm":         newCM,
+	"rdmacm-list":    newCMList,
 	"crowd":          newCrowd,
 	"crowd-sync":     newCrowdSync,
 	"crowd-kept":     newCrowdSyncKept,
