@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,7 +23,7 @@ type EventChannel struct {
 	bell chan struct{} // see sleeper.attach
 
 	mu     sync.Mutex // guards the fields below
-	own    []*Event   // events of WriteEvent that are not taken yet
+	own    []*Event   // events of putEvent that are not taken yet
 	ids    int        // identifiers that report here
 	closed bool
 }
@@ -61,11 +62,27 @@ func (ch *EventChannel) Destroy() error {
 	return errors.Join(ch.lib.sleeper.detach(ch.key), ch.cm.Close())
 }
 
-// join counts n more identifiers that report to ch.
-func (ch *EventChannel) join(n int) {
+// join counts one more identifier that reports to ch, and adds its events that leave has returned.
+func (ch *EventChannel) join(own []*Event) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.ids += n
+	ch.ids++
+	if ch.own = append(ch.own, own...); len(own) > 0 {
+		ring(ch.bell)
+	}
+}
+
+// leave undoes join, and removes and returns the events of putEvent for id that are not taken yet. The
+// caller holds ch.mu.
+func (ch *EventChannel) leave(id *ID) (own []*Event) {
+	ch.ids--
+	ch.own = slices.DeleteFunc(ch.own, func(ev *Event) bool {
+		if ev.ID == id {
+			own = append(own, ev)
+		}
+		return ev.ID == id
+	})
+	return own
 }
 
 // Event is an event of an identifier. The program must call Ack once for each event.
@@ -79,8 +96,8 @@ type Event struct {
 	Status int
 	Conn   verbs.ConnParam // port space TCP; PrivateData may be longer than what the peer sent, padded with zeros
 	UD     verbs.UDParam   // port space UDP, and MULTICAST_JOIN
-	// Arg is the argument of WriteEvent, or the context of the JoinMulticast that a MULTICAST_ event
-	// answers.
+	// Arg is the argument of WriteEvent, the context of the JoinMulticast that a MULTICAST_ event
+	// answers, or for ADDRINFO_ERROR the resolver's error.
 	Arg any
 
 	join  uint64      // MULTICAST_: the number of the join, in ID.joins
@@ -156,13 +173,22 @@ func (id *ID) WriteEvent(t verbs.CMEventType, status int, arg any) error {
 	if t != verbs.CMUser && t != verbs.CMInternal {
 		return failure("rdma_write_cm_event", id, syscall.EINVAL, verbs.ErrInvalid)
 	}
+	return id.putEvent("rdma_write_cm_event", t, status, arg)
+}
+
+// putEvent puts an event into the channel of id, unless id is destroyed.
+func (id *ID) putEvent(op string, t verbs.CMEventType, status int, arg any) error {
 	ch := id.channel()
 	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	if ch.closed {
-		return failure("rdma_write_cm_event", id, syscall.EBADF, verbs.ErrClosed)
+	for now := id.channel(); now != ch; now = id.channel() { // MigrateID came between the two
+		ch.mu.Unlock()
+		ch = now
+		ch.mu.Lock()
 	}
-	id.unacked.add()
+	defer ch.mu.Unlock()
+	if ch.lib.id(id.number) != id || ch.closed {
+		return failure(op, id, syscall.EBADF, verbs.ErrClosed)
+	}
 	ch.own = append(ch.own, &Event{Type: t, ID: id, Status: status, Arg: arg})
 	ring(ch.bell)
 	return nil
@@ -178,6 +204,7 @@ func (ch *EventChannel) take() (*Event, error) {
 	if len(ch.own) > 0 {
 		ev := ch.own[0]
 		ch.own = ch.own[1:]
+		ev.ID.unacked.add()
 		return ev, nil
 	}
 	for {

@@ -227,3 +227,39 @@ func TestGetAddrInfo(t *testing.T) {
 		}
 	}
 }
+
+// Rule (rdma_resolve_addrinfo, rdma_query_addrinfo): the resolver runs while the program goes on; the event
+// says that the results are there, or why not. A synchronous identifier waits.
+func TestAddrInfoIsResolvedWithAnEvent(t *testing.T) {
+	r := newRig(t)
+	ch := must.Get(r.lib[0].CreateEventChannel())(t)
+	defer func() { must.Do(t, ch.Destroy()) }()
+	id := must.Get(r.lib[0].CreateID(ch, nil, verbs.PSTCP))(t)
+	if _, err := id.QueryAddrInfo(); !errors.Is(err, syscall.ENODATA) {
+		t.Errorf("QueryAddrInfo before the event returned %v, want ENODATA", err)
+	}
+	must.Do(t, id.ResolveAddrInfo(r.ctx, "10.0.0.1", "7471", nil))
+	ev := must.Get(ch.GetEvent(r.ctx))(t)
+	infos := must.Get(id.QueryAddrInfo())(t)
+	if ev.Type != verbs.CMAddrInfoResolved || ev.ID != id || len(infos) != 1 || infos[0].Dst != netip.MustParseAddrPort("10.0.0.1:7471") {
+		t.Errorf("event %v, results %+v", ev.Type, infos)
+	}
+	ev.Ack()
+	must.Do(t, id.ResolveAddrInfo(r.ctx, "localhost", "7471", &AddrInfo{Flags: AINumericHost}))
+	must.Do(t, id.MigrateID(r.ctx, nil)) // the event comes along
+	if ev = must.Get(id.channel().GetEvent(r.ctx))(t); ev.Type != verbs.CMAddrInfoError || !errors.Is(ev.Err(), syscall.EINVAL) {
+		t.Errorf("a name where addresses are asked for: event %v, error %v", ev.Type, ev.Err())
+	}
+	ev.Ack()
+	must.Do(t, id.ResolveAddrInfo(r.ctx, "10.0.0.2", "", nil))
+	if infos = must.Get(id.QueryAddrInfo())(t); len(infos) != 1 || infos[0].Dst.Addr() != netip.MustParseAddr("10.0.0.2") {
+		t.Errorf("results %+v", infos)
+	}
+	if err := id.ResolveAddrInfo(r.ctx, "10.0.0.2", "", &AddrInfo{PortSpace: verbs.PSUDP}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("hints of another port space: error %v, want EINVAL", err)
+	}
+	must.Do(t, id.Destroy(r.ctx))
+	if err := id.WriteEvent(verbs.CMUser, 0, nil); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("WriteEvent on a destroyed identifier returned %v, want EBADF", err)
+	}
+}

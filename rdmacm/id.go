@@ -35,11 +35,12 @@ type ID struct {
 
 	unacked unacked
 
-	mu    sync.Mutex // guards the fields below
+	mu    sync.Mutex // guards the fields below; EventChannel.mu is locked before it
 	ch    *EventChannel
-	sync  bool   // ch belongs to the identifier, whose calls wait for their events
-	event *Event // the last event of a synchronous identifier
-	joins []any  // the contexts of JoinMulticast; the index is the user data of the join
+	sync  bool       // ch belongs to the identifier, whose calls wait for their events
+	event *Event     // the last event of a synchronous identifier
+	joins []any      // the contexts of JoinMulticast; the index is the user data of the join
+	infos []AddrInfo // the results of ResolveAddrInfo
 
 	// Of an endpoint, written before the program has it: the queue pair that GetRequest makes, and the
 	// private data of a Connect without parameters.
@@ -77,7 +78,7 @@ func (l *Library) CreateID(ch *EventChannel, userContext any, ps verbs.PortSpace
 		}
 		return nil, named("rdma_create_id", nil, err)
 	}
-	id.ch.join(1)
+	id.ch.join(nil)
 	return id, nil
 }
 
@@ -116,11 +117,28 @@ func (id *ID) Destroy(ctx context.Context) error {
 		return named("rdma_destroy_id", id, err)
 	}
 	id.lib.forget(id)
+	return id.moveTo(nil, false)
+}
+
+// moveTo changes the channel of id from one to another, with its events that are not taken yet; nil is
+// that of a destroyed identifier. The identifier owns the channel if own is true. moveTo destroys the
+// channel before if the identifier owned it.
+func (id *ID) moveTo(to *EventChannel, own bool) error {
+	from := id.channel()
+	from.mu.Lock()
 	id.mu.Lock()
-	defer id.mu.Unlock()
-	id.ch.join(-1)
-	if id.sync {
-		return id.ch.Destroy()
+	wasOwn := id.sync
+	if to != nil {
+		id.ch, id.sync = to, own
+	}
+	id.mu.Unlock()
+	waiting := from.leave(id)
+	from.mu.Unlock()
+	if to != nil {
+		to.join(waiting)
+	}
+	if wasOwn {
+		return from.Destroy()
 	}
 	return nil
 }
@@ -138,8 +156,6 @@ func (id *ID) MigrateID(ctx context.Context, to *EventChannel) error {
 	if err := id.unacked.wait(ctx); err != nil {
 		return fmt.Errorf("%s of %v: waiting until its events are acknowledged: %w", op, id, err)
 	}
-	id.mu.Lock()
-	defer id.mu.Unlock()
 	own := to == nil
 	if own {
 		var err error
@@ -153,14 +169,7 @@ func (id *ID) MigrateID(ctx context.Context, to *EventChannel) error {
 		}
 		return named(op, id, err)
 	}
-	from, wasOwn := id.ch, id.sync
-	to.join(1)
-	from.join(-1)
-	id.ch, id.sync = to, own
-	if wasOwn {
-		return from.Destroy()
-	}
-	return nil
+	return id.moveTo(to, own)
 }
 
 // String names the identifier and its addresses.

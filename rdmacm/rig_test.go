@@ -34,13 +34,8 @@ func names(t testing.TB) [2]string {
 	return [2]string{"ibv:" + a, "ibv:" + b}
 }
 
-// onlySoft skips the test on other devices than the software RNIC.
-func onlySoft(t testing.TB, why string) {
-	t.Helper()
-	if os.Getenv(devicesVariable) != "" {
-		t.Skipf("this test runs only on the software RNIC: %s", why)
-	}
-}
+// onDevice reports whether the tests run on devices of libibverbs.
+func onDevice() bool { return os.Getenv(devicesVariable) != "" }
 
 // patience bounds what a test waits for.
 const patience = 20 * time.Second
