@@ -180,7 +180,9 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	c.SignalEvery = orDefault(c.SignalEvery, max(1, min(DefaultSignalEvery, c.SendDepth/2)))
 	switch {
 	case !known(c.Type):
-		return c, fmt.Errorf("%w: QueueConfig.Type is %v, want RC, UC or UD", ErrConfig, c.Type)
+		return c, fmt.Errorf("%w: QueueConfig.Type is %v, want RC, UC, UD or XRC_SEND", ErrConfig, c.Type)
+	case c.Type == verbs.QPTXRCSend && (c.RecvDepth != 0 || c.Shared != nil):
+		return c, fmt.Errorf("%w: RecvDepth is %d and Shared %v, want -1 and nil because an XRC_SEND queue receives nothing", ErrConfig, c.RecvDepth, c.Shared != nil)
 	case c.Shared != nil && c.RecvDepth != 0:
 		return c, fmt.Errorf("%w: RecvDepth is %d, want -1 because Shared is set", ErrConfig, c.RecvDepth)
 	case c.SendDepth < 1 || c.ControlDepth < 0 || c.SendDepth > maxDepth || c.ControlDepth > maxDepth || c.RecvDepth > maxDepth || c.slots() > maxDepth:

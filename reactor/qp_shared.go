@@ -63,6 +63,14 @@ func (s *SharedRecv) Attr() *verbs.SRQAttr {
 	return &verbs.SRQAttr{MaxWR: uint32(s.q.cfg.RecvDepth), MaxSGE: uint32(s.q.cfg.MaxSGE), UserData: uint64(s.q.id)}
 }
 
+// AttrXRC is Attr for a shared receive queue of the domain x: messages to queue pairs of type XRC_RECV, which
+// name it by its number, take its receives.
+func (s *SharedRecv) AttrXRC(x verbs.XRCD) *verbs.SRQAttr {
+	a := s.Attr()
+	a.XRCD, a.CQ = x, s.q.r.recvCQ.cq
+	return a
+}
+
 // Bind gives s its shared receive queue. As long as no other goroutine knows s, the caller need not
 // hold the turn. After that only the holder may call Bind.
 func (s *SharedRecv) Bind(srq verbs.SRQ) {

@@ -26,7 +26,8 @@ const (
 	NoWakeup SubmitMode = 1 << 1
 )
 
-// Transfer is a WRITE or READ with at most one piece of local memory. It has the fields of Send and
+// Transfer is a WRITE or READ with at most one piece of local memory. On an XRC_SEND queue, a WRITE with immediate
+// data is a Send, which names the queue that takes it. It has the fields of Send and
 // Payload that such a request needs. Most requests are transfers.
 type Transfer struct {
 	Opcode verbs.WROpcode  // RDMA_WRITE, RDMA_WRITE_WITH_IMM or RDMA_READ

@@ -8,14 +8,18 @@ import (
 )
 
 // requestsOf maps each queue pair type to the opcodes that it supports (IBTA volume 1, table 42).
-// Only connected types support BIND_MW and LOCAL_INV.
+// Only connected types support BIND_MW and LOCAL_INV. A queue pair of type XRC_RECV has no requests, and
+// so no Queue.
 var requestsOf = map[verbs.QPType]verbs.OpcodeSet{
-	verbs.QPTRC: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
-		verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite, verbs.WRFlush, verbs.WRBindMW, verbs.WRLocalInv),
+	verbs.QPTRC:      reliable,
+	verbs.QPTXRCSend: reliable,
 	verbs.QPTUC: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
 		verbs.WRBindMW, verbs.WRLocalInv),
 	verbs.QPTUD: verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm),
 }
+
+var reliable = verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
+	verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite, verbs.WRFlush, verbs.WRBindMW, verbs.WRLocalInv)
 
 // wordSize is the length of an atomic's operand, in bytes.
 const wordSize = 8

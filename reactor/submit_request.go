@@ -38,6 +38,7 @@ type Send struct {
 	Invalidate         uint32 // SEND_WITH_INV, LOCAL_INV: the key
 	Bind               *Bind  // the parameters of a BIND_MW; Submit does not keep the pointer
 	To                 Dest   // UD queues: the destination
+	RemoteSRQ          uint32 // XRC_SEND queues: the number of the shared receive queue that takes the message
 
 	// Lease.End is called when the device no longer uses the memory. Lease may be nil.
 	Lease Lease

@@ -136,7 +136,7 @@ func (q *Queue) fillSend(i uint32, ch *chunk, s *Send, p *Payload) {
 	sges, addr := ch.elements(i)
 	w.WRID = packWRID(q.id, i, sl.gen, sl.kind)
 	w.SGList, w.Opcode = addr, s.Opcode
-	w.Flags = s.Flags
+	w.Flags, w.RemoteSRQN = s.Flags, s.RemoteSRQ
 	if w.ImmData = verbs.NetworkOrder(s.Imm); s.Opcode == verbs.WRSendWithInv {
 		w.SetInvalidate(s.Invalidate)
 	}
