@@ -126,8 +126,8 @@ func TestIdentifiersReportToTheirChannel(t *testing.T) {
 	must.Do(t, s.CreateQP(nil, attr()))
 	must.Do(t, s.Accept(r.ctx, nil))
 	ev.Ack()
+	established := next(0, verbs.CMEstablished) // first: GetEvent sends what the listener waits for
 	next(1, verbs.CMEstablished).Ack()
-	established := next(0, verbs.CMEstablished)
 	short, cancel := context.WithCancel(r.ctx)
 	cancel()
 	if err := c.Destroy(short); !errors.Is(err, context.Canceled) {

@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -249,9 +250,11 @@ func TestMisuseOfPosts(t *testing.T) {
 	}
 }
 
-// ahTo is the way to device 1.
+// ahTo is the way from device 0 to device 1.
 func ahTo(r *rig) *verbs.AHAttr {
-	return &verbs.AHAttr{DGID: verbs.GIDFromAddr(r.at[1].Addr()), Port: 1, HopLimit: 1}
+	_, name, _ := strings.Cut(names(r.t)[0], ":")
+	gid := must.Get(verbs.ChooseGID(must.Get(r.lib[0].device(name))(r.t).Context(), 1))(r.t)
+	return &verbs.AHAttr{DGID: verbs.GIDFromAddr(r.at[1].Addr()), SGIDIndex: uint8(gid.Index), Port: 1, HopLimit: 1}
 }
 
 // Rule (rdma_destroy_qp): a queue pair can be destroyed before its identifier, with requests

@@ -34,9 +34,6 @@ func names(t testing.TB) [2]string {
 	return [2]string{"ibv:" + a, "ibv:" + b}
 }
 
-// onDevice reports whether the tests run on devices of libibverbs.
-func onDevice() bool { return os.Getenv(devicesVariable) != "" }
-
 // patience bounds what a test waits for.
 const patience = 20 * time.Second
 
