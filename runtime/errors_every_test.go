@@ -21,6 +21,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
+	"github.com/verbena-rdma/verbena/verbs/open"
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -54,6 +55,8 @@ var answers = map[string]struct {
 
 	"verbs/bootstrap.ErrMalformed":  {bootstrap.ErrMalformed, never, nil},
 	"verbs/bootstrap.ErrDest":       {bootstrap.ErrDest, never, nil},
+	"verbs/open.ErrName":            {open.ErrName, never, nil},
+	"verbs/open.ErrNoPort":          {open.ErrNoPort, later, nil},
 	"verbs/ibv.LibraryError":        {&ibv.LibraryError{}, never, nil},
 	"verbs/ibv.SymbolError":         {&ibv.SymbolError{}, never, nil},
 	"verbs/soft/cm.ErrState":        {cm.ErrState, never, nil},

@@ -113,7 +113,7 @@ func usable(p verbs.Provider) (verbs.Context, error) {
 }
 
 // ErrNoPort is the reason why a device without an active port is skipped.
-var ErrNoPort = errors.New("no port is active")
+var ErrNoPort = sentinel.Later("no port is active")
 
 // portActive returns nil if a port of the device is active, and otherwise an error.
 func portActive(dev verbs.Context) error {
