@@ -78,6 +78,7 @@ const (
 	RejInvalidServiceID = 8 // no listener has this ID
 	RejStaleConn        = 10
 	RejConsumer         = 28 // the listener refused; private data may give the reason
+	RejVendorOption     = 35 // the listener does not support the offered ECE
 )
 
 // ConnParam holds the parameters of a connection that the two sides agree on, and RetryCount,
@@ -190,6 +191,15 @@ type CMID interface {
 	// effect; the request carries the value, and both ends send with it. Default 0. Implements: rdma_set_option
 	// with RDMA_OPTION_ID_TOS.
 	SetTOS(tos uint8) error
+	// SetReuseAddr has Bind share a port with other identifiers that reuse addresses too, as long as none of
+	// them listens. Call it before Bind. ErrInvalid on a listener. Implements: rdma_set_option with
+	// RDMA_OPTION_ID_REUSEADDR.
+	SetReuseAddr(reuse bool) error
+	// SetAFOnly restricts a listener at an unspecified address to requests of that address's family, so that one
+	// of IPv4 and one of IPv6 can have the same port. Call it before Bind. Default: true for IPv4, and for IPv6
+	// what the system says, usually false. ErrInvalid once the identifier listens or has a destination.
+	// Implements: rdma_set_option with RDMA_OPTION_ID_AFONLY.
+	SetAFOnly(only bool) error
 	// Listen accepts requests; backlog bounds the requests not yet answered. Implements:
 	// rdma_listen.
 	Listen(backlog int) error
@@ -203,12 +213,33 @@ type CMID interface {
 	// DestroyQP destroys the queue pair, if there is one; Close does that, too. It does not tell the
 	// peer. ErrBusy while events of the queue pair are not acknowledged. Implements: rdma_destroy_qp.
 	DestroyQP() error
+	// InitQPAttr returns the attributes with which the program moves a queue pair of its own to INIT, RTR
+	// or RTS, and their mask; it may change them first. Those of a connection exist from CONNECT_REQUEST or
+	// CONNECT_RESPONSE on, and before that those for INIT only. The depths are the offered ones until Accept.
+	// ErrInvalid for other states. Implements: rdma_init_qp_attr.
+	InitQPAttr(to QPState) (QPAttr, QPAttrMask, error)
+	// SetLocalECE sets the options that Connect or Accept sends for a queue pair of the program's own; an
+	// answer has the vendor of the request. ErrInvalid when the identifier has a queue pair, outside port space
+	// TCP, and for a vendor of 0 or of more than 24 bits; ErrNotSupported before rdma-core 31. Implements:
+	// rdma_set_local_ece.
+	SetLocalECE(e ECE) error
+	// RemoteECE returns the options that CONNECT_REQUEST or CONNECT_RESPONSE brought, which the peer chose
+	// freely; zero without any. Errors as SetLocalECE. Implements: rdma_get_remote_ece.
+	RemoteECE() (ECE, error)
 	// Connect sends the request. Implements: rdma_connect.
 	Connect(p *ConnParam) error
 	// Accept answers a CONNECT_REQUEST. Implements: rdma_accept.
 	Accept(p *ConnParam) error
 	// Reject refuses a CONNECT_REQUEST. Implements: rdma_reject.
 	Reject(private []byte) error
+	// RejectECE is Reject for a request whose options the listener does not support: the peer gets REJECTED
+	// with reason RejVendorOption. ErrNotSupported before rdma-core 31. Implements: rdma_reject_ece.
+	RejectECE(private []byte) error
+	// Notify reports an event of a queue pair of the program's own. COMM_EST, data before the connection is
+	// established, establishes an accepted connection whose last message was lost: ESTABLISHED follows. A
+	// queue pair of CreateQP may need it too. ErrInvalid for other events and without such a connection, with
+	// EISCONN if it is established. Implements: rdma_notify.
+	Notify(event AsyncEventType) error
 	// Disconnect moves the queue pair to ERR and notifies the peer. A DISCONNECTED event does not
 	// change the queue pair, so acknowledgements in the network still arrive. The receiver of
 	// that event calls Disconnect soon, which also answers a peer that waits for it. Implements:
@@ -217,6 +248,10 @@ type CMID interface {
 	// JoinMulticast joins a multicast group. MULTICAST_JOIN brings the address of the group and
 	// userData, and the queue pair is attached to the group. Implements: rdma_join_multicast.
 	JoinMulticast(group netip.Addr, userData uint64) error
+	// JoinMulticastSendOnly joins a group to send to it: JoinMulticast, but the queue pair is not attached, so
+	// datagrams to the group do not arrive. ErrNotSupported before rdma-core 16. Implements:
+	// rdma_join_multicast_ex with RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER.
+	JoinMulticastSendOnly(group netip.Addr, userData uint64) error
 	// LeaveMulticast leaves a group. Implements: rdma_leave_multicast.
 	LeaveMulticast(group netip.Addr) error
 	// Migrate moves the identifier's future events to another channel.

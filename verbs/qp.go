@@ -153,6 +153,7 @@ type QPInitAttr struct {
 	Type     QPType
 	SQSigAll bool // every send completes, signaled or not
 	UserData uint64
+	XRCD     XRCD // CMID.CreateQP of type XRC_RECV: the domain
 }
 
 // AHAttr is a network destination.

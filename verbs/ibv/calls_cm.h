@@ -36,6 +36,11 @@ static inline int shim_accept(struct shim_cm *t, struct vb_rdma_cm_id *id, const
 }
 
 static inline int shim_reject(struct shim_cm *t, struct vb_rdma_cm_id *id, const void *data, uint8_t n) { return SHIM_INT(t->rdma_reject(id, data, n)); }
+static inline int shim_reject_ece(struct shim_cm *t, struct vb_rdma_cm_id *id, const void *data, uint8_t n) { return t->rdma_reject_ece ? SHIM_INT(t->rdma_reject_ece(id, data, n)) : EOPNOTSUPP; }
+static inline int shim_has_ece(struct shim_cm *t) { return t->rdma_set_local_ece && t->rdma_get_remote_ece; }
+static inline int shim_set_local_ece(struct shim_cm *t, struct vb_rdma_cm_id *id, struct vb_ece *e) { return SHIM_INT(t->rdma_set_local_ece(id, e)); }
+static inline int shim_get_remote_ece(struct shim_cm *t, struct vb_rdma_cm_id *id, struct vb_ece *e) { return SHIM_INT(t->rdma_get_remote_ece(id, e)); }
+static inline int shim_notify(struct shim_cm *t, struct vb_rdma_cm_id *id, vb_enum event) { return SHIM_INT(t->rdma_notify(id, event)); }
 static inline int shim_disconnect(struct shim_cm *t, struct vb_rdma_cm_id *id) { return SHIM_INT(t->rdma_disconnect(id)); }
 static inline int shim_establish(struct shim_cm *t, struct vb_rdma_cm_id *id) { return SHIM_INT(t->rdma_establish(id)); }
 static inline int shim_init_qp_attr(struct shim_cm *t, struct vb_rdma_cm_id *id, struct vb_qp_attr *a, int *mask) { return SHIM_INT(t->rdma_init_qp_attr(id, a, mask)); }
@@ -44,6 +49,20 @@ static inline int shim_ack_cm_event(struct shim_cm *t, struct vb_rdma_cm_event *
 static inline int shim_migrate(struct shim_cm *t, struct vb_rdma_cm_id *id, struct vb_rdma_event_channel *ch) { return SHIM_INT(t->rdma_migrate_id(id, ch)); }
 static inline int shim_tos(struct shim_cm *t, struct vb_rdma_cm_id *id, uint8_t tos) { return SHIM_INT(t->rdma_set_option(id, VB_RDMA_OPTION_ID, VB_RDMA_OPTION_ID_TOS, &tos, sizeof tos)); }
 static inline int shim_ack_timeout(struct shim_cm *t, struct vb_rdma_cm_id *id, uint8_t code) { return SHIM_INT(t->rdma_set_option(id, VB_RDMA_OPTION_ID, VB_RDMA_OPTION_ID_ACK_TIMEOUT, &code, sizeof code)); }
+/* The kernel's REUSEADDR and AFONLY are an int (ucma.c, ucma_set_option_id). */
+static inline int shim_option(struct shim_cm *t, struct vb_rdma_cm_id *id, int name, int on) { return SHIM_INT(t->rdma_set_option(id, VB_RDMA_OPTION_ID, name, &on, sizeof on)); }
+
+static inline int shim_join_send_only(struct shim_cm *t, struct vb_rdma_cm_id *id, struct sockaddr_storage *a, uint64_t key)
+{
+	struct vb_rdma_cm_join_mc_attr_ex ex = {
+		.comp_mask = VB_RDMA_CM_JOIN_MC_ATTR_ADDRESS | VB_RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+		.join_flags = VB_RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+		.addr = (struct sockaddr *)a,
+	};
+
+	return t->rdma_join_multicast_ex ? SHIM_INT(t->rdma_join_multicast_ex(id, &ex, shim_id(key))) : EOPNOTSUPP;
+}
+
 static inline int shim_join(struct shim_cm *t, struct vb_rdma_cm_id *id, struct sockaddr_storage *a, uint64_t key) { return SHIM_INT(t->rdma_join_multicast(id, (struct sockaddr *)a, shim_id(key))); }
 static inline int shim_leave(struct shim_cm *t, struct vb_rdma_cm_id *id, struct sockaddr_storage *a) { return SHIM_INT(t->rdma_leave_multicast(id, (struct sockaddr *)a)); }
 

@@ -100,7 +100,12 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 		return id.refuse(op, "the identifier has a connection, or had one")
 	}
 	id.retries = uint8(c.retry_count)
-	return id.locked(op, func() syscall.Errno { return syscall.Errno(C.shim_connect(id.t, id.c, &c, data)) })
+	return id.locked(op, func() syscall.Errno {
+		if e := id.offerECE(); e != 0 {
+			return e
+		}
+		return syscall.Errno(C.shim_connect(id.t, id.c, &c, data))
+	})
 }
 
 // Accept answers a CONNECT_REQUEST, or establishes after a CONNECT_RESPONSE. The agreed depths
@@ -141,35 +146,16 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 				return e
 			}
 		}
-		if e := syscall.Errno(C.shim_accept(id.t, id.c, &c, data)); e != 0 {
+		e := id.offerECE()
+		if e == 0 {
+			e = syscall.Errno(C.shim_accept(id.t, id.c, &c, data))
+		}
+		if e != 0 {
 			id.ended()
 			return e
 		}
 		id.state = idConnected
 		return 0
-	})
-}
-
-// Reject refuses a CONNECT_REQUEST.
-//
-// Implements: rdma_reject.
-func (id *cmID) Reject(private []byte) error {
-	const op = "rdma_reject"
-	id.api.Lock()
-	defer id.api.Unlock()
-	if len(private) > verbs.MaxPrivateReject {
-		return id.refuse(op, "%d bytes of private data, at most %d", len(private), verbs.MaxPrivateReject)
-	}
-	if id.state != idAsked && !id.isClosed() {
-		return id.refuse(op, "there is no request to answer")
-	}
-	data := copyIn(private)
-	return id.locked(op, func() syscall.Errno {
-		e := syscall.Errno(C.shim_reject(id.t, id.c, data, C.uint8_t(len(private))))
-		if e == 0 {
-			id.ended()
-		}
-		return e
 	})
 }
 

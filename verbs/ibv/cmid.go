@@ -53,6 +53,7 @@ type cmID struct {
 	broken bool // connecting failed here: REJECTED and DISCONNECTED repeat that
 	offer  verbs.ConnParam
 	groups map[netip.Addr]*membership
+	ece    verbs.ECE // from SetLocalECE
 	// timeout and retries are the timeout and retry count of this end's requests, from
 	// SetAckTimeout and Connect or Accept; timeout 0: not set.
 	timeout, retries uint8
@@ -209,35 +210,6 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 		return err
 	}
 	return id.call(op, func() syscall.Errno { return syscall.Errno(C.shim_resolve_route(id.t, id.c, milliseconds(timeout))) })
-}
-
-// SetAckTimeout sets the local ACK timeout of this end, and makes the kernel send it to the peer,
-// which Linux before 5.1 cannot.
-//
-// Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
-func (id *cmID) SetAckTimeout(code uint8) error {
-	const op = "rdma_set_option"
-	if id.datagrams() || !verbs.AckTimeoutCode(code) {
-		return id.refuse(op, "code %d of an ACK timeout in port space 0x%04x", code, uint16(id.ps))
-	}
-	return id.call(op, func() syscall.Errno {
-		e := syscall.Errno(C.shim_ack_timeout(id.t, id.c, C.uint8_t(code)))
-		if e == syscall.ENOSYS { // the peer is then not notified
-			e = 0
-		}
-		if e == 0 {
-			id.timeout = code
-		}
-		return e
-	})
-}
-
-// SetTOS sets the type of service of the packets of a connection. The kernel copies it into the path of the
-// route, and from there into the request.
-//
-// Implements: rdma_set_option with RDMA_OPTION_ID_TOS.
-func (id *cmID) SetTOS(tos uint8) error {
-	return id.call("rdma_set_option", func() syscall.Errno { return syscall.Errno(C.shim_tos(id.t, id.c, C.uint8_t(tos))) })
 }
 
 // Listen accepts requests.

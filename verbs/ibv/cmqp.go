@@ -9,7 +9,6 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -28,23 +27,69 @@ const oldBits = 0xf << 21
 //
 // Implements: rdma_init_qp_attr and ibv_modify_qp, as ucma_modify_qp_rtr and ucma_modify_qp_rts
 // of librdmacm/cma.c.
-func (id *cmID) step(q *queuePair, to verbs.QPState, change func(a *C.struct_vb_qp_attr, mask C.int)) syscall.Errno {
-	var a C.struct_vb_qp_attr
-	var mask C.int
-	a.qp_state = C.vb_enum(to)
-	if e := syscall.Errno(C.shim_init_qp_attr(id.t, id.c, &a, &mask)); e != 0 {
-		return e
+func (id *cmID) step(q *queuePair, to verbs.QPState, change func(a *C.struct_vb_qp_attr)) syscall.Errno {
+	a, mask, errno := id.attributes(to)
+	if errno != 0 {
+		return errno
 	}
-	mask &^= oldBits
 	if change != nil {
-		change(&a, mask)
+		change(&a)
 	}
-	errno := syscall.EBADF // for the case that it is not called: the user may have closed the queue pair
+	errno = syscall.EBADF // for the case that it is not called: the user may have closed the queue pair
 	_ = q.use("ibv_modify_qp", func() syscall.Errno {
 		errno = syscall.Errno(C.shim_modify_qp(q.ctx.t, q.c, &a, mask))
 		return errno
 	})
 	return errno
+}
+
+// attributes returns the connection manager's attributes for a step, with this end's own timers.
+func (id *cmID) attributes(to verbs.QPState) (a C.struct_vb_qp_attr, mask C.int, errno syscall.Errno) {
+	a.qp_state = C.vb_enum(to)
+	errno = syscall.Errno(C.shim_init_qp_attr(id.t, id.c, &a, &mask))
+	mask &^= oldBits
+	if mask&C.VB_QP_MIN_RNR_TIMER != 0 {
+		a.min_rnr_timer = cmRNRTimer
+	}
+	if mask&C.VB_QP_TIMEOUT != 0 { // InfiniBand and RoCE; iWARP has none
+		a.timeout = C.uint8_t(id.ackTimeout(uint8(a.timeout)))
+	}
+	return a, mask, errno
+}
+
+// InitQPAttr returns the attributes with which the program moves a queue pair of its own. In port space UDP the
+// kernel's for INIT would be those of all steps (cma.c, rdma_init_qp_attr); the masks are librdmacm's
+// (ucma_init_ud_qp). For a connection they would be so too before there is one, which is refused here.
+//
+// Implements: rdma_init_qp_attr.
+func (id *cmID) InitQPAttr(to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
+	const op = "rdma_init_qp_attr"
+	if err := id.bound(op); err != nil {
+		return verbs.QPAttr{}, 0, err
+	}
+	id.api.Lock()
+	defer id.api.Unlock()
+	connected := id.state == idAsked || id.state == idReplied || id.state == idConnected
+	if to < verbs.QPSInit || to > verbs.QPSRTS || to != verbs.QPSInit && !connected && !id.datagrams() {
+		return verbs.QPAttr{}, 0, id.refuse(op, "there are no attributes for %v now", to)
+	}
+	var a C.struct_vb_qp_attr
+	var mask C.int
+	if err := id.locked(op, func() (e syscall.Errno) {
+		a, mask, e = id.attributes(to)
+		return e
+	}); err != nil {
+		return verbs.QPAttr{}, 0, err
+	}
+	switch {
+	case id.datagrams() && to == verbs.QPSRTR:
+		mask = C.VB_QP_STATE
+	case id.datagrams() && to == verbs.QPSRTS:
+		mask = C.VB_QP_STATE | C.VB_QP_SQ_PSN
+	case mask&C.VB_QP_RETRY_CNT != 0 && id.state != idAsked:
+		a.retry_cnt = C.uint8_t(id.retries)
+	}
+	return attrFromC(&a), verbs.QPAttrMask(mask), nil
 }
 
 // ackTimeout returns the code for the queue pair: the one from SetAckTimeout, else the kernel's.
@@ -59,6 +104,9 @@ func (id *cmID) ackTimeout(kernels uint8) uint8 {
 			code = verbs.MaxPeerAckTimeout
 		}
 	}
+	if id.qp == nil { // of the program's own, on a context that is not known
+		return code
+	}
 	return max(code, id.qp.ctx.ackDelay)
 }
 
@@ -68,22 +116,18 @@ func (id *cmID) ackTimeout(kernels uint8) uint8 {
 func (id *cmID) ready(resources, depth uint8) syscall.Errno {
 	e := id.step(id.qp, verbs.QPSInit, nil)
 	if e == 0 {
-		e = id.step(id.qp, verbs.QPSRTR, func(a *C.struct_vb_qp_attr, mask C.int) {
+		e = id.step(id.qp, verbs.QPSRTR, func(a *C.struct_vb_qp_attr) {
 			if resources != maxDepth {
 				a.max_dest_rd_atomic = C.uint8_t(resources)
-			}
-			if mask&C.VB_QP_MIN_RNR_TIMER != 0 {
-				a.min_rnr_timer = cmRNRTimer
 			}
 		})
 	}
 	if e == 0 {
-		e = id.step(id.qp, verbs.QPSRTS, func(a *C.struct_vb_qp_attr, _ C.int) {
+		e = id.step(id.qp, verbs.QPSRTS, func(a *C.struct_vb_qp_attr) {
 			if depth != maxDepth {
 				a.max_rd_atomic = C.uint8_t(depth)
 			}
-			// The mask includes them on InfiniBand and RoCE; iWARP has neither.
-			a.timeout, a.retry_cnt = C.uint8_t(id.ackTimeout(uint8(a.timeout))), C.uint8_t(id.retries)
+			a.retry_cnt = C.uint8_t(id.retries) // not in the mask of iWARP, which has none
 		})
 	}
 	return e
@@ -129,84 +173,6 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	defer id.mu.Unlock()
 	id.qp = q
 	return nil
-}
-
-// membership is a multicast group that an identifier joined.
-type membership struct {
-	key      uint64 // the join's context in C
-	userData uint64 // of JoinMulticast
-	attached bool
-	gid      verbs.GID
-	lid      uint16
-}
-
-// JoinMulticast joins a group.
-//
-// Implements: rdma_join_multicast.
-func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
-	const op = "rdma_join_multicast"
-	if err := id.bound(op); err != nil {
-		return err
-	}
-	if !group.IsMulticast() {
-		return id.refuse(op, "%v is no multicast group", group)
-	}
-	sa, key := sockaddr(netip.AddrPortFrom(group, 0)), lastID.Add(1)
-	return id.call(op, func() syscall.Errno {
-		if id.groups[group] != nil {
-			return syscall.EADDRINUSE
-		}
-		e := syscall.Errno(C.shim_join(id.t, id.c, &sa, C.uint64_t(key)))
-		if e == 0 {
-			if id.groups == nil {
-				id.groups = map[netip.Addr]*membership{}
-			}
-			id.groups[group] = &membership{key: key, userData: userData}
-		}
-		return e
-	})
-}
-
-// joined completes the event of a join, and attaches the queue pair to the group unless the join has
-// failed. Under api.
-//
-// Implements: ucma_process_join of librdmacm/cma.c.
-func (id *cmID) joined(key uint64, ev *verbs.CMEvent) syscall.Errno {
-	for _, m := range id.groups {
-		if m.key != key {
-			continue
-		}
-		ev.UserData = m.userData
-		if id.qp == nil || ev.Type == verbs.CMMulticastError {
-			return 0
-		}
-		m.gid, m.lid = ev.UD.AH.DGID, ev.UD.AH.DLID
-		var e *verbs.OpError
-		if err := id.qp.AttachMcast(m.gid, m.lid); errors.As(err, &e) {
-			return e.Errno
-		}
-		m.attached = true
-	}
-	return 0
-}
-
-// LeaveMulticast leaves a group; EADDRNOTAVAIL when it was not joined.
-//
-// Implements: rdma_leave_multicast.
-func (id *cmID) LeaveMulticast(group netip.Addr) error {
-	const op = "rdma_leave_multicast"
-	sa := sockaddr(netip.AddrPortFrom(group, 0))
-	return id.call(op, func() syscall.Errno {
-		m := id.groups[group]
-		if m == nil {
-			return syscall.EADDRNOTAVAIL
-		}
-		if m.attached && id.qp != nil {
-			_ = id.qp.DetachMcast(m.gid, m.lid) // like librdmacm, which ignores the error
-		}
-		delete(id.groups, group)
-		return syscall.Errno(C.shim_leave(id.t, id.c, &sa))
-	})
 }
 
 // Close destroys the queue pair, then the identifier, which disconnects or

@@ -94,6 +94,7 @@
 	  (struct vb_rdma_cm_id *id, struct vb_rdma_conn_param *p))                                     \
 	X(1, "RDMACM_1.0", int, rdma_reject,                                                            \
 	  (struct vb_rdma_cm_id *id, const void *data, uint8_t n))                                      \
+	X(1, "RDMACM_1.0", int, rdma_notify, (struct vb_rdma_cm_id *id, vb_enum event))                 \
 	X(1, "RDMACM_1.0", int, rdma_disconnect, (struct vb_rdma_cm_id *id))                            \
 	X(1, "RDMACM_1.0", int, rdma_get_cm_event,                                                      \
 	  (struct vb_rdma_event_channel *ch, struct vb_rdma_cm_event **e))                              \
@@ -105,6 +106,12 @@
 	  (struct vb_rdma_cm_id *id, struct vb_rdma_event_channel *ch))                                 \
 	X(1, "RDMACM_1.0", int, rdma_set_option,                                                        \
 	  (struct vb_rdma_cm_id *id, int level, int name, void *value, size_t n))                       \
+	X(0, "RDMACM_1.1", int, rdma_join_multicast_ex,                                                 \
+	  (struct vb_rdma_cm_id *id, struct vb_rdma_cm_join_mc_attr_ex *a, void *ctx))                  \
+	X(0, "RDMACM_1.3", int, rdma_set_local_ece, (struct vb_rdma_cm_id *id, struct vb_ece *e))       \
+	X(0, "RDMACM_1.3", int, rdma_get_remote_ece, (struct vb_rdma_cm_id *id, struct vb_ece *e))      \
+	X(0, "RDMACM_1.3", int, rdma_reject_ece,                                                        \
+	  (struct vb_rdma_cm_id *id, const void *data, uint8_t n))                                      \
 	X(1, "RDMACM_1.2", int, rdma_establish, (struct vb_rdma_cm_id *id))                             \
 	X(1, "RDMACM_1.2", int, rdma_init_qp_attr,                                                      \
 	  (struct vb_rdma_cm_id *id, struct vb_qp_attr *a, int *mask))

@@ -161,6 +161,9 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 	id.userData.Store(listener.userData.Load())
 	id.dev, id.conn, id.req, id.state = m.dev, e.Conn, e.REQ, idAsked
 	id.path, id.sock = e.Conn.Peer(), end
+	if e.REQ != nil {
+		id.agreed, id.peerECE = m.dev.offered(id.path, e.REQ), verbs.ECE{Vendor: e.REQ.Vendor, Options: e.REQ.Options}
+	}
 	id.local = netip.AddrPortFrom(m.dev.cfg.Addr.Unmap(), listener.local.Port())
 	if id.path.Far() {
 		if id.path.Local != (verbs.GID{}) {
@@ -214,18 +217,22 @@ func (id *cmID) onReply(now time.Duration, rep *cm.REP) {
 		ResponderResources: rep.InitiatorDepth, InitiatorDepth: rep.ResponderResources,
 		FlowControl: rep.FlowControl, RNRRetryCount: rep.RNRRetry, SRQ: rep.SRQ, QPNum: rep.QPN,
 	}}
-	if id.qp == nil {
-		id.become(idReplied)
-		id.report(ev)
-		return
-	}
 	a := &id.connect
-	err := id.ready(&peerEnd{
+	id.agreed = peerEnd{
 		path: id.path, qpn: rep.QPN, psn: rep.PSN, mtuCode: cm.MTUCode(a.MTU),
 		timeout: a.AckTimeout, retry: a.RetryCount, rnrRetry: rep.RNRRetry, trafficClass: a.TrafficClass,
 		resources: depth(a.ResponderResources, rep.InitiatorDepth, id.dev),
 		depth:     depth(a.InitiatorDepth, rep.ResponderResources, id.dev),
-	})
+	}
+	if id.qp == nil {
+		id.mu.Lock()
+		id.peerECE = verbs.ECE{Vendor: rep.Vendor, Options: rep.Options}
+		id.mu.Unlock()
+		id.become(idReplied)
+		id.report(ev)
+		return
+	}
+	err := id.ready()
 	if err == nil {
 		err = id.conn.SendRTU(now, nil)
 	}

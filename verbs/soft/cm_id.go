@@ -74,6 +74,10 @@ type cmID struct {
 	backlog   int
 	timeout   uint8     // code set by SetAckTimeout; 0: none
 	tos       uint8     // set by SetTOS
+	ece       verbs.ECE // set by SetLocalECE
+	reuse     bool      // set by SetReuseAddr; ends when it listens
+	family    family    // set by SetAFOnly
+	only      uint8     // the IP version that it is restricted to since Bind; 0: none
 	sock      *roce.End // the socket that it holds; nil: none
 
 	// mu guards the state shared by Progress and calls.
@@ -84,6 +88,7 @@ type cmID struct {
 	removalReported bool    // DEVICE_REMOVAL is queued
 	dev             *device // nil until bound to one; written under api too, before there is a connection
 	local, peer     netip.AddrPort
+	peerECE         verbs.ECE
 	path            wire.Path          // to the peer; written when the address is resolved, or the request received
 	mtu             verbs.MTU          // the largest of that path; written when the address is resolved
 	qp              *queuePair         // written under mu and the token, so that either suffices to read it
@@ -93,8 +98,9 @@ type cmID struct {
 	conn    *cm.Conn
 	connect cm.ConnectParam // active side: the request sent
 	req     *cm.REQ         // passive side: the request received
-	psn     uint32          // the first PSN that this side receives
-	groups  []verbs.GID     // joined; one entry for each join
+	agreed  peerEnd         // from a request or an answer
+	psn     uint32          // the first PSN that this side receives; 0: not drawn
+	groups  []membership    // in the order of the joins
 }
 
 type listening struct {

@@ -76,8 +76,8 @@ func anywhere(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
 
 // Bind binds the identifier to a local address: that of a device, or an unspecified one for all
 // devices of the provider. Port 0 selects a free port from 32768 to 60999. Errors: ENODEV with
-// [verbs.ErrUnknownDevice] when no device has the address, EADDRINUSE when the port is held. It
-// does not block, except while the first user of a device attaches it to the fabric.
+// [verbs.ErrUnknownDevice] when no device has the address, EADDRINUSE when the port is held (see
+// SetReuseAddr and SetAFOnly). It does not block, except while the first user of a device attaches it to the fabric.
 //
 // Implements: rdma_bind_addr.
 func (id *cmID) Bind(local netip.AddrPort) error {
@@ -100,7 +100,8 @@ func (id *cmID) bind(local netip.AddrPort) error {
 			return withErrno(syscall.ENODEV, "%w: none has the address %v", verbs.ErrUnknownDevice, local.Addr())
 		}
 	}
-	port, err := id.ports().take(id, d, local.Port())
+	only := id.family.of(local.Addr())
+	port, err := id.ports().take(portHold{id, d, id.reuse, only}, local.Port())
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (id *cmID) bind(local netip.AddrPort) error {
 			return err
 		}
 	}
-	id.port = port
+	id.port, id.only = port, only
 	if d != nil {
 		defer id.join(d) // after mu is released
 	}
@@ -193,39 +194,6 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	return nil
 }
 
-// SetAckTimeout sets the local ACK timeout of this end. The minimum and default is code 15, 134
-// ms. It does not block.
-//
-// Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
-func (id *cmID) SetAckTimeout(code uint8) error {
-	const op = "rdma_set_option"
-	id.api.Lock()
-	defer id.api.Unlock()
-	if _, _, closed := id.look(); closed {
-		return opError(op, id.String(), syscall.EBADF, "%w", verbs.ErrClosed)
-	}
-	if id.datagrams() || !verbs.AckTimeoutCode(code) {
-		return id.refuse(op, "code %d of an ACK timeout in port space %v", code, id.ps)
-	}
-	id.timeout = code
-	return nil
-}
-
-// SetTOS sets the type of service of the packets of a connection that this end asks for. The request carries it,
-// and the other end sends with it, too. It does not block.
-//
-// Implements: rdma_set_option with RDMA_OPTION_ID_TOS.
-func (id *cmID) SetTOS(tos uint8) error {
-	const op = "rdma_set_option"
-	id.api.Lock()
-	defer id.api.Unlock()
-	if _, _, closed := id.look(); closed {
-		return opError(op, id.String(), syscall.EBADF, "%w", verbs.ErrClosed)
-	}
-	id.tos = tos
-	return nil
-}
-
 // ResolveRoute resolves the path to the peer. There is always exactly one, so ROUTE_RESOLVED always
 // follows. The argument timeout is ignored. It does not block.
 //
@@ -258,6 +226,11 @@ func (id *cmID) Listen(backlog int) error {
 	}
 	if s, _, _ := id.look(); s == idIdle {
 		if err := id.bindSocket(netip.AddrPort{}); err != nil {
+			return id.failed(op, err)
+		}
+	}
+	if id.reuse {
+		if err := id.stopSharing(); err != nil {
 			return id.failed(op, err)
 		}
 	}

@@ -138,10 +138,9 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 	}
 	return id.exclusive(op, []idState{idRouteResolved}, func(now time.Duration) error {
 		d := id.dev
-		id.psn = d.cm.psn()
 		id.connect = cm.ConnectParam{
 			Dst: id.path, ServiceID: cm.ServiceID(verbs.PSTCP, id.peer.Port()),
-			QPN: c.QPNum, PSN: id.psn,
+			QPN: c.QPNum, PSN: id.firstPSN(), ECE: id.localECE(),
 			ResponderResources: depth(c.ResponderResources, maxDepth, d), InitiatorDepth: depth(c.InitiatorDepth, maxDepth, d),
 			RetryCount: c.RetryCount, RNRRetry: c.RNRRetryCount, FlowControl: c.FlowControl, SRQ: c.SRQ,
 			MTU: id.mtu, AckTimeout: id.ackTimeout(), TrafficClass: id.tos, PKey: wire.DefaultPKey,
@@ -196,22 +195,17 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 		return err
 	}
 	return id.exclusive(op, []idState{idAsked}, func(now time.Duration) error {
-		d := id.dev
-		id.psn = d.cm.psn()
-		resources := depth(c.ResponderResources, id.req.InitiatorDepth, d)
-		initiator := depth(c.InitiatorDepth, id.req.ResponderResources, d)
+		e := &id.agreed
+		e.timeout, e.retry = id.ackTimeout(), c.RetryCount
+		e.resources, e.depth = depth(c.ResponderResources, id.req.InitiatorDepth, id.dev), depth(c.InitiatorDepth, id.req.ResponderResources, id.dev)
 		if id.qp != nil {
-			if err := id.ready(&peerEnd{
-				path: id.path, qpn: id.req.QPN, psn: id.req.PSN, mtuCode: id.req.PathMTU,
-				timeout: id.ackTimeout(), retry: c.RetryCount, rnrRetry: id.req.RNRRetry,
-				trafficClass: id.req.Primary.TrafficClass,
-				resources:    resources, depth: initiator,
-			}); err != nil {
+			if err := id.ready(); err != nil {
 				return err
 			}
 		}
 		if err := id.conn.Accept(now, &cm.AcceptParam{
-			QPN: c.QPNum, PSN: id.psn, ResponderResources: resources, InitiatorDepth: initiator,
+			QPN: c.QPNum, PSN: id.firstPSN(), ResponderResources: e.resources, InitiatorDepth: e.depth,
+			ECE:      verbs.ECE{Vendor: id.req.Vendor, Options: id.localECE().Options},
 			RNRRetry: c.RNRRetryCount, FlowControl: c.FlowControl, SRQ: c.SRQ, Private: c.PrivateData,
 		}); err != nil {
 			id.breakQP()
@@ -219,27 +213,6 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 		}
 		id.become(idAccepted)
 		return nil
-	})
-}
-
-// Reject refuses a CONNECT_REQUEST, with at most 148 bytes of private data. No event follows. It
-// waits for a running Progress call of the device.
-//
-// Implements: rdma_reject.
-func (id *cmID) Reject(private []byte) error {
-	const op = "rdma_reject"
-	id.api.Lock()
-	defer id.api.Unlock()
-	if id.datagrams() {
-		return id.answer(op, cm.SIDRReject, &verbs.ConnParam{PrivateData: private})
-	}
-	if len(private) > verbs.MaxPrivateReject {
-		return id.refuse(op, "%d bytes of private data, at most %d", len(private), verbs.MaxPrivateReject)
-	}
-	return id.exclusive(op, []idState{idAsked}, func(now time.Duration) error {
-		id.become(idEnded)
-		id.breakQP()
-		return id.conn.Reject(now, cm.RejConsumer, private)
 	})
 }
 

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/cm"
@@ -38,8 +39,8 @@ const (
 // the peer's request. The caller holds api.
 func (id *cmID) ackTimeout() uint8 { return max(id.timeout, ackDelay) }
 
-// peerEnd holds the agreed parameters of a connection, seen from this side; timeout and retry are
-// this side's own.
+// peerEnd holds the parameters of a connection, seen from this side: those of the request until Accept agrees on
+// others. timeout and retry are this side's own.
 type peerEnd struct {
 	path             wire.Path
 	qpn, psn         uint32
@@ -50,32 +51,101 @@ type peerEnd struct {
 	trafficClass     uint8
 }
 
+// offered returns the parameters of a request. The caller holds the device's token.
+func (d *device) offered(path wire.Path, q *cm.REQ) peerEnd {
+	return peerEnd{
+		path: path, qpn: q.QPN, psn: q.PSN, mtuCode: q.PathMTU, timeout: ackDelay, retry: maxRetry, rnrRetry: q.RNRRetry,
+		trafficClass: q.Primary.TrafficClass,
+		resources:    depth(maxDepth, q.InitiatorDepth, d), depth: depth(maxDepth, q.ResponderResources, d),
+	}
+}
+
+// firstPSN returns the first PSN that this side receives. It draws it at the first call, since the program may ask
+// for it before Accept sends it. The caller holds the device's token.
+func (id *cmID) firstPSN() uint32 {
+	for id.psn == 0 {
+		id.psn = id.dev.cm.psn()
+	}
+	return id.psn
+}
+
+// rtr and rts return the attributes of those steps. The caller holds the device's token.
+//
+// Implements: ib_cm_init_qp_attr (kernel cm.c), except the values that are this side's own.
+func (id *cmID) rtr() (verbs.QPAttr, error) {
+	e := &id.agreed
+	mtu, ok := cm.MTUFromCode(e.mtuCode)
+	if !ok {
+		return verbs.QPAttr{}, fmt.Errorf("%w: path MTU code %d", verbs.ErrInvalid, e.mtuCode)
+	}
+	return verbs.QPAttr{
+		State: verbs.QPSRTR, PathMTU: mtu, DestQPN: e.qpn, RQPSN: id.firstPSN(), MaxDestRdAtomic: e.resources,
+		MinRNRTimer: cmRNRTimer, AH: id.dev.wayTo(&e.path, e.trafficClass),
+	}, nil
+}
+
+func (id *cmID) rts() verbs.QPAttr {
+	e := &id.agreed
+	return verbs.QPAttr{
+		State: verbs.QPSRTS, SQPSN: e.psn, MaxRdAtomic: e.depth,
+		Timeout: e.timeout, RetryCnt: e.retry, RNRRetry: e.rnrRetry,
+	}
+}
+
 // ready moves the queue pair from INIT to RTS. If that fails, the queue pair is in ERR. The
 // caller holds the device's token.
 //
-// Implements: ucma_modify_qp_rtr and ucma_modify_qp_rts of librdmacm/cma.c, with the attributes
-// of the kernel's ib_cm_init_qp_attr.
-func (id *cmID) ready(e *peerEnd) error {
-	mtu, ok := cm.MTUFromCode(e.mtuCode)
-	if !ok {
-		return fmt.Errorf("%w: path MTU code %d", verbs.ErrInvalid, e.mtuCode)
-	}
-	id.qp.path = e.path
-	err := id.qp.modify(&verbs.QPAttr{
-		State: verbs.QPSRTR, PathMTU: mtu, DestQPN: e.qpn, RQPSN: id.psn, MaxDestRdAtomic: e.resources,
-		MinRNRTimer: cmRNRTimer,
-		AH:          id.qp.dev.wayTo(&e.path, e.trafficClass),
-	}, rtrMask)
+// Implements: ucma_modify_qp_rtr and ucma_modify_qp_rts of librdmacm/cma.c.
+func (id *cmID) ready() error {
+	id.qp.path = id.agreed.path
+	a, err := id.rtr()
 	if err == nil {
-		err = id.qp.modify(&verbs.QPAttr{
-			State: verbs.QPSRTS, SQPSN: e.psn, MaxRdAtomic: e.depth,
-			Timeout: e.timeout, RetryCnt: e.retry, RNRRetry: e.rnrRetry,
-		}, rtsMask)
+		err = id.qp.modify(&a, rtrMask)
+	}
+	if err == nil {
+		a = id.rts()
+		err = id.qp.modify(&a, rtsMask)
 	}
 	if err != nil {
 		id.breakQP()
 	}
 	return err
+}
+
+// InitQPAttr returns the attributes of a step of the program's own queue pair. Between processes the accepting end needs
+// a queue pair of CreateQP, whose packets come from the listener's socket. It waits for a running Progress call of the
+// device.
+//
+// Implements: rdma_init_qp_attr.
+func (id *cmID) InitQPAttr(to verbs.QPState) (a verbs.QPAttr, mask verbs.QPAttrMask, err error) {
+	const op = "rdma_init_qp_attr"
+	id.api.Lock()
+	defer id.api.Unlock()
+	if to != verbs.QPSInit && to != verbs.QPSRTR && to != verbs.QPSRTS {
+		return a, 0, id.refuse(op, "there are no attributes for %v", to)
+	}
+	states := []idState{idAsked, idReplied, idAccepted, idEstablished}
+	if to == verbs.QPSInit || id.datagrams() {
+		states = append(states, idBound, idListening, idAddrResolved, idRouteResolved, idConnecting)
+	}
+	err = id.exclusive(op, states, func(time.Duration) (err error) {
+		switch {
+		case id.datagrams():
+			a, mask = udAttr(to)
+		case to == verbs.QPSInit:
+			a, mask = *initAttr, initMask
+		case to == verbs.QPSRTR:
+			mask = rtrMask
+			a, err = id.rtr()
+		default:
+			if s, _, _ := id.look(); s == idAsked {
+				id.agreed.timeout = id.ackTimeout()
+			}
+			a, mask = id.rts(), rtsMask
+		}
+		return err
+	})
+	return a, mask, err
 }
 
 // breakQP moves a connected queue pair to ERR from any state. The caller holds the device's

@@ -65,21 +65,42 @@ func (p *Provider) hasGID(g verbs.GID) bool {
 // holds.
 const maxPortTries = 16
 
-// bindSocket is bind, and opens the socket on which a listener hears other processes. The caller holds
-// api.
+// hears returns the device on whose socket a listener at an address hears other processes; nil if there is
+// none.
+func (id *cmID) hears(addr netip.Addr) *device {
+	if anywhere(addr) {
+		return id.p.peers()
+	}
+	if d := id.p.deviceOf(addr); d != nil && d.cfg.Link == LinkPeers {
+		return d
+	}
+	return nil
+}
+
+// openSocket opens the socket of a listener. The caller holds the device.
+func (d *device) openSocket(at netip.AddrPort) (*roce.End, error) {
+	end, err := d.link.Load().Listen(netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+	if err != nil {
+		errno := syscall.EINVAL
+		_ = errors.As(err, &errno) // stays EINVAL if it has none
+		return nil, withErrno(errno, "%w", err)
+	}
+	return end, nil
+}
+
+// bindSocket is bind, and opens the socket on which a listener hears other processes. Of a port that is shared
+// Listen opens it. The caller holds api.
 func (id *cmID) bindSocket(local netip.AddrPort) error {
 	addr := local.Addr()
-	var d *device
-	if anywhere(addr) {
-		d = id.p.peers()
-	} else {
-		d = id.p.deviceOf(addr)
-	}
-	if d == nil || d.cfg.Link != LinkPeers {
+	d := id.hears(addr)
+	if d == nil {
 		return id.bind(local)
 	}
 	if !addr.IsValid() {
 		addr = netip.IPv6Unspecified()
+	}
+	if id.reuse {
+		return id.bind(netip.AddrPortFrom(addr, local.Port()))
 	}
 	if err := id.hold(d); err != nil {
 		return err
@@ -87,10 +108,7 @@ func (id *cmID) bindSocket(local netip.AddrPort) error {
 	var err error
 	for range maxPortTries {
 		var end *roce.End
-		if end, err = d.link.Load().Listen(netip.AddrPortFrom(addr.Unmap(), local.Port())); err != nil {
-			errno := syscall.EINVAL
-			_ = errors.As(err, &errno) // stays EINVAL if it has none
-			err = withErrno(errno, "%w", err)
+		if end, err = d.openSocket(netip.AddrPortFrom(addr, local.Port())); err != nil {
 			break
 		}
 		if err = id.bind(netip.AddrPortFrom(addr, end.Port())); err == nil {

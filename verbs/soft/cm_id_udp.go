@@ -1,9 +1,6 @@
 package soft
 
 import (
-	"net/netip"
-	"slices"
-	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -40,15 +37,24 @@ func (id *cmID) qpType() verbs.QPType {
 //
 // Implements: ucma_init_ud_qp (librdmacm cma.c).
 func readyUD(q *queuePair) error {
-	err := q.modify(&verbs.QPAttr{State: verbs.QPSInit, Port: portNumber, QKey: verbs.UDPQKey},
-		verbs.QPMState|verbs.QPMPKeyIndex|verbs.QPMPort|verbs.QPMQKey)
-	if err == nil {
-		err = q.modify(&verbs.QPAttr{State: verbs.QPSRTR}, verbs.QPMState)
+	for _, to := range []verbs.QPState{verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS} {
+		a, mask := udAttr(to)
+		if err := q.modify(&a, mask); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		err = q.modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState|verbs.QPMSQPSN)
+	return nil
+}
+
+// udAttr returns the attributes of a datagram queue pair's step to INIT, RTR or RTS.
+func udAttr(to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask) {
+	switch to {
+	case verbs.QPSInit:
+		return verbs.QPAttr{State: to, Port: portNumber, QKey: verbs.UDPQKey}, verbs.QPMState | verbs.QPMPKeyIndex | verbs.QPMPort | verbs.QPMQKey
+	case verbs.QPSRTS:
+		return verbs.QPAttr{State: to}, verbs.QPMState | verbs.QPMSQPSN
 	}
-	return err
+	return verbs.QPAttr{State: to}, verbs.QPMState
 }
 
 // ask implements Connect in port space UDP. The caller holds api.
@@ -128,72 +134,3 @@ func (d *device) wayTo(p *wire.Path, trafficClass uint8) verbs.AHAttr {
 
 // cmHopLimit is the hop limit of the paths that the CM reports: a routed packet's.
 const cmHopLimit = 64
-
-// JoinMulticast joins a multicast group. MULTICAST_JOIN reports the address handle attributes; on
-// RoCE joining needs no manager. It attaches the identifier's queue pair, if there is one; if that fails, MULTICAST_ERROR reports
-// it. A group joined twice must be left twice. It waits for a running Progress call of the
-// device.
-//
-// Implements: rdma_join_multicast; cma_iboe_join_multicast (kernel cma.c), which accepts an
-// identifier that is bound or resolved; here also one that listens.
-func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
-	const op = "rdma_join_multicast"
-	id.api.Lock()
-	defer id.api.Unlock()
-	switch {
-	case !id.datagrams():
-		return id.refuse(op, "port space 0x%04x has no datagrams", uint16(id.ps))
-	case !group.IsMulticast():
-		return id.refuse(op, "%v is no multicast address", group)
-	}
-	states := []idState{idBound, idListening, idAddrResolved, idRouteResolved}
-	return id.exclusive(op, states, func(time.Duration) error {
-		gid := verbs.GIDFromAddr(group)
-		path := wire.To(gid)
-		ev := verbs.CMEvent{Type: verbs.CMMulticastJoin, UserData: userData, UD: verbs.UDParam{
-			AH: id.dev.wayTo(&path, id.tos), QPNum: verbs.McastQPN, QKey: verbs.UDPQKey,
-		}}
-		if id.qp != nil && id.dev.attachMcast(id.qp, gid) != nil { // too many groups or queue pairs
-			ev.Type, ev.Status = verbs.CMMulticastError, -int(syscall.ENOMEM)
-		} else {
-			id.groups = append(id.groups, gid)
-		}
-		id.report(ev)
-		return nil
-	})
-}
-
-// LeaveMulticast leaves a group. It returns EADDRNOTAVAIL when the group was not joined. It waits
-// for a running Progress call of the device. Close leaves all groups.
-//
-// Implements: rdma_leave_multicast.
-func (id *cmID) LeaveMulticast(group netip.Addr) error {
-	const op = "rdma_leave_multicast"
-	id.api.Lock()
-	defer id.api.Unlock()
-	left := false
-	if err := id.exclusive(op, []idState{idBound, idListening, idAddrResolved, idRouteResolved, idConnecting, idEstablished, idEnded}, func(time.Duration) error {
-		left = id.leaveGroup(verbs.GIDFromAddr(group))
-		return nil
-	}); err != nil {
-		return err
-	}
-	if !left {
-		return opError(op, id.String(), syscall.EADDRNOTAVAIL, "%w: %v was not joined", verbs.ErrInvalid, group)
-	}
-	return nil
-}
-
-// leaveGroup undoes one join, and detaches the queue pair with the last. The caller holds the
-// device's token.
-func (id *cmID) leaveGroup(gid verbs.GID) bool {
-	i := slices.Index(id.groups, gid)
-	if i < 0 {
-		return false
-	}
-	id.groups = slices.Delete(id.groups, i, i+1)
-	if id.qp != nil && !slices.Contains(id.groups, gid) {
-		id.dev.detachMcast(id.qp, gid)
-	}
-	return true
-}

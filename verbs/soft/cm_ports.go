@@ -12,7 +12,7 @@ const (
 )
 
 // cmPorts records the holders of the ports of a port space. A port is held once per device, or
-// once by an identifier that is bound to all devices.
+// once by an identifier that is bound to all devices; [cmPorts.holder] has the exceptions.
 type cmPorts struct {
 	mu   sync.Mutex // guards the rest; no other lock is taken under it
 	held map[uint16][]portHold
@@ -20,14 +20,15 @@ type cmPorts struct {
 }
 
 type portHold struct {
-	id  *cmID
-	dev *device // nil: every device
+	id    *cmID
+	dev   *device // nil: every device
+	reuse bool    // shared with others that have it
+	only  uint8   // the IP version that the identifier is restricted to; 0: none
 }
 
-// take gives id a port on a device, or on all devices when dev is nil. Port 0 selects a free one.
-// It fails with EADDRINUSE when the port is held, and with EADDRNOTAVAIL when no ephemeral port
-// is free.
-func (t *cmPorts) take(id *cmID, dev *device, port uint16) (uint16, error) {
+// take gives h.id a port. Port 0 selects one without another holder. It fails with EADDRINUSE when the port is held,
+// and with EADDRNOTAVAIL when no ephemeral port is free.
+func (t *cmPorts) take(h portHold, port uint16) (uint16, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.held == nil {
@@ -35,36 +36,64 @@ func (t *cmPorts) take(id *cmID, dev *device, port uint16) (uint16, error) {
 		t.next = firstEphemeral
 	}
 	if port != 0 {
-		if by := t.holder(dev, port); by != nil {
-			return 0, withErrno(syscall.EADDRINUSE, "port %d is held by CM ID %d", port, by.number)
+		if err := t.check(h, port); err != nil {
+			return 0, err
 		}
-		t.hold(id, dev, port)
+		t.held[port] = append(t.held[port], h)
 		return port, nil
 	}
+	alone := h
+	alone.reuse = false
 	for range lastEphemeral - firstEphemeral + 1 {
 		port := t.next
 		if t.next++; t.next > lastEphemeral {
 			t.next = firstEphemeral
 		}
-		if t.holder(dev, port) == nil {
-			t.hold(id, dev, port)
+		if t.holder(alone, port) == nil {
+			t.held[port] = append(t.held[port], h)
 			return port, nil
 		}
 	}
 	return 0, withErrno(syscall.EADDRNOTAVAIL, "all ports from %d to %d are held", firstEphemeral, lastEphemeral)
 }
 
-func (t *cmPorts) holder(dev *device, port uint16) *cmID {
-	for _, h := range t.held[port] {
-		if dev == nil || h.dev == nil || h.dev == dev {
-			return h.id
+// holder returns an identifier whose hold of a port excludes h; nil if there is none.
+//
+// Implements: cma_check_port (kernel cma.c); but it compares devices, which have an address each, and every conflict
+// is EADDRINUSE.
+func (t *cmPorts) holder(h portHold, port uint16) *cmID {
+	for _, o := range t.held[port] {
+		switch {
+		case o.id == h.id, o.reuse && h.reuse:
+		case o.only != 0 && h.only != 0 && o.only != h.only:
+		case o.dev == nil || h.dev == nil || o.dev == h.dev:
+			return o.id
 		}
 	}
 	return nil
 }
 
-func (t *cmPorts) hold(id *cmID, dev *device, port uint16) {
-	t.held[port] = append(t.held[port], portHold{id, dev})
+func (t *cmPorts) check(h portHold, port uint16) error {
+	if by := t.holder(h, port); by != nil {
+		return withErrno(syscall.EADDRINUSE, "port %d is held by CM ID %d", port, by.number)
+	}
+	return nil
+}
+
+// claim ends the sharing of a port by id, or fails with EADDRINUSE while another identifier has it.
+func (t *cmPorts) claim(id *cmID, port uint16) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, h := range t.held[port] {
+		if h.id == id {
+			h.reuse = false
+			if err := t.check(h, port); err != nil {
+				return err
+			}
+			t.held[port][i].reuse = false
+		}
+	}
+	return nil
 }
 
 // narrow restricts a port held on all devices to dev.

@@ -159,7 +159,13 @@ func (id *cmID) listenOn(d *device) error {
 func (id *cmID) listenHeld(d *device) error {
 	var l *cm.Listener
 	var err error
-	d.exclusive(func() { l, err = d.cm.machine.Listen(cm.ServiceID(id.ps, id.port), id.backlog, id) })
+	version := uint8(0)
+	if anywhere(id.LocalAddr().Addr()) {
+		version = id.only
+	}
+	d.exclusive(func() {
+		l, err = d.cm.machine.ListenIP(cm.ServiceID(id.ps, id.port), version, id.backlog, id)
+	})
 	if err != nil {
 		return withErrno(syscall.EADDRINUSE, "%w", err) // the port table prevents this
 	}

@@ -43,6 +43,24 @@ enum {
 	VB_RDMA_OPTION_ID_ACK_TIMEOUT = 3
 };
 
+enum {
+	VB_RDMA_CM_JOIN_MC_ATTR_ADDRESS = 1 << 0,
+	VB_RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS = 1 << 1,
+	VB_RDMA_CM_JOIN_MC_ATTR_RESERVED = 1 << 2
+};
+
+enum {
+	VB_RDMA_MC_JOIN_FLAG_FULLMEMBER = 0,
+	VB_RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER = 1,
+	VB_RDMA_MC_JOIN_FLAG_RESERVED = 2
+};
+
+struct vb_rdma_cm_join_mc_attr_ex {
+	uint32_t comp_mask;
+	uint32_t join_flags;
+	struct sockaddr *addr;
+};
+
 struct vb_rdma_ib_addr {
 	union vb_gid sgid;
 	union vb_gid dgid;

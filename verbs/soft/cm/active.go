@@ -24,6 +24,7 @@ type ConnectParam struct {
 	AckTimeout         uint8     // code, 0 to 31
 	TrafficClass       uint8
 	PKey               uint16
+	ECE                verbs.ECE
 	Private            []byte // at most PrivateREQ bytes
 }
 
@@ -44,7 +45,7 @@ func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, 
 	}
 	req := &REQ{
 		TID: uint64(id)<<32 | m.cfg.Rand()&0xffffffff, LocalID: id,
-		ServiceID: p.ServiceID, CAGUID: m.cfg.GUID,
+		Vendor: p.ECE.Vendor, Options: p.ECE.Options, ServiceID: p.ServiceID, CAGUID: m.cfg.GUID,
 		QPN: p.QPN, PSN: p.PSN, ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
 		RemoteTimeout: m.cfg.ResponseTimeout, LocalTimeout: m.cfg.ResponseTimeout,
 		Transport: TransportRC, FlowControl: p.FlowControl, RetryCount: p.RetryCount, RNRRetry: p.RNRRetry,

@@ -70,7 +70,7 @@ func (m *Machine) onSIDRREQ(now time.Duration, src wire.Path, req *SIDRREQ) bool
 		c.repeat()
 		return true
 	}
-	l := m.listeners[serviceAt(&src, req.ServiceID)]
+	l := m.listener(&src, req.ServiceID, req.Private[:])
 	if l == nil || l.pending >= l.backlog {
 		why := SIDRUnsupported
 		if l != nil {

@@ -285,3 +285,45 @@ func TestSIDRAndConnectionsApart(t *testing.T) {
 		t.Error("closing a question again sent something")
 	}
 }
+
+// Rule (kernel cma.c, cma_match_private_data): a service has a listener for each IP version, or one for both; requests
+// and queries go by the version in the RDMA CM header, which a peer may fill with anything.
+func TestListenersByIPVersion(t *testing.T) {
+	for _, has := range []uint8{0, 4, 6} {
+		p := newPair(t, Config{}, Config{})
+		p.hold = true
+		l, err := p.b.ListenIP(9, has, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, version := range []uint8{0, 4, 6} {
+			both := has != 0 && version != 0 && has != version
+			if other, err := p.b.ListenIP(9, version, 0, nil); (err == nil) != both || !both && !errors.Is(err, ErrInUse) {
+				t.Errorf("a listener for version %d beside one for %d: %v", version, has, err)
+			} else if both {
+				other.Close()
+			}
+		}
+		for version := range uint8(16) {
+			heard := len(p.heard[p.b])
+			if _, err := p.a.Lookup(p.now, &LookupParam{Dst: p.b.at, ServiceID: 9, Private: []byte{0, version << 4}}, nil); err != nil {
+				t.Fatal(err)
+			}
+			ask := &ConnectParam{Dst: p.b.at, ServiceID: 9, QPN: 100 + uint32(version), Private: []byte{0, version << 4}}
+			if _, err := p.a.Connect(p.now, ask, nil); err != nil {
+				t.Fatal(err)
+			}
+			p.run(p.now + 10*simHop)
+			var got []*Listener
+			for _, e := range p.heard[p.b][heard:] {
+				if e.Kind == EvRequest || e.Kind == EvSIDRRequest {
+					got = append(got, e.Listener)
+				}
+			}
+			if want := has == 0 || has == version; want != (len(got) == 2) || !want && len(got) != 0 {
+				t.Errorf("requests of version %d came %d times to a listener for version %d", version, len(got), has)
+			}
+		}
+		l.Close()
+	}
+}

@@ -109,7 +109,7 @@ type Stats struct {
 type Machine struct {
 	cfg       Config
 	stats     Stats
-	listeners map[uint64]*Listener
+	listeners map[service]*Listener
 	byLocal   map[uint32]*Conn   // all connections, except those in timewait
 	byRemote  map[remoteID]*Conn // passive connections, to recognize a repeated REQ
 	byQPN     map[remoteQP]*Conn // connections that know the peer's queue pair
@@ -137,7 +137,7 @@ func New(cfg Config) (*Machine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	m := &Machine{cfg: cfg, listeners: map[uint64]*Listener{}}
+	m := &Machine{cfg: cfg, listeners: map[service]*Listener{}}
 	m.Reset()
 	return m, nil
 }

@@ -287,14 +287,14 @@ func TestListen(t *testing.T) {
 	if _, err := p.b.Listen(7, 0, nil); !errors.Is(err, ErrInUse) {
 		t.Fatalf("second Listen: %v, want ErrInUse", err)
 	}
-	l := p.b.listeners[7]
+	l := p.b.listeners[service{7, 0}]
 	l.Close()
 	l2, err := p.b.Listen(7, 0, nil)
 	if err != nil {
 		t.Fatalf("Listen after Close: %v", err)
 	}
 	l.Close() // idempotent, and does not close the other one
-	if p.b.listeners[7] != l2 {
+	if p.b.listeners[service{7, 0}] != l2 {
 		t.Fatal("closing a closed listener closed its successor")
 	}
 }

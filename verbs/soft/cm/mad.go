@@ -27,6 +27,7 @@ const (
 	offStatus   = 4
 	offTID      = 8
 	offAttr     = 16
+	offModifier = 20 // of a REQ and a REP: the options of the ECE
 	offBody     = 24 // every CM message begins with its communication IDs
 )
 
@@ -176,6 +177,8 @@ func get64(m *MAD, o int) uint64    { return binary.BigEndian.Uint64(m[o:]) }
 func put16(m *MAD, o int, v uint16) { binary.BigEndian.PutUint16(m[o:], v) }
 func put32(m *MAD, o int, v uint32) { binary.BigEndian.PutUint32(m[o:], v) }
 func put64(m *MAD, o int, v uint64) { binary.BigEndian.PutUint64(m[o:], v) }
+
+const max24 = 1<<24 - 1
 
 // put24 writes v into the upper 24 bits of a word whose lower 8 bits are low.
 func put24(m *MAD, o int, v uint32, low uint8) { put32(m, o, v<<8|uint32(low)) }

@@ -17,23 +17,49 @@ type Listener struct {
 	User any
 
 	m       *Machine
-	service uint64
+	service service
 	backlog int
 	pending int // unanswered requests
 }
 
+// service is what a listener listens to: requests for a service ID whose RDMA CM header has an IP version, or
+// any (0).
+type service struct {
+	id      uint64
+	version uint8
+}
+
 // Listen accepts requests for a service from now on. backlog bounds the unanswered ones; 0 is 1024.
 // It returns ErrInUse for a service that already has a listener.
-func (m *Machine) Listen(service uint64, backlog int, user any) (*Listener, error) {
-	if m.listeners[service] != nil {
-		return nil, fmt.Errorf("%w: 0x%016x", ErrInUse, service)
+func (m *Machine) Listen(id uint64, backlog int, user any) (*Listener, error) {
+	return m.ListenIP(id, 0, backlog, user)
+}
+
+// ListenIP is Listen for requests from addresses of one IP version, 4 or 6; 0 is any. Other requests for the
+// service are refused, unless they have a listener too.
+func (m *Machine) ListenIP(id uint64, version uint8, backlog int, user any) (*Listener, error) {
+	for _, v := range []uint8{0, 4, 6} {
+		if m.listeners[service{id, v}] != nil && (v == version || v == 0 || version == 0) {
+			return nil, fmt.Errorf("%w: 0x%016x", ErrInUse, id)
+		}
 	}
 	if backlog <= 0 {
 		backlog = defaultBacklog
 	}
-	l := &Listener{User: user, m: m, service: service, backlog: backlog}
-	m.listeners[service] = l
+	l := &Listener{User: user, m: m, service: service{id, version}, backlog: backlog}
+	m.listeners[l.service] = l
 	return l, nil
+}
+
+// listener returns the listener for a request with such private data; nil if there is none.
+//
+// Implements: cma_match_private_data (kernel cma.c) for listeners at unspecified addresses.
+func (m *Machine) listener(src *wire.Path, id uint64, private []byte) *Listener {
+	id = serviceAt(src, id)
+	if l := m.listeners[service{id, 0}]; l != nil {
+		return l
+	}
+	return m.listeners[service{id, ipVersion(private)}]
 }
 
 // Backlog returns the bound of unanswered requests.
@@ -52,7 +78,7 @@ func (m *Machine) onREQ(now time.Duration, src wire.Path, req *REQ) bool {
 		return c.repeatedREQ(src, req)
 	}
 	mtu, ok := MTUFromCode(req.PathMTU)
-	l := m.listeners[serviceAt(&src, req.ServiceID)]
+	l := m.listener(&src, req.ServiceID, req.Private[:])
 	old := m.byQPN[remoteQP{src, req.QPN}]
 	var most verbs.MTU
 	if l != nil { // otherwise it is refused anyway, without the cost of a look at the route
@@ -141,6 +167,7 @@ type AcceptParam struct {
 	RNRRetry           uint8
 	FlowControl        bool
 	SRQ                bool
+	ECE                verbs.ECE
 	Private            []byte // at most PrivateREP bytes
 }
 
@@ -153,7 +180,7 @@ func (c *Conn) Accept(now time.Duration, p *AcceptParam) error {
 	rep := &REP{
 		TID: c.tid, LocalID: c.local, RemoteID: c.remote, CAGUID: c.m.cfg.GUID, QPN: p.QPN, PSN: p.PSN,
 		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
-		RNRRetry: p.RNRRetry, FlowControl: p.FlowControl, SRQ: p.SRQ,
+		RNRRetry: p.RNRRetry, FlowControl: p.FlowControl, SRQ: p.SRQ, Vendor: p.ECE.Vendor, Options: p.ECE.Options,
 	}
 	if err := setPrivate(AttrREP, rep.Private[:], p.Private); err != nil {
 		return err

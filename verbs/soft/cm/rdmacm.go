@@ -47,6 +47,9 @@ func (h ConnHeader) Put(b *[PrivateREQ]byte) {
 	}
 }
 
+// ipVersion returns the IP version in an RDMA CM header, which the peer chose freely.
+func ipVersion(private []byte) uint8 { return private[1] >> 4 }
+
 // ParseConnHeader reads the header in front of a REQ's private data. The error is a *FieldError
 // that wraps ErrMalformed.
 func ParseConnHeader(b *[PrivateREQ]byte) (ConnHeader, error) {
@@ -54,7 +57,7 @@ func ParseConnHeader(b *[PrivateREQ]byte) (ConnHeader, error) {
 	if b[0] != cmaVersion {
 		return h, malformed("REQ", "RDMA CM version", uint64(b[0]), "0")
 	}
-	switch v := b[1] >> 4; v {
+	switch v := ipVersion(b[:]); v {
 	case 4:
 		h.Src, h.Dst = netip.AddrFrom4([4]byte(b[16:20])), netip.AddrFrom4([4]byte(b[32:36]))
 	case 6:

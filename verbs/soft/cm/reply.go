@@ -5,8 +5,10 @@ import "fmt"
 // REP accepts a REQ (IBTA 12.6.8; struct cm_rep_msg).
 type REP struct {
 	TID                uint64
+	Options            uint32 // as in a REQ
 	LocalID            uint32
 	RemoteID           uint32
+	Vendor             uint32 // 24 bits, in three parts
 	QKey               uint32
 	QPN                uint32 // 24 bits
 	LocalEECN          uint32 // 24 bits
@@ -22,7 +24,8 @@ type REP struct {
 	Private            [PrivateREP]byte
 }
 
-// Offsets in a REP.
+// Offsets in a REP. The last bytes of the words of the QPN, the EECN and the PSN are the vendor ID, from its top
+// (ibta_vol1_c12.h CM_REP_VENDOR_ID_H, _M and _L).
 const (
 	repQKey    = offBody + 8
 	repQPN     = offBody + 12
@@ -44,6 +47,7 @@ func (*REP) Attr() Attr { return AttrREP }
 // Put encodes the REP; see [Message].
 func (p *REP) Put(m *MAD) error {
 	w := widths{msg: AttrREP}
+	w.fit("vendor ID", uint64(p.Vendor), 24)
 	w.fit("local QPN", uint64(p.QPN), 24)
 	w.fit("local EECN", uint64(p.LocalEECN), 24)
 	w.fit("starting PSN", uint64(p.PSN), 24)
@@ -51,12 +55,13 @@ func (p *REP) Put(m *MAD) error {
 	w.fit("failover accepted", uint64(p.Failover), 2)
 	w.fit("RNR retry count", uint64(p.RNRRetry), 3)
 	begin(m, AttrREP, p.TID)
+	put32(m, offModifier, p.Options)
 	put32(m, offBody, p.LocalID)
 	put32(m, offBody+4, p.RemoteID)
 	put32(m, repQKey, p.QKey)
-	put24(m, repQPN, p.QPN, 0)
-	put24(m, repEECN, p.LocalEECN, 0)
-	put24(m, repPSN, p.PSN, 0)
+	put24(m, repQPN, p.QPN, uint8(p.Vendor>>16))
+	put24(m, repEECN, p.LocalEECN, uint8(p.Vendor>>8))
+	put24(m, repPSN, p.PSN, uint8(p.Vendor))
 	m[repResp], m[repDepth] = p.ResponderResources, p.InitiatorDepth
 	m[repDelay] = p.TargetAckDelay<<3 | p.Failover<<1 | bit(p.FlowControl, 0)
 	m[repRNR] = p.RNRRetry<<5 | bit(p.SRQ, 4)
@@ -68,6 +73,8 @@ func (p *REP) Put(m *MAD) error {
 func (p *REP) parse(m *MAD) error {
 	p.TID = get64(m, offTID)
 	p.LocalID, p.RemoteID = get32(m, offBody), get32(m, offBody+4)
+	p.Options = get32(m, offModifier)
+	p.Vendor = uint32(m[repQPN+3])<<16 | uint32(m[repEECN+3])<<8 | uint32(m[repPSN+3])
 	p.QKey = get32(m, repQKey)
 	p.QPN, p.LocalEECN, p.PSN = get24(m, repQPN), get24(m, repEECN), get24(m, repPSN)
 	p.ResponderResources, p.InitiatorDepth = m[repResp], m[repDepth]
@@ -112,6 +119,7 @@ const (
 	RejStaleConn        Reason = 10
 	RejInvalidMTU       Reason = 26 // ARI: the largest MTU that is accepted
 	RejConsumer         Reason = 28
+	RejVendorOption     Reason = 35
 )
 
 // REJ refuses a REQ or a REP, or ends an attempt that failed (IBTA 12.6.7; struct cm_rej_msg).

@@ -4,7 +4,9 @@ package cm
 // cm_req_msg). "Local" is the sender.
 type REQ struct {
 	TID                uint64
+	Options            uint32 // the vendor's: the attribute modifier
 	LocalID            uint32
+	Vendor             uint32 // 24 bits; 0: no options (IBTA 12.6.5; ibta_vol1_c12.h CM_REQ_VENDOR_ID)
 	ServiceID          uint64
 	CAGUID             uint64
 	QKey               uint32
@@ -39,6 +41,7 @@ const (
 
 // Offsets in a REQ.
 const (
+	reqVendor  = offBody + 4 // after 8 reserved bits
 	reqService = offBody + 8
 	reqGUID    = offBody + 16
 	reqQKey    = offBody + 28
@@ -63,6 +66,7 @@ func (*REQ) Attr() Attr { return AttrREQ }
 // Put encodes the REQ; see [Message].
 func (q *REQ) Put(m *MAD) error {
 	w := widths{msg: AttrREQ}
+	w.fit("vendor ID", uint64(q.Vendor), 24)
 	w.fit("local QPN", uint64(q.QPN), 24)
 	w.fit("local EECN", uint64(q.LocalEECN), 24)
 	w.fit("remote EECN", uint64(q.RemoteEECN), 24)
@@ -76,7 +80,9 @@ func (q *REQ) Put(m *MAD) error {
 	w.fit("max CM retries", uint64(q.MaxCMRetries), 4)
 	w.fit("extended transport", uint64(q.ExtTransport), 3)
 	begin(m, AttrREQ, q.TID)
+	put32(m, offModifier, q.Options)
 	put32(m, offBody, q.LocalID)
+	put32(m, reqVendor, q.Vendor)
 	put64(m, reqService, q.ServiceID)
 	put64(m, reqGUID, q.CAGUID)
 	put32(m, reqQKey, q.QKey)
@@ -95,7 +101,9 @@ func (q *REQ) Put(m *MAD) error {
 
 func (q *REQ) parse(m *MAD) error {
 	q.TID = get64(m, offTID)
+	q.Options = get32(m, offModifier)
 	q.LocalID = get32(m, offBody)
+	q.Vendor = get32(m, reqVendor) & max24
 	q.ServiceID = get64(m, reqService)
 	q.CAGUID = get64(m, reqGUID)
 	q.QKey = get32(m, reqQKey)

@@ -32,6 +32,8 @@ enum {
 	CM_MCAST_QPN = 0xffffff,
 	CM_REJ_SERVICE = 8,	 /* no listener (IBTA table 102) */
 	CM_REJ_CONSUMER = 28,
+	CM_REJ_VENDOR_OPTION = 35,
+	CM_VENDOR_BITS = 0xffffff, /* a vendor ID has 24 bits in the messages */
 	CM_SIDR_UNSUPPORTED = 1, /* the same in port space UDP (IBTA 12.11.2.2) */
 	CM_SIDR_REJECT = 2,
 	CM_ACK_TIMEOUT = 14,	 /* 67 ms */
@@ -47,7 +49,7 @@ struct cm_mc {
 	struct sockaddr_in addr;
 	void *context;
 	union vb_gid gid;
-	bool attached;
+	bool send_only, attached;
 	uint32_t reported, completed; /* completed: under id->mu */
 };
 
@@ -82,6 +84,7 @@ struct cm_id {
 	uint8_t responder, initiator; /* depths for the queue pair */
 	uint8_t retry, rnr_retry; /* for the queue pair */
 	uint8_t rnr_told;	  /* the value that accept sends to the other side */
+	struct vb_ece local_ece, remote_ece;
 	bool srq, connect_error;
 	bool accepted; /* made by a request: it shares the listener's port */
 	bool gone; /* TIMEWAIT_EXIT reported */
@@ -152,6 +155,7 @@ int cm_qp_rtr(struct cm_id *id);
 int cm_qp_rts(struct cm_id *id);
 int cm_qp_err(struct cm_id *id);
 int cm_respond(struct cm_id *id);
+int cm_reject(struct vb_rdma_cm_id *p, const void *data, uint8_t len, int reason);
 int rdma_bind_addr(struct vb_rdma_cm_id *p, struct sockaddr *sa);
 int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, int *mask);
 

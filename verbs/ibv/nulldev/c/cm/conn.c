@@ -71,6 +71,7 @@ static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_
 	made->peer = id;
 	made->timeout = id->timeout;
 	made->tos = id->tos;
+	made->remote_ece = id->local_ece;
 	id->peer = made;
 	made->psn = new_psn();
 	made->remote_psn = id->psn;
@@ -160,6 +161,8 @@ static void answer(struct cm_id *id, const struct vb_rdma_conn_param *c)
 	}
 	a->remote_qpn = id->qpn;
 	a->remote_psn = id->psn;
+	a->remote_ece.vendor_id = id->remote_ece.vendor_id; /* cma.c, ucma_copy_ece_param_to_kern_rep */
+	a->remote_ece.options = id->local_ece.options;
 	a->rnr_retry = id->rnr_told;
 	a->responder = id->initiator;
 	a->initiator = id->responder;
@@ -213,9 +216,10 @@ int cm_respond(struct cm_id *id)
 		return cm_err(err);
 	}
 	pthread_mutex_lock(&cm_mu);
-	if (id->state == CM_ASKED && id->peer && id->peer->state == CM_ANSWERED) {
+	if (id->state == CM_ASKED && id->peer && (id->peer->state == CM_ANSWERED || id->peer->state == CM_UP)) {
+		if (id->peer->state == CM_ANSWERED) /* otherwise rdma_notify was before the RTU */
+			cm_push(id->peer, VB_RDMA_CM_EVENT_ESTABLISHED, 0, NULL);
 		id->state = id->peer->state = CM_UP;
-		cm_push(id->peer, VB_RDMA_CM_EVENT_ESTABLISHED, 0, NULL);
 	} else {
 		err = EINVAL;
 	}
@@ -251,21 +255,26 @@ void cm_refuse(struct cm_id *id, int reason, const void *data, size_t len)
 		cm_push(p, VB_RDMA_CM_EVENT_REJECTED, reason, told(data, len, CM_PRIVATE_REJ));
 }
 
-CM_EXPORT int rdma_reject(struct vb_rdma_cm_id *p, const void *data, uint8_t len)
+int cm_reject(struct vb_rdma_cm_id *p, const void *data, uint8_t len, int reason)
 {
 	struct cm_id *id = (struct cm_id *)p;
 	int err = 0;
 
-	CM_CALL("rdma_reject", p->verbs);
 	pthread_mutex_lock(&cm_mu);
 	if (id->state != CM_REQUEST || len > (cm_is_ud(id) ? CM_PRIVATE_SIDR_REP : CM_PRIVATE_REJ)) {
 		err = EINVAL;
 	} else {
-		cm_refuse(id, CM_REJ_CONSUMER, data, len);
+		cm_refuse(id, reason, data, len);
 		id->state = CM_OVER;
 	}
 	pthread_mutex_unlock(&cm_mu);
 	return err ? cm_err(err) : 0;
+}
+
+CM_EXPORT int rdma_reject(struct vb_rdma_cm_id *p, const void *data, uint8_t len)
+{
+	CM_CALL("rdma_reject", p->verbs);
+	return cm_reject(p, data, len, CM_REJ_CONSUMER);
 }
 
 static void down(struct cm_id *id)

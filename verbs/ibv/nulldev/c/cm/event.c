@@ -139,7 +139,7 @@ static bool process(struct cm_event *e)
 	case VB_RDMA_CM_EVENT_DISCONNECTED:
 		return !id->connect_error;
 	case VB_RDMA_CM_EVENT_MULTICAST_JOIN:
-		if (id->id.qp) {
+		if (id->id.qp && !e->mc->send_only) {
 			e->event.status = ibv_attach_mcast(id->id.qp, &e->mc->gid, 0);
 			if (e->event.status)
 				e->event.event = VB_RDMA_CM_EVENT_MULTICAST_ERROR;

@@ -2,7 +2,8 @@
 #include <arpa/inet.h>
 #include "cm.h"
 
-/* The kernel's attributes for a state (cma_ib_init_qp_attr, cm_init_qp_*_attr). */
+/* The kernel's attributes for a state (cma_ib_init_qp_attr, cm_init_qp_*_attr). Of datagrams they are those of INIT,
+ * whatever the state. */
 CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, int *mask)
 {
 	struct cm_id *id = (struct cm_id *)p;
@@ -16,7 +17,7 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 	memset(a, 0, sizeof(*a));
 	a->qp_state = state;
 	*mask = VB_QP_STATE;
-	switch (state) {
+	switch (ud ? VB_QPS_INIT : state) {
 	case VB_QPS_INIT:
 		a->port_num = 1;
 		*mask |= VB_QP_PKEY_INDEX | VB_QP_PORT | (ud ? VB_QP_QKEY : VB_QP_ACCESS_FLAGS);
@@ -29,8 +30,6 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 		}
 		break;
 	case VB_QPS_RTR:
-		if (ud)
-			break;
 		if (!id->peer) {
 			err = EINVAL;
 			break;
@@ -46,11 +45,8 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 		a->max_dest_rd_atomic = id->responder;
 		break;
 	case VB_QPS_RTS:
-		*mask |= VB_QP_SQ_PSN;
 		a->sq_psn = id->psn;
-		if (ud)
-			break;
-		*mask |= VB_QP_TIMEOUT | VB_QP_RETRY_CNT | VB_QP_RNR_RETRY | VB_QP_MAX_QP_RD_ATOMIC;
+		*mask |= VB_QP_SQ_PSN | VB_QP_TIMEOUT | VB_QP_RETRY_CNT | VB_QP_RNR_RETRY | VB_QP_MAX_QP_RD_ATOMIC;
 		a->timeout = id->timeout ? id->timeout : CM_ACK_TIMEOUT;
 		a->retry_cnt = id->retry;
 		a->rnr_retry = id->rnr_retry;
@@ -92,6 +88,16 @@ int cm_qp_err(struct cm_id *id)
 	return id->id.qp ? ibv_modify_qp(id->id.qp, &a, VB_QP_STATE) : 0;
 }
 
+/* As ucma_init_ud_qp (cma.c), after INIT. */
+static int ud_qp_rts(struct vb_qp *qp)
+{
+	struct vb_qp_attr a = { .qp_state = VB_QPS_RTR };
+	int err = ibv_modify_qp(qp, &a, VB_QP_STATE);
+
+	a.qp_state = VB_QPS_RTS;
+	return err ? err : ibv_modify_qp(qp, &a, VB_QP_STATE | VB_QP_SQ_PSN);
+}
+
 /* The completion queues and the domain must be the caller's: the defaults are not implemented. */
 CM_EXPORT int rdma_create_qp(struct vb_rdma_cm_id *p, struct vb_pd *pd, struct vb_qp_init_attr *a)
 {
@@ -108,8 +114,8 @@ CM_EXPORT int rdma_create_qp(struct vb_rdma_cm_id *p, struct vb_pd *pd, struct v
 	p->qp = qp;
 	p->pd = pd;
 	err = move(id, VB_QPS_INIT);
-	if (!err && cm_is_ud(id) && !(err = move(id, VB_QPS_RTR)))
-		err = move(id, VB_QPS_RTS);
+	if (!err && cm_is_ud(id))
+		err = ud_qp_rts(qp);
 	if (!err)
 		return 0;
 	ibv_destroy_qp(qp);
@@ -124,7 +130,7 @@ CM_EXPORT void rdma_destroy_qp(struct vb_rdma_cm_id *p)
 }
 
 /* A RoCE v2 group is its IP address (cma_iboe_set_mgid). */
-CM_EXPORT int rdma_join_multicast(struct vb_rdma_cm_id *p, struct sockaddr *sa, void *context)
+static int join(struct vb_rdma_cm_id *p, struct sockaddr *sa, bool send_only, void *context)
 {
 	struct cm_id *id = (struct cm_id *)p;
 	struct vb_rdma_ud_param u = { .qp_num = CM_MCAST_QPN, .qkey = CM_QKEY };
@@ -132,7 +138,6 @@ CM_EXPORT int rdma_join_multicast(struct vb_rdma_cm_id *p, struct sockaddr *sa, 
 	struct cm_event *e;
 	struct cm_mc *mc;
 
-	CM_CALL("rdma_join_multicast", p->verbs);
 	if (id->dev < 0 || !p->verbs || !cm_is_ud(id))
 		return cm_err(EINVAL);
 	if (sa->sa_family == AF_INET) {
@@ -150,6 +155,7 @@ CM_EXPORT int rdma_join_multicast(struct vb_rdma_cm_id *p, struct sockaddr *sa, 
 		return cm_err(ENOMEM);
 	mc->id = id;
 	mc->addr = in;
+	mc->send_only = send_only;
 	mc->context = context;
 	memcpy(mc->gid.raw + 10, "\xff\xff", 2);
 	memcpy(mc->gid.raw + 12, &in.sin_addr, 4);
@@ -166,6 +172,24 @@ CM_EXPORT int rdma_join_multicast(struct vb_rdma_cm_id *p, struct sockaddr *sa, 
 	cm_push(id, VB_RDMA_CM_EVENT_MULTICAST_JOIN, 0, e);
 	pthread_mutex_unlock(&cm_mu);
 	return 0;
+}
+
+CM_EXPORT int rdma_join_multicast(struct vb_rdma_cm_id *p, struct sockaddr *sa, void *context)
+{
+	CM_CALL("rdma_join_multicast", p->verbs);
+	return join(p, sa, false, context);
+}
+
+CM_EXPORT int rdma_join_multicast_ex(struct vb_rdma_cm_id *p, struct vb_rdma_cm_join_mc_attr_ex *a, void *context)
+{
+	const uint32_t all = VB_RDMA_CM_JOIN_MC_ATTR_ADDRESS | VB_RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+
+	CM_CALL("rdma_join_multicast_ex", p->verbs);
+	if (a->comp_mask >= VB_RDMA_CM_JOIN_MC_ATTR_RESERVED)
+		return cm_err(ENOTSUP);
+	if (a->comp_mask != all || a->join_flags >= VB_RDMA_MC_JOIN_FLAG_RESERVED)
+		return cm_err(EINVAL);
+	return join(p, a->addr, a->join_flags == VB_RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, context);
 }
 
 CM_EXPORT int rdma_leave_multicast(struct vb_rdma_cm_id *p, struct sockaddr *sa)
