@@ -14,7 +14,7 @@ import (
 //
 // Implements: rdma_get_send_comp.
 func (id *ID) GetSendComp(ctx context.Context) (wc verbs.WC, err error) {
-	if p := id.qp.Load(); p != nil && p.send.private && p.send.takeOne(&wc) {
+	if p := id.qp.Load(); p != nil && p.send != nil && p.send.private && p.send.takeOne(&wc) {
 		return wc, nil
 	}
 	return id.comp(ctx, "rdma_get_send_comp", id.SendCQ())
@@ -25,7 +25,7 @@ func (id *ID) GetSendComp(ctx context.Context) (wc verbs.WC, err error) {
 //
 // Implements: rdma_get_recv_comp.
 func (id *ID) GetRecvComp(ctx context.Context) (wc verbs.WC, err error) {
-	if p := id.qp.Load(); p != nil && p.recv.private && p.recv.takeOne(&wc) {
+	if p := id.qp.Load(); p != nil && p.recv != nil && p.recv.private && p.recv.takeOne(&wc) {
 		return wc, nil
 	}
 	return id.comp(ctx, "rdma_get_recv_comp", id.RecvCQ())

@@ -17,8 +17,8 @@ import (
 func TestSharedReceives(t *testing.T) {
 	r := newRig(t)
 	l, at := r.listener(nil)
-	must.Do(t, l.CreateSRQ(nil, &verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}))
-	if err := l.CreateSRQ(nil, &verbs.SRQAttr{MaxWR: 8}); err == nil {
+	must.Do(t, l.CreateSRQ(nil, &SRQInitAttr{MaxWR: 8, MaxSGE: 1}))
+	if err := l.CreateSRQ(nil, &SRQInitAttr{MaxWR: 8}); err == nil {
 		t.Error("an identifier has two shared receive queues")
 	}
 	in := r.memory(l, 64, (*ID).RegMsgs)

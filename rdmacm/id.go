@@ -278,7 +278,7 @@ func (id *ID) await(ctx context.Context, op string, call func() error, want verb
 	if err := ev.Err(); err != nil {
 		return err
 	}
-	if ev.Type != want {
+	if ev.Type != want && !(want == verbs.CMEstablished && ev.Type == verbs.CMConnectResponse) { // the program has a queue pair of its own
 		return failure(op, id, syscall.ECONNABORTED, fmt.Errorf("%w: event %v instead of %v", verbs.ErrInvalid, ev.Type, want))
 	}
 	return nil

@@ -36,6 +36,7 @@ type SendWR struct {
 	AH         verbs.AH
 	RemoteQPN  uint32 // datagrams
 	RemoteQKey uint32
+	RemoteSRQN uint32 // XRC_SEND: the shared receive queue that takes a message
 }
 
 // PostRecvList posts receives, in the order of the list, with one doorbell as far as possible. It stops
@@ -50,7 +51,7 @@ func (id *ID) PostRecvList(list []RecvWR) (posted int, err error) {
 	switch {
 	case p == nil:
 		return 0, named(op, id, ErrNoQP)
-	case p.srq != nil:
+	case p.srq != nil || p.q == nil:
 		return 0, failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the queue pair has a shared receive queue", verbs.ErrInvalid))
 	}
 	for posted < len(list) && err == nil {
@@ -83,7 +84,7 @@ func (id *ID) PostSendList(list []SendWR) (posted int, err error) {
 	for posted < len(list) && err == nil {
 		w := &list[posted]
 		s := reactor.Send{
-			Opcode: w.Opcode, Tag: w.WRID, Imm: w.Imm, Remote: w.Remote, RKey: w.RKey, Invalidate: w.Invalidate,
+			Opcode: w.Opcode, Tag: w.WRID, Imm: w.Imm, Remote: w.Remote, RKey: w.RKey, Invalidate: w.Invalidate, RemoteSRQ: w.RemoteSRQN,
 			To: reactor.Dest{AH: w.AH, QPNum: w.RemoteQPN, QKey: w.RemoteQKey},
 		}
 		if p, err = id.ready(); err != nil {

@@ -24,8 +24,12 @@ type QPInitAttr struct {
 	// Cap holds the capacities. CreateQP writes the granted ones. MaxSendWR and MaxRecvWR bound the
 	// requests that are posted, or completed and not taken from the completion queue.
 	Cap verbs.QPCap
-	// Type is RC or UD; 0: by the port space.
+	// Type is RC, UD, XRC_SEND or XRC_RECV; 0: by the port space. XRC_SEND has no receives, and its
+	// messages name the shared receive queue that takes them (SendWR.RemoteSRQN). XRC_RECV has neither
+	// sends nor receives of its own, no protection domain and no completion queues: the receives are
+	// those of the XRC shared receive queues of XRCD.
 	Type verbs.QPType
+	XRCD verbs.XRCD // XRC_RECV: the domain
 	// SQSigAll has every request complete, as if it had SIGNALED.
 	SQSigAll bool
 }
@@ -39,7 +43,7 @@ type queuePair struct {
 	id       *ID
 	dev      *Device
 	pd       verbs.PD
-	q        *reactor.Queue
+	q        *reactor.Queue // nil for XRC_RECV
 	typ      verbs.QPType
 	num      uint32
 	send     *CQ
@@ -71,12 +75,21 @@ func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier has a queue pair", verbs.ErrInvalid))
 	}
 	p := &queuePair{id: id, dev: dev, typ: attr.Type, srq: attr.SRQ, send: attr.SendCQ, recv: attr.RecvCQ, sigAll: attr.SQSigAll}
-	if p.srq == nil {
-		p.srq = id.srq.Load()
-	}
 	if p.typ == 0 {
 		if p.typ = verbs.QPTRC; id.ps == verbs.PSUDP {
 			p.typ = verbs.QPTUD
+		}
+	}
+	switch p.typ {
+	case verbs.QPTXRCRecv:
+		return id.createXRCRecv(p, attr.XRCD)
+	case verbs.QPTXRCSend:
+		if p.srq != nil || p.recv != nil || attr.Cap.MaxRecvWR > 0 {
+			return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: a queue pair of type XRC_SEND has no receives", verbs.ErrInvalid))
+		}
+	default:
+		if p.srq == nil {
+			p.srq = id.srq.Load()
 		}
 	}
 	cfg := reactor.QueueConfig{
@@ -125,6 +138,19 @@ func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 	return nil
 }
 
+// createXRCRecv makes a queue pair of type XRC_RECV.
+func (id *ID) createXRCRecv(p *queuePair, x verbs.XRCD) error {
+	if x == nil {
+		return failure("rdma_create_qp", id, syscall.EINVAL, fmt.Errorf("%w: a queue pair of type XRC_RECV needs a domain", verbs.ErrInvalid))
+	}
+	if err := id.cm.CreateQP(nil, &verbs.QPInitAttr{Type: p.typ, XRCD: x}); err != nil {
+		return named("rdma_create_qp", id, err)
+	}
+	p.num, p.send, p.recv = id.cm.QP().Num(), nil, nil
+	id.qp.Store(p)
+	return nil
+}
+
 // make makes the queue and the queue pair.
 func (p *queuePair) make(cfg reactor.QueueConfig) error {
 	q, err := p.dev.r.Prepare(cfg)
@@ -165,12 +191,15 @@ func (id *ID) DestroyQP() error {
 	if p == nil {
 		return nil
 	}
-	p.q.Fail(verbs.ErrClosed)
-	err := p.dev.do(func() error {
-		p.gone = true
-		p.q.Seal()
-		return nil
-	})
+	var err error
+	if p.q != nil {
+		p.q.Fail(verbs.ErrClosed)
+		err = p.dev.do(func() error {
+			p.gone = true
+			p.q.Seal()
+			return nil
+		})
+	}
 	if err == nil {
 		if err = id.cm.DestroyQP(); errors.Is(err, verbs.ErrDeviceRemoved) {
 			err = nil
@@ -179,6 +208,9 @@ func (id *ID) DestroyQP() error {
 	if err != nil {
 		id.qp.Store(p)
 		return named("rdma_destroy_qp", id, err)
+	}
+	if p.q == nil {
+		return nil
 	}
 	err = p.dev.do(func() error {
 		err := p.q.Release(verbs.ErrClosed)
@@ -213,10 +245,14 @@ func (id *ID) SendCQ() *CQ {
 	return nil
 }
 
-// RecvCQ is described at SendCQ.
+// RecvCQ is described at SendCQ. Without a queue pair that has receives, it is the completion queue of the
+// identifier's XRC shared receive queue.
 func (id *ID) RecvCQ() *CQ {
-	if p := id.qp.Load(); p != nil {
+	if p := id.qp.Load(); p != nil && p.recv != nil {
 		return p.recv
+	}
+	if s := id.srq.Load(); s != nil {
+		return s.cq
 	}
 	return nil
 }

@@ -9,23 +9,36 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
+// SRQInitAttr describes a shared receive queue to make.
+//
+// Implements: struct ibv_srq_init_attr, struct ibv_srq_init_attr_ex.
+type SRQInitAttr struct {
+	MaxWR, MaxSGE uint32 // the most receives, at least 1, and elements of each; 0 elements: 1
+	// XRCD makes an XRC queue: the receives are for queue pairs of type XRC_RECV of the domain, and complete
+	// to CQ. With a nil CQ the queue has one of its own, which GetRecvComp of the identifier reads.
+	XRCD verbs.XRCD
+	CQ   *CQ
+}
+
 // SRQ is a shared receive queue: its receives serve all queue pairs made with it. A receive completes
-// to the receive completion queue of the queue pair that took it.
+// to the receive completion queue of the queue pair that took it, or of an XRC queue to its own.
 //
 // Implements: struct ibv_srq.
 type SRQ struct {
 	dev   *Device
 	q     *reactor.SharedRecv
 	depth int
-	qps   map[uint32]*queuePair // by number; holder only
+	cq    *CQ                   // of an XRC queue
+	qps   map[uint32]*queuePair // by number; holder only; none for an XRC queue
+	num   uint32
 }
 
 // CreateSRQ makes a shared receive queue for the identifier and, with QPInitAttr.SRQ, for others of the
-// device. The identifier destroys it. The protection domain pd may be nil: that of the device. Of attr,
-// MaxWR and MaxSGE are read. CreateSRQ waits for the reactor and the device.
+// device. The identifier destroys it. The protection domain pd may be nil: that of the device. CreateSRQ
+// waits for the reactor and the device.
 //
 // Implements: rdma_create_srq, rdma_create_srq_ex.
-func (id *ID) CreateSRQ(pd verbs.PD, attr *verbs.SRQAttr) error {
+func (id *ID) CreateSRQ(pd verbs.PD, attr *SRQInitAttr) error {
 	const op = "rdma_create_srq"
 	dev, err := id.Device()
 	switch {
@@ -35,13 +48,19 @@ func (id *ID) CreateSRQ(pd verbs.PD, attr *verbs.SRQAttr) error {
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier is not bound to a device", verbs.ErrInvalid))
 	case attr == nil || attr.MaxWR == 0:
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the attributes are missing", verbs.ErrInvalid))
+	case attr.CQ != nil && (attr.XRCD == nil || attr.CQ.dev != dev):
+		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: a completion queue of another device, or without a domain", verbs.ErrInvalid))
 	case id.srq.Load() != nil:
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier has a shared receive queue", verbs.ErrInvalid))
 	}
 	if pd == nil {
 		pd = dev.pd
 	}
-	s := &SRQ{dev: dev, depth: int(attr.MaxWR), qps: map[uint32]*queuePair{}}
+	s := &SRQ{dev: dev, depth: int(attr.MaxWR), qps: map[uint32]*queuePair{}, cq: attr.CQ}
+	if attr.XRCD != nil && s.cq == nil {
+		s.cq = newCQ(dev, s.depth)
+		s.cq.private = true
+	}
 	if s.q, err = dev.r.PrepareShared(pd, s.depth, int(max(attr.MaxSGE, 1))); err != nil {
 		return named(op, id, err)
 	}
@@ -49,12 +68,19 @@ func (id *ID) CreateSRQ(pd verbs.PD, attr *verbs.SRQAttr) error {
 		if err := s.q.Admit(); err != nil {
 			return err
 		}
-		srq, err := pd.CreateSRQ(s.q.Attr())
+		a := s.q.Attr()
+		if attr.XRCD != nil {
+			a = s.q.AttrXRC(attr.XRCD)
+		}
+		srq, err := pd.CreateSRQ(a)
 		if err != nil {
 			s.q.Withdraw()
 			return err
 		}
 		s.q.Bind(srq)
+		if s.num = srq.Num(); s.cq != nil {
+			s.cq.attach(s.depth)
+		}
 		return nil
 	})
 	if err != nil {
@@ -63,6 +89,11 @@ func (id *ID) CreateSRQ(pd verbs.PD, attr *verbs.SRQAttr) error {
 	id.srq.Store(s)
 	return nil
 }
+
+// Num returns the number of an XRC queue, for SendWR.RemoteSRQN; 0 for others.
+//
+// Implements: ibv_get_srq_num.
+func (s *SRQ) Num() uint32 { return s.num }
 
 // SRQ returns the shared receive queue that CreateSRQ has made; nil if there is none.
 //
@@ -85,10 +116,15 @@ func (id *ID) DestroySRQ() error {
 		if err := s.q.SRQ().Close(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
 			return err
 		}
+		if s.cq != nil {
+			s.cq.detach(s.depth)
+		}
 		return s.q.Release(verbs.ErrClosed)
 	})
 	if err == nil {
-		id.srq.Store(nil)
+		if id.srq.Store(nil); s.cq != nil && s.cq.private {
+			err = s.cq.Destroy()
+		}
 	}
 	return named("rdma_destroy_srq", id, err)
 }
@@ -117,7 +153,9 @@ func (s *SRQ) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
 	if e, ok := errors.AsType[*verbs.WCError](err); ok {
 		c.QPNum = e.QPNum
 	}
-	if p := s.qps[c.QPNum]; p != nil && !p.gone {
+	if s.cq != nil {
+		complete(s.cq, c.QPNum, &c, err)
+	} else if p := s.qps[c.QPNum]; p != nil && !p.gone {
 		complete(p.recv, p.num, &c, err)
 	}
 }

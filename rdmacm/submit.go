@@ -163,6 +163,8 @@ func (id *ID) ready() (*queuePair, error) {
 	switch {
 	case p == nil:
 		return nil, ErrNoQP
+	case p.q == nil:
+		return nil, fmt.Errorf("%w: a queue pair of type XRC_RECV sends nothing", verbs.ErrInvalid)
 	case !p.sendable.Load():
 		return nil, ErrNotConnected
 	case p.send.full():
@@ -174,9 +176,9 @@ func (id *ID) ready() (*queuePair, error) {
 // submitRecv submits a receive, and returns the device.
 func (id *ID) submitRecv(userContext uint64, sgl []verbs.SGE) (*Device, error) {
 	p := id.qp.Load()
-	if p == nil || p.srq != nil {
+	if p == nil || p.srq != nil || p.q == nil {
 		s := id.srq.Load()
-		if p != nil {
+		if p != nil && p.srq != nil {
 			s = p.srq
 		}
 		if s == nil {

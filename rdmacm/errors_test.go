@@ -1,0 +1,66 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: each error of the package answers whether trying again may help, and with which errno it comes.
+func TestErrorsAnswer(t *testing.T) {
+	for _, c := range []struct {
+		err   error
+		retry verbs.Retry
+		errno syscall.Errno
+	}{
+		{ErrQueueFull, verbs.RetryLater, syscall.ENOMEM},
+		{ErrNotConnected, verbs.RetryLater, syscall.EINVAL},
+		{ErrNoQP, verbs.RetryNever, syscall.EINVAL},
+		{ErrRange, verbs.RetryNever, syscall.EINVAL},
+		{ErrShared, verbs.RetryNever, syscall.EINVAL},
+		{ErrAsync, verbs.RetryNever, syscall.EINVAL},
+		{verbs.ErrBusy, verbs.RetryLater, syscall.EBUSY},
+		{verbs.ErrNotSupported, verbs.RetryNever, syscall.EOPNOTSUPP},
+		{verbs.ErrDeviceRemoved, verbs.RetryNever, syscall.ENODEV},
+		{verbs.ErrUnknownDevice, verbs.RetryNever, syscall.ENODEV},
+	} {
+		err := named("rdma_call", nil, c.err)
+		op, ok := errors.AsType[*verbs.OpError](err)
+		if !ok || op.Op != "rdma_call" || op.Errno != c.errno || !errors.Is(err, c.err) || !errors.Is(err, c.errno) || verbs.RetryOf(err) != c.retry {
+			t.Errorf("%v: error %v with errno %v, retry %v; want %v and %v", c.err, err, op.Errno, verbs.RetryOf(err), c.errno, c.retry)
+		}
+	}
+	if closed := named("rdma_call", nil, verbs.ErrClosed); !errors.Is(closed, net.ErrClosed) || !errors.Is(closed, os.ErrClosed) || !errors.Is(closed, syscall.EBADF) {
+		t.Errorf("%v does not match the errors of closed things", closed)
+	}
+}
+
+// Rule: a call that waits refuses a nil context, and returns the context's error when that ends.
+func TestContextsOfCalls(t *testing.T) {
+	r := newRig(t)
+	l, at := r.listener(attr())
+	c := r.dialer(at, attr())
+	ended, cancel := context.WithCancel(r.ctx)
+	cancel()
+	for what, call := range map[string]func(context.Context) error{
+		"GetRequest":  func(ctx context.Context) error { _, err := l.GetRequest(ctx); return err },
+		"GetSendComp": func(ctx context.Context) error { _, err := c.GetSendComp(ctx); return err },
+		"Next":        func(ctx context.Context) error { _, err := c.RecvCQ().Next(ctx); return err },
+		"GetEvent":    func(ctx context.Context) error { _, err := c.channel().GetEvent(ctx); return err },
+	} {
+		if err := call(nil); !errors.Is(err, ErrNilContext) {
+			t.Errorf("%s with a nil context returned %v, want ErrNilContext", what, err)
+		}
+		if err := call(ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s whose context has ended returned %v, want that error", what, err)
+		}
+	}
+	must.Do(t, c.Destroy(r.ctx))
+	must.Do(t, c.Destroy(r.ctx)) // idempotent
+}
