@@ -138,8 +138,9 @@ const endpointTimeout = 2 * time.Second
 // CreateEndpoint makes a synchronous identifier from a result of GetAddrInfo. An active one has its
 // address and its route resolved; if attr is not nil, it has a queue pair, so that receives can be
 // posted before Connect. A passive one is bound to Src, and GetRequest makes the queue pairs of its
-// connections with attr. The protection domain pd may be nil: that of the device. The caller destroys
-// the endpoint. It waits for the resolution, or until ctx ends.
+// connections with attr. The protection domain pd may be nil: that of the device. As CreateQP does,
+// CreateEndpoint writes the granted capacities to attr. The caller destroys the endpoint. It waits for
+// the resolution, or until ctx ends.
 //
 // Implements: rdma_create_ep.
 func (l *Library) CreateEndpoint(ctx context.Context, res *AddrInfo, pd verbs.PD, attr *QPInitAttr) (*ID, error) {
@@ -160,13 +161,14 @@ func (l *Library) CreateEndpoint(ctx context.Context, res *AddrInfo, pd verbs.PD
 }
 
 func (id *ID) prepare(ctx context.Context, res *AddrInfo, pd verbs.PD, attr *QPInitAttr) error {
+	var own *QPInitAttr
 	if attr != nil {
 		a := *attr
 		a.Type = res.QPType
-		attr = &a
+		own = &a
 	}
 	if res.Flags&AIPassive != 0 {
-		id.makeQP, id.makePD = attr, pd
+		id.makeQP, id.makePD = own, pd
 		return id.BindAddr(res.Src)
 	}
 	if err := id.ResolveAddr(ctx, res.Src, res.Dst, endpointTimeout); err != nil {
@@ -179,5 +181,7 @@ func (id *ID) prepare(ctx context.Context, res *AddrInfo, pd verbs.PD, attr *QPI
 	if attr == nil {
 		return nil
 	}
-	return id.CreateQP(pd, attr)
+	err := id.CreateQP(pd, own)
+	attr.Cap = own.Cap
+	return err
 }

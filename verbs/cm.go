@@ -206,7 +206,9 @@ type CMID interface {
 	// Device names the device the identifier is bound to; "" before that.
 	Device() string
 	// CreateQP makes a queue pair that the connection manager moves through its states; it
-	// returns in INIT, so that receives can be posted. Implements: rdma_create_qp.
+	// returns in INIT, so that receives can be posted. The type is RC, in port space UDP UD; on the software
+	// RNIC also XRC_SEND, and XRC_RECV, for which pd is nil and init.XRCD set. Implements: rdma_create_qp,
+	// rdma_create_qp_ex.
 	CreateQP(pd PD, init *QPInitAttr) error
 	// QP is the queue pair of the identifier; nil when there is none.
 	QP() QP

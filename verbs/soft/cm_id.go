@@ -92,6 +92,7 @@ type cmID struct {
 	path            wire.Path          // to the peer; written when the address is resolved, or the request received
 	mtu             verbs.MTU          // the largest of that path; written when the address is resolved
 	qp              *queuePair         // written under mu and the token, so that either suffices to read it
+	handle          *xrcReceiver       // of an XRC_RECV queue pair; as qp
 	children        map[*cmID]struct{} // a listener's requests not yet reported to the user
 
 	// The connection and its parameters belong to the holder of dev's token.
@@ -162,10 +163,13 @@ func (id *cmID) Device() string {
 func (id *cmID) QP() verbs.QP {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.qp == nil {
-		return nil
+	switch {
+	case id.handle != nil:
+		return id.handle
+	case id.qp != nil:
+		return id.qp
 	}
-	return id.qp
+	return nil
 }
 
 // LocalAddr returns the local address; zero while unknown.

@@ -27,45 +27,83 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	if err := id.inState(op, idBound, idListening, idAddrResolved, idRouteResolved, idAsked); err != nil {
 		return err
 	}
-	s, dev, _ := id.look()
-	own, ok := pd.(*protectionDomain)
-	switch {
-	case !ok || own == nil:
-		return id.refuse(op, "%v is not a protection domain of this provider", pd)
+	switch s, dev, _ := id.look(); {
 	case dev == nil:
 		return id.refuse(op, "the identifier is not bound to a device")
-	case own.ctx.dev != dev:
-		return id.refuse(op, "%v is of another device than %s", pd, dev.cfg.Name)
 	case s == idListening && !id.datagrams():
 		return id.refuse(op, "a listener has no queue pair in port space TCP")
-	case init.Type != id.qpType():
-		return id.refuse(op, "a queue pair of type %v in port space 0x%04x, which has %v", init.Type, uint16(id.ps), id.qpType())
+	case !id.mayHave(init.Type):
+		return id.refuse(op, "a queue pair of type %v in port space 0x%04x", init.Type, uint16(id.ps))
 	case id.QP() != nil:
 		return id.refuse(op, "it has %v already", id.QP())
 	}
-	made, err := own.CreateQP(init)
+	q, handle, err := id.newQP(pd, init)
 	if err != nil {
 		return err
 	}
-	q := made.(*queuePair)
-	dev.exclusive(func() {
+	id.dev.exclusive(func() {
 		if id.datagrams() {
 			err = readyUD(q)
 		} else {
 			err = q.modify(initAttr, initMask)
 		}
 		if err != nil {
-			_ = q.destroy() // new, so nothing keeps it alive
+			_ = destroyQP(q, handle) // new, so nothing keeps it alive
 			return
 		}
 		if !id.datagrams() {
-			dev.cm.byQP[q] = id
+			id.dev.cm.byQP[q] = id
 		}
 		id.mu.Lock()
-		id.qp = q
+		id.qp, id.handle = q, handle
 		id.mu.Unlock()
 	})
 	return err
+}
+
+// mayHave reports whether the queue pair may be of type k.
+func (id *cmID) mayHave(k verbs.QPType) bool {
+	if id.datagrams() {
+		return k == verbs.QPTUD
+	}
+	return k == verbs.QPTRC || isXRC(k)
+}
+
+// isXRC reports whether queue pairs of type k are XRC's.
+func isXRC(k verbs.QPType) bool { return k == verbs.QPTXRCSend || k == verbs.QPTXRCRecv }
+
+// newQP makes a queue pair, and for XRC_RECV its handle.
+func (id *cmID) newQP(pd verbs.PD, init *verbs.QPInitAttr) (*queuePair, *xrcReceiver, error) {
+	const op = "rdma_create_qp"
+	if init.Type == verbs.QPTXRCRecv {
+		x, ok := init.XRCD.(*xrcd)
+		if !ok || x == nil || x.ctx.dev != id.dev {
+			return nil, nil, id.refuse(op, "%v is no XRC domain of %s", init.XRCD, id.dev.cfg.Name)
+		}
+		made, err := x.CreateQP(init)
+		if err != nil {
+			return nil, nil, err
+		}
+		r := made.(*xrcReceiver)
+		return r.q, r, nil
+	}
+	own, ok := pd.(*protectionDomain)
+	if !ok || own == nil || own.ctx.dev != id.dev {
+		return nil, nil, id.refuse(op, "%v is no protection domain of %s", pd, id.dev.cfg.Name)
+	}
+	made, err := own.CreateQP(init)
+	if err != nil {
+		return nil, nil, err
+	}
+	return made.(*queuePair), nil, nil
+}
+
+// destroyQP destroys a queue pair, or its handle if it has one. The caller holds the device's token.
+func destroyQP(q *queuePair, handle *xrcReceiver) error {
+	if handle != nil {
+		return handle.destroy()
+	}
+	return q.destroy()
 }
 
 // depth returns the agreed number of READs and atomics: the least of this side's request, the
@@ -140,7 +178,7 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 		d := id.dev
 		id.connect = cm.ConnectParam{
 			Dst: id.path, ServiceID: cm.ServiceID(verbs.PSTCP, id.peer.Port()),
-			QPN: c.QPNum, PSN: id.firstPSN(), ECE: id.localECE(),
+			QPN: c.QPNum, PSN: id.firstPSN(), ECE: id.localECE(), XRC: id.qp != nil && isXRC(id.qp.kind),
 			ResponderResources: depth(c.ResponderResources, maxDepth, d), InitiatorDepth: depth(c.InitiatorDepth, maxDepth, d),
 			RetryCount: c.RetryCount, RNRRetry: c.RNRRetryCount, FlowControl: c.FlowControl, SRQ: c.SRQ,
 			MTU: id.mtu, AckTimeout: id.ackTimeout(), TrafficClass: id.tos, PKey: wire.DefaultPKey,
@@ -195,6 +233,9 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 		return err
 	}
 	return id.exclusive(op, []idState{idAsked}, func(now time.Duration) error {
+		if id.qp != nil && isXRC(id.qp.kind) != id.req.XRC() {
+			return id.refuse(op, "the request is not for a queue pair of type %v", id.qp.kind)
+		}
 		e := &id.agreed
 		e.timeout, e.retry = id.ackTimeout(), c.RetryCount
 		e.resources, e.depth = depth(c.ResponderResources, id.req.InitiatorDepth, id.dev), depth(c.InitiatorDepth, id.req.ResponderResources, id.dev)

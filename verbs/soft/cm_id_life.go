@@ -91,13 +91,13 @@ func (id *cmID) destroyQP() error {
 	if id.qp == nil {
 		return nil
 	}
-	if err := id.qp.destroy(); err != nil {
+	if err := destroyQP(id.qp, id.handle); err != nil {
 		return err
 	}
 	id.dev.cm.drop(id.qp)
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	id.qp = nil
+	id.qp, id.handle = nil, nil
 	return nil
 }
 

@@ -92,6 +92,24 @@ func (id *cmID) rts() verbs.QPAttr {
 	}
 }
 
+// rtrMask and rtsMask return the attributes of those steps for the type of q: XRC_SEND responds to nothing, and
+// XRC_RECV requests nothing.
+//
+// Implements: cm_init_qp_rtr_attr and cm_init_qp_rts_attr (kernel cm.c).
+func (q *queuePair) rtrMask() verbs.QPAttrMask {
+	if q.kind == verbs.QPTXRCSend {
+		return rtrMask &^ (verbs.QPMMaxDestRdAtomic | verbs.QPMMinRNRTimer)
+	}
+	return rtrMask
+}
+
+func (q *queuePair) rtsMask() verbs.QPAttrMask {
+	if q.kind == verbs.QPTXRCRecv {
+		return verbs.QPMState | verbs.QPMTimeout | verbs.QPMSQPSN
+	}
+	return rtsMask
+}
+
 // ready moves the queue pair from INIT to RTS. If that fails, the queue pair is in ERR. The
 // caller holds the device's token.
 //
@@ -100,11 +118,11 @@ func (id *cmID) ready() error {
 	id.qp.path = id.agreed.path
 	a, err := id.rtr()
 	if err == nil {
-		err = id.qp.modify(&a, rtrMask)
+		err = id.qp.modify(&a, id.qp.rtrMask())
 	}
 	if err == nil {
 		a = id.rts()
-		err = id.qp.modify(&a, rtsMask)
+		err = id.qp.modify(&a, id.qp.rtsMask())
 	}
 	if err != nil {
 		id.breakQP()

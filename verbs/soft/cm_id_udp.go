@@ -23,16 +23,6 @@ func (id *cmID) ports() *cmPorts {
 	return &id.p.cm.ports
 }
 
-// qpType returns the type of queue pair that CreateQP makes.
-//
-// Implements: rdma_create_id of librdmacm, which ties the type to the port space.
-func (id *cmID) qpType() verbs.QPType {
-	if id.datagrams() {
-		return verbs.QPTUD
-	}
-	return verbs.QPTRC
-}
-
 // readyUD moves a new datagram queue pair to RTS. The caller holds the device's token.
 //
 // Implements: ucma_init_ud_qp (librdmacm cma.c).

@@ -120,27 +120,29 @@ func (r *xrcReceiver) Query() (a verbs.QPAttr, err error) {
 //
 // Implements: ibv_destroy_qp.
 func (r *xrcReceiver) Close() (err error) {
-	const op = "ibv_destroy_qp"
-	if e := r.x.ctx.closing(op, func() {
-		if r.closed {
-			return
-		}
-		if n := r.x.ctx.async.end(&r.events); n > 0 {
-			err = opError(op, r.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, n)
-			return
-		}
-		r.closed = true
-		r.x.qps--
-		r.x.ctx.counts.QP--
-		q := r.q
-		if q.handles = slices.DeleteFunc(q.handles, func(o *xrcReceiver) bool { return o == r }); len(q.handles) == 0 {
-			q.reset(&q.granted)
-			q.dev.removeQP(q)
-		}
-	}); e != nil && !r.x.ctx.closed.Load() {
+	if e := r.x.ctx.closing("ibv_destroy_qp", func() { err = r.destroy() }); e != nil && !r.x.ctx.closed.Load() {
 		return e
 	}
 	return err
+}
+
+// destroy is Close. The caller holds the token.
+func (r *xrcReceiver) destroy() error {
+	if r.closed {
+		return nil
+	}
+	if n := r.x.ctx.async.end(&r.events); n > 0 {
+		return opError("ibv_destroy_qp", r.String(), syscall.EBUSY, "%w: %d events are not acknowledged", verbs.ErrBusy, n)
+	}
+	r.closed = true
+	r.x.qps--
+	r.x.ctx.counts.QP--
+	q := r.q
+	if q.handles = slices.DeleteFunc(q.handles, func(o *xrcReceiver) bool { return o == r }); len(q.handles) == 0 {
+		q.reset(&q.granted)
+		q.dev.removeQP(q)
+	}
+	return nil
 }
 
 // InitAttr returns the attributes of the handle's creation. It does not block.

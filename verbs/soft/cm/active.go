@@ -20,6 +20,7 @@ type ConnectParam struct {
 	RNRRetry           uint8 // 0 to 7
 	FlowControl        bool
 	SRQ                bool
+	XRC                bool      // the queue pair is of type XRC_SEND or XRC_RECV
 	MTU                verbs.MTU // 0: the port's
 	AckTimeout         uint8     // code, 0 to 31
 	TrafficClass       uint8
@@ -55,6 +56,9 @@ func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, 
 			LocalGID: here, RemoteGID: p.Dst.Peer, HopLimit: roceHopLimit, AckTimeout: p.AckTimeout,
 			TrafficClass: p.TrafficClass,
 		},
+	}
+	if p.XRC {
+		req.Transport, req.ExtTransport = TransportExt, ExtXRC
 	}
 	if err := setPrivate(AttrREQ, req.Private[:], p.Private); err != nil {
 		return nil, err

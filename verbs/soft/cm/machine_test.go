@@ -89,6 +89,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"no listener", func(q *REQ) { q.ServiceID = 8 }, RejInvalidServiceID},
 		{"not RC", func(q *REQ) { q.Transport = TransportUC }, RejInvalidTransport},
+		{"an extended transport that is not XRC", func(q *REQ) { q.Transport, q.ExtTransport = TransportExt, ExtXRC+1 }, RejInvalidTransport},
 		{"MTU above the port's", func(q *REQ) { q.PathMTU = 5 }, RejInvalidMTU},
 		{"jumbo MTU on an ordinary port", func(q *REQ) { q.PathMTU = mtuJumboCode }, RejInvalidMTU},
 		{"reserved MTU", func(q *REQ) { q.PathMTU = 9 }, RejInvalidMTU},

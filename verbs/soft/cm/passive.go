@@ -100,7 +100,7 @@ func (m *Machine) onREQ(now time.Duration, src wire.Path, req *REQ) bool {
 		refuse(RejStaleConn)
 	case l == nil:
 		refuse(RejInvalidServiceID)
-	case req.Transport != TransportRC:
+	case req.Transport != TransportRC && !req.XRC():
 		refuse(RejInvalidTransport)
 	case l.pending >= l.backlog:
 		refuse(RejNoResources)

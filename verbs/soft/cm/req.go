@@ -35,9 +35,16 @@ type REQ struct {
 
 // Transport services of a REQ.
 const (
-	TransportRC = 0
-	TransportUC = 1
+	TransportRC  = 0
+	TransportUC  = 1
+	TransportExt = 3 // the one that ExtTransport names
+	ExtXRC       = 1 // of ExtTransport
 )
+
+// XRC reports whether the request is for queue pairs of types XRC_SEND and XRC_RECV.
+//
+// Implements: cm_req_get_qp_type (kernel cm_msgs.h).
+func (q *REQ) XRC() bool { return q.Transport == TransportExt && q.ExtTransport == ExtXRC }
 
 // Offsets in a REQ.
 const (
