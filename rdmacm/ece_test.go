@@ -110,8 +110,7 @@ func TestNotifyEstablishes(t *testing.T) {
 	if err := b.s.Notify(verbs.EventCommEst); !errors.Is(err, syscall.EISCONN) {
 		t.Errorf("Notify of an established connection: %v, want EISCONN", err)
 	}
-	must.Do(t, b.c.Establish())
-	b.next(0, verbs.CMEstablished)
+	must.Do(t, b.c.Establish()) // no ESTABLISHED is waited for: the kernel has none for this end (cma.c, cma_rep_recv)
 }
 
 // Rule (rdma_init_qp_attr): the attributes lead a queue pair of the program's own to the peer's, and each end receives

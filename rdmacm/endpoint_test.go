@@ -186,6 +186,30 @@ func TestGetEventEnds(t *testing.T) {
 	}
 }
 
+// Rule (rdma_create_qp, rdma_destroy_qp): a protection domain of the program's own can be closed as soon as the queue
+// pair in it is destroyed. CreateEndpoint writes the granted capacities.
+func TestAProtectionDomainOfTheProgram(t *testing.T) {
+	r := newRig(t)
+	_, at := r.listener(nil)
+	first := r.dialer(at, nil)
+	m := must.Get(verbs.AllocMemory(8))(t)
+	defer func() { must.Do(t, m.Close()) }()
+	for range 20 {
+		pd := must.Get(must.Get(first.Device())(t).Context().AllocPD())(t)
+		a := &QPInitAttr{Cap: verbs.QPCap{MaxRecvWR: 1}}
+		c := must.Get(r.lib[0].CreateEndpoint(r.ctx, &AddrInfo{Src: r.at[0], Dst: at, PortSpace: verbs.PSTCP, QPType: verbs.QPTRC}, pd, a))(t)
+		if a.Cap.MaxSendWR != 1 || a.Cap.MaxSendSGE != 1 {
+			t.Errorf("granted %+v, want one send with one element", a.Cap)
+		}
+		mr := must.Get(RegMR(pd, m.Bytes()[:8], verbs.AccessLocalWrite))(t)
+		must.Do(t, c.PostRecv(1, mr.Bytes(), mr))
+		must.Do(t, c.DestroyQP())
+		must.Do(t, mr.Dereg())
+		must.Do(t, pd.Close())
+		must.Do(t, c.Destroy(r.ctx))
+	}
+}
+
 // Rule (rdma_getaddrinfo): names, services and hints are resolved as in C.
 func TestGetAddrInfo(t *testing.T) {
 	ctx := testContext(t)

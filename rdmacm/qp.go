@@ -216,6 +216,9 @@ func (id *ID) DestroyQP() error {
 		err := p.q.Release(verbs.ErrClosed)
 		p.send.detach(p.sends)
 		p.recv.detach(p.recvs + p.srq.leave(p))
+		if p.pd != p.dev.pd {
+			p.dev.r.Drain() // has the reactor end its registrations there: the program may close it now
+		}
 		return err
 	})
 	for _, c := range []*CQ{p.send, p.recv} {

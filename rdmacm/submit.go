@@ -22,7 +22,8 @@ func (id *ID) transfer(op string, opcode verbs.WROpcode, userContext uint64, buf
 	}
 	p, err := id.ready()
 	if err == nil {
-		t := reactor.Transfer{Opcode: opcode, Flags: flags &^ verbs.SendSignaled, Remote: remote, RKey: rkey, Local: sge, Sink: p.sink(flags), Tag: userContext}
+		sink := p.sink(&flags)
+		t := reactor.Transfer{Opcode: opcode, Flags: flags, Remote: remote, RKey: rkey, Local: sge, Sink: sink, Tag: userContext}
 		err = p.submitted(t.Sink, userContext, nil, p.q.TransferNow(&t))
 	}
 	if err != nil {
@@ -102,7 +103,8 @@ const unposted = reactor.NonBlock | reactor.NoWakeup
 
 // submit submits a send, and takes its lease.
 func (p *queuePair) submit(s *reactor.Send, load *reactor.Payload, flags verbs.SendFlags) error {
-	s.Flags, s.Sink = flags&^verbs.SendSignaled, p.sink(flags)
+	s.Sink = p.sink(&flags)
+	s.Flags = flags
 	_, err := p.q.Submit(background, s, load, unposted)
 	return p.submitted(s.Sink, s.Tag, s.Lease, err)
 }
@@ -149,9 +151,13 @@ func (d *Device) posted() error {
 	return d.r.Do(background, d.r.Flush)
 }
 
-// sink returns the sink of a send with these flags.
-func (p *queuePair) sink(flags verbs.SendFlags) reactor.Sink {
-	if p.sigAll || flags&verbs.SendSignaled != 0 {
+// sink returns the sink of a send with these flags, to which it adds SIGNALED if all sends have it. The device
+// signals such a request, as in C: its completion does not wait for a later request, which may meet RNR NAKs.
+func (p *queuePair) sink(flags *verbs.SendFlags) reactor.Sink {
+	if p.sigAll {
+		*flags |= verbs.SendSignaled
+	}
+	if *flags&verbs.SendSignaled != 0 {
 		return (*sendSink)(p)
 	}
 	return (*quietSink)(p)

@@ -75,7 +75,7 @@ func (q *Queue) isTransfer(t *Transfer, k Kind) bool {
 
 // mayFlag reports whether t.Opcode permits t.Flags. It does not check the length for INLINE.
 func (t *Transfer) mayFlag() bool {
-	return t.Flags&^(verbs.SendFence|verbs.SendSolicited|verbs.SendInline) == 0 && (t.Flags&verbs.SendSolicited == 0 || t.Opcode.HasImm())
+	return t.Flags&^allowedFlags == 0 && (t.Flags&verbs.SendSolicited == 0 || t.Opcode.HasImm())
 }
 
 // whyNoTransfer returns the reason why isTransfer is false.

@@ -17,11 +17,16 @@ type Payload struct {
 	Header []byte // precedes the data; Submit copies the bytes
 }
 
+// allowedFlags are the flags that a submitter may set.
+const allowedFlags = verbs.SendFence | verbs.SendSolicited | verbs.SendInline | verbs.SendSignaled
+
 // Send is a request for a send queue. Submit copies the request, and keeps Lease and Sink until the
 // operation completes.
 type Send struct {
 	Opcode verbs.WROpcode
-	// Flags are FENCE, SOLICITED and INLINE; the reactor sets the other flags. INLINE is for a SEND or
+	// Flags are FENCE, SOLICITED, INLINE and SIGNALED. The reactor signals some requests by itself, whose
+	// completions end those before them, too. With SIGNALED the device completes this request by itself, so
+	// that its result does not wait for a later one. INLINE is for a SEND or
 	// WRITE of at most Queue.Inline bytes at addresses that the processor can read. With INLINE the
 	// processor reads the bytes when the request is posted, so the device need not fetch them. The
 	// processor does so even if the request has FENCE and the device executes the request later.
@@ -122,7 +127,7 @@ type Future = futures.Future[Completion]
 // check() returns the length of the request in bytes, or an error if a device would refuse the
 // request. So a post does not fail because of an invalid request.
 func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
-	if extra := s.Flags &^ (verbs.SendFence | verbs.SendSolicited | verbs.SendInline); extra != 0 {
+	if extra := s.Flags &^ allowedFlags; extra != 0 {
 		return 0, fmt.Errorf("%w: the caller must not set the flags %v", ErrRequest, extra)
 	}
 	k := kindOf(s.Opcode)

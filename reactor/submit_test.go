@@ -220,7 +220,7 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 			s reactor.Send
 			p reactor.Payload
 		}{
-			"SIGNALED":                                  {with(verbs.SendSignaled), reactor.Payload{SGEs: sges(word)}},
+			"IP_CSUM":                                   {with(verbs.SendIPCsum), reactor.Payload{SGEs: sges(word)}},
 			"INLINE beyond Queue.Inline":                {with(verbs.SendInline), reactor.Payload{SGEs: sges(word), Header: make([]byte, 25)}},
 			"a READ with INLINE":                        {reactor.Send{Opcode: verbs.WRRDMARead, Flags: verbs.SendInline, Remote: addr, RKey: key}, reactor.Payload{SGEs: sges(word)}},
 			"an atomic with INLINE":                     {reactor.Send{Opcode: verbs.WRAtomicFetchAndAdd, Flags: verbs.SendInline, Remote: addr, RKey: key}, reactor.Payload{}},
@@ -281,7 +281,8 @@ func TestTransfersOfOthersAreRefused(t *testing.T) {
 		"INLINE that fits":   {verbs.WRRDMAWrite, verbs.SendInline, 32, true},
 		"INLINE too long":    {verbs.WRRDMAWrite, verbs.SendInline, 33, false},
 		"a READ with INLINE": {verbs.WRRDMARead, verbs.SendInline, 8, false},
-		"SIGNALED":           {verbs.WRRDMAWrite, verbs.SendSignaled, 8, false},
+		"IP_CSUM":            {verbs.WRRDMAWrite, verbs.SendIPCsum, 8, false},
+		"SIGNALED":           {verbs.WRRDMAWrite, verbs.SendSignaled, 8, true},
 		"no flag":            {verbs.WRRDMAWrite, 0, 33, true},
 		"a fenced READ":      {verbs.WRRDMARead, verbs.SendFence, 8, true},
 		"FENCE and INLINE":   {verbs.WRRDMAWrite, verbs.SendFence | verbs.SendInline, 32, true},

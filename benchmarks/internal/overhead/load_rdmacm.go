@@ -21,21 +21,28 @@ type cm struct {
 	there  *rdmacm.MR
 	list   []rdmacm.SendWR
 	listed int // how many writes are posted and then awaited; 1: by rdma_post_write, alone
+	every  int // of them, this one of so many is signaled, and the last
 }
+
+// signaled is the distance of signaled writes in a list, that of package runtime.
+const signaled = 32
 
 // rdmacmSetUp bounds the time to connect.
 const rdmacmSetUp = time.Minute
 
 // newCM makes one synchronous caller of rdma_post_write and rdma_get_send_comp.
-func newCM(at bed.Place) (suite.Load, error) { return openCM(at, 1) }
+func newCM(at bed.Place) (suite.Load, error) { return openCM(at, 1, 1) }
 
-// newCMList makes one submitter of lists of depth writes, which it awaits one by one.
-func newCMList(at bed.Place) (suite.Load, error) { return openCM(at, depth) }
+// newCMList makes one submitter of lists of depth writes, some of which are signaled.
+func newCMList(at bed.Place) (suite.Load, error) { return openCM(at, depth, signaled) }
 
-func openCM(at bed.Place, listed int) (_ *cm, err error) {
+// newCMSignaled makes one submitter of lists of depth writes, all of which are signaled.
+func newCMSignaled(at bed.Place) (suite.Load, error) { return openCM(at, depth, 1) }
+
+func openCM(at bed.Place, listed, every int) (_ *cm, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), rdmacmSetUp)
 	defer cancel()
-	l := &cm{listed: listed}
+	l := &cm{listed: listed, every: every}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())
@@ -86,9 +93,13 @@ func openCM(at bed.Place, listed int) (_ *cm, err error) {
 	if l.there, err = l.word(peer.RegWrite); err != nil {
 		return nil, err
 	}
-	for range listed {
+	for i := range listed {
+		var flags verbs.SendFlags
+		if (i+1)%every == 0 {
+			flags = verbs.SendSignaled
+		}
 		l.list = append(l.list, rdmacm.SendWR{
-			Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{l.here.SGE(0, bed.Word)},
+			Opcode: verbs.WRRDMAWrite, Flags: flags, SGL: []verbs.SGE{l.here.SGE(0, bed.Word)},
 			Remote: l.there.Addr(), RKey: l.there.RKey(),
 		})
 	}
@@ -113,7 +124,7 @@ func (l *cm) word(reg func([]byte) (*rdmacm.MR, error)) (*rdmacm.MR, error) {
 func (l *cm) Round(n int, _ rounds.Values) error {
 	ctx := context.Background()
 	for ; n > 0; n -= l.listed {
-		list := l.list[:min(n, l.listed)]
+		list := l.list[max(0, l.listed-n):] // the last one is signaled
 		var err error
 		if l.listed == 1 {
 			err = l.id.PostWrite(0, l.here.Bytes(), l.here, verbs.SendSignaled, l.there.Addr(), l.there.RKey())
@@ -123,7 +134,7 @@ func (l *cm) Round(n int, _ rounds.Values) error {
 		if err != nil {
 			return err
 		}
-		for range list {
+		for range (len(list) + l.every - 1) / l.every {
 			wc, err := l.id.GetSendComp(ctx)
 			if err == nil {
 				err = wc.Err()

@@ -27,6 +27,7 @@ var loads = map[string]func(at bed.Place) (suite.Load, error){
 	"sync":           newSync,
 	"rdmacm":         newCM,
 	"rdmacm-list":    newCMList,
+	"rdmacm-all":     newCMSignaled,
 	"crowd":          newCrowd,
 	"crowd-sync":     newCrowdSync,
 	"crowd-kept":     newCrowdSyncKept,
