@@ -10,6 +10,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft"
 )
 
 // Rule (rdma_create_ep, rdma_get_request, semantics 16, 17 and 20): endpoints are synchronous. A receive
@@ -285,5 +286,32 @@ func TestAddrInfoIsResolvedWithAnEvent(t *testing.T) {
 	must.Do(t, id.Destroy(r.ctx))
 	if err := id.WriteEvent(verbs.CMUser, 0, nil); !errors.Is(err, syscall.EBADF) {
 		t.Errorf("WriteEvent on a destroyed identifier returned %v, want EBADF", err)
+	}
+}
+
+// Rule (rdma_create_ep): addresses of IPv6 work as those of IPv4 do, from GetAddrInfo on.
+func TestEndpointsOfIPv6(t *testing.T) {
+	addrs := [2]string{"fd00::1", "fd00::2"}
+	p := must.Get(soft.New(soft.Config{Devices: []soft.DeviceConfig{{Name: "six0", Addr: netip.MustParseAddr(addrs[0])}, {Name: "six1", Addr: netip.MustParseAddr(addrs[1])}}}))(t)
+	lib := must.Get(Open(Config{Provider: p}))(t)
+	t.Cleanup(func() { must.Do(t, lib.Close()) })
+	r := &rig{t: t, ctx: testContext(t), lib: [2]*Library{lib, lib}}
+	passive := must.Get(GetAddrInfo(r.ctx, addrs[1], "7471", &AddrInfo{Flags: AIPassive | AINumericHost}))(t)
+	l := r.owns(must.Get(lib.CreateEndpoint(r.ctx, &passive[0], nil, attr()))(t))
+	must.Do(t, l.Listen(0))
+	active := must.Get(GetAddrInfo(r.ctx, addrs[1], "7471", &AddrInfo{Src: netip.AddrPortFrom(netip.MustParseAddr(addrs[0]), 0)}))(t)
+	c := r.owns(must.Get(lib.CreateEndpoint(r.ctx, &active[0], nil, attr()))(t))
+	answer := make(chan error, 1)
+	go func() { answer <- c.Connect(r.ctx, nil) }()
+	s := r.owns(must.Get(l.GetRequest(r.ctx))(t))
+	must.Do(t, s.Accept(r.ctx, nil))
+	must.Do(t, <-answer)
+	in := r.memory(s, 8, (*ID).RegMsgs)
+	must.Do(t, s.PostRecv(1, in.Bytes(), in))
+	must.Do(t, c.PostSend(2, []byte("six"), nil, verbs.SendSignaled))
+	r.sent(c, 2)
+	r.received(s, 1)
+	if c.PeerAddr() != netip.MustParseAddrPort("[fd00::2]:7471") || s.PeerAddr().Addr() != netip.MustParseAddr(addrs[0]) {
+		t.Errorf("the ends have the peers %v and %v", c.PeerAddr(), s.PeerAddr())
 	}
 }
