@@ -156,7 +156,7 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	if err := id.inState(op, idIdle, idBound); err != nil {
 		return err
 	}
-	if anywhere(dst.Addr()) || dst.Port() == 0 {
+	if anywhere(dst.Addr()) || dst.Port() == 0 && !id.datagrams() { // a group has no port
 		return id.refuse(op, "%v is no destination", dst)
 	}
 	s, d, _ := id.look()
