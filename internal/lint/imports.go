@@ -31,7 +31,7 @@ var layers = []layer{
 	{path: "runtime", uses: []string{"internal", "internal/model", "verbs", "verbs/open", "futures", "reactor"}, tests: []string{"verbs/soft", "verbs/ibv", "verbs/verbstest"}},
 	{path: "rdmacm", uses: []string{"internal", "verbs", "verbs/open", "futures", "reactor"}, tests: []string{"verbs/soft", "verbs/ibv"}},
 	{path: "runtime/internal/outage", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},
-	{path: "examples", uses: []string{"verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}, tests: []string{"internal"}},
+	{path: "examples", uses: []string{"verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime", "rdmacm"}, tests: []string{"internal"}},
 	{path: "benchmarks", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime", "rdmacm"}},
 	{path: "scripts"},
 	{path: "docs", uses: []string{"verbs", "futures", "reactor", "runtime"}},
