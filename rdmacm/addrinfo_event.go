@@ -43,7 +43,7 @@ func (id *ID) resolve(ctx context.Context, node, service string, hints *AddrInfo
 	infos, err := GetAddrInfo(ctx, node, service, hints)
 	t, status := verbs.CMAddrInfoResolved, 0
 	if err != nil {
-		t, status = verbs.CMAddrInfoError, -int(syscall.ENODATA) // as the kernel reports a resolver without an answer
+		t, status = verbs.CMAddrInfoError, -int(syscall.ENOENT)
 		if e, ok := errors.AsType[*verbs.OpError](err); ok && errors.Is(err, verbs.ErrInvalid) {
 			status = -int(e.Errno)
 		}
@@ -55,14 +55,14 @@ func (id *ID) resolve(ctx context.Context, node, service string, hints *AddrInfo
 }
 
 // QueryAddrInfo returns the results of ResolveAddrInfo, the preferred one first. Before ADDRINFO_RESOLVED it
-// fails with ENODATA. It does not block.
+// fails with ENOENT. It does not block.
 //
 // Implements: rdma_query_addrinfo.
 func (id *ID) QueryAddrInfo() ([]AddrInfo, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.infos == nil {
-		return nil, failure("rdma_query_addrinfo", id, syscall.ENODATA, nil)
+		return nil, failure("rdma_query_addrinfo", id, syscall.ENOENT, nil)
 	}
 	return append([]AddrInfo(nil), id.infos...), nil
 }

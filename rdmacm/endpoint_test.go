@@ -260,8 +260,8 @@ func TestAddrInfoIsResolvedWithAnEvent(t *testing.T) {
 	ch := must.Get(r.lib[0].CreateEventChannel())(t)
 	defer func() { must.Do(t, ch.Destroy()) }()
 	id := must.Get(r.lib[0].CreateID(ch, nil, verbs.PSTCP))(t)
-	if _, err := id.QueryAddrInfo(); !errors.Is(err, syscall.ENODATA) {
-		t.Errorf("QueryAddrInfo before the event returned %v, want ENODATA", err)
+	if _, err := id.QueryAddrInfo(); !errors.Is(err, syscall.ENOENT) {
+		t.Errorf("QueryAddrInfo before the event returned %v, want ENOENT", err)
 	}
 	must.Do(t, id.ResolveAddrInfo(r.ctx, "10.0.0.1", "7471", nil))
 	ev := must.Get(ch.GetEvent(r.ctx))(t)
