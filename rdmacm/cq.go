@@ -27,11 +27,11 @@ type CQ struct {
 	entries uint64
 	private bool // made by CreateQP for one queue pair and one direction
 
-	// ring has room for entries and for the requests that are outstanding then. The holder of the
-	// reactor's turn replaces it with mu locked (attach). So the holder may read it, and any goroutine
+	// ring is a power of two long. The holder of the reactor's turn replaces it by a longer one, with mu
+	// locked, if it is full: a request is refused by entries, so requests that were outstanding then, and
+	// goroutines that were about to post, may add some more. So the holder may read ring, and any goroutine
 	// with mu.
 	ring []verbs.WC
-	room uint64 // the requests of all queue pairs; holder only
 
 	// tail counts the completions pushed. The holder writes it; the store publishes the completion.
 	tail atomic.Uint64
@@ -69,31 +69,19 @@ func newCQ(d *Device, entries int) *CQ {
 // found with a mask.
 func ringSize(n uint64) uint64 { return 1 << bits.Len64(max(n, 1)-1) }
 
-// attach makes room for the completions of n requests of a queue pair that are outstanding at the same
-// time. Holder only.
-func (c *CQ) attach(n int) {
+// attach counts a queue pair that completes to c in one direction, or a shared receive queue. Any goroutine
+// may call it.
+func (c *CQ) attach() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.users++
-	c.room += uint64(n)
-	size := ringSize(c.entries + c.room)
-	if size <= uint64(len(c.ring)) {
-		return
-	}
-	grown := make([]verbs.WC, size)
-	for i := c.head.Load(); i < c.tail.Load(); i++ {
-		grown[i&(size-1)] = c.ring[i&uint64(len(c.ring)-1)]
-	}
-	c.ring = grown
 }
 
-// detach undoes attach. The ring stays large: a program that makes one queue pair after another needs it
-// again. Holder only.
-func (c *CQ) detach(n int) {
+// detach undoes attach.
+func (c *CQ) detach() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.users--
-	c.room -= uint64(n)
 }
 
 // full reports whether a request must be refused.
@@ -102,11 +90,25 @@ func (c *CQ) full() bool { return c.tail.Load()-c.head.Load() >= c.entries }
 // push adds a completion. Holder only.
 func (c *CQ) push(wc *verbs.WC) {
 	t := c.tail.Load()
+	if t-c.head.Load() == uint64(len(c.ring)) {
+		c.grow()
+	}
 	c.ring[t&uint64(len(c.ring)-1)] = *wc
 	c.tail.Store(t + 1)
 	if c.waiting.Load() > 0 {
 		c.wake()
 	}
+}
+
+// grow doubles the ring. Holder only.
+func (c *CQ) grow() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	grown := make([]verbs.WC, 2*len(c.ring))
+	for i := c.head.Load(); i < c.tail.Load(); i++ {
+		grown[i&uint64(len(grown)-1)] = c.ring[i&uint64(len(c.ring)-1)]
+	}
+	c.ring = grown
 }
 
 // wake wakes one of the goroutines that wait.

@@ -140,6 +140,34 @@ func TestASharedCompletionQueue(t *testing.T) {
 	}
 }
 
+// Rule: completions of requests that were accepted have room, however many: goroutines that post at the same
+// time may each have found the last place.
+func TestCompletionsHaveRoom(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connected(attr())
+	cq := must.Get(must.Get(c.Device())(t).CreateCQ(1))(t)
+	var want, taken uint64
+	for round := range uint64(20) { // the ring begins at another place in each
+		for range round {
+			cq.push(&verbs.WC{WRID: want})
+			want++
+		}
+		var wcs [8]verbs.WC
+		for n := cq.take(wcs[:]); n > 0; n = cq.take(wcs[:]) {
+			for _, wc := range wcs[:n] {
+				if wc.WRID != taken {
+					t.Fatalf("completion %d was taken, want %d", wc.WRID, taken)
+				}
+				taken++
+			}
+		}
+	}
+	if taken != want {
+		t.Errorf("%d completions were taken, want %d", taken, want)
+	}
+	must.Do(t, cq.Destroy())
+}
+
 // Rule: waits whose context has ended are forgotten, and take no completion with them.
 func TestWaitsThatEndedLoseNothing(t *testing.T) {
 	r := newRig(t)

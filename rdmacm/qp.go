@@ -49,8 +49,6 @@ type queuePair struct {
 	send     *CQ
 	recv     *CQ
 	srq      *SRQ // nil: it has receives of its own
-	sends    int  // room in send and recv
-	recvs    int
 	sigAll   bool
 	sendable uatomic.Bool // the program may post sends; set once
 	gone     bool         // drops completions; holder only
@@ -106,16 +104,16 @@ func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 	if p.srq != nil {
 		cfg.RecvDepth, cfg.Shared = 0, p.srq.q
 	}
-	p.sends, p.recvs = cfg.SendDepth, cfg.RecvDepth
+	sends, recvs := cfg.SendDepth, cfg.RecvDepth
 	if cfg.RecvDepth == 0 {
 		cfg.RecvDepth = -1
 	}
 	if p.send == nil {
-		p.send = newCQ(dev, p.sends)
+		p.send = newCQ(dev, sends)
 		p.send.private = true
 	}
 	if p.recv == nil {
-		entries := p.recvs
+		entries := recvs
 		if p.srq != nil {
 			entries = p.srq.depth
 		}
@@ -129,7 +127,7 @@ func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 		return named(op, id, err)
 	}
 	attr.Cap.MaxInlineData = uint32(p.q.Inline())
-	attr.Cap.MaxSendWR, attr.Cap.MaxRecvWR = uint32(p.sends), uint32(p.recvs)
+	attr.Cap.MaxSendWR, attr.Cap.MaxRecvWR = uint32(sends), uint32(recvs)
 	attr.Cap.MaxSendSGE, attr.Cap.MaxRecvSGE = uint32(cfg.MaxSGE), uint32(cfg.MaxSGE)
 	if p.typ == verbs.QPTUD {
 		p.sendable.Store(true)
@@ -171,8 +169,9 @@ func (p *queuePair) make(cfg reactor.QueueConfig) error {
 		qp := p.id.cm.QP()
 		q.Bind(qp, init.Cap)
 		p.num = qp.Num()
-		p.send.attach(p.sends)
-		p.recv.attach(p.recvs + p.srq.join(p))
+		p.send.attach()
+		p.recv.attach()
+		p.srq.join(p)
 		return nil
 	})
 	if err != nil && !admitted {
@@ -214,8 +213,9 @@ func (id *ID) DestroyQP() error {
 	}
 	err = p.dev.do(func() error {
 		err := p.q.Release(verbs.ErrClosed)
-		p.send.detach(p.sends)
-		p.recv.detach(p.recvs + p.srq.leave(p))
+		p.send.detach()
+		p.recv.detach()
+		p.srq.leave(p)
 		if p.pd != p.dev.pd {
 			p.dev.r.Drain() // has the reactor end its registrations there: the program may close it now
 		}

@@ -108,7 +108,10 @@ func ring(bell chan struct{}) {
 // close ends the goroutine. No source may be attached.
 func (s *sleeper) close() error {
 	err := s.poller.Close()
-	if s.running {
+	s.mu.Lock()
+	running := s.running
+	s.mu.Unlock()
+	if running {
 		<-s.ended
 	}
 	return err

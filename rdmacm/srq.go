@@ -79,7 +79,7 @@ func (id *ID) CreateSRQ(pd verbs.PD, attr *SRQInitAttr) error {
 		}
 		s.q.Bind(srq)
 		if s.num = srq.Num(); s.cq != nil {
-			s.cq.attach(s.depth)
+			s.cq.attach()
 		}
 		return nil
 	})
@@ -117,7 +117,7 @@ func (id *ID) DestroySRQ() error {
 			return err
 		}
 		if s.cq != nil {
-			s.cq.detach(s.depth)
+			s.cq.detach()
 		}
 		return s.q.Release(verbs.ErrClosed)
 	})
@@ -129,23 +129,18 @@ func (id *ID) DestroySRQ() error {
 	return named("rdma_destroy_srq", id, err)
 }
 
-// join adds a queue pair, and returns the room that the receives need in its completion queue. s may be
-// nil. Holder only.
-func (s *SRQ) join(p *queuePair) int {
-	if s == nil {
-		return 0
+// join adds a queue pair. s may be nil. Holder only.
+func (s *SRQ) join(p *queuePair) {
+	if s != nil {
+		s.qps[p.num] = p
 	}
-	s.qps[p.num] = p
-	return s.depth
 }
 
 // leave undoes join.
-func (s *SRQ) leave(p *queuePair) int {
-	if s == nil {
-		return 0
+func (s *SRQ) leave(p *queuePair) {
+	if s != nil {
+		delete(s.qps, p.num)
 	}
-	delete(s.qps, p.num)
-	return s.depth
 }
 
 // Complete implements reactor.Sink, for the receives of s.
