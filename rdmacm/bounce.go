@@ -81,10 +81,29 @@ func (at *bounce) End() {
 		b.free[at.key] = append(list, at)
 		return
 	}
-	b.errs = append(b.errs, at.discard())
+	b.freed(at)
 }
 
-func (at *bounce) discard() error { return errors.Join(at.mr.Close(), at.mem.Close()) }
+// refused is End for a request of a queue pair that has failed: DestroyQP may have called drop before.
+func (at *bounce) refused() {
+	at.b.mu.Lock()
+	defer at.b.mu.Unlock()
+	at.b.freed(at)
+}
+
+// freed frees a buffer. The caller holds mu.
+func (b *bouncer) freed(at *bounce) {
+	if err := at.discard(); err != nil {
+		b.errs = append(b.errs, err)
+	}
+}
+
+func (at *bounce) discard() error {
+	if err := at.mr.Close(); err != nil {
+		return err // the device may use the memory
+	}
+	return at.mem.Close()
+}
 
 // drop frees the unused buffers of a protection domain, which its owner is about to close. With nil it
 // frees all.

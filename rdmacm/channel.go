@@ -62,19 +62,26 @@ func (ch *EventChannel) Destroy() error {
 	return errors.Join(ch.lib.sleeper.detach(ch.key), ch.cm.Close())
 }
 
-// join counts one more identifier that reports to ch, and adds its events that leave has returned.
-func (ch *EventChannel) join(own []*Event) {
+// join counts one more identifier that reports to ch.
+func (ch *EventChannel) join() error {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.ids++
-	if ch.own = append(ch.own, own...); len(own) > 0 {
-		ring(ch.bell)
+	if ch.closed {
+		return verbs.ErrClosed
 	}
+	ch.ids++
+	return nil
 }
 
-// leave undoes join, and removes and returns the events of putEvent for id that are not taken yet. The
-// caller holds ch.mu.
-func (ch *EventChannel) leave(id *ID) (own []*Event) {
+// leave undoes join, and removes the events of putEvent for id that are not taken yet.
+func (ch *EventChannel) leave(id *ID) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.leaveLocked(id)
+}
+
+// leaveLocked is leave that returns the events. The caller holds ch.mu.
+func (ch *EventChannel) leaveLocked(id *ID) (own []*Event) {
 	ch.ids--
 	ch.own = slices.DeleteFunc(ch.own, func(ev *Event) bool {
 		if ev.ID == id {
@@ -83,6 +90,15 @@ func (ch *EventChannel) leave(id *ID) (own []*Event) {
 		return ev.ID == id
 	})
 	return own
+}
+
+// put adds events that leaveLocked has returned.
+func (ch *EventChannel) put(own []*Event) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.own = append(ch.own, own...); len(own) > 0 {
+		ring(ch.bell)
+	}
 }
 
 // Event is an event of an identifier. The program must call Ack once for each event.
@@ -104,14 +120,14 @@ type Event struct {
 	acked atomic.Bool // set by Ack
 }
 
-// Err returns the error that the event reports, or nil: ErrRejected with ECONNREFUSED for REJECTED, and
+// Err returns the error that the event reports, or nil: *RejectedError with ECONNREFUSED for REJECTED, and
 // otherwise the errno of Status.
 func (e *Event) Err() error {
 	switch {
+	case e.Type == verbs.CMRejected: // the peer chooses the reason, and may choose 0
+		return failure("rdma_connect", e.ID, syscall.ECONNREFUSED, &RejectedError{Reason: e.Status, PrivateData: e.Conn.PrivateData})
 	case e.Status == 0:
 		return nil
-	case e.Type == verbs.CMRejected:
-		return failure("rdma_connect", e.ID, syscall.ECONNREFUSED, &RejectedError{Reason: e.Status, PrivateData: e.Conn.PrivateData})
 	}
 	return failure(e.Type.String(), e.ID, syscall.Errno(max(e.Status, -e.Status)), nil)
 }
@@ -130,7 +146,7 @@ func (e *Event) Ack() {
 	}
 }
 
-// GetEvent returns the channel's oldest event. It waits until there is one or ctx ends.
+// GetEvent returns the channel's oldest event; those of WriteEvent and ResolveAddrInfo come first. It waits until there is one or ctx ends.
 //
 // Implements: rdma_get_cm_event.
 func (ch *EventChannel) GetEvent(ctx context.Context) (*Event, error) {
@@ -145,7 +161,11 @@ func (ch *EventChannel) GetEvent(ctx context.Context) (*Event, error) {
 			return ev, nil
 		}
 		if err == nil {
-			err = ch.lib.sleeper.poller.Rearm(ch.key)
+			if err = ch.lib.sleeper.poller.Rearm(ch.key); err != nil {
+				if _, closed := ch.take(); closed != nil { // Destroy came between the two
+					err = closed
+				}
+			}
 		}
 		if err != nil {
 			ring(ch.bell)

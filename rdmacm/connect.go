@@ -28,14 +28,22 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 	if id.Channel() != nil {
 		return nil, failure(op, id, syscall.EINVAL, ErrAsync)
 	}
-	ev, err := id.channel().GetEvent(ctx)
-	if err != nil {
-		return nil, named(op, id, err)
+	var ev *Event
+	for {
+		var err error
+		if ev, err = id.channel().GetEvent(ctx); err != nil {
+			return nil, named(op, id, err)
+		}
+		ev.Ack()
+		if ev.Type == verbs.CMConnectRequest {
+			break
+		}
+		if ev.ID == id {
+			return nil, failure(op, id, syscall.EINVAL, ev.Err())
+		}
+		// A peer has given up whose request another goroutine has just taken: that one finds out.
 	}
-	ev.Ack()
-	if ev.Type != verbs.CMConnectRequest {
-		return nil, failure(op, id, syscall.EINVAL, ev.Err())
-	}
+	var err error
 	c := ev.ID
 	if err = c.MigrateID(ctx, nil); err == nil && id.makeQP != nil {
 		attr := *id.makeQP

@@ -14,7 +14,8 @@ import (
 
 // CQ is a completion queue of queue pairs of one device. It holds the completions that the reactor
 // has taken from the device, in their order, until Next or Poll takes them. It cannot overrun: a
-// request is refused (ErrQueueFull) while the CQ holds as many completions as it has entries.
+// request is refused (ErrQueueFull) while the CQ holds as many completions as it has entries, except a receive
+// of a shared receive queue, for which the CQ grows.
 //
 //	reactor ── push ──> ring ── Poll, Next, GetSendComp, GetRecvComp ──> program
 //
@@ -82,6 +83,13 @@ func (c *CQ) detach() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.users--
+}
+
+// destroyed reports whether Destroy was called.
+func (c *CQ) destroyed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
 }
 
 // full reports whether a request must be refused.
@@ -252,8 +260,9 @@ func unwanted(p futures.Promise[*CQ]) bool {
 	return true
 }
 
-// Destroy destroys the CQ. While queue pairs use it, Destroy returns verbs.ErrBusy. Completions that
-// were not taken are dropped, and goroutines in Next return verbs.ErrClosed. It is idempotent.
+// Destroy destroys the CQ. While queue pairs use it, Destroy returns verbs.ErrBusy. Next and Poll return
+// completions that were not taken, and then verbs.ErrClosed and nothing; goroutines that wait in Next return
+// verbs.ErrClosed. It is idempotent.
 //
 // Implements: ibv_destroy_cq.
 func (c *CQ) Destroy() error {

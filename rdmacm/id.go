@@ -35,6 +35,10 @@ type ID struct {
 
 	unacked unacked
 
+	// life serializes the calls that make and destroy the identifier, its queue pair and its shared receive
+	// queue, and move it to another channel. It is locked before EventChannel.mu and mu.
+	life sync.Mutex
+
 	mu    sync.Mutex // guards the fields below; EventChannel.mu is locked before it
 	ch    *EventChannel
 	sync  bool       // ch belongs to the identifier, whose calls wait for their events
@@ -66,10 +70,16 @@ func (l *Library) CreateID(ch *EventChannel, userContext any, ps verbs.PortSpace
 			return nil, named("rdma_create_id", nil, err)
 		}
 	}
-	number, err := l.adopt(id)
+	err := id.ch.join() // first, so that the channel lives as long as the identifier
 	if err == nil {
-		if id.cm, err = id.ch.cm.CreateID(ps, number); err != nil {
-			l.forget(id)
+		var number uint64
+		if number, err = l.adopt(id); err == nil {
+			if id.cm, err = id.ch.cm.CreateID(ps, number); err != nil {
+				l.forget(id)
+			}
+		}
+		if err != nil {
+			id.ch.leave(id)
 		}
 	}
 	if err != nil {
@@ -78,7 +88,6 @@ func (l *Library) CreateID(ch *EventChannel, userContext any, ps verbs.PortSpace
 		}
 		return nil, named("rdma_create_id", nil, err)
 	}
-	id.ch.join(nil)
 	return id, nil
 }
 
@@ -110,35 +119,23 @@ func (id *ID) Destroy(ctx context.Context) error {
 	if err := id.unacked.wait(ctx); err != nil {
 		return fmt.Errorf("destroying %v: waiting until its events are acknowledged: %w", id, err)
 	}
-	if err := errors.Join(id.DestroyQP(), id.DestroySRQ()); err != nil {
+	id.life.Lock()
+	defer id.life.Unlock()
+	if id.lib.id(id.number) != id { // another goroutine was faster
+		return nil
+	}
+	if err := errors.Join(id.destroyQP(), id.destroySRQ()); err != nil {
 		return err
 	}
 	if err := id.cm.Close(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
 		return named("rdma_destroy_id", id, err)
 	}
 	id.lib.forget(id)
-	return id.moveTo(nil, false)
-}
-
-// moveTo changes the channel of id from one to another, with its events that are not taken yet; nil is
-// that of a destroyed identifier. The identifier owns the channel if own is true. moveTo destroys the
-// channel before if the identifier owned it.
-func (id *ID) moveTo(to *EventChannel, own bool) error {
-	from := id.channel()
-	from.mu.Lock()
-	id.mu.Lock()
-	wasOwn := id.sync
-	if to != nil {
-		id.ch, id.sync = to, own
-	}
-	id.mu.Unlock()
-	waiting := from.leave(id)
-	from.mu.Unlock()
-	if to != nil {
-		to.join(waiting)
-	}
-	if wasOwn {
-		return from.Destroy()
+	_ = id.unacked.wait(ctx) // for an event that was taken meanwhile; there are no more now
+	ch := id.channel()
+	ch.leave(id)
+	if id.Channel() == nil {
+		return ch.Destroy()
 	}
 	return nil
 }
@@ -156,6 +153,8 @@ func (id *ID) MigrateID(ctx context.Context, to *EventChannel) error {
 	if err := id.unacked.wait(ctx); err != nil {
 		return fmt.Errorf("%s of %v: waiting until its events are acknowledged: %w", op, id, err)
 	}
+	id.life.Lock()
+	defer id.life.Unlock()
 	own := to == nil
 	if own {
 		var err error
@@ -163,13 +162,31 @@ func (id *ID) MigrateID(ctx context.Context, to *EventChannel) error {
 			return named(op, id, err)
 		}
 	}
-	if err := id.cm.Migrate(to.cm); err != nil {
+	err := to.join()
+	if err == nil {
+		if err = id.cm.Migrate(to.cm); err != nil {
+			to.leave(id)
+		}
+	}
+	if err != nil {
 		if own {
 			err = errors.Join(err, to.Destroy())
 		}
 		return named(op, id, err)
 	}
-	return id.moveTo(to, own)
+	from := id.channel()
+	from.mu.Lock()
+	id.mu.Lock()
+	wasOwn := id.sync
+	id.ch, id.sync = to, own
+	id.mu.Unlock()
+	waiting := from.leaveLocked(id)
+	from.mu.Unlock()
+	to.put(waiting)
+	if wasOwn {
+		return from.Destroy()
+	}
+	return nil
 }
 
 // String names the identifier and its addresses.

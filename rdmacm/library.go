@@ -39,7 +39,7 @@ type Library struct {
 	sleeper  *sleeper
 
 	// mu guards the fields below. No goroutine waits for a device while it holds mu, except in
-	// Library.device, which opens one.
+	// Library.device, which opens one, and in Close.
 	mu      sync.Mutex
 	closed  bool
 	devices map[string]*Device
@@ -69,8 +69,8 @@ func Open(cfg Config) (*Library, error) {
 }
 
 // Close closes the devices. Identifiers, event channels, memory regions and other objects must have
-// been destroyed: otherwise Close returns verbs.ErrBusy and may be called again. It waits for the
-// reactors.
+// been destroyed: otherwise Close returns verbs.ErrBusy; then some devices may be closed already, and only
+// Close may be called, again. It waits for the reactors.
 func (l *Library) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +93,7 @@ func (l *Library) Close() error {
 	return l.sleeper.close()
 }
 
-// GetDevices returns the names of the provider's devices, and opens each of them.
+// GetDevices opens the provider's devices, and returns them.
 //
 // Implements: rdma_get_devices, rdma_free_devices.
 func (l *Library) GetDevices() ([]*Device, error) {

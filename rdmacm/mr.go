@@ -102,6 +102,9 @@ func (m *MR) SGE(off, n int) verbs.SGE {
 // sge returns the element for buf, which must be in the region.
 func (m *MR) sge(buf []byte) (verbs.SGE, error) {
 	addr, size := mem.AddrOf(buf), uint64(len(buf))
+	if size == 0 {
+		addr = m.Addr()
+	}
 	if from := m.Addr(); addr < from || addr-from > m.Length() || size > m.Length()-(addr-from) {
 		return verbs.SGE{}, fmt.Errorf("%w: %d bytes at 0x%x, the region has %d at 0x%x", ErrRange, size, addr, m.Length(), from)
 	}

@@ -49,7 +49,8 @@ func (id *ID) recv(op string, userContext uint64, sgl []verbs.SGE) error {
 // the request completes. With verbs.SendInline, or if mr is nil, the bytes are copied before PostSend
 // returns; mr is then not used. The flags are verbs.SendFence, SendSignaled, SendSolicited and
 // SendInline. A request without SIGNALED has no completion, unless it fails or QPInitAttr.SQSigAll is
-// set. The word userContext comes back as WRID of the completion. PostSend does not block.
+// set. The word userContext comes back as WRID of the completion. PostSend may wait for a
+// pass of the reactor if the queue pair has failed, and otherwise does not block.
 //
 // The C function has no copy without INLINE: there, memory that is not registered is an error.
 //

@@ -42,7 +42,7 @@ type SendWR struct {
 // PostRecvList posts receives, in the order of the list, with one doorbell as far as possible. It stops
 // at the first request that cannot be posted, and returns how many it has posted: list[posted] is the C
 // function's bad_wr, and neither it nor a later one is posted. If the queue pair has a shared receive
-// queue, the error is verbs.ErrInvalid: PostSRQRecv is for that. It does not block.
+// queue, the error is verbs.ErrInvalid: PostSRQRecv is for that. It waits as PostRecv does.
 //
 // Implements: ibv_post_recv.
 func (id *ID) PostRecvList(list []RecvWR) (posted int, err error) {
@@ -87,14 +87,16 @@ func (id *ID) PostSendList(list []SendWR) (posted int, err error) {
 			Opcode: w.Opcode, Tag: w.WRID, Imm: w.Imm, Remote: w.Remote, RKey: w.RKey, Invalidate: w.Invalidate, RemoteSRQ: w.RemoteSRQN,
 			To: reactor.Dest{AH: w.AH, QPNum: w.RemoteQPN, QKey: w.RemoteQKey},
 		}
-		if p, err = id.ready(); err != nil {
+		var now *queuePair
+		if now, err = id.ready(); err != nil {
 			break
 		}
-		if err = p.submitGathered(&s, w.SGL, w.Flags); err == nil {
+		if err = now.submitGathered(&s, w.SGL, w.Flags); err == nil {
+			p = now
 			posted++
 		}
 	}
-	if posted > 0 {
+	if p != nil {
 		p.dev.flush()
 	}
 	return posted, named(op, id, err)

@@ -61,6 +61,8 @@ type queuePair struct {
 // Implements: rdma_create_qp, rdma_create_qp_ex.
 func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 	const op = "rdma_create_qp"
+	id.life.Lock()
+	defer id.life.Unlock()
 	dev, err := id.Device()
 	switch {
 	case err != nil:
@@ -120,8 +122,8 @@ func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 		p.recv = newCQ(dev, max(entries, 1))
 		p.recv.private = true
 	}
-	if p.send.dev != dev || p.recv.dev != dev || p.srq != nil && p.srq.dev != dev {
-		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: a queue of another device", verbs.ErrInvalid))
+	if p.send.dev != dev || p.recv.dev != dev || p.srq != nil && p.srq.dev != dev || p.send.destroyed() || p.recv.destroyed() {
+		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: a queue of another device, or one that is destroyed", verbs.ErrInvalid))
 	}
 	if err := p.make(cfg); err != nil {
 		return named(op, id, err)
@@ -182,10 +184,19 @@ func (p *queuePair) make(cfg reactor.QueueConfig) error {
 
 // DestroyQP destroys the queue pair of the identifier, if there is one. Requests that are outstanding
 // have no completion any more, and the device does not use their memory when DestroyQP returns. It
-// waits for the reactor and the device. Calls that post at the same time fail.
+// waits for the reactor and the device. Calls that post at the same time fail. After an error (verbs.ErrBusy while
+// events of the queue pair are not acknowledged) requests and completions have ended, and DestroyQP must be called
+// again.
 //
 // Implements: rdma_destroy_qp.
 func (id *ID) DestroyQP() error {
+	id.life.Lock()
+	defer id.life.Unlock()
+	return id.destroyQP()
+}
+
+// destroyQP is DestroyQP. The caller holds life.
+func (id *ID) destroyQP() error {
 	p := id.qp.Swap(nil)
 	if p == nil {
 		return nil
@@ -293,7 +304,16 @@ func (s *quietSink) Complete(_ reactor.SinkContext, c reactor.Completion, err er
 // Complete implements reactor.Sink.
 func (s *recvSink) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
 	if !s.gone {
+		(*queuePair)(s).arrived()
 		complete(s.recv, s.num, &c, err)
+	}
+}
+
+// arrived has the queue pair accept sends before the goroutine in Accept does: the peer's first message may be
+// faster.
+func (p *queuePair) arrived() {
+	if !p.sendable.Load() {
+		p.sendable.Store(true)
 	}
 }
 

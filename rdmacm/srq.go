@@ -31,6 +31,7 @@ type SRQ struct {
 	cq    *CQ                   // of an XRC queue
 	qps   map[uint32]*queuePair // by number; holder only; none for an XRC queue
 	num   uint32
+	gone  bool // drops completions; holder only
 }
 
 // CreateSRQ makes a shared receive queue for the identifier and, with QPInitAttr.SRQ, for others of the
@@ -40,6 +41,8 @@ type SRQ struct {
 // Implements: rdma_create_srq, rdma_create_srq_ex.
 func (id *ID) CreateSRQ(pd verbs.PD, attr *SRQInitAttr) error {
 	const op = "rdma_create_srq"
+	id.life.Lock()
+	defer id.life.Unlock()
 	dev, err := id.Device()
 	switch {
 	case err != nil:
@@ -48,7 +51,7 @@ func (id *ID) CreateSRQ(pd verbs.PD, attr *SRQInitAttr) error {
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier is not bound to a device", verbs.ErrInvalid))
 	case attr == nil || attr.MaxWR == 0:
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the attributes are missing", verbs.ErrInvalid))
-	case attr.CQ != nil && (attr.XRCD == nil || attr.CQ.dev != dev):
+	case attr.CQ != nil && (attr.XRCD == nil || attr.CQ.dev != dev || attr.CQ.destroyed()):
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: a completion queue of another device, or without a domain", verbs.ErrInvalid))
 	case id.srq.Load() != nil:
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier has a shared receive queue", verbs.ErrInvalid))
@@ -105,6 +108,13 @@ func (id *ID) SRQ() *SRQ { return id.srq.Load() }
 //
 // Implements: rdma_destroy_srq.
 func (id *ID) DestroySRQ() error {
+	id.life.Lock()
+	defer id.life.Unlock()
+	return id.destroySRQ()
+}
+
+// destroySRQ is DestroySRQ. The caller holds life.
+func (id *ID) destroySRQ() error {
 	s := id.srq.Load()
 	if s == nil {
 		return nil
@@ -119,6 +129,7 @@ func (id *ID) DestroySRQ() error {
 		if s.cq != nil {
 			s.cq.detach()
 		}
+		s.gone = true
 		return s.q.Release(verbs.ErrClosed)
 	})
 	if err == nil {
@@ -148,9 +159,13 @@ func (s *SRQ) Complete(_ reactor.SinkContext, c reactor.Completion, err error) {
 	if e, ok := errors.AsType[*verbs.WCError](err); ok {
 		c.QPNum = e.QPNum
 	}
+	if s.gone {
+		return
+	}
 	if s.cq != nil {
 		complete(s.cq, c.QPNum, &c, err)
 	} else if p := s.qps[c.QPNum]; p != nil && !p.gone {
+		p.arrived()
 		complete(p.recv, p.num, &c, err)
 	}
 }

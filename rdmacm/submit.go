@@ -88,6 +88,9 @@ func (p *queuePair) submitGathered(s *reactor.Send, sgl []verbs.SGE, flags verbs
 	var space [maxInline]byte
 	all := space[:0]
 	for _, e := range sgl {
+		if e.Length == 0 {
+			continue
+		}
 		a, ok := mem.Find(e.Addr, int(e.Length))
 		if !ok || len(all)+int(e.Length) > maxInline {
 			return fmt.Errorf("%w: inline bytes at 0x%x: %d of memory that is not registered, or more than %d", verbs.ErrInvalid, e.Addr, e.Length, maxInline)
@@ -110,16 +113,21 @@ func (p *queuePair) submit(s *reactor.Send, load *reactor.Payload, flags verbs.S
 }
 
 // submitted returns the error of a submission that has returned err. A request of a queue pair that has
-// failed is no error: it completes with a flush error, as in C. If the reactor has not taken the
-// request, submitted ends the lease, which may be nil.
+// failed is no error: it completes with a flush error, as in C; for that submitted waits for the reactor. If the
+// reactor has not taken the request, submitted ends the lease, a buffer of bouncer or nil.
 func (p *queuePair) submitted(s reactor.Sink, tag uint64, lease reactor.Lease, err error) error {
 	if err == nil {
 		return nil
 	}
-	if lease != nil {
-		lease.End()
+	failed := errors.Is(err, reactor.ErrQueueFailed)
+	if at, ok := lease.(*bounce); ok {
+		if failed {
+			at.refused()
+		} else {
+			at.End()
+		}
 	}
-	if errors.Is(err, reactor.ErrQueueFailed) {
+	if failed {
 		return p.dev.do(func() error {
 			if p.gone {
 				return ErrNoQP

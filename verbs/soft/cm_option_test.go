@@ -166,3 +166,15 @@ func TestSharedPortIsHeardOnceItListens(t *testing.T) {
 	must.Do(t, child.Close())
 	two.event(verbs.CMRejected)
 }
+
+// Rule: a listener for IPv6 at all addresses has the port beside one at an IPv4 address.
+func TestSixAtAllAddressesBesideFourAtOne(t *testing.T) {
+	r := newRig(t, false)
+	four, six := r.b.id(), r.b.id()
+	must.Do(t, four.Bind(netip.AddrPortFrom(r.b.addr, 99)))
+	must.Do(t, four.Listen(0))
+	must.Do(t, six.SetAFOnly(true))
+	must.Do(t, six.Bind(netip.MustParseAddrPort("[::]:99")))
+	must.Do(t, six.Listen(0))
+	r.closeAll(four, six)
+}

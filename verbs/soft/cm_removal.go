@@ -159,12 +159,8 @@ func (id *cmID) listenOn(d *device) error {
 func (id *cmID) listenHeld(d *device) error {
 	var l *cm.Listener
 	var err error
-	version := uint8(0)
-	if anywhere(id.LocalAddr().Addr()) {
-		version = id.only
-	}
 	d.exclusive(func() {
-		l, err = d.cm.machine.ListenIP(cm.ServiceID(id.ps, id.port), version, id.backlog, id)
+		l, err = d.cm.machine.ListenIP(cm.ServiceID(id.ps, id.port), id.only, id.backlog, id)
 	})
 	if err != nil {
 		return withErrno(syscall.EADDRINUSE, "%w", err) // the port table prevents this
