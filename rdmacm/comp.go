@@ -13,10 +13,7 @@ import (
 // completion queue that the program has made: CQ.Next takes its completions.
 //
 // Implements: rdma_get_send_comp.
-func (id *ID) GetSendComp(ctx context.Context) (wc verbs.WC, err error) {
-	if p := id.qp.Load(); p != nil && p.send != nil && p.send.private && p.send.takeOne(&wc) {
-		return wc, nil
-	}
+func (id *ID) GetSendComp(ctx context.Context) (verbs.WC, error) {
 	return id.comp(ctx, "rdma_get_send_comp", id.SendCQ())
 }
 
@@ -24,10 +21,7 @@ func (id *ID) GetSendComp(ctx context.Context) (wc verbs.WC, err error) {
 // like GetSendComp.
 //
 // Implements: rdma_get_recv_comp.
-func (id *ID) GetRecvComp(ctx context.Context) (wc verbs.WC, err error) {
-	if p := id.qp.Load(); p != nil && p.recv != nil && p.recv.private && p.recv.takeOne(&wc) {
-		return wc, nil
-	}
+func (id *ID) GetRecvComp(ctx context.Context) (verbs.WC, error) {
 	return id.comp(ctx, "rdma_get_recv_comp", id.RecvCQ())
 }
 
