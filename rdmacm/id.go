@@ -233,6 +233,15 @@ func (id *ID) Device() (*Device, error) {
 	return id.lib.device(name)
 }
 
+// bound is Device that fails if there is none.
+func (id *ID) bound(op string) (*Device, error) {
+	dev, err := id.Device()
+	if err == nil && dev == nil {
+		return nil, failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier is not bound to a device", verbs.ErrInvalid))
+	}
+	return dev, named(op, id, err)
+}
+
 // LocalAddr and PeerAddr return the addresses of the two ends; zero while unknown.
 //
 // Implements: rdma_get_local_addr, rdma_get_src_port.

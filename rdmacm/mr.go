@@ -3,7 +3,6 @@ package rdmacm
 import (
 	"errors"
 	"fmt"
-	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -43,12 +42,9 @@ func (id *ID) RegWrite(buf []byte) (*MR, error) {
 
 // reg registers buf in the protection domain of the queue pair, or else of the device.
 func (id *ID) reg(op string, buf []byte, access verbs.AccessFlags) (*MR, error) {
-	dev, err := id.Device()
+	dev, err := id.bound(op)
 	if err != nil {
-		return nil, named(op, id, err)
-	}
-	if dev == nil {
-		return nil, failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier is not bound to a device", verbs.ErrInvalid))
+		return nil, err
 	}
 	pd := dev.pd
 	if p := id.qp.Load(); p != nil {

@@ -63,12 +63,10 @@ func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 	const op = "rdma_create_qp"
 	id.life.Lock()
 	defer id.life.Unlock()
-	dev, err := id.Device()
+	dev, err := id.bound(op)
 	switch {
 	case err != nil:
-		return named(op, id, err)
-	case dev == nil:
-		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier is not bound to a device", verbs.ErrInvalid))
+		return err
 	case attr == nil:
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the attributes are missing", verbs.ErrInvalid))
 	case id.qp.Load() != nil:
@@ -146,7 +144,7 @@ func (id *ID) createXRCRecv(p *queuePair, x verbs.XRCD) error {
 	if err := id.cm.CreateQP(nil, &verbs.QPInitAttr{Type: p.typ, XRCD: x}); err != nil {
 		return named("rdma_create_qp", id, err)
 	}
-	p.num, p.send, p.recv = id.cm.QP().Num(), nil, nil
+	p.num, p.send, p.recv, p.pd = id.cm.QP().Num(), nil, nil, p.dev.pd // pd: for RegMsgs
 	id.qp.Store(p)
 	return nil
 }

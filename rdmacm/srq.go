@@ -43,12 +43,10 @@ func (id *ID) CreateSRQ(pd verbs.PD, attr *SRQInitAttr) error {
 	const op = "rdma_create_srq"
 	id.life.Lock()
 	defer id.life.Unlock()
-	dev, err := id.Device()
+	dev, err := id.bound(op)
 	switch {
 	case err != nil:
-		return named(op, id, err)
-	case dev == nil:
-		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier is not bound to a device", verbs.ErrInvalid))
+		return err
 	case attr == nil || attr.MaxWR == 0:
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the attributes are missing", verbs.ErrInvalid))
 	case attr.CQ != nil && (attr.XRCD == nil || attr.CQ.dev != dev || attr.CQ.destroyed()):

@@ -10,9 +10,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Rule (rdma_create_srq_ex, rdma_create_qp_ex): one XRC shared receive queue of a listener serves all senders,
-// each of which has an XRC_RECV queue pair there and names the queue by its number. The receives complete to the
-// queue of the listener.
+// Rule (rdma_create_srq_ex, rdma_create_qp_ex): one XRC shared receive queue of a listener serves all senders.
+// Each sender has an XRC_RECV queue pair at the listener, and names the queue by its number. The receives complete to
+// the completion queue of the listener.
 func TestXRCOfIdentifiers(t *testing.T) {
 	r := newRig(t)
 	l, at := r.listener(nil)
@@ -36,6 +36,7 @@ func TestXRCOfIdentifiers(t *testing.T) {
 		must.Do(t, s.CreateQP(nil, &QPInitAttr{Type: verbs.QPTXRCRecv, XRCD: x}))
 		must.Do(t, s.Accept(r.ctx, &verbs.ConnParam{PrivateData: binary.BigEndian.AppendUint32(nil, l.SRQ().Num()), RetryCount: 7, RNRRetryCount: 7}))
 		must.Do(t, <-answer)
+		r.memory(s, 8, (*ID).RegMsgs) // in the device's domain: the queue pair has none
 		if err := s.PostSend(1, []byte("x"), nil, 0); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("a send of an XRC_RECV queue pair: error %v, want EINVAL", err)
 		}
