@@ -77,7 +77,7 @@ func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) ([]
 	return all, nil
 }
 
-// choose fills the type of the queue pair and the port space, of which one may be missing.
+// choose derives the type of the queue pair from the port space, or the port space from the type.
 //
 // Implements: ucma_set_ep_attr and ucma_convert_to_rai of librdmacm/addrinfo.c.
 func (a *AddrInfo) choose() error {

@@ -123,5 +123,3 @@ func (b *bouncer) drop(pd verbs.PD) error {
 	}
 	return errors.Join(errs...)
 }
-
-func (b *bouncer) close() error { return b.drop(nil) }

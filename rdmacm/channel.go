@@ -146,7 +146,8 @@ func (e *Event) Ack() {
 	}
 }
 
-// GetEvent returns the channel's oldest event; those of WriteEvent and ResolveAddrInfo come first. It waits until there is one or ctx ends.
+// GetEvent returns the channel's oldest event. Events of WriteEvent and ResolveAddrInfo come before those of the
+// provider. GetEvent waits until there is an event or ctx ends.
 //
 // Implements: rdma_get_cm_event.
 func (ch *EventChannel) GetEvent(ctx context.Context) (*Event, error) {
@@ -271,7 +272,7 @@ func (ch *EventChannel) translate(raw *verbs.CMEvent) (*Event, error) {
 type unacked struct {
 	mu   sync.Mutex
 	n    int
-	zero chan struct{} // closed when n becomes 0; nil if nobody waits
+	zero chan struct{} // closed when n becomes 0; nil while no goroutine waits
 }
 
 func (u *unacked) add() {

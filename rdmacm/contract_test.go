@@ -150,7 +150,7 @@ func TestContract19RetriesOfAConnection(t *testing.T) {
 }
 
 // Contract 20: an endpoint is synchronous until MigrateID. Disconnect moves the queue pair to ERR, which
-// flushes what is posted; the other end learns of it.
+// flushes the posted requests. The other end gets DISCONNECTED.
 func TestContract20DisconnectFlushes(t *testing.T) {
 	r := newRig(t)
 	c, s := r.connected(attr())

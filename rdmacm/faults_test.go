@@ -14,7 +14,7 @@ import (
 
 // Tests of faults that a review found, named after what they broke.
 
-// Rule: a list whose queue gets full in the middle posts what came before.
+// Rule: if the queue gets full in the middle of a list, the requests before that point are posted.
 func TestAListMeetsAFullQueue(t *testing.T) {
 	r := newRig(t)
 	l, at := r.listener(attr())

@@ -193,7 +193,7 @@ func (d *Device) close() error {
 			return err
 		}
 	}
-	if err := d.bounce.close(); err != nil {
+	if err := d.bounce.drop(nil); err != nil {
 		return err
 	}
 	if d.pd != nil {

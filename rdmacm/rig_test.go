@@ -80,7 +80,7 @@ func (r *rig) owns(id *ID) *ID {
 	return id
 }
 
-// attr asks for a queue pair with 16 requests each way, all of which complete.
+// attr describes a queue pair with room for 16 sends and 16 receives.
 func attr() *QPInitAttr {
 	return &QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}}
 }

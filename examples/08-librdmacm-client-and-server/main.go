@@ -19,7 +19,7 @@ const messageSize = 16
 
 func main() { ends.Own{Serve: server, Dial: client}.Main() }
 
-// attr asks for a queue pair with one request each way, each of which completes.
+// attr describes a queue pair with room for one send and one receive. Every request has a completion.
 func attr() *rdmacm.QPInitAttr {
 	return &rdmacm.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: messageSize}, SQSigAll: true}
 }

@@ -52,8 +52,8 @@ var talks = map[string]struct{ passive, active side }{
 
 // Further arguments.
 var (
-	// two connections, where the passive side is a translation. A C program may take the request of the second
-	// connection after nobody listened for the first.
+	// two connections, where the passive side is a translation. A C program may begin to listen
+	// between the requests of the two connections.
 	twoConnections = map[string]string{"udaddy": " -c 2", "mckey": " -c 2"}
 	// many has the sender mckey send more than the receiver takes: it destroys its queue pair without waiting, and
 	// Soft-RoCE loses what it has not sent by then. Two of these programs fail like that with each other, too.
@@ -257,7 +257,7 @@ func TestCPassive(t *testing.T) {
 	})
 }
 
-// absent reports whether nobody listens at the peer.
+// absent reports whether err means that the peer has no listener.
 func absent(err error) bool {
 	r, ok := errors.AsType[*rdmacm.RejectedError](err)
 	return ok && r.Reason == verbs.RejInvalidServiceID || errors.Is(err, errAbsent)

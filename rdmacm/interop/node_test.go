@@ -244,8 +244,8 @@ func (t *cmatest) pollCQs(ctx context.Context) error {
 	return nil
 }
 
-// errAbsent means that nobody listens: the C program has not come so far.
-var errAbsent = errors.New("nobody listens")
+// errAbsent means that the peer has no listener yet.
+var errAbsent = errors.New("the peer has no listener")
 
 // connectEvents handles events until all nodes are connected.
 func (t *cmatest) connectEvents(ctx context.Context, handle func(*rdmacm.Event) error) error {

@@ -87,8 +87,8 @@ func evaluate(libraries []library, c claims, t tests) (s summary, found []string
 	return s, found
 }
 
-// check compares a row with the comments, and returns what is wrong. In the library named by
-// complete no function may be absent.
+// check compares a row with the comments, and returns a description of the first difference, or "". The library
+// named by complete may have no absent function.
 func (r *result) check(library string) string {
 	names := strings.Join(r.goNames, ", ")
 	switch {

@@ -210,7 +210,7 @@ func TestOptionsReachTheLibrary(t *testing.T) {
 	}
 }
 
-// oldCM returns a librdmacm with the needed functions only, of which those of channels and identifiers work.
+// oldCM returns a librdmacm that has the required functions only. Those of channels and identifiers work.
 func oldCM(t *testing.T) string {
 	works := map[string]bool{"rdma_create_event_channel": true, "rdma_destroy_event_channel": true, "rdma_create_id": true, "rdma_destroy_id": true}
 	text := &strings.Builder{}

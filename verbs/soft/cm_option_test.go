@@ -13,7 +13,8 @@ import (
 func inUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 
 // Rule (RDMA_OPTION_ID_REUSEADDR; kernel cma.c, cma_check_port and rdma_listen): identifiers that all reuse addresses
-// share a port, on one device or on all. One of them listens only when it has the port alone, and then nobody joins.
+// share a port, on one device or on all. An identifier listens only when it has the port alone. No identifier joins a
+// listener's port.
 func TestPortsAreShared(t *testing.T) {
 	r := newRig(t, false)
 	var made []verbs.CMID

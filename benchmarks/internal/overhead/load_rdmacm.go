@@ -21,7 +21,7 @@ type cm struct {
 	there  *rdmacm.MR
 	list   []rdmacm.SendWR
 	listed int // how many writes are posted and then awaited; 1: by rdma_post_write, alone
-	every  int // of them, this one of so many is signaled, and the last
+	every  int // the distance of signaled writes; the last write of a list is signaled
 }
 
 // signaled is the distance of signaled writes in a list, that of package runtime.
@@ -33,10 +33,10 @@ const rdmacmSetUp = time.Minute
 // newCM makes one synchronous caller of rdma_post_write and rdma_get_send_comp.
 func newCM(at bed.Place) (suite.Load, error) { return openCM(at, 1, 1) }
 
-// newCMList makes one submitter of lists of depth writes, some of which are signaled.
+// newCMList makes one submitter of lists of depth writes. One write in signaled asks for a completion.
 func newCMList(at bed.Place) (suite.Load, error) { return openCM(at, depth, signaled) }
 
-// newCMSignaled makes one submitter of lists of depth writes, all of which are signaled.
+// newCMSignaled makes one submitter of lists of depth writes. Every write asks for a completion.
 func newCMSignaled(at bed.Place) (suite.Load, error) { return openCM(at, depth, 1) }
 
 func openCM(at bed.Place, listed, every int) (_ *cm, err error) {
