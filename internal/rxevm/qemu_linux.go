@@ -45,7 +45,7 @@ func arguments(c *Config, img *Image, initrd, dir, accel string, plug int) []str
 	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-		"-accel", accel, "-cpu", "max", "-smp", smp, "-m", strconv.Itoa(c.MemoryMB),
+		"-accel", accel, "-cpu", processor(accel), "-smp", smp, "-m", strconv.Itoa(c.MemoryMB),
 		"-kernel", filepath.Join(img.Dir, kernelName), "-initrd", initrd, "-append", bootLine + clock(c.FastClock),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-chardev", fmt.Sprintf("socket,id=link,fd=%d", fdLink),
@@ -84,6 +84,16 @@ func arguments(c *Config, img *Image, initrd, dir, accel string, plug int) []str
 		}
 	}
 	return args
+}
+
+// processor returns the model of the machine's processors. Emulation executes "rep movsb" and "rep stosb"
+// byte by byte. Without the flags that recommend them (erms, fsrm) the kernel clears and copies by words:
+// the tests of reactor then take 23 s instead of 27.5 s on a quiet machine.
+func processor(accel string) string {
+	if accel == emulation {
+		return "max,erms=off,fsrm=off"
+	}
+	return "max"
 }
 
 // nicName is the virtual network card, for the monitor; nicMAC the first five bytes of its

@@ -17,7 +17,9 @@ type record struct {
 	Step    string
 	Began   time.Time
 	Seconds float64
-	NotRun  string // the reason why the step was not run; empty if it was
+	// Processor is the processor time of the step's commands in seconds.
+	Processor float64
+	NotRun    string // the reason why the step was not run; empty if it was
 	tally
 }
 
@@ -67,7 +69,7 @@ func command(file string, args []string, out io.Writer) (failed bool, err error)
 	if err != nil {
 		return false, err
 	}
-	r.Seconds = time.Since(r.Began).Seconds()
+	r.Seconds, r.Processor = time.Since(r.Began).Seconds(), spent().Seconds()
 	return false, write(file, &r)
 }
 

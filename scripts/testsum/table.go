@@ -20,14 +20,14 @@ func table(out io.Writer, records []record) (failed bool) {
 		sum.Failures = append(sum.Failures, r.Failures...)
 	}
 	again(out, sum.Failures)
-	fmt.Fprintf(out, "\n%-*s  %8s  %7s  %7s  %7s  %10s\n", width, "step", "seconds", "passed", "failed", "skipped", "not applic.")
+	fmt.Fprintf(out, "\n%-*s  %8s  %9s  %7s  %7s  %7s  %10s\n", width, "step", "seconds", "processor", "passed", "failed", "skipped", "not applic.")
 	for _, r := range records {
 		if r.NotRun != "" {
 			notRun++
 			fmt.Fprintf(out, "%-*s  not run: %s\n", width, r.Step, r.NotRun)
 			continue
 		}
-		fmt.Fprintf(out, "%-*s  %8.1f  %7d  %7d  %7d  %10d\n", width, r.Step, r.Seconds,
+		fmt.Fprintf(out, "%-*s  %8.1f  %9.1f  %7d  %7d  %7d  %10d\n", width, r.Step, r.Seconds, r.Processor,
 			r.Passed, r.Failed, len(r.Skipped), len(r.NotApplicable))
 		sum.Passed += r.Passed
 		sum.Failed += r.Failed
