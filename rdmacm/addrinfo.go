@@ -31,7 +31,7 @@ const (
 type AddrInfo struct {
 	Flags     AIFlags
 	QPType    verbs.QPType    // 0 as a hint: by the port space
-	PortSpace verbs.PortSpace // 0 as a hint: by the type of the queue pair, else TCP
+	PortSpace verbs.PortSpace // 0 as a hint: by the type of the queue pair, else TCP; IB for XRC
 	Src       netip.AddrPort  // as a hint of an active side: the local address to use
 	Dst       netip.AddrPort
 	CanonName string // the name that was resolved
@@ -82,20 +82,24 @@ func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) ([]
 // Implements: ucma_set_ep_attr and ucma_convert_to_rai of librdmacm/addrinfo.c.
 func (a *AddrInfo) choose() error {
 	if a.PortSpace == 0 {
-		if a.PortSpace = verbs.PSTCP; a.QPType == verbs.QPTUD {
+		switch a.PortSpace = verbs.PSTCP; a.QPType {
+		case verbs.QPTUD:
 			a.PortSpace = verbs.PSUDP
+		case verbs.QPTXRCSend, verbs.QPTXRCRecv:
+			a.PortSpace = verbs.PSIB
 		}
 	}
 	if a.QPType == 0 {
-		if a.QPType = verbs.QPTRC; a.PortSpace == verbs.PSUDP || a.PortSpace == verbs.PSIPoIB {
-			a.QPType = verbs.QPTUD
-		}
+		a.QPType = a.PortSpace.QPType()
 	}
-	if (a.QPType == verbs.QPTUD) != (a.PortSpace == verbs.PSUDP || a.PortSpace == verbs.PSIPoIB) {
+	if a.QPType != a.PortSpace.QPType() && !(a.PortSpace == verbs.PSIB && xrc(a.QPType)) {
 		return fmt.Errorf("%w: queue pairs of type %v in port space 0x%04x", verbs.ErrInvalid, a.QPType, uint16(a.PortSpace))
 	}
 	return nil
 }
+
+// xrc reports whether queue pairs of type t are XRC's.
+func xrc(t verbs.QPType) bool { return t == verbs.QPTXRCSend || t == verbs.QPTXRCRecv }
 
 func (a *AddrInfo) port(ctx context.Context, service string) (uint16, error) {
 	if service == "" {
@@ -150,7 +154,7 @@ func (l *Library) CreateEndpoint(ctx context.Context, res *AddrInfo, pd verbs.PD
 	if res == nil {
 		return nil, failure("rdma_create_ep", nil, syscall.EINVAL, verbs.ErrInvalid)
 	}
-	id, err := l.CreateID(nil, nil, res.PortSpace)
+	id, err := l.createID("rdma_create_ep", nil, nil, res.PortSpace, res.QPType)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +168,7 @@ func (id *ID) prepare(ctx context.Context, res *AddrInfo, pd verbs.PD, attr *QPI
 	var own *QPInitAttr
 	if attr != nil {
 		a := *attr
-		a.Type = res.QPType
+		a.Type = id.typ
 		own = &a
 	}
 	if res.Flags&AIPassive != 0 {

@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/verbena-rdma/verbena/futures"
@@ -164,6 +165,9 @@ type Device struct {
 	r      *reactor.Reactor
 	waits  *futures.Pool[*CQ]
 	bounce bouncer
+
+	mu   sync.Mutex
+	xrcd verbs.XRCD // see domain; under mu
 }
 
 func openDevice(l *Library, name string) (d *Device, err error) {
@@ -196,12 +200,33 @@ func (d *Device) close() error {
 	if err := d.bounce.drop(nil); err != nil {
 		return err
 	}
+	if d.xrcd != nil {
+		if err := d.xrcd.Close(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
+			return err
+		}
+	}
 	if d.pd != nil {
 		if err := d.pd.Close(); err != nil {
 			return err
 		}
 	}
 	return d.ctx.Close()
+}
+
+// domain returns the XRC domain that is used where the program gives none. It makes it at first use.
+//
+// Implements: ucma_get_xrcd of librdmacm/cma.c.
+func (d *Device) domain() (verbs.XRCD, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.xrcd == nil {
+		x, err := d.ctx.OpenXRCD(-1, os.O_CREATE)
+		if err != nil {
+			return nil, err
+		}
+		d.xrcd = x
+	}
+	return d.xrcd, nil
 }
 
 // Context returns the open device, for calls of package verbs. Objects that the program makes with it

@@ -10,6 +10,16 @@ import (
 // Implements: enum rdma_port_space.
 type PortSpace uint16
 
+// QPType returns the type of the queue pairs of an identifier that CreateID makes in the port space.
+//
+// Implements: rdma_create_id of librdmacm/cma.c.
+func (ps PortSpace) QPType() QPType {
+	if ps == PSUDP || ps == PSIPoIB {
+		return QPTUD
+	}
+	return QPTRC
+}
+
 // The port spaces.
 const (
 	PSIPoIB PortSpace = 0x0002
@@ -143,6 +153,11 @@ type CMChannel interface {
 	// CreateID makes an identifier whose events are delivered on this channel. Implements:
 	// rdma_create_id.
 	CreateID(ps PortSpace, userData uint64) (CMID, error)
+	// CreateTypedID makes an identifier of port space IB for queue pairs of type RC, XRC_SEND or XRC_RECV, and
+	// in other port spaces for those of the type that CreateID chooses: UD in UDP and IPoIB, RC in the others.
+	// An XRC_SEND identifier connects to an XRC_RECV listener, and RC to RC. Options of an XRC identifier are set
+	// after Bind or ResolveAddr. Implements: rdma_create_ep.
+	CreateTypedID(ps PortSpace, t QPType, userData uint64) (CMID, error)
 	// GetEvent takes one event; ok is false when there is none. Every event must be acknowledged.
 	// Implements: rdma_get_cm_event (non-blocking).
 	GetEvent() (ev CMEvent, ok bool, err error)
@@ -206,9 +221,8 @@ type CMID interface {
 	// Device names the device the identifier is bound to; "" before that.
 	Device() string
 	// CreateQP makes a queue pair that the connection manager moves through its states; it
-	// returns in INIT, so that receives can be posted. The type is RC, in port space UDP UD; on the software
-	// RNIC also XRC_SEND, and XRC_RECV, for which pd is nil and init.XRCD set. Implements: rdma_create_qp,
-	// rdma_create_qp_ex.
+	// returns in INIT, so that receives can be posted. The type is the identifier's. For XRC_RECV pd is nil
+	// and init.XRCD set. Implements: rdma_create_qp, rdma_create_qp_ex.
 	CreateQP(pd PD, init *QPInitAttr) error
 	// QP is the queue pair of the identifier; nil when there is none.
 	QP() QP

@@ -128,7 +128,7 @@ func (m *deviceCM) request(e cm.Event) {
 // not of the listener's kind, as cma_ib_check_req_qp_type (kernel cma.c) does.
 func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) {
 	listener := e.Listener.User.(*cmID)
-	if listener.datagrams() != (e.Kind == cm.EvSIDRRequest) {
+	if listener.kind != wanted(&e) {
 		m.turnAway(e.Conn, cm.RejInvalidServiceID, cm.SIDRUnsupported)
 		return
 	}
@@ -157,7 +157,7 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 			return
 		}
 	}
-	id := m.dev.provider.newID(listener.ch, listener.ps)
+	id := m.dev.provider.newID(listener.ch, listener.ps, listener.kind)
 	id.userData.Store(listener.userData.Load())
 	id.dev, id.conn, id.req, id.state = m.dev, e.Conn, e.REQ, idAsked
 	id.path, id.sock = e.Conn.Peer(), end
@@ -179,6 +179,17 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 	listener.children[id] = struct{}{}
 	ev.Type, ev.ID, ev.ListenID = verbs.CMConnectRequest, id, listener
 	listener.ch.push(cmEvent{id: id, listen: listener, ev: ev})
+}
+
+// wanted returns the type of the listeners that a connection or SIDR request is for.
+func wanted(e *cm.Event) verbs.QPType {
+	switch {
+	case e.Kind == cm.EvSIDRRequest:
+		return verbs.QPTUD
+	case e.REQ.XRC():
+		return verbs.QPTXRCRecv
+	}
+	return verbs.QPTRC
 }
 
 // turnAway refuses a connection or SIDR request without reporting it to the user. It runs during

@@ -60,6 +60,7 @@ func (s idState) String() string { return idStateNames[s] }
 type cmID struct {
 	p        *Provider
 	ps       verbs.PortSpace
+	kind     verbs.QPType // of its queue pairs
 	number   uint64
 	userData atomic.Uint64
 	// unacked counts events taken and not acknowledged. It is raised under the channel's mu,
@@ -119,10 +120,10 @@ func (l *listening) close() {
 var _ verbs.CMID = (*cmID)(nil)
 
 // newID makes an identifier. It may be called during Progress.
-func (p *Provider) newID(ch *cmChannel, ps verbs.PortSpace) *cmID {
+func (p *Provider) newID(ch *cmChannel, ps verbs.PortSpace, kind verbs.QPType) *cmID {
 	p.cm.ids.Add(1)
 	liveObjects.Add(1)
-	return &cmID{p: p, ps: ps, number: p.cm.numbers.Add(1), ch: ch}
+	return &cmID{p: p, ps: ps, kind: kind, number: p.cm.numbers.Add(1), ch: ch}
 }
 
 // String returns the identifier's number, device and addresses.

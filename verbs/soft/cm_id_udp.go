@@ -13,15 +13,10 @@ import (
 // answer, as cma_sidr_rep_handler (kernel cma.c) does.
 
 // datagrams reports whether the identifier is in port space UDP.
-func (id *cmID) datagrams() bool { return id.ps == verbs.PSUDP }
+func (id *cmID) datagrams() bool { return id.kind == verbs.QPTUD }
 
 // ports returns the table of the identifier's port space.
-func (id *cmID) ports() *cmPorts {
-	if id.datagrams() {
-		return &id.p.cm.udpPorts
-	}
-	return &id.p.cm.ports
-}
+func (id *cmID) ports() *cmPorts { return id.p.cm.ports[id.ps] }
 
 // readyUD moves a new datagram queue pair to RTS. The caller holds the device's token.
 //

@@ -31,6 +31,9 @@ CM_EXPORT int rdma_listen(struct vb_rdma_cm_id *p, int backlog)
 	pthread_mutex_lock(&cm_mu);
 	if (id->state != CM_BOUND) {
 		err = EINVAL;
+	} else if (id->reuse && (id->reuse = false, cm_taken(id, id->dev, id->bound_any, id->port))) {
+		id->reuse = true; /* a listener shares with nobody (cma.c, rdma_listen) */
+		err = EADDRINUSE;
 	} else {
 		id->state = CM_LISTEN;
 		id->backlog = backlog > 0 && backlog < CM_BACKLOG ? backlog : CM_BACKLOG;
@@ -49,12 +52,18 @@ static struct cm_id *listener(const struct cm_id *asks, int dev)
 
 static int peer_dev(const struct cm_id *id) { return id->id.route.addr.addr.ibaddr.dgid.raw[15] - 1; }
 
+/* fits reports whether a listener is for the requests of an identifier (cma.c, cma_ib_check_req_qp_type). */
+static bool fits(const struct cm_id *asks, const struct cm_id *l)
+{
+	return l->id.qp_type == (asks->id.qp_type == VB_QPT_XRC_SEND ? VB_QPT_XRC_RECV : asks->id.qp_type);
+}
+
 /* deliver makes a request from the parameters of connect. */
 static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_param *c)
 {
 	bool ud = cm_is_ud(id);
 	struct cm_event *e = told(c ? c->private_data : NULL, c ? c->private_data_len : 0, ud ? CM_PRIVATE_SIDR_REQ : CM_PRIVATE_REQ);
-	struct cm_id *made = cm_make(l->id.channel, l->id.context, l->id.ps);
+	struct cm_id *made = cm_make(l->id.channel, l->id.context, l->id.ps, l->id.qp_type);
 	struct vb_rdma_conn_param *p = &e->event.param.conn;
 
 	if (!made) {
@@ -123,7 +132,7 @@ CM_EXPORT int rdma_connect(struct vb_rdma_cm_id *p, struct vb_rdma_conn_param *c
 	id->psn = new_psn();
 	id->state = CM_ASKED;
 	l = listener(id, peer_dev(id));
-	if (l && l->backlog > 0)
+	if (l && l->backlog > 0 && fits(id, l))
 		err = deliver(id, l, c);
 	else if (ud)
 		cm_push(id, VB_RDMA_CM_EVENT_UNREACHABLE, l ? CM_SIDR_REJECT : CM_SIDR_UNSUPPORTED, NULL);

@@ -70,7 +70,7 @@ void cm_set_addrs(struct cm_id *id, int peer_dev)
 	a->addr.ibaddr.dgid = cm_gid(peer_dev);
 }
 
-static bool taken(const struct cm_id *me, int dev, bool any, uint16_t port)
+bool cm_taken(const struct cm_id *me, int dev, bool any, uint16_t port)
 {
 	for (struct cm_id *x = cm_ids; x; x = x->next) {
 		if (x == me || x->port != port || x->id.ps != me->id.ps || x->state == CM_IDLE || x->state == CM_REQUEST || x->accepted)
@@ -89,12 +89,12 @@ static int bind_to(struct cm_id *id, uint32_t addr, uint16_t port)
 
 	if (addr && dev < 0)
 		return ENODEV; /* rdma_bind_addr, cma_translate_addr: no such device */
-	if (port && taken(id, dev, !addr, port))
+	if (port && cm_taken(id, dev, !addr, port))
 		return EADDRINUSE;
 	for (int n = 0; !port && n < 0x4000; n++) {
 		uint16_t p = CM_FIRST_PORT + next_port++ % 0x3fff;
 
-		if (!taken(id, dev, true, p))
+		if (!cm_taken(id, dev, true, p))
 			port = p;
 	}
 	if (!port)
@@ -131,7 +131,7 @@ int cm_open_device(struct cm_id *id, int dev)
 	return err;
 }
 
-struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps)
+struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps, int qp_type)
 {
 	struct cm_id *id = calloc(1, sizeof(*id));
 
@@ -140,7 +140,7 @@ struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps)
 	id->id.channel = ch;
 	id->id.context = context;
 	id->id.ps = ps;
-	id->id.qp_type = ps == VB_RDMA_PS_UDP || ps == VB_RDMA_PS_IPOIB ? VB_QPT_UD : VB_QPT_RC;
+	id->id.qp_type = qp_type;
 	id->dev = -1;
 	pthread_mutex_init(&id->mu, NULL);
 	pthread_cond_init(&id->cond, NULL);
@@ -169,15 +169,12 @@ void cm_drop(struct cm_id *id)
 	free(id);
 }
 
-CM_EXPORT int rdma_create_id(struct vb_rdma_event_channel *ch, struct vb_rdma_cm_id **out, void *context, vb_enum ps)
+static int create(struct vb_rdma_event_channel *ch, struct vb_rdma_cm_id **out, void *context, int ps, int qp_type)
 {
 	struct cm_id *id;
 
-	CM_CALL("rdma_create_id", NULL);
-	if (!ch || (ps != VB_RDMA_PS_TCP && ps != VB_RDMA_PS_UDP && ps != VB_RDMA_PS_IPOIB && ps != VB_RDMA_PS_IB))
-		return cm_err(EINVAL); /* without a channel: synchronous mode, which is not implemented */
 	pthread_mutex_lock(&cm_mu);
-	id = cm_make(ch, context, ps);
+	id = cm_make(ch, context, ps, qp_type);
 	pthread_mutex_unlock(&cm_mu);
 	if (!id)
 		return cm_err(ENOMEM);
@@ -186,10 +183,47 @@ CM_EXPORT int rdma_create_id(struct vb_rdma_event_channel *ch, struct vb_rdma_cm
 	return 0;
 }
 
+CM_EXPORT int rdma_create_id(struct vb_rdma_event_channel *ch, struct vb_rdma_cm_id **out, void *context, vb_enum ps)
+{
+	CM_CALL("rdma_create_id", NULL);
+	if (!ch || (ps != VB_RDMA_PS_TCP && ps != VB_RDMA_PS_UDP && ps != VB_RDMA_PS_IPOIB && ps != VB_RDMA_PS_IB))
+		return cm_err(EINVAL); /* without a channel: synchronous mode, which is not implemented */
+	return create(ch, out, context, ps, ps == VB_RDMA_PS_UDP || ps == VB_RDMA_PS_IPOIB ? VB_QPT_UD : VB_QPT_RC);
+}
+
+/* Of a passive side without a queue pair alone: others wait for events, and synchronous identifiers are not
+ * implemented but for rdma_migrate_id. The kernel takes the type in port space IB only (ucma.c, ucma_get_qp_type). */
+CM_EXPORT int rdma_create_ep(struct vb_rdma_cm_id **out, struct vb_rdma_addrinfo *res, struct vb_pd *pd, struct vb_qp_init_attr *init)
+{
+	struct vb_rdma_event_channel *ch;
+	struct vb_rdma_cm_id *p;
+	int err;
+
+	CM_CALL("rdma_create_ep", NULL);
+	if (!(res->ai_flags & VB_RAI_PASSIVE) || pd || init || res->ai_port_space != VB_RDMA_PS_IB)
+		return cm_err(ENOSYS);
+	ch = rdma_create_event_channel();
+	if (!ch)
+		return -1;
+	if (create(ch, &p, NULL, res->ai_port_space, res->ai_qp_type)) {
+		rdma_destroy_event_channel(ch);
+		return -1;
+	}
+	((struct cm_id *)p)->sync = true;
+	if (rdma_bind_addr(p, res->ai_src_addr)) {
+		err = errno;
+		rdma_destroy_id(p);
+		return cm_err(err);
+	}
+	*out = p;
+	return 0;
+}
+
 /* Destroying ends the connection, and waits until all events are acknowledged. */
 CM_EXPORT int rdma_destroy_id(struct vb_rdma_cm_id *p)
 {
 	struct cm_id *id = (struct cm_id *)p;
+	struct vb_rdma_event_channel *own = id->sync ? p->channel : NULL;
 	uint32_t n;
 
 	CM_DESTROY("rdma_destroy_id");
@@ -215,6 +249,8 @@ CM_EXPORT int rdma_destroy_id(struct vb_rdma_cm_id *p)
 	pthread_mutex_lock(&cm_mu);
 	cm_drop(id);
 	pthread_mutex_unlock(&cm_mu);
+	if (own)
+		rdma_destroy_event_channel(own);
 	nulldev_cm_count(0, -1, 0);
 	return 0;
 }
@@ -296,6 +332,7 @@ CM_EXPORT int rdma_resolve_route(struct vb_rdma_cm_id *p, int timeout)
 CM_EXPORT int rdma_migrate_id(struct vb_rdma_cm_id *p, struct vb_rdma_event_channel *ch)
 {
 	struct cm_id *id = (struct cm_id *)p;
+	struct vb_rdma_event_channel *own = id->sync ? p->channel : NULL;
 	uint32_t n;
 
 	CM_CALL("rdma_migrate_id", p->verbs);
@@ -305,12 +342,15 @@ CM_EXPORT int rdma_migrate_id(struct vb_rdma_cm_id *p, struct vb_rdma_event_chan
 	if (p->channel != ch) /* otherwise the loop would never end */
 		cm_move_events(cm_channel_of(id), (struct cm_channel *)ch, id);
 	p->channel = ch;
+	id->sync = false;
 	n = id->reported;
 	pthread_mutex_unlock(&cm_mu);
 	pthread_mutex_lock(&id->mu);
 	while (id->completed < n)
 		pthread_cond_wait(&id->cond, &id->mu);
 	pthread_mutex_unlock(&id->mu);
+	if (own)
+		rdma_destroy_event_channel(own);
 	return 0;
 }
 
@@ -318,7 +358,7 @@ CM_EXPORT int rdma_set_option(struct vb_rdma_cm_id *p, int level, int name, void
 {
 	CM_CALL("rdma_set_option", p->verbs);
 	if (level == VB_RDMA_OPTION_ID && name == VB_RDMA_OPTION_ID_ACK_TIMEOUT) {
-		if (len != sizeof(uint8_t) || p->ps != VB_RDMA_PS_TCP)
+		if (len != sizeof(uint8_t) || (p->qp_type != VB_QPT_RC && p->qp_type != VB_QPT_XRC_SEND))
 			return cm_err(EINVAL);
 		((struct cm_id *)p)->timeout = *(uint8_t *)value;
 		return 0;

@@ -34,7 +34,9 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 			err = EINVAL;
 			break;
 		}
-		*mask |= VB_QP_AV | VB_QP_PATH_MTU | VB_QP_DEST_QPN | VB_QP_RQ_PSN | VB_QP_MAX_DEST_RD_ATOMIC | VB_QP_MIN_RNR_TIMER;
+		*mask |= VB_QP_AV | VB_QP_PATH_MTU | VB_QP_DEST_QPN | VB_QP_RQ_PSN;
+		if (p->qp_type != VB_QPT_XRC_SEND)
+			*mask |= VB_QP_MAX_DEST_RD_ATOMIC | VB_QP_MIN_RNR_TIMER;
 		a->ah_attr.grh.dgid = p->route.addr.addr.ibaddr.dgid;
 		a->ah_attr.grh.traffic_class = id->tos;
 		a->ah_attr.grh.hop_limit = 64;
@@ -46,7 +48,9 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 		break;
 	case VB_QPS_RTS:
 		a->sq_psn = id->psn;
-		*mask |= VB_QP_SQ_PSN | VB_QP_TIMEOUT | VB_QP_RETRY_CNT | VB_QP_RNR_RETRY | VB_QP_MAX_QP_RD_ATOMIC;
+		*mask |= VB_QP_SQ_PSN | VB_QP_TIMEOUT;
+		if (p->qp_type != VB_QPT_XRC_RECV)
+			*mask |= VB_QP_RETRY_CNT | VB_QP_RNR_RETRY | VB_QP_MAX_QP_RD_ATOMIC;
 		a->timeout = id->timeout ? id->timeout : CM_ACK_TIMEOUT;
 		a->retry_cnt = id->retry;
 		a->rnr_retry = id->rnr_retry;
