@@ -23,6 +23,9 @@ const (
 	AINumericHost AIFlags = 1 << 1 // RAI_NUMERICHOST
 	// AINoRoute resolves no route. GetAddrInfo never does: CreateEndpoint resolves it.
 	AINoRoute AIFlags = 1 << 2 // RAI_NOROUTE
+	// AIFamily has GetAddrInfo read the node as an address of AddrInfo.Family. It matters for AFIB, which needs
+	// AINumericHost, too.
+	AIFamily AIFlags = 1 << 3 // RAI_FAMILY
 )
 
 // AddrInfo is a way to reach a service, or a local address to listen on.
@@ -30,17 +33,23 @@ const (
 // Implements: struct rdma_addrinfo.
 type AddrInfo struct {
 	Flags     AIFlags
+	Family    AddrFamily      // as a hint: of the results; 0: any but AFIB
 	QPType    verbs.QPType    // 0 as a hint: by the port space
 	PortSpace verbs.PortSpace // 0 as a hint: by the type of the queue pair, else TCP; IB for XRC
 	Src       netip.AddrPort  // as a hint of an active side: the local address to use
 	Dst       netip.AddrPort
-	CanonName string // the name that was resolved
-	Connect   []byte // private data of a Connect without parameters
+	SrcIB     verbs.IBAddr // in place of Src, if Family is AFIB
+	DstIB     verbs.IBAddr // in place of Dst
+	CanonName string       // the name that was resolved
+	Connect   []byte       // private data of a Connect without parameters
 }
 
 // GetAddrInfo resolves a node (a name or an address; "" for a listener on all addresses) and a service
 // (a port, or the name of one) to the ways to reach them, the preferred one first. The argument hints
 // may be nil. It waits for the resolver of the system, until ctx ends.
+//
+// With the flags AIFamily and AINumericHost and the family AFIB the node is a GID, and the results have addresses of
+// InfiniBand. Those are not proven on a device.
 //
 // Implements: rdma_getaddrinfo, rdma_freeaddrinfo.
 func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) ([]AddrInfo, error) {
@@ -65,12 +74,8 @@ func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) ([]
 	}
 	var all []AddrInfo
 	for _, ip := range ips {
-		one, at := info, netip.AddrPortFrom(ip.Unmap(), port)
-		if one.Flags&AIPassive != 0 {
-			one.Src = at
-		} else {
-			one.Dst = at
-		}
+		one := info
+		one.set(ip, port)
 		one.CanonName = node
 		all = append(all, one)
 	}
@@ -119,19 +124,28 @@ var errNoName = errors.New("not an address")
 
 func (a *AddrInfo) lookup(ctx context.Context, node string) ([]netip.Addr, error) {
 	if node == "" {
-		if a.Flags&AIPassive == 0 {
+		switch {
+		case a.Flags&AIPassive == 0:
 			return nil, fmt.Errorf("%w: the node is missing: %w", verbs.ErrInvalid, errNoName)
+		case a.Family == AFInet6 || a.gids():
+			return []netip.Addr{netip.IPv6Unspecified()}, nil
 		}
 		return []netip.Addr{netip.IPv4Unspecified()}, nil
 	}
 	ip, err := netip.ParseAddr(node)
-	if err == nil {
+	if err == nil && !a.gids() && (a.Family == AFInet && !ip.Is4() || a.Family == AFInet6 && ip.Is4()) {
+		err = errNoName
+	} else if err == nil {
 		return []netip.Addr{ip}, nil
 	}
 	if a.Flags&AINumericHost != 0 {
 		return nil, fmt.Errorf("%w: %q: %w", verbs.ErrInvalid, node, errNoName)
 	}
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", node)
+	network := map[AddrFamily]string{AFInet: "ip4", AFInet6: "ip6"}[a.Family]
+	if network == "" {
+		network = "ip"
+	}
+	return net.DefaultResolver.LookupNetIP(ctx, network, node)
 }
 
 // endpointTimeout is how long CreateEndpoint waits for the address and for the route.
@@ -173,9 +187,18 @@ func (id *ID) prepare(ctx context.Context, res *AddrInfo, pd verbs.PD, attr *QPI
 	}
 	if res.Flags&AIPassive != 0 {
 		id.makeQP, id.makePD = own, pd
+		if res.Family == AFIB {
+			return id.BindIB(res.SrcIB)
+		}
 		return id.BindAddr(res.Src)
 	}
-	if err := id.ResolveAddr(ctx, res.Src, res.Dst, endpointTimeout); err != nil {
+	var err error
+	if res.Family == AFIB {
+		err = id.ResolveIB(ctx, res.SrcIB, res.DstIB, endpointTimeout)
+	} else {
+		err = id.ResolveAddr(ctx, res.Src, res.Dst, endpointTimeout)
+	}
+	if err != nil {
 		return err
 	}
 	if err := id.ResolveRoute(ctx, endpointTimeout); err != nil {
@@ -185,7 +208,7 @@ func (id *ID) prepare(ctx context.Context, res *AddrInfo, pd verbs.PD, attr *QPI
 	if attr == nil {
 		return nil
 	}
-	err := id.CreateQP(pd, own)
+	err = id.CreateQP(pd, own)
 	attr.Cap = own.Cap
 	return err
 }

@@ -67,6 +67,8 @@ var onNull = []func(*testing.T){
 	TestXRCOfIdentifiers,
 	TestXRCMeetsXRC,
 	TestXClientAndXServer,
+	TestEndpointsWithGIDs,
+	TestGroupsWithGIDs,
 }
 
 // Rule: the package does over libibverbs what it does on the software RNIC.

@@ -192,6 +192,13 @@ type CMID interface {
 	ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error
 	// ResolveRoute finds the path. Implements: rdma_resolve_route.
 	ResolveRoute(timeout time.Duration) error
+	// BindIB is Bind to an address of InfiniBand. The port space of its service ID is the identifier's, or TCP or UDP
+	// for an identifier of port space IB. LocalAddr and PeerAddr are zero then, and IBAddrs has the addresses.
+	// Over libibverbs the device must be of InfiniBand: Linux gives RoCE and iWARP no such addresses (ENODEV). Not
+	// proven on a device. Implements: rdma_bind_addr with AF_IB.
+	BindIB(local IBAddr) error
+	// ResolveIB is ResolveAddr with addresses of InfiniBand; see BindIB. Implements: rdma_resolve_addr with AF_IB.
+	ResolveIB(src, dst IBAddr, timeout time.Duration) error
 	// SetAckTimeout sets the local ACK timeout of this end of a connection: a code from 1 to 31,
 	// as for [AckTimeout]. The step to RTS gives the queue pair the larger of code and
 	// DeviceAttr.AckDelay, whatever the peer asks for. The connecting end calls it before
@@ -270,6 +277,11 @@ type CMID interface {
 	JoinMulticastSendOnly(group netip.Addr, userData uint64) error
 	// LeaveMulticast leaves a group. Implements: rdma_leave_multicast.
 	LeaveMulticast(group netip.Addr) error
+	// JoinMulticastIB is JoinMulticast, or with sendOnly JoinMulticastSendOnly, of a group named by its GID. LeaveMulticastIB
+	// leaves it. Not proven on a device; see BindIB. Implements: rdma_join_multicast, rdma_join_multicast_ex,
+	// rdma_leave_multicast with AF_IB.
+	JoinMulticastIB(group IBAddr, sendOnly bool, userData uint64) error
+	LeaveMulticastIB(group IBAddr) error
 	// Migrate moves the identifier's future events to another channel.
 	// ErrBusy while events are unacknowledged. Implements: rdma_migrate_id.
 	Migrate(to CMChannel) error
@@ -277,4 +289,7 @@ type CMID interface {
 	// rdma_get_local_addr, rdma_get_peer_addr.
 	LocalAddr() netip.AddrPort
 	PeerAddr() netip.AddrPort
+	// IBAddrs are the addresses of the two ends of an identifier with addresses of InfiniBand; zero while unknown
+	// and for others. Implements: rdma_get_local_addr, rdma_get_peer_addr with AF_IB.
+	IBAddrs() (local, peer IBAddr)
 }

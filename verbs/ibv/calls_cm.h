@@ -7,7 +7,7 @@
 /* The length that the kernel wants of an address (rdma_addr_size). */
 static inline socklen_t shim_addr_len(const struct sockaddr_storage *a)
 {
-	return a->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+	return a->ss_family == AF_INET ? sizeof(struct sockaddr_in) : a->ss_family == VB_AF_IB ? sizeof(struct vb_sockaddr_ib) : sizeof(struct sockaddr_in6);
 }
 
 static inline struct vb_rdma_event_channel *shim_create_cm_channel(struct shim_cm *t) { return SHIM_PTR(t->rdma_create_event_channel()); }

@@ -53,8 +53,8 @@ type cmID struct {
 	state  idState
 	broken bool // connecting failed here: REJECTED and DISCONNECTED repeat that
 	offer  verbs.ConnParam
-	groups map[netip.Addr]*membership
-	ece    verbs.ECE // from SetLocalECE
+	groups map[C.struct_sockaddr_storage]*membership // by address
+	ece    verbs.ECE                                 // from SetLocalECE
 	// timeout and retries are the timeout and retry count of this end's requests, from
 	// SetAckTimeout and Connect or Accept; timeout 0: not set.
 	timeout, retries uint8
@@ -73,8 +73,9 @@ type cmID struct {
 
 // ends holds the device and the two addresses of an identifier.
 type ends struct {
-	device      string
-	local, peer netip.AddrPort
+	device          string
+	local, peer     netip.AddrPort
+	localIB, peerIB verbs.IBAddr
 }
 
 var _ verbs.CMID = (*cmID)(nil)
@@ -187,8 +188,16 @@ func (id *cmID) bound(op string) error {
 //
 // Implements: rdma_bind_addr.
 func (id *cmID) Bind(local netip.AddrPort) error {
+	return id.bind(sockaddr(local))
+}
+
+// BindIB binds to an address of InfiniBand.
+//
+// Implements: rdma_bind_addr with AF_IB.
+func (id *cmID) BindIB(local verbs.IBAddr) error { return id.bind(sockaddrIB(local)) }
+
+func (id *cmID) bind(sa C.struct_sockaddr_storage) error {
 	const op = "rdma_bind_addr"
-	sa := sockaddr(local)
 	id.api.Lock()
 	defer id.api.Unlock()
 	if id.c == nil {
@@ -225,8 +234,18 @@ func milliseconds(d time.Duration) C.int {
 //
 // Implements: rdma_resolve_addr.
 func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	return id.resolve(sockaddr(src), sockaddr(dst), timeout)
+}
+
+// ResolveIB finds the device that reaches an address of InfiniBand.
+//
+// Implements: rdma_resolve_addr with AF_IB.
+func (id *cmID) ResolveIB(src, dst verbs.IBAddr, timeout time.Duration) error {
+	return id.resolve(sockaddrIB(src), sockaddrIB(dst), timeout)
+}
+
+func (id *cmID) resolve(from, to C.struct_sockaddr_storage, timeout time.Duration) error {
 	const op = "rdma_resolve_addr"
-	from, to := sockaddr(src), sockaddr(dst)
 	id.api.Lock()
 	defer id.api.Unlock()
 	if id.c == nil { // as rdma_resolve_addr of the kernel, which binds first (cma.c, cma_bind_addr)

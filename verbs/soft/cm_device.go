@@ -116,7 +116,7 @@ func (m *deviceCM) event(e cm.Event) {
 func (m *deviceCM) request(e cm.Event) {
 	q := e.REQ
 	m.ask(e, &q.Private, verbs.CMEvent{Conn: verbs.ConnParam{
-		PrivateData: q.Private[cm.ConnHeaderSize:],
+		PrivateData: q.Private[e.Listener.User.(*cmID).headerSize():],
 		// Resources that the peer serves are depth for this side, and the reverse.
 		ResponderResources: q.InitiatorDepth, InitiatorDepth: q.ResponderResources,
 		FlowControl: q.FlowControl, RetryCount: q.RetryCount, RNRRetryCount: q.RNRRetry, SRQ: q.SRQ, QPNum: q.QPN,
@@ -132,11 +132,14 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 		m.turnAway(e.Conn, cm.RejInvalidServiceID, cm.SIDRUnsupported)
 		return
 	}
-	h, err := cm.ParseConnHeader(head)
-	if err != nil {
-		m.dev.p.CountMalformed()
-		e.Conn.Close(m.dev.p.Now())
-		return
+	var h cm.ConnHeader
+	if !listener.ib {
+		var err error
+		if h, err = cm.ParseConnHeader(head); err != nil {
+			m.dev.p.CountMalformed()
+			e.Conn.Close(m.dev.p.Now())
+			return
+		}
 	}
 	listener.mu.Lock()
 	defer listener.mu.Unlock()
@@ -171,6 +174,7 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 		}
 	}
 	id.peer = netip.AddrPortFrom(id.path.Peer.Addr(), h.SrcPort)
+	id.inheritIB(listener, &e)
 	e.Conn.User = id
 	id.join(m.dev)
 	if listener.children == nil {

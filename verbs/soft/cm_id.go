@@ -59,8 +59,8 @@ func (s idState) String() string { return idStateNames[s] }
 // cmID is a connection identifier. See [cmChannel] for the lock order.
 type cmID struct {
 	p        *Provider
-	ps       verbs.PortSpace
-	kind     verbs.QPType // of its queue pairs
+	ps       verbs.PortSpace // with an address of InfiniBand that of its service ID
+	kind     verbs.QPType    // of its queue pairs
 	number   uint64
 	userData atomic.Uint64
 	// unacked counts events taken and not acknowledged. It is raised under the channel's mu,
@@ -79,6 +79,7 @@ type cmID struct {
 	reuse     bool      // set by SetReuseAddr; ends when it listens
 	family    family    // set by SetAFOnly
 	only      uint8     // the IP version that it is restricted to since Bind; 0: none
+	ib        bool      // it has addresses of InfiniBand; as ps, written before it listens or connects
 	sock      *roce.End // the socket that it holds; nil: none
 
 	// mu guards the state shared by Progress and calls.
@@ -89,6 +90,7 @@ type cmID struct {
 	removalReported bool    // DEVICE_REMOVAL is queued
 	dev             *device // nil until bound to one; written under api too, before there is a connection
 	local, peer     netip.AddrPort
+	localIB, peerIB verbs.IBAddr // with ib: what local and peer do not have
 	peerECE         verbs.ECE
 	path            wire.Path          // to the peer; written when the address is resolved, or the request received
 	mtu             verbs.MTU          // the largest of that path; written when the address is resolved
@@ -179,6 +181,16 @@ func (id *cmID) QP() verbs.QP {
 func (id *cmID) LocalAddr() netip.AddrPort {
 	id.mu.Lock()
 	defer id.mu.Unlock()
+	if id.ib {
+		return netip.AddrPort{}
+	}
+	return id.local
+}
+
+// localAddr returns the local address, of InfiniBand too.
+func (id *cmID) localAddr() netip.AddrPort {
+	id.mu.Lock()
+	defer id.mu.Unlock()
 	return id.local
 }
 
@@ -189,6 +201,9 @@ func (id *cmID) LocalAddr() netip.AddrPort {
 func (id *cmID) PeerAddr() netip.AddrPort {
 	id.mu.Lock()
 	defer id.mu.Unlock()
+	if id.ib {
+		return netip.AddrPort{}
+	}
 	return id.peer
 }
 

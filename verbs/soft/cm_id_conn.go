@@ -162,23 +162,24 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 	if id.datagrams() {
 		return id.ask(op, p)
 	}
-	c, err := id.checkParam(op, p, verbs.MaxPrivateConnect, defaultParam)
+	private := verbs.MaxPrivateConnect
+	if id.ib {
+		private = verbs.MaxPrivateConnectIB
+	}
+	c, err := id.checkParam(op, p, private, defaultParam)
 	if err != nil {
 		return err
 	}
 	return id.exclusive(op, []idState{idRouteResolved}, func(now time.Duration) error {
 		d := id.dev
 		id.connect = cm.ConnectParam{
-			Dst: id.path, ServiceID: cm.ServiceID(id.ps, id.peer.Port()),
+			Dst: id.path, ServiceID: id.service(),
 			QPN: c.QPNum, PSN: id.firstPSN(), ECE: id.localECE(), XRC: isXRC(id.kind),
 			ResponderResources: depth(c.ResponderResources, maxDepth, d), InitiatorDepth: depth(c.InitiatorDepth, maxDepth, d),
 			RetryCount: c.RetryCount, RNRRetry: c.RNRRetryCount, FlowControl: c.FlowControl, SRQ: c.SRQ,
 			MTU: id.mtu, AckTimeout: id.ackTimeout(), TrafficClass: id.tos, PKey: wire.DefaultPKey,
 		}
-		var private [cm.PrivateREQ]byte
-		cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.path.Peer.Addr()}.Put(&private)
-		copy(private[cm.ConnHeaderSize:], c.PrivateData)
-		id.connect.Private = private[:]
+		id.connect.Private = append(id.header(), c.PrivateData...)
 		conn, err := d.cm.machine.Connect(now, &id.connect, id)
 		if err != nil {
 			return err

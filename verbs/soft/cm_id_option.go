@@ -97,7 +97,7 @@ func (id *cmID) stopSharing() error {
 	if err := id.ports().claim(id, id.port); err != nil {
 		return err
 	}
-	local := id.LocalAddr()
+	local := id.localAddr()
 	if d := id.hears(local.Addr()); d != nil {
 		if err := id.hold(d); err != nil {
 			return err

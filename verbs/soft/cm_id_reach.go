@@ -137,7 +137,7 @@ func (id *cmID) resolve(d *device, dst netip.AddrPort) (path wire.Path, local ne
 		return path, local, mtu, withErrno(syscall.ENETUNREACH, "%w", err)
 	}
 	// A loopback address, the device's own among them, is no source for another machine.
-	if bound := id.LocalAddr().Addr(); !anywhere(bound) && bound.Is4() == dst.Addr().Unmap().Is4() && bound.IsLoopback() == dst.Addr().IsLoopback() {
+	if bound := id.localAddr().Addr(); !anywhere(bound) && bound.Is4() == dst.Addr().Unmap().Is4() && bound.IsLoopback() == dst.Addr().IsLoopback() {
 		local = bound
 	}
 	if !d.gids.has(verbs.GIDFromAddr(local)) { // a new address
@@ -245,7 +245,7 @@ func (id *cmID) Link() string {
 
 // announce records that the identifier listens on d. The result undoes it.
 func (id *cmID) announce(d *device) (withdraw func()) {
-	local := id.LocalAddr()
+	local := id.localAddr()
 	at := []netip.Addr{local.Addr()}
 	if local.Addr().IsUnspecified() {
 		at[0] = d.cfg.Addr.Unmap()

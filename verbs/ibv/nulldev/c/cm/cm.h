@@ -25,6 +25,7 @@ enum {
 	CM_DEVICES = 2,
 	CM_PRIVATE_REQ = 56, CM_PRIVATE_REP = 196, CM_PRIVATE_REJ = 148,
 	CM_PRIVATE_SIDR_REQ = 180, CM_PRIVATE_SIDR_REP = 136,
+	CM_HEADER = 36,		 /* in front of private data, not with addresses of InfiniBand */
 	CM_PRIVATE_MOST = 255,
 	CM_BACKLOG = 1024,	 /* the maximum, and the value for 0 (ucma.c) */
 	CM_FIRST_PORT = 0xc000,	 /* of the ports chosen here */
@@ -46,9 +47,8 @@ enum cm_state { CM_IDLE, CM_BOUND, CM_LISTEN, CM_ADDR, CM_ROUTE, CM_ASKED, CM_RE
 struct cm_mc {
 	struct cm_mc *next;
 	struct cm_id *id;
-	struct sockaddr_in addr;
 	void *context;
-	union vb_gid gid;
+	union vb_gid gid; /* also what rdma_leave_multicast names */
 	bool send_only, attached;
 	uint32_t reported, completed; /* completed: under id->mu */
 };
@@ -72,6 +72,8 @@ struct cm_id {
 	enum cm_state state;
 	int dev; /* -1: none */
 	bool reuse, bound_any;
+	bool ib; /* its addresses are of InfiniBand */
+	struct vb_sockaddr_ib peer_ib;
 	bool sync; /* the channel is its own */
 	uint8_t timeout; /* of a connection, for both ends */
 	uint8_t tos;	 /* likewise */

@@ -1,5 +1,6 @@
 /* Identifiers: addresses, routes, migrating, destroying. */
 #include <arpa/inet.h>
+#include <endian.h>
 #include <fcntl.h>
 #include <unistd.h>
 #include "cm.h"
@@ -25,9 +26,30 @@ static int dev_of(uint32_t addr)
 	return d < CM_DEVICES ? (int)d : -1;
 }
 
-/* parse reads an address: IPv4, or IPv4 in IPv6. addr 0 is any. */
-static int parse(const struct sockaddr *sa, uint32_t *addr, uint16_t *port)
+/* parse_ib reads an address of InfiniBand, whose service must be of the port space (cma.c, cma_select_ib_ps). */
+static int parse_ib(const struct vb_sockaddr_ib *ib, int ps, uint32_t *addr, uint16_t *port)
 {
+	static const union vb_gid any;
+	uint64_t sid = be64toh(ib->sib_sid), mask = be64toh(ib->sib_sid_mask);
+
+	if (((sid ^ (uint64_t)ps << 16) & mask) >> 16)
+		return EPROTONOSUPPORT;
+	*port = sid & mask;
+	*addr = 0;
+	if (!memcmp(&ib->sib_addr, &any, sizeof(any)))
+		return 0;
+	if (!IN6_IS_ADDR_V4MAPPED(&ib->sib_addr))
+		return ENODEV;
+	memcpy(addr, ib->sib_addr.raw + 12, 4);
+	*addr = ntohl(*addr);
+	return 0;
+}
+
+/* parse reads an address: IPv4, IPv4 in IPv6, or of InfiniBand, as if the ports were InfiniBand's. addr 0 is any. */
+static int parse(const struct sockaddr *sa, int ps, uint32_t *addr, uint16_t *port)
+{
+	if (sa->sa_family == VB_AF_IB)
+		return parse_ib((const void *)sa, ps, addr, port);
 	if (sa->sa_family == AF_INET) {
 		const struct sockaddr_in *in = (const void *)sa;
 
@@ -64,8 +86,23 @@ void cm_set_addrs(struct cm_id *id, int peer_dev)
 	if (id->dev >= 0)
 		a->addr.ibaddr.sgid = cm_gid(id->dev);
 	a->addr.ibaddr.pkey = 0xffff;
+	if (id->ib) {
+		struct vb_sockaddr_ib ib = { .sib_family = VB_AF_IB, .sib_pkey = 0xffff,
+			.sib_sid = htobe64((uint64_t)id->id.ps << 16 | id->port), .sib_sid_mask = ~0ULL };
+
+		if (id->dev >= 0)
+			ib.sib_addr = cm_gid(id->dev);
+		memcpy(&a->src_storage, &ib, sizeof(ib));
+	}
 	if (peer_dev < 0)
 		return;
+	if (id->ib) {
+		if (id->accepted) /* the service of the peer is not known (cma.c, cma_save_ib_info) */
+			id->peer_ib = (struct vb_sockaddr_ib){ .sib_family = VB_AF_IB, .sib_pkey = 0xffff, .sib_addr = cm_gid(peer_dev) };
+		memcpy(&a->dst_storage, &id->peer_ib, sizeof(id->peer_ib));
+		a->addr.ibaddr.dgid = cm_gid(peer_dev);
+		return;
+	}
 	set(&a->dst_sin, cm_addr(peer_dev), id->peer_port);
 	a->addr.ibaddr.dgid = cm_gid(peer_dev);
 }
@@ -83,7 +120,7 @@ bool cm_taken(const struct cm_id *me, int dev, bool any, uint16_t port)
 }
 
 /* bind_to binds to an address; for port 0 it chooses one. */
-static int bind_to(struct cm_id *id, uint32_t addr, uint16_t port)
+static int bind_to(struct cm_id *id, bool ib, uint32_t addr, uint16_t port)
 {
 	int dev = addr ? dev_of(addr) : -1;
 
@@ -100,6 +137,7 @@ static int bind_to(struct cm_id *id, uint32_t addr, uint16_t port)
 	if (!port)
 		return EADDRNOTAVAIL;
 	id->dev = dev;
+	id->ib = ib;
 	id->bound_any = !addr;
 	id->port = port;
 	id->state = CM_BOUND;
@@ -263,11 +301,11 @@ CM_EXPORT int rdma_bind_addr(struct vb_rdma_cm_id *p, struct sockaddr *sa)
 	int err;
 
 	CM_CALL("rdma_bind_addr", p->verbs);
-	err = parse(sa, &addr, &port);
+	err = parse(sa, p->ps, &addr, &port);
 	if (err)
 		return cm_err(err);
 	pthread_mutex_lock(&cm_mu);
-	err = id->state == CM_IDLE ? bind_to(id, addr, port) : EINVAL;
+	err = id->state == CM_IDLE ? bind_to(id, sa->sa_family == VB_AF_IB, addr, port) : EINVAL;
 	if (!err && id->dev >= 0)
 		err = -cm_open_device(id, id->dev);
 	pthread_mutex_unlock(&cm_mu);
@@ -283,19 +321,23 @@ CM_EXPORT int rdma_resolve_addr(struct vb_rdma_cm_id *p, struct sockaddr *src, s
 
 	(void)timeout;
 	CM_CALL("rdma_resolve_addr", p->verbs);
-	err = parse(dst, &to, &peer_port);
+	err = parse(dst, p->ps, &to, &peer_port);
 	if (!err && src)
-		err = parse(src, &from, &port);
+		err = parse(src, p->ps, &from, &port);
 	if (err)
 		return cm_err(err);
 	pthread_mutex_lock(&cm_mu);
 	if (id->state == CM_IDLE)
-		err = bind_to(id, from, port);
-	else if (id->state != CM_BOUND)
+		err = bind_to(id, dst->sa_family == VB_AF_IB, from, port);
+	else if (id->state != CM_BOUND || id->ib != (dst->sa_family == VB_AF_IB))
 		err = EINVAL;
 	if (!err) {
 		peer = dev_of(to);
 		id->peer_port = peer_port;
+		if (id->ib) {
+			id->peer_ib = *(struct vb_sockaddr_ib *)dst;
+			id->peer_port = be64toh(id->peer_ib.sib_sid); /* whatever its mask is */
+		}
 		if (peer < 0) {
 			cm_push(id, VB_RDMA_CM_EVENT_ADDR_ERROR, -EHOSTUNREACH, NULL);
 		} else {
