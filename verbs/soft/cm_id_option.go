@@ -51,9 +51,6 @@ func (id *cmID) SetReuseAddr(reuse bool) error {
 // SetAFOnly restricts a listener at an unspecified address to requests of that address's family. The default is true
 // for IPv4 and false for IPv6. ErrInvalid after Bind. It does not block.
 //
-// Another process is heard on the socket of [roce.Link.Listen], and that of [::] has the port for both families: a
-// second listener of IPv4 there gets EADDRINUSE.
-//
 // Implements: rdma_set_option with RDMA_OPTION_ID_AFONLY.
 func (id *cmID) SetAFOnly(only bool) error {
 	return id.beforeBind(func() { id.family = family{only: only, set: true} })
@@ -102,7 +99,7 @@ func (id *cmID) stopSharing() error {
 		if err := id.hold(d); err != nil {
 			return err
 		}
-		end, err := d.openSocket(local)
+		end, err := d.openSocket(local, id.only)
 		if err != nil {
 			id.release(d)
 			return err

@@ -77,9 +77,10 @@ func (id *cmID) hears(addr netip.Addr) *device {
 	return nil
 }
 
-// openSocket opens the socket of a listener. The caller holds the device.
-func (d *device) openSocket(at netip.AddrPort) (*roce.End, error) {
-	end, err := d.link.Load().Listen(netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+// openSocket opens the socket of a listener that is restricted to an IP version; 0: to none. The caller holds the
+// device.
+func (d *device) openSocket(at netip.AddrPort, only uint8) (*roce.End, error) {
+	end, err := d.link.Load().Listen(netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), only == 6)
 	if err != nil {
 		errno := syscall.EINVAL
 		_ = errors.As(err, &errno) // stays EINVAL if it has none
@@ -108,7 +109,7 @@ func (id *cmID) bindSocket(local netip.AddrPort) error {
 	var err error
 	for range maxPortTries {
 		var end *roce.End
-		if end, err = d.openSocket(netip.AddrPortFrom(addr, local.Port())); err != nil {
+		if end, err = d.openSocket(netip.AddrPortFrom(addr, local.Port()), id.family.of(addr)); err != nil {
 			break
 		}
 		if err = id.bind(netip.AddrPortFrom(addr, end.Port())); err == nil {
