@@ -90,10 +90,15 @@ func (f family) of(a netip.Addr) uint8 {
 // not. The caller holds api.
 //
 // Implements: the check of rdma_listen (kernel cma.c).
-func (id *cmID) stopSharing() error {
+func (id *cmID) stopSharing() (err error) {
 	if err := id.ports().claim(id, id.port); err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			id.ports().share(id, id.port)
+		}
+	}()
 	local := id.localAddr()
 	if d := id.hears(local.Addr()); d != nil {
 		if err := id.hold(d); err != nil {

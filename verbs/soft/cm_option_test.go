@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/internal/sys/udp"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -197,6 +198,26 @@ func TestAFOnlyListenersOfOnePortHearOtherProcesses(t *testing.T) {
 		}
 		must.Do(t, four.Close())
 		must.Do(t, six.Close())
+	}
+}
+
+// Rule: a port stays shared if Listen cannot open its socket.
+func TestAPortStaysSharedWithoutASocket(t *testing.T) {
+	x := newPeerProcess(t)
+	taken := must.Get(udp.Listen(at(0), udp.Options{}))(t)
+	defer func() { must.Do(t, taken.Close()) }()
+	port := taken.Local().Port()
+	var ids [2]*cmID
+	for i := range ids {
+		ids[i] = x.id()
+		must.Do(t, ids[i].SetReuseAddr(true))
+	}
+	must.Do(t, ids[0].Bind(at(port)))
+	if err := ids[0].Listen(0); !inUse(err) {
+		t.Errorf("listening on a port that another process has: %v, want EADDRINUSE", err)
+	}
+	if err := ids[1].Bind(at(port)); err != nil {
+		t.Errorf("sharing the port of one that does not listen: %v", err)
 	}
 }
 
