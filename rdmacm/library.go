@@ -33,6 +33,9 @@ type Config struct {
 //
 //	Open ──> open ── Close ──> closed
 //
+// A device that is removed stays open until Close, with its context, even if another one comes back under its
+// name. Identifiers that are bound from then on get the new one.
+//
 // Methods may be called from any goroutine.
 type Library struct {
 	cfg      Config
@@ -44,6 +47,7 @@ type Library struct {
 	mu      sync.Mutex
 	closed  bool
 	devices map[string]*Device
+	removed []*Device      // replaced in devices; objects of them may be left, so Close closes them
 	ids     map[uint64]*ID // the identifiers, by the user data of their verbs.CMID
 	last    uint64         // the last number given to an identifier
 }
@@ -84,6 +88,12 @@ func (l *Library) Close() error {
 	if n := l.sleeper.count(); n > 0 {
 		return fmt.Errorf("closing rdmacm: %w: %d event channels are not destroyed", verbs.ErrBusy, n)
 	}
+	for len(l.removed) > 0 {
+		if err := l.removed[0].close(); err != nil {
+			return fmt.Errorf("closing rdmacm: %w", err)
+		}
+		l.removed = l.removed[1:]
+	}
 	for name, d := range l.devices {
 		if err := d.close(); err != nil {
 			return fmt.Errorf("closing rdmacm: %w", err)
@@ -113,21 +123,33 @@ func (l *Library) GetDevices() ([]*Device, error) {
 	return all, nil
 }
 
-// device returns the device of that name, which it opens if it is not open.
+// device returns the device of that name, which it opens if it is not open. A device that was removed is replaced by
+// the one that has come back under its name, if there is one.
+//
+// Implements: sync_devices_list of librdmacm/cma.c, in part.
 func (l *Library) device(name string) (*Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, verbs.ErrClosed
 	}
-	if d := l.devices[name]; d != nil {
-		return d, nil
+	old := l.devices[name]
+	if old != nil {
+		if _, err := old.ctx.QueryDevice(); !errors.Is(err, verbs.ErrDeviceRemoved) {
+			return old, nil
+		}
 	}
 	d, err := openDevice(l, name)
-	if err == nil {
-		l.devices[name] = d
+	if err != nil {
+		if old != nil { // it has not come back
+			return old, nil
+		}
+		return nil, err
 	}
-	return d, err
+	if l.devices[name] = d; old != nil {
+		l.removed = append(l.removed, old)
+	}
+	return d, nil
 }
 
 // adopt registers an identifier under a number, which becomes the user data of its verbs.CMID.
