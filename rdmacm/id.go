@@ -20,7 +20,8 @@ import (
 // returns. Other identifiers report to their channel, and the calls return at once.
 //
 // Methods may be called from any goroutine, but the calls that connect an identifier come one after
-// another. Those that wait have a context; if it ends, the identifier can only be destroyed.
+// another. Those that wait have a context; if it ends, the identifier can only be destroyed, except that after
+// JoinMulticast it can join and leave groups.
 //
 // Implements: struct rdma_cm_id.
 type ID struct {
@@ -303,6 +304,11 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 //
 // Implements: ucma_complete of librdmacm.
 func (id *ID) await(ctx context.Context, op string, call func() error, want verbs.CMEventType) error {
+	return id.awaitOwn(ctx, op, call, want, func(*Event) bool { return true })
+}
+
+// awaitOwn is await that passes over the events that are not those of the call.
+func (id *ID) awaitOwn(ctx context.Context, op string, call func() error, want verbs.CMEventType, own func(*Event) bool) error {
 	if ctx == nil {
 		return ErrNilContext
 	}
@@ -313,6 +319,9 @@ func (id *ID) await(ctx context.Context, op string, call func() error, want verb
 		return nil
 	}
 	ev, err := id.next(ctx)
+	for err == nil && !own(ev) {
+		ev, err = id.next(ctx)
+	}
 	if err != nil {
 		return named(op, id, err)
 	}

@@ -49,7 +49,10 @@ func (id *ID) join(ctx context.Context, op string, userContext any, call func(nu
 	number := uint64(len(id.joins))
 	id.joins = append(id.joins, userContext)
 	id.mu.Unlock()
-	return id.await(ctx, op, func() error { return call(number) }, verbs.CMMulticastJoin)
+	return id.awaitOwn(ctx, op, func() error { return call(number) }, verbs.CMMulticastJoin, func(ev *Event) bool {
+		joined := ev.Type == verbs.CMMulticastJoin || ev.Type == verbs.CMMulticastError
+		return !joined || ev.join == number // of an earlier join whose context has ended
+	})
 }
 
 // LeaveMulticast leaves a group that the identifier has joined.

@@ -1,9 +1,12 @@
 package rdmacm
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"testing"
+
+	uatomic "go.uber.org/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -62,4 +65,49 @@ func TestADeviceThatComesBackIsOpenedAgain(t *testing.T) {
 		t.Error("the new identifier has the removed device")
 	}
 	must.Do(t, old.Destroy(r.ctx))
+}
+
+// late is a provider whose channels keep their events back while held is set.
+type late struct {
+	verbs.Provider
+	held *uatomic.Bool
+}
+
+type lateChannel struct {
+	verbs.CMChannel
+	held *uatomic.Bool
+}
+
+func (p late) CreateCMChannel() (verbs.CMChannel, error) {
+	ch, err := p.Provider.CreateCMChannel()
+	return lateChannel{ch, p.held}, err
+}
+
+func (c lateChannel) GetEvent() (verbs.CMEvent, bool, error) {
+	if c.held.Load() {
+		return verbs.CMEvent{}, false, nil
+	}
+	return c.CMChannel.GetEvent()
+}
+
+// Rule: a join returns with its own event, also when an earlier join has not waited for its event.
+func TestAJoinHasItsOwnEvent(t *testing.T) {
+	held := uatomic.NewBool(false)
+	r, _ := softRig(t, func(p verbs.Provider) verbs.Provider { return late{p, held} })
+	id := r.datagrams(0)
+	groups := [2]netip.Addr{netip.MustParseAddr("239.7.7.1"), netip.MustParseAddr("239.7.7.2")}
+	held.Store(true)
+	ctx, cancel := context.WithCancel(r.ctx)
+	cancel()
+	if err := id.JoinMulticast(ctx, groups[0], "first"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a join whose context has ended: %v, want context.Canceled", err)
+	}
+	held.Store(false)
+	must.Do(t, id.JoinMulticast(r.ctx, groups[1], "second"))
+	if ev := id.Event(); ev.Arg != "second" || ev.UD.AH.DGID != verbs.GIDFromAddr(groups[1]) {
+		t.Errorf("the second join has event %v of %v with %v", ev.Type, ev.UD.AH.DGID, ev.Arg)
+	}
+	for _, group := range groups {
+		must.Do(t, id.LeaveMulticast(group))
+	}
 }
