@@ -35,6 +35,12 @@ func plain(p verbs.Provider) verbs.Provider { return p }
 // Rule: a device that comes back after its removal is opened anew for the identifiers that are bound to it from then on.
 // What is left of the removed one ends as before.
 func TestADeviceThatComesBackIsOpenedAgain(t *testing.T) {
+	var first *Device
+	t.Cleanup(func() { // after the libraries are closed
+		if n := first.Context().Objects(); !n.Zero() {
+			t.Errorf("Close has left objects of the removed device: %v", n)
+		}
+	})
 	r, p := softRig(t, plain)
 	l, at := r.listener(attr())
 	exchange := func() (c *ID) {
@@ -52,7 +58,7 @@ func TestADeviceThatComesBackIsOpenedAgain(t *testing.T) {
 		return c
 	}
 	old := exchange()
-	first := must.Get(old.Device())(t)
+	first = must.Get(old.Device())(t)
 	must.Do(t, p.Remove("a"))
 	if dev := must.Get(old.Device())(t); dev != first {
 		t.Errorf("the removed device is %p now, want %p", dev, first)
