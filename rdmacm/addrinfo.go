@@ -133,9 +133,7 @@ func (a *AddrInfo) lookup(ctx context.Context, node string) ([]netip.Addr, error
 		return []netip.Addr{netip.IPv4Unspecified()}, nil
 	}
 	ip, err := netip.ParseAddr(node)
-	if err == nil && !a.gids() && (a.Family == AFInet && !ip.Is4() || a.Family == AFInet6 && ip.Is4()) {
-		err = errNoName
-	} else if err == nil {
+	if other := a.Family == AFInet && !ip.Is4() || a.Family == AFInet6 && ip.Is4(); err == nil && !other {
 		return []netip.Addr{ip}, nil
 	}
 	if a.Flags&AINumericHost != 0 {
