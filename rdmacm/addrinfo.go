@@ -23,6 +23,9 @@ const (
 	AINumericHost AIFlags = 1 << 1 // RAI_NUMERICHOST
 	// AINoRoute resolves no route. GetAddrInfo never does: CreateEndpoint resolves it.
 	AINoRoute AIFlags = 1 << 2 // RAI_NOROUTE
+	// AIFamily has GetAddrInfo read the node as an address of AddrInfo.Family. It matters for AFIB, which needs
+	// AINumericHost, too.
+	AIFamily AIFlags = 1 << 3 // RAI_FAMILY
 )
 
 // AddrInfo is a way to reach a service, or a local address to listen on.
@@ -30,17 +33,23 @@ const (
 // Implements: struct rdma_addrinfo.
 type AddrInfo struct {
 	Flags     AIFlags
+	Family    AddrFamily      // as a hint: of the results; 0: any but AFIB
 	QPType    verbs.QPType    // 0 as a hint: by the port space
-	PortSpace verbs.PortSpace // 0 as a hint: by the type of the queue pair, else TCP
+	PortSpace verbs.PortSpace // 0 as a hint: by the type of the queue pair, else TCP; IB for XRC
 	Src       netip.AddrPort  // as a hint of an active side: the local address to use
 	Dst       netip.AddrPort
-	CanonName string // the name that was resolved
-	Connect   []byte // private data of a Connect without parameters
+	SrcIB     verbs.IBAddr // in place of Src, if Family is AFIB
+	DstIB     verbs.IBAddr // in place of Dst
+	CanonName string       // the name that was resolved
+	Connect   []byte       // private data of a Connect without parameters
 }
 
 // GetAddrInfo resolves a node (a name or an address; "" for a listener on all addresses) and a service
 // (a port, or the name of one) to the ways to reach them, the preferred one first. The argument hints
 // may be nil. It waits for the resolver of the system, until ctx ends.
+//
+// With the flags AIFamily and AINumericHost and the family AFIB the node is a GID, and the results have addresses of
+// InfiniBand. Those are not proven on a device.
 //
 // Implements: rdma_getaddrinfo, rdma_freeaddrinfo.
 func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) ([]AddrInfo, error) {
@@ -65,12 +74,8 @@ func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) ([]
 	}
 	var all []AddrInfo
 	for _, ip := range ips {
-		one, at := info, netip.AddrPortFrom(ip.Unmap(), port)
-		if one.Flags&AIPassive != 0 {
-			one.Src = at
-		} else {
-			one.Dst = at
-		}
+		one := info
+		one.set(ip, port)
 		one.CanonName = node
 		all = append(all, one)
 	}
@@ -82,20 +87,24 @@ func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) ([]
 // Implements: ucma_set_ep_attr and ucma_convert_to_rai of librdmacm/addrinfo.c.
 func (a *AddrInfo) choose() error {
 	if a.PortSpace == 0 {
-		if a.PortSpace = verbs.PSTCP; a.QPType == verbs.QPTUD {
+		switch a.PortSpace = verbs.PSTCP; a.QPType {
+		case verbs.QPTUD:
 			a.PortSpace = verbs.PSUDP
+		case verbs.QPTXRCSend, verbs.QPTXRCRecv:
+			a.PortSpace = verbs.PSIB
 		}
 	}
 	if a.QPType == 0 {
-		if a.QPType = verbs.QPTRC; a.PortSpace == verbs.PSUDP || a.PortSpace == verbs.PSIPoIB {
-			a.QPType = verbs.QPTUD
-		}
+		a.QPType = a.PortSpace.QPType()
 	}
-	if (a.QPType == verbs.QPTUD) != (a.PortSpace == verbs.PSUDP || a.PortSpace == verbs.PSIPoIB) {
+	if a.QPType != a.PortSpace.QPType() && !(a.PortSpace == verbs.PSIB && xrc(a.QPType)) {
 		return fmt.Errorf("%w: queue pairs of type %v in port space 0x%04x", verbs.ErrInvalid, a.QPType, uint16(a.PortSpace))
 	}
 	return nil
 }
+
+// xrc reports whether queue pairs of type t are XRC's.
+func xrc(t verbs.QPType) bool { return t == verbs.QPTXRCSend || t == verbs.QPTXRCRecv }
 
 func (a *AddrInfo) port(ctx context.Context, service string) (uint16, error) {
 	if service == "" {
@@ -115,19 +124,26 @@ var errNoName = errors.New("not an address")
 
 func (a *AddrInfo) lookup(ctx context.Context, node string) ([]netip.Addr, error) {
 	if node == "" {
-		if a.Flags&AIPassive == 0 {
+		switch {
+		case a.Flags&AIPassive == 0:
 			return nil, fmt.Errorf("%w: the node is missing: %w", verbs.ErrInvalid, errNoName)
+		case a.Family == AFInet6 || a.gids():
+			return []netip.Addr{netip.IPv6Unspecified()}, nil
 		}
 		return []netip.Addr{netip.IPv4Unspecified()}, nil
 	}
 	ip, err := netip.ParseAddr(node)
-	if err == nil {
+	if other := a.Family == AFInet && !ip.Is4() || a.Family == AFInet6 && ip.Is4(); err == nil && !other {
 		return []netip.Addr{ip}, nil
 	}
 	if a.Flags&AINumericHost != 0 {
 		return nil, fmt.Errorf("%w: %q: %w", verbs.ErrInvalid, node, errNoName)
 	}
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", node)
+	network := map[AddrFamily]string{AFInet: "ip4", AFInet6: "ip6"}[a.Family]
+	if network == "" {
+		network = "ip"
+	}
+	return net.DefaultResolver.LookupNetIP(ctx, network, node)
 }
 
 // endpointTimeout is how long CreateEndpoint waits for the address and for the route.
@@ -150,7 +166,7 @@ func (l *Library) CreateEndpoint(ctx context.Context, res *AddrInfo, pd verbs.PD
 	if res == nil {
 		return nil, failure("rdma_create_ep", nil, syscall.EINVAL, verbs.ErrInvalid)
 	}
-	id, err := l.CreateID(nil, nil, res.PortSpace)
+	id, err := l.createID("rdma_create_ep", nil, nil, res.PortSpace, res.QPType)
 	if err != nil {
 		return nil, err
 	}
@@ -164,14 +180,23 @@ func (id *ID) prepare(ctx context.Context, res *AddrInfo, pd verbs.PD, attr *QPI
 	var own *QPInitAttr
 	if attr != nil {
 		a := *attr
-		a.Type = res.QPType
+		a.Type = id.typ
 		own = &a
 	}
 	if res.Flags&AIPassive != 0 {
 		id.makeQP, id.makePD = own, pd
+		if res.Family == AFIB {
+			return id.BindIB(res.SrcIB)
+		}
 		return id.BindAddr(res.Src)
 	}
-	if err := id.ResolveAddr(ctx, res.Src, res.Dst, endpointTimeout); err != nil {
+	var err error
+	if res.Family == AFIB {
+		err = id.ResolveIB(ctx, res.SrcIB, res.DstIB, endpointTimeout)
+	} else {
+		err = id.ResolveAddr(ctx, res.Src, res.Dst, endpointTimeout)
+	}
+	if err != nil {
 		return err
 	}
 	if err := id.ResolveRoute(ctx, endpointTimeout); err != nil {
@@ -181,7 +206,7 @@ func (id *ID) prepare(ctx context.Context, res *AddrInfo, pd verbs.PD, attr *QPI
 	if attr == nil {
 		return nil
 	}
-	err := id.CreateQP(pd, own)
+	err = id.CreateQP(pd, own)
 	attr.Cap = own.Cap
 	return err
 }

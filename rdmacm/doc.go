@@ -21,6 +21,7 @@
 //	rdma_get_send_comp                 ID.GetSendComp
 //	ibv_post_send, ibv_post_recv       ID.PostSendList, ID.PostRecvList
 //	ibv_create_cq, ibv_poll_cq         Device.CreateCQ, CQ.Poll; CQ.Next waits
+//	struct sockaddr_ib                 verbs.IBAddr, with ID.BindIB, ID.ResolveIB and ID.JoinMulticastIB
 //	void *context                      a word that comes back as WRID
 //	-1 and errno                       a *verbs.OpError with the errno
 //

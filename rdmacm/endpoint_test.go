@@ -232,6 +232,22 @@ func TestGetAddrInfo(t *testing.T) {
 			want: AddrInfo{Dst: netip.MustParseAddrPort("10.0.0.1:2"), PortSpace: verbs.PSUDP, QPType: verbs.QPTUD}},
 		"private data": {node: "10.0.0.1", hints: &AddrInfo{Connect: []byte("x")},
 			want: AddrInfo{Dst: netip.MustParseAddrPort("10.0.0.1:0"), PortSpace: verbs.PSTCP, QPType: verbs.QPTRC, Connect: []byte("x")}},
+		"IPv4 by family": {node: "10.0.0.1", hints: &AddrInfo{Family: AFInet},
+			want: AddrInfo{Family: AFInet, Dst: netip.MustParseAddrPort("10.0.0.1:0"), PortSpace: verbs.PSTCP, QPType: verbs.QPTRC}},
+		"a listener of IPv6": {service: "1", hints: &AddrInfo{Flags: AIPassive, Family: AFInet6},
+			want: AddrInfo{Flags: AIPassive, Family: AFInet6, Src: netip.MustParseAddrPort("[::]:1"), PortSpace: verbs.PSTCP, QPType: verbs.QPTRC}},
+		"a GID": {node: "fe80::2", service: "7174", hints: &AddrInfo{Flags: AIFamily | AINumericHost, Family: AFIB, PortSpace: verbs.PSUDP},
+			want: AddrInfo{Flags: AIFamily | AINumericHost, Family: AFIB, PortSpace: verbs.PSUDP, QPType: verbs.QPTUD, DstIB: verbs.IBAddr{
+				PKey: 0xffff, GID: verbs.GIDFromAddr(netip.MustParseAddr("fe80::2")), SID: 0x1111c06, SIDMask: verbs.AllServiceBits}}},
+		"a listener with any GID": {hints: &AddrInfo{Flags: AIPassive | AIFamily | AINumericHost, Family: AFIB},
+			want: AddrInfo{Flags: AIPassive | AIFamily | AINumericHost, Family: AFIB, PortSpace: verbs.PSTCP, QPType: verbs.QPTRC, SrcIB: verbs.IBAddr{
+				PKey: 0xffff, SID: 0x1060000, SIDMask: verbs.PortSpaceBits}}},
+		"AFIB without its flags": {node: "10.0.0.1", hints: &AddrInfo{Family: AFIB},
+			want: AddrInfo{Family: AFInet, Dst: netip.MustParseAddrPort("10.0.0.1:0"), PortSpace: verbs.PSTCP, QPType: verbs.QPTRC}},
+		"XRC": {node: "10.0.0.1", hints: &AddrInfo{QPType: verbs.QPTXRCSend},
+			want: AddrInfo{Dst: netip.MustParseAddrPort("10.0.0.1:0"), PortSpace: verbs.PSIB, QPType: verbs.QPTXRCSend}},
+		"XRC in port space TCP":                {node: "10.0.0.1", hints: &AddrInfo{QPType: verbs.QPTXRCSend, PortSpace: verbs.PSTCP}, err: syscall.EINVAL},
+		"an address of the other family":       {node: "10.0.0.1", hints: &AddrInfo{Flags: AINumericHost, Family: AFInet6}, err: syscall.EINVAL},
 		"a name where addresses are asked for": {node: "localhost", hints: &AddrInfo{Flags: AINumericHost}, err: syscall.EINVAL},
 		"no node":                              {service: "1", err: syscall.EINVAL},
 		"types that contradict each other":     {node: "10.0.0.1", hints: &AddrInfo{QPType: verbs.QPTUD, PortSpace: verbs.PSTCP}, err: syscall.EINVAL},
@@ -246,7 +262,10 @@ func TestGetAddrInfo(t *testing.T) {
 			continue
 		}
 		c.want.CanonName = c.node
-		if g := got[0]; len(got) != 1 || g.Dst != c.want.Dst || g.Src != c.want.Src || g.PortSpace != c.want.PortSpace || g.QPType != c.want.QPType ||
+		if c.want.Family == 0 {
+			c.want.Family = got[0].Family
+		}
+		if g := got[0]; len(got) != 1 || g.Family != c.want.Family || g.SrcIB != c.want.SrcIB || g.DstIB != c.want.DstIB || g.Dst != c.want.Dst || g.Src != c.want.Src || g.PortSpace != c.want.PortSpace || g.QPType != c.want.QPType ||
 			g.Flags != c.want.Flags || string(g.Connect) != string(c.want.Connect) || g.CanonName != c.want.CanonName {
 			t.Errorf("%s: %+v, want %+v", what, got, c.want)
 		}

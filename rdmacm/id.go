@@ -20,7 +20,8 @@ import (
 // returns. Other identifiers report to their channel, and the calls return at once.
 //
 // Methods may be called from any goroutine, but the calls that connect an identifier come one after
-// another. Those that wait have a context; if it ends, the identifier can only be destroyed.
+// another. Those that wait have a context; if it ends, the identifier can only be destroyed, except that after
+// JoinMulticast it can join and leave groups.
 //
 // Implements: struct rdma_cm_id.
 type ID struct {
@@ -31,7 +32,8 @@ type ID struct {
 	lib    *Library
 	cm     verbs.CMID
 	ps     verbs.PortSpace
-	number uint64 // in Library.ids
+	typ    verbs.QPType // of its queue pairs
+	number uint64       // in Library.ids
 
 	unacked unacked
 
@@ -63,18 +65,26 @@ type ID struct {
 //
 // Implements: rdma_create_id.
 func (l *Library) CreateID(ch *EventChannel, userContext any, ps verbs.PortSpace) (*ID, error) {
-	id := &ID{Context: userContext, lib: l, ps: ps, ch: ch, sync: ch == nil}
+	return l.createID("rdma_create_id", ch, userContext, ps, ps.QPType())
+}
+
+// createID is CreateID for queue pairs of a type; 0: by the port space.
+func (l *Library) createID(op string, ch *EventChannel, userContext any, ps verbs.PortSpace, t verbs.QPType) (*ID, error) {
+	if t == 0 {
+		t = ps.QPType()
+	}
+	id := &ID{Context: userContext, lib: l, ps: ps, typ: t, ch: ch, sync: ch == nil}
 	if id.sync {
 		var err error
 		if id.ch, err = l.CreateEventChannel(); err != nil {
-			return nil, named("rdma_create_id", nil, err)
+			return nil, named(op, nil, err)
 		}
 	}
 	err := id.ch.join() // first, so that the channel lives as long as the identifier
 	if err == nil {
 		var number uint64
 		if number, err = l.adopt(id); err == nil {
-			if id.cm, err = id.ch.cm.CreateID(ps, number); err != nil {
+			if id.cm, err = id.ch.cm.CreateTypedID(ps, t, number); err != nil {
 				l.forget(id)
 			}
 		}
@@ -86,7 +96,7 @@ func (l *Library) CreateID(ch *EventChannel, userContext any, ps verbs.PortSpace
 		if id.sync {
 			err = errors.Join(err, id.ch.Destroy())
 		}
-		return nil, named("rdma_create_id", nil, err)
+		return nil, named(op, nil, err)
 	}
 	return id, nil
 }
@@ -94,7 +104,7 @@ func (l *Library) CreateID(ch *EventChannel, userContext any, ps verbs.PortSpace
 // child makes the identifier of a CONNECT_REQUEST of the listener id, which reports to ch. The caller
 // holds ch.mu.
 func (id *ID) child(cm verbs.CMID, ch *EventChannel) (*ID, error) {
-	c := &ID{Context: id.Context, lib: id.lib, cm: cm, ps: id.ps, ch: ch}
+	c := &ID{Context: id.Context, lib: id.lib, cm: cm, ps: id.ps, typ: id.typ, ch: ch}
 	number, err := id.lib.adopt(c)
 	if err != nil {
 		return nil, err
@@ -195,6 +205,12 @@ func (id *ID) String() string { return id.cm.String() }
 // PS returns the port space.
 func (id *ID) PS() verbs.PortSpace { return id.ps }
 
+// QPType returns the type of the identifier's queue pairs: that of the AddrInfo of an endpoint, and otherwise
+// UD in port spaces UDP and IPoIB, and RC in others. The identifier of a CONNECT_REQUEST has the listener's.
+//
+// Implements: the member qp_type of struct rdma_cm_id.
+func (id *ID) QPType() verbs.QPType { return id.typ }
+
 // Channel returns the channel that the identifier reports to; nil if the identifier is synchronous.
 func (id *ID) Channel() *EventChannel {
 	id.mu.Lock()
@@ -288,6 +304,11 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 //
 // Implements: ucma_complete of librdmacm.
 func (id *ID) await(ctx context.Context, op string, call func() error, want verbs.CMEventType) error {
+	return id.awaitOwn(ctx, op, call, want, func(*Event) bool { return true })
+}
+
+// awaitOwn is await that passes over the events that are not those of the call.
+func (id *ID) awaitOwn(ctx context.Context, op string, call func() error, want verbs.CMEventType, own func(*Event) bool) error {
 	if ctx == nil {
 		return ErrNilContext
 	}
@@ -298,6 +319,9 @@ func (id *ID) await(ctx context.Context, op string, call func() error, want verb
 		return nil
 	}
 	ev, err := id.next(ctx)
+	for err == nil && !own(ev) {
+		ev, err = id.next(ctx)
+	}
 	if err != nil {
 		return named(op, id, err)
 	}

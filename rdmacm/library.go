@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/verbena-rdma/verbena/futures"
@@ -32,6 +33,9 @@ type Config struct {
 //
 //	Open ──> open ── Close ──> closed
 //
+// A device that is removed stays open until Close, with its context, even if another one comes back under its
+// name. Identifiers that are bound from then on get the new one.
+//
 // Methods may be called from any goroutine.
 type Library struct {
 	cfg      Config
@@ -43,6 +47,7 @@ type Library struct {
 	mu      sync.Mutex
 	closed  bool
 	devices map[string]*Device
+	removed []*Device      // replaced in devices; objects of them may be left, so Close closes them
 	ids     map[uint64]*ID // the identifiers, by the user data of their verbs.CMID
 	last    uint64         // the last number given to an identifier
 }
@@ -83,6 +88,12 @@ func (l *Library) Close() error {
 	if n := l.sleeper.count(); n > 0 {
 		return fmt.Errorf("closing rdmacm: %w: %d event channels are not destroyed", verbs.ErrBusy, n)
 	}
+	for len(l.removed) > 0 {
+		if err := l.removed[0].close(); err != nil {
+			return fmt.Errorf("closing rdmacm: %w", err)
+		}
+		l.removed = l.removed[1:]
+	}
 	for name, d := range l.devices {
 		if err := d.close(); err != nil {
 			return fmt.Errorf("closing rdmacm: %w", err)
@@ -112,21 +123,33 @@ func (l *Library) GetDevices() ([]*Device, error) {
 	return all, nil
 }
 
-// device returns the device of that name, which it opens if it is not open.
+// device returns the device of that name, which it opens if it is not open. A device that was removed is replaced by
+// the one that has come back under its name, if there is one.
+//
+// Implements: sync_devices_list of librdmacm/cma.c, in part.
 func (l *Library) device(name string) (*Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, verbs.ErrClosed
 	}
-	if d := l.devices[name]; d != nil {
-		return d, nil
+	old := l.devices[name]
+	if old != nil {
+		if _, err := old.ctx.QueryDevice(); !errors.Is(err, verbs.ErrDeviceRemoved) {
+			return old, nil
+		}
 	}
 	d, err := openDevice(l, name)
-	if err == nil {
-		l.devices[name] = d
+	if err != nil {
+		if old != nil { // it has not come back
+			return old, nil
+		}
+		return nil, err
 	}
-	return d, err
+	if l.devices[name] = d; old != nil {
+		l.removed = append(l.removed, old)
+	}
+	return d, nil
 }
 
 // adopt registers an identifier under a number, which becomes the user data of its verbs.CMID.
@@ -164,6 +187,9 @@ type Device struct {
 	r      *reactor.Reactor
 	waits  *futures.Pool[*CQ]
 	bounce bouncer
+
+	mu   sync.Mutex
+	xrcd verbs.XRCD // see domain; under mu
 }
 
 func openDevice(l *Library, name string) (d *Device, err error) {
@@ -196,12 +222,33 @@ func (d *Device) close() error {
 	if err := d.bounce.drop(nil); err != nil {
 		return err
 	}
+	if d.xrcd != nil {
+		if err := d.xrcd.Close(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
+			return err
+		}
+	}
 	if d.pd != nil {
 		if err := d.pd.Close(); err != nil {
 			return err
 		}
 	}
 	return d.ctx.Close()
+}
+
+// domain returns the XRC domain that is used where the program gives none. It makes it at first use.
+//
+// Implements: ucma_get_xrcd of librdmacm/cma.c.
+func (d *Device) domain() (verbs.XRCD, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.xrcd == nil {
+		x, err := d.ctx.OpenXRCD(-1, os.O_CREATE)
+		if err != nil {
+			return nil, err
+		}
+		d.xrcd = x
+	}
+	return d.xrcd, nil
 }
 
 // Context returns the open device, for calls of package verbs. Objects that the program makes with it

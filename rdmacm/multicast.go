@@ -26,7 +26,7 @@ const (
 //
 // Implements: rdma_join_multicast.
 func (id *ID) JoinMulticast(ctx context.Context, group netip.Addr, userContext any) error {
-	return id.join(ctx, "rdma_join_multicast", group, userContext, id.cm.JoinMulticast)
+	return id.join(ctx, "rdma_join_multicast", userContext, func(number uint64) error { return id.cm.JoinMulticast(group, number) })
 }
 
 // JoinMulticastEx is JoinMulticast with a kind of membership. With MCSendOnlyFullMember the queue pair is not attached;
@@ -37,19 +37,22 @@ func (id *ID) JoinMulticastEx(ctx context.Context, group netip.Addr, flag MCJoin
 	const op = "rdma_join_multicast_ex"
 	switch flag {
 	case MCFullMember:
-		return id.join(ctx, op, group, userContext, id.cm.JoinMulticast)
+		return id.join(ctx, op, userContext, func(number uint64) error { return id.cm.JoinMulticast(group, number) })
 	case MCSendOnlyFullMember:
-		return id.join(ctx, op, group, userContext, id.cm.JoinMulticastSendOnly)
+		return id.join(ctx, op, userContext, func(number uint64) error { return id.cm.JoinMulticastSendOnly(group, number) })
 	}
 	return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: membership %d", verbs.ErrInvalid, flag))
 }
 
-func (id *ID) join(ctx context.Context, op string, group netip.Addr, userContext any, call func(netip.Addr, uint64) error) error {
+func (id *ID) join(ctx context.Context, op string, userContext any, call func(number uint64) error) error {
 	id.mu.Lock()
 	number := uint64(len(id.joins))
 	id.joins = append(id.joins, userContext)
 	id.mu.Unlock()
-	return id.await(ctx, op, func() error { return call(group, number) }, verbs.CMMulticastJoin)
+	return id.awaitOwn(ctx, op, func() error { return call(number) }, verbs.CMMulticastJoin, func(ev *Event) bool {
+		joined := ev.Type == verbs.CMMulticastJoin || ev.Type == verbs.CMMulticastError
+		return !joined || ev.join == number // of an earlier join whose context has ended
+	})
 }
 
 // LeaveMulticast leaves a group that the identifier has joined.

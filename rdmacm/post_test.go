@@ -3,7 +3,6 @@ package rdmacm
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -252,8 +251,7 @@ func TestMisuseOfPosts(t *testing.T) {
 
 // ahTo is the way from device 0 to device 1.
 func ahTo(r *rig) *verbs.AHAttr {
-	_, name, _ := strings.Cut(names(r.t)[0], ":")
-	gid := must.Get(verbs.ChooseGID(must.Get(r.lib[0].device(name))(r.t).Context(), 1))(r.t)
+	gid := must.Get(verbs.ChooseGID(r.dev[0].Context(), 1))(r.t)
 	return &verbs.AHAttr{DGID: verbs.GIDFromAddr(r.at[1].Addr()), SGIDIndex: uint8(gid.Index), Port: 1, HopLimit: 1}
 }
 

@@ -24,12 +24,13 @@ type QPInitAttr struct {
 	// Cap holds the capacities. CreateQP writes the granted ones. MaxSendWR and MaxRecvWR bound the
 	// requests that are posted, or completed and not taken from the completion queue.
 	Cap verbs.QPCap
-	// Type is RC, UD, XRC_SEND or XRC_RECV; 0: by the port space. XRC_SEND has no receives, and its
+	// Type is the type of the identifier (ID.QPType), or 0, which means that: RC, UD, XRC_SEND or XRC_RECV.
+	// XRC_SEND has no receives, and its
 	// messages name the shared receive queue that takes them (SendWR.RemoteSRQN). XRC_RECV has neither
 	// sends nor receives of its own, no protection domain and no completion queues: the receives are
 	// those of the XRC shared receive queues of XRCD.
 	Type verbs.QPType
-	XRCD verbs.XRCD // XRC_RECV: the domain
+	XRCD verbs.XRCD // XRC_RECV: the domain; nil selects the device's
 	// SQSigAll has every request complete, as if it had SIGNALED.
 	SQSigAll bool
 }
@@ -74,9 +75,7 @@ func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 	}
 	p := &queuePair{id: id, dev: dev, typ: attr.Type, srq: attr.SRQ, send: attr.SendCQ, recv: attr.RecvCQ, sigAll: attr.SQSigAll}
 	if p.typ == 0 {
-		if p.typ = verbs.QPTRC; id.ps == verbs.PSUDP {
-			p.typ = verbs.QPTUD
-		}
+		p.typ = id.typ
 	}
 	switch p.typ {
 	case verbs.QPTXRCRecv:
@@ -139,7 +138,10 @@ func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 // createXRCRecv makes a queue pair of type XRC_RECV.
 func (id *ID) createXRCRecv(p *queuePair, x verbs.XRCD) error {
 	if x == nil {
-		return failure("rdma_create_qp", id, syscall.EINVAL, fmt.Errorf("%w: a queue pair of type XRC_RECV needs a domain", verbs.ErrInvalid))
+		var err error
+		if x, err = p.dev.domain(); err != nil {
+			return named("rdma_create_qp", id, err)
+		}
 	}
 	if err := id.cm.CreateQP(nil, &verbs.QPInitAttr{Type: p.typ, XRCD: x}); err != nil {
 		return named("rdma_create_qp", id, err)

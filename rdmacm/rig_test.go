@@ -20,18 +20,24 @@ import (
 // the software RNIC.
 const devicesVariable = "VERBENA_TEST_DEVICES"
 
-// names returns the two devices to test, with the prefix of their provider.
-func names(t testing.TB) [2]string {
+// nullBed has the tests run on the null device. TestOnTheNullDevice sets it.
+var nullBed verbs.Provider
+
+// configs returns the configurations of the two devices to test.
+func configs(t testing.TB) [2]Config {
 	t.Helper()
+	if nullBed != nil {
+		return [2]Config{{Provider: nullBed, Device: "null0"}, {Provider: nullBed, Device: "null1"}}
+	}
 	list := os.Getenv(devicesVariable)
 	if list == "" {
-		return [2]string{"soft:soft0", "soft:soft1"}
+		return [2]Config{{Device: "soft:soft0"}, {Device: "soft:soft1"}}
 	}
 	a, b, two := strings.Cut(list, ",")
 	if !two {
 		t.Fatalf("%s is %q, want the names of two devices, separated by a comma", devicesVariable, list)
 	}
-	return [2]string{"ibv:" + a, "ibv:" + b}
+	return [2]Config{{Device: "ibv:" + a}, {Device: "ibv:" + b}}
 }
 
 // patience bounds what a test waits for.
@@ -49,21 +55,23 @@ type rig struct {
 	t   *testing.T
 	ctx context.Context
 	lib [2]*Library
+	dev [2]*Device
 	at  [2]netip.AddrPort // port 0
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, ctx: testContext(t)}
-	for i, name := range names(t) {
-		r.lib[i] = must.Get(Open(Config{Device: name}))(t)
+	for i, cfg := range configs(t) {
+		r.lib[i] = must.Get(Open(cfg))(t)
 		t.Cleanup(func() {
 			if err := r.lib[i].Close(); err != nil {
 				t.Error(err)
 			}
 		})
-		_, plain, _ := strings.Cut(name, ":")
-		r.at[i] = netip.AddrPortFrom(must.Get(r.lib[i].device(plain))(t).ctx.Device().Addr[0], 0)
+		for _, r.dev[i] = range r.lib[i].devices { // the one that Open has opened
+		}
+		r.at[i] = netip.AddrPortFrom(r.dev[i].Context().Device().Addr[0], 0)
 	}
 	return r
 }

@@ -15,7 +15,8 @@ import (
 type SRQInitAttr struct {
 	MaxWR, MaxSGE uint32 // the most receives, at least 1, and elements of each; 0 elements: 1
 	// XRCD makes an XRC queue: the receives are for queue pairs of type XRC_RECV of the domain, and complete
-	// to CQ. With a nil CQ the queue has one of its own, which GetRecvComp of the identifier reads.
+	// to CQ. With a nil CQ the queue has one of its own, which GetRecvComp of the identifier reads. The queue of
+	// an identifier of type XRC_RECV is always one of XRC; nil selects the device's domain.
 	XRCD verbs.XRCD
 	CQ   *CQ
 }
@@ -49,7 +50,7 @@ func (id *ID) CreateSRQ(pd verbs.PD, attr *SRQInitAttr) error {
 		return err
 	case attr == nil || attr.MaxWR == 0:
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the attributes are missing", verbs.ErrInvalid))
-	case attr.CQ != nil && (attr.XRCD == nil || attr.CQ.dev != dev || attr.CQ.destroyed()):
+	case attr.CQ != nil && (attr.XRCD == nil && id.typ != verbs.QPTXRCRecv || attr.CQ.dev != dev || attr.CQ.destroyed()):
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: a completion queue of another device, or without a domain", verbs.ErrInvalid))
 	case id.srq.Load() != nil:
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier has a shared receive queue", verbs.ErrInvalid))
@@ -57,8 +58,14 @@ func (id *ID) CreateSRQ(pd verbs.PD, attr *SRQInitAttr) error {
 	if pd == nil {
 		pd = dev.pd
 	}
+	x := attr.XRCD
+	if x == nil && id.typ == verbs.QPTXRCRecv {
+		if x, err = dev.domain(); err != nil {
+			return named(op, id, err)
+		}
+	}
 	s := &SRQ{dev: dev, depth: int(attr.MaxWR), qps: map[uint32]*queuePair{}, cq: attr.CQ}
-	if attr.XRCD != nil && s.cq == nil {
+	if x != nil && s.cq == nil {
 		s.cq = newCQ(dev, s.depth)
 		s.cq.private = true
 	}
@@ -70,8 +77,8 @@ func (id *ID) CreateSRQ(pd verbs.PD, attr *SRQInitAttr) error {
 			return err
 		}
 		a := s.q.Attr()
-		if attr.XRCD != nil {
-			a = s.q.AttrXRC(attr.XRCD)
+		if x != nil {
+			a = s.q.AttrXRC(x)
 		}
 		srq, err := pd.CreateSRQ(a)
 		if err != nil {

@@ -10,6 +10,16 @@ import (
 // Implements: enum rdma_port_space.
 type PortSpace uint16
 
+// QPType returns the type of the queue pairs of an identifier that CreateID makes in the port space.
+//
+// Implements: rdma_create_id of librdmacm/cma.c.
+func (ps PortSpace) QPType() QPType {
+	if ps == PSUDP || ps == PSIPoIB {
+		return QPTUD
+	}
+	return QPTRC
+}
+
 // The port spaces.
 const (
 	PSIPoIB PortSpace = 0x0002
@@ -143,6 +153,11 @@ type CMChannel interface {
 	// CreateID makes an identifier whose events are delivered on this channel. Implements:
 	// rdma_create_id.
 	CreateID(ps PortSpace, userData uint64) (CMID, error)
+	// CreateTypedID makes an identifier of port space IB for queue pairs of type RC, XRC_SEND or XRC_RECV, and
+	// in other port spaces for those of the type that CreateID chooses: UD in UDP and IPoIB, RC in the others.
+	// An XRC_SEND identifier connects to an XRC_RECV listener, and RC to RC. Options of an XRC identifier are set
+	// after Bind or ResolveAddr. Implements: rdma_create_ep.
+	CreateTypedID(ps PortSpace, t QPType, userData uint64) (CMID, error)
 	// GetEvent takes one event; ok is false when there is none. Every event must be acknowledged.
 	// Implements: rdma_get_cm_event (non-blocking).
 	GetEvent() (ev CMEvent, ok bool, err error)
@@ -177,6 +192,13 @@ type CMID interface {
 	ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error
 	// ResolveRoute finds the path. Implements: rdma_resolve_route.
 	ResolveRoute(timeout time.Duration) error
+	// BindIB is Bind to an address of InfiniBand. The port space of its service ID is the identifier's, or TCP or UDP
+	// for an identifier of port space IB. LocalAddr and PeerAddr are zero then, and IBAddrs has the addresses.
+	// Over libibverbs the device must be of InfiniBand: Linux gives RoCE and iWARP no such addresses (ENODEV). Not
+	// proven on a device. Implements: rdma_bind_addr with AF_IB.
+	BindIB(local IBAddr) error
+	// ResolveIB is ResolveAddr with addresses of InfiniBand; see BindIB. Implements: rdma_resolve_addr with AF_IB.
+	ResolveIB(src, dst IBAddr, timeout time.Duration) error
 	// SetAckTimeout sets the local ACK timeout of this end of a connection: a code from 1 to 31,
 	// as for [AckTimeout]. The step to RTS gives the queue pair the larger of code and
 	// DeviceAttr.AckDelay, whatever the peer asks for. The connecting end calls it before
@@ -206,9 +228,8 @@ type CMID interface {
 	// Device names the device the identifier is bound to; "" before that.
 	Device() string
 	// CreateQP makes a queue pair that the connection manager moves through its states; it
-	// returns in INIT, so that receives can be posted. The type is RC, in port space UDP UD; on the software
-	// RNIC also XRC_SEND, and XRC_RECV, for which pd is nil and init.XRCD set. Implements: rdma_create_qp,
-	// rdma_create_qp_ex.
+	// returns in INIT, so that receives can be posted. The type is the identifier's. For XRC_RECV pd is nil
+	// and init.XRCD set. Implements: rdma_create_qp, rdma_create_qp_ex.
 	CreateQP(pd PD, init *QPInitAttr) error
 	// QP is the queue pair of the identifier; nil when there is none.
 	QP() QP
@@ -256,6 +277,11 @@ type CMID interface {
 	JoinMulticastSendOnly(group netip.Addr, userData uint64) error
 	// LeaveMulticast leaves a group. Implements: rdma_leave_multicast.
 	LeaveMulticast(group netip.Addr) error
+	// JoinMulticastIB is JoinMulticast, or with sendOnly JoinMulticastSendOnly, of a group named by its GID. LeaveMulticastIB
+	// leaves it. Not proven on a device; see BindIB. Implements: rdma_join_multicast, rdma_join_multicast_ex,
+	// rdma_leave_multicast with AF_IB.
+	JoinMulticastIB(group IBAddr, sendOnly bool, userData uint64) error
+	LeaveMulticastIB(group IBAddr) error
 	// Migrate moves the identifier's future events to another channel.
 	// ErrBusy while events are unacknowledged. Implements: rdma_migrate_id.
 	Migrate(to CMChannel) error
@@ -263,4 +289,7 @@ type CMID interface {
 	// rdma_get_local_addr, rdma_get_peer_addr.
 	LocalAddr() netip.AddrPort
 	PeerAddr() netip.AddrPort
+	// IBAddrs are the addresses of the two ends of an identifier with addresses of InfiniBand; zero while unknown
+	// and for others. Implements: rdma_get_local_addr, rdma_get_peer_addr with AF_IB.
+	IBAddrs() (local, peer IBAddr)
 }

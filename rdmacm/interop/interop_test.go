@@ -3,6 +3,7 @@ package interop
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -49,6 +50,27 @@ var talks = map[string]struct{ passive, active side }{
 		side{"mckey", mckey, func(here, _ netip.Addr, _ string) string { return "-s -o -b " + here.String() + " -m " + group }},
 	},
 }
+
+// byGID are pairs of programs with addresses of InfiniBand, which Linux has on ports of InfiniBand alone: the C programs
+// do not run on Soft-RoCE so.
+var byGID = map[string]struct{ passive, active side }{
+	"udaddy -f gid": {
+		side{"udaddy", udaddy, func(here, _ netip.Addr, _ string) string { return "-S 1000 -f gid -b " + gid(here) }},
+		side{"udaddy", udaddy, func(here, there netip.Addr, _ string) string {
+			return "-S 1000 -f gid -b " + gid(here) + " -s " + gid(there)
+		}},
+	},
+	"mckey -M": {
+		side{"mckey", mckey, func(here, _ netip.Addr, _ string) string { return "-b " + here.String() + " -M " + groupGID }},
+		side{"mckey", mckey, func(here, _ netip.Addr, _ string) string { return "-s -o -b " + here.String() + " -M " + groupGID }},
+	},
+}
+
+// gid returns the GID of an address.
+func gid(a netip.Addr) string { return netip.AddrFrom16(a.As16()).String() }
+
+// groupGID is a multicast group of InfiniBand: transient, of this subnet.
+const groupGID = "ff12:401b:ffff::7"
 
 // Further arguments.
 var (
@@ -129,15 +151,17 @@ func original(ctx context.Context, t *testing.T, name, args string) *started {
 
 // Rule: the translations talk to each other on the software RNIC.
 func TestTranslations(t *testing.T) {
-	for name, talk := range talks {
+	all := maps.Clone(talks)
+	maps.Copy(all, byGID)
+	for name, talk := range all {
 		t.Run(name, func(t *testing.T) {
 			addrs := [2]netip.Addr{netip.MustParseAddr("10.7.0.1"), netip.MustParseAddr("10.7.0.2")}
 			p := must.Get(soft.New(soft.Config{
 				Fabric:  fabric.New(fabric.Config{}),
 				Devices: []soft.DeviceConfig{{Name: "a", Addr: addrs[0]}, {Name: "b", Addr: addrs[1]}},
 			}))(t)
-			ctx, port, more := testContext(t), newPort(), twoConnections[name]
-			if name == "mckey" {
+			ctx, port, more := testContext(t), newPort(), twoConnections[talk.passive.c]
+			if talk.passive.c == "mckey" {
 				more += " -pause 1ms" // the receiver has joined
 			}
 			passive := translated(ctx, library(t, p), talk.passive.translation, talk.passive.args(addrs[1], addrs[0], port)+more)

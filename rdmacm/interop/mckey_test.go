@@ -14,8 +14,7 @@ import (
 // mckeyPause is the pause of mckey.c after the join: a receiver that was started at the same time joins meanwhile.
 const mckeyPause = 3 * time.Second
 
-// mckey is mckey.c, without -l: a queue pair has no creation flags. The group of -M, which is not resolved, is an IP
-// address and not one of family AF_IB.
+// mckey is mckey.c, without -l: a queue pair has no creation flags.
 func mckey(ctx context.Context, lib *rdmacm.Library, ready func(), args ...string) (err error) {
 	t := cmatest{lib: lib}
 	f := t.flags()
@@ -54,7 +53,7 @@ func mckey(ctx context.Context, lib *rdmacm.Library, ready func(), args ...strin
 			}
 		}
 		if unmapped {
-			err = n.joins(ctx, to, *sender, *sendOnly)
+			err = n.joins(ctx, to, unmapped, *sender, *sendOnly)
 		} else {
 			err = n.id.ResolveAddr(ctx, from, netip.AddrPortFrom(to, 0), resolveTimeout)
 		}
@@ -66,7 +65,7 @@ func mckey(ctx context.Context, lib *rdmacm.Library, ready func(), args ...strin
 		n := ev.ID.Context.(*node)
 		switch ev.Type {
 		case verbs.CMAddrResolved:
-			return n.joins(ctx, to, *sender, *sendOnly)
+			return n.joins(ctx, to, unmapped, *sender, *sendOnly)
 		case verbs.CMMulticastJoin:
 			return n.reach(&ev.UD)
 		}
@@ -89,13 +88,17 @@ func mckey(ctx context.Context, lib *rdmacm.Library, ready func(), args ...strin
 		err = t.pollCQs(ctx)
 	}
 	for _, n := range t.nodes {
-		err = errors.Join(err, n.id.LeaveMulticast(to))
+		if unmapped {
+			err = errors.Join(err, n.id.LeaveMulticastIB(verbs.IBAddr{GID: verbs.GIDFromAddr(to)}))
+		} else {
+			err = errors.Join(err, n.id.LeaveMulticast(to))
+		}
 	}
 	return err
 }
 
-// joins is addr_handler of mckey.c.
-func (n *node) joins(ctx context.Context, group netip.Addr, sender, sendOnly bool) error {
+// joins is addr_handler of mckey.c. The group of -M is not resolved, and is named by its GID (get_dst_addr).
+func (n *node) joins(ctx context.Context, group netip.Addr, unmapped, sender, sendOnly bool) error {
 	if err := n.verifyTestParams(); err != nil {
 		return err
 	}
@@ -110,6 +113,9 @@ func (n *node) joins(ctx context.Context, group netip.Addr, sender, sendOnly boo
 	membership := rdmacm.MCFullMember
 	if sendOnly {
 		membership = rdmacm.MCSendOnlyFullMember
+	}
+	if unmapped {
+		return n.id.JoinMulticastIB(ctx, verbs.IBAddr{GID: verbs.GIDFromAddr(group)}, membership, n)
 	}
 	return n.id.JoinMulticastEx(ctx, group, membership, n)
 }

@@ -36,8 +36,11 @@ func udaddy(ctx context.Context, lib *rdmacm.Library, ready func(), args ...stri
 	if strings.EqualFold(*space, "ipoib") {
 		hints.PortSpace = verbs.PSIPoIB
 	}
-	if strings.EqualFold(*format, "ip") {
+	switch strings.ToLower(*format) {
+	case "ip":
 		hints.Flags = rdmacm.AINumericHost
+	case "gid":
+		hints.Flags, hints.Family = rdmacm.AINumericHost|rdmacm.AIFamily, rdmacm.AFIB
 	}
 	u.ps = hints.PortSpace
 	defer func() { err = errors.Join(err, u.destroyNodes()) }()
@@ -62,7 +65,7 @@ func (u *udaddyRun) address(ctx context.Context, src, dst string, hints rdmacm.A
 		if err != nil {
 			return err
 		}
-		u.rai, hints.Src = res[0], res[0].Src
+		u.rai, hints.Src, hints.SrcIB = res[0], res[0].Src, res[0].SrcIB
 	}
 	if dst == "" {
 		return nil
@@ -142,7 +145,12 @@ func (u *udaddyRun) server(ctx context.Context, ready func(), src string, hints 
 	if err = u.address(ctx, src, "", hints); err != nil {
 		return err
 	}
-	if err = listener.BindAddr(u.rai.Src); err != nil {
+	if u.rai.Family == rdmacm.AFIB {
+		err = listener.BindIB(u.rai.SrcIB)
+	} else {
+		err = listener.BindAddr(u.rai.Src)
+	}
+	if err != nil {
 		return err
 	}
 	if err = listener.Listen(0); err != nil {
@@ -168,7 +176,13 @@ func (u *udaddyRun) client(ctx context.Context, src, dst string, hints rdmacm.Ad
 		return err
 	}
 	for _, n := range u.nodes {
-		if err := n.id.ResolveAddr(ctx, u.rai.Src, u.rai.Dst, resolveTimeout); err != nil {
+		var err error
+		if u.rai.Family == rdmacm.AFIB {
+			err = n.id.ResolveIB(ctx, u.rai.SrcIB, u.rai.DstIB, resolveTimeout)
+		} else {
+			err = n.id.ResolveAddr(ctx, u.rai.Src, u.rai.Dst, resolveTimeout)
+		}
+		if err != nil {
 			return err
 		}
 	}

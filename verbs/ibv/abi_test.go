@@ -104,7 +104,8 @@ func theirs(name string) string {
 	switch {
 	case name == "vb_verbs_context":
 		return "verbs_context"
-	case strings.HasPrefix(name, "vb_rdma_"), strings.HasPrefix(name, "VB_RDMA_"):
+	case strings.HasPrefix(name, "vb_rdma_"), strings.HasPrefix(name, "VB_RDMA_"), strings.HasPrefix(name, "VB_RAI_"),
+		strings.HasPrefix(name, "VB_AF_"), name == "vb_sockaddr_ib":
 		return name[3:]
 	case strings.HasPrefix(name, "VB_"):
 		return "IBV_" + name[3:]
@@ -117,7 +118,7 @@ func theirs(name string) string {
 func checks(t *testing.T, without map[string]bool) (text string, lines int) {
 	members, kinds, enums := declared(t)
 	var b strings.Builder
-	b.WriteString("#include <stddef.h>\n#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n#include \"vb_rdmacm.h\"\n")
+	b.WriteString("#include <stddef.h>\n#include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n#include <infiniband/ib.h>\n#include \"vb_rdmacm.h\"\n")
 	b.WriteString("#define SAME(a, b) _Static_assert((a) == (b), #a)\n")
 	same := func(format string, args ...any) {
 		fmt.Fprintf(&b, "SAME("+format+");\n", args...)

@@ -4,9 +4,38 @@
 
 #include "calls.h"
 
+/* The length that the kernel wants of an address (rdma_addr_size). */
+static inline socklen_t shim_addr_len(const struct sockaddr_storage *a)
+{
+	return a->ss_family == AF_INET ? sizeof(struct sockaddr_in) : a->ss_family == VB_AF_IB ? sizeof(struct vb_sockaddr_ib) : sizeof(struct sockaddr_in6);
+}
+
 static inline struct vb_rdma_event_channel *shim_create_cm_channel(struct shim_cm *t) { return SHIM_PTR(t->rdma_create_event_channel()); }
 static inline void shim_destroy_cm_channel(struct shim_cm *t, struct vb_rdma_event_channel *ch) { t->rdma_destroy_event_channel(ch); }
 static inline int shim_create_id(struct shim_cm *t, struct vb_rdma_event_channel *ch, struct vb_rdma_cm_id **id, uint64_t ctx, vb_enum ps) { return SHIM_INT(t->rdma_create_id(ch, id, shim_id(ctx), ps)); }
+
+/* Makes an identifier for queue pairs of a type, bound to an address, which rdma_create_id cannot. The library makes
+ * it synchronous, with a channel of its own, so it is moved. */
+static inline int shim_create_ep(struct shim_cm *t, struct vb_rdma_event_channel *ch, struct vb_rdma_cm_id **id, uint64_t ctx, vb_enum ps, vb_enum type, struct sockaddr_storage *a)
+{
+	struct vb_rdma_addrinfo ai = {
+		.ai_flags = VB_RAI_PASSIVE, .ai_family = a->ss_family, .ai_qp_type = type, .ai_port_space = ps,
+		.ai_src_addr = (struct sockaddr *)a, .ai_src_len = shim_addr_len(a),
+	};
+	struct vb_rdma_cm_id *made = NULL;
+	int e = SHIM_INT(t->rdma_create_ep(&made, &ai, NULL, NULL));
+
+	if (e)
+		return e;
+	made->context = shim_id(ctx);
+	e = SHIM_INT(t->rdma_migrate_id(made, ch));
+	if (e)
+		t->rdma_destroy_id(made);
+	else
+		*id = made;
+	return e;
+}
+
 static inline int shim_destroy_id(struct shim_cm *t, struct vb_rdma_cm_id *id) { return SHIM_INT(t->rdma_destroy_id(id)); }
 static inline int shim_bind_addr(struct shim_cm *t, struct vb_rdma_cm_id *id, struct sockaddr_storage *a) { return SHIM_INT(t->rdma_bind_addr(id, (struct sockaddr *)a)); }
 

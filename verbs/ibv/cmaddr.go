@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"syscall"
 	"unsafe"
+
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // sockaddr converts an address for C; the zero value has no family.
@@ -41,9 +43,43 @@ func addrPort(s *C.struct_sockaddr_storage) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
+// sockaddrIB converts an address of InfiniBand for C; the zero value has no family.
+func sockaddrIB(a verbs.IBAddr) (s C.struct_sockaddr_storage) {
+	if a == (verbs.IBAddr{}) {
+		return s
+	}
+	in := (*C.struct_vb_sockaddr_ib)(unsafe.Pointer(&s))
+	b := (*[unsafe.Sizeof(*in)]byte)(unsafe.Pointer(in))
+	in.sib_family = C.VB_AF_IB
+	binary.BigEndian.PutUint16(b[unsafe.Offsetof(in.sib_pkey):], a.PKey)
+	binary.BigEndian.PutUint32(b[unsafe.Offsetof(in.sib_flowinfo):], a.FlowInfo)
+	copy(b[unsafe.Offsetof(in.sib_addr):], a.GID[:])
+	binary.BigEndian.PutUint64(b[unsafe.Offsetof(in.sib_sid):], a.SID)
+	binary.BigEndian.PutUint64(b[unsafe.Offsetof(in.sib_sid_mask):], a.SIDMask)
+	in.sib_scope_id = C.uint64_t(a.ScopeID)
+	return s
+}
+
+// addrIB converts an address of InfiniBand from C; zero for another family.
+func addrIB(s *C.struct_sockaddr_storage) (a verbs.IBAddr) {
+	if s.ss_family != C.VB_AF_IB {
+		return a
+	}
+	in := (*C.struct_vb_sockaddr_ib)(unsafe.Pointer(s))
+	b := (*[unsafe.Sizeof(*in)]byte)(unsafe.Pointer(in))
+	copy(a.GID[:], b[unsafe.Offsetof(in.sib_addr):])
+	a.PKey = binary.BigEndian.Uint16(b[unsafe.Offsetof(in.sib_pkey):])
+	a.FlowInfo = binary.BigEndian.Uint32(b[unsafe.Offsetof(in.sib_flowinfo):])
+	a.SID = binary.BigEndian.Uint64(b[unsafe.Offsetof(in.sib_sid):])
+	a.SIDMask = binary.BigEndian.Uint64(b[unsafe.Offsetof(in.sib_sid_mask):])
+	a.ScopeID = uint64(in.sib_scope_id)
+	return a
+}
+
 // refresh copies the addresses of both ends from C.
 func (id *cmID) refresh() {
-	e := ends{local: addrPort(C.shim_src(id.c)), peer: addrPort(C.shim_dst(id.c))}
+	src, dst := C.shim_src(id.c), C.shim_dst(id.c)
+	e := ends{local: addrPort(src), peer: addrPort(dst), localIB: addrIB(src), peerIB: addrIB(dst)}
 	if v := id.c.verbs; v != nil {
 		e.device = C.GoString(&v.device.name[0])
 	}
@@ -70,3 +106,11 @@ func (id *cmID) LocalAddr() netip.AddrPort { return id.ends().local }
 //
 // Implements: rdma_get_peer_addr.
 func (id *cmID) PeerAddr() netip.AddrPort { return id.ends().peer }
+
+// IBAddrs returns the addresses of InfiniBand.
+//
+// Implements: rdma_get_local_addr, rdma_get_peer_addr with AF_IB.
+func (id *cmID) IBAddrs() (local, peer verbs.IBAddr) {
+	e := id.ends()
+	return e.localIB, e.peerIB
+}

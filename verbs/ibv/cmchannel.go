@@ -94,12 +94,27 @@ func (ch *cmChannel) end() {
 //
 // Implements: rdma_create_id.
 func (ch *cmChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, error) {
+	return ch.CreateTypedID(ps, ps.QPType(), userData)
+}
+
+// CreateTypedID makes an identifier for queue pairs of a type. librdmacm makes one for XRC with rdma_create_ep
+// alone, which binds it too, so that waits for Bind or ResolveAddr.
+//
+// Implements: rdma_create_ep.
+func (ch *cmChannel) CreateTypedID(ps verbs.PortSpace, t verbs.QPType, userData uint64) (verbs.CMID, error) {
 	const op = "rdma_create_id"
+	typed := ps == verbs.PSIB && (t == verbs.QPTXRCSend || t == verbs.QPTXRCRecv)
+	if t != ps.QPType() && !typed {
+		return nil, opError(op, ch.label, syscall.EINVAL, "%w: queue pairs of type %v in port space 0x%04x", verbs.ErrInvalid, t, uint16(ps))
+	}
 	if err := ch.begin(op); err != nil {
 		return nil, err
 	}
 	defer ch.end()
-	id := newCMID(ch, ps, userData)
+	id := newCMID(ch, ps, t, userData)
+	if typed {
+		return id, nil
+	}
 	if e := syscall.Errno(C.shim_create_id(ch.t, ch.c, &id.c, C.uint64_t(id.num), C.vb_enum(ps))); e != 0 {
 		id.forget()
 		return nil, failed(op, ch.label, e)

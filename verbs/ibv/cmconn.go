@@ -89,7 +89,13 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 	id.api.Lock()
 	defer id.api.Unlock()
 	private := verbs.MaxPrivateConnect
-	if id.datagrams() {
+	_, ib := id.IBAddrs()
+	switch named := ib != (verbs.IBAddr{}); {
+	case named && id.datagrams():
+		private = verbs.MaxPrivateUDPIB
+	case named:
+		private = verbs.MaxPrivateConnectIB
+	case id.datagrams():
 		private = verbs.MaxPrivateUDP
 	}
 	c, data, err := id.param(op, p, private)

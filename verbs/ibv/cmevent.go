@@ -47,7 +47,7 @@ func (ch *cmChannel) translate(e *C.struct_vb_rdma_cm_event) (verbs.CMEvent, boo
 		ev.Conn = connFromC(C.shim_event_conn(e))
 	}
 	if request {
-		child := newCMID(ch, id.ps, id.UserData())
+		child := newCMID(ch, id.ps, id.kind, id.UserData())
 		child.c = e.id
 		C.shim_id_set_context(e.id, C.uint64_t(child.num)) // it has its listener's so far
 		child.recordOffer(&ev.Conn)

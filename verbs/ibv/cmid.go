@@ -39,10 +39,11 @@ const (
 type cmID struct {
 	p     *Provider
 	t     *cmTable
-	c     *C.struct_vb_rdma_cm_id
-	num   uint64 // its context in C
+	c     *C.struct_vb_rdma_cm_id // nil for XRC until it is bound; written under api
+	num   uint64                  // its context in C
 	label string
 	ps    verbs.PortSpace
+	kind  verbs.QPType // of its queue pairs
 
 	// userData is the user's value. Written by SetUserData; any goroutine may read it.
 	userData atomic.Uint64
@@ -52,8 +53,8 @@ type cmID struct {
 	state  idState
 	broken bool // connecting failed here: REJECTED and DISCONNECTED repeat that
 	offer  verbs.ConnParam
-	groups map[netip.Addr]*membership
-	ece    verbs.ECE // from SetLocalECE
+	groups map[C.struct_sockaddr_storage]*membership // by address
+	ece    verbs.ECE                                 // from SetLocalECE
 	// timeout and retries are the timeout and retry count of this end's requests, from
 	// SetAckTimeout and Connect or Accept; timeout 0: not set.
 	timeout, retries uint8
@@ -72,16 +73,17 @@ type cmID struct {
 
 // ends holds the device and the two addresses of an identifier.
 type ends struct {
-	device      string
-	local, peer netip.AddrPort
+	device          string
+	local, peer     netip.AddrPort
+	localIB, peerIB verbs.IBAddr
 }
 
 var _ verbs.CMID = (*cmID)(nil)
 
 // newCMID registers an identifier with ch. The C object is made afterwards.
-func newCMID(ch *cmChannel, ps verbs.PortSpace, userData uint64) *cmID {
+func newCMID(ch *cmChannel, ps verbs.PortSpace, kind verbs.QPType, userData uint64) *cmID {
 	p := ch.p
-	id := &cmID{p: p, t: ch.t, num: lastID.Add(1), ps: ps, ch: ch}
+	id := &cmID{p: p, t: ch.t, num: lastID.Add(1), ps: ps, kind: kind, ch: ch}
 	id.label = fmt.Sprintf("CM identifier %d", id.num)
 	id.userData.Store(userData)
 	p.cmIDs.mu.Lock()
@@ -117,7 +119,10 @@ func (id *cmID) UserData() uint64 { return id.userData.Load() }
 func (id *cmID) SetUserData(v uint64) { id.userData.Store(v) }
 
 // datagrams reports whether the port space has no connections: ucma_is_ud_qp.
-func (id *cmID) datagrams() bool { return id.ps == verbs.PSUDP || id.ps == verbs.PSIPoIB }
+func (id *cmID) datagrams() bool { return id.kind == verbs.QPTUD }
+
+// xrc reports whether the identifier is for XRC: then librdmacm makes it as it binds it.
+func (id *cmID) xrc() bool { return id.kind == verbs.QPTXRCSend || id.kind == verbs.QPTXRCRecv }
 
 // refuse returns the error of a call that cannot be made now.
 func (id *cmID) refuse(op, format string, a ...any) error {
@@ -135,6 +140,9 @@ func (id *cmID) call(op string, f func() syscall.Errno) error {
 func (id *cmID) locked(op string, f func() syscall.Errno) error {
 	if id.isClosed() {
 		return opError(op, id.label, syscall.EBADF, "%w", verbs.ErrClosed)
+	}
+	if id.c == nil {
+		return id.refuse(op, "the identifier is not bound")
 	}
 	errno := f()
 	var on *deviceContext
@@ -180,8 +188,39 @@ func (id *cmID) bound(op string) error {
 //
 // Implements: rdma_bind_addr.
 func (id *cmID) Bind(local netip.AddrPort) error {
-	sa := sockaddr(local)
-	return id.call("rdma_bind_addr", func() syscall.Errno { return syscall.Errno(C.shim_bind_addr(id.t, id.c, &sa)) })
+	return id.bind(sockaddr(local))
+}
+
+// BindIB binds to an address of InfiniBand.
+//
+// Implements: rdma_bind_addr with AF_IB.
+func (id *cmID) BindIB(local verbs.IBAddr) error { return id.bind(sockaddrIB(local)) }
+
+func (id *cmID) bind(sa C.struct_sockaddr_storage) error {
+	const op = "rdma_bind_addr"
+	id.api.Lock()
+	defer id.api.Unlock()
+	if id.c == nil {
+		return id.create(op, &sa)
+	}
+	return id.locked(op, func() syscall.Errno { return syscall.Errno(C.shim_bind_addr(id.t, id.c, &sa)) })
+}
+
+// create makes the C object of an XRC identifier, bound to an address. Under api.
+//
+// Implements: rdma_create_ep of a passive side, and rdma_migrate_id.
+func (id *cmID) create(op string, sa *C.struct_sockaddr_storage) error {
+	if id.isClosed() {
+		return opError(op, id.label, syscall.EBADF, "%w", verbs.ErrClosed)
+	}
+	id.p.cmIDs.mu.Lock()
+	ch := id.ch // only Migrate writes it, under api
+	id.p.cmIDs.mu.Unlock()
+	e := syscall.Errno(C.shim_create_ep(id.t, ch.c, &id.c, C.uint64_t(id.num), C.vb_enum(id.ps), C.vb_enum(id.kind), sa))
+	if e == 0 {
+		id.refresh()
+	}
+	return id.failed(op, nil, e)
 }
 
 // milliseconds converts a timeout for C, at least 1.
@@ -195,8 +234,30 @@ func milliseconds(d time.Duration) C.int {
 //
 // Implements: rdma_resolve_addr.
 func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
-	from, to := sockaddr(src), sockaddr(dst)
-	return id.call("rdma_resolve_addr", func() syscall.Errno {
+	return id.resolve(sockaddr(src), sockaddr(dst), timeout)
+}
+
+// ResolveIB finds the device that reaches an address of InfiniBand.
+//
+// Implements: rdma_resolve_addr with AF_IB.
+func (id *cmID) ResolveIB(src, dst verbs.IBAddr, timeout time.Duration) error {
+	return id.resolve(sockaddrIB(src), sockaddrIB(dst), timeout)
+}
+
+func (id *cmID) resolve(from, to C.struct_sockaddr_storage, timeout time.Duration) error {
+	const op = "rdma_resolve_addr"
+	id.api.Lock()
+	defer id.api.Unlock()
+	if id.c == nil { // as rdma_resolve_addr of the kernel, which binds first (cma.c, cma_bind_addr)
+		at := from
+		if at.ss_family == 0 {
+			at.ss_family = to.ss_family // any address of that family
+		}
+		if err := id.create(op, &at); err != nil {
+			return err
+		}
+	}
+	return id.locked(op, func() syscall.Errno {
 		return syscall.Errno(C.shim_resolve_addr(id.t, id.c, &from, &to, milliseconds(timeout)))
 	})
 }
@@ -216,8 +277,17 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 //
 // Implements: rdma_listen.
 func (id *cmID) Listen(backlog int) error {
+	const op = "rdma_listen"
 	n := C.int(min(max(backlog, 0), 1<<16))
-	return id.call("rdma_listen", func() syscall.Errno { return syscall.Errno(C.shim_listen(id.t, id.c, n)) })
+	id.api.Lock()
+	defer id.api.Unlock()
+	if id.c == nil { // as rdma_listen of the kernel's cma.c, which binds an identifier that is not bound
+		any4 := sockaddr(netip.AddrPortFrom(netip.IPv4Unspecified(), 0))
+		if err := id.create(op, &any4); err != nil {
+			return err
+		}
+	}
+	return id.locked(op, func() syscall.Errno { return syscall.Errno(C.shim_listen(id.t, id.c, n)) })
 }
 
 // QP is the queue pair; nil when there is none.
@@ -244,7 +314,13 @@ func (id *cmID) Migrate(to verbs.CMChannel) error {
 		return err
 	}
 	defer ch.end()
-	return id.call(op, func() syscall.Errno {
+	id.api.Lock()
+	defer id.api.Unlock()
+	if id.c == nil && !id.isClosed() {
+		id.move(ch)
+		return nil
+	}
+	return id.locked(op, func() syscall.Errno {
 		id.p.cmIDs.mu.Lock()
 		unacked := id.unacked
 		id.p.cmIDs.mu.Unlock()
@@ -254,11 +330,16 @@ func (id *cmID) Migrate(to verbs.CMChannel) error {
 		if e := syscall.Errno(C.shim_migrate(id.t, id.c, ch.c)); e != 0 {
 			return e
 		}
-		id.p.cmIDs.mu.Lock()
-		defer id.p.cmIDs.mu.Unlock()
-		id.ch.ids--
-		id.ch = ch
-		ch.ids++
+		id.move(ch)
 		return 0
 	})
+}
+
+// move counts the identifier at another channel. Under api.
+func (id *cmID) move(ch *cmChannel) {
+	id.p.cmIDs.mu.Lock()
+	defer id.p.cmIDs.mu.Unlock()
+	id.ch.ids--
+	id.ch = ch
+	ch.ids++
 }

@@ -28,27 +28,41 @@ type membership struct {
 //
 // Implements: rdma_join_multicast.
 func (id *cmID) JoinMulticast(group netip.Addr, userData uint64) error {
-	return id.join("rdma_join_multicast", group, &membership{userData: userData})
+	return id.joinIP("rdma_join_multicast", group, &membership{userData: userData})
 }
 
 // JoinMulticastSendOnly joins a group to send to it. The queue pair is not attached.
 //
 // Implements: rdma_join_multicast_ex with RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER.
 func (id *cmID) JoinMulticastSendOnly(group netip.Addr, userData uint64) error {
-	return id.join("rdma_join_multicast_ex", group, &membership{userData: userData, sendOnly: true})
+	return id.joinIP("rdma_join_multicast_ex", group, &membership{userData: userData, sendOnly: true})
 }
 
-func (id *cmID) join(op string, group netip.Addr, m *membership) error {
-	if err := id.bound(op); err != nil {
-		return err
-	}
+func (id *cmID) joinIP(op string, group netip.Addr, m *membership) error {
 	if !group.IsMulticast() {
 		return id.refuse(op, "%v is no multicast group", group)
 	}
-	sa := sockaddr(netip.AddrPortFrom(group, 0))
+	return id.join(op, sockaddr(netip.AddrPortFrom(group, 0)), m)
+}
+
+// JoinMulticastIB joins a group that is named by its GID.
+//
+// Implements: rdma_join_multicast, rdma_join_multicast_ex with AF_IB.
+func (id *cmID) JoinMulticastIB(group verbs.IBAddr, sendOnly bool, userData uint64) error {
+	const op = "rdma_join_multicast"
+	if !group.GID.Addr().IsMulticast() {
+		return id.refuse(op, "%v is no multicast group", group.GID)
+	}
+	return id.join(op, sockaddrIB(group), &membership{userData: userData, sendOnly: sendOnly})
+}
+
+func (id *cmID) join(op string, sa C.struct_sockaddr_storage, m *membership) error {
+	if err := id.bound(op); err != nil {
+		return err
+	}
 	m.key = lastID.Add(1)
 	return id.call(op, func() (e syscall.Errno) {
-		if id.groups[group] != nil {
+		if id.groups[sa] != nil {
 			return syscall.EADDRINUSE
 		}
 		if m.sendOnly {
@@ -58,9 +72,9 @@ func (id *cmID) join(op string, group netip.Addr, m *membership) error {
 		}
 		if e == 0 {
 			if id.groups == nil {
-				id.groups = map[netip.Addr]*membership{}
+				id.groups = map[C.struct_sockaddr_storage]*membership{}
 			}
-			id.groups[group] = m
+			id.groups[sa] = m
 		}
 		return e
 	})
@@ -93,17 +107,24 @@ func (id *cmID) joined(key uint64, ev *verbs.CMEvent) syscall.Errno {
 //
 // Implements: rdma_leave_multicast.
 func (id *cmID) LeaveMulticast(group netip.Addr) error {
-	const op = "rdma_leave_multicast"
-	sa := sockaddr(netip.AddrPortFrom(group, 0))
-	return id.call(op, func() syscall.Errno {
-		m := id.groups[group]
+	return id.leave(sockaddr(netip.AddrPortFrom(group, 0)))
+}
+
+// LeaveMulticastIB leaves a group that is named by its GID.
+//
+// Implements: rdma_leave_multicast with AF_IB.
+func (id *cmID) LeaveMulticastIB(group verbs.IBAddr) error { return id.leave(sockaddrIB(group)) }
+
+func (id *cmID) leave(sa C.struct_sockaddr_storage) error {
+	return id.call("rdma_leave_multicast", func() syscall.Errno {
+		m := id.groups[sa]
 		if m == nil {
 			return syscall.EADDRNOTAVAIL
 		}
 		if m.attached && id.qp != nil {
 			_ = id.qp.DetachMcast(m.gid, m.lid) // like librdmacm, which ignores the error
 		}
-		delete(id.groups, group)
+		delete(id.groups, sa)
 		return syscall.Errno(C.shim_leave(id.t, id.c, &sa))
 	})
 }

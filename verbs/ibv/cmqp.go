@@ -142,18 +142,15 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	const op = "rdma_create_qp"
 	id.api.Lock()
 	defer id.api.Unlock()
-	own, ok := pd.(*protectionDomain)
 	switch {
 	case id.isClosed():
 		return opError(op, id.label, syscall.EBADF, "%w", verbs.ErrClosed)
-	case !ok || own == nil || own.ctx.p != id.p:
-		return id.refuse(op, "%v is not a protection domain of this provider", pd)
-	case id.Device() != own.ctx.info.Name:
-		return id.refuse(op, "the identifier is on device %q, %v is not", id.Device(), pd)
+	case init.Type != id.kind:
+		return id.refuse(op, "a queue pair of type %v, the identifier is for %v", init.Type, id.kind)
 	case id.qp != nil:
 		return id.refuse(op, "it has %v already", id.qp)
 	}
-	q, err := own.createQP(op, init)
+	q, err := id.newQP(op, pd, init)
 	if err != nil {
 		return err
 	}
@@ -164,7 +161,7 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 		}
 	}
 	if e != 0 {
-		err = id.failed(op, own.ctx, e)
+		err = id.failed(op, q.ctx, e)
 	}
 	if err != nil {
 		return errors.Join(err, q.Close())
@@ -173,6 +170,22 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	defer id.mu.Unlock()
 	id.qp = q
 	return nil
+}
+
+// newQP makes a queue pair: of type XRC_RECV in a domain, others in a protection domain, on the identifier's device.
+func (id *cmID) newQP(op string, pd verbs.PD, init *verbs.QPInitAttr) (*queuePair, error) {
+	if id.kind == verbs.QPTXRCRecv {
+		x, ok := init.XRCD.(*xrcDomain)
+		if !ok || x == nil || x.ctx.p != id.p || x.ctx.info.Name != id.Device() {
+			return nil, id.refuse(op, "%v is not an XRC domain of device %q", init.XRCD, id.Device())
+		}
+		return x.createQP(op, init)
+	}
+	own, ok := pd.(*protectionDomain)
+	if !ok || own == nil || own.ctx.p != id.p || own.ctx.info.Name != id.Device() {
+		return nil, id.refuse(op, "%v is not a protection domain of device %q", pd, id.Device())
+	}
+	return own.createQP(op, init)
 }
 
 // Close destroys the queue pair, then the identifier, which disconnects or
@@ -215,6 +228,9 @@ func (id *cmID) Close() error {
 func (id *cmID) destroy(op string) error {
 	if err := id.destroyQP(op); err != nil {
 		return err
+	}
+	if id.c == nil {
+		return nil
 	}
 	return failed(op, id.label, syscall.Errno(C.shim_destroy_id(id.t, id.c)))
 }

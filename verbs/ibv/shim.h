@@ -82,6 +82,9 @@
 	X(1, "RDMACM_1.0", void, rdma_destroy_event_channel, (struct vb_rdma_event_channel *ch))        \
 	X(1, "RDMACM_1.0", int, rdma_create_id,                                                         \
 	  (struct vb_rdma_event_channel *ch, struct vb_rdma_cm_id **id, void *ctx, vb_enum ps))         \
+	X(1, "RDMACM_1.0", int, rdma_create_ep,                                                         \
+	  (struct vb_rdma_cm_id **id, struct vb_rdma_addrinfo *res, struct vb_pd *pd,                   \
+	   struct vb_qp_init_attr *init))                                                               \
 	X(1, "RDMACM_1.0", int, rdma_destroy_id, (struct vb_rdma_cm_id *id))                            \
 	X(1, "RDMACM_1.0", int, rdma_bind_addr, (struct vb_rdma_cm_id *id, struct sockaddr *a))         \
 	X(1, "RDMACM_1.0", int, rdma_resolve_addr,                                                      \

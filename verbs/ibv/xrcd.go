@@ -26,7 +26,14 @@ func (x *xrcDomain) Context() verbs.Context { return x.ctx }
 //
 // Implements: ibv_create_qp_ex with IBV_QP_INIT_ATTR_XRCD.
 func (x *xrcDomain) CreateQP(init *verbs.QPInitAttr) (verbs.QP, error) {
-	const op = "ibv_create_qp_ex"
+	q, err := x.createQP("ibv_create_qp_ex", init)
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+func (x *xrcDomain) createQP(op string, init *verbs.QPInitAttr) (*queuePair, error) {
 	if init.Type != verbs.QPTXRCRecv {
 		return nil, opError(op, x.label, syscall.EINVAL, "%w: a queue pair of type %v on an XRC domain", verbs.ErrInvalid, init.Type)
 	}
@@ -40,14 +47,18 @@ func (x *xrcDomain) CreateQP(init *verbs.QPInitAttr) (verbs.QP, error) {
 //
 // Implements: ibv_open_qp.
 func (x *xrcDomain) OpenQP(num uint32, userData uint64) (verbs.QP, error) {
-	return x.handle("ibv_open_qp", userData, func(id C.uint64_t) (q *C.struct_vb_qp, err error) {
+	q, err := x.handle("ibv_open_qp", userData, func(id C.uint64_t) (q *C.struct_vb_qp, err error) {
 		q, err = C.shim_open_qp(x.c, C.uint32_t(num), id)
 		return q, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
 }
 
 // handle makes a queue pair object of the domain.
-func (x *xrcDomain) handle(op string, userData uint64, create func(id C.uint64_t) (*C.struct_vb_qp, error)) (verbs.QP, error) {
+func (x *xrcDomain) handle(op string, userData uint64, create func(id C.uint64_t) (*C.struct_vb_qp, error)) (*queuePair, error) {
 	c := x.ctx
 	q := &queuePair{init: verbs.QPInitAttr{Type: verbs.QPTXRCRecv, UserData: userData}}
 	if err := c.make(op, &q.node, []*node{&x.node}, &c.counts.QP, func() (string, syscall.Errno) {

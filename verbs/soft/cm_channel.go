@@ -61,9 +61,8 @@ func (p *Provider) CreateCMChannel() (verbs.CMChannel, error) {
 
 // cmShared is a provider's connection management state, apart from its devices' state machines.
 type cmShared struct {
-	ports    cmPorts // port space TCP
-	udpPorts cmPorts
-	wild     idSet // listeners on all devices
+	ports    map[verbs.PortSpace]*cmPorts // immutable
+	wild     idSet                        // listeners on all devices
 	numbers  atomic.Uint64
 	channels atomic.Int64 // alive
 	ids      atomic.Int64 // alive, including those of requests not yet reported to the user
@@ -85,13 +84,24 @@ func (c *cmChannel) Notify(ring func()) { c.notifier.Notify(ring) }
 // String returns the channel's name.
 func (c *cmChannel) String() string { return fmt.Sprintf("CM channel %d", c.number) }
 
-// CreateID makes an identifier that reports to this channel, in port space TCP or UDP.
+// CreateID makes an identifier that reports to this channel, in port space TCP, UDP or IB.
 //
 // Implements: rdma_create_id.
 func (c *cmChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, error) {
+	return c.CreateTypedID(ps, ps.QPType(), userData)
+}
+
+// CreateTypedID makes an identifier for queue pairs of a type.
+//
+// Implements: rdma_create_ep.
+func (c *cmChannel) CreateTypedID(ps verbs.PortSpace, t verbs.QPType, userData uint64) (verbs.CMID, error) {
 	const op = "rdma_create_id"
-	if ps != verbs.PSTCP && ps != verbs.PSUDP {
-		return nil, notYet(op, c.String(), fmt.Sprintf("port space 0x%04x; there are TCP (0x%04x) and UDP (0x%04x)", uint16(ps), uint16(verbs.PSTCP), uint16(verbs.PSUDP)))
+	if c.p.cm.ports[ps] == nil {
+		return nil, notYet(op, c.String(), fmt.Sprintf("port space 0x%04x; there are TCP (0x%04x), UDP (0x%04x) and IB (0x%04x)",
+			uint16(ps), uint16(verbs.PSTCP), uint16(verbs.PSUDP), uint16(verbs.PSIB)))
+	}
+	if t != ps.QPType() && (ps != verbs.PSIB || !isXRC(t)) {
+		return nil, opError(op, c.String(), syscall.EINVAL, "%w: queue pairs of type %v in port space 0x%04x", verbs.ErrInvalid, t, uint16(ps))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +109,7 @@ func (c *cmChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, e
 		return nil, opError(op, c.String(), syscall.EBADF, "%w", verbs.ErrClosed)
 	}
 	c.ids++
-	id := c.p.newID(c, ps)
+	id := c.p.newID(c, ps, t)
 	id.userData.Store(userData)
 	return id, nil
 }

@@ -116,7 +116,7 @@ func (m *deviceCM) event(e cm.Event) {
 func (m *deviceCM) request(e cm.Event) {
 	q := e.REQ
 	m.ask(e, &q.Private, verbs.CMEvent{Conn: verbs.ConnParam{
-		PrivateData: q.Private[cm.ConnHeaderSize:],
+		PrivateData: q.Private[e.Listener.User.(*cmID).headerSize():],
 		// Resources that the peer serves are depth for this side, and the reverse.
 		ResponderResources: q.InitiatorDepth, InitiatorDepth: q.ResponderResources,
 		FlowControl: q.FlowControl, RetryCount: q.RetryCount, RNRRetryCount: q.RNRRetry, SRQ: q.SRQ, QPNum: q.QPN,
@@ -128,15 +128,18 @@ func (m *deviceCM) request(e cm.Event) {
 // not of the listener's kind, as cma_ib_check_req_qp_type (kernel cma.c) does.
 func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) {
 	listener := e.Listener.User.(*cmID)
-	if listener.datagrams() != (e.Kind == cm.EvSIDRRequest) {
+	if listener.kind != wanted(&e) {
 		m.turnAway(e.Conn, cm.RejInvalidServiceID, cm.SIDRUnsupported)
 		return
 	}
-	h, err := cm.ParseConnHeader(head)
-	if err != nil {
-		m.dev.p.CountMalformed()
-		e.Conn.Close(m.dev.p.Now())
-		return
+	var h cm.ConnHeader
+	if !listener.ib {
+		var err error
+		if h, err = cm.ParseConnHeader(head); err != nil {
+			m.dev.p.CountMalformed()
+			e.Conn.Close(m.dev.p.Now())
+			return
+		}
 	}
 	listener.mu.Lock()
 	defer listener.mu.Unlock()
@@ -157,7 +160,7 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 			return
 		}
 	}
-	id := m.dev.provider.newID(listener.ch, listener.ps)
+	id := m.dev.provider.newID(listener.ch, listener.ps, listener.kind)
 	id.userData.Store(listener.userData.Load())
 	id.dev, id.conn, id.req, id.state = m.dev, e.Conn, e.REQ, idAsked
 	id.path, id.sock = e.Conn.Peer(), end
@@ -171,6 +174,7 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 		}
 	}
 	id.peer = netip.AddrPortFrom(id.path.Peer.Addr(), h.SrcPort)
+	id.inheritIB(listener, &e)
 	e.Conn.User = id
 	id.join(m.dev)
 	if listener.children == nil {
@@ -179,6 +183,17 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 	listener.children[id] = struct{}{}
 	ev.Type, ev.ID, ev.ListenID = verbs.CMConnectRequest, id, listener
 	listener.ch.push(cmEvent{id: id, listen: listener, ev: ev})
+}
+
+// wanted returns the type of the listeners that a connection or SIDR request is for.
+func wanted(e *cm.Event) verbs.QPType {
+	switch {
+	case e.Kind == cm.EvSIDRRequest:
+		return verbs.QPTUD
+	case e.REQ.XRC():
+		return verbs.QPTXRCRecv
+	}
+	return verbs.QPTRC
 }
 
 // turnAway refuses a connection or SIDR request without reporting it to the user. It runs during

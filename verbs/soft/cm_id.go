@@ -59,7 +59,8 @@ func (s idState) String() string { return idStateNames[s] }
 // cmID is a connection identifier. See [cmChannel] for the lock order.
 type cmID struct {
 	p        *Provider
-	ps       verbs.PortSpace
+	ps       verbs.PortSpace // with an address of InfiniBand that of its service ID
+	kind     verbs.QPType    // of its queue pairs
 	number   uint64
 	userData atomic.Uint64
 	// unacked counts events taken and not acknowledged. It is raised under the channel's mu,
@@ -78,6 +79,7 @@ type cmID struct {
 	reuse     bool      // set by SetReuseAddr; ends when it listens
 	family    family    // set by SetAFOnly
 	only      uint8     // the IP version that it is restricted to since Bind; 0: none
+	ib        bool      // it has addresses of InfiniBand; as ps, written before it listens or connects
 	sock      *roce.End // the socket that it holds; nil: none
 
 	// mu guards the state shared by Progress and calls.
@@ -88,6 +90,7 @@ type cmID struct {
 	removalReported bool    // DEVICE_REMOVAL is queued
 	dev             *device // nil until bound to one; written under api too, before there is a connection
 	local, peer     netip.AddrPort
+	localIB, peerIB verbs.IBAddr // with ib: what local and peer do not have
 	peerECE         verbs.ECE
 	path            wire.Path          // to the peer; written when the address is resolved, or the request received
 	mtu             verbs.MTU          // the largest of that path; written when the address is resolved
@@ -119,10 +122,10 @@ func (l *listening) close() {
 var _ verbs.CMID = (*cmID)(nil)
 
 // newID makes an identifier. It may be called during Progress.
-func (p *Provider) newID(ch *cmChannel, ps verbs.PortSpace) *cmID {
+func (p *Provider) newID(ch *cmChannel, ps verbs.PortSpace, kind verbs.QPType) *cmID {
 	p.cm.ids.Add(1)
 	liveObjects.Add(1)
-	return &cmID{p: p, ps: ps, number: p.cm.numbers.Add(1), ch: ch}
+	return &cmID{p: p, ps: ps, kind: kind, number: p.cm.numbers.Add(1), ch: ch}
 }
 
 // String returns the identifier's number, device and addresses.
@@ -178,6 +181,16 @@ func (id *cmID) QP() verbs.QP {
 func (id *cmID) LocalAddr() netip.AddrPort {
 	id.mu.Lock()
 	defer id.mu.Unlock()
+	if id.ib {
+		return netip.AddrPort{}
+	}
+	return id.local
+}
+
+// localAddr returns the local address, of InfiniBand too.
+func (id *cmID) localAddr() netip.AddrPort {
+	id.mu.Lock()
+	defer id.mu.Unlock()
 	return id.local
 }
 
@@ -188,6 +201,9 @@ func (id *cmID) LocalAddr() netip.AddrPort {
 func (id *cmID) PeerAddr() netip.AddrPort {
 	id.mu.Lock()
 	defer id.mu.Unlock()
+	if id.ib {
+		return netip.AddrPort{}
+	}
 	return id.peer
 }
 

@@ -161,6 +161,8 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	}
 	s, d, _ := id.look()
 	switch {
+	case id.ib:
+		return id.refuse(op, "the identifier has an address of InfiniBand")
 	case s == idIdle:
 		if err := id.bind(src); err != nil {
 			return id.failed(op, err)
@@ -169,6 +171,11 @@ func (id *cmID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	case src.IsValid() && d != nil && !anywhere(src.Addr()) && id.p.deviceOf(src.Addr()) != d:
 		return id.refuse(op, "the identifier is bound to %s, and %v is not there", d.cfg.Name, src)
 	}
+	return id.resolveFrom(d, op, dst)
+}
+
+// resolveFrom finds the way to dst from a device, or if that is nil from one that it chooses. The caller holds api.
+func (id *cmID) resolveFrom(d *device, op string, dst netip.AddrPort) error {
 	if d == nil {
 		if d = id.p.deviceOf(dst.Addr()); d == nil {
 			all := id.p.plugged()

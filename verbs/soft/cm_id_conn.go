@@ -14,8 +14,8 @@ import (
 // Implements: RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH.
 const maxDepth = 0xff
 
-// CreateQP makes a queue pair on the identifier's device. In port space TCP it moves it to INIT,
-// so that receives can be posted; in port space UDP to RTS, with queue key UDPQKey. The
+// CreateQP makes a queue pair on the identifier's device. It moves it to INIT, so that receives can
+// be posted; in port space UDP to RTS, with queue key UDPQKey. The
 // identifier moves the queue pair on when connecting, and destroys it when closed. CreateQP waits
 // for a running Progress call of the device.
 //
@@ -31,9 +31,9 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	case dev == nil:
 		return id.refuse(op, "the identifier is not bound to a device")
 	case s == idListening && !id.datagrams():
-		return id.refuse(op, "a listener has no queue pair in port space TCP")
-	case !id.mayHave(init.Type):
-		return id.refuse(op, "a queue pair of type %v in port space 0x%04x", init.Type, uint16(id.ps))
+		return id.refuse(op, "a listener has a queue pair in port space UDP only")
+	case init.Type != id.kind:
+		return id.refuse(op, "a queue pair of type %v, the identifier is for %v", init.Type, id.kind)
 	case id.QP() != nil:
 		return id.refuse(op, "it has %v already", id.QP())
 	}
@@ -59,14 +59,6 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 		id.mu.Unlock()
 	})
 	return err
-}
-
-// mayHave reports whether the queue pair may be of type k.
-func (id *cmID) mayHave(k verbs.QPType) bool {
-	if id.datagrams() {
-		return k == verbs.QPTUD
-	}
-	return k == verbs.QPTRC || isXRC(k)
 }
 
 // isXRC reports whether queue pairs of type k are XRC's.
@@ -170,23 +162,24 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 	if id.datagrams() {
 		return id.ask(op, p)
 	}
-	c, err := id.checkParam(op, p, verbs.MaxPrivateConnect, defaultParam)
+	private := verbs.MaxPrivateConnect
+	if id.ib {
+		private = verbs.MaxPrivateConnectIB
+	}
+	c, err := id.checkParam(op, p, private, defaultParam)
 	if err != nil {
 		return err
 	}
 	return id.exclusive(op, []idState{idRouteResolved}, func(now time.Duration) error {
 		d := id.dev
 		id.connect = cm.ConnectParam{
-			Dst: id.path, ServiceID: cm.ServiceID(verbs.PSTCP, id.peer.Port()),
-			QPN: c.QPNum, PSN: id.firstPSN(), ECE: id.localECE(), XRC: id.qp != nil && isXRC(id.qp.kind),
+			Dst: id.path, ServiceID: id.service(),
+			QPN: c.QPNum, PSN: id.firstPSN(), ECE: id.localECE(), XRC: isXRC(id.kind),
 			ResponderResources: depth(c.ResponderResources, maxDepth, d), InitiatorDepth: depth(c.InitiatorDepth, maxDepth, d),
 			RetryCount: c.RetryCount, RNRRetry: c.RNRRetryCount, FlowControl: c.FlowControl, SRQ: c.SRQ,
 			MTU: id.mtu, AckTimeout: id.ackTimeout(), TrafficClass: id.tos, PKey: wire.DefaultPKey,
 		}
-		var private [cm.PrivateREQ]byte
-		cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.path.Peer.Addr()}.Put(&private)
-		copy(private[cm.ConnHeaderSize:], c.PrivateData)
-		id.connect.Private = private[:]
+		id.connect.Private = append(id.header(), c.PrivateData...)
 		conn, err := d.cm.machine.Connect(now, &id.connect, id)
 		if err != nil {
 			return err
@@ -233,9 +226,6 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 		return err
 	}
 	return id.exclusive(op, []idState{idAsked}, func(now time.Duration) error {
-		if id.qp != nil && isXRC(id.qp.kind) != id.req.XRC() {
-			return id.refuse(op, "the request is not for a queue pair of type %v", id.qp.kind)
-		}
 		e := &id.agreed
 		e.timeout, e.retry = id.ackTimeout(), c.RetryCount
 		e.resources, e.depth = depth(c.ResponderResources, id.req.InitiatorDepth, id.dev), depth(c.InitiatorDepth, id.req.ResponderResources, id.dev)

@@ -36,17 +36,20 @@ func (id *cmID) JoinMulticastSendOnly(group netip.Addr, userData uint64) error {
 }
 
 func (id *cmID) joinGroup(op string, group netip.Addr, userData uint64, sendOnly bool) error {
+	if !group.IsMulticast() {
+		return id.refuse(op, "%v is no multicast address", group)
+	}
+	return id.joinGID(op, verbs.GIDFromAddr(group), userData, sendOnly)
+}
+
+func (id *cmID) joinGID(op string, gid verbs.GID, userData uint64, sendOnly bool) error {
 	id.api.Lock()
 	defer id.api.Unlock()
-	switch {
-	case !id.datagrams():
+	if !id.datagrams() {
 		return id.refuse(op, "port space 0x%04x has no datagrams", uint16(id.ps))
-	case !group.IsMulticast():
-		return id.refuse(op, "%v is no multicast address", group)
 	}
 	states := []idState{idBound, idListening, idAddrResolved, idRouteResolved}
 	return id.exclusive(op, states, func(time.Duration) error {
-		gid := verbs.GIDFromAddr(group)
 		path := wire.To(gid)
 		ev := verbs.CMEvent{Type: verbs.CMMulticastJoin, UserData: userData, UD: verbs.UDParam{
 			AH: id.dev.wayTo(&path, id.tos), QPNum: verbs.McastQPN, QKey: verbs.UDPQKey,
@@ -66,18 +69,22 @@ func (id *cmID) joinGroup(op string, group netip.Addr, userData uint64, sendOnly
 //
 // Implements: rdma_leave_multicast.
 func (id *cmID) LeaveMulticast(group netip.Addr) error {
+	return id.leaveGID(verbs.GIDFromAddr(group))
+}
+
+func (id *cmID) leaveGID(gid verbs.GID) error {
 	const op = "rdma_leave_multicast"
 	id.api.Lock()
 	defer id.api.Unlock()
 	left := false
 	if err := id.exclusive(op, []idState{idBound, idListening, idAddrResolved, idRouteResolved, idConnecting, idEstablished, idEnded}, func(time.Duration) error {
-		left = id.leaveGroup(verbs.GIDFromAddr(group))
+		left = id.leaveGroup(gid)
 		return nil
 	}); err != nil {
 		return err
 	}
 	if !left {
-		return opError(op, id.String(), syscall.EADDRNOTAVAIL, "%w: %v was not joined", verbs.ErrInvalid, group)
+		return opError(op, id.String(), syscall.EADDRNOTAVAIL, "%w: %v was not joined", verbs.ErrInvalid, gid)
 	}
 	return nil
 }

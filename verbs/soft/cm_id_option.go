@@ -51,9 +51,6 @@ func (id *cmID) SetReuseAddr(reuse bool) error {
 // SetAFOnly restricts a listener at an unspecified address to requests of that address's family. The default is true
 // for IPv4 and false for IPv6. ErrInvalid after Bind. It does not block.
 //
-// Another process is heard on the socket of [roce.Link.Listen], and that of [::] has the port for both families: a
-// second listener of IPv4 there gets EADDRINUSE.
-//
 // Implements: rdma_set_option with RDMA_OPTION_ID_AFONLY.
 func (id *cmID) SetAFOnly(only bool) error {
 	return id.beforeBind(func() { id.family = family{only: only, set: true} })
@@ -93,16 +90,21 @@ func (f family) of(a netip.Addr) uint8 {
 // not. The caller holds api.
 //
 // Implements: the check of rdma_listen (kernel cma.c).
-func (id *cmID) stopSharing() error {
+func (id *cmID) stopSharing() (err error) {
 	if err := id.ports().claim(id, id.port); err != nil {
 		return err
 	}
-	local := id.LocalAddr()
+	defer func() {
+		if err != nil {
+			id.ports().share(id, id.port)
+		}
+	}()
+	local := id.localAddr()
 	if d := id.hears(local.Addr()); d != nil {
 		if err := id.hold(d); err != nil {
 			return err
 		}
-		end, err := d.openSocket(local)
+		end, err := d.openSocket(local, id.only)
 		if err != nil {
 			id.release(d)
 			return err

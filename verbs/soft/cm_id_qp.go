@@ -92,19 +92,19 @@ func (id *cmID) rts() verbs.QPAttr {
 	}
 }
 
-// rtrMask and rtsMask return the attributes of those steps for the type of q: XRC_SEND responds to nothing, and
-// XRC_RECV requests nothing.
+// rtrMask and rtsMask return the attributes of those steps for the type of the queue pair: XRC_SEND responds to
+// nothing, and XRC_RECV requests nothing.
 //
 // Implements: cm_init_qp_rtr_attr and cm_init_qp_rts_attr (kernel cm.c).
-func (q *queuePair) rtrMask() verbs.QPAttrMask {
-	if q.kind == verbs.QPTXRCSend {
+func (id *cmID) rtrMask() verbs.QPAttrMask {
+	if id.kind == verbs.QPTXRCSend {
 		return rtrMask &^ (verbs.QPMMaxDestRdAtomic | verbs.QPMMinRNRTimer)
 	}
 	return rtrMask
 }
 
-func (q *queuePair) rtsMask() verbs.QPAttrMask {
-	if q.kind == verbs.QPTXRCRecv {
+func (id *cmID) rtsMask() verbs.QPAttrMask {
+	if id.kind == verbs.QPTXRCRecv {
 		return verbs.QPMState | verbs.QPMTimeout | verbs.QPMSQPSN
 	}
 	return rtsMask
@@ -118,11 +118,11 @@ func (id *cmID) ready() error {
 	id.qp.path = id.agreed.path
 	a, err := id.rtr()
 	if err == nil {
-		err = id.qp.modify(&a, id.qp.rtrMask())
+		err = id.qp.modify(&a, id.rtrMask())
 	}
 	if err == nil {
 		a = id.rts()
-		err = id.qp.modify(&a, id.qp.rtsMask())
+		err = id.qp.modify(&a, id.rtsMask())
 	}
 	if err != nil {
 		id.breakQP()
@@ -153,13 +153,13 @@ func (id *cmID) InitQPAttr(to verbs.QPState) (a verbs.QPAttr, mask verbs.QPAttrM
 		case to == verbs.QPSInit:
 			a, mask = *initAttr, initMask
 		case to == verbs.QPSRTR:
-			mask = rtrMask
+			mask = id.rtrMask()
 			a, err = id.rtr()
 		default:
 			if s, _, _ := id.look(); s == idAsked {
 				id.agreed.timeout = id.ackTimeout()
 			}
-			a, mask = id.rts(), rtsMask
+			a, mask = id.rts(), id.rtsMask()
 		}
 		return err
 	})

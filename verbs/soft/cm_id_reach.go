@@ -77,9 +77,10 @@ func (id *cmID) hears(addr netip.Addr) *device {
 	return nil
 }
 
-// openSocket opens the socket of a listener. The caller holds the device.
-func (d *device) openSocket(at netip.AddrPort) (*roce.End, error) {
-	end, err := d.link.Load().Listen(netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+// openSocket opens the socket of a listener that is restricted to an IP version; 0: to none. The caller holds the
+// device.
+func (d *device) openSocket(at netip.AddrPort, only uint8) (*roce.End, error) {
+	end, err := d.link.Load().Listen(netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), only == 6)
 	if err != nil {
 		errno := syscall.EINVAL
 		_ = errors.As(err, &errno) // stays EINVAL if it has none
@@ -108,7 +109,7 @@ func (id *cmID) bindSocket(local netip.AddrPort) error {
 	var err error
 	for range maxPortTries {
 		var end *roce.End
-		if end, err = d.openSocket(netip.AddrPortFrom(addr, local.Port())); err != nil {
+		if end, err = d.openSocket(netip.AddrPortFrom(addr, local.Port()), id.family.of(addr)); err != nil {
 			break
 		}
 		if err = id.bind(netip.AddrPortFrom(addr, end.Port())); err == nil {
@@ -137,7 +138,7 @@ func (id *cmID) resolve(d *device, dst netip.AddrPort) (path wire.Path, local ne
 		return path, local, mtu, withErrno(syscall.ENETUNREACH, "%w", err)
 	}
 	// A loopback address, the device's own among them, is no source for another machine.
-	if bound := id.LocalAddr().Addr(); !anywhere(bound) && bound.Is4() == dst.Addr().Unmap().Is4() && bound.IsLoopback() == dst.Addr().IsLoopback() {
+	if bound := id.localAddr().Addr(); !anywhere(bound) && bound.Is4() == dst.Addr().Unmap().Is4() && bound.IsLoopback() == dst.Addr().IsLoopback() {
 		local = bound
 	}
 	if !d.gids.has(verbs.GIDFromAddr(local)) { // a new address
@@ -245,7 +246,7 @@ func (id *cmID) Link() string {
 
 // announce records that the identifier listens on d. The result undoes it.
 func (id *cmID) announce(d *device) (withdraw func()) {
-	local := id.LocalAddr()
+	local := id.localAddr()
 	at := []netip.Addr{local.Addr()}
 	if local.Addr().IsUnspecified() {
 		at[0] = d.cfg.Addr.Unmap()

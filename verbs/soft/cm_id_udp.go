@@ -13,15 +13,10 @@ import (
 // answer, as cma_sidr_rep_handler (kernel cma.c) does.
 
 // datagrams reports whether the identifier is in port space UDP.
-func (id *cmID) datagrams() bool { return id.ps == verbs.PSUDP }
+func (id *cmID) datagrams() bool { return id.kind == verbs.QPTUD }
 
 // ports returns the table of the identifier's port space.
-func (id *cmID) ports() *cmPorts {
-	if id.datagrams() {
-		return &id.p.cm.udpPorts
-	}
-	return &id.p.cm.ports
-}
+func (id *cmID) ports() *cmPorts { return id.p.cm.ports[id.ps] }
 
 // readyUD moves a new datagram queue pair to RTS. The caller holds the device's token.
 //
@@ -53,15 +48,16 @@ func (id *cmID) ask(op string, p *verbs.ConnParam) error {
 	if p != nil {
 		data = p.PrivateData
 	}
-	if len(data) > verbs.MaxPrivateUDP {
-		return id.refuse(op, "%d bytes of private data, at most %d", len(data), verbs.MaxPrivateUDP)
+	private := verbs.MaxPrivateUDP
+	if id.ib {
+		private = verbs.MaxPrivateUDPIB
+	}
+	if len(data) > private {
+		return id.refuse(op, "%d bytes of private data, at most %d", len(data), private)
 	}
 	return id.exclusive(op, []idState{idRouteResolved}, func(now time.Duration) error {
-		var head [cm.PrivateREQ]byte
-		cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.path.Peer.Addr()}.Put(&head)
 		conn, err := id.dev.cm.machine.Lookup(now, &cm.LookupParam{
-			Dst: id.path, ServiceID: cm.ServiceID(id.ps, id.peer.Port()),
-			PKey: wire.DefaultPKey, Private: append(head[:cm.ConnHeaderSize:cm.ConnHeaderSize], data...),
+			Dst: id.path, ServiceID: id.service(), PKey: wire.DefaultPKey, Private: append(id.header(), data...),
 		}, id)
 		if err != nil {
 			return err
@@ -100,7 +96,8 @@ func (id *cmID) answer(op string, status cm.SIDRStatus, p *verbs.ConnParam) erro
 func (m *deviceCM) question(e cm.Event) {
 	var head [cm.PrivateREQ]byte
 	copy(head[:cm.ConnHeaderSize], e.SIDRREQ.Private[:])
-	m.ask(e, &head, verbs.CMEvent{UD: verbs.UDParam{PrivateData: e.SIDRREQ.Private[cm.ConnHeaderSize:]}})
+	private := e.SIDRREQ.Private[e.Listener.User.(*cmID).headerSize():]
+	m.ask(e, &head, verbs.CMEvent{UD: verbs.UDParam{PrivateData: private}})
 }
 
 // answered handles the answer to this side's SIDR request. It runs during Progress.

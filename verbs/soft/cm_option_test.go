@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/internal/sys/udp"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -166,6 +167,58 @@ func TestSharedPortIsHeardOnceItListens(t *testing.T) {
 	must.Do(t, child.Reject(nil))
 	must.Do(t, child.Close())
 	two.event(verbs.CMRejected)
+}
+
+// Rule (IPV6_V6ONLY): listeners at all addresses that are for their family only have a port side by side between processes
+// too, whether they share it or not, and each hears the requests of its family.
+func TestAFOnlyListenersOfOnePortHearOtherProcesses(t *testing.T) {
+	one, two := newPeerProcess(t), newPeerProcess(t)
+	for _, reuse := range []bool{false, true} {
+		four, six := one.id(), one.id()
+		must.Do(t, four.SetReuseAddr(reuse))
+		must.Do(t, six.SetReuseAddr(reuse))
+		must.Do(t, six.SetAFOnly(true))
+		must.Do(t, six.Bind(netip.MustParseAddrPort("[::]:0")))
+		port := six.LocalAddr().Port()
+		must.Do(t, six.Listen(0))
+		if err := four.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), port)); err != nil {
+			t.Fatalf("0.0.0.0 beside [::] for IPv6 only: %v", err)
+		}
+		must.Do(t, four.Listen(0))
+		for dst, want := range map[netip.Addr]*cmID{netip.IPv6Loopback(): six, netip.MustParseAddr("127.0.0.1"): four} {
+			id := two.asks(netip.AddrPortFrom(dst, port))
+			ev := one.event(verbs.CMConnectRequest)
+			if child := ev.ID.(*cmID); ev.ListenID != want || !child.path.Far() {
+				t.Errorf("a request to %v came to %v by %+v, want to %v by UDP", dst, ev.ListenID, child.path, want)
+			}
+			must.Do(t, ev.ID.Reject(nil))
+			must.Do(t, ev.ID.Close())
+			two.event(verbs.CMRejected)
+			must.Do(t, id.Close())
+		}
+		must.Do(t, four.Close())
+		must.Do(t, six.Close())
+	}
+}
+
+// Rule: a port stays shared if Listen cannot open its socket.
+func TestAPortStaysSharedWithoutASocket(t *testing.T) {
+	x := newPeerProcess(t)
+	taken := must.Get(udp.Listen(at(0), udp.Options{}))(t)
+	defer func() { must.Do(t, taken.Close()) }()
+	port := taken.Local().Port()
+	var ids [2]*cmID
+	for i := range ids {
+		ids[i] = x.id()
+		must.Do(t, ids[i].SetReuseAddr(true))
+	}
+	must.Do(t, ids[0].Bind(at(port)))
+	if err := ids[0].Listen(0); !inUse(err) {
+		t.Errorf("listening on a port that another process has: %v, want EADDRINUSE", err)
+	}
+	if err := ids[1].Bind(at(port)); err != nil {
+		t.Errorf("sharing the port of one that does not listen: %v", err)
+	}
 }
 
 // Rule: a listener for IPv6 at all addresses has the port beside one at an IPv4 address.

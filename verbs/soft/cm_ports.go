@@ -96,6 +96,17 @@ func (t *cmPorts) claim(id *cmID, port uint16) error {
 	return nil
 }
 
+// share undoes claim.
+func (t *cmPorts) share(id *cmID, port uint16) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, h := range t.held[port] {
+		if h.id == id {
+			t.held[port][i].reuse = true
+		}
+	}
+}
+
 // narrow restricts a port held on all devices to dev.
 func (t *cmPorts) narrow(id *cmID, dev *device, port uint16) {
 	t.mu.Lock()

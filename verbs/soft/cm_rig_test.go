@@ -115,7 +115,11 @@ func (r *cmRig) close() {
 	if n := r.p.CMObjects(); !n.Zero() {
 		t.Errorf("left behind: %v", n)
 	}
-	if n := len(r.p.cm.ports.held) + len(r.p.cm.udpPorts.held); n != 0 {
+	n := 0
+	for _, ports := range r.p.cm.ports {
+		n += len(ports.held)
+	}
+	if n != 0 {
 		t.Errorf("%d ports are still held", n)
 	}
 	for _, d := range r.p.plugged() {

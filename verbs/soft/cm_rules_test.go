@@ -128,7 +128,7 @@ func TestCMChoosesTheDevice(t *testing.T) {
 // An invalid call returns an error that describes the mistake, and changes nothing.
 func TestCMBadCalls(t *testing.T) {
 	r := newRig(t, false)
-	for _, ps := range []verbs.PortSpace{verbs.PSIB, verbs.PSIPoIB, 0} {
+	for _, ps := range []verbs.PortSpace{verbs.PSIPoIB, 0} {
 		if _, err := r.a.ch.CreateID(ps, 0); !errors.Is(err, verbs.ErrNotSupported) {
 			t.Errorf("port space 0x%x: %v, want ErrNotSupported", ps, err)
 		}

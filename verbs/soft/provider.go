@@ -37,6 +37,7 @@ func New(c Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{fab: c.Fabric, cmConfig: c.CM, slots: c.Devices}
+	p.cm.ports = map[verbs.PortSpace]*cmPorts{verbs.PSTCP: {}, verbs.PSUDP: {}, verbs.PSIB: {}}
 	var devices []*device
 	for i, dc := range c.Devices {
 		devices = append(devices, newDevice(p, dc, i))

@@ -40,7 +40,7 @@ type Socket struct {
 }
 
 // Listen opens a socket at local, whose port may be 0 for any free one. The unspecified IPv6 address
-// stands for all addresses of both families. The caller closes it.
+// stands for all addresses of both families, unless Options.Only6 is set. The caller closes it.
 //
 // Errors: syscall.EADDRINUSE if another socket has the address, and the system's others.
 //
@@ -128,9 +128,12 @@ func open(local netip.AddrPort, opt Options, shared bool) (*Socket, error) {
 
 func (s *Socket) bind(local netip.AddrPort, opt Options) error {
 	type option struct{ level, option, value int }
-	any := 0
+	any, only6 := 0, 1
 	if s.any {
 		any = 1
+		if !opt.Only6 {
+			only6 = 0
+		}
 	}
 	// In a socket of IPv6 the options of IPv4 apply to that family.
 	options := []option{
@@ -147,7 +150,7 @@ func (s *Socket) bind(local netip.AddrPort, opt Options) error {
 		options = append(options,
 			option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO},
 			option{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1},
-			option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1 - any},
+			option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only6},
 			option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, any},
 			// Linux rdma_rxe sends no checksum over IPv6 (rxe_net.c, prepare_udp_hdr); the ICRC covers more.
 			option{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1},

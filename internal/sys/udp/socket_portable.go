@@ -45,13 +45,13 @@ const (
 )
 
 // Listen opens a socket at local, whose port may be 0 for any free one. The unspecified IPv6 address
-// stands for all addresses of both families. The caller closes it.
+// stands for all addresses of both families, unless Options.Only6 is set. The caller closes it.
 func Listen(local netip.AddrPort, opt Options) (*Socket, error) {
 	network := "udp6"
 	switch a := local.Addr().Unmap(); {
 	case a.Is4():
 		network = "udp4"
-	case a.IsUnspecified():
+	case a.IsUnspecified() && !opt.Only6:
 		network = "udp"
 	}
 	conn, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(local))

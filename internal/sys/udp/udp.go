@@ -21,6 +21,11 @@ type Options struct {
 	//
 	// Implements: UDP_SEGMENT, UDP_GRO (udp(7)).
 	Join bool
+	// Only6 has the unspecified IPv6 address stand for the addresses of IPv6 alone. Then another socket can have the
+	// port for those of IPv4.
+	//
+	// Implements: IPV6_V6ONLY (ipv6(7)).
+	Only6 bool
 }
 
 // ErrTooLong means that a datagram is longer than the interface or the known path carries.

@@ -61,6 +61,43 @@ struct vb_rdma_cm_join_mc_attr_ex {
 	struct sockaddr *addr;
 };
 
+enum {
+	VB_RAI_PASSIVE = 0x00000001
+};
+
+struct vb_rdma_addrinfo {
+	int ai_flags;
+	int ai_family;
+	int ai_qp_type;
+	int ai_port_space;
+	socklen_t ai_src_len;
+	socklen_t ai_dst_len;
+	struct sockaddr *ai_src_addr;
+	struct sockaddr *ai_dst_addr;
+	char *ai_src_canonname;
+	char *ai_dst_canonname;
+	size_t ai_route_len;
+	void *ai_route;
+	size_t ai_connect_len;
+	void *ai_connect;
+	struct vb_rdma_addrinfo *ai_next;
+};
+
+enum {
+	VB_AF_IB = 27
+};
+
+/* The fields but the first and the last are big-endian. */
+struct vb_sockaddr_ib {
+	unsigned short sib_family;
+	uint16_t sib_pkey;
+	uint32_t sib_flowinfo;
+	union vb_gid sib_addr;
+	uint64_t sib_sid;
+	uint64_t sib_sid_mask;
+	uint64_t sib_scope_id;
+};
+
 struct vb_rdma_ib_addr {
 	union vb_gid sgid;
 	union vb_gid dgid;

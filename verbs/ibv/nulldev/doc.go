@@ -29,10 +29,12 @@
 //     and TIMEWAIT_EXIT follows DISCONNECTED immediately.
 //   - Destroying calls succeed on a dead device, as they do in rdma-core for an
 //     unplugged device; all other calls return EIO.
-//   - Not implemented: identifiers without an event channel (synchronous ones),
-//     default protection domains and completion queues of rdma_create_qp,
-//     rdma_getaddrinfo, extended-connection domains named by a file, TSO and tag
-//     matching.
+//   - Not implemented: identifiers without an event channel (synchronous ones;
+//     rdma_create_ep makes passive ones, to be moved to a channel), default
+//     protection domains and completion queues of rdma_create_qp,
+//     rdma_getaddrinfo, TSO and tag matching.
+//   - Addresses of InfiniBand (AF_IB) are there, which Linux has on ports of
+//     InfiniBand alone.
 //   - On-demand memory is ordinary memory; its faults cost nothing. Any mappable
 //     descriptor stands for the memory of another device.
 //   - Posts of one thread domain that overlap are counted ([Stats].TDRaces), in

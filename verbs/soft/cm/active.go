@@ -20,7 +20,7 @@ type ConnectParam struct {
 	RNRRetry           uint8 // 0 to 7
 	FlowControl        bool
 	SRQ                bool
-	XRC                bool      // the queue pair is of type XRC_SEND or XRC_RECV
+	XRC                bool      // the queue pair is of type XRC_SEND, for one of type XRC_RECV
 	MTU                verbs.MTU // 0: the port's
 	AckTimeout         uint8     // code, 0 to 31
 	TrafficClass       uint8
@@ -64,7 +64,7 @@ func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, 
 		return nil, err
 	}
 	c := &Conn{
-		User: user, m: m, local: id, peer: p.Dst, lqpn: p.QPN, tid: req.TID,
+		User: user, m: m, xrc: p.XRC, local: id, peer: p.Dst, lqpn: p.QPN, tid: req.TID,
 		wait: codeTime(m.cfg.ResponseTimeout), maxRetries: m.cfg.MaxRetries,
 	}
 	if err := req.Put(&c.last); err != nil {
@@ -122,6 +122,12 @@ func (m *Machine) onREP(now time.Duration, src wire.Path, rep *REP) bool {
 	switch c.state {
 	case StateREQSent, StateMRAREQRcvd:
 	default:
+		return m.strayREP(src, rep, RejInvalidCommID)
+	}
+	if c.xrc { // kernel cm_msgs.h, cm_rep_get_qpn
+		rep.QPN = rep.LocalEECN
+	}
+	if checkQPN(AttrREP, rep.QPN) != nil {
 		return m.strayREP(src, rep, RejInvalidCommID)
 	}
 	key := remoteQP{src, rep.QPN}

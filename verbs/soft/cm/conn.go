@@ -79,6 +79,7 @@ type Conn struct {
 	listener *Listener // while the request is unanswered
 	state    State
 	passive  bool
+	xrc      bool // active: the queue pair is of type XRC_SEND
 	closed   bool // by the owner: no more events
 	local    uint32
 	remote   uint32 // the peer's ID; 0 while unknown

@@ -182,6 +182,9 @@ func (c *Conn) Accept(now time.Duration, p *AcceptParam) error {
 		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
 		RNRRetry: p.RNRRetry, FlowControl: p.FlowControl, SRQ: p.SRQ, Vendor: p.ECE.Vendor, Options: p.ECE.Options,
 	}
+	if c.req.XRC() {
+		rep.LocalEECN, rep.SRQ = p.QPN, true
+	}
 	if err := setPrivate(AttrREP, rep.Private[:], p.Private); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ type REP struct {
 	Vendor             uint32 // 24 bits, in three parts
 	QKey               uint32
 	QPN                uint32 // 24 bits
-	LocalEECN          uint32 // 24 bits
+	LocalEECN          uint32 // 24 bits; of an XRC_RECV queue pair its number
 	PSN                uint32 // 24 bits: the first PSN that the receiver of this message sends
 	ResponderResources uint8
 	InitiatorDepth     uint8
@@ -85,7 +85,7 @@ func (p *REP) parse(m *MAD) error {
 	if err := checkIDs(AttrREP, p.LocalID, p.RemoteID); err != nil {
 		return err
 	}
-	return checkQPN(AttrREP, p.QPN)
+	return checkQPN(AttrREP, max(p.QPN, p.LocalEECN)) // onREP knows which
 }
 
 func checkIDs(a Attr, local, remote uint32) error {

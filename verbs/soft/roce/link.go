@@ -111,7 +111,7 @@ var _ fabric.Endpoint = (*Link)(nil)
 func Open(p *fabric.Port, name string, after func()) (*Link, error) {
 	l := newLink(name, false, after)
 	l.attach(p)
-	if _, err := l.Listen(netip.AddrPortFrom(p.GID().Addr(), Port)); err != nil {
+	if _, err := l.Listen(netip.AddrPortFrom(p.GID().Addr(), Port), false); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil

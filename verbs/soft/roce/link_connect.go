@@ -85,7 +85,7 @@ func (l *Link) connectLocked(p *wire.Path) {
 		_ = own.Close() // a socket that is not in use closes without an error
 		return
 	}
-	e := l.newEnd(own)
+	e := l.newEnd(own, false)
 	e.main, e.path = main, *p
 	e.hot.Store(true)     // it is about to be used, and no other may take its place before that
 	_ = l.attachLocked(e) // after an error the main socket serves the path

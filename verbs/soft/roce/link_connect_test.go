@@ -22,7 +22,7 @@ func openEnd(t *testing.T, addr string) (*device, *Link, *End) {
 		must.Do(t, l.Close())
 		d.port.Detach()
 	})
-	return d, l, must.Get(l.Listen(netip.AddrPortFrom(netip.IPv6Unspecified(), 0)))(t)
+	return d, l, must.Get(l.Listen(netip.AddrPortFrom(netip.IPv6Unspecified(), 0), false))(t)
 }
 
 // own returns the sockets of single paths.
@@ -121,7 +121,7 @@ func TestPacketsLeaveByTheirPath(t *testing.T) {
 	socks := []*fakeSocket{r.sock}
 	for range 2 {
 		s := &fakeSocket{local: near, room: -1}
-		e := r.link.newEnd(s)
+		e := r.link.newEnd(s, false)
 		e.main, e.path = r.end, r.end.Path(near.Addr(), netip.AddrPortFrom(far.Addr(), uint16(len(socks))))
 		r.link.addLocked(e)
 		socks = append(socks, s)

@@ -54,23 +54,23 @@ type End struct {
 }
 
 // Listen opens a socket at an address of this machine, or takes one more reference to it. The
-// unspecified IPv6 address stands for all addresses; on a system without IPv6 it is those of IPv4. Port
-// 0 selects a free one. Close it once for each call. Not from within a run; it does not block.
+// unspecified IPv6 address stands for all addresses, and with only6 for those of IPv6; without only6, on a system
+// without IPv6, it is those of IPv4. Port 0 selects a free one. Close it once for each call. Not from within a run; it does not block.
 //
 // Errors: those of the socket. EADDRINUSE names the process that has the port, as far as that is known.
-func (l *Link) Listen(at netip.AddrPort) (*End, error) {
+func (l *Link) Listen(at netip.AddrPort, only6 bool) (*End, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, verbs.ErrClosed
 	}
 	for _, e := range *l.ends.Load() {
-		if e != l.dialer && e.main == nil && e.sock.Local() == at {
+		if e != l.dialer && e.main == nil && e.sock.Local() == at && (!e.any || e.is6 == only6) {
 			e.hold()
 			return e, nil
 		}
 	}
-	return l.openLocked(at)
+	return l.openLocked(at, only6)
 }
 
 // Dial returns the socket of dialed connections, which it opens if necessary. It stays open until the
@@ -82,7 +82,7 @@ func (l *Link) Dial() (*End, error) {
 		return nil, verbs.ErrClosed
 	}
 	if l.dialer == nil {
-		e, err := l.openLocked(netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
+		e, err := l.openLocked(netip.AddrPortFrom(netip.IPv6Unspecified(), 0), false)
 		if err != nil {
 			return nil, err
 		}
@@ -91,10 +91,10 @@ func (l *Link) Dial() (*End, error) {
 	return l.dialer, nil
 }
 
-func (l *Link) openLocked(at netip.AddrPort) (*End, error) {
-	opt := udp.Options{ReceiveBuffer: receiveBuffer, Join: l.far} // the ICRC of RoCEv2 covers IPv4's identification
+func (l *Link) openLocked(at netip.AddrPort, only6 bool) (*End, error) {
+	opt := udp.Options{ReceiveBuffer: receiveBuffer, Join: l.far, Only6: only6} // the ICRC of RoCEv2 covers IPv4's identification
 	s, err := udp.Listen(at, opt)
-	if errors.Is(err, syscall.EAFNOSUPPORT) && at.Addr().IsUnspecified() {
+	if errors.Is(err, syscall.EAFNOSUPPORT) && at.Addr().IsUnspecified() && !only6 {
 		s, err = udp.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), opt)
 	}
 	if err != nil {
@@ -103,22 +103,22 @@ func (l *Link) openLocked(at netip.AddrPort) (*End, error) {
 	if err := l.watching(); err != nil {
 		return nil, errors.Join(fmt.Errorf("roce: %s: %w", l.name, err), s.Close())
 	}
-	e := l.newEnd(s)
+	e := l.newEnd(s, only6)
 	if err := l.attachLocked(e); err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-// newEnd makes an end of the link for a socket.
-func (l *Link) newEnd(s socket) *End {
+// newEnd makes an end of the link for a socket. At an unspecified address only6 says that it has no addresses of IPv4.
+func (l *Link) newEnd(s socket, only6 bool) *End {
 	local := s.Local()
 	e := &End{link: l, sock: s, key: l.keys, port: local.Port(), next: 1}
 	e.refs.Store(1)
 	l.keys++
 	if local.Addr().IsUnspecified() {
 		e.any = true
-		e.is4 = local.Addr().Is4()
+		e.is4, e.is6 = local.Addr().Is4(), only6
 	} else {
 		e.is4, e.is6, e.gid = local.Addr().Is4(), local.Addr().Is6(), gidOf(local)
 	}
@@ -219,6 +219,14 @@ func (l *Link) removeLocked(e *End) {
 	_ = e.sock.Close()       // a socket without users closes without an error
 }
 
+// reaches reports whether an address is of the socket's family, or of one of them.
+func (e *End) reaches(a netip.Addr) bool {
+	if a.Is4() {
+		return !e.is6
+	}
+	return !e.is4
+}
+
 // end returns the socket of a path: its own if it has one, otherwise the main one; nil if there is none.
 func (l *Link) end(p *wire.Path) (main *End) {
 	for _, e := range *l.ends.Load() {
@@ -227,7 +235,7 @@ func (l *Link) end(p *wire.Path) (main *End) {
 			if e.path == *p {
 				return e
 			}
-		case e.port == p.LocalPort && (e.any || e.gid == p.Local):
+		case e.port == p.LocalPort && (e.any || e.gid == p.Local) && e.reaches(p.Peer.Addr()):
 			main = e
 		}
 	}

@@ -74,7 +74,7 @@ func (l *Link) endOf(k *fabric.Packet) *End {
 	} else if ends := *l.ends.Load(); len(ends) > 0 {
 		e = ends[0]
 	}
-	if to := k.Dst.Addr(); e == nil || e.is4 && !to.Is4() || e.is6 && to.Is4() {
+	if e == nil || !e.reaches(k.Dst.Addr()) {
 		return nil
 	}
 	return e

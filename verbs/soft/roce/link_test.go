@@ -105,7 +105,7 @@ func newRigOf(t must.T, peers bool) *rig {
 	r.port = must.Get(r.fab.Attach(gidOf(near), "device", r.device))(t)
 	r.link = newLink("link", peers, func() {})
 	r.link.attach(r.port)
-	r.end = r.link.newEnd(r.sock)
+	r.end = r.link.newEnd(r.sock, false)
 	r.link.addLocked(r.end)
 	return r
 }
@@ -464,7 +464,7 @@ func TestDroppedDatagramsAreCounted(t *testing.T) {
 	defer func() { must.Do(t, r.link.Close()) }()
 	must.Do(t, r.link.watching())
 	r.sock.buffer = udp.Buffer{Size: 1000, Dropped: 3}
-	r.link.addLocked(r.link.newEnd(&fakeSocket{local: far, buffer: udp.Buffer{Size: 2000, Dropped: 4}}))
+	r.link.addLocked(r.link.newEnd(&fakeSocket{local: far, buffer: udp.Buffer{Size: 2000, Dropped: 4}}, false))
 	if got := r.link.Stats(); got.Buffer != 1000 || got.Dropped != 7 {
 		t.Errorf("%+v, want a buffer of 1000 bytes and 7 dropped", got)
 	}

@@ -33,7 +33,7 @@ func TestWatcherWaitsForTheRun(t *testing.T) {
 	defer d.port.Detach()
 	l := OpenPeers(d.port, "link", func() {})
 	defer func() { must.Do(t, l.Close()) }()
-	e := must.Get(l.Listen(netip.MustParseAddrPort("127.0.0.1:0")))(t)
+	e := must.Get(l.Listen(netip.MustParseAddrPort("127.0.0.1:0"), false))(t)
 	from := must.Get(net.Dial("udp", e.sock.Local().String()))(t)
 	defer from.Close()
 	inside, leave, left := make(chan struct{}), make(chan struct{}), make(chan struct{})

@@ -25,6 +25,17 @@ func (c *cmChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, e
 	return c.w.id(id), nil
 }
 
+func (c *cmChannel) CreateTypedID(ps verbs.PortSpace, t verbs.QPType, userData uint64) (verbs.CMID, error) {
+	if err := c.w.plan.fails("rdma_create_id", c.CMChannel); err != nil {
+		return nil, err
+	}
+	id, err := c.CMChannel.CreateTypedID(ps, t, userData)
+	if err != nil {
+		return nil, err
+	}
+	return c.w.id(id), nil
+}
+
 func (c *cmChannel) GetEvent() (verbs.CMEvent, bool, error) {
 	if err := c.w.plan.fails("rdma_get_cm_event", c.CMChannel); err != nil {
 		return verbs.CMEvent{}, false, err

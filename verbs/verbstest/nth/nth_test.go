@@ -3,6 +3,7 @@ package nth_test
 import (
 	"errors"
 	"net/netip"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -77,6 +78,38 @@ func TestTheNthCallFails(t *testing.T) {
 	defer cq.Close()
 	if c, ok := plan.Injected(); !ok || c.N != 3 || c.Op != "ibv_create_cq" || !strings.Contains(c.Object, "left") {
 		t.Errorf("recorded was %+v, %v", c, ok)
+	}
+}
+
+// Rule: each call of an identifier and of its channel that returns an error can be made to fail.
+func TestEveryCallOfAnIdentifierFails(t *testing.T) {
+	p, _ := virtual(t)
+	for _, kind := range []reflect.Type{reflect.TypeFor[verbs.CMID](), reflect.TypeFor[verbs.CMChannel]()} {
+		for i := range kind.NumMethod() {
+			m := kind.Method(i)
+			if n := m.Type.NumOut(); n == 0 || m.Type.Out(n-1) != reflect.TypeFor[error]() {
+				continue
+			}
+			plan := &nth.Plan{}
+			ch := must.Get(nth.Wrap(p, plan).CreateCMChannel())(t)
+			id := must.Get(ch.CreateID(verbs.PSTCP, 0))(t)
+			on := reflect.ValueOf(id)
+			if kind == reflect.TypeFor[verbs.CMChannel]() {
+				must.Do(t, id.Close())
+				on = reflect.ValueOf(ch)
+			}
+			var args []reflect.Value
+			for j := range m.Type.NumIn() {
+				args = append(args, reflect.Zero(m.Type.In(j)))
+			}
+			plan.N = plan.Count() + 1
+			out := on.MethodByName(m.Name).Call(args)
+			if err, _ := out[len(out)-1].Interface().(error); !errors.Is(err, syscall.EIO) {
+				t.Errorf("%v.%s answered %v, want EIO", kind, m.Name, err)
+			}
+			must.Do(t, id.Close())
+			must.Do(t, ch.Close())
+		}
 	}
 }
 

@@ -132,6 +132,6 @@ func innerInit(init *verbs.QPInitAttr) *verbs.QPInitAttr {
 		return nil
 	}
 	in := *init
-	in.SendCQ, in.RecvCQ, in.SRQ = innerCQ(init.SendCQ), innerCQ(init.RecvCQ), innerSRQ(init.SRQ)
+	in.SendCQ, in.RecvCQ, in.SRQ, in.XRCD = innerCQ(init.SendCQ), innerCQ(init.RecvCQ), innerSRQ(init.SRQ), innerXRCD(init.XRCD)
 	return &in
 }

@@ -122,8 +122,20 @@ struct nd_ah {
 	struct vb_ah_attr attr;
 };
 
+/* A domain lives while it has handles. */
+struct nd_domain {
+	struct nd_domain *next;
+	const struct vb_device *device;
+	dev_t fs;
+	ino_t ino;
+	int fd; /* -1: private */
+	int handles;
+};
+
+/* A context's handle on a domain. */
 struct nd_xrcd {
 	struct vb_xrcd xrcd; /* first */
+	struct nd_domain *domain;
 	int uses;
 };
 
@@ -220,7 +232,8 @@ struct nd_qp {
 	struct nd_ctx *ctx;
 	struct nd_cq *scq, *rcq;
 	struct nd_srq *srq;
-	struct nd_xrcd *xrcd;
+	struct nd_xrcd *xrcd; /* the handle that made or opened it; NULL of an orphan */
+	struct nd_domain *domain;
 	struct vb_qp_cap cap;
 	bool sig_all, instant;
 	int state; /* qp.qp_base.state is the user's copy of it */

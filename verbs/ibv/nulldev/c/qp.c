@@ -160,6 +160,7 @@ static struct vb_qp *create(struct nd_ctx *ctx, struct vb_qp_init_attr_ex *a, ui
 	base->qp_type = a->qp_type;
 	if (target) {
 		qp->xrcd = (struct nd_xrcd *)a->xrcd;
+		qp->domain = qp->xrcd->domain;
 	} else {
 		if (a->srq || a->qp_type == VB_QPT_XRC_SEND)
 			a->cap.max_recv_wr = a->cap.max_recv_sge = 0; /* it has no receive queue of its own */
@@ -233,12 +234,14 @@ struct vb_qp *nd_open_qp(struct vb_context *c, struct vb_qp_open_attr *a)
 	memset(qp, 0, sizeof(*qp));
 	nd_lock();
 	main = nd_qp_by_num(a->qp_num);
-	if (!main || main->qp.qp_base.qp_type != VB_QPT_XRC_RECV || main->xrcd != (struct nd_xrcd *)a->xrcd) {
+	if (!main || main->qp.qp_base.qp_type != VB_QPT_XRC_RECV || main->domain != ((struct nd_xrcd *)a->xrcd)->domain) {
 		nd_unlock();
 		free(qp);
 		return nd_null(EINVAL);
 	}
 	qp->main = main;
+	qp->xrcd = (struct nd_xrcd *)a->xrcd;
+	qp->xrcd->uses++;
 	main->opens++;
 	nd_live.qp++;
 	nd_unlock();
@@ -294,10 +297,10 @@ ND_EXPORT int ibv_destroy_qp(struct vb_qp *q)
 	}
 	if (qp->main) {
 		nd_live.qp--;
+		qp->xrcd->uses--;
 		main->opens--;
 		if (main->orphan && !main->opens) {
 			nd_qps[main->qp.qp_base.qp_num - ND_FIRST_QPN] = NULL;
-			main->xrcd->uses--;
 			nd_unlock();
 			release(main);
 		} else {
@@ -311,6 +314,8 @@ ND_EXPORT int ibv_destroy_qp(struct vb_qp *q)
 	nd_unwait(qp);
 	if (qp->opens) { /* lives on for the others; its first handle's memory is freed last */
 		qp->orphan = true;
+		qp->xrcd->uses--;
+		qp->xrcd = NULL;
 		nd_live.qp--;
 		nd_unlock();
 		return 0;

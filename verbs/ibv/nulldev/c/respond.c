@@ -262,9 +262,9 @@ enum nd_outcome nd_carry(struct nd_qp *qp, struct nd_send *w, int *status, uint3
 		return t.reliable ? ND_NO_PEER : ND_DONE;
 	t.srq = t.qp->srq;
 	t.pd = pd_of(t.qp);
-	if (t.qp->xrcd) {
+	if (t.qp->domain) {
 		t.srq = nd_srq_by_num(w->wr.qp_type.xrc.remote_srqn);
-		if (!t.srq || t.srq->xrcd != t.qp->xrcd)
+		if (!t.srq || t.srq->xrcd->domain != t.qp->domain)
 			return invalid(&t, status);
 		t.pd = nd_pd_of(t.srq->srq.pd);
 	}

@@ -1,4 +1,4 @@
-/* Shared receive queues, and the domains of extended connections. */
+/* Shared receive queues. */
 #include "nd.h"
 
 static struct nd_srq *srqs[ND_MAX_SRQ]; /* under nd_mu; slot 0 is not used */
@@ -158,39 +158,5 @@ ND_EXPORT int ibv_destroy_srq(struct vb_srq *s)
 	pthread_cond_destroy(&s->cond);
 	nd_rq_end(&srq->rq);
 	free(srq);
-	return 0;
-}
-
-/* Domains: each is private to its opener; a file that names a shared one is ignored. */
-struct vb_xrcd *nd_open_xrcd(struct vb_context *c, struct vb_xrcd_init_attr *a)
-{
-	struct nd_xrcd *x;
-
-	ND_CALL_PTR("ibv_open_xrcd", nd_dev_of(c));
-	if ((a->comp_mask & VB_XRCD_INIT_ATTR_FD) && a->fd != -1)
-		return nd_null(EOPNOTSUPP);
-	x = calloc(1, sizeof(*x));
-	if (!x)
-		return nd_null(ENOMEM);
-	x->xrcd.context = c;
-	nd_lock();
-	nd_live.xrcd++;
-	nd_unlock();
-	return &x->xrcd;
-}
-
-int nd_close_xrcd(struct vb_xrcd *p)
-{
-	struct nd_xrcd *x = (struct nd_xrcd *)p;
-
-	ND_DESTROY("ibv_close_xrcd", nd_dev_of(p->context));
-	nd_lock();
-	if (x->uses) {
-		nd_unlock();
-		return EBUSY;
-	}
-	nd_live.xrcd--;
-	nd_unlock();
-	free(x);
 	return 0;
 }

@@ -267,6 +267,54 @@ static void acknowledgements(void)
 	rdma_destroy_event_channel(other);
 }
 
+static struct vb_rdma_cm_id *endpoint(int type, struct sockaddr_in *a)
+{
+	struct vb_rdma_addrinfo ai = { .ai_flags = VB_RAI_PASSIVE, .ai_family = AF_INET, .ai_qp_type = type,
+		.ai_port_space = VB_RDMA_PS_IB, .ai_src_len = sizeof(*a), .ai_src_addr = (struct sockaddr *)a };
+	struct vb_rdma_cm_id *id;
+
+	CHECK(!rdma_create_ep(&id, &ai, NULL, NULL), "%s", strerror(errno));
+	CHECK(id->qp_type == type && id->verbs && stats().live.cm_channel, "synchronous, bound");
+	return id;
+}
+
+/* Endpoints are synchronous until they are moved to a channel. Requests meet listeners of their type. */
+static void endpoints(void)
+{
+	struct vb_rdma_event_channel *ch = rdma_create_event_channel();
+	struct sockaddr_in from = at(0, 0), to = at(1, 7000);
+	struct vb_rdma_cm_id *l = endpoint(VB_QPT_XRC_RECV, &to), *rc, *xrc;
+	struct vb_rdma_conn_param p = { .qp_num = 9 };
+	struct vb_qp_attr a = { .qp_state = VB_QPS_RTS };
+	struct vb_rdma_cm_event *e;
+	int mask;
+
+	CHECK(!rdma_migrate_id(l, ch) && stats().live.cm_channel == 1, "its own channel is gone");
+	CHECK(!rdma_listen(l, 4), "listen");
+	rc = endpoint(VB_QPT_RC, &from);
+	xrc = endpoint(VB_QPT_XRC_SEND, &from);
+	for (struct vb_rdma_cm_id **id = (struct vb_rdma_cm_id *[]){ rc, xrc, NULL }; *id; id++) {
+		CHECK(!rdma_migrate_id(*id, ch), "migrate");
+		CHECK(!rdma_resolve_addr(*id, NULL, (struct sockaddr *)&to, 1000), "%s", strerror(errno));
+		take(ch, VB_RDMA_CM_EVENT_ADDR_RESOLVED);
+		CHECK(!rdma_resolve_route(*id, 1000), "route");
+		take(ch, VB_RDMA_CM_EVENT_ROUTE_RESOLVED);
+		CHECK(!rdma_connect(*id, &p), "connect");
+		if (*id == rc)
+			take(ch, VB_RDMA_CM_EVENT_REJECTED);
+	}
+	e = event(ch, VB_RDMA_CM_EVENT_CONNECT_REQUEST);
+	l->context = e->id;
+	rdma_ack_cm_event(e);
+	CHECK(!rdma_init_qp_attr(l->context, &a, &mask) && mask == (VB_QP_STATE | VB_QP_SQ_PSN | VB_QP_TIMEOUT), "mask 0x%x", mask);
+	CHECK(!rdma_destroy_id(l->context), "destroy");
+	take(ch, VB_RDMA_CM_EVENT_REJECTED);
+	CHECK(!rdma_destroy_id(rc) && !rdma_destroy_id(xrc) && !rdma_destroy_id(l), "destroy");
+	l = endpoint(VB_QPT_XRC_SEND, &from);
+	CHECK(!rdma_destroy_id(l) && stats().live.cm_channel == 1, "destroyed with its channel");
+	rdma_destroy_event_channel(ch);
+}
+
 static void faults(void)
 {
 	struct side a = { .ch = rdma_create_event_channel() };
@@ -290,6 +338,7 @@ int main(void)
 	RUN(own_queue_pair);
 	RUN(datagrams);
 	RUN(acknowledgements);
+	RUN(endpoints);
 	RUN(faults);
 	return 0;
 }

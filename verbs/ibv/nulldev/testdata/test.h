@@ -56,6 +56,7 @@ void ibv_ack_async_event(struct vb_async_event *);
 struct vb_rdma_event_channel *rdma_create_event_channel(void);
 void rdma_destroy_event_channel(struct vb_rdma_event_channel *);
 int rdma_create_id(struct vb_rdma_event_channel *, struct vb_rdma_cm_id **, void *, vb_enum);
+int rdma_create_ep(struct vb_rdma_cm_id **, struct vb_rdma_addrinfo *, struct vb_pd *, struct vb_qp_init_attr *);
 int rdma_destroy_id(struct vb_rdma_cm_id *);
 int rdma_bind_addr(struct vb_rdma_cm_id *, struct sockaddr *);
 int rdma_resolve_addr(struct vb_rdma_cm_id *, struct sockaddr *, struct sockaddr *, int);

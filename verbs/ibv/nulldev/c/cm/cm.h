@@ -25,6 +25,7 @@ enum {
 	CM_DEVICES = 2,
 	CM_PRIVATE_REQ = 56, CM_PRIVATE_REP = 196, CM_PRIVATE_REJ = 148,
 	CM_PRIVATE_SIDR_REQ = 180, CM_PRIVATE_SIDR_REP = 136,
+	CM_HEADER = 36,		 /* in front of private data, not with addresses of InfiniBand */
 	CM_PRIVATE_MOST = 255,
 	CM_BACKLOG = 1024,	 /* the maximum, and the value for 0 (ucma.c) */
 	CM_FIRST_PORT = 0xc000,	 /* of the ports chosen here */
@@ -46,9 +47,8 @@ enum cm_state { CM_IDLE, CM_BOUND, CM_LISTEN, CM_ADDR, CM_ROUTE, CM_ASKED, CM_RE
 struct cm_mc {
 	struct cm_mc *next;
 	struct cm_id *id;
-	struct sockaddr_in addr;
 	void *context;
-	union vb_gid gid;
+	union vb_gid gid; /* also what rdma_leave_multicast names */
 	bool send_only, attached;
 	uint32_t reported, completed; /* completed: under id->mu */
 };
@@ -72,6 +72,9 @@ struct cm_id {
 	enum cm_state state;
 	int dev; /* -1: none */
 	bool reuse, bound_any;
+	bool ib; /* its addresses are of InfiniBand */
+	struct vb_sockaddr_ib peer_ib;
+	bool sync; /* the channel is its own */
 	uint8_t timeout; /* of a connection, for both ends */
 	uint8_t tos;	 /* likewise */
 	uint16_t port, peer_port; /* host order */
@@ -141,8 +144,9 @@ struct cm_event *cm_event_new(void);
 void cm_forget(struct cm_channel *ch, struct cm_id *id);
 struct cm_channel *cm_channel_of(struct cm_id *id);
 void cm_move_events(struct cm_channel *from, struct cm_channel *to, struct cm_id *id);
-struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps);
+struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps, int qp_type);
 void cm_drop(struct cm_id *id);
+bool cm_taken(const struct cm_id *me, int dev, bool any, uint16_t port); /* whether another excludes it from a port */
 int cm_open_device(struct cm_id *id, int dev);
 uint32_t cm_addr(int dev); /* host order */
 union vb_gid cm_gid(int dev);
@@ -156,6 +160,9 @@ int cm_qp_rts(struct cm_id *id);
 int cm_qp_err(struct cm_id *id);
 int cm_respond(struct cm_id *id);
 int cm_reject(struct vb_rdma_cm_id *p, const void *data, uint8_t len, int reason);
+struct vb_rdma_event_channel *rdma_create_event_channel(void);
+void rdma_destroy_event_channel(struct vb_rdma_event_channel *p);
+int rdma_destroy_id(struct vb_rdma_cm_id *p);
 int rdma_bind_addr(struct vb_rdma_cm_id *p, struct sockaddr *sa);
 int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, int *mask);
 

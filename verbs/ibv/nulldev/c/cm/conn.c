@@ -31,6 +31,9 @@ CM_EXPORT int rdma_listen(struct vb_rdma_cm_id *p, int backlog)
 	pthread_mutex_lock(&cm_mu);
 	if (id->state != CM_BOUND) {
 		err = EINVAL;
+	} else if (id->reuse && (id->reuse = false, cm_taken(id, id->dev, id->bound_any, id->port))) {
+		id->reuse = true; /* a listener shares with nobody (cma.c, rdma_listen) */
+		err = EADDRINUSE;
 	} else {
 		id->state = CM_LISTEN;
 		id->backlog = backlog > 0 && backlog < CM_BACKLOG ? backlog : CM_BACKLOG;
@@ -47,14 +50,26 @@ static struct cm_id *listener(const struct cm_id *asks, int dev)
 	return NULL;
 }
 
+/* asks_with returns the size of the private data of a request to or from an identifier. */
+static size_t asks_with(const struct cm_id *id)
+{
+	return (cm_is_ud(id) ? CM_PRIVATE_SIDR_REQ : CM_PRIVATE_REQ) + (id->ib ? CM_HEADER : 0);
+}
+
 static int peer_dev(const struct cm_id *id) { return id->id.route.addr.addr.ibaddr.dgid.raw[15] - 1; }
+
+/* fits reports whether a listener is for the requests of an identifier (cma.c, cma_ib_check_req_qp_type). */
+static bool fits(const struct cm_id *asks, const struct cm_id *l)
+{
+	return l->ib == asks->ib && l->id.qp_type == (asks->id.qp_type == VB_QPT_XRC_SEND ? VB_QPT_XRC_RECV : asks->id.qp_type);
+}
 
 /* deliver makes a request from the parameters of connect. */
 static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_param *c)
 {
 	bool ud = cm_is_ud(id);
-	struct cm_event *e = told(c ? c->private_data : NULL, c ? c->private_data_len : 0, ud ? CM_PRIVATE_SIDR_REQ : CM_PRIVATE_REQ);
-	struct cm_id *made = cm_make(l->id.channel, l->id.context, l->id.ps);
+	struct cm_event *e = told(c ? c->private_data : NULL, c ? c->private_data_len : 0, asks_with(l));
+	struct cm_id *made = cm_make(l->id.channel, l->id.context, l->id.ps, l->id.qp_type);
 	struct vb_rdma_conn_param *p = &e->event.param.conn;
 
 	if (!made) {
@@ -63,6 +78,7 @@ static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_
 	}
 	made->state = CM_REQUEST;
 	made->accepted = true;
+	made->ib = l->ib;
 	made->dev = peer_dev(id);
 	made->port = l->port;
 	made->peer_port = id->port;
@@ -105,7 +121,7 @@ CM_EXPORT int rdma_connect(struct vb_rdma_cm_id *p, struct vb_rdma_conn_param *c
 	int err = 0;
 
 	CM_CALL("rdma_connect", p->verbs);
-	if ((!ud && !p->qp && !c) || (c && c->private_data_len > (ud ? CM_PRIVATE_SIDR_REQ : CM_PRIVATE_REQ)))
+	if ((!ud && !p->qp && !c) || (c && c->private_data_len > asks_with(id)))
 		return cm_err(EINVAL);
 	if (c && !ud && ((c->responder_resources != CM_MAX_DEPTH && c->responder_resources > CM_DEVICE_DEPTH) ||
 			 (c->initiator_depth != CM_MAX_DEPTH && c->initiator_depth > CM_DEVICE_DEPTH)))
@@ -123,7 +139,7 @@ CM_EXPORT int rdma_connect(struct vb_rdma_cm_id *p, struct vb_rdma_conn_param *c
 	id->psn = new_psn();
 	id->state = CM_ASKED;
 	l = listener(id, peer_dev(id));
-	if (l && l->backlog > 0)
+	if (l && l->backlog > 0 && fits(id, l))
 		err = deliver(id, l, c);
 	else if (ud)
 		cm_push(id, VB_RDMA_CM_EVENT_UNREACHABLE, l ? CM_SIDR_REJECT : CM_SIDR_UNSUPPORTED, NULL);

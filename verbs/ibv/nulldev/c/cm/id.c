@@ -1,5 +1,6 @@
 /* Identifiers: addresses, routes, migrating, destroying. */
 #include <arpa/inet.h>
+#include <endian.h>
 #include <fcntl.h>
 #include <unistd.h>
 #include "cm.h"
@@ -25,9 +26,30 @@ static int dev_of(uint32_t addr)
 	return d < CM_DEVICES ? (int)d : -1;
 }
 
-/* parse reads an address: IPv4, or IPv4 in IPv6. addr 0 is any. */
-static int parse(const struct sockaddr *sa, uint32_t *addr, uint16_t *port)
+/* parse_ib reads an address of InfiniBand, whose service must be of the port space (cma.c, cma_select_ib_ps). */
+static int parse_ib(const struct vb_sockaddr_ib *ib, int ps, uint32_t *addr, uint16_t *port)
 {
+	static const union vb_gid any;
+	uint64_t sid = be64toh(ib->sib_sid), mask = be64toh(ib->sib_sid_mask);
+
+	if (((sid ^ (uint64_t)ps << 16) & mask) >> 16)
+		return EPROTONOSUPPORT;
+	*port = sid & mask;
+	*addr = 0;
+	if (!memcmp(&ib->sib_addr, &any, sizeof(any)))
+		return 0;
+	if (!IN6_IS_ADDR_V4MAPPED(&ib->sib_addr))
+		return ENODEV;
+	memcpy(addr, ib->sib_addr.raw + 12, 4);
+	*addr = ntohl(*addr);
+	return 0;
+}
+
+/* parse reads an address: IPv4, IPv4 in IPv6, or of InfiniBand, as if the ports were InfiniBand's. addr 0 is any. */
+static int parse(const struct sockaddr *sa, int ps, uint32_t *addr, uint16_t *port)
+{
+	if (sa->sa_family == VB_AF_IB)
+		return parse_ib((const void *)sa, ps, addr, port);
 	if (sa->sa_family == AF_INET) {
 		const struct sockaddr_in *in = (const void *)sa;
 
@@ -64,13 +86,28 @@ void cm_set_addrs(struct cm_id *id, int peer_dev)
 	if (id->dev >= 0)
 		a->addr.ibaddr.sgid = cm_gid(id->dev);
 	a->addr.ibaddr.pkey = 0xffff;
+	if (id->ib) {
+		struct vb_sockaddr_ib ib = { .sib_family = VB_AF_IB, .sib_pkey = 0xffff,
+			.sib_sid = htobe64((uint64_t)id->id.ps << 16 | id->port), .sib_sid_mask = ~0ULL };
+
+		if (id->dev >= 0)
+			ib.sib_addr = cm_gid(id->dev);
+		memcpy(&a->src_storage, &ib, sizeof(ib));
+	}
 	if (peer_dev < 0)
 		return;
+	if (id->ib) {
+		if (id->accepted) /* the service of the peer is not known (cma.c, cma_save_ib_info) */
+			id->peer_ib = (struct vb_sockaddr_ib){ .sib_family = VB_AF_IB, .sib_pkey = 0xffff, .sib_addr = cm_gid(peer_dev) };
+		memcpy(&a->dst_storage, &id->peer_ib, sizeof(id->peer_ib));
+		a->addr.ibaddr.dgid = cm_gid(peer_dev);
+		return;
+	}
 	set(&a->dst_sin, cm_addr(peer_dev), id->peer_port);
 	a->addr.ibaddr.dgid = cm_gid(peer_dev);
 }
 
-static bool taken(const struct cm_id *me, int dev, bool any, uint16_t port)
+bool cm_taken(const struct cm_id *me, int dev, bool any, uint16_t port)
 {
 	for (struct cm_id *x = cm_ids; x; x = x->next) {
 		if (x == me || x->port != port || x->id.ps != me->id.ps || x->state == CM_IDLE || x->state == CM_REQUEST || x->accepted)
@@ -83,23 +120,24 @@ static bool taken(const struct cm_id *me, int dev, bool any, uint16_t port)
 }
 
 /* bind_to binds to an address; for port 0 it chooses one. */
-static int bind_to(struct cm_id *id, uint32_t addr, uint16_t port)
+static int bind_to(struct cm_id *id, bool ib, uint32_t addr, uint16_t port)
 {
 	int dev = addr ? dev_of(addr) : -1;
 
 	if (addr && dev < 0)
 		return ENODEV; /* rdma_bind_addr, cma_translate_addr: no such device */
-	if (port && taken(id, dev, !addr, port))
+	if (port && cm_taken(id, dev, !addr, port))
 		return EADDRINUSE;
 	for (int n = 0; !port && n < 0x4000; n++) {
 		uint16_t p = CM_FIRST_PORT + next_port++ % 0x3fff;
 
-		if (!taken(id, dev, true, p))
+		if (!cm_taken(id, dev, true, p))
 			port = p;
 	}
 	if (!port)
 		return EADDRNOTAVAIL;
 	id->dev = dev;
+	id->ib = ib;
 	id->bound_any = !addr;
 	id->port = port;
 	id->state = CM_BOUND;
@@ -131,7 +169,7 @@ int cm_open_device(struct cm_id *id, int dev)
 	return err;
 }
 
-struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps)
+struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps, int qp_type)
 {
 	struct cm_id *id = calloc(1, sizeof(*id));
 
@@ -140,7 +178,7 @@ struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps)
 	id->id.channel = ch;
 	id->id.context = context;
 	id->id.ps = ps;
-	id->id.qp_type = ps == VB_RDMA_PS_UDP || ps == VB_RDMA_PS_IPOIB ? VB_QPT_UD : VB_QPT_RC;
+	id->id.qp_type = qp_type;
 	id->dev = -1;
 	pthread_mutex_init(&id->mu, NULL);
 	pthread_cond_init(&id->cond, NULL);
@@ -169,15 +207,12 @@ void cm_drop(struct cm_id *id)
 	free(id);
 }
 
-CM_EXPORT int rdma_create_id(struct vb_rdma_event_channel *ch, struct vb_rdma_cm_id **out, void *context, vb_enum ps)
+static int create(struct vb_rdma_event_channel *ch, struct vb_rdma_cm_id **out, void *context, int ps, int qp_type)
 {
 	struct cm_id *id;
 
-	CM_CALL("rdma_create_id", NULL);
-	if (!ch || (ps != VB_RDMA_PS_TCP && ps != VB_RDMA_PS_UDP && ps != VB_RDMA_PS_IPOIB && ps != VB_RDMA_PS_IB))
-		return cm_err(EINVAL); /* without a channel: synchronous mode, which is not implemented */
 	pthread_mutex_lock(&cm_mu);
-	id = cm_make(ch, context, ps);
+	id = cm_make(ch, context, ps, qp_type);
 	pthread_mutex_unlock(&cm_mu);
 	if (!id)
 		return cm_err(ENOMEM);
@@ -186,10 +221,47 @@ CM_EXPORT int rdma_create_id(struct vb_rdma_event_channel *ch, struct vb_rdma_cm
 	return 0;
 }
 
+CM_EXPORT int rdma_create_id(struct vb_rdma_event_channel *ch, struct vb_rdma_cm_id **out, void *context, vb_enum ps)
+{
+	CM_CALL("rdma_create_id", NULL);
+	if (!ch || (ps != VB_RDMA_PS_TCP && ps != VB_RDMA_PS_UDP && ps != VB_RDMA_PS_IPOIB && ps != VB_RDMA_PS_IB))
+		return cm_err(EINVAL); /* without a channel: synchronous mode, which is not implemented */
+	return create(ch, out, context, ps, ps == VB_RDMA_PS_UDP || ps == VB_RDMA_PS_IPOIB ? VB_QPT_UD : VB_QPT_RC);
+}
+
+/* Of a passive side without a queue pair alone: others wait for events, and synchronous identifiers are not
+ * implemented but for rdma_migrate_id. The kernel takes the type in port space IB only (ucma.c, ucma_get_qp_type). */
+CM_EXPORT int rdma_create_ep(struct vb_rdma_cm_id **out, struct vb_rdma_addrinfo *res, struct vb_pd *pd, struct vb_qp_init_attr *init)
+{
+	struct vb_rdma_event_channel *ch;
+	struct vb_rdma_cm_id *p;
+	int err;
+
+	CM_CALL("rdma_create_ep", NULL);
+	if (!(res->ai_flags & VB_RAI_PASSIVE) || pd || init || res->ai_port_space != VB_RDMA_PS_IB)
+		return cm_err(ENOSYS);
+	ch = rdma_create_event_channel();
+	if (!ch)
+		return -1;
+	if (create(ch, &p, NULL, res->ai_port_space, res->ai_qp_type)) {
+		rdma_destroy_event_channel(ch);
+		return -1;
+	}
+	((struct cm_id *)p)->sync = true;
+	if (rdma_bind_addr(p, res->ai_src_addr)) {
+		err = errno;
+		rdma_destroy_id(p);
+		return cm_err(err);
+	}
+	*out = p;
+	return 0;
+}
+
 /* Destroying ends the connection, and waits until all events are acknowledged. */
 CM_EXPORT int rdma_destroy_id(struct vb_rdma_cm_id *p)
 {
 	struct cm_id *id = (struct cm_id *)p;
+	struct vb_rdma_event_channel *own = id->sync ? p->channel : NULL;
 	uint32_t n;
 
 	CM_DESTROY("rdma_destroy_id");
@@ -215,6 +287,8 @@ CM_EXPORT int rdma_destroy_id(struct vb_rdma_cm_id *p)
 	pthread_mutex_lock(&cm_mu);
 	cm_drop(id);
 	pthread_mutex_unlock(&cm_mu);
+	if (own)
+		rdma_destroy_event_channel(own);
 	nulldev_cm_count(0, -1, 0);
 	return 0;
 }
@@ -227,11 +301,11 @@ CM_EXPORT int rdma_bind_addr(struct vb_rdma_cm_id *p, struct sockaddr *sa)
 	int err;
 
 	CM_CALL("rdma_bind_addr", p->verbs);
-	err = parse(sa, &addr, &port);
+	err = parse(sa, p->ps, &addr, &port);
 	if (err)
 		return cm_err(err);
 	pthread_mutex_lock(&cm_mu);
-	err = id->state == CM_IDLE ? bind_to(id, addr, port) : EINVAL;
+	err = id->state == CM_IDLE ? bind_to(id, sa->sa_family == VB_AF_IB, addr, port) : EINVAL;
 	if (!err && id->dev >= 0)
 		err = -cm_open_device(id, id->dev);
 	pthread_mutex_unlock(&cm_mu);
@@ -247,19 +321,23 @@ CM_EXPORT int rdma_resolve_addr(struct vb_rdma_cm_id *p, struct sockaddr *src, s
 
 	(void)timeout;
 	CM_CALL("rdma_resolve_addr", p->verbs);
-	err = parse(dst, &to, &peer_port);
+	err = parse(dst, p->ps, &to, &peer_port);
 	if (!err && src)
-		err = parse(src, &from, &port);
+		err = parse(src, p->ps, &from, &port);
 	if (err)
 		return cm_err(err);
 	pthread_mutex_lock(&cm_mu);
 	if (id->state == CM_IDLE)
-		err = bind_to(id, from, port);
-	else if (id->state != CM_BOUND)
+		err = bind_to(id, dst->sa_family == VB_AF_IB, from, port);
+	else if (id->state != CM_BOUND || id->ib != (dst->sa_family == VB_AF_IB))
 		err = EINVAL;
 	if (!err) {
 		peer = dev_of(to);
 		id->peer_port = peer_port;
+		if (id->ib) {
+			id->peer_ib = *(struct vb_sockaddr_ib *)dst;
+			id->peer_port = be64toh(id->peer_ib.sib_sid); /* whatever its mask is */
+		}
 		if (peer < 0) {
 			cm_push(id, VB_RDMA_CM_EVENT_ADDR_ERROR, -EHOSTUNREACH, NULL);
 		} else {
@@ -296,6 +374,7 @@ CM_EXPORT int rdma_resolve_route(struct vb_rdma_cm_id *p, int timeout)
 CM_EXPORT int rdma_migrate_id(struct vb_rdma_cm_id *p, struct vb_rdma_event_channel *ch)
 {
 	struct cm_id *id = (struct cm_id *)p;
+	struct vb_rdma_event_channel *own = id->sync ? p->channel : NULL;
 	uint32_t n;
 
 	CM_CALL("rdma_migrate_id", p->verbs);
@@ -305,12 +384,15 @@ CM_EXPORT int rdma_migrate_id(struct vb_rdma_cm_id *p, struct vb_rdma_event_chan
 	if (p->channel != ch) /* otherwise the loop would never end */
 		cm_move_events(cm_channel_of(id), (struct cm_channel *)ch, id);
 	p->channel = ch;
+	id->sync = false;
 	n = id->reported;
 	pthread_mutex_unlock(&cm_mu);
 	pthread_mutex_lock(&id->mu);
 	while (id->completed < n)
 		pthread_cond_wait(&id->cond, &id->mu);
 	pthread_mutex_unlock(&id->mu);
+	if (own)
+		rdma_destroy_event_channel(own);
 	return 0;
 }
 
@@ -318,7 +400,7 @@ CM_EXPORT int rdma_set_option(struct vb_rdma_cm_id *p, int level, int name, void
 {
 	CM_CALL("rdma_set_option", p->verbs);
 	if (level == VB_RDMA_OPTION_ID && name == VB_RDMA_OPTION_ID_ACK_TIMEOUT) {
-		if (len != sizeof(uint8_t) || p->ps != VB_RDMA_PS_TCP)
+		if (len != sizeof(uint8_t) || (p->qp_type != VB_QPT_RC && p->qp_type != VB_QPT_XRC_SEND))
 			return cm_err(EINVAL);
 		((struct cm_id *)p)->timeout = *(uint8_t *)value;
 		return 0;

@@ -34,7 +34,9 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 			err = EINVAL;
 			break;
 		}
-		*mask |= VB_QP_AV | VB_QP_PATH_MTU | VB_QP_DEST_QPN | VB_QP_RQ_PSN | VB_QP_MAX_DEST_RD_ATOMIC | VB_QP_MIN_RNR_TIMER;
+		*mask |= VB_QP_AV | VB_QP_PATH_MTU | VB_QP_DEST_QPN | VB_QP_RQ_PSN;
+		if (p->qp_type != VB_QPT_XRC_SEND)
+			*mask |= VB_QP_MAX_DEST_RD_ATOMIC | VB_QP_MIN_RNR_TIMER;
 		a->ah_attr.grh.dgid = p->route.addr.addr.ibaddr.dgid;
 		a->ah_attr.grh.traffic_class = id->tos;
 		a->ah_attr.grh.hop_limit = 64;
@@ -46,7 +48,9 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 		break;
 	case VB_QPS_RTS:
 		a->sq_psn = id->psn;
-		*mask |= VB_QP_SQ_PSN | VB_QP_TIMEOUT | VB_QP_RETRY_CNT | VB_QP_RNR_RETRY | VB_QP_MAX_QP_RD_ATOMIC;
+		*mask |= VB_QP_SQ_PSN | VB_QP_TIMEOUT;
+		if (p->qp_type != VB_QPT_XRC_RECV)
+			*mask |= VB_QP_RETRY_CNT | VB_QP_RNR_RETRY | VB_QP_MAX_QP_RD_ATOMIC;
 		a->timeout = id->timeout ? id->timeout : CM_ACK_TIMEOUT;
 		a->retry_cnt = id->retry;
 		a->rnr_retry = id->rnr_retry;
@@ -129,36 +133,46 @@ CM_EXPORT void rdma_destroy_qp(struct vb_rdma_cm_id *p)
 	p->qp = NULL;
 }
 
-/* A RoCE v2 group is its IP address (cma_iboe_set_mgid). */
+/* group_of reads the GID of a group. That of a RoCE v2 group is its IP address (cma_iboe_set_mgid). */
+static int group_of(const struct sockaddr *sa, union vb_gid *gid)
+{
+	const struct sockaddr_in6 *six = (const void *)sa;
+
+	memset(gid, 0, sizeof(*gid));
+	if (sa->sa_family == VB_AF_IB) {
+		*gid = ((const struct vb_sockaddr_ib *)sa)->sib_addr;
+	} else if (sa->sa_family == AF_INET) {
+		memcpy(gid->raw + 10, "\xff\xff", 2);
+		memcpy(gid->raw + 12, &((const struct sockaddr_in *)sa)->sin_addr, 4);
+	} else if (sa->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) {
+		memcpy(gid->raw, &six->sin6_addr, 16);
+	} else {
+		return EAFNOSUPPORT;
+	}
+	return 0;
+}
+
 static int join(struct vb_rdma_cm_id *p, struct sockaddr *sa, bool send_only, void *context)
 {
 	struct cm_id *id = (struct cm_id *)p;
 	struct vb_rdma_ud_param u = { .qp_num = CM_MCAST_QPN, .qkey = CM_QKEY };
-	struct sockaddr_in in;
+	union vb_gid gid;
 	struct cm_event *e;
 	struct cm_mc *mc;
+	int err;
 
 	if (id->dev < 0 || !p->verbs || !cm_is_ud(id))
 		return cm_err(EINVAL);
-	if (sa->sa_family == AF_INET) {
-		in = *(struct sockaddr_in *)sa;
-	} else {
-		struct sockaddr_in6 *six = (struct sockaddr_in6 *)sa;
-
-		if (sa->sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&six->sin6_addr))
-			return cm_err(EAFNOSUPPORT);
-		in = (struct sockaddr_in){ .sin_family = AF_INET };
-		memcpy(&in.sin_addr, six->sin6_addr.s6_addr + 12, 4);
-	}
+	err = group_of(sa, &gid);
+	if (err)
+		return cm_err(err);
 	mc = calloc(1, sizeof(*mc));
 	if (!mc)
 		return cm_err(ENOMEM);
 	mc->id = id;
-	mc->addr = in;
+	mc->gid = gid;
 	mc->send_only = send_only;
 	mc->context = context;
-	memcpy(mc->gid.raw + 10, "\xff\xff", 2);
-	memcpy(mc->gid.raw + 12, &in.sin_addr, 4);
 	u.ah_attr.grh.dgid = mc->gid;
 	u.ah_attr.grh.hop_limit = 1;
 	u.ah_attr.is_global = u.ah_attr.port_num = 1;
@@ -196,15 +210,13 @@ CM_EXPORT int rdma_leave_multicast(struct vb_rdma_cm_id *p, struct sockaddr *sa)
 {
 	struct cm_id *id = (struct cm_id *)p;
 	struct cm_mc **at, *mc;
-	uint32_t group = 0;
+	union vb_gid group;
 
 	CM_CALL("rdma_leave_multicast", p->verbs);
-	if (sa->sa_family == AF_INET)
-		group = ((struct sockaddr_in *)sa)->sin_addr.s_addr;
-	else if (sa->sa_family == AF_INET6)
-		memcpy(&group, ((struct sockaddr_in6 *)sa)->sin6_addr.s6_addr + 12, 4);
+	if (group_of(sa, &group))
+		return cm_err(EADDRNOTAVAIL);
 	pthread_mutex_lock(&cm_mu);
-	for (at = &id->mcs; (mc = *at) && mc->addr.sin_addr.s_addr != group; at = &mc->next)
+	for (at = &id->mcs; (mc = *at) && memcmp(&mc->gid, &group, sizeof(group)); at = &mc->next)
 		;
 	if (!mc) {
 		pthread_mutex_unlock(&cm_mu);
