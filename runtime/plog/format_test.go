@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/verbena-rdma/verbena/internal/must"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -75,6 +77,20 @@ func TestCheckerFindsPlantedFaults(t *testing.T) {
 	w.ledgers[0].entries = w.ledgers[0].entries[:4]
 	if why := found(w, m); !strings.Contains(why, "nobody has appended") {
 		t.Errorf("a record too many, and the checker says %q", why)
+	}
+}
+
+// Rule: the format is what it was: a log of one version can be opened by every program of that version.
+func TestFormatStays(t *testing.T) {
+	m, _ := filled(t)
+	const want = 0xe19587043913fa5b
+	if got := xxhash.Sum64(m); got != want {
+		t.Errorf("the medium has the hash 0x%016x, want 0x%016x: another format needs another version", got, uint64(want))
+	}
+	for lanes, want := range map[int]int{1: 4096, 31: 4096, 32: 8192, MaxLanes: 135168} {
+		if got := dataOffset(lanes); got != want {
+			t.Errorf("the rings of %d lanes begin at %d, want %d", lanes, got, want)
+		}
 	}
 }
 
@@ -200,6 +216,16 @@ func TestGrantIsChecked(t *testing.T) {
 		if _, err := parseGranted(b[:n], 3); err == nil {
 			t.Errorf("a grant cut to %d bytes was accepted", n)
 		}
+	}
+	for at, name := range []string{"kind", "version", "reserved byte", "reserved byte"} {
+		bad := bytes.Clone(b)
+		bad[at]++
+		if _, err := parseGranted(bad, 3); !errors.Is(err, ErrMessage) {
+			t.Errorf("another %s: %v, want ErrMessage", name, err)
+		}
+	}
+	if _, err := parseGranted(appendHead(nil, msgRefused, uint16(len(reasons)), 0), 3); !errors.Is(err, ErrMessage) {
+		t.Errorf("an unknown reason: %v, want ErrMessage", err)
 	}
 	for i, want := range reasons {
 		if want == nil {

@@ -33,24 +33,14 @@ func kills(t *testing.T, few int) int {
 }
 
 // beVictim is the server of the log in a file. It prints where it listens, serves until it is killed,
-// and consumes the lanes meanwhile.
-func beVictim(t *testing.T, c verbena.Config, addr, path string) {
+// and reads each lane meanwhile, on a goroutine of its own.
+func beVictim(t *testing.T, c verbena.Config, addr, path string, read func(*Reader)) {
 	rt := must.Get(verbena.Open(c))(t)
 	l, _ := openOrCreate(t, rt, path)
 	ln := must.Get(rt.ListenOptions(addr, quick))(t)
 	fmt.Println(ln.Addr())
-	var out sync.Mutex
 	for lane := range l.Lanes() {
-		r := must.Get(l.Reader(lane))(t)
-		go func() {
-			err := consume(r, func(s string) {
-				out.Lock()
-				defer out.Unlock()
-				_, _ = os.Stdout.WriteString(s)
-			})
-			fmt.Println(err)
-			os.Exit(1)
-		}()
+		go read(must.Get(l.Reader(lane))(t))
 	}
 	for {
 		c := must.Get(ln.Accept(context.Background()))(t)
@@ -66,7 +56,10 @@ func beVictim(t *testing.T, c verbena.Config, addr, path string) {
 // than those that were appended.
 func TestKilledServerLosesNothing(t *testing.T) {
 	if path := os.Getenv(victim); path != "" {
-		beVictim(t, verbena.Config{}, "127.0.0.1:0", path)
+		beVictim(t, verbena.Config{}, "127.0.0.1:0", path, func(r *Reader) {
+			fmt.Println(consume(r))
+			os.Exit(1)
+		})
 	}
 	if sys.Portable {
 		t.Skip("the portable build cannot map files")

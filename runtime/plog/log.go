@@ -93,8 +93,7 @@ func create(m medium, c Config, id uint64) (*Log, error) {
 	}
 	empty := state{sequence: slots}
 	for i := range geometry.lanes {
-		empty.encode(b[geometry.slot(i, 0):], id)
-		clear(b[geometry.slot(i, 1):][:slotSize])
+		empty.encode(b[geometry.slot(i, 0):], id) // slot 1 is not whole for this id
 	}
 	if err := m.Sync(headerSize, geometry.lanes*slots*slotSize); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package plog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -212,6 +213,108 @@ func TestWriterReachesItsRingAlone(t *testing.T) {
 	}
 }
 
+// Rule: when Serve has returned, its writer reaches the ring no more, although the connection is still
+// there; and the lane is free.
+func TestServeEndsTheAccess(t *testing.T) {
+	host := openRuntime(t)
+	r := fileRegion(t, host, filepath.Join(t.TempDir(), "log"), 1<<16)
+	l := must.Get(Create(r, Config{Lanes: 1}))(t)
+	ln := must.Get(host.Listen(":0"))(t)
+	rt := openRuntime(t)
+	ctx, cancel := context.WithCancel(testContext(t))
+	served := make(chan error, 1)
+	go func() {
+		c, err := ln.Accept(ctx)
+		if err == nil {
+			err = l.Serve(ctx, c)
+		}
+		served <- err
+	}()
+	w := joined(t, rt, &server{addr: ln.Addr().String()}, 0)
+	must.Get(w.Append(ctx, []byte("served")))(t)
+	cancel()
+	if err := <-served; !errors.Is(err, context.Canceled) {
+		t.Errorf("Serve ended with %v, want context.Canceled", err)
+	}
+	_, err := w.Append(testContext(t), []byte("not served"))
+	// The WRITE is refused, and the FLUSH behind it has its error as the cause.
+	if _, ok := errors.AsType[*verbs.WCError](err); !ok || !strings.Contains(err.Error(), "REM_ACCESS_ERR") {
+		t.Errorf("an append after Serve has returned: %v, want REM_ACCESS_ERR", err)
+	}
+	if s, err := l.claim(0); err != nil || s.claimed != 1 {
+		t.Errorf("the next writer begins at %d, %v; want 1", s.claimed, err)
+	}
+}
+
+// halfway is a port that starts some of the requests, and fails for the rest.
+type halfway struct {
+	port
+	start int
+}
+
+var errHalfway = errors.New("half-way")
+
+func (h *halfway) post(ctx context.Context, writes []write, flushes []span) (int, waiter, error) {
+	if h.start < 0 || h.start >= len(writes)+len(flushes) {
+		return h.port.post(ctx, writes, flushes)
+	}
+	n := min(h.start, len(writes))
+	if _, done, err := h.port.post(ctx, writes[:n], flushes[:h.start-n]); err == nil {
+		done.discard()
+	}
+	return h.start, nil, errHalfway
+}
+
+// Rule: if an append is started only in part, the next one continues behind what is there, and its
+// FLUSHes cover that, also where the ring ends.
+func TestStartedHalfWay(t *testing.T) {
+	for before := range uint64(4) { // records of one line in front
+		for start := range maxSteps {
+			g := Config{Lanes: 1, LaneSize: 8 * LineSize}
+			w := newWorld(&odometer{}, g, 600, 1, nil)
+			if why := attempt(func() {
+				w.create(g, 7)
+				w.claim(0)
+				for range 4 + before {
+					w.start(0, 8)
+					w.wait(0)
+				}
+				w.trim(0)
+				f := w.writers[0]
+				h := &halfway{f, start}
+				f.out.port = h
+				// It takes 4 lines: with 1 to 3 of them left in the ring, a pad comes first.
+				long := strings.Repeat("h", w.log.MaxRecord())
+				if _, err := f.out.Start(t.Context(), []byte(long)); err == nil {
+					f.out.port = f
+					return // it takes fewer steps
+				} else if !errors.Is(err, errHalfway) {
+					broken("%v", err)
+				}
+				pad := uint64(0)
+				if before > 0 {
+					pad = 4 - before
+				}
+				writes := 1
+				if pad > 0 {
+					writes = 2
+				}
+				if start >= writes {
+					w.ledgers[0].entries = append(w.ledgers[0].entries, entry{position: 4 + before + pad, payload: long})
+				}
+				f.out.port = f
+				w.start(0, 8)
+				w.wait(0)
+				if got := w.ledgers[0].entries; len(got) == 0 || !got[len(got)-1].sure {
+					broken("the next record was not acknowledged")
+				}
+			}); why != "" {
+				t.Errorf("with %d records in front, %d requests started: %s", before, start, why)
+			}
+		}
+	}
+}
+
 // Rule: a peer that does not keep to the protocol is not served any more, and its lane is free.
 func TestStrangeMessagesEndTheService(t *testing.T) {
 	s := newServer(t, Config{Lanes: 1, LaneSize: 4096})
@@ -288,6 +391,7 @@ func TestGeometry(t *testing.T) {
 		{Config{LaneSize: 100}, 1 << 16, ErrGeometry}, {Config{LaneSize: -64}, 1 << 16, ErrGeometry},
 		{Config{LaneSize: MaxLaneSize + LineSize}, 1 << 16, ErrGeometry}, {Config{Lanes: 1, LaneSize: 1 << 16}, 1 << 16, ErrGeometry},
 		{Config{Lanes: MaxLanes, LaneSize: MaxLaneSize}, 1 << 20, ErrGeometry},
+		{Config{Lanes: MaxLanes, LaneSize: 2 * LineSize}, dataOffset(MaxLanes) + MaxLanes*2*LineSize, nil},
 	} {
 		l, err := create(make(image, c.size), c.Config, 9)
 		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {

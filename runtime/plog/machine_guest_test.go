@@ -44,8 +44,8 @@ func act(t *testing.T, args []string) {
 	open := func(device string) *verbena.Runtime { return must.Get(verbena.Open(verbena.Config{Device: device}))(t) }
 	switch args[0] {
 	case "serve":
-		beVictim(t, verbena.Config{Device: "ibv:rxe1"}, "10.77.0.2:7000", device)
-	case "list": // what is persistent: the mark, and the records
+		beVictim(t, verbena.Config{Device: "ibv:rxe1"}, "10.77.0.2:7000", device, func(*Reader) {})
+	case "list": // what is persistent: the mark, and the records, which are freed
 		rt := open("ibv:rxe1")
 		r := must.Get(rt.NewFileRegion(device, markSize, Access))(t)
 		if got := r.Bytes()[markAt:][:len(markText)]; string(got) != markText {
@@ -53,8 +53,12 @@ func act(t *testing.T, args []string) {
 		}
 		must.Do(t, r.Close())
 		l, _ := openOrCreate(t, rt, device)
-		for _, rec := range everything(t, l) {
-			fmt.Printf("record %d %d %s\n", rec.Lane, rec.Position, rec.Payload)
+		for lane := range l.Lanes() {
+			r := must.Get(l.Reader(lane))(t)
+			for _, rec := range must.Get(readAll(r))(t) {
+				fmt.Printf("record %d %d %s\n", rec.Lane, rec.Position, rec.Payload)
+			}
+			must.Do(t, r.Trim())
 		}
 		must.Do(t, rt.Close(ctx))
 	case "append":
@@ -200,8 +204,9 @@ func (g *guest) list() (found []Record) {
 // program has stored, and the acknowledged records of a log, which four writers of another process append over
 // Soft-RoCE while the machine is killed. On a file system with dax, a peer's FLUSH writes cache lines back.
 //
-// One processor emulates the machine, so the writers' acknowledgements reach this test later than they
-// came: what it has not heard of counts as unknown.
+// What a process in the machine says reaches this test later, or never. So an acknowledgement that it has
+// not heard of counts as unknown, and the server does not free records: what it said of that would be lost
+// with the machine. The process that lists the records frees them.
 func TestKilledMachineLosesNothing(t *testing.T) {
 	if args := strings.Fields(os.Getenv(role)); len(args) > 0 {
 		act(t, args)
@@ -230,18 +235,18 @@ func TestKilledMachineLosesNothing(t *testing.T) {
 		writers := g.start(append([]string{"append"}, last...)...)
 		writers.lines(t, 30+rand.IntN(100)) // the kill may hit any stage
 		g.Kill()
-		heard, consumed := writers.String(), server.String()
 		_ = g.Close()
-		_, consumed, _ = strings.Cut(consumed, "\n") // behind the address
-		v.hear(t, heard)
-		v.hear(t, consumed)
+		v.hear(t, writers.String())
 		g = boot(t, nvdimm)
 		found := g.list()
 		for _, rec := range found {
 			v[rec.Lane].last = max(v[rec.Lane].last, numberOf(rec.Lane, string(rec.Payload)))
 		}
 		if err := v.check(found); err != nil {
-			t.Fatalf("life %d: %v\nthe server said: %s", life, err, consumed)
+			t.Fatalf("life %d: %v", life, err)
+		}
+		for _, rec := range found {
+			v.has(rec.Lane, rec.Position)
 		}
 	}
 	v.report(t, 20*n)

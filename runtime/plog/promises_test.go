@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -178,7 +179,7 @@ func (a *appender) run(ctx context.Context, rt *verbena.Runtime, addr string, rn
 }
 
 // consume reads a lane and frees it, for ever; it says so before it frees. Some records are left.
-func consume(r *Reader, say func(string)) error {
+func consume(r *Reader) error {
 	var found []Record
 	for {
 		more, err := readAll(r)
@@ -190,8 +191,8 @@ func consume(r *Reader, say func(string)) error {
 			for _, rec := range found {
 				fmt.Fprintln(&lines, "consumed", rec.Lane, rec.Position)
 			}
-			say(lines.String())
-			if err := r.Trim(); err != nil {
+			_, err := os.Stdout.WriteString(lines.String()) // in one piece
+			if err := errors.Join(err, r.Trim()); err != nil {
 				return err
 			}
 			found = nil
