@@ -51,11 +51,13 @@ stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, SIMOPS=, E
 	VERBENA_SIM_OPS=$(SIMOPS) $(GO) test -count=1 -timeout 1h -run '^TestSimulation$$' -v ./runtime
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -race -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
+	VERBENA_PLOG_STEPS=6 VERBENA_PLOG_KILLS=200 $(GO) test -count=1 -timeout 1h -run 'LossOfPower|LossesOfPower|KilledServer' -rapid.checks 100000 -v ./runtime/plog
 	VERBENA_NTH=all $(GO) test -count=1 -timeout 1h -run NthCall -v ./runtime
 	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model -run '^TestModel' -v ./futures ./reactor/... ./runtime/actor ./runtime/internal/exec ./internal/ring ./internal/model/...
 	sh scripts/arm64.sh
 
-stress-rxe: ## completion events on Soft-RoCE until EVENTS=10000000 have come (hours)
+stress-rxe: ## 20 kills of a machine with a log, and completion events on Soft-RoCE until EVENTS=10000000 have come (hours)
+	VERBENA_PLOG_KILLS=20 $(GO) test -count=1 -timeout 2h -tags verbena_rxevm -run KilledMachine -v ./runtime/plog
 	VERBENA_EVENTS=$(EVENTS) VERBENA_STORM_TIME=8h $(GO) test -count=1 -timeout 25h -run NoWakeUpIsLost -v \
 		-exec '$(GO) run github.com/verbena-rdma/verbena/internal/rxevm/cmd/rxevm exec' ./reactor
 

@@ -42,15 +42,18 @@ func (rt *Runtime) NewRegion(n int, access verbs.AccessFlags) (*Region, error) {
 
 // NewFileRegion is NewRegion for the first n bytes of a file: peers read and write the file. It
 // creates a missing file, and extends a shorter file with zeroes. With AccessFlushPersistent, peers
-// can FLUSH data persistently: when this FLUSH has completed with success, the data is on disk. No
-// process may truncate the file while the region is open: an access to a page past the file's end
-// kills the process of the runtime.
+// can FLUSH data persistently: when this FLUSH has completed with success, the data is persistent.
+//
+// The file may be on a disk, or be persistent memory: a file of a file system mounted with dax
+// (fsdax), or a device such as /dev/dax0.0 (devdax), which has a fixed size. [Region.Persistence] shows
+// what it is. No process may truncate the file while the region is open: an access to a page past the
+// file's end kills the process of the runtime. So let no other user write the file or its folder.
 //
 // NewFileRegion works only on Linux; elsewhere it returns errors.ErrUnsupported. For
-// AccessFlushPersistent the device must accept the file mapping as persistent. The software RNIC
-// accepts every file mapping. A kernel device accepts only mappings of persistent memory (a DAX
-// file system). NewFileRegion waits for the disk. Errors: those of NewRegion, and the system's
-// errors for the file.
+// AccessFlushPersistent the device must accept the mapping as persistent. The software RNIC
+// accepts every mapping of a file. A kernel device accepts only persistent memory, and Soft-RoCE only
+// devdax, because it pins pages for good, and the kernel refuses that for fsdax (FOLL_LONGTERM).
+// NewFileRegion waits for the disk. Errors: those of NewRegion, and the system's errors for the file.
 //
 // Implements: open(2), mmap(2), ibv_reg_mr.
 func (rt *Runtime) NewFileRegion(path string, n int, access verbs.AccessFlags) (*Region, error) {

@@ -253,6 +253,9 @@ func TestPersistentFlushOutlivesTheRuntime(t *testing.T) {
 	a, b := connected(t, Config{})
 	ctx := testContext(t)
 	r := fileRegion(t, b.rt, path, 10_000)
+	if kind, method := r.Persistence(); (kind != "file" || method != "msync") && (kind != "fsdax" || method == "msync") {
+		t.Errorf("the region is on %q, persistent by %q", kind, method)
+	}
 	at := must.Get(r.Remote(5000, 5))(t)
 	src := bufferOf(t, a.rt, []byte("entry"))
 	if _, err := a.Do(ctx, new(WriteOp(src.Slice(), at))); err != nil {
@@ -277,6 +280,39 @@ func TestPersistentFlushOutlivesTheRuntime(t *testing.T) {
 	}
 }
 
+// Rule: a window on a file opens its part of the file to persistent FLUSHes of its peer, if the region
+// permits them, and no other part.
+func TestPersistentFlushThroughAWindow(t *testing.T) {
+	a, b := connected(t, Config{})
+	ctx := testContext(t)
+	path := filepath.Join(t.TempDir(), "log")
+	fileRegion(t, b.rt, path+"probe", 64) // skips the test where there can be none
+	r := must.Get(b.rt.NewFileRegion(path, 8192, fileAccess|verbs.AccessMWBind))(t)
+	w := must.Get(b.NewWindow())(t)
+	at := bound(t, w, r, 4096, 64, verbs.AccessRemoteWrite|verbs.AccessFlushPersistent)
+	src := bufferOf(t, a.rt, []byte("entry"))
+	entry := must.Get(at.At(8, 5))(t)
+	if _, err := a.Do(ctx, new(WriteOp(src.Slice(), entry))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Do(ctx, new(FlushOp(entry, verbs.FlushPersistent))); err != nil {
+		t.Fatal(err)
+	}
+	if onDisk := must.Get(os.ReadFile(path))(t); string(onDisk[4104:4109]) != "entry" {
+		t.Errorf("at offset 4104 the file has %q, want \"entry\"", onDisk[4104:4109])
+	}
+	plain := must.Get(b.rt.NewFileRegion(path, 8192, verbs.AccessLocalWrite|verbs.AccessMWBind))(t)
+	other := must.Get(b.NewWindow())(t)
+	_, _, err := other.Bind(ctx, plain, 0, 64, verbs.AccessFlushPersistent)
+	mistake(t, "a window with more FLUSH access than its region", err, ErrPermission, "FLUSH_PERSISTENT")
+	beyond := entry
+	beyond.Addr += 64
+	_, err = a.Do(ctx, new(FlushOp(beyond, verbs.FlushPersistent)))
+	if wc, ok := errors.AsType[*verbs.WCError](err); !ok || wc.Status != verbs.WCRemAccessErr {
+		t.Errorf("a FLUSH beyond the window: %v, want %v", err, verbs.WCRemAccessErr)
+	}
+}
+
 // Rule: a file region counts against MemoryConfig.MaxBytes with all bytes of its pages. If these bytes
 // exceed the limit, NewFileRegion fails and leaves nothing mapped.
 func TestFileRegionWithinTheLimit(t *testing.T) {
@@ -298,6 +334,9 @@ func TestFileRegionMistakes(t *testing.T) {
 	plain, err := rt.NewRegion(64, verbs.AccessLocalWrite)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if kind, method := plain.Persistence(); kind != "volatile" || method != "none" {
+		t.Errorf("a region without a file is on %q, persistent by %q", kind, method)
 	}
 	mistake(t, "Sync of a region without a file", plain.Sync(0, 8), verbs.ErrInvalid, "not on a file")
 	mistake(t, "Sync of bytes outside the region", plain.Sync(60, 8), ErrRange, "60")

@@ -41,12 +41,34 @@ func (m *memory) mapFile(path string, size int, access verbs.AccessFlags) (mappi
 	return mapping{a, mr, locks(uint64(size), access)}, nil
 }
 
-// Sync writes n bytes of a file region, from offset off, to disk. It waits for the disk.
+// Persistence returns what the region is on, and how [Region.Sync] and a persistent FLUSH on the
+// software RNIC make its bytes persistent:
+//
+//	kind         method
+//	"file"       "msync"                                       the file system has the bytes
+//	"fsdax"      "clwb", "clflushopt", "clflush" or "dc cvap"  the bytes have left the processor's caches
+//	"devdax"     the same as for fsdax
+//	"volatile"   "none"                                        not a region of NewFileRegion
+//
+// The first instruction that the processor has is chosen. A file on persistent memory is a "file" on a
+// processor without such an instruction, and then needs msync. A kernel device has a method of its own
+// for a FLUSH. Persistence does not block.
+func (r *Region) Persistence() (kind, method string) {
+	if r.own.arena == nil {
+		return mem.Volatile.String(), "none"
+	}
+	return r.own.arena.Kind().String(), r.own.arena.Method()
+}
+
+// Sync makes n bytes of a file region persistent, from offset off, by the method that
+// [Region.Persistence] shows. So it waits for the disk, or only for the processor's caches. It
+// includes what peers have written and the program knows to be there, for example by a message that
+// followed. The bytes need not be persistent before Sync, and may be at any time.
 //
 // Errors: [ErrInvalid] if the region is not on a file; *[RangeError]; [ErrReleased] after Close;
-// errors of the system.
+// errors of the system, after which it is unknown which bytes are persistent.
 //
-// Implements: msync(2).
+// Implements: msync(2), pmem_persist of libpmem.
 func (r *Region) Sync(off, n int) error {
 	s, err := r.Slice(off, n)
 	if err != nil {

@@ -120,7 +120,7 @@ func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 		if access&verbs.AccessFlushPersistent != 0 && errors.Is(err, syscall.EINVAL) {
 			// Soft-RoCE returns a bare EINVAL, without the reason (Linux 6.12
 			// drivers/infiniband/sw/rxe/rxe_mr.c, is_pmem_page).
-			err = fmt.Errorf("%w (AccessFlushPersistent requires persistent memory: on the software RNIC NewFileRegion of any file; on a kernel device NewFileRegion of a file on a DAX file system)", err)
+			err = fmt.Errorf("%w (AccessFlushPersistent requires persistent memory: on the software RNIC NewFileRegion of any file; on a kernel device NewFileRegion of persistent memory: a devdax device, or a file on a DAX file system)", err)
 		}
 		return nil, err
 	}

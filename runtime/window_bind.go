@@ -10,8 +10,9 @@ import (
 )
 
 // Bind gives the peer access to the n bytes of r at offset off. The argument access has one or more
-// of REMOTE_READ, REMOTE_WRITE and REMOTE_ATOMIC. The region needs AccessMWBind. For REMOTE_WRITE
-// and REMOTE_ATOMIC the region also needs LOCAL_WRITE.
+// of REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC, FLUSH_GLOBAL and FLUSH_PERSISTENT. The region needs
+// AccessMWBind. For REMOTE_WRITE and REMOTE_ATOMIC the region also needs LOCAL_WRITE, and for a FLUSH
+// the same FLUSH access.
 //
 // Bind returns the descriptor for the peer, and the future of the binding. It waits for room in the
 // send queue until ctx ends, but does not wait for the end of the binding. The caller may send the
@@ -37,14 +38,15 @@ type binding struct {
 // binding.part returns the bytes of the region that b opens to the peer, or an error if b is not
 // permitted.
 func (b *binding) part() (part Slice, err error) {
-	const may = verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+	const flushes = verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
+	const may = verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic | flushes
 	if b.access == 0 || b.access&^may != 0 {
 		return part, fmt.Errorf("%w: a window with access %v", verbs.ErrInvalid, b.access)
 	}
 	if b.r == nil {
 		return part, fmt.Errorf("%w: a window on a nil region", verbs.ErrInvalid)
 	}
-	need := verbs.AccessMWBind
+	need := verbs.AccessMWBind | b.access&flushes
 	if b.access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 {
 		need |= verbs.AccessLocalWrite
 	}

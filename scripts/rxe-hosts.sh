@@ -12,5 +12,6 @@ on_host() {
 
 on_host "two guests" ./internal/rxevm/...
 on_host "outages, two guests" ./runtime/internal/outage
+on_host "killed machine, NVDIMM" -run '^TestKilledMachine' ./runtime/plog
 "$TESTSUM" -o "$STEPS" check "machine with two NUMA nodes, Soft-RoCE" -- \
 	"$RXEVM" with -numa 2 -- sh scripts/rxe-steps.sh placement interop examples

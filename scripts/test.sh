@@ -33,7 +33,7 @@ virtual='OnVirtualTime$|^TestSimulation'
 # Tests in which the race detector has nothing to see: those above (the simulation runs,
 # shortened, because the detector changes its other behavior), those that wait for a sleeping
 # process, those that run compilers, and those that repeat another with other addresses.
-unraced='OnVirtualTime$|^Test(FloodOfManagementDatagrams|AnIdleProcessSleeps|BuildAtOnce|BuildWithoutCache|Repository|ReadmeProgram|Conformance(Peers|RoCE)IPv6)$'
+unraced='OnVirtualTime$|^Test(EveryFlushIsNeeded|EveryLossOfPower|FloodOfManagementDatagrams|AnIdleProcessSleeps|BuildAtOnce|BuildWithoutCache|Repository|ReadmeProgram|Conformance(Peers|RoCE)IPv6)$'
 # Long tests to which memory, sockets and waiting of the portable build make no difference.
 unported="$virtual"'|^Test(TheStormSeesWhatIsLost|ChaosAtTheEnd|NthCallFailsOnTheSoftwareRNIC|ContextsOfUsersKeepNothing|ConformanceRoCEIPv6|OperationsAllocateNothing|RawReceivesAllocateNothing)$'
 # MiB that TestStressLossySocket writes each way in the portable build and under the race detector.

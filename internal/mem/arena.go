@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/verbena-rdma/verbena/internal/mem/writeback"
 )
 
 // Options select the kind of mapping that [Map] makes. The zero value is a plain mapping.
@@ -40,16 +42,18 @@ const closedPins = math.MinInt64
 //	          closed                       Pin: ErrUnmapped; Unmap: nil
 //
 // All methods may be called from any goroutine and none blocks, except that Unmap enters the
-// kernel and takes the registry's lock, and Sync waits for the disk. None allocates, except
+// kernel and takes the registry's lock, and Sync may wait for the disk. None allocates, except
 // Unmap. No view may be used after Unmap (see the package comment).
 type Arena struct {
 	base  unsafe.Pointer // immutable
 	addr  uint64         // base as a number; immutable
 	total int            // bytes at base; immutable
 	owned bool           // made by Map or MapFile, so Unmap returns it to the system; immutable
-	file  bool           // maps a file (MapFile); immutable
+	kind  Kind           // what it maps; immutable
 	huge  bool           // mapped with reserved huge pages; immutable
 	bound bool           // the NUMA preference was accepted; immutable
+	// instruction is what Sync uses; None for volatile memory, and where Sync uses msync. Immutable.
+	instruction writeback.Instruction
 
 	// size is total while the arena is live and 0 afterwards. Written by Map or Adopt before the
 	// arena is published, and by Unmap; read by all views. It makes late look-ups fail, but does
@@ -90,6 +94,8 @@ type mapping struct {
 	base        unsafe.Pointer
 	size        int
 	huge, bound bool
+	kind        Kind
+	instruction writeback.Instruction
 }
 
 // roundUp rounds size up to a multiple of unit, a power of two.

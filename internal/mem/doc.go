@@ -4,8 +4,16 @@
 // A device, real or in software, holds addresses past the call that passed them, so its memory
 // must never move and never be collected. Go heap memory guarantees neither. All memory that a
 // device may access therefore lives in an [Arena]: an anonymous mapping made by [Map], the
-// mapping of a file made by [MapFile] (whose bytes [Arena.Sync] makes persistent), or a mapping
-// of the caller's that [Adopt] registered (Adopt refuses Go memory with [ErrGoHeap]).
+// mapping of a file made by [MapFile], or a mapping of the caller's that [Adopt] registered (Adopt
+// refuses Go memory with [ErrGoHeap]).
+//
+// # Persistence
+//
+// [Arena.Sync] makes bytes of a mapped file persistent. What that takes depends on the file: an
+// ordinary one needs the system (msync), persistent memory only an instruction of the processor
+// (package writeback). [Arena.Kind] and [Arena.Method] show the choice, which [MapFile] makes. Everyone
+// who makes bytes persistent calls Sync: the software RNIC for a FLUSH of a peer, and package runtime
+// for its program. So a region behaves the same whatever its file is.
 //
 // # Addresses and views
 //

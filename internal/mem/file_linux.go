@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/mem/writeback"
 )
 
 const fileSupported = true
@@ -18,10 +20,6 @@ const fileSupported = true
 const filePerm = 0o600
 
 func osMapFile(path string, size int) (m mapping, err error) {
-	n, err := roundUp(size, os.Getpagesize())
-	if err != nil {
-		return m, err
-	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, filePerm)
 	if err != nil {
 		return m, fmt.Errorf("mem: map of a file: %w", err)
@@ -32,31 +30,62 @@ func osMapFile(path string, size int) (m mapping, err error) {
 			err = errors.Join(fmt.Errorf("mem: map of %s: %w", path, e), osUnmap(m.base, m.size))
 		}
 	}()
-	if err := extend(f, int64(n)); err != nil {
-		return m, fmt.Errorf("mem: map of %d bytes of %s: %w", n, path, err)
+	st, err := f.Stat()
+	if err == nil {
+		switch {
+		case st.Mode().IsRegular():
+			m, err = mapRegular(f, st.Size(), size)
+		case st.Mode()&os.ModeCharDevice != 0:
+			m, err = mapDevice(f, size)
+		default:
+			err = fmt.Errorf("%v is no regular file and no devdax device", st.Mode())
+		}
 	}
-	p, err := unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return m, fmt.Errorf("mem: map of %d bytes of %s: %w", n, path, err)
+		return m, fmt.Errorf("mem: map of %d bytes of %s: %w", size, path, err)
 	}
-	return mapping{base: p, size: n}, nil
+	return m, nil
 }
 
-// extend makes f at least n bytes long, with space reserved for them, and syncs size and name to
+// mapRegular maps a regular file of the given length.
+func mapRegular(f *os.File, length int64, size int) (m mapping, err error) {
+	if m.size, err = roundUp(size, os.Getpagesize()); err != nil {
+		return m, err
+	}
+	if err := extend(f, length, int64(m.size)); err != nil {
+		return m, err
+	}
+	// Without an instruction only msync makes a file on persistent memory persistent. msync also
+	// works for a mapping with MAP_SYNC, which would then have no use.
+	if m.instruction = writeback.Best(); m.instruction != writeback.None {
+		m.base, err = mapShared(f, m.size, unix.MAP_SHARED_VALIDATE|unix.MAP_SYNC)
+		if err == nil {
+			m.kind = FSDAX
+			return m, nil
+		}
+		// EOPNOTSUPP: not on persistent memory. EINVAL: a kernel before 4.15.
+		if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL) {
+			return m, err
+		}
+		m.instruction = writeback.None
+	}
+	m.kind = File
+	m.base, err = mapShared(f, m.size, unix.MAP_SHARED)
+	return m, err
+}
+
+func mapShared(f *os.File, n, flags int) (unsafe.Pointer, error) {
+	return unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(n), unix.PROT_READ|unix.PROT_WRITE, flags)
+}
+
+// extend makes f, of the given length, at least n bytes long, with space reserved for them, and syncs size and name to
 // the disk. Without the space a write to a page would kill the process later, at an unexpected
 // place.
-func extend(f *os.File, n int64) error {
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !st.Mode().IsRegular() {
-		return fmt.Errorf("%v is no regular file", st.Mode())
-	}
-	err = uninterrupted(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, n) }) // grows, never shrinks; fills holes
-	if errors.Is(err, unix.EOPNOTSUPP) {                                              // the file system cannot reserve
+func extend(f *os.File, length, n int64) error {
+	err := uninterrupted(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, n) }) // grows, never shrinks; fills holes
+	if errors.Is(err, unix.EOPNOTSUPP) {                                               // the file system cannot reserve
 		err = nil
-		if st.Size() < n {
+		if length < n {
 			err = f.Truncate(n)
 		}
 	}

@@ -44,6 +44,9 @@ func TestSyncedBytesAreInTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := mustMapFile(t, path, page+1)
+	if (a.Kind() == File) != (a.Method() == "msync") || a.Kind() != File && a.Kind() != FSDAX || a.SyncIsQuick(1) != (a.Kind() == FSDAX) {
+		t.Errorf("the file is %v, synced by %s", a.Kind(), a.Method())
+	}
 	if a.Len() != 2*page || !a.Persistent() || !a.Owned() || a.Bytes()[page] != 7 {
 		t.Fatalf("%d bytes, persistent %v, owned %v: want two pages of the file", a.Len(), a.Persistent(), a.Owned())
 	}
@@ -89,7 +92,7 @@ const filePermWanted = 0o600
 func TestFileRefusals(t *testing.T) {
 	needFiles(t)
 	plain := mustMap(t, 4096, Options{})
-	if plain.Persistent() {
+	if plain.Persistent() || plain.Kind() != Volatile || plain.Method() != "none" || plain.SyncIsQuick(1) {
 		t.Error("anonymous memory calls itself persistent")
 	}
 	if err := plain.Sync(plain.Addr(), 8); !errors.Is(err, ErrNotPersistent) {

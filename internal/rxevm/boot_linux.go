@@ -126,7 +126,7 @@ func boot(ctx context.Context, c *Config, img *Image, agent []byte) (_ *Machine,
 	if err != nil {
 		return nil, err
 	}
-	setup := wire.Setup{Shares: shares(c, m.Dir()), CableIP: m.address}
+	setup := wire.Setup{Shares: shares(c, m.Dir()), CableIP: m.address, NVDIMM: c.NVDIMM != ""}
 	initrd := filepath.Join(m.dir, "initrd")
 	if err := initramfs(initrd, img, agent, setup); err != nil {
 		return nil, err

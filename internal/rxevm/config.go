@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,6 +43,11 @@ type Config struct {
 	NUMANodes int
 	// Cable joins the machine to others; nil for none. It stays the caller's.
 	Cable *Cable
+	// NVDIMM is a regular file of the host, by its absolute path, that the machine has as persistent
+	// memory; empty for none. The file's size is a multiple of NVDIMMUnit. What the machine has stored
+	// is in the file whatever happens to the machine; two machines do not share a file. The machine has ndctl,
+	// which makes /dev/dax0.0 of it (ndctl create-namespace -f -e namespace0.0 -m devdax), and that stays.
+	NVDIMM string
 	// FastClock makes the processors' counter the machine's time source, which a program reads as
 	// it does on hardware; for measurements. Otherwise, and on a host whose own time source is
 	// another, each reading of the clock accesses an emulated device, which takes some 2 µs.
@@ -53,6 +59,8 @@ type Config struct {
 	// boot is then reported on standard error.
 	Log io.Writer
 
+	nvdimmMB int // size of NVDIMM, set by validate
+
 	// accel is the accelerator for the probe that tests it; empty for the best one known to work.
 	accel string
 }
@@ -63,6 +71,26 @@ type Share struct {
 	Path string
 	// Writable lets the machine change it.
 	Writable bool
+}
+
+// NVDIMMUnit is the unit of the size of Config.NVDIMM: the kernel's for memory that comes later (a
+// section of x86 has 128 MiB).
+const NVDIMMUnit = 128 << 20
+
+// nvdimm checks the file of the persistent memory.
+func (c *Config) nvdimm() error {
+	if c.NVDIMM == "" {
+		return nil
+	}
+	st, err := os.Stat(c.NVDIMM)
+	switch {
+	case err != nil:
+		return fmt.Errorf("rxevm: the NVDIMM: %w", err)
+	case !filepath.IsAbs(c.NVDIMM) || !st.Mode().IsRegular() || st.Size() == 0 || st.Size()%NVDIMMUnit != 0:
+		return fmt.Errorf("rxevm: the NVDIMM %q is no absolute path of a regular file with a multiple of %d bytes", c.NVDIMM, NVDIMMUnit)
+	}
+	c.nvdimmMB = int(st.Size() >> 20)
+	return nil
 }
 
 // system are the top-level folders of the machine that a share must not hide.
@@ -100,7 +128,7 @@ func (c *Config) validate() error {
 			return fmt.Errorf("rxevm: share %q would hide the machine's own", s.Path)
 		}
 	}
-	return nil
+	return c.nvdimm()
 }
 
 // Cmd is a command for a machine.

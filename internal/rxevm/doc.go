@@ -30,6 +30,14 @@
 // 10.78.0.2 and so on ([Machine.CableAddr]). The cable can be cut, so that frames are dropped
 // while both ends still see a carrier, and the carrier can be taken away ([Machine.SetCarrier]).
 //
+// # Persistent memory
+//
+// With [Config.NVDIMM] the machine has an NVDIMM on a file of the host, and its drivers. It is one namespace
+// without labels, /dev/pmem0 at first. ndctl makes a devdax device of it (/dev/dax0.0), or a disk that
+// a file system can be mounted on with dax. Both stay for later machines. An emulated processor has no
+// caches: what the machine has stored is in the file at once, and [Machine.Kill] shows what a machine
+// does that ends at any moment, but not what a processor would have kept back.
+//
 // # Failures
 //
 // A command fails by its exit code or signal ([*ExitError]), at its limit, when the machine is

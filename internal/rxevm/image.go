@@ -21,6 +21,7 @@ var packages = []string{
 	"linux-image-amd64",
 	"rdma-core", "ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "perftest", "libfabric-bin",
 	"iproute2", "nftables", "kmod", "procps",
+	"ndctl", "e2fsprogs", // persistent memory (Config.NVDIMM), and a file system on it
 	"base-files", "dash", "bash", "coreutils", "findutils", "grep", "sed", "mawk", "util-linux", "hostname", "libc-bin",
 }
 

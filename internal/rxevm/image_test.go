@@ -2,10 +2,14 @@ package rxevm
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
 // An image's key depends on its packages' versions, not on the order in which apt lists them.
@@ -110,6 +114,19 @@ func TestConfigRefuses(t *testing.T) {
 		if err := c.validate(); err == nil {
 			t.Errorf("%+v was taken", c)
 		}
+	}
+	for name, size := range map[string]int64{"empty": 0, "odd": NVDIMMUnit + 1, "missing": -1} {
+		c := Config{NVDIMM: filepath.Join(t.TempDir(), name)}
+		if size >= 0 {
+			must.Do(t, os.WriteFile(c.NVDIMM, nil, 0o600))
+			must.Do(t, os.Truncate(c.NVDIMM, size))
+		}
+		if err := c.validate(); err == nil {
+			t.Errorf("an NVDIMM on a file that is %s was taken", name)
+		}
+	}
+	if c := (Config{NVDIMM: t.TempDir()}); c.validate() == nil {
+		t.Error("an NVDIMM on a folder was taken")
 	}
 	c := Config{NUMANodes: 4, Shares: []Share{{Path: "/home/me"}}}
 	if err := c.validate(); err != nil || c.CPUs != 4 || c.MemoryMB != defaultMemoryMB {

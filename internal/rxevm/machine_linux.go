@@ -73,6 +73,11 @@ func (m *Machine) kill() {
 	}
 }
 
+// Kill ends QEMU without a word to the machine, as a loss of power does: nothing that runs in it does
+// anything more. Commands fail with [ErrLost], and so does the later Close. It blocks until QEMU is dead,
+// for some seconds at most.
+func (m *Machine) Kill() { m.kill() }
+
 // discard releases a machine's resources on the host; QEMU is dead, or was never started.
 func (m *Machine) discard() error {
 	if m.link != nil {

@@ -16,5 +16,8 @@ func Missing() error {
 	return fmt.Errorf("%w: it takes Linux, and this is %s", ErrNotHere, runtime.GOOS)
 }
 
+// Kill does nothing: there is no machine.
+func (m *Machine) Kill() {}
+
 // Boot fails with [ErrNotHere].
 func Boot(context.Context, Config) (*Machine, error) { return nil, Missing() }

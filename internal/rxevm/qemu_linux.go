@@ -45,7 +45,7 @@ func arguments(c *Config, img *Image, initrd, dir, accel string, plug int) []str
 	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-		"-accel", accel, "-cpu", processor(accel), "-smp", smp, "-m", strconv.Itoa(c.MemoryMB),
+		"-accel", accel, "-cpu", processor(accel), "-smp", smp,
 		"-kernel", filepath.Join(img.Dir, kernelName), "-initrd", initrd, "-append", bootLine + clock(c.FastClock),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-chardev", fmt.Sprintf("socket,id=link,fd=%d", fdLink),
@@ -70,6 +70,14 @@ func arguments(c *Config, img *Image, initrd, dir, accel string, plug int) []str
 	if c.Cable != nil {
 		args = append(args, "-netdev", fmt.Sprintf("socket,id=%s,fd=%d", nicName, fdCable),
 			"-device", fmt.Sprintf("virtio-net-pci,netdev=%s,mac=%s%02x,romfile=", nicName, nicMAC, plug))
+	}
+	if memory := strconv.Itoa(c.MemoryMB); c.NVDIMM == "" {
+		args = append(args, "-m", memory)
+	} else {
+		// Shared: a store of the machine is a store to the file's page, which outlives QEMU.
+		args = append(args, "-m", fmt.Sprintf("%s,slots=1,maxmem=%dM", memory, c.MemoryMB+c.nvdimmMB), "-machine", "nvdimm=on",
+			"-object", fmt.Sprintf("memory-backend-file,id=nvdimm,share=on,mem-path=%s,size=%dM", strings.ReplaceAll(c.NVDIMM, ",", ",,"), c.nvdimmMB),
+			"-device", "nvdimm,memdev=nvdimm")
 	}
 	if c.NUMANodes > 1 {
 		per, cpus := c.MemoryMB/c.NUMANodes, c.CPUs/c.NUMANodes

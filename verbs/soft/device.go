@@ -56,8 +56,10 @@ type device struct {
 	// synced are the FLUSHes whose pages are written. Their goroutines push, the engine takes.
 	synced    ring.Inbox[persistence, *persistence]
 	syncSlots chan struct{} // holds one entry for each goroutine that writes
-	// syncRange writes pages: (*mem.Arena).Sync. Immutable.
-	syncRange func(a *mem.Arena, addr uint64, n int) error
+	// syncRange makes bytes persistent: (*mem.Arena).Sync. syncIsQuick reports whether the engine may
+	// call it: (*mem.Arena).SyncIsQuick. Immutable.
+	syncRange   func(a *mem.Arena, addr uint64, n int) error
+	syncIsQuick func(a *mem.Arena, n int) bool
 
 	qps     []*queuePair // by index (the low bits of the number); 0 and 1 stay empty
 	qpCount int
@@ -121,7 +123,7 @@ func newDevice(p *Provider, c DeviceConfig, index int) *device {
 	d.gids.init(d.gid)
 	d.qpHint = firstQP
 	d.scratch.init()
-	d.syncSlots, d.syncRange = make(chan struct{}, syncsAtOnce), (*mem.Arena).Sync
+	d.syncSlots, d.syncRange, d.syncIsQuick = make(chan struct{}, syncsAtOnce), (*mem.Arena).Sync, (*mem.Arena).SyncIsQuick
 	d.startCM(p.cmConfig)
 	return d
 }

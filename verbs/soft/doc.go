@@ -61,8 +61,9 @@
 //
 // # Memory that outlives the process
 //
-// A persistent FLUSH writes pages of a mapped file (mem.MapFile) with msync. A goroutine does
-// that while the queue pair's responder waits (resp_persist.go). In virtual time the engine
+// A persistent FLUSH makes bytes of a mapped file (mem.MapFile) persistent with mem.Arena.Sync. For
+// persistent memory that is an instruction of the processor for each cache line, for other files
+// msync: a goroutine does that while the queue pair's responder waits (resp_persist.go). In virtual time the engine
 // itself writes the pages.
 //
 // # Payload by reference

@@ -21,8 +21,9 @@ const (
 
 // persistence is a persistent FLUSH whose pages are being written.
 //
-// Writing blocks for milliseconds, so Progress does not do it: a goroutine writes and hands the
-// result back. Until then the responder of this queue pair executes nothing. Request packets are
+// Writing to a disk blocks for milliseconds, so Progress does not do it: a goroutine writes and hands
+// the result back. (Persistent memory takes an instruction for each cache line, and Progress executes
+// them itself unless they are many: mem.Arena.SyncIsQuick.) Until then the responder of this queue pair executes nothing. Request packets are
 // parked in order, so that requests after a FLUSH (above all an ATOMIC_WRITE that publishes the
 // flushed data) execute after it, as with rdma_rxe, which writes in its responder. In virtual
 // time the engine itself writes, so that a run stays in one goroutine.
@@ -55,7 +56,7 @@ func (j *persistence) InboxHook() *ring.Hook[persistence] { return &j.hook }
 
 // persist makes n bytes at addr of m persistent and then concludes the FLUSH at psn.
 func (q *queuePair) persist(psn uint64, m *memoryRegion, addr uint64, n int) {
-	if q.dev.provider.fab.Virtual() {
+	if q.dev.provider.fab.Virtual() || q.dev.syncIsQuick(m.arena, n) {
 		q.flushed(psn, q.dev.syncRange(m.arena, addr, n))
 		return
 	}

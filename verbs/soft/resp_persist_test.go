@@ -118,6 +118,36 @@ func TestPersistentFlushReachesTheFile(t *testing.T) {
 	}
 }
 
+// TestQuickPersistenceNeedsNoGoroutine: the engine itself makes a few lines of persistent memory
+// persistent, and leaves many, and pages of a disk, to a goroutine.
+func TestQuickPersistenceNeedsNoGoroutine(t *testing.T) {
+	for _, quick := range []bool{true, false} {
+		p := newPool(t, true)
+		w := p.w
+		var asked, waits atomic.Int32
+		d := w.b.ctx.dev
+		d.exclusive(func() {
+			d.syncIsQuick = func(a *mem.Arena, n int) bool {
+				if a == p.arena {
+					asked.Store(int32(n))
+				}
+				return quick
+			}
+			d.syncRange = func(a *mem.Arena, addr uint64, n int) error {
+				if w.b.qp.resp.sync != nil { // the responder waits for this call
+					waits.Add(1)
+				}
+				return a.Sync(addr, n)
+			}
+		})
+		w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr()+8, p.mr.RKey(), 100, verbs.FlushPersistent, verbs.FlushRange))
+		w.a.ok(w.a.want(w.a.scq, 1), 1)
+		if asked.Load() != 100 || (waits.Load() == 0) != quick {
+			t.Errorf("quick %v: asked about %d bytes, and the responder waited %d times", quick, asked.Load(), waits.Load())
+		}
+	}
+}
+
 // TestPersistentFlushThroughAWindow: it writes the window's part of the file.
 func TestPersistentFlushThroughAWindow(t *testing.T) {
 	p := newPool(t, false)

@@ -70,6 +70,12 @@ func first() error {
 	if err := furnish(s); err != nil {
 		return err
 	}
+	if err := os.Setenv("PATH", searchPath); err != nil {
+		return err
+	}
+	if err := persistent(s); err != nil {
+		return err
+	}
 	env, err := network(s)
 	if err != nil {
 		return err

@@ -65,11 +65,17 @@ const (
 	macR1 = "02:76:62:00:00:02"
 )
 
+// persistent loads the drivers of persistent memory: of the NVDIMM (nfit), of its two uses as a device
+// of blocks and of bytes. A namespace that was made devdax before is /dev/dax0.0 when it returns.
+func persistent(s wire.Setup) error {
+	if !s.NVDIMM {
+		return nil
+	}
+	return run("", "modprobe", "-a", "nfit", "nd_pmem", "dax_pmem", "device_dax")
+}
+
 // network makes the RDMA devices and returns the variables for the commands' environment.
 func network(s wire.Setup) (map[string]string, error) {
-	if err := os.Setenv("PATH", searchPath); err != nil {
-		return nil, err
-	}
 	modules := []string{"veth", "ib_uverbs", "rdma_ucm", "rdma_rxe"}
 	if s.CableIP != "" {
 		modules = append(modules, "virtio_net")

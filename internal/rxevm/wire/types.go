@@ -44,6 +44,7 @@ type Setup struct {
 	// CableIP is the address of the NIC on the virtual network, with its
 	// prefix length; empty without one.
 	CableIP string
+	NVDIMM  bool // the machine has persistent memory
 }
 
 // Names shared by the host and the agent.

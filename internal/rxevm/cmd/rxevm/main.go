@@ -13,7 +13,7 @@
 //	                                at the same path, profiles and coverage come out
 //
 // The flags of run and with: -cpus, -memory (MB), -numa (nodes), -share DIR (read-only, may be
-// repeated).
+// repeated), -nvdimm FILE (persistent memory, a multiple of 128 MiB).
 //
 // The environment: VERBENA_RXEVM_CACHE (folder of the image), VERBENA_RXEVM_INSTALL=1 (root may
 // install missing packages), VERBENA_RXEVM_MIRROR (of Debian), VERBENA_RXEVM_ACCEL (tcg or kvm,

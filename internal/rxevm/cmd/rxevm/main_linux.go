@@ -90,6 +90,7 @@ func flags(name string, args []string) (c rxevm.Config, argv []string, err error
 	f.IntVar(&c.CPUs, "cpus", 0, "processors of the machine")
 	f.IntVar(&c.MemoryMB, "memory", 0, "memory of the machine in MB")
 	f.IntVar(&c.NUMANodes, "numa", 0, "NUMA nodes of the machine")
+	f.StringVar(&c.NVDIMM, "nvdimm", "", "file that the machine has as persistent memory, a multiple of 128 MiB")
 	f.Func("share", "folder of this host that the machine sees, read-only", func(dir string) error {
 		c.Shares = append(c.Shares, rxevm.Share{Path: dir})
 		return nil
