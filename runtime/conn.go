@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	uatomic "go.uber.org/atomic"
+
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -107,6 +109,9 @@ type Conn struct {
 	// large has the large messages that are sent (conn_large.go). The goroutine that sends the first makes it;
 	// the holder stores an empty one when the connection is gone.
 	large atomic.Pointer[largeSends]
+
+	// direct is what DeclareDirectWrite has set. Any goroutine writes it; a FLUSH reads it.
+	direct uatomic.Bool
 
 	leaving  leaving       // tells Close that the destruction of the queue pair has begun
 	closed   chan struct{} // closed when the connection is gone

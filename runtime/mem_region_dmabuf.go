@@ -11,7 +11,7 @@ func (m *memory) ImportDMABuf(fd int, offset uint64, size int, access verbs.Acce
 	return m.addRegion(size, access, func(r *Region) (err error) {
 		// The device requires that the IOVA and the offset in the dma-buf are equal modulo the page
 		// size. So use the offset as the IOVA, and not an address of this process.
-		if r.own.mr, err = m.pd.RegDMABuf(fd, offset, uint64(size), offset, access); err != nil {
+		if r.own.mr, err = m.pd.RegDMABuf(fd, offset, uint64(size), offset, m.onDevice(access)); err != nil {
 			return fmt.Errorf("dma-buf: %w", err)
 		}
 		r.mr, r.deviceLen, r.addr = r.own.mr, size, r.own.mr.IOVA()
