@@ -33,7 +33,7 @@ type Runtime struct {
 	shards   []*shard
 	handlers *handlers // nil in a stepped runtime (Config.stepped)
 	srqs     int       // the most receives of a shared receive queue; 0: managed connections share none
-	reads    uint8     // limit of outstanding READs and atomics per connection and direction
+	reads    uint8     // the device's limit of outstanding READs and atomics per connection and direction
 	conns    *futures.Pool[*Conn]
 	messages *futures.Pool[Message]
 	// creditWaits makes the futures of waits for a credit. The result is the connection that has the
@@ -88,7 +88,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 		return nil, err
 	}
 	attr := rt.attr
-	rt.reads = uint8(max(0, min(readDepth, attr.MaxQPRdAtom, attr.MaxQPInitRdAtom)))
+	rt.reads = uint8(max(0, min(maxReadDepth, attr.MaxQPRdAtom, attr.MaxQPInitRdAtom)))
 	if attr.MaxSRQ > 0 {
 		rt.srqs = attr.MaxSRQWR
 		if rt.cfg.CQEntries > 0 { // other receives need entries of the completion queue, too
