@@ -90,14 +90,26 @@ func (c *Conn) run(ctx context.Context, private []byte) {
 // message may be here before.
 func (c *Conn) live(op string) (*runtime.Conn, error) {
 	select {
-	case <-c.closing:
-		return nil, fail(op, ErrInvalid, verbs.ErrClosed)
 	case <-c.ready:
+	case <-c.closing:
+	}
+	if c.isClosed() {
+		return nil, fail(op, ErrInvalid, verbs.ErrClosed)
 	}
 	if c.conn == nil {
 		return nil, fail(op, ErrProvider, fmt.Errorf("%w: %w", syscall.ENOTCONN, c.err))
 	}
 	return c.conn, nil
+}
+
+// isClosed reports whether Close was called.
+func (c *Conn) isClosed() bool {
+	select {
+	case <-c.closing:
+		return true
+	default:
+		return false
+	}
 }
 
 // PrivateData returns the private data of the peer: of its request, or, at the end that requested the
@@ -206,14 +218,11 @@ func (c *Conn) Err() error {
 func (c *Conn) Disconnect() error {
 	const op = "rpma_conn_disconnect"
 	select {
-	case <-c.closing:
-		return fail(op, ErrInvalid, verbs.ErrClosed)
-	default:
-	}
-	select {
 	case <-c.ready:
 	default:
-		return fail(op, ErrProvider, syscall.ENOTCONN)
+		if !c.isClosed() {
+			return fail(op, ErrProvider, syscall.ENOTCONN)
+		}
 	}
 	conn, err := c.live(op)
 	if err != nil {
@@ -243,9 +252,7 @@ func (c *Conn) Close(ctx context.Context) error {
 	if c.gone {
 		return nil
 	}
-	select {
-	case <-c.closing:
-	default:
+	if !c.isClosed() {
 		close(c.closing)
 	}
 	c.leave.Do(func() { close(c.left) })

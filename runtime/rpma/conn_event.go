@@ -100,10 +100,8 @@ func (c *Conn) NextEvent(ctx context.Context) (Event, error) {
 // Implements: rpma_conn_next_event on a non-blocking descriptor.
 func (c *Conn) TryNextEvent() (Event, error) {
 	const op = "rpma_conn_next_event"
-	select {
-	case <-c.closing:
+	if c.isClosed() {
 		return Undefined, fail(op, ErrInvalid, verbs.ErrClosed)
-	default:
 	}
 	select {
 	case e := <-c.events:

@@ -23,7 +23,7 @@ const (
 )
 
 func (f Flags) check(op string) error {
-	if f == 0 || f&^CompletionAlways != 0 {
+	if f != CompletionOnError && f != CompletionAlways {
 		return invalid(op, "the flags 0x%x, want CompletionOnError or CompletionAlways", uint8(f))
 	}
 	return nil
@@ -95,10 +95,8 @@ func (c *Conn) recv(op string, dst *MR, off, n int, word uint64) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-c.closing:
+	if c.isClosed() {
 		return fail(op, ErrInvalid, verbs.ErrClosed)
-	default:
 	}
 	if c.srq != nil {
 		return fail(op, ErrProvider, fmt.Errorf("%w: the connection receives through an SRQ", runtime.ErrMode))

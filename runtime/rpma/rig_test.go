@@ -107,6 +107,7 @@ type rig struct {
 	rt   [2]*runtime.Runtime
 	peer [2]*Peer
 	addr [2]string
+	mrs  []*MR // closed after the connections
 }
 
 func newRig(t *testing.T) *rig {
@@ -118,6 +119,13 @@ func (b bed) rig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, ctx: testContext(t)}
 	provider := b.provider(t)
+	defer t.Cleanup(func() {
+		for _, m := range r.mrs {
+			if err := m.Close(); err != nil {
+				t.Errorf("closing an MR: %v", err)
+			}
+		}
+	})
 	for i, name := range b.devices {
 		rt := must.Get(runtime.Open(runtime.Config{Provider: provider, Device: name}))(t)
 		r.rt[i], r.addr[i] = rt, rt.Device().Addr[0].String()
@@ -196,11 +204,7 @@ func (r *rig) event(c *Conn, want Event) {
 func (r *rig) mr(i, n int, usage Usage) *MR {
 	r.t.Helper()
 	m := must.Get(r.peer[i].NewMR(n, usage))(r.t)
-	r.t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			r.t.Errorf("closing an MR: %v", err)
-		}
-	})
+	r.mrs = append(r.mrs, m)
 	return m
 }
 
@@ -270,4 +274,11 @@ func isCode(t *testing.T, what string, err error, want Code) {
 func TestMain(m *testing.M) {
 	SetLogFunction(quiet{})
 	leak.Main(m, leak.Gauge{Name: "objects of the software RNIC", Read: soft.Live}, leak.Gauge{Name: "objects of libibverbs", Read: ibv.Live})
+}
+
+// contextEnded returns a context that has ended.
+func contextEnded() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx, cancel
 }
