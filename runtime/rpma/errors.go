@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -143,12 +144,16 @@ func unsupported(op, why string) error {
 
 // classified makes an error of err, which runtime has returned. It returns nil for nil.
 func classified(op string, err error) error {
-	var memory *runtime.NoMemoryError
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &memory):
+	}
+	_, full := errors.AsType[*runtime.NoMemoryError](err)
+	_, own := errors.AsType[*runtime.OwnMemoryError](err)
+	switch {
+	case full:
 		return fail(op, ErrNoMemory, err)
+	case own:
+		return fail(op, ErrInvalid, err)
 	case errors.Is(err, verbs.ErrNotSupported):
 		return fail(op, ErrNotSupported, err)
 	}
@@ -163,4 +168,4 @@ func classified(op string, err error) error {
 }
 
 // mistakes are the errors of runtime for arguments of the program.
-var mistakes = []error{verbs.ErrInvalid, runtime.ErrPermission, runtime.ErrRemoteRange, runtime.ErrReleased, runtime.ErrTooLarge, runtime.ErrNilContext, reactor.ErrRequest}
+var mistakes = []error{verbs.ErrInvalid, mem.ErrGoHeap, runtime.ErrPermission, runtime.ErrRemoteRange, runtime.ErrReleased, runtime.ErrTooLarge, runtime.ErrNilContext, reactor.ErrRequest}

@@ -139,6 +139,9 @@ func (m *MR) Advise(off, n int, advice verbs.Advice, flags verbs.AdviseFlags) er
 		return fail(op, ErrNotSupported, verbs.ErrNotSupported)
 	}
 	err := m.region.Advise(off, n, advice, flags)
+	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOTSUP) {
+		return fail(op, ErrNotSupported, err)
+	}
 	if errors.Is(err, syscall.EFAULT) || errors.Is(err, syscall.EINVAL) {
 		return fail(op, ErrInvalid, err)
 	}
