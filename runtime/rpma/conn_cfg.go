@@ -17,7 +17,7 @@ const (
 // ConnConfig configures connections. The zero value has librpma's defaults. A ConnConfig is read when it
 // is used, and may be changed afterwards.
 //
-// Implements: rpma_conn_cfg_new, rpma_conn_cfg_delete.
+// Implements: rpma_conn_cfg_new.
 type ConnConfig struct {
 	// Timeout bounds the resolution of the peer's address and of the route. Default DefaultTimeout.
 	//
@@ -106,7 +106,7 @@ const largestDepth = 0xff
 
 // SRQConfig configures shared receive queues. The zero value has librpma's defaults.
 //
-// Implements: rpma_srq_cfg_new, rpma_srq_cfg_delete.
+// Implements: rpma_srq_cfg_new.
 type SRQConfig struct {
 	// RQSize is how many receives may be posted and not taken from a CQ. Default DefaultSRQSize.
 	//

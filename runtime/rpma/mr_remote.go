@@ -35,7 +35,7 @@ func (d descriptor) encode() (b [MRSize]byte) {
 // RemoteMR is the memory region of a peer. It is immutable and owns nothing: it may be used from any
 // goroutine, and needs no end.
 //
-// Implements: struct rpma_mr_remote, rpma_mr_remote_delete.
+// Implements: struct rpma_mr_remote.
 type RemoteMR struct{ d descriptor }
 
 // ParseRemoteMR reads the descriptor of a peer's memory region. As librpma does, it ignores what follows
