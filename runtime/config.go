@@ -11,6 +11,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultSendDepth   = 256
+	DefaultReadDepth   = 16
 	DefaultRecvCredits = 64
 	// A message of DefaultMessageSize and its header fill a pool block of 8 KiB. If messages were
 	// one byte larger, every receive would take a block of 16 KiB.
@@ -26,6 +27,7 @@ const (
 
 	minMessageSize = 64               // also the smallest receive size that a peer may offer
 	maxCredits     = 1 << 14          // also the largest number of receives that a peer may offer
+	maxReadDepth   = 255              // the connection manager's messages have 8 bits for it
 	maxSends       = 1 << 15          // half of the 2^16 slots of a queue: receives and control requests take slots, too
 	maxPieces      = 63               // the usual device limit of 64 scatter-gather elements, less one for the header
 	maxInline      = 1 << 13          // in bytes: more than any device supports

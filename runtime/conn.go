@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	uatomic "go.uber.org/atomic"
+
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -108,13 +110,16 @@ type Conn struct {
 	// the holder stores an empty one when the connection is gone.
 	large atomic.Pointer[largeSends]
 
+	// direct is what DeclareDirectWrite has set. Any goroutine writes it; a FLUSH reads it.
+	direct uatomic.Bool
+
 	leaving  leaving       // tells Close that the destruction of the queue pair has begun
 	closed   chan struct{} // closed when the connection is gone
 	closeErr error         // written before closed is closed
 
 	// Only the holder uses the fields below, with two exceptions. Any goroutine may read oneWR,
 	// which is immutable. After the user has got the Conn, any goroutine may also read the fields
-	// local, remote, link, private, from, inline, eager and largest, which then do not change any more.
+	// local, remote, link, private, qpn, from, inline, eager and largest, which then do not change any more.
 	state     connState
 	id        queuePairID
 	resolver  addrResolver           // address resolution of the dialing side
@@ -126,6 +131,8 @@ type Conn struct {
 	hold      bool   // the handshake waits for Pending.Connect
 	accepting bool   // this is the accepting side
 	private   []byte // the peer's private data
+	ownData   []byte // the private data of this side's program
+	qpn       uint32 // the number of the queue pair
 	// oneWR is the largest transfer of one work request, in bytes.
 	oneWR         int
 	inline        int // largest inline payload, in bytes
@@ -171,7 +178,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if err := rt.fits(opts); err != nil {
 		return nil, err
 	}
-	c := &Conn{rt: rt, sh: rt.shardOf(opts.Shared), opts: opts, ended: make(chan struct{}), closed: make(chan struct{})}
+	c := &Conn{rt: rt, sh: rt.shardOf(opts.Shared), opts: opts, ownData: opts.PrivateData, ended: make(chan struct{}), closed: make(chan struct{})}
 	if rt.pooled(opts) {
 		if c.pool, err = c.sh.joinPool(frameSize + opts.MessageSize); err != nil {
 			return nil, err
@@ -233,6 +240,10 @@ func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 //
 // For any other connection, Link returns the provider's name.
 func (c *Conn) Link() string { return c.link }
+
+// QPNum returns the number of the queue pair, which the device may give to another one when this one is
+// closed.
+func (c *Conn) QPNum() uint32 { return c.qpn }
 
 // PrivateData returns the private data of the peer's request or acceptance. If the peer does not
 // run this package, the connection manager may have padded the data with zeros. The caller must

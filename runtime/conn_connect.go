@@ -31,9 +31,6 @@ const rejInvalidService = verbs.RejInvalidServiceID
 // the peer has posted a receive.
 const (
 	rnrRetryCount = verbs.RNRRetryInfinite
-	// readDepth is the maximum number of outstanding READs and atomics per direction,
-	// unless the device's limit is lower.
-	readDepth = 16
 )
 
 // Dial connects to "host:port" with the runtime's options. It first looks up the host name; only
@@ -239,6 +236,7 @@ func (c *Conn) setup() error {
 		return err
 	}
 	c.q.Bind(c.id.QP(), init.Cap)
+	c.qpn = c.id.QP().Num()
 	c.inline = min(c.q.Inline(), c.opts.Inline)
 	c.opts.Shared.join(c)
 	for ; posted < c.ownRecvs; posted++ {
@@ -283,7 +281,7 @@ func (c *Conn) sendHandshake() error {
 // param returns this side's parameters for the request or the acceptance.
 func (c *Conn) param() *verbs.ConnParam {
 	return &verbs.ConnParam{
-		PrivateData: c.ownHello(), ResponderResources: c.rt.reads, InitiatorDepth: c.rt.reads,
+		PrivateData: c.ownHello(), ResponderResources: c.rt.depth(c.opts), InitiatorDepth: c.rt.depth(c.opts),
 		RetryCount: c.opts.retries(), RNRRetryCount: rnrRetryCount,
 	}
 }

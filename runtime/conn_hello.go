@@ -29,9 +29,9 @@ const (
 // ownHello returns the private data that this side sends in its request or acceptance.
 func (c *Conn) ownHello() []byte {
 	if c.opts.Bare {
-		return c.opts.PrivateData
+		return c.ownData
 	}
-	h := proto.Hello{Raw: c.opts.Raw, User: c.opts.PrivateData}
+	h := proto.Hello{Raw: c.opts.Raw, User: c.ownData}
 	if !c.opts.Raw {
 		h.Credits, h.Most, h.RecvSize, h.LargeBits = uint16(c.window.Load()), uint16(c.mostCredits()), uint32(c.opts.MessageSize), c.largeBits()
 	}

@@ -109,26 +109,10 @@ func (s *SharedRecv) open() error {
 //
 // Implements: ibv_post_srq_recv.
 func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err error) {
-	for _, l := range locals {
-		if !l.writable() {
-			return f, fmt.Errorf("%w: the memory of a receive is not registered for LOCAL_WRITE", ErrPermission)
-		}
-	}
-	var space [stackSGEs]verbs.SGE
-	var r reactor.Recv
-	var sges []verbs.SGE
-	if sges, r.Lease, err = leaseAll(s.rt.mem, space[:0], locals); err != nil {
-		return f, err
-	}
 	t := sharedRecvOps.Get().(*sharedRecvOp)
-	promise, f := s.rt.arrivals.New(s.sh.r.Driver())
-	t.s, t.promise = s, promise
-	r.Sink = t
-	if err = s.q.PostRecv(&r, sges, reactor.Block); err != nil {
-		if r.Lease != nil {
-			r.Lease.End()
-		}
-		t.free()
+	t.promise, f = s.rt.arrivals.New(s.sh.r.Driver())
+	promise := t.promise
+	if err = s.postRecv(t, 0, locals); err != nil {
 		promise.Settle(Arrival{}, err)
 		f.Discard()
 		return futures.Future[Arrival]{}, err
@@ -136,10 +120,54 @@ func (s *SharedRecv) PostRecv(locals ...Slice) (f futures.Future[Arrival], err e
 	return f, nil
 }
 
-// sharedRecvOp is the sink of one shared receive. It settles the receive's future.
+// ArrivalSink receives the results of shared receives. Arrived is called where a [Sink] is, and must not
+// block.
+type ArrivalSink interface{ Arrived(a Arrival, err error) }
+
+// PostRecvTo is PostRecv with a sink in place of the future. Arrival.Tag is the argument tag.
+func (s *SharedRecv) PostRecvTo(sink ArrivalSink, tag uint64, locals ...Slice) error {
+	if sink == nil {
+		return fmt.Errorf("%w: a receive without a sink", ErrInvalid)
+	}
+	t := sharedRecvOps.Get().(*sharedRecvOp)
+	t.sink = sink
+	return s.postRecv(t, tag, locals)
+}
+
+// Loop returns the reactor of the shared receives and of the connections that use them.
+func (s *SharedRecv) Loop() Loop { return Loop{s.sh.r} }
+
+// postRecv posts the receive t. If it fails, it frees t.
+func (s *SharedRecv) postRecv(t *sharedRecvOp, tag uint64, locals []Slice) (err error) {
+	defer func() {
+		if err != nil {
+			t.free()
+		}
+	}()
+	for _, l := range locals {
+		if !l.writable() {
+			return fmt.Errorf("%w: the memory of a receive is not registered for LOCAL_WRITE", ErrPermission)
+		}
+	}
+	var space [stackSGEs]verbs.SGE
+	r := reactor.Recv{Sink: t, Tag: tag}
+	var sges []verbs.SGE
+	if sges, r.Lease, err = leaseAll(s.rt.mem, space[:0], locals); err != nil {
+		return err
+	}
+	t.s = s
+	if err = s.q.PostRecv(&r, sges, reactor.Block); err != nil && r.Lease != nil {
+		r.Lease.End()
+	}
+	return err
+}
+
+// sharedRecvOp is the sink of one shared receive. It settles the receive's future, or calls the
+// program's sink.
 type sharedRecvOp struct {
 	s       *SharedRecv
 	promise futures.Promise[Arrival]
+	sink    ArrivalSink // if nil, the promise gets the result
 }
 
 var sharedRecvOps = sync.Pool{New: func() any { return new(sharedRecvOp) }}
@@ -152,7 +180,7 @@ func (t *sharedRecvOp) free() {
 
 // Complete implements reactor.Sink.
 func (t *sharedRecvOp) Complete(_ SinkContext, r Result, err error) {
-	s, promise := t.s, t.promise
+	s, promise, sink := t.s, t.promise, t.sink
 	t.free()
 	a := Arrival{Result: r, Conn: s.conns[r.QPNum]}
 	if a.Conn != nil && err == nil {
@@ -160,6 +188,10 @@ func (t *sharedRecvOp) Complete(_ SinkContext, r Result, err error) {
 		if r.Flags&verbs.WCWithInv != 0 {
 			a.Conn.invalidated(r.Imm)
 		}
+	}
+	if sink != nil {
+		sink.Arrived(a, err)
+		return
 	}
 	promise.Settle(a, err)
 }

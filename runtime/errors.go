@@ -26,6 +26,7 @@ var (
 	ErrTooMany     = reactor.ErrTooMany                                                    // too many connections on one reactor
 	ErrBusy        = verbs.ErrBusy                                                         // the object to close is in use
 	ErrMemlock     = verbs.ErrMemlock                                                      // the process's limit on locked memory is reached; *MemlockError
+	ErrNoRequest   = sentinel.Later("runtime: no connection request is waiting")           // from TryPrepareAccept
 	ErrNoGID       = verbs.ErrNoGID                                                        // the port has no address, or is down
 	ErrUnreachable = sentinel.Later("runtime: peer unreachable")
 	// ErrConnectTimeout and ErrReactorBusy match os.ErrDeadlineExceeded. If a function returns

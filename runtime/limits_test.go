@@ -131,8 +131,11 @@ func TestReadDepthIsTheDevices(t *testing.T) {
 		{Name: "soft1", Addr: netip.MustParseAddr("127.0.0.2"), Limits: soft.Limits{MaxRdAtomic: 3}},
 	}}))(t)
 	a, b := connected(t, Config{Provider: p})
-	if a.rt.reads != 4 || b.rt.reads != 3 {
-		t.Errorf("the runtimes use %d and %d outstanding READs, want 4 and 3", a.rt.reads, b.rt.reads)
+	if at, to := a.rt.depth(a.opts), b.rt.depth(b.opts); at != 4 || to != 3 {
+		t.Errorf("the connections use %d and %d outstanding READs, want 4 and 3", at, to)
+	}
+	if at := a.rt.depth(Options{ReadDepth: 2}); at != 2 {
+		t.Errorf("with Options.ReadDepth 2 a connection uses %d outstanding READs, want 2", at)
 	}
 }
 

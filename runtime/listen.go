@@ -47,6 +47,7 @@ type Listener struct {
 	prepareWaiters acceptWaiters  // calls of PrepareAccept
 	timer          *reactor.Timer // calls startHandshakes when a handshake may be evicted
 	cause          error          // why the listener has stopped; nil while it accepts requests
+	onRequest      func()         // set by OnRequest
 	gone           chan struct{}  // closed when the identifier is closed
 	closeErr       error          // the result of Close; written before gone is closed
 }
@@ -128,6 +129,13 @@ func (l *Listener) listen(at netip.AddrPort) error {
 	return nil
 }
 
+// OnRequest has fn called for each request that arrives from now on, when it begins to wait for a
+// handshake. It is for programs that call TryPrepareAccept. The holder of the turn calls fn, so fn must
+// not block. A later call replaces fn; nil ends the calls. OnRequest waits for the listener's reactor.
+func (l *Listener) OnRequest(fn func()) error {
+	return l.sh.r.Do(context.Background(), func() { l.onRequest = fn })
+}
+
 // Addr returns the address of the listener. If the listener is at all addresses of the machine,
 // Addr returns the unspecified IP address and the port. Dial replaces the unspecified IP address by
 // the device's address.
@@ -138,21 +146,25 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 //
 // Errors: ErrClosed after Close; ErrDeviceRemoved; the error of the context; the reason why the
 // listener could not prepare a connection (no memory, the configuration, no room in the reactor).
-func (l *Listener) Accept(ctx context.Context) (*Conn, error) { return l.wait(ctx, &l.waiters) }
+func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
+	return l.wait(ctx, &l.waiters, acceptWaiter{})
+}
 
-func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error) {
+// wait waits in the line for a connection. The argument how has the fields of the wait other than its
+// promise.
+func (l *Listener) wait(ctx context.Context, line *acceptWaiters, how acceptWaiter) (*Conn, error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		f, err := l.addWaiter(line)
+		f, err := l.addWaiter(line, how)
 		if err != nil {
 			return nil, err
 		}
 		c, err := f.Await(asked)
 		switch {
-		case err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrTooMany) || errors.Is(err, ErrConfig) || errors.Is(err, verbs.ErrDeviceRemoved) || errors.Is(err, errPrepare):
+		case err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrTooMany) || errors.Is(err, ErrConfig) || errors.Is(err, verbs.ErrDeviceRemoved) || errors.Is(err, errPrepare) || errors.Is(err, ErrNoRequest):
 			return c, err
 		case f.Valid(): // ctx has ended
 			f.Discard()
@@ -171,9 +183,11 @@ func (l *Listener) wait(ctx context.Context, line *acceptWaiters) (*Conn, error)
 //
 // Errors of the call: ErrClosed after Runtime.Close; ErrDeviceRemoved. If the listener is closed,
 // the future fails with ErrClosed.
-func (l *Listener) AcceptAsync() (futures.Future[*Conn], error) { return l.addWaiter(&l.waiters) }
+func (l *Listener) AcceptAsync() (futures.Future[*Conn], error) {
+	return l.addWaiter(&l.waiters, acceptWaiter{})
+}
 
-func (l *Listener) addWaiter(line *acceptWaiters) (f futures.Future[*Conn], err error) {
+func (l *Listener) addWaiter(line *acceptWaiters, how acceptWaiter) (f futures.Future[*Conn], err error) {
 	if err := l.rt.enter(); err != nil {
 		return f, err
 	}
@@ -187,7 +201,8 @@ func (l *Listener) addWaiter(line *acceptWaiters) (f futures.Future[*Conn], err 
 			promise.Settle(nil, l.cause)
 			return
 		}
-		line.all = append(line.all, acceptWaiter{promise})
+		how.Promise = promise
+		line.all = append(line.all, how)
 		line.served(0)
 		l.match()
 	})
@@ -224,8 +239,12 @@ func (s *acceptWaiters) next() (first acceptWaiter, ok bool) {
 	return acceptWaiter{}, false
 }
 
-// acceptWaiter is the promise of one call of Accept, AcceptAsync or PrepareAccept.
-type acceptWaiter struct{ futures.Promise[*Conn] }
+// acceptWaiter is one call of Accept, AcceptAsync or PrepareAccept, or of their variants.
+type acceptWaiter struct {
+	futures.Promise[*Conn]
+	opts *Options // for the connection; nil: those of the listener
+	try  bool     // the call fails with ErrNoRequest when no request is waiting
+}
 
 // wanted implements waiter.
 func (s acceptWaiter) wanted() bool { return s.Wanted() }
@@ -267,6 +286,9 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 		out.req.evict(fmt.Sprintf("newer requests have filled the backlog of %d", l.opts.Backlog))
 	}
 	l.sh.targets[r.id] = r
+	if l.onRequest != nil {
+		l.onRequest()
+	}
 	l.startHandshakes()
 }
 
@@ -287,6 +309,7 @@ func (l *Listener) startHandshakes() {
 			if !wake.IsZero() {
 				l.timer = l.sh.r.After(wake.Sub(l.rt.cfg.now()), l.startHandshakes)
 			}
+			l.endTries()
 			return
 		}
 	}
@@ -299,7 +322,20 @@ func (l *Listener) room() int {
 	if !l.opts.Raw {
 		return l.opts.Backlog
 	}
-	return max(l.waiters.wanted()-len(l.backlog.ready), 0) + l.prepareWaiters.wanted() - l.backlog.begun
+	return max(l.waiters.wanted()-len(l.backlog.ready), 0) + l.prepareWaiters.wanted() - (l.backlog.begun - l.backlog.claimed)
+}
+
+// endTries ends the calls of TryPrepareAccept if no request is waiting for them.
+func (l *Listener) endTries() {
+	if l.backlog.waits() {
+		return
+	}
+	l.prepareWaiters.all = slices.DeleteFunc(l.prepareWaiters.all, func(s acceptWaiter) bool {
+		if s.try {
+			s.Settle(nil, ErrNoRequest)
+		}
+		return s.try
+	})
 }
 
 // match delivers established connections to the waiting calls of Accept and AcceptAsync. Then it

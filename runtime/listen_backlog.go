@@ -96,12 +96,14 @@ type backlog struct {
 	begun      int // begun and leaving requests
 	leaving    int // leaving requests
 	preparing  int // requests whose connection is being prepared, even if they were evicted meanwhile
+	claimed    int // begun and leaving requests that a call of PrepareAccept has claimed
 }
 
 // entry is the part of a request that the backlog uses.
 type entry struct {
 	stage  stage
 	making bool // its connection is being prepared
+	early  bool // a call of PrepareAccept has claimed it
 	peer   *peerShare
 	since  time.Time // when the preparation of the connection ended: from then on the peer can answer
 	req    *request  // the whole request; the backlog does not use this field
@@ -280,6 +282,7 @@ func (b *backlog) remove(e *entry) {
 		b.finish(e)
 		e.peer.begun--
 		b.begun--
+		b.unclaim(e)
 	case stageReady:
 		b.unready(e)
 	case stageLeaving:
@@ -287,9 +290,29 @@ func (b *backlog) remove(e *entry) {
 		e.peer.leaving--
 		b.begun--
 		b.leaving--
+		b.unclaim(e)
 	}
 	e.stage = stageNone
 	b.unshare(e)
+}
+
+// claim counts a begun request that a call of PrepareAccept has claimed.
+func (b *backlog) claim(e *entry) {
+	e.early = true
+	b.claimed++
+}
+
+// unclaim undoes claim.
+func (b *backlog) unclaim(e *entry) {
+	if e.early {
+		e.early = false
+		b.claimed--
+	}
+}
+
+// waits reports whether a request is waiting.
+func (b *backlog) waits() bool {
+	return slices.ContainsFunc(b.unfinished, func(e *entry) bool { return e.stage == stageWaiting })
 }
 
 // finish removes a request from backlog.unfinished.

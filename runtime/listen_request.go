@@ -91,7 +91,13 @@ func (r *request) end() {
 // goroutine. The holder of the turn must not do this work: Admit may block, and preparing a
 // connection may map and register memory.
 func (r *request) begin() {
-	l := r.l
+	l, opts := r.l, &r.l.opts
+	if s, ok := l.prepareWaiters.next(); ok {
+		r.early = s
+		if l.backlog.claim(&r.entry); s.opts != nil {
+			opts = s.opts
+		}
+	}
 	if err := l.rt.enter(); err != nil { // the runtime is being closed, or its device is gone: the listener stops soon
 		l.sh.r.Defer(func() { r.prepared(nil, err) })
 		return
@@ -115,7 +121,7 @@ func (r *request) begin() {
 			l.rt.leave() // after Defer, so that r.prepared runs before Runtime.Close waits for the identifiers that are being closed
 		}()
 		if err = l.opts.admit(ctx, asked); err == nil {
-			c, err = l.rt.newConn(l.opts)
+			c, err = l.rt.newConn(*opts)
 		}
 		returned = true
 	}
@@ -137,9 +143,10 @@ func (r *request) prepared(c *Conn, err error) {
 	case isRefused:
 		l.backlog.remove(&r.entry)
 		l.sh.rejectLater(r.id, func(id verbs.CMID) { _ = id.Reject(refused) }) // if Reject fails, the peer times out
+		r.failed(ErrConnClosed)
 	case err != nil:
 		r.stops(proto.RejectResources, err.Error())
-		l.failed(fmt.Errorf("%w: %w", errPrepare, err))
+		r.failed(fmt.Errorf("%w: %w", errPrepare, err))
 	case r.stage != stageBegun: // the backlog evicted the request, the peer withdrew it, or the listener stopped
 		_ = c.abandon(ErrConnClosed) // c was never used, and has no queue pair yet
 		if l.cause != nil {
@@ -147,9 +154,10 @@ func (r *request) prepared(c *Conn, err error) {
 		} else {
 			r.stops(proto.RejectResources, "newer requests have filled the backlog")
 		}
+		r.failed(ErrConnClosed)
 	default:
 		c.from, r.conn = r, c
-		r.early, c.hold = l.prepareWaiters.next()
+		c.hold = r.early != (acceptWaiter{})
 		c.sh.r.Defer(func() {
 			c.accept(r)
 			l.sh.r.Defer(r.made)
@@ -222,12 +230,18 @@ func (r *request) settled(err error) {
 		return
 	}
 	l.backlog.remove(&r.entry)
-	if r.early != (acceptWaiter{}) {
-		l.passOver(r.early, err)
-	} else {
-		l.failed(err)
-	}
+	r.failed(err)
 	l.startHandshakes()
+}
+
+// request.failed passes the reason why there is no connection to the call of PrepareAccept that has
+// claimed the request, or to the listener.
+func (r *request) failed(err error) {
+	if r.early != (acceptWaiter{}) {
+		r.l.passOver(r.early, err)
+	} else {
+		r.l.failed(err)
+	}
 }
 
 // causedByPeer reports whether the peer, the network or an eviction caused err, and not a failure

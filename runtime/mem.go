@@ -27,6 +27,8 @@ type memory struct {
 	cfg MemoryConfig
 	// windows is set before the first use, if the device has the windows that large messages need.
 	windows bool
+	// flushes is set before the first use, if the device executes FLUSH.
+	flushes bool
 	// memlock returns the process's limit on locked memory (mem.MemlockLimit). Tests replace the
 	// function before its first use. After that the field does not change.
 	memlock func() (uint64, bool)

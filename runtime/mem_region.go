@@ -77,7 +77,7 @@ func (m *memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region
 	if m.closing.Load() {
 		return nil, errMemoryClosed
 	}
-	r := &Region{m: m, access: access}
+	r := &Region{m: m, access: m.granted(access)}
 	r.lease.home, r.lease.memory = r, m
 	if err := fill(r); err != nil {
 		return nil, fmt.Errorf("runtime: region of %d bytes: %w", size, err)

@@ -11,7 +11,7 @@ func (m *memory) ImportDMABuf(fd int, offset uint64, size int, access verbs.Acce
 	return m.addRegion(size, access, func(r *Region) (err error) {
 		// The device requires that the IOVA and the offset in the dma-buf are equal modulo the page
 		// size. So use the offset as the IOVA, and not an address of this process.
-		if r.own.mr, err = m.pd.RegDMABuf(fd, offset, uint64(size), offset, access); err != nil {
+		if r.own.mr, err = m.pd.RegDMABuf(fd, offset, uint64(size), offset, m.onDevice(access)); err != nil {
 			return fmt.Errorf("dma-buf: %w", err)
 		}
 		r.mr, r.deviceLen, r.addr = r.own.mr, size, r.own.mr.IOVA()
@@ -34,6 +34,18 @@ const prefetchPiece = 1 << 30
 //
 // Implements: ibv_advise_mr with IBV_ADVISE_MR_FLAG_FLUSH.
 func (r *Region) Prefetch(off, n int, write bool) error {
+	advice := verbs.AdvisePrefetch
+	if write {
+		advice = verbs.AdvisePrefetchWrite
+	}
+	return r.Advise(off, n, advice, verbs.AdviseFlush)
+}
+
+// Advise is Prefetch with any advice and flags. Without verbs.AdviseFlush it does not wait for the device,
+// which then reports no errors.
+//
+// Implements: ibv_advise_mr.
+func (r *Region) Advise(off, n int, advice verbs.Advice, flags verbs.AdviseFlags) error {
 	s, err := r.Slice(off, n)
 	if err != nil {
 		return err
@@ -48,15 +60,11 @@ func (r *Region) Prefetch(off, n int, write bool) error {
 		return err
 	}
 	defer s.lease.End()
-	advice := verbs.AdvisePrefetch
-	if write {
-		advice = verbs.AdvisePrefetchWrite
-	}
 	var list []verbs.SGE
 	for at := 0; at < n; {
 		piece := min(n-at, prefetchPiece)
 		list = append(list, verbs.SGE{Addr: s.addr + uint64(at), Length: uint32(piece), LKey: s.lkey})
 		at += piece
 	}
-	return r.m.pd.AdviseMR(advice, verbs.AdviseFlush, list)
+	return r.m.pd.AdviseMR(advice, flags, list)
 }

@@ -107,6 +107,7 @@ func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, e
 	if m.windows && access&fetched == 0 {
 		access |= verbs.AccessMWBind
 	}
+	access = m.onDevice(access)
 	lockedOut := func(err error) bool { return locks(n, access) > 0 && m.lockedOut(err) }
 	mr, err := m.pd.RegMR(addr, n, addr, access)
 	if err != nil && lockedOut(err) && m.giveUpUnused() {

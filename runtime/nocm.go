@@ -86,7 +86,7 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 		return nil, fmt.Errorf("%w: PlainOptions.Type is %v, want RC or UC", ErrConfig, o.Type)
 	}
 	if o.Path.DestRdAtomic == 0 {
-		o.Path.DestRdAtomic = rt.reads
+		o.Path.DestRdAtomic = rt.depth(opts)
 	}
 	id, err := rt.place(o.Path)
 	if err != nil {

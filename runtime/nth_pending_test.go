@@ -25,7 +25,7 @@ func (r *nthPaced) pends() {
 	}
 	var b *Conn
 	defer func() { r.hangUp(a, b) }()
-	seat, err := ln.addWaiter(&ln.prepareWaiters)
+	seat, err := ln.addWaiter(&ln.prepareWaiters, acceptWaiter{})
 	if !r.note("preparing to accept", err) {
 		return
 	}

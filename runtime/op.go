@@ -17,7 +17,7 @@ import (
 type Op struct {
 	kind                 startKind
 	opcode               verbs.WROpcode
-	flags                verbs.SendFlags // FENCE and SOLICITED
+	flags                verbs.SendFlags // FENCE, SOLICITED and SIGNALED
 	imm                  uint32
 	one                  [1]Slice // the local memory, if it is one piece
 	several              []Slice  // the local memory, if it is several pieces; else nil
@@ -43,7 +43,7 @@ const (
 	startBind
 	startInvalidate
 	startPostRecv
-	startRefused // a modifier (Imm, Fence or Solicited) does not suit the operation
+	startRefused // a modifier (Imm, Fence, Solicited or Signaled) does not suit the operation
 )
 
 // Op.over returns op with locals as its pieces of local memory.
@@ -117,6 +117,20 @@ func (op Op) Solicited() Op {
 		return op.refused("raises no solicited event")
 	}
 	op.flags |= verbs.SendSolicited
+	return op
+}
+
+// Signaled returns op with the signaled flag: the device reports the completion of op by itself. Without
+// the flag, the completion of a later operation may report that of op, which is cheaper; the result of
+// op then waits for the later operation, if that was posted together with op. For a receive, Signaled
+// returns an Op whose start fails with ErrInvalid.
+//
+// Implements: IBV_SEND_SIGNALED.
+func (op Op) Signaled() Op {
+	if op.kind == startPostRecv {
+		return op.refused("always completes by itself")
+	}
+	op.flags |= verbs.SendSignaled
 	return op
 }
 
@@ -214,8 +228,10 @@ func FetchAndAddOp(remote Remote, add uint64) Op {
 // AtomicWriteOp returns an operation that stores value in the first 8 bytes of remote, a
 // native-endian word. The address of the word must be a multiple of 8. No reader ever sees a
 // partial value. An atomic write can publish data: first write and flush the data, then store a flag
-// or pointer with AtomicWriteOp. If the device does not support atomic writes, the operation fails
-// with ErrNotSupported.
+// or pointer with AtomicWriteOp. If the device does not execute atomic writes, the operation is a
+// WRITE of 8 bytes that the request carries inline, with the fence flag: so it begins after earlier
+// flushes, which are READs on such a device. Adapters write 8 aligned bytes at once, but no
+// specification says so.
 //
 // Implements: ibv_wr_atomic_write.
 func AtomicWriteOp(remote Remote, value uint64) Op {
@@ -230,8 +246,13 @@ func AtomicWriteOp(remote Remote, value uint64) Op {
 //
 // Without a flush, the completion of a WRITE means only that the data is at the peer's device. The
 // peer's region needs AccessFlushGlobal for verbs.FlushGlobal, and AccessFlushPersistent for
-// verbs.FlushPersistent. If the device does not support flushes, the operation fails with
-// ErrNotSupported.
+// verbs.FlushPersistent. If the device does not execute flushes, the operation is a READ of the first 8
+// bytes of remote, or of fewer if remote is shorter: the peer's device carries out a READ after earlier
+// WRITEs of the connection, and its answer follows them to the peer's memory. For that the
+// peer's region needs AccessRemoteRead, too; a region of a device that does not execute flushes has it.
+// Such a READ makes WRITEs persistent only if the peer's device writes to persistent memory past the
+// processor's caches. So without [Conn.DeclareDirectWrite], a FLUSH with verbs.FlushPersistent then fails
+// with ErrNotSupported.
 //
 // Implements: ibv_wr_flush, selectivity range.
 func FlushOp(remote Remote, p verbs.FlushPlacement) Op {

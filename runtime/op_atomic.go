@@ -13,7 +13,8 @@ import (
 const wordSize = 8
 
 // Conn.atomic starts an operation that uses no local memory of the caller: an atomic, an
-// ATOMIC_WRITE or a FLUSH.
+// ATOMIC_WRITE or a FLUSH. If the device does not execute ATOMIC_WRITE or FLUSH, other requests take
+// their place (op_instead.go).
 func (c *Conn) atomic(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
 	if ctx == nil {
 		return f, ErrNilContext
@@ -42,6 +43,12 @@ func (c *Conn) atomic(ctx context.Context, op *Op, w submitOpts) (f Future, err 
 	}
 	if err := op.remote.check(n, need); err != nil {
 		return f, err
+	}
+	switch {
+	case op.kind == startAtomicWrite && !c.rt.attr.Opcodes.Has(verbs.WRAtomicWrite):
+		return c.writeWord(ctx, &s, w)
+	case op.kind == startFlush && !c.rt.attr.Opcodes.Has(verbs.WRFlush):
+		return c.flushByRead(ctx, op, &s, w)
 	}
 	return c.submit(ctx, &s, reactor.Payload{}, w)
 }

@@ -157,6 +157,11 @@ func (b Batch) Start(ctx context.Context, op *Op) (Future, error) {
 	return b.c.start(ctx, op, submitOpts{mode: reactor.NoWakeup})
 }
 
+// TryStartTo is [Conn.TryStartTo] without the wake-up of the reactor's goroutine.
+func (b Batch) TryStartTo(op *Op, sink Sink, tag uint64) error {
+	return b.c.startTo(context.Background(), op, submitOpts{sink: sink, tag: tag, mode: reactor.NonBlock | reactor.NoWakeup})
+}
+
 // Flush wakes the reactor's goroutine, which posts the started operations. Call Flush if no
 // goroutine awaits these operations soon. Flush does not block.
 func (b Batch) Flush() { b.c.sh.r.Wake() }

@@ -96,6 +96,9 @@ type Options struct {
 	// default RetryCount is DefaultRetryCount; negative: no retries.
 	AckTimeout time.Duration
 	RetryCount int
+	// ReadDepth is how many READs and atomics may be outstanding on the wire in each direction; the device
+	// holds further ones back. The peer's limit and the device's apply, too. Default DefaultReadDepth.
+	ReadDepth int
 	// TOS is the type of service (IPv4) or traffic class (IPv6) of the connection's packets. Its
 	// upper 6 bits are the DSCP, its lower 2 bits the ECN. Both ends use the TOS of the dialing end.
 	// The software RNIC applies it to UDP packets, and only on Linux. A connection without the
@@ -149,6 +152,7 @@ func (o Options) validate() (Options, error) {
 	o.MaxSGE = orDefault(o.MaxSGE, DefaultMaxSGE)
 	o.PeerTimeout = orDefault(o.PeerTimeout, DefaultPeerTimeout)
 	o.RetryCount = orDefault(o.RetryCount, DefaultRetryCount)
+	o.ReadDepth = orDefault(o.ReadDepth, DefaultReadDepth)
 	o.Backlog = orDefault(o.Backlog, DefaultBacklog)
 	if o.Inline = orDefault(o.Inline, DefaultInline); o.Inline < 0 {
 		o.Inline = 0
@@ -171,6 +175,8 @@ func (o Options) validate() (Options, error) {
 		return o, fmt.Errorf("%w: Options.AckTimeout is %v, want at most %v", ErrConfig, o.AckTimeout, longestAckTimeout)
 	case o.RetryCount > DefaultRetryCount:
 		return o, fmt.Errorf("%w: Options.RetryCount is %d, want at most %d", ErrConfig, o.RetryCount, DefaultRetryCount)
+	case o.ReadDepth < 1 || o.ReadDepth > maxReadDepth:
+		return o, fmt.Errorf("%w: Options.ReadDepth is %d, want 1 to %d", ErrConfig, o.ReadDepth, maxReadDepth)
 	case o.Backlog < 1 || o.Backlog > maxBacklog:
 		return o, fmt.Errorf("%w: Options.Backlog is %d, want 1 to %d", ErrConfig, o.Backlog, maxBacklog)
 	case o.Recorder > maxRecorder:
@@ -182,6 +188,9 @@ func (o Options) validate() (Options, error) {
 	}
 	return o, nil
 }
+
+// depth is how many READs and atomics a connection with the options o may have outstanding.
+func (rt *Runtime) depth(o Options) uint8 { return min(uint8(o.ReadDepth), rt.reads) }
 
 // fits returns an error if the device's port cannot carry messages of o.MessageSize.
 func (rt *Runtime) fits(o Options) error {
@@ -208,6 +217,7 @@ func (rt *Runtime) inherit(o Options) (Options, error) {
 	o.KeepAlive = orDefault(o.KeepAlive, d.KeepAlive)
 	o.AckTimeout = orDefault(o.AckTimeout, d.AckTimeout)
 	o.RetryCount = orDefault(o.RetryCount, d.RetryCount)
+	o.ReadDepth = orDefault(o.ReadDepth, d.ReadDepth)
 	o.TOS = orDefault(o.TOS, d.TOS)
 	o.Recorder = orDefault(o.Recorder, d.Recorder)
 	o.Backlog = orDefault(o.Backlog, d.Backlog)

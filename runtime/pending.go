@@ -9,6 +9,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // Pending is a raw connection (Options.Raw) that is not established yet. It uses the connection
@@ -54,10 +55,46 @@ func (rt *Runtime) PrepareDial(ctx context.Context, addr string, o Options) (*Pe
 //
 // Implements: rdma_get_request.
 func (l *Listener) PrepareAccept(ctx context.Context) (*Pending, error) {
+	return l.prepareAccept(ctx, acceptWaiter{})
+}
+
+// PrepareAcceptOptions is PrepareAccept with options of the connection's own: each zero field of o is
+// replaced by the runtime's option, and not by that of the listener. But Raw and Bare are those of the
+// listener, and Admit and Backlog do not apply.
+func (l *Listener) PrepareAcceptOptions(ctx context.Context, o Options) (*Pending, error) {
+	opts, err := l.optionsOf(o)
+	if err != nil {
+		return nil, err
+	}
+	return l.prepareAccept(ctx, acceptWaiter{opts: opts})
+}
+
+// TryPrepareAccept is PrepareAcceptOptions that does not wait for a request: if none is waiting, or if the
+// peer withdraws it, it returns ErrNoRequest. It waits until the connection is prepared; ctx ends
+// that wait. See OnRequest.
+func (l *Listener) TryPrepareAccept(ctx context.Context, o Options) (*Pending, error) {
+	opts, err := l.optionsOf(o)
+	if err != nil {
+		return nil, err
+	}
+	return l.prepareAccept(ctx, acceptWaiter{opts: opts, try: true})
+}
+
+// optionsOf returns the options of a connection that the listener accepts with o.
+func (l *Listener) optionsOf(o Options) (*Options, error) {
+	o.Raw, o.Bare = l.opts.Raw, l.opts.Bare
+	o, err := l.rt.inherit(o)
+	if err == nil {
+		err = o.checkPrivate("an acceptance", verbs.MaxPrivateAccept)
+	}
+	return &o, err
+}
+
+func (l *Listener) prepareAccept(ctx context.Context, how acceptWaiter) (*Pending, error) {
 	if !l.opts.Raw {
 		return nil, fmt.Errorf("%w: a managed connection posts its receives itself", ErrMode)
 	}
-	c, err := l.wait(ctx, &l.prepareWaiters)
+	c, err := l.wait(ctx, &l.prepareWaiters, how)
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +103,10 @@ func (l *Listener) PrepareAccept(ctx context.Context) (*Pending, error) {
 
 // RemoteAddr returns the address of the peer.
 func (p *Pending) RemoteAddr() netip.AddrPort { return p.peer }
+
+// PrivateData returns the private data of the peer's request, as Conn.PrivateData does. At the dialing
+// end it is nil. A program that wants no connection with this peer calls Close, which refuses the request.
+func (p *Pending) PrivateData() []byte { return p.c.private }
 
 // Connect continues the handshake: it sends the connection request, or accepts the peer's request.
 // It waits for the outcome until ctx ends, at most Config.ConnectTimeout. If Connect succeeds, the
@@ -78,16 +119,33 @@ func (p *Pending) RemoteAddr() netip.AddrPort { return p.peer }
 //
 // Implements: rdma_connect, rdma_accept.
 func (p *Pending) Connect(ctx context.Context) (*Conn, error) {
+	return p.ConnectData(ctx, p.c.opts.PrivateData)
+}
+
+// ConnectData is Connect that sends private to the peer in place of Options.PrivateData. It keeps the
+// slice. If private is longer than Options.PrivateData may be, ConnectData returns ErrConfig and does
+// nothing else.
+func (p *Pending) ConnectData(ctx context.Context, private []byte) (*Conn, error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
+		return nil, err
+	}
+	c := p.c
+	o, most, what := Options{Bare: c.opts.Bare, PrivateData: private}, verbs.MaxPrivateConnect, "a request"
+	if c.accepting {
+		most, what = verbs.MaxPrivateAccept, "an acceptance"
+	}
+	if err := o.checkPrivate(what, most); err != nil {
 		return nil, err
 	}
 	if p.used.Swap(true) {
 		return nil, errUsed
 	}
-	c := p.c
 	promise, f := c.rt.conns.New(nil)
-	c.sh.r.Defer(func() { c.goOn(promise) })
+	c.sh.r.Defer(func() {
+		c.ownData = private
+		c.goOn(promise)
+	})
 	if _, err = f.Await(asked); err == nil {
 		p.returned.Store(true)
 		return c, nil
@@ -133,12 +191,14 @@ func (r *request) held() {
 // passOver handles the failure err of a request that was prepared for s, a call of PrepareAccept:
 //   - If the listener has stopped, s fails with the listener's cause.
 //   - If the peer, the network or an eviction caused the failure (causedByPeer), s waits for the next
-//     request, and gets it before all other calls.
+//     request, and gets it before all other calls. A call of TryPrepareAccept fails with ErrNoRequest.
 //   - Otherwise s fails with err.
 func (l *Listener) passOver(s acceptWaiter, err error) {
 	switch {
 	case l.cause != nil:
 		s.Settle(nil, l.cause)
+	case causedByPeer(err) && s.try:
+		s.Settle(nil, ErrNoRequest)
 	case causedByPeer(err):
 		l.prepareWaiters.all = append([]acceptWaiter{s}, l.prepareWaiters.all...)
 	default:
@@ -187,6 +247,17 @@ type unconnected struct {
 //
 // Implements: ibv_post_recv.
 func (u *unconnected) PostRecv(locals ...Slice) (Future, error) { return u.c.PostRecv(locals...) }
+
+// PostRecvTo is PostRecv with a sink in place of the future, as in Conn.StartTo.
+func (u *unconnected) PostRecvTo(sink Sink, tag uint64, locals ...Slice) error {
+	return u.c.TryStartTo(new(PostRecvVOp(locals)), sink, tag)
+}
+
+// Loop returns the reactor of the connection.
+func (u *unconnected) Loop() Loop { return u.c.Loop() }
+
+// QPNum is the number of the queue pair.
+func (u *unconnected) QPNum() uint32 { return u.c.QPNum() }
 
 // Close closes the connection. If Connect has succeeded, Close does nothing, because the caller then
 // closes the Conn. In all other cases, also after a failed Connect, Close waits as Conn.Close does.

@@ -25,6 +25,7 @@ type Runtime struct {
 	cfg      Config
 	provider verbs.Provider
 	dev      verbs.Context
+	attr     verbs.DeviceAttr
 	addr     netip.Addr // the device's address; invalid if the device has none
 	pd       verbs.PD
 	mem      *memory
@@ -32,7 +33,7 @@ type Runtime struct {
 	shards   []*shard
 	handlers *handlers // nil in a stepped runtime (Config.stepped)
 	srqs     int       // the most receives of a shared receive queue; 0: managed connections share none
-	reads    uint8     // limit of outstanding READs and atomics per connection and direction
+	reads    uint8     // the device's limit of outstanding READs and atomics per connection and direction
 	conns    *futures.Pool[*Conn]
 	messages *futures.Pool[Message]
 	// creditWaits makes the futures of waits for a credit. The result is the connection that has the
@@ -83,11 +84,11 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if addrs := rt.dev.Device().Addr; len(addrs) > 0 {
 		rt.addr = addrs[0]
 	}
-	attr, err := rt.dev.QueryDevice()
-	if err != nil {
+	if rt.attr, err = rt.dev.QueryDevice(); err != nil {
 		return nil, err
 	}
-	rt.reads = uint8(max(0, min(readDepth, attr.MaxQPRdAtom, attr.MaxQPInitRdAtom)))
+	attr := rt.attr
+	rt.reads = uint8(max(0, min(maxReadDepth, attr.MaxQPRdAtom, attr.MaxQPInitRdAtom)))
 	if attr.MaxSRQ > 0 {
 		rt.srqs = attr.MaxSRQWR
 		if rt.cfg.CQEntries > 0 { // other receives need entries of the completion queue, too
@@ -104,6 +105,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 		return nil, err
 	}
 	rt.mem.windows = windowed(&attr)
+	rt.mem.flushes = attr.Opcodes.Has(verbs.WRFlush)
 	if !cfg.stepped {
 		if rt.handlers, err = newHandlers(cfg.Handlers, cfg.OnPanic); err != nil {
 			return nil, err
@@ -127,8 +129,11 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	return rt, nil
 }
 
-// Device returns the name and attributes of the device.
+// Device returns the name and addresses of the device.
 func (rt *Runtime) Device() verbs.DeviceInfo { return rt.dev.Device() }
+
+// DeviceAttr returns the limits and features of the device, as they were when the runtime was opened.
+func (rt *Runtime) DeviceAttr() verbs.DeviceAttr { return rt.attr }
 
 // Stats returns the counters of all reactors together. A counter that is a maximum has the largest
 // value of all reactors; any other counter has the sum.

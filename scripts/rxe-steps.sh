@@ -15,13 +15,14 @@ there() {
 		env CGO_ENABLED=1 go test -json -count=1 -vet=off -p 1 -timeout "$TESTTIMEOUT" -exec "$RXEVM_EXEC" "$@"
 }
 
-for step in ${*:-conformance reactor runtime rdmacm interop examples}; do
+for step in ${*:-conformance reactor runtime rdmacm rpma interop examples}; do
 	case $step in
 	conformance) there tests "conformance" -run '^TestConformance(One)?Device' ./verbs/ibv ;;
 	reactor) there tests "reactor" ./reactor ;;
 	# Without two tests of errors and manuals, which use no device and 31 s of the machine's time.
 	runtime) there tests "runtime" -skip '^Test(EveryErrorAnswers|ManualsNameTheirOwnErrors)$' ./runtime ;;
 	rdmacm) there tests "rdmacm" ./rdmacm ;;
+	rpma) there tests "rpma" ./runtime/rpma ;;
 	# The node of each memory area, as the kernel reports it.
 	placement) there tests "placement, two NUMA nodes" -run '^TestMemoryLiesOnItsReactorsNode$' ./runtime ;;
 	interop) there names "interop" ./runtime/interop ./rdmacm/interop ;;

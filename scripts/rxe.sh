@@ -46,7 +46,7 @@ case $code in
 	STEPS=$tmp/hosts sh scripts/rxe-hosts.sh >"$tmp/out" 2>&1 &
 	# A step of its own: that the machine boots, and that its kernel logged no fault in all that
 	# time.
-	sum check "machine, Soft-RoCE" -- "$RXEVM" with -- sh scripts/rxe-steps.sh conformance reactor runtime rdmacm
+	sum check "machine, Soft-RoCE" -- "$RXEVM" with -- sh scripts/rxe-steps.sh conformance reactor runtime rdmacm rpma
 	wait $! || code=$?
 	cat "$tmp/out"
 	cat "$tmp/hosts" >>"$STEPS"

@@ -30,9 +30,10 @@ var layers = []layer{
 	{path: "reactor", uses: []string{"internal", "internal/model", "verbs", "futures"}, tests: []string{"verbs/soft", "verbs/ibv"}},
 	{path: "runtime", uses: []string{"internal", "internal/model", "verbs", "verbs/open", "futures", "reactor"}, tests: []string{"verbs/soft", "verbs/ibv", "verbs/verbstest"}},
 	{path: "rdmacm", uses: []string{"internal", "verbs", "verbs/open", "futures", "reactor"}, tests: []string{"verbs/soft", "verbs/ibv"}},
+	{path: "runtime/rpma", uses: []string{"internal", "verbs", "verbs/open", "futures", "reactor", "runtime"}, tests: []string{"verbs/soft", "verbs/ibv", "verbs/verbstest", "rdmacm"}},
 	{path: "runtime/internal/outage", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},
-	{path: "examples", uses: []string{"verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime", "rdmacm"}, tests: []string{"internal"}},
-	{path: "benchmarks", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime", "rdmacm"}},
+	{path: "examples", uses: []string{"verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime", "runtime/rpma", "rdmacm"}, tests: []string{"internal"}},
+	{path: "benchmarks", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime", "runtime/rpma", "rdmacm"}},
 	{path: "scripts"},
 	{path: "docs", uses: []string{"verbs", "futures", "reactor", "runtime"}},
 }

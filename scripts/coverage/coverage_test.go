@@ -85,7 +85,10 @@ rdma_seterrno none: Go functions return errors
 rdma_notify open
 == librpma
 -- Operations
-rpma_read all:runtime.TestConnect
+rpma_read all:runtime.TestConnect none: C only
+== libibverbs
+-- Operations
+ibv_post all:runtime.TestConnect
 `
 )
 
@@ -109,7 +112,8 @@ func TestPage(t *testing.T) {
 	lines := strings.Split(page, "\n")
 	for _, want := range []string{
 		"| librdmacm | 4 | 2 | 1 | 1 | 0 | 1 | 1 | 1 |",
-		"| librpma | 1 | 0 | 0 | 0 | 1 | 0 | 0 | 0 |",
+		"| librpma | 1 | 0 | 1 | 0 | 0 | 0 | 0 | 0 |",
+		"| libibverbs | 1 | 0 | 0 | 0 | 1 | 0 | 0 | 0 |",
 		"librdmacm: A note.",
 		"## librdmacm: Connections",
 		"| function | Go | software RNIC | null device | Soft-RoCE |",
@@ -117,7 +121,7 @@ func TestPage(t *testing.T) {
 		"| rdma_destroy_id | ibv.cmID.Close | | | |",
 		"| rdma_seterrno | no place: Go functions return errors | | | |",
 		"| rdma_notify | open | | | |",
-		"| rpma_read | | runtime.TestConnect | runtime.TestConnect | runtime.TestConnect |",
+		"| ibv_post | | runtime.TestConnect | runtime.TestConnect | runtime.TestConnect |",
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("the page has no line %q:\n%s", want, page)
@@ -142,6 +146,7 @@ func TestFailuresAreFound(t *testing.T) {
 		{"a function of librpma in no row", "", "", "rpma_forgotten", "rpma_forgotten: the comment of verbs.Carrier"},
 		{"an elsewhere that is not listed", "~ rdma_tool a program\n", "", "", "rdma_tool: the comment of ibv.cmID.Close"},
 		{"neither Go name nor reason", "rdma_notify open", "rdma_notify", "", "rdma_notify: the row has neither"},
+		{"neither Go name nor reason, librpma", "none: C only", "", "", "rpma_read: the row has neither"},
 		{"a reason and a Go name", "", "", "rdma_seterrno", "rdma_seterrno: the row has a reason, and verbs.Carrier"},
 		{"an open row with a Go name", "", "", "rdma_notify", "rdma_notify: the row is open, and verbs.Carrier"},
 		{"an open row with a reason", "rdma_notify open", "rdma_notify open none: x", "", "rdma_notify is open and has a reason"},

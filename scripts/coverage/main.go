@@ -5,8 +5,8 @@
 //
 // functions.txt has a line for each function. The Go names come from the "Implements:" lines of
 // doc comments, and the results of conformance cases from docs/conformance.md. The command fails
-// and names the row when the row names a test that does not exist, when a function of librdmacm
-// has neither a Go name nor a reason, or when the comments and functions.txt disagree.
+// and names the row when the row names a test that does not exist, when a function of librdmacm or
+// librpma has neither a Go name nor a reason, or when the comments and functions.txt disagree.
 //
 // Run it in the root of the repository. It uses only the standard library.
 package main

@@ -1,4 +1,4 @@
-// Package seam gives package actor access to parts of package runtime that users may not call.
+// Package seam gives the packages actor and rpma access to parts of package runtime that users may not call.
 // Package runtime sets the variables when the program starts; they do not change afterwards.
 package seam
 

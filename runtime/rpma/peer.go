@@ -1,0 +1,70 @@
+package rpma
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Peer is this end of remote persistent memory: a runtime, with the memory regions, endpoints and
+// connections of this package. Its methods, and those of all its objects, may be called from any
+// goroutine.
+type Peer struct {
+	rt    *runtime.Runtime
+	iWARP bool
+	// children counts the open objects of the peer. Any goroutine adds and subtracts; Close reads it.
+	children atomic.Int64
+	waits    *futures.Pool[*bell]
+}
+
+// NewPeer returns a peer that uses rt. The caller keeps rt open, closes the peer's objects, then the
+// peer, and then rt. NewPeer does not block.
+//
+// Errors: ErrInvalid if rt is nil.
+//
+// Implements: rpma_peer_new.
+func NewPeer(rt *runtime.Runtime) (*Peer, error) {
+	if rt == nil {
+		return nil, invalid("rpma_peer_new", "a peer without a runtime")
+	}
+	attr := rt.DeviceAttr()
+	p := &Peer{rt: rt, iWARP: !attr.Opcodes.Has(verbs.WRSendWithImm)}
+	p.waits = futures.NewPool(futures.Options[*bell]{Dispose: disposeWait})
+	if !p.atomicWrites() {
+		logf(LevelInfo, "the device does not execute ATOMIC_WRITE: fenced WRITEs take its place", nil)
+	}
+	if !p.flushes() {
+		logf(LevelInfo, "the device does not execute FLUSH: READs take its place", nil)
+	}
+	return p, nil
+}
+
+// Runtime returns the runtime of the peer.
+func (p *Peer) Runtime() *runtime.Runtime { return p.rt }
+
+func (p *Peer) flushes() bool      { return p.rt.DeviceAttr().Opcodes.Has(verbs.WRFlush) }
+func (p *Peer) atomicWrites() bool { return p.rt.DeviceAttr().Opcodes.Has(verbs.WRAtomicWrite) }
+
+// ODPCapable reports whether the device can read and write memory that is not locked, over reliable
+// connections.
+//
+// Implements: rpma_utils_ibv_context_is_odp_capable.
+func (p *Peer) ODPCapable() bool {
+	const need = verbs.ODPWrite | verbs.ODPRead
+	odp := p.rt.DeviceAttr().ODP
+	return odp.Has() && odp.RC&need == need
+}
+
+// Close ends the peer. While it has open objects, Close changes nothing and returns an ErrProvider that
+// matches verbs.ErrBusy. Close is idempotent, does not block, and leaves the runtime open.
+//
+// Implements: rpma_peer_delete.
+func (p *Peer) Close() error {
+	if n := p.children.Load(); n > 0 {
+		return fail("rpma_peer_delete", ErrProvider, fmt.Errorf("%w: the peer has %d open objects", verbs.ErrBusy, n))
+	}
+	return nil
+}
