@@ -145,7 +145,8 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 // lost: the next Accept gets the connection.
 //
 // Errors: ErrClosed after Close; ErrDeviceRemoved; the error of the context; the reason why the
-// listener could not prepare a connection (no memory, the configuration, no room in the reactor).
+// listener could not prepare a connection (no memory, the configuration, no room in the reactor, a
+// completion queue that has failed).
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	return l.wait(ctx, &l.waiters, acceptWaiter{})
 }
@@ -164,7 +165,7 @@ func (l *Listener) wait(ctx context.Context, line *acceptWaiters, how acceptWait
 		}
 		c, err := f.Await(asked)
 		switch {
-		case err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrTooMany) || errors.Is(err, ErrConfig) || errors.Is(err, verbs.ErrDeviceRemoved) || errors.Is(err, errPrepare) || errors.Is(err, ErrNoRequest):
+		case err == nil || errors.Is(err, ErrClosed) || errors.Is(err, ErrTooMany) || errors.Is(err, ErrConfig) || errors.Is(err, verbs.ErrDeviceRemoved) || errors.Is(err, errPrepare) || errors.Is(err, ErrNoRequest) || errors.Is(err, reactor.ErrOverrun):
 			return c, err
 		case f.Valid(): // ctx has ended
 			f.Discard()

@@ -245,8 +245,12 @@ func (r *request) failed(err error) {
 }
 
 // causedByPeer reports whether the peer, the network or an eviction caused err, and not a failure
-// at this end. Accept does not return errors for which causedByPeer is true.
+// at this end. Accept does not return errors for which causedByPeer is true. An overrun of a completion
+// queue ends connections with the errors of their peers too, and is a failure at this end.
 func causedByPeer(err error) bool {
+	if errors.Is(err, reactor.ErrOverrun) {
+		return false
+	}
 	_, rejected := errors.AsType[*RejectError](err)
 	_, failed := errors.AsType[*verbs.WCError](err)
 	is := rejected || failed

@@ -45,6 +45,38 @@ func TestConnectingSurvivesAFailedGetEvent(t *testing.T) {
 	}
 }
 
+// Rule: if a completion queue of a server has failed, Accept returns the reason when a peer asks for a
+// connection, because no connection can be prepared any more. (Accept waited, and every peer was refused.)
+func TestAcceptReportsAFailedQueue(t *testing.T) {
+	notOnDevice(t, "the test makes the n-th call fail")
+	for _, raw := range []bool{false, true} {
+		t.Run(fmt.Sprintf("raw %v", raw), func(t *testing.T) {
+			ctx := testContext(t)
+			p := must.Get(soft.New(soft.Config{}))(t)
+			plan := &nth.Plan{Op: "ibv_poll_cq", N: 1}
+			server := must.Get(Open(Config{Provider: nth.Wrap(p, plan), Conn: Options{Raw: raw}}))(t)
+			client := must.Get(Open(Config{Provider: p, Conn: Options{Raw: raw}}))(t)
+			t.Cleanup(func() { must.Do(t, client.Close(ctx)); must.Do(t, server.Close(ctx)) })
+			ln := must.Get(server.Listen(":0"))(t)
+			for first := true; ; first = false {
+				dialed := make(chan error, 1)
+				go func() { _, err := client.Dial(ctx, ln.Addr().String()); dialed <- err }()
+				c, err := ln.Accept(ctx)
+				switch {
+				case first && err == nil: // the poll fails in this connection
+					<-dialed
+					<-c.Done()
+					continue
+				case !errors.Is(err, reactor.ErrOverrun):
+					t.Errorf("Accept returned %v, want ErrOverrun", err)
+				}
+				<-dialed // it may have connected before the poll failed
+				return
+			}
+		})
+	}
+}
+
 // echo sends one message from a to b, and checks that the message arrives.
 func echo(t *testing.T, a, b *Conn) {
 	t.Helper()
