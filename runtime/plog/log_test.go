@@ -356,13 +356,12 @@ func (f *failing) Sync(int, int) error { return f.err }
 // if the disk works again: what the system has dropped is not written by a second attempt.
 func TestFailedDiskFailsTheLog(t *testing.T) {
 	m := &failing{image: make(image, 1<<16)}
-	l := must.Get(create(m, Config{Lanes: 2}, 5))(t)
 	disk := errors.New("disk")
 	m.err = disk
 	if _, err := create(m, Config{Lanes: 2}, 6); !errors.Is(err, disk) {
 		t.Errorf("Create on a failed disk: %v", err)
 	}
-	l = must.Get(create(&failing{image: m.image}, Config{Lanes: 2}, 5))(t)
+	l := must.Get(create(&failing{image: m.image}, Config{Lanes: 2}, 5))(t)
 	l.m = m
 	for range 2 {
 		if _, err := l.claim(0); !errors.Is(err, ErrFailed) || !errors.Is(err, disk) {

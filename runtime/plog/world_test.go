@@ -169,15 +169,15 @@ func readAll(r *Reader) (found []Record, err error) {
 // compare is the checker. The records that were found must be entries, in order and without a gap;
 // every sure entry must be among them, unless it was freed. It returns the rule that is broken.
 func (l *ledger) compare(found []Record) string {
-	from := 0
-	if len(found) > 0 {
-		if from = slices.IndexFunc(l.entries, func(e entry) bool { return e.position == found[0].Position }); from < 0 {
-			return fmt.Sprintf("a record at %d that nobody has appended: %q", found[0].Position, found[0].Payload)
+	if len(found) == 0 {
+		if k := slices.IndexFunc(l.entries[l.freed:], func(e entry) bool { return e.sure }); k >= 0 {
+			return fmt.Sprintf("the record at %d is lost, and all others", l.entries[l.freed+k].position)
 		}
-	} else if from = slices.IndexFunc(l.entries[l.freed:], func(e entry) bool { return e.sure }); from >= 0 {
-		return fmt.Sprintf("the record at %d is lost, and all others", l.entries[l.freed+from].position)
-	} else {
 		return ""
+	}
+	from := slices.IndexFunc(l.entries, func(e entry) bool { return e.position == found[0].Position })
+	if from < 0 {
+		return fmt.Sprintf("a record at %d that nobody has appended: %q", found[0].Position, found[0].Payload)
 	}
 	if from > l.freed {
 		if k := slices.IndexFunc(l.entries[l.freed:from], func(e entry) bool { return e.sure }); k >= 0 {

@@ -30,13 +30,11 @@ func TestContract3AtomicWrite(t *testing.T) {
 		odd.d.addr += 4
 		isCode(t, "an atomic write to an address that is no multiple of 8", c.AtomicWrite(&odd, 0, [8]byte{}, CompletionAlways, 1), ErrInvalid)
 		for i := range byte(20) {
-			word := [8]byte{i, 1, 2, 3, 4, 5, 6, 7}
+			want := [8]byte{i, 1, 2, 3, 4, 5, 6, 7}
 			from.Bytes()[0] = i
 			must.Do(t, c.Write(dst, 32, from, 0, 32, CompletionOnError, 1))
 			must.Do(t, c.Flush(dst, 32, 32, Visibility, CompletionOnError, 2))
-			must.Do(t, c.AtomicWrite(dst, 8, word, CompletionOnError, 3))
-			want := word
-			word = [8]byte{} // it was copied
+			must.Do(t, c.AtomicWrite(dst, 8, want, CompletionOnError, 3))
 			must.Do(t, c.Flush(dst, 8, 8, Visibility, CompletionAlways, 4))
 			r.done(c.CQ(), 4)
 			if got := into.Bytes()[8:16]; !bytes.Equal(got, want[:]) || into.Bytes()[32] != i {
