@@ -13,5 +13,5 @@ func spent() time.Duration {
 	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u) != nil {
 		return 0
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()) //nolint:unconvert // 32 bits on 32-bit systems
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
