@@ -72,7 +72,7 @@ func TestLogMistakes(t *testing.T) {
 		_, err := GetLogThreshold(th)
 		isCode(t, "an unknown threshold", err, ErrInvalid)
 	}
-	for _, l := range []slog.Level{LevelDebug - 1, 1, LevelDisabled - 1, LevelDisabled + 1} {
+	for _, l := range []slog.Level{LevelDebug - 1, 1, LevelFatal + 1, LevelDisabled - 1} {
 		isCode(t, "an unknown level", SetLogThreshold(LogMain, l), ErrInvalid)
 	}
 	TestLogDefaults(t)
