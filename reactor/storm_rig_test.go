@@ -2,6 +2,7 @@ package reactor_test
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -24,8 +25,14 @@ const stormWire = 5 * time.Microsecond
 func slowBed(t testing.TB) bed {
 	f := fabric.New(fabric.Config{})
 	f.SetAll(fabric.Link{Delay: stormWire, Jitter: stormWire})
-	p := must.Get(soft.New(soft.Config{Fabric: f}))(t)
-	return bed{"slow", func(t testing.TB, dev int) verbs.Context {
+	return bedOf(t, f)
+}
+
+// bedOf returns the software RNIC over a fabric of the test's own.
+func bedOf(t testing.TB, f *fabric.Fabric) bed {
+	p := must.Get(soft.New(soft.Config{Fabric: f, Devices: []soft.DeviceConfig{
+		{Name: "soft0", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "soft1", Addr: netip.MustParseAddr("10.0.0.2")}}}))(t)
+	return bed{"own fabric", func(t testing.TB, dev int) verbs.Context {
 		return must.Get(p.Open([...]string{"soft0", "soft1"}[dev]))(t)
 	}}
 }
