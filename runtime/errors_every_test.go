@@ -18,6 +18,8 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/runtime/actor"
+	"github.com/verbena-rdma/verbena/runtime/plog"
+	"github.com/verbena-rdma/verbena/runtime/rpma"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
@@ -95,6 +97,7 @@ var answers = map[string]struct {
 	"runtime.ErrRecvFull":       {verbena.ErrRecvFull, later, nil},
 	"runtime.ErrTooMany":        {verbena.ErrTooMany, later, nil},
 	"runtime.ErrBusy":           {verbena.ErrBusy, later, nil},
+	"runtime.ErrNoRequest":      {verbena.ErrNoRequest, later, nil},
 	"runtime.ErrMemlock":        {verbena.ErrMemlock, later, nil},
 	"runtime.ErrNoGID":          {verbena.ErrNoGID, later, nil},
 	"runtime.ErrUnreachable":    {verbena.ErrUnreachable, later, nil},
@@ -152,6 +155,20 @@ var answers = map[string]struct {
 	"runtime/actor.ErrRestarted":     {actor.ErrRestarted, never, nil},
 	"runtime/actor.ErrEscalated":     {actor.ErrEscalated, never, nil},
 	"runtime/actor.ErrGoexit":        {actor.ErrGoexit, never, nil},
+
+	"runtime/plog.ErrNoLog":    {plog.ErrNoLog, never, nil},
+	"runtime/plog.ErrCorrupt":  {plog.ErrCorrupt, never, nil},
+	"runtime/plog.ErrFailed":   {plog.ErrFailed, never, nil},
+	"runtime/plog.ErrGeometry": {plog.ErrGeometry, never, nil},
+	"runtime/plog.ErrLane":     {plog.ErrLane, never, nil},
+	"runtime/plog.ErrLaneHeld": {plog.ErrLaneHeld, later, nil},
+	"runtime/plog.ErrFull":     {plog.ErrFull, later, nil},
+	"runtime/plog.ErrTrimmed":  {plog.ErrTrimmed, never, nil},
+	"runtime/plog.ErrTooLarge": {plog.ErrTooLarge, never, nil},
+	"runtime/plog.ErrMessage":  {plog.ErrMessage, never, nil},
+
+	"runtime/rpma.Code":  {rpma.ErrNoEvent, later, nil},
+	"runtime/rpma.Error": {&rpma.Error{Code: rpma.ErrInvalid}, never, nil},
 }
 
 // Rule: for each error that a public package exports, RetryOf returns the result in the table (answers). The

@@ -388,6 +388,7 @@ func TestMemlockGivesUpWhatIsUnusedFirst(t *testing.T) {
 // supports this access. (The error of Soft-RoCE itself is only "invalid argument".)
 func TestPersistenceThatIsRefusedSaysWhatItWants(t *testing.T) {
 	m, pd := testMemory(t, MemoryConfig{})
+	m.flushes = true // otherwise the device is not asked for the access
 	pd.refuse = func(uint64) error {
 		return &verbs.OpError{Op: "ibv_reg_mr", Errno: syscall.EINVAL, Err: verbs.ErrInvalid}
 	}

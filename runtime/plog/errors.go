@@ -1,31 +1,32 @@
 package plog
 
-import "errors"
+import "github.com/verbena-rdma/verbena/internal/sentinel"
 
+// The errors of the package. The constructor of an error says when the same call may succeed.
 var (
 	// ErrNoLog means that the region has no log: its header is missing, torn or of another version. A
 	// torn header is that of a log whose Create did not return, so that nothing can have been
 	// acknowledged.
-	ErrNoLog = errors.New("plog: no log")
+	ErrNoLog = sentinel.Never("plog: no log")
 	// ErrCorrupt means that persistent bytes have changed: a record is not whole that was whole and
 	// persistent before. The log never does that to itself.
-	ErrCorrupt = errors.New("plog: corrupt log")
+	ErrCorrupt = sentinel.Never("plog: corrupt log")
 	// ErrFailed means that bytes could not be made persistent. It is then unknown which are, so the log
 	// refuses everything until it is opened again.
-	ErrFailed = errors.New("plog: the log has failed")
+	ErrFailed = sentinel.Never("plog: the log has failed")
 	// ErrGeometry means that a log cannot have these lanes, or does not fit into its region.
-	ErrGeometry = errors.New("plog: bad geometry")
+	ErrGeometry = sentinel.Never("plog: bad geometry")
 	// ErrLane means that the log does not have this lane.
-	ErrLane = errors.New("plog: no such lane")
+	ErrLane = sentinel.Never("plog: no such lane")
 	// ErrLaneHeld means that another connection writes the lane. A writer that dials again gets it
 	// until the server has noticed the end of its last connection (Options.PeerTimeout).
-	ErrLaneHeld = errors.New("plog: the lane has a writer")
+	ErrLaneHeld = sentinel.Later("plog: the lane has a writer")
 	// ErrFull means that the lane has no space for the record until the server reads and trims.
-	ErrFull = errors.New("plog: the lane is full")
+	ErrFull = sentinel.Later("plog: the lane is full")
 	// ErrTrimmed means that the records of a reader have been freed, by another reader of the lane.
-	ErrTrimmed = errors.New("plog: the record is trimmed")
+	ErrTrimmed = sentinel.Never("plog: the record is trimmed")
 	// ErrTooLarge means that a record is larger than [Writer.MaxRecord].
-	ErrTooLarge = errors.New("plog: the record is too large")
+	ErrTooLarge = sentinel.Never("plog: the record is too large")
 	// ErrMessage means that the peer sent a message that this package does not know.
-	ErrMessage = errors.New("plog: malformed message")
+	ErrMessage = sentinel.Never("plog: malformed message")
 )

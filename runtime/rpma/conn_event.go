@@ -71,7 +71,7 @@ func (c *Conn) tell(e Event, err error) {
 
 // NextEvent waits for the next event of the connection. With an error the event is Undefined.
 //
-// Errors: ErrInvalid that matches verbs.ErrClosed after Close, and when Close comes meanwhile; the error of
+// Errors: ErrInvalid that matches runtime.ErrClosed after Close, and when Close comes meanwhile; the error of
 // the context.
 //
 // Implements: rpma_conn_next_event.

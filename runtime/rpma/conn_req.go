@@ -17,7 +17,7 @@ import (
 )
 
 // ConnReq is a connection that is not requested, or not accepted, yet. Connect or Close consumes it:
-// later calls return an ErrInvalid that matches verbs.ErrClosed, except Close, which then does nothing.
+// later calls return an ErrInvalid that matches runtime.ErrClosed, except Close, which then does nothing.
 //
 //	NewConnReq ──┐            ┌── Connect ──> a Conn
 //	             ├── ConnReq ─┤

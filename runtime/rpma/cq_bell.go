@@ -83,7 +83,7 @@ func (b *bell) quiet() {
 	}
 }
 
-// wait waits until a CQ has a completion, and returns it. After close the error is verbs.ErrClosed.
+// wait waits until a CQ has a completion, and returns it. After close the error is runtime.ErrClosed.
 func (b *bell) wait(ctx context.Context) (*CQ, error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {

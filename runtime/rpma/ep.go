@@ -63,7 +63,7 @@ func (ep *Endpoint) Addr() netip.AddrPort { return ep.l.Addr() }
 // NextConnReq waits for the next connection request, and prepares a connection for it. With cfg nil the connection
 // has the defaults. If ctx ends, the wait ends; a request that is being prepared is then refused.
 //
-// Errors: ErrInvalid for an invalid configuration, and, matching verbs.ErrClosed, when the endpoint is
+// Errors: ErrInvalid for an invalid configuration, and, matching runtime.ErrClosed, when the endpoint is
 // closed; ErrProvider if no connection can be prepared; the error of the context.
 //
 // Implements: rpma_ep_next_conn_req.

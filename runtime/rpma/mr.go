@@ -149,7 +149,7 @@ func (m *MR) Advise(off, n int, advice verbs.Advice, flags verbs.AdviseFlags) er
 }
 
 // Close ends the registration, and with it the peers' access. While operations use the memory, Close
-// changes nothing and returns an ErrProvider that matches verbs.ErrBusy. Close is idempotent. It enters the
+// changes nothing and returns an ErrProvider that matches runtime.ErrBusy. Close is idempotent. It enters the
 // kernel.
 //
 // Implements: rpma_mr_dereg.

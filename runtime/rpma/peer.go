@@ -59,7 +59,7 @@ func (p *Peer) ODPCapable() bool {
 }
 
 // Close ends the peer. While it has open objects, Close changes nothing and returns an ErrProvider that
-// matches verbs.ErrBusy. Close is idempotent, does not block, and leaves the runtime open.
+// matches runtime.ErrBusy. Close is idempotent, does not block, and leaves the runtime open.
 //
 // Implements: rpma_peer_delete.
 func (p *Peer) Close() error {

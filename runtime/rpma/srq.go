@@ -139,7 +139,7 @@ func (s *SRQ) change(by func(map[uint32]*Conn)) {
 
 // Close ends the SRQ. Receives that are posted do not complete any more; their memory is the program's
 // again. While connections use the SRQ, Close changes nothing and returns an ErrProvider that
-// matches verbs.ErrBusy. Close is idempotent. It waits for the reactor.
+// matches runtime.ErrBusy. Close is idempotent. It waits for the reactor.
 //
 // Implements: rpma_srq_delete.
 func (s *SRQ) Close() error {
