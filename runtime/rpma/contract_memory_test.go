@@ -3,7 +3,6 @@ package rpma
 import (
 	"bytes"
 	"errors"
-	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -96,7 +95,7 @@ func TestContract4Flush(t *testing.T) {
 func TestContract4PersistentFlushOfAFile(t *testing.T) {
 	r := newRig(t)
 	usage := WriteDst | FlushPersistent | FlushVisibility
-	region, err := r.rt[1].NewFileRegion(filepath.Join(t.TempDir(), "pmem"), 4096, usage.access(false))
+	region, err := fileRegion(t, r.rt[1], usage)
 	if onDevice() && err != nil {
 		t.Skipf("the device accepts no file as persistent memory: %v", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"net"
-	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -113,7 +112,7 @@ func TestMemoryRegions(t *testing.T) {
 // Rule: a region of the runtime on a file can be a memory region. It stays open when that is closed.
 func TestRegRegion(t *testing.T) {
 	r := newRig(t)
-	region := must.Get(r.rt[0].NewFileRegion(filepath.Join(t.TempDir(), "file"), 4096, (ReadSrc | WriteDst).access(false)))(t)
+	region := must.Get(fileRegion(t, r.rt[0], ReadSrc|WriteDst))(t)
 	m := must.Get(r.peer[0].RegRegion(region, WriteDst))(t)
 	copy(m.Bytes(), "on a file")
 	must.Do(t, m.Close())

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
 	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
@@ -281,4 +283,14 @@ func contextEnded() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx, cancel
+}
+
+// fileRegion maps a new file of a page. It skips the test in a build that cannot map files.
+func fileRegion(t *testing.T, rt *runtime.Runtime, usage Usage) (*runtime.Region, error) {
+	t.Helper()
+	region, err := rt.NewFileRegion(filepath.Join(t.TempDir(), "file"), 4096, usage.access(false))
+	if sys.Portable && errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("this build cannot map files; that it says so was checked")
+	}
+	return region, err
 }
