@@ -25,7 +25,7 @@ for step in ${*:-conformance reactor runtime rdmacm rpma interop examples}; do
 	rpma) there tests "rpma" ./runtime/rpma ;;
 	# The node of each memory area, as the kernel reports it.
 	placement) there tests "placement, two NUMA nodes" -run '^TestMemoryLiesOnItsReactorsNode$' ./runtime ;;
-	interop) there names "interop" ./runtime/interop ./rdmacm/interop ;;
+	interop) there names "interop" ./runtime/interop ./runtime/rpma/interop ./rdmacm/interop ;;
 	# The examples take their device from VERBENA_DEVICE; "ibv:" is the first usable.
 	examples)
 		VERBENA_DEVICE="ibv:${VERBENA_TEST_DEVICES:+${VERBENA_TEST_DEVICES%%,*}}"

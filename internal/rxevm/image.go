@@ -14,13 +14,14 @@ import (
 const suite = "trixie"
 
 // packages are the packages of the image, by name, whose dependencies are added: the kernel with
-// rdma_rxe, the RDMA libraries, the C programs that the tests talk to, and the tools of a shell
-// script. Debian's essential packages are not dependencies of others, so the needed ones are
+// rdma_rxe, the RDMA libraries, the C programs that the tests talk to or compile, and the tools of a
+// shell script. Debian's essential packages are not dependencies of others, so the needed ones are
 // listed.
 var packages = []string{
 	"linux-image-amd64",
 	"rdma-core", "ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "perftest", "libfabric-bin",
 	"iproute2", "nftables", "kmod", "procps",
+	"tcc", "libc6-dev", "librpma-dev", "libibverbs-dev", // a small C compiler, for peers that use librpma
 	"ndctl", "e2fsprogs", // persistent memory (Config.NVDIMM), and a file system on it
 	"base-files", "dash", "bash", "coreutils", "findutils", "grep", "sed", "mawk", "util-linux", "hostname", "libc-bin",
 }

@@ -1,0 +1,16 @@
+package interop
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/leak"
+	"github.com/verbena-rdma/verbena/runtime/rpma"
+	"github.com/verbena-rdma/verbena/verbs/ibv"
+	"github.com/verbena-rdma/verbena/verbs/soft"
+)
+
+func TestMain(m *testing.M) {
+	rpma.SetLogFunction(slog.DiscardHandler) // refused flushes
+	leak.Main(m, leak.Gauge{Name: "objects of the software RNIC", Read: soft.Live}, leak.Gauge{Name: "objects of libibverbs", Read: ibv.Live})
+}
