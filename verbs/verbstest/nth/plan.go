@@ -50,8 +50,7 @@ type failing struct {
 }
 
 // Fail makes the next n calls of op, by its C name, fail with errno, in addition to the call that N selects.
-// It may be called at any time; a later call for the same op replaces an earlier one. Of each list of a batch
-// one group fails at a time.
+// It may be called at any time; a later call for the same op replaces an earlier one.
 func (p *Plan) Fail(op string, errno syscall.Errno, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

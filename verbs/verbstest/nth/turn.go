@@ -6,17 +6,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// frame is the batch for the wrapped provider: the caller's, unwrapped, without the group that is
+// frame is the batch for the wrapped provider: the caller's, unwrapped, without the groups that are
 // made to fail. It is reused.
 type frame struct {
-	inner                 verbs.IOBatch
-	recv, send, arm, poll skipped
-}
-
-// skipped is the group left out of a list; at is -1 for none.
-type skipped struct {
-	at    int
-	errno syscall.Errno
+	inner verbs.IOBatch
+	// The errno of each group of the caller's lists; 0 for a group that is carried out.
+	recv, send, arm, poll []syscall.Errno
 }
 
 // opTurn is the name of a batch as a call; C has none.
@@ -49,39 +44,38 @@ func (c *context) Execute(t *verbs.IOBatch) error {
 
 func (f *frame) fill(c *context, t *verbs.IOBatch) {
 	p := c.w.plan
-	none := skipped{at: -1}
-	f.recv, f.send, f.arm, f.poll = none, none, none, none
-	for i, g := range t.Recvs {
+	f.recv, f.send, f.arm, f.poll = f.recv[:0], f.send[:0], f.arm[:0], f.poll[:0]
+	for _, g := range t.Recvs {
 		op := "ibv_post_recv"
 		if g.SRQ != nil {
 			op = "ibv_post_srq_recv"
 		}
-		if errno := p.hits(op, c.Context); errno != 0 {
-			f.recv = skipped{i, errno}
+		errno := p.hits(op, c.Context)
+		if f.recv = append(f.recv, errno); errno != 0 {
 			continue
 		}
 		g.QP, g.SRQ = innerQP(g.QP), innerSRQ(g.SRQ)
 		f.inner.Recvs = append(f.inner.Recvs, g)
 	}
-	for i, g := range t.Sends {
-		if errno := p.hits("ibv_post_send", c.Context); errno != 0 {
-			f.send = skipped{i, errno}
+	for _, g := range t.Sends {
+		errno := p.hits("ibv_post_send", c.Context)
+		if f.send = append(f.send, errno); errno != 0 {
 			continue
 		}
 		g.QP = innerQP(g.QP)
 		f.inner.Sends = append(f.inner.Sends, g)
 	}
-	for i, g := range t.Arms {
-		if errno := p.hits("ibv_req_notify_cq", c.Context); errno != 0 {
-			f.arm = skipped{i, errno}
+	for _, g := range t.Arms {
+		errno := p.hits("ibv_req_notify_cq", c.Context)
+		if f.arm = append(f.arm, errno); errno != 0 {
 			continue
 		}
 		g.CQ = innerCQ(g.CQ)
 		f.inner.Arms = append(f.inner.Arms, g)
 	}
-	for i, g := range t.Polls {
-		if errno := p.hits("ibv_poll_cq", c.Context); errno != 0 {
-			f.poll = skipped{i, errno}
+	for _, g := range t.Polls {
+		errno := p.hits("ibv_poll_cq", c.Context)
+		if f.poll = append(f.poll, errno); errno != 0 {
 			continue
 		}
 		g.CQ = innerCQ(g.CQ)
@@ -92,36 +86,36 @@ func (f *frame) fill(c *context, t *verbs.IOBatch) {
 // answer copies the results into the caller's batch.
 func (f *frame) answer(t *verbs.IOBatch) {
 	at := 0
-	for i := range t.Recvs {
-		if i == f.recv.at {
-			t.Recvs[i].Accepted, t.Recvs[i].Errno = 0, f.recv.errno
+	for i, errno := range f.recv {
+		if errno != 0 {
+			t.Recvs[i].Accepted, t.Recvs[i].Errno = 0, errno
 			continue
 		}
 		t.Recvs[i].Accepted, t.Recvs[i].Errno = f.inner.Recvs[at].Accepted, f.inner.Recvs[at].Errno
 		at++
 	}
 	at = 0
-	for i := range t.Sends {
-		if i == f.send.at {
-			t.Sends[i].Accepted, t.Sends[i].Errno = 0, f.send.errno
+	for i, errno := range f.send {
+		if errno != 0 {
+			t.Sends[i].Accepted, t.Sends[i].Errno = 0, errno
 			continue
 		}
 		t.Sends[i].Accepted, t.Sends[i].Errno = f.inner.Sends[at].Accepted, f.inner.Sends[at].Errno
 		at++
 	}
 	at = 0
-	for i := range t.Arms {
-		if i == f.arm.at {
-			t.Arms[i].Errno = f.arm.errno
+	for i, errno := range f.arm {
+		if errno != 0 {
+			t.Arms[i].Errno = errno
 			continue
 		}
 		t.Arms[i].Errno = f.inner.Arms[at].Errno
 		at++
 	}
 	at = 0
-	for i := range t.Polls {
-		if i == f.poll.at {
-			t.Polls[i].N, t.Polls[i].Errno = 0, f.poll.errno
+	for i, errno := range f.poll {
+		if errno != 0 {
+			t.Polls[i].N, t.Polls[i].Errno = 0, errno
 			continue
 		}
 		t.Polls[i].N, t.Polls[i].Errno = f.inner.Polls[at].N, f.inner.Polls[at].Errno
