@@ -29,6 +29,7 @@ func TestFindDevice(t *testing.T) {
 		must.Get(FindDevice(r.ctx, provider, addr, Remote))(t)
 	}
 	t.Setenv("VERBENA_DEVICE", "no such provider:x")
+	isCode(t, "an address that no device of the provider reaches", second(FindDevice(r.ctx, must.Get(alone())(t), "198.51.100.1", Remote)), ErrProvider)
 	isCode(t, "an unknown provider", second(FindDevice(r.ctx, nil, r.addr[0], Local)), ErrProvider)
 	t.Setenv("VERBENA_DEVICE", "")
 	if name := must.Get(FindDevice(r.ctx, nil, "127.0.0.1", Remote))(t); name != "soft:soft0" {
@@ -139,47 +140,63 @@ func TestMemoryOfAnotherPeer(t *testing.T) {
 type advising struct {
 	changed
 	answer *error
+	got    *advice
+}
+
+// advice is what a device was told about one piece of memory.
+type advice struct {
+	what  verbs.Advice
+	flags verbs.AdviseFlags
+	sge   verbs.SGE
 }
 
 func (p advising) Open(name string) (verbs.Context, error) {
 	ctx, err := p.changed.Open(name)
-	return advisingContext{ctx, p.answer}, err
+	return advisingContext{ctx, p}, err
 }
 
 type advisingContext struct {
 	verbs.Context
-	answer *error
+	p advising
 }
 
 func (c advisingContext) AllocPD() (verbs.PD, error) {
 	pd, err := c.Context.AllocPD()
-	return advisingPD{pd, c.answer}, err
+	return advisingPD{pd, c.p}, err
 }
 
 type advisingPD struct {
 	verbs.PD
-	answer *error
+	p advising
 }
 
 func (d advisingPD) RegMR(addr, n, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
 	return d.PD.RegMR(addr, n, iova, access&^verbs.AccessOnDemand)
 }
 
-func (d advisingPD) AdviseMR(verbs.Advice, verbs.AdviseFlags, []verbs.SGE) error { return *d.answer }
+func (d advisingPD) AdviseMR(what verbs.Advice, flags verbs.AdviseFlags, list []verbs.SGE) error {
+	*d.p.got = advice{what, flags, list[0]}
+	return *d.p.answer
+}
 
-// Rule: advice that the device does not know is ErrNotSupported, wrong advice ErrInvalid, and another refusal
+// Rule: the device gets the advice with its flags, for the bytes that are named. Advice that it does not know is ErrNotSupported, wrong advice ErrInvalid, and another refusal
 // ErrProvider. A device without on-demand paging knows no advice.
 func TestAdvise(t *testing.T) {
 	var answer error
+	var got advice
 	odp := verbs.ODPCaps{General: verbs.ODPSupport, RC: verbs.ODPWrite | verbs.ODPRead}
 	r := bed{"advising", func(testing.TB) verbs.Provider {
-		return advising{changed{soft.Default(), func(a *verbs.DeviceAttr) { a.ODP = odp }}, &answer}
+		return advising{changed{soft.Default(), func(a *verbs.DeviceAttr) { a.ODP = odp }}, &answer, &got}
 	}, [2]string{"soft0", "soft1"}}.rig(t)
 	region := must.Get(r.rt[0].NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessOnDemand))(t)
 	m := must.Get(r.peer[0].RegRegion(region, RecvBuf))(t)
 	r.mrs = append(r.mrs, m)
 	refused := func(errno syscall.Errno) error { return &verbs.OpError{Op: "ibv_advise_mr", Errno: errno} }
-	must.Do(t, m.Advise(0, 4096, verbs.AdvisePrefetchWrite, verbs.AdviseFlush))
+	must.Do(t, m.Advise(1024, 2048, verbs.AdvisePrefetchWrite, verbs.AdviseFlush))
+	sge := must.Get(region.Slice(1024, 2048))(t).SGE()
+	if want := (advice{verbs.AdvisePrefetchWrite, verbs.AdviseFlush, sge}); got != want {
+		t.Errorf("the device was told %+v, want %+v", got, want)
+	}
 	for _, x := range []struct {
 		answer error
 		want   Code

@@ -16,7 +16,7 @@ func TestSRQSizes(t *testing.T) {
 	for _, x := range []struct {
 		cfg     *SRQConfig
 		rq, rcq int
-	}{{nil, 100, 100}, {&SRQConfig{}, 100, 100}, {&SRQConfig{RQSize: 7}, 7, 100}, {&SRQConfig{RQSize: 200, RCQSize: 5}, 200, 200}, {&SRQConfig{RCQSize: -1}, 100, 0}} {
+	}{{nil, 100, 100}, {&SRQConfig{}, 100, 100}, {&SRQConfig{RQSize: 7}, 7, 100}, {&SRQConfig{RQSize: 200, RCQSize: 5}, 200, 200}, {&SRQConfig{RQSize: 5, RCQSize: 300}, 5, 300}, {&SRQConfig{RCQSize: -1}, 100, 0}} {
 		s := must.Get(r.peer[0].NewSRQ(x.cfg))(t)
 		rcq := 0
 		if s.RCQ() != nil {
@@ -82,6 +82,15 @@ func TestSRQServesConnections(t *testing.T) {
 				if wc := r.done(cq, uint64(round)); wc.QPNum != servers[i].QPNum() || wc.Imm != uint32(i) || wc.Bytes != 5 {
 					t.Errorf("message %d arrived as %+v, want it from queue pair %d", round, wc, servers[i].QPNum())
 				}
+			}
+			must.Do(t, srq.Recv(nil, 0, 0, 11))
+			must.Do(t, clients[0].Send(nil, 0, 0, CompletionAlways, 7))
+			cq := srq.RCQ()
+			if !own {
+				cq = servers[0].recvCQ()
+			}
+			if wc := r.done(cq, 11); wc.Bytes != 0 {
+				t.Errorf("a message of no bytes arrived as %+v", wc)
 			}
 			for i := range clients {
 				must.Do(t, servers[i].Close(r.ctx))
