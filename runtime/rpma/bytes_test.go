@@ -54,7 +54,7 @@ func TestOperationsMoveTheirBytes(t *testing.T) {
 				}
 				must.Do(t, x.start())
 				wc := r.next(c.CQ())
-				x.done.QPNum, x.done.Bytes = c.QPNum(), wc.Bytes // the length is of receives
+				x.done.QPNum, x.done.Bytes, x.done.Flags, x.done.Imm = c.QPNum(), wc.Bytes, wc.Flags, wc.Imm // values of receives
 				if wc != x.done {
 					t.Errorf("the completion is %+v, want %+v", wc, x.done)
 				}

@@ -163,8 +163,8 @@ func TestContract6Completions(t *testing.T) {
 			got += n
 		}
 		for i := range 4 {
-			if wcs[i].Context != uint64(i) {
-				t.Errorf("completion %d is of operation %d: completions of one queue come in the order of the operations", i, wcs[i].Context)
+			if want := (WC{Context: uint64(i), Opcode: verbs.WCRDMAWrite, QPNum: c.QPNum(), Bytes: wcs[i].Bytes}); wcs[i] != want { // the length is of receives
+				t.Errorf("completion %d is %+v, want %+v: completions of one queue come in the order of the operations", i, wcs[i], want)
 			}
 		}
 		wrong := *dst
