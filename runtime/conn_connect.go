@@ -255,7 +255,7 @@ func (c *Conn) setup() error {
 // begins the handshake later.
 func (c *Conn) ready() error {
 	if err := c.setup(); err != nil {
-		return err
+		return c.unprepared(err)
 	}
 	if c.hold {
 		c.held()
@@ -328,7 +328,7 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 			err = c.resolver.ask(ev.ID)
 			break
 		}
-		err = fmt.Errorf("%w: %v: %v (%w)", ErrUnreachable, c.remote, ev.Type, statusError(ev.Status))
+		err = fmt.Errorf("%w: %v: %w (%w)", ErrUnreachable, c.remote, eventError(ev.Type), statusError(ev.Status))
 	case verbs.CMDisconnected:
 		c.peerLeft()
 	case verbs.CMDeviceRemoval:
@@ -338,6 +338,12 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 		c.giveUp(err)
 	}
 }
+
+// eventError is the event that has ended an attempt to connect. It is part of the error of the attempt.
+type eventError verbs.CMEventType
+
+// Error returns the name of the event.
+func (e eventError) Error() string { return verbs.CMEventType(e).String() }
 
 // statusError converts the status of an event to an error. A negative status is an errno; any other
 // status is a code of the connection manager.

@@ -145,8 +145,8 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 // lost: the next Accept gets the connection.
 //
 // Errors: ErrClosed after Close; ErrDeviceRemoved; the error of the context; the reason why the
-// listener could not prepare a connection (no memory, the configuration, no room in the reactor, a
-// completion queue that has failed).
+// listener could not prepare a connection (no memory, the configuration, no room in the reactor, no
+// queue pair, a completion queue that has failed).
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	return l.wait(ctx, &l.waiters, acceptWaiter{})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 
 	uatomic "go.uber.org/atomic"
 
@@ -189,7 +190,9 @@ func (c *Conn) accept(r *request) {
 		return
 	}
 	if err == nil {
-		err = r.id.Migrate(c.sh.cm)
+		if err = r.id.Migrate(c.sh.cm); err != nil {
+			err = c.unprepared(err)
+		}
 	}
 	if err == nil {
 		err = c.readPeerHello(r.private)
@@ -201,6 +204,20 @@ func (c *Conn) accept(r *request) {
 		_ = r.id.Reject(proto.Reject{Code: proto.RejectResources, Text: err.Error()}.Encode()) // if Reject fails, the peer times out
 		c.giveUp(err)
 	}
+}
+
+// unprepared returns err as the error of a connection that could not be prepared. On the accepting side it
+// fails the call that waits for the connection. But EINVAL means that the peer has withdrawn its request: the
+// identifier then has no attributes for a queue pair (Linux 6.12 drivers/infiniband/core/cm.c,
+// cm_init_qp_init_attr).
+func (c *Conn) unprepared(err error) error {
+	switch {
+	case !c.accepting:
+		return err
+	case errors.Is(err, syscall.EINVAL):
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return fmt.Errorf("%w: %w", errPrepare, err)
 }
 
 // Conn.settle passes the outcome of the handshake to the listener, to Dial or to Pending.Connect.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,6 +74,49 @@ func TestAcceptReportsAFailedQueue(t *testing.T) {
 				<-dialed // it may have connected before the poll failed
 				return
 			}
+		})
+	}
+}
+
+// Rule: if the device makes no queue pair for a request, or does not move its identifier, Accept returns the
+// reason, the peer is refused, and the next request is served. But EINVAL means that the peer has
+// withdrawn its request: Accept then waits for the next one. (Accept waited in all cases.)
+func TestAcceptReportsWhatCannotBePrepared(t *testing.T) {
+	notOnDevice(t, "the test makes a call fail")
+	for _, x := range []struct {
+		raw   bool
+		op    string
+		errno syscall.Errno
+	}{{false, "rdma_create_qp", syscall.ENOMEM}, {true, "rdma_create_qp", syscall.ENOMEM}, {true, "rdma_migrate_id", syscall.ENOSPC}, {true, "rdma_create_qp", syscall.EINVAL}} {
+		t.Run(fmt.Sprintf("raw %v %s %v", x.raw, x.op, x.errno), func(t *testing.T) {
+			ctx := testContext(t)
+			p := must.Get(soft.New(soft.Config{}))(t)
+			plan := &nth.Plan{}
+			server := must.Get(Open(Config{Provider: nth.Wrap(p, plan), Conn: Options{Raw: x.raw}}))(t)
+			client := must.Get(Open(Config{Provider: p, Conn: Options{Raw: x.raw}}))(t)
+			t.Cleanup(func() { must.Do(t, client.Close(ctx)); must.Do(t, server.Close(ctx)) })
+			ln := must.Get(server.Listen(":0"))(t)
+			plan.Fail(x.op, x.errno, 1)
+			dialed := make(chan error, 2)
+			go func() {
+				for range 2 {
+					_, err := client.Dial(ctx, ln.Addr().String())
+					dialed <- err
+				}
+			}()
+			c, err := ln.Accept(ctx)
+			if x.errno != syscall.EINVAL {
+				if !errors.Is(err, errPrepare) || !errors.Is(err, x.errno) || !nth.Names(err, x.op) {
+					t.Errorf("Accept returned %v, want the failure of %s with %v", err, x.op, x.errno)
+				}
+				c, err = ln.Accept(ctx)
+			}
+			must.Do(t, err)
+			if _, refused := errors.AsType[*RejectError](<-dialed); !refused {
+				t.Error("the peer of the failed request was not refused")
+			}
+			must.Do(t, <-dialed)
+			must.Do(t, c.Close(ctx))
 		})
 	}
 }

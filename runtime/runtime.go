@@ -87,6 +87,11 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if rt.attr, err = rt.dev.QueryDevice(); err != nil {
 		return nil, err
 	}
+	// FlushOp takes both placements. A device that executes FLUSH with one of them only is used as one
+	// without FLUSH, as librpma does (pmem/rpma 1.3.0 src/utils.c, rpma_utils_ibv_context_is_flush_capable).
+	if both := verbs.CapFlushGlobal | verbs.CapFlushPersistent; rt.attr.Caps&both != both {
+		rt.attr.Opcodes &^= verbs.Opcodes(verbs.WRFlush)
+	}
 	attr := rt.attr
 	rt.reads = uint8(max(0, min(maxReadDepth, attr.MaxQPRdAtom, attr.MaxQPInitRdAtom)))
 	if attr.MaxSRQ > 0 {

@@ -82,6 +82,7 @@ type Loop struct{ r *reactor.Reactor }
 func init() {
 	seam.EndConn = func(conn any) { conn.(*Conn).end(false) }
 	seam.LoopReactor = func(loop any) *reactor.Reactor { return loop.(Loop).r }
+	seam.ConnectError = eventError(verbs.CMConnectError)
 }
 
 // Loops returns one Loop for each reactor, always in the same order. There is at least one reactor.

@@ -2,6 +2,7 @@ package rpma
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -160,8 +161,8 @@ func (c *Conn) recvCQ() *CQ {
 // Wait waits until a CQ of the connection has a completion, and returns the CQ. GetWC may still find none, if
 // another goroutine takes it. If both have one, Wait returns the main CQ.
 //
-// Errors: ErrNotSharedChannel if ConnConfig.SharedChannel is not set; ErrNoCompletion if the connection is
-// closed meanwhile; the error of the context.
+// Errors: ErrInvalid for a nil context; ErrNotSharedChannel if ConnConfig.SharedChannel is not set;
+// ErrNoCompletion if the connection is closed meanwhile; the error of the context.
 //
 // Implements: rpma_conn_wait.
 func (c *Conn) Wait(ctx context.Context) (cq *CQ, isRCQ bool, err error) {
@@ -236,10 +237,10 @@ func (c *Conn) Disconnect() error {
 }
 
 // Close disconnects, and frees all resources. Completions that were not taken are lost with the CQs.
-// Close is idempotent. It waits for the device, until ctx ends and then at most 6.5 s. With an error, it may
-// be called again.
+// Close is idempotent. It waits for the device, until ctx ends and then at most 6.5 s.
 //
-// Errors: ErrProvider.
+// Errors: ErrInvalid for a nil context. ErrProvider: if it matches runtime.ErrReactorBusy, Close may be called
+// again; otherwise the resources are freed as far as the device permits.
 //
 // Implements: rpma_conn_delete.
 func (c *Conn) Close(ctx context.Context) error {
@@ -267,7 +268,7 @@ func (c *Conn) Close(ctx context.Context) error {
 	} else {
 		err = c.pending.Close(ctx)
 	}
-	if err != nil {
+	if errors.Is(err, runtime.ErrReactorBusy) {
 		return fail(op, ErrProvider, err)
 	}
 	c.working.Wait()
@@ -277,5 +278,8 @@ func (c *Conn) Close(ctx context.Context) error {
 	}
 	c.gone = true
 	c.peer.children.Add(-1)
-	return c.eventBell.Close()
+	if err = errors.Join(err, c.eventBell.Close()); err != nil {
+		return fail(op, ErrProvider, err)
+	}
+	return nil
 }

@@ -26,6 +26,7 @@ type ConnConfig struct {
 	// CQSize is how many completions the main CQ must hold. Default DefaultQueueSize. The CQ holds at least
 	// as many as the send queue and, if it has no receive CQ, the receive queue can produce. With librpma
 	// the default CQ of 10 overruns when more of the 20 operations of the default queues complete.
+	// More than a queue of the device can hold (DeviceAttr.MaxCQE) is refused with EINVAL, for all CQs.
 	//
 	// Implements: rpma_conn_cfg_set_cq_size, rpma_conn_cfg_get_cq_size.
 	CQSize int

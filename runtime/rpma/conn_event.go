@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/runtime/internal/seam"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -53,6 +54,8 @@ func eventOf(err error, left bool) Event {
 		return Closed
 	case rejected:
 		return Rejected
+	case errors.Is(err, seam.ConnectError): // it is an ErrUnreachable, too
+		return Lost
 	case errors.Is(err, runtime.ErrUnreachable) || errors.Is(err, runtime.ErrConnectTimeout):
 		return Unreachable
 	}

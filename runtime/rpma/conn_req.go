@@ -44,6 +44,9 @@ func (p *Peer) NewConnReq(ctx context.Context, addr, service string, cfg *ConnCo
 		return nil, invalid(op, "the address %q, the service %q or the context", addr, service)
 	}
 	c, err := cfg.validate(op)
+	if err == nil {
+		err = p.fits(op, c.CQSize, c.RCQSize)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -176,10 +179,13 @@ func (q *ConnReq) Connect(private []byte) (*Conn, error) {
 // Close gives the request up. A peer that waits for the answer is refused. Close is idempotent, and does
 // nothing after Connect. It waits for the reactor, until ctx ends and then at most 6.5 s.
 //
-// Errors: ErrProvider.
+// Errors: those of Conn.Close.
 //
 // Implements: rpma_conn_req_delete.
 func (q *ConnReq) Close(ctx context.Context) error {
+	if ctx == nil {
+		return classified("rpma_conn_req_delete", runtime.ErrNilContext)
+	}
 	if q.used.Swap(true) {
 		return nil
 	}

@@ -17,6 +17,9 @@ import (
 func TestContract8ARequestIsConsumed(t *testing.T) {
 	onBeds(t, func(t *testing.T, r *rig) {
 		ep, port := r.listen()
+		if at := ep.Addr(); at.Addr().String() != r.addr[1] || at.Port() == 0 {
+			t.Errorf("the endpoint is at %v, want %s and a port", at, r.addr[1])
+		}
 		used := func(what string, q *ConnReq) {
 			t.Helper()
 			m := r.mr(0, 8, RecvBuf)

@@ -139,6 +139,7 @@ func TestContract5OperationsOfNoBytes(t *testing.T) {
 		}
 		srq := must.Get(r.peer[1].NewSRQ(nil))(t)
 		defer func() { must.Do(t, srq.Close()) }()
+		isCode(t, "a receive of an SRQ beyond its memory", srq.Recv(into, 60, 8, 1), ErrInvalid)
 		for _, x := range []struct{ off, n int }{{1, 0}, {0, 1}, {1, 1}, {-1, 0}} {
 			isCode(t, "a message without memory", c.Send(nil, x.off, x.n, always, 1), ErrInvalid)
 			isCode(t, "a message with immediate data without memory", c.SendWithImm(nil, x.off, x.n, always, 1, 1), ErrInvalid)
@@ -188,7 +189,8 @@ func TestContract11AccessOfUses(t *testing.T) {
 	for name, b := range map[bool]bed{true: mainBed(t), false: plainBed(t)} {
 		r := b.rig(t)
 		m := r.mr(0, 64, FlushVisibility)
-		if native := r.peer[0].flushes(); native != name && !onDevice() {
+		const both = verbs.CapFlushGlobal | verbs.CapFlushPersistent
+		if native := r.peer[0].flushes(); native != (name && r.rt[0].DeviceAttr().Caps&both == both) && !onDevice() {
 			t.Errorf("bed %s executes FLUSH: %t", b.name, native)
 		} else if got := m.region.Access()&read != 0; got == native {
 			t.Errorf("memory for flushes can be read by peers: %t; the device executes FLUSH: %t; want one of the two", got, native)
@@ -199,8 +201,9 @@ func TestContract11AccessOfUses(t *testing.T) {
 // refusing is a provider whose devices refuse to lock memory with an errno.
 type refusing struct {
 	changed
-	errno *syscall.Errno // 0: they do not
-	with  *[]verbs.AccessFlags
+	errno    *syscall.Errno // 0: they do not
+	onDemand *syscall.Errno // with which they refuse memory on demand
+	with     *[]verbs.AccessFlags
 }
 
 func (p refusing) Open(name string) (verbs.Context, error) {
@@ -225,17 +228,21 @@ type refusingPD struct {
 
 func (d refusingPD) RegMR(addr, n, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
 	*d.p.with = append(*d.p.with, access)
-	if *d.p.errno != 0 && access&verbs.AccessOnDemand == 0 {
-		return nil, &verbs.OpError{Op: "ibv_reg_mr", Errno: *d.p.errno}
+	onDemand := access&verbs.AccessOnDemand != 0
+	if errno := *d.p.errno; errno != 0 && !onDemand {
+		return nil, &verbs.OpError{Op: "ibv_reg_mr", Errno: errno}
+	}
+	if errno := *d.p.onDemand; errno != 0 && onDemand {
+		return nil, &verbs.OpError{Op: "ibv_reg_mr", Errno: errno}
 	}
 	return d.PD.RegMR(addr, n, iova, access&^verbs.AccessOnDemand)
 }
 
 // Rule: memory is registered on demand only if the device refuses to lock it with EOPNOTSUPP, and is
-// capable of that.
+// capable of that. If it refuses that, too, the error has the errno of the second refusal.
 func TestContract11OnDemandAfterEOPNOTSUPP(t *testing.T) {
 	for _, capable := range []bool{true, false} {
-		var errno syscall.Errno
+		var errno, odp syscall.Errno
 		var with []verbs.AccessFlags
 		change := func(a *verbs.DeviceAttr) {
 			if a.ODP = (verbs.ODPCaps{}); capable {
@@ -243,7 +250,7 @@ func TestContract11OnDemandAfterEOPNOTSUPP(t *testing.T) {
 			}
 		}
 		b := bed{"refusing", func(testing.TB) verbs.Provider {
-			return refusing{changed{soft.Default(), change}, &errno, &with}
+			return refusing{changed{soft.Default(), change}, &errno, &odp, &with}
 		}, [2]string{"soft0", "soft1"}}
 		r := b.rig(t)
 		if got := r.peer[0].ODPCapable(); got != capable {
@@ -263,6 +270,12 @@ func TestContract11OnDemandAfterEOPNOTSUPP(t *testing.T) {
 				t.Errorf("capable %t, refused with %v: the last registration has access %v", capable, errno, last)
 			}
 		}
-		errno = 0
+		errno, odp = syscall.EOPNOTSUPP, syscall.EPERM
+		want := map[bool]syscall.Errno{true: odp, false: errno}[capable]
+		_, err := r.peer[0].NewMR(64, ReadSrc)
+		if isCode(t, "memory that the device neither locks nor takes on demand", err, ErrProvider); !errors.Is(err, want) {
+			t.Errorf("capable %t: the error is %v, want %v", capable, err, want)
+		}
+		errno, odp = 0, 0
 	}
 }

@@ -1,6 +1,7 @@
 package rpma
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -162,8 +163,8 @@ func TestContract6Completions(t *testing.T) {
 			got += n
 		}
 		for i := range 4 {
-			if wcs[i].Context != uint64(i) {
-				t.Errorf("completion %d is of operation %d: completions of one queue come in the order of the operations", i, wcs[i].Context)
+			if want := (WC{Context: uint64(i), Opcode: verbs.WCRDMAWrite, QPNum: c.QPNum(), Bytes: wcs[i].Bytes}); wcs[i] != want { // the length is of receives
+				t.Errorf("completion %d is %+v, want %+v: completions of one queue come in the order of the operations", i, wcs[i], want)
 			}
 		}
 		wrong := *dst
@@ -218,6 +219,10 @@ func TestContract7Waits(t *testing.T) {
 		srq := must.Get(r.peer[1].NewSRQ(nil))(t)
 		_, err = r.peer[1].NewConnReq(r.ctx, r.addr[1], "7", &ConnConfig{SharedChannel: true, SRQ: srq})
 		isCode(t, "a shared channel with an SRQ that has a receive CQ", err, ErrInvalid)
+		ep, _ := r.listen()
+		for what, next := range map[string]func(context.Context, *ConnConfig) (*ConnReq, error){"NextConnReq": ep.NextConnReq, "TryNextConnReq": ep.TryNextConnReq} {
+			isCode(t, what+" with a shared channel and an SRQ that has a receive CQ", second(next(r.ctx, &ConnConfig{SharedChannel: true, SRQ: srq})), ErrInvalid)
+		}
 		must.Do(t, srq.Close())
 		ended, end := contextEnded()
 		defer end()

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -165,8 +166,8 @@ func (c *CQ) take(wcs []WC) (n int) {
 // Wait waits until the CQ has a completion. GetWC may still find none, if another goroutine takes it.
 // Completions that are there already end the wait at once, so that Wait before GetWC loses nothing.
 //
-// Errors: ErrSharedChannel if the connection has a shared completion channel; ErrNoCompletion if the CQ
-// is closed meanwhile; the error of the context.
+// Errors: ErrInvalid for a nil context; ErrSharedChannel if the connection has a shared completion channel;
+// ErrNoCompletion if the CQ is closed meanwhile; the error of the context.
 //
 // Implements: rpma_cq_wait.
 func (c *CQ) Wait(ctx context.Context) error {
@@ -180,8 +181,11 @@ func (c *CQ) Wait(ctx context.Context) error {
 
 // waited returns the error of a wait.
 func waited(op string, err error) error {
-	if errors.Is(err, verbs.ErrClosed) {
+	switch {
+	case errors.Is(err, verbs.ErrClosed):
 		return fail(op, ErrNoCompletion, err)
+	case errors.Is(err, runtime.ErrNilContext):
+		return classified(op, err)
 	}
 	return err
 }

@@ -89,6 +89,9 @@ func (ep *Endpoint) next(ctx context.Context, cfg *ConnConfig, accept func(conte
 		return nil, classified(op, runtime.ErrNilContext)
 	}
 	c, err := cfg.validate(op)
+	if err == nil {
+		err = ep.peer.fits(op, c.CQSize, c.RCQSize)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -123,16 +126,25 @@ func (ep *Endpoint) FD() (int, error) { return descriptorOf("rpma_ep_get_fd", ep
 // returned, and connections, stay. Close is idempotent. It waits for the reactor, until ctx ends and then
 // at most 2.5 s.
 //
-// Errors: ErrProvider.
+// Errors: ErrInvalid for a nil context. ErrProvider: if it matches runtime.ErrReactorBusy, Close may be called
+// again; otherwise the resources are freed as far as the device permits.
 //
 // Implements: rpma_ep_shutdown.
 func (ep *Endpoint) Close(ctx context.Context) error {
-	if err := ep.l.Close(ctx); err != nil {
-		return fail("rpma_ep_shutdown", ErrProvider, fmt.Errorf("closing the endpoint at %v: %w", ep.Addr(), err))
+	const op = "rpma_ep_shutdown"
+	if ctx == nil {
+		return classified(op, runtime.ErrNilContext)
 	}
-	if ep.ended.Swap(true) {
-		return nil
+	err := ep.l.Close(ctx)
+	if !errors.Is(err, runtime.ErrReactorBusy) {
+		if ep.ended.Swap(true) {
+			return nil
+		}
+		ep.peer.children.Add(-1)
+		err = errors.Join(err, ep.event.Close())
 	}
-	ep.peer.children.Add(-1)
-	return ep.event.Close()
+	if err != nil {
+		return fail(op, ErrProvider, fmt.Errorf("closing the endpoint at %v: %w", ep.Addr(), err))
+	}
+	return nil
 }

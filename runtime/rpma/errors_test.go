@@ -3,6 +3,7 @@ package rpma
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"syscall"
 	"testing"
@@ -80,11 +81,15 @@ func TestErrorsMatch(t *testing.T) {
 func TestErrorsOfArguments(t *testing.T) {
 	r := newRig(t)
 	p := r.peer[0]
+	is := func(what string, err error, want Code) {
+		t.Helper()
+		t.Run(what, func(t *testing.T) { isCode(t, what, err, want) })
+	}
 	ep, port := r.listen()
 	c, s := r.connectTo(ep, port, nil, nil)
 	_ = s
 	_, err := NewPeer(nil)
-	isCode(t, "rpma_peer_new: no runtime", err, ErrInvalid)
+	is("rpma_peer_new: no runtime", err, ErrInvalid)
 	for what, args := range map[string]struct {
 		addr string
 		side Side
@@ -94,10 +99,10 @@ func TestErrorsOfArguments(t *testing.T) {
 		"no such name": {"no such host", Local, ErrProvider}, "an address of no device": {"198.51.100.1", Local, ErrProvider},
 	} {
 		_, err := FindDevice(r.ctx, nil, args.addr, args.side)
-		isCode(t, "rpma_utils_get_ibv_context: "+what, err, args.want)
+		is("rpma_utils_get_ibv_context: "+what, err, args.want)
 	}
 	_, err = FindDevice(nil, nil, "127.0.0.1", Local) //nolint:staticcheck // the mistake
-	isCode(t, "rpma_utils_get_ibv_context: no context", err, ErrInvalid)
+	is("rpma_utils_get_ibv_context: no context", err, ErrInvalid)
 	for what, err := range map[string]error{
 		"no bytes":                second(p.RegMR(nil, ReadSrc)),
 		"no uses":                 second(p.RegMR(make([]byte, 8), 0)),
@@ -107,39 +112,58 @@ func TestErrorsOfArguments(t *testing.T) {
 		"NewMR for no uses":       second(p.NewMR(8, 0)),
 		"no region":               second(p.RegRegion(nil, ReadSrc)),
 	} {
-		isCode(t, "rpma_mr_reg: "+what, err, ErrInvalid)
+		is("rpma_mr_reg: "+what, err, ErrInvalid)
 	}
 	for what, cfg := range map[string]ConnConfig{
 		"a negative timeout": {Timeout: -1}, "a negative CQ": {CQSize: -1}, "a negative receive CQ": {RCQSize: -1}, "a negative SQ": {SQSize: -1}, "a negative RQ": {RQSize: -1},
 	} {
-		isCode(t, "rpma_conn_req_new: "+what, second(p.NewConnReq(r.ctx, r.addr[1], port, &cfg)), ErrInvalid)
-		isCode(t, "rpma_ep_next_conn_req: "+what, second(ep.NextConnReq(r.ctx, &cfg)), ErrInvalid)
-		isCode(t, "rpma_ep_next_conn_req, not waiting: "+what, second(ep.TryNextConnReq(r.ctx, &cfg)), ErrInvalid)
+		is("rpma_conn_req_new: "+what, second(p.NewConnReq(r.ctx, r.addr[1], port, &cfg)), ErrInvalid)
+		is("rpma_ep_next_conn_req: "+what, second(ep.NextConnReq(r.ctx, &cfg)), ErrInvalid)
+		is("rpma_ep_next_conn_req, not waiting: "+what, second(ep.TryNextConnReq(r.ctx, &cfg)), ErrInvalid)
 	}
-	isCode(t, "rpma_conn_req_new: no address", second(p.NewConnReq(r.ctx, "", port, nil)), ErrInvalid)
-	isCode(t, "rpma_conn_req_new: no port", second(p.NewConnReq(r.ctx, r.addr[1], "", nil)), ErrInvalid)
-	isCode(t, "rpma_conn_req_new: an unknown service", second(p.NewConnReq(r.ctx, r.addr[1], "no such service", nil)), ErrProvider)
-	isCode(t, "rpma_conn_req_new: no such host", second(p.NewConnReq(r.ctx, "no such host", port, nil)), ErrProvider)
-	isCode(t, "rpma_ep_listen: no address", second(p.Listen(r.ctx, "", "0")), ErrInvalid)
-	isCode(t, "rpma_ep_listen: no port", second(p.Listen(r.ctx, r.addr[0], "")), ErrInvalid)
-	isCode(t, "rpma_ep_listen: an unknown service", second(p.Listen(r.ctx, r.addr[0], "no such service")), ErrProvider)
-	isCode(t, "rpma_ep_listen: an address of no device", second(p.Listen(r.ctx, "198.51.100.1", "0")), ErrProvider)
+	is("rpma_conn_req_new: no address", second(p.NewConnReq(r.ctx, "", port, nil)), ErrInvalid)
+	is("rpma_conn_req_new: no port", second(p.NewConnReq(r.ctx, r.addr[1], "", nil)), ErrInvalid)
+	is("rpma_conn_req_new: an unknown service", second(p.NewConnReq(r.ctx, r.addr[1], "no such service", nil)), ErrProvider)
+	is("rpma_conn_req_new: no such host", second(p.NewConnReq(r.ctx, "no such host", port, nil)), ErrProvider)
+	is("rpma_ep_listen: no such host", second(p.Listen(r.ctx, "no such host", "0")), ErrProvider)
+	is("rpma_ep_listen: no address", second(p.Listen(r.ctx, "", "0")), ErrInvalid)
+	is("rpma_ep_listen: no port", second(p.Listen(r.ctx, r.addr[0], "")), ErrInvalid)
+	is("rpma_ep_listen: an unknown service", second(p.Listen(r.ctx, r.addr[0], "no such service")), ErrProvider)
+	is("rpma_ep_listen: an address of no device", second(p.Listen(r.ctx, "198.51.100.1", "0")), ErrProvider)
 	err = second(r.peer[1].Listen(r.ctx, r.addr[1], port))
-	if isCode(t, "rpma_ep_listen: a port in use", err, ErrProvider); !errors.Is(err, syscall.EADDRINUSE) {
+	if is("rpma_ep_listen: a port in use", err, ErrProvider); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("listening at a port in use returned %v, want EADDRINUSE", err)
 	}
-	isCode(t, "rpma_ep_next_conn_req: no request", second(ep.TryNextConnReq(r.ctx, nil)), ErrNoEvent)
-	isCode(t, "rpma_conn_next_event: no event", second(c.TryNextEvent()), ErrNoEvent)
-	for what, cfg := range map[string]SRQConfig{"a negative RQ": {RQSize: -1}, "a receive CQ below -1": {RCQSize: -2}} {
-		isCode(t, "rpma_srq_new: "+what, second(p.NewSRQ(&cfg)), ErrInvalid)
+	is("rpma_ep_next_conn_req: no request", second(ep.TryNextConnReq(r.ctx, nil)), ErrNoEvent)
+	e, err := c.TryNextEvent()
+	if is("rpma_conn_next_event: no event", err, ErrNoEvent); e != Undefined {
+		t.Errorf("without an event TryNextEvent returned %v, want Undefined", e)
 	}
+	for what, cfg := range map[string]SRQConfig{"a negative RQ": {RQSize: -1}, "a receive CQ below -1": {RCQSize: -2}} {
+		is("rpma_srq_new: "+what, second(p.NewSRQ(&cfg)), ErrInvalid)
+	}
+	most := p.Runtime().DeviceAttr().MaxCQE
+	for what, cfg := range map[string]ConnConfig{"a CQ larger than the device's": {CQSize: most + 1}, "a receive CQ larger than the device's": {RCQSize: math.MaxInt}} {
+		for op, err := range map[string]error{
+			"rpma_conn_req_new: ":     second(p.NewConnReq(r.ctx, r.addr[1], port, &cfg)),
+			"rpma_ep_next_conn_req: ": second(ep.TryNextConnReq(r.ctx, &cfg)),
+		} {
+			if is(op+what, err, ErrProvider); !errors.Is(err, syscall.EINVAL) {
+				t.Errorf("%s%s: the error is %v, want EINVAL", op, what, err)
+			}
+		}
+	}
+	is("rpma_srq_new: a receive CQ larger than the device's", second(p.NewSRQ(&SRQConfig{RCQSize: most + 1})), ErrProvider)
 	q := must.Get(p.NewConnReq(r.ctx, r.addr[1], port, nil))(t)
 	r.closes(q)
-	isCode(t, "rpma_conn_req_recv: no memory", q.Recv(nil, 0, 0, 1), ErrInvalid)
-	isCode(t, "rpma_conn_disconnect: not connected", q.conn.Disconnect(), ErrProvider)
-	isCode(t, "rpma_conn_next_event: no context", second(c.NextEvent(nil)), ErrInvalid)          //nolint:staticcheck // the mistake
-	isCode(t, "rpma_ep_next_conn_req: no context", second(ep.NextConnReq(nil, nil)), ErrInvalid) //nolint:staticcheck // the mistake
-	isCode(t, "rpma_conn_delete: no context", c.Close(nil), ErrInvalid)                          //nolint:staticcheck // the mistake
+	is("rpma_conn_req_recv: no memory", q.Recv(nil, 0, 0, 1), ErrInvalid)
+	is("rpma_conn_disconnect: not connected", q.conn.Disconnect(), ErrProvider)
+	is("rpma_conn_next_event: no context", second(c.NextEvent(nil)), ErrInvalid)          //nolint:staticcheck // the mistake
+	is("rpma_ep_next_conn_req: no context", second(ep.NextConnReq(nil, nil)), ErrInvalid) //nolint:staticcheck // the mistake
+	is("rpma_conn_req_delete: no context", q.Close(nil), ErrInvalid)                      //nolint:staticcheck // the mistake
+	is("rpma_ep_shutdown: no context", ep.Close(nil), ErrInvalid)                         //nolint:staticcheck // the mistake
+	is("rpma_cq_wait: no context", c.CQ().Wait(nil), ErrInvalid)                          //nolint:staticcheck // the mistake
+	is("rpma_conn_delete: no context", c.Close(nil), ErrInvalid)                          //nolint:staticcheck // the mistake
 }
 
 func second[T any](_ T, err error) error { return err }

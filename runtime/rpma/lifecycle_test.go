@@ -3,6 +3,7 @@ package rpma
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -25,6 +26,22 @@ func TestConfigDefaults(t *testing.T) {
 	}
 	if got := must.Get((*SRQConfig)(nil).validate("test"))(t); got != (SRQConfig{100, 100}) {
 		t.Errorf("the defaults of an SRQ are %+v, want 100 and 100", got)
+	}
+}
+
+// Rule: a connection has the queues of its configuration, one piece of memory for each request, the 8 inline
+// bytes of an atomic write, and the runtime's largest numbers of retries and depths.
+func TestConnectionOptions(t *testing.T) {
+	cfg := must.Get((&ConnConfig{SQSize: 3, RQSize: 4}).validate("test"))(t)
+	want := runtime.Options{Raw: true, Bare: true, SendDepth: 3, RecvCredits: 4, MaxSGE: 1, Inline: 8, PeerTimeout: -1, KeepAlive: -1, RetryCount: 7, ReadDepth: 255}
+	if got := cfg.options(); !reflect.DeepEqual(got, want) {
+		t.Errorf("the options are %+v, want %+v", got, want)
+	}
+	srq := &SRQ{q: &runtime.SharedRecv{}, places: places{most: 9}}
+	cfg = must.Get((&ConnConfig{SQSize: 3, SRQ: srq}).validate("test"))(t)
+	want.Shared, want.RecvCredits = srq.q, 1
+	if got := cfg.options(); !reflect.DeepEqual(got, want) || cfg.SRQ != srq {
+		t.Errorf("with an SRQ the options are %+v, want %+v", got, want)
 	}
 }
 

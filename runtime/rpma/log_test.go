@@ -1,8 +1,12 @@
 package rpma
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"log/slog"
+	"math"
+	"strings"
 	"sync"
 	"testing"
 
@@ -41,9 +45,13 @@ func TestLogThreshold(t *testing.T) {
 		if got := must.Get(GetLogThreshold(LogMain))(t); got != threshold {
 			t.Errorf("the threshold is %v, want %v", got, threshold)
 		}
-		for _, l := range levels[:6] {
-			logf(l, l.String(), nil)
+		for _, aux := range levels { // the second threshold does not matter
+			must.Do(t, SetLogThreshold(LogAux, aux))
+			for _, l := range levels[:6] {
+				logf(l, l.String(), nil)
+			}
 		}
+		must.Do(t, SetLogThreshold(LogAux, LevelDisabled))
 		if want := 6 - i; len(r.all) != want {
 			t.Errorf("with threshold %v the log function got %v, want the %d highest levels", threshold, r.all, want)
 		}
@@ -75,7 +83,53 @@ func TestLogMistakes(t *testing.T) {
 	for _, l := range []slog.Level{LevelDebug - 1, 1, LevelFatal + 1, LevelDisabled - 1} {
 		isCode(t, "an unknown level", SetLogThreshold(LogMain, l), ErrInvalid)
 	}
+	isCode(t, "an unknown threshold and level", SetLogThreshold(numThresholds, LevelFatal+1), ErrInvalid)
 	TestLogDefaults(t)
+}
+
+// Rule: the default log function writes records from the second threshold on also to standard error, with
+// level and text, in each level. A log function of the program's replaces both.
+func TestLogStandardError(t *testing.T) {
+	var out bytes.Buffer
+	old, oldDefault := standard, slog.Default()
+	defer func() {
+		standard = old
+		slog.SetDefault(oldDefault)
+		SetLogFunction(quiet{})
+		must.Do(t, errors.Join(SetLogThreshold(LogMain, LevelWarning), SetLogThreshold(LogAux, LevelDisabled)))
+	}()
+	all := &records{quiet: quiet{oldDefault.Handler()}, all: map[string]slog.Level{}}
+	slog.SetDefault(slog.New(all))
+	standard = slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.Level(math.MinInt32)})
+	must.Do(t, SetLogThreshold(LogMain, LevelDebug))
+	levels := []slog.Level{LevelDebug, LevelInfo, LevelNotice, LevelWarning, LevelError, LevelFatal, LevelDisabled}
+	for i, aux := range levels {
+		must.Do(t, SetLogThreshold(LogAux, aux))
+		for _, own := range []bool{false, true} {
+			out.Reset()
+			want := 6 - i
+			if SetLogFunction(nil); own {
+				SetLogFunction(quiet{})
+				want = 0
+			}
+			for _, l := range levels[:6] {
+				logf(l, "text of "+l.String(), nil)
+			}
+			if got := strings.Count(out.String(), "text of"); got != want {
+				t.Errorf("threshold %v, a function of the program's: %t: standard error got %d records, want %d:\n%s", aux, own, got, want, &out)
+			}
+			for _, l := range levels[i:6] {
+				if s := "level=" + l.String(); !own && !strings.Contains(out.String(), s) {
+					t.Errorf("threshold %v: standard error got %q, want also a record with %s", aux, &out, s)
+				}
+			}
+		}
+	}
+	for _, l := range levels[:6] {
+		if got, ok := all.all["text of "+l.String()]; ok != (l >= LevelInfo) || ok && got != l { // slog.Default has no debug records
+			t.Errorf("slog.Default got %v for %v", got, l)
+		}
+	}
 }
 
 // Rule: without a log function, records go to slog.Default; a nil function brings that back.

@@ -48,6 +48,17 @@ func (p *Peer) Runtime() *runtime.Runtime { return p.rt }
 func (p *Peer) flushes() bool      { return p.rt.DeviceAttr().Opcodes.Has(verbs.WRFlush) }
 func (p *Peer) atomicWrites() bool { return p.rt.DeviceAttr().Opcodes.Has(verbs.WRAtomicWrite) }
 
+// fits returns an error if a completion queue is to hold more completions than one of the device can.
+func (p *Peer) fits(op string, sizes ...int) error {
+	most := p.rt.DeviceAttr().MaxCQE
+	for _, n := range sizes {
+		if n > most {
+			return fail(op, ErrProvider, fmt.Errorf("%w: a CQ of %d completions, the device has at most %d", verbs.ErrInvalid, n, most))
+		}
+	}
+	return nil
+}
+
 // ODPCapable reports whether the device can read and write memory that is not locked, over reliable
 // connections.
 //

@@ -29,6 +29,7 @@ func TestFindDevice(t *testing.T) {
 		must.Get(FindDevice(r.ctx, provider, addr, Remote))(t)
 	}
 	t.Setenv("VERBENA_DEVICE", "no such provider:x")
+	isCode(t, "an address that no device of the provider reaches", second(FindDevice(r.ctx, must.Get(alone())(t), "198.51.100.1", Remote)), ErrProvider)
 	isCode(t, "an unknown provider", second(FindDevice(r.ctx, nil, r.addr[0], Local)), ErrProvider)
 	t.Setenv("VERBENA_DEVICE", "")
 	if name := must.Get(FindDevice(r.ctx, nil, "127.0.0.1", Remote))(t); name != "soft:soft0" {
@@ -44,69 +45,84 @@ func TestFindDevice(t *testing.T) {
 
 // Rule: while a peer has open objects it cannot be closed; without them closing is idempotent.
 func TestPeerClose(t *testing.T) {
-	r := newRig(t)
-	p := r.peer[0]
-	for what, open := range map[string]func() func() error{
-		"a memory region":        func() func() error { return must.Get(p.NewMR(64, ReadSrc))(t).Close },
-		"a shared receive queue": func() func() error { return must.Get(p.NewSRQ(nil))(t).Close },
-		"an endpoint": func() func() error {
-			ep := must.Get(p.Listen(r.ctx, r.addr[0], "0"))(t)
-			return func() error { return ep.Close(r.ctx) }
-		},
-		"a request": func() func() error {
-			q := must.Get(p.NewConnReq(r.ctx, r.addr[1], "7", nil))(t)
-			return func() error { return q.Close(r.ctx) }
-		},
-	} {
-		end := open()
-		err := p.Close()
-		if isCode(t, "closing a peer with "+what, err, ErrProvider); !errors.Is(err, verbs.ErrBusy) {
-			t.Errorf("closing a peer with %s returned %v, want verbs.ErrBusy", what, err)
+	onBeds(t, func(t *testing.T, r *rig) {
+		p := r.peer[0]
+		for what, open := range map[string]func() func() error{
+			"a memory region":        func() func() error { return must.Get(p.NewMR(64, ReadSrc))(t).Close },
+			"a shared receive queue": func() func() error { return must.Get(p.NewSRQ(nil))(t).Close },
+			"an endpoint": func() func() error {
+				ep := must.Get(p.Listen(r.ctx, r.addr[0], "0"))(t)
+				return func() error { return ep.Close(r.ctx) }
+			},
+			"a request": func() func() error {
+				q := must.Get(p.NewConnReq(r.ctx, r.addr[1], "7", nil))(t)
+				return func() error { return q.Close(r.ctx) }
+			},
+		} {
+			end := open()
+			err := p.Close()
+			if isCode(t, "closing a peer with "+what, err, ErrProvider); !errors.Is(err, verbs.ErrBusy) {
+				t.Errorf("closing a peer with %s returned %v, want verbs.ErrBusy", what, err)
+			}
+			must.Do(t, end())
+			must.Do(t, end())
+			must.Do(t, p.Close())
 		}
-		must.Do(t, end())
-		must.Do(t, end())
 		must.Do(t, p.Close())
-	}
-	must.Do(t, p.Close())
+	})
 }
 
 // Rule: a memory region knows its bytes, its size and its uses, until it is closed. Closing is refused
 // while an operation uses it, and is idempotent. The memory of RegMR stays the caller's.
 func TestMemoryRegions(t *testing.T) {
-	r := newRig(t)
-	own := mapped(t, 8192)
-	m := must.Get(r.peer[0].RegMR(own[:5000], ReadSrc|RecvBuf))(t)
-	if m.Size() != 5000 || len(m.Bytes()) != 5000 || &m.Bytes()[0] != &own[0] || m.Usage() != ReadSrc|RecvBuf {
-		t.Errorf("the region has %d bytes for %v, want the 5000 for READ_SRC|RECV", m.Size(), m.Usage())
+	onBeds(t, func(t *testing.T, r *rig) {
+		own := mapped(t, 8192)
+		m := must.Get(r.peer[0].RegMR(own[:5000], ReadSrc|RecvBuf))(t)
+		if m.Size() != 5000 || len(m.Bytes()) != 5000 || &m.Bytes()[0] != &own[0] || m.Usage() != ReadSrc|RecvBuf {
+			t.Errorf("the region has %d bytes for %v, want the 5000 for READ_SRC|RECV", m.Size(), m.Usage())
+		}
+		desc := must.Get(m.Descriptor())(t)
+		remote := must.Get(ParseRemoteMR(desc[:]))(t)
+		if remote.Size() != 5000 || remote.FlushTypes() != 0 || remote.d.rkey == 0 {
+			t.Errorf("the descriptor says %v", remote)
+		}
+		c, s := r.connect(nil, nil)
+		must.Do(t, c.Recv(m, 0, 8, 1))
+		err := m.Close()
+		if isCode(t, "closing memory in use", err, ErrProvider); !errors.Is(err, verbs.ErrBusy) {
+			t.Errorf("closing memory in use returned %v, want verbs.ErrBusy", err)
+		}
+		must.Do(t, s.Send(nil, 0, 0, CompletionOnError, 1))
+		r.done(c.CQ(), 1)
+		isCode(t, "memory that is registered already", second(r.peer[0].RegMR(r.mr(0, 4096, ReadSrc).Bytes(), ReadSrc)), ErrInvalid)
+		must.Do(t, m.Close())
+		must.Do(t, m.Close())
+		if m.Bytes() != nil {
+			t.Error("a closed region has bytes")
+		}
+		isCode(t, "the descriptor of a closed region", second(m.Descriptor()), ErrInvalid)
+		isCode(t, "a receive into a closed region", c.Recv(m, 0, 8, 1), ErrInvalid)
+		isCode(t, "advice about a closed region", m.Advise(0, 8, verbs.AdvisePrefetch, 0), ErrInvalid)
+		own[4999] = 1 // still mapped
+		from := r.mr(1, 8, ReadDst)
+		must.Do(t, s.Read(from, 0, remote, 0, 8, CompletionAlways, 2))
+		if wc := r.next(s.CQ()); wc.Status != verbs.WCRemAccessErr {
+			t.Errorf("a read of memory whose region was closed ended with %v, want REM_ACCESS_ERR", wc.Status)
+		}
+	})
+}
+
+// Rule: memory beyond Config.Memory.MaxBytes of the runtime is ErrNoMemory, and the peer can be closed.
+func TestNoMemory(t *testing.T) {
+	b := mainBed(t)
+	rt := must.Get(runtime.Open(runtime.Config{Provider: b.provider(t), Device: b.devices[0], Memory: runtime.MemoryConfig{MaxBytes: 32 << 20}}))(t)
+	p := must.Get(NewPeer(rt))(t)
+	err := second(p.NewMR(64<<20, ReadSrc))
+	if isCode(t, "more memory than the runtime may have", err, ErrNoMemory); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("the error is %v, want ENOMEM", err)
 	}
-	desc := must.Get(m.Descriptor())(t)
-	remote := must.Get(ParseRemoteMR(desc[:]))(t)
-	if remote.Size() != 5000 || remote.FlushTypes() != 0 || remote.d.rkey == 0 {
-		t.Errorf("the descriptor says %v", remote)
-	}
-	c, s := r.connect(nil, nil)
-	must.Do(t, c.Recv(m, 0, 8, 1))
-	err := m.Close()
-	if isCode(t, "closing memory in use", err, ErrProvider); !errors.Is(err, verbs.ErrBusy) {
-		t.Errorf("closing memory in use returned %v, want verbs.ErrBusy", err)
-	}
-	must.Do(t, s.Send(nil, 0, 0, CompletionOnError, 1))
-	r.done(c.CQ(), 1)
-	isCode(t, "memory that is registered already", second(r.peer[0].RegMR(r.mr(0, 4096, ReadSrc).Bytes(), ReadSrc)), ErrInvalid)
-	must.Do(t, m.Close())
-	must.Do(t, m.Close())
-	if m.Bytes() != nil {
-		t.Error("a closed region has bytes")
-	}
-	isCode(t, "the descriptor of a closed region", second(m.Descriptor()), ErrInvalid)
-	isCode(t, "a receive into a closed region", c.Recv(m, 0, 8, 1), ErrInvalid)
-	isCode(t, "advice about a closed region", m.Advise(0, 8, verbs.AdvisePrefetch, 0), ErrInvalid)
-	own[4999] = 1 // still mapped
-	from := r.mr(1, 8, ReadDst)
-	must.Do(t, s.Read(from, 0, remote, 0, 8, CompletionAlways, 2))
-	if wc := r.next(s.CQ()); wc.Status != verbs.WCRemAccessErr {
-		t.Errorf("a read of memory whose region was closed ended with %v, want REM_ACCESS_ERR", wc.Status)
-	}
+	must.Do(t, p.Close())
+	must.Do(t, rt.Close(testContext(t)))
 }
 
 // Rule: a region of the runtime on a file can be a memory region. It stays open when that is closed.
@@ -139,47 +155,63 @@ func TestMemoryOfAnotherPeer(t *testing.T) {
 type advising struct {
 	changed
 	answer *error
+	got    *advice
+}
+
+// advice is what a device was told about one piece of memory.
+type advice struct {
+	what  verbs.Advice
+	flags verbs.AdviseFlags
+	sge   verbs.SGE
 }
 
 func (p advising) Open(name string) (verbs.Context, error) {
 	ctx, err := p.changed.Open(name)
-	return advisingContext{ctx, p.answer}, err
+	return advisingContext{ctx, p}, err
 }
 
 type advisingContext struct {
 	verbs.Context
-	answer *error
+	p advising
 }
 
 func (c advisingContext) AllocPD() (verbs.PD, error) {
 	pd, err := c.Context.AllocPD()
-	return advisingPD{pd, c.answer}, err
+	return advisingPD{pd, c.p}, err
 }
 
 type advisingPD struct {
 	verbs.PD
-	answer *error
+	p advising
 }
 
 func (d advisingPD) RegMR(addr, n, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
 	return d.PD.RegMR(addr, n, iova, access&^verbs.AccessOnDemand)
 }
 
-func (d advisingPD) AdviseMR(verbs.Advice, verbs.AdviseFlags, []verbs.SGE) error { return *d.answer }
+func (d advisingPD) AdviseMR(what verbs.Advice, flags verbs.AdviseFlags, list []verbs.SGE) error {
+	*d.p.got = advice{what, flags, list[0]}
+	return *d.p.answer
+}
 
-// Rule: advice that the device does not know is ErrNotSupported, wrong advice ErrInvalid, and another refusal
+// Rule: the device gets the advice with its flags, for the bytes that are named. Advice that it does not know is ErrNotSupported, wrong advice ErrInvalid, and another refusal
 // ErrProvider. A device without on-demand paging knows no advice.
 func TestAdvise(t *testing.T) {
 	var answer error
+	var got advice
 	odp := verbs.ODPCaps{General: verbs.ODPSupport, RC: verbs.ODPWrite | verbs.ODPRead}
 	r := bed{"advising", func(testing.TB) verbs.Provider {
-		return advising{changed{soft.Default(), func(a *verbs.DeviceAttr) { a.ODP = odp }}, &answer}
+		return advising{changed{soft.Default(), func(a *verbs.DeviceAttr) { a.ODP = odp }}, &answer, &got}
 	}, [2]string{"soft0", "soft1"}}.rig(t)
 	region := must.Get(r.rt[0].NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessOnDemand))(t)
 	m := must.Get(r.peer[0].RegRegion(region, RecvBuf))(t)
 	r.mrs = append(r.mrs, m)
 	refused := func(errno syscall.Errno) error { return &verbs.OpError{Op: "ibv_advise_mr", Errno: errno} }
-	must.Do(t, m.Advise(0, 4096, verbs.AdvisePrefetchWrite, verbs.AdviseFlush))
+	must.Do(t, m.Advise(1024, 2048, verbs.AdvisePrefetchWrite, verbs.AdviseFlush))
+	sge := must.Get(region.Slice(1024, 2048))(t).SGE()
+	if want := (advice{verbs.AdvisePrefetchWrite, verbs.AdviseFlush, sge}); got != want {
+		t.Errorf("the device was told %+v, want %+v", got, want)
+	}
 	for _, x := range []struct {
 		answer error
 		want   Code

@@ -14,7 +14,8 @@ import (
 // requestLog has the requests that the devices of a provider got, as texts.
 type requestLog struct {
 	verbs.Provider
-	without verbs.OpcodeSet // what its devices do not execute
+	without verbs.OpcodeSet  // what its devices do not execute
+	lacks   verbs.DeviceCaps // what they do not have
 
 	mu  sync.Mutex
 	all []string
@@ -22,7 +23,7 @@ type requestLog struct {
 
 func (l *requestLog) Open(name string) (verbs.Context, error) {
 	ctx, err := l.Provider.Open(name)
-	return loggedContext{changedContext{ctx, func(a *verbs.DeviceAttr) { a.Opcodes &^= l.without }}, l}, err
+	return loggedContext{changedContext{ctx, func(a *verbs.DeviceAttr) { a.Opcodes &^= l.without; a.Caps &^= l.lacks }}, l}, err
 }
 
 type loggedContext struct {
@@ -65,6 +66,9 @@ func (l *requestLog) add(w *verbs.SendWR) {
 		n = w.W1
 	}
 	s := fmt.Sprintf("%v %d", w.Opcode, n)
+	if w.RemoteAddr != 0 {
+		s += fmt.Sprintf(" at %d", w.RemoteAddr%4096)
+	}
 	if f := w.Flags &^ verbs.SendSignaled; f != 0 {
 		s += fmt.Sprintf(" %v", f)
 	}
@@ -85,9 +89,9 @@ func (l *requestLog) take() (all []string) {
 }
 
 // logged makes a rig whose requests are logged.
-func logged(t *testing.T, without verbs.OpcodeSet) (*rig, *requestLog) {
+func logged(t *testing.T, without verbs.OpcodeSet, lacks verbs.DeviceCaps) (*rig, *requestLog) {
 	b := mainBed(t)
-	l := &requestLog{Provider: b.provider(t), without: without}
+	l := &requestLog{Provider: b.provider(t), without: without, lacks: lacks}
 	b.provider = func(testing.TB) verbs.Provider { return l }
 	return b.rig(t), l
 }
@@ -106,7 +110,7 @@ var extensions = verbs.Opcodes(verbs.WRFlush, verbs.WRAtomicWrite)
 // inline and fenced WRITE of 8 bytes in place of an atomic write; immediate data in network order.
 func TestRequestsAreLibrpmas(t *testing.T) {
 	for _, without := range []verbs.OpcodeSet{extensions, 0} {
-		r, log := logged(t, without)
+		r, log := logged(t, without, 0)
 		c, s := r.connect(nil, nil)
 		must.Do(t, s.Recv(nil, 0, 0, 1))
 		dst := r.remote(r.mr(1, 4096, WriteDst|ReadSrc|FlushVisibility))
@@ -118,22 +122,38 @@ func TestRequestsAreLibrpmas(t *testing.T) {
 			r.done(c.CQ(), 7)
 			log.sent(t, what, want...)
 		}
-		flush, atomic := "FLUSH 100", "ATOMIC_WRITE 0"
+		flush, atomic := "FLUSH 100 at 16", "ATOMIC_WRITE 0 at 8"
 		if without != 0 {
-			flush, atomic = "RDMA_READ 8", "RDMA_WRITE 8 FENCE|INLINE"
+			flush, atomic = "RDMA_READ 8 at 16", "RDMA_WRITE 8 at 8 FENCE|INLINE"
 		} else if !r.peer[0].flushes() || !r.peer[0].atomicWrites() {
 			continue // the device does not have them
 		}
-		step("a write", c.Write(dst, 0, m, 0, 100, CompletionAlways, 7), "RDMA_WRITE 100")
-		step("a read", c.Read(m, 0, dst, 0, 100, CompletionAlways, 7), "RDMA_READ 100")
-		step("a flush", c.Flush(dst, 0, 100, Visibility, CompletionAlways, 7), flush)
+		step("a write", c.Write(dst, 32, m, 0, 100, CompletionAlways, 7), "RDMA_WRITE 100 at 32")
+		step("a read", c.Read(m, 0, dst, 40, 100, CompletionAlways, 7), "RDMA_READ 100 at 40")
+		step("a flush", c.Flush(dst, 16, 100, Visibility, CompletionAlways, 7), flush)
 		step("an atomic write", c.AtomicWrite(dst, 8, [8]byte{1}, CompletionAlways, 7), atomic)
-		step("a write with immediate data", c.WriteWithImm(dst, 0, m, 0, 10, CompletionAlways, 0x01020304, 7),
-			fmt.Sprintf("RDMA_WRITE_WITH_IMM 10 imm %x", verbs.NetworkOrder(0x01020304)))
+		step("a write with immediate data", c.WriteWithImm(dst, 48, m, 0, 10, CompletionAlways, 0x01020304, 7),
+			fmt.Sprintf("RDMA_WRITE_WITH_IMM 10 at 48 imm %x", verbs.NetworkOrder(0x01020304)))
 		must.Do(t, s.Recv(nil, 0, 0, 1))
 		step("a message of no bytes with immediate data", c.SendWithImm(nil, 0, 0, CompletionAlways, 0x0a0b0c0d, 7),
 			fmt.Sprintf("SEND_WITH_IMM 0 imm %x", verbs.NetworkOrder(0x0a0b0c0d)))
 		step("a write of no bytes", c.Write(nil, 0, nil, 0, 0, CompletionAlways, 7), "RDMA_WRITE 0")
 		step("a read of no bytes", c.Read(nil, 0, nil, 0, 0, CompletionAlways, 7), "RDMA_READ 0")
+	}
+}
+
+// Rule: a device that executes FLUSH with one placement only is used as one without FLUSH, as librpma does.
+func TestAFlushNeedsBothPlacements(t *testing.T) {
+	for _, lacks := range []verbs.DeviceCaps{verbs.CapFlushGlobal, verbs.CapFlushPersistent, verbs.CapFlushGlobal | verbs.CapFlushPersistent} {
+		r, log := logged(t, 0, lacks)
+		c, _ := r.connect(nil, nil)
+		c.ApplyRemotePeerConfig(PeerConfig{DirectWriteToPMem: true})
+		dst := r.remote(r.mr(1, 4096, WriteDst|FlushVisibility|FlushPersistent))
+		log.take()
+		for _, kind := range []FlushType{Visibility, Persistent} {
+			must.Do(t, c.Flush(dst, 16, 100, kind, CompletionAlways, 7))
+			r.done(c.CQ(), 7)
+			log.sent(t, "a flush", "RDMA_READ 8 at 16")
+		}
 	}
 }

@@ -38,6 +38,9 @@ type SRQ struct {
 func (p *Peer) NewSRQ(cfg *SRQConfig) (*SRQ, error) {
 	const op = "rpma_srq_new"
 	c, err := cfg.validate(op)
+	if err == nil {
+		err = p.fits(op, c.RCQSize)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -12,34 +12,35 @@ import (
 // Rule: an SRQ has by default 100 receives and a receive CQ for as many. A receive CQ holds at least what the
 // SRQ can produce; with -1 there is none.
 func TestSRQSizes(t *testing.T) {
-	r := newRig(t)
-	for _, x := range []struct {
-		cfg     *SRQConfig
-		rq, rcq int
-	}{{nil, 100, 100}, {&SRQConfig{}, 100, 100}, {&SRQConfig{RQSize: 7}, 7, 100}, {&SRQConfig{RQSize: 200, RCQSize: 5}, 200, 200}, {&SRQConfig{RCQSize: -1}, 100, 0}} {
-		s := must.Get(r.peer[0].NewSRQ(x.cfg))(t)
-		rcq := 0
-		if s.RCQ() != nil {
-			rcq = s.RCQ().Size()
+	onBeds(t, func(t *testing.T, r *rig) {
+		for _, x := range []struct {
+			cfg     *SRQConfig
+			rq, rcq int
+		}{{nil, 100, 100}, {&SRQConfig{}, 100, 100}, {&SRQConfig{RQSize: 7}, 7, 100}, {&SRQConfig{RQSize: 200, RCQSize: 5}, 200, 200}, {&SRQConfig{RQSize: 5, RCQSize: 300}, 5, 300}, {&SRQConfig{RCQSize: -1}, 100, 0}} {
+			s := must.Get(r.peer[0].NewSRQ(x.cfg))(t)
+			rcq := 0
+			if s.RCQ() != nil {
+				rcq = s.RCQ().Size()
+			}
+			if int(s.places.most) != x.rq || rcq != x.rcq {
+				t.Errorf("with %+v the SRQ has %d receives and %d places in its CQ, want %d and %d", x.cfg, s.places.most, rcq, x.rq, x.rcq)
+			}
+			m := r.mr(0, 8, RecvBuf)
+			for i := range x.rq {
+				must.Do(t, s.Recv(m, 0, 8, uint64(i)))
+			}
+			err := s.Recv(m, 0, 8, 0)
+			if isCode(t, "one receive more than SRQConfig.RQSize", err, ErrProvider); !errors.Is(err, syscall.ENOMEM) {
+				t.Errorf("the error is %v, want ENOMEM", err)
+			}
+			must.Do(t, s.Close())
+			must.Do(t, s.Close())
+			isCode(t, "a receive of a closed SRQ", s.Recv(m, 0, 8, 0), ErrInvalid)
+			if rcq > 0 {
+				isCode(t, "waiting for the CQ of a closed SRQ", s.RCQ().Wait(r.ctx), ErrNoCompletion)
+			}
 		}
-		if int(s.places.most) != x.rq || rcq != x.rcq {
-			t.Errorf("with %+v the SRQ has %d receives and %d places in its CQ, want %d and %d", x.cfg, s.places.most, rcq, x.rq, x.rcq)
-		}
-		m := r.mr(0, 8, RecvBuf)
-		for i := range x.rq {
-			must.Do(t, s.Recv(m, 0, 8, uint64(i)))
-		}
-		err := s.Recv(m, 0, 8, 0)
-		if isCode(t, "one receive more than SRQConfig.RQSize", err, ErrProvider); !errors.Is(err, syscall.ENOMEM) {
-			t.Errorf("the error is %v, want ENOMEM", err)
-		}
-		must.Do(t, s.Close())
-		must.Do(t, s.Close())
-		isCode(t, "a receive of a closed SRQ", s.Recv(m, 0, 8, 0), ErrInvalid)
-		if rcq > 0 {
-			isCode(t, "waiting for the CQ of a closed SRQ", s.RCQ().Wait(r.ctx), ErrNoCompletion)
-		}
-	}
+	})
 }
 
 // Rule: receives of an SRQ serve several connections. Without a receive CQ of the SRQ, they complete to the
@@ -82,6 +83,15 @@ func TestSRQServesConnections(t *testing.T) {
 				if wc := r.done(cq, uint64(round)); wc.QPNum != servers[i].QPNum() || wc.Imm != uint32(i) || wc.Bytes != 5 {
 					t.Errorf("message %d arrived as %+v, want it from queue pair %d", round, wc, servers[i].QPNum())
 				}
+			}
+			must.Do(t, srq.Recv(nil, 0, 0, 11))
+			must.Do(t, clients[0].Send(nil, 0, 0, CompletionAlways, 7))
+			cq := srq.RCQ()
+			if !own {
+				cq = servers[0].recvCQ()
+			}
+			if wc := r.done(cq, 11); wc.Bytes != 0 {
+				t.Errorf("a message of no bytes arrived as %+v", wc)
 			}
 			for i := range clients {
 				must.Do(t, servers[i].Close(r.ctx))

@@ -11,4 +11,6 @@ var (
 	EndConn func(conn any)
 	// LoopReactor returns the reactor of the argument loop, a runtime.Loop.
 	LoopReactor func(loop any) *reactor.Reactor
+	// ConnectError is matched by the error of an attempt to connect that the event CONNECT_ERROR has ended.
+	ConnectError error
 )

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -78,6 +79,36 @@ func TestTheNthCallFails(t *testing.T) {
 	defer cq.Close()
 	if c, ok := plan.Injected(); !ok || c.N != 3 || c.Op != "ibv_create_cq" || !strings.Contains(c.Object, "left") {
 		t.Errorf("recorded was %+v, %v", c, ok)
+	}
+}
+
+// Rule: Fail selects calls at any time, each with its errno and as many as it says; the calls between them are
+// carried out.
+func TestSelectedCallsFail(t *testing.T) {
+	p, _ := virtual(t)
+	plan := &nth.Plan{}
+	ctx := must.Get(nth.Wrap(p, plan).Open("left"))(t)
+	defer ctx.Close()
+	cq := must.Get(ctx.CreateCQ(4, nil, 0, 0))(t)
+	defer cq.Close()
+	plan.Fail("ibv_alloc_pd", syscall.ENOMEM, 2)
+	plan.Fail("ibv_req_notify_cq", syscall.EPERM, 1)
+	if got := plan.Awaited(); !slices.Equal(got, []string{"ibv_alloc_pd", "ibv_req_notify_cq"}) {
+		t.Errorf("the awaited calls are %v, want both", got)
+	}
+	for range 2 {
+		if _, err := ctx.AllocPD(); !errors.Is(err, syscall.ENOMEM) || !nth.Names(err, "ibv_alloc_pd") {
+			t.Errorf("ibv_alloc_pd answered %v, want ENOMEM", err)
+		}
+	}
+	must.Do(t, must.Get(ctx.AllocPD())(t).Close())
+	turn := verbs.IOBatch{Arms: []verbs.ArmGroup{{CQ: cq}, {CQ: cq}}}
+	must.Do(t, ctx.Execute(&turn))
+	if turn.Arms[0].Errno != syscall.EPERM || turn.Arms[1].Errno != 0 {
+		t.Errorf("the groups answered %+v, want EPERM for the first", turn.Arms)
+	}
+	if got := plan.Awaited(); got != nil {
+		t.Errorf("the awaited calls are %v, want none", got)
 	}
 }
 

@@ -2,6 +2,8 @@ package nth
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -37,6 +39,37 @@ type Plan struct {
 	count  int
 	struck *Call
 	ops    map[string]int
+	next   map[string]*failing // what Fail has selected
+}
+
+// failing are calls that Fail has selected.
+type failing struct {
+	errno  syscall.Errno
+	left   int
+	failed bool
+}
+
+// Fail makes the next n calls of op, by its C name, fail with errno, in addition to the call that N selects.
+// It may be called at any time; a later call for the same op replaces an earlier one.
+func (p *Plan) Fail(op string, errno syscall.Errno, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next == nil {
+		p.next = map[string]*failing{}
+	}
+	p.next[op] = &failing{errno: errno, left: n}
+}
+
+// Awaited returns the calls that Fail has selected and of which none has failed yet, sorted.
+func (p *Plan) Awaited() (ops []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, op := range slices.Sorted(maps.Keys(p.next)) {
+		if !p.next[op].failed {
+			ops = append(ops, op)
+		}
+	}
+	return ops
 }
 
 // Count returns the number of calls so far.
@@ -74,42 +107,53 @@ func (p *Plan) errno() syscall.Errno {
 	return p.Errno
 }
 
-// strikes counts a call and reports whether it is the selected one. Formatting the object
-// allocates, so it is done for that one only.
-func (p *Plan) strikes(op string, on fmt.Stringer) bool {
-	if p.Op != "" && p.Op != op {
-		return false
-	}
+// strikes counts a call, and returns the errno with which it fails; 0 if it is not selected. Formatting the
+// object allocates, so it is done for a selected call only.
+func (p *Plan) strikes(op string, on fmt.Stringer) syscall.Errno {
 	p.mu.Lock()
-	p.count++
-	if p.ops == nil {
-		p.ops = map[string]int{}
+	var errno syscall.Errno
+	hit := false
+	if f := p.next[op]; f != nil && f.left > 0 {
+		f.left--
+		errno, hit, f.failed = f.errno, true, true
 	}
-	p.ops[op]++
-	hit := p.count == p.N
+	if p.Op == "" || p.Op == op {
+		p.count++
+		if p.ops == nil {
+			p.ops = map[string]int{}
+		}
+		p.ops[op]++
+		if !hit && p.count == p.N {
+			errno, hit = p.errno(), true
+		}
+	}
 	n := p.count
 	p.mu.Unlock()
 	if !hit {
-		return false
+		return 0
 	}
 	c := &Call{N: n, Op: op, Object: on.String()}
 	p.mu.Lock()
 	p.struck = c
 	p.mu.Unlock()
-	return true
+	return errno
 }
 
 // hits is strikes for calls other than Close and Execute.
-func (p *Plan) hits(op string, on fmt.Stringer) bool {
-	return !p.Busy && !p.Removed && p.strikes(op, on)
+func (p *Plan) hits(op string, on fmt.Stringer) syscall.Errno {
+	if p.Busy || p.Removed {
+		return 0
+	}
+	return p.strikes(op, on)
 }
 
-// fails counts a call and returns its error if it is the selected one.
+// fails counts a call and returns its error if it is selected.
 func (p *Plan) fails(op string, on fmt.Stringer) error {
-	if !p.hits(op, on) {
+	errno := p.hits(op, on)
+	if errno == 0 {
 		return nil
 	}
-	return &verbs.OpError{Op: op, Object: on.String(), Errno: p.errno()}
+	return &verbs.OpError{Op: op, Object: on.String(), Errno: errno}
 }
 
 // closes closes an object, and fails if the call is the selected one.
@@ -118,7 +162,7 @@ func (p *Plan) closes(op string, on fmt.Stringer, closing func() error) error {
 		return closing()
 	}
 	if p.Busy {
-		if p.strikes(op, on) {
+		if p.strikes(op, on) != 0 {
 			return &verbs.OpError{Op: op, Object: on.String(), Errno: syscall.EBUSY, Err: verbs.ErrBusy}
 		}
 		return closing()

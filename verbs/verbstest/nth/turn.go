@@ -6,12 +6,12 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// frame is the batch for the wrapped provider: the caller's, unwrapped, without the group that is
+// frame is the batch for the wrapped provider: the caller's, unwrapped, without the groups that are
 // made to fail. It is reused.
 type frame struct {
 	inner verbs.IOBatch
-	// skipped are the indices of the group left out of each list; -1: none.
-	recv, send, arm, poll int
+	// The errno of each group of the caller's lists; 0 for a group that is carried out.
+	recv, send, arm, poll []syscall.Errno
 }
 
 // opTurn is the name of a batch as a call; C has none.
@@ -21,7 +21,7 @@ const opTurn = "turn"
 // out and gets the errno: nothing was posted, armed or polled.
 func (c *context) Execute(t *verbs.IOBatch) error {
 	if p := c.w.plan; p.Removed {
-		if c.removed.Load() || p.strikes(opTurn, c.Context) {
+		if c.removed.Load() || p.strikes(opTurn, c.Context) != 0 {
 			c.removed.Store(true)
 			return &verbs.OpError{Op: opTurn, Object: c.Context.String(), Errno: syscall.EIO, Err: verbs.ErrDeviceRemoved}
 		}
@@ -38,44 +38,44 @@ func (c *context) Execute(t *verbs.IOBatch) error {
 	if err := c.Context.Execute(&f.inner); err != nil {
 		return err
 	}
-	f.answer(c.w.plan, t)
+	f.answer(t)
 	return nil
 }
 
 func (f *frame) fill(c *context, t *verbs.IOBatch) {
 	p := c.w.plan
-	f.recv, f.send, f.arm, f.poll = -1, -1, -1, -1
-	for i, g := range t.Recvs {
+	f.recv, f.send, f.arm, f.poll = f.recv[:0], f.send[:0], f.arm[:0], f.poll[:0]
+	for _, g := range t.Recvs {
 		op := "ibv_post_recv"
 		if g.SRQ != nil {
 			op = "ibv_post_srq_recv"
 		}
-		if p.hits(op, c.Context) {
-			f.recv = i
+		errno := p.hits(op, c.Context)
+		if f.recv = append(f.recv, errno); errno != 0 {
 			continue
 		}
 		g.QP, g.SRQ = innerQP(g.QP), innerSRQ(g.SRQ)
 		f.inner.Recvs = append(f.inner.Recvs, g)
 	}
-	for i, g := range t.Sends {
-		if p.hits("ibv_post_send", c.Context) {
-			f.send = i
+	for _, g := range t.Sends {
+		errno := p.hits("ibv_post_send", c.Context)
+		if f.send = append(f.send, errno); errno != 0 {
 			continue
 		}
 		g.QP = innerQP(g.QP)
 		f.inner.Sends = append(f.inner.Sends, g)
 	}
-	for i, g := range t.Arms {
-		if p.hits("ibv_req_notify_cq", c.Context) {
-			f.arm = i
+	for _, g := range t.Arms {
+		errno := p.hits("ibv_req_notify_cq", c.Context)
+		if f.arm = append(f.arm, errno); errno != 0 {
 			continue
 		}
 		g.CQ = innerCQ(g.CQ)
 		f.inner.Arms = append(f.inner.Arms, g)
 	}
-	for i, g := range t.Polls {
-		if p.hits("ibv_poll_cq", c.Context) {
-			f.poll = i
+	for _, g := range t.Polls {
+		errno := p.hits("ibv_poll_cq", c.Context)
+		if f.poll = append(f.poll, errno); errno != 0 {
 			continue
 		}
 		g.CQ = innerCQ(g.CQ)
@@ -84,38 +84,38 @@ func (f *frame) fill(c *context, t *verbs.IOBatch) {
 }
 
 // answer copies the results into the caller's batch.
-func (f *frame) answer(p *Plan, t *verbs.IOBatch) {
+func (f *frame) answer(t *verbs.IOBatch) {
 	at := 0
-	for i := range t.Recvs {
-		if i == f.recv {
-			t.Recvs[i].Accepted, t.Recvs[i].Errno = 0, p.errno()
+	for i, errno := range f.recv {
+		if errno != 0 {
+			t.Recvs[i].Accepted, t.Recvs[i].Errno = 0, errno
 			continue
 		}
 		t.Recvs[i].Accepted, t.Recvs[i].Errno = f.inner.Recvs[at].Accepted, f.inner.Recvs[at].Errno
 		at++
 	}
 	at = 0
-	for i := range t.Sends {
-		if i == f.send {
-			t.Sends[i].Accepted, t.Sends[i].Errno = 0, p.errno()
+	for i, errno := range f.send {
+		if errno != 0 {
+			t.Sends[i].Accepted, t.Sends[i].Errno = 0, errno
 			continue
 		}
 		t.Sends[i].Accepted, t.Sends[i].Errno = f.inner.Sends[at].Accepted, f.inner.Sends[at].Errno
 		at++
 	}
 	at = 0
-	for i := range t.Arms {
-		if i == f.arm {
-			t.Arms[i].Errno = p.errno()
+	for i, errno := range f.arm {
+		if errno != 0 {
+			t.Arms[i].Errno = errno
 			continue
 		}
 		t.Arms[i].Errno = f.inner.Arms[at].Errno
 		at++
 	}
 	at = 0
-	for i := range t.Polls {
-		if i == f.poll {
-			t.Polls[i].N, t.Polls[i].Errno = 0, p.errno()
+	for i, errno := range f.poll {
+		if errno != 0 {
+			t.Polls[i].N, t.Polls[i].Errno = 0, errno
 			continue
 		}
 		t.Polls[i].N, t.Polls[i].Errno = f.inner.Polls[at].N, f.inner.Polls[at].Errno
