@@ -4,6 +4,7 @@
 //	go run ./benchmarks scale           the cost of ten thousand connections in one process
 //	go run ./benchmarks messages        the cost of a message between goroutines and to an actor
 //	go run ./benchmarks peers           two processes over loopback, beside TCP, UCX and libfabric
+//	go run ./benchmarks pmem            appending to persistent memory, beside librpma and local writes
 //	go run ./benchmarks overhead -h     the flags of a suite
 //
 // Each suite prints one table, and optionally writes its rows as JSON. The tests of this folder
@@ -17,6 +18,7 @@ import (
 	"github.com/verbena-rdma/verbena/benchmarks/internal/messages"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/overhead"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/peers"
+	"github.com/verbena-rdma/verbena/benchmarks/internal/pmem"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/scale"
 )
 
@@ -26,6 +28,7 @@ const usage = `usage: benchmarks SUITE [flags]
   scale      what ten thousand connections in one process cost
   messages   what a message costs between two goroutines, and to an actor
   peers      two processes over loopback, beside TCP, UCX and libfabric
+  pmem       appending to persistent memory, beside librpma and local writes
 
 benchmarks SUITE -h prints the flags of a suite.
 `
@@ -52,6 +55,10 @@ func main() {
 		os.Exit(peers.Main(args, os.Stdout, os.Stderr))
 	case peers.WorkerArg:
 		os.Exit(peers.Worker(args))
+	case "pmem":
+		os.Exit(pmem.Main(args, os.Stdout, os.Stderr))
+	case pmem.WorkerArg:
+		os.Exit(pmem.Worker(args))
 	case "-h", "-help", "--help", "help":
 		fmt.Print(usage)
 	default:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/guest"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 )
 
@@ -25,7 +26,7 @@ that cannot be measured says why. An idle machine takes some four minutes.
 // Main runs the command with the arguments after its name. It blocks until the table is written,
 // and returns the exit code, like suite.Command. Any goroutine may call it.
 func Main(args []string, stdout, stderr io.Writer) int {
-	s := &session{stderr: stderr}
+	s := &session{guest: guest.Guest{Log: stderr}}
 	c := suite.Command{
 		Name: "overhead", Usage: usage,
 		Ops:       1_000_000, // the number for which the goal for allocations is defined

@@ -15,7 +15,7 @@
 //	cloop.go     the loop in C beside the null device (c/loop.c)
 //	worker.go    this program as a side
 //	load_*.go    the loads that a worker runs in a round
-//	guest*.go    the machine with Soft-RoCE, the C programs in it, and ours
+//	guest*.go    the C programs in the machine with Soft-RoCE (package guest), and ours
 //
 // # The null device
 //

@@ -11,21 +11,14 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/guest"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
 // guestArg selects the worker that is one end of a conversation: the first argument after
 // WorkerArg.
 const guestArg = "talk"
-
-// readyWord is the line that the listening end prints when it is ready.
-const readyWord = "ready"
-
-// talkTime bounds a conversation, including setup: under emulation a program takes a second to
-// begin.
-const talkTime = 2 * time.Minute
 
 // guestWorker is one end of a conversation, on a device of libibverbs. The dialing end prints its
 // results.
@@ -54,15 +47,15 @@ func talk(args []string, out io.Writer) (err error) {
 	// One thread that polls, like the C programs: with two processors for each of two processes,
 	// each goroutine that yields would wake a thread.
 	goruntime.GOMAXPROCS(1)
-	ctx, cancel := context.WithTimeout(context.Background(), talkTime)
+	ctx, cancel := context.WithTimeout(context.Background(), guest.PairTime)
 	defer cancel()
-	rt, err := verbena.Open(verbena.Config{Device: *device, Spin: spinning, ConnectTimeout: talkTime / 4})
+	rt, err := verbena.Open(verbena.Config{Device: *device, Spin: spinning, ConnectTimeout: guest.PairTime / 4})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rt.Close(ctx)) }()
 	if *listen != "" {
-		return v.listen(ctx, rt, *listen, *n, func(string) { fmt.Fprintln(out, readyWord) })
+		return v.listen(ctx, rt, *listen, *n, func(string) { fmt.Fprintln(out, guest.ReadyWord) })
 	}
 	found, err := v.dial(ctx, rt, *dial, *n)
 	if err == nil {

@@ -3,10 +3,10 @@ package overhead
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 
+	"github.com/verbena-rdma/verbena/benchmarks/internal/guest"
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
@@ -18,9 +18,7 @@ type session struct {
 
 	dir     string // for compiled programs, made when needed
 	program string // the loop in C, once compiled
-	guest   *guest // once booted
-	noGuest error  // why it cannot be booted: tried once
-	stderr  io.Writer
+	guest   guest.Guest
 }
 
 // loopInC compiles the loop in C, once.
@@ -51,21 +49,8 @@ func (s *session) scratch() (string, error) {
 	return s.dir, err
 }
 
-// machine boots the guest, once.
-func (s *session) machine(ctx context.Context) (*guest, error) {
-	if s.guest == nil && s.noGuest == nil {
-		var dir string
-		if dir, s.noGuest = s.scratch(); s.noGuest == nil {
-			s.guest, s.noGuest = boot(ctx, dir, s.stderr)
-		}
-	}
-	return s.guest, s.noGuest
-}
-
-func (s *session) cleanUp() (err error) {
-	if s.guest != nil {
-		err = s.guest.Close()
-	}
+func (s *session) cleanUp() error {
+	err := s.guest.Close()
 	if s.dir != "" {
 		err = errors.Join(err, os.RemoveAll(s.dir))
 	}

@@ -1,9 +1,7 @@
 package overhead
 
 import (
-	"context"
-	"errors"
-
+	"github.com/verbena-rdma/verbena/benchmarks/internal/guest"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/report"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
@@ -16,57 +14,22 @@ const (
 	guestPart     = 500
 )
 
-// inGuest returns a pair of programs in the guest as a side.
-func (s *session) inGuest(name string, programs func(p place, port int) pairing) suite.Contender {
-	return suite.Contender{
-		Name: name,
-		Start: func(ctx context.Context) (suite.Runner, error) {
-			g, err := s.machine(ctx)
-			return guestSide{g, programs}, err
-		},
-		Args: func(rounds.Round) rounds.Values { return nil },
-	}
-}
-
-// guestSide starts its programs again in each round, as their users do.
-type guestSide struct {
-	g        *guest
-	programs func(p place, port int) pairing
-}
-
-// Round implements suite.Runner.
-func (s guestSide) Round(ctx context.Context, _ rounds.Values) (found rounds.Values, err error) {
-	for range clockTries {
-		if found, err = s.g.run(ctx, s.programs(s.g.place, s.g.next())); !errors.Is(err, errClock) {
-			break
-		}
-	}
-	return found, err
-}
-
-// clockTries is how often a program that failed to calibrate is run again: three of some 280 runs
-// had.
-const clockTries = 3
-
-// Close implements suite.Runner: the machine belongs to the session.
-func (guestSide) Close() error { return nil }
-
 // trialsInGuest returns the rows of Soft-RoCE, all of one boot.
 func (s *session) trialsInGuest() []suite.Trial {
 	few := max(1, s.ops/guestPart)
 	many := max(1, s.ops/guestRatePart/batch) * batch
 	theirs := func(program string, args ...string) suite.Contender {
-		return s.inGuest(other, func(p place, port int) pairing {
+		return s.guest.Side(other, func(p guest.Place, port int) guest.Pair {
 			return perftest(p, port, program, columnTypical, suite.P50, perMicro, append([]string{"-n", itoa(few)}, args...)...)
 		})
 	}
 	talk := func(what string, n int) suite.Contender {
-		return s.inGuest(ours, func(p place, port int) pairing { return self(p, port, what, n) })
+		return s.guest.Side(ours, func(p guest.Place, port int) guest.Pair { return self(p, port, what, n) })
 	}
-	rateInC := s.inGuest(other, func(p place, port int) pairing {
+	rateInC := s.guest.Side(other, func(p guest.Place, port int) guest.Pair {
 		return perftest(p, port, "ib_write_bw", columnMsgRate, vRate, 1, "-n", itoa(many), "-t", itoa(depth), "-l", itoa(batch))
 	})
-	inFabric := s.inGuest(other, func(p place, port int) pairing { return fabric(p, port, few) })
+	inFabric := s.guest.Side(other, func(p guest.Place, port int) guest.Pair { return fabric(p, port, few) })
 	latency := func(name string) func(who string) func(rounds.Round) float64 {
 		return func(who string) func(rounds.Round) float64 { return suite.Scaled(who, name, perMicro) }
 	}
