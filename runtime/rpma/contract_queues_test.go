@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -122,6 +124,21 @@ func TestContract2FlagsAndPlaces(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Rule: a goroutine that polls lets others run, though there is one processor.
+func TestPollingLetsOthersRun(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect(nil, nil)
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
+	var ran atomic.Bool
+	go ran.Store(true)
+	const polls = 100 // the Go runtime interrupts the goroutine after 10 ms, tens of thousands of polls
+	for n := 0; !ran.Load(); n++ {
+		if r.none(c.CQ(), "before operations"); n == polls {
+			t.Fatalf("the other goroutine has not run after %d polls", n)
+		}
+	}
 }
 
 // Rule: GetWC takes several completions, but needs room. After a failure only the word, the status, the

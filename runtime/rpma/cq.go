@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/bits"
+	goruntime "runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -124,7 +125,7 @@ var errNone = &Error{Op: "rpma_cq_get_wc", Code: ErrNoCompletion, Errno: kinds[E
 
 // GetWC takes up to len(wcs) completions, in the order in which they came, and returns their number, which
 // is at least 1 if err is nil. If there is none, it makes a pass of the reactor, unless another goroutine
-// does. It does not block.
+// does. If there is still none, it lets other goroutines run. It does not block.
 //
 // Errors: ErrInvalid for no room; ErrNoCompletion.
 //
@@ -137,6 +138,9 @@ func (c *CQ) GetWC(wcs []WC) (n int, err error) {
 		n = c.take(wcs)
 	}
 	if n == 0 {
+		// Another goroutine may have the turn and wait for this processor. Without the yield it waits until
+		// the one that polls is preempted, after 10 ms.
+		goruntime.Gosched()
 		return 0, errNone
 	}
 	return n, nil

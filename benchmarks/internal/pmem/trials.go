@@ -26,7 +26,6 @@ var what = []struct{ way, name string }{{byRPMA, "package rpma"}, {byPlog, "pack
 
 // rows returns those of all sizes, ours beside the baseline. Medians have the goal.
 func rows(where, baseline, beside string, goal report.Goal) (all []suite.Row) {
-	note := func(found rounds.Rounds) (note, why string) { return "", "" }
 	for _, size := range sizes {
 		for _, w := range what {
 			for _, v := range []struct {
@@ -35,7 +34,7 @@ func rows(where, baseline, beside string, goal report.Goal) (all []suite.Row) {
 			}{{"median", suite.P50, goal}, {"p99", suite.P99, report.Reported(report.Ratio)}} {
 				of := func(who string) func(rounds.Round) float64 { return suite.Scaled(who, sized(v.value, size), 1e3) }
 				figure := fmt.Sprintf("%s, %d B appended by %s: %s, beside %s", where, size, w.name, v.name, beside)
-				all = append(all, suite.NewRow(figure, "µs", v.goal, of(baseline), of(w.way), note))
+				all = append(all, suite.NewRow(figure, "µs", v.goal, of(baseline), of(w.way), nil))
 			}
 		}
 	}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/runtime/rpma"
 	"github.com/verbena-rdma/verbena/verbs"
-	"net"
 )
 
 // closers are closed in reverse order.
