@@ -81,7 +81,6 @@ func serve(t testing.TB, rt *verbena.Runtime, l *Log) *server {
 			}
 			all.Go(func() {
 				err := l.Serve(ctx, c)
-				c.Abort()
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				s.served = append(s.served, errors.Join(err, c.Close(context.Background())))

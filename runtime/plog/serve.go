@@ -12,7 +12,8 @@ import (
 // Serve lends a lane of the log to the writer at the other end of a managed connection, and answers it,
 // until the connection or ctx ends. The connection's runtime must be that of the log's region. Serve
 // takes all messages of the connection, which stays the caller's. Before Serve returns, it ends the
-// writer's access, and the lane is free for the next writer.
+// writer's access, and the lane is free for the next writer. The last answer may still be on its way then:
+// Conn.Close delivers it, Conn.Abort does not.
 //
 // While Serve runs, the writer writes its lane without it: only a writer that joins, or has used its
 // space up, sends a message.
