@@ -347,7 +347,7 @@ func TestOneFailureOfTheReactorIsSurvived(t *testing.T) {
 }
 
 // Rule: if the device's completion queue cannot be polled, all connections of its reactor are Lost, with the
-// reason; what is outstanding completes with a failure, and what is started later is ErrProvider with
+// reason. Outstanding operations complete with a failure, and the start of a later one returns ErrProvider with
 // ENOTCONN. In C rpma_cq_get_wc returns RPMA_E_PROVIDER.
 func TestAFailedPollEndsConnections(t *testing.T) {
 	if onDevice() {

@@ -9,7 +9,7 @@ import (
 )
 
 // logSize is the size of a log with room for the records of a round of mostOps: with their headers they take 4.5 KiB of each
-// three. Nobody frees records meanwhile.
+// three. No record is freed during a round.
 const logSize = 48 << 20
 
 func servePlog(ctx context.Context, rt *verbena.Runtime, file, addr string, ready func(addr string)) (err error) {

@@ -39,10 +39,10 @@ type Plan struct {
 	count  int
 	struck *Call
 	ops    map[string]int
-	next   map[string]*failing // what Fail has selected
+	next   map[string]*failing // selected by Fail, by the C name of the operation
 }
 
-// failing are calls that Fail has selected.
+// failing is the selection of one operation's calls by Fail.
 type failing struct {
 	errno  syscall.Errno
 	left   int
@@ -60,7 +60,7 @@ func (p *Plan) Fail(op string, errno syscall.Errno, n int) {
 	p.next[op] = &failing{errno: errno, left: n}
 }
 
-// Awaited returns the calls that Fail has selected and of which none has failed yet, sorted.
+// Awaited returns the C names of the operations that Fail was called for and that have not failed since, sorted.
 func (p *Plan) Awaited() (ops []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
