@@ -8,29 +8,13 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/open"
+	"github.com/verbena-rdma/verbena/verbs/verbstest/altered"
 )
-
-// withoutExtensions is a provider whose devices execute neither FLUSH nor ATOMIC_WRITE.
-type withoutExtensions struct{ verbs.Provider }
-
-func (p withoutExtensions) Open(name string) (verbs.Context, error) {
-	ctx, err := p.Provider.Open(name)
-	return plainContext{ctx}, err
-}
-
-type plainContext struct{ verbs.Context }
-
-func (c plainContext) QueryDevice() (verbs.DeviceAttr, error) {
-	attr, err := c.Context.QueryDevice()
-	attr.Opcodes &^= verbs.Opcodes(verbs.WRFlush, verbs.WRAtomicWrite)
-	attr.Caps &^= verbs.CapFlushGlobal | verbs.CapFlushPersistent | verbs.CapAtomicWrite
-	return attr, err
-}
 
 // plainBed has devices that execute neither FLUSH nor ATOMIC_WRITE.
 var plainBed = bed{"without extensions", func(t testing.TB, cfg Config, dev int) *Runtime {
 	at := must.Get(open.Choose(nil, [...]place{first, second}[dev].name))(t)
-	cfg.Provider, cfg.Device = withoutExtensions{at.Provider}, at.Device
+	cfg.Provider, cfg.Device = altered.Provider{Provider: at.Provider, Change: altered.WithoutExtensions}, at.Device
 	return mustOpen(t, cfg)
 }}
 

@@ -9,6 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/verbstest/altered"
 )
 
 // Rule: an atomic write needs an offset that is a multiple of 8, and memory. It copies its 8 bytes. After
@@ -200,14 +201,14 @@ func TestContract11AccessOfUses(t *testing.T) {
 
 // refusing is a provider whose devices refuse to lock memory with an errno.
 type refusing struct {
-	changed
+	altered.Provider
 	errno    *syscall.Errno // 0: they do not
 	onDemand *syscall.Errno // with which they refuse memory on demand
 	with     *[]verbs.AccessFlags
 }
 
 func (p refusing) Open(name string) (verbs.Context, error) {
-	ctx, err := p.changed.Open(name)
+	ctx, err := p.Provider.Open(name)
 	return refusingContext{ctx, p}, err
 }
 
@@ -250,7 +251,7 @@ func TestContract11OnDemandAfterEOPNOTSUPP(t *testing.T) {
 			}
 		}
 		b := bed{"refusing", func(testing.TB) verbs.Provider {
-			return refusing{changed{soft.Default(), change}, &errno, &odp, &with}
+			return refusing{altered.Provider{Provider: soft.Default(), Change: change}, &errno, &odp, &with}
 		}, [2]string{"soft0", "soft1"}}
 		r := b.rig(t)
 		if got := r.peer[0].ODPCapable(); got != capable {

@@ -11,6 +11,7 @@ import (
 	"github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/verbstest/altered"
 )
 
 // Rule: a device is found by its own address, and by one that is reached through it. The name that was found
@@ -153,7 +154,7 @@ func TestMemoryOfAnotherPeer(t *testing.T) {
 
 // advising is a provider whose devices answer advice with an error.
 type advising struct {
-	changed
+	altered.Provider
 	answer *error
 	got    *advice
 }
@@ -166,7 +167,7 @@ type advice struct {
 }
 
 func (p advising) Open(name string) (verbs.Context, error) {
-	ctx, err := p.changed.Open(name)
+	ctx, err := p.Provider.Open(name)
 	return advisingContext{ctx, p}, err
 }
 
@@ -201,7 +202,7 @@ func TestAdvise(t *testing.T) {
 	var got advice
 	odp := verbs.ODPCaps{General: verbs.ODPSupport, RC: verbs.ODPWrite | verbs.ODPRead}
 	r := bed{"advising", func(testing.TB) verbs.Provider {
-		return advising{changed{soft.Default(), func(a *verbs.DeviceAttr) { a.ODP = odp }}, &answer, &got}
+		return advising{altered.Provider{Provider: soft.Default(), Change: func(a *verbs.DeviceAttr) { a.ODP = odp }}, &answer, &got}
 	}, [2]string{"soft0", "soft1"}}.rig(t)
 	region := must.Get(r.rt[0].NewRegion(4096, verbs.AccessLocalWrite|verbs.AccessOnDemand))(t)
 	m := must.Get(r.peer[0].RegRegion(region, RecvBuf))(t)
@@ -237,7 +238,7 @@ func TestODPCapable(t *testing.T) {
 		{verbs.ODPCaps{General: verbs.ODPSupport, RC: verbs.ODPRead}, false}, {verbs.ODPCaps{RC: verbs.ODPRead | verbs.ODPWrite}, false},
 		{verbs.ODPCaps{General: verbs.ODPSupport, RC: verbs.ODPRead | verbs.ODPWrite | verbs.ODPSend}, true},
 	} {
-		provider := changed{soft.Default(), func(a *verbs.DeviceAttr) { a.ODP = x.caps }}
+		provider := altered.Provider{Provider: soft.Default(), Change: func(a *verbs.DeviceAttr) { a.ODP = x.caps }}
 		r := bed{"", func(testing.TB) verbs.Provider { return provider }, [2]string{"soft0", "soft1"}}.rig(t)
 		if got := r.peer[0].ODPCapable(); got != x.want {
 			t.Errorf("a device with %+v is capable: %t, want %t", x.caps, got, x.want)

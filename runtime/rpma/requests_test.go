@@ -9,6 +9,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/verbstest/altered"
 )
 
 // requestLog has the requests that the devices of a provider got, as texts.
@@ -23,11 +24,11 @@ type requestLog struct {
 
 func (l *requestLog) Open(name string) (verbs.Context, error) {
 	ctx, err := l.Provider.Open(name)
-	return loggedContext{changedContext{ctx, func(a *verbs.DeviceAttr) { a.Opcodes &^= l.without; a.Caps &^= l.lacks }}, l}, err
+	return loggedContext{altered.Context{Context: ctx, Change: func(a *verbs.DeviceAttr) { a.Opcodes &^= l.without; a.Caps &^= l.lacks }}, l}, err
 }
 
 type loggedContext struct {
-	changedContext
+	altered.Context
 	log *requestLog
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
 	"github.com/verbena-rdma/verbena/verbs/soft"
+	"github.com/verbena-rdma/verbena/verbs/verbstest/altered"
 )
 
 // devicesVariable is the name of an environment variable. Its value names two devices of libibverbs
@@ -52,33 +53,9 @@ func plainBed(t testing.TB) bed {
 	real := b.provider
 	b.name = "without extensions"
 	b.provider = func(t testing.TB) verbs.Provider {
-		return changed{real(t), func(attr *verbs.DeviceAttr) {
-			attr.Opcodes &^= verbs.Opcodes(verbs.WRFlush, verbs.WRAtomicWrite)
-		}}
+		return altered.Provider{Provider: real(t), Change: altered.WithoutExtensions}
 	}
 	return b
-}
-
-// changed is a provider whose devices have other attributes.
-type changed struct {
-	verbs.Provider
-	change func(*verbs.DeviceAttr)
-}
-
-func (p changed) Open(name string) (verbs.Context, error) {
-	ctx, err := p.Provider.Open(name)
-	return changedContext{ctx, p.change}, err
-}
-
-type changedContext struct {
-	verbs.Context
-	change func(*verbs.DeviceAttr)
-}
-
-func (c changedContext) QueryDevice() (verbs.DeviceAttr, error) {
-	attr, err := c.Context.QueryDevice()
-	c.change(&attr)
-	return attr, err
 }
 
 // onBeds runs a test on each bed, also without the extensions of the device.

@@ -14,6 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/verbstest/altered"
 )
 
 // patience is the timeout of one test: under emulation a message takes milliseconds.
@@ -78,7 +79,7 @@ func onBenches(t *testing.T, orders map[form]order, test func(b *bench)) {
 					b.p = softRNIC(t)
 				}
 				if f == plain {
-					b.p = plainProvider{b.p}
+					b.p = altered.Provider{Provider: b.p, Change: altered.WithoutExtensions}
 				}
 				b.ours, b.theirs = look(t, b.p, pair[0]), look(t, p, pair[1])
 				test(b)
@@ -110,24 +111,6 @@ func look(t *testing.T, p verbs.Provider, name string) device {
 	ctx := must.Get(p.Open(name))(t)
 	defer ctx.Close()
 	return device{name, must.Get(verbs.ChooseGID(ctx, 1))(t).GID.Addr()}
-}
-
-// plainProvider hides FLUSH and ATOMIC_WRITE of a provider's devices.
-type plainProvider struct{ verbs.Provider }
-
-// Open implements verbs.Provider.
-func (p plainProvider) Open(name string) (verbs.Context, error) {
-	ctx, err := p.Provider.Open(name)
-	return plainContext{ctx}, err
-}
-
-type plainContext struct{ verbs.Context }
-
-// QueryDevice implements verbs.Context.
-func (c plainContext) QueryDevice() (verbs.DeviceAttr, error) {
-	attr, err := c.Context.QueryDevice()
-	attr.Opcodes &^= verbs.Opcodes(verbs.WRFlush, verbs.WRAtomicWrite)
-	return attr, err
 }
 
 func (b *bench) must(err error) {
