@@ -228,12 +228,12 @@ func (c *Conn) setup() error {
 	defer func() { c.freeRecvs(posted) }() // c.q ends the posted receives
 	if c.pool != nil {
 		if err := c.pool.open(); err != nil {
-			return err
+			return c.unprepared(err)
 		}
 	}
 	init := c.q.InitAttr()
 	if err := c.id.CreateQP(c.sh.pd, init); err != nil {
-		return err
+		return c.unprepared(err)
 	}
 	c.q.Bind(c.id.QP(), init.Cap)
 	c.qpn = c.id.QP().Num()
@@ -255,7 +255,7 @@ func (c *Conn) setup() error {
 // begins the handshake later.
 func (c *Conn) ready() error {
 	if err := c.setup(); err != nil {
-		return c.unprepared(err)
+		return err
 	}
 	if c.hold {
 		c.held()
