@@ -16,10 +16,8 @@ import (
 
 // TestMain makes this test binary a client and a server, like the command, and a foreign program.
 func TestMain(m *testing.M) {
-	switch {
-	case len(os.Args) > 1 && os.Args[1] == WorkerArg:
-		os.Exit(Worker(os.Args[2:]))
-	case len(os.Args) == 4 && os.Args[1] == foreignArg:
+	smoke.Worker(WorkerArg, Worker)
+	if len(os.Args) == 4 && os.Args[1] == foreignArg {
 		os.Exit(foreign(os.Args[2], os.Args[3]))
 	}
 	leak.Main(m)

@@ -1,7 +1,6 @@
 package pmem
 
 import (
-	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -12,9 +11,7 @@ import (
 
 // TestMain makes this test binary a worker, like the command.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == WorkerArg {
-		os.Exit(Worker(os.Args[2:]))
-	}
+	smoke.Worker(WorkerArg, Worker)
 	leak.Main(m)
 }
 

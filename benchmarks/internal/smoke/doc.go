@@ -12,6 +12,14 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 )
 
+// Worker makes this process a side, like the command, if its first argument is arg: it calls worker with the rest,
+// and exits with its code. Otherwise it does nothing. Call it in TestMain.
+func Worker(arg string, worker func(args []string) int) {
+	if len(os.Args) > 1 && os.Args[1] == arg {
+		os.Exit(worker(os.Args[2:]))
+	}
+}
+
 // T is the used part of *testing.T.
 type T interface {
 	must.T
