@@ -313,19 +313,7 @@ func TestOneFailureOfTheReactorIsSurvived(t *testing.T) {
 			must.Do(w.t, w.c.CQ().Wait(w.ctx))
 			w.done(w.c.CQ(), 2)
 		}},
-		{"CQ.Wait/ibv_req_notify_cq", "ibv_req_notify_cq", (*world).connects, func(w *world) {
-			send(w)
-			must.Do(w.t, w.c.CQ().Wait(w.ctx))
-			w.done(w.c.CQ(), 2)
-		}},
 		{"Conn.Wait/ibv_get_cq_event", "ibv_get_cq_event", (*world).connects, func(w *world) {
-			send(w)
-			if cq, rcq, err := w.s.Wait(w.ctx); err != nil || !rcq || cq != w.s.RCQ() {
-				w.t.Errorf("Conn.Wait returned %v, %v; want the receive CQ", rcq, err)
-			}
-			w.done(w.s.RCQ(), 1)
-		}},
-		{"Conn.Wait/ibv_req_notify_cq", "ibv_req_notify_cq", (*world).connects, func(w *world) {
 			send(w)
 			if cq, rcq, err := w.s.Wait(w.ctx); err != nil || !rcq || cq != w.s.RCQ() {
 				w.t.Errorf("Conn.Wait returned %v, %v; want the receive CQ", rcq, err)
@@ -346,29 +334,50 @@ func TestOneFailureOfTheReactorIsSurvived(t *testing.T) {
 	}
 }
 
-// Rule: if the device's completion queue cannot be polled, all connections of its reactor are Lost, with the
-// reason. Outstanding operations complete with a failure, and the start of a later one returns ErrProvider with
-// ENOTCONN. In C rpma_cq_get_wc returns RPMA_E_PROVIDER.
-func TestAFailedPollEndsConnections(t *testing.T) {
+// Rule: if the device's completion queue cannot be polled or armed, all connections of its reactor are Lost, with
+// the reason. Waits end. Outstanding operations complete with a failure, and the start of a later one returns
+// ErrProvider with ENOTCONN. In C rpma_cq_get_wc, rpma_cq_wait or rpma_conn_wait returns RPMA_E_PROVIDER.
+func TestAFailedCompletionQueueEndsConnections(t *testing.T) {
 	if onDevice() {
 		t.Skip("the test has the calls of the software RNIC fail")
 	}
-	w := newWorld(t)
-	must.Do(t, w.connects())
-	must.Do(t, w.c.Recv(nil, 0, 0, 1))
-	w.plan.Fail("ibv_poll_cq", syscall.EPERM, 1)
-	must.Do(t, w.c.CQ().bell.r.Do(w.ctx, func() {})) // makes a pass
-	if err := w.outcome(w.c, Lost); !errors.Is(err, syscall.EPERM) || !nth.Names(err, "ibv_poll_cq") {
-		t.Errorf("the connection has ended with %v, want the failure of ibv_poll_cq", err)
+	for _, x := range []struct {
+		name, op string
+		accepts  bool              // the end that fails is the accepting one, whose CQs share a channel
+		step     func(*Conn) error // makes the end call op
+	}{
+		{"GetWC/ibv_poll_cq", "ibv_poll_cq", false, func(c *Conn) error { return c.CQ().bell.r.Do(testContext(t), func() {}) }},
+		{"CQ.Wait/ibv_req_notify_cq", "ibv_req_notify_cq", false, func(c *Conn) error { return c.RCQ().Wait(testContext(t)) }},
+		{"Conn.Wait/ibv_req_notify_cq", "ibv_req_notify_cq", true, func(c *Conn) error { _, _, err := c.Wait(testContext(t)); return err }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			w := newWorld(t)
+			must.Do(t, w.connects())
+			c, peer, device := w.c, w.s, "soft0"
+			if x.accepts {
+				c, peer, device = w.s, w.c, "soft1"
+			}
+			must.Do(t, errors.Join(c.Recv(nil, 0, 0, 1), c.Recv(nil, 0, 0, 2)))
+			w.plan.FailOn(device, x.op, syscall.EPERM, 1)
+			must.Do(t, peer.Send(nil, 0, 0, CompletionOnError, 0)) // its event makes the loop arm, if it had before FailOn
+			must.Do(t, x.step(c))
+			if wc := w.next(c.RCQ()); wc.Context != 1 { // filled, if the message came before the failure
+				t.Errorf("the first completion is %+v, want that of receive 1", wc)
+			}
+			must.Do(t, x.step(c))
+			if wc := w.next(c.RCQ()); wc.Context != 2 || wc.Status == verbs.WCSuccess {
+				t.Errorf("the outstanding receive completed with %+v, want a failure", wc)
+			}
+			if err := w.outcome(c, Lost); !errors.Is(err, syscall.EPERM) || !nth.Names(err, x.op) {
+				t.Errorf("the connection has ended with %v, want the failure of %s", err, x.op)
+			}
+			err := c.Send(nil, 0, 0, CompletionAlways, 2)
+			if isCode(t, "a message after the failure", err, ErrProvider); !errors.Is(err, syscall.ENOTCONN) {
+				t.Errorf("the error is %v, want ENOTCONN", err)
+			}
+			w.end()
+		})
 	}
-	if wc := w.next(w.c.RCQ()); wc.Context != 1 || wc.Status == verbs.WCSuccess {
-		t.Errorf("the outstanding receive completed with %+v, want a failure", wc)
-	}
-	err := w.c.Send(nil, 0, 0, CompletionAlways, 2)
-	if isCode(t, "a message after the failure", err, ErrProvider); !errors.Is(err, syscall.ENOTCONN) {
-		t.Errorf("the error is %v, want ENOTCONN", err)
-	}
-	w.end()
 }
 
 // Rule: what the device refuses when it is posted completes with LOC_QP_OP_ERR and the errno, whatever its flags.

@@ -110,6 +110,12 @@ func TestSelectedCallsFail(t *testing.T) {
 	if got := plan.Awaited(); got != nil {
 		t.Errorf("the awaited calls are %v, want none", got)
 	}
+	plan.FailOn("right", "ibv_alloc_pd", syscall.ENOMEM, 1)
+	must.Do(t, must.Get(ctx.AllocPD())(t).Close())
+	plan.FailOn("left", "ibv_alloc_pd", syscall.ENOMEM, 1)
+	if _, err := ctx.AllocPD(); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("ibv_alloc_pd of the selected device answered %v, want ENOMEM", err)
+	}
 }
 
 // Rule: each call of an identifier and of its channel that returns an error can be made to fail.

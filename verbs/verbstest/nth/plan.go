@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -44,6 +45,7 @@ type Plan struct {
 
 // failing is the selection of one operation's calls by Fail.
 type failing struct {
+	on     string // in the name of the object; "": any
 	errno  syscall.Errno
 	left   int
 	failed bool
@@ -51,13 +53,17 @@ type failing struct {
 
 // Fail makes the next n calls of op, by its C name, fail with errno, in addition to the call that N selects.
 // It may be called at any time; a later call for the same op replaces an earlier one.
-func (p *Plan) Fail(op string, errno syscall.Errno, n int) {
+func (p *Plan) Fail(op string, errno syscall.Errno, n int) { p.FailOn("", op, errno, n) }
+
+// FailOn is Fail for the calls on the objects whose names contain on. ibv_poll_cq, ibv_req_notify_cq and the
+// posts are calls on their device.
+func (p *Plan) FailOn(on, op string, errno syscall.Errno, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == nil {
 		p.next = map[string]*failing{}
 	}
-	p.next[op] = &failing{errno: errno, left: n}
+	p.next[op] = &failing{on: on, errno: errno, left: n}
 }
 
 // Awaited returns the C names of the operations that Fail was called for and that have not failed since, sorted.
@@ -108,12 +114,12 @@ func (p *Plan) errno() syscall.Errno {
 }
 
 // strikes counts a call, and returns the errno with which it fails; 0 if it is not selected. Formatting the
-// object allocates, so it is done for a selected call only.
+// object allocates, so it is done only for a selected call and while Fail waits for one of the operation.
 func (p *Plan) strikes(op string, on fmt.Stringer) syscall.Errno {
 	p.mu.Lock()
 	var errno syscall.Errno
 	hit := false
-	if f := p.next[op]; f != nil && f.left > 0 {
+	if f := p.next[op]; f != nil && f.left > 0 && strings.Contains(on.String(), f.on) {
 		f.left--
 		errno, hit, f.failed = f.errno, true, true
 	}
