@@ -141,7 +141,7 @@ func flood(b testing.TB, to netip.AddrPort) {
 	for i := range outs {
 		junk := make([]byte, 64)
 		_, _ = crand.Read(junk) // it does not fail
-		outs[i] = udp.Out{To: to, Parts: [][]byte{junk}}
+		outs[i] = udp.Out{To: to, Data: junk}
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

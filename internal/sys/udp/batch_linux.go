@@ -3,7 +3,6 @@
 package udp
 
 import (
-	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +18,7 @@ type message struct {
 type batch struct {
 	msgs     [MaxBatch]message
 	addrs    [MaxBatch]unix.RawSockaddrInet6 // large enough for IPv4
-	iovs     [MaxBatch]unix.Iovec            // of in
+	iovs     [MaxBatch]unix.Iovec            // of each datagram
 	controls [MaxBatch]control
 	counts   [MaxBatch]int // of out: the datagrams of each message
 }
@@ -46,50 +45,26 @@ func (b *batch) call(many, one uintptr, fd, k int, short bool) (int, unix.Errno)
 	return 1, errno
 }
 
-// smallLen is the length in bytes up to which a datagram that leaves alone is copied into one piece: an
-// acknowledgement, or a request with a few words. sendto(2) takes 0.2 µs less than sendmsg(2) for several pieces
-// (BenchmarkSocket).
-const smallLen = 128
-
-// small returns the datagrams in one piece, if they are a single small one that needs no address and no control
-// message; otherwise nil. The piece is valid until the next call.
-func (s *Socket) small(ms []Out) []byte {
-	if len(ms) != 1 || !s.connected || ms[0].TOS != 0 {
-		return nil
-	}
-	n := 0
-	for _, p := range ms[0].Parts {
-		if n+len(p) > smallLen {
-			return nil
-		}
-		n += copy(s.piece[n:], p)
-	}
-	return s.piece[:n]
-}
-
-// sendSmall sends one datagram to the peer of a connected socket.
-func (s *Socket) sendSmall(b []byte) unix.Errno {
+// sendOne sends one datagram to the peer of a connected socket. sendto(2) takes 0.2 µs less than sendmsg(2)
+// (BenchmarkSocket). The scheduler is not told of it: see call.
+func (s *Socket) sendOne(b []byte) unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
 
 // Send sends datagrams, at least one and at most MaxBatch, and returns how many of them; fewer without an error if the
 // send buffer is full. The error is that of the first one not sent: [ErrTooLong], or the system's. It
-// does not block and allocates nothing once its tables have grown.
+// does not block and allocates nothing.
 //
 // Implements: sendmmsg(2).
 func (s *Socket) Send(ms []Out) (n int, err error) {
-	small := s.small(ms)
-	if small == nil {
-		s.gather(ms)
-		defer func() { clear(s.iovs) }() // keeps no memory of the caller's
-	}
+	one := len(ms) == 1 && s.connected && ms[0].TOS == 0
 	join, unjoined := s.join, unix.Errno(0)
 	for {
 		var k, got int
 		var errno unix.Errno
-		if small != nil {
-			k, got, errno = 1, 1, s.sendSmall(small)
+		if one {
+			k, got, errno = 1, 1, s.sendOne(ms[0].Data)
 			s.out.counts[0] = 1
 		} else {
 			k = s.fill(ms, join)
@@ -126,51 +101,30 @@ func (s *Socket) Send(ms []Out) (n int, err error) {
 	}
 }
 
-// gather fills s.iovs with the parts of datagrams.
-func (s *Socket) gather(ms []Out) {
-	n := 0
-	for i := range ms {
-		n += len(ms[i].Parts)
-	}
-	s.iovs = slices.Grow(s.iovs[:0], n)
-	for i := range ms {
-		for _, p := range ms[i].Parts {
-			if len(p) > 0 {
-				v := unix.Iovec{Base: &p[0]}
-				v.SetLen(len(p))
-				s.iovs = append(s.iovs, v)
-			}
-		}
-	}
-}
-
-// fill prepares the messages for datagrams whose parts are in s.iovs, and returns how many messages. With
-// join, neighbors of one length to one peer are one message.
+// fill prepares the messages for datagrams, and returns how many messages. With join, neighbors of one length to
+// one peer are one message.
 func (s *Socket) fill(ms []Out, join bool) (k int) {
 	b := &s.out
-	at := 0
+	for i := range ms {
+		b.iovs[i].Base = unsafe.SliceData(ms[i].Data)
+		b.iovs[i].SetLen(len(ms[i].Data))
+	}
 	for i := 0; i < len(ms); k++ {
-		first := at
-		var each int
-		each, at = measure(&ms[i], at)
+		each := len(ms[i].Data)
 		n, total := 1, each
 		for join && each > 0 && i+n < len(ms) && ms[i+n].To == ms[i].To && ms[i+n].From == ms[i].From && ms[i+n].TOS == ms[i].TOS {
-			size, end := measure(&ms[i+n], at)
-			if total += size; size == 0 || size > each || total > min(maxJoined4, maxSegments*each-maxHeaders) || end-first > maxParts {
+			size := len(ms[i+n].Data)
+			if total += size; size == 0 || size > each || total > min(maxJoined4, maxSegments*each-maxHeaders) {
 				break
 			}
-			at = end
 			n++
 			if size < each {
 				break
 			}
 		}
 		h := &b.msgs[k].hdr
-		h.Iov = nil
-		if at > first {
-			h.Iov = &s.iovs[first]
-		}
-		h.SetIovlen(at - first)
+		h.Iov = &b.iovs[i]
+		h.SetIovlen(n)
 		h.Name, h.Namelen = nil, 0
 		if !s.connected {
 			h.Name, h.Namelen = s.putAddr(&b.addrs[k], ms[i].To)
@@ -203,20 +157,7 @@ const (
 	// maxSegments is the largest number of joined datagrams (UDP_MAX_SEGMENTS), and maxHeaders the bytes of
 	// headers that Linux before 5.16 counts as if they were payload of theirs.
 	maxSegments, maxHeaders = 64, 40 + 8
-	// maxParts is the largest number of parts of joined datagrams (UIO_MAXIOV).
-	maxParts = 1024
 )
-
-// measure returns the length of a datagram whose parts begin at position at of the table, and where they end.
-func measure(m *Out, at int) (size, end int) {
-	for _, p := range m.Parts {
-		if len(p) > 0 {
-			size += len(p)
-			at++
-		}
-	}
-	return size, at
-}
 
 // Recv receives datagrams into ms, which has from 1 to MaxBatch, and returns how many; 0 without an error if there
 // are none. With Options.Join the system may join datagrams up to MaxJoined; what does not fit Buf is cut. It

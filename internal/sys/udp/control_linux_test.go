@@ -36,7 +36,7 @@ func TestTypeOfService(t *testing.T) {
 			want := []uint8{46 << 2, 46 << 2, 0, 10 << 2}
 			var outs []Out
 			for _, tos := range want {
-				outs = append(outs, Out{To: to, From: to.Addr(), TOS: tos, Parts: [][]byte{{tos}}})
+				outs = append(outs, Out{To: to, From: to.Addr(), TOS: tos, Data: []byte{tos}})
 			}
 			if n, err := s.Send(outs); n != len(outs) || err != nil {
 				t.Fatalf("%d datagrams were sent: %v", n, err)

@@ -67,8 +67,7 @@ func TestJoiningKeepsDatagrams(t *testing.T) {
 						break
 					}
 					text := bytes.Repeat([]byte{byte(i)}, n)
-					cut := rapid.IntRange(0, n).Draw(r, "cut")
-					outs = append(outs, udp.Out{To: to[where].Local(), Parts: [][]byte{text[:cut], text[cut:]}})
+					outs = append(outs, udp.Out{To: to[where].Local(), Data: text})
 					want[where] = append(want[where], text)
 				}
 				sender := from[rapid.IntRange(0, 1).Draw(r, "sender")]
@@ -107,7 +106,7 @@ func TestNeighborsAreJoined(t *testing.T) {
 	w := newWaiter(t, to)
 	var outs []udp.Out
 	for range udp.MaxBatch / 2 {
-		outs = append(outs, udp.Out{To: to.Local(), Parts: [][]byte{make([]byte, 40)}})
+		outs = append(outs, udp.Out{To: to.Local(), Data: make([]byte, 40)})
 	}
 	if n := must.Get(from.Send(outs))(t); n != len(outs) {
 		t.Fatalf("%d datagrams were sent, want %d", n, len(outs))
@@ -132,7 +131,7 @@ func TestJoinedAtAllAddresses(t *testing.T) {
 		}
 		var outs []udp.Out
 		for range 10 {
-			outs = append(outs, udp.Out{To: netip.AddrPortFrom(a, to.Local().Port()), From: other, Parts: [][]byte{make([]byte, 100)}})
+			outs = append(outs, udp.Out{To: netip.AddrPortFrom(a, to.Local().Port()), From: other, Data: make([]byte, 100)})
 		}
 		if n := must.Get(from.Send(outs))(t); n != len(outs) {
 			t.Fatalf("%d datagrams were sent, want %d", n, len(outs))
@@ -156,7 +155,7 @@ func TestSystemCannotJoin(t *testing.T) {
 	for round := range 2 {
 		var outs []udp.Out
 		for i := range 10 {
-			outs = append(outs, udp.Out{To: to.Local(), Parts: [][]byte{fmt.Appendf(nil, "%d", i)}})
+			outs = append(outs, udp.Out{To: to.Local(), Data: fmt.Appendf(nil, "%d", i)})
 		}
 		if n := must.Get(from.Send(outs))(t); n != len(outs) {
 			t.Fatalf("round %d: %d datagrams were sent, want %d", round, n, len(outs))

@@ -33,8 +33,6 @@ type Socket struct {
 	refusals atomic.Bool
 
 	out    batch
-	iovs   []unix.Iovec   // of out, in order
-	piece  [smallLen]byte // see small
 	in     batch
 	joined bool // the last datagram received was a joined one; Recv's
 }

@@ -18,7 +18,6 @@ const ReportsTo = false
 type Socket struct {
 	conn  *net.UDPConn
 	local netip.AddrPort
-	out   []byte // one datagram
 
 	// announce is the function passed to Notify last, nil for none. Written by Notify, read by the
 	// reading goroutine after it queued a datagram.
@@ -119,11 +118,7 @@ func (s *Socket) Notify(announce func()) {
 // Send sends datagrams and returns how many of them. The error is that of the first one not sent.
 func (s *Socket) Send(ms []Out) (n int, err error) {
 	for i := range ms {
-		s.out = s.out[:0]
-		for _, p := range ms[i].Parts {
-			s.out = append(s.out, p...)
-		}
-		if _, err := s.conn.WriteToUDPAddrPort(s.out, ms[i].To); err != nil {
+		if _, err := s.conn.WriteToUDPAddrPort(ms[i].Data, ms[i].To); err != nil {
 			return i, err
 		}
 	}

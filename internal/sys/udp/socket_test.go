@@ -75,14 +75,14 @@ func TestBatchArrives(t *testing.T) {
 			w := newWaiter(t, to)
 			var outs []udp.Out
 			for i := range udp.MaxBatch {
-				text := fmt.Appendf(nil, "datagram %d, of three parts", i)
-				outs = append(outs, udp.Out{To: to.Local(), Parts: [][]byte{text[:4], nil, text[4:9], text[9:]}})
+				text := fmt.Appendf(nil, "datagram %d", i)
+				outs = append(outs, udp.Out{To: to.Local(), Data: text})
 			}
 			if n := must.Get(from.Send(outs))(t); n != len(outs) {
 				t.Fatalf("%d datagrams were sent, want %d", n, len(outs))
 			}
 			for i, m := range w.recv(t, len(outs), 100) {
-				want := fmt.Sprintf("datagram %d, of three parts", i)
+				want := fmt.Sprintf("datagram %d", i)
 				if got := string(m.Buf[:m.N]); got != want || m.From != from.Local() || m.Cut {
 					t.Errorf("datagram %d is %q from %v, cut %v; want %q from %v", i, got, m.From, m.Cut, want, from.Local())
 				}
@@ -95,7 +95,7 @@ func TestBatchArrives(t *testing.T) {
 func TestShortBufferCuts(t *testing.T) {
 	s := listen(t, loopbacks["IPv4"])
 	w := newWaiter(t, s)
-	must.Get(s.Send([]udp.Out{{To: s.Local(), Parts: [][]byte{bytes.Repeat([]byte("x"), 9)}}, {To: s.Local()}}))(t)
+	must.Get(s.Send([]udp.Out{{To: s.Local(), Data: bytes.Repeat([]byte("x"), 9)}, {To: s.Local()}}))(t)
 	got := w.recv(t, 2, 8)
 	if got[0].N != 8 || !got[0].Cut || got[1].N != 0 || got[1].Cut {
 		t.Errorf("received %d bytes, cut %v, then %d, cut %v; want 8, true, 0, false", got[0].N, got[0].Cut, got[1].N, got[1].Cut)
@@ -107,7 +107,7 @@ func TestSendReportsTheFirstRefused(t *testing.T) {
 	s := listen(t, loopbacks["IPv4"])
 	w := newWaiter(t, s)
 	long := make([]byte, 1<<16)
-	outs := []udp.Out{{To: s.Local(), Parts: [][]byte{{1}}}, {To: s.Local(), Parts: [][]byte{long}}}
+	outs := []udp.Out{{To: s.Local(), Data: []byte{1}}, {To: s.Local(), Data: long}}
 	n, err := s.Send(outs)
 	if n == 1 && err == nil { // sendmmsg reports it with the next call
 		n, err = s.Send(outs[1:])
@@ -138,7 +138,7 @@ func TestBatchesAllocateNothing(t *testing.T) {
 	}
 	s := listen(t, loopbacks["IPv4"])
 	w := newWaiter(t, s)
-	out := []udp.Out{{To: s.Local(), Parts: [][]byte{make([]byte, 64), make([]byte, 8)}}}
+	out := []udp.Out{{To: s.Local(), Data: make([]byte, 72)}}
 	in := []udp.In{{Buf: make([]byte, 100)}}
 	var keys [1]uint32
 	got := testing.AllocsPerRun(100, func() {
@@ -174,7 +174,7 @@ func TestFullReceiveBuffer(t *testing.T) {
 	payload := make([]byte, 4096)
 	sent := 0
 	for to.Buffer().Dropped < 10 {
-		sent += must.Get(from.Send([]udp.Out{{To: to.Local(), Parts: [][]byte{payload}}}))(t)
+		sent += must.Get(from.Send([]udp.Out{{To: to.Local(), Data: payload}}))(t)
 		if sent*len(payload) > 2*before.Size+1<<20 {
 			t.Fatalf("%d datagrams of %d bytes filled no buffer of %d", sent, len(payload), before.Size)
 		}

@@ -40,8 +40,8 @@ type Out struct {
 	//
 	// Implements: IP_TOS (ip(7)), IPV6_TCLASS (RFC 3542, 6.5).
 	TOS uint8
-	// Parts is the payload in order. The call only reads it.
-	Parts [][]byte
+	// Data is the payload. The call only reads it.
+	Data []byte
 }
 
 // Buffer is a socket's receive buffer.

@@ -58,7 +58,7 @@ type Cover struct {
 	// socket does not see. Of the 32 bits of the ICRC, 16 are left then.
 	AnyID bool
 
-	buf [coverLen + wire.MaxHeader]byte // of begin: the CRC's functions would have it allocated each time
+	buf [coverLen + wire.BTHLen]byte // of begin: the CRC's functions would have it allocated each time
 }
 
 // coverLen is the length of the longest headers below the transport headers, in bytes.
@@ -116,27 +116,22 @@ func (c *Cover) begin(hdr []byte, n int) uint32 {
 	return crc32.ChecksumIEEE(buf[:end])
 }
 
-// Sum returns the ICRC of a datagram: hdr is its transport headers, at most [wire.MaxHeader] bytes,
-// payload and pad the rest, and n the length of all with the ICRC, in bytes. On IPv4 the
-// identification is 0 and DF is set. It writes into hdr and restores it, and allocates nothing.
-func (c *Cover) Sum(hdr []byte, payload [][]byte, pad []byte, n int) uint32 {
-	crc := c.begin(hdr, n)
-	for _, b := range payload {
-		crc = crc32.Update(crc, crc32.IEEETable, b)
+// Sum returns the ICRC of a datagram, which begins with a BTH and ends with the place of the ICRC. On IPv4 the
+// identification is 0 and DF is set. It writes into b and restores it, and allocates nothing.
+func (c *Cover) Sum(b []byte) uint32 {
+	end := len(b) - ICRCLen
+	covered := b[:end] // in one piece
+	if c.Src.IsValid() {
+		covered = b[:wire.BTHLen]
 	}
-	return crc32.Update(crc, crc32.IEEETable, pad)
+	return crc32.Update(c.begin(covered, len(b)), crc32.IEEETable, b[len(covered):end])
 }
 
 // Check reports whether the ICRC of a datagram, which holds at least a BTH and an ICRC, is right. It writes into
 // b and restores it, and allocates nothing.
 func (c *Cover) Check(b []byte) bool {
 	end := len(b) - ICRCLen
-	covered := b[:end] // in one piece
-	if c.Src.IsValid() {
-		covered = b[:wire.BTHLen]
-	}
-	crc := crc32.Update(c.begin(covered, len(b)), crc32.IEEETable, b[len(covered):end])
-	diff := crc ^ binary.LittleEndian.Uint32(b[end:])
+	diff := c.Sum(b) ^ binary.LittleEndian.Uint32(b[end:])
 	if diff == 0 {
 		return true
 	}

@@ -133,10 +133,6 @@ func newLink(name string, far bool, after func()) *Link {
 	if far {
 		l.rx.size, l.rx.batch = udp.MaxJoined, joinedBatch
 	}
-	parts := make([][]byte, len(l.tx.outs)*usualParts)
-	for i := range l.tx.outs {
-		l.tx.outs[i].Parts, parts = parts[:0:usualParts], parts[usualParts:]
-	}
 	l.ends.Store(new([]*End))
 	return l
 }

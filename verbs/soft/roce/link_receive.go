@@ -13,7 +13,7 @@ import (
 const (
 	// bufferLen is the longest datagram in bytes of a link that receives them one by one: the largest path
 	// MTU and all headers. A longer one is refused.
-	bufferLen = 4096 + wire.MaxHeader + tailLen
+	bufferLen = 4096 + wire.MaxHeader + ICRCLen
 	// joinedBatch is the number of buffers for one system call of a link that receives joined datagrams.
 	joinedBatch = 16
 	// bufferBytes bounds the buffers of a link in bytes: those of a batch, and those that packets of the

@@ -10,25 +10,33 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// tailLen is the longest end of a datagram behind the payload: padding and ICRC, in bytes.
-const tailLen = 3 + ICRCLen
-
-// usualParts is the number of parts for which a datagram of the batch has room from the beginning.
-const usualParts = 4
-
-// txBatch is the datagrams of one system call, all of one socket. The parts of each are its headers, the payload where
-// it lies, and the tail. All belongs to the link's runner.
+// txBatch is the datagrams of one system call, all of one socket. All belongs to the link's runner.
 type txBatch struct {
-	end     *End
-	n       int            // filled
-	sent    int            // of them, sent
-	next    *fabric.Packet // to be added to the next batch; nil: none
-	packets [udp.MaxBatch]*fabric.Packet
-	outs    [udp.MaxBatch]udp.Out
-	tails   [udp.MaxBatch][tailLen]byte
-	guards  []fabric.Guard // entered for packets not sent yet
-	waiting bool           // for the send buffer, and no guard is entered
+	end  *End
+	n    int            // filled
+	sent int            // of them, sent
+	next *fabric.Packet // to be added to the next batch; nil: none
+	outs [udp.MaxBatch]udp.Out
+	// room holds the datagrams one after the other, and used is how much of it they take. Made by the first take.
+	room []byte
+	used int
 }
+
+// batchLen is the length in bytes with which a batch is full: what one system call joins. A longer batch would
+// leave the processor's cache before the system has copied it. No UDP datagram is longer.
+const batchLen = 64 << 10
+
+// take returns the next n bytes of the room, at most batchLen. The batch is not full.
+func (t *txBatch) take(n int) []byte {
+	if t.room == nil {
+		t.room = make([]byte, 2*batchLen)
+	}
+	t.used += n
+	return t.room[t.used-n : t.used]
+}
+
+// full reports whether the batch has no room for another datagram.
+func (t *txBatch) full() bool { return t.n == udp.MaxBatch || t.used >= batchLen }
 
 // transmit sends the packets in the inbox. It returns false if the send buffer is full: the rest
 // waits.
@@ -57,7 +65,7 @@ func (l *Link) transmit() bool {
 			}
 			l.tx.end = e
 			l.add(k)
-			if l.tx.n == udp.MaxBatch {
+			if l.tx.full() {
 				break
 			}
 		}
@@ -80,15 +88,34 @@ func (l *Link) endOf(k *fabric.Packet) *End {
 	return e
 }
 
-// add encodes k and adds it to the batch, which has room, or drops it.
+// add encodes k and adds it to the batch, which has room, or drops it. The payload is copied once, before its CRC
+// is made: memory may change at any time, by the program or by a peer, and a packet of two states would be lost.
 func (l *Link) add(k *fabric.Packet) {
 	t := &l.tx
-	if g, ok := k.Holder.(fabric.Guard); ok && !t.enter(g) {
+	pad := int(wire.PadLen(k.PayloadLen))
+	n := k.HdrLen + k.PayloadLen + pad + ICRCLen
+	if n > batchLen { // than UDP carries
+		l.stats.Unsent++
+		l.stats.TooLong++
 		l.up.Return(k)
 		return
 	}
+	guard, guarded := k.Holder.(fabric.Guard)
+	if guarded && !guard.Enter() { // the memory was taken back
+		l.up.Return(k)
+		return
+	}
+	b := t.take(n)
+	at := copy(b, k.Header())
+	for _, p := range k.Payload {
+		at += copy(b[at:], p)
+	}
+	if guarded {
+		guard.Leave()
+	}
+	clear(b[at : at+pad])
 	o := &t.outs[t.n]
-	o.TOS = k.Net.TrafficClass
+	o.TOS, o.Data = k.Net.TrafficClass, b
 	c := &l.cover
 	if f := k.Far; f != nil {
 		o.To, o.From = netip.AddrPortFrom(f.Peer.Addr(), f.PeerPort), netip.Addr{}
@@ -99,38 +126,14 @@ func (l *Link) add(k *fabric.Packet) {
 		o.To = netip.AddrPortFrom(k.Dst.Addr(), Port)
 		c.Src, c.Dst = t.end.sock.Local(), o.To
 	}
-	pad := int(wire.PadLen(k.PayloadLen))
-	tail := &t.tails[t.n]
-	*tail = [tailLen]byte{}
-	crc := c.Sum(k.Header(), k.Payload, tail[:pad], k.HdrLen+k.PayloadLen+pad+ICRCLen)
-	putICRC(tail[pad:], crc)
-	o.Parts = append(o.Parts[:0], k.Header())
-	o.Parts = append(o.Parts, k.Payload...)
-	o.Parts = append(o.Parts, tail[:pad+ICRCLen])
-	t.packets[t.n] = k
+	putICRC(b[at+pad:], c.Sum(b))
 	t.n++
-}
-
-// enter enters g until the batch is sent. It returns false if the memory was taken back.
-func (t *txBatch) enter(g fabric.Guard) bool {
-	if n := len(t.guards); n > 0 && t.guards[n-1] == g {
-		return true
-	}
-	if !g.Enter() {
-		return false
-	}
-	t.guards = append(t.guards, g)
-	return true
+	l.up.Return(k)
 }
 
 // flush sends the batch. It returns false if the send buffer is full.
 func (l *Link) flush() bool {
 	t := &l.tx
-	if t.waiting && !t.resume() { // rare: the rest is lost, as in the network
-		l.stats.Unsent += uint64(t.n - t.sent)
-		t.drop()
-		return true
-	}
 	for t.sent < t.n {
 		n, err := t.end.sock.Send(t.outs[t.sent:t.n])
 		l.stats.Sent += uint64(n)
@@ -144,7 +147,6 @@ func (l *Link) flush() bool {
 			}
 			t.sent++
 		case n == 0:
-			t.wait()
 			return false
 		}
 	}
@@ -161,39 +163,7 @@ func (t *txBatch) forget(e *End) {
 	t.end = nil
 }
 
-// drop ends the batch: it gives the packets back and leaves the guards.
+// drop empties the batch.
 func (t *txBatch) drop() {
-	t.leave()
-	for i := range t.n {
-		t.packets[i].Release()
-		t.packets[i] = nil
-		clear(t.outs[i].Parts)
-	}
-	t.n, t.sent, t.waiting = 0, 0, false
-}
-
-// leave leaves the guards.
-func (t *txBatch) leave() {
-	for i, g := range t.guards {
-		g.Leave()
-		t.guards[i] = nil
-	}
-	t.guards = t.guards[:0]
-}
-
-// wait leaves the guards while the batch waits for the send buffer: an owner may take its memory back.
-func (t *txBatch) wait() {
-	t.leave()
-	t.waiting = true
-}
-
-// resume enters the guards again after wait. It returns false if memory was taken back.
-func (t *txBatch) resume() bool {
-	t.waiting = false
-	for _, k := range t.packets[t.sent:t.n] {
-		if g, ok := k.Holder.(fabric.Guard); ok && !t.enter(g) {
-			return false
-		}
-	}
-	return true
+	t.n, t.sent, t.used = 0, 0, 0
 }

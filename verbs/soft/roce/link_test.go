@@ -55,7 +55,7 @@ func (s *fakeSocket) Send(ms []udp.Out) (n int, err error) {
 			return n, nil
 		}
 		s.room--
-		s.sent, s.tos = append(s.sent, bytes.Join(m.Parts, nil)), append(s.tos, m.TOS)
+		s.sent, s.tos = append(s.sent, bytes.Clone(m.Data)), append(s.tos, m.TOS)
 		n++
 	}
 	return n, nil
@@ -148,7 +148,7 @@ func datagram(h *wire.Header, payload []byte) []byte {
 func seal(b []byte) []byte {
 	end := len(b) - ICRCLen
 	c := Cover{Src: far, Dst: near}
-	putICRC(b[end:], c.Sum(b[:wire.BTHLen], [][]byte{b[wire.BTHLen:end]}, nil, len(b)))
+	putICRC(b[end:], c.Sum(b))
 	return b
 }
 
@@ -243,9 +243,9 @@ func (g *lent) Enter() bool {
 }
 func (g *lent) Leave() { g.inside-- }
 
-// Rule: the link is inside a packet's guard only until the packet is sent, and not while it waits for the send
-// buffer; a packet whose memory was taken back is not sent.
-func TestMemoryIsReadUnderItsGuard(t *testing.T) {
+// Rule: the link reads the memory of a packet once, under its guard. What waits for the send buffer is a copy; a
+// packet whose memory was taken back before is not sent.
+func TestMemoryIsReadOnceUnderItsGuard(t *testing.T) {
 	h := &wire.Header{Opcode: wire.RCSendOnly}
 	payload := []byte("12345678")
 	r, g := newRig(t), new(lent)
@@ -256,29 +256,48 @@ func TestMemoryIsReadUnderItsGuard(t *testing.T) {
 	r, g = newRig(t), new(lent)
 	r.sock.room = 0
 	r.send(h, g, payload)
-	if len(r.sock.sent) != 0 || g.inside != 0 {
-		t.Errorf("with a full send buffer: %d sent, inside %d times; want 0, 0", len(r.sock.sent), g.inside)
+	if len(r.sock.sent) != 0 || g.inside != 0 || g.done != 1 {
+		t.Errorf("with a full send buffer: %d sent, inside %d times, done %d times; want 0, 0, 1", len(r.sock.sent), g.inside, g.done)
 	}
-	r.sock.room = -1
-	r.fab.AdvanceTo(sendAgain)
-	r.steps()
-	if len(r.sock.sent) != 1 || !bytes.Contains(r.sock.sent[0], []byte("12345678")) || g.inside != 0 || g.done != 1 {
-		t.Errorf("after the send buffer had room: sent %q, inside %d times, done %d times", r.sock.sent, g.inside, g.done)
-	}
-	r, g = newRig(t), new(lent)
-	r.sock.room = 0
-	r.send(h, g, payload)
+	copy(payload, "changed!")
 	g.dead = 1
 	r.sock.room = -1
 	r.fab.AdvanceTo(sendAgain)
 	r.steps()
-	if len(r.sock.sent) != 0 || g.inside != 0 || g.done != 1 {
-		t.Errorf("memory that was taken back before the send buffer had room: %d sent, inside %d times, done %d times; want 0, 0, 1", len(r.sock.sent), g.inside, g.done)
+	if len(r.sock.sent) != 1 || !bytes.Contains(r.sock.sent[0], []byte("12345678")) {
+		t.Errorf("after the send buffer had room: sent %q, want the payload as it was", r.sock.sent)
 	}
 	r, g = newRig(t), &lent{dead: 1}
 	r.send(h, g, payload)
 	if len(r.sock.sent) != 0 || g.done != 1 {
 		t.Errorf("memory that was taken back: %d sent, done %d times; want 0, 1", len(r.sock.sent), g.done)
+	}
+}
+
+// Rule: a batch that is not full has room for any datagram, and leaves the others whole.
+func TestABatchHasRoomForAnyDatagram(t *testing.T) {
+	var b txBatch
+	rapid.Check(t, func(t *rapid.T) {
+		var all [][]byte
+		for b.drop(); !b.full(); b.n++ {
+			d := b.take(rapid.IntRange(1, batchLen).Draw(t, "length"))
+			copy(d, bytes.Repeat([]byte{byte(b.n)}, len(d)))
+			all = append(all, d)
+		}
+		for i, d := range all {
+			if j := slices.IndexFunc(d, func(c byte) bool { return c != byte(i) }); j >= 0 {
+				t.Fatalf("datagram %d of %d was overwritten at %d", i, len(all), j)
+			}
+		}
+	})
+}
+
+// Rule: a packet that UDP does not carry is counted and not sent, and its holder is told.
+func TestATooLongPacketIsNotSent(t *testing.T) {
+	r, g := newRig(t), new(lent)
+	r.send(&wire.Header{Opcode: wire.RCSendOnly}, g, make([]byte, batchLen))
+	if s := r.link.Stats(); len(r.sock.sent) != 0 || s.TooLong != 1 || s.Unsent != 1 || g.done != 1 || g.inside != 0 {
+		t.Errorf("%d sent, %+v, done %d times", len(r.sock.sent), s, g.done)
 	}
 }
 
@@ -357,7 +376,7 @@ func TestJoinedDatagrams(t *testing.T) {
 		b := datagram(&wire.Header{Opcode: wire.RCSendOnly, PSN: wire.NewPSN(uint32(i))}, make([]byte, 2*copiedLen-i/(each-1)*4))
 		var none Cover
 		end := len(b) - ICRCLen
-		putICRC(b[end:], none.Sum(b[:wire.BTHLen], [][]byte{b[wire.BTHLen:end]}, nil, len(b)))
+		putICRC(b[end:], none.Sum(b))
 		if i == damaged {
 			b[end]++
 		}
