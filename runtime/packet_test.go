@@ -161,12 +161,13 @@ func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 		}
 	}
 	mistake(t, "the second Release of a datagram", kept[0].Release(), ErrMessage)
-	for got, last := "", 3; ; last = int(got[0]) {
+	for last := 3; ; {
 		if err := b.sh.r.Do(testContext(t), b.sh.r.Flush); err != nil { // posts the released receives
 			t.Fatal(err)
 		}
 		a.sendBytes(t, to, []byte("again"))
-		if got = b.take(t); got == "again" {
+		got := b.take(t)
+		if got == "again" {
 			break
 		}
 		// Soft-RoCE completes a send before its datagram has arrived, so a later one may have found a
@@ -174,6 +175,7 @@ func TestPacketsBeyondTheReceivesAreLost(t *testing.T) {
 		if !onDevice || len(got) != 1 || int(got[0]) <= last {
 			t.Fatalf("after the releases the PacketConn received %q, want %q", got, "again")
 		}
+		last = int(got[0])
 	}
 }
 
