@@ -14,8 +14,12 @@ import (
 // now would hang the test.
 const maxSteps = 5_000_000
 
-// afterYields is the number of polls between two readings of the real clock.
-const afterYields = 64
+// In real time the first yields of a wait only let others run: most events come within 0.1 ms. Then the wait sleeps
+// betweenLooks each time: some cases wait for timeouts of up to seconds, and the suite took twice the processor time.
+const (
+	yields       = 256
+	betweenLooks = 50 * time.Microsecond
+)
 
 // Case is one run of one case. One goroutine uses it and all objects it makes.
 type Case struct {
@@ -113,16 +117,20 @@ func (c *Case) until(what string, cond func() bool) {
 }
 
 // wait drives the pair until cond holds, for at most limit. In virtual time it moves the clock
-// from event to event; in real time it yields and checks again.
+// from event to event; in real time it checks again and again, and sleeps in between if that is not soon.
 func (c *Case) wait(limit time.Duration, cond func() bool) error {
 	end := c.now() + limit
 	k := c.pair.Caps.Clock
 	for n := 0; !cond(); n++ {
 		if k == nil {
-			if n%afterYields == 0 && c.now() > end {
+			if n < yields {
+				runtime.Gosched()
+				continue
+			}
+			if c.now() > end {
 				return fmt.Errorf("not within %v", limit)
 			}
-			runtime.Gosched()
+			time.Sleep(betweenLooks)
 			continue
 		}
 		if n > maxSteps {
@@ -148,14 +156,12 @@ func (c *Case) settle() { c.pass(c.pair.Quiet) }
 
 // pass drives the pair for d.
 func (c *Case) pass(d time.Duration) {
-	end := c.now() + d
 	k := c.pair.Caps.Clock
 	if k == nil {
-		for c.now() < end {
-			runtime.Gosched()
-		}
+		time.Sleep(d)
 		return
 	}
+	end := c.now() + d
 	for n := 0; ; n++ {
 		if n > maxSteps {
 			c.failf("still busy after %d steps, at %v", n, k.Now())
