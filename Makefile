@@ -46,6 +46,7 @@ test-device: ## the same on real hardware, with a report to send in (DEV=mlx5_0)
 
 stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, SIMOPS=, EVENTS=10000000, CHAOSROUNDS=10000), the large models, the tests on arm64
 	VERBENA_STRESS_OPS=$(STRESSOPS) VERBENA_STRESS_TIME=$(STRESSTIME) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
+	$(GO) test -race -count=1 ./benchmarks/... ./examples/... ./internal/rxevm/... ./scripts/...
 	VERBENA_EVENTS=$(EVENTS) $(GO) test -count=1 -timeout 4h -run NoWakeUpIsLost -v ./reactor
 	VERBENA_LOSSY_MIB=10240 $(GO) test -count=1 -timeout 1h -run StressLossySocket -v ./verbs/soft
 	VERBENA_SIM_OPS=$(SIMOPS) $(GO) test -count=1 -timeout 1h -run '^TestSimulation$$' -v ./runtime
@@ -56,7 +57,9 @@ stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, SIMOPS=, E
 	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model -run '^TestModel' -v ./futures ./reactor/... ./runtime/actor ./runtime/internal/exec ./internal/ring ./internal/model/...
 	sh scripts/arm64.sh
 
-stress-rxe: ## 20 kills of a machine with a log, and completion events on Soft-RoCE until EVENTS=10000000 have come (hours)
+stress-rxe: ## the whole conformance suite on Soft-RoCE, 20 kills of a machine with a log, and completion events on Soft-RoCE until EVENTS=10000000 have come (hours)
+	$(GO) test -count=1 -timeout 1h -run '^TestConformance(One)?Device' \
+		-exec '$(GO) run github.com/verbena-rdma/verbena/internal/rxevm/cmd/rxevm exec' ./verbs/ibv
 	VERBENA_PLOG_KILLS=20 $(GO) test -count=1 -timeout 2h -tags verbena_rxevm -run KilledMachine -v ./runtime/plog
 	VERBENA_EVENTS=$(EVENTS) VERBENA_STORM_TIME=8h $(GO) test -count=1 -timeout 25h -run NoWakeUpIsLost -v \
 		-exec '$(GO) run github.com/verbena-rdma/verbena/internal/rxevm/cmd/rxevm exec' ./reactor

@@ -45,6 +45,14 @@ func deviceBed(names string) bed {
 // onDevice reports whether devicesVariable selects the devices to test.
 func onDevice() bool { return os.Getenv(devicesVariable) != "" }
 
+// fewer returns n, or on a device a tenth of it: there an operation takes an emulated machine a millisecond.
+func fewer(n int) int {
+	if onDevice() {
+		return n / 10
+	}
+	return n
+}
+
 // home returns the bed for a test that runs on one bed only. If the environment variable
 // devicesVariable names devices, home returns their bed. Otherwise it returns softBed.
 func home() bed {

@@ -64,7 +64,7 @@ func asks(t testing.TB, from, to *end, n int) {
 // Rule: while the loop spins, it arms nothing, and messages raise no events. The loop arms only
 // before it sleeps. Stats reports the number of spins and the spin budget.
 func TestASpinningLoopSparesEvents(t *testing.T) {
-	const n = 2000
+	n := fewer(2000)
 	a, b := pair(t, reactor.Config{Policy: reactor.PolicyThroughput, Recheck: -1}, reactor.QueueConfig{})
 	defer b.close(t)
 	defer a.close(t)

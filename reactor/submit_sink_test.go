@@ -178,7 +178,8 @@ func second[T any](_ T, err error) error { return err }
 // Rule: a goroutine that waits for a slot gets one, even if sinks cache slots. All requests of
 // sinks and submitters end.
 func TestSinksAndSubmittersShareTheRoom(t *testing.T) {
-	const depth, submitters, each, most = 4, 3, 3000, 5000
+	const depth, submitters = 4, 3
+	each, most := fewer(3000), fewer(5000)
 	a, b := pair(t, reactor.Config{}, reactor.QueueConfig{SendDepth: depth})
 	defer b.close(t)
 	defer a.close(t)

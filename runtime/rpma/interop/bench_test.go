@@ -35,7 +35,7 @@ type device struct {
 	addr netip.Addr
 }
 
-// bench is the two ends of a test: ours on one device, the program's on the other or the same.
+// bench is the two ends of a test: ours on one device, the program's on the other.
 type bench struct {
 	*testing.T
 	ctx          context.Context
@@ -49,8 +49,8 @@ type bench struct {
 // softDevice is the name of the device of the software RNIC.
 const softDevice = "soft"
 
-// onBenches runs a test in each of the forms, with the order for each, with both ends on the first device, with the program's on the second,
-// and with the software RNIC as our end. The latter has no native form: the packets of Soft-RoCE's FLUSH have a wrong
+// onBenches runs a test in each of the forms, with the order for each, with our end on the first device and the
+// program's on the second, and with the software RNIC as our end. The latter has no native form: the packets of Soft-RoCE's FLUSH have a wrong
 // ICRC (flushDeviation of verbs/ibv).
 func onBenches(t *testing.T, orders map[form]order, test func(b *bench)) {
 	names := os.Getenv("VERBENA_TEST_DEVICES")
@@ -62,7 +62,7 @@ func onBenches(t *testing.T, orders map[form]order, test func(b *bench)) {
 		t.Fatalf("VERBENA_TEST_DEVICES is %q, want two names with a comma", names)
 	}
 	program := compiled(t)
-	for name, pair := range map[string][2]string{"one device": {first, first}, "two devices": {first, second}, "software RNIC": {softDevice, mixed.Device}} {
+	for name, pair := range map[string][2]string{"two devices": {first, second}, "software RNIC": {softDevice, mixed.Device}} {
 		for f, o := range orders {
 			if pair[0] == softDevice && f == native {
 				continue
