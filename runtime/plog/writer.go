@@ -26,10 +26,12 @@ type Writer struct {
 
 // port is a lane's memory as its writer reaches it. Tests simulate one.
 type port interface {
-	// post starts a WRITE for each write, and then a FLUSH for each span, in this order. The server's
-	// device executes them in this order. post returns how many of them were started; if not all,
-	// err is the reason. Otherwise the waiter waits for the FLUSHes.
+	// post starts a WRITE for each write, and then a FLUSH for each span, in this order. They wait for flush,
+	// or for the waiter's wait. The server's device executes them in this order. post returns how many of
+	// them were started; if not all, err is the reason. Otherwise the waiter waits for the FLUSHes.
 	post(ctx context.Context, writes []write, flushes []span) (started int, done waiter, err error)
+	// flush hands what was started to the device.
+	flush()
 	// askHead returns the position of the oldest record that the server keeps.
 	askHead(ctx context.Context) (uint64, error)
 }
@@ -93,11 +95,13 @@ func (w *Writer) Position() uint64 {
 // as for its own. If it returns an error after the record was started, the record may be in the log or
 // not (see [Writer.Start]).
 func (w *Writer) Append(ctx context.Context, payload []byte) (position uint64, err error) {
-	p, err := w.Start(ctx, payload)
+	p, err := w.start(ctx, payload)
 	if err != nil {
+		w.port.flush() // a part of the record may have been started
 		return 0, err
 	}
 	if err := p.Wait(ctx); err != nil {
+		w.port.flush() // it may have ended before the record was posted
 		p.Discard()
 		return p.Position, err
 	}
@@ -125,7 +129,14 @@ func (p Pending) Discard() { p.done.discard() }
 //
 // Errors: [ErrTooLarge]; [ErrFull]; those of Conn.Start. After these the record is not in the log,
 // unless a later one of this writer is.
-func (w *Writer) Start(ctx context.Context, payload []byte) (p Pending, err error) {
+func (w *Writer) Start(ctx context.Context, payload []byte) (Pending, error) {
+	defer w.port.flush()
+	return w.start(ctx, payload)
+}
+
+// start is Start that leaves the record to the flush or the wait that follows: a goroutine that waits posts it
+// itself, and need not wake another.
+func (w *Writer) start(ctx context.Context, payload []byte) (p Pending, err error) {
 	if n := len(payload); n > w.MaxRecord() {
 		return p, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, n, w.MaxRecord())
 	}

@@ -53,7 +53,7 @@ func (p *connPort) post(ctx context.Context, writes []write, flushes []span) (st
 		all = append(all, verbena.FlushOp(at, verbs.FlushPersistent))
 	}
 	f := new(flushing)
-	started, err = p.conn.StartAll(ctx, all, f.all[:])
+	started, err = p.conn.Batch().StartAll(ctx, all, f.all[:])
 	// If a WRITE fails, the connection fails, and so do the FLUSHes behind it.
 	for i := range min(started, len(writes)) {
 		f.all[i].Discard()
@@ -65,6 +65,8 @@ func (p *connPort) post(ctx context.Context, writes []write, flushes []span) (st
 	}
 	return started, f, nil
 }
+
+func (p *connPort) flush() { p.conn.Batch().Flush() }
 
 // flushing waits for the FLUSHes of an append.
 type flushing struct {
