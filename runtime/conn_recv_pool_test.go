@@ -154,7 +154,7 @@ func TestGreedyPeersLeaveTheOthersTheirPart(t *testing.T) {
 	}
 	eventually(t, "the greedy peers to fill half of the pool", func() bool { return int(p.made.Load()-p.free.Load()) >= p.usable()/2 })
 	for k := greedy; k < greedy+modest; k++ {
-		flood(t, as[k], bs[k], 200)
+		flood(t, as[k], bs[k], fewer(200))
 		eventually(t, "the window of a modest connection to be 4 or more", func() bool {
 			flood(t, as[k], bs[k], 20)
 			return bs[k].window.Load() >= 4

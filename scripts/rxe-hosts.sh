@@ -10,8 +10,8 @@ on_host() {
 		go test -json -count=1 -vet=off -p 1 -timeout "$TESTTIMEOUT" -tags verbena_rxevm "$@"
 }
 
-on_host "two guests" ./internal/rxevm/...
+[ -n "${QUICK:-}" ] || on_host "two guests" ./internal/rxevm/...
 on_host "outages, two guests" ./runtime/internal/outage
 on_host "killed machine, NVDIMM" -run '^TestKilledMachine' ./runtime/plog
 "$TESTSUM" -o "$STEPS" check "machine with two NUMA nodes, Soft-RoCE" -- \
-	"$RXEVM" with -numa 2 -- sh scripts/rxe-steps.sh placement interop examples
+	"$RXEVM" with -numa 2 -- sh scripts/rxe-steps.sh placement rdmacm rpma interop examples

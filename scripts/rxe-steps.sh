@@ -4,6 +4,7 @@
 # default those for real hardware. "names" prints the tests that passed. Without -race, which is too slow
 # under emulation.
 #
+#   QUICK        if not empty, a part of the conformance suite and of the examples' tests
 #   PLACE        the name of the place, for the steps' names
 #   RXEVM_EXEC   for go test -exec: runs a test binary in that place
 set -eu
@@ -15,14 +16,16 @@ there() {
 		env CGO_ENABLED=1 go test -json -count=1 -vet=off -p 1 -timeout "$TESTTIMEOUT" -exec "$RXEVM_EXEC" "$@"
 }
 
-for step in ${*:-conformance-all reactor runtime rdmacm rpma interop examples}; do
+cases='^TestConformance(One)?Device' examples=.
+if [ -n "${QUICK:-}" ]; then
+	# Without two ends on one device, which is a way through the device and not through ours, and with the queues of
+	# ibv_start_poll only where they differ: those take 35 s. The examples' other tests take 40 s.
+	cases='^TestConformanceDevice((From|To)Soft)?$|^TestConformanceDeviceExtendedCQ$/(cq_|queue|poll|arm|solicited|channel|signaled|complet|imm|flush|ud_)'
+	examples='^TestTwoProcesses$'
+fi
+for step in ${*:-conformance reactor runtime rdmacm rpma interop examples}; do
 	case $step in
-	conformance-all) there tests "conformance" -run '^TestConformance(One)?Device' ./verbs/ibv ;;
-	# Without two devices in one, which is a way through Soft-RoCE and not through ours, and with the queues of
-	# ibv_start_poll only where they differ: those take 35 s, and are left to make stress-rxe.
-	conformance)
-		there tests "conformance" -run '^TestConformanceDevice((From|To)Soft)?$|^TestConformanceDeviceExtendedCQ$/(cq_|queue|poll|arm|solicited|channel|signaled|complet|imm|flush|ud_)' ./verbs/ibv
-		;;
+	conformance) there tests "conformance" -run "$cases" ./verbs/ibv ;;
 	reactor) there tests "reactor" ./reactor ;;
 	# Without tests that use no device, and 40 s of the machine's time.
 	runtime)
@@ -44,7 +47,7 @@ for step in ${*:-conformance-all reactor runtime rdmacm rpma interop examples}; 
 	examples)
 		VERBENA_DEVICE="ibv:${VERBENA_TEST_DEVICES:+${VERBENA_TEST_DEVICES%%,*}}"
 		export VERBENA_DEVICE
-		there tests "examples" ./examples/...
+		there tests "examples" -run "$examples" ./examples/...
 		;;
 	*) echo "no step $step" >&2; exit 1 ;;
 	esac

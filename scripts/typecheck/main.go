@@ -1,5 +1,5 @@
 // Command typecheck checks the types of all packages of the module, with their tests, for other
-// systems: each argument is GOOS/GOARCH, without cgo. It reads the sources, the standard
+// systems: each argument is GOOS/GOARCH[,TAG...], without cgo. It reads the sources, the standard
 // library's too, and compiles nothing: some seconds of one processor for each system, whatever is
 // in the build cache, where go vet takes a minute at first, and twenty seconds after a change.
 package main
@@ -52,8 +52,9 @@ type unit struct {
 // check checks the module for one system, in the order of go list: a package comes after its
 // imports.
 func check(system string) error {
+	system, tags, _ := strings.Cut(system, ",")
 	goos, goarch, _ := strings.Cut(system, "/")
-	list := exec.Command("go", "list", "-deps", "-test", "-json=ImportPath,Dir,GoFiles,ImportMap,Standard", "./...")
+	list := exec.Command("go", "list", "-tags", tags, "-deps", "-test", "-json=ImportPath,Dir,GoFiles,ImportMap,Standard", "./...")
 	list.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
 	var trouble strings.Builder
 	list.Stderr = &trouble
