@@ -114,7 +114,8 @@ func (p *Packet) Header() []byte { return p.Hdr[:p.HdrLen] }
 // SetHeader encodes h as the packet's headers.
 func (p *Packet) SetHeader(h *wire.Header) { p.HdrLen = h.Encode(&p.Hdr) }
 
-// AddRef appends b to the payload by reference. b must not change until the holder's PacketDone.
+// AddRef appends b to the payload by reference. Its owner keeps b until the holder's PacketDone; its
+// bytes may change meanwhile, and then the receiver gets some of both states.
 func (p *Packet) AddRef(b []byte) {
 	if len(b) == 0 {
 		return

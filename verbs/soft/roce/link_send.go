@@ -22,7 +22,7 @@ type txBatch struct {
 	used int
 }
 
-// batchLen is the length in bytes with which a batch is full: what one system call joins. A longer batch would
+// batchLen is the length in bytes with which a batch is full, about what the system joins. A longer batch would
 // leave the processor's cache before the system has copied it. No UDP datagram is longer.
 const batchLen = 64 << 10
 

@@ -36,7 +36,7 @@ type Plan struct {
 	// device, return ErrDeviceRemoved and do nothing. Other calls continue to succeed.
 	Removed bool
 
-	mu     sync.Mutex // guards the following fields; never held while calling
+	mu     sync.Mutex // guards the following fields; held while an object is asked for its name
 	count  int
 	struck *Call
 	ops    map[string]int
