@@ -26,11 +26,11 @@ type Writer struct {
 
 // port is a lane's memory as its writer reaches it. Tests simulate one.
 type port interface {
-	// post starts a WRITE for each write, and then a FLUSH for each span, in this order. They wait for flush,
-	// or for the waiter's wait. The server's device executes them in this order. post returns how many of
+	// post starts a WRITE for each write, and then a FLUSH for each span, in this order. A call of flush, or of
+	// the waiter's wait, posts them. The server's device executes them in this order. post returns how many of
 	// them were started; if not all, err is the reason. Otherwise the waiter waits for the FLUSHes.
 	post(ctx context.Context, writes []write, flushes []span) (started int, done waiter, err error)
-	// flush hands what was started to the device.
+	// flush posts the operations that post has started.
 	flush()
 	// askHead returns the position of the oldest record that the server keeps.
 	askHead(ctx context.Context) (uint64, error)
@@ -95,16 +95,21 @@ func (w *Writer) Position() uint64 {
 // as for its own. If it returns an error after the record was started, the record may be in the log or
 // not (see [Writer.Start]).
 func (w *Writer) Append(ctx context.Context, payload []byte) (position uint64, err error) {
+	posted := false
+	defer func() { // deferred: a context may panic
+		if !posted {
+			w.port.flush()
+		}
+	}()
 	p, err := w.start(ctx, payload)
 	if err != nil {
-		w.port.flush() // a part of the record may have been started
 		return 0, err
 	}
 	if err := p.Wait(ctx); err != nil {
-		w.port.flush() // it may have ended before the record was posted
 		p.Discard()
 		return p.Position, err
 	}
+	posted = true
 	return p.Position, nil
 }
 
@@ -134,8 +139,7 @@ func (w *Writer) Start(ctx context.Context, payload []byte) (Pending, error) {
 	return w.start(ctx, payload)
 }
 
-// start is Start that leaves the record to the flush or the wait that follows: a goroutine that waits posts it
-// itself, and need not wake another.
+// start is Start without the flush. The caller waits, and so posts the record itself, or calls flush.
 func (w *Writer) start(ctx context.Context, payload []byte) (p Pending, err error) {
 	if n := len(payload); n > w.MaxRecord() {
 		return p, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, n, w.MaxRecord())
