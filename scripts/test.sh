@@ -6,7 +6,7 @@
 # CONTRIBUTING.md). The last line is "N passed, N failed, N skipped"; the exit code is 0 if
 # nothing failed.
 #
-#   FUZZTIME=500ms          time for each fuzz target
+#   FUZZTIME=500ms         time for each fuzz target
 #   TESTTIMEOUT=5m         time for each package in each step
 #   VERBENA_SUMMARY=file   the last line is written there too
 set -eu
