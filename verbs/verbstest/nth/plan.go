@@ -114,12 +114,12 @@ func (p *Plan) errno() syscall.Errno {
 }
 
 // strikes counts a call, and returns the errno with which it fails; 0 if it is not selected. Formatting the
-// object allocates, so it is done only for a selected call and while Fail waits for one of the operation.
+// object allocates, so it is done for a selected call only, and to compare it with the name given to FailOn.
 func (p *Plan) strikes(op string, on fmt.Stringer) syscall.Errno {
 	p.mu.Lock()
 	var errno syscall.Errno
 	hit := false
-	if f := p.next[op]; f != nil && f.left > 0 && strings.Contains(on.String(), f.on) {
+	if f := p.next[op]; f != nil && f.left > 0 && (f.on == "" || strings.Contains(on.String(), f.on)) {
 		f.left--
 		errno, hit, f.failed = f.errno, true, true
 	}
