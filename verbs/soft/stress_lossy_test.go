@@ -141,13 +141,15 @@ func TestMemoryThatChangesIsSentWhole(t *testing.T) {
 		mtu: verbs.MTU4096, memory: size, cqe: 16, access: allAccess,
 		cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
 	}, fabric.Link{})
-	for name, op := range map[string]verbs.WROpcode{"READ": verbs.WRRDMARead, "WRITE": verbs.WRRDMAWrite} {
+	run := func(name string, op verbs.WROpcode) {
 		source, sink := w.b, w.a
 		if op == verbs.WRRDMAWrite {
 			source, sink = w.a, w.b
 		}
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
+		defer wg.Wait() // also after a failure, before the memory goes
+		defer close(stop)
 		wg.Go(func() {
 			for x := 0; ; x++ {
 				select {
@@ -164,10 +166,10 @@ func TestMemoryThatChangesIsSentWhole(t *testing.T) {
 			w.a.mustPost(wr)
 			w.a.ok(w.a.want(w.a.scq, 1), uint64(i))
 		}
-		close(stop)
-		wg.Wait()
 		if s := sink.ctx.dev.link.Load().Stats(); s.BadICRC != 0 {
 			t.Errorf("%s: %d packets arrived with a wrong ICRC, want 0", name, s.BadICRC)
 		}
 	}
+	run("READ", verbs.WRRDMARead)
+	run("WRITE", verbs.WRRDMAWrite)
 }
