@@ -15,7 +15,7 @@ import (
 const maxSteps = 5_000_000
 
 // In real time the first yields of a wait only let others run: most events come within 0.1 ms. Then the wait sleeps
-// betweenLooks each time: some cases wait for timeouts of up to seconds, and the suite took twice the processor time.
+// betweenLooks each time: some cases wait for timeouts of up to seconds, and yields alone took six times the processor time.
 const (
 	yields       = 256
 	betweenLooks = 50 * time.Microsecond

@@ -74,7 +74,7 @@ func TestAConnectedSocketSendsWhole(t *testing.T) {
 			}
 			out := []udp.Out{{To: peer.Local(), Data: make([]byte, 40)}}
 			if got := testing.AllocsPerRun(100, func() { _, _ = own.Send(out) }); got != 0 {
-				t.Errorf("Send of a small datagram made %v allocations, want 0", got)
+				t.Errorf("Send of one datagram made %v allocations, want 0", got)
 			}
 		})
 	}

@@ -66,8 +66,7 @@ func (w waiter) recv(t *testing.T, n, size int) (got []udp.In) {
 	return got
 }
 
-// Rule: a batch arrives in order, each datagram whole, with its sender's address, whatever parts it
-// was sent in.
+// Rule: a batch arrives in order, each datagram whole, with its sender's address.
 func TestBatchArrives(t *testing.T) {
 	for name, a := range loopbacks {
 		t.Run(name, func(t *testing.T) {
