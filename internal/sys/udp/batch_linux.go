@@ -45,8 +45,8 @@ func (b *batch) call(many, one uintptr, fd, k int, short bool) (int, unix.Errno)
 	return 1, errno
 }
 
-// sendOne sends one datagram to the peer of a connected socket. sendto(2) takes 0.2 µs less than sendmsg(2).
-// The scheduler is not told of it: see call.
+// sendOne sends one datagram to the peer of a connected socket. sendto(2) takes 0.4 µs less than
+// sendmsg(2), of 5 µs with the receipt (BenchmarkSocket). The scheduler is not told of it: see call.
 func (s *Socket) sendOne(b []byte) unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
 	return errno

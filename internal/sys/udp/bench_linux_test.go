@@ -11,7 +11,7 @@ import (
 
 // BenchmarkSocket sends a datagram to a connected socket and receives it there.
 func BenchmarkSocket(b *testing.B) {
-	for name, size := range map[string]int{"40 B": 40, "200 B": 200} {
+	for name, size := range map[string]int{"40 B": 40, "4096 B": 4096} {
 		b.Run(name, func(b *testing.B) {
 			a := loopbacks["IPv4"]
 			from, to := listenWith(b, a, joining), listenWith(b, a, joining)
