@@ -21,7 +21,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/abi"
 )
 
-//go:embed c/*.c c/*.h c/*.map c/cm/*.c c/cm/*.h c/cm/*.map
+//go:embed c/*.c c/*.h c/*.map c/profile/*.c c/profile/*.h c/cm/*.c c/cm/*.h c/cm/*.map
 var sources embed.FS
 
 // File names of the libraries in their folder. Their sonames differ and contain the hash:

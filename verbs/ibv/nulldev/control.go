@@ -12,6 +12,8 @@ package nulldev
 // The functions of one loaded library.
 struct control {
 	void (*set_mode)(uint32_t);
+	int (*set_profile)(const char *);
+	const char *(*profile_name)(uint32_t);
 	int (*add_fault)(const struct nulldev_fault *);
 	uint64_t (*hits)(int);
 	void (*clear)(void);
@@ -38,6 +40,8 @@ static int find_all(void *verbs, void *cm, struct control *c)
 	int missing = 0;
 
 	find(verbs, "nulldev_set_mode", &c->set_mode, &missing);
+	find(verbs, "nulldev_set_profile", &c->set_profile, &missing);
+	find(verbs, "nulldev_profile_name", &c->profile_name, &missing);
 	find(verbs, "nulldev_add_fault", &c->add_fault, &missing);
 	find(verbs, "nulldev_hits", &c->hits, &missing);
 	find(verbs, "nulldev_clear_faults", &c->clear, &missing);
@@ -52,6 +56,8 @@ static int find_all(void *verbs, void *cm, struct control *c)
 }
 
 static void set_mode(struct control *c, uint32_t m) { c->set_mode(m); }
+static int set_profile(struct control *c, const char *name) { return c->set_profile(name); }
+static const char *profile_name(struct control *c, uint32_t i) { return c->profile_name(i); }
 static int add_fault(struct control *c, const struct nulldev_fault *f) { return c->add_fault(f); }
 static uint64_t hits(struct control *c, int f) { return c->hits(f); }
 static void clear(struct control *c) { c->clear(); }
@@ -106,11 +112,12 @@ func Open(p Paths) (*Control, error) {
 	return k, nil
 }
 
-// Close removes the faults, resets the mode and unloads the libraries.
+// Close removes the faults, resets the mode and the profile and unloads the libraries.
 func (k *Control) Close() {
 	if k.c.clear != nil {
 		C.clear(&k.c)
 		C.set_mode(&k.c, C.uint32_t(Loopback))
+		_ = k.SetProfile(Plain)
 	}
 	for _, h := range []unsafe.Pointer{k.cm, k.verbs} {
 		if h != nil {
@@ -122,6 +129,27 @@ func (k *Control) Close() {
 
 // SetMode sets the mode of contexts opened from now on.
 func (k *Control) SetMode(m Mode) { C.set_mode(&k.c, C.uint32_t(m)) }
+
+// Plain is the profile of the null device by itself.
+const Plain = "plain"
+
+// Profiles returns the names of the profiles: each imitates a driver and its devices (c/profile).
+func (k *Control) Profiles() (names []string) {
+	for i := C.uint32_t(0); ; i++ {
+		name := C.profile_name(&k.c, i)
+		if name == nil {
+			return names
+		}
+		names = append(names, C.GoString(name))
+	}
+}
+
+// SetProfile selects the profile of contexts opened from now on.
+//
+// Errors: ENOENT for an unknown name.
+func (k *Control) SetProfile(name string) error {
+	return k.named(name, func(s *C.char) C.int { return C.set_profile(&k.c, s) })
+}
 
 // Add adds a fault and returns its number.
 //

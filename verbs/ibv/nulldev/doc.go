@@ -16,6 +16,14 @@
 // when flushed. A context keeps the mode that was set when it was opened;
 // VERBENA_NULLDEV_MODE=instant in the environment sets the initial mode.
 //
+// # Profiles
+//
+// A profile makes the devices differ as those of one driver do: in their limits, in what they refuse
+// and how, in their addresses, in the time of their calls. Each is a file of c/profile, named after the
+// driver. [Control.SetProfile] selects the profile of contexts opened from then on;
+// VERBENA_NULLDEV_PROFILE in the environment selects the initial one. By default the devices are as
+// described here ([Plain]).
+//
 // # Differences between loopback and a network
 //
 //   - Work is done within the posting call: a send that can be executed has

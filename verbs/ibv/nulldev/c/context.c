@@ -22,8 +22,6 @@ __attribute__((constructor)) static void devices(void)
 	for (int i = 0; i < ND_DEVICES; i++) {
 		struct nd_device *d = &nd_devices[i];
 
-		d->dev.node_type = VB_NODE_CA;
-		d->dev.transport_type = VB_TRANSPORT_IB;
 		snprintf(d->dev.name, sizeof(d->dev.name), "null%d", i);
 		snprintf(d->dev.dev_name, sizeof(d->dev.dev_name), "unull%d", i);
 		memcpy(d->gid.raw + 10, "\xff\xff\x7f\0\0", 5);
@@ -45,8 +43,13 @@ ND_EXPORT struct vb_device **ibv_get_device_list(int *num)
 	list = calloc(ND_DEVICES + 1, sizeof(*list));
 	if (!list)
 		return nd_null(ENOMEM);
-	for (int i = 0; i < ND_DEVICES; i++)
+	for (int i = 0; i < ND_DEVICES; i++) {
+		const struct nd_profile *p = nd_profile_now();
+
+		nd_devices[i].dev.node_type = p->node ? p->node : VB_NODE_CA;
+		nd_devices[i].dev.transport_type = p->transport;
 		list[i] = &nd_devices[i].dev;
+	}
 	if (num)
 		*num = ND_DEVICES;
 	return list;
@@ -110,6 +113,7 @@ ND_EXPORT struct vb_context *ibv_open_device(struct vb_device *d)
 		return nd_null(ENOMEM);
 	ctx->v = calls;
 	ctx->dev = dev;
+	ctx->profile = nd_profile_now();
 	ctx->instant = __atomic_load_n(&nd_mode, __ATOMIC_RELAXED) == NULLDEV_INSTANT;
 	err = nd_evq_init(&ctx->async);
 	if (err) {
@@ -156,9 +160,12 @@ ND_EXPORT int ibv_close_device(struct vb_context *c)
 	return nulldev_close_device(c);
 }
 
-static void limits(struct nd_device *dev, struct vb_device_attr *a)
+static void limits(struct vb_context *c, struct vb_device_attr_ex *x)
 {
-	memset(a, 0, sizeof(*a));
+	struct nd_device *dev = nd_dev_of(c);
+	struct vb_device_attr *a = &x->orig_attr;
+
+	memset(x, 0, sizeof(*x));
 	snprintf(a->fw_ver, sizeof(a->fw_ver), "1.0");
 	a->node_guid = a->sys_image_guid = ibv_get_device_guid(&dev->dev);
 	a->max_mr_size = ~0ULL;
@@ -183,12 +190,21 @@ static void limits(struct nd_device *dev, struct vb_device_attr *a)
 	a->max_srq_wr = ND_MAX_QP_WR;
 	a->max_pkeys = 1;
 	a->phys_port_cnt = 1;
+	/* FLUSH_GLOBAL, FLUSH_PERSISTENT, ATOMIC_WRITE (kernel, ib_device_cap_flags) */
+	x->device_cap_flags_ex = 1ULL << 38 | 1ULL << 39 | 1ULL << 40;
+	nd_odp_caps(x);
+	if (nd_profile_of(c)->limits)
+		nd_profile_of(c)->limits(x);
+	x->device_cap_flags_ex |= a->device_cap_flags;
 }
 
 ND_EXPORT int ibv_query_device(struct vb_context *c, struct vb_device_attr *a)
 {
+	struct vb_device_attr_ex x;
+
 	ND_CALL("ibv_query_device", nd_dev_of(c));
-	limits(nd_dev_of(c), a);
+	limits(c, &x);
+	*a = x.orig_attr;
 	return 0;
 }
 
@@ -200,11 +216,7 @@ static int query_device_ex(struct vb_context *c, const struct vb_query_device_ex
 	ND_CALL("ibv_query_device_ex", nd_dev_of(c));
 	if ((in && in->comp_mask) || len < sizeof(a.orig_attr))
 		return EINVAL;
-	memset(&a, 0, sizeof(a));
-	limits(nd_dev_of(c), &a.orig_attr);
-	/* FLUSH_GLOBAL, FLUSH_PERSISTENT, ATOMIC_WRITE (kernel, ib_device_cap_flags) */
-	a.device_cap_flags_ex = a.orig_attr.device_cap_flags | 1ULL << 38 | 1ULL << 39 | 1ULL << 40;
-	nd_odp_caps(&a);
+	limits(c, &a);
 	memset(out, 0, len);
 	memcpy(out, &a, len < sizeof(a) ? len : sizeof(a));
 	return 0;
@@ -223,6 +235,8 @@ static int query_port(struct vb_context *c, uint8_t port, struct vb_port_attr *o
 	if (port != 1)
 		return EINVAL;
 	a.state = __atomic_load_n(&nd_dev_of(c)->port_state, __ATOMIC_RELAXED);
+	if (nd_profile_of(c)->port)
+		nd_profile_of(c)->port(&a);
 	memset(out, 0, len);
 	memcpy(out, &a, len < sizeof(a) ? len : sizeof(a));
 	return 0;

@@ -22,6 +22,7 @@
 #include <string.h>
 #include "vb_verbs.h"
 #include "nulldev.h"
+#include "profile/profile.h"
 
 #define ND_EXPORT __attribute__((visibility("default")))
 
@@ -71,6 +72,7 @@ struct nd_device {
 struct nd_ctx {
 	struct vb_verbs_context v; /* first */
 	struct nd_device *dev;
+	const struct nd_profile *profile;
 	struct nd_evq async;
 	bool instant;
 	struct nd_ctx *next;
@@ -290,6 +292,11 @@ void nd_unlock(void); /* also fails the queue pairs of dead completion queues */
 static inline struct nd_ctx *nd_ctx_of(struct vb_context *c)
 {
 	return (struct nd_ctx *)vb_verbs_ctx(c);
+}
+
+static inline const struct nd_profile *nd_profile_of(struct vb_context *c)
+{
+	return nd_ctx_of(c)->profile;
 }
 
 static inline struct nd_device *nd_dev_of(struct vb_context *c)

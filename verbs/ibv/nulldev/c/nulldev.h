@@ -68,6 +68,10 @@ struct nulldev_stats {
 };
 
 void nulldev_set_mode(uint32_t mode);
+/* Selects the profile of contexts opened from now on; -ENOENT without one of this name. */
+int nulldev_set_profile(const char *name);
+/* The name of profile i, from 0; NULL behind the last one. */
+const char *nulldev_profile_name(uint32_t i);
 /* Adds a fault and returns its number; a negative errno for an invalid one or when there are too
  * many. */
 int nulldev_add_fault(const struct nulldev_fault *f);
