@@ -258,6 +258,7 @@ void nd_qp_ex_init(struct nd_qp *qp, uint64_t ops)
 
 	if (!ops)
 		return;
+	ops &= ~qp->ctx->profile->bare;
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return;
@@ -274,7 +275,7 @@ void nd_qp_ex_init(struct nd_qp *qp, uint64_t ops)
 	q->wr_complete = wr_complete;
 	q->wr_abort = wr_abort;
 	q->wr_set_ud_addr = wr_set_ud_addr;
-	q->wr_set_xrc_srqn = wr_set_xrc_srqn;
+	q->wr_set_xrc_srqn = qp->ctx->profile->no_xrc ? NULL : wr_set_xrc_srqn;
 	q->wr_set_inline_data = wr_set_inline_data;
 	q->wr_set_inline_data_list = wr_set_inline_data_list;
 	q->wr_set_sge = wr_set_sge;

@@ -109,7 +109,8 @@ static void uses(struct nd_qp *qp, int n)
 	nd_live.qp += n;
 }
 
-static int wrong(const struct nd_ctx *ctx, const struct vb_qp_init_attr_ex *a, bool target)
+/* wrong checks the attributes, and writes the capacities that a profile grants. */
+static int wrong(const struct nd_ctx *ctx, struct vb_qp_init_attr_ex *a, bool target, uint64_t ops)
 {
 	const struct vb_qp_cap *cap = &a->cap;
 
@@ -125,22 +126,26 @@ static int wrong(const struct nd_ctx *ctx, const struct vb_qp_init_attr_ex *a, b
 		return a->xrcd && a->xrcd->context == &ctx->v.context ? 0 : EINVAL;
 	if (!a->pd || a->pd->context != &ctx->v.context || !a->send_cq || (!a->recv_cq && a->qp_type != VB_QPT_XRC_SEND))
 		return EINVAL;
+	if (a->srq && ((struct nd_srq *)a->srq)->num)
+		return EINVAL; /* XRC shared receive queues are named by their number */
+	if (ctx->profile->qp)
+		return ctx->profile->qp(a, ops);
 	if (cap->max_send_wr > ND_MAX_QP_WR || cap->max_send_sge > ND_MAX_SGE || cap->max_inline_data > ND_MAX_INLINE)
 		return EINVAL;
 	if (!a->srq && (cap->max_recv_wr > ND_MAX_QP_WR || cap->max_recv_sge > ND_MAX_SGE))
 		return EINVAL; /* with a shared receive queue these are ignored */
-	if (a->srq && ((struct nd_srq *)a->srq)->num)
-		return EINVAL; /* XRC shared receive queues are named by their number */
 	return 0;
 }
 
 static struct vb_qp *create(struct nd_ctx *ctx, struct vb_qp_init_attr_ex *a, uint64_t ops)
 {
 	bool target = a->qp_type == VB_QPT_XRC_RECV;
-	int err = wrong(ctx, a, target);
+	int err = wrong(ctx, a, target, ops);
 	struct vb_qp *base;
 	struct nd_qp *qp;
 
+	if (err == ND_SILENT)
+		return NULL;
 	if (err)
 		return nd_null(err);
 	qp = aligned_alloc(64, (sizeof(*qp) + 63) & ~63UL);
@@ -213,11 +218,14 @@ ND_EXPORT struct vb_qp *ibv_create_qp(struct vb_pd *pd, struct vb_qp_init_attr *
 struct vb_qp *nd_create_qp_ex(struct vb_context *c, struct vb_qp_init_attr_ex *a)
 {
 	const uint32_t known = VB_QP_INIT_ATTR_PD | VB_QP_INIT_ATTR_XRCD | VB_QP_INIT_ATTR_CREATE_FLAGS | VB_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	const uint64_t ops = (1 << 13) - 1 - VB_QP_EX_WITH_TSO;
+	const struct nd_profile *p = nd_profile_of(c);
+	uint64_t ops = (1 << 13) - 1 - VB_QP_EX_WITH_TSO;
 	uint64_t want = a->comp_mask & VB_QP_INIT_ATTR_SEND_OPS_FLAGS ? a->send_ops_flags : 0;
 
 	ND_CALL_PTR("ibv_create_qp_ex", nd_dev_of(c));
-	if ((a->comp_mask & ~known) || (want & ~ops))
+	if (p->ops)
+		ops = p->ops(a->qp_type);
+	if ((a->comp_mask & ~known) || !ops || (want & ~ops))
 		return nd_null(EOPNOTSUPP);
 	return create(nd_ctx_of(c), a, want);
 }

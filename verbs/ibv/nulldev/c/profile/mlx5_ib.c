@@ -1,17 +1,9 @@
 /* mlx5 on InfiniBand. */
-#include <stdio.h>
 #include "nd.h"
-
-static void limits(struct vb_device_attr_ex *x)
-{
-	struct vb_device_attr *a = &x->orig_attr;
-
-	snprintf(a->fw_ver, sizeof(a->fw_ver), "28.39.1002");
-	a->vendor_id = 0x02c9;
-	a->vendor_part_id = 4129;
-}
 
 const struct nd_profile nd_mlx5_ib = {
 	.name = "mlx5_ib",
-	.limits = limits,
+	.limits = nd_mlx5_limits,
+	.qp = nd_mlx5_qp,
+	.ops = nd_mlx5_ops,
 };

@@ -6,6 +6,7 @@
 #ifndef ND_PROFILE_H
 #define ND_PROFILE_H
 
+#include <stdbool.h>
 #include "vb_verbs.h"
 
 struct nd_profile {
@@ -13,10 +14,58 @@ struct nd_profile {
 	uint8_t node, transport; /* VB_NODE_, VB_TRANSPORT_; 0: a channel adapter of InfiniBand or RoCE */
 	void (*limits)(struct vb_device_attr_ex *a);
 	void (*port)(struct vb_port_attr *a);
+
+	/* qp checks the attributes of a queue pair as the driver does, in place of the null device's
+	 * own limits, and writes the capacities that the driver grants. It returns 0, an errno, or
+	 * ND_SILENT. ops are those of ibv_create_qp_ex, 0 for ibv_create_qp. */
+	int (*qp)(struct vb_qp_init_attr_ex *a, uint64_t ops);
+	/* ops are the send operations that ibv_create_qp_ex takes for a type; with others it is
+	 * EOPNOTSUPP, and so it is for a type without any. */
+	uint64_t (*ops)(vb_enum type);
+	uint64_t bare; /* operations that it takes and sets no function for */
+	bool no_xrc;   /* nor for wr_set_xrc_srqn */
 };
 
+/* A creation returns NULL and leaves errno alone. */
+enum { ND_SILENT = -1 };
+
+/* The send operations of most drivers. */
+enum {
+	ND_OPS_SEND = VB_QP_EX_WITH_SEND | VB_QP_EX_WITH_SEND_WITH_IMM,
+	ND_OPS_WRITE = VB_QP_EX_WITH_RDMA_WRITE | VB_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+	ND_OPS_READ = VB_QP_EX_WITH_RDMA_READ,
+	ND_OPS_ATOMIC = VB_QP_EX_WITH_ATOMIC_CMP_AND_SWP | VB_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+	ND_OPS_KEY = VB_QP_EX_WITH_LOCAL_INV | VB_QP_EX_WITH_BIND_MW | VB_QP_EX_WITH_SEND_WITH_INV,
+	ND_OPS_NEW = VB_QP_EX_WITH_FLUSH | VB_QP_EX_WITH_ATOMIC_WRITE,
+};
+
+static inline uint32_t nd_pow2(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p <<= 1;
+	return p;
+}
+
+static inline uint32_t nd_align(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
+static inline uint32_t nd_larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+/* The ops of a driver without ibv_create_qp_ex. */
+static inline uint64_t nd_no_ops(vb_enum type)
+{
+	(void)type;
+	return 0;
+}
+
+/* mlx5.c */
+void nd_mlx5_limits(struct vb_device_attr_ex *x);
+int nd_mlx5_qp(struct vb_qp_init_attr_ex *a, uint64_t ops);
+uint64_t nd_mlx5_ops(vb_enum type);
+
 extern const struct nd_profile nd_plain;
-extern const struct nd_profile nd_mlx5, nd_mlx5_ib, nd_irdma, nd_iwarp, nd_bnxt_re, nd_efa, nd_erdma;
+extern const struct nd_profile nd_mlx5, nd_mlx5_ib, nd_irdma, nd_iwarp, nd_bnxt_re, nd_efa, nd_erdma,
+	nd_hns;
 
 /* The selected profile. */
 const struct nd_profile *nd_profile_now(void);
