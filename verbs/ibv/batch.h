@@ -42,6 +42,11 @@ struct batch_group {
  * as they yield nothing. */
 void batch_run(struct batch_group *g, uint32_t n, uint32_t spin);
 
+/* batch_ops returns those of ops, the operations that extended posting was requested for, that q has all
+ * functions for: a driver may accept all flags and set the functions that it has
+ * (providers/bnxt_re/verbs.c, bnxt_re_set_qp_ex_ops). 0: no extended posting. */
+uint32_t batch_ops(const struct vb_qp_ex *q, uint32_t ops);
+
 /* batch_post_ex posts a list with ibv_wr_*: all of it or, with an errno, nothing. */
 int batch_post_ex(struct vb_qp_ex *q, uint32_t ops, struct vb_send_wr *wr);
 

@@ -12,7 +12,7 @@
 		errno = 0;              \
 		void *p_ = (p);         \
 		if (!p_ && errno <= 0)  \
-			errno = EIO;    \
+			errno = EINVAL; \
 		p_;                     \
 	})
 

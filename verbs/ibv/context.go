@@ -41,6 +41,10 @@ type deviceContext struct {
 	// rxe reports that the device is Soft-RoCE. Immutable.
 	rxe bool
 
+	// caps are the device's features, and atomics whether it has atomics. Immutable.
+	caps    verbs.DeviceCaps
+	atomics bool
+
 	// ackDelay is the delay that the device reports, a code of verbs.AckTimeout. Immutable.
 	ackDelay uint8
 
@@ -72,7 +76,8 @@ func newContext(p *Provider, t *verbsTable, c *C.struct_vb_context, info verbs.D
 		C.shim_close(t, c) // the failure is reported already
 		return nil, failed("ibv_query_device", info.Name, e)
 	}
-	ctx := &deviceContext{p: p, t: t, c: c, info: info, rxe: softRoCE(c, &d.orig_attr), ackDelay: uint8(d.orig_attr.local_ca_ack_delay)}
+	ctx := &deviceContext{p: p, t: t, c: c, info: info, rxe: softRoCE(c, &d.orig_attr), ackDelay: uint8(d.orig_attr.local_ca_ack_delay),
+		caps: capsOf(&d), atomics: d.orig_attr.atomic_cap != C.VB_ATOMIC_NONE}
 	if ctx.rxe {
 		ctx.look = lookOpcodes | lookInvalid
 	}

@@ -51,10 +51,10 @@ func foreign(op, object string, given any) error {
 	return opError(op, object, syscall.EINVAL, "%w: %v is not of this context", verbs.ErrInvalid, given)
 }
 
-// errnoOf returns the errno that cgo found after a call that returned NULL.
+// errnoOf returns the errno that cgo found after a call that returned NULL; EINVAL for none (see SHIM_PTR).
 func errnoOf(err error) syscall.Errno {
 	if e, ok := errors.AsType[syscall.Errno](err); ok && e != 0 {
 		return e
 	}
-	return syscall.EIO
+	return syscall.EINVAL
 }

@@ -39,6 +39,40 @@ static uint32_t op_flag(vb_enum opcode)
 	return 0;
 }
 
+enum {
+	/* The operations that build calls no setter for. */
+	OPS_ALONE = VB_QP_EX_WITH_LOCAL_INV | VB_QP_EX_WITH_BIND_MW | VB_QP_EX_WITH_FLUSH | VB_QP_EX_WITH_ATOMIC_WRITE,
+};
+
+uint32_t batch_ops(const struct vb_qp_ex *q, uint32_t ops)
+{
+	if (!q || !q->wr_start || !q->wr_complete)
+		return 0;
+	if (!q->wr_set_sge || !q->wr_set_sge_list || !q->wr_set_inline_data || !q->wr_set_inline_data_list ||
+	    (q->qp_base.qp_type == VB_QPT_UD && !q->wr_set_ud_addr) ||
+	    (q->qp_base.qp_type == VB_QPT_XRC_SEND && !q->wr_set_xrc_srqn))
+		ops &= OPS_ALONE;
+#define CLEAR(fn, bit)                           \
+	do {                                     \
+		if (!q->fn)                      \
+			ops &= ~(uint32_t)(bit); \
+	} while (0)
+	CLEAR(wr_rdma_write, VB_QP_EX_WITH_RDMA_WRITE);
+	CLEAR(wr_rdma_write_imm, VB_QP_EX_WITH_RDMA_WRITE_WITH_IMM);
+	CLEAR(wr_send, VB_QP_EX_WITH_SEND);
+	CLEAR(wr_send_imm, VB_QP_EX_WITH_SEND_WITH_IMM);
+	CLEAR(wr_send_inv, VB_QP_EX_WITH_SEND_WITH_INV);
+	CLEAR(wr_rdma_read, VB_QP_EX_WITH_RDMA_READ);
+	CLEAR(wr_atomic_cmp_swp, VB_QP_EX_WITH_ATOMIC_CMP_AND_SWP);
+	CLEAR(wr_atomic_fetch_add, VB_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
+	CLEAR(wr_local_inv, VB_QP_EX_WITH_LOCAL_INV);
+	CLEAR(wr_bind_mw, VB_QP_EX_WITH_BIND_MW);
+	CLEAR(wr_flush, VB_QP_EX_WITH_FLUSH);
+	CLEAR(wr_atomic_write, VB_QP_EX_WITH_ATOMIC_WRITE);
+#undef CLEAR
+	return ops;
+}
+
 static int inlined(const struct vb_send_wr *wr)
 {
 	return (wr->send_flags & VB_SEND_INLINE) != 0;

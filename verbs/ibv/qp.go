@@ -2,11 +2,13 @@
 
 package ibv
 
+// #include "batch.h"
 // #include "calls_qp.h"
 import "C"
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -26,29 +28,55 @@ type queuePair struct {
 
 var _ verbs.QP = (*queuePair)(nil)
 
-// The operations to request extended posting for, by type: all that support it
-// (providers/rxe/rxe.c and providers/mlx5/verbs.c, the supported masks).
+// The operations of extended posting, by what a device must have for them.
 const (
-	opsUD = C.VB_QP_EX_WITH_SEND | C.VB_QP_EX_WITH_SEND_WITH_IMM
-	opsUC = opsUD | C.VB_QP_EX_WITH_RDMA_WRITE | C.VB_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-		C.VB_QP_EX_WITH_BIND_MW | C.VB_QP_EX_WITH_LOCAL_INV | C.VB_QP_EX_WITH_SEND_WITH_INV
-	opsRC = opsUC | C.VB_QP_EX_WITH_RDMA_READ | C.VB_QP_EX_WITH_ATOMIC_CMP_AND_SWP | C.VB_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
-	// opsNew are newer (v46); a library or device without them refuses the creation.
+	opsSend   = C.VB_QP_EX_WITH_SEND | C.VB_QP_EX_WITH_SEND_WITH_IMM
+	opsRead   = C.VB_QP_EX_WITH_RDMA_READ
+	opsBind   = C.VB_QP_EX_WITH_BIND_MW
+	opsWrite  = C.VB_QP_EX_WITH_RDMA_WRITE | C.VB_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+	opsAtomic = C.VB_QP_EX_WITH_ATOMIC_CMP_AND_SWP | C.VB_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+	opsKey    = C.VB_QP_EX_WITH_LOCAL_INV | C.VB_QP_EX_WITH_SEND_WITH_INV
+	// opsNew are newer (v46); an older library refuses the creation.
 	opsNew = C.VB_QP_EX_WITH_FLUSH | C.VB_QP_EX_WITH_ATOMIC_WRITE
 )
 
-// sendOpsCandidates returns the sets of operations to try, the best first; 0 is without extended posting.
-// Only a refused creation shows what a device lacks.
-func sendOpsCandidates(t verbs.QPType) []uint64 {
-	switch t {
-	case verbs.QPTRC, verbs.QPTXRCSend:
-		return []uint64{opsRC | opsNew, opsRC | C.VB_QP_EX_WITH_FLUSH, opsRC, 0}
-	case verbs.QPTUC:
-		return []uint64{opsUC | C.VB_QP_EX_WITH_FLUSH, opsUC, opsUD | C.VB_QP_EX_WITH_RDMA_WRITE | C.VB_QP_EX_WITH_RDMA_WRITE_WITH_IMM, 0}
-	case verbs.QPTUD:
-		return []uint64{opsUD, 0}
+// sendOps returns the operations to request extended posting for: those of the type that the device's features permit.
+// Not every driver looks at what is requested (providers/bnxt_re/verbs.c, bnxt_re_create_qp_ex).
+func (c *deviceContext) sendOps(t verbs.QPType) (ops uint64) {
+	ops = opsSend
+	if t == verbs.QPTUD {
+		return ops
 	}
-	return []uint64{0}
+	if ops |= opsWrite; c.caps&verbs.CapMemMgt != 0 {
+		ops |= opsKey
+	}
+	if c.caps&(verbs.CapMemWindow|verbs.CapMemWindow2A|verbs.CapMemWindow2B) != 0 {
+		ops |= opsBind
+	}
+	if c.caps&(verbs.CapFlushGlobal|verbs.CapFlushPersistent) != 0 {
+		ops |= C.VB_QP_EX_WITH_FLUSH
+	}
+	if t == verbs.QPTUC {
+		return ops
+	}
+	if ops |= opsRead; c.atomics {
+		ops |= opsAtomic
+	}
+	if c.caps&verbs.CapAtomicWrite != 0 {
+		ops |= C.VB_QP_EX_WITH_ATOMIC_WRITE
+	}
+	return ops
+}
+
+// sendOpsCandidates returns the sets of operations to try, the best first; 0 is without extended posting.
+// The library, or the driver, may lack what the device has, and only a refused creation shows it.
+func (c *deviceContext) sendOpsCandidates(t verbs.QPType) []uint64 {
+	if !known(t) {
+		return []uint64{0}
+	}
+	ops := c.sendOps(t)
+	const keys = opsBind | C.VB_QP_EX_WITH_LOCAL_INV // not of hns
+	return slices.Compact([]uint64{ops, ops &^ C.VB_QP_EX_WITH_ATOMIC_WRITE, ops &^ opsNew, ops &^ (opsNew | keys), 0})
 }
 
 // CreateQP makes a queue pair, with extended posting of all operations the
@@ -105,7 +133,7 @@ func (p *protectionDomain) createQP(op string, init *verbs.QPInitAttr) (*queuePa
 // recurs for each set, and the last one is returned.
 func (q *queuePair) create(p *protectionDomain, a *C.struct_vb_qp_init_attr, t verbs.QPType) syscall.Errno {
 	e := syscall.Errno(0)
-	for _, ops := range sendOpsCandidates(t) {
+	for _, ops := range p.ctx.sendOpsCandidates(t) {
 		try := *a
 		var err error
 		if q.c, err = C.shim_create_qp(p.ctx.t, p.c, &try, C.uint64_t(ops)); q.c == nil {
@@ -116,7 +144,10 @@ func (q *queuePair) create(p *protectionDomain, a *C.struct_vb_qp_init_attr, t v
 		}
 		*a = try
 		if ops != 0 {
-			q.ex, q.ops = C.shim_qp_ex(p.ctx.t, q.c), uint32(ops)
+			q.ex = C.shim_qp_ex(p.ctx.t, q.c)
+			if q.ops = uint32(C.batch_ops(q.ex, C.uint32_t(ops))); q.ops == 0 {
+				q.ex = nil
+			}
 		}
 		return 0
 	}

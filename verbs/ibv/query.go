@@ -33,11 +33,15 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxSRQ: int(a.max_srq), MaxSRQWR: int(a.max_srq_wr), MaxSRQSGE: int(a.max_srq_sge),
 		MaxQPRdAtom: int(a.max_qp_rd_atom), MaxQPInitRdAtom: int(a.max_qp_init_rd_atom), AckDelay: uint8(a.local_ca_ack_delay),
 		MaxMcastGrp: int(a.max_mcast_grp), MaxMcastQP: int(a.max_mcast_qp_attach),
-		AtomicCap: verbs.AtomicCap(a.atomic_cap), Caps: verbs.DeviceCaps(x.device_cap_flags_ex) | verbs.DeviceCaps(a.device_cap_flags),
+		AtomicCap: verbs.AtomicCap(a.atomic_cap), Caps: capsOf(&x),
 		CompVectors: int(c.c.num_comp_vectors), PhysPorts: int(a.phys_port_cnt), ODP: odpFromC(&x),
 	}
 	d.Opcodes, d.QPTypes = c.abilities(&d)
 	return d, nil
+}
+
+func capsOf(a *C.struct_vb_device_attr_ex) verbs.DeviceCaps {
+	return verbs.DeviceCaps(a.device_cap_flags_ex) | verbs.DeviceCaps(a.orig_attr.device_cap_flags)
 }
 
 // abilities returns the opcodes of RC queue pairs and the supported types, which libibverbs
