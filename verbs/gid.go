@@ -69,6 +69,41 @@ func ChooseGID(ctx Context, port uint8) (GIDEntry, error) {
 	return best, nil
 }
 
+// ChoosePort returns the port of a device to use: the first that is active and has an address, else
+// the first that is active, else port 1. It does not block beyond the system calls for that; any
+// goroutine may call it. A port goes down and comes up, so choose again for what is made later.
+//
+// Implements: the choice that ibv_devinfo leaves to its reader, by ibv_query_device and ibv_query_port.
+func ChoosePort(ctx Context) (uint8, error) {
+	d, err := ctx.QueryDevice()
+	if err != nil {
+		return 0, err
+	}
+	if d.PhysPorts <= 1 {
+		return 1, nil
+	}
+	active := uint8(0)
+	for port := uint8(1); int(port) <= d.PhysPorts; port++ {
+		p, err := ctx.QueryPort(port)
+		if err != nil {
+			return 0, err
+		}
+		if p.State != PortActive {
+			continue
+		}
+		_, err = ChooseGID(ctx, port)
+		switch {
+		case err == nil:
+			return port, nil
+		case !errors.Is(err, ErrNoGID):
+			return 0, err
+		case active == 0:
+			active = port
+		}
+	}
+	return max(active, 1), nil
+}
+
 // FindGID returns the entry of a port's address table that has an address, for RoCEv2 or for any
 // other protocol; the first of several. It reads up to 256 entries of a table and does not block
 // beyond the system calls for that; any goroutine may call it. An address that the port does not

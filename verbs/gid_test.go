@@ -177,3 +177,45 @@ func TestFindGID(t *testing.T) {
 		t.Errorf("a table that cannot be read: %v, want EIO", err)
 	}
 }
+
+// twoPorts is a context with two ports of Ethernet.
+type twoPorts struct {
+	gidPort
+	state [2]verbs.PortState
+	bare  [2]bool // the port has no address
+}
+
+func (p *twoPorts) QueryDevice() (verbs.DeviceAttr, error) {
+	return verbs.DeviceAttr{PhysPorts: 2}, nil
+}
+
+func (p *twoPorts) QueryPort(port uint8) (verbs.PortAttr, error) {
+	return verbs.PortAttr{State: p.state[port-1], LinkLayer: verbs.LinkEthernet, GIDTblLen: 1}, nil
+}
+
+func (p *twoPorts) QueryGIDEntry(port uint8, i int) (verbs.GIDEntry, error) {
+	if p.bare[port-1] {
+		return verbs.GIDEntry{}, &verbs.OpError{Err: verbs.ErrNoGID}
+	}
+	return gid(verbs.GIDRoCEv2, "10.0.0.1"), nil
+}
+
+// The port chosen is the first that is active and has an address, else the first active one, else port 1.
+func TestChoosePort(t *testing.T) {
+	const down, up = verbs.PortDown, verbs.PortActive
+	for _, c := range []struct {
+		state [2]verbs.PortState
+		bare  [2]bool
+		want  uint8
+	}{
+		{[2]verbs.PortState{up, up}, [2]bool{}, 1},
+		{[2]verbs.PortState{down, up}, [2]bool{}, 2},
+		{[2]verbs.PortState{up, up}, [2]bool{true, false}, 2},
+		{[2]verbs.PortState{down, up}, [2]bool{false, true}, 2},
+		{[2]verbs.PortState{down, down}, [2]bool{}, 1},
+	} {
+		if port, err := verbs.ChoosePort(&twoPorts{state: c.state, bare: c.bare}); err != nil || port != c.want {
+			t.Errorf("of ports in the states %v, without address %v: chose %d, %v; want %d", c.state, c.bare, port, err, c.want)
+		}
+	}
+}

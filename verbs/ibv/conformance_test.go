@@ -4,6 +4,7 @@ package ibv
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -63,6 +64,9 @@ var deviations = func() map[string]string {
 	return m
 }()
 
+// nullAddrs are the addresses of the two devices: on InfiniBand those of their network interfaces.
+var nullAddrs = [2]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")}
+
 // nullPair returns both devices of the null library, loaded like the system's.
 func nullPair(t *testing.T, name string, cfg Config) verbstest.Pair {
 	t.Helper()
@@ -84,7 +88,7 @@ func nullPair(t *testing.T, name string, cfg Config) verbstest.Pair {
 	caps.Deviations = deviations
 	return verbstest.Pair{
 		Name: name, Caps: caps, Patience: patience,
-		A: verbstest.Endpoint{Provider: p, Context: a}, B: verbstest.Endpoint{Provider: p, Context: b},
+		A: verbstest.Endpoint{Provider: p, Context: a, Addr: nullAddrs[0]}, B: verbstest.Endpoint{Provider: p, Context: b, Addr: nullAddrs[1]},
 	}
 }
 

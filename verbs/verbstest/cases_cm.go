@@ -118,7 +118,7 @@ func cmEarlyReceives(c *Case) {
 func cmAddresses(c *Case) {
 	k := c.dial("", "")
 	la, pa, lb, pb := k.ida.LocalAddr(), k.ida.PeerAddr(), k.idb.LocalAddr(), k.idb.PeerAddr()
-	if la.Addr() != c.A.gid.Addr() || pa.Addr() != c.B.gid.Addr() || la != pb || pa != lb || la.Port() == 0 {
+	if la.Addr() != c.A.addr || pa.Addr() != c.B.addr || la != pb || pa != lb || la.Port() == 0 {
 		c.failf("A says %v to %v, B says %v to %v", la, pa, lb, pb)
 	}
 	if k.idb.Device() != c.B.ctx.Device().Name {

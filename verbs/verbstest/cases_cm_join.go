@@ -23,7 +23,7 @@ var mcastAddr = netip.AddrFrom4([4]byte{239, 2, 2, 2})
 func (m *CM) member() (verbs.CMID, *QP, verbs.CMEvent) {
 	m.c.t.Helper()
 	id := m.udpID(0)
-	m.c.must(id.Bind(netip.AddrPortFrom(m.end.gid.Addr(), 0)), "bind_addr")
+	m.c.must(id.Bind(netip.AddrPortFrom(m.end.addr, 0)), "bind_addr")
 	q := m.udQP(id)
 	m.c.must(id.JoinMulticast(mcastAddr, 0xabc), "join_multicast")
 	return id, q, m.take(verbs.CMMulticastJoin)
@@ -68,9 +68,9 @@ func cmJoinLeave(c *Case) {
 func cmJoinWrong(c *Case) {
 	m := c.A.cm()
 	id := m.udpID(0)
-	c.must(id.Bind(netip.AddrPortFrom(c.A.gid.Addr(), 0)), "bind_addr")
+	c.must(id.Bind(netip.AddrPortFrom(c.A.addr, 0)), "bind_addr")
 	m.udQP(id)
-	c.refused(id.JoinMulticast(c.B.gid.Addr(), 0), "join_multicast of an address that is no group")
+	c.refused(id.JoinMulticast(c.B.addr, 0), "join_multicast of an address that is no group")
 	m.quiet("nothing was joined")
 }
 

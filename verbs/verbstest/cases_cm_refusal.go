@@ -62,7 +62,7 @@ func cmCloseRequest(c *Case) {
 
 func cmNobody(c *Case) {
 	ma := c.A.cm()
-	id := ma.resolved(netip.AddrPortFrom(c.B.gid.Addr(), 9))
+	id := ma.resolved(netip.AddrPortFrom(c.B.addr, 9))
 	ma.qp(id)
 	c.must(id.Connect(c.connParam("")), "connect")
 	if ev := ma.take(verbs.CMRejected); ev.Status != verbs.RejInvalidServiceID {
@@ -122,7 +122,7 @@ func cmForeign(c *Case) {
 	id := m.id(0)
 	c.refused(id.Bind(anyPort(netip.MustParseAddr("198.51.100.77"))), "binding an address that is no device's",
 		syscall.EADDRNOTAVAIL, syscall.ENODEV)
-	c.must(id.Bind(anyPort(c.A.gid.Addr())), "binding the device's own address after a refused one")
+	c.must(id.Bind(anyPort(c.A.addr)), "binding the device's own address after a refused one")
 }
 
 func cmOrder(c *Case) {

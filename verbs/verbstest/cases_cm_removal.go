@@ -46,7 +46,7 @@ func cmRemovalWildcard(c *Case) {
 	any, bound := m.id(1), m.id(2)
 	c.must(any.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)), "bind_addr to every device")
 	c.must(any.Listen(4), "listen")
-	c.must(bound.Bind(netip.AddrPortFrom(e.gid.Addr(), 0)), "bind_addr to the spare device")
+	c.must(bound.Bind(netip.AddrPortFrom(e.addr, 0)), "bind_addr to the spare device")
 	c.must(bound.Listen(4), "listen")
 	p.remove()
 	if ev := m.take(verbs.CMDeviceRemoval); ev.ID != bound {

@@ -87,11 +87,11 @@ func (m *CM) quiet(why string) {
 func (m *CM) listen(userData uint64) (verbs.CMID, netip.AddrPort) {
 	m.c.t.Helper()
 	id := m.id(userData)
-	m.c.must(id.Bind(netip.AddrPortFrom(m.end.gid.Addr(), 0)), "bind_addr")
+	m.c.must(id.Bind(netip.AddrPortFrom(m.end.addr, 0)), "bind_addr")
 	m.c.must(id.Listen(8), "listen")
 	at := id.LocalAddr()
-	if at.Addr() != m.end.gid.Addr() || at.Port() == 0 {
-		m.c.failf("a listener bound to %v, port 0, is at %v", m.end.gid.Addr(), at)
+	if at.Addr() != m.end.addr || at.Port() == 0 {
+		m.c.failf("a listener bound to %v, port 0, is at %v", m.end.addr, at)
 	}
 	return id, at
 }
@@ -114,7 +114,7 @@ func (m *CM) setAckTimeout(id verbs.CMID, code uint8) {
 func (m *CM) resolvedWith(dst netip.AddrPort, ackTimeout, tos uint8) verbs.CMID {
 	m.c.t.Helper()
 	id := m.id(0)
-	m.c.must(id.ResolveAddr(netip.AddrPortFrom(m.end.gid.Addr(), 0), dst, resolveTimeout), "resolve_addr")
+	m.c.must(id.ResolveAddr(netip.AddrPortFrom(m.end.addr, 0), dst, resolveTimeout), "resolve_addr")
 	m.take(verbs.CMAddrResolved)
 	if got, want := id.Device(), m.end.ctx.Device().Name; got != want {
 		m.c.failf("an identifier with the source address of %s is on device %q", want, got)

@@ -19,7 +19,7 @@ func (m *CM) udpID(userData uint64) verbs.CMID {
 func (m *CM) udpListen() (verbs.CMID, netip.AddrPort) {
 	m.c.t.Helper()
 	id := m.udpID(0x77)
-	m.c.must(id.Bind(netip.AddrPortFrom(m.end.gid.Addr(), 0)), "bind_addr")
+	m.c.must(id.Bind(netip.AddrPortFrom(m.end.addr, 0)), "bind_addr")
 	m.c.must(id.Listen(8), "listen")
 	return id, id.LocalAddr()
 }
@@ -28,7 +28,7 @@ func (m *CM) udpListen() (verbs.CMID, netip.AddrPort) {
 func (m *CM) udpResolved(dst netip.AddrPort) verbs.CMID {
 	m.c.t.Helper()
 	id := m.udpID(0)
-	m.c.must(id.ResolveAddr(netip.AddrPortFrom(m.end.gid.Addr(), 0), dst, resolveTimeout), "resolve_addr")
+	m.c.must(id.ResolveAddr(netip.AddrPortFrom(m.end.addr, 0), dst, resolveTimeout), "resolve_addr")
 	m.take(verbs.CMAddrResolved)
 	m.c.must(id.ResolveRoute(resolveTimeout), "resolve_route")
 	m.take(verbs.CMRouteResolved)

@@ -3,6 +3,7 @@ package verbstest
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
@@ -25,13 +26,14 @@ type End struct {
 	ctx     verbs.Context
 	gid     verbs.GID
 	lid     uint16
+	addr    netip.Addr
 	pd      verbs.PD
 	scratch *mem.Bump
 	events  []verbs.AsyncEvent // taken and acknowledged
 }
 
 func newEnd(c *Case, name string, ep *Endpoint) *End {
-	e := &End{c: c, name: name, ep: ep, ctx: ep.Context}
+	e := &End{c: c, name: name, ep: ep, ctx: ep.Context, addr: ep.Addr}
 	a, err := mem.Map(scratchSize, mem.Options{})
 	c.must(err, "mapping scratch memory")
 	c.defers(a.Unmap)

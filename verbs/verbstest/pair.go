@@ -3,6 +3,7 @@ package verbstest
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
@@ -41,8 +42,27 @@ type Pair struct {
 type Endpoint struct {
 	Provider verbs.Provider
 	Context  verbs.Context
-	Port     uint8 // default 1
-	GIDIndex uint8 // 0: the choice of verbs.ChooseGID
+	Port     uint8      // default: that of verbs.ChoosePort
+	GIDIndex uint8      // 0: the choice of verbs.ChooseGID
+	Addr     netip.Addr // for the connection manager; default: that of the GID, or on InfiniBand the device's first
+}
+
+// chooseAddr sets the default of Addr.
+func (e *Endpoint) chooseAddr() error {
+	if e.Addr.IsValid() {
+		return nil
+	}
+	port, err := e.Context.QueryPort(e.Port)
+	if err != nil {
+		return err
+	}
+	if own := e.Context.Device().Addr; port.LinkLayer == verbs.LinkInfiniBand && len(own) > 0 {
+		e.Addr = own[0]
+		return nil
+	}
+	g, err := e.Context.QueryGID(e.Port, int(e.GIDIndex))
+	e.Addr = g.Addr()
+	return err
 }
 
 // Caps are the capabilities of a pair. A case that needs more is not applicable.
@@ -156,7 +176,11 @@ func CapsOf(a, b verbs.Context) (Caps, error) {
 		if err != nil {
 			return c, err
 		}
-		p, err := ctx.QueryPort(1)
+		port, err := verbs.ChoosePort(ctx)
+		if err != nil {
+			return c, err
+		}
+		p, err := ctx.QueryPort(port)
 		if err != nil {
 			return c, err
 		}
@@ -206,7 +230,11 @@ func (p *Pair) validate() error {
 			return fmt.Errorf("verbstest: endpoint %s has no provider or no context", name)
 		}
 		if e.Port == 0 {
-			e.Port = 1
+			port, err := verbs.ChoosePort(e.Context)
+			if err != nil {
+				return fmt.Errorf("verbstest: endpoint %s: %w", name, err)
+			}
+			e.Port = port
 		}
 		if e.GIDIndex == 0 {
 			g, err := verbs.ChooseGID(e.Context, e.Port)
@@ -214,6 +242,9 @@ func (p *Pair) validate() error {
 				return fmt.Errorf("verbstest: endpoint %s: %w", name, err)
 			}
 			e.GIDIndex = uint8(g.Index)
+		}
+		if err := e.chooseAddr(); err != nil {
+			return fmt.Errorf("verbstest: endpoint %s: %w", name, err)
 		}
 	}
 	if p.A.Context == p.B.Context {

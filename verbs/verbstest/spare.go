@@ -1,5 +1,7 @@
 package verbstest
 
+import "github.com/verbena-rdma/verbena/verbs"
+
 // plug is the spare device of a case and its state, plugged in or not.
 type plug struct {
 	c    *Case
@@ -13,11 +15,15 @@ func (c *Case) spare() (*End, *plug) {
 	c.t.Helper()
 	p := &plug{c: c, name: c.pair.Caps.Devices.Spare()}
 	c.defers(p.restore)
-	ep := &Endpoint{Provider: c.pair.A.Provider, Port: 1}
+	ep := &Endpoint{Provider: c.pair.A.Provider}
 	ctx, err := ep.Provider.Open(p.name)
 	c.must(err, "opening the spare device")
 	c.defers(ctx.Close)
 	ep.Context = ctx
+	if ep.Port, err = verbs.ChoosePort(ctx); err == nil {
+		err = ep.chooseAddr()
+	}
+	c.must(err, "choosing a port and an address of the spare device")
 	e := newEnd(c, "the spare device", ep)
 	c.more = append(c.more, e)
 	return e, p

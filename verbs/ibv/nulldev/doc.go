@@ -42,7 +42,7 @@
 //     protection domains and completion queues of rdma_create_qp,
 //     rdma_getaddrinfo, TSO and tag matching.
 //   - Addresses of InfiniBand (AF_IB) are there, which Linux has on ports of
-//     InfiniBand alone.
+//     InfiniBand alone (profile mlx5_ib).
 //   - On-demand memory is ordinary memory; its faults cost nothing. Any mappable
 //     descriptor stands for the memory of another device.
 //   - Posts of one thread domain that overlap are counted ([Stats].TDRaces), in

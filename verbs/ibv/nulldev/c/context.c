@@ -189,7 +189,7 @@ static void limits(struct vb_context *c, struct vb_device_attr_ex *x)
 	a->max_srq = ND_MAX_SRQ;
 	a->max_srq_wr = ND_MAX_QP_WR;
 	a->max_pkeys = 1;
-	a->phys_port_cnt = 1;
+	a->phys_port_cnt = nd_port_of(nd_ctx_of(c));
 	/* FLUSH_GLOBAL, FLUSH_PERSISTENT, ATOMIC_WRITE (kernel, ib_device_cap_flags) */
 	x->device_cap_flags_ex = 1ULL << 38 | 1ULL << 39 | 1ULL << 40;
 	nd_odp_caps(x);
@@ -232,9 +232,10 @@ static int query_port(struct vb_context *c, uint8_t port, struct vb_port_attr *o
 	};
 
 	ND_CALL("ibv_query_port", nd_dev_of(c));
-	if (port != 1)
+	if (port < 1 || port > nd_port_of(nd_ctx_of(c)))
 		return EINVAL;
-	a.state = __atomic_load_n(&nd_dev_of(c)->port_state, __ATOMIC_RELAXED);
+	a.state = port == nd_port_of(nd_ctx_of(c)) ? __atomic_load_n(&nd_dev_of(c)->port_state, __ATOMIC_RELAXED) : VB_PORT_DOWN;
+	nd_port_attr(nd_ctx_of(c), &a);
 	if (nd_profile_of(c)->port)
 		nd_profile_of(c)->port(&a);
 	memset(out, 0, len);
@@ -252,24 +253,31 @@ ND_EXPORT int ibv_query_port(struct vb_context *c, uint8_t port, void *out)
 ND_EXPORT int ibv_query_gid(struct vb_context *c, uint8_t port, int index, union vb_gid *gid)
 {
 	ND_CALL_("ibv_query_gid", nd_dev_of(c), false, -1);
-	if (port != 1 || index != 0) {
+	if (port < 1 || port > nd_port_of(nd_ctx_of(c)) || index != 0) {
 		errno = EINVAL;
 		return -1;
 	}
-	*gid = nd_dev_of(c)->gid;
+	if (port == nd_port_of(nd_ctx_of(c)))
+		*gid = nd_gid_of(nd_ctx_of(c));
+	else
+		memset(gid, 0, sizeof(*gid)); /* an empty entry */
 	return 0;
 }
 
 ND_EXPORT int _ibv_query_gid_ex(struct vb_context *c, uint32_t port, uint32_t index,
 				struct vb_gid_entry *out, uint32_t flags, size_t len)
 {
-	struct vb_gid_entry e = { .gid = nd_dev_of(c)->gid, .port_num = 1, .gid_type = VB_GID_TYPE_ROCE_V2, .ndev_ifindex = 1 };
+	struct vb_gid_entry e = { .gid = nd_gid_of(nd_ctx_of(c)), .port_num = port, .gid_type = VB_GID_TYPE_ROCE_V2, .ndev_ifindex = 1 };
 
 	ND_CALL("ibv_query_gid_ex", nd_dev_of(c));
-	if (port != 1 || flags)
+	if (port < 1 || port > nd_port_of(nd_ctx_of(c)) || flags)
 		return EINVAL;
-	if (index != 0)
+	if (index != 0 || port != nd_port_of(nd_ctx_of(c)))
 		return ENODATA; /* the kernel's errno for an empty entry */
+	if (nd_profile_of(c)->infiniband) {
+		e.gid_type = VB_GID_TYPE_IB;
+		e.ndev_ifindex = 0;
+	}
 	memcpy(out, &e, len < sizeof(e) ? len : sizeof(e));
 	return 0;
 }
@@ -281,14 +289,14 @@ ND_EXPORT ssize_t _ibv_query_gid_table(struct vb_context *c, struct vb_gid_entry
 
 	if (!max)
 		return 0;
-	err = _ibv_query_gid_ex(c, 1, 0, out, flags, len);
+	err = _ibv_query_gid_ex(c, nd_port_of(nd_ctx_of(c)), 0, out, flags, len);
 	return err ? -err : 1;
 }
 
 ND_EXPORT int ibv_query_pkey(struct vb_context *c, uint8_t port, int index, uint16_t *pkey)
 {
 	ND_CALL_("ibv_query_pkey", nd_dev_of(c), false, -1);
-	if (port != 1 || index != 0) {
+	if (port < 1 || port > nd_port_of(nd_ctx_of(c)) || index != 0) {
 		errno = EINVAL;
 		return -1;
 	}
@@ -298,6 +306,5 @@ ND_EXPORT int ibv_query_pkey(struct vb_context *c, uint8_t port, int index, uint
 
 ND_EXPORT int ibv_get_pkey_index(struct vb_context *c, uint8_t port, uint16_t pkey)
 {
-	(void)c;
-	return port == 1 && pkey == 0xffff ? 0 : -1;
+	return port >= 1 && port <= nd_port_of(nd_ctx_of(c)) && pkey == 0xffff ? 0 : -1;
 }

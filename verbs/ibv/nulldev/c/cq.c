@@ -300,7 +300,8 @@ int nd_poll_cq(struct vb_cq *p, int n, struct vb_wc *wc)
 	for (i = 0; i < n && nd_cq_take(cq, &e); i++) {
 		wc[i] = (struct vb_wc){ .wr_id = e.wr_id, .status = e.status, .opcode = e.opcode,
 			.vendor_err = e.vendor_err, .byte_len = e.byte_len, .imm_data = e.imm,
-			.qp_num = e.qp_num, .src_qp = e.src_qp, .wc_flags = e.wc_flags };
+			.qp_num = e.qp_num, .src_qp = e.src_qp, .wc_flags = e.wc_flags,
+			.slid = e.slid, .sl = e.sl, .dlid_path_bits = e.path_bits };
 	}
 	if (!i) {
 		cq->empty++;

@@ -49,8 +49,9 @@ static uint32_t imm_data(struct vb_cq_ex *c) { return of(c)->at.imm; }
 static uint32_t qp_num(struct vb_cq_ex *c) { return of(c)->at.qp_num; }
 static uint32_t src_qp(struct vb_cq_ex *c) { return of(c)->at.src_qp; }
 static unsigned wc_flags(struct vb_cq_ex *c) { return of(c)->at.wc_flags; }
-static uint32_t slid(struct vb_cq_ex *c) { (void)c; return 0; }
-static uint8_t zero(struct vb_cq_ex *c) { (void)c; return 0; }
+static uint32_t slid(struct vb_cq_ex *c) { return of(c)->at.slid; }
+static uint8_t sl(struct vb_cq_ex *c) { return of(c)->at.sl; }
+static uint8_t path_bits(struct vb_cq_ex *c) { return of(c)->at.path_bits; }
 
 struct vb_cq_ex *nd_create_cq_ex(struct vb_context *c, struct vb_cq_init_attr_ex *a)
 {
@@ -78,8 +79,8 @@ struct vb_cq_ex *nd_create_cq_ex(struct vb_context *c, struct vb_cq_init_attr_ex
 	READER(VB_WC_EX_WITH_QP_NUM, read_qp_num, qp_num);
 	READER(VB_WC_EX_WITH_SRC_QP, read_src_qp, src_qp);
 	READER(VB_WC_EX_WITH_SLID, read_slid, slid);
-	READER(VB_WC_EX_WITH_SL, read_sl, zero);
-	READER(VB_WC_EX_WITH_DLID_PATH_BITS, read_dlid_path_bits, zero);
+	READER(VB_WC_EX_WITH_SL, read_sl, sl);
+	READER(VB_WC_EX_WITH_DLID_PATH_BITS, read_dlid_path_bits, path_bits);
 #undef READER
 	return x;
 }

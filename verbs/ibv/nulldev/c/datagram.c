@@ -15,8 +15,8 @@ ND_EXPORT struct vb_ah *ibv_create_ah(struct vb_pd *pd, struct vb_ah_attr *a)
 	struct nd_ah *ah;
 
 	ND_CALL_PTR("ibv_create_ah", nd_dev_of(pd->context));
-	if (a->port_num != 1 || !a->is_global || a->grh.sgid_index != 0)
-		return nd_null(EINVAL); /* RoCE needs the GRH */
+	if (!nd_path_valid(nd_ctx_of(pd->context), a))
+		return nd_null(EINVAL);
 	ah = calloc(1, sizeof(*ah));
 	if (!ah)
 		return nd_null(ENOMEM);
@@ -128,13 +128,21 @@ static void checksum(uint8_t *ip)
 	ip[11] = sum;
 }
 
-/* header writes the 40 bytes: of RoCE v2 over IPv4 the first 20 are undefined (here: zeros), the
- * rest is the IPv4 header with the meaningful fields set. */
-static void header(uint8_t grh[ND_GRH], const union vb_gid *from, const union vb_gid *to)
+/* header writes the 40 bytes: on InfiniBand a GRH (IBTA 8.3); of RoCE v2 over IPv4 the first 20 are
+ * undefined (here: zeros), the rest is the IPv4 header with the meaningful fields set. */
+static void header(uint8_t grh[ND_GRH], const struct nd_ctx *ctx, const union vb_gid *to)
 {
+	const union vb_gid gid = nd_gid_of(ctx), *from = &gid;
 	uint8_t *ip = grh + ND_GRH - 20;
 
 	memset(grh, 0, ND_GRH);
+	if (ctx->profile->infiniband) {
+		grh[0] = 0x60;
+		grh[6] = 0x1b; /* the next header is InfiniBand's */
+		memcpy(grh + 8, from, sizeof(*from));
+		memcpy(grh + 24, to, sizeof(*to));
+		return;
+	}
 	ip[0] = 0x45;
 	ip[8] = 64; /* hops */
 	ip[9] = 17; /* UDP */
@@ -144,9 +152,9 @@ static void header(uint8_t grh[ND_GRH], const union vb_gid *from, const union vb
 }
 
 /* deliver passes a datagram to a queue pair, which drops it if it cannot receive it. */
-static void deliver(struct nd_qp *from, struct nd_qp *p, struct nd_send *w, const struct nd_bytes *payload, const union vb_gid *dgid)
+static void deliver(struct nd_qp *from, struct nd_qp *p, struct nd_send *w, const struct nd_bytes *payload, const struct vb_ah_attr *way)
 {
-	struct nd_cqe e = { .opcode = VB_WC_RECV, .byte_len = w->len + ND_GRH, .wc_flags = VB_WC_GRH };
+	struct nd_cqe e = { .opcode = VB_WC_RECV, .byte_len = w->len + ND_GRH, .wc_flags = way->is_global ? VB_WC_GRH : 0 };
 	uint8_t grh[ND_GRH];
 	struct nd_recv *r;
 	struct nd_bytes to;
@@ -170,8 +178,11 @@ static void deliver(struct nd_qp *from, struct nd_qp *p, struct nd_send *w, cons
 	} else if (!nd_bytes_ok(&to, VB_ACCESS_LOCAL_WRITE)) {
 		e.status = VB_WC_LOC_PROT_ERR;
 	} else {
-		header(grh, &from->ctx->dev->gid, dgid);
-		nd_copy_out(&to, 0, grh, ND_GRH);
+		nd_told(&e, from->ctx, way, p->ctx);
+		if (way->is_global) {
+			header(grh, from->ctx, &way->grh.dgid);
+			nd_copy_out(&to, 0, grh, ND_GRH);
+		}
 		nd_copy(&to, ND_GRH, payload);
 		if (w->wr.opcode == VB_WR_SEND_WITH_IMM) {
 			e.wc_flags |= VB_WC_WITH_IMM;
@@ -189,7 +200,7 @@ enum nd_outcome nd_datagram(struct nd_qp *qp, struct nd_send *w, int *status)
 	struct nd_pd *pd = nd_pd_of(qp->qp.qp_base.pd);
 	struct nd_bytes payload = nd_bytes_of(pd, w->sge, w->wr.num_sge, w->inl, w->len);
 	struct nd_ah *ah = (struct nd_ah *)w->wr.wr.ud.ah;
-	const union vb_gid *dgid;
+	const struct vb_ah_attr *way;
 	struct nd_qp *p;
 
 	if (!nd_bytes_ok(&payload, 0))
@@ -203,20 +214,20 @@ enum nd_outcome nd_datagram(struct nd_qp *qp, struct nd_send *w, int *status)
 	if (w->wr.wr.ud.remote_qkey & 0x80000000) /* IBTA 10.2.5: the high bit selects the sender's
 	                                           * own key */
 		w->wr.wr.ud.remote_qkey = qp->attr.qkey;
-	dgid = &ah->attr.grh.dgid;
+	way = &ah->attr;
 	if (qp->ctx->dev->port_state != VB_PORT_ACTIVE)
 		return ND_DONE;
 	if (w->wr.wr.ud.remote_qpn == ND_MCAST_QPN) {
 		for (int d = 0; d < ND_DEVICES; d++) {
-			struct group *g = group_of(&nd_devices[d], dgid, false);
+			struct group *g = group_of(&nd_devices[d], &way->grh.dgid, false);
 
 			for (int i = 0; g && i < g->n; i++)
-				deliver(qp, g->qps[i], w, &payload, dgid);
+				deliver(qp, g->qps[i], w, &payload, way);
 		}
 		return ND_DONE;
 	}
 	p = nd_qp_by_num(w->wr.wr.ud.remote_qpn);
-	if (p && !nd_fatal(p->ctx->dev) && !memcmp(dgid, &p->ctx->dev->gid, sizeof(*dgid)))
-		deliver(qp, p, w, &payload, dgid);
+	if (p && !nd_fatal(p->ctx->dev) && nd_leads_to(way, p->ctx))
+		deliver(qp, p, w, &payload, way);
 	return ND_DONE;
 }

@@ -120,7 +120,7 @@ ND_EXPORT int ibv_get_async_event(struct vb_context *c, struct vb_async_event *e
 	else if (is_srq(type))
 		ev->element.srq = obj;
 	else
-		ev->element.port_num = 1;
+		ev->element.port_num = nd_port_of(ctx);
 	return 0;
 }
 

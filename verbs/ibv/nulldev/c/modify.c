@@ -45,12 +45,12 @@ static void reset(struct nd_qp *qp)
 }
 
 /* bad_values reports whether the device refuses the attributes. */
-static bool bad_values(const struct vb_qp_attr *a, int mask)
+static bool bad_values(const struct nd_qp *qp, const struct vb_qp_attr *a, int mask)
 {
-	return ((mask & VB_QP_PORT) && a->port_num != 1) ||
+	return ((mask & VB_QP_PORT) && a->port_num != nd_port_of(qp->ctx)) ||
 	       ((mask & VB_QP_PKEY_INDEX) && a->pkey_index != 0) ||
 	       ((mask & VB_QP_PATH_MTU) && (a->path_mtu < VB_MTU_256 || a->path_mtu > VB_MTU_4096)) ||
-	       ((mask & VB_QP_AV) && (a->ah_attr.grh.sgid_index != 0 || !a->ah_attr.is_global || a->ah_attr.port_num != 1)) ||
+	       ((mask & VB_QP_AV) && !nd_path_valid(qp->ctx, &a->ah_attr)) ||
 	       ((mask & VB_QP_RETRY_CNT) && a->retry_cnt > 7) || ((mask & VB_QP_RNR_RETRY) && a->rnr_retry > 7) ||
 	       ((mask & VB_QP_TIMEOUT) && a->timeout > 31) || ((mask & VB_QP_MIN_RNR_TIMER) && a->min_rnr_timer > 31) ||
 	       ((mask & VB_QP_MAX_QP_RD_ATOMIC) && a->max_rd_atomic > ND_MAX_RD_ATOM) ||
@@ -100,7 +100,7 @@ ND_EXPORT int ibv_modify_qp(struct vb_qp *q, struct vb_qp_attr *a, int mask)
 	nd_lock();
 	from = qp->state;
 	to = mask & VB_QP_STATE ? a->qp_state : from;
-	if (((mask & VB_QP_CUR_STATE) && a->cur_qp_state != from) || nd_transition(q->qp_type, from, to, mask) || bad_values(a, mask)) {
+	if (((mask & VB_QP_CUR_STATE) && a->cur_qp_state != from) || nd_transition(q->qp_type, from, to, mask) || bad_values(qp, a, mask)) {
 		nd_unlock();
 		return EINVAL;
 	}

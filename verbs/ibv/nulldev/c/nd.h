@@ -156,9 +156,10 @@ struct nd_cqe {
 	uint8_t opcode;
 	uint8_t recv;
 	uint8_t solicited;
-	uint16_t pad;
+	uint16_t slid;
 	struct nd_srq *srq; /* whose slot a receive frees */
-	uint64_t pad2;
+	uint8_t sl, path_bits;
+	uint8_t pad[6];
 };
 _Static_assert(sizeof(struct nd_cqe) == 64, "a completion is a cache line");
 
@@ -408,6 +409,15 @@ int nd_poll_cq(struct vb_cq *cq, int n, struct vb_wc *wc);
 int nd_req_notify_cq(struct vb_cq *cq, int solicited);
 void nd_cq_event(struct nd_cq *cq);
 bool nd_cq_take(struct nd_cq *cq, struct nd_cqe *e);
+/* link.c */
+uint8_t nd_port_of(const struct nd_ctx *c);
+void nd_gid(const struct nd_profile *p, int dev, union vb_gid *gid);
+union vb_gid nd_gid_of(const struct nd_ctx *c);
+void nd_port_attr(const struct nd_ctx *c, struct vb_port_attr *a);
+bool nd_path_valid(const struct nd_ctx *c, const struct vb_ah_attr *a);
+bool nd_leads_to(const struct vb_ah_attr *a, const struct nd_ctx *to);
+void nd_told(struct nd_cqe *e, const struct nd_ctx *from, const struct vb_ah_attr *a, const struct nd_ctx *to);
+
 /* cqex.c */
 struct vb_cq_ex *nd_create_cq_ex(struct vb_context *c, struct vb_cq_init_attr_ex *a);
 struct nd_cq *nd_cq_make(struct vb_context *c, int cqe, void *user,

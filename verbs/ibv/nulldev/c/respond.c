@@ -16,8 +16,7 @@ static struct nd_qp *peer_of(struct nd_qp *qp)
 		return NULL;
 	if (p->state < VB_QPS_RTR || p->state > VB_QPS_SQE)
 		return NULL;
-	if (memcmp(&qp->attr.ah_attr.grh.dgid, &p->ctx->dev->gid, sizeof(union vb_gid)) ||
-	    memcmp(&p->attr.ah_attr.grh.dgid, &qp->ctx->dev->gid, sizeof(union vb_gid)))
+	if (!nd_leads_to(&qp->attr.ah_attr, p->ctx) || !nd_leads_to(&p->attr.ah_attr, qp->ctx))
 		return NULL;
 	if (p->attr.dest_qp_num != qp->qp.qp_base.qp_num || p->attr.rq_psn != qp->attr.sq_psn)
 		return NULL;

@@ -116,6 +116,11 @@ struct nd_site {
 };
 int nulldev_called(struct nd_site *s, struct vb_context *c, int destroys, int *ret);
 void nulldev_cm_count(int channels, int ids, int unacked);
+/* Its links (link.c). */
+void nulldev_path(struct vb_context *c, int dev, struct vb_ah_attr *a);
+void nulldev_group(struct vb_context *c, union vb_gid *gid, struct vb_ah_attr *a);
+void nulldev_gid(struct vb_context *c, int dev, union vb_gid *gid);
+uint8_t nulldev_port(struct vb_context *c);
 
 #define CM_CALL_(name_, ctx_, destroys_, fails_)                              \
 	do {                                                                  \
@@ -149,7 +154,7 @@ void cm_drop(struct cm_id *id);
 bool cm_taken(const struct cm_id *me, int dev, bool any, uint16_t port); /* whether another excludes it from a port */
 int cm_open_device(struct cm_id *id, int dev);
 uint32_t cm_addr(int dev); /* host order */
-union vb_gid cm_gid(int dev);
+union vb_gid cm_gid(const struct cm_id *id, int dev);
 void cm_set_addrs(struct cm_id *id, int peer_dev);
 void cm_part(struct cm_id *id);	    /* notifies the peer of the end of a connection */
 void cm_refuse(struct cm_id *id, int reason, const void *data, size_t len);

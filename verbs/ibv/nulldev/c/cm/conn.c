@@ -167,9 +167,7 @@ static void answer(struct cm_id *id, const struct vb_rdma_conn_param *c)
 	if (ud) {
 		struct vb_rdma_ud_param u = { .private_data = e->data, .private_data_len = CM_PRIVATE_SIDR_REP, .qp_num = id->qpn, .qkey = CM_QKEY };
 
-		u.ah_attr.grh.dgid = cm_gid(id->dev);
-		u.ah_attr.grh.hop_limit = 64;
-		u.ah_attr.is_global = u.ah_attr.port_num = 1;
+		nulldev_path(a->id.verbs, id->dev, &u.ah_attr);
 		e->event.param.ud = u;
 		a->state = CM_UP;
 		cm_push(a, VB_RDMA_CM_EVENT_ESTABLISHED, 0, e);

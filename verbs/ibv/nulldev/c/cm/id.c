@@ -12,10 +12,11 @@ static uint16_t next_port;
 bool cm_is_ud(const struct cm_id *id) { return id->id.qp_type == VB_QPT_UD; }
 uint32_t cm_addr(int dev) { return 0x7f000001 + dev; }
 
-union vb_gid cm_gid(int dev)
+union vb_gid cm_gid(const struct cm_id *id, int dev)
 {
-	union vb_gid g = { .raw = { [10] = 0xff, 0xff, 127, 0, 0, dev + 1 } };
+	union vb_gid g;
 
+	nulldev_gid(id->id.verbs, dev, &g);
 	return g;
 }
 
@@ -38,11 +39,16 @@ static int parse_ib(const struct vb_sockaddr_ib *ib, int ps, uint32_t *addr, uin
 	*addr = 0;
 	if (!memcmp(&ib->sib_addr, &any, sizeof(any)))
 		return 0;
-	if (!IN6_IS_ADDR_V4MAPPED(&ib->sib_addr))
-		return ENODEV;
-	memcpy(addr, ib->sib_addr.raw + 12, 4);
-	*addr = ntohl(*addr);
-	return 0;
+	for (int d = 0; d < CM_DEVICES; d++) {
+		union vb_gid gid;
+
+		nulldev_gid(NULL, d, &gid);
+		if (memcmp(&ib->sib_addr, &gid, sizeof(gid)))
+			continue;
+		*addr = cm_addr(d);
+		return 0;
+	}
+	return ENODEV;
 }
 
 /* parse reads an address: IPv4, IPv4 in IPv6, or of InfiniBand, as if the ports were InfiniBand's. addr 0 is any. */
@@ -84,27 +90,27 @@ void cm_set_addrs(struct cm_id *id, int peer_dev)
 
 	set(&a->src_sin, id->dev < 0 ? 0 : cm_addr(id->dev), id->port);
 	if (id->dev >= 0)
-		a->addr.ibaddr.sgid = cm_gid(id->dev);
+		a->addr.ibaddr.sgid = cm_gid(id, id->dev);
 	a->addr.ibaddr.pkey = 0xffff;
 	if (id->ib) {
 		struct vb_sockaddr_ib ib = { .sib_family = VB_AF_IB, .sib_pkey = 0xffff,
 			.sib_sid = htobe64((uint64_t)id->id.ps << 16 | id->port), .sib_sid_mask = ~0ULL };
 
 		if (id->dev >= 0)
-			ib.sib_addr = cm_gid(id->dev);
+			ib.sib_addr = cm_gid(id, id->dev);
 		memcpy(&a->src_storage, &ib, sizeof(ib));
 	}
 	if (peer_dev < 0)
 		return;
 	if (id->ib) {
 		if (id->accepted) /* the service of the peer is not known (cma.c, cma_save_ib_info) */
-			id->peer_ib = (struct vb_sockaddr_ib){ .sib_family = VB_AF_IB, .sib_pkey = 0xffff, .sib_addr = cm_gid(peer_dev) };
+			id->peer_ib = (struct vb_sockaddr_ib){ .sib_family = VB_AF_IB, .sib_pkey = 0xffff, .sib_addr = cm_gid(id, peer_dev) };
 		memcpy(&a->dst_storage, &id->peer_ib, sizeof(id->peer_ib));
-		a->addr.ibaddr.dgid = cm_gid(peer_dev);
+		a->addr.ibaddr.dgid = cm_gid(id, peer_dev);
 		return;
 	}
 	set(&a->dst_sin, cm_addr(peer_dev), id->peer_port);
-	a->addr.ibaddr.dgid = cm_gid(peer_dev);
+	a->addr.ibaddr.dgid = cm_gid(id, peer_dev);
 }
 
 bool cm_taken(const struct cm_id *me, int dev, bool any, uint16_t port)
@@ -165,7 +171,7 @@ int cm_open_device(struct cm_id *id, int dev)
 	if (c)
 		c->cmd_fd = open("/dev/zero", O_RDWR | O_CLOEXEC);
 	id->id.verbs = c;
-	id->id.port_num = c ? 1 : 0;
+	id->id.port_num = c ? nulldev_port(c) : 0;
 	return err;
 }
 

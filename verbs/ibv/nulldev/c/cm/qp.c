@@ -19,7 +19,7 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 	*mask = VB_QP_STATE;
 	switch (ud ? VB_QPS_INIT : state) {
 	case VB_QPS_INIT:
-		a->port_num = 1;
+		a->port_num = nulldev_port(p->verbs);
 		*mask |= VB_QP_PKEY_INDEX | VB_QP_PORT | (ud ? VB_QP_QKEY : VB_QP_ACCESS_FLAGS);
 		a->qkey = ud ? CM_QKEY : 0;
 		if (!ud && id->state >= CM_ASKED) {
@@ -37,10 +37,8 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 		*mask |= VB_QP_AV | VB_QP_PATH_MTU | VB_QP_DEST_QPN | VB_QP_RQ_PSN;
 		if (p->qp_type != VB_QPT_XRC_SEND)
 			*mask |= VB_QP_MAX_DEST_RD_ATOMIC | VB_QP_MIN_RNR_TIMER;
-		a->ah_attr.grh.dgid = p->route.addr.addr.ibaddr.dgid;
+		nulldev_path(p->verbs, id->peer->dev, &a->ah_attr);
 		a->ah_attr.grh.traffic_class = id->tos;
-		a->ah_attr.grh.hop_limit = 64;
-		a->ah_attr.is_global = a->ah_attr.port_num = 1;
 		a->path_mtu = VB_MTU_4096;
 		a->dest_qp_num = id->remote_qpn;
 		a->rq_psn = id->remote_psn;
@@ -133,9 +131,11 @@ CM_EXPORT void rdma_destroy_qp(struct vb_rdma_cm_id *p)
 	p->qp = NULL;
 }
 
-/* group_of reads the GID of a group. That of a RoCE v2 group is its IP address (cma_iboe_set_mgid). */
-static int group_of(const struct sockaddr *sa, union vb_gid *gid)
+/* group_of reads the way to a group, of whose GID the kernel makes the one of the link layer
+ * (cma_iboe_set_mgid, cma_set_mgid). */
+static int group_of(struct vb_rdma_cm_id *p, const struct sockaddr *sa, struct vb_ah_attr *to)
 {
+	union vb_gid buf, *gid = &buf;
 	const struct sockaddr_in6 *six = (const void *)sa;
 
 	memset(gid, 0, sizeof(*gid));
@@ -149,6 +149,7 @@ static int group_of(const struct sockaddr *sa, union vb_gid *gid)
 	} else {
 		return EAFNOSUPPORT;
 	}
+	nulldev_group(p->verbs, gid, to);
 	return 0;
 }
 
@@ -156,26 +157,22 @@ static int join(struct vb_rdma_cm_id *p, struct sockaddr *sa, bool send_only, vo
 {
 	struct cm_id *id = (struct cm_id *)p;
 	struct vb_rdma_ud_param u = { .qp_num = CM_MCAST_QPN, .qkey = CM_QKEY };
-	union vb_gid gid;
 	struct cm_event *e;
 	struct cm_mc *mc;
 	int err;
 
 	if (id->dev < 0 || !p->verbs || !cm_is_ud(id))
 		return cm_err(EINVAL);
-	err = group_of(sa, &gid);
+	err = group_of(p, sa, &u.ah_attr);
 	if (err)
 		return cm_err(err);
 	mc = calloc(1, sizeof(*mc));
 	if (!mc)
 		return cm_err(ENOMEM);
 	mc->id = id;
-	mc->gid = gid;
+	mc->gid = u.ah_attr.grh.dgid;
 	mc->send_only = send_only;
 	mc->context = context;
-	u.ah_attr.grh.dgid = mc->gid;
-	u.ah_attr.grh.hop_limit = 1;
-	u.ah_attr.is_global = u.ah_attr.port_num = 1;
 	u.private_data = context;
 	e = cm_event_new();
 	e->mc = mc;
@@ -210,13 +207,13 @@ CM_EXPORT int rdma_leave_multicast(struct vb_rdma_cm_id *p, struct sockaddr *sa)
 {
 	struct cm_id *id = (struct cm_id *)p;
 	struct cm_mc **at, *mc;
-	union vb_gid group;
+	struct vb_ah_attr group;
 
 	CM_CALL("rdma_leave_multicast", p->verbs);
-	if (group_of(sa, &group))
+	if (!p->verbs || group_of(p, sa, &group))
 		return cm_err(EADDRNOTAVAIL);
 	pthread_mutex_lock(&cm_mu);
-	for (at = &id->mcs; (mc = *at) && memcmp(&mc->gid, &group, sizeof(group)); at = &mc->next)
+	for (at = &id->mcs; (mc = *at) && memcmp(&mc->gid, &group.grh.dgid, sizeof(mc->gid)); at = &mc->next)
 		;
 	if (!mc) {
 		pthread_mutex_unlock(&cm_mu);

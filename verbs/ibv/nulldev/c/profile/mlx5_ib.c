@@ -3,6 +3,8 @@
 
 const struct nd_profile nd_mlx5_ib = {
 	.name = "mlx5_ib",
+	.infiniband = true,
+	.lmc = 1,
 	.limits = nd_mlx5_limits,
 	.qp = nd_mlx5_qp,
 	.ops = nd_mlx5_ops,

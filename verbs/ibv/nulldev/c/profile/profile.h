@@ -12,6 +12,9 @@
 struct nd_profile {
 	const char *name;
 	uint8_t node, transport; /* VB_NODE_, VB_TRANSPORT_; 0: a channel adapter of InfiniBand or RoCE */
+	bool infiniband; /* the link layer: addresses are LIDs, and datagrams within the subnet have no GRH */
+	uint8_t lmc;	 /* on InfiniBand: a port has 2^lmc LIDs */
+	uint8_t up;	 /* the port that is up, and the last; 0: 1 */
 	void (*limits)(struct vb_device_attr_ex *a);
 	void (*port)(struct vb_port_attr *a);
 
