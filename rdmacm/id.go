@@ -268,6 +268,11 @@ func (id *ID) LocalAddr() netip.AddrPort { return id.cm.LocalAddr() }
 // Implements: rdma_get_peer_addr, rdma_get_dst_port.
 func (id *ID) PeerAddr() netip.AddrPort { return id.cm.PeerAddr() }
 
+// Port returns the port of the device that the identifier is bound to; 0 while it is bound to none.
+//
+// Implements: struct rdma_cm_id (port_num).
+func (id *ID) Port() uint8 { return id.cm.Port() }
+
 // SetTOS sets the type of service of the packets. Call it before ResolveRoute.
 //
 // Implements: rdma_set_option with RDMA_OPTION_ID_TOS.

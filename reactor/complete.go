@@ -100,7 +100,8 @@ func (q *Queue) completeFast(i uint32) {
 		r.filled = append(r.filled, p)
 	}
 	// *c may hold an old result, so every field is set. Assigning a composite literal would be slower.
-	c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.SLID, c.Flags = sl.tag, 0, ch.bytes[i%chunkSlots], 0, 0, 0, 0, 0
+	c.Tag, c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.Flags = sl.tag, 0, ch.bytes[i%chunkSlots], 0, 0, 0, 0
+	c.SLID, c.SL, c.DLIDPathBits = 0, 0, 0
 	c.Opcode, c.Kind = verbs.WROpcode(sl.opcode).Completion(), sl.kind
 	if sl.lease != nil {
 		r.endLease(sl.lease)
@@ -170,7 +171,8 @@ func (q *Queue) received(s uint32, wc *verbs.WC) {
 
 // setReceived sets all fields except Tag from the successful completion of a receive.
 func (c *Completion) setReceived(wc *verbs.WC) {
-	c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP, c.SLID = 0, wc.ByteLen, 0, wc.QPNum, wc.SrcQP, wc.SLID
+	c.Value, c.Bytes, c.Imm, c.QPNum, c.SrcQP = 0, wc.ByteLen, 0, wc.QPNum, wc.SrcQP
+	c.SLID, c.SL, c.DLIDPathBits = wc.SLID, wc.SL, wc.DLIDPathBits
 	c.Flags, c.Opcode, c.Kind = wc.Flags, wc.Opcode, KindRecv
 	switch {
 	case wc.Flags&verbs.WCWithImm != 0:

@@ -80,7 +80,7 @@ type Reactor struct {
 	live                   int // number of admitted queues that are not released
 	outstanding            int // number of sends posted and not completed
 	maxMessage             uint32
-	maxDatagram            uint32             // the most bytes that a datagram carries: the port's active MTU
+	maxDatagram            uint32             // the most bytes that a datagram carries: the largest active MTU of the ports
 	receiver               verbs.PollReceiver // ctx, if ctx is a PollReceiver; otherwise nil
 	stats                  Stats
 	posting, polling       passTime // clock readings of this pass, for recorders
@@ -143,12 +143,9 @@ func New(cfg Config) (_ *Reactor, err error) {
 	if r.device, err = r.ctx.QueryDevice(); err != nil {
 		return nil, err
 	}
-	port, err := r.ctx.QueryPort(1)
-	if err != nil {
+	if err = r.readPorts(); err != nil {
 		return nil, err
 	}
-	r.maxMessage = port.MaxMsgSize
-	r.maxDatagram = min(port.ActiveMTU, verbs.MTU4096).Bytes()
 	if err = r.makeQueues(); err != nil {
 		return nil, err
 	}
@@ -183,6 +180,29 @@ func New(cfg Config) (_ *Reactor, err error) {
 	return r, nil
 }
 
+// readPorts sets the limits to those of the ports that are active. If none is, readPorts sets them to those
+// of the first port.
+func (r *Reactor) readPorts() error {
+	first, err := verbs.ChoosePort(r.ctx)
+	if err != nil {
+		return err
+	}
+	for n := first; n == first || int(n) <= r.device.PhysPorts; n++ {
+		p, err := r.ctx.QueryPort(n)
+		if err != nil {
+			return err
+		}
+		if n == first {
+			r.maxMessage = p.MaxMsgSize
+		} else if p.State != verbs.PortActive {
+			continue
+		}
+		r.maxMessage = min(r.maxMessage, p.MaxMsgSize)
+		r.maxDatagram = max(r.maxDatagram, min(p.ActiveMTU, verbs.MTU4096).Bytes())
+	}
+	return nil
+}
+
 func (r *Reactor) makeQueues() (err error) {
 	if r.channel, err = r.ctx.CreateCompChannel(); err != nil {
 		return err
@@ -205,11 +225,12 @@ func (r *Reactor) makeQueues() (err error) {
 	return nil
 }
 
-// MaxMessage returns the length of the largest message that the device's port carries, in bytes. The
-// result is at most math.MaxInt.
+// MaxMessage returns the length of the largest message that every active port of the device carries, in
+// bytes. The result is at most math.MaxInt.
 func (r *Reactor) MaxMessage() int { return int(min(uint64(r.maxMessage), math.MaxInt)) }
 
-// MaxDatagram returns the length of the largest datagram that the device's port carries, in bytes.
+// MaxDatagram returns the length of the largest datagram that any active port of the device carries, in
+// bytes.
 func (r *Reactor) MaxDatagram() uint32 { return r.maxDatagram }
 
 // Step runs one pass of a stepped reactor, and then the loop tasks, timers and callbacks. It reports

@@ -109,16 +109,19 @@ type Sink interface {
 
 // Completion is the outcome of an operation.
 type Completion struct {
-	Tag    uint64
-	Value  uint64 // atomics: the remote word before the operation
-	Bytes  uint32 // the number of bytes moved
-	Imm    uint32 // with verbs.WCWithImm in Flags: immediate data, host order; with WCWithInv: the invalidated key
-	QPNum  uint32 // receives, shared receives included: the queue pair that received the message
-	SrcQP  uint32 // datagrams: the sender's queue pair
-	SLID   uint16 // datagrams: the sender's LID; with soft.LinkPeers its UDP port
-	Flags  verbs.WCFlags
-	Opcode verbs.WCOpcode
-	Kind   Kind
+	Tag   uint64
+	Value uint64 // atomics: the remote word before the operation
+	Bytes uint32 // the number of bytes moved
+	Imm   uint32 // with verbs.WCWithImm in Flags: immediate data, host order; with WCWithInv: the invalidated key
+	QPNum uint32 // receives, shared receives included: the queue pair that received the message
+	SrcQP uint32 // datagrams: the sender's queue pair
+	SLID  uint16 // datagrams: the sender's LID; with soft.LinkPeers its UDP port
+	SL    uint8  // datagrams: the service level
+	// DLIDPathBits are the low bits of the LID that a datagram was sent to; the other bits are the port's.
+	DLIDPathBits uint8
+	Flags        verbs.WCFlags
+	Opcode       verbs.WCOpcode
+	Kind         Kind
 }
 
 // Future is the future of an operation.

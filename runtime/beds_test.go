@@ -21,11 +21,12 @@ type bed struct {
 	name string
 	// open opens a runtime on device 0 or 1. The runtime is closed at the end of the test.
 	open func(t testing.TB, cfg Config, dev int) *Runtime
+	null bool // the devices are the null device's
 }
 
 // mainBed uses the devices in the variables first and second. But if the Config has a Provider,
 // mainBed uses that provider's devices soft0 and soft1.
-var mainBed = bed{"main", func(t testing.TB, cfg Config, dev int) *Runtime {
+var mainBed = bed{name: "main", open: func(t testing.TB, cfg Config, dev int) *Runtime {
 	if cfg.Provider != nil {
 		cfg.Device = [...]string{"soft0", "soft1"}[dev]
 	} else {
@@ -43,8 +44,20 @@ func bedsHere() []bed {
 	return beds
 }
 
-// onBeds runs a test, as a subtest, on each bed that bedsHere returns.
+// onBeds runs a test, as a subtest, on each bed that bedsHere returns, and on the null device as each
+// driver's device. A test of more than 0.2 s uses onPlainBeds.
 func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
+	onPlainBeds(t, test)
+	if onDevice || raceEnabled { // the profiles add no goroutines, so they add no races
+		return
+	}
+	for _, b := range profileBeds {
+		t.Run(b.name, func(t *testing.T) { test(t, b) })
+	}
+}
+
+// onPlainBeds runs a test, as a subtest, on each bed that bedsHere returns.
+func onPlainBeds(t *testing.T, test func(t *testing.T, b bed)) {
 	for _, b := range bedsHere() {
 		t.Run(b.name, func(t *testing.T) { test(t, b) })
 	}

@@ -247,7 +247,7 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 
 // Rule: if other goroutines start operations, close the connection, or abort one of its ends while
 // Cancel runs, every operation still ends exactly once, and all memory is released.
-func TestStressCancel(t *testing.T) { onBeds(t, stressCancel) }
+func TestStressCancel(t *testing.T) { onPlainBeds(t, stressCancel) }
 
 func stressCancel(t *testing.T, d bed) {
 	seed := fromEnv(t, "VERBENA_CANCEL_SEED", uint64(time.Now().UnixNano()))

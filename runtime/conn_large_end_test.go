@@ -14,7 +14,7 @@ import (
 // Rule: two ends that close while each waits for the other to read do not wait for each other.
 func TestBothEndsMayCloseWithUnreadLargeMessages(t *testing.T) {
 	const size = 50_000 // the budget permits one
-	onLargeBeds(t, Config{Conn: Options{MaxMessage: 1 << 16}}, func(t *testing.T, a, b *Conn) {
+	largeOn(t, onPlainBeds, Config{Conn: Options{MaxMessage: 1 << 16}}, func(t *testing.T, a, b *Conn) {
 		ctx := testContext(t)
 		var unread []Future
 		ended := make(chan error, 2)

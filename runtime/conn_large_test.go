@@ -15,7 +15,13 @@ import (
 // their own.
 func onLargeBeds(t *testing.T, cfg Config, test func(t *testing.T, a, b *Conn)) {
 	t.Helper()
-	onBeds(t, func(t *testing.T, d bed) {
+	largeOn(t, onBeds, cfg, test)
+}
+
+// largeOn is onLargeBeds on the beds that on chooses.
+func largeOn(t *testing.T, on func(*testing.T, func(*testing.T, bed)), cfg Config, test func(t *testing.T, a, b *Conn)) {
+	t.Helper()
+	on(t, func(t *testing.T, d bed) {
 		for name, credits := range map[string]int{"shared receives": 0, "own receives": 4} {
 			t.Run(name, func(t *testing.T) {
 				cfg := cfg

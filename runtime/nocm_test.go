@@ -52,8 +52,9 @@ func TestPlainConnection(t *testing.T) {
 func plainConnection(t *testing.T, b bed, o PlainOptions) {
 	server, client := b.open(t, Config{}, 1), b.open(t, Config{}, 0)
 	ps, pc := prepare(t, server, o), prepare(t, client, o)
-	if l := pc.Local(); l.Check() != nil || l.GID.Addr() != client.Device().Addr[0] {
-		t.Errorf("Prepared.Local returned %v, want a valid address of a queue pair at %v", l, client.Device().Addr[0])
+	at := must.Get(verbs.ChooseGID(client.dev, must.Get(verbs.ChoosePort(client.dev))(t)))(t)
+	if l := pc.Local(); l.Check() != nil || l.GID != at.GID {
+		t.Errorf("Prepared.Local returned %v, want a valid address of a queue pair at %v", l, at.GID)
 	}
 	buf := must.Get(server.Alloc(100))(t)
 	defer buf.Release()

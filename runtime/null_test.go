@@ -92,7 +92,7 @@ var beds = []bed{mainBed, nullBed}
 
 // nullBed uses the devices null0 and null1. It uses the provider of the Config, or, if the Config has none,
 // the provider ibv on the null device.
-var nullBed = bed{"null", func(t testing.TB, cfg Config, dev int) *Runtime {
+var nullBed = bed{name: "null", null: true, open: func(t testing.TB, cfg Config, dev int) *Runtime {
 	if cfg.Provider == nil {
 		cfg.Provider = nullBedProvider(t)
 	}
@@ -183,7 +183,7 @@ func TestNullCancelWithoutAFlush(t *testing.T) {
 }
 
 // nullControl opens the null device's control, and closes the control when the test ends.
-func nullControl(t *testing.T) *nulldev.Control {
+func nullControl(t testing.TB) *nulldev.Control {
 	t.Helper()
 	paths, err := nulldev.Build()
 	if err != nil {

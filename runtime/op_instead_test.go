@@ -12,7 +12,7 @@ import (
 )
 
 // plainBed has devices that execute neither FLUSH nor ATOMIC_WRITE.
-var plainBed = bed{"without extensions", func(t testing.TB, cfg Config, dev int) *Runtime {
+var plainBed = bed{name: "without extensions", open: func(t testing.TB, cfg Config, dev int) *Runtime {
 	at := must.Get(open.Choose(nil, [...]place{first, second}[dev].name))(t)
 	cfg.Provider, cfg.Device = altered.Provider{Provider: at.Provider, Change: altered.WithoutExtensions}, at.Device
 	return mustOpen(t, cfg)

@@ -27,7 +27,9 @@ type PacketConn struct {
 	q    *reactor.Queue
 	opts Options
 	addr netip.AddrPort
-	from uint8 // GID table index of the source address of a reply to a multicast datagram
+	port uint8 // of the device, that sends and receives the datagrams; written by open
+	lids bool  // the port's addresses are LIDs (InfiniBand); written by open
+	most int   // the port's limit of a datagram, in bytes; written by open
 
 	// cause is the error that new operations get. The holder of the reactor's turn or Close sets
 	// the cause, one time, and then closes the channel ended. Any goroutine reads the cause.
@@ -66,7 +68,7 @@ type PacketConn struct {
 // number of receive buffers. A received datagram occupies a buffer until Packet.Release. While no
 // buffer is free, arriving datagrams are lost.
 //
-// Errors: ErrAddress, ErrConfig, ErrNoGID, ErrNotSupported, ErrClosed, errors of the device.
+// Errors: ErrAddress, ErrConfig, ErrNotSupported, ErrClosed, errors of the device.
 //
 // Implements: rdma_create_id and rdma_listen in port space UDP, ibv_create_qp of type UD.
 func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err error) {
@@ -85,11 +87,6 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	defer rt.leave()
 	p := &PacketConn{rt: rt, sh: rt.shard(), opts: o, ended: make(chan struct{}), closed: make(chan struct{}),
 		peers: map[*Peer]struct{}{}, groups: map[netip.Addr]*membership{}, asking: map[*resolving]struct{}{}}
-	from, err := verbs.ChooseGID(rt.dev, packetPort)
-	if err != nil {
-		return nil, err
-	}
-	p.from = uint8(from.Index) // the table has at most 256 entries
 	p.task.Fn = p.match
 	p.q, err = p.sh.r.Prepare(reactor.QueueConfig{
 		PD: rt.pd, Type: verbs.QPTUD, SendDepth: o.SendDepth, RecvDepth: o.RecvCredits, MaxSGE: o.MaxSGE, Inline: o.Inline,
@@ -140,6 +137,9 @@ func (p *PacketConn) open(at netip.AddrPort) (err error) {
 	if err := p.id.Bind(at); err != nil {
 		return err
 	}
+	if err := p.takePort(); err != nil {
+		return err
+	}
 	init := p.q.InitAttr()
 	if err := p.id.CreateQP(p.sh.pd, init); err != nil {
 		return err
@@ -158,11 +158,24 @@ func (p *PacketConn) open(at netip.AddrPort) (err error) {
 	return nil
 }
 
+// takePort notes the port that the identifier is bound to. Holder only.
+func (p *PacketConn) takePort() (err error) {
+	if p.port = p.id.Port(); p.port == 0 { // bound to all devices
+		if p.port, err = verbs.ChoosePort(p.rt.dev); err != nil {
+			return err
+		}
+	}
+	port, err := p.rt.dev.QueryPort(p.port)
+	p.lids = port.LinkLayer == verbs.LinkInfiniBand
+	p.most = int(min(port.ActiveMTU.Bytes(), p.sh.r.MaxDatagram())) // the receives are for MaxDatagram
+	return err
+}
+
 // Addr returns the address at which peers find p.
 func (p *PacketConn) Addr() netip.AddrPort { return p.addr }
 
 // MaxPacket returns the size limit of a datagram in bytes: the port's active MTU.
-func (p *PacketConn) MaxPacket() int { return int(p.sh.r.MaxDatagram()) }
+func (p *PacketConn) MaxPacket() int { return p.most }
 
 // Done returns a channel that is closed when p accepts no more operations. Err then returns the
 // cause.

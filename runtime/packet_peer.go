@@ -70,16 +70,12 @@ func giveBack(o verbs.Object) error {
 	return err
 }
 
-// packetPort is the number of the device's port that sends and receives datagrams. The connection
-// manager binds to the address of the first port, so datagrams use the first port, too.
-const packetPort = 1
-
 // PeerOf returns the sender of k as a Peer, so that p can reply. The source address of the reply is
 // the address to which k was sent. If k was sent to a multicast group, the source address is the
-// address that ListenPacket chose with verbs.ChooseGID. On a real device PeerOf makes system calls.
+// choice of verbs.ChooseGID. A datagram within a subnet of InfiniBand has no GRH: then LIDs are the addresses. On a real device PeerOf makes system calls.
 //
 // Errors: ErrMessage after Release, or if another PacketConn received k; ErrInvalid if k has no GRH
-// or a malformed one; ErrNoGID if the device no longer has the source address; the cause if p has
+// (except on InfiniBand) or a malformed one; ErrNoGID if the device no longer has the source address; the cause if p has
 // ended; errors of the device.
 //
 // Implements: ibv_create_ah_from_wc.
@@ -88,23 +84,37 @@ func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
 	if s == nil || s.p != p || s.state.Load() != k.number {
 		return nil, ErrMessage
 	}
-	if !s.grh {
-		return nil, fmt.Errorf("%w: a datagram without a GRH", verbs.ErrInvalid)
-	}
 	if err := p.rt.enter(); err != nil { // Runtime.Close waits for leave() before it closes the device
 		return nil, err
 	}
 	defer p.rt.leave()
-	from, err := p.replyFrom(s.buf.Bytes())
+	a, err := p.replyTo(s)
 	if err != nil {
 		return nil, p.rt.asRemoved(err)
 	}
-	a, err := verbs.InitAHFromGRH(s.buf.Bytes(), packetPort, from)
+	return p.newPeer(&a, s.srcQP, verbs.UDPQKey, netip.Addr{})
+}
+
+// replyTo returns the address of the sender of the datagram in s.
+func (p *PacketConn) replyTo(s *packetSlot) (a verbs.AHAttr, err error) {
+	if !s.grh {
+		if !p.lids {
+			return a, fmt.Errorf("%w: a datagram without a GRH", verbs.ErrInvalid)
+		}
+		return verbs.InitAHFromLID(s.slid, s.sl, s.bits, p.port)
+	}
+	from, err := p.replyFrom(s.buf.Bytes())
 	if err != nil {
-		return nil, err
+		return a, err
+	}
+	if a, err = verbs.InitAHFromGRH(s.buf.Bytes(), p.port, from); err != nil {
+		return a, err
 	}
 	a.DLID = s.slid
-	return p.newPeer(&a, s.srcQP, verbs.UDPQKey, netip.Addr{})
+	if p.lids { // with a GRH, too
+		a.SL, a.SrcPathBits = s.sl, s.bits
+	}
+	return a, nil
 }
 
 // replyFrom returns the GID table index of the source address of a reply (see PeerOf). The argument
@@ -116,10 +126,11 @@ func (p *PacketConn) replyFrom(grh []byte) (uint8, error) {
 		return 0, err
 	}
 	if !dest.Unicast() {
-		return p.from, nil
+		e, err := verbs.ChooseGID(p.rt.dev, p.port)
+		return uint8(e.Index), err
 	}
-	e, err := verbs.FindGID(p.rt.dev, packetPort, dest, v2)
-	return uint8(e.Index), err // FindGID reads only the entries below 256
+	e, err := verbs.FindGID(p.rt.dev, p.port, dest, v2)
+	return uint8(e.Index), err // the entries below 256 are read only
 }
 
 // Resolve asks the PacketConn that listens at "host:port" for its queue pair, and returns that

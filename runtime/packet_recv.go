@@ -25,12 +25,14 @@ type packetSlot struct {
 	// state is odd while a Packet holds the slot. match() increments state when it delivers a
 	// Packet. Packet.Release increments state by a CAS, on any goroutine.
 	state atomic.Uint64
-	// The next six fields describe the received datagram. The holder of the turn (the goroutine
+	// The next eight fields describe the received datagram. The holder of the turn (the goroutine
 	// that runs the reactor) writes them before match() delivers the datagram.
 	n     int
 	grh   bool
 	srcQP uint32
 	slid  uint16 // LID of the sender
+	sl    uint8  // service level
+	bits  uint8  // of the LID that the datagram was sent to
 	imm   uint32
 	with  bool // imm is valid
 	sge   [1]verbs.SGE
@@ -52,7 +54,7 @@ func (p *PacketConn) makeSlots() error {
 	p.slots = make([]packetSlot, p.opts.RecvCredits)
 	for i := range p.slots {
 		s := &p.slots[i]
-		buf, err := p.rt.mem.allocOnNode(p.sh.node, verbs.GRHLen+p.MaxPacket())
+		buf, err := p.rt.mem.allocOnNode(p.sh.node, verbs.GRHLen+int(p.sh.r.MaxDatagram()))
 		if err != nil {
 			for k := range i {
 				p.slots[k].buf.drop()
@@ -157,7 +159,8 @@ func (p *PacketConn) received(r Result, err error) {
 		s.repost()
 		return
 	}
-	s.n, s.grh, s.srcQP, s.slid = int(r.Bytes)-verbs.GRHLen, r.Flags&verbs.WCWithGRH != 0, r.SrcQP, r.SLID
+	s.n, s.grh, s.srcQP = int(r.Bytes)-verbs.GRHLen, r.Flags&verbs.WCWithGRH != 0, r.SrcQP
+	s.slid, s.sl, s.bits = r.SLID, r.SL, r.DLIDPathBits
 	s.imm, s.with = r.Imm, r.Flags&verbs.WCWithImm != 0
 	p.arrived = append(p.arrived, s.i)
 	p.match()

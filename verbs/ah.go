@@ -55,6 +55,21 @@ func InitAHFromGRH(grh []byte, port, sgidIndex uint8) (AHAttr, error) {
 	return a, nil
 }
 
+// InitAHFromLID returns the address of the sender of a datagram without a network header, for a reply:
+// the normal case within a subnet of InfiniBand. slid, sl and pathBits are those of its completion
+// ([WC]). A source that is not the LID of a single port is ErrInvalid. InitAHFromLID does not block.
+//
+// Implements: ibv_init_ah_from_wc, without IBV_WC_GRH (set_ah_attr_generic_fields of libibverbs/verbs.c).
+func InitAHFromLID(slid uint16, sl, pathBits, port uint8) (AHAttr, error) {
+	if slid == 0 || slid >= firstGroupLID {
+		return AHAttr{}, fmt.Errorf("%w: a datagram from LID %#x", ErrInvalid, slid)
+	}
+	return AHAttr{DLID: slid, SL: sl, SrcPathBits: pathBits, Port: port}, nil
+}
+
+// firstGroupLID is the first LID of multicast groups; those below, except 0, are ports (IBTA 4.1.3).
+const firstGroupLID = 0xc000
+
 // GRHDest returns the destination of a datagram, from the 40-byte header before it: an address of
 // this port, or of a group that a queue pair is attached to (not Unicast). v2 reports whether the
 // datagram came by RoCEv2: the address table has an entry for each protocol. The header is

@@ -117,3 +117,16 @@ func FuzzInitAHFromGRH(f *testing.F) {
 		}
 	})
 }
+
+// Rule: the reply to a datagram without a header goes to the LID of its sender, if that is a port's.
+func TestInitAHFromLID(t *testing.T) {
+	want := AHAttr{DLID: 0x21, SL: 3, SrcPathBits: 1, Port: 2}
+	if a, err := InitAHFromLID(0x21, 3, 1, 2); err != nil || a != want {
+		t.Errorf("%+v, %v; want %+v", a, err, want)
+	}
+	for _, lid := range []uint16{0, 0xc000, 0xffff} { // none, a multicast group, the permissive LID
+		if a, err := InitAHFromLID(lid, 0, 0, 1); !errors.Is(err, ErrInvalid) {
+			t.Errorf("LID %#x: %+v, %v; want %v", lid, a, err, ErrInvalid)
+		}
+	}
+}

@@ -289,6 +289,9 @@ type CMID interface {
 	// rdma_get_local_addr, rdma_get_peer_addr.
 	LocalAddr() netip.AddrPort
 	PeerAddr() netip.AddrPort
+	// Port is the port of the device that the identifier is bound to; 0 while it is bound to none. Implements:
+	// struct rdma_cm_id (port_num).
+	Port() uint8
 	// IBAddrs are the addresses of the two ends of an identifier with addresses of InfiniBand; zero while unknown
 	// and for others. Implements: rdma_get_local_addr, rdma_get_peer_addr with AF_IB.
 	IBAddrs() (local, peer IBAddr)

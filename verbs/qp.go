@@ -156,9 +156,10 @@ type QPInitAttr struct {
 	XRCD     XRCD // CMID.CreateQP of type XRC_RECV: the domain
 }
 
-// AHAttr is a network destination.
+// AHAttr is a network destination. With the zero DGID it has no global routing: then DLID alone names a
+// port of the same subnet of InfiniBand.
 //
-// Implements: struct ibv_ah_attr (global routing always present).
+// Implements: struct ibv_ah_attr (is_global: DGID is not zero).
 type AHAttr struct {
 	DGID         GID
 	SGIDIndex    uint8

@@ -15,7 +15,6 @@ const (
 	DefaultRdAtomic    = 1
 	DefaultHopLimit    = 64 // the programs' default of 1 does not pass a router
 	DefaultQKey        = 0x11111111
-	DefaultPort        = 1
 
 	// RemoteAccess is all access that a queue pair can permit its peer; the keys decide to which
 	// memory and for which use.
@@ -30,7 +29,7 @@ const (
 // beforehand. The zero value is the behavior of the ibv_*_pingpong programs without options
 // except -g.
 type Path struct {
-	// Port of the device, from 1; default 1.
+	// Port of the device, from 1; default: the choice of verbs.ChoosePort.
 	Port uint8
 	// GIDIndex is the index of the address to send from, plus one; 0 means the choice of
 	// verbs.ChooseGID.
@@ -64,7 +63,6 @@ type Path struct {
 
 // complete returns p with its defaults, or the reason why it is invalid.
 func (p Path) complete() (Path, error) {
-	p.Port = or(p.Port, DefaultPort)
 	p.MTU = or(p.MTU, DefaultMTU)
 	p.HopLimit = or(p.HopLimit, DefaultHopLimit)
 	p.Timeout = or(p.Timeout, DefaultTimeout)
@@ -99,6 +97,11 @@ func or[T comparable](v, d T) T {
 func (p Path) On(ctx verbs.Context) (_ Path, own Dest, err error) {
 	if p, err = p.complete(); err != nil {
 		return p, own, err
+	}
+	if p.Port == 0 {
+		if p.Port, err = verbs.ChoosePort(ctx); err != nil {
+			return p, own, err
+		}
 	}
 	if p.GIDIndex == 0 {
 		e, err := verbs.ChooseGID(ctx, p.Port)

@@ -81,7 +81,7 @@ func (id *cmID) refresh() {
 	src, dst := C.shim_src(id.c), C.shim_dst(id.c)
 	e := ends{local: addrPort(src), peer: addrPort(dst), localIB: addrIB(src), peerIB: addrIB(dst)}
 	if v := id.c.verbs; v != nil {
-		e.device = C.GoString(&v.device.name[0])
+		e.device, e.port = C.GoString(&v.device.name[0]), uint8(id.c.port_num)
 	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -96,6 +96,11 @@ func (id *cmID) ends() ends {
 
 // Device names the device the identifier is bound to.
 func (id *cmID) Device() string { return id.ends().device }
+
+// Port is the port of that device.
+//
+// Implements: struct rdma_cm_id (port_num).
+func (id *cmID) Port() uint8 { return id.ends().port }
 
 // LocalAddr returns the address of this end.
 //

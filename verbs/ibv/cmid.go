@@ -71,9 +71,10 @@ type cmID struct {
 	qp   *queuePair // written under api and mu
 }
 
-// ends holds the device and the two addresses of an identifier.
+// ends holds the device with its port, and the two addresses of an identifier.
 type ends struct {
 	device          string
+	port            uint8
 	local, peer     netip.AddrPort
 	localIB, peerIB verbs.IBAddr
 }

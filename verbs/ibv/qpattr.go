@@ -34,12 +34,15 @@ func ahToC(a *verbs.AHAttr) (c C.struct_vb_ah_attr) {
 }
 
 func ahFromC(c *C.struct_vb_ah_attr) verbs.AHAttr {
-	return verbs.AHAttr{
-		DGID: *(*verbs.GID)(unsafe.Pointer(&c.grh.dgid)), FlowLabel: uint32(c.grh.flow_label),
-		SGIDIndex: uint8(c.grh.sgid_index), HopLimit: uint8(c.grh.hop_limit), TrafficClass: uint8(c.grh.traffic_class),
+	a := verbs.AHAttr{
 		DLID: uint16(c.dlid), SL: uint8(c.sl), SrcPathBits: uint8(c.src_path_bits),
 		StaticRate: uint8(c.static_rate), Port: uint8(c.port_num),
 	}
+	if c.is_global != 0 { // otherwise the GRH has no meaning
+		a.DGID, a.FlowLabel = *(*verbs.GID)(unsafe.Pointer(&c.grh.dgid)), uint32(c.grh.flow_label)
+		a.SGIDIndex, a.HopLimit, a.TrafficClass = uint8(c.grh.sgid_index), uint8(c.grh.hop_limit), uint8(c.grh.traffic_class)
+	}
+	return a
 }
 
 func capToC(a *verbs.QPCap) C.struct_vb_qp_cap {

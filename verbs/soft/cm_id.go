@@ -162,6 +162,18 @@ func (id *cmID) Device() string {
 	return id.dev.cfg.Name
 }
 
+// Port is 1: the devices have one port.
+//
+// Implements: struct rdma_cm_id (port_num).
+func (id *cmID) Port() uint8 {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.dev == nil {
+		return 0
+	}
+	return 1
+}
+
 // QP returns the queue pair made by CreateQP, nil when there is none.
 func (id *cmID) QP() verbs.QP {
 	id.mu.Lock()

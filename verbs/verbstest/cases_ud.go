@@ -15,6 +15,7 @@ var udCases = []Spec{
 	{Name: "ud_empty_datagram_arrives", Rule: "IBTA 9.8.3: zero length", needs: udOnly, run: udEmpty},
 	{Name: "ud_inline_buffer_is_free_at_once", Rule: "semantics 31", needs: udOnly.with(func(n *needs) { n.inline = 32 }), run: udInline},
 	{Name: "ud_reaches_its_own_device_and_itself", Rule: "IBTA 17.2.2: loopback", needs: udOnly, run: udLoopback},
+	{Name: "ud_lid_alone_reaches_and_answers_within_a_subnet", Rule: "IBTA 8.2.1: a GRH between subnets only; ibv_create_ah_from_wc(3)", needs: udOnly, run: udLIDs},
 	{Name: "ud_address_handle_counts_and_keeps_its_domain", Rule: "semantics 32; ibv_create_ah(3), ibv_dealloc_pd(3)", needs: udOnly, run: ahCounts},
 	{Name: "ud_address_handle_of_no_port_or_address_is_refused", Rule: "ibv_create_ah(3): EINVAL", needs: udOnly, run: ahRefused},
 	{Name: "ud_one_address_handle_serves_many_requests", Rule: "semantics 32", needs: udOnly, run: ahShared},
@@ -53,6 +54,39 @@ func udImmediate(c *Case) {
 	b.datagram(w, 9, 8, a)
 	if w.Flags&verbs.WCWithImm == 0 || w.Imm() != 0xdeadbeef {
 		c.failf("immediate data 0xdeadbeef came as %#x, flags %v", w.Imm(), w.Flags)
+	}
+}
+
+// udLIDs sends to a LID without a GRH, and answers by what the completion says of the sender.
+func udLIDs(c *Case) {
+	const level = 3 // service level
+	for _, e := range []*End{c.A, c.B} {
+		port, err := e.ctx.QueryPort(e.ep.Port)
+		c.must(err, "query_port")
+		if port.LinkLayer != verbs.LinkInfiniBand || port.LID == 0 {
+			c.skipped = "addresses are not LIDs"
+			return
+		}
+	}
+	a, b := c.A.ud(), c.B.ud()
+	way := verbs.AHAttr{DLID: c.B.lid, SL: level, Port: c.A.ep.Port}
+	for i, q := range []*QP{b, a} { // there and back
+		from := []*QP{a, b}[i]
+		ah, err := from.end.pd.CreateAH(&way)
+		c.must(err, "create_ah of LID %#x", way.DLID)
+		c.defers(ah.Close)
+		src, dst := from.end.region(8).fill(i), q.end.region(64).poison()
+		q.recv(RR{id: 9, sg: sg(dst.all())})
+		from.send(sendOf(1, src.all()).to(ah, q.Num(), udKey))
+		from.sent(from.scq.one(), 1, verbs.WCSend)
+		w := q.rcq.one()
+		q.datagram(w, 9, 8, from)
+		c.same(dst.bytes()[grhSize:grhSize+8], src.bytes(), "the payload")
+		if w.Flags&verbs.WCWithGRH != 0 || w.SLID != from.end.lid || w.SL != level {
+			c.failf("a datagram without a GRH from LID %#x with service level %d came so: %s, SLID %#x, SL %d", from.end.lid, level, show(w), w.SLID, w.SL)
+		}
+		way, err = verbs.InitAHFromLID(w.SLID, w.SL, w.DLIDPathBits, q.end.ep.Port)
+		c.must(err, "the way back")
 	}
 }
 
