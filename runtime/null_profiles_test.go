@@ -11,7 +11,7 @@ import (
 
 // profileBeds has nullBed as the device of each driver on which all operations work.
 var profileBeds = func() (all []bed) {
-	for _, name := range []string{"mlx5", "mlx5_ib", "irdma", "bnxt_re", "erdma"} {
+	for _, name := range []string{"mlx4", "mlx5", "mlx5_ib", "irdma", "bnxt_re", "erdma"} {
 		all = append(all, profileBed(name))
 	}
 	return all

@@ -10,7 +10,7 @@ import (
 
 // profiles are the profiles of the null device that the suite runs on. It needs RC, which EFA does
 // not have.
-var profiles = []string{"mlx5", "mlx5_ib", "irdma", "bnxt_re", "erdma"}
+var profiles = []string{"mlx4", "mlx5", "mlx5_ib", "irdma", "bnxt_re", "erdma"}
 
 // The conformance suite on the null device as each driver's device.
 func TestConformanceProfiles(t *testing.T) {

@@ -234,7 +234,12 @@ static int query_port(struct vb_context *c, uint8_t port, struct vb_port_attr *o
 	ND_CALL("ibv_query_port", nd_dev_of(c));
 	if (port < 1 || port > nd_port_of(nd_ctx_of(c)))
 		return EINVAL;
-	a.state = port == nd_port_of(nd_ctx_of(c)) ? __atomic_load_n(&nd_dev_of(c)->port_state, __ATOMIC_RELAXED) : VB_PORT_DOWN;
+	if (port == nd_port_of(nd_ctx_of(c))) {
+		a.state = __atomic_load_n(&nd_dev_of(c)->port_state, __ATOMIC_RELAXED);
+	} else {
+		a.state = VB_PORT_DOWN;
+		a.active_mtu = VB_MTU_256;
+	}
 	nd_port_attr(nd_ctx_of(c), &a);
 	if (nd_profile_of(c)->port)
 		nd_profile_of(c)->port(&a);

@@ -67,7 +67,7 @@ int nd_mlx5_qp(struct vb_qp_init_attr_ex *a, uint64_t ops);
 uint64_t nd_mlx5_ops(vb_enum type);
 
 extern const struct nd_profile nd_plain;
-extern const struct nd_profile nd_mlx5, nd_mlx5_ib, nd_irdma, nd_iwarp, nd_bnxt_re, nd_efa, nd_erdma,
+extern const struct nd_profile nd_mlx4, nd_mlx5, nd_mlx5_ib, nd_irdma, nd_iwarp, nd_bnxt_re, nd_efa, nd_erdma,
 	nd_hns;
 
 /* The selected profile. */
