@@ -45,6 +45,8 @@ type deviceContext struct {
 	caps    verbs.DeviceCaps
 	atomics bool
 
+	probed probed
+
 	// ackDelay is the delay that the device reports, a code of verbs.AckTimeout. Immutable.
 	ackDelay uint8
 

@@ -7,6 +7,7 @@ package ibv
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -115,7 +116,7 @@ func (p *protectionDomain) createQP(op string, init *verbs.QPInitAttr) (*queuePa
 		a.sq_sig_all = 1
 	}
 	q := &queuePair{}
-	if err := c.make(op, &q.node, parents, &c.counts.QP, func() (string, syscall.Errno) {
+	err := c.make(op, &q.node, parents, &c.counts.QP, func() (string, syscall.Errno) {
 		a.qp_context = C.shim_id(C.uint64_t(c.ids.add(q)))
 		if e := q.create(p, &a, init.Type); e != 0 {
 			return "", e
@@ -123,17 +124,27 @@ func (p *protectionDomain) createQP(op string, init *verbs.QPInitAttr) (*queuePa
 		init.Cap = capFromC(&a.cap)
 		q.init = *init
 		return q.named(), 0
-	}); err != nil {
+	})
+	if errors.Is(err, verbs.ErrInvalid) || errors.Is(err, verbs.ErrNotSupported) {
+		if has := c.qpTypes(); !slices.Contains(has, init.Type) {
+			err = opError(op, c.label, syscall.EOPNOTSUPP, "%w: queue pairs of type %v; the device has %v", verbs.ErrNotSupported, init.Type, has)
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	return q, nil
 }
 
-// create tries the sets of ladder in order. A refusal for another reason than extended posting
-// recurs for each set, and the last one is returned.
+// create tries the sets of sendOpsCandidates in order. Operations that a driver lacks are EOPNOTSUPP. After EINVAL only
+// the creation without extended posting is left to try: with fewer operations the driver might make smaller requests
+// (providers/mlx5/verbs.c, _sq_overhead), and take capacities that the others do not fit in.
 func (q *queuePair) create(p *protectionDomain, a *C.struct_vb_qp_init_attr, t verbs.QPType) syscall.Errno {
 	e := syscall.Errno(0)
 	for _, ops := range p.ctx.sendOpsCandidates(t) {
+		if e == syscall.EINVAL && ops != 0 {
+			continue
+		}
 		try := *a
 		var err error
 		if q.c, err = C.shim_create_qp(p.ctx.t, p.c, &try, C.uint64_t(ops)); q.c == nil {
@@ -150,9 +161,6 @@ func (q *queuePair) create(p *protectionDomain, a *C.struct_vb_qp_init_attr, t v
 			}
 		}
 		return 0
-	}
-	if e == syscall.EINVAL && !known(t) {
-		return syscall.EOPNOTSUPP // the type was invalid
 	}
 	return e
 }

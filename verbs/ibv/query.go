@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// QueryDevice reads the limits.
+// QueryDevice reads the limits. The first call makes queue pairs to find out the types; see qpTypes.
 //
 // Implements: ibv_query_device_ex, and ibv_query_device where that is missing.
 func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
@@ -36,7 +36,7 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		AtomicCap: verbs.AtomicCap(a.atomic_cap), Caps: capsOf(&x),
 		CompVectors: int(c.c.num_comp_vectors), PhysPorts: int(a.phys_port_cnt), ODP: odpFromC(&x),
 	}
-	d.Opcodes, d.QPTypes = c.abilities(&d)
+	d.Opcodes, d.QPTypes = c.opcodes(&d), c.qpTypes()
 	return d, nil
 }
 
@@ -44,9 +44,9 @@ func capsOf(a *C.struct_vb_device_attr_ex) verbs.DeviceCaps {
 	return verbs.DeviceCaps(a.device_cap_flags_ex) | verbs.DeviceCaps(a.orig_attr.device_cap_flags)
 }
 
-// abilities returns the opcodes of RC queue pairs and the supported types, which libibverbs
-// cannot report: those of all InfiniBand transports, and those that the capabilities imply.
-func (c *deviceContext) abilities(d *verbs.DeviceAttr) (verbs.OpcodeSet, []verbs.QPType) {
+// opcodes returns the opcodes of RC queue pairs, which libibverbs cannot report: those of all InfiniBand
+// transports, and those that the capabilities imply.
+func (c *deviceContext) opcodes(d *verbs.DeviceAttr) verbs.OpcodeSet {
 	ops := verbs.Opcodes(verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead)
 	if d.Caps&verbs.CapMemMgt != 0 {
 		ops |= verbs.Opcodes(verbs.WRLocalInv, verbs.WRSendWithInv)
@@ -55,7 +55,7 @@ func (c *deviceContext) abilities(d *verbs.DeviceAttr) (verbs.OpcodeSet, []verbs
 		ops |= verbs.Opcodes(verbs.WRBindMW)
 	}
 	if c.c.device.transport_type != C.VB_TRANSPORT_IB {
-		return ops, []verbs.QPType{verbs.QPTRC} // iWARP: no immediate data, no atomics, connected only
+		return ops // iWARP: no immediate data, no atomics
 	}
 	ops |= verbs.Opcodes(verbs.WRSendWithImm, verbs.WRRDMAWriteWithImm)
 	if d.AtomicCap != verbs.AtomicNone {
@@ -67,11 +67,7 @@ func (c *deviceContext) abilities(d *verbs.DeviceAttr) (verbs.OpcodeSet, []verbs
 	if d.Caps&verbs.CapAtomicWrite != 0 {
 		ops |= verbs.Opcodes(verbs.WRAtomicWrite)
 	}
-	types := []verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD}
-	if d.Caps&verbs.CapXRC != 0 {
-		types = append(types, verbs.QPTXRCSend, verbs.QPTXRCRecv)
-	}
-	return ops, types
+	return ops
 }
 
 // QueryPort reads a port.

@@ -142,6 +142,25 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 	}, nil
 }
 
+// QPLimits returns want, at most the limits of the configuration. It does not block.
+//
+// Implements: ibv_create_qp, as a query.
+func (c *deviceContext) QPLimits(t verbs.QPType, want verbs.QPCap) (verbs.QPCap, error) {
+	const op = "ibv_create_qp"
+	l := &c.dev.cfg.Limits
+	if err := c.checkPresent(op); err != nil {
+		return want, err
+	}
+	if services[t] == nil {
+		return want, notYet(op, c.String(), fmt.Sprintf("queue pairs of type %v", t))
+	}
+	return verbs.QPCap{
+		MaxSendWR: min(want.MaxSendWR, uint32(l.MaxQPWR)), MaxRecvWR: min(want.MaxRecvWR, uint32(l.MaxQPWR)),
+		MaxSendSGE: min(want.MaxSendSGE, uint32(l.MaxSGE)), MaxRecvSGE: min(want.MaxRecvSGE, uint32(l.MaxSGE)),
+		MaxInlineData: min(want.MaxInlineData, uint32(l.MaxInline)),
+	}, nil
+}
+
 // portNumber is the number of the only port.
 const portNumber = 1
 
