@@ -91,7 +91,7 @@ func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 	}
 	cfg := reactor.QueueConfig{
 		PD: pd, Type: p.typ, SendDepth: max(int(attr.Cap.MaxSendWR), 1), RecvDepth: int(attr.Cap.MaxRecvWR),
-		MaxSGE: int(max(attr.Cap.MaxSendSGE, attr.Cap.MaxRecvSGE, 1)), Inline: int(attr.Cap.MaxInlineData),
+		MaxSGE: int(max(attr.Cap.MaxSendSGE, 1)), RecvSGE: int(max(attr.Cap.MaxRecvSGE, 1)), Inline: int(attr.Cap.MaxInlineData),
 	}
 	if pd == nil {
 		cfg.PD = dev.pd
@@ -127,7 +127,7 @@ func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 	}
 	attr.Cap.MaxInlineData = uint32(p.q.Inline())
 	attr.Cap.MaxSendWR, attr.Cap.MaxRecvWR = uint32(sends), uint32(recvs)
-	attr.Cap.MaxSendSGE, attr.Cap.MaxRecvSGE = uint32(cfg.MaxSGE), uint32(cfg.MaxSGE)
+	attr.Cap.MaxSendSGE, attr.Cap.MaxRecvSGE = uint32(cfg.MaxSGE), uint32(cfg.RecvSGE)
 	if p.typ == verbs.QPTUD {
 		p.sendable.Store(true)
 	}

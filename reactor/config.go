@@ -137,12 +137,18 @@ type QueueConfig struct {
 	// SendDepth does not include these requests. Default 0.
 	ControlDepth int
 	// MaxSGE is the largest number of scatter-gather elements of one request; default DefaultMaxSGE.
-	MaxSGE int
+	// RecvSGE is that of a receive; default MaxSGE.
+	MaxSGE  int
+	RecvSGE int
 	// Inline is the largest number of inline bytes of a request: Payload.Header and Payload.Inline
-	// together. Default DefaultInline; -1: none. The device may grant fewer bytes; Queue.Inline
+	// together. Default DefaultInline; -1: none. The device may have fewer bytes (see Least); Queue.Inline
 	// returns the granted number. If the data of a request is in SGEs,
 	// the header is one more SGE, not inline. Its limit is then Inline, whatever the device grants.
 	Inline int
+	// Least limits what Prepare does where the device has less than the fields above say: it lowers them
+	// (Inline as far as the device carries it), but none below that of Least; then it fails, and says what
+	// the device has. With nil, the fields that are set are not lowered, and defaults are.
+	Least *Capacities
 	// SignalEvery is the interval of signaled requests in a long list: with n, every n-th request
 	// is signaled. Default min(DefaultSignalEvery, SendDepth/2), at least 1.
 	SignalEvery int
@@ -153,7 +159,9 @@ type QueueConfig struct {
 	// that ended before the flush are still there: the last ones, as many as Recorder says. An entry takes some 100 bytes and keeps its error alive.
 	Recorder int
 
-	receiving bool // this is the queue of a SharedRecv, which has no sends
+	// deviceInline is the part of Inline that the queue pair is asked for; the slots have Inline bytes.
+	deviceInline int
+	receiving    bool // this is the queue of a SharedRecv, which has no sends
 }
 
 func (c QueueConfig) validate() (QueueConfig, error) {
@@ -166,6 +174,9 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	if c.Type == verbs.QPTUD {
 		c.SignalEvery = 1
 	}
+	if c.Least == nil {
+		c.Least = &Capacities{SendDepth: c.SendDepth, RecvDepth: c.RecvDepth, MaxSGE: c.MaxSGE, RecvSGE: orDefault(c.RecvSGE, c.MaxSGE), Inline: c.Inline}
+	}
 	if c.receiving {
 		return c.validateShared()
 	}
@@ -174,9 +185,11 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 		c.RecvDepth = 0
 	}
 	c.MaxSGE = orDefault(c.MaxSGE, DefaultMaxSGE)
+	c.RecvSGE = orDefault(c.RecvSGE, c.MaxSGE)
 	if c.Inline = orDefault(c.Inline, DefaultInline); c.Inline < 0 {
 		c.Inline = 0
 	}
+	c.deviceInline = c.Inline
 	c.SignalEvery = orDefault(c.SignalEvery, max(1, min(DefaultSignalEvery, c.SendDepth/2)))
 	switch {
 	case !known(c.Type):
@@ -188,8 +201,8 @@ func (c QueueConfig) validate() (QueueConfig, error) {
 	case c.SendDepth < 1 || c.ControlDepth < 0 || c.SendDepth > maxDepth || c.ControlDepth > maxDepth || c.RecvDepth > maxDepth || c.slots() > maxDepth:
 		return c, fmt.Errorf("%w: SendDepth %d, ControlDepth %d and RecvDepth %d, want SendDepth at least 1 and the sum at most %d",
 			ErrConfig, c.SendDepth, c.ControlDepth, c.RecvDepth, maxDepth-chunkSlots)
-	case c.MaxSGE < 1 || c.MaxSGE > maxSGEs:
-		return c, fmt.Errorf("%w: MaxSGE is %d, want 1 to %d", ErrConfig, c.MaxSGE, maxSGEs)
+	case c.MaxSGE < 1 || c.MaxSGE > maxSGEs || c.RecvSGE < 1 || c.RecvSGE > maxSGEs:
+		return c, fmt.Errorf("%w: MaxSGE is %d and RecvSGE %d, want 1 to %d", ErrConfig, c.MaxSGE, c.RecvSGE, maxSGEs)
 	case c.Inline > maxInlines:
 		return c, fmt.Errorf("%w: Inline is %d, want at most %d", ErrConfig, c.Inline, maxInlines)
 	case c.Recorder < 0 || c.Recorder > maxRecorder:

@@ -72,7 +72,11 @@ type Queue struct {
 
 // Prepare makes a queue. The memory of its requests is registered in cfg.PD when it is needed. The
 // caller must then admit the queue or call Discard. Any goroutine may call Prepare; it need not hold
-// the turn.
+// the turn. The first Prepare for a type and its capacities may block while the device is asked for its limits
+// (verbs.Context.QPLimits).
+//
+// Errors: ErrConfig if cfg is invalid, or the device has less than cfg.Least, or no queue pairs of the type; errors
+// of the device.
 func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	cfg, err := cfg.validate()
 	if err != nil {
@@ -80,6 +84,9 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	}
 	if !cfg.receiving && !hasType(&r.device, cfg.Type) {
 		return nil, fmt.Errorf("%w: queue pairs of type %v: %w", ErrConfig, cfg.Type, verbs.ErrNotSupported)
+	}
+	if err := r.fit(&cfg); err != nil {
+		return nil, err
 	}
 	sends := cfg.sends()
 	links := ring.NewLinks(cfg.slots())
@@ -94,12 +101,9 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 		q.ctrlFree = ring.NewFreeList(links[cfg.SendDepth+1 : sends])
 	}
 	gen := r.generation.Add(1) * genStride
-	if sge := r.device.MaxSGE; sge > 0 && cfg.MaxSGE+1 > sge {
-		return nil, fmt.Errorf("%w: MaxSGE is %d, want at most %d: the device takes %d elements, and Payload.Header needs one", ErrConfig, cfg.MaxSGE, sge-1, sge)
-	}
 	key := slabKey{pd: cfg.PD, maxSGE: cfg.MaxSGE}
 	if !cfg.receiving {
-		key.maxSGE++ // for Payload.Header
+		key.maxSGE = max(cfg.MaxSGE+1, cfg.RecvSGE) // 1 for Payload.Header
 		key.inline, key.sends = cfg.Inline, true
 	}
 	q.tab = newTable(cfg.slots(), r.joinSlab(key), gen)
@@ -150,11 +154,7 @@ func (q *Queue) Admit() error {
 func (q *Queue) InitAttr() *verbs.QPInitAttr {
 	return &verbs.QPInitAttr{
 		SendCQ: q.r.sendCQ.cq, RecvCQ: q.r.recvCQ.cq, Type: q.cfg.Type, UserData: uint64(q.id), SRQ: q.cfg.Shared.srq(),
-		Cap: verbs.QPCap{
-			MaxSendWR: uint32(q.cfg.sends()), MaxRecvWR: uint32(q.cfg.RecvDepth),
-			MaxSendSGE: uint32(q.cfg.MaxSGE + 1), MaxRecvSGE: uint32(q.cfg.MaxSGE),
-			MaxInlineData: uint32(q.cfg.Inline),
-		},
+		Cap: q.cfg.cap(),
 	}
 }
 

@@ -21,6 +21,9 @@ func (f fewEntries) QueryDevice() (verbs.DeviceAttr, error) {
 	return a, err
 }
 
+// QPLimits implements verbs.Context: a queue pair may be deeper than a completion queue.
+func (f fewEntries) QPLimits(_ verbs.QPType, want verbs.QPCap) (verbs.QPCap, error) { return want, nil }
+
 // Rule: if Config.CQEntries is 0, the completion queues grow with the admitted Queues, up to the
 // device's limit. So there is an entry for every outstanding request. If CQEntries is not 0, the
 // completion queues keep this capacity. When a Queue is reclaimed, its entries are free for other Queues.

@@ -41,7 +41,7 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	if q.recvFree == nil {
 		return fmt.Errorf("%w: the queue has no receives", ErrRequest)
 	}
-	n, err := q.checkSGEs(sges, 0, q.maxRecv())
+	n, err := q.checkSGEs(sges, q.cfg.RecvSGE, 0, q.maxRecv())
 	if err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func (q *Queue) check(s *Send, p *Payload) (uint32, error) {
 	if most := q.r.device.MaxSGERead; s.Opcode == verbs.WRRDMARead && most > 0 && len(p.SGEs) > most {
 		return 0, fmt.Errorf("%w: a READ into %d elements, the device takes at most %d", ErrRequest, len(p.SGEs), most)
 	}
-	n, err := q.checkSGEs(p.SGEs, len(p.Header), q.maxMessage())
+	n, err := q.checkSGEs(p.SGEs, q.cfg.MaxSGE, len(p.Header), q.maxMessage())
 	if err == nil && s.Flags&verbs.SendInline != 0 {
 		err = q.checkInline(k, s.Opcode, n)
 	}
@@ -173,11 +173,11 @@ func (q *Queue) checkInline(k Kind, op verbs.WROpcode, n uint32) error {
 }
 
 // checkSGEs returns the length in bytes of a message: the length of its header plus the length of its
-// sges. checkSGEs returns an error if there are too many elements, or if the message is longer than
+// sges. checkSGEs returns an error if there are more elements than pieces, or if the message is longer than
 // most.
-func (q *Queue) checkSGEs(sges []verbs.SGE, header int, most uint64) (uint32, error) {
-	if len(sges) > q.cfg.MaxSGE {
-		return 0, fmt.Errorf("%w: %d elements, the queue takes at most %d", ErrRequest, len(sges), q.cfg.MaxSGE)
+func (q *Queue) checkSGEs(sges []verbs.SGE, pieces, header int, most uint64) (uint32, error) {
+	if len(sges) > pieces {
+		return 0, fmt.Errorf("%w: %d elements, the queue takes at most %d", ErrRequest, len(sges), pieces)
 	}
 	total := uint64(header)
 	for i := range sges {

@@ -142,6 +142,7 @@ func (c Config) validate() (Config, error) {
 		c.Conn.KeepAlive = -1
 	}
 	var err error
+	c.Conn.demand(reactor.Capacities{})
 	c.Conn, err = c.Conn.validate()
 	return c, err
 }

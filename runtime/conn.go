@@ -206,9 +206,15 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	if c.opts.Shared != nil {
 		recvs = -1
 	}
+	least := opts.least
+	least.RecvDepth, least.RecvSGE = recvs, opts.least.MaxSGE
+	pieces := opts.MaxSGE
+	if !opts.Raw {
+		pieces, least.RecvSGE = 1, 1 // the receives are the runtime's
+	}
 	c.q, err = c.sh.r.Prepare(reactor.QueueConfig{
 		PD: rt.pd, Type: opts.kind, SendDepth: opts.SendDepth, RecvDepth: recvs, Shared: c.opts.Shared.queue(), ControlDepth: controls,
-		MaxSGE: opts.MaxSGE, Inline: max(opts.Inline, frameSize+proto.SourceSize), Recorder: opts.Recorder,
+		MaxSGE: opts.MaxSGE, RecvSGE: pieces, Inline: max(opts.Inline, frameSize+proto.SourceSize), Recorder: opts.Recorder, Least: &least,
 	})
 	if err != nil {
 		c.leavePool()

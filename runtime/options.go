@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -21,7 +22,8 @@ type Options struct {
 	// private data. Without Bare, the runtime puts a header, the hello, before PrivateData.
 	Bare bool
 	// SendDepth is how many operations other than receives may be submitted and not completed.
-	// Default DefaultSendDepth.
+	// Default DefaultSendDepth, or what the device has. If the device has less than SendDepth, MaxSGE or Inline
+	// says, the connection fails, and the error says what it has.
 	SendDepth int
 	// RecvCredits is a number of receives. A managed connection keeps that many receives of its own
 	// posted for the peer, which has as many credits from the beginning. Default for a managed
@@ -46,12 +48,12 @@ type Options struct {
 	// Default MaxMessage; a smaller value has no effect.
 	RecvBudget int
 	// MaxSGE is how many pieces of memory a gathered or scattered operation may have. Default
-	// DefaultMaxSGE.
+	// DefaultMaxSGE, or what the device has.
 	MaxSGE int
 	// Inline is how many bytes a SEND, or a WRITE of one piece of memory, may carry inline. The
 	// header of a message counts as inline bytes. The processor copies inline bytes when the request
 	// is posted, so the device need not fetch them. Memory of another device, on-demand memory and
-	// zero-based memory are never sent inline. Default DefaultInline; -1: no bytes.
+	// zero-based memory are never sent inline. Default DefaultInline, or what the device has; -1: no bytes.
 	Inline int
 	// Shared is the shared receive queue of a raw connection. The connection then has no receives
 	// of its own, and RecvCredits does not apply. The SharedRecv must be open and belong to the
@@ -137,6 +139,14 @@ type Options struct {
 
 	// kind is the type of the queue pair (PlainOptions.Type); 0 means RC.
 	kind verbs.QPType
+	// least has the capacities that the program has set; 0 for those that are defaults, which are lowered
+	// where the device has less.
+	least reactor.Capacities
+}
+
+// demand sets o.least from the options that are set, and, where one is not, from d.
+func (o *Options) demand(d reactor.Capacities) {
+	o.least = reactor.Capacities{SendDepth: orDefault(o.SendDepth, d.SendDepth), MaxSGE: orDefault(o.MaxSGE, d.MaxSGE), Inline: orDefault(o.Inline, d.Inline)}
 }
 
 func (o Options) validate() (Options, error) {
@@ -206,6 +216,7 @@ func (rt *Runtime) fits(o Options) error {
 // 0 means that no bytes are sent inline, but inherit would take this 0 as not set.
 func (rt *Runtime) inherit(o Options) (Options, error) {
 	d := rt.cfg.Conn
+	o.demand(d.least)
 	o.Raw, o.Bare = o.Raw || d.Raw, o.Bare || d.Bare
 	o.SendDepth = orDefault(o.SendDepth, d.SendDepth)
 	o.RecvCredits = orDefault(o.RecvCredits, d.RecvCredits)

@@ -88,9 +88,11 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	p := &PacketConn{rt: rt, sh: rt.shard(), opts: o, ended: make(chan struct{}), closed: make(chan struct{}),
 		peers: map[*Peer]struct{}{}, groups: map[netip.Addr]*membership{}, asking: map[*resolving]struct{}{}}
 	p.task.Fn = p.match
+	least := o.least
+	least.RecvDepth = o.RecvCredits
 	p.q, err = p.sh.r.Prepare(reactor.QueueConfig{
-		PD: rt.pd, Type: verbs.QPTUD, SendDepth: o.SendDepth, RecvDepth: o.RecvCredits, MaxSGE: o.MaxSGE, Inline: o.Inline,
-		Recorder: o.Recorder,
+		PD: rt.pd, Type: verbs.QPTUD, SendDepth: o.SendDepth, RecvDepth: o.RecvCredits, MaxSGE: o.MaxSGE, RecvSGE: 1,
+		Inline: o.Inline, Recorder: o.Recorder, Least: &least,
 	})
 	if err != nil {
 		return nil, err

@@ -3,7 +3,9 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	uatomic "go.uber.org/atomic"
@@ -65,7 +67,7 @@ type Runtime struct {
 // Open opens a device and starts its reactors. The caller closes the Runtime.
 //
 // Errors: ErrConfig; a *DeviceError for an unknown device; ErrNotSupported if the provider's
-// libraries are missing; errors of the device.
+// libraries are missing, or the device has no reliable connections (EFA); errors of the device.
 func Open(cfg Config) (_ *Runtime, err error) {
 	byDefault := cfg.Conn.MessageSize == 0
 	if cfg, err = cfg.validate(); err != nil {
@@ -86,6 +88,10 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	}
 	if rt.attr, err = rt.dev.QueryDevice(); err != nil {
 		return nil, err
+	}
+	if !slices.Contains(rt.attr.QPTypes, verbs.QPTRC) {
+		return nil, fmt.Errorf("%w: device %s has no reliable connections (queue pairs of type RC), but %v; Amazon's EFA, for example, has SRD instead, which only its own interface makes",
+			verbs.ErrNotSupported, rt.dev.Device().Name, rt.attr.QPTypes)
 	}
 	// FlushOp takes both placements. A device that executes FLUSH with one of them only is used as one
 	// without FLUSH, as librpma does (pmem/rpma 1.3.0 src/utils.c, rpma_utils_ibv_context_is_flush_capable).
