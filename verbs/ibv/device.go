@@ -8,10 +8,7 @@ import "C"
 import (
 	"encoding/binary"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"unsafe"
 
@@ -25,21 +22,8 @@ func describe(t *verbsTable, d *C.struct_vb_device) verbs.DeviceInfo {
 	return verbs.DeviceInfo{
 		Name: name,
 		GUID: binary.BigEndian.Uint64((*[8]byte)(unsafe.Pointer(&guid))[:]),
-		Node: numaNode(name),
+		Node: numaNode(system, name),
 	}
-}
-
-// numaNode returns the NUMA node of a device as the system reports it; -1 when unknown.
-func numaNode(device string) int {
-	text, err := os.ReadFile("/sys/class/infiniband/" + device + "/device/numa_node")
-	if err != nil {
-		return -1
-	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return -1
-	}
-	return n
 }
 
 // softRoCE reports whether an open device with these attributes is the kernel's software RNIC: a
