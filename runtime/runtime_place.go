@@ -84,14 +84,44 @@ func (rt *Runtime) settle() error {
 // completion vectors, each reactor has its own vector. Then different processors can handle the
 // interrupts of the reactors.
 func (rt *Runtime) startShards(vectors int) error {
-	for _, node := range rt.nodes {
-		for range rt.cfg.Reactors {
-			s, err := newShard(rt, node, len(rt.shards)%max(vectors, 1))
-			if err != nil {
-				return err
-			}
-			rt.shards = append(rt.shards, s)
+	all, err := sys.Nodes()
+	if err != nil {
+		return err
+	}
+	chosen := vectorsFor(rt.nodes, rt.cfg.Reactors, vectors, rt.dev.Device().VectorCPUs, all)
+	for i, vector := range chosen {
+		s, err := newShard(rt, rt.nodes[i/rt.cfg.Reactors], vector)
+		if err != nil {
+			return err
 		}
+		rt.shards = append(rt.shards, s)
 	}
 	return nil
+}
+
+// vectorsFor returns the completion vector of each reactor: for each of the nodes, numbered as in
+// nodesFor, those of its reactors. The device has n vectors, and cpus are the processors that handle
+// the interrupts of each vector, or nil if they are unknown. A reactor gets a vector whose interrupt
+// arrives on its node, if there is such a vector, because the interrupt then wakes a thread of this
+// node. Among several vectors it gets the first of those that have the fewest reactors.
+func vectorsFor(nodes []int, reactors, n int, cpus [][]int, all []sys.Node) (chosen []int) {
+	used := make([]int, max(n, 1))
+	for _, node := range nodes {
+		near := func(vector int) bool {
+			return vector < len(cpus) && slices.ContainsFunc(all, func(at sys.Node) bool {
+				return at.ID == node-1 && slices.ContainsFunc(cpus[vector], func(c int) bool { return slices.Contains(at.CPUs, c) })
+			})
+		}
+		for range reactors {
+			best := 0
+			for v := range used {
+				if near(v) && !near(best) || near(v) == near(best) && used[v] < used[best] {
+					best = v
+				}
+			}
+			used[best]++
+			chosen = append(chosen, best)
+		}
+	}
+	return chosen
 }

@@ -88,6 +88,32 @@ func TestReactorsShareOutTheCompletionVectors(t *testing.T) {
 	}
 }
 
+// Rule: a reactor gets a completion vector whose interrupt arrives on the reactor's node. If no
+// vector's does, or if the processors of the vectors are unknown, all vectors count. Each vector gets its share
+// of the reactors.
+func TestVectorsOfANode(t *testing.T) {
+	two := []sys.Node{{ID: 0, CPUs: []int{0, 1}}, {ID: 1, CPUs: []int{2, 3}}}
+	alternate := [][]int{{2}, {0}, {3}, {1}} // vectors 1 and 3 are near node 0, the others near node 1
+	for what, c := range map[string]struct {
+		nodes             []int
+		reactors, vectors int
+		cpus              [][]int
+		want              []int
+	}{
+		"unknown":                   {nodes: []int{1, 2}, reactors: 2, vectors: 3, want: []int{0, 1, 2, 0}},
+		"no_node":                   {nodes: []int{0}, reactors: 5, vectors: 4, cpus: alternate, want: []int{0, 1, 2, 3, 0}},
+		"node_0":                    {nodes: []int{1}, reactors: 3, vectors: 4, cpus: alternate, want: []int{1, 3, 1}},
+		"node_1":                    {nodes: []int{2}, reactors: 2, vectors: 4, cpus: alternate, want: []int{0, 2}},
+		"both_nodes":                {nodes: []int{1, 2}, reactors: 2, vectors: 4, cpus: alternate, want: []int{1, 3, 0, 2}},
+		"interrupts_on_other_nodes": {nodes: []int{1}, reactors: 3, vectors: 2, cpus: [][]int{{2}, {3}}, want: []int{0, 1, 0}},
+		"no_vectors":                {nodes: []int{1}, reactors: 2, vectors: 0, want: []int{0, 0}},
+	} {
+		if got := vectorsFor(c.nodes, c.reactors, c.vectors, c.cpus, two); !slices.Equal(got, c.want) {
+			t.Errorf("%s: the vectors are %v, want %v", what, got, c.want)
+		}
+	}
+}
+
 // Rule: a device name may begin with the name of its provider, as in "soft:soft2". The environment
 // variable VERBENA_DEVICE has an effect only if Config has neither a Device nor a Provider.
 func TestWhoChoosesTheDevice(t *testing.T) {

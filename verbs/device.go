@@ -41,6 +41,9 @@ type DeviceInfo struct {
 	// address is reached at each.
 	AnyAddr bool
 	Node    int // NUMA node; -1 when unknown
+	// VectorCPUs are, of an open device, the processors that handle the interrupt of each completion
+	// vector, as the system had placed them when the device was opened; nil when unknown.
+	VectorCPUs [][]int
 }
 
 // AtomicCap is the scope within which a device's atomics are atomic.

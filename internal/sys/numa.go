@@ -22,9 +22,9 @@ type Node struct {
 // 8192), and low enough for a list in a file not to exhaust memory.
 const maxCPU = 1 << 16
 
-// parseList reads the kernel's list format, such as "0-3,8,10-11": ascending,
-// without overlap, possibly empty (cpuset(7), "List format").
-func parseList(s string) ([]int, error) {
+// ParseList reads the kernel's list format, such as "0-3,8,10-11": ascending,
+// without overlap, possibly empty (cpuset(7), "List format"). Numbers are below 65,536.
+func ParseList(s string) ([]int, error) {
 	s = strings.TrimSpace(s)
 	if s == "" {
 		return nil, nil
@@ -84,7 +84,7 @@ func parseMemTotal(s string) (uint64, error) {
 func parseMemNodes(s string) ([]int, error) {
 	for line := range strings.Lines(s) {
 		if list, ok := strings.CutPrefix(line, "Mems_allowed_list:"); ok {
-			return parseList(list)
+			return ParseList(list)
 		}
 	}
 	return nil, fmt.Errorf("sys: NUMA nodes of memory: %w", ErrUnsupported) // a kernel without cpusets

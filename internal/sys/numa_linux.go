@@ -31,7 +31,7 @@ func NodesAt(root string) ([]Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sys: NUMA nodes: %w", err)
 	}
-	ids, err := parseList(string(online))
+	ids, err := ParseList(string(online))
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func NodesAt(root string) ([]Node, error) {
 		if err != nil {
 			return nil, fmt.Errorf("sys: NUMA node %d: %w", id, err)
 		}
-		if n.CPUs, err = parseList(string(cpus)); err != nil {
+		if n.CPUs, err = ParseList(string(cpus)); err != nil {
 			return nil, fmt.Errorf("sys: NUMA node %d: %w", id, err)
 		}
 		// Missing in some containers: then the size is unknown, which is no error.

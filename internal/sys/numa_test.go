@@ -10,12 +10,12 @@ func TestParseList(t *testing.T) {
 	for s, want := range map[string][]int{
 		"": nil, "\n": nil, "0\n": {0}, "0-3": {0, 1, 2, 3}, "0-1,4,6-7\n": {0, 1, 4, 6, 7}, "65535": {65535},
 	} {
-		if got, err := parseList(s); err != nil || !slices.Equal(got, want) {
+		if got, err := ParseList(s); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q = %v, %v; want %v", s, got, err, want)
 		}
 	}
 	for _, s := range []string{"x", "-", "1-", "-1", "3-1", "1,1", "2,1", "0-3,2", "1,", ",1", "65536", "0-4294967295", "1-2-3", "1 2", "99999999999999999999"} {
-		if got, err := parseList(s); err == nil {
+		if got, err := ParseList(s); err == nil {
 			t.Errorf("%q = %v, want an error", s, got)
 		}
 	}
@@ -27,7 +27,7 @@ func FuzzParseList(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		list, err := parseList(s)
+		list, err := ParseList(s)
 		if err != nil {
 			if list != nil {
 				t.Fatalf("%q: a list with an error", s)

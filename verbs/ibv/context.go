@@ -80,6 +80,7 @@ func newContext(p *Provider, t *verbsTable, c *C.struct_vb_context, info verbs.D
 	}
 	ctx := &deviceContext{p: p, t: t, c: c, info: info, rxe: softRoCE(c, &d.orig_attr), ackDelay: uint8(d.orig_attr.local_ca_ack_delay),
 		caps: capsOf(&d), atomics: d.orig_attr.atomic_cap != C.VB_ATOMIC_NONE}
+	ctx.info.VectorCPUs = vectorCPUs(system, info.Name, int(c.num_comp_vectors))
 	if ctx.rxe {
 		ctx.look = lookOpcodes | lookInvalid
 	}
