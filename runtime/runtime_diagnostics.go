@@ -1,10 +1,13 @@
 package runtime
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // Record is the flight recorder's entry for one operation; see Options.Recorder.
@@ -30,6 +33,23 @@ func (c *Conn) Recorded() []Record { return c.q.Recorded() }
 
 // Recorded is [Conn.Recorded] for datagrams.
 func (p *PacketConn) Recorded() []Record { return p.q.Recorded() }
+
+// Attributes returns the attributes of the connection's queue pair, as the device reports them: what both
+// ends have agreed on, and what the device has granted. It is meant for diagnosis: it waits for the turn of the
+// connection's reactor, until ctx ends, and then asks the device, with the turn held. Do not call it from a
+// Sink.
+//
+// Errors: ErrConnClosed; errors of the device; the context's error.
+//
+// Implements: ibv_query_qp.
+func (c *Conn) Attributes(ctx context.Context) (attr verbs.QPAttr, err error) {
+	derr := c.sh.r.Do(ctx, func() {
+		if err = ErrConnClosed; c.state != connGone && c.q.QP() != nil {
+			attr, err = c.q.QP().Query()
+		}
+	})
+	return attr, errors.Join(derr, err)
+}
 
 // Stuck is an operation that has been outstanding for a long time; see [Runtime.Stuck].
 type Stuck struct {

@@ -152,3 +152,21 @@ func TestDatagramsAreRecorded(t *testing.T) {
 		t.Error("a PacketConn without a recorder has records, want none")
 	}
 }
+
+// Rule: Attributes returns what the device reports of an open connection's queue pair. After Close it fails.
+func TestAttributesOfAConnection(t *testing.T) {
+	a, b := connected(t, Config{Conn: Options{RetryCount: 3, AckTimeout: verbs.AckTimeout(17), TOS: 104}})
+	ctx := testContext(t)
+	for name, c := range map[string]*Conn{"dialing": a, "accepting": b} {
+		got := must.Get(c.Attributes(ctx))(t)
+		if got.State != verbs.QPSRTS || got.RetryCnt != 3 || got.Timeout != 17 || got.AH.TrafficClass != 104 || got.Cap.MaxSendWR < DefaultSendDepth {
+			t.Errorf("the attributes of the %s end are %+v, want RTS, 3 retries, the timeout code 17, the traffic class 104 and %d sends or more", name, got, DefaultSendDepth)
+		}
+	}
+	for name, c := range map[string]*Conn{"dialing": a, "accepting": b} {
+		must.Do(t, c.Close(ctx))
+		if _, err := c.Attributes(ctx); !errors.Is(err, ErrConnClosed) {
+			t.Errorf("after Close the error of the %s end is %v, want %v", name, err, ErrConnClosed)
+		}
+	}
+}
