@@ -7,6 +7,7 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 FILE ?=
 DEV ?=
+SUITES ?=
 FUZZTIME ?= 10m
 STRESSOPS ?= 10000000
 STRESSTIME ?= 1m
@@ -41,8 +42,8 @@ test: ## everything that must pass, with a summary (without make: sh scripts/tes
 test-rxe: ## what of it runs on the kernel's Soft-RoCE, in a virtual machine
 	@sh scripts/rxe.sh
 
-test-device: ## the same on real hardware, with a report to send in (DEV=mlx5_0)
-	@sh scripts/device.sh "$(DEV)"
+test-device: ## the same on real hardware, with a report to send in (DEV=mlx5_0, SUITES="conformance runtime" or none; DEV=rxe0: in the virtual machine)
+	@$(if $(SUITES),SUITES="$(SUITES)") sh scripts/device.sh "$(DEV)"
 
 stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, SIMOPS=, EVENTS=10000000, CHAOSROUNDS=10000), the large models, the tests on arm64
 	VERBENA_STRESS_OPS=$(STRESSOPS) VERBENA_STRESS_TIME=$(STRESSTIME) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...

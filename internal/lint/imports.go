@@ -35,6 +35,7 @@ var layers = []layer{
 	{path: "examples", uses: []string{"verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime", "runtime/rpma", "rdmacm"}, tests: []string{"internal"}},
 	{path: "benchmarks", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime", "runtime/rpma", "rdmacm"}},
 	{path: "scripts"},
+	{path: "scripts/device", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "verbs/open", "verbs/verbstest", "reactor", "runtime"}},
 	{path: "docs", uses: []string{"verbs", "futures", "reactor", "runtime"}},
 }
 
