@@ -84,6 +84,14 @@ func (t tree) device(name string) DevicePlace {
 	d.Board, d.Firmware, d.NodeType = t.read(at, "board_id"), t.read(at, "fw_ver"), t.read(at, "node_type")
 	if !t.has(parent) {
 		d.Function = known("software, without a device below")
+		// The kernel's software drivers differ in their node type (include/rdma/ib_verbs.h, rdma_node_type).
+		switch kind := d.NodeType; {
+		case kind.Value == nil:
+		case strings.HasPrefix(*kind.Value, "1:"):
+			d.Driver = known("rdma_rxe, by the node type")
+		case strings.HasPrefix(*kind.Value, "4:"):
+			d.Driver = known("siw, by the node type")
+		}
 		explainAll(&d, "the device is software")
 	} else {
 		d.Driver, d.Function, d.VFs = item(t.link(parent, "driver")), t.function(parent), t.virtualFunctions(parent)

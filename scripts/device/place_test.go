@@ -51,11 +51,14 @@ func TestFunctionOfADevice(t *testing.T) {
 	for name, parent := range map[string]string{"pf": pf, "vf": vf, "sf": sf, "guest": guest} {
 		f.linkTo("sys/class/infiniband/"+name+"/device", parent)
 	}
-	must.Do(t, os.MkdirAll(f.path("sys/class/infiniband/software"), 0o755))
+	f.file("sys/class/infiniband/software/node_type", "1: CA\n")
 	for name, want := range map[string]string{"pf": "PF", "vf": "VF", "sf": "SF", "guest": "PCI function without SR-IOV", "software": "software"} {
 		d := f.device(name)
 		if d.Function.Value == nil || !strings.HasPrefix(*d.Function.Value, want) {
 			t.Errorf("the function of %s is %+v, want %s", name, d.Function, want)
+		}
+		if name == "software" && (d.Driver.Value == nil || !strings.HasPrefix(*d.Driver.Value, "rdma_rxe")) {
+			t.Errorf("the driver of a software device is %+v", d.Driver)
 		}
 		if name == "pf" && (d.VFs.Value == nil || *d.VFs.Value != 1 || d.IOMMU.Value == nil || *d.IOMMU.Value != "group 15, DMA-FQ") {
 			t.Errorf("the physical function has %+v virtual functions and IOMMU %+v", d.VFs, d.IOMMU)

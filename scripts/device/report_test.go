@@ -50,6 +50,9 @@ func complete(t *testing.T, r *Report) {
 			t.Errorf("there are no times of %s", what)
 		}
 		for _, x := range rows {
+			if x.Call == eventToGoroutine {
+				continue // unknown while other work keeps the processors busy
+			}
 			if x.Unknown != "" || x.N == 0 {
 				t.Errorf("%s, %s: %d times, unknown: %q", what, x.Call, x.N, x.Unknown)
 			}

@@ -13,13 +13,15 @@ const (
 	pathRounds = 200 // of each step
 	pollsEach  = 100 // empty polls of one measurement
 	writeSize  = 64
+
+	eventToGoroutine = "event to goroutine: the difference of the medians"
 )
 
 // dataPath times the steps that a message is made of, on two queue pairs without the runtime.
 func (b *bench) dataPath(ctx context.Context) []Times {
 	steps := [...]*timer{newTimer("empty poll"), newTimer("doorbell: ibv_post_send of one WRITE of 64 bytes"),
 		newTimer("WRITE of 64 bytes, its completion polled for"), newTimer("WRITE of 64 bytes, its completion wakes a goroutine"),
-		newTimer("event to goroutine: the difference of the medians")}
+		newTimer(eventToGoroutine)}
 	flush := newTimer("flush: 64 receives, from ERR to the last completion")
 	x, y, err := pairOf(b, defaultEnd.Timeout, defaultEnd.RetryCnt)
 	if err != nil {
