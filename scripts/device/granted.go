@@ -114,11 +114,14 @@ func (a *asker) limits(t verbs.QPType) (l QPLimits, refusals []Refusal) {
 	}
 	four := one
 	four.MaxSendSGE = runtime.DefaultMaxSGE
-	find := func(name string, into *int, most int, c verbs.QPCap, set func(c *verbs.QPCap, n uint32)) {
+	find := func(name string, into *int, most int, c verbs.QPCap, field func(c *verbs.QPCap) *uint32) {
 		n, refusal := largest(most, func(n int) error {
 			c := c
-			set(&c, uint32(n))
-			_, err := a.make(t, c)
+			*field(&c) = uint32(n)
+			got, err := a.make(t, c)
+			if err == nil && *field(&got) < uint32(n) {
+				err = fmt.Errorf("no error, but %d granted", *field(&got))
+			}
 			return err
 		})
 		*into = n
@@ -126,13 +129,13 @@ func (a *asker) limits(t verbs.QPType) (l QPLimits, refusals []Refusal) {
 			refusals = append(refusals, Refusal{Type: l.Type, What: name, Asked: n + 1, Error: refusal.Error()})
 		}
 	}
-	find("send depth", &l.SendDepth, mostDepth, one, func(c *verbs.QPCap, n uint32) { c.MaxSendWR = n })
-	find("send elements", &l.SendSGE, mostElements, one, func(c *verbs.QPCap, n uint32) { c.MaxSendSGE = n })
-	find("inline", &l.Inline, mostInline, one, func(c *verbs.QPCap, n uint32) { c.MaxInlineData = n })
-	find("depth with 4 elements", &l.Usual, mostDepth, four, func(c *verbs.QPCap, n uint32) { c.MaxSendWR = n })
+	find("send depth", &l.SendDepth, mostDepth, one, func(c *verbs.QPCap) *uint32 { return &c.MaxSendWR })
+	find("send elements", &l.SendSGE, mostElements, one, func(c *verbs.QPCap) *uint32 { return &c.MaxSendSGE })
+	find("inline", &l.Inline, mostInline, one, func(c *verbs.QPCap) *uint32 { return &c.MaxInlineData })
+	find("depth with 4 elements", &l.Usual, mostDepth, four, func(c *verbs.QPCap) *uint32 { return &c.MaxSendWR })
 	if one.MaxRecvWR > 0 {
-		find("receive depth", &l.RecvDepth, mostDepth, one, func(c *verbs.QPCap, n uint32) { c.MaxRecvWR = n })
-		find("receive elements", &l.RecvSGE, mostElements, one, func(c *verbs.QPCap, n uint32) { c.MaxRecvSGE = n })
+		find("receive depth", &l.RecvDepth, mostDepth, one, func(c *verbs.QPCap) *uint32 { return &c.MaxRecvWR })
+		find("receive elements", &l.RecvSGE, mostElements, one, func(c *verbs.QPCap) *uint32 { return &c.MaxRecvSGE })
 	}
 	return l, refusals
 }

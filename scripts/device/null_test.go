@@ -31,3 +31,48 @@ func TestReportOfTheNullDevice(t *testing.T) {
 		t.Errorf("the loaded libraries are %+v, want those of the null device", libraries)
 	}
 }
+
+// Rule: on every profile of the null device each item is known or has the reason, and what is found out is what
+// the driver grants: by refusing more, or by granting less.
+func TestReportOfEveryProfile(t *testing.T) {
+	paths, err := nulldev.Build()
+	if errors.Is(err, nulldev.ErrNoCompiler) {
+		t.Skipf("%v (Debian: apt-get install gcc)", err)
+	}
+	must.Do(t, err)
+	null := must.Get(nulldev.Open(paths))(t)
+	defer null.Close()
+	defer func() { must.Do(t, null.SetProfile(nulldev.Plain)) }()
+	p := must.Get(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
+	inline := map[string]int{"irdma": 101, "iwarp": 48, "bnxt_re": 96, "erdma": 96}
+	elements := map[string]int{"irdma": 13, "iwarp": 3, "erdma": 6}
+	for _, name := range null.Profiles() {
+		t.Run(name, func(t *testing.T) {
+			must.Do(t, null.SetProfile(name))
+			b := &bench{sys: "/", ends: [2]target{{p, "null0"}, {p, "null1"}}, conns: 5, limit: 5 * time.Second, grace: leftBehind}
+			r := &Report{Place: b.place(t.Context()), Granted: b.granted(t.Context())}
+			r.Granted.Pinned = b.pinned(t.Context())
+			c := b.connections(t.Context())
+			r.Agreed.Ends, r.Granted.Connections, r.Timed.AtOnce, r.Counted.Stats = c.ends, c.pinned, c.burst, c.stats
+			r.Agreed.RetryExc, r.Counted.Counters, r.Counted.Events = unknown[RetryExc]("not asked"), unknown[[]Counter]("not asked"), b.asyncEvents()
+			r.Deviations = deviations("")
+			blanks(t, r)
+			l := r.Granted.Limits
+			if name == "efa" {
+				if len(l) > 0 && l[0].Unknown == "" {
+					t.Errorf("the largest values of RC are %+v, want the reason why there are none", l[0])
+				}
+				return
+			}
+			if want := inline[name]; want != 0 && l[0].Inline != want {
+				t.Errorf("the largest inline size is %d, want %d", l[0].Inline, want)
+			}
+			if want := elements[name]; want != 0 && l[0].SendSGE != want {
+				t.Errorf("the most elements are %d, want %d", l[0].SendSGE, want)
+			}
+			if name == "hns" && l[0].Inline == mostInline {
+				t.Errorf("the largest inline size is %d, which the driver does not refuse and does not grant", l[0].Inline)
+			}
+		})
+	}
+}
