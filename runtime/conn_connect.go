@@ -206,10 +206,8 @@ func (c *Conn) checkStart() error {
 func (c *Conn) setID(id verbs.CMID) error {
 	c.id = id
 	c.sh.targets[id] = c
-	if code := c.opts.ackTimeout(); code != 0 {
-		if err := id.SetAckTimeout(code); err != nil {
-			return err
-		}
+	if err := id.SetAckTimeout(c.opts.ackTimeout()); err != nil {
+		return err
 	}
 	if c.opts.TOS != 0 && !c.accepting {
 		return id.SetTOS(c.opts.TOS)

@@ -77,10 +77,6 @@ func boundOf(timeout, retries uint8, configured time.Duration) time.Duration {
 
 // ACK timeout codes of a connection.
 const (
-	// deviceDelay is the largest number of codes by which a device may raise the code of
-	// ackTimeoutFor and still give up in time. A device raises a code that is below its own delay to
-	// this delay (verbs.DeviceAttr.AckDelay: 15 for Soft-RoCE, 16 for ConnectX).
-	deviceDelay = 2
 	// minAckTimeout is the code for 33 ms. A smaller code would cause needless retries: a burst on a
 	// busy network, or a process that is briefly not scheduled, can delay acknowledgments for almost
 	// 33 ms.
@@ -96,7 +92,8 @@ var longestAckTimeout = verbs.AckTimeout(31)
 // retries returns the retry count of the queue pair.
 func (o *Options) retries() uint8 { return uint8(max(o.RetryCount, 0)) }
 
-// ackTimeout returns the ACK timeout code of the queue pair. With 0, the provider chooses the code.
+// ackTimeout returns the ACK timeout code for which the runtime asks. The queue pair gets a larger one
+// if its device's own delay is larger (verbs.DeviceAttr.AckDelay).
 func (o *Options) ackTimeout() uint8 {
 	if o.AckTimeout == 0 {
 		return ackTimeoutFor(o.PeerTimeout, o.retries())
@@ -109,19 +106,13 @@ func (o *Options) ackTimeout() uint8 {
 }
 
 // ackTimeoutFor returns the largest ACK timeout code, from minAckTimeout to maxAckTimeout, with
-// which the device gives up within the configured time, even if the device raises the code by
-// deviceDelay. If there is no such code, ackTimeoutFor returns minAckTimeout. If no time is
-// configured, it returns 0, and the provider chooses the code. With provider ibv on RoCE, the
-// dialing side then gets a code from 17 to 20, and the accepting side gets the code that the peer
-// requests. With code 18, which stands for 1.1 s, and 7 retries, the device may take 34 s to give
-// up (boundOf).
+// which the device gives up within the configured time. If there is no such code, it returns
+// minAckTimeout, and if no time is configured, maxAckTimeout: with 7 retries the device may then
+// take 34 s to give up (boundOf).
 func ackTimeoutFor(configured time.Duration, retries uint8) uint8 {
-	if configured <= 0 {
-		return 0
-	}
-	code := uint8(minAckTimeout)
-	for code < maxAckTimeout && boundOf(code+deviceDelay+1, retries, 1) <= configured {
-		code++
+	code := uint8(maxAckTimeout)
+	for configured > 0 && code > minAckTimeout && boundOf(code, retries, 1) > configured {
+		code--
 	}
 	return code
 }

@@ -92,9 +92,9 @@ type Options struct {
 	// four times the time that it uses. The bound of PeerTimeout covers these retries.
 	//
 	// AckTimeout is at most 8796 s, which is 4.096 µs × 2^31. The default AckTimeout is the longest
-	// time from 33 ms to 1.1 s with which the device gives up within PeerTimeout. If no time in this
-	// range is short enough, the default is 33 ms. If PeerTimeout is negative, the provider chooses
-	// the default. RetryCount is at most 7, the largest value of the queue pair attribute. The
+	// time from 33 ms to 1.1 s with which the device gives up within PeerTimeout: 134 ms for the
+	// default PeerTimeout, so the device gives up after 1.1 to 4.3 s. If no time in this range is short
+	// enough, the default is 33 ms. If PeerTimeout is negative, the default is 1.1 s. RetryCount is at most 7, the largest value of the queue pair attribute. The
 	// default RetryCount is DefaultRetryCount; negative: no retries.
 	AckTimeout time.Duration
 	RetryCount int

@@ -141,22 +141,21 @@ func TestPeerTimeoutErrorSaysIt(t *testing.T) {
 }
 
 // Rule: if a time is configured, ackTimeoutFor returns the largest code from minAckTimeout to
-// maxAckTimeout for which boundOf(code+deviceDelay) is not longer than this time. If there is no such
-// code, ackTimeoutFor returns minAckTimeout. If no time is configured, it returns 0.
+// maxAckTimeout for which boundOf(code) is not longer than this time. If there is no such
+// code, ackTimeoutFor returns minAckTimeout. If no time is configured, it returns maxAckTimeout.
 func TestProposedAckTimeoutFitsTheBound(t *testing.T) {
 	for _, x := range []struct {
 		configured time.Duration
 		want       uint8
 	}{
-		{0, 0}, {-1, 0}, {time.Millisecond, 13}, {5 * time.Second, 13}, {10 * time.Second, 14}, {time.Minute, 16}, {time.Hour, 18},
+		{0, 18}, {-1, 18}, {time.Millisecond, 13}, {5 * time.Second, 15}, {10 * time.Second, 16}, {time.Minute, 18}, {time.Hour, 18},
 	} {
 		code := ackTimeoutFor(x.configured, DefaultRetryCount)
 		if code != x.want {
 			t.Errorf("ackTimeoutFor(%v) returned code %d, want %d", x.configured, code, x.want)
 		}
-		if x.configured >= 5*time.Second && boundOf(code+deviceDelay, DefaultRetryCount, x.configured) != x.configured {
-			t.Errorf("the bound for code %d is %v, want the configured time %v",
-				code+deviceDelay, boundOf(code+deviceDelay, DefaultRetryCount, x.configured), x.configured)
+		if x.configured >= 5*time.Second && boundOf(code, DefaultRetryCount, x.configured) != x.configured {
+			t.Errorf("the bound for code %d is %v, want the configured time %v", code, boundOf(code, DefaultRetryCount, x.configured), x.configured)
 		}
 	}
 }

@@ -109,10 +109,9 @@ type ConnParam struct {
 	QPNum              uint32 // ignored when the identifier has a queue pair
 }
 
-// MaxPeerAckTimeout is the largest ACK timeout code accepted from a peer: 4.3 s. Linux asks for
-// less on any path. Without this limit a connecting peer could keep the other end's operations
-// outstanding for an hour or forever.
-const MaxPeerAckTimeout = 20
+// DefaultAckTimeout is the ACK timeout code of an end that sets none: 0.54 s. It is what Linux's
+// connection manager asks for on RoCE (cma.c, CMA_IBOE_PACKET_LIFETIME, plus one).
+const DefaultAckTimeout = 17
 
 // UDPQKey is the queue key of all queue pairs in port space UDP.
 //
@@ -200,13 +199,12 @@ type CMID interface {
 	// ResolveIB is ResolveAddr with addresses of InfiniBand; see BindIB. Implements: rdma_resolve_addr with AF_IB.
 	ResolveIB(src, dst IBAddr, timeout time.Duration) error
 	// SetAckTimeout sets the local ACK timeout of this end of a connection: a code from 1 to 31,
-	// as for [AckTimeout]. The step to RTS gives the queue pair the larger of code and
-	// DeviceAttr.AckDelay, whatever the peer asks for. The connecting end calls it before
-	// ResolveRoute, and its request carries the value to the peer; the accepting end calls it
-	// before Accept. By default the provider chooses. On Linux the default follows the kernel's
-	// knowledge of the path, which the request may set, up to MaxPeerAckTimeout, or
-	// DeviceAttr.AckDelay if that is larger. ErrInvalid outside port space TCP. Implements:
-	// rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
+	// as for [AckTimeout]; default DefaultAckTimeout. The step to RTS gives the queue pair the
+	// larger of code and DeviceAttr.AckDelay, at both ends and on RoCE and InfiniBand alike. Neither
+	// the peer's request nor the path's lifetime has a part in it. iWARP has no such timeout. The
+	// connecting end calls it before ResolveRoute: on RoCE its request then carries the value, which
+	// other programs use at the accepting end. The accepting end calls it before Accept. ErrInvalid
+	// outside port space TCP. Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
 	SetAckTimeout(code uint8) error
 	// SetTOS sets the type of service (IPv4) or traffic class (IPv6) of the packets of a connection: DSCP in the
 	// upper 6 bits, ECN in the others. The connecting end calls it before ResolveRoute, later it may have no

@@ -41,7 +41,8 @@ type Path struct {
 	TrafficClass uint8
 	HopLimit     uint8 // default DefaultHopLimit
 	PKeyIndex    uint16
-	// Timeout is the code of the local ACK timeout (verbs.AckTimeout); default DefaultTimeout.
+	// Timeout is the code of the local ACK timeout (verbs.AckTimeout); default DefaultTimeout, or the
+	// device's own delay (verbs.DeviceAttr.AckDelay) if that is larger.
 	// RetryCount is how often an unanswered request is repeated, 1 to 7; default 7. RC only.
 	Timeout    uint8
 	RetryCount uint8
@@ -65,7 +66,6 @@ type Path struct {
 func (p Path) complete() (Path, error) {
 	p.MTU = or(p.MTU, DefaultMTU)
 	p.HopLimit = or(p.HopLimit, DefaultHopLimit)
-	p.Timeout = or(p.Timeout, DefaultTimeout)
 	p.RetryCount = or(p.RetryCount, DefaultRetryCount)
 	p.MinRNRTimer = or(p.MinRNRTimer, DefaultMinRNRTimer)
 	p.QKey = or(p.QKey, DefaultQKey)
@@ -125,6 +125,7 @@ func (p Path) On(ctx verbs.Context) (_ Path, own Dest, err error) {
 	if err != nil {
 		return p, own, err
 	}
+	p.Timeout = or(p.Timeout, max(DefaultTimeout, device.AckDelay))
 	p.RdAtomic = or(p.RdAtomic, uint8(min(DefaultRdAtomic, device.MaxQPInitRdAtom)))
 	p.DestRdAtomic = or(p.DestRdAtomic, uint8(min(DefaultRdAtomic, device.MaxQPRdAtom)))
 	if p.Access == 0 {

@@ -177,7 +177,7 @@ func TestPathOfAQueuePair(t *testing.T) {
 		give Path
 		want verbs.QPAttr
 	}{
-		"default": {Path{}, verbs.QPAttr{PathMTU: verbs.MTU1024, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, MaxRdAtomic: 1, MaxDestRdAtomic: 1}},
+		"default": {Path{}, verbs.QPAttr{PathMTU: verbs.MTU1024, Timeout: 15 /* the delay of the software RNIC */, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, MaxRdAtomic: 1, MaxDestRdAtomic: 1}},
 		"all of it": {Path{MTU: verbs.MTU512, Timeout: 8, RetryCount: 3, NoRNRRetry: true, MinRNRTimer: 1, RdAtomic: 4, DestRdAtomic: 8, SL: 2},
 			verbs.QPAttr{PathMTU: verbs.MTU512, Timeout: 8, RetryCnt: 3, RNRRetry: 0, MinRNRTimer: 1, MaxRdAtomic: 4, MaxDestRdAtomic: 8}},
 	} {

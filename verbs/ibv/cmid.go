@@ -56,7 +56,7 @@ type cmID struct {
 	groups map[C.struct_sockaddr_storage]*membership // by address
 	ece    verbs.ECE                                 // from SetLocalECE
 	// timeout and retries are the timeout and retry count of this end's requests, from
-	// SetAckTimeout and Connect or Accept; timeout 0: not set.
+	// SetAckTimeout and Connect or Accept.
 	timeout, retries uint8
 
 	// Under p.cmIDs.mu.
@@ -84,7 +84,7 @@ var _ verbs.CMID = (*cmID)(nil)
 // newCMID registers an identifier with ch. The C object is made afterwards.
 func newCMID(ch *cmChannel, ps verbs.PortSpace, kind verbs.QPType, userData uint64) *cmID {
 	p := ch.p
-	id := &cmID{p: p, t: ch.t, num: lastID.Add(1), ps: ps, kind: kind, ch: ch}
+	id := &cmID{p: p, t: ch.t, num: lastID.Add(1), ps: ps, kind: kind, ch: ch, timeout: verbs.DefaultAckTimeout}
 	id.label = fmt.Sprintf("CM identifier %d", id.num)
 	id.userData.Store(userData)
 	p.cmIDs.mu.Lock()

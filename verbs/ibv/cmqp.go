@@ -43,7 +43,11 @@ func (id *cmID) step(q *queuePair, to verbs.QPState, change func(a *C.struct_vb_
 	return errno
 }
 
-// attributes returns the connection manager's attributes for a step, with this end's own timers.
+// attributes returns the connection manager's attributes for a step, with this end's own timers. The
+// kernel's ACK timeout is not used. It is what SetAckTimeout has set, without the device's delay
+// (Linux cma.c, rdma_init_qp_attr), or else at the connecting end the peer's delay and the path's
+// lifetime, and at the accepting end what the request asks for (cm.c, cm_rep_handler and
+// cm_init_av_by_path), which is the lifetime of the path record on InfiniBand, whatever was set.
 func (id *cmID) attributes(to verbs.QPState) (a C.struct_vb_qp_attr, mask C.int, errno syscall.Errno) {
 	a.qp_state = C.vb_enum(to)
 	errno = syscall.Errno(C.shim_init_qp_attr(id.t, id.c, &a, &mask))
@@ -52,7 +56,11 @@ func (id *cmID) attributes(to verbs.QPState) (a C.struct_vb_qp_attr, mask C.int,
 		a.min_rnr_timer = cmRNRTimer
 	}
 	if mask&C.VB_QP_TIMEOUT != 0 { // InfiniBand and RoCE; iWARP has none
-		a.timeout = C.uint8_t(id.ackTimeout(uint8(a.timeout)))
+		var delay uint8
+		if delay, errno = id.ackDelay(); errno != 0 {
+			return a, mask, errno
+		}
+		a.timeout = C.uint8_t(max(id.timeout, delay))
 	}
 	return a, mask, errno
 }
@@ -92,27 +100,27 @@ func (id *cmID) InitQPAttr(to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, er
 	return attrFromC(&a), verbs.QPAttrMask(mask), nil
 }
 
-// ackTimeout returns the code for the queue pair: the one from SetAckTimeout, else the kernel's.
-// The kernel's may come from the peer's request (Linux cm.c, cm_init_av_by_path), so it is
-// bounded. It is at least the device's own delay: the kernel adds that to the value sent to the
-// peer, but not to the value set here (cma.c, rdma_init_qp_attr).
-func (id *cmID) ackTimeout(kernels uint8) uint8 {
-	code := id.timeout
-	if code == 0 {
-		code = kernels
-		if code == 0 || code > verbs.MaxPeerAckTimeout { // 0 means no limit
-			code = verbs.MaxPeerAckTimeout
-		}
+// ackDelay returns the delay of the identifier's device: a queue pair gets no shorter timeout. A queue
+// pair of the program's own may be on any context, so the device is asked through librdmacm's.
+func (id *cmID) ackDelay() (uint8, syscall.Errno) {
+	if id.qp != nil {
+		return id.qp.ctx.ackDelay, 0
 	}
-	if id.qp == nil { // of the program's own, on a context that is not known
-		return code
+	if id.c.verbs == nil {
+		return 0, 0
 	}
-	return max(code, id.qp.ctx.ackDelay)
+	t, err := id.p.libs.verbs()
+	if err != nil {
+		return 0, syscall.ENOSYS
+	}
+	var d C.struct_vb_device_attr_ex
+	errno := syscall.Errno(C.shim_query_device(t, id.c.verbs, &d))
+	return uint8(d.orig_attr.local_ca_ack_delay), errno
 }
 
 // ready moves the queue pair from INIT to RTS. A depth of maxDepth keeps the agreed one. This end
-// decides the timeout and the retry count of its own requests, because the kernel of an accepting
-// end takes them from the peer. Under api.
+// decides the retry count of its own requests, because the kernel of an accepting end takes it from
+// the peer. Under api.
 func (id *cmID) ready(resources, depth uint8) syscall.Errno {
 	e := id.step(id.qp, verbs.QPSInit, nil)
 	if e == 0 {

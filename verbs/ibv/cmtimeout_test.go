@@ -3,6 +3,7 @@
 package ibv
 
 import (
+	"cmp"
 	"syscall"
 	"testing"
 
@@ -39,39 +40,42 @@ func (r *cmRig) connect(ack, retries [2]uint8) (e cmEnds) {
 	return e
 }
 
-// Rule: in its step to RTS an end's queue pair gets this end's own timeout, at least the device's
-// delay, whichever end it is and whatever the other asks for. The null device gives the acceptor
-// the dialer's values, as the kernel does.
+// Rule: in its step to RTS an end's queue pair gets this end's own timeout, at least the device's delay,
+// whichever end it is, whatever the other asks for, and whatever the lifetime of the path. Without an own
+// timeout it is verbs.DefaultAckTimeout. The null device gives a dialer what it has set, without the
+// delay, and an acceptor what the request asks for, as the kernel does: on InfiniBand code 19.
 func TestEachEndsQueuePairGetsItsOwnTimeout(t *testing.T) {
-	const delay = 12    // ND_ACK_DELAY
-	const kernels = 14  // CM_ACK_TIMEOUT
-	const fromPeer = 20 // at most
-	for _, c := range []struct{ set, want [2]uint8 }{
-		{[2]uint8{18, 15}, [2]uint8{18, 15}},
-		{[2]uint8{15, 18}, [2]uint8{15, 18}},
-		{[2]uint8{31, 1}, [2]uint8{31, delay}},
-		{[2]uint8{1, 31}, [2]uint8{delay, 31}},
-		{[2]uint8{0, 0}, [2]uint8{kernels, kernels}},
-		{[2]uint8{31, 0}, [2]uint8{31, fromPeer}},
-		{[2]uint8{1, 0}, [2]uint8{delay, delay}},
-	} {
-		r := newCMRig(t)
-		e := r.connect(c.set, [2]uint8{1, 6})
-		for i, id := range []verbs.CMID{e.a, e.b} {
-			attr := must.Get(id.QP().Query())(t)
-			if retries := []uint8{1, 6}[i]; attr.Timeout != c.want[i] || attr.RetryCnt != retries {
-				t.Errorf("codes %d set: end %d got code %d and %d retries, want %d and %d", c.set, i, attr.Timeout, attr.RetryCnt, c.want[i], retries)
+	const none = verbs.DefaultAckTimeout
+	for profile, delay := range map[string]uint8{nulldev.Plain: 12, "mlx5": 16, "mlx5_ib": 16} {
+		profiled(t, profile)
+		for _, set := range [][2]uint8{{18, 15}, {15, 18}, {31, 1}, {1, 31}, {0, 0}, {31, 0}, {0, 31}, {1, 0}, {13, 13}} {
+			r := newCMRig(t)
+			e := r.connect(set, [2]uint8{1, 6})
+			for i, id := range []verbs.CMID{e.a, e.b} {
+				want := max(cmp.Or(set[i], none), delay)
+				attr := must.Get(id.QP().Query())(t)
+				if retries := []uint8{1, 6}[i]; attr.Timeout != want || attr.RetryCnt != retries {
+					t.Errorf("%s: codes %d set: end %d got code %d and %d retries, want %d and %d",
+						profile, set, i, attr.Timeout, attr.RetryCnt, want, retries)
+				}
 			}
 		}
 	}
 }
 
-// Rule: a missing timeout, which a REQ may ask for, is replaced by a long one.
-func TestNoTimeoutOfThePeersIsABound(t *testing.T) {
+// Rule: a queue pair of the program's own gets the same timeouts from InitQPAttr.
+func TestTheProgramsQueuePairGetsTheDevicesDelay(t *testing.T) {
+	profiled(t, "mlx5_ib")
+	const delay = 16
 	r := newCMRig(t)
-	id := r.connect([2]uint8{}, [2]uint8{}).b.(*cmID)
-	if got := id.ackTimeout(0); got != verbs.MaxPeerAckTimeout {
-		t.Errorf("of code 0 comes %d, want %d", got, verbs.MaxPeerAckTimeout)
+	for set, want := range map[uint8]uint8{0: verbs.DefaultAckTimeout, 13: delay, 20: 20} {
+		_, idb := r.requested(1, func(verbs.CMID) {})
+		if set != 0 {
+			must.Do(t, idb.SetAckTimeout(set))
+		}
+		if a, _, err := idb.InitQPAttr(verbs.QPSRTS); err != nil || a.Timeout != want {
+			t.Errorf("code %d set: code %d (%v), want %d", set, a.Timeout, err, want)
+		}
 	}
 }
 
@@ -79,8 +83,8 @@ func TestNoTimeoutOfThePeersIsABound(t *testing.T) {
 func TestAckTimeoutWithoutTheKernelsHelp(t *testing.T) {
 	r := newCMRig(t)
 	r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "rdma_set_option", Err: syscall.ENOSYS})
-	e := r.connect([2]uint8{17, 0}, [2]uint8{})
-	for id, want := range map[verbs.CMID]uint8{e.a: 17, e.b: 14} {
+	e := r.connect([2]uint8{18, 0}, [2]uint8{})
+	for id, want := range map[verbs.CMID]uint8{e.a: 18, e.b: verbs.DefaultAckTimeout} {
 		if attr, err := id.QP().Query(); err != nil || attr.Timeout != want {
 			t.Errorf("%v has code %d (%v), want %d", id, attr.Timeout, err, want)
 		}

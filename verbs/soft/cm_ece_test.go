@@ -178,9 +178,9 @@ func TestInitQPAttrConnectsTheProgramsQueuePairs(t *testing.T) {
 	r.a.event(verbs.CMEstablished)
 	r.b.event(verbs.CMEstablished)
 	a := must.Get(qa.Query())(t)
-	if a.MaxRdAtomic != 2 || a.MaxDestRdAtomic != 1 || a.RetryCnt != 4 || a.RNRRetry != 6 || a.Timeout != ackDelay {
+	if a.MaxRdAtomic != 2 || a.MaxDestRdAtomic != 1 || a.RetryCnt != 4 || a.RNRRetry != 6 || a.Timeout != verbs.DefaultAckTimeout {
 		t.Errorf("the asking queue pair has depths %d and %d, retries %d and %d, timeout %d; want 2, 1, 4, 6, %d",
-			a.MaxRdAtomic, a.MaxDestRdAtomic, a.RetryCnt, a.RNRRetry, a.Timeout, ackDelay)
+			a.MaxRdAtomic, a.MaxDestRdAtomic, a.RetryCnt, a.RNRRetry, a.Timeout, verbs.DefaultAckTimeout)
 	}
 	b := must.Get(qb.Query())(t)
 	if b.MaxRdAtomic != 3 || b.MaxDestRdAtomic != 2 || b.RetryCnt != maxRetry || b.RNRRetry != 5 {

@@ -145,8 +145,8 @@ var defaultParam = verbs.ConnParam{
 // running Progress call of the device.
 //
 // The path has the device's MTU. A peer with a smaller one refuses, and the request is repeated
-// with the smaller MTU. The local ACK timeout of this side is the one set with SetAckTimeout, at
-// least code 15 (134 ms). The request carries it, and the peer uses its own.
+// with the smaller MTU. The local ACK timeout of this side is the one set with SetAckTimeout, or
+// verbs.DefaultAckTimeout, at least code 15 (134 ms). The request carries it, and the peer uses its own.
 //
 // In port space UDP, Connect asks for the listener's queue pair, which ESTABLISHED reports. Only
 // the private data of p is used, at most 180 bytes, and p may be nil.

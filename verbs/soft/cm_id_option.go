@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// SetAckTimeout sets the local ACK timeout of this end. The minimum and default is code 15, 134
-// ms. It does not block.
+// SetAckTimeout sets the local ACK timeout of this end. The minimum is code 15, 134 ms. It does not
+// block.
 //
 // Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
 func (id *cmID) SetAckTimeout(code uint8) error {

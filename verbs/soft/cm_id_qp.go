@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -10,8 +11,8 @@ import (
 )
 
 const (
-	// ackDelay is the delay that the device declares, a code of 134 ms: the minimum and default
-	// ACK timeout of a connection. Eight of them are the time that a peer may get no processor; on
+	// ackDelay is the delay that the device declares, a code of 134 ms: the minimum of the ACK
+	// timeout of a connection. Eight of them are the time that a peer may get no processor; on
 	// a loaded machine half a second was seen. A loss is noticed earlier: see roundTrip.
 	ackDelay = 15
 	// cmRNRTimer is 0.64 ms. The kernel's RDMA CM uses code 0, which is 655 ms for each RNR NAK
@@ -37,7 +38,7 @@ const (
 
 // ackTimeout returns the code of this end's local ACK timeout. Only SetAckTimeout sets it, never
 // the peer's request. The caller holds api.
-func (id *cmID) ackTimeout() uint8 { return max(id.timeout, ackDelay) }
+func (id *cmID) ackTimeout() uint8 { return max(cmp.Or(id.timeout, verbs.DefaultAckTimeout), ackDelay) }
 
 // peerEnd holds the parameters of a connection, seen from this side: those of the request until Accept agrees on
 // others. timeout and retry are this side's own.

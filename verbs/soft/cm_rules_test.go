@@ -317,7 +317,7 @@ func TestCMDataEstablishes(t *testing.T) {
 // retries. Any peer can send the codes 0 and 31, and a count of 0, in a REQ.
 func TestARequestDoesNotChooseTheAcceptorsWaits(t *testing.T) {
 	for _, asked := range []uint8{0, 1, 18, 31} {
-		for own, want := range map[uint8]uint8{0: ackDelay, 1: ackDelay, 15: 15, 31: 31} {
+		for own, want := range map[uint8]uint8{0: verbs.DefaultAckTimeout, 1: ackDelay, 15: 15, 31: 31} {
 			r := newRig(t, false)
 			l := r.b.listen(0)
 			ida := r.a.resolve(l.LocalAddr()).(*cmID)

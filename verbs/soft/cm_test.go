@@ -52,7 +52,7 @@ func TestCMConnect(t *testing.T) {
 		if a.MaxRdAtomic != 4 || b.MaxDestRdAtomic != 4 || a.MaxDestRdAtomic != 3 || b.MaxRdAtomic != 3 {
 			t.Errorf("depths: a asks %d of b's %d, b asks %d of a's %d", a.MaxRdAtomic, b.MaxDestRdAtomic, b.MaxRdAtomic, a.MaxDestRdAtomic)
 		}
-		if a.RetryCnt != 5 || b.RetryCnt != 2 || a.RNRRetry != 7 || b.RNRRetry != 6 || a.Timeout != ackDelay || b.Timeout != ackDelay {
+		if a.RetryCnt != 5 || b.RetryCnt != 2 || a.RNRRetry != 7 || b.RNRRetry != 6 || a.Timeout != verbs.DefaultAckTimeout || b.Timeout != a.Timeout {
 			t.Errorf("retries: a %d/%d, b %d/%d; timeouts %d and %d", a.RetryCnt, a.RNRRetry, b.RetryCnt, b.RNRRetry, a.Timeout, b.Timeout)
 		}
 		must.Do(t, ida.Disconnect())

@@ -28,7 +28,6 @@ var cmCases = []Spec{
 	{Name: "cm_migrated_identifier_reports_to_its_new_channel", Rule: "rdma_migrate_id(3)", needs: cmOnly, run: cmMigrate},
 	{Name: "cm_migrating_to_its_own_channel_keeps_the_events", Rule: "rdma_migrate_id(3); kernel ucma_migrate_id: cur_file == new_file", needs: cmOnly, run: cmMigrateHome},
 	{Name: "cm_each_end_sets_its_own_ack_timeout_and_retries", Rule: "contract: CMID.SetAckTimeout, ConnParam.RetryCount", needs: cmOnly, run: cmOwnTimeout},
-	{Name: "cm_ack_timeout_of_a_peer_is_bounded", Rule: "contract: MaxPeerAckTimeout", needs: cmOnly, run: cmPeersTimeout},
 	{Name: "cm_ack_timeout_out_of_range_is_refused", Rule: "contract: CMID.SetAckTimeout", needs: cmOnly, run: cmAckTimeoutRange},
 	{Name: "cm_type_of_service_is_that_of_both_ends", Rule: "contract: CMID.SetTOS; rdma_set_option(3): RDMA_OPTION_ID_TOS", needs: cmOnly, run: cmTOS},
 	{Name: "cm_lost_messages_are_sent_again", Rule: "IBTA 12.9.8: retransmission of REQ, REP, RTU", needs: cmFaults, run: cmLost},

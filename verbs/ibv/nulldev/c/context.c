@@ -198,6 +198,15 @@ static void limits(struct vb_context *c, struct vb_device_attr_ex *x)
 	x->device_cap_flags_ex |= a->device_cap_flags;
 }
 
+/* For librdmacm, whose kernel part reads it when a device appears (cm.c, cm_add_one). */
+ND_EXPORT uint8_t nulldev_ack_delay(struct vb_context *c)
+{
+	struct vb_device_attr_ex x;
+
+	limits(c, &x);
+	return x.orig_attr.local_ca_ack_delay;
+}
+
 ND_EXPORT int ibv_query_device(struct vb_context *c, struct vb_device_attr *a)
 {
 	struct vb_device_attr_ex x;

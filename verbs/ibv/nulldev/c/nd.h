@@ -35,7 +35,7 @@ enum {
 	ND_MAX_CQE = 1 << 20,
 	ND_MAX_INLINE = 1024,
 	ND_MAX_RD_ATOM = 16,
-	ND_ACK_DELAY = 12,	/* 17 ms; below CM_ACK_TIMEOUT, and not too short */
+	ND_ACK_DELAY = 12,	/* 17 ms; below what a connection manager asks for, and not too short */
 	ND_MAX_SRQ = 1 << 12,
 	ND_MAX_MSG = 1 << 30,
 	ND_MAX_GROUPS = 256,	/* multicast groups of a device */

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "profile/profile.h"
 #include "vb_rdmacm.h"
 
 #define CM_EXPORT __attribute__((visibility("default")))
@@ -37,7 +38,7 @@ enum {
 	CM_VENDOR_BITS = 0xffffff, /* a vendor ID has 24 bits in the messages */
 	CM_SIDR_UNSUPPORTED = 1, /* the same in port space UDP (IBTA 12.11.2.2) */
 	CM_SIDR_REJECT = 2,
-	CM_ACK_TIMEOUT = 14,	 /* 67 ms */
+	CM_PATH_LIFE = 16,	 /* of a path of RoCE (cma.c, CMA_IBOE_PACKET_LIFETIME) */
 	CM_MAX_DEPTH = 0xff,	 /* RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH */
 	CM_DEVICE_DEPTH = 16,	 /* the device's maximum */
 };
@@ -75,7 +76,9 @@ struct cm_id {
 	bool ib; /* its addresses are of InfiniBand */
 	struct vb_sockaddr_ib peer_ib;
 	bool sync; /* the channel is its own */
-	uint8_t timeout; /* of a connection, for both ends */
+	uint8_t timeout;     /* the option ACK_TIMEOUT; 0: not set */
+	uint8_t path_life;   /* of the route */
+	uint8_t cm_timeout;  /* a queue pair's without the option (cm.c, cm_av.timeout) */
 	uint8_t tos;	 /* likewise */
 	uint16_t port, peer_port; /* host order */
 	struct cm_id *peer;	  /* of a connection, while both exist */
@@ -115,6 +118,7 @@ struct nd_site {
 	int listed;
 };
 int nulldev_called(struct nd_site *s, struct vb_context *c, int destroys, int *ret);
+uint8_t nulldev_ack_delay(struct vb_context *c);
 void nulldev_cm_count(int channels, int ids, int unacked);
 /* Its links (link.c). */
 void nulldev_path(struct vb_context *c, int dev, struct vb_ah_attr *a);

@@ -56,6 +56,15 @@ static size_t asks_with(const struct cm_id *id)
 	return (cm_is_ud(id) ? CM_PRIVATE_SIDR_REQ : CM_PRIVATE_REQ) + (id->ib ? CM_HEADER : 0);
 }
 
+/* timeout_of returns the code of an ACK timeout on a path to a device with a delay (cm.c, cm_ack_timeout). */
+static uint8_t timeout_of(uint8_t delay, uint8_t life)
+{
+	uint8_t code = life + 1;
+
+	code = code >= delay ? code + (delay >= code - 1) : delay + (code >= delay - 1);
+	return code < 31 ? code : 31;
+}
+
 static int peer_dev(const struct cm_id *id) { return id->id.route.addr.addr.ibaddr.dgid.raw[15] - 1; }
 
 /* fits reports whether a listener is for the requests of an identifier (cma.c, cma_ib_check_req_qp_type). */
@@ -85,7 +94,9 @@ static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_
 	cm_set_addrs(made, id->dev);
 	cm_open_device(made, made->dev);
 	made->peer = id;
-	made->timeout = id->timeout;
+	/* The request asks for the timeout of the path to this side, whose device has the delay (cm.c, cm_format_req). */
+	made->path_life = id->path_life;
+	made->cm_timeout = timeout_of(nulldev_ack_delay(id->id.verbs), id->path_life);
 	made->tos = id->tos;
 	made->remote_ece = id->local_ece;
 	id->peer = made;
@@ -178,6 +189,7 @@ static void answer(struct cm_id *id, const struct vb_rdma_conn_param *c)
 	a->remote_ece.vendor_id = id->remote_ece.vendor_id; /* cma.c, ucma_copy_ece_param_to_kern_rep */
 	a->remote_ece.options = id->local_ece.options;
 	a->rnr_retry = id->rnr_told;
+	a->cm_timeout = timeout_of(nulldev_ack_delay(id->id.verbs), a->path_life); /* cm_rep_handler: the target's delay */
 	a->responder = id->initiator;
 	a->initiator = id->responder;
 	e->event.param.conn.responder_resources = a->responder;

@@ -371,6 +371,10 @@ CM_EXPORT int rdma_resolve_route(struct vb_rdma_cm_id *p, int timeout)
 		err = EINVAL;
 	} else {
 		id->state = CM_ROUTE;
+		/* cma.c, cma_resolve_iboe_route; the subnet manager's record does not depend on the option */
+		id->path_life = nulldev_profile_of(p->verbs)->path_life;
+		if (!id->path_life)
+			id->path_life = id->timeout ? id->timeout - 1 : CM_PATH_LIFE;
 		cm_push(id, VB_RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL);
 	}
 	pthread_mutex_unlock(&cm_mu);

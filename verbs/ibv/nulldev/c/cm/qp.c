@@ -49,7 +49,7 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 		*mask |= VB_QP_SQ_PSN | VB_QP_TIMEOUT;
 		if (p->qp_type != VB_QPT_XRC_RECV)
 			*mask |= VB_QP_RETRY_CNT | VB_QP_RNR_RETRY | VB_QP_MAX_QP_RD_ATOMIC;
-		a->timeout = id->timeout ? id->timeout : CM_ACK_TIMEOUT;
+		a->timeout = id->timeout ? id->timeout : id->cm_timeout; /* cma.c, rdma_init_qp_attr: without the device's delay */
 		a->retry_cnt = id->retry;
 		a->rnr_retry = id->rnr_retry;
 		a->max_rd_atomic = id->initiator;

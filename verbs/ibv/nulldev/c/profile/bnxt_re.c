@@ -11,6 +11,7 @@ static void limits(struct vb_device_attr_ex *x)
 	snprintf(a->fw_ver, sizeof(a->fw_ver), "229.0.154.0");
 	a->vendor_id = 0x14e4;
 	a->vendor_part_id = 0x1750;
+	a->local_ca_ack_delay = 16; /* kernel bnxt_re/ib_verbs.c, BNXT_RE_DEFAULT_ACK_DELAY */
 	a->max_sge = a->max_sge_rd = MAX_SGE;
 	a->device_cap_flags &= ~VB_DEVICE_XRC;
 	x->device_cap_flags_ex = 0;

@@ -18,6 +18,7 @@ void nd_mlx5_limits(struct vb_device_attr_ex *x)
 	snprintf(a->fw_ver, sizeof(a->fw_ver), "28.39.1002");
 	a->vendor_id = 0x02c9;
 	a->vendor_part_id = 4129;
+	a->local_ca_ack_delay = 16; /* 268 ms; kernel mlx5/main.c, mlx5_ib_query_device: the firmware's */
 	a->max_qp_wr = MAX_BLOCKS; /* whatever the size of a request (Linux mlx5/main.c, mlx5_ib_query_device) */
 	a->max_sge = a->max_sge_rd = MAX_SGE;
 	x->device_cap_flags_ex = 0;

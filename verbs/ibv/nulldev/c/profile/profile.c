@@ -14,6 +14,8 @@ static const struct nd_profile *now = &nd_plain; /* atomic: written by nulldev_s
 
 const struct nd_profile *nd_profile_now(void) { return __atomic_load_n(&now, __ATOMIC_ACQUIRE); }
 
+ND_EXPORT const struct nd_profile *nulldev_profile_of(struct vb_context *c) { return nd_profile_of(c); }
+
 ND_EXPORT const char *nulldev_profile_name(uint32_t i) { return i < PROFILES ? all[i]->name : NULL; }
 
 ND_EXPORT int nulldev_set_profile(const char *name)

@@ -15,6 +15,7 @@ struct nd_profile {
 	bool infiniband; /* the link layer: addresses are LIDs, and datagrams within the subnet have no GRH */
 	uint8_t lmc;	 /* on InfiniBand: a port has 2^lmc LIDs */
 	uint8_t up;	 /* the port that is up, and the last; 0: 1 */
+	uint8_t path_life; /* of the path record of InfiniBand's subnet manager; 0: RoCE, which has none */
 	void (*limits)(struct vb_device_attr_ex *a);
 	void (*port)(struct vb_port_attr *a);
 
@@ -72,5 +73,7 @@ extern const struct nd_profile nd_mlx4, nd_mlx5, nd_mlx5_ib, nd_irdma, nd_iwarp,
 
 /* The selected profile. */
 const struct nd_profile *nd_profile_now(void);
+/* For librdmacm: the profile of a context. */
+const struct nd_profile *nulldev_profile_of(struct vb_context *c);
 
 #endif
