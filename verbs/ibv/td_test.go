@@ -3,7 +3,10 @@
 package ibv
 
 import (
+	"bytes"
 	"errors"
+	"os"
+	"os/exec"
 	"sync"
 	"testing"
 
@@ -63,6 +66,17 @@ func TestOverlappingPostsOfAThreadDomainAreCounted(t *testing.T) {
 		}
 	}
 	t.Error("posts of milliseconds from two goroutines at once count as following one another")
+}
+
+// Rule: in the profile mlx5 the null device ends the process at such an overlap, as libmlx5 does.
+func TestOverlappingPostsOfAThreadDomainEndTheProcess(t *testing.T) {
+	nullPaths(t)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestOverlappingPostsOfAThreadDomainAreCounted$")
+	cmd.Env = append(os.Environ(), "VERBENA_NULLDEV_PROFILE=mlx5")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("two posts of one thread domain at the same time")) || !bytes.Contains(out, []byte("SIGABRT")) {
+		t.Errorf("the process ended with %v and said %.200q, want SIGABRT and the reason", err, out)
+	}
 }
 
 // Rule: closing a domain that another one uses is refused here, without a call to the library:

@@ -46,5 +46,5 @@
 //   - On-demand memory is ordinary memory; its faults cost nothing. Any mappable
 //     descriptor stands for the memory of another device.
 //   - Posts of one thread domain that overlap are counted ([Stats].TDRaces), in
-//     mode [Loopback]; other libraries end the process.
+//     mode [Loopback]; in the profiles mlx5 they end the process.
 package nulldev

@@ -45,6 +45,14 @@ const (
 	Fatal FaultKind = 8
 	// Missing drops a completion: its request was executed, but never completes.
 	Missing FaultKind = 9
+	// LostRequest loses a connection request, and LostReady the last message of a handshake (an RTU).
+	// The kernel sends it again after 4.3 s, here after Fault.At milliseconds; with 0 never.
+	LostRequest FaultKind = 10
+	LostReady   FaultKind = 11
+	// StaleConnection rejects a connection request with reason 10.
+	StaleConnection FaultKind = 12
+	// QuietFlush makes a flushed completion raise no event, although its queue was armed.
+	QuietFlush FaultKind = 13
 )
 
 // How is the result of a failing call. Calls that return a pointer return NULL and set errno;

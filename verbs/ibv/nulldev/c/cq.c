@@ -229,6 +229,8 @@ void nd_cq_push(struct nd_cq *cq, const struct nd_cqe *e)
 	pthread_spin_unlock(&cq->lock);
 	if (died)
 		nd_async(cq->ctx, cq, VB_EVENT_CQ_ERR);
+	if (fire && e->status == VB_WC_WR_FLUSH_ERR && nd_strikes(NULLDEV_QUIET_FLUSH, NULL))
+		fire = false;
 	if (fire || died)
 		nd_cq_event(cq);
 }

@@ -1,7 +1,14 @@
 /* Thread domains and parent domains; further attributes of a queue pair; fork support. */
+#include <stdio.h>
 #include "nd.h"
 
 uint64_t nd_td_races;
+
+void nd_td_violated(void)
+{
+	fputs("null device: two posts of one thread domain at the same time\n", stderr);
+	abort();
+}
 
 struct vb_td *nd_alloc_td(struct vb_context *c, struct vb_td_init_attr *a)
 {
@@ -14,6 +21,7 @@ struct vb_td *nd_alloc_td(struct vb_context *c, struct vb_td_init_attr *a)
 	if (!td)
 		return nd_null(ENOMEM);
 	td->td.context = c;
+	td->aborts = nd_profile_of(c)->td_abort;
 	nd_lock();
 	nd_live.td++;
 	nd_unlock();

@@ -141,7 +141,7 @@ ND_EXPORT int nulldev_add_fault(const struct nulldev_fault *f)
 {
 	int n = -ENOSPC;
 
-	if (f->kind < NULLDEV_ERRNO || f->kind > NULLDEV_MISSING ||
+	if (f->kind < NULLDEV_ERRNO || f->kind > NULLDEV_QUIET_FLUSH ||
 	    f->how > NULLDEV_HOW_NEGATIVE ||
 	    !memchr(f->call, 0, sizeof(f->call)) ||
 	    ((f->kind == NULLDEV_ERRNO || f->kind == NULLDEV_BAD_WR) && f->err <= 0))
@@ -200,6 +200,8 @@ ND_EXPORT int nulldev_called(struct nd_site *s, struct vb_context *c, int destro
 {
 	return nd_called(s, c ? nd_dev_of(c) : NULL, destroys, ret);
 }
+
+ND_EXPORT int nulldev_strikes(int kind, uint32_t *arg) { return nd_strikes(kind, arg); }
 
 /* nd_late_on reports whether flushes are delayed now, and for how many polls. */
 bool nd_late_on(uint32_t *polls)

@@ -91,6 +91,7 @@ struct nd_td {
 	struct vb_td td; /* first */
 	int uses;
 	int busy;
+	bool aborts;
 };
 
 /* The object of a key: a region or a window. */
@@ -313,14 +314,18 @@ static inline struct nd_pd *nd_pd_of(struct vb_pd *p)
 	return pd && pd->root ? pd->root : pd;
 }
 
-/* Posts of one thread domain overlap only if its user broke the promise: counted here, where
- * other libraries abort. Not in instant mode. */
+/* Posts of one thread domain overlap only if its user broke the promise: counted, and in a profile
+ * with td_abort the end of the process. Not in instant mode. */
 extern uint64_t nd_td_races;
+_Noreturn void nd_td_violated(void);
 
 static inline void nd_td_enter(struct nd_td *td)
 {
-	if (td && __atomic_exchange_n(&td->busy, 1, __ATOMIC_ACQ_REL))
-		__atomic_fetch_add(&nd_td_races, 1, __ATOMIC_RELAXED);
+	if (!td || !__atomic_exchange_n(&td->busy, 1, __ATOMIC_ACQ_REL))
+		return;
+	__atomic_fetch_add(&nd_td_races, 1, __ATOMIC_RELAXED);
+	if (td->aborts)
+		nd_td_violated();
 }
 
 static inline void nd_td_leave(struct nd_td *td)

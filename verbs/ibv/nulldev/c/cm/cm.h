@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "nulldev.h"
 #include "profile/profile.h"
 #include "vb_rdmacm.h"
 
@@ -33,6 +34,7 @@ enum {
 	CM_QKEY = 0x01234567,	 /* RDMA_UDP_QKEY */
 	CM_MCAST_QPN = 0xffffff,
 	CM_REJ_SERVICE = 8,	 /* no listener (IBTA table 102) */
+	CM_REJ_STALE = 10,
 	CM_REJ_CONSUMER = 28,
 	CM_REJ_VENDOR_OPTION = 35,
 	CM_VENDOR_BITS = 0xffffff, /* a vendor ID has 24 bits in the messages */
@@ -85,6 +87,7 @@ struct cm_id {
 	int backlog;
 	struct cm_mc *mcs;
 	struct cm_id *next; /* list of all */
+	uint64_t serial;    /* of all identifiers made */
 
 	uint32_t qpn, remote_qpn, psn, remote_psn;
 	uint8_t responder, initiator; /* depths for the queue pair */
@@ -118,6 +121,7 @@ struct nd_site {
 	int listed;
 };
 int nulldev_called(struct nd_site *s, struct vb_context *c, int destroys, int *ret);
+int nulldev_strikes(int kind, uint32_t *arg);
 uint8_t nulldev_ack_delay(struct vb_context *c);
 void nulldev_cm_count(int channels, int ids, int unacked);
 /* Its links (link.c). */
@@ -161,6 +165,9 @@ uint32_t cm_addr(int dev); /* host order */
 union vb_gid cm_gid(const struct cm_id *id, int dev);
 void cm_set_addrs(struct cm_id *id, int peer_dev);
 void cm_part(struct cm_id *id);	    /* notifies the peer of the end of a connection */
+int cm_ask(struct cm_id *id, const struct vb_rdma_conn_param *c); /* a request arrives */
+void cm_confirm(struct cm_id *id);				 /* the last message of a handshake arrives */
+bool cm_lost(int kind, struct cm_id *id, const struct vb_rdma_conn_param *c);
 void cm_refuse(struct cm_id *id, int reason, const void *data, size_t len);
 bool cm_is_ud(const struct cm_id *id);
 /* Without cm_mu: they call libibverbs. */

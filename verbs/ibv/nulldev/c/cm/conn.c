@@ -125,11 +125,27 @@ static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_
 	return 0;
 }
 
+int cm_ask(struct cm_id *id, const struct vb_rdma_conn_param *c)
+{
+	struct cm_id *l = listener(id, peer_dev(id));
+
+	if (!cm_is_ud(id) && nulldev_strikes(NULLDEV_STALE_CONN, NULL))
+		cm_push(id, VB_RDMA_CM_EVENT_REJECTED, CM_REJ_STALE, told(NULL, 0, CM_PRIVATE_REJ));
+	else if (l && l->backlog > 0 && fits(id, l))
+		return deliver(id, l, c);
+	else if (cm_is_ud(id))
+		cm_push(id, VB_RDMA_CM_EVENT_UNREACHABLE, l ? CM_SIDR_REJECT : CM_SIDR_UNSUPPORTED, NULL);
+	else
+		cm_push(id, VB_RDMA_CM_EVENT_REJECTED, l ? CM_REJ_CONSUMER : CM_REJ_SERVICE, told(NULL, 0, CM_PRIVATE_REJ));
+	id->state = CM_OVER;
+	return 0;
+}
+
 CM_EXPORT int rdma_connect(struct vb_rdma_cm_id *p, struct vb_rdma_conn_param *c)
 {
-	struct cm_id *id = (struct cm_id *)p, *l;
+	struct cm_id *id = (struct cm_id *)p;
 	bool ud = cm_is_ud(id);
-	int err = 0;
+	int err;
 
 	CM_CALL("rdma_connect", p->verbs);
 	if ((!ud && !p->qp && !c) || (c && c->private_data_len > asks_with(id)))
@@ -149,17 +165,9 @@ CM_EXPORT int rdma_connect(struct vb_rdma_cm_id *p, struct vb_rdma_conn_param *c
 	id->retry = c ? c->retry_count & 7 : 7;
 	id->psn = new_psn();
 	id->state = CM_ASKED;
-	l = listener(id, peer_dev(id));
-	if (l && l->backlog > 0 && fits(id, l))
-		err = deliver(id, l, c);
-	else if (ud)
-		cm_push(id, VB_RDMA_CM_EVENT_UNREACHABLE, l ? CM_SIDR_REJECT : CM_SIDR_UNSUPPORTED, NULL);
-	else
-		cm_push(id, VB_RDMA_CM_EVENT_REJECTED, l ? CM_REJ_CONSUMER : CM_REJ_SERVICE, told(NULL, 0, CM_PRIVATE_REJ));
+	err = cm_lost(NULLDEV_LOST_REQ, id, c) ? 0 : cm_ask(id, c);
 	if (err)
 		id->state = CM_ROUTE;
-	else if (!id->peer)
-		id->state = CM_OVER;
 	pthread_mutex_unlock(&cm_mu);
 	return err ? cm_err(err) : 0;
 }
@@ -229,6 +237,16 @@ CM_EXPORT int rdma_accept(struct vb_rdma_cm_id *p, struct vb_rdma_conn_param *c)
 	return 0;
 }
 
+void cm_confirm(struct cm_id *id)
+{
+	struct cm_id *p = id->peer;
+
+	if (!p || p->state != CM_ANSWERED) /* rdma_notify was before it, or the connection has ended */
+		return;
+	p->state = CM_UP;
+	cm_push(p, VB_RDMA_CM_EVENT_ESTABLISHED, 0, NULL);
+}
+
 /* cm_respond is the active side's reaction to an acceptance (cma.c, ucma_process_conn_resp): it
  * moves its queue pair, if it has one, and sends the RTU. */
 int cm_respond(struct cm_id *id)
@@ -243,9 +261,9 @@ int cm_respond(struct cm_id *id)
 	}
 	pthread_mutex_lock(&cm_mu);
 	if (id->state == CM_ASKED && id->peer && (id->peer->state == CM_ANSWERED || id->peer->state == CM_UP)) {
-		if (id->peer->state == CM_ANSWERED) /* otherwise rdma_notify was before the RTU */
-			cm_push(id->peer, VB_RDMA_CM_EVENT_ESTABLISHED, 0, NULL);
-		id->state = id->peer->state = CM_UP;
+		id->state = CM_UP;
+		if (!cm_lost(NULLDEV_LOST_RTU, id, NULL))
+			cm_confirm(id);
 	} else {
 		err = EINVAL;
 	}

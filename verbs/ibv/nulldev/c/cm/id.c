@@ -8,6 +8,7 @@
 pthread_mutex_t cm_mu = PTHREAD_MUTEX_INITIALIZER;
 struct cm_id *cm_ids;
 static uint16_t next_port;
+static uint64_t made; /* identifiers */
 
 bool cm_is_ud(const struct cm_id *id) { return id->id.qp_type == VB_QPT_UD; }
 uint32_t cm_addr(int dev) { return 0x7f000001 + dev; }
@@ -186,6 +187,7 @@ struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps, i
 	id->id.ps = ps;
 	id->id.qp_type = qp_type;
 	id->dev = -1;
+	id->serial = ++made;
 	pthread_mutex_init(&id->mu, NULL);
 	pthread_cond_init(&id->cond, NULL);
 	id->next = cm_ids;

@@ -89,6 +89,8 @@ uint64_t nd_mlx5_ops(vb_enum type)
 
 const struct nd_profile nd_mlx5 = {
 	.name = "mlx5",
+	.comm_est = true, /* the firmware's MLX5_EVENT_TYPE_COMM_EST (kernel mlx5/qp.c, mlx5_ib_qp_event) */
+	.td_abort = true, /* providers/mlx5/mlx5.h, mlx5_spin_lock: "multithreading violation" */
 	.limits = nd_mlx5_limits,
 	.qp = nd_mlx5_qp,
 	.ops = nd_mlx5_ops,

@@ -15,6 +15,8 @@ struct nd_profile {
 	bool infiniband; /* the link layer: addresses are LIDs, and datagrams within the subnet have no GRH */
 	uint8_t lmc;	 /* on InfiniBand: a port has 2^lmc LIDs */
 	uint8_t up;	 /* the port that is up, and the last; 0: 1 */
+	bool comm_est;	   /* COMM_EST at the first packet also when the queue pair is in RTS already */
+	bool td_abort;	   /* ends the process when two posts of a thread domain overlap */
 	uint8_t path_life; /* of the path record of InfiniBand's subnet manager; 0: RoCE, which has none */
 	void (*limits)(struct vb_device_attr_ex *a);
 	void (*port)(struct vb_port_attr *a);
