@@ -19,7 +19,7 @@ const (
 	DefaultMaxMessage     = 16 << 20
 	DefaultMaxSGE         = 4
 	DefaultInline         = 128
-	DefaultConnectTimeout = 5 * time.Second
+	DefaultConnectTimeout = 15 * time.Second // three times what the kernel waits for an answer before it repeats a message
 	DefaultPeerTimeout    = 5 * time.Second
 	DefaultRetryCount     = 7 // also the maximum
 	DefaultBacklog        = 128
@@ -89,7 +89,9 @@ type Config struct {
 	Memory MemoryConfig
 	// ConnectTimeout is the longest time from the start of a connection attempt to ESTABLISHED. An
 	// attempt starts when Dial has looked up the host name, or when a listener begins to accept a
-	// request. Pending.Connect starts this time again. Default DefaultConnectTimeout.
+	// request. Pending.Connect starts this time again. Linux's connection manager sends a message that
+	// is not answered again after 4.3 s and what the path takes (CMA_CM_RESPONSE_TIMEOUT of cma.c), so
+	// a shorter time makes a lost packet a failed Dial. Default DefaultConnectTimeout.
 	ConnectTimeout time.Duration
 	// Handlers is the maximum number of concurrent handlers (see Runtime.Handle); default
 	// DefaultHandlers. Handlers may block.

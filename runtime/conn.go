@@ -123,6 +123,7 @@ type Conn struct {
 	state     connState
 	id        queuePairID
 	resolver  addrResolver           // address resolution of the dialing side
+	attempt   *dialAttempt           // the Dial that made the connection, until it is established; nil for none
 	promise   futures.Promise[*Conn] // the result of Dial, while connecting
 	from      *request               // the peer's request that this connection accepts; nil for none
 	timer     *reactor.Timer

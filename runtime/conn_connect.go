@@ -36,7 +36,9 @@ const (
 // Dial connects to "host:port" with the runtime's options. It first looks up the host name; only
 // ctx bounds the lookup. Then it waits until the connection is established or has failed, at most
 // Config.ConnectTimeout. If ctx ends first, Dial abandons the attempt. If Dial had already sent the
-// connection request, it also notifies the peer.
+// connection request, it also notifies the peer. If the peer still has a connection of an earlier process
+// with the number of the new queue pair (verbs.RejStaleConn), Dial asks again with another queue pair, up to
+// three times within the same time.
 //
 // Errors: ErrAddress, ErrUnreachable, ErrConnectTimeout, *RejectError, errors of the device,
 // the error of the context.
@@ -67,7 +69,7 @@ func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bo
 	c, err := f.Await(asked)
 	if err != nil && f.Valid() {
 		f.Discard() // if the connection is established after all, disposeConn closes it
-		attempt.Abort()
+		attempt.abort()
 		return nil, fmt.Errorf("connecting to %s: %w", addr, asked.Cause(ctx, err))
 	}
 	return c, err
@@ -83,9 +85,8 @@ func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f fut
 	return f, err
 }
 
-// dialing starts a connection attempt and returns the connection and its future. Until
-// the future is settled, the caller may use the connection only to call Abort.
-func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold bool) (c *Conn, f futures.Future[*Conn], err error) {
+// dialing starts a connection attempt and returns it and its future.
+func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold bool) (a *dialAttempt, f futures.Future[*Conn], err error) {
 	dst, err := rt.destination(ctx, addr)
 	if err != nil {
 		return nil, f, err
@@ -96,13 +97,15 @@ func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold boo
 	if err := o.checkPrivate("a request", verbs.MaxPrivateConnect); err != nil {
 		return nil, f, err
 	}
-	if c, err = rt.newConn(o); err != nil {
+	c, err := rt.newConn(o)
+	if err != nil {
 		return nil, f, err
 	}
-	c.hold = hold
+	a = &dialAttempt{dst: dst, opts: o, conn: c, end: rt.cfg.now().Add(rt.cfg.ConnectTimeout)}
+	c.hold, c.attempt = hold, a
 	c.promise, f = rt.conns.New(nil)
 	c.sh.r.Defer(func() { c.dial(dst) })
-	return c, f, nil
+	return a, f, nil
 }
 
 // resolve converts "host:port" to an address. An empty host means the device's address.
@@ -186,7 +189,7 @@ func (c *Conn) begin() bool {
 		return false
 	}
 	bound := c.rt.cfg.ConnectTimeout
-	c.timer = c.sh.r.After(bound, func() {
+	c.timer = c.sh.r.After(c.attempt.left(c.rt.cfg.now(), bound), func() {
 		c.giveUp(fmt.Errorf("%w: %v, longer than %v (Config.ConnectTimeout)", ErrConnectTimeout, c.remote, bound))
 	})
 	return true
@@ -233,6 +236,7 @@ func (c *Conn) setup() error {
 	if err := c.id.CreateQP(c.sh.pd, init); err != nil {
 		return c.unprepared(err)
 	}
+	c.attempt.replaced()
 	c.q.Bind(c.id.QP(), init.Cap)
 	c.qpn = c.id.QP().Num()
 	c.inline = min(c.q.Inline(), c.opts.Inline)
@@ -269,6 +273,7 @@ func (c *Conn) sendHandshake() error {
 	if !c.accepting {
 		return id.Connect(c.param())
 	}
+	c.sh.unconfirmed[c.q.QP()] = c
 	err := id.Accept(c.param())
 	if errors.Is(err, syscall.EINVAL) { // the peer has withdrawn its request
 		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
@@ -320,7 +325,9 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 			c.established(ev)
 		}
 	case verbs.CMRejected:
-		err = c.rejected(ev)
+		if ev.Status != verbs.RejStaleConn || !c.redial() {
+			err = c.rejected(ev)
+		}
 	case verbs.CMAddrError, verbs.CMRouteError, verbs.CMUnreachable, verbs.CMConnectError:
 		if c.state == connConnecting && c.resolver.isTimeout(ev) {
 			err = c.resolver.ask(ev.ID)
@@ -390,6 +397,8 @@ func (c *Conn) established(ev *verbs.CMEvent) {
 func (c *Conn) opened() {
 	c.sh.r.StopTimer(c.timer)
 	c.state = connOpen
+	c.confirmed()
+	c.attempt = nil
 	c.local, c.remote, c.link = c.id.LocalAddr(), c.id.PeerAddr(), c.rt.provider.Name()
 	if l, ok := c.id.(interface{ Link() string }); ok {
 		c.link = l.Link()

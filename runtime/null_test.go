@@ -239,9 +239,18 @@ func TestEachReactorHasAThreadDomain(t *testing.T) {
 }
 
 // Rule: no two posts within one thread domain overlap, even if several goroutines submit, run the
-// reactor, dial and close at the same time.
+// reactor, dial and close at the same time. In the profile mlx5 an overlap ends the process.
 func TestThreadDomainIsKeptByAllWhoPost(t *testing.T) {
 	null := nullControl(t)
+	for _, profile := range []string{nulldev.Plain, "mlx5"} {
+		t.Run(profile, func(t *testing.T) {
+			must.Do(t, null.SetProfile(profile))
+			keepThreadDomains(t, null)
+		})
+	}
+}
+
+func keepThreadDomains(t *testing.T, null *nulldev.Control) {
 	const (
 		conns, posters = 4, 3
 		writes, churns = 50, 30

@@ -115,7 +115,8 @@ func (p *Pending) PrivateData() []byte { return p.c.private }
 //
 // Errors: the errors of Dial; ErrClosed for the second call, or after Close. If the peer has
 // withdrawn its request, the error is ErrUnreachable or a *RejectError. A server can then call
-// PrepareAccept for the next request.
+// PrepareAccept for the next request. A dialing program whose RejectError has the reason
+// verbs.RejStaleConn calls PrepareDial again, for another queue pair.
 //
 // Implements: rdma_connect, rdma_accept.
 func (p *Pending) Connect(ctx context.Context) (*Conn, error) {

@@ -25,6 +25,8 @@ type shard struct {
 	// targets maps each identifier to its owner, which gets the identifier's events. Only the
 	// holder uses the map.
 	targets map[connID]cmTarget
+	// unconfirmed has the accepting connections that wait for ESTABLISHED. Only the holder uses the map.
+	unconfirmed map[verbs.QP]*Conn
 	closers
 	rejections
 	cmEvents, asyncEvents events
@@ -47,7 +49,7 @@ type cmTarget interface {
 }
 
 func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
-	s := &shard{rt: rt, node: node, targets: map[connID]cmTarget{}, closers: newClosers()}
+	s := &shard{rt: rt, node: node, targets: map[connID]cmTarget{}, unconfirmed: map[verbs.QP]*Conn{}, closers: newClosers()}
 	var now func() time.Time // nil: the system clock
 	if rt.cfg.stepped {
 		now = rt.cfg.now
@@ -136,6 +138,8 @@ func (s *shard) takeAsync() bool {
 		s.failAll(ev.QP, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
 	case verbs.EventQPLastWQEReached:
 		s.tellLastWQE(ev.QP)
+	case verbs.EventCommEst:
+		s.tellCommEst(ev.QP)
 	case verbs.EventCQErr:
 		s.failAll(nil, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
 	}

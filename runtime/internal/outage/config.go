@@ -49,6 +49,10 @@ const (
 	DefaultSlack     = 2 * time.Second
 )
 
+// DefaultConnectTimeout is the default of Config.Runtime.ConnectTimeout: less than that of package runtime, which
+// allows for a kernel's repetitions, because an outage lasts only seconds.
+const DefaultConnectTimeout = 5 * time.Second
+
 // Bounds of closing: closeWait is the timeout of the context given to Close. closeBound adds the
 // time for which Close continues after the end of its context (see Conn.Close).
 const (
@@ -74,7 +78,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("outage: %d connections of each role, up to %d", c.Conns, areas/areasPerConn)
 	}
 	if c.Runtime.ConnectTimeout == 0 {
-		c.Runtime.ConnectTimeout = verbena.DefaultConnectTimeout
+		c.Runtime.ConnectTimeout = DefaultConnectTimeout
 	}
 	for _, d := range []struct {
 		value *time.Duration

@@ -1,0 +1,108 @@
+package runtime
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+)
+
+// redials is how many times Dial asks again after the peer's connection manager has rejected a request
+// because of a stale connection. Each of them needs a queue pair number that the peer still takes for a
+// connection of an earlier process, which is rare.
+const redials = 3
+
+// dialAttempt is one call of Dial. It has one connection after another:
+//
+//	conn ── REJECTED, stale connection ──> stale, while a new conn is made and gets its queue pair
+//
+// A stale connection is one that has ended here without notifying the peer, for example because the
+// process was killed, and whose queue pair number is in use again. The peer rejects the request and ends its
+// connection (Linux cm.c, cm_match_req). Another number is not stale. So the old queue pair
+// is kept until there is a new one, which then has another number.
+type dialAttempt struct {
+	dst  netip.AddrPort
+	opts Options // as inherited
+	end  time.Time
+
+	mu      sync.Mutex // guards conn and aborted
+	conn    *Conn
+	aborted bool
+
+	// The holder of the turn of the reactor that has the connection uses these.
+	again int   // how many times the request was repeated
+	stale *Conn // the connection before conn; nil for none
+}
+
+// left returns the time until the end of the attempt. Without an attempt, or if a Pending continues the
+// attempt later, it is bound.
+func (a *dialAttempt) left(now time.Time, bound time.Duration) time.Duration {
+	if a == nil || a.again == 0 {
+		return bound
+	}
+	return max(a.end.Sub(now), 0)
+}
+
+// abort ends the attempt. Any goroutine may call it.
+func (a *dialAttempt) abort() {
+	a.mu.Lock()
+	a.aborted = true
+	c := a.conn
+	a.mu.Unlock()
+	c.Abort()
+}
+
+// use makes c the connection of the attempt. It returns false if the attempt was aborted.
+func (a *dialAttempt) use(c *Conn) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.conn = c
+	return !a.aborted
+}
+
+// replaced gives up the stale connection. It is called when the connection has a queue pair, or has failed.
+func (a *dialAttempt) replaced() {
+	if a == nil || a.stale == nil {
+		return
+	}
+	old := a.stale
+	a.stale = nil
+	old.sh.r.Defer(func() { old.giveUp(ErrConnClosed) })
+}
+
+// redial passes the attempt to a new connection. It returns false if there is no further try, or if the
+// program has seen the queue pair and perhaps posted receives (PrepareDial). Making a connection may map
+// memory, so it is done without the turn. Holder only.
+func (c *Conn) redial() bool {
+	a := c.attempt
+	if c.state != connConnecting || a == nil || c.hold || a.again == redials || c.rt.enter() != nil {
+		return false
+	}
+	promise := c.promise
+	c.promise, c.attempt = futures.Promise[*Conn]{}, nil // from now on settle tells nobody
+	prepare := func() {
+		n, err := c.rt.newConn(a.opts)
+		if err != nil {
+			c.sh.r.Defer(func() {
+				promise.Settle(nil, err)
+				c.giveUp(err)
+			})
+		} else {
+			n.attempt, n.promise = a, promise
+			a.again, a.stale = a.again+1, c
+			wanted := a.use(n)
+			n.sh.r.Defer(func() { n.dial(a.dst) })
+			if !wanted {
+				n.Abort()
+			}
+		}
+		c.rt.leave() // after Defer, as in request.begin
+	}
+	if c.rt.cfg.stepped {
+		prepare()
+	} else {
+		go prepare()
+	}
+	return true
+}
