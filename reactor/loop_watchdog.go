@@ -1,6 +1,9 @@
 package reactor
 
-import "time"
+import (
+	"container/heap"
+	"time"
+)
 
 // watchdog checks the queues that have a PeerLimit. There is one watchdog, with one timer, for all
 // queues of a reactor.
@@ -12,7 +15,8 @@ import "time"
 //
 // SetPeerLimit also leads from on to waking. But it leaves the state if the next tick comes early enough for
 // the new limit: a tick visits all queues, and would take most of the time in which thousands of connections
-// are made. A tick checks every queue with a limit. Then it sets the
+// are made. A tick checks every queue with a limit, and if no send is outstanding only those whose
+// KeepAlive is due (loop_probes.go). Then it sets the
 // state and the timer by the first of these cases that applies:
 //
 //	no queue has a limit                    state off, no ticks
@@ -32,6 +36,8 @@ type watchdog struct {
 	interval time.Duration // intended time between the last tick and the next one
 	spared   bool          // the last tick ignored timeouts, because the process had been stopped
 	busy     int           // number of queues with outstanding sends at the last tick
+	pace     time.Duration // the time between two ticks while sends are outstanding; never: no limit has a Bound
+	probes   probeHeap     // the queues with a KeepAlive
 	expired  []*Queue      // used in checkPeers: the queues that have exceeded their limit
 	tick     func()        // the timer's function
 }
@@ -61,6 +67,7 @@ const (
 
 func (p *watchdog) init(r *Reactor) {
 	p.timer.index = -1
+	p.pace = never
 	p.call.fn = func() { r.checkPeers(true) }
 	p.tick = func() { r.checkPeers(false) }
 }
@@ -94,7 +101,45 @@ func (p *watchdog) covers(l *peerLimit, now time.Duration) bool {
 	return true
 }
 
-// checkPeers runs one tick: it checks every queue with a limit, and sets the timer for the next
+// checkBounds checks the Bound of every queue with a limit, and collects those that have exceeded it in
+// watchdog.expired. It returns the time until it must be called again.
+func (r *Reactor) checkBounds(step time.Duration, spare bool) (wait time.Duration) {
+	p := &r.watchdog
+	crowd := 0
+	for _, q := range r.queues {
+		if q != nil && q.order.n > 0 {
+			crowd++
+		}
+	}
+	shared := max(crowd, p.busy) // a queue that became idle since the last tick also had a share of the wire
+	p.busy = crowd
+	wait, p.pace = never, never
+	for _, q := range r.queues {
+		if q == nil || q.peerLimit == nil {
+			continue
+		}
+		left, up := q.checkPeer(step, shared)
+		switch {
+		case up && spare:
+			left = max(q.peerLimit.Bound/ticksPerBound, 1)
+		case up:
+			p.expired = append(p.expired, q)
+			left = never
+		}
+		wait = min(wait, left)
+		p.paceFor(q.peerLimit.Bound)
+	}
+	return wait
+}
+
+// paceFor makes ticks frequent enough for a Bound.
+func (p *watchdog) paceFor(bound time.Duration) {
+	if bound > 0 {
+		p.pace = min(p.pace, max(bound/ticksPerBound, 1))
+	}
+}
+
+// checkPeers runs one tick: it checks the bounds and sends the probes that are due, and sets the timer for the next
 // tick. If called is true, watchdog.wake has queued this tick. Otherwise the timer has started it. In
 // the state watchdogWaking, watchdog.call is queued and must not be queued a second time. So only a
 // tick that watchdog.wake has queued ends this state.
@@ -108,45 +153,29 @@ func (r *Reactor) checkPeers(called bool) {
 	}
 	spare := stopped && !p.spared // ignore timeouts until the next tick: passes first poll the answers that have arrived
 	p.spared = spare
-	wait, pace, asked := time.Duration(never), time.Duration(never), false
-	crowd := 0
-	for _, q := range r.queues {
-		if q != nil && q.order.n > 0 {
-			crowd++
-		}
+	wait, asked := time.Duration(never), false
+	if called || r.outstanding > 0 || p.busy > 0 { // otherwise no Bound is running, and a visit of all queues is saved
+		wait = r.checkBounds(step, spare)
 	}
-	shared := max(crowd, p.busy) // a queue that became idle since the last tick also had a share of the wire
-	p.busy = crowd
-	for _, q := range r.queues {
-		if q == nil || q.peerLimit == nil {
-			continue
-		}
-		left, up := q.checkPeer(step, shared)
-		switch {
-		case up && spare:
-			left = max(q.peerLimit.Bound/ticksPerBound, 1)
-		case up:
-			p.expired = append(p.expired, q)
-			left = never
-		}
-		due, did := q.keepAlive(now)
-		wait, asked = min(wait, left, due), asked || did
-		if b := q.peerLimit.Bound; b > 0 {
-			pace = min(pace, max(b/ticksPerBound, 1))
-		}
+	for len(p.probes) > 0 && p.probes[0].peerLimit.probeAt <= now {
+		asked = p.probes[0].keepAlive(now) || asked
+		heap.Fix(&p.probes, 0)
+	}
+	if len(p.probes) > 0 {
+		wait = min(wait, p.probes[0].peerLimit.probeAt-now)
 	}
 	// A user that submits one request at a time often has no request outstanding when a tick runs. If
 	// the state then became watchdogIdle, nearly every request would need a call of p.wake. So a tick
 	// that p.wake has queued never sets watchdogIdle.
 	busy := asked || called || r.outstanding > 0
 	if busy {
-		wait = min(wait, pace)
+		wait = min(wait, p.pace)
 	}
 	if p.state != watchdogWaking || called {
 		switch {
 		case p.limited == 0:
 			p.state = watchdogOff
-		case wait != never && (busy || pace == never):
+		case wait != never && (busy || p.pace == never):
 			p.state = watchdogOn
 		default:
 			p.state = watchdogIdle // the next pass with outstanding sends calls p.wake

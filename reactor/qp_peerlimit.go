@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"container/heap"
 	"errors"
 	"fmt"
 	"time"
@@ -62,6 +63,7 @@ type peerLimit struct {
 	share time.Duration
 
 	probeAt    time.Duration // when keepAlive checks next, on the timers' clock
+	probeIndex int           // position in watchdog.probes
 	probeSigns uint32        // peerSigns() at the last check of keepAlive, or at SetPeerLimit
 	// waited reports whether keepAlive has checked. The first check sends no probe, because it may
 	// come less than KeepAlive/2 after SetPeerLimit.
@@ -97,24 +99,25 @@ func (q *Queue) SetPeerLimit(l PeerLimit) error {
 		return nil
 	}
 	now := q.r.clock()
-	q.peerLimit = &peerLimit{PeerLimit: l, ended: q.order.ended, probeSigns: q.peerSigns(), probeAt: probeTime(now, l.KeepAlive)}
+	q.peerLimit = &peerLimit{PeerLimit: l, ended: q.order.ended, probeSigns: q.peerSigns()}
 	p := &q.r.watchdog
 	p.limited++
+	p.paceFor(l.Bound)
+	if l.KeepAlive > 0 {
+		q.peerLimit.probeAt = p.probeTime(now, q)
+		heap.Push(&p.probes, q)
+	}
 	if !p.covers(q.peerLimit, now) {
 		p.wake(q.r)
 	}
 	return nil
 }
 
-// probeTime returns when to check next for a sign of the peer: at whole multiples of keepAlive/2, so that one
-// wake-up serves all queues with the same KeepAlive.
-func probeTime(now, keepAlive time.Duration) time.Duration {
-	half := max(keepAlive/2, 1)
-	return (now/half + 1) * half
-}
-
 func (q *Queue) clearPeerLimit() {
-	if q.peerLimit != nil {
+	if l := q.peerLimit; l != nil {
+		if l.KeepAlive > 0 {
+			heap.Remove(&q.r.watchdog.probes, l.probeIndex)
+		}
 		q.peerLimit = nil
 		q.r.watchdog.limited--
 	}
@@ -191,29 +194,24 @@ func (q *Queue) reportTimeout(now time.Duration) {
 	})
 }
 
-// keepAlive checks every KeepAlive/2 whether the peer has given a sign of life since the last check.
+// keepAlive checks, every KeepAlive/2, whether the peer has given a sign of life since the last check.
 // If the peer has given no sign, and no send is outstanding, keepAlive sends a probe. So a probe is
 // sent between KeepAlive/2 and KeepAlive after the last sign. The answer to the probe is also a sign,
 // so the next check sends no probe, and an idle queue sends one probe in each KeepAlive. keepAlive
-// returns the time until the next check, and whether it sent a probe.
-func (q *Queue) keepAlive(now time.Duration) (wait time.Duration, asked bool) {
+// reports whether it sent a probe.
+func (q *Queue) keepAlive(now time.Duration) (asked bool) {
 	l := q.peerLimit
-	if l.KeepAlive == 0 {
-		return never, false
+	quiet := l.waited && q.peerSigns() == l.probeSigns
+	l.waited, l.probeAt, l.probeSigns = true, q.r.watchdog.probeTime(now, q), q.peerSigns()
+	if quiet && q.order.n == 0 && q.failed.get() == nil {
+		// PostControl fails if all control slots are taken. No send is outstanding, so the control
+		// requests in these slots will be posted soon. They then serve as the probe.
+		asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) == nil
 	}
-	if now >= l.probeAt {
-		quiet := l.waited && q.peerSigns() == l.probeSigns
-		l.waited, l.probeAt, l.probeSigns = true, probeTime(now, l.KeepAlive), q.peerSigns()
-		if quiet && q.order.n == 0 && q.failed.get() == nil {
-			// PostControl fails if all control slots are taken. No send is outstanding, so the control
-			// requests in these slots will be posted soon. They then serve as the probe.
-			asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) == nil
-		}
-		if asked {
-			q.r.stats.KeepAlives++
-		}
+	if asked {
+		q.r.stats.KeepAlives++
 	}
-	return l.probeAt - now, asked
+	return asked
 }
 
 // keepAliveSink receives the outcome of a probe. If the probe succeeded, there is nothing to do. If

@@ -370,3 +370,30 @@ func TestALoopKeepsTheBound(t *testing.T) {
 		})
 	}
 }
+
+// Rule: the probes of many queues that got their limits at one moment are spread over KeepAlive: at no moment
+// are there more than 64, as long as 256 moments in half a KeepAlive are enough. Each queue sends one in each KeepAlive.
+func TestProbesOfManyQueuesAreSpread(t *testing.T) {
+	const every, queues, atOnce = 5 * time.Second, 1000, 64
+	limit := reactor.PeerLimit{KeepAlive: every}
+	w := newWatched(t, limit)
+	for range queues {
+		e := w.another(t, reactor.QueueConfig{SendDepth: 1, ControlDepth: 1})
+		e.ready(t, e) // it answers itself
+		w.do(t, func() { must.Do(t, e.q.SetPeerLimit(limit)) })
+		t.Cleanup(func() { e.release(t, reactor.ErrClosed) })
+	}
+	w.pass(every) // in which queues whose moments have changed probe once more
+	before, moments := w.asked(), 0
+	for until := w.now.Add(every); w.now.Before(until); moments++ {
+		n := w.asked()
+		w.now = w.r.NextTimer()
+		w.settle()
+		if sent := w.asked() - n; sent > atOnce {
+			t.Errorf("%d probes were sent at one moment, want at most %d", sent, atOnce)
+		}
+	}
+	if n := w.asked() - before; n < queues-2*atOnce || n > queues+2*atOnce {
+		t.Errorf("%d queues sent %d probes in a KeepAlive, at %d moments; want one each, give or take those of two moments", queues, n, moments)
+	}
+}
