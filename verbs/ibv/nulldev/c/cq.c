@@ -90,6 +90,7 @@ struct nd_cq *nd_cq_make(struct vb_context *c, int cqe, void *user, struct vb_co
 ND_EXPORT struct vb_cq *ibv_create_cq(struct vb_context *c, int cqe, void *user, struct vb_comp_channel *ch, int vector)
 {
 	ND_CALL_PTR("ibv_create_cq", nd_dev_of(c));
+	nd_command(c);
 	return (struct vb_cq *)nd_cq_make(c, cqe, user, ch, vector);
 }
 
@@ -101,6 +102,7 @@ ND_EXPORT int ibv_destroy_cq(struct vb_cq *p)
 	struct nd_channel *ch = (struct nd_channel *)p->channel;
 
 	ND_DESTROY("ibv_destroy_cq", nd_dev_of(p->context));
+	nd_command(p->context);
 	nd_lock();
 	if (cq->uses) {
 		nd_unlock();
@@ -139,6 +141,7 @@ ND_EXPORT int ibv_resize_cq(struct vb_cq *p, int cqe)
 	uint32_t mask, n;
 
 	ND_CALL("ibv_resize_cq", nd_dev_of(p->context));
+	nd_command(p->context);
 	if (cqe < 1 || cqe > ND_MAX_CQE)
 		return EINVAL;
 	mask = round_up(cqe) - 1;

@@ -59,6 +59,7 @@ struct vb_cq_ex *nd_create_cq_ex(struct vb_context *c, struct vb_cq_init_attr_ex
 	struct vb_cq_ex *x;
 
 	ND_CALL_PTR("ibv_create_cq_ex", nd_dev_of(c));
+	nd_command(c);
 	if ((a->wc_flags & ~(uint64_t)VB_WC_STANDARD_FLAGS) || (a->comp_mask & ~VB_CQ_INIT_ATTR_MASK_FLAGS))
 		return nd_null(EOPNOTSUPP);
 	if ((a->comp_mask & VB_CQ_INIT_ATTR_MASK_FLAGS) && (a->flags & ~VB_CREATE_CQ_ATTR_SINGLE_THREADED))

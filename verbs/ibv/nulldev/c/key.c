@@ -139,6 +139,7 @@ static struct vb_mr *reg(struct vb_pd *p, void *addr, size_t len, uint64_t iova,
 ND_EXPORT struct vb_mr *ibv_reg_mr(struct vb_pd *p, void *addr, size_t len, int access)
 {
 	ND_CALL_PTR("ibv_reg_mr", nd_dev_of(p->context));
+	nd_command(p->context);
 	/* The old call does not support the optional range (verbs.c). */
 	return reg(p, addr, len, access & VB_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr, access & ~VB_ACCESS_OPTIONAL_RANGE);
 }
@@ -146,12 +147,14 @@ ND_EXPORT struct vb_mr *ibv_reg_mr(struct vb_pd *p, void *addr, size_t len, int 
 ND_EXPORT struct vb_mr *ibv_reg_mr_iova(struct vb_pd *p, void *addr, size_t len, uint64_t iova, int access)
 {
 	ND_CALL_PTR("ibv_reg_mr_iova", nd_dev_of(p->context));
+	nd_command(p->context);
 	return reg(p, addr, len, iova, access & ~VB_ACCESS_OPTIONAL_RANGE);
 }
 
 ND_EXPORT struct vb_mr *ibv_reg_mr_iova2(struct vb_pd *p, void *addr, size_t len, uint64_t iova, unsigned access)
 {
 	ND_CALL_PTR("ibv_reg_mr_iova2", nd_dev_of(p->context));
+	nd_command(p->context);
 	return reg(p, addr, len, iova, access);
 }
 
@@ -160,6 +163,7 @@ ND_EXPORT int ibv_dereg_mr(struct vb_mr *m)
 	struct nd_mr *mr = (struct nd_mr *)m;
 
 	ND_DESTROY("ibv_dereg_mr", nd_dev_of(m->context));
+	nd_command(m->context);
 	nd_lock();
 	if (mr->windows) {
 		nd_unlock();

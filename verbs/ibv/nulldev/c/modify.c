@@ -97,6 +97,7 @@ ND_EXPORT int ibv_modify_qp(struct vb_qp *q, struct vb_qp_attr *a, int mask)
 	int from, to;
 
 	ND_CALL("ibv_modify_qp", nd_dev_of(q->context));
+	nd_command(q->context);
 	nd_lock();
 	from = qp->state;
 	to = mask & VB_QP_STATE ? a->qp_state : from;
@@ -133,6 +134,7 @@ ND_EXPORT int ibv_query_qp(struct vb_qp *q, struct vb_qp_attr *a, int mask, stru
 
 	(void)mask;
 	ND_CALL("ibv_query_qp", nd_dev_of(q->context));
+	nd_command(q->context);
 	nd_lock();
 	*a = qp->attr;
 	a->qp_state = a->cur_qp_state = q->state = qp->state;

@@ -209,6 +209,7 @@ ND_EXPORT struct vb_qp *ibv_create_qp(struct vb_pd *pd, struct vb_qp_init_attr *
 	struct vb_qp *qp;
 
 	ND_CALL_PTR("ibv_create_qp", nd_dev_of(pd->context));
+	nd_command(pd->context);
 	qp = create(nd_ctx_of(pd->context), &x, 0);
 	if (qp)
 		a->cap = x.cap;
@@ -223,6 +224,7 @@ struct vb_qp *nd_create_qp_ex(struct vb_context *c, struct vb_qp_init_attr_ex *a
 	uint64_t want = a->comp_mask & VB_QP_INIT_ATTR_SEND_OPS_FLAGS ? a->send_ops_flags : 0;
 
 	ND_CALL_PTR("ibv_create_qp_ex", nd_dev_of(c));
+	nd_command(c);
 	if (p->ops)
 		ops = p->ops(a->qp_type);
 	if ((a->comp_mask & ~known) || !ops || (want & ~ops))
@@ -298,6 +300,7 @@ ND_EXPORT int ibv_destroy_qp(struct vb_qp *q)
 	bool keep;
 
 	ND_DESTROY("ibv_destroy_qp", nd_dev_of(q->context));
+	nd_command(q->context);
 	nd_lock();
 	if (main->mcasts) {
 		nd_unlock();

@@ -51,6 +51,7 @@ ND_EXPORT struct vb_srq *ibv_create_srq(struct vb_pd *pd, struct vb_srq_init_att
 	struct vb_srq_init_attr_ex x = { .srq_context = a->srq_context, .attr = a->attr, .pd = pd };
 
 	ND_CALL_PTR("ibv_create_srq", nd_dev_of(pd->context));
+	nd_command(pd->context);
 	return make(nd_ctx_of(pd->context), &x, false);
 }
 
@@ -59,6 +60,7 @@ struct vb_srq *nd_create_srq_ex(struct vb_context *c, struct vb_srq_init_attr_ex
 	bool xrc = (a->comp_mask & VB_SRQ_INIT_ATTR_TYPE) && a->srq_type == VB_SRQT_XRC;
 
 	ND_CALL_PTR("ibv_create_srq_ex", nd_dev_of(c));
+	nd_command(c);
 	if ((a->comp_mask & VB_SRQ_INIT_ATTR_TYPE) && a->srq_type != VB_SRQT_BASIC && !xrc)
 		return nd_null(EOPNOTSUPP);
 	return make(nd_ctx_of(c), a, xrc);

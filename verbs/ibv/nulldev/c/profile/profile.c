@@ -1,11 +1,13 @@
 /* Selecting a profile. */
+#define _GNU_SOURCE
+#include <time.h>
 #include "nd.h"
 
 /* The null device by itself. */
 const struct nd_profile nd_plain = { .name = "plain" };
 
 static const struct nd_profile *const all[] = {
-	&nd_plain, &nd_mlx4, &nd_mlx5, &nd_mlx5_ib, &nd_irdma, &nd_iwarp, &nd_bnxt_re, &nd_efa, &nd_erdma,
+	&nd_plain, &nd_mlx4, &nd_mlx5, &nd_mlx5_ib, &nd_mlx5_vf, &nd_irdma, &nd_iwarp, &nd_bnxt_re, &nd_efa, &nd_erdma,
 	&nd_hns,
 };
 enum { PROFILES = sizeof(all) / sizeof(*all) };
@@ -15,6 +17,16 @@ static const struct nd_profile *now = &nd_plain; /* atomic: written by nulldev_s
 const struct nd_profile *nd_profile_now(void) { return __atomic_load_n(&now, __ATOMIC_ACQUIRE); }
 
 ND_EXPORT const struct nd_profile *nulldev_profile_of(struct vb_context *c) { return nd_profile_of(c); }
+
+void nd_command(struct vb_context *c)
+{
+	uint32_t us = nd_profile_of(c)->command_us;
+	struct timespec t = { .tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L };
+
+	if (us)
+		while (nanosleep(&t, &t) && errno == EINTR)
+			;
+}
 
 ND_EXPORT const char *nulldev_profile_name(uint32_t i) { return i < PROFILES ? all[i]->name : NULL; }
 

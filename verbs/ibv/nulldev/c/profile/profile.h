@@ -21,6 +21,8 @@ struct nd_profile {
 	void (*limits)(struct vb_device_attr_ex *a);
 	void (*port)(struct vb_port_attr *a);
 
+	uint32_t command_us; /* how long a command of the firmware takes: nd_command */
+
 	/* qp checks the attributes of a queue pair as the driver does, in place of the null device's
 	 * own limits, and writes the capacities that the driver grants. It returns 0, an errno, or
 	 * ND_SILENT. ops are those of ibv_create_qp_ex, 0 for ibv_create_qp. */
@@ -70,8 +72,12 @@ int nd_mlx5_qp(struct vb_qp_init_attr_ex *a, uint64_t ops);
 uint64_t nd_mlx5_ops(vb_enum type);
 
 extern const struct nd_profile nd_plain;
-extern const struct nd_profile nd_mlx4, nd_mlx5, nd_mlx5_ib, nd_irdma, nd_iwarp, nd_bnxt_re, nd_efa, nd_erdma,
+extern const struct nd_profile nd_mlx4, nd_mlx5, nd_mlx5_ib, nd_mlx5_vf, nd_irdma, nd_iwarp, nd_bnxt_re, nd_efa, nd_erdma,
 	nd_hns;
+
+/* Begins a call that is a command of the firmware: it lasts as long as the profile of c says. Without
+ * any lock. */
+void nd_command(struct vb_context *c);
 
 /* The selected profile. */
 const struct nd_profile *nd_profile_now(void);
