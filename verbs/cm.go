@@ -107,6 +107,11 @@ type ConnParam struct {
 	RNRRetryCount      uint8 // 0 to 7: retries of the peer's requests that find no receive here; 7 means no limit
 	SRQ                bool
 	QPNum              uint32 // ignored when the identifier has a queue pair
+	// HoldResponse is for Connect of an identifier with a queue pair: CONNECT_RESPONSE, and not
+	// ESTABLISHED, brings the answer, and Accept then moves the queue pair and establishes. So the
+	// steps, which are commands of the device's firmware, need not be taken where events are. A
+	// device with DeviceInfo.QuickControl may ignore it.
+	HoldResponse bool
 }
 
 // DefaultAckTimeout is the ACK timeout code of an end that sets none: 0.54 s. It is what Linux's

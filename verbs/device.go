@@ -40,7 +40,11 @@ type DeviceInfo struct {
 	// AnyAddr reports that the device has every address of this machine: a listener at the unspecified
 	// address is reached at each.
 	AnyAddr bool
-	Node    int // NUMA node; -1 when unknown
+	// QuickControl reports that the calls that make, move and destroy objects take microseconds: those
+	// of a device of this process. Others may enter the kernel and wait for the firmware, milliseconds
+	// for each.
+	QuickControl bool
+	Node         int // NUMA node; -1 when unknown
 	// VectorCPUs are, of an open device, the processors that handle the interrupt of each completion
 	// vector, as the system had placed them when the device was opened; nil when unknown.
 	VectorCPUs [][]int

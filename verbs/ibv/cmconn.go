@@ -106,6 +106,7 @@ func (id *cmID) Connect(p *verbs.ConnParam) error {
 		return id.refuse(op, "the identifier has a connection, or had one")
 	}
 	id.retries = uint8(c.retry_count)
+	id.held = p != nil && p.HoldResponse
 	return id.locked(op, func() syscall.Errno {
 		if e := id.offerECE(); e != 0 {
 			return e
@@ -124,11 +125,7 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 	id.api.Lock()
 	defer id.api.Unlock()
 	if id.state == idReplied {
-		err := id.locked("rdma_establish", func() syscall.Errno { return syscall.Errno(C.shim_establish(id.t, id.c)) })
-		if err == nil {
-			id.state = idConnected
-		}
-		return err
+		return id.locked("rdma_establish", id.establish)
 	}
 	if id.state != idAsked && !id.isClosed() {
 		return id.refuse(op, "there is no request to answer")
@@ -163,6 +160,26 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 		id.state = idConnected
 		return 0
 	})
+}
+
+// establish moves the queue pair, if the identifier has one, and completes the handshake of the
+// connecting end. Under api.
+func (id *cmID) establish() syscall.Errno {
+	e := syscall.Errno(0)
+	if id.qp != nil {
+		e = id.ready(maxDepth, maxDepth)
+	}
+	if e == 0 {
+		e = syscall.Errno(C.shim_establish(id.t, id.c))
+	}
+	switch {
+	case e == 0:
+		id.state = idConnected
+	case id.qp != nil:
+		id.ended()
+		id.broken = true
+	}
+	return e
 }
 
 // Disconnect moves the queue pair to ERR and notifies the peer, or answers the peer's disconnect.

@@ -6,7 +6,6 @@ package ibv
 import "C"
 
 import (
-	"syscall"
 	"unsafe"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -72,21 +71,14 @@ func (id *cmID) react(ev *verbs.CMEvent, group uint64) bool {
 	defer id.api.Unlock()
 	switch ev.Type {
 	case verbs.CMConnectResponse:
-		if id.qp == nil {
-			id.state = idReplied // the user prepares its queue pair, then Accept establishes
+		if id.qp == nil || id.held {
+			id.state = idReplied // the user prepares its queue pair, or has the time for its steps; then Accept establishes
 			return true
 		}
-		errno := id.ready(maxDepth, maxDepth)
-		if errno == 0 {
-			errno = syscall.Errno(C.shim_establish(id.t, id.c))
-		}
-		if errno != 0 {
-			id.qp.fail()
-			id.state, id.broken = idEnded, true
+		if errno := id.establish(); errno != 0 {
 			ev.Type, ev.Status = verbs.CMConnectError, -int(errno)
 			return true
 		}
-		id.state = idConnected
 		ev.Type = verbs.CMEstablished
 	case verbs.CMEstablished:
 		id.state = idConnected

@@ -21,7 +21,7 @@ import (
 // one), or that would fail only after the queue pair was moved.
 //
 //	idIdle ──────────────── Connect, ESTABLISHED ────────> idConnected ── Disconnect ──> idEnded
-//	   └─ CONNECT_RESPONSE without QP ──> idReplied ─ Accept ─^   │ └─ DISCONNECTED ─> idLeft ─ Disconnect ─^
+//	   └─ CONNECT_RESPONSE without QP, or held ──> idReplied ─ Accept ─^   │ └─ DISCONNECTED ─> idLeft ─ Disconnect ─^
 //	idAsked (from a CONNECT_REQUEST) ── Accept ───────────────────┘
 //	   └─ Reject ──> idEnded                        (a disconnect of both:) idEnded ─ DISCONNECTED ─> idLeft
 type idState uint8
@@ -58,6 +58,8 @@ type cmID struct {
 	// timeout and retries are the timeout and retry count of this end's requests, from
 	// SetAckTimeout and Connect or Accept.
 	timeout, retries uint8
+	init             C.struct_vb_qp_attr // what CreateQP moved the queue pair to INIT with
+	held             bool                // ConnParam.HoldResponse
 
 	// Under p.cmIDs.mu.
 	ch      *cmChannel

@@ -27,17 +27,19 @@ const oldBits = 0xf << 21
 //
 // Implements: rdma_init_qp_attr and ibv_modify_qp, as ucma_modify_qp_rtr and ucma_modify_qp_rts
 // of librdmacm/cma.c.
-func (id *cmID) step(q *queuePair, to verbs.QPState, change func(a *C.struct_vb_qp_attr)) syscall.Errno {
+func (id *cmID) step(q *queuePair, to verbs.QPState, change func(a *C.struct_vb_qp_attr, mask *C.int)) syscall.Errno {
 	a, mask, errno := id.attributes(to)
 	if errno != 0 {
 		return errno
 	}
 	if change != nil {
-		change(&a)
+		change(&a, &mask)
 	}
 	errno = syscall.EBADF // for the case that it is not called: the user may have closed the queue pair
 	_ = q.use("ibv_modify_qp", func() syscall.Errno {
-		errno = syscall.Errno(C.shim_modify_qp(q.ctx.t, q.c, &a, mask))
+		q.moving.Lock()
+		defer q.moving.Unlock()
+		errno = q.modify(&a, mask)
 		return errno
 	})
 	return errno
@@ -121,17 +123,28 @@ func (id *cmID) ackDelay() (uint8, syscall.Errno) {
 // ready moves the queue pair from INIT to RTS. A depth of maxDepth keeps the agreed one. This end
 // decides the retry count of its own requests, because the kernel of an accepting end takes it from
 // the peer. Under api.
+//
+// The access that the peer gets is known only now. librdmacm sets it by moving the queue pair from
+// INIT to INIT first. The step to RTR takes it too (IBTA 11.2.5.2; mlx5 has RRE, RAE and RWE in
+// opt_mask[MLX5_QP_STATE_INIT][MLX5_QP_STATE_RTR], Linux drivers/infiniband/hw/mlx5/qp.c), which saves
+// a command of the firmware.
 func (id *cmID) ready(resources, depth uint8) syscall.Errno {
-	e := id.step(id.qp, verbs.QPSInit, nil)
+	init, given, e := id.attributes(verbs.QPSInit)
+	if e == 0 && (init.port_num != id.init.port_num || init.pkey_index != id.init.pkey_index) {
+		e = id.step(id.qp, verbs.QPSInit, nil) // RTR cannot change the port
+	}
 	if e == 0 {
-		e = id.step(id.qp, verbs.QPSRTR, func(a *C.struct_vb_qp_attr) {
+		e = id.step(id.qp, verbs.QPSRTR, func(a *C.struct_vb_qp_attr, mask *C.int) {
+			if given&C.VB_QP_ACCESS_FLAGS != 0 {
+				a.qp_access_flags, *mask = init.qp_access_flags, *mask|C.VB_QP_ACCESS_FLAGS
+			}
 			if resources != maxDepth {
 				a.max_dest_rd_atomic = C.uint8_t(resources)
 			}
 		})
 	}
 	if e == 0 {
-		e = id.step(id.qp, verbs.QPSRTS, func(a *C.struct_vb_qp_attr) {
+		e = id.step(id.qp, verbs.QPSRTS, func(a *C.struct_vb_qp_attr, _ *C.int) {
 			if depth != maxDepth {
 				a.max_rd_atomic = C.uint8_t(depth)
 			}
@@ -162,7 +175,7 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	if err != nil {
 		return err
 	}
-	e := id.step(q, verbs.QPSInit, nil)
+	e := id.step(q, verbs.QPSInit, func(a *C.struct_vb_qp_attr, _ *C.int) { id.init = *a })
 	if e == 0 && id.datagrams() {
 		if err = q.Modify(&verbs.QPAttr{State: verbs.QPSRTR}, verbs.QPMState); err == nil {
 			err = q.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState|verbs.QPMSQPSN)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -23,6 +24,11 @@ type queuePair struct {
 	ex   *C.struct_vb_qp_ex // nil without extended posting
 	ops  uint32             // the operations that ex has
 	init verbs.QPInitAttr   // with the granted capacities
+
+	// moving serializes the steps, and guards last: the state that was set last. It may be an
+	// earlier one than the device's: see lookup.
+	moving sync.Mutex
+	last   verbs.QPState
 
 	groups groups // attached multicast groups
 }
@@ -201,8 +207,9 @@ func (q *queuePair) UserData() uint64 { return q.init.UserData }
 // InitAttr returns the creation attributes.
 func (q *queuePair) InitAttr() verbs.QPInitAttr { return q.init }
 
-// Modify moves the state machine or sets attributes. It checks the step first, from the state
-// that a query returns, because devices differ in what they refuse.
+// Modify moves the state machine or sets attributes. It checks the step first, because devices
+// differ in what they refuse. A query is a command of the firmware as the step is one, so the
+// state is the one that was set last, where the device cannot have left it.
 //
 // Implements: ibv_modify_qp.
 func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
@@ -210,25 +217,68 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	a := attrToC(attr)
 	var illegal error
 	err := q.use(op, func() syscall.Errno {
-		if known(q.init.Type) || q.init.Type == verbs.QPTXRCRecv {
-			var now C.struct_vb_qp_attr
-			if e := syscall.Errno(C.shim_query_qp(q.ctx.t, q.c, &now, C.VB_QP_STATE)); e != 0 {
+		q.moving.Lock()
+		defer q.moving.Unlock()
+		checked := known(q.init.Type) || q.init.Type == verbs.QPTXRCRecv
+		if checked {
+			if e := q.lookup(attr, mask); e != 0 {
 				return e
 			}
-			from, to := verbs.QPState(now.qp_state), attr.State
-			if mask&verbs.QPMState == 0 {
-				to = from
-			}
-			if illegal = verbs.CheckTransition(q.init.Type, from, to, mask); illegal != nil {
+			if illegal = q.check(attr, mask); illegal != nil {
 				return 0
 			}
 		}
-		return syscall.Errno(C.shim_modify_qp(q.ctx.t, q.c, &a, C.int(mask)))
+		e := q.modify(&a, C.int(mask))
+		if e == syscall.EINVAL && checked && q.query() == 0 { // in ERR from RTR or INIT, by itself
+			illegal = q.check(attr, mask)
+		}
+		return e
 	})
 	if illegal != nil {
 		return &verbs.OpError{Op: op, Object: q.label, Errno: syscall.EINVAL, Err: illegal}
 	}
 	return err
+}
+
+// check returns the error of a step from the state q.last. With moving.
+func (q *queuePair) check(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	to := attr.State
+	if mask&verbs.QPMState == 0 {
+		to = q.last
+	}
+	return verbs.CheckTransition(q.init.Type, q.last, to, mask)
+}
+
+// lookup queries the state if the step depends on it and the device may have left the one that was
+// set. It leaves RTS and SQD: for ERR, and for SQE. The steps to RESET and ERR are legal from where
+// it goes. (It also leaves INIT and RTR for ERR; steps from there are refused by all, because the
+// kernel or the firmware has the attributes to check.) A queue pair of several handles is moved by
+// others, too. With moving.
+func (q *queuePair) lookup(attr *verbs.QPAttr, mask verbs.QPAttrMask) syscall.Errno {
+	ends := mask&verbs.QPMState != 0 && (attr.State == verbs.QPSReset || attr.State == verbs.QPSErr)
+	if q.init.Type != verbs.QPTXRCRecv && (ends || q.last < verbs.QPSRTS || q.last == verbs.QPSErr) {
+		return 0
+	}
+	return q.query()
+}
+
+// query sets q.last to the device's state. With moving.
+func (q *queuePair) query() syscall.Errno {
+	var now C.struct_vb_qp_attr
+	e := syscall.Errno(C.shim_query_qp(q.ctx.t, q.c, &now, C.VB_QP_STATE))
+	if e == 0 {
+		q.last = verbs.QPState(now.qp_state)
+	}
+	return e
+}
+
+// modify makes the call, and records the state. With moving.
+func (q *queuePair) modify(a *C.struct_vb_qp_attr, mask C.int) syscall.Errno {
+	e := syscall.Errno(C.shim_modify_qp(q.ctx.t, q.c, a, mask))
+	if e == 0 && mask&C.VB_QP_STATE != 0 {
+		q.last = verbs.QPState(a.qp_state)
+	}
+	return e
 }
 
 // fail moves the queue pair to ERR. The CM calls it and reports the consequence by other means.

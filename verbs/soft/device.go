@@ -129,7 +129,7 @@ func newDevice(p *Provider, c DeviceConfig, index int) *device {
 }
 
 func (d *device) info() verbs.DeviceInfo {
-	return verbs.DeviceInfo{Name: d.cfg.Name, GUID: d.guid, Addr: []netip.Addr{d.cfg.Addr}, AnyAddr: d.cfg.Link == LinkPeers, Node: -1}
+	return verbs.DeviceInfo{Name: d.cfg.Name, GUID: d.guid, Addr: []netip.Addr{d.cfg.Addr}, AnyAddr: d.cfg.Link == LinkPeers, QuickControl: true, Node: -1}
 }
 
 // attach joins the fabric. The caller holds Provider.opening.
