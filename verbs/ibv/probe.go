@@ -19,6 +19,8 @@ type probed struct {
 	mu     sync.Mutex // held while the queue pairs are made
 	types  []verbs.QPType
 	limits map[limitsKey]verbs.QPCap
+	// windows reports that noWindows is known: that the library cannot make memory windows.
+	windows, noWindows bool
 }
 
 type limitsKey struct {

@@ -36,6 +36,7 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		AtomicCap: verbs.AtomicCap(a.atomic_cap), Caps: capsOf(&x),
 		CompVectors: int(c.c.num_comp_vectors), PhysPorts: int(a.phys_port_cnt), ODP: odpFromC(&x),
 	}
+	c.dropWindows(&d)
 	d.Opcodes, d.QPTypes = c.opcodes(&d), c.qpTypes()
 	return d, nil
 }

@@ -199,8 +199,9 @@ static int check(struct nd_qp *qp)
 
 	if (p->err)
 		return p->err;
-	if (qp->state < VB_QPS_RTS)
-		return EINVAL;
+	err = nd_send_state(qp);
+	if (err)
+		return err;
 	for (uint32_t i = 0; i < p->n; i++) {
 		err = nd_send_valid(qp, &p->wrs[i], true, &len);
 		if (err)

@@ -186,6 +186,8 @@ struct vb_mw *nd_alloc_mw(struct vb_pd *p, vb_enum type)
 	int err;
 
 	ND_CALL_PTR("ibv_alloc_mw", nd_dev_of(p->context));
+	if (nd_profile_of(p->context)->no_mw)
+		return nd_null(EOPNOTSUPP); /* libibverbs/dummy_ops.c, alloc_mw */
 	if (type != VB_MW_TYPE_1 && type != VB_MW_TYPE_2)
 		return nd_null(EINVAL);
 	mw = calloc(1, sizeof(*mw));

@@ -445,6 +445,7 @@ int nd_post_recv(struct vb_qp *qp, struct vb_recv_wr *wr, struct vb_recv_wr **ba
 int nd_post_srq_recv(struct vb_srq *srq, struct vb_recv_wr *wr, struct vb_recv_wr **bad);
 int nd_instant_send(struct nd_qp *qp, struct vb_send_wr *wr, struct vb_send_wr **bad, int at, int err);
 int nd_instant_recv(struct nd_qp *qp, struct vb_recv_wr *wr, struct vb_recv_wr **bad, int at, int err);
+int nd_send_state(const struct nd_qp *qp);
 int nd_send_valid(struct nd_qp *qp, const struct vb_send_wr *wr, bool extended, uint64_t *len);
 /* Puts a valid request into the send queue of loopback. */
 void nd_send_take(struct nd_qp *qp, const struct vb_send_wr *wr, uint64_t len);

@@ -45,6 +45,8 @@ int nd_send_valid(struct nd_qp *qp, const struct vb_send_wr *wr, bool extended, 
 		return EINVAL;
 	if (op == VB_WR_BIND_MW && !wr->bind_mw.bind_info.mr)
 		return EINVAL; /* rxe's library follows it whatever the length (convert_send_wr) */
+	if (op == VB_WR_BIND_MW && qp->ctx->profile->bind_most && wr->bind_mw.bind_info.length > qp->ctx->profile->bind_most)
+		return EOPNOTSUPP;
 	if (no_payload(op))
 		return wr->send_flags & VB_SEND_INLINE ? EINVAL : 0;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge) {
@@ -64,7 +66,9 @@ int nd_send_valid(struct nd_qp *qp, const struct vb_send_wr *wr, bool extended, 
 
 uint32_t nd_send_room(const struct nd_qp *qp)
 {
-	return qp->sq_size - (qp->sq_tail - __atomic_load_n(&qp->sq_retired, __ATOMIC_ACQUIRE));
+	uint32_t size = qp->ctx->profile->quanta ? qp->sq_mask + 1 : qp->sq_size;
+
+	return size - (qp->sq_tail - __atomic_load_n(&qp->sq_retired, __ATOMIC_ACQUIRE));
 }
 
 void nd_send_take(struct nd_qp *qp, const struct vb_send_wr *wr, uint64_t len)
@@ -92,7 +96,13 @@ void nd_send_take(struct nd_qp *qp, const struct vb_send_wr *wr, uint64_t len)
 	}
 }
 
-static bool may_send(int state) { return state >= VB_QPS_RTS && state <= VB_QPS_ERR; }
+/* nd_send_state returns the errno with which a send is refused in the state of its queue pair; 0: taken. */
+int nd_send_state(const struct nd_qp *qp)
+{
+	if (qp->qp.qp_base.state == VB_QPS_ERR && qp->ctx->profile->post_in_err)
+		return -qp->ctx->profile->post_in_err;
+	return qp->state >= VB_QPS_RTS || qp->ctx->profile->blind ? 0 : EINVAL;
+}
 
 int nd_post_send(struct vb_qp *q, struct vb_send_wr *wr, struct vb_send_wr **bad)
 {
@@ -121,9 +131,7 @@ int nd_post_send(struct vb_qp *q, struct vb_send_wr *wr, struct vb_send_wr **bad
 	for (; wr; wr = wr->next, n++) {
 		if (n == at)
 			err = fault;
-		else if (!may_send(qp->state))
-			err = EINVAL;
-		else if (!(err = nd_send_valid(qp, wr, false, &len)) && !nd_send_room(qp))
+		else if (!(err = nd_send_state(qp)) && !(err = nd_send_valid(qp, wr, false, &len)) && !nd_send_room(qp))
 			err = ENOMEM;
 		if (err) {
 			*bad = wr;
@@ -183,8 +191,10 @@ int nd_post_recv(struct vb_qp *q, struct vb_recv_wr *wr, struct vb_recv_wr **bad
 	for (; wr; wr = wr->next, n++) {
 		if (n == at)
 			err = fault;
-		else if (qp->state == VB_QPS_RESET || qp->srq)
+		else if (qp->srq || (qp->state == VB_QPS_RESET && !qp->ctx->profile->blind))
 			err = EINVAL;
+		else if (q->state == VB_QPS_ERR && qp->ctx->profile->post_in_err)
+			err = -qp->ctx->profile->post_in_err;
 		else
 			err = nd_rq_put(&qp->rq, wr);
 		if (err) {

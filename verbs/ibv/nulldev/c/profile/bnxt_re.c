@@ -37,6 +37,8 @@ static int qp(struct vb_qp_init_attr_ex *a, uint64_t ops)
 const struct nd_profile nd_bnxt_re = {
 	.name = "bnxt_re",
 	.limits = limits,
+	.no_mw = true, /* no alloc_mw among the functions of the context */
+	.blind = true, /* providers/bnxt_re/verbs.c, bnxt_re_post_send and bnxt_re_post_recv */
 	.qp = qp,
 	/* create_qp_ex looks at no flags, and sets only these functions' (bnxt_re_set_qp_ex_ops). */
 	.bare = ~(uint64_t)(ND_OPS_SEND | ND_OPS_WRITE | ND_OPS_READ | ND_OPS_ATOMIC),

@@ -13,8 +13,8 @@ static void limits(struct vb_device_attr_ex *x)
 	a->vendor_part_id = 0x107f;
 	a->max_sge = MAX_RECV_SGE; /* the smaller of both (Linux uverbs_cmd.c, copy_query_dev_fields) */
 	a->max_sge_rd = 1;
-	a->max_srq = 0;
-	a->device_cap_flags &= ~(VB_DEVICE_XRC | VB_DEVICE_MEM_WINDOW | VB_DEVICE_MEM_WINDOW_TYPE_2B);
+	a->max_srq = a->max_srq_wr = a->max_srq_sge = 0;
+	a->device_cap_flags &= ~(VB_DEVICE_SRQ_RESIZE | VB_DEVICE_XRC | VB_DEVICE_MEM_WINDOW | VB_DEVICE_MEM_WINDOW_TYPE_2B);
 	a->max_mw = 0;
 	x->device_cap_flags_ex = 0;
 }
@@ -34,6 +34,9 @@ static int qp(struct vb_qp_init_attr_ex *a, uint64_t ops)
 const struct nd_profile nd_erdma = {
 	.name = "erdma",
 	.limits = limits,
+	.no_mw = true, /* no alloc_mw among the functions of the context */
+	.blind = true,
+	.post_in_err = EIO, /* providers/erdma/erdma_verbs.c, erdma_post_send and erdma_post_recv */
 	.qp = qp,
 	.ops = nd_no_ops, /* providers/erdma/erdma.c, erdma_context_ops */
 };

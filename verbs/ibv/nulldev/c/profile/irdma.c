@@ -65,6 +65,8 @@ static int qp(struct vb_qp_init_attr_ex *a, uint64_t ops)
 const struct nd_profile nd_irdma = {
 	.name = "irdma",
 	.limits = limits,
+	.quanta = true, /* providers/irdma/uk.c, irdma_qp_get_next_send_wqe */
+	.blind = true, /* providers/irdma/uverbs.c, irdma_upost_send and irdma_upost_recv */
 	.qp = qp,
 	.ops = nd_no_ops, /* providers/irdma/umain.c, irdma_uctx_ops */
 };

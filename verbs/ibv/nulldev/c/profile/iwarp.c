@@ -23,7 +23,8 @@ static void limits(struct vb_device_attr_ex *x)
 	a->max_sge_rd = 1; /* I40IW_MAX_SGE_RD */
 	a->max_qp_wr = (MAX_SQ_QUANTA - SQ_RSVD) / QUANTA_PER_WR;
 	a->device_cap_flags &= ~VB_DEVICE_XRC;
-	a->max_srq = 0;
+	a->max_srq = a->max_srq_wr = a->max_srq_sge = 0;
+	a->device_cap_flags &= ~VB_DEVICE_SRQ_RESIZE;
 	x->device_cap_flags_ex = 0;
 }
 
@@ -54,6 +55,8 @@ const struct nd_profile nd_iwarp = {
 	.node = VB_NODE_RNIC,
 	.transport = VB_TRANSPORT_IWARP,
 	.limits = limits,
+	.quanta = true, /* providers/irdma/uk.c, irdma_qp_get_next_send_wqe */
+	.blind = true, /* providers/irdma/uverbs.c, irdma_upost_send and irdma_upost_recv */
 	.qp = qp,
 	.ops = nd_no_ops, /* providers/irdma/umain.c, irdma_uctx_ops */
 };

@@ -15,4 +15,5 @@ const struct nd_profile nd_mlx4 = {
 	.name = "mlx4",
 	.up = 2,
 	.limits = limits,
+	.blind = true, /* providers/mlx4/qp.c, mlx4_post_send and mlx4_post_recv */
 };

@@ -9,6 +9,8 @@ const struct nd_profile nd_mlx5_ib = {
 	.comm_est = true, /* the firmware's MLX5_EVENT_TYPE_COMM_EST (kernel mlx5/qp.c, mlx5_ib_qp_event) */
 	.td_abort = true, /* providers/mlx5/mlx5.h, mlx5_spin_lock: "multithreading violation" */
 	.limits = nd_mlx5_limits,
+	.blind = true, /* providers/mlx5/qp.c, _mlx5_post_send and mlx5_post_recv */
+	.bind_most = ND_MLX5_BIND_MOST,
 	.qp = nd_mlx5_qp,
 	.ops = nd_mlx5_ops,
 };

@@ -12,6 +12,11 @@
 struct nd_profile {
 	const char *name;
 	uint8_t node, transport; /* VB_NODE_, VB_TRANSPORT_; 0: a channel adapter of InfiniBand or RoCE */
+	bool blind;	/* posts are taken in every state; where a queue pair cannot execute them they lie there */
+	int post_in_err; /* the errno of posts after a modify to ERR, returned as a negative number; 0: they are flushed */
+	bool quanta;	/* a send queue is full by quanta: small requests fit more often than its depth says */
+	bool no_mw;	/* the library has no windows, whatever the kernel says */
+	uint64_t bind_most; /* the longest window, beyond it EOPNOTSUPP; 0: any */
 	bool infiniband; /* the link layer: addresses are LIDs, and datagrams within the subnet have no GRH */
 	uint8_t lmc;	 /* on InfiniBand: a port has 2^lmc LIDs */
 	uint8_t up;	 /* the port that is up, and the last; 0: 1 */
@@ -67,6 +72,7 @@ static inline uint64_t nd_no_ops(vb_enum type)
 }
 
 /* mlx5.c */
+enum { ND_MLX5_BIND_MOST = 1U << 31 }; /* KLM has 31 bits of length (providers/mlx5/qp.c, set_bind_wr) */
 void nd_mlx5_limits(struct vb_device_attr_ex *x);
 int nd_mlx5_qp(struct vb_qp_init_attr_ex *a, uint64_t ops);
 uint64_t nd_mlx5_ops(vb_enum type);
