@@ -94,7 +94,12 @@ func newContext(p *Provider, t *verbsTable, c *C.struct_vb_context, info verbs.D
 //
 // Implements: ibv_close_device.
 func (c *deviceContext) Close() error {
-	return c.shut("ibv_close_device", func() syscall.Errno { return syscall.Errno(C.shim_close(c.t, c.c)) })
+	return c.shut("ibv_close_device", func() syscall.Errno {
+		if e := c.probed.clear(); e != 0 && !c.gone(e) {
+			return e
+		}
+		return syscall.Errno(C.shim_close(c.t, c.c))
+	})
 }
 
 // Device returns the name and location of the device.

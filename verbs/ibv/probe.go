@@ -6,7 +6,7 @@ package ibv
 import "C"
 
 import (
-	"errors"
+	"cmp"
 	"slices"
 	"sync"
 	"syscall"
@@ -21,6 +21,8 @@ type probed struct {
 	limits map[limitsKey]verbs.QPCap
 	// windows reports that noWindows is known: that the library cannot make memory windows.
 	windows, noWindows bool
+	left               []func() C.int // destroy what is left of probing, the newest last
+	failed             syscall.Errno  // of the last object that was not destroyed
 }
 
 type limitsKey struct {
@@ -31,27 +33,46 @@ type limitsKey struct {
 // maxLimits bounds the answers that a context keeps: a program has few kinds of queue pairs.
 const maxLimits = 256
 
-// prober makes queue pairs and destroys them at once. They belong to no object of the context.
+// prober makes queue pairs and destroys them at once. They are not among the counted objects of the context.
 type prober struct {
+	l  *probed
 	pd *protectionDomain
 	cq *C.struct_vb_cq
 }
 
-// probe calls fn with a prober, and returns its errno, or that of what the prober needs.
-func (c *deviceContext) probe(fn func(p *prober) syscall.Errno) error {
+// probe calls fn with a prober. An error is that of what the prober needs, or of destroying.
+func (c *deviceContext) probe(fn func(p *prober)) error {
+	l := &c.probed
 	return c.use("ibv_create_qp", func() syscall.Errno {
+		if e := l.clear(); e != 0 {
+			return e
+		}
 		pd, err := C.shim_alloc_pd(c.t, c.c)
 		if pd == nil {
 			return errnoOf(err)
 		}
-		defer C.shim_dealloc_pd(c.t, pd) // fails only after a failure to destroy a queue pair, which is reported
+		l.left = append(l.left, func() C.int { return C.shim_dealloc_pd(c.t, pd) })
 		cq, err := C.shim_create_cq(c.t, c.c, 1, 0, nil, 0)
 		if cq == nil {
-			return errnoOf(err)
+			return cmp.Or(l.clear(), errnoOf(err))
 		}
-		defer C.shim_destroy_cq(c.t, cq)
-		return fn(&prober{pd: &protectionDomain{node: node{ctx: c}, c: pd}, cq: cq})
+		l.left = append(l.left, func() C.int { return C.shim_destroy_cq(c.t, cq) })
+		l.failed = 0
+		fn(&prober{l: l, pd: &protectionDomain{node: node{ctx: c}, c: pd}, cq: cq})
+		return cmp.Or(l.failed, l.clear())
 	})
+}
+
+// clear destroys what was made for probing, the newest object first. What a library does not destroy stays for the
+// next call, and that is at the latest the context's Close.
+func (l *probed) clear() syscall.Errno {
+	for n := len(l.left) - 1; n >= 0; n-- {
+		if e := syscall.Errno(l.left[n]()); e != 0 {
+			return e
+		}
+		l.left = l.left[:n]
+	}
+	return 0
 }
 
 // try makes a queue pair, and returns what was granted of want.
@@ -64,7 +85,16 @@ func (p *prober) try(t verbs.QPType, want verbs.QPCap) (verbs.QPCap, syscall.Err
 	if e := q.create(p.pd, &a, t); e != 0 {
 		return want, e
 	}
-	return smaller(capFromC(&a.cap), want), syscall.Errno(C.shim_destroy_qp(p.pd.ctx.t, q.c))
+	p.destroy(func() C.int { return C.shim_destroy_qp(p.pd.ctx.t, q.c) })
+	return smaller(capFromC(&a.cap), want), 0
+}
+
+// destroy destroys an object that was made for probing, now or, if that fails, in clear.
+func (p *prober) destroy(object func() C.int) {
+	if e := syscall.Errno(object()); e != 0 {
+		p.l.failed = e
+		p.l.left = append(p.l.left, object)
+	}
 }
 
 // refused reports whether a driver refuses the arguments, and not for another reason.
@@ -149,17 +179,14 @@ func (c *deviceContext) QPLimits(t verbs.QPType, want verbs.QPCap) (verbs.QPCap,
 	if got, ok := l.limits[key]; ok {
 		return got, nil
 	}
-	got := want
-	err := c.probe(func(p *prober) (e syscall.Errno) {
-		got, e = p.fit(t, want)
-		return e
-	})
+	got, e := want, syscall.Errno(0)
+	err := c.probe(func(p *prober) { got, e = p.fit(t, want) })
 	switch {
-	case errors.Is(err, verbs.ErrNotSupported), errors.Is(err, verbs.ErrInvalid):
-		return want, opError("ibv_create_qp", c.label, syscall.EOPNOTSUPP, "%w: queue pairs of type %v", verbs.ErrNotSupported, t)
-	case errors.Is(err, verbs.ErrDeviceRemoved), errors.Is(err, verbs.ErrClosed):
-		return want, err
 	case err != nil:
+		return want, err
+	case refused(e):
+		return want, opError("ibv_create_qp", c.label, syscall.EOPNOTSUPP, "%w: queue pairs of type %v", verbs.ErrNotSupported, t)
+	case e != 0:
 		return want, nil
 	}
 	if l.limits == nil || len(l.limits) == maxLimits {
@@ -171,32 +198,33 @@ func (c *deviceContext) QPLimits(t verbs.QPType, want verbs.QPCap) (verbs.QPCap,
 
 // qpTypes returns the types of queue pairs that the device has. The first call makes one of each. A type whose
 // creation fails for another reason (memory, for example) counts as there, and the next call tries again.
-func (c *deviceContext) qpTypes() []verbs.QPType {
+func (c *deviceContext) qpTypes() ([]verbs.QPType, error) {
 	l := &c.probed
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.types != nil {
-		return slices.Clone(l.types)
+		return slices.Clone(l.types), nil
 	}
 	types := []verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD}
 	if c.caps&verbs.CapXRC != 0 {
 		types = append(types, verbs.QPTXRCSend)
 	}
-	err := c.probe(func(p *prober) (unknown syscall.Errno) {
+	unknown := false
+	err := c.probe(func(p *prober) {
 		types = slices.DeleteFunc(types, func(t verbs.QPType) bool {
 			_, e := p.try(t, least(t))
-			if e != 0 && !refused(e) {
-				unknown = e
-			}
+			unknown = unknown || e != 0 && !refused(e)
 			return refused(e)
 		})
-		return unknown
 	})
+	if err != nil {
+		return nil, err
+	}
 	if slices.Contains(types, verbs.QPTXRCSend) {
 		types = append(types, verbs.QPTXRCRecv)
 	}
-	if err == nil {
+	if !unknown {
 		l.types = types
 	}
-	return slices.Clone(types)
+	return slices.Clone(types), nil
 }

@@ -132,7 +132,7 @@ func (p *protectionDomain) createQP(op string, init *verbs.QPInitAttr) (*queuePa
 		return q.named(), 0
 	})
 	if errors.Is(err, verbs.ErrInvalid) || errors.Is(err, verbs.ErrNotSupported) {
-		if has := c.qpTypes(); !slices.Contains(has, init.Type) {
+		if has, e := c.qpTypes(); e == nil && !slices.Contains(has, init.Type) {
 			err = opError(op, c.label, syscall.EOPNOTSUPP, "%w: queue pairs of type %v; the device has %v", verbs.ErrNotSupported, init.Type, has)
 		}
 	}

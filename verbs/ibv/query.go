@@ -36,8 +36,15 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		AtomicCap: verbs.AtomicCap(a.atomic_cap), Caps: capsOf(&x),
 		CompVectors: int(c.c.num_comp_vectors), PhysPorts: int(a.phys_port_cnt), ODP: odpFromC(&x),
 	}
-	c.dropWindows(&d)
-	d.Opcodes, d.QPTypes = c.opcodes(&d), c.qpTypes()
+	if err := c.dropWindows(&d); err != nil {
+		return verbs.DeviceAttr{}, err
+	}
+	d.Opcodes = c.opcodes(&d)
+	types, err := c.qpTypes()
+	if err != nil {
+		return verbs.DeviceAttr{}, err
+	}
+	d.QPTypes = types
 	return d, nil
 }
 
