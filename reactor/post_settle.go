@@ -55,7 +55,13 @@ func (q *Queue) recvCall() string {
 	return "ibv_post_recv"
 }
 
+// postError returns the error of requests that the device refused. If the queue has failed, the queue pair is in ERR,
+// where most devices take requests and flush them, and some refuse them (rdma-core providers/erdma/erdma_verbs.c,
+// erdma_post_send): both are a flush, with the queue's error as the cause.
 func postError(op string, q *Queue, errno syscall.Errno, turnErr error) error {
+	if cause := q.failed.get(); cause != nil && turnErr == nil && q.srq == nil {
+		return &verbs.WCError{Status: verbs.WCWRFlushErr, QPNum: q.qpn, Op: op, Cause: cause}
+	}
 	return &verbs.OpError{Op: op, Object: q.name(), Errno: errno, Err: turnErr}
 }
 

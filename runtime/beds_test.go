@@ -6,12 +6,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/leak"
 	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/ibv"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 )
@@ -51,10 +53,44 @@ func onBeds(t *testing.T, test func(t *testing.T, b bed)) {
 	if onDevice || raceEnabled { // the profiles add no goroutines, so they add no races
 		return
 	}
+	need := bedNeeds[t.Name()]
 	for _, b := range profileBeds {
-		t.Run(b.name, func(t *testing.T) { test(t, b) })
+		t.Run(b.name, func(t *testing.T) {
+			if need != nil {
+				rt := b.open(t, Config{}, 0)
+				attr := rt.DeviceAttr()
+				must.Do(t, rt.Close(testContext(t)))
+				if !need(&attr) {
+					t.Skip("the device lacks what the test needs (bedNeeds)")
+				}
+			}
+			test(t, b)
+		})
 	}
 }
+
+// bedNeeds has what tests of onBeds need of a device and some devices lack.
+var bedNeeds = func() map[string]func(*verbs.DeviceAttr) bool {
+	windows := func(a *verbs.DeviceAttr) bool { return a.MaxMW > 0 }
+	shared := func(a *verbs.DeviceAttr) bool { return a.MaxSRQ > 0 }
+	datagrams := func(a *verbs.DeviceAttr) bool { return slices.Contains(a.QPTypes, verbs.QPTUD) }
+	return map[string]func(*verbs.DeviceAttr) bool{
+		"TestWindowOpensItsRange":                windows,
+		"TestInvalidatedWindowIsShut":            windows,
+		"TestPeerShutsWindow":                    windows,
+		"TestWindowsEndWithTheirConnection":      windows,
+		"TestRevokeShutsAWindow":                 windows,
+		"TestSharedReceivesServeAllConnections":  shared,
+		"TestSharedReceivesOutliveAConnection":   shared,
+		"TestSharedReceivesClose":                shared,
+		"TestPlainConnectionsShareReceives":      shared,
+		"TestPrepareAcceptOptions":               shared,
+		"TestRawReceivesAllocateNothing":         shared,
+		"TestPacketAndReply":                     datagrams,
+		"TestListenPacketThatFailsLeavesNothing": datagrams,
+		"TestReplyToAnAbsentSourceKeepsNoTurn":   datagrams,
+	}
+}()
 
 // onPlainBeds runs a test, as a subtest, on each bed that bedsHere returns.
 func onPlainBeds(t *testing.T, test func(t *testing.T, b bed)) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,7 +45,13 @@ func joined(t testing.TB, a, b *Prepared) (x, y *Conn) {
 func TestPlainConnection(t *testing.T) {
 	onBeds(t, func(t *testing.T, b bed) {
 		for _, kind := range []verbs.QPType{verbs.QPTRC, verbs.QPTUC} {
-			t.Run(kind.String(), func(t *testing.T) { plainConnection(t, b, PlainOptions{Type: kind}) })
+			t.Run(kind.String(), func(t *testing.T) {
+				rt := b.open(t, Config{}, 0)
+				if !slices.Contains(rt.DeviceAttr().QPTypes, kind) {
+					t.Skipf("the device has no queue pairs of type %v", kind)
+				}
+				plainConnection(t, b, PlainOptions{Type: kind})
+			})
 		}
 	})
 }
