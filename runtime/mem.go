@@ -27,6 +27,8 @@ type memory struct {
 	cfg MemoryConfig
 	// windows is set before the first use, if the device has the windows that large messages need.
 	windows bool
+	// windowMost is the most bytes of a window; 0: all of its region. It is set at the same time.
+	windowMost uint64
 	// flushes is set before the first use, if the device executes FLUSH.
 	flushes bool
 	// memlock returns the process's limit on locked memory (mem.MemlockLimit). Tests replace the

@@ -3,10 +3,14 @@
 package runtime
 
 import (
+	"errors"
 	"net/netip"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // profileBeds has nullBed as the device of each driver on which all operations work.
@@ -34,4 +38,25 @@ func profileBed(name string) bed {
 func profile(t testing.TB, name string) {
 	t.Helper()
 	must.Do(t, nullControl(t).SetProfile(name))
+}
+
+// Rule: a window of more bytes than the device can bind is refused with the limit, and the connection lives on.
+func TestAWindowLargerThanTheDevicesIsRefused(t *testing.T) {
+	const most = 1 << 31 // libmlx5
+	a, b := profileBed("mlx5").connected(t, Config{})
+	w := must.Get(a.NewWindow())(t)
+	r := must.Get(a.rt.NewRegion(most+1, windowAccess))(t)
+	_, _, err := w.Bind(testContext(t), r, 0, most+1, verbs.AccessRemoteRead)
+	if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), strconv.Itoa(most)) {
+		t.Errorf("binding %d bytes returned %v, want %v with the limit %d", most+1, err, ErrTooLarge, most)
+	}
+	_, bound, err := w.Bind(testContext(t), r, 1, most, verbs.AccessRemoteRead)
+	done(t, bound, err)
+	f, err := a.Send(testContext(t), bufferOf(t, a.rt, []byte("alive")).Slice())
+	done(t, f, err)
+	m := must.Get(b.RecvWait(testContext(t)))(t)
+	if string(m.Data) != "alive" {
+		t.Errorf("received %q, want %q", m.Data, "alive")
+	}
+	must.Do(t, m.Release())
 }

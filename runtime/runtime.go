@@ -115,7 +115,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if rt.mem, err = newMemory(rt.pd, rt.cfg.Memory, rt.nodes...); err != nil {
 		return nil, err
 	}
-	rt.mem.windows = windowed(&attr)
+	rt.mem.windows, rt.mem.windowMost = windowed(&attr), attr.MaxMWSize
 	rt.mem.flushes = attr.Opcodes.Has(verbs.WRFlush)
 	if !cfg.stepped {
 		if rt.handlers, err = newHandlers(cfg.Handlers, cfg.OnPanic); err != nil {

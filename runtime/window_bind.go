@@ -20,8 +20,9 @@ import (
 // before later sends.
 //
 // Errors: ErrWindowState if the window is bound, or a Bind or Invalidate is in progress;
-// ErrWindowClosed; *RangeError; ErrPermission; ErrReleased; ErrInvalid for invalid arguments or a
-// region of another runtime; the connection's cause; the context's error.
+// ErrWindowClosed; *RangeError; ErrTooLarge for more bytes than a window of the device can have
+// (DeviceAttr.MaxMWSize); ErrPermission; ErrReleased; ErrInvalid for invalid arguments or a region of
+// another runtime; the connection's cause; the context's error.
 //
 // Implements: ibv_post_send, BIND_MW.
 func (w *Window) Bind(ctx context.Context, r *Region, off, n int, access verbs.AccessFlags) (Remote, Future, error) {
@@ -55,6 +56,9 @@ func (b *binding) part() (part Slice, err error) {
 	}
 	if part, err = b.r.Slice(b.off, b.n); err == nil && b.n == 0 {
 		err = fmt.Errorf("%w: a window on no bytes", verbs.ErrInvalid)
+	}
+	if most := b.r.m.windowMost; err == nil && most > 0 && uint64(b.n) > most {
+		err = fmt.Errorf("%w: a window of %d bytes, the device has windows of at most %d", ErrTooLarge, b.n, most)
 	}
 	return part, err
 }

@@ -81,6 +81,7 @@ type DeviceAttr struct {
 	MaxMR           int
 	MaxPD           int
 	MaxMW           int
+	MaxMWSize       uint64 // bytes of one window; 0: all of its region
 	MaxAH           int
 	MaxSRQ          int
 	MaxSRQWR        int

@@ -36,6 +36,9 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		AtomicCap: verbs.AtomicCap(a.atomic_cap), Caps: capsOf(&x),
 		CompVectors: int(c.c.num_comp_vectors), PhysPorts: int(a.phys_port_cnt), ODP: odpFromC(&x),
 	}
+	if vendor, firstMLX5 := uint32(0x02c9), uint32(4113); d.VendorID == vendor && d.VendorPartID >= firstMLX5 {
+		d.MaxMWSize = 1 << 31 // providers/mlx5/qp.c, set_bind_wr
+	}
 	if err := c.dropWindows(&d); err != nil {
 		return verbs.DeviceAttr{}, err
 	}
@@ -53,7 +56,8 @@ func capsOf(a *C.struct_vb_device_attr_ex) verbs.DeviceCaps {
 }
 
 // opcodes returns the opcodes of RC queue pairs, which libibverbs cannot report: those of all InfiniBand
-// transports, and those that the capabilities imply.
+// transports, and those that the capabilities imply. A device that answers atomics in big-endian order reports no
+// atomics (Linux mlx5/main.c, get_atomic_caps: atomic_req_8B_endianness_mode).
 func (c *deviceContext) opcodes(d *verbs.DeviceAttr) verbs.OpcodeSet {
 	ops := verbs.Opcodes(verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead)
 	if d.Caps&verbs.CapMemMgt != 0 {
