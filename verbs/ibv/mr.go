@@ -66,7 +66,7 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 	m := &memoryRegion{arena: arena, addr: addr, len: length, iova: iova}
 	err := p.ctx.make(op, &m.node, []*node{&p.node}, &p.ctx.counts.MR, func() (string, syscall.Errno) {
 		var err error
-		if m.c, err = C.shim_reg_mr(p.ctx.t, p.c, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(iova), C.uint32_t(access)); m.c == nil {
+		if m.c, err = C.shim_reg_mr(p.ctx.t, p.c, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(iova), C.uint32_t(p.ctx.sinkable(access))); m.c == nil {
 			return "", errnoOf(err)
 		}
 		m.keys = [2]uint32{uint32(m.c.lkey), uint32(m.c.rkey)}
@@ -80,6 +80,16 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 		return nil, memlock(err, length)
 	}
 	return m, nil
+}
+
+// sinkable returns the access of a registration. On iWARP the answer to a READ is a tagged message like a WRITE by
+// the peer, so memory that a READ may fill needs REMOTE_WRITE (RFC 5040, 5.2; Linux drivers/infiniband/core/rw.c,
+// rdma_rw_init_one_mr). Which memory that will be is not known when it is registered.
+func (c *deviceContext) sinkable(access verbs.AccessFlags) verbs.AccessFlags {
+	if access&verbs.AccessLocalWrite != 0 && c.c.device.transport_type == C.VB_TRANSPORT_IWARP {
+		access |= verbs.AccessRemoteWrite
+	}
+	return access
 }
 
 // memlock adds the usual cause to a registration that failed for lack of memory: the limit. Only

@@ -56,7 +56,7 @@ func (p *protectionDomain) RegImplicit(access verbs.AccessFlags) (verbs.MR, erro
 	}
 	m := &memoryRegion{len: math.MaxUint64}
 	return p.region(op, m, "implicit", func() (*C.struct_vb_mr, error) {
-		m, err := C.shim_reg_mr(p.ctx.t, p.c, 0, math.MaxUint64, 0, C.uint32_t(access|verbs.AccessOnDemand))
+		m, err := C.shim_reg_mr(p.ctx.t, p.c, 0, math.MaxUint64, 0, C.uint32_t(p.ctx.sinkable(access|verbs.AccessOnDemand)))
 		return m, err
 	})
 }
@@ -98,7 +98,7 @@ func (p *protectionDomain) RegDMABuf(fd int, offset, length, iova uint64, access
 	}
 	m := &memoryRegion{len: length, iova: iova}
 	mr, err := p.region(op, m, "dmabuf", func() (*C.struct_vb_mr, error) {
-		m, err := C.shim_reg_dmabuf(p.ctx.t, p.c, C.uint64_t(offset), C.uint64_t(length), C.uint64_t(iova), C.int(fd), C.uint32_t(access))
+		m, err := C.shim_reg_dmabuf(p.ctx.t, p.c, C.uint64_t(offset), C.uint64_t(length), C.uint64_t(iova), C.int(fd), C.uint32_t(p.ctx.sinkable(access)))
 		return m, err
 	})
 	return mr, asInvalid(err, syscall.EBADF)

@@ -236,6 +236,7 @@ enum nd_outcome nd_carry(struct nd_qp *qp, struct nd_send *w, int *status, uint3
 	struct nd_bytes mine = nd_bytes_of(pd_of(qp), w->sge, w->wr.num_sge, w->inl, w->len);
 	struct target t = { .reliable = qp->qp.qp_base.qp_type != VB_QPT_UC };
 	int op = w->wr.opcode;
+	unsigned sink;
 
 	if (op == VB_WR_LOCAL_INV || op == VB_WR_BIND_MW) {
 		*status = op == VB_WR_LOCAL_INV ? nd_invalidate(qp, w->wr.imm_data, false) :
@@ -243,7 +244,8 @@ enum nd_outcome nd_carry(struct nd_qp *qp, struct nd_send *w, int *status, uint3
 				w->wr.bind_mw.mw ? w->wr.bind_mw.mw->type : 0);
 		return *status ? ND_FAILED : ND_DONE;
 	}
-	if (!nd_bytes_ok(&mine, is_read(op) ? VB_ACCESS_LOCAL_WRITE : 0)) {
+	sink = qp->ctx->profile->transport == VB_TRANSPORT_IWARP ? VB_ACCESS_LOCAL_WRITE | VB_ACCESS_REMOTE_WRITE : VB_ACCESS_LOCAL_WRITE;
+	if (!nd_bytes_ok(&mine, is_read(op) ? sink : 0)) { /* iWARP: the answer is a tagged message (RFC 5040, 5.2) */
 		*status = VB_WC_LOC_PROT_ERR;
 		return ND_FAILED;
 	}

@@ -21,6 +21,7 @@ static void limits(struct vb_device_attr_ex *x)
 	a->vendor_part_id = 0x37d2;
 	a->max_sge = MAX_SGE;
 	a->max_sge_rd = 1; /* I40IW_MAX_SGE_RD */
+	a->atomic_cap = VB_ATOMIC_NONE;
 	a->max_qp_wr = (MAX_SQ_QUANTA - SQ_RSVD) / QUANTA_PER_WR;
 	a->device_cap_flags &= ~VB_DEVICE_XRC;
 	a->max_srq = a->max_srq_wr = a->max_srq_sge = 0;
