@@ -43,6 +43,13 @@ func deviationsOf(t *testing.T, ends ...verbs.Context) map[string]string {
 	return all
 }
 
+// iwarp reports whether a device is of iWARP, which has no immediate data. There a queue pair goes to RTS with a
+// connection of TCP alone (Linux irdma/verbs.c, irdma_modify_qp: without cm_id EINVAL; cxgb4 and siw likewise).
+func iwarp(t *testing.T, ctx verbs.Context) bool {
+	t.Helper()
+	return !must.Get(ctx.QueryDevice())(t).Opcodes.Has(verbs.WRSendWithImm)
+}
+
 // stateBlind are the cases that a driver fails whose posts look at no state of the queue pair.
 func stateBlind(where string) map[string]string {
 	why := "posts are taken in any state: a request lies in the queue until the queue pair can execute it (" + where + ")"
@@ -57,7 +64,7 @@ func with(m map[string]string, name, why string) map[string]string {
 
 // Rule: the table of a device is that of its driver.
 func TestTheDriverIsKnownByTheVendor(t *testing.T) {
-	for _, profile := range append(profiles, "efa", "iwarp") {
+	for _, profile := range append(profiles, "efa") {
 		profiled(t, profile)
 		p := provider(t, Config{Verbs: nullPaths(t).Verbs, RDMACM: nullPaths(t).RDMACM})
 		attr := must.Get(opened(t, p, "null0").QueryDevice())(t)

@@ -80,8 +80,8 @@ type Caps struct {
 	Clock  Clock
 	// Coarse reports that Faults supports probabilities and times only: no Drop, Repeat or Late.
 	Coarse bool
-	// CM: the provider connects through CM channels.
-	CM bool
+	// CM: the provider connects through CM channels. CMOnly: queue pairs are connected in no other way (iWARP).
+	CM, CMOnly bool
 	// CQOverrun: a full completion queue fails with CQ_ERR (some devices cannot detect it).
 	CQOverrun bool
 	// AccessEvents: a responder that refused a request raises QP_ACCESS_ERR

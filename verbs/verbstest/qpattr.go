@@ -55,6 +55,10 @@ func (q *QP) toInit() {
 
 func (q *QP) toRTR(peer Info) {
 	q.c.t.Helper()
+	if q.c.pair.Caps.CMOnly {
+		q.c.skipped = "queue pairs are connected by the connection manager alone"
+		q.c.t.SkipNow()
+	}
 	_, m, _ := steps(q.o.kindOf())
 	q.c.must(q.Modify(q.rtrAttr(peer), m), "INIT to RTR")
 }
