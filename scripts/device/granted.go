@@ -165,7 +165,7 @@ func largest(most int, ask func(n int) error) (n int, refusal error) {
 func (a *asker) queues() (rows []CQGrant) {
 	for _, n := range [...]int{1, 127, 128, 1000, 4095, 4096, 8191, 8192, 16383, 16384, 65535, a.attr.MaxCQE} {
 		row := CQGrant{Asked: n}
-		err := error(errCut)
+		err := errCut
 		if a.ctx.Err() == nil {
 			var cq verbs.CQ
 			if cq, err = a.dev.CreateCQ(n, nil, 0, 0); err == nil {

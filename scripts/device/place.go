@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -37,14 +36,6 @@ func (t tree) failed(err error, parts ...string) error {
 }
 
 func (t tree) read(parts ...string) Item[string] { return item(t.text(parts...)) }
-
-func (t tree) number(parts ...string) (int64, error) {
-	text, err := t.text(parts...)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(text, 10, 64)
-}
 
 // names are the entries of a folder; none if it is not there.
 func (t tree) names(parts ...string) (names []string) {
