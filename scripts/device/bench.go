@@ -50,6 +50,7 @@ type bench struct {
 	grace    time.Duration // how long after its limit a part may still return
 	cases    string        // folder of the conformance suite's reports; "": none
 	revision string        // of the repository; "" if unknown
+	mask     *masker       // of the whole report
 
 	mu     sync.Mutex // guards events
 	events map[verbs.AsyncEventType]int

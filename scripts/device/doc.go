@@ -34,6 +34,7 @@
 // # No secrets
 //
 // A report has no host name, user or home folder, no MAC address, GUID or serial number, and no
-// address: an address is replaced by its kind and a number that is the same for equal addresses (mask.go).
+// address: an address is replaced by its kind and a number that is the same for equal addresses of the report
+// (mask.go). What device.sh appends to it, the output of other programs, has numbers of its own.
 // Names of devices and interfaces stay, without hexadecimal parts that are a MAC address or a GUID.
 package main

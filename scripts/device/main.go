@@ -27,7 +27,7 @@ func command(args []string, in io.Reader, out io.Writer) error {
 		manyConns = 1000
 		partLimit = 2 * time.Minute
 	)
-	b := &bench{sys: "/", grace: leftBehind}
+	b := &bench{sys: "/", grace: leftBehind, mask: newMasker()}
 	var from, asJSON, asText string
 	f := flag.NewFlagSet("device", flag.ContinueOnError)
 	f.StringVar(&from, "from", "", "file with a report as JSON, in place of a device")
@@ -65,7 +65,7 @@ func (b *bench) get(devices, from string) (r *Report, err error) {
 	} else if b.cases != "" {
 		r.Deviations = deviations(b.cases)
 	}
-	newMasker().report(r)
+	b.mask.report(r)
 	return r, nil
 }
 

@@ -20,9 +20,9 @@ func TestReportOfTheNullDevice(t *testing.T) {
 	}
 	must.Do(t, err)
 	p := must.Get(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
-	b := &bench{sys: "/", ends: [2]target{{p, "null0"}, {p, "null1"}}, conns: 20, limit: time.Minute, grace: leftBehind}
+	b := &bench{sys: "/", ends: [2]target{{p, "null0"}, {p, "null1"}}, conns: 20, limit: time.Minute, grace: leftBehind, mask: newMasker()}
 	r := b.report()
-	newMasker().report(r)
+	b.mask.report(r)
 	complete(t, r)
 	if fork := r.Place.Process.Fork; fork.Value == nil {
 		t.Errorf("the fork status is unknown: %s", fork.Unknown)
@@ -49,7 +49,7 @@ func TestReportOfEveryProfile(t *testing.T) {
 	for _, name := range null.Profiles() {
 		t.Run(name, func(t *testing.T) {
 			must.Do(t, null.SetProfile(name))
-			b := &bench{sys: "/", ends: [2]target{{p, "null0"}, {p, "null1"}}, conns: 5, limit: 5 * time.Second, grace: leftBehind}
+			b := &bench{sys: "/", ends: [2]target{{p, "null0"}, {p, "null1"}}, conns: 5, limit: 5 * time.Second, grace: leftBehind, mask: newMasker()}
 			r := &Report{Place: b.place(t.Context()), Granted: b.granted(t.Context())}
 			r.Granted.Pinned = b.pinned(t.Context())
 			c := b.connections(t.Context())

@@ -20,7 +20,6 @@ import (
 // place reads where the program runs, and the two devices.
 func (b *bench) place(ctx context.Context) Place {
 	p := Place{Machine: b.sys.machine(), System: b.sys.system(), Process: b.sys.process(), Modules: b.sys.modules(), NetNS: b.sys.netNS()}
-	m := newMasker()
 	ends := b.ends[:]
 	if ends[0] == ends[1] {
 		ends = ends[:1]
@@ -31,7 +30,7 @@ func (b *bench) place(ctx context.Context) Place {
 			d = DevicePlace{Name: t.device, Function: known("software, of this process")}
 			explainAll(&d, "the device is software")
 		}
-		b.ask(ctx, t, &d, m)
+		b.ask(ctx, t, &d)
 		p.Devices = append(p.Devices, d)
 	}
 	p.Process.Fork = b.fork()
@@ -66,7 +65,7 @@ func (b *bench) fork() Item[string] {
 }
 
 // ask fills in what the device's library reports.
-func (b *bench) ask(ctx context.Context, t target, d *DevicePlace, m *masker) {
+func (b *bench) ask(ctx context.Context, t target, d *DevicePlace) {
 	d.NUMANode = -1
 	dev, shut, err := b.open(t)
 	if err != nil {
@@ -88,7 +87,7 @@ func (b *bench) ask(ctx context.Context, t target, d *DevicePlace, m *masker) {
 			d.Firmware = known(attr.FWVersion)
 		}
 		d.Ports = b.ports(dev, attr, t.device)
-		d.GIDs = gids(ctx, dev, attr, m)
+		d.GIDs = gids(ctx, dev, attr, b.mask)
 	}
 	d.NetDevs = b.netDevs(d.GIDs)
 	if d.Traffic.Value != nil && d.NetDevs.Value != nil {

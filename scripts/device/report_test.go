@@ -21,7 +21,7 @@ func softBench(t *testing.T) *bench {
 	t.Helper()
 	p := must.Get(soft.New(soft.Config{}))(t)
 	devices := must.Get(p.Devices())(t)
-	return &bench{sys: "/", ends: [2]target{{p, devices[0].Name}, {p, devices[1].Name}}, conns: 20, limit: time.Minute, grace: leftBehind}
+	return &bench{sys: "/", ends: [2]target{{p, devices[0].Name}, {p, devices[1].Name}}, conns: 20, limit: time.Minute, grace: leftBehind, mask: newMasker()}
 }
 
 // blanks checks that each item of a report is known or has a reason.
@@ -84,8 +84,9 @@ func complete(t *testing.T, r *Report) {
 
 // Rule: a run on the software RNIC has every section, and its JSON reads back as the same report.
 func TestReportOfTheSoftwareRNIC(t *testing.T) {
-	r := softBench(t).report()
-	newMasker().report(r)
+	b := softBench(t)
+	r := b.report()
+	b.mask.report(r)
 	complete(t, r)
 	if end := (*r.Agreed.Ends.Value)[0]; end.Retry != 7 || end.MTU == 0 {
 		t.Errorf("the dialing end has %+v", end)
