@@ -58,7 +58,7 @@ type bench struct {
 }
 
 // leftBehind is the grace of a part, during which it closes what it has made.
-const leftBehind = 10 * time.Second
+const leftBehind = 30 * time.Second
 
 // part runs f, which must return soon after its context ends, and notes its time. A part that does not return,
 // because a call into the driver does not, is left behind: ok is then false.

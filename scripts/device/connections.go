@@ -32,7 +32,7 @@ const (
 	// class or ignore.
 	testTOS = 26 << 2
 	// closeTime bounds the closing of all that a part has made, after the part's limit.
-	closeTime = leftBehind / 2
+	closeTime = leftBehind * 2 / 3
 )
 
 // dialing is two runtimes, a listener, and the connections that it has accepted.

@@ -152,11 +152,23 @@ func kindOf(a netip.Addr) string {
 	return "global"
 }
 
-// report masks all texts of a report but those with the tag mask:"-", which are versions.
+// longest is the length of a text of a report in bytes; the rest is cut off. A thousand connections may fail with
+// a text each.
+const longest = 1000
+
+// brief cuts a text off.
+func brief(s string) string {
+	if len(s) <= longest {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longest], "") + fmt.Sprintf(" ... and %d bytes more", len(s)-longest)
+}
+
+// report masks all texts of a report but those with the tag mask:"-", which are versions, and cuts off long ones.
 func (m *masker) report(r *Report) {
 	each(reflect.ValueOf(r), "", func(v reflect.Value, tag string) {
 		if v.Kind() == reflect.String && tag != "-" {
-			v.SetString(m.text(v.String()))
+			v.SetString(brief(m.text(v.String())))
 		}
 	})
 }

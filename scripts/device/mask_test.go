@@ -21,6 +21,7 @@ func TestReportHasNoSecrets(t *testing.T) {
 	r.Place.System.Kernel.Unknown = "" // a version is not masked
 	r.Place.Process.Variables = []string{all}
 	r.Place.Devices = []DevicePlace{{Name: "rocex525400fffe123456", GIDs: known([]GIDPlace{{NetDev: "enx525400123456", Address: all}})}}
+	r.Place.Devices[0].Board = known(strings.Repeat("é", longest) + all)
 	r.Timed.Calls = []Times{{Call: "ibv_reg_mr", Unknown: "at 10.9.8.7:4791, [2001:db8::5:1]:18515, fe80::5054:ff:fe12:3456%eth0: " + all}}
 	r.Deviations.Cases = known([]Case{{Case: "x", Reason: all}})
 	maskerOf("gpu-17.cluster.example.com", "alice", "/home/alice", "/srv/src/verbena").report(r)
@@ -33,6 +34,9 @@ func TestReportHasNoSecrets(t *testing.T) {
 				t.Errorf("the %s has %q", form, s)
 			}
 		}
+	}
+	if board := *r.Place.Devices[0].Board.Value; len(board) > longest+len(" ... and 00000 bytes more") || !strings.Contains(board, "bytes more") {
+		t.Errorf("a long text has %d bytes, want %d and the number of the others", len(board), longest)
 	}
 	if !json.Valid(j.Bytes()) {
 		t.Error("the JSON is not valid")
