@@ -128,6 +128,29 @@ func (c *closers) close() (err error) {
 // errCut is the reason of an item that its part had no time for.
 var errCut = errors.New("the part's limit was reached")
 
+// allConnections are the three parts with connections of the runtime: what one part has found stays known when the
+// next is left behind.
+func (b *bench) allConnections() (c connections, ok bool) {
+	if c, ok = part(b, "connections", b.connections); !ok || c.d == nil {
+		return c, ok
+	}
+	if more, ok := part(b, "dials at once", c.dialsAtOnce); ok {
+		c = more
+	}
+	closed, ok := part(b, "closing", c.closing)
+	if !ok {
+		closed = Times{Call: "closing both runtimes", Unknown: "it did not end"}
+	}
+	c.dials = append(c.dials, closed)
+	for i := range c.stats {
+		c.stats[i].Objects = known("none")
+		if closed.Unknown != "" {
+			c.stats[i].Objects = known("closing: " + closed.Unknown)
+		}
+	}
+	return c, true
+}
+
 // report makes the report.
 func (b *bench) report() *Report {
 	r := &Report{Version: Version, Date: time.Now().UTC().Format(time.DateOnly), Devices: []string{b.ends[0].device, b.ends[1].device}}
@@ -142,7 +165,7 @@ func (b *bench) report() *Report {
 		r.Granted.Pinned = pinned
 	}
 	ends := defaultEnd
-	if c, ok := part(b, "connections", b.connections); ok {
+	if c, ok := b.allConnections(); ok {
 		r.Agreed.Ends, r.Granted.Connections = c.ends, c.pinned
 		r.Timed.Dials, r.Timed.AtOnce, r.Timed.Messages, r.Counted.Stats = c.dials, c.burst, c.talk, c.stats
 		if c.dialer.Timeout != 0 {

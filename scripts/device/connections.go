@@ -22,6 +22,7 @@ type connections struct {
 	burst  Item[Burst]
 	stats  []Stats
 	dialer verbs.QPAttr // of the first connection; zero if there is none
+	d      *dialing     // open, unless it is nil
 }
 
 const (
@@ -31,8 +32,6 @@ const (
 	// testTOS is the type of service of one connection: the DSCP 26, which most networks give a lossless
 	// class or ignore.
 	testTOS = 26 << 2
-	// closeTime bounds the closing of all that a part has made, after the part's limit.
-	closeTime = leftBehind * 2 / 3
 )
 
 // dialing is two runtimes, a listener, and the connections that it has accepted.
@@ -47,8 +46,8 @@ type dialing struct {
 	conns []*runtime.Conn
 }
 
-// connections opens a runtime for each end and connects them: one after the other, with other options, and all
-// at once.
+// connections opens a runtime for each end and connects them: with different options, and one after the other. The
+// next parts dial all at once and close everything.
 func (b *bench) connections(ctx context.Context) (c connections) {
 	d := &dialing{b: b, ctx: ctx, accepts: make(chan *runtime.Conn, backlog)}
 	if err := d.open(); err != nil {
@@ -68,21 +67,25 @@ func (b *bench) connections(ctx context.Context) (c connections) {
 		}
 		lone.time(func() error { _, err := d.dial(runtime.Options{}); return err })
 	}
-	c.dials = []Times{lone.times()}
-	c.burst, c.pinned = d.atOnce()
+	c.dials, c.d = []Times{lone.times()}, d
+	return c
+}
+
+// dialsAtOnce dials all connections at once, and reads what they have pinned and the counters.
+func (c connections) dialsAtOnce(ctx context.Context) connections {
+	c.d.ctx = ctx
+	c.burst, c.pinned = c.d.atOnce()
 	for i, end := range [...]string{"dialing", "accepting"} {
-		c.stats = append(c.stats, Stats{End: end, Stats: known(d.rts[i].Stats())})
-	}
-	closing := newTimer("closing both runtimes, with all connections")
-	closing.time(d.close)
-	c.dials = append(c.dials, closing.times())
-	for i := range c.stats {
-		c.stats[i].Objects = known("none")
-		if closing.failed() {
-			c.stats[i].Objects = known("closing: " + closing.times().Unknown)
-		}
+		c.stats = append(c.stats, Stats{End: end, Stats: known(c.d.rts[i].Stats())})
 	}
 	return c
+}
+
+// closing closes everything, and times it.
+func (c connections) closing(ctx context.Context) Times {
+	t := newTimer("closing both runtimes, with all connections")
+	t.time(func() error { return c.d.close(ctx) })
+	return t.times()
 }
 
 // entries is a bound of the entries of a completion queue that a default connection takes.
@@ -108,12 +111,12 @@ func (d *dialing) open() (err error) {
 	}
 	for i := range d.rts {
 		if d.rts[i], err = runtime.Open(runtime.Config{Provider: d.b.ends[i].provider, Device: d.b.ends[i].device, Reactors: n, ConnectTimeout: d.b.limit}); err != nil {
-			return errors.Join(err, d.close())
+			return errors.Join(err, d.close(d.ctx))
 		}
 		d.rts[i].WatchDevice(func(ev runtime.DeviceEvent) { d.b.count(ev.Type) })
 	}
 	if d.ln, err = d.rts[1].ListenOptions(":0", runtime.Options{Backlog: backlog}); err != nil {
-		return errors.Join(err, d.close())
+		return errors.Join(err, d.close(d.ctx))
 	}
 	go func() {
 		for {
@@ -257,9 +260,7 @@ func (d *dialing) atOnce() (Item[Burst], Item[ConnsPinned]) {
 }
 
 // close closes all connections, the listener and the runtimes, of which some may be missing.
-func (d *dialing) close() (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
-	defer cancel()
+func (d *dialing) close(ctx context.Context) (err error) {
 	if d.ln != nil {
 		err = d.ln.Close(ctx)
 		for range d.accepts { // until the accepting goroutine has ended

@@ -55,7 +55,7 @@ func TestReportOfEveryProfile(t *testing.T) {
 			b := &bench{sys: "/", ends: [2]target{{p, "null0"}, {p, "null1"}}, conns: 5, limit: 5 * time.Second, grace: leftBehind, mask: newMasker()}
 			r := &Report{Place: b.place(t.Context()), Granted: b.granted(t.Context())}
 			r.Granted.Pinned = b.pinned(t.Context())
-			c := b.connections(t.Context())
+			c, _ := b.allConnections()
 			r.Agreed.Ends, r.Granted.Connections, r.Timed.AtOnce, r.Counted.Stats = c.ends, c.pinned, c.burst, c.stats
 			r.Agreed.RetryExc, r.Counted.Counters, r.Counted.Events = unknown[RetryExc]("not asked"), unknown[[]Counter]("not asked"), b.asyncEvents()
 			r.Deviations = deviations("")
