@@ -245,7 +245,8 @@ type CMID interface {
 	// ErrInvalid for other states. Implements: rdma_init_qp_attr.
 	InitQPAttr(to QPState) (QPAttr, QPAttrMask, error)
 	// SetLocalECE sets the options that Connect or Accept sends for a queue pair of the program's own; an
-	// answer has the vendor of the request. ErrInvalid when the identifier has a queue pair, outside port space
+	// answer has the vendor of the request. A queue pair of CreateQP sends its own options, if it has any,
+	// and agrees to those of its peer. ErrInvalid when the identifier has a queue pair, outside port space
 	// TCP, and for a vendor of 0 or of more than 24 bits; ErrNotSupported before rdma-core 31. Implements:
 	// rdma_set_local_ece.
 	SetLocalECE(e ECE) error

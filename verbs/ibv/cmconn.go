@@ -167,7 +167,9 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 func (id *cmID) establish() syscall.Errno {
 	e := syscall.Errno(0)
 	if id.qp != nil {
-		e = id.ready(maxDepth, maxDepth)
+		if e = id.answeredECE(); e == 0 {
+			e = id.ready(maxDepth, maxDepth)
+		}
 	}
 	if e == 0 {
 		e = syscall.Errno(C.shim_establish(id.t, id.c))

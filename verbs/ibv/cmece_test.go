@@ -45,17 +45,85 @@ func TestECEGoesBothWays(t *testing.T) {
 	}
 }
 
+// rcQP makes the queue pair of an identifier.
+func (r *cmRig) rcQP(id verbs.CMID) {
+	r.t.Helper()
+	must.Do(r.t, id.CreateQP(r.pd, &verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+}
+
+// Rule (librdmacm cma.c, init_ece, set_local_ece, ucma_process_conn_resp_ece): queue pairs of CreateQP and the
+// queue pairs of a program's own agree on options, whichever of them dials: the accepting device takes what it can of
+// the offer, and both use that. A peer of another vendor, or without options, gets none.
+func TestManagedQueuePairsAgreeOnECE(t *testing.T) {
+	const vendor, all = 0x5e, 3 // ND_ECE_VENDOR, ND_ECE_OPTIONS
+	agreed := func(who string, id verbs.CMID, want verbs.ECE) {
+		t.Helper()
+		if got, err := id.QP().QueryECE(); err != nil || got != want {
+			t.Errorf("the queue pair of the %s end uses %+v (%v), want %+v", who, got, err, want)
+		}
+	}
+	for name, c := range map[string]struct {
+		peer verbs.ECE // of the program's own queue pair; zero for one of CreateQP
+		want uint32    // options
+	}{
+		"both managed":   {verbs.ECE{}, all},
+		"a part of them": {verbs.ECE{Vendor: vendor, Options: 0x80000002}, 2},
+		"another vendor": {verbs.ECE{Vendor: 0xfe02c9, Options: 1}, 0},
+	} {
+		t.Run("accepting/"+name, func(t *testing.T) {
+			r := newCMRig(t)
+			ida, idb := r.requested(1, func(id verbs.CMID) {
+				if c.peer == (verbs.ECE{}) {
+					r.rcQP(id)
+				} else {
+					must.Do(t, id.SetLocalECE(c.peer))
+				}
+			})
+			r.rcQP(idb)
+			agreed("accepting", idb, verbs.ECE{Vendor: vendor, Options: c.want})
+			must.Do(t, idb.Accept(&verbs.ConnParam{}))
+			if c.peer == (verbs.ECE{}) {
+				r.event(verbs.CMEstablished)
+				agreed("dialing", ida, verbs.ECE{Vendor: vendor, Options: c.want})
+				return
+			}
+			r.event(verbs.CMConnectResponse)
+			if got, want := must.Get(ida.RemoteECE())(t), (verbs.ECE{Vendor: c.peer.Vendor, Options: c.want}); got != want {
+				t.Errorf("the answer brought %+v, want %+v", got, want)
+			}
+		})
+	}
+	for name, c := range map[string]struct{ answer, want verbs.ECE }{
+		"a part of them": {verbs.ECE{Vendor: vendor, Options: 1}, verbs.ECE{Vendor: vendor, Options: 1}},
+		"none":           {verbs.ECE{}, verbs.ECE{Vendor: vendor}},
+	} {
+		t.Run("dialing/"+name, func(t *testing.T) {
+			r := newCMRig(t)
+			ida, idb := r.requested(1, r.rcQP)
+			if got, want := must.Get(idb.RemoteECE())(t), (verbs.ECE{Vendor: vendor, Options: all}); got != want {
+				t.Errorf("the request brought %+v, want %+v", got, want)
+			}
+			if c.answer.Vendor != 0 {
+				must.Do(t, idb.SetLocalECE(c.answer))
+			}
+			must.Do(t, idb.Accept(&verbs.ConnParam{QPNum: 2}))
+			r.event(verbs.CMEstablished)
+			agreed("dialing", ida, c.want)
+		})
+	}
+}
+
 // Rule: with a queue pair of CreateQP the calls are refused, and options set before are not sent.
 func TestECEOfAQueuePairOfCreateQP(t *testing.T) {
 	r := newCMRig(t)
 	some := verbs.ECE{Vendor: 1, Options: 1}
 	ida, idb := r.requested(1, func(id verbs.CMID) {
 		must.Do(t, id.SetLocalECE(some))
-		must.Do(t, id.CreateQP(r.pd, &verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, Type: verbs.QPTRC,
-			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+		r.rcQP(id)
 	})
-	if got := must.Get(idb.RemoteECE())(t); got != (verbs.ECE{}) {
-		t.Errorf("the request brought %+v, want nothing", got)
+	if got := must.Get(idb.RemoteECE())(t); got == some {
+		t.Errorf("the request brought %+v, want those of the queue pair", got)
 	}
 	_, remote := ida.RemoteECE()
 	for what, err := range map[string]error{

@@ -54,7 +54,7 @@ type cmID struct {
 	broken bool // connecting failed here: REJECTED and DISCONNECTED repeat that
 	offer  verbs.ConnParam
 	groups map[C.struct_sockaddr_storage]*membership // by address
-	ece    verbs.ECE                                 // from SetLocalECE
+	ece    verbs.ECE                                 // to send: from SetLocalECE, or of the queue pair of CreateQP
 	// timeout and retries are the timeout and retry count of this end's requests, from
 	// SetAckTimeout and Connect or Accept.
 	timeout, retries uint8

@@ -158,7 +158,7 @@ func (id *cmID) ready(resources, depth uint8) syscall.Errno {
 // use rdma_create_qp, which needs a protection domain of librdmacm's own context. So the queue
 // pair has extended posting and belongs to the user's context.
 //
-// Implements: rdma_create_qp (ucma_init_conn_qp, ucma_init_ud_qp).
+// Implements: rdma_create_qp (init_ece, ucma_init_conn_qp, ucma_init_ud_qp, set_local_ece).
 func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	const op = "rdma_create_qp"
 	id.api.Lock()
@@ -175,7 +175,13 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	if err != nil {
 		return err
 	}
-	e := id.step(q, verbs.QPSInit, func(a *C.struct_vb_qp_attr, _ *C.int) { id.init = *a })
+	own, e := id.initECE(q)
+	if e == 0 {
+		e = id.step(q, verbs.QPSInit, func(a *C.struct_vb_qp_attr, _ *C.int) { id.init = *a })
+	}
+	if e == 0 {
+		own, e = id.tellECE(q, own)
+	}
 	if e == 0 && id.datagrams() {
 		if err = q.Modify(&verbs.QPAttr{State: verbs.QPSRTR}, verbs.QPMState); err == nil {
 			err = q.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPMState|verbs.QPMSQPSN)
@@ -187,6 +193,7 @@ func (id *cmID) CreateQP(pd verbs.PD, init *verbs.QPInitAttr) error {
 	if err != nil {
 		return errors.Join(err, q.Close())
 	}
+	id.ece = own
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.qp = q
