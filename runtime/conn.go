@@ -120,8 +120,9 @@ type Conn struct {
 	// Only the holder uses the fields below, with two exceptions. Any goroutine may read oneWR,
 	// which is immutable. After the user has got the Conn, any goroutine may also read the fields
 	// local, remote, link, private, qpn, from, inline, eager and largest, which then do not change any more.
-	state     connState
-	id        queuePairID
+	state connState
+	id    queuePairID
+	connCommands
 	resolver  addrResolver           // address resolution of the dialing side
 	attempt   *dialAttempt           // the Dial that made the connection, until it is established; nil for none
 	promise   futures.Promise[*Conn] // the result of Dial, while connecting

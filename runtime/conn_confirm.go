@@ -13,8 +13,12 @@ func (s *shard) tellCommEst(qp verbs.QP) {
 	for _, sh := range s.rt.shards {
 		sh.r.Defer(func() {
 			if c := sh.unconfirmed[qp]; c != nil {
-				// If Notify fails, ESTABLISHED is under way (EISCONN), or the kernel asks for the message again.
-				_ = c.id.(verbs.CMID).Notify(verbs.EventCommEst)
+				c.whenAtRest(func() {
+					if sh.unconfirmed[qp] == c {
+						// If Notify fails, ESTABLISHED is under way (EISCONN), or the kernel asks for the message again.
+						_ = c.id.(verbs.CMID).Notify(verbs.EventCommEst)
+					}
+				})
 			}
 		})
 	}

@@ -218,26 +218,44 @@ func (c *Conn) setID(id verbs.CMID) error {
 	return nil
 }
 
-// setup creates the queue pair and posts the receives. When setup returns, the device has the
-// receives. The handshake begins later, so the peer cannot send before the receives are posted.
-func (c *Conn) setup() error {
+// setup creates the queue pair and posts the receives, and then calls then, with the turn held. With a
+// nil error the device has the receives. The handshake begins later, so the peer cannot send before the
+// receives are posted. With an error the caller calls giveUp, which does nothing if the connection has
+// ended meanwhile.
+func (c *Conn) setup(then func(error)) {
 	if err := c.q.Admit(); err != nil {
-		return err
+		then(err)
+		return
 	}
 	c.admitted = true
-	posted := 0
-	defer func() { c.freeRecvs(posted) }() // c.q ends the posted receives
 	if c.pool != nil {
 		if err := c.pool.open(); err != nil {
-			return c.unprepared(err)
+			then(c.unprepared(err))
+			return
 		}
 	}
-	init := c.q.InitAttr()
-	if err := c.id.CreateQP(c.sh.pd, init); err != nil {
-		return c.unprepared(err)
-	}
+	init, id := c.q.InitAttr(), c.id
+	c.command(lineMake, func() error { return id.CreateQP(c.sh.pd, init) }, func(err error) {
+		switch {
+		case c.state != connConnecting:
+			c.freeRecvs(0)
+			err = c.cause.Load()
+		case err != nil:
+			c.freeRecvs(0)
+			err = c.unprepared(err)
+		default:
+			err = c.bind(init.Cap)
+		}
+		then(err)
+	})
+}
+
+// bind gives the queue the queue pair that setup has made, and posts the receives.
+func (c *Conn) bind(granted verbs.QPCap) error {
+	posted := 0
+	defer func() { c.freeRecvs(posted) }() // c.q ends the posted receives
 	c.attempt.replaced()
-	c.q.Bind(c.id.QP(), init.Cap)
+	c.q.Bind(c.id.QP(), granted)
 	c.qpn = c.id.QP().Num()
 	c.inline = min(c.q.Inline(), c.opts.Inline)
 	c.opts.Shared.join(c)
@@ -250,42 +268,67 @@ func (c *Conn) setup() error {
 		c.pool.s.q.Ready() // receives of the share may be submitted and not posted
 	}
 	c.sh.r.Flush()
+	if c.state != connConnecting { // the queue failed in Flush
+		return c.cause.Load()
+	}
 	return nil
 }
 
 // ready creates the queue pair and then begins the handshake. If c.hold is set, Pending.Connect
-// begins the handshake later.
-func (c *Conn) ready() error {
-	if err := c.setup(); err != nil {
-		return err
-	}
-	if c.hold {
-		c.held()
-		return nil
-	}
-	return c.sendHandshake()
+// begins the handshake later. At the end it calls then, as setup does.
+func (c *Conn) ready(then func(error)) {
+	c.setup(func(err error) {
+		switch {
+		case err != nil:
+			then(err)
+		case c.hold:
+			c.held()
+			then(nil)
+		default:
+			c.sendHandshake(then)
+		}
+	})
 }
 
 // sendHandshake sends this side's message of the handshake: the request if this side dials,
-// otherwise the acceptance.
-func (c *Conn) sendHandshake() error {
-	id := c.id.(verbs.CMID)
+// otherwise the acceptance, for which the queue pair is moved. At the end it calls then, as setup does.
+func (c *Conn) sendHandshake(then func(error)) {
+	id, param := c.id.(verbs.CMID), c.param()
 	if !c.accepting {
-		return id.Connect(c.param())
+		then(id.Connect(param))
+		return
 	}
 	c.sh.unconfirmed[c.q.QP()] = c
-	err := id.Accept(c.param())
-	if errors.Is(err, syscall.EINVAL) { // the peer has withdrawn its request
-		err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	c.command(lineStep, func() error { return id.Accept(param) }, func(err error) {
+		if errors.Is(err, syscall.EINVAL) { // the peer has withdrawn its request
+			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
+		then(err)
+	})
+}
+
+// takeSteps takes the steps to which the peer's answer leads, if the event leaves them to this side
+// (ConnParam.HoldResponse).
+func (c *Conn) takeSteps(ev *verbs.CMEvent) {
+	if c.state != connConnecting {
+		return
 	}
-	return err
+	id, param := c.id.(verbs.CMID), c.param()
+	c.command(lineStep, func() error { return id.Accept(param) }, func(err error) {
+		switch {
+		case err != nil:
+			c.giveUp(fmt.Errorf("%w: %v: %w", ErrUnreachable, c.remote, err))
+		case c.state == connConnecting:
+			c.established(ev)
+		}
+	})
 }
 
 // param returns this side's parameters for the request or the acceptance.
 func (c *Conn) param() *verbs.ConnParam {
 	return &verbs.ConnParam{
 		PrivateData: c.ownHello(), ResponderResources: c.rt.depth(c.opts), InitiatorDepth: c.rt.depth(c.opts),
-		RetryCount: c.opts.retries(), RNRRetryCount: rnrRetryCount,
+		RetryCount: c.opts.retries(), RNRRetryCount: rnrRetryCount, HoldResponse: c.sh.commands.off,
 	}
 }
 
@@ -310,6 +353,9 @@ func (c *Conn) readPeerHello(private []byte) error {
 
 // onCM implements cmTarget.
 func (c *Conn) onCM(ev *verbs.CMEvent) {
+	if c.keeps(ev) {
+		return
+	}
 	var err error
 	switch ev.Type {
 	case verbs.CMAddrResolved:
@@ -319,7 +365,9 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 		}
 		err = ev.ID.ResolveRoute(c.rt.cfg.ConnectTimeout)
 	case verbs.CMRouteResolved:
-		err = c.ready()
+		c.ready(c.giveUpIf)
+	case verbs.CMConnectResponse:
+		c.takeSteps(ev)
 	case verbs.CMEstablished:
 		if c.state == connConnecting {
 			c.established(ev)
@@ -339,6 +387,11 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 	case verbs.CMDeviceRemoval:
 		c.fail(verbs.ErrDeviceRemoved)
 	}
+	c.giveUpIf(err)
+}
+
+// giveUpIf calls giveUp if err is not nil.
+func (c *Conn) giveUpIf(err error) {
 	if err != nil {
 		c.giveUp(err)
 	}

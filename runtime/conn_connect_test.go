@@ -82,8 +82,7 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 				r = begun.req
 				delete(ln.sh.targets, r.id)
 				c.from, r.conn = r, c
-				c.accept(r)
-				ln.sh.r.Defer(r.made)
+				c.accept(r, func() { ln.sh.r.Defer(r.made) })
 			}
 		}
 	}); err != nil {

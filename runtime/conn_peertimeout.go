@@ -142,13 +142,23 @@ func (c *Conn) watchPeer() error {
 	}
 	l := reactor.PeerLimit{KeepAlive: c.opts.keepAlive(), OnTimeout: c.onPeerTimeout}
 	if c.opts.PeerTimeout > 0 {
-		attr, err := c.q.QP().Query()
+		timeout, retries, err := retriesOf(c.q.QP())
 		if err != nil {
 			return err
 		}
-		l.Bound = boundOf(attr.Timeout, attr.RetryCnt, c.opts.PeerTimeout)
+		l.Bound = boundOf(timeout, retries, c.opts.PeerTimeout)
 	}
 	return c.q.SetPeerLimit(l)
+}
+
+// retriesOf returns the ACK timeout code and the retry count of a queue pair.
+func retriesOf(qp verbs.QP) (timeout, retries uint8, err error) {
+	if p, ok := qp.(verbs.Patient); ok {
+		timeout, retries = p.Patience()
+		return timeout, retries, nil
+	}
+	attr, err := qp.Query()
+	return attr.Timeout, attr.RetryCnt, err
 }
 
 // onPeerTimeout fails the connection because its peer did not answer. Holder only.

@@ -129,10 +129,12 @@ func (c *Conn) flushed() {
 // all requests.
 func (c *Conn) disconnectQP() {
 	c.refuseOps()
-	if err := c.id.Disconnect(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
-		// Close does not return ErrDeviceRemoved, because an event reports the removal of the device.
-		c.closeErr = errors.Join(c.closeErr, err)
-	}
+	c.command(lineStep, c.id.Disconnect, func(err error) {
+		if err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
+			// Close does not return ErrDeviceRemoved, because an event reports the removal of the device.
+			c.closeErr = errors.Join(c.closeErr, err)
+		}
+	})
 	c.q.Idle(func() {
 		c.idled = true
 		if c.pool == nil {
@@ -339,5 +341,5 @@ func (c *Conn) destroy(done func()) {
 	c.leaving.Store(true)
 	// closeID also destroys the queue pair, so the device does not use the queue's memory when
 	// finish runs.
-	c.sh.closeID(c.id, finish)
+	c.closeID(finish)
 }

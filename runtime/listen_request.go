@@ -160,8 +160,7 @@ func (r *request) prepared(c *Conn, err error) {
 		c.from, r.conn = r, c
 		c.hold = r.early != (acceptWaiter{})
 		c.sh.r.Defer(func() {
-			c.accept(r)
-			l.sh.r.Defer(r.made)
+			c.accept(r, func() { l.sh.r.Defer(r.made) })
 		})
 		return
 	}
@@ -181,13 +180,22 @@ func (r *request) made() {
 	r.l.startHandshakes()
 }
 
-// Conn.accept accepts the request r. If it fails, it rejects r and fails the connection. The caller
-// holds the turn of the connection's reactor.
-func (c *Conn) accept(r *request) {
+// Conn.accept accepts the request r. If it fails, it rejects r and fails the connection. It calls made
+// when the queue pair is made and moved, or never will be. The caller holds the turn of the connection's
+// reactor.
+func (c *Conn) accept(r *request, made func()) {
 	c.remote, c.accepting = r.id.PeerAddr(), true
 	err := c.setID(r.id)
 	if !c.begin() {
+		made()
 		return
+	}
+	then := func(err error) {
+		if err != nil && c.state == connConnecting {
+			_ = r.id.Reject(proto.Reject{Code: proto.RejectResources, Text: err.Error()}.Encode()) // if Reject fails, the peer times out
+			c.giveUp(err)
+		}
+		made()
 	}
 	if err == nil {
 		if err = r.id.Migrate(c.sh.cm); err != nil {
@@ -197,13 +205,11 @@ func (c *Conn) accept(r *request) {
 	if err == nil {
 		err = c.readPeerHello(r.private)
 	}
-	if err == nil {
-		err = c.ready()
-	}
 	if err != nil {
-		_ = r.id.Reject(proto.Reject{Code: proto.RejectResources, Text: err.Error()}.Encode()) // if Reject fails, the peer times out
-		c.giveUp(err)
+		then(err)
+		return
 	}
+	c.ready(then)
 }
 
 // unprepared returns err as the error of a connection that could not be prepared. On the accepting side it

@@ -1,12 +1,14 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
@@ -97,32 +99,45 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 		return nil, err
 	}
 	p := &Prepared{unconnected: unconnected{c: c}, chosen: o.Path.GIDIndex != 0}
-	if derr := c.sh.r.Do(context.Background(), func() { err = c.prepare(p, id) }); derr != nil || err != nil {
+	prepared := make(chan error, 1)
+	derr := c.sh.r.Do(context.Background(), func() { c.prepare(p, id, func(err error) { prepared <- err }) })
+	if derr == nil {
+		err = <-prepared
+	}
+	if derr != nil || err != nil {
 		c.Abort()
 		return nil, errors.Join(derr, rt.asRemoved(err))
 	}
 	return p, nil
 }
 
-// prepare() creates the queue pair. On failure it releases everything by giveUp, and returns the
-// error. Only the holder of the reactor's turn (the right to run the reactor) calls prepare().
-func (c *Conn) prepare(p *Prepared, id *nocmID) error {
+// prepare() creates the queue pair, and then calls then with the turn held. On failure it releases
+// everything by giveUp first. Only the holder of the reactor's turn (the right to run the reactor) calls
+// prepare().
+func (c *Conn) prepare(p *Prepared, id *nocmID, then func(error)) {
 	c.state = connConnecting
-	err := c.checkStart()
-	if err == nil {
-		c.id = id
-		err = c.setup()
+	settle := func(err error) {
+		if err == nil {
+			err = c.checkStart() // it was not among the targets that hear of the device's removal
+		}
+		if err != nil {
+			c.giveUp(err)
+			then(err)
+			return
+		}
+		if c.rt.cfg.stepped { // a simulation must be the same in each run, so do not use the random PSN
+			id.own.PSN = id.own.QPN
+		}
+		c.sh.targets[id] = c
+		p.own, p.path = id.own, id.path
+		then(nil)
 	}
-	if err != nil {
-		c.giveUp(err)
-		return err
+	if err := c.checkStart(); err != nil {
+		settle(err)
+		return
 	}
-	if c.rt.cfg.stepped { // a simulation must be the same in each run, so do not use the random PSN
-		id.own.PSN = id.own.QPN
-	}
-	c.sh.targets[id] = c
-	p.own, p.path = id.own, id.path
-	return nil
+	c.id = id
+	c.setup(settle)
 }
 
 // Local returns the address of the queue pair. Before the program sends this address to the peer,
@@ -153,13 +168,21 @@ func (p *Prepared) connect(ctx context.Context, path bootstrap.Path, own verbs.G
 	if p.used.Swap(true) {
 		return nil, errUsed
 	}
+	asked, err := reactor.DoneOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	c := p.c
-	err := c.rt.reach(ctx, path, peer)
+	err = c.rt.reach(ctx, path, peer)
 	if err == nil {
-		var joined error // set while the turn is held, perhaps after ctx has ended
-		if err = c.sh.r.Do(ctx, func() { joined = c.join(path, own, peer) }); err == nil {
-			err = joined
-		} // if Do failed, join() may run before or after the Abort below; in both cases the connection is closed
+		joined := make(chan error, 1)
+		if err = c.sh.r.Do(ctx, func() { c.join(path, own, peer, func(err error) { joined <- err }) }); err == nil {
+			select {
+			case err = <-joined:
+			case <-asked:
+				err = cmp.Or(ctx.Err(), context.Canceled)
+			}
+		} // if Do failed or ctx ended, join() may end before or after the Abort below; in both cases the connection is closed
 	}
 	if err == nil {
 		p.returned.Store(true)
@@ -169,30 +192,36 @@ func (p *Prepared) connect(ctx context.Context, path bootstrap.Path, own verbs.G
 	return nil, fmt.Errorf("connecting to %v: %w", peer, unreachable(c.rt.asRemoved(err)))
 }
 
-// join() is the part of Connect that needs the turn. On failure it releases everything by giveUp,
-// and returns the error. Holder only.
-func (c *Conn) join(path bootstrap.Path, own verbs.GID, peer bootstrap.Dest) error {
+// join() is the part of Connect that needs the turn, and then calls then with the turn held. On failure it
+// releases everything by giveUp first. Holder only.
+func (c *Conn) join(path bootstrap.Path, own verbs.GID, peer bootstrap.Dest, then func(error)) {
+	settle := func(err error) {
+		if err == nil && c.state != connConnecting {
+			err = ErrConnClosed
+		}
+		if err == nil {
+			err = c.watchPeer()
+		}
+		if err != nil {
+			err = c.rt.asRemoved(err)
+			c.giveUp(err)
+			then(err)
+			return
+		}
+		c.opened()
+		then(nil)
+	}
 	err := c.checkStart()
 	if err == nil {
 		c.sh.r.Flush()       // gives the posted receives to the device before the peer can send
 		err = c.checkStart() // the queue may have failed in Flush
 	}
-	if err == nil && c.state != connConnecting {
-		err = ErrConnClosed
+	if err != nil || c.state != connConnecting {
+		settle(err)
+		return
 	}
-	if err == nil {
-		err = c.id.(*nocmID).join(path, own, peer)
-	}
-	if err == nil {
-		err = c.watchPeer()
-	}
-	if err != nil {
-		err = c.rt.asRemoved(err)
-		c.giveUp(err)
-		return err
-	}
-	c.opened()
-	return nil
+	id := c.id.(*nocmID)
+	c.command(lineStep, func() error { return id.join(path, own, peer) }, settle)
 }
 
 // Dial exchanges the addresses of the queue pairs over nc, as the client of the exchange, and

@@ -20,7 +20,8 @@ type queuePairID interface {
 }
 
 // nocmID owns the queue pair of a connection without a connection manager. Runtime.Prepare makes a
-// nocmID; after that only the holder of the reactor's turn uses the nocmID.
+// nocmID; after that only the holder of the reactor's turn uses the nocmID, or the connection's command
+// that is under way (connCommand).
 //
 // There are no connection events for a nocmID. An asynchronous event of the device names only the
 // queue pair, so the runtime searches all connections for this queue pair (shard.failAll,

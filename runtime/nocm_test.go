@@ -362,7 +362,9 @@ func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 		if recv, err = ps.PostRecv(buf.Slice()); err != nil {
 			return
 		}
-		if err = ps.c.join(ps.path, ps.own.GID, pc.Local()); err != nil { // the part of Connect that needs the turn
+		ps.c.sh.commands.off = false                                          // so that the steps are taken within join
+		ps.c.join(ps.path, ps.own.GID, pc.Local(), func(e error) { err = e }) // the part of Connect that needs the turn
+		if err != nil {
 			return
 		}
 		var f Future

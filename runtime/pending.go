@@ -221,9 +221,7 @@ func (c *Conn) goOn(p futures.Promise[*Conn]) {
 	if c.state != connConnecting { // the queue failed in Flush
 		return
 	}
-	if err := c.sendHandshake(); err != nil {
-		c.giveUp(err)
-	}
+	c.sendHandshake(c.giveUpIf)
 }
 
 // errUsed is the error of Connect after an earlier Connect or Close.

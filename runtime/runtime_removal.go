@@ -110,7 +110,7 @@ func (c *Conn) failRemoved() {
 func (c *Conn) detach() {
 	c.closeErr = errors.Join(c.closeErr, c.closeWindows())
 	c.opts.Shared.part(c)
-	c.sh.closeID(c.id, func(err error) {
+	c.closeID(func(err error) {
 		if c.state == connGone { // the connection was destroyed while the identifier was being closed
 			return
 		}

@@ -27,6 +27,7 @@ type shard struct {
 	targets map[connID]cmTarget
 	// unconfirmed has the accepting connections that wait for ESTABLISHED. Only the holder uses the map.
 	unconfirmed map[verbs.QP]*Conn
+	commands    commands
 	closers
 	rejections
 	cmEvents, asyncEvents events
@@ -49,7 +50,8 @@ type cmTarget interface {
 }
 
 func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
-	s := &shard{rt: rt, node: node, targets: map[connID]cmTarget{}, unconfirmed: map[verbs.QP]*Conn{}, closers: newClosers()}
+	s := &shard{rt: rt, node: node, targets: map[connID]cmTarget{}, unconfirmed: map[verbs.QP]*Conn{}, closers: newClosers(),
+		commands: commands{off: !rt.cfg.stepped && !rt.dev.Device().QuickControl, most: commandsAtOnce()}}
 	var now func() time.Time // nil: the system clock
 	if rt.cfg.stepped {
 		now = rt.cfg.now

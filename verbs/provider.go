@@ -114,6 +114,14 @@ type PollReceiver interface {
 	Receives() bool
 }
 
+// Patient is a QP that knows for how long it asks a peer that does not answer. A query would tell too, but
+// may wait for the firmware.
+type Patient interface {
+	// Patience returns the ACK timeout code and the retry count that were set last; 0 and 0 before RTS. Any
+	// goroutine; it does not block but for a step that is under way.
+	Patience() (timeout, retries uint8)
+}
+
 // Explainer is a Context whose device knows more about failures than a completion reports.
 type Explainer interface {
 	// Explain returns a possible reason why requests complete with s, and what helps, for a message; "" if it

@@ -198,9 +198,19 @@ func (id *cmID) Disconnect() error {
 	if id.state != idConnected && id.state != idLeft {
 		return opError(op, id.label, syscall.ENOTCONN, "%w: there is no connection", verbs.ErrInvalid)
 	}
-	left := id.state == idLeft
+	left, q := id.state == idLeft, id.qp
+	id.state = idEnded
+	if q != nil {
+		id.api.Unlock() // the peer's disconnect, which may cross, must not wait for the firmware
+		q.fail()
+		id.api.Lock()
+		if id.isClosed() { // which has disconnected
+			return nil
+		}
+		left = left || id.state == idLeft
+		id.state = idEnded
+	}
 	return id.locked(op, func() syscall.Errno {
-		id.ended()
 		e := syscall.Errno(C.shim_disconnect(id.t, id.c))
 		if left && e == syscall.EINVAL {
 			return 0 // the peer has its answer already

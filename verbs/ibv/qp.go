@@ -29,11 +29,16 @@ type queuePair struct {
 	// earlier one than the device's: see lookup.
 	moving sync.Mutex
 	last   verbs.QPState
+	// patience is what was set last, too; see Patience.
+	patience struct{ timeout, retries uint8 }
 
 	groups groups // attached multicast groups
 }
 
-var _ verbs.QP = (*queuePair)(nil)
+var (
+	_ verbs.QP      = (*queuePair)(nil)
+	_ verbs.Patient = (*queuePair)(nil)
+)
 
 // The operations of extended posting, by what a device must have for them.
 const (
@@ -275,10 +280,26 @@ func (q *queuePair) query() syscall.Errno {
 // modify makes the call, and records the state. With moving.
 func (q *queuePair) modify(a *C.struct_vb_qp_attr, mask C.int) syscall.Errno {
 	e := syscall.Errno(C.shim_modify_qp(q.ctx.t, q.c, a, mask))
-	if e == 0 && mask&C.VB_QP_STATE != 0 {
+	if e != 0 {
+		return e
+	}
+	if mask&C.VB_QP_STATE != 0 {
 		q.last = verbs.QPState(a.qp_state)
 	}
-	return e
+	if mask&C.VB_QP_TIMEOUT != 0 {
+		q.patience.timeout = uint8(a.timeout)
+	}
+	if mask&C.VB_QP_RETRY_CNT != 0 {
+		q.patience.retries = uint8(a.retry_cnt)
+	}
+	return 0
+}
+
+// Patience returns the ACK timeout code and the retry count that were set. See [verbs.Patient].
+func (q *queuePair) Patience() (timeout, retries uint8) {
+	q.moving.Lock()
+	defer q.moving.Unlock()
+	return q.patience.timeout, q.patience.retries
 }
 
 // fail moves the queue pair to ERR. The CM calls it and reports the consequence by other means.
