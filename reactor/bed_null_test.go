@@ -27,3 +27,24 @@ var nullBed = bed{"null", func(t testing.TB, dev int) verbs.Context {
 	p := must.Get(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
 	return must.Get(p.Open([...]string{"null0", "null1"}[dev]))(t)
 }}
+
+// profiled opens the first device of nullBed as the driver of the given name has it (nulldev's profiles).
+func profiled(name string) func(testing.TB) verbs.Context {
+	return func(t testing.TB) verbs.Context {
+		t.Helper()
+		ctx := nullBed.open(t, 0) // builds the libraries, or skips the test
+		must.Do(t, ctx.Close())
+		null := must.Get(nulldev.Open(must.Get(nulldev.Build())(t)))(t)
+		defer null.Close()
+		must.Do(t, null.SetProfile(name))
+		return nullBed.open(t, 0)
+	}
+}
+
+var moreRoomCases = map[string]roomCase{
+	// Of each kind three completion queues are made, of 8191, 16383 and 24573 entries: room for 2, 4 and 6 Queues'
+	// sends, and for 1, 3 and 4 Queues' receives.
+	"without ibv_resize_cq": {open: profiled("hns"), made: 6, want: 1 + 3 + 4, wantGrown: 2 * 2},
+	// 16383 entries are granted: room for the receives of 3 Queues. With 9000 there would be room for one.
+	"granting more": {open: profiled("mlx5"), made: 4, entries: 9000, want: 3},
+}

@@ -9,7 +9,7 @@ import (
 
 // Defaults of Config and QueueConfig.
 const (
-	DefaultCQEntries   = 8192
+	DefaultCQEntries   = 8191 // a power of two less one; see doubled
 	DefaultPollBatch   = 64
 	DefaultSpin        = 64
 	DefaultSendDepth   = 128
@@ -38,7 +38,9 @@ type Config struct {
 	Context verbs.Context
 	// CQEntries is the capacity of each of the two completion queues. Queue.Admit fails if the
 	// Queue needs more entries than are left. With 0, the default, the completion queues begin with
-	// DefaultCQEntries entries and grow with the admitted Queues, up to the device's limit.
+	// DefaultCQEntries entries and grow with the admitted Queues, up to the device's limit. Beyond it, and
+	// on devices that cannot resize completion queues, the reactor makes further ones. A device may grant
+	// more entries than it is asked for; the reactor uses them.
 	CQEntries int
 	// CompVector is the completion vector of the completion queues; default 0.
 	CompVector int

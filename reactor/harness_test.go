@@ -282,8 +282,13 @@ type lone struct {
 
 func newLone(t testing.TB, cfg reactor.Config, w wrap) *lone {
 	t.Helper()
-	l := &lone{}
-	l.ctx = home().open(t, 0)
+	return newLoneOn(t, home().open(t, 0), cfg, w)
+}
+
+// newLoneOn is newLone on an open device.
+func newLoneOn(t testing.TB, ctx verbs.Context, cfg reactor.Config, w wrap) *lone {
+	t.Helper()
+	l := &lone{ctx: ctx}
 	l.pd = must.Get(l.ctx.AllocPD())(t)
 	cfg.Context = l.ctx
 	if w != nil {

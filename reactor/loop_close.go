@@ -139,20 +139,15 @@ func (r *Reactor) destroy() error {
 	if r.announces && r.channel != nil {
 		r.channel.Notify(nil)
 	}
-	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
-		if s.cq == nil {
-			continue
-		}
+	for _, s := range r.cqs {
 		if r.tok != nil {
 			r.takeEvents()
 		}
 		s.cq.AckEvents(s.unacked)
 		s.unacked = 0
 	}
-	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
-		if s.cq != nil {
-			errs = append(errs, s.cq.Close())
-		}
+	for _, s := range r.cqs {
+		errs = append(errs, s.cq.Close())
 	}
 	if r.sleep != nil {
 		errs = append(errs, r.sleep.Close())
@@ -160,8 +155,8 @@ func (r *Reactor) destroy() error {
 	if r.channel != nil {
 		errs = append(errs, r.channel.Close())
 	}
-	if r.wcArena != nil {
-		errs = append(errs, r.wcArena.Unmap())
+	for _, s := range r.cqs {
+		errs = append(errs, s.wcArena.Unmap())
 	}
 	return errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
@@ -96,10 +97,14 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 	alone := r.ownBacklog != nil
 	did := r.gather(arm)
 	if arm {
-		r.wantArmed(&r.sendCQ, r.outstanding > 0)
+		for _, s := range r.sendCQs {
+			r.wantArmed(s, r.outstanding > 0)
+		}
 	}
-	if arm || !r.recvCQ.armed && r.onlyEvents() { // early: see onlyEvents
-		r.wantArmed(&r.recvCQ, r.live > 0)
+	for _, s := range r.recvCQs {
+		if arm || !s.armed && r.onlyEvents() { // early: see onlyEvents
+			r.wantArmed(s, r.live > 0)
+		}
 	}
 	posts := len(t.Sends) + len(t.Recvs) + len(t.Arms)
 	if arm && posts == 0 && r.nothingToFind() {
@@ -112,10 +117,12 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 		return did
 	}
 	err := r.execute(posts, alone)
+	polled := r.polled
 	r.settlePosts(err)
 	if err != nil { // the device is gone: this call polled no completion, and no later call will
-		r.failCQ(&r.sendCQ, err)
-		r.failCQ(&r.recvCQ, err)
+		for _, s := range r.cqs {
+			r.failCQ(s, err)
+		}
 		return did
 	}
 	for i := range r.batch.Arms {
@@ -128,7 +135,7 @@ func (r *Reactor) postAndPoll(arm bool) bool {
 		r.stateOf(a.CQ).armed = true
 	}
 	for i := range r.batch.Polls {
-		did = r.polled(&r.batch.Polls[i]) || did
+		did = r.take(polled[i], &r.batch.Polls[i]) || did
 	}
 	return did
 }
@@ -182,12 +189,12 @@ func (r *Reactor) execute(posts int, alone bool) error {
 	return err
 }
 
-func (r *Reactor) polled(p *verbs.PollGroup) bool {
-	s := r.stateOf(p.CQ)
+// take handles the result p of a poll of s, and reports whether there were completions.
+func (r *Reactor) take(s *cqState, p *verbs.PollGroup) bool {
 	s.expect(p.N, len(s.wc))
 	r.stats.Polls.note(p.N)
 	if p.N > 0 {
-		if r.policy != PolicyEconomy && !s.armed && s == &r.recvCQ {
+		if r.policy != PolicyEconomy && !s.armed && s.receives {
 			r.savedEvents.Add(1)
 		}
 		r.stats.Polled += uint64(p.N)
@@ -210,25 +217,31 @@ func (r *Reactor) Flush() {
 	r.pass(false)
 }
 
-// Drain runs passes until both completion queues were polled empty. So it delivers every completion
+// Drain runs passes until all completion queues were polled empty. So it delivers every completion
 // that was in a completion queue at the call. New completions may keep coming, so Drain runs at most
 // as many passes as it takes to poll a full completion queue. Only the holder may call Drain, and a
 // sink must not.
 func (r *Reactor) Drain() {
 	from := r.stats.Passes
-	for left := max(r.sendCQ.entries, r.recvCQ.entries); left > 0 && r.live+len(r.quarantined) > 0; left -= r.cfg.PollBatch {
+	left := 0
+	for _, s := range r.cqs {
+		left = max(left, s.entries)
+	}
+	for ; left > 0 && r.live+len(r.quarantined) > 0; left -= r.cfg.PollBatch {
 		r.pass(false)
-		if r.sendCQ.emptySince(from) && r.recvCQ.emptySince(from) {
+		if !slices.ContainsFunc(r.cqs, func(s *cqState) bool { return !s.emptySince(from) }) {
 			return
 		}
 	}
 }
 
 func (r *Reactor) stateOf(cq verbs.CQ) *cqState {
-	if cq == r.sendCQ.cq {
-		return &r.sendCQ
+	for _, s := range r.cqs {
+		if s.cq == cq {
+			return s
+		}
 	}
-	return &r.recvCQ
+	panic("reactor: " + cq.String() + " is none of its completion queues")
 }
 
 func (r *Reactor) wantArmed(s *cqState, needed bool) {
@@ -251,15 +264,24 @@ func (r *Reactor) onlyEvents() bool {
 // device (verbs/ibv/nulldev): a synchronous operation took 315 ns more than in a loop in C
 // (benchmarks/internal/overhead). With the additional call it took 466 ns more than in C.
 func (r *Reactor) nothingToFind() bool {
-	return r.outstanding == 0 && len(r.quarantined) == 0 && (r.recvCQ.dead || r.recvCQ.armedEmpty && !r.recvCQ.eventDue)
+	if r.outstanding > 0 || len(r.quarantined) > 0 {
+		return false
+	}
+	for _, s := range r.recvCQs {
+		if !s.dead && (!s.armedEmpty || s.eventDue) {
+			return false
+		}
+	}
+	return true
 }
 
-// setPolls sets r.polls, the polls of each pass: one poll for each completion queue that is not dead.
+// setPolls sets r.polls, the polls of each pass: one poll for each completion queue that is not dead; and
+// r.polled, the states of these completion queues.
 func (r *Reactor) setPolls() {
-	r.polls = nil // a new slice, because a pass may be reading the old one
-	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
+	r.polls, r.polled = nil, nil // new slices, because a pass may be reading the old ones
+	for _, s := range r.cqs {
 		if !s.dead {
-			r.polls = append(r.polls, verbs.PollGroup{CQ: s.cq, WC: s.wc})
+			r.polls, r.polled = append(r.polls, verbs.PollGroup{CQ: s.cq, WC: s.wc}), append(r.polled, s)
 		}
 	}
 }

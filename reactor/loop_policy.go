@@ -144,12 +144,12 @@ func clockCost() (cost time.Duration) {
 // armRounds is how many times armCost measures; the result is the smallest measurement.
 const armRounds = 8
 
-// armCost measures how long the device takes to arm both completion queues and to poll them. No
+// armCost measures how long the device takes to arm the first two completion queues and to poll them. No
 // event follows, because the reactor has no queue pairs yet. The fields cqState.armed stay false, so
 // the reactor arms the queues again when it needs events.
 func (r *Reactor) armCost() (cost time.Duration, err error) {
 	for i := range armRounds {
-		t := verbs.IOBatch{Arms: []verbs.ArmGroup{{CQ: r.sendCQ.cq}, {CQ: r.recvCQ.cq}}, Polls: r.polls}
+		t := verbs.IOBatch{Arms: []verbs.ArmGroup{{CQ: r.sendCQs[0].cq}, {CQ: r.recvCQs[0].cq}}, Polls: r.polls}
 		began := time.Now()
 		if err = r.ctx.Execute(&t); err != nil {
 			return 0, err

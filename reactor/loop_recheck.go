@@ -53,7 +53,7 @@ func (r *Reactor) recheck() {
 	r.takeEvents() // an event that is still in the channel is not lost
 	r.pass(false)
 	late := false
-	for _, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
+	for _, s := range r.cqs {
 		switch {
 		case s.eventOverdue:
 			r.stats.MissedEvents++

@@ -142,11 +142,12 @@ func (r *Reactor) takeEvents() {
 	for {
 		cq, ok, err := r.channel.GetEvent()
 		if err != nil {
-			// The event stays in the channel, and may belong to either completion queue. So record
-			// that neither is armed. The next pass with arm set then arms both again, and a later
+			// The event stays in the channel, and may belong to any completion queue. So record
+			// that none is armed. The next pass with arm set then arms them again, and a later
 			// completion raises another event.
-			r.sendCQ.disarm()
-			r.recvCQ.disarm()
+			for _, s := range r.cqs {
+				s.disarm()
+			}
 			r.suspendSource(r.channel, keyCompletions)
 			return
 		}

@@ -48,6 +48,8 @@ type Queue struct {
 	// Only the holder of the turn uses the fields below. The exceptions are onFail and onFlush,
 	// which the methods OnFail and OnFlush set before Bind.
 	backlog      backlog
+	sendCQ       *cqState // set by Admit, as recvCQ
+	recvCQ       *cqState
 	order        order        // outstanding sends
 	recvs        int          // outstanding receives
 	peerReceives uint32       // counts completed receives and calls of NotePeerReceive; wraps
@@ -128,14 +130,15 @@ func (q *Queue) Admit() error {
 	switch {
 	case r.closed.Load():
 		return ErrClosed
-	case r.sendCQ.dead:
-		return r.sendCQ.why
-	case r.recvCQ.dead:
-		return r.recvCQ.why
 	case len(r.freeIDs) == 0 && len(r.queues) == maxQueues:
 		return fmt.Errorf("%w: %d queues", ErrTooMany, maxQueues)
 	}
-	if err := r.reserveCQEntries(q.cfg.sends(), q.cfg.RecvDepth); err != nil {
+	for _, s := range r.cqs {
+		if s.dead {
+			return s.why
+		}
+	}
+	if err := q.reserveCQEntries(); err != nil {
 		return err
 	}
 	if n := len(r.freeIDs); n > 0 {
@@ -153,7 +156,7 @@ func (q *Queue) Admit() error {
 // InitAttr returns the attributes of the queue pair to make for this queue.
 func (q *Queue) InitAttr() *verbs.QPInitAttr {
 	return &verbs.QPInitAttr{
-		SendCQ: q.r.sendCQ.cq, RecvCQ: q.r.recvCQ.cq, Type: q.cfg.Type, UserData: uint64(q.id), SRQ: q.cfg.Shared.srq(),
+		SendCQ: q.sendCQ.cq, RecvCQ: q.recvCQ.cq, Type: q.cfg.Type, UserData: uint64(q.id), SRQ: q.cfg.Shared.srq(),
 		Cap: q.cfg.cap(),
 	}
 }

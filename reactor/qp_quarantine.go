@@ -112,7 +112,6 @@ func (r *Reactor) forget(q *Queue) {
 // memory, reclaim returns the device's error. First of all reclaim collects the free slots, so that no
 // submitter can acquire them.
 func (q *Queue) reclaim() (gone bool, err error) {
-	r := q.r
 	if q.sendFree != nil {
 		collect(q.sendFree.Collect, &q.reclaimedSends)
 	}
@@ -125,13 +124,13 @@ func (q *Queue) reclaim() (gone bool, err error) {
 	if q.reclaimedSends < q.cfg.SendDepth || q.reclaimedRecvs < q.cfg.RecvDepth || q.reclaimedCtrls < q.cfg.ControlDepth {
 		return false, nil
 	}
-	if !r.sendCQ.emptySince(q.quarantinedAt) || !r.recvCQ.emptySince(q.quarantinedAt) {
+	if !q.sendCQ.emptySince(q.quarantinedAt) || !q.recvCQ.emptySince(q.quarantinedAt) {
 		return false, nil
 	}
 	if err := q.Discard(); err != nil {
 		return false, err
 	}
-	r.releaseCQEntries(q.cfg.sends(), q.cfg.RecvDepth)
+	q.releaseCQEntries()
 	return true, nil
 }
 

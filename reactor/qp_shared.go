@@ -67,7 +67,7 @@ func (s *SharedRecv) Attr() *verbs.SRQAttr {
 // name it by its number, take its receives.
 func (s *SharedRecv) AttrXRC(x verbs.XRCD) *verbs.SRQAttr {
 	a := s.Attr()
-	a.XRCD, a.CQ = x, s.q.r.recvCQ.cq
+	a.XRCD, a.CQ = x, s.q.recvCQ.cq
 	return a
 }
 
@@ -133,7 +133,7 @@ func (s *SharedRecv) Withdraw() {
 	s.leave()
 	r.queues[q.id] = nil
 	r.freeIDs = append(r.freeIDs, q.id)
-	r.releaseCQEntries(0, q.cfg.RecvDepth)
+	q.releaseCQEntries()
 	r.live--
 }
 

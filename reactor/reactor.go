@@ -2,7 +2,6 @@ package reactor
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -27,7 +26,6 @@ type Reactor struct {
 	futures *futures.Pool[Completion]
 
 	channel verbs.CompChannel
-	wcArena *mem.Arena
 
 	ready ring.Inbox[readyQueue, *readyQueue]
 	tasks ring.Inbox[readyTask, *readyTask]
@@ -66,7 +64,8 @@ type Reactor struct {
 	// three are constant after New, and any goroutine may read them.
 	batch                  verbs.IOBatch
 	sinks                  sinkScope         // slots cached for sinks
-	polls                  []verbs.PollGroup // the polls of each pass
+	polls                  []verbs.PollGroup // the polls of each pass, and
+	polled                 []*cqState        // their completion queues
 	sendOwners, recvOwners []*Queue          // the queues of batch.Sends and of batch.Recvs
 	recvFirst              []uint32          // the first slot of each list in batch.Recvs
 	queues                 []*Queue          // by id; nil if the id is free
@@ -76,9 +75,10 @@ type Reactor struct {
 	reclaimErr             error         // from the last reclaimAll: the device refused to give back memory
 	reclaimed              chan struct{} // closed when no queue is quarantined any more; nil if no Close waits for this
 	touched                *Queue        // the queue whose completions are being dispatched
-	sendCQ, recvCQ         cqState
-	live                   int // number of admitted queues that are not released
-	outstanding            int // number of sends posted and not completed
+	cqs, sendCQs, recvCQs  []*cqState    // all completion queues, those of sends, and those of receives; see qp_cqroom.go
+	noResize               bool          // the device cannot resize completion queues
+	live                   int           // number of admitted queues that are not released
+	outstanding            int           // number of sends posted and not completed
 	maxMessage             uint32
 	maxDatagram            uint32             // the most bytes that a datagram carries: the largest active MTU of the ports
 	receiver               verbs.PollReceiver // ctx, if ctx is a PollReceiver; otherwise nil
@@ -108,13 +108,15 @@ type Reactor struct {
 // cqState is a completion queue and its state in the reactor.
 type cqState struct {
 	cq           verbs.CQ
-	wc           []verbs.WC
+	wcArena      *mem.Arena // the memory of wc
+	wc           []verbs.WC // its completions are polled into wc
+	receives     bool       // it is one of the recvCQs
 	armed        bool
 	armedEmpty   bool   // armed, and polled empty after that: the next completion raises an event
 	eventDue     bool   // a completion was polled while armedEmpty was set, so its event must come
 	eventOverdue bool   // the last recheck found eventDue set (loop_recheck.go)
 	unacked      int    // events that are not acknowledged yet
-	entries      int    // the capacity
+	entries      int    // the capacity that the device granted
 	room         int    // number of entries not reserved for a Queue
 	dead         bool   // the completion queue gives no more completions
 	why          error  // the cause if dead is set
@@ -207,21 +209,11 @@ func (r *Reactor) makeQueues() (err error) {
 	if r.channel, err = r.ctx.CreateCompChannel(); err != nil {
 		return err
 	}
-	size := 2 * r.cfg.PollBatch * verbs.SizeofWC
-	if r.wcArena, err = mem.Map(size, mem.Options{Node: r.cfg.Node}); err != nil {
-		return err
-	}
-	half := uint64(size / 2)
-	for i, s := range []*cqState{&r.sendCQ, &r.recvCQ} {
-		wc, ok := mem.Array[verbs.WC](r.wcArena, r.wcArena.Addr()+uint64(i)*half, r.cfg.PollBatch)
-		if !ok {
-			return fmt.Errorf("reactor: no room for %d completions in %d bytes", r.cfg.PollBatch, half)
-		}
-		if err = r.makeCQ(s, wc, uint64(i)); err != nil {
+	for _, list := range []*[]*cqState{&r.sendCQs, &r.recvCQs} {
+		if _, err = r.addCQ(list, r.cfg.CQEntries); err != nil {
 			return err
 		}
 	}
-	r.setPolls()
 	return nil
 }
 

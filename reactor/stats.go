@@ -19,7 +19,7 @@ type Stats struct {
 	CarriedOver    uint64 // sends left for the next pass because their queue's list was full
 	Delayed        uint64 // times a backlog was held back (Config.FlushDelay)
 	Overdue        uint64 // of Delayed: times when FlushDelay had passed, so that the backlog was posted
-	Grown          uint64 // times a completion queue was made larger
+	Grown          uint64 // times a completion queue was made larger, or another one was made
 	Stale          uint64 // completions that matched no operation
 	Stranded       uint64 // sends that were outstanding when the device refused the marker; see postMarker
 	Unanswered     uint64 // atomics that completed without their answer

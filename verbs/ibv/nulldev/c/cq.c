@@ -1,4 +1,6 @@
 /* Completion queues and their channels. */
+#define _DEFAULT_SOURCE
+#include <unistd.h>
 #include "nd.h"
 
 struct nd_cq *nd_cqs; /* all of them; under nd_mu */
@@ -51,12 +53,19 @@ static uint32_t round_up(uint32_t n)
 	return p;
 }
 
+/* granted returns the number of entries that a request for cqe is granted. */
+static int granted(const struct nd_profile *p, int cqe)
+{
+	return p->cq_rounded ? (int)round_up(cqe + 1) - 1 : cqe;
+}
+
 struct nd_cq *nd_cq_make(struct vb_context *c, int cqe, void *user, struct vb_comp_channel *ch, int vector)
 {
 	struct nd_cq *cq;
 
 	if (cqe < 1 || cqe > ND_MAX_CQE || vector < 0 || vector >= c->num_comp_vectors)
 		return nd_null(EINVAL);
+	cqe = granted(nd_ctx_of(c)->profile, cqe);
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return nd_null(ENOMEM);
@@ -137,13 +146,17 @@ ND_EXPORT int ibv_destroy_cq(struct vb_cq *p)
 ND_EXPORT int ibv_resize_cq(struct vb_cq *p, int cqe)
 {
 	struct nd_cq *cq = (struct nd_cq *)p;
+	const struct nd_profile *profile = nd_ctx_of(p->context)->profile;
 	struct nd_cqe *ring;
 	uint32_t mask, n;
 
+	if (profile->no_resize)
+		return EOPNOTSUPP;
 	ND_CALL("ibv_resize_cq", nd_dev_of(p->context));
 	nd_command(p->context);
 	if (cqe < 1 || cqe > ND_MAX_CQE)
 		return EINVAL;
+	cqe = granted(profile, cqe);
 	mask = round_up(cqe) - 1;
 	ring = aligned_alloc(64, sizeof(*ring) * ((size_t)mask + 1));
 	if (!ring)
@@ -151,6 +164,8 @@ ND_EXPORT int ibv_resize_cq(struct vb_cq *p, int cqe)
 	memset(ring, 0, sizeof(*ring) * ((size_t)mask + 1));
 	nd_lock();
 	pthread_spin_lock(&cq->lock);
+	if (profile->resize_us)
+		usleep(profile->resize_us);
 	n = cq->tail - cq->head;
 	if (n > (uint32_t)cqe) { /* rxe_cq_chk_attr: the queued completions must fit */
 		pthread_spin_unlock(&cq->lock);

@@ -44,4 +44,5 @@ const struct nd_profile nd_efa = {
 	.limits = limits,
 	.qp = qp,
 	.ops = ops,
+	.no_resize = true, /* efa_ctx_ops */
 };

@@ -39,4 +39,5 @@ const struct nd_profile nd_erdma = {
 	.post_in_err = EIO, /* providers/erdma/erdma_verbs.c, erdma_post_send and erdma_post_recv */
 	.qp = qp,
 	.ops = nd_no_ops, /* providers/erdma/erdma.c, erdma_context_ops */
+	.no_resize = true, /* erdma_context_ops */
 };

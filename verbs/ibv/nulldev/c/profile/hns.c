@@ -52,4 +52,5 @@ const struct nd_profile nd_hns = {
 	.limits = limits,
 	.qp = qp,
 	.ops = ops,
+	.no_resize = true, /* providers/hns/hns_roce_u.c, hns_common_ops */
 };

@@ -60,4 +60,5 @@ const struct nd_profile nd_iwarp = {
 	.blind = true, /* providers/irdma/uverbs.c, irdma_upost_send and irdma_upost_recv */
 	.qp = qp,
 	.ops = nd_no_ops, /* providers/irdma/umain.c, irdma_uctx_ops */
+	.no_resize = true, /* X722: irdma_uresize_cq needs IRDMA_FEATURE_CQ_RESIZE */
 };

@@ -37,6 +37,9 @@ struct nd_profile {
 	uint64_t (*ops)(vb_enum type);
 	uint64_t bare; /* operations that it takes and sets no function for */
 	bool no_xrc;   /* nor for wr_set_xrc_srqn */
+	bool no_resize;	    /* the library has no ibv_resize_cq (libibverbs/dummy_ops.c) */
+	uint32_t resize_us; /* how long ibv_resize_cq holds the lock of the queue */
+	bool cq_rounded;    /* an entry is added and the sum rounded up to a power of two; the rest is granted */
 };
 
 /* A creation returns NULL and leaves errno alone. */
