@@ -151,6 +151,8 @@ type QueueConfig struct {
 	// (Inline as far as the device carries it), but none below that of Least; then it fails, and says what
 	// the device has. With nil, the fields that are set are not lowered, and defaults are.
 	Least *Capacities
+	// Windows permits BIND_MW and LOCAL_INV; see verbs.QPInitAttr. Default: the queue refuses them.
+	Windows bool
 	// SignalEvery is the interval of signaled requests in a long list: with n, every n-th request
 	// is signaled. Default min(DefaultSignalEvery, SendDepth/2), at least 1.
 	SignalEvery int

@@ -27,7 +27,7 @@ type Queue struct {
 	tab    *table
 	rec    *recorder // nil without a recorder
 	inline int       // the largest number of inline bytes of a request; set by Bind
-	// requests is a copy of requestsOf[cfg.Type]: a map lookup for each request would be too slow.
+	// requests is the result of cfg.requests: a map lookup for each request would be too slow.
 	requests verbs.OpcodeSet
 	failed   failure
 
@@ -92,7 +92,7 @@ func (r *Reactor) Prepare(cfg QueueConfig) (*Queue, error) {
 	}
 	sends := cfg.sends()
 	links := ring.NewLinks(cfg.slots())
-	q := &Queue{r: r, cfg: cfg, firstRecv: uint32(cfg.firstRecv()), links: links, order: order{links: links}, requests: requestsOf[cfg.Type]}
+	q := &Queue{r: r, cfg: cfg, firstRecv: uint32(cfg.firstRecv()), links: links, order: order{links: links}, requests: cfg.requests()}
 	if !cfg.receiving {
 		q.sendStack, q.sendFree = ring.NewIndexStack(links), ring.NewSlots(links[:cfg.SendDepth])
 	}
@@ -153,11 +153,17 @@ func (q *Queue) Admit() error {
 	return nil
 }
 
-// InitAttr returns the attributes of the queue pair to make for this queue.
+// InitAttr returns the attributes of the queue pair to make for this queue. Call it after Admit, and after
+// Bind of a SharedRecv that the queue has.
 func (q *Queue) InitAttr() *verbs.QPInitAttr {
+	if s := q.cfg.Shared; s != nil {
+		// A shared receive completes on the completion queue of the queue pair that takes it. So all these
+		// queue pairs have the one in which the SharedRecv has reserved its entries.
+		q.recvCQ = s.q.recvCQ
+	}
 	return &verbs.QPInitAttr{
 		SendCQ: q.sendCQ.cq, RecvCQ: q.recvCQ.cq, Type: q.cfg.Type, UserData: uint64(q.id), SRQ: q.cfg.Shared.srq(),
-		Cap: q.cfg.cap(),
+		Cap: q.cfg.cap(), Windows: q.cfg.Windows,
 	}
 }
 

@@ -25,19 +25,14 @@ import (
 // reserveCQEntries chooses the completion queues of q, and reserves an entry for each of its sends and
 // receives. If there is no room for all of them, it reserves none and returns an error. It may resize or
 // make completion queues, which enters the kernel. Only the holder calls reserveCQEntries.
-//
-// The receives of a SharedRecv complete on the completion queue of the queue pair that takes them. So all
-// its queue pairs have the completion queue in which it has reserved its entries.
 func (q *Queue) reserveCQEntries() error {
 	r := q.r
 	sendCQ, err := r.roomIn(&r.sendCQs, q.cfg.sends(), "sends")
 	if err != nil {
 		return err
 	}
-	var recvCQ *cqState
-	if q.cfg.Shared != nil {
-		recvCQ = q.cfg.Shared.q.recvCQ
-	} else if recvCQ, err = r.roomIn(&r.recvCQs, q.cfg.RecvDepth, "receives"); err != nil {
+	recvCQ, err := r.roomIn(&r.recvCQs, q.cfg.RecvDepth, "receives")
+	if err != nil {
 		return err
 	}
 	q.sendCQ, q.recvCQ = sendCQ, recvCQ

@@ -54,9 +54,10 @@ func TestCapacitiesFitTheDevice(t *testing.T) {
 			continue
 		}
 		must.Do(t, err)
+		l.do(t, func() { must.Do(t, q.Admit()) })
 		if got := q.InitAttr().Cap; got != most {
 			t.Errorf("%s: the queue pair is asked for %+v, want %+v", name, got, most)
 		}
-		must.Do(t, q.Discard())
+		l.do(t, func() { must.Do(t, q.Release(errOver)) })
 	}
 }

@@ -21,6 +21,17 @@ var requestsOf = map[verbs.QPType]verbs.OpcodeSet{
 var reliable = verbs.Opcodes(verbs.WRSend, verbs.WRSendWithImm, verbs.WRSendWithInv, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm,
 	verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRAtomicWrite, verbs.WRFlush, verbs.WRBindMW, verbs.WRLocalInv)
 
+// onWindows are the requests that need QueueConfig.Windows.
+var onWindows = verbs.Opcodes(verbs.WRBindMW, verbs.WRLocalInv)
+
+// requests returns the opcodes of the requests that a queue takes.
+func (c *QueueConfig) requests() verbs.OpcodeSet {
+	if c.Windows {
+		return requestsOf[c.Type]
+	}
+	return requestsOf[c.Type] &^ onWindows
+}
+
 // wordSize is the length of an atomic's operand, in bytes.
 const wordSize = 8
 
@@ -30,6 +41,9 @@ func known(t verbs.QPType) bool { return requestsOf[t] != 0 }
 // checkOpcode rejects an opcode that the queue pair's type or the device does not support. It also
 // rejects a datagram without a destination, and any other request with a destination.
 func (q *Queue) checkOpcode(k Kind, s *Send) error {
+	if !q.cfg.Windows && (k == KindBind || k == KindInvalidate) {
+		return fmt.Errorf("%w: %v on a queue without QueueConfig.Windows", ErrRequest, s.Opcode)
+	}
 	if k == KindOther || !q.requests.Has(s.Opcode) {
 		return fmt.Errorf("%w: %v is not supported on a queue of type %v", ErrRequest, s.Opcode, q.cfg.Type)
 	}

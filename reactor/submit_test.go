@@ -73,7 +73,7 @@ func TestBindDoesNotForgiveAFailure(t *testing.T) {
 // Rule: Prepare returns ErrConfig if the queue has more slots than a wr_id can number, even if the sum
 // of the depths overflows. It also returns ErrConfig for other numbers that are out of range.
 func TestHugeDepthsAreRefused(t *testing.T) {
-	l := newLone(t, reactor.Config{Stepped: true}, func(ctx verbs.Context) verbs.Context { return fewEntries{ctx, 1 << 20} })
+	l := newLone(t, reactor.Config{Stepped: true}, func(ctx verbs.Context) verbs.Context { return fewEntries{ctx, 1 << 20, new(int(1 << 10))} })
 	defer l.close(t)
 	const most = 1<<16 - 2 // the largest number of slots, including the marker's; a slot number has 16 bits in the wr_id
 	for _, c := range []reactor.QueueConfig{

@@ -217,6 +217,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	c.q, err = c.sh.r.Prepare(reactor.QueueConfig{
 		PD: rt.pd, Type: opts.kind, SendDepth: opts.SendDepth, RecvDepth: recvs, Shared: c.opts.Shared.queue(), ControlDepth: controls,
 		MaxSGE: opts.MaxSGE, RecvSGE: pieces, Inline: max(opts.Inline, frameSize+proto.SourceSize), Recorder: opts.Recorder, Least: &least,
+		Windows: rt.windows(opts),
 	})
 	if err != nil {
 		c.leavePool()

@@ -40,7 +40,9 @@ func windowed(attr *verbs.DeviceAttr) bool {
 }
 
 // carriesLarge reports whether a connection with the options o can send and receive large messages.
-func (rt *Runtime) carriesLarge(o Options) bool { return rt.mem.windows && !o.Raw && o.kind == 0 }
+func (rt *Runtime) carriesLarge(o Options) bool {
+	return rt.mem.windows && !o.Raw && o.kind == 0 && o.MaxMessage > o.MessageSize
+}
 
 // largeBits returns the binary logarithm of the largest message that this end receives, rounded down, or 0 if it
 // receives no large messages. A READ carries as much as a message of the port.

@@ -42,7 +42,15 @@ type Options struct {
 	// peer's memory, into a buffer of its own, when the program receives. That needs memory windows of type 2
 	// on both devices; without them, the limit is MessageSize. So it is if MaxMessage is not larger than
 	// MessageSize, for example negative. Default DefaultMaxMessage.
+	//
+	// Such a connection needs windows; see Options.Windows. If MaxMessage is not larger than MessageSize, it does
+	// not, and this end neither receives nor sends longer messages.
 	MaxMessage int
+	// Windows permits Conn.NewWindow, and has the queue pair made so that it can bind windows. A connection
+	// that carries messages longer than MessageSize has windows in any case. Windows cost pinned memory on some
+	// devices: with the defaults, libmlx5 makes a request 384 bytes long and not 192, and the send queue of a
+	// connection 128 KiB and not 64. Default: no windows.
+	Windows bool
 	// RecvBudget limits the memory, in bytes, that the peer's messages longer than MessageSize take: those that
 	// are being read, and those that the program has not released. Further ones stay in the peer's memory.
 	// Default MaxMessage; a smaller value has no effect.
@@ -217,7 +225,7 @@ func (rt *Runtime) fits(o Options) error {
 func (rt *Runtime) inherit(o Options) (Options, error) {
 	d := rt.cfg.Conn
 	o.demand(d.least)
-	o.Raw, o.Bare = o.Raw || d.Raw, o.Bare || d.Bare
+	o.Raw, o.Bare, o.Windows = o.Raw || d.Raw, o.Bare || d.Bare, o.Windows || d.Windows
 	o.SendDepth = orDefault(o.SendDepth, d.SendDepth)
 	o.RecvCredits = orDefault(o.RecvCredits, d.RecvCredits)
 	o.MessageSize = orDefault(o.MessageSize, d.MessageSize)

@@ -57,7 +57,11 @@ type Window struct {
 	changed chan struct{}
 }
 
+// windows reports whether the queue pair of a connection with the options o can bind windows.
+func (rt *Runtime) windows(o Options) bool { return o.Windows || rt.carriesLarge(o) }
+
 // NewWindow allocates a window of this connection. On a real device it makes a system call. Errors:
+// ErrConfig if Options.Windows is not set and the connection carries no large messages (Options.MaxMessage);
 // the connection's cause; ErrNotSupported; errors of the device.
 //
 // Implements: ibv_alloc_mw.
@@ -66,6 +70,9 @@ func (c *Conn) NewWindow() (*Window, error) {
 	defer c.windowMu.Unlock()
 	if err := c.Err(); err != nil {
 		return nil, err
+	}
+	if !c.rt.windows(c.opts) {
+		return nil, fmt.Errorf("%w: a window of a connection without Options.Windows", ErrConfig)
 	}
 	mw, err := c.rt.pd.AllocMW(verbs.MWType2)
 	if err != nil {

@@ -154,6 +154,11 @@ type QPInitAttr struct {
 	SQSigAll bool // every send completes, signaled or not
 	UserData uint64
 	XRCD     XRCD // CMID.CreateQP of type XRC_RECV: the domain
+	// Windows permits BIND_MW and LOCAL_INV. Without it they must not be posted, and a provider need not
+	// refuse them: the send queue of a device may have room for smaller requests only. It costs memory
+	// that counts as locked (libmlx5 takes 192 bytes and not 48 for the parts of a request that are no data;
+	// providers/mlx5/verbs.c, _sq_overhead).
+	Windows bool
 }
 
 // AHAttr is a network destination. With the zero DGID it has no global routing: then DLID alone names a

@@ -82,7 +82,8 @@ func (p *prober) try(t verbs.QPType, want verbs.QPCap) (verbs.QPCap, syscall.Err
 		a.recv_cq = p.cq
 	}
 	var q queuePair
-	if e := q.create(p.pd, &a, t); e != 0 {
+	// With windows: without them a request is not larger, so that the answer is for both.
+	if e := q.create(p.pd, &a, &verbs.QPInitAttr{Type: t, Windows: true}); e != 0 {
 		return want, e
 	}
 	p.destroy(func() C.int { return C.shim_destroy_qp(p.pd.ctx.t, q.c) })

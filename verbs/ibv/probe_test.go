@@ -60,7 +60,7 @@ func grant(t *testing.T, ctx *deviceContext, typ verbs.QPType, c verbs.QPCap) ve
 	t.Helper()
 	pd := must.Get(ctx.AllocPD())(t)
 	cq := must.Get(ctx.CreateCQ(1, nil, 0, 0))(t)
-	init := &verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: typ, Cap: c}
+	init := &verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: typ, Cap: c, Windows: true} // as QPLimits
 	qp, err := pd.CreateQP(init)
 	if err == nil {
 		must.Do(t, qp.Close())

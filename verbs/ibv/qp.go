@@ -81,13 +81,17 @@ func (c *deviceContext) sendOps(t verbs.QPType) (ops uint64) {
 }
 
 // sendOpsCandidates returns the sets of operations to try, the best first; 0 is without extended posting.
-// The library, or the driver, may lack what the device has, and only a refused creation shows it.
-func (c *deviceContext) sendOpsCandidates(t verbs.QPType) []uint64 {
+// The library, or the driver, may lack what the device has, and only a refused creation shows it. Without windows,
+// BIND_MW and LOCAL_INV are left out of each set: libmlx5 reserves room for them in each request of the send queue.
+func (c *deviceContext) sendOpsCandidates(t verbs.QPType, windows bool) []uint64 {
 	if !known(t) {
 		return []uint64{0}
 	}
-	ops := c.sendOps(t)
 	const keys = opsBind | C.VB_QP_EX_WITH_LOCAL_INV // not of hns
+	ops := c.sendOps(t)
+	if !windows {
+		ops &^= keys
+	}
 	return slices.Compact([]uint64{ops, ops &^ C.VB_QP_EX_WITH_ATOMIC_WRITE, ops &^ opsNew, ops &^ (opsNew | keys), 0})
 }
 
@@ -129,7 +133,7 @@ func (p *protectionDomain) createQP(op string, init *verbs.QPInitAttr) (*queuePa
 	q := &queuePair{}
 	err := c.make(op, &q.node, parents, &c.counts.QP, func() (string, syscall.Errno) {
 		a.qp_context = C.shim_id(C.uint64_t(c.ids.add(q)))
-		if e := q.create(p, &a, init.Type); e != 0 {
+		if e := q.create(p, &a, init); e != 0 {
 			return "", e
 		}
 		init.Cap = capFromC(&a.cap)
@@ -150,9 +154,9 @@ func (p *protectionDomain) createQP(op string, init *verbs.QPInitAttr) (*queuePa
 // create tries the sets of sendOpsCandidates in order. Operations that a driver lacks are EOPNOTSUPP. After EINVAL only
 // the creation without extended posting is left to try: with fewer operations the driver might make smaller requests
 // (providers/mlx5/verbs.c, _sq_overhead), and take capacities that the others do not fit in.
-func (q *queuePair) create(p *protectionDomain, a *C.struct_vb_qp_init_attr, t verbs.QPType) syscall.Errno {
-	e := syscall.Errno(0)
-	for _, ops := range p.ctx.sendOpsCandidates(t) {
+func (q *queuePair) create(p *protectionDomain, a *C.struct_vb_qp_init_attr, init *verbs.QPInitAttr) syscall.Errno {
+	e, t := syscall.Errno(0), init.Type
+	for _, ops := range p.ctx.sendOpsCandidates(t, init.Windows) {
 		if e == syscall.EINVAL && ops != 0 {
 			continue
 		}

@@ -95,7 +95,7 @@ func (e *End) newQP(o opts, psn uint32) *QP {
 		pd = e.pd
 	}
 	init := &verbs.QPInitAttr{
-		SendCQ: q.scq.CQ, RecvCQ: q.rcq.CQ, Type: o.kindOf(), SQSigAll: o.sigAll,
+		SendCQ: q.scq.CQ, RecvCQ: q.rcq.CQ, Type: o.kindOf(), SQSigAll: o.sigAll, Windows: true,
 		Cap: verbs.QPCap{
 			MaxSendWR: uint32(o.sends), MaxRecvWR: uint32(o.recvs), MaxSendSGE: uint32(o.sges),
 			MaxRecvSGE: uint32(o.sges), MaxInlineData: uint32(o.inline),

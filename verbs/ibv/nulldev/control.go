@@ -12,6 +12,7 @@ package nulldev
 // The functions of one loaded library.
 struct control {
 	void (*set_mode)(uint32_t);
+	void (*set_memlock)(uint64_t);
 	int (*set_profile)(const char *);
 	const char *(*profile_name)(uint32_t);
 	int (*add_fault)(const struct nulldev_fault *);
@@ -40,6 +41,7 @@ static int find_all(void *verbs, void *cm, struct control *c)
 	int missing = 0;
 
 	find(verbs, "nulldev_set_mode", &c->set_mode, &missing);
+	find(verbs, "nulldev_set_memlock", &c->set_memlock, &missing);
 	find(verbs, "nulldev_set_profile", &c->set_profile, &missing);
 	find(verbs, "nulldev_profile_name", &c->profile_name, &missing);
 	find(verbs, "nulldev_add_fault", &c->add_fault, &missing);
@@ -55,6 +57,7 @@ static int find_all(void *verbs, void *cm, struct control *c)
 	return missing;
 }
 
+static void set_memlock(struct control *c, uint64_t n) { c->set_memlock(n); }
 static void set_mode(struct control *c, uint32_t m) { c->set_mode(m); }
 static int set_profile(struct control *c, const char *name) { return c->set_profile(name); }
 static const char *profile_name(struct control *c, uint32_t i) { return c->profile_name(i); }
@@ -73,6 +76,7 @@ import "C"
 
 import (
 	"fmt"
+	"math"
 	"syscall"
 	"unsafe"
 
@@ -118,6 +122,7 @@ func (k *Control) Close() {
 		C.clear(&k.c)
 		C.set_mode(&k.c, C.uint32_t(Loopback))
 		_ = k.SetProfile(Plain)
+		k.SetMemlock(math.MaxUint64)
 	}
 	for _, h := range []unsafe.Pointer{k.cm, k.verbs} {
 		if h != nil {
@@ -129,6 +134,10 @@ func (k *Control) Close() {
 
 // SetMode sets the mode of contexts opened from now on.
 func (k *Control) SetMode(m Mode) { C.set_mode(&k.c, C.uint32_t(m)) }
+
+// SetMemlock limits the bytes of the rings of queues. Above it, creations and ibv_resize_cq fail with ENOMEM, as
+// with the kernel's RLIMIT_MEMLOCK. Default: no limit.
+func (k *Control) SetMemlock(bytes uint64) { C.set_memlock(&k.c, C.uint64_t(bytes)) }
 
 // Plain is the profile of the null device by itself.
 const Plain = "plain"
@@ -194,7 +203,7 @@ func (k *Control) Stats() Stats {
 		Doorbells: uint64(s.doorbells), Polls: uint64(s.polls), EmptyPolls: uint64(s.empty_polls),
 		Completions: uint64(s.completions), Events: uint64(s.events), LostEvents: uint64(s.lost_events),
 		Unacked: uint64(s.unacked), Contexts: int(l.context),
-		Locked: uint64(s.locked), Advised: uint64(s.advised), TDRaces: uint64(s.td_races),
+		Rings: uint64(s.rings), Locked: uint64(s.locked), Advised: uint64(s.advised), TDRaces: uint64(s.td_races),
 		Objects: verbs.ObjectCount{PD: int(l.pd), TD: int(l.td), MR: int(l.mr), MW: int(l.mw), AH: int(l.ah), CQ: int(l.cq), CompChannel: int(l.channel),
 			QP: int(l.qp), SRQ: int(l.srq), XRCD: int(l.xrcd), CMChannel: int(l.cm_channel), CMID: int(l.cm_id)},
 	}

@@ -88,6 +88,7 @@ type Stats struct {
 	Completions        uint64 // written into completion queues
 	Events, LostEvents uint64 // completion events
 	Unacked            uint64 // events of all kinds taken and not acknowledged
+	Rings              uint64 // bytes of the rings of queues that exist
 	Locked             uint64 // bytes of regions that are neither on-demand nor another device's
 	Advised            uint64 // bytes that AdviseMR brought in
 	TDRaces            uint64 // posts of one thread domain at the same time

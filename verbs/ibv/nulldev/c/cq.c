@@ -71,8 +71,13 @@ struct nd_cq *nd_cq_make(struct vb_context *c, int cqe, void *user, struct vb_co
 		return nd_null(ENOMEM);
 	cq->size = cqe;
 	cq->mask = round_up(cqe) - 1;
+	if (!nd_ring_pin(nd_cq_ring(cq->mask))) {
+		free(cq);
+		return nd_null(ENOMEM);
+	}
 	cq->ring = aligned_alloc(64, sizeof(*cq->ring) * ((size_t)cq->mask + 1));
 	if (!cq->ring) {
+		nd_ring_unpin(nd_cq_ring(cq->mask));
 		free(cq);
 		return nd_null(ENOMEM);
 	}
@@ -138,6 +143,7 @@ ND_EXPORT int ibv_destroy_cq(struct vb_cq *p)
 	pthread_spin_destroy(&cq->lock);
 	pthread_mutex_destroy(&p->mutex);
 	pthread_cond_destroy(&p->cond);
+	nd_ring_unpin(nd_cq_ring(cq->mask));
 	free(cq->ring);
 	free(cq);
 	return 0;
@@ -158,9 +164,13 @@ ND_EXPORT int ibv_resize_cq(struct vb_cq *p, int cqe)
 		return EINVAL;
 	cqe = granted(profile, cqe);
 	mask = round_up(cqe) - 1;
-	ring = aligned_alloc(64, sizeof(*ring) * ((size_t)mask + 1));
-	if (!ring)
+	if (!nd_ring_pin(nd_cq_ring(mask))) /* beside the old one */
 		return ENOMEM;
+	ring = aligned_alloc(64, sizeof(*ring) * ((size_t)mask + 1));
+	if (!ring) {
+		nd_ring_unpin(nd_cq_ring(mask));
+		return ENOMEM;
+	}
 	memset(ring, 0, sizeof(*ring) * ((size_t)mask + 1));
 	nd_lock();
 	pthread_spin_lock(&cq->lock);
@@ -170,6 +180,7 @@ ND_EXPORT int ibv_resize_cq(struct vb_cq *p, int cqe)
 	if (n > (uint32_t)cqe) { /* rxe_cq_chk_attr: the queued completions must fit */
 		pthread_spin_unlock(&cq->lock);
 		nd_unlock();
+		nd_ring_unpin(nd_cq_ring(mask));
 		free(ring);
 		return EINVAL;
 	}
@@ -177,6 +188,7 @@ ND_EXPORT int ibv_resize_cq(struct vb_cq *p, int cqe)
 		ring[i] = cq->ring[(cq->head + i) & cq->mask];
 	struct nd_cqe *old = cq->ring;
 	cq->ring = ring;
+	nd_ring_unpin(nd_cq_ring(cq->mask));
 	cq->head = 0;
 	cq->tail = n;
 	cq->mask = mask;

@@ -223,6 +223,7 @@ struct nd_srq {
 	struct vb_srq srq; /* first */
 	struct nd_ctx *ctx;
 	struct nd_rq rq;
+	uint64_t pinned; /* bytes of its ring as created */
 	uint32_t limit;
 	uint32_t async_got;
 	uint32_t num; /* 0: not XRC */
@@ -240,6 +241,8 @@ struct nd_qp {
 	struct nd_domain *domain;
 	struct vb_qp_cap cap;
 	bool sig_all, instant;
+	uint64_t pinned; /* bytes of its rings */
+	bool lean; /* its requests have no room for the segments of BIND_MW and LOCAL_INV */
 	int state; /* qp.qp_base.state is the user's copy of it */
 	struct vb_qp_attr attr;
 	uint32_t async_got;
@@ -451,6 +454,15 @@ int nd_send_valid(struct nd_qp *qp, const struct vb_send_wr *wr, bool extended, 
 void nd_send_take(struct nd_qp *qp, const struct vb_send_wr *wr, uint64_t len);
 uint32_t nd_send_room(const struct nd_qp *qp);
 int nd_rq_init(struct nd_rq *rq, uint32_t wrs, uint32_t sges);
+
+/* ring.c */
+bool nd_ring_pin(uint64_t bytes);
+void nd_ring_unpin(uint64_t bytes);
+uint64_t nd_ring_pinned(void);
+uint64_t nd_cq_ring(uint32_t mask);
+uint64_t nd_rq_ring(uint32_t wrs, uint32_t sges);
+uint64_t nd_qp_ring(const struct nd_profile *p, const struct vb_qp_init_attr_ex *a, uint64_t ops);
+
 void nd_rq_end(struct nd_rq *rq);
 int nd_rq_put(struct nd_rq *rq, const struct vb_recv_wr *wr);
 

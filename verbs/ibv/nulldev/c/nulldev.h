@@ -65,6 +65,7 @@ struct nulldev_stats {
 	uint64_t completions;		 /* written into queues */
 	uint64_t events, lost_events;	 /* completion events */
 	uint64_t unacked;		 /* completion, asynchronous and connection events taken and not acknowledged */
+	uint64_t rings;			 /* bytes of the rings of queues */
 	uint64_t locked;		 /* bytes of regions that are not on-demand */
 	uint64_t advised;		 /* bytes that ibv_advise_mr brought in */
 	uint64_t td_races;		 /* posts of one thread domain at the same time */
@@ -72,6 +73,8 @@ struct nulldev_stats {
 };
 
 void nulldev_set_mode(uint32_t mode);
+/* Limits the bytes of the rings that exist; above it, creations and ibv_resize_cq fail with ENOMEM. */
+void nulldev_set_memlock(uint64_t bytes);
 /* Selects the profile of contexts opened from now on; -ENOENT without one of this name. */
 int nulldev_set_profile(const char *name);
 /* The name of profile i, from 0; NULL behind the last one. */

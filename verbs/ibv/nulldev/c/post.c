@@ -43,6 +43,8 @@ int nd_send_valid(struct nd_qp *qp, const struct vb_send_wr *wr, bool extended, 
 		return EINVAL;
 	if (!extended && (op == VB_WR_FLUSH || op == VB_WR_ATOMIC_WRITE))
 		return EINVAL;
+	if (qp->lean && (op == VB_WR_BIND_MW || op == VB_WR_LOCAL_INV))
+		return EINVAL; /* libmlx5 would overwrite the requests behind it (_sq_overhead, mlx5_wq_overflow) */
 	if (op == VB_WR_BIND_MW && !wr->bind_mw.bind_info.mr)
 		return EINVAL; /* rxe's library follows it whatever the length (convert_send_wr) */
 	if (op == VB_WR_BIND_MW && qp->ctx->profile->bind_most && wr->bind_mw.bind_info.length > qp->ctx->profile->bind_most)

@@ -79,6 +79,7 @@ static int queues(struct nd_qp *qp)
 
 static void release(struct nd_qp *qp)
 {
+	nd_ring_unpin(qp->pinned);
 	nd_qp_ex_end(qp);
 	nd_rq_end(&qp->rq);
 	free(qp->wqes);
@@ -179,7 +180,13 @@ static struct vb_qp *create(struct nd_ctx *ctx, struct vb_qp_init_attr_ex *a, ui
 		qp->srq = (struct nd_srq *)a->srq;
 		qp->cap = a->cap;
 	}
-	err = queues(qp);
+	qp->pinned = target ? 0 : nd_qp_ring(ctx->profile, a, ops);
+	if (!nd_ring_pin(qp->pinned)) {
+		qp->pinned = 0;
+		err = ENOMEM;
+	} else {
+		err = queues(qp);
+	}
 	if (err) {
 		release(qp);
 		return nd_null(err);
@@ -223,13 +230,19 @@ struct vb_qp *nd_create_qp_ex(struct vb_context *c, struct vb_qp_init_attr_ex *a
 	uint64_t ops = (1 << 13) - 1 - VB_QP_EX_WITH_TSO;
 	uint64_t want = a->comp_mask & VB_QP_INIT_ATTR_SEND_OPS_FLAGS ? a->send_ops_flags : 0;
 
+	const uint64_t local = VB_QP_EX_WITH_BIND_MW | VB_QP_EX_WITH_LOCAL_INV;
+	struct vb_qp *qp;
+
 	ND_CALL_PTR("ibv_create_qp_ex", nd_dev_of(c));
 	nd_command(c);
 	if (p->ops)
 		ops = p->ops(a->qp_type);
 	if ((a->comp_mask & ~known) || !ops || (want & ~ops))
 		return nd_null(EOPNOTSUPP);
-	return create(nd_ctx_of(c), a, want);
+	qp = create(nd_ctx_of(c), a, want);
+	if (qp)
+		((struct nd_qp *)qp)->lean = want && (ops & local) && !(want & local);
+	return qp;
 }
 
 /* Makes another handle on a queue pair of type XRC_RECV. */

@@ -16,7 +16,13 @@ static struct vb_srq *make(struct nd_ctx *ctx, struct vb_srq_init_attr_ex *a, bo
 	srq = calloc(1, sizeof(*srq));
 	if (!srq)
 		return nd_null(ENOMEM);
+	srq->pinned = nd_rq_ring(a->attr.max_wr + 1, a->attr.max_sge + 1); /* each links to the next */
+	if (!nd_ring_pin(srq->pinned)) {
+		free(srq);
+		return nd_null(ENOMEM);
+	}
 	if (nd_rq_init(&srq->rq, a->attr.max_wr, a->attr.max_sge)) {
+		nd_ring_unpin(srq->pinned);
 		nd_rq_end(&srq->rq);
 		free(srq);
 		return nd_null(ENOMEM);
@@ -158,6 +164,7 @@ ND_EXPORT int ibv_destroy_srq(struct vb_srq *s)
 	nd_await_acks(&srq->ctx->async, srq, nd_is_srq_event, &s->mutex, &s->cond, &s->events_completed, &srq->async_got);
 	pthread_mutex_destroy(&s->mutex);
 	pthread_cond_destroy(&s->cond);
+	nd_ring_unpin(srq->pinned);
 	nd_rq_end(&srq->rq);
 	free(srq);
 	return 0;

@@ -129,6 +129,7 @@ ND_EXPORT void nulldev_stats(struct nulldev_stats *s)
 	nd_lock();
 	*s = nd_past;
 	s->live = nd_live;
+	s->rings = nd_ring_pinned();
 	s->td_races = __atomic_load_n(&nd_td_races, __ATOMIC_RELAXED);
 	for (int i = 0; i < ND_MAX_QP; i++) {
 		struct nd_qp *qp = nd_qps[i];

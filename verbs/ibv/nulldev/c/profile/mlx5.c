@@ -75,6 +75,15 @@ int nd_mlx5_qp(struct vb_qp_init_attr_ex *a, uint64_t ops)
 	return 0;
 }
 
+/* mlx5_calc_sq_size, of the granted capacities */
+uint64_t nd_mlx5_sq_ring(const struct vb_qp_init_attr_ex *a, uint64_t ops)
+{
+	const struct vb_qp_cap *cap = &a->cap;
+	uint32_t data = nd_larger(cap->max_send_sge * DATA, nd_align(INLINE + cap->max_inline_data, DATA));
+
+	return nd_pow2(cap->max_send_wr * nd_align(overhead(a->qp_type, ops) + data, BLOCK));
+}
+
 /* providers/mlx5/qp.c, MLX5_SUPPORTED_SEND_OPS_FLAGS_RC, _UC, _UD, _XRC */
 uint64_t nd_mlx5_ops(vb_enum type)
 {
@@ -96,6 +105,7 @@ const struct nd_profile nd_mlx5 = {
 	.bind_most = ND_MLX5_BIND_MOST,
 	.qp = nd_mlx5_qp,
 	.ops = nd_mlx5_ops,
+	.sq_ring = nd_mlx5_sq_ring,
 	.cq_rounded = true, /* providers/mlx5/verbs.c, create_cq and mlx5_resize_cq: align_queue_size(cqe + 1) */
 	.resize_us = 500,   /* mlx5_resize_cq holds the lock while the kernel pins the new ring */
 };

@@ -13,6 +13,7 @@ const struct nd_profile nd_mlx5_ib = {
 	.bind_most = ND_MLX5_BIND_MOST,
 	.qp = nd_mlx5_qp,
 	.ops = nd_mlx5_ops,
+	.sq_ring = nd_mlx5_sq_ring,
 	.cq_rounded = true, /* providers/mlx5/verbs.c, create_cq and mlx5_resize_cq: align_queue_size(cqe + 1) */
 	.resize_us = 500,   /* mlx5_resize_cq holds the lock while the kernel pins the new ring */
 };

@@ -37,6 +37,7 @@ struct nd_profile {
 	uint64_t (*ops)(vb_enum type);
 	uint64_t bare; /* operations that it takes and sets no function for */
 	bool no_xrc;   /* nor for wr_set_xrc_srqn */
+	uint64_t (*sq_ring)(const struct vb_qp_init_attr_ex *a, uint64_t ops); /* bytes of the send queue */
 	bool no_resize;	    /* the library has no ibv_resize_cq (libibverbs/dummy_ops.c) */
 	uint32_t resize_us; /* how long ibv_resize_cq holds the lock of the queue */
 	bool cq_rounded;    /* an entry is added and the sum rounded up to a power of two; the rest is granted */
@@ -79,6 +80,7 @@ enum { ND_MLX5_BIND_MOST = 1U << 31 }; /* KLM has 31 bits of length (providers/m
 void nd_mlx5_limits(struct vb_device_attr_ex *x);
 int nd_mlx5_qp(struct vb_qp_init_attr_ex *a, uint64_t ops);
 uint64_t nd_mlx5_ops(vb_enum type);
+uint64_t nd_mlx5_sq_ring(const struct vb_qp_init_attr_ex *a, uint64_t ops);
 
 extern const struct nd_profile nd_plain;
 extern const struct nd_profile nd_mlx4, nd_mlx5, nd_mlx5_ib, nd_mlx5_vf, nd_irdma, nd_iwarp, nd_bnxt_re, nd_efa, nd_erdma,
