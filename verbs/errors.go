@@ -23,6 +23,7 @@ var (
 	ErrDeviceRemoved     = sentinel.Never("verbs: device removed")
 	ErrUnknownDevice     = sentinel.Never("verbs: unknown device")
 	ErrMemlock           = sentinel.Later("verbs: locked memory limit reached")
+	ErrCgroup            = sentinel.Later("verbs: limit of the rdma cgroup reached")
 )
 
 // OpError is a call of the contract that failed.

@@ -71,7 +71,7 @@ func (c *deviceContext) CreateCQ(cqe int, ch verbs.CompChannel, vector int, user
 		q.size.Store(int64(q.c.cqe))
 		return fmt.Sprintf("CQ %d of %s", q.c.handle, c.info.Name), 0
 	}); err != nil {
-		return nil, err
+		return nil, limited(err, "a completion queue of %d entries", cqe)
 	}
 	return q, nil
 }
@@ -106,13 +106,17 @@ func (q *completionQueue) Resize(cqe int) error {
 	if cqe < 1 || cqe > math.MaxInt32 {
 		return opError(op, q.label, syscall.EINVAL, "%w: %d entries", verbs.ErrInvalid, cqe)
 	}
-	return q.use(op, func() syscall.Errno {
+	err := q.use(op, func() syscall.Errno {
 		e := syscall.Errno(C.shim_resize_cq(q.ctx.t, q.c, C.int(cqe)))
 		if e == 0 {
 			q.size.Store(int64(q.c.cqe))
 		}
 		return e
 	})
+	if err == nil {
+		return nil
+	}
+	return limited(err, "a completion queue of %d entries, beside its old ring", cqe)
 }
 
 // Close destroys the queue. [verbs.ErrBusy] while queue pairs use it or events are

@@ -5,15 +5,22 @@ package ibv
 import (
 	"errors"
 	"fmt"
+	"os"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
 )
 
+// hugePagesSafe is the variable that ibv_fork_init reads.
+const hugePagesSafe = "RDMAV_HUGEPAGES_SAFE"
+
 // Rule: fork support is requested from the library only where the kernel lacks it, before any
-// other call, once, and never against the policy. Its failure is no error.
+// other call, once, and never against the policy; and with support of huge pages. Its failure is no error.
 func TestForkPolicy(t *testing.T) {
 	const (
-		asked   = "static int init, status = %d;\nint ibv_fork_init(void) { init++; if (%d) return %d; status = 1; return 0; }\n"
-		answers = "unsigned int ibv_is_fork_initialized(void) { return init > 1 ? 9 : (unsigned int)status; }\n"
+		asked = "#include <stdlib.h>\nstatic int init, status = %d;\n" +
+			"int ibv_fork_init(void) { init++; if (%d) return %d; status = getenv(\"RDMAV_HUGEPAGES_SAFE\") ? 1 : 7; return 0; }\n"
+		answers = "unsigned int ibv_is_fork_initialized(void) { return init > 1 || (!init && getenv(\"RDMAV_HUGEPAGES_SAFE\")) ? 9 : (unsigned int)status; }\n"
 	)
 	for _, x := range []struct {
 		name     string
@@ -30,6 +37,8 @@ func TestForkPolicy(t *testing.T) {
 		{"a library that has neither", "", ForkAuto, ForkUnknown, "UNKNOWN"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
+			t.Setenv(hugePagesSafe, "") // restores it
+			must.Do(t, os.Unsetenv(hugePagesSafe))
 			p := provider(t, Config{Verbs: library(t, tiny("one")+x.text), Fork: x.policy})
 			if _, err := p.Devices(); err != nil {
 				t.Fatal(err)

@@ -15,9 +15,9 @@ type ForkPolicy uint8
 const (
 	// ForkAuto makes the library withhold registered memory from children (MADV_DONTFORK), if the
 	// kernel does not copy it for them. It costs a system call per registration there, and the
-	// children do not have that memory. Where huge pages are registered on such a kernel
-	// RDMAV_HUGEPAGES_SAFE=1 must be in the environment too (ibv_fork_init(3)). A failure is no
-	// error: [Provider.ForkStatus] reports it.
+	// children do not have that memory. RDMAV_HUGEPAGES_SAFE is set in C's environment there, so that
+	// huge pages can be registered (ibv_fork_init(3)); each registration then also reads /proc/self/smaps.
+	// A failure is no error: [Provider.ForkStatus] reports it.
 	ForkAuto ForkPolicy = iota
 	// ForkOff does nothing: for programs that do not fork, or use os/exec only.
 	ForkOff

@@ -146,7 +146,7 @@ func (p *protectionDomain) createQP(op string, init *verbs.QPInitAttr) (*queuePa
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, limited(err, "a queue pair of type %v: %+v", init.Type, init.Cap)
 	}
 	return q, nil
 }

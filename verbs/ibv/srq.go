@@ -64,7 +64,7 @@ func (p *protectionDomain) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQ, error) {
 		}
 		return fmt.Sprintf("SRQ %d of %s", s.c.handle, c.info.Name), e
 	}); err != nil {
-		return nil, err
+		return nil, limited(err, "a shared receive queue of %d receives of %d elements", attr.MaxWR, attr.MaxSGE)
 	}
 	return s, nil
 }
