@@ -43,7 +43,7 @@ func bufferOf(t *testing.T, rt *Runtime, b []byte) Buffer {
 func TestWindowOpensItsRange(t *testing.T) { onBeds(t, windowOpensItsRange) }
 
 func windowOpensItsRange(t *testing.T, d bed) {
-	a, b := d.connected(t, Config{})
+	a, b := d.connected(t, Config{Conn: Options{Windows: true}})
 	r, w := opened(t, b, 4096)
 	at := bound(t, w, r, 1024, 512, verbs.AccessRemoteWrite|verbs.AccessRemoteRead)
 	data := bytes.Repeat([]byte("verbena!"), 64)
@@ -73,7 +73,7 @@ func windowOpensItsRange(t *testing.T, d bed) {
 func TestInvalidatedWindowIsShut(t *testing.T) { onBeds(t, invalidatedWindowIsShut) }
 
 func invalidatedWindowIsShut(t *testing.T, d bed) {
-	a, b := d.connected(t, Config{})
+	a, b := d.connected(t, Config{Conn: Options{Windows: true}})
 	r, w := opened(t, b, 64)
 	at := bound(t, w, r, 0, 64, verbs.AccessRemoteWrite)
 	f, err := w.Invalidate(testContext(t))
@@ -93,7 +93,7 @@ func invalidatedWindowIsShut(t *testing.T, d bed) {
 func TestPeerShutsWindow(t *testing.T) { onBeds(t, peerShutsWindow) }
 
 func peerShutsWindow(t *testing.T, d bed) {
-	a, b := d.connected(t, Config{})
+	a, b := d.connected(t, Config{Conn: Options{Windows: true}})
 	ctx := testContext(t)
 	r, w := opened(t, b, 64)
 	for round := range 20 {
@@ -132,7 +132,7 @@ func peerShutsWindow(t *testing.T, d bed) {
 
 // Rule: if a window is used wrongly, the call returns an error, and the connection does not fail.
 func TestWindowMistakes(t *testing.T) {
-	_, b := connected(t, Config{})
+	_, b := connected(t, Config{Conn: Options{Windows: true}})
 	ctx := testContext(t)
 	r, w := opened(t, b, 64)
 	plain, err := b.rt.NewRegion(64, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
@@ -172,7 +172,7 @@ func TestWindowMistakes(t *testing.T) {
 func TestWindowsEndWithTheirConnection(t *testing.T) { onBeds(t, windowsEndWithTheirConnection) }
 
 func windowsEndWithTheirConnection(t *testing.T, d bed) {
-	_, b := d.connected(t, Config{})
+	_, b := d.connected(t, Config{Conn: Options{Windows: true}})
 	r, w := opened(t, b, 64)
 	bound(t, w, r, 0, 64, verbs.AccessRemoteRead)
 	_, half := opened(t, b, 64)
@@ -218,7 +218,7 @@ func revokeShutsAWindow(t *testing.T, d bed) {
 		"free": func(*Conn, *Window, *Region) (Remote, Future, error) { return Remote{}, Future{}, nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := d.connected(t, Config{})
+			a, b := d.connected(t, Config{Conn: Options{Windows: true}})
 			r, w := opened(t, b, 64)
 			at, f, err := bind(b, w, r)
 			if err != nil {
@@ -336,7 +336,7 @@ func TestRevokeStopsAWriteHalfWay(t *testing.T) {
 // Rule: after Revoke was called, Bind fails. This holds even if Revoke has returned the error of its
 // context.
 func TestNothingIsBoundWhileAWindowIsRevoked(t *testing.T) {
-	_, b := connected(t, Config{})
+	_, b := connected(t, Config{Conn: Options{Windows: true}})
 	r, w := opened(t, b, 64)
 	w.revoked() // the first step of Revoke
 	_, _, err := w.Bind(testContext(t), r, 0, 8, verbs.AccessRemoteRead)

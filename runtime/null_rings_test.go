@@ -1,0 +1,38 @@
+//go:build linux && cgo && !portable
+
+package runtime
+
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
+)
+
+// Rule: on a device that cannot resize completion queues, a reactor takes more default connections than its first
+// completion queues have room for, and all of them carry messages.
+func TestConnectionsBeyondACompletionQueueThatCannotGrow(t *testing.T) {
+	p := nullProvider(t)
+	null := must.Get(nulldev.Open(must.Get(nulldev.Build())(t)))(t)
+	defer null.Close()
+	must.Do(t, null.SetProfile("hns"))
+	server := mustOpen(t, Config{Provider: p, Device: "null1", Reactors: 1})
+	client := mustOpen(t, Config{Provider: p, Device: "null0", Reactors: 1})
+	ln := must.Get(server.Listen(":0"))(t)
+	ctx := testContext(t)
+	const n = 40 // 31 fit into 8191 entries
+	for i := range n {
+		a := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
+		b := must.Get(ln.Accept(ctx))(t)
+		f, err := a.SendBytes(ctx, []byte{byte(i)})
+		done(t, f, err)
+		m := must.Get(b.RecvWait(ctx))(t)
+		if len(m.Data) != 1 || m.Data[0] != byte(i) {
+			t.Errorf("connection %d carried % x, want %02x", i, m.Data, i)
+		}
+		must.Do(t, m.Release())
+	}
+	if grown := client.Stats().Grown; grown == 0 {
+		t.Errorf("%d connections needed no further completion queue", n)
+	}
+}
