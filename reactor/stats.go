@@ -41,6 +41,10 @@ type Stats struct {
 	Returned       uint64        // times a holder returned the turn to the spinning loop without arming
 	Queues         int
 	Outstanding    int
+	// Rings estimates the bytes that the rings of the completion queues, queue pairs and shared receive queues
+	// take now. The system pins them, and charges them to RLIMIT_MEMLOCK. The estimate is libmlx5's layout, on all
+	// devices; other libraries have requests of similar sizes.
+	Rings uint64
 
 	MaxOutstanding uint64        // most outstanding sends of one queue when a list was posted
 	MaxSlotWait    time.Duration // the longest wait that SlotWaits counts
@@ -69,7 +73,7 @@ func (r *Reactor) snapshot() Stats {
 	t := r.tok.Stats()
 	s.Wakeups, s.Drives, s.Offers, s.Sleeps = t.Wakeups.Load(), t.Drives.Load(), t.Offers.Load(), t.Sleeps.Load()
 	r.addSpinStats(&s)
-	s.Queues, s.Outstanding = r.live, r.outstanding
+	s.Queues, s.Outstanding, s.Rings = r.live, r.outstanding, r.rings()
 	r.slotWaits.snapshot(&s)
 	return s
 }
@@ -94,7 +98,7 @@ func (s Stats) Add(o Stats) Stats {
 		Arms: s.Arms + o.Arms, Events: s.Events + o.Events, ChannelWakeups: s.ChannelWakeups + o.ChannelWakeups,
 		Rechecks: s.Rechecks + o.Rechecks, MissedEvents: s.MissedEvents + o.MissedEvents, Wakeups: s.Wakeups + o.Wakeups, Drives: s.Drives + o.Drives,
 		Offers: s.Offers + o.Offers, Sleeps: s.Sleeps + o.Sleeps, Spins: s.Spins + o.Spins, SpinsInVain: s.SpinsInVain + o.SpinsInVain,
-		MaxSpin: max(s.MaxSpin, o.MaxSpin), Returned: s.Returned + o.Returned, Queues: s.Queues + o.Queues, Outstanding: s.Outstanding + o.Outstanding,
+		MaxSpin: max(s.MaxSpin, o.MaxSpin), Returned: s.Returned + o.Returned, Queues: s.Queues + o.Queues, Outstanding: s.Outstanding + o.Outstanding, Rings: s.Rings + o.Rings,
 		MaxOutstanding: max(s.MaxOutstanding, o.MaxOutstanding), MaxSlotWait: max(s.MaxSlotWait, o.MaxSlotWait), SlotWaitTime: s.SlotWaitTime + o.SlotWaitTime,
 		Lists: s.Lists.Add(o.Lists), Occupancy: s.Occupancy.Add(o.Occupancy), Polls: s.Polls.Add(o.Polls), SlotWaits: s.SlotWaits.Add(o.SlotWaits),
 	}

@@ -36,3 +36,22 @@ func TestConnectionsBeyondACompletionQueueThatCannotGrow(t *testing.T) {
 		t.Errorf("%d connections needed no further completion queue", n)
 	}
 }
+
+// Rule: Stats.Rings is what the queues of the connections and of the reactors take on mlx5.
+func TestRingsAreCounted(t *testing.T) {
+	p := nullProvider(t)
+	null := must.Get(nulldev.Open(must.Get(nulldev.Build())(t)))(t)
+	defer null.Close()
+	must.Do(t, null.SetProfile("mlx5"))
+	before := null.Stats().Rings
+	server := mustOpen(t, Config{Provider: p, Device: "null1", Reactors: 1})
+	client := mustOpen(t, Config{Provider: p, Device: "null0", Reactors: 1})
+	ln := must.Get(server.Listen(":0"))(t)
+	for _, o := range []Options{{}, {MaxMessage: -1}} {
+		must.Get(client.DialOptions(testContext(t), ln.Addr().String(), o))(t)
+		must.Get(ln.Accept(testContext(t)))(t)
+		if got, want := server.Stats().Rings+client.Stats().Rings, null.Stats().Rings-before; got != want {
+			t.Errorf("after a connection with %+v the rings are counted as %d bytes, want %d", o, got, want)
+		}
+	}
+}
