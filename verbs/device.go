@@ -36,7 +36,7 @@ func (g GID) String() string { return g.Addr().String() }
 type DeviceInfo struct {
 	Name string
 	GUID uint64       // host order
-	Addr []netip.Addr // IP addresses of its ports, as far as known
+	Addr []netip.Addr // IP addresses of its ports, as far as known; of an Addresser they change
 	// AnyAddr reports that the device has every address of this machine: a listener at the unspecified
 	// address is reached at each.
 	AnyAddr bool

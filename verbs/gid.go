@@ -21,7 +21,8 @@ const maxSGIDIndex = 1<<8 - 1
 // 0. On Ethernet it is the best entry by
 //
 //  1. protocol: RoCEv2, then RoCEv1, then any other (iWARP);
-//  2. of a device with all addresses of the machine (DeviceInfo.AnyAddr), its own, then any other;
+//  2. of an [Addresser] its addresses, then those of other name spaces; of a device with all
+//     addresses of the machine (DeviceInfo.AnyAddr), its own, then any other;
 //  3. address: IPv4, then global IPv6, then link-local;
 //  4. index: the lowest.
 //
@@ -48,7 +49,11 @@ func ChooseGID(ctx Context, port uint8) (GIDEntry, error) {
 	}
 	var best GIDEntry
 	top, own := 0, []netip.Addr(nil)
-	if d := ctx.Device(); d.AnyAddr {
+	if a, ok := ctx.(Addresser); ok {
+		if own, err = a.Addrs(); err != nil && !errors.Is(err, ErrNoGID) {
+			return GIDEntry{}, err
+		}
+	} else if d := ctx.Device(); d.AnyAddr {
 		own = d.Addr
 	}
 	for i := range min(p.GIDTblLen, maxSGIDIndex+1) {
@@ -154,7 +159,7 @@ func gidRank(e GIDEntry, own []netip.Addr) int {
 	case a.IsLinkLocalUnicast():
 		kind = 1
 	}
-	if slices.Contains(own, e.GID.Addr()) {
+	if slices.ContainsFunc(own, func(a netip.Addr) bool { return a.WithZone("") == e.GID.Addr() }) {
 		kind += kinds
 	}
 	return protocol*2*kinds + kind

@@ -1,5 +1,7 @@
 package verbs
 
+import "net/netip"
+
 // Provider finds and opens devices. Its methods may be called from any
 // goroutine.
 type Provider interface {
@@ -120,6 +122,19 @@ type Patient interface {
 	// Patience returns the ACK timeout code and the retry count that were set last; 0 and 0 before RTS. Any
 	// goroutine; it does not block but for a step that is under way.
 	Patience() (timeout, retries uint8)
+}
+
+// Addresser is a Context whose addresses are those of network interfaces of the system: they come and
+// go, and the routes of the system choose among them. Any goroutine may call its methods, which make
+// system calls.
+type Addresser interface {
+	// Addrs reads the addresses that the device has now and this process can use, best first: IPv4,
+	// IPv6, link-local, the last with the name of the interface as zone. Device returns those of the
+	// last call. A device without any is ErrNoGID, which says what is missing.
+	Addrs() ([]netip.Addr, error)
+	// Source returns the address of the device from which the system sends to dst; the zero Addr if
+	// the system sends from an address that the device does not have.
+	Source(dst netip.Addr) (netip.Addr, error)
 }
 
 // Explainer is a Context whose device knows more about failures than a completion reports.

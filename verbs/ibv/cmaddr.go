@@ -24,7 +24,7 @@ func sockaddr(a netip.AddrPort) (s C.struct_sockaddr_storage) {
 		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&in.Port))[:], a.Port())
 	case ip.Is6():
 		in := (*syscall.RawSockaddrInet6)(unsafe.Pointer(&s))
-		in.Family, in.Addr = syscall.AF_INET6, ip.As16()
+		in.Family, in.Addr, in.Scope_id = syscall.AF_INET6, ip.As16(), zoneIndex(ip.Zone())
 		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&in.Port))[:], a.Port())
 	}
 	return s
@@ -38,7 +38,11 @@ func addrPort(s *C.struct_sockaddr_storage) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&in.Port))[:]))
 	case syscall.AF_INET6:
 		in := (*syscall.RawSockaddrInet6)(unsafe.Pointer(s))
-		return netip.AddrPortFrom(netip.AddrFrom16(in.Addr).Unmap(), binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&in.Port))[:]))
+		ip := netip.AddrFrom16(in.Addr).Unmap()
+		if in.Scope_id != 0 && ip.IsLinkLocalUnicast() {
+			ip = ip.WithZone(zoneName(in.Scope_id))
+		}
+		return netip.AddrPortFrom(ip, binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&in.Port))[:]))
 	}
 	return netip.AddrPort{}
 }

@@ -2,6 +2,8 @@ package ibv
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -30,6 +32,19 @@ type Config struct {
 	// them. It serves to test that path, and for devices whose ordinary polling is slower; see
 	// "Which interface" in the package comment, and measure. Default: no.
 	ExtendedCQ bool
+	// Interfaces returns the network interfaces of the process that are up, whose addresses a device
+	// may have. It may be called from any goroutine. Default: those of the process's network name
+	// space. It serves to test devices with addresses that the machine does not have.
+	Interfaces func() ([]Interface, error)
+}
+
+// Interface is a network interface.
+type Interface struct {
+	Index    int
+	Name     string
+	Hardware net.HardwareAddr
+	Addrs    []netip.Prefix // each with the length of its network
+	Loopback bool
 }
 
 func (c Config) withDefaults() Config {

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -28,7 +29,7 @@ type deviceContext struct {
 	p     *Provider
 	t     *verbsTable
 	c     *C.struct_vb_context
-	info  verbs.DeviceInfo
+	info  verbs.DeviceInfo // but for the addresses; immutable
 	async asyncChannel
 	ids   registry
 
@@ -37,6 +38,9 @@ type deviceContext struct {
 	mu     sync.Mutex
 	counts verbs.ObjectCount
 	opened int // 1 while the context is open; counted like an object
+
+	// addrs are the addresses, as Addrs has read them last. Any goroutine writes and reads them.
+	addrs atomic.Pointer[[]netip.Addr]
 
 	// rxe reports that the device is Soft-RoCE. Immutable.
 	rxe bool
@@ -63,7 +67,10 @@ type deviceContext struct {
 	seen atomic.Uint32
 }
 
-var _ verbs.Context = (*deviceContext)(nil)
+var (
+	_ verbs.Context   = (*deviceContext)(nil)
+	_ verbs.Addresser = (*deviceContext)(nil)
+)
 
 func newContext(p *Provider, t *verbsTable, c *C.struct_vb_context, info verbs.DeviceInfo) (*deviceContext, error) {
 	if e := syscall.Errno(C.shim_nonblock(c.async_fd)); e != 0 {
@@ -84,6 +91,7 @@ func newContext(p *Provider, t *verbsTable, c *C.struct_vb_context, info verbs.D
 	if ctx.rxe {
 		ctx.look = lookOpcodes | lookInvalid
 	}
+	ctx.addrs.Store(&info.Addr)
 	ctx.ctx = ctx
 	ctx.async = asyncChannel{ctx: ctx, fd: int(c.async_fd)}
 	ctx.born("context of "+info.Name, &ctx.opened)
@@ -102,8 +110,12 @@ func (c *deviceContext) Close() error {
 	})
 }
 
-// Device returns the name and location of the device.
-func (c *deviceContext) Device() verbs.DeviceInfo { return c.info }
+// Device returns the name and location of the device, and the addresses that were read last.
+func (c *deviceContext) Device() verbs.DeviceInfo {
+	info := c.info
+	info.Addr = *c.addrs.Load()
+	return info
+}
 
 // Async is the channel of asynchronous events.
 func (c *deviceContext) Async() verbs.AsyncChannel { return &c.async }

@@ -20,6 +20,8 @@ import (
 // called from any goroutine.
 type Provider struct {
 	libs *libraries
+	// interfaces is Config.Interfaces.
+	interfaces func() ([]Interface, error)
 
 	cmIDs   cmRegistry
 	numbers atomic.Uint64 // of CM channels, for their names; incremented by CreateCMChannel
@@ -37,14 +39,18 @@ func New(c Config) (*Provider, error) {
 	if bits.UintSize != 64 {
 		return nil, fmt.Errorf("%w: libibverbs on a %d-bit machine", verbs.ErrNotSupported, bits.UintSize)
 	}
-	return &Provider{libs: newLibraries(c.withDefaults())}, nil
+	p := &Provider{libs: newLibraries(c.withDefaults()), interfaces: c.Interfaces}
+	if p.interfaces == nil {
+		p.interfaces = systemInterfaces
+	}
+	return p, nil
 }
 
 // Default is the process-wide provider over the system's libraries.
 func Default() *Provider { return defaultProvider() }
 
 var defaultProvider = sync.OnceValue(func() *Provider {
-	return &Provider{libs: newLibraries(Config{}.withDefaults())}
+	return &Provider{libs: newLibraries(Config{}.withDefaults()), interfaces: systemInterfaces}
 })
 
 // Name is "ibv".
@@ -81,7 +87,9 @@ func (p *Provider) Devices() ([]verbs.DeviceInfo, error) {
 	err := p.deviceList("ibv_get_device_list", func(t *verbsTable, d *C.struct_vb_device) bool {
 		info := describe(t, d)
 		if c, _ := C.shim_open(t, d); c != nil {
-			info.Addr, _, _ = addresses(t, c) // a failure here recurs and is reported by Open
+			table, _, _ := readTable(t, c) // a failure here recurs and is reported by Open
+			all, _ := p.interfaces()
+			info.Addr = table.addresses(all)
 			if e := syscall.Errno(C.shim_close(t, c)); e != 0 {
 				closeErr = failed("ibv_close_device", info.Name, e)
 			}
@@ -114,13 +122,19 @@ func (p *Provider) Open(name string) (verbs.Context, error) {
 			openErr = failed(op, name, errnoOf(err))
 			return false
 		}
-		var call string
-		var errno syscall.Errno
-		if info.Addr, call, errno = addresses(t, c); errno != 0 {
+		table, call, errno := readTable(t, c)
+		if errno != 0 {
 			C.shim_close(t, c) // the failure is reported already
 			openErr = failed(call, name, errno)
 			return false
 		}
+		all, err := p.interfaces()
+		if err != nil {
+			C.shim_close(t, c) // the failure is reported already
+			openErr = fmt.Errorf("reading the network interfaces: %w", err)
+			return false
+		}
+		info.Addr = table.addresses(all)
 		ctx, openErr = newContext(p, t, c, info)
 		return false
 	})

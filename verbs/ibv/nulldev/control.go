@@ -22,6 +22,8 @@ struct control {
 	void (*stats)(struct nulldev_stats *);
 	int (*spurious)(void);
 	int (*port_event)(const char *, int);
+	int (*set_gid)(const char *, uint32_t, const uint8_t *, uint32_t);
+	void (*reset_gids)(void);
 	int (*fatal)(const char *);
 	int (*revive)(const char *);
 	int (*cm_removal)(const char *);
@@ -51,6 +53,8 @@ static int find_all(void *verbs, void *cm, struct control *c)
 	find(verbs, "nulldev_stats", &c->stats, &missing);
 	find(verbs, "nulldev_spurious_events", &c->spurious, &missing);
 	find(verbs, "nulldev_port_event", &c->port_event, &missing);
+	find(verbs, "nulldev_set_gid", &c->set_gid, &missing);
+	find(verbs, "nulldev_reset_gids", &c->reset_gids, &missing);
 	find(verbs, "nulldev_fatal", &c->fatal, &missing);
 	find(verbs, "nulldev_revive", &c->revive, &missing);
 	find(cm, "nulldev_cm_removal", &c->cm_removal, &missing);
@@ -68,6 +72,8 @@ static uint64_t calls(struct control *c, const char *name) { return c->calls(nam
 static void stats(struct control *c, struct nulldev_stats *s) { c->stats(s); }
 static int spurious(struct control *c) { return c->spurious(); }
 static int port_event(struct control *c, const char *d, int t) { return c->port_event(d, t); }
+static int set_gid(struct control *c, const char *d, uint32_t i, const uint8_t *g, uint32_t n) { return c->set_gid(d, i, g, n); }
+static void reset_gids(struct control *c) { c->reset_gids(); }
 static int fatal(struct control *c, const char *d) { return c->fatal(d); }
 static int revive(struct control *c, const char *d) { return c->revive(d); }
 static int cm_removal(struct control *c, const char *d) { return c->cm_removal(d); }
@@ -116,13 +122,14 @@ func Open(p Paths) (*Control, error) {
 	return k, nil
 }
 
-// Close removes the faults, resets the mode and the profile and unloads the libraries.
+// Close removes the faults, resets the mode, the profile and the address tables and unloads the libraries.
 func (k *Control) Close() {
 	if k.c.clear != nil {
 		C.clear(&k.c)
 		C.set_mode(&k.c, C.uint32_t(Loopback))
 		_ = k.SetProfile(Plain)
 		k.SetMemlock(math.MaxUint64)
+		C.reset_gids(&k.c)
 	}
 	for _, h := range []unsafe.Pointer{k.cm, k.verbs} {
 		if h != nil {
@@ -217,6 +224,15 @@ func (k *Control) SpuriousEvents() int { return int(C.spurious(&k.c)) }
 // activates it.
 func (k *Control) PortEvent(device string, t verbs.AsyncEventType) error {
 	return k.named(device, func(d *C.char) C.int { return C.port_event(&k.c, d, C.int(t)) })
+}
+
+// SetGID replaces an entry of a device's address table, by an empty one for the zero GID, and raises
+// GID_CHANGE. The interface of index 1 is lo; the connection manager refuses addresses of others, as
+// those of other name spaces. Close undoes it.
+func (k *Control) SetGID(device string, index int, g verbs.GID, ifindex int) error {
+	return k.named(device, func(d *C.char) C.int {
+		return C.set_gid(&k.c, d, C.uint32_t(index), (*C.uint8_t)(&g[0]), C.uint32_t(ifindex))
+	})
 }
 
 // Kill makes a device fail: DEVICE_FATAL in all its contexts.

@@ -266,32 +266,32 @@ ND_EXPORT int ibv_query_port(struct vb_context *c, uint8_t port, void *out)
 
 ND_EXPORT int ibv_query_gid(struct vb_context *c, uint8_t port, int index, union vb_gid *gid)
 {
+	struct nd_ctx *ctx = nd_ctx_of(c);
+	struct vb_gid_entry e;
+
 	ND_CALL_("ibv_query_gid", nd_dev_of(c), false, -1);
-	if (port < 1 || port > nd_port_of(nd_ctx_of(c)) || index != 0) {
+	if (port < 1 || port > nd_port_of(ctx) || index < 0 || index >= nd_gid_len(ctx->profile)) {
 		errno = EINVAL;
 		return -1;
 	}
-	if (port == nd_port_of(nd_ctx_of(c)))
-		*gid = nd_gid_of(nd_ctx_of(c));
-	else
-		memset(gid, 0, sizeof(*gid)); /* an empty entry */
+	memset(gid, 0, sizeof(*gid)); /* an empty entry */
+	if (port == nd_port_of(ctx) && nd_gid_entry(ctx->profile, ctx->dev - nd_devices, index, &e))
+		*gid = e.gid;
 	return 0;
 }
 
 ND_EXPORT int _ibv_query_gid_ex(struct vb_context *c, uint32_t port, uint32_t index,
 				struct vb_gid_entry *out, uint32_t flags, size_t len)
 {
-	struct vb_gid_entry e = { .gid = nd_gid_of(nd_ctx_of(c)), .port_num = port, .gid_type = VB_GID_TYPE_ROCE_V2, .ndev_ifindex = 1 };
+	struct nd_ctx *ctx = nd_ctx_of(c);
+	struct vb_gid_entry e;
 
 	ND_CALL("ibv_query_gid_ex", nd_dev_of(c));
-	if (port < 1 || port > nd_port_of(nd_ctx_of(c)) || flags)
+	if (port < 1 || port > nd_port_of(ctx) || flags)
 		return EINVAL;
-	if (index != 0 || port != nd_port_of(nd_ctx_of(c)))
+	if (port != nd_port_of(ctx) || !nd_gid_entry(ctx->profile, ctx->dev - nd_devices, index, &e))
 		return ENODATA; /* the kernel's errno for an empty entry */
-	if (nd_profile_of(c)->infiniband) {
-		e.gid_type = VB_GID_TYPE_IB;
-		e.ndev_ifindex = 0;
-	}
+	e.port_num = port;
 	memcpy(out, &e, len < sizeof(e) ? len : sizeof(e));
 	return 0;
 }
@@ -299,12 +299,17 @@ ND_EXPORT int _ibv_query_gid_ex(struct vb_context *c, uint32_t port, uint32_t in
 ND_EXPORT ssize_t _ibv_query_gid_table(struct vb_context *c, struct vb_gid_entry *out, size_t max,
 				       uint32_t flags, size_t len)
 {
-	int err;
+	struct nd_ctx *ctx = nd_ctx_of(c);
+	size_t n = 0;
 
-	if (!max)
-		return 0;
-	err = _ibv_query_gid_ex(c, nd_port_of(nd_ctx_of(c)), 0, out, flags, len);
-	return err ? -err : 1;
+	for (int i = 0; i < nd_gid_len(ctx->profile) && n < max; i++) {
+		int err = _ibv_query_gid_ex(c, nd_port_of(ctx), i, (void *)((char *)out + n * len), flags, len);
+
+		if (err && err != ENODATA)
+			return -err;
+		n += !err;
+	}
+	return n;
 }
 
 ND_EXPORT int ibv_query_pkey(struct vb_context *c, uint8_t port, int index, uint16_t *pkey)

@@ -14,30 +14,10 @@ static uint16_t lid_of(const struct nd_ctx *c, int dev) { return FIRST_LID + (de
 
 static uint16_t path_bits(const struct nd_ctx *c) { return (1 << c->profile->lmc) - 1; }
 
-/* On InfiniBand an address is made of the prefix of the subnet and a port's GUID (IBTA 4.1.1). */
-void nd_gid(const struct nd_profile *p, int dev, union vb_gid *gid)
-{
-	static const uint8_t prefix[] = { 0xfe, 0x80 };
-
-	*gid = nd_devices[dev].gid;
-	if (!p->infiniband)
-		return;
-	memset(gid, 0, sizeof(*gid));
-	memcpy(gid->raw, prefix, sizeof(prefix));
-	gid->raw[8] = 2;
-	gid->raw[15] = dev + 1;
-}
-
-union vb_gid nd_gid_of(const struct nd_ctx *c)
-{
-	union vb_gid gid;
-
-	nd_gid(c->profile, c->dev - nd_devices, &gid);
-	return gid;
-}
-
 void nd_port_attr(const struct nd_ctx *c, struct vb_port_attr *a)
 {
+	if (c->profile->gids)
+		a->gid_tbl_len = c->profile->gid_tbl_len;
 	if (!c->profile->infiniband)
 		return;
 	a->link_layer = VB_LINK_LAYER_INFINIBAND;
@@ -51,16 +31,17 @@ void nd_port_attr(const struct nd_ctx *c, struct vb_port_attr *a)
  * core/verbs.c): RoCE needs the GRH, InfiniBand does not. */
 bool nd_path_valid(const struct nd_ctx *c, const struct vb_ah_attr *a)
 {
-	return a->port_num == nd_port_of(c) && (a->is_global ? a->grh.sgid_index == 0 : c->profile->infiniband);
+	struct vb_gid_entry e;
+
+	return a->port_num == nd_port_of(c) &&
+	       (a->is_global ? nd_gid_entry(c->profile, c->dev - nd_devices, a->grh.sgid_index, &e) : c->profile->infiniband);
 }
 
 bool nd_leads_to(const struct vb_ah_attr *a, const struct nd_ctx *to)
 {
-	union vb_gid gid = nd_gid_of(to);
-
 	if (to->profile->infiniband && (a->dlid & ~path_bits(to)) != lid_of(to, to->dev - nd_devices))
 		return false;
-	return !a->is_global || !memcmp(&a->grh.dgid, &gid, sizeof(gid));
+	return !a->is_global || nd_gid_find(to->profile, to->dev - nd_devices, &a->grh.dgid) >= 0;
 }
 
 /* nd_told fills in what a completion says of the way of a datagram. */
@@ -88,6 +69,7 @@ ND_EXPORT void nulldev_path(struct vb_context *c, int dev, struct vb_ah_attr *a)
 	}
 	a->is_global = 1;
 	a->grh.hop_limit = 64;
+	a->grh.sgid_index = nd_gid(ctx->profile, ctx->dev - nd_devices, &a->grh.dgid);
 	nd_gid(ctx->profile, dev, &a->grh.dgid);
 }
 
@@ -112,11 +94,6 @@ ND_EXPORT void nulldev_group(struct vb_context *c, union vb_gid *gid, struct vb_
 	a->is_global = 1;
 	a->grh.hop_limit = 1;
 	a->grh.dgid = *gid;
-}
-
-ND_EXPORT void nulldev_gid(struct vb_context *c, int dev, union vb_gid *gid)
-{
-	nd_gid(c ? nd_profile_of(c) : nd_profile_now(), dev, gid);
 }
 
 ND_EXPORT uint8_t nulldev_port(struct vb_context *c) { return nd_port_of(nd_ctx_of(c)); }

@@ -417,10 +417,15 @@ int nd_poll_cq(struct vb_cq *cq, int n, struct vb_wc *wc);
 int nd_req_notify_cq(struct vb_cq *cq, int solicited);
 void nd_cq_event(struct nd_cq *cq);
 bool nd_cq_take(struct nd_cq *cq, struct nd_cqe *e);
+/* gid.c */
+bool nd_gid_entry(const struct nd_profile *p, int dev, int index, struct vb_gid_entry *e);
+int nd_gid_len(const struct nd_profile *p);
+int nd_gid_find(const struct nd_profile *p, int dev, const union vb_gid *gid);
+int nd_gid(const struct nd_profile *p, int dev, union vb_gid *gid);
+union vb_gid nd_gid_of(const struct nd_ctx *c);
+
 /* link.c */
 uint8_t nd_port_of(const struct nd_ctx *c);
-void nd_gid(const struct nd_profile *p, int dev, union vb_gid *gid);
-union vb_gid nd_gid_of(const struct nd_ctx *c);
 void nd_port_attr(const struct nd_ctx *c, struct vb_port_attr *a);
 bool nd_path_valid(const struct nd_ctx *c, const struct vb_ah_attr *a);
 bool nd_leads_to(const struct vb_ah_attr *a, const struct nd_ctx *to);

@@ -92,6 +92,9 @@ void nulldev_stats(struct nulldev_stats *s);
 int nulldev_spurious_events(void);
 /* Raises an asynchronous event of the port: PORT_ERR, PORT_ACTIVE ... */
 int nulldev_port_event(const char *device, int type);
+/* Replaces an entry of the address table, by none for zeros, and raises GID_CHANGE. */
+int nulldev_set_gid(const char *device, uint32_t index, const uint8_t gid[16], uint32_t ifindex);
+void nulldev_reset_gids(void);
 /* Kills a device, as NULLDEV_FATAL does. */
 int nulldev_fatal(const char *device);
 /* Brings a device back for contexts opened from now on. */

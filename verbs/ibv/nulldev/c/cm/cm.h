@@ -74,6 +74,9 @@ struct cm_id {
 	struct vb_rdma_cm_id id; /* first */
 	enum cm_state state;
 	int dev; /* -1: none */
+	int peer_dev;
+	union vb_gid at, peer_at; /* the IP addresses of the ends, IPv4 as ::ffff:a.b.c.d; zeros: any */
+	bool six; /* the addresses are of IPv6 */
 	bool reuse, bound_any;
 	bool ib; /* its addresses are of InfiniBand */
 	struct vb_sockaddr_ib peer_ib;
@@ -128,6 +131,7 @@ void nulldev_cm_count(int channels, int ids, int unacked);
 void nulldev_path(struct vb_context *c, int dev, struct vb_ah_attr *a);
 void nulldev_group(struct vb_context *c, union vb_gid *gid, struct vb_ah_attr *a);
 void nulldev_gid(struct vb_context *c, int dev, union vb_gid *gid);
+int nulldev_dev_of(const union vb_gid *ip);
 uint8_t nulldev_port(struct vb_context *c);
 
 #define CM_CALL_(name_, ctx_, destroys_, fails_)                              \
@@ -159,9 +163,8 @@ struct cm_channel *cm_channel_of(struct cm_id *id);
 void cm_move_events(struct cm_channel *from, struct cm_channel *to, struct cm_id *id);
 struct cm_id *cm_make(struct vb_rdma_event_channel *ch, void *context, int ps, int qp_type);
 void cm_drop(struct cm_id *id);
-bool cm_taken(const struct cm_id *me, int dev, bool any, uint16_t port); /* whether another excludes it from a port */
+bool cm_taken(const struct cm_id *me, const union vb_gid *at, bool any, uint16_t port); /* whether another excludes it from a port */
 int cm_open_device(struct cm_id *id, int dev);
-uint32_t cm_addr(int dev); /* host order */
 union vb_gid cm_gid(const struct cm_id *id, int dev);
 void cm_set_addrs(struct cm_id *id, int peer_dev);
 void cm_part(struct cm_id *id);	    /* notifies the peer of the end of a connection */

@@ -31,7 +31,7 @@ CM_EXPORT int rdma_listen(struct vb_rdma_cm_id *p, int backlog)
 	pthread_mutex_lock(&cm_mu);
 	if (id->state != CM_BOUND) {
 		err = EINVAL;
-	} else if (id->reuse && (id->reuse = false, cm_taken(id, id->dev, id->bound_any, id->port))) {
+	} else if (id->reuse && (id->reuse = false, cm_taken(id, &id->at, id->bound_any, id->port))) {
 		id->reuse = true; /* a listener shares with nobody (cma.c, rdma_listen) */
 		err = EADDRINUSE;
 	} else {
@@ -42,10 +42,12 @@ CM_EXPORT int rdma_listen(struct vb_rdma_cm_id *p, int backlog)
 	return err ? cm_err(err) : 0;
 }
 
-static struct cm_id *listener(const struct cm_id *asks, int dev)
+static bool at(const struct cm_id *l, const union vb_gid *ip) { return l->bound_any || !memcmp(&l->at, ip, sizeof(*ip)); }
+
+static struct cm_id *listener(const struct cm_id *asks)
 {
 	for (struct cm_id *x = cm_ids; x; x = x->next)
-		if (x->state == CM_LISTEN && x->port == asks->peer_port && x->id.ps == asks->id.ps && (x->dev == dev || x->bound_any))
+		if (x->state == CM_LISTEN && x->port == asks->peer_port && x->id.ps == asks->id.ps && at(x, &asks->peer_at))
 			return x;
 	return NULL;
 }
@@ -64,8 +66,6 @@ static uint8_t timeout_of(uint8_t delay, uint8_t life)
 	code = code >= delay ? code + (delay >= code - 1) : delay + (code >= delay - 1);
 	return code < 31 ? code : 31;
 }
-
-static int peer_dev(const struct cm_id *id) { return id->id.route.addr.addr.ibaddr.dgid.raw[15] - 1; }
 
 /* fits reports whether a listener is for the requests of an identifier (cma.c, cma_ib_check_req_qp_type). */
 static bool fits(const struct cm_id *asks, const struct cm_id *l)
@@ -88,7 +88,10 @@ static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_
 	made->state = CM_REQUEST;
 	made->accepted = true;
 	made->ib = l->ib;
-	made->dev = peer_dev(id);
+	made->dev = id->peer_dev;
+	made->at = id->peer_at;
+	made->peer_at = id->at;
+	made->six = id->six;
 	made->port = l->port;
 	made->peer_port = id->port;
 	cm_set_addrs(made, id->dev);
@@ -127,7 +130,7 @@ static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_
 
 int cm_ask(struct cm_id *id, const struct vb_rdma_conn_param *c)
 {
-	struct cm_id *l = listener(id, peer_dev(id));
+	struct cm_id *l = listener(id);
 
 	if (!cm_is_ud(id) && nulldev_strikes(NULLDEV_STALE_CONN, NULL))
 		cm_push(id, VB_RDMA_CM_EVENT_REJECTED, CM_REJ_STALE, told(NULL, 0, CM_PRIVATE_REJ));

@@ -11,7 +11,6 @@ static uint16_t next_port;
 static uint64_t made; /* identifiers */
 
 bool cm_is_ud(const struct cm_id *id) { return id->id.qp_type == VB_QPT_UD; }
-uint32_t cm_addr(int dev) { return 0x7f000001 + dev; }
 
 union vb_gid cm_gid(const struct cm_id *id, int dev)
 {
@@ -21,24 +20,37 @@ union vb_gid cm_gid(const struct cm_id *id, int dev)
 	return g;
 }
 
-static int dev_of(uint32_t addr)
-{
-	uint32_t d = addr - cm_addr(0);
+static const union vb_gid any;
 
-	return d < CM_DEVICES ? (int)d : -1;
+static bool is_any(const union vb_gid *at) { return !memcmp(at, &any, sizeof(any)); }
+
+static union vb_gid mapped(const void *four)
+{
+	union vb_gid g = { .raw = { [10] = 0xff, 0xff } };
+
+	memcpy(g.raw + 12, four, 4);
+	return g;
+}
+
+static bool is_six(const union vb_gid *at) { return !is_any(at) && !IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)at); }
+
+/* address_of is 127.0.0.1 and 127.0.0.2, by which the code below names the ends of AF_IB. */
+static union vb_gid address_of(int dev)
+{
+	const uint8_t four[] = { 127, 0, 0, dev + 1 };
+
+	return mapped(four);
 }
 
 /* parse_ib reads an address of InfiniBand, whose service must be of the port space (cma.c, cma_select_ib_ps). */
-static int parse_ib(const struct vb_sockaddr_ib *ib, int ps, uint32_t *addr, uint16_t *port)
+static int parse_ib(const struct vb_sockaddr_ib *ib, int ps, union vb_gid *at, int *dev, uint16_t *port)
 {
-	static const union vb_gid any;
 	uint64_t sid = be64toh(ib->sib_sid), mask = be64toh(ib->sib_sid_mask);
 
 	if (((sid ^ (uint64_t)ps << 16) & mask) >> 16)
 		return EPROTONOSUPPORT;
 	*port = sid & mask;
-	*addr = 0;
-	if (!memcmp(&ib->sib_addr, &any, sizeof(any)))
+	if (is_any(&ib->sib_addr))
 		return 0;
 	for (int d = 0; d < CM_DEVICES; d++) {
 		union vb_gid gid;
@@ -46,50 +58,63 @@ static int parse_ib(const struct vb_sockaddr_ib *ib, int ps, uint32_t *addr, uin
 		nulldev_gid(NULL, d, &gid);
 		if (memcmp(&ib->sib_addr, &gid, sizeof(gid)))
 			continue;
-		*addr = cm_addr(d);
+		*at = address_of(d);
+		*dev = d;
 		return 0;
 	}
 	return ENODEV;
 }
 
-/* parse reads an address: IPv4, IPv4 in IPv6, or of InfiniBand, as if the ports were InfiniBand's. addr 0 is any. */
-static int parse(const struct sockaddr *sa, int ps, uint32_t *addr, uint16_t *port)
+/* parse reads an address: IPv4, IPv6, or of InfiniBand, as if the ports were InfiniBand's. at is zeros
+ * for any, and dev -1 for an address that no device has. */
+static int parse(const struct sockaddr *sa, int ps, union vb_gid *at, int *dev, uint16_t *port)
 {
+	*at = any;
+	*dev = -1;
 	if (sa->sa_family == VB_AF_IB)
-		return parse_ib((const void *)sa, ps, addr, port);
+		return parse_ib((const void *)sa, ps, at, dev, port);
 	if (sa->sa_family == AF_INET) {
 		const struct sockaddr_in *in = (const void *)sa;
 
-		*addr = ntohl(in->sin_addr.s_addr);
 		*port = ntohs(in->sin_port);
-		return 0;
-	}
-	if (sa->sa_family == AF_INET6) {
+		if (in->sin_addr.s_addr)
+			*at = mapped(&in->sin_addr);
+	} else if (sa->sa_family == AF_INET6) {
 		const struct sockaddr_in6 *in = (const void *)sa;
 
 		*port = ntohs(in->sin6_port);
-		*addr = 0;
-		if (IN6_IS_ADDR_UNSPECIFIED(&in->sin6_addr))
-			return 0;
-		if (!IN6_IS_ADDR_V4MAPPED(&in->sin6_addr))
-			return EADDRNOTAVAIL;
-		memcpy(addr, in->sin6_addr.s6_addr + 12, 4);
-		*addr = ntohl(*addr);
-		return 0;
+		memcpy(at, &in->sin6_addr, sizeof(*at));
+		if (IN6_IS_ADDR_LINKLOCAL(&in->sin6_addr) && !in->sin6_scope_id)
+			return EINVAL; /* cma.c, cma_check_linklocal */
+	} else {
+		return EAFNOSUPPORT;
 	}
-	return EAFNOSUPPORT;
+	if (!is_any(at))
+		*dev = nulldev_dev_of(at);
+	return 0;
 }
 
-static void set(struct sockaddr_in *in, uint32_t addr, uint16_t port)
+static void set(struct sockaddr *sa, bool six, const union vb_gid *at, uint16_t port)
 {
-	*in = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(addr) };
+	if (six) {
+		struct sockaddr_in6 in = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+
+		memcpy(&in.sin6_addr, at, sizeof(*at));
+		in.sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&in.sin6_addr);
+		memcpy(sa, &in, sizeof(in));
+	} else {
+		struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(port) };
+
+		memcpy(&in.sin_addr, at->raw + 12, 4);
+		memcpy(sa, &in, sizeof(in));
+	}
 }
 
 void cm_set_addrs(struct cm_id *id, int peer_dev)
 {
 	struct vb_rdma_addr *a = &id->id.route.addr;
 
-	set(&a->src_sin, id->dev < 0 ? 0 : cm_addr(id->dev), id->port);
+	set((struct sockaddr *)&a->src_storage, id->six, &id->at, id->port);
 	if (id->dev >= 0)
 		a->addr.ibaddr.sgid = cm_gid(id, id->dev);
 	a->addr.ibaddr.pkey = 0xffff;
@@ -103,6 +128,7 @@ void cm_set_addrs(struct cm_id *id, int peer_dev)
 	}
 	if (peer_dev < 0)
 		return;
+	id->peer_dev = peer_dev;
 	if (id->ib) {
 		if (id->accepted) /* the service of the peer is not known (cma.c, cma_save_ib_info) */
 			id->peer_ib = (struct vb_sockaddr_ib){ .sib_family = VB_AF_IB, .sib_pkey = 0xffff, .sib_addr = cm_gid(id, peer_dev) };
@@ -110,16 +136,16 @@ void cm_set_addrs(struct cm_id *id, int peer_dev)
 		a->addr.ibaddr.dgid = cm_gid(id, peer_dev);
 		return;
 	}
-	set(&a->dst_sin, cm_addr(peer_dev), id->peer_port);
+	set((struct sockaddr *)&a->dst_storage, id->six, &id->peer_at, id->peer_port);
 	a->addr.ibaddr.dgid = cm_gid(id, peer_dev);
 }
 
-bool cm_taken(const struct cm_id *me, int dev, bool any, uint16_t port)
+bool cm_taken(const struct cm_id *me, const union vb_gid *at, bool any, uint16_t port)
 {
 	for (struct cm_id *x = cm_ids; x; x = x->next) {
 		if (x == me || x->port != port || x->id.ps != me->id.ps || x->state == CM_IDLE || x->state == CM_REQUEST || x->accepted)
 			continue;
-		if (x->dev == dev || any || x->bound_any)
+		if (any || x->bound_any || !memcmp(&x->at, at, sizeof(*at)))
 			if (!(x->reuse && me->reuse && x->state != CM_LISTEN))
 				return true;
 	}
@@ -127,25 +153,27 @@ bool cm_taken(const struct cm_id *me, int dev, bool any, uint16_t port)
 }
 
 /* bind_to binds to an address; for port 0 it chooses one. */
-static int bind_to(struct cm_id *id, bool ib, uint32_t addr, uint16_t port)
+static int bind_to(struct cm_id *id, int family, const union vb_gid *at, int dev, uint16_t port)
 {
-	int dev = addr ? dev_of(addr) : -1;
+	bool all = is_any(at);
 
-	if (addr && dev < 0)
+	if (!all && dev < 0)
 		return ENODEV; /* rdma_bind_addr, cma_translate_addr: no such device */
-	if (port && cm_taken(id, dev, !addr, port))
+	if (port && cm_taken(id, at, all, port))
 		return EADDRINUSE;
 	for (int n = 0; !port && n < 0x4000; n++) {
 		uint16_t p = CM_FIRST_PORT + next_port++ % 0x3fff;
 
-		if (!cm_taken(id, dev, true, p))
+		if (!cm_taken(id, at, true, p))
 			port = p;
 	}
 	if (!port)
 		return EADDRNOTAVAIL;
 	id->dev = dev;
-	id->ib = ib;
-	id->bound_any = !addr;
+	id->at = *at;
+	id->six = family == AF_INET6 && (all || is_six(at));
+	id->ib = family == VB_AF_IB;
+	id->bound_any = all;
 	id->port = port;
 	id->state = CM_BOUND;
 	cm_set_addrs(id, -1);
@@ -304,16 +332,16 @@ CM_EXPORT int rdma_destroy_id(struct vb_rdma_cm_id *p)
 CM_EXPORT int rdma_bind_addr(struct vb_rdma_cm_id *p, struct sockaddr *sa)
 {
 	struct cm_id *id = (struct cm_id *)p;
-	uint32_t addr;
+	union vb_gid at;
 	uint16_t port;
-	int err;
+	int err, dev;
 
 	CM_CALL("rdma_bind_addr", p->verbs);
-	err = parse(sa, p->ps, &addr, &port);
+	err = parse(sa, p->ps, &at, &dev, &port);
 	if (err)
 		return cm_err(err);
 	pthread_mutex_lock(&cm_mu);
-	err = id->state == CM_IDLE ? bind_to(id, sa->sa_family == VB_AF_IB, addr, port) : EINVAL;
+	err = id->state == CM_IDLE ? bind_to(id, sa->sa_family, &at, dev, port) : EINVAL;
 	if (!err && id->dev >= 0)
 		err = -cm_open_device(id, id->dev);
 	pthread_mutex_unlock(&cm_mu);
@@ -323,24 +351,25 @@ CM_EXPORT int rdma_bind_addr(struct vb_rdma_cm_id *p, struct sockaddr *sa)
 CM_EXPORT int rdma_resolve_addr(struct vb_rdma_cm_id *p, struct sockaddr *src, struct sockaddr *dst, int timeout)
 {
 	struct cm_id *id = (struct cm_id *)p;
-	uint32_t from = 0, to;
+	union vb_gid from = any, to;
 	uint16_t port = 0, peer_port;
-	int err, peer;
+	int err, peer, dev = -1;
 
 	(void)timeout;
 	CM_CALL("rdma_resolve_addr", p->verbs);
-	err = parse(dst, p->ps, &to, &peer_port);
+	err = parse(dst, p->ps, &to, &peer, &peer_port);
 	if (!err && src)
-		err = parse(src, p->ps, &from, &port);
+		err = parse(src, p->ps, &from, &dev, &port);
+	if (!err && !is_any(&from) && is_six(&from) != is_six(&to))
+		err = EINVAL; /* of two families (cma.c, cma_bind_addr and addr_resolve) */
 	if (err)
 		return cm_err(err);
 	pthread_mutex_lock(&cm_mu);
 	if (id->state == CM_IDLE)
-		err = bind_to(id, dst->sa_family == VB_AF_IB, from, port);
+		err = bind_to(id, dst->sa_family, &from, dev, port);
 	else if (id->state != CM_BOUND || id->ib != (dst->sa_family == VB_AF_IB))
 		err = EINVAL;
 	if (!err) {
-		peer = dev_of(to);
 		id->peer_port = peer_port;
 		if (id->ib) {
 			id->peer_ib = *(struct vb_sockaddr_ib *)dst;
@@ -349,8 +378,12 @@ CM_EXPORT int rdma_resolve_addr(struct vb_rdma_cm_id *p, struct sockaddr *src, s
 		if (peer < 0) {
 			cm_push(id, VB_RDMA_CM_EVENT_ADDR_ERROR, -EHOSTUNREACH, NULL);
 		} else {
-			if (id->dev < 0)
-				id->dev = peer; /* an own address is reached through its device */
+			if (id->dev < 0) { /* an own address is reached through its device */
+				id->dev = peer;
+				id->at = to;
+			}
+			id->peer_at = to;
+			id->six = is_six(&to);
 			id->bound_any = false;
 			id->state = CM_ADDR;
 			cm_set_addrs(id, peer);

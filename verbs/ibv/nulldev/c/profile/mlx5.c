@@ -96,10 +96,31 @@ uint64_t nd_mlx5_ops(vb_enum type)
 	return ND_OPS_SEND | ND_OPS_WRITE | ND_OPS_READ | ND_OPS_ATOMIC | ND_OPS_KEY;
 }
 
+/* The table of a node with pods (Linux core/cache.c; roce_gid_mgmt.c, enum_all_gids_of_dev_cb): it has
+ * the addresses of all name spaces, each by RoCE v1 and v2, the default ones of the MAC address first,
+ * and holes where addresses were removed. */
+#define BOTH(i, bytes, netdev) \
+	{ .index = i, .gid.raw = bytes, .type = VB_GID_TYPE_ROCE_V1, .ifindex = netdev }, \
+	{ .index = i + 1, .gid.raw = bytes, .type = VB_GID_TYPE_ROCE_V2, .ifindex = netdev }
+#define IP6(a, b, c, d, host) { a, b, c, d, [15] = host }
+#define IP4(a, b, c, d) { [10] = 0xff, 0xff, a, b, c, d }
+enum { LO = 1, POD = 77 };
+
+static const struct nd_gid gids[] = {
+	BOTH(0, IP6(0xfe, 0x80, 0, 0, 0x5e), LO),
+	BOTH(2, IP6(0xfd, 0, 0, 0x10, 1), POD),
+	BOTH(36, IP6(0xfd, 0, 0, 0x5e, 1), LO),
+	BOTH(38, IP4(10, 244, 0, 1), POD),
+	BOTH(46, IP4(127, 0, 0, 1), LO),
+};
+
 const struct nd_profile nd_mlx5 = {
 	.name = "mlx5",
 	.comm_est = true, /* the firmware's MLX5_EVENT_TYPE_COMM_EST (kernel mlx5/qp.c, mlx5_ib_qp_event) */
 	.td_abort = true, /* providers/mlx5/mlx5.h, mlx5_spin_lock: "multithreading violation" */
+	.gids = gids,
+	.n_gids = sizeof(gids) / sizeof(*gids),
+	.gid_tbl_len = 256, /* roce_address_table_size */
 	.limits = nd_mlx5_limits,
 	.blind = true, /* providers/mlx5/qp.c, _mlx5_post_send and mlx5_post_recv */
 	.bind_most = ND_MLX5_BIND_MOST,

@@ -9,6 +9,14 @@
 #include <stdbool.h>
 #include "vb_verbs.h"
 
+/* An entry of the address table of the port that is up. */
+struct nd_gid {
+	int index;
+	union vb_gid gid;  /* of null0; the last byte of null1's is one more */
+	uint32_t type;	   /* VB_GID_TYPE_ */
+	uint32_t ifindex;  /* of its network interface; 1 is lo, any other is in another name space */
+};
+
 struct nd_profile {
 	const char *name;
 	uint8_t node, transport; /* VB_NODE_, VB_TRANSPORT_; 0: a channel adapter of InfiniBand or RoCE */
@@ -23,6 +31,8 @@ struct nd_profile {
 	bool comm_est;	   /* COMM_EST at the first packet also when the queue pair is in RTS already */
 	bool td_abort;	   /* ends the process when two posts of a thread domain overlap */
 	uint8_t path_life; /* of the path record of InfiniBand's subnet manager; 0: RoCE, which has none */
+	const struct nd_gid *gids; /* NULL: one address, in entry 0 */
+	int n_gids, gid_tbl_len;
 	void (*limits)(struct vb_device_attr_ex *a);
 	void (*port)(struct vb_port_attr *a);
 

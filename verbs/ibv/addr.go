@@ -1,0 +1,239 @@
+//go:build linux && cgo && !portable
+
+package ibv
+
+// #include "calls.h"
+import "C"
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// gidTable is what the addresses of a device are made of.
+type gidTable struct {
+	iwarp   bool
+	entries []gidOf
+}
+
+// gidOf is an entry of the address table of a port.
+type gidOf struct {
+	gid   verbs.GID
+	index uint32    // of its network interface; 0: not known
+	link  C.uint8_t // of the port
+}
+
+// readTable reads the address tables of all ports of an open device, whole: entries may be at any
+// index (an mlx5 has tables of 256, sparse where there are name spaces). Entries that differ in the
+// type only are one. With an errno, op is the call that failed.
+func readTable(t *verbsTable, c *C.struct_vb_context) (table gidTable, op string, errno syscall.Errno) {
+	table.iwarp = c.device.transport_type == C.VB_TRANSPORT_IWARP
+	var d C.struct_vb_device_attr_ex
+	if e := C.shim_query_device(t, c, &d); e != 0 {
+		return table, "ibv_query_device", syscall.Errno(e)
+	}
+	for port := C.uint8_t(1); port <= d.orig_attr.phys_port_cnt; port++ {
+		var a C.struct_vb_port_attr
+		if e := C.shim_query_port(t, c, port, &a); e != 0 {
+			return table, "ibv_query_port", syscall.Errno(e)
+		}
+		for i := range a.gid_tbl_len {
+			g := gidOf{link: a.link_layer}
+			if g.read(t, c, port, i) && !slices.Contains(table.entries, g) {
+				table.entries = append(table.entries, g)
+			}
+		}
+	}
+	return table, "", 0
+}
+
+// read reads one entry; false for an empty one. Libraries before v33 do not know the interface.
+func (g *gidOf) read(t *verbsTable, c *C.struct_vb_context, port C.uint8_t, i C.int) bool {
+	var e C.struct_vb_gid_entry
+	switch syscall.Errno(C.shim_query_gid_ex(t, c, C.uint32_t(port), C.uint32_t(i), &e)) {
+	case 0:
+		g.gid, g.index = *(*verbs.GID)(unsafe.Pointer(&e.gid)), uint32(e.ndev_ifindex)
+	case syscall.EOPNOTSUPP:
+		if C.shim_query_gid(t, c, port, i, (*C.union_vb_gid)(unsafe.Pointer(&g.gid))) != 0 {
+			return false
+		}
+	default:
+		return false
+	}
+	return g.gid != verbs.GID{}
+}
+
+// addresses returns the addresses among those of the process's network interfaces that the device
+// has, best first: IPv4, IPv6, link-local. The table itself may have addresses of interfaces in
+// other network name spaces, which the connection manager refuses (ENODEV).
+func (table *gidTable) addresses(all []Interface) (out []netip.Addr) {
+	for _, g := range table.entries {
+		for i := range all {
+			for _, a := range g.on(&all[i], table.iwarp) {
+				if a.IsLinkLocalUnicast() && a.Is6() {
+					a = a.WithZone(all[i].Name)
+				}
+				if !slices.Contains(out, a) {
+					out = append(out, a)
+				}
+			}
+		}
+	}
+	rank := func(a netip.Addr) int {
+		switch {
+		case a.IsLinkLocalUnicast():
+			return 2
+		case a.Is6():
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(out, func(a, b netip.Addr) int { return cmp.Compare(rank(a), rank(b)) })
+	return out
+}
+
+// on returns the addresses that the entry stands for at an interface. On RoCE it is an address
+// itself. On InfiniBand and iWARP it is that of the hardware, and stands for each address of the
+// interfaces with it: IPoIB's hardware address is a queue pair number and the GID (RFC 4391, 9.1.1),
+// Ethernet's is the head of the GID of iWARP. The kernel compares the same (core/cma.c,
+// cma_acquire_dev_by_src_ip and rdma_addr_gid_offset).
+func (g *gidOf) on(n *Interface, iwarp bool) (out []netip.Addr) {
+	const ipoibAt, mac = 4, 6
+	switch {
+	case iwarp:
+		if len(n.Hardware) != mac || g.gid != gidOfMAC(n.Hardware) {
+			return nil
+		}
+	case g.link == C.VB_LINK_LAYER_INFINIBAND:
+		if len(n.Hardware) != ipoibAt+len(g.gid) || verbs.GID(n.Hardware[ipoibAt:]) != g.gid {
+			return nil
+		}
+	default:
+		ip := g.gid.Addr()
+		unknown := g.index == 0 && !ip.IsLinkLocalUnicast()
+		if g.gid.Unicast() && (unknown || int(g.index) == n.Index) && n.has(ip) {
+			return []netip.Addr{ip}
+		}
+		return nil
+	}
+	for _, p := range n.Addrs {
+		out = append(out, p.Addr().Unmap())
+	}
+	return out
+}
+
+func gidOfMAC(mac net.HardwareAddr) (g verbs.GID) {
+	copy(g[:], mac)
+	return g
+}
+
+// has reports whether the interface has an address. A loopback interface has all of its network:
+// Linux takes each as its own.
+func (n *Interface) has(ip netip.Addr) bool {
+	return slices.ContainsFunc(n.Addrs, func(p netip.Prefix) bool {
+		return p.Addr().Unmap() == ip || n.Loopback && p.Contains(ip)
+	})
+}
+
+// Addrs reads the table and the interfaces.
+//
+// Implements: ibv_query_port and ibv_query_gid_ex.
+func (c *deviceContext) Addrs() ([]netip.Addr, error) {
+	var table gidTable
+	err := c.use("ibv_query_gid_ex", func() (e syscall.Errno) {
+		table, _, e = readTable(c.t, c.c)
+		return e
+	})
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.p.interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("reading the network interfaces: %w", err)
+	}
+	out := table.addresses(all)
+	c.addrs.Store(&out)
+	if len(out) == 0 {
+		return nil, opError("ibv_query_gid_ex", c.label, 0, "%w: %s", verbs.ErrNoGID, table.missing())
+	}
+	return out, nil
+}
+
+// missing says why a device with this table has no address.
+func (table *gidTable) missing() string {
+	switch {
+	case table.iwarp:
+		return "no network interface of this process has the hardware address of the device and an IP address; is the interface up, and in this network name space?"
+	case slices.ContainsFunc(table.entries, func(g gidOf) bool { return g.link == C.VB_LINK_LAYER_INFINIBAND }):
+		return "no IPoIB interface of this process is on the device and has an IP address (module ib_ipoib; ip address add ... dev ib0)"
+	}
+	return fmt.Sprintf("none of the %d GIDs of the device is an IP address of a network interface of this process; "+
+		"is its interface up, has it an IP address, and is it in this network name space?", len(table.entries))
+}
+
+// Source asks the system for the route. A route to an address of this machine goes over the loopback
+// interface and names no device: then it is an address of the device of that family.
+func (c *deviceContext) Source(dst netip.Addr) (netip.Addr, error) {
+	src := routed(dst)
+	has := *c.addrs.Load()
+	if !slices.Contains(has, src) { // the addresses may have changed
+		var err error
+		if has, err = c.Addrs(); err != nil && !errors.Is(err, verbs.ErrNoGID) {
+			return netip.Addr{}, err
+		}
+	}
+	if slices.Contains(has, src) {
+		return src, nil
+	}
+	if src == dst || dst.IsLoopback() {
+		for _, a := range has {
+			if a.Is4() == dst.Is4() && a.IsLinkLocalUnicast() == dst.IsLinkLocalUnicast() {
+				return a, nil
+			}
+		}
+	}
+	return netip.Addr{}, nil
+}
+
+// routed returns the source address that a connected UDP socket takes; zero where there is no route.
+func routed(dst netip.Addr) netip.Addr {
+	const discard = 9 // any port will do: a UDP socket sends nothing to connect
+	family, to := syscall.AF_INET, sockaddrOf(netip.AddrPortFrom(dst, discard))
+	if dst.Is6() {
+		family = syscall.AF_INET6
+	}
+	fd, err := syscall.Socket(family, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return netip.Addr{}
+	}
+	defer syscall.Close(fd) //nolint:errcheck // nothing was sent
+	if err := syscall.Connect(fd, to); err != nil {
+		return netip.Addr{}
+	}
+	switch at, _ := syscall.Getsockname(fd); at := at.(type) {
+	case *syscall.SockaddrInet4:
+		return netip.AddrFrom4(at.Addr)
+	case *syscall.SockaddrInet6:
+		src := netip.AddrFrom16(at.Addr).Unmap()
+		if at.ZoneId != 0 {
+			src = src.WithZone(zoneName(at.ZoneId))
+		}
+		return src
+	}
+	return netip.Addr{}
+}
+
+func sockaddrOf(a netip.AddrPort) syscall.Sockaddr {
+	if a.Addr().Is4() {
+		return &syscall.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &syscall.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16(), ZoneId: zoneIndex(a.Addr().Zone())}
+}
