@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"syscall"
 
@@ -34,7 +32,9 @@ const (
 )
 
 // Dial connects to "host:port" with the runtime's options. It first looks up the host name; only
-// ctx bounds the lookup. Then it waits until the connection is established or has failed, at most
+// ctx bounds the lookup. On a device of the system the source address is the one from which the system
+// sends to the host, if the device has it; of a host with several addresses, IPv4 and IPv6, those are tried
+// first to which the system sends from an address of the device. A link-local address needs its zone: "[fe80::1%eth0]:7471". Then it waits until the connection is established or has failed, at most
 // Config.ConnectTimeout. If ctx ends first, Dial abandons the attempt. If Dial had already sent the
 // connection request, it also notifies the peer. If the peer still has a connection of an earlier process
 // with the number of the new queue pair (verbs.RejStaleConn), Dial asks again with another queue pair, up to
@@ -87,7 +87,7 @@ func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f fut
 
 // dialing starts a connection attempt and returns it and its future.
 func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold bool) (a *dialAttempt, f futures.Future[*Conn], err error) {
-	dst, err := rt.destination(ctx, addr)
+	ways, err := rt.destinations(ctx, addr)
 	if err != nil {
 		return nil, f, err
 	}
@@ -101,83 +101,52 @@ func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold boo
 	if err != nil {
 		return nil, f, err
 	}
-	a = &dialAttempt{dst: dst, opts: o, conn: c, end: rt.cfg.now().Add(rt.cfg.ConnectTimeout)}
+	a = &dialAttempt{ways: ways, opts: o, conn: c, end: rt.cfg.now().Add(rt.cfg.ConnectTimeout)}
 	c.hold, c.attempt = hold, a
 	c.promise, f = rt.conns.New(nil)
-	c.sh.r.Defer(func() { c.dial(dst) })
+	c.sh.r.Defer(func() { c.dial() })
 	return a, f, nil
-}
-
-// resolve converts "host:port" to an address. An empty host means the device's address.
-func (rt *Runtime) resolve(ctx context.Context, addr string) (netip.AddrPort, error) {
-	host, service, err := net.SplitHostPort(addr)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("%w: %q: want host:port", ErrAddress, addr)
-	}
-	port, err := strconv.ParseUint(service, 10, 16)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("%w: %q: the port is not a number below 65536", ErrAddress, addr)
-	}
-	ip := rt.addr
-	if host != "" {
-		if ip, err = netip.ParseAddr(host); err != nil {
-			if ip, err = rt.lookup(ctx, host); err != nil {
-				return netip.AddrPort{}, fmt.Errorf("%w: %q: %w", ErrAddress, addr, err)
-			}
-		}
-	}
-	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), nil
-}
-
-// lookup returns an address of a host. It prefers IPv4 addresses. It returns an IPv6 address only
-// if the device has all addresses of this machine (verbs.DeviceInfo.AnyAddr).
-func (rt *Runtime) lookup(ctx context.Context, host string) (netip.Addr, error) {
-	family := "ip4"
-	if rt.dev.Device().AnyAddr {
-		family = "ip"
-	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, family, host)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	if len(ips) == 0 {
-		return netip.Addr{}, errNoIPv4
-	}
-	if i := slices.IndexFunc(ips, func(a netip.Addr) bool { return a.Unmap().Is4() }); i >= 0 {
-		return ips[i], nil
-	}
-	return ips[0], nil
-}
-
-// destination is resolve for dialing. It replaces the unspecified IP address, which Listener.Addr
-// may return, by the device's address.
-func (rt *Runtime) destination(ctx context.Context, addr string) (netip.AddrPort, error) {
-	dst, err := rt.resolve(ctx, addr)
-	if dst.Addr().IsUnspecified() {
-		dst = netip.AddrPortFrom(rt.addr, dst.Port())
-	}
-	return dst, err
 }
 
 // dial starts to connect. Holder only, like all other methods of Conn from here to the end of this
 // file.
-func (c *Conn) dial(dst netip.AddrPort) {
-	if !c.begin() {
-		return
+func (c *Conn) dial() {
+	if c.begin() {
+		c.lookUp()
 	}
-	c.remote = dst
+}
+
+// lookUp begins to resolve the address that the attempt is at.
+func (c *Conn) lookUp() {
+	c.resolver = c.attempt.ways[c.attempt.at]
+	c.remote = c.resolver.dst
 	id, err := c.sh.cm.CreateID(verbs.PSTCP, 0)
 	if err != nil {
 		c.giveUp(err)
 		return
 	}
-	c.resolver = addrResolver{src: netip.AddrPortFrom(c.rt.addr, 0), dst: dst}
 	if err = c.setID(id); err == nil {
-		err = c.resolver.ask(id)
+		if err = c.resolver.ask(id); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
+			if _, system := c.rt.dev.(verbs.Addresser); system {
+				err = c.rt.unreached(c.remote, err)
+			}
+		}
 	}
 	if err != nil {
-		c.giveUp(err)
+		c.elsewhere(err)
 	}
+}
+
+// elsewhere goes on with the next address of the peer, if there is one, because of err, the error of
+// resolving the address that the attempt is at. The identifier has no queue pair yet.
+func (c *Conn) elsewhere(err error) {
+	if a := c.attempt; c.state == connConnecting && errors.Is(err, ErrUnreachable) && a.at+1 < len(a.ways) {
+		a.at++
+		c.sh.closeID(c.id, nil)
+		c.lookUp()
+		return
+	}
+	c.giveUp(err)
 }
 
 // begin moves the connection to connConnecting and starts the timer of ConnectTimeout. If the
@@ -360,8 +329,8 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 	switch ev.Type {
 	case verbs.CMAddrResolved:
 		if ev.ID.Device() != c.rt.dev.Device().Name {
-			err = fmt.Errorf("%w: %v is reached through device %s, this runtime has %s", ErrUnreachable, c.remote, ev.ID.Device(), c.rt.dev.Device().Name)
-			break
+			c.elsewhere(c.rt.unreached(c.remote, fmt.Errorf("it is reached through device %s", ev.ID.Device())))
+			return
 		}
 		err = ev.ID.ResolveRoute(c.rt.cfg.ConnectTimeout)
 	case verbs.CMRouteResolved:
@@ -377,11 +346,16 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 			err = c.rejected(ev)
 		}
 	case verbs.CMAddrError, verbs.CMRouteError, verbs.CMUnreachable, verbs.CMConnectError:
-		if c.state == connConnecting && c.resolver.isTimeout(ev) {
+		if c.state == connConnecting && c.resolver.isTimeout(ev) && !c.slow() {
 			err = c.resolver.ask(ev.ID)
 			break
 		}
-		err = fmt.Errorf("%w: %v: %w (%w)", ErrUnreachable, c.remote, eventError(ev.Type), statusError(ev.Status))
+		err = fmt.Errorf("%w (%w)", eventError(ev.Type), statusError(ev.Status))
+		if ev.Type == verbs.CMAddrError || ev.Type == verbs.CMRouteError {
+			c.elsewhere(c.rt.unreached(c.remote, err))
+			return
+		}
+		err = fmt.Errorf("%w: %v: %w", ErrUnreachable, c.remote, err)
 	case verbs.CMDisconnected:
 		c.peerLeft()
 	case verbs.CMDeviceRemoval:
@@ -395,6 +369,14 @@ func (c *Conn) giveUpIf(err error) {
 	if err != nil {
 		c.giveUp(err)
 	}
+}
+
+// lookPatience is how long an address of the peer is looked for while it has others.
+const lookPatience = 8 * firstLook
+
+// slow reports whether the peer's next address is to be tried.
+func (c *Conn) slow() bool {
+	return c.resolver.look >= lookPatience && c.attempt.at+1 < len(c.attempt.ways)
 }
 
 // eventError is the event that has ended an attempt to connect. It is part of the error of the attempt.

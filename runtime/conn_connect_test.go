@@ -26,9 +26,10 @@ func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	c := must.Get(client.newConn(opts))(t)
 	p, f := client.conns.New(nil)
 	c.promise = p
+	c.attempt = &dialAttempt{ways: must.Get(client.destinations(testContext(t), ln.Addr().String()))(t), opts: opts, conn: c}
 	boom := errors.New("boom")
 	c.q.Fail(boom) // Close also fails the queue, with ErrConnClosed
-	if err := c.sh.r.Do(testContext(t), func() { c.dial(ln.Addr()) }); err != nil {
+	if err := c.sh.r.Do(testContext(t), func() { c.dial() }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.Await(testContext(t)); !errors.Is(err, boom) || !errors.Is(err, reactor.ErrQueueFailed) {

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"net/netip"
 	"sync"
 	"time"
 
@@ -22,8 +21,8 @@ const redials = 3
 // connection (Linux cm.c, cm_match_req). Another number is not stale. So the old queue pair
 // is kept until there is a new one, which then has another number.
 type dialAttempt struct {
-	dst  netip.AddrPort
-	opts Options // as inherited
+	ways []addrResolver // to the addresses of the peer, in the order in which they are tried
+	opts Options        // as inherited
 	end  time.Time
 
 	mu      sync.Mutex // guards conn and aborted
@@ -31,6 +30,7 @@ type dialAttempt struct {
 	aborted bool
 
 	// The holder of the turn of the reactor that has the connection uses these.
+	at    int   // index in ways
 	again int   // how many times the request was repeated
 	stale *Conn // the connection before conn; nil for none
 }
@@ -92,7 +92,7 @@ func (c *Conn) redial() bool {
 			n.attempt, n.promise = a, promise
 			a.again, a.stale = a.again+1, c
 			wanted := a.use(n)
-			n.sh.r.Defer(func() { n.dial(a.dst) })
+			n.sh.r.Defer(func() { n.dial() })
 			if !wanted {
 				n.Abort()
 			}

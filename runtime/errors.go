@@ -116,7 +116,10 @@ func Retryable(err error) bool { return verbs.Retryable(err) }
 // RetryOf reports what a retry after err requires, as [verbs.RetryOf] does.
 func RetryOf(err error) Retry { return verbs.RetryOf(err) }
 
-var errNoIPv4 = errors.New("the name has no IPv4 address")
+var (
+	errNoIPv4 = errors.New("the name has no IPv4 address")
+	errNoAddr = errors.New("the name has no IP address")
+)
 
 // RejectError is the error of a connection attempt that the peer refused.
 type RejectError struct {

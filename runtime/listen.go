@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -41,7 +42,8 @@ type Listener struct {
 	addr netip.AddrPort // written before the user gets the Listener
 
 	// Only the holder of the turn of sh.r (the goroutine that runs the reactor) uses the fields below.
-	id             verbs.CMID
+	ids            map[netip.Addr]verbs.CMID // identifiers by the address at which they listen
+	all            bool                      // at all addresses of the device: follow changes ids
 	backlog        backlog
 	waiters        acceptWaiters  // calls of Accept and AcceptAsync
 	prepareWaiters acceptWaiters  // calls of PrepareAccept
@@ -52,8 +54,10 @@ type Listener struct {
 	closeErr       error          // the result of Close; written before gone is closed
 }
 
-// Listen listens at "host:port" with the runtime's options. An empty host means the device's
-// address. On a device that has all addresses of this machine (verbs.DeviceInfo.AnyAddr), an empty
+// Listen listens at "host:port" with the runtime's options. An empty host means all addresses of the
+// device, also those that it gets later, at one port; so listeners of two devices can have the same port
+// (at the unspecified address, 0.0.0.0 or ::, the first would keep the other out). A device that has no
+// address is refused, with what is missing. On a device that has all addresses of this machine (verbs.DeviceInfo.AnyAddr), an empty
 // host means all addresses of the machine. The default device of the software RNIC is such a
 // device. If the port is 0, the system chooses a port (see Addr).
 //
@@ -68,7 +72,11 @@ func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if strings.HasPrefix(addr, ":") && rt.dev.Device().AnyAddr {
+	_, all := rt.dev.(verbs.Addresser)
+	switch empty := strings.HasPrefix(addr, ":"); {
+	case !empty:
+		all = false
+	case rt.dev.Device().AnyAddr:
 		at = netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())
 	}
 	if o, err = rt.inherit(o); err != nil {
@@ -84,13 +92,21 @@ func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	if err := rt.fits(o); err != nil {
 		return nil, err
 	}
-	l := &Listener{rt: rt, sh: rt.shards[0], opts: o, backlog: newBacklog(o.Backlog), gone: make(chan struct{})}
+	l := &Listener{rt: rt, sh: rt.shards[0], opts: o, backlog: newBacklog(o.Backlog), gone: make(chan struct{}),
+		ids: map[netip.Addr]verbs.CMID{}, all: all}
 	rt.mu.Lock()
 	rt.listeners[l] = struct{}{}
 	rt.mu.Unlock()
-	var lerr error
-	if err := l.sh.r.Do(ctx, func() { lerr = l.listen(at) }); err != nil {
-		lerr = err
+	rt.addrMu.Lock() // until l listens: then addrsChanged finds it
+	defer rt.addrMu.Unlock()
+	ips, lerr := []netip.Addr{at.Addr()}, error(nil)
+	if all {
+		ips, lerr = rt.addrs()
+	}
+	if lerr == nil {
+		if err := l.sh.r.Do(ctx, func() { lerr = l.listen(ips, at.Port()) }); err != nil {
+			lerr = err
+		}
 	}
 	if lerr != nil {
 		l.forget()
@@ -105,14 +121,55 @@ func (l *Listener) forget() {
 	delete(l.rt.listeners, l)
 }
 
-// listen creates and binds the listener's identifier, and starts to listen. Holder only.
-func (l *Listener) listen(at netip.AddrPort) error {
+// portTries is how many ports are tried until one is free at all addresses of the device.
+const portTries = 16
+
+// listen starts to listen at one port of all the addresses. Holder only.
+func (l *Listener) listen(ips []netip.Addr, port uint16) (err error) {
 	if l.cause != nil { // Runtime.Close has already stopped the listener
 		return l.cause
 	}
+	for range portTries {
+		if err = l.listenAll(ips, port); err == nil {
+			return nil
+		}
+		for ip := range l.ids {
+			l.leave(ip)
+		}
+		if port != 0 || !errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+	}
+	return err
+}
+
+// listenAll listens at all the addresses. Port 0 is the port that the first gets. Those are left out
+// that an interface has lost meanwhile, or does not have yet.
+func (l *Listener) listenAll(ips []netip.Addr, port uint16) (err error) {
+	l.addr = netip.AddrPort{}
+	for _, ip := range ips {
+		var at netip.AddrPort
+		if at, err = l.listenAt(netip.AddrPortFrom(ip, port)); err != nil {
+			if l.all && elsewhere(err) {
+				continue
+			}
+			return err
+		}
+		if !l.addr.IsValid() {
+			l.addr, port = at, at.Port()
+		}
+	}
+	if l.addr.IsValid() {
+		return nil
+	}
+	return err
+}
+
+// listenAt creates and binds an identifier, and starts to listen.
+func (l *Listener) listenAt(at netip.AddrPort) (netip.AddrPort, error) {
 	id, err := l.sh.cm.CreateID(verbs.PSTCP, 0)
 	if err != nil {
-		return err
+		return at, err
 	}
 	if err = id.Bind(at); err == nil {
 		// The device's backlog counts all unanswered requests. At most Options.Backlog of these
@@ -122,11 +179,35 @@ func (l *Listener) listen(at netip.AddrPort) error {
 	}
 	if err != nil {
 		l.sh.closeID(id, nil)
-		return err
+		return at, err
 	}
-	l.id, l.addr = id, id.LocalAddr()
+	l.ids[at.Addr()] = id
 	l.sh.targets[id] = l
-	return nil
+	return id.LocalAddr(), nil
+}
+
+// leave ends listening at an address.
+func (l *Listener) leave(ip netip.Addr) {
+	l.sh.closeID(l.ids[ip], nil)
+	delete(l.ids, ip)
+}
+
+// follow makes the listener listen at the given addresses, if it listens at all of the device. An
+// address at which it cannot listen is tried again at the next change. Holder only.
+func (l *Listener) follow(ips []netip.Addr) {
+	if !l.all || l.cause != nil {
+		return
+	}
+	for ip := range l.ids {
+		if !slices.Contains(ips, ip) {
+			l.leave(ip)
+		}
+	}
+	for _, ip := range ips {
+		if l.ids[ip] == nil {
+			_, _ = l.listenAt(netip.AddrPortFrom(ip, l.addr.Port()))
+		}
+	}
 }
 
 // OnRequest has fn called for each request that arrives from now on, when it begins to wait for a
@@ -136,7 +217,7 @@ func (l *Listener) OnRequest(fn func()) error {
 	return l.sh.r.Do(context.Background(), func() { l.onRequest = fn })
 }
 
-// Addr returns the address of the listener. If the listener is at all addresses of the machine,
+// Addr returns the address of the listener; of several, one of those that it has had from the beginning. If the listener is at all addresses of the machine,
 // Addr returns the unspecified IP address and the port. Dial replaces the unspecified IP address by
 // the device's address.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
@@ -426,13 +507,19 @@ func (l *Listener) stop(cause error) {
 		s.Settle(nil, cause)
 	}
 	l.waiters.all, l.prepareWaiters.all = nil, nil
-	if l.id == nil { // the method listen has failed, or has not run yet and will return l.cause
+	left := len(l.ids)
+	if left == 0 { // no address has remained; or the method listen has failed, or has not run yet and will return l.cause
+		l.forget()
 		close(l.gone)
 		return
 	}
-	l.sh.closeID(l.id, func(err error) {
-		l.closeErr = err
-		l.forget()
-		close(l.gone)
-	})
+	for _, id := range l.ids {
+		l.sh.closeID(id, func(err error) {
+			l.closeErr = errors.Join(l.closeErr, err)
+			if left--; left == 0 {
+				l.forget()
+				close(l.gone)
+			}
+		})
+	}
 }

@@ -4,6 +4,7 @@ package runtime
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv"
 )
 
 // profileBeds has nullBed as the device of each driver on which all operations work.
@@ -25,13 +27,21 @@ var profileBeds = func() (all []bed) {
 func profileBed(name string) bed {
 	return bed{name: name, null: true, open: func(t testing.TB, cfg Config, dev int) *Runtime {
 		profile(t, name)
-		rt := nullBed.open(t, cfg, dev)
-		if name == "mlx5_ib" && !rt.addr.IsValid() {
-			// On InfiniBand the address is that of a network interface, which the null device does not have.
-			rt.addr = [...]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")}[dev]
+		if name == "mlx5_ib" && cfg.Provider == nil {
+			cfg.Provider = nullBedProvider(t, ipoib()...)
 		}
-		return rt
+		return nullBed.open(t, cfg, dev)
 	}}
+}
+
+// ipoib returns the interfaces of IPoIB on the devices null0 and null1 of a profile with InfiniBand.
+func ipoib() (all []ibv.Interface) {
+	for dev := range byte(2) {
+		gid := verbs.GID{0: 0xfe, 1: 0x80, 8: 2, 15: dev + 1}
+		all = append(all, ibv.Interface{Index: 4 + int(dev), Name: fmt.Sprintf("ib%d", dev), Hardware: append([]byte{0x80, 0, 1, dev}, gid[:]...),
+			Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 0, 0, dev + 1}), 24)}})
+	}
+	return all
 }
 
 // profile selects a profile of the null device until the test ends.

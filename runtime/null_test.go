@@ -100,9 +100,10 @@ var nullBed = bed{name: "null", null: true, open: func(t testing.TB, cfg Config,
 	return mustOpen(t, cfg)
 }}
 
-// nullBedProvider returns the provider ibv on the null device. When the test ends, nullBedProvider
+// nullBedProvider returns the provider ibv on the null device, in a process with the given network
+// interfaces, or with those of the system. When the test ends, nullBedProvider
 // checks that no object of ibv is left, and that no two posts within one thread domain overlapped.
-func nullBedProvider(t testing.TB) verbs.Provider {
+func nullBedProvider(t testing.TB, interfaces ...ibv.Interface) verbs.Provider {
 	t.Helper()
 	paths, err := nulldev.Build()
 	if errors.Is(err, nulldev.ErrNoCompiler) {
@@ -111,7 +112,11 @@ func nullBedProvider(t testing.TB) verbs.Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := must.Get(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
+	libs := ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}
+	if interfaces != nil {
+		libs.Interfaces = func() ([]ibv.Interface, error) { return interfaces, nil }
+	}
+	p := must.Get(ibv.New(libs))(t)
 	t.Cleanup(func() { keptDomains(t, paths) })
 	if ibv.Live() == 0 { // true for the first runtime of a test, whose cleanup runs after all runtimes are closed
 		t.Cleanup(func() {

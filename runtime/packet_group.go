@@ -71,9 +71,13 @@ func (m *membership) start() {
 		return
 	}
 	p.groups[m.group] = m
+	from := p.rt.addr
+	if _, ok := p.rt.dev.(verbs.Addresser); ok && !p.addr.Addr().IsUnspecified() {
+		from = p.addr.Addr() // the address of the port of p's queue pair
+	}
 	if m.id, err = p.sh.cm.CreateID(verbs.PSUDP, 0); err == nil {
 		p.sh.targets[m.id] = m
-		err = m.id.Bind(netip.AddrPortFrom(p.rt.addr, 0))
+		err = m.id.Bind(netip.AddrPortFrom(from, 0))
 	}
 	if err == nil {
 		err = m.id.JoinMulticast(m.group, 0)

@@ -143,14 +143,14 @@ func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	dst, err := p.rt.destination(ctx, addr)
+	ways, err := p.rt.destinations(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	r := &resolving{p: p, dst: dst}
+	r := &resolving{p: p, dst: ways[0].dst, way: ways[0]}
 	var f futures.Future[*Peer]
 	r.promise, f = p.rt.peers.New(nil)
 	p.sh.r.Defer(r.start)
@@ -185,7 +185,6 @@ func (r *resolving) start() {
 	var err error
 	if r.id, err = sh.cm.CreateID(verbs.PSUDP, 0); err == nil {
 		sh.targets[r.id] = r
-		r.way = addrResolver{src: netip.AddrPortFrom(r.p.rt.addr, 0), dst: r.dst}
 		err = r.way.ask(r.id)
 	}
 	if err != nil {

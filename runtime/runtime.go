@@ -28,7 +28,7 @@ type Runtime struct {
 	provider verbs.Provider
 	dev      verbs.Context
 	attr     verbs.DeviceAttr
-	addr     netip.Addr // the device's address; invalid if the device has none
+	addr     netip.Addr // the device's first address as it was opened; invalid if the device has none. See runtime_addr.go
 	pd       verbs.PD
 	mem      *memory
 	nodes    []int // NUMA nodes with reactors: the result of nodesFor
@@ -50,6 +50,10 @@ type Runtime struct {
 	// that is created later, so the code that creates a connection or listener must check the flag.
 	gone    uatomic.Bool
 	tidying sync.WaitGroup // counts the goroutines that Runtime.tidy has started
+
+	// addrMu is held while the device's addresses are read and given to listeners, so that a listener
+	// gets the newest last.
+	addrMu sync.Mutex
 
 	mu        sync.Mutex    // guards the fields up to watchers; no goroutine waits while it holds mu
 	making    int           // number of calls that have called enter() and not yet leave()

@@ -142,6 +142,8 @@ func (s *shard) takeAsync() bool {
 		s.tellLastWQE(ev.QP)
 	case verbs.EventCommEst:
 		s.tellCommEst(ev.QP)
+	case verbs.EventGIDChange:
+		s.rt.addrsChanged()
 	case verbs.EventCQErr:
 		s.failAll(nil, fmt.Errorf("%w: %v", ErrQueuePair, ev.Type))
 	}

@@ -106,7 +106,8 @@ func TestPacketConnEndsItsQuestions(t *testing.T) {
 	t.Cleanup(w.finish)
 	n := w.nodes[0]
 	w.partition(0, time.Minute)
-	r := &resolving{p: n.packets.p, dst: w.nodes[1].packets.p.Addr()}
+	dst := w.nodes[1].packets.p.Addr()
+	r := &resolving{p: n.packets.p, dst: dst, way: addrResolver{src: netip.AddrPortFrom(n.rt.addr, 0), dst: dst}}
 	var f futures.Future[*Peer]
 	r.promise, f = n.rt.peers.New(nil)
 	r.p.sh.r.Defer(r.start)

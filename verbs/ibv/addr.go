@@ -147,24 +147,28 @@ func (n *Interface) has(ip netip.Addr) bool {
 //
 // Implements: ibv_query_port and ibv_query_gid_ex.
 func (c *deviceContext) Addrs() ([]netip.Addr, error) {
+	out, _, err := c.readAddrs()
+	return out, err
+}
+
+// readAddrs is Addrs, and returns the interfaces, too.
+func (c *deviceContext) readAddrs() (out []netip.Addr, all []Interface, err error) {
 	var table gidTable
-	err := c.use("ibv_query_gid_ex", func() (e syscall.Errno) {
+	if err = c.use("ibv_query_gid_ex", func() (e syscall.Errno) {
 		table, _, e = readTable(c.t, c.c)
 		return e
-	})
-	if err != nil {
-		return nil, err
+	}); err != nil {
+		return nil, nil, err
 	}
-	all, err := c.p.interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("reading the network interfaces: %w", err)
+	if all, err = c.p.interfaces(); err != nil {
+		return nil, nil, fmt.Errorf("reading the network interfaces: %w", err)
 	}
-	out := table.addresses(all)
+	out = table.addresses(all)
 	c.addrs.Store(&out)
 	if len(out) == 0 {
-		return nil, opError("ibv_query_gid_ex", c.label, 0, "%w: %s", verbs.ErrNoGID, table.missing())
+		err = opError("ibv_query_gid_ex", c.label, 0, "%w: %s", verbs.ErrNoGID, table.missing())
 	}
-	return out, nil
+	return out, all, err
 }
 
 // missing says why a device with this table has no address.
@@ -183,22 +187,24 @@ func (table *gidTable) missing() string {
 // interface and names no device: then it is an address of the device of that family.
 func (c *deviceContext) Source(dst netip.Addr) (netip.Addr, error) {
 	src := routed(dst)
-	has := *c.addrs.Load()
-	if !slices.Contains(has, src) { // the addresses may have changed
-		var err error
-		if has, err = c.Addrs(); err != nil && !errors.Is(err, verbs.ErrNoGID) {
-			return netip.Addr{}, err
-		}
-	}
-	if slices.Contains(has, src) {
+	if slices.Contains(*c.addrs.Load(), src) {
 		return src, nil
 	}
-	if src == dst || dst.IsLoopback() {
-		for _, a := range has {
-			if a.Is4() == dst.Is4() && a.IsLinkLocalUnicast() == dst.IsLinkLocalUnicast() {
-				return a, nil
-			}
-		}
+	has, all, err := c.readAddrs() // the addresses may have changed
+	switch {
+	case errors.Is(err, verbs.ErrNoGID):
+		return netip.Addr{}, nil
+	case err != nil:
+		return netip.Addr{}, err
+	case slices.Contains(has, src):
+		return src, nil
+	}
+	here := func(n Interface) bool { return n.has(dst.WithZone("")) }
+	alike := func(a netip.Addr) bool {
+		return a.Is4() == dst.Is4() && a.IsLinkLocalUnicast() == dst.IsLinkLocalUnicast()
+	}
+	if i := slices.IndexFunc(has, alike); i >= 0 && (dst.IsLoopback() || slices.ContainsFunc(all, here)) {
+		return has[i], nil
 	}
 	return netip.Addr{}, nil
 }

@@ -1,0 +1,109 @@
+//go:build linux && cgo && !portable
+
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/ibv"
+)
+
+// dualStack is a loopback interface with addresses of all kinds, which the profile mlx5 has.
+var dualStack = ibv.Interface{Index: 1, Name: "lo", Loopback: true, Addrs: []netip.Prefix{
+	netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("fd00:5e::1/64"), netip.MustParsePrefix("fe80::5e/64")}}
+
+// Rule: the address table of a device, with addresses of other kinds and name spaces in front, does not
+// keep a Dial by IPv4 from its peer; the error of a Dial to an address that the device does not reach
+// names the addresses that it has.
+func TestDialOfADualStackDevice(t *testing.T) {
+	bed := profileBed("mlx5")
+	client, server := bed.open(t, Config{}, 0), bed.open(t, Config{}, 1)
+	ln := must.Get(server.Listen(":0"))(t)
+	c := must.Get(client.Dial(testContext(t), ln.Addr().String()))(t)
+	if got := c.LocalAddr().Addr(); got != netip.MustParseAddr("127.0.0.1") {
+		t.Errorf("the connection is from %v, want 127.0.0.1", got)
+	}
+	_, err := client.Dial(testContext(t), "192.0.2.1:7471")
+	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "device null0 has the addresses [127.0.0.1]") {
+		t.Errorf("the error of an address that is not reached is %v, want ErrUnreachable with the device's addresses", err)
+	}
+	_, err = client.Dial(testContext(t), "[fe80::5f]:7471")
+	if !errors.Is(err, ErrAddress) || !strings.Contains(err.Error(), "%eth0") {
+		t.Errorf("the error of a link-local address without a zone is %v, want ErrAddress that asks for it", err)
+	}
+}
+
+// Rule: a listener without a host is at all addresses of its device, of each family and link-local with
+// its zone, at one port, which a listener of another device may have too; and at an address that the device gets later.
+func TestListenAtAllAddressesOfTheDevice(t *testing.T) {
+	profile(t, "mlx5")
+	p := nullBedProvider(t, dualStack)
+	client, server := nullBed.open(t, Config{Provider: p}, 0), nullBed.open(t, Config{Provider: p}, 1)
+	ln := must.Get(server.Listen(":0"))(t)
+	must.Get(client.Listen(fmt.Sprintf(":%d", ln.Addr().Port())))(t)
+	dial := func(host string) {
+		t.Helper()
+		at := netip.AddrPortFrom(netip.MustParseAddr(host), ln.Addr().Port())
+		if c, err := client.Dial(testContext(t), at.String()); err != nil || c.RemoteAddr() != at {
+			t.Errorf("dialing %v: %v, %v", at, c, err)
+		}
+	}
+	for _, host := range []string{"127.0.0.2", "fd00:5e::2", "fe80::5f%lo"} {
+		dial(host)
+	}
+	null, later := nullControl(t), netip.MustParseAddr("127.0.1.2")
+	must.Do(t, null.SetGID("null1", 60, verbs.GIDFromAddr(later), 1))
+	for ctx, has := testContext(t), false; !has; {
+		if err := errors.Join(ctx.Err(), ln.sh.r.Do(context.Background(), func() { has = ln.ids[later] != nil })); err != nil {
+			t.Fatalf("waiting until the listener is at a new address: %v", err)
+		}
+	}
+	dial(later.String())
+}
+
+// Rule: to listen on a device without an address is an error that says so.
+func TestListenWithoutAnAddress(t *testing.T) {
+	null := nullControl(t)
+	rt := nullBed.open(t, Config{}, 0)
+	must.Do(t, null.SetGID("null0", 0, verbs.GID{}, 0))
+	if _, err := rt.Listen(":0"); !errors.Is(err, ErrAddress) || !strings.Contains(err.Error(), "device null0 has no IP address") {
+		t.Errorf("Listen returned %v, want ErrAddress that says that the device has no address", err)
+	}
+}
+
+// Rule: Dial tries the addresses of a host one after the other.
+func TestDialTriesEachAddressOfAHost(t *testing.T) {
+	client, server := nullBed.open(t, Config{}, 0), nullBed.open(t, Config{}, 1)
+	ln := must.Get(server.Listen(":0"))(t)
+	c := must.Get(client.newConn(client.cfg.Conn))(t)
+	var ways []addrResolver
+	for _, host := range []string{"192.0.2.1", "fd00:5e::7", "127.0.0.2"} {
+		ways = append(ways, addrResolver{dst: netip.AddrPortFrom(netip.MustParseAddr(host), ln.Addr().Port())})
+	}
+	ways[2].src = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 0)
+	c.attempt = &dialAttempt{ways: ways, opts: c.opts, conn: c}
+	promise, f := client.conns.New(nil)
+	c.promise = promise
+	c.sh.r.Defer(c.dial)
+	if c, err := f.Await(testContext(t)); err != nil || c.RemoteAddr() != ln.Addr() {
+		t.Errorf("the result is %v, %v; want a connection to %v", c, err, ln.Addr())
+	}
+}
+
+// Rule: Dial prefers those addresses of a host to which the system sends from an address of the device,
+// and IPv4.
+func TestDestinationsInTheirOrder(t *testing.T) {
+	rt := nullBed.open(t, Config{Provider: nullBedProvider(t, dualStack)}, 0)
+	ways := must.Get(rt.destinations(testContext(t), "localhost:1"))(t)
+	if !slices.ContainsFunc(ways, func(w addrResolver) bool { return w.dst.Addr().Is4() }) || !ways[0].dst.Addr().Is4() || ways[0].src.Addr() != rt.addr {
+		t.Errorf("the ways to localhost are %v, want IPv4 first, from %v", ways, rt.addr)
+	}
+}

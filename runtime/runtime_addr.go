@@ -1,0 +1,192 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// A device of the system has the IP addresses of its network interfaces (verbs.Addresser). They are read
+// when they are needed, because they change: for Dial the source address of the route to the peer, for a
+// listener without a host all of them, again whenever the device reports a change. Any other device
+// has one address, Runtime.addr.
+
+// addrs returns the addresses of the device, best first. It makes system calls.
+func (rt *Runtime) addrs() ([]netip.Addr, error) {
+	a, ok := rt.dev.(verbs.Addresser)
+	if !ok {
+		return []netip.Addr{rt.addr}, nil
+	}
+	all, err := a.Addrs()
+	if errors.Is(err, verbs.ErrNoGID) {
+		return nil, fmt.Errorf("%w: device %s has no IP address: %w", ErrAddress, rt.dev.Device().Name, err)
+	}
+	return all, rt.asRemoved(err)
+}
+
+// source returns the address to connect to dst from; the zero Addr if it is left to the connection
+// manager. It makes system calls.
+func (rt *Runtime) source(dst netip.Addr) (netip.Addr, error) {
+	a, ok := rt.dev.(verbs.Addresser)
+	if !ok {
+		return rt.addr, nil
+	}
+	src, err := a.Source(dst)
+	return src, rt.asRemoved(err)
+}
+
+// splitAddr splits "host:port".
+func splitAddr(addr string) (host string, port uint16, err error) {
+	host, service, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, fmt.Errorf("%w: %q: want host:port", ErrAddress, addr)
+	}
+	n, err := strconv.ParseUint(service, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("%w: %q: the port is not a number below 65536", ErrAddress, addr)
+	}
+	return host, uint16(n), nil
+}
+
+// hosts returns the addresses of a host, which is not empty. An IPv6 address may have a zone.
+func (rt *Runtime) hosts(ctx context.Context, host string) ([]netip.Addr, error) {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if _, ok := rt.dev.(verbs.Addresser); ok && ip.Is6() && ip.IsLinkLocalUnicast() && ip.Zone() == "" {
+			return nil, fmt.Errorf("a link-local address needs the network interface, as in %v%%eth0; device %s has %v", ip, rt.dev.Device().Name, rt.dev.Device().Addr)
+		}
+		return []netip.Addr{ip.Unmap()}, nil
+	}
+	if _, ok := rt.dev.(verbs.Addresser); !ok {
+		ip, err := rt.lookup(ctx, host)
+		return []netip.Addr{ip.Unmap()}, err
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err == nil && len(ips) == 0 {
+		err = errNoAddr
+	}
+	for i := range ips {
+		ips[i] = ips[i].Unmap()
+	}
+	return ips, err
+}
+
+// lookup returns an address of a host for a device with one address. It prefers IPv4 addresses. It
+// returns an IPv6 address only if the device has all addresses of this machine
+// (verbs.DeviceInfo.AnyAddr).
+func (rt *Runtime) lookup(ctx context.Context, host string) (netip.Addr, error) {
+	family := "ip4"
+	if rt.dev.Device().AnyAddr {
+		family = "ip"
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, family, host)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if len(ips) == 0 {
+		return netip.Addr{}, errNoIPv4
+	}
+	if i := slices.IndexFunc(ips, func(a netip.Addr) bool { return a.Unmap().Is4() }); i >= 0 {
+		return ips[i], nil
+	}
+	return ips[0], nil
+}
+
+// resolve converts "host:port" to an address to listen at. An empty host is the first of the device's
+// addresses.
+func (rt *Runtime) resolve(ctx context.Context, addr string) (netip.AddrPort, error) {
+	host, port, err := splitAddr(addr)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	find := rt.addrs
+	if host != "" {
+		find = func() ([]netip.Addr, error) { return rt.hosts(ctx, host) }
+	}
+	ips, err := find()
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%w: %q: %w", ErrAddress, addr, err)
+	}
+	return netip.AddrPortFrom(ips[0], port), nil
+}
+
+// destinations converts "host:port" to destinations to try in this order, each with the source address
+// for it: first those to which the system sends from an address of the device, and of these first IPv4. An empty
+// host, and the unspecified IP address, which Listener.Addr may return, mean the device's address.
+func (rt *Runtime) destinations(ctx context.Context, addr string) ([]addrResolver, error) {
+	host, port, err := splitAddr(addr)
+	if err != nil {
+		return nil, err
+	}
+	var ips []netip.Addr
+	if host != "" {
+		if ips, err = rt.hosts(ctx, host); err != nil {
+			return nil, fmt.Errorf("%w: %q: %w", ErrAddress, addr, err)
+		}
+	}
+	if host == "" || ips[0].IsUnspecified() {
+		own, err := rt.addrs()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %q: %w", ErrAddress, addr, err)
+		}
+		ips = own[:1]
+	}
+	ways := make([]addrResolver, len(ips))
+	for i, ip := range ips {
+		src, err := rt.source(ip)
+		if err != nil {
+			return nil, err
+		}
+		ways[i] = addrResolver{dst: netip.AddrPortFrom(ip, port)}
+		if src.IsValid() {
+			ways[i].src = netip.AddrPortFrom(src, 0)
+		}
+	}
+	rank := func(w addrResolver) int {
+		r := 0
+		if !w.src.IsValid() {
+			r = 2
+		}
+		if w.dst.Addr().Is6() {
+			r++
+		}
+		return r
+	}
+	slices.SortStableFunc(ways, func(a, b addrResolver) int { return cmp.Compare(rank(a), rank(b)) })
+	return ways, nil
+}
+
+// unreached returns the error of a destination that the device does not reach. It names the addresses
+// that the device has, whose networks are the ones that it reaches.
+func (rt *Runtime) unreached(dst netip.AddrPort, err error) error {
+	d := rt.dev.Device()
+	return fmt.Errorf("%w: %v: %w; device %s has the addresses %v", ErrUnreachable, dst, err, d.Name, d.Addr)
+}
+
+// addrsChanged has the listeners follow the addresses of the device, which it has reported to have changed.
+// Any goroutine may call it.
+func (rt *Runtime) addrsChanged() {
+	if _, ok := rt.dev.(verbs.Addresser); !ok || rt.enter() != nil {
+		return
+	}
+	go func() { // reading makes system calls
+		defer rt.leave()
+		rt.addrMu.Lock()
+		defer rt.addrMu.Unlock()
+		all, err := rt.addrs()
+		if err != nil && !errors.Is(err, verbs.ErrNoGID) {
+			return // the device is gone, or the next change is read again
+		}
+		rt.mu.Lock()
+		defer rt.mu.Unlock()
+		for l := range rt.listeners {
+			l.sh.r.Defer(func() { l.follow(all) })
+		}
+	}()
+}
