@@ -173,15 +173,14 @@ func (c *Conn) checkStart() error {
 	return err
 }
 
-// setID assigns an identifier to the connection, and sets its ACK timeout and, if the connection is
-// dialed, its type of service.
+// setID assigns an identifier to the connection, and sets its ACK timeout and its type of service.
 func (c *Conn) setID(id verbs.CMID) error {
 	c.id = id
 	c.sh.targets[id] = c
 	if err := id.SetAckTimeout(c.opts.ackTimeout()); err != nil {
 		return err
 	}
-	if c.opts.TOS != 0 && !c.accepting {
+	if c.opts.TOS != 0 { // an accepting end uses it if the request has none
 		return id.SetTOS(c.opts.TOS)
 	}
 	return nil

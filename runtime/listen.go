@@ -171,7 +171,13 @@ func (l *Listener) listenAt(at netip.AddrPort) (netip.AddrPort, error) {
 	if err != nil {
 		return at, err
 	}
-	if err = id.Bind(at); err == nil {
+	if l.opts.TOS != 0 { // iWARP gives it to the accepted connections
+		err = id.SetTOS(l.opts.TOS)
+	}
+	if err == nil {
+		err = id.Bind(at)
+	}
+	if err == nil {
 		// The device's backlog counts all unanswered requests. At most Options.Backlog of these
 		// requests are in l.backlog, and about maxRejections wait to be rejected. The remaining
 		// Options.Backlog places are for requests whose events takeCM has not taken yet.

@@ -90,6 +90,9 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 	if o.Path.DestRdAtomic == 0 {
 		o.Path.DestRdAtomic = rt.depth(opts)
 	}
+	if o.Path.TrafficClass == 0 {
+		o.Path.TrafficClass = opts.TOS
+	}
 	id, err := rt.place(o.Path)
 	if err != nil {
 		return nil, rt.asRemoved(err)

@@ -27,19 +27,22 @@ var profileBeds = func() (all []bed) {
 func profileBed(name string) bed {
 	return bed{name: name, null: true, open: func(t testing.TB, cfg Config, dev int) *Runtime {
 		profile(t, name)
-		if name == "mlx5_ib" && cfg.Provider == nil {
-			cfg.Provider = nullBedProvider(t, ipoib()...)
+		if (name == "mlx5_ib" || name == "iwarp") && cfg.Provider == nil {
+			cfg.Provider = nullBedProvider(t, netdevs()...)
 		}
 		return nullBed.open(t, cfg, dev)
 	}}
 }
 
-// ipoib returns the interfaces of IPoIB on the devices null0 and null1 of a profile with InfiniBand.
-func ipoib() (all []ibv.Interface) {
+// netdevs returns the interfaces of IPoIB and of Ethernet that have the hardware addresses of the devices
+// null0 and null1, of a profile with InfiniBand or iWARP.
+func netdevs() (all []ibv.Interface) {
 	for dev := range byte(2) {
 		gid := verbs.GID{0: 0xfe, 1: 0x80, 8: 2, 15: dev + 1}
-		all = append(all, ibv.Interface{Index: 4 + int(dev), Name: fmt.Sprintf("ib%d", dev), Hardware: append([]byte{0x80, 0, 1, dev}, gid[:]...),
-			Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 0, 0, dev + 1}), 24)}})
+		at := []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 0, 0, dev + 1}), 24)}
+		all = append(all,
+			ibv.Interface{Index: 4 + int(dev), Name: fmt.Sprintf("ib%d", dev), Hardware: append([]byte{0x80, 0, 1, dev}, gid[:]...), Addrs: at},
+			ibv.Interface{Index: 6 + int(dev), Name: fmt.Sprintf("eth%d", dev), Hardware: []byte{2, 0, 0, 0, 0, dev + 1}, Addrs: at})
 	}
 	return all
 }

@@ -111,8 +111,9 @@ type Options struct {
 	ReadDepth int
 	// TOS is the type of service (IPv4) or traffic class (IPv6) of the connection's packets. Its
 	// upper 6 bits are the DSCP, its lower 2 bits the ECN. Both ends use the TOS of the dialing end.
+	// If the request has none, or cannot carry it (iWARP), a kernel device uses that of each end.
 	// The software RNIC applies it to UDP packets, and only on Linux. A connection without the
-	// connection manager uses PlainOptions.Path instead. Default 0.
+	// connection manager uses PlainOptions.Path.TrafficClass, or TOS if that is 0. Default 0.
 	TOS uint8
 	// Recorder is how many completed operations the flight recorder keeps, with their outcome and
 	// the times of their start, posting and completion: see Conn.Recorded and Runtime.Stuck.

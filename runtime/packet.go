@@ -64,7 +64,8 @@ type PacketConn struct {
 // empty host means the device's address. If the port is 0, ListenPacket chooses a free port, which
 // Addr returns. A program that only sends can use port 0.
 //
-// The options that apply are SendDepth, RecvCredits, MaxSGE, Inline and Recorder. RecvCredits is the
+// The options that apply are SendDepth, RecvCredits, MaxSGE, Inline, TOS and Recorder. A reply has the
+// type of service of the datagram that it answers, if that has one. RecvCredits is the
 // number of receive buffers. A received datagram occupies a buffer until Packet.Release. While no
 // buffer is free, arriving datagrams are lost.
 //

@@ -46,6 +46,9 @@ func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr
 		return nil, err
 	}
 	defer p.rt.leave()
+	if a.DGID != (verbs.GID{}) && a.TrafficClass == 0 {
+		a.TrafficClass = p.opts.TOS
+	}
 	ah, err := p.rt.pd.CreateAH(a)
 	if err != nil {
 		return nil, err
@@ -185,7 +188,12 @@ func (r *resolving) start() {
 	var err error
 	if r.id, err = sh.cm.CreateID(verbs.PSUDP, 0); err == nil {
 		sh.targets[r.id] = r
-		err = r.way.ask(r.id)
+		if tos := r.p.opts.TOS; tos != 0 {
+			err = r.id.SetTOS(tos)
+		}
+		if err == nil {
+			err = r.way.ask(r.id)
+		}
 	}
 	if err != nil {
 		r.end(nil, err)

@@ -213,7 +213,8 @@ type CMID interface {
 	SetAckTimeout(code uint8) error
 	// SetTOS sets the type of service (IPv4) or traffic class (IPv6) of the packets of a connection: DSCP in the
 	// upper 6 bits, ECN in the others. The connecting end calls it before ResolveRoute, later it may have no
-	// effect; the request carries the value, and both ends send with it. Default 0. Implements: rdma_set_option
+	// effect; the request carries the value, and both ends send with it. Of a kernel device, an accepting end
+	// that sets it before Accept uses it where the request has none. Default 0. Implements: rdma_set_option
 	// with RDMA_OPTION_ID_TOS.
 	SetTOS(tos uint8) error
 	// SetReuseAddr has Bind share a port with other identifiers that reuse addresses too, as long as none of

@@ -58,6 +58,7 @@ type cmID struct {
 	// timeout and retries are the timeout and retry count of this end's requests, from
 	// SetAckTimeout and Connect or Accept.
 	timeout, retries uint8
+	tos              uint8               // from SetTOS; 0: not set
 	init             C.struct_vb_qp_attr // what CreateQP moved the queue pair to INIT with
 	held             bool                // ConnParam.HoldResponse
 

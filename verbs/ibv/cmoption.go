@@ -33,11 +33,18 @@ func (id *cmID) SetAckTimeout(code uint8) error {
 }
 
 // SetTOS sets the type of service of the packets of a connection. The kernel copies it into the path of the
-// route, and from there into the request.
+// route, and from there into the request. Of an identifier that accepts a request without one it is
+// that of this end (see ready). iWARP has it of a listener (cma.c, cma_iw_listen).
 //
 // Implements: rdma_set_option with RDMA_OPTION_ID_TOS.
 func (id *cmID) SetTOS(tos uint8) error {
-	return id.call("rdma_set_option", func() syscall.Errno { return syscall.Errno(C.shim_tos(id.t, id.c, C.uint8_t(tos))) })
+	return id.call("rdma_set_option", func() syscall.Errno {
+		e := syscall.Errno(C.shim_tos(id.t, id.c, C.uint8_t(tos)))
+		if e == 0 {
+			id.tos = tos
+		}
+		return e
+	})
 }
 
 // SetReuseAddr permits or forbids sharing the port with others that permit it.

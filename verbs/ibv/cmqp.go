@@ -141,6 +141,9 @@ func (id *cmID) ready(resources, depth uint8) syscall.Errno {
 			if resources != maxDepth {
 				a.max_dest_rd_atomic = C.uint8_t(resources)
 			}
+			if g := &a.ah_attr.grh; a.ah_attr.is_global != 0 && g.traffic_class == 0 { // the request had none, or cannot
+				g.traffic_class = C.uint8_t(id.tos)
+			}
 		})
 	}
 	if e == 0 {

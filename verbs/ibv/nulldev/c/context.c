@@ -199,6 +199,8 @@ static void limits(struct vb_context *c, struct vb_device_attr_ex *x)
 }
 
 /* For librdmacm, whose kernel part reads it when a device appears (cm.c, cm_add_one). */
+ND_EXPORT bool nulldev_tos_unsent(struct vb_context *c) { return nd_profile_of(c)->tos_unsent; }
+
 ND_EXPORT uint8_t nulldev_ack_delay(struct vb_context *c)
 {
 	struct vb_device_attr_ex x;

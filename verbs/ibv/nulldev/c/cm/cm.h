@@ -126,6 +126,7 @@ struct nd_site {
 int nulldev_called(struct nd_site *s, struct vb_context *c, int destroys, int *ret);
 int nulldev_strikes(int kind, uint32_t *arg);
 uint8_t nulldev_ack_delay(struct vb_context *c);
+bool nulldev_tos_unsent(struct vb_context *c);
 void nulldev_cm_count(int channels, int ids, int unacked);
 /* Its links (link.c). */
 void nulldev_path(struct vb_context *c, int dev, struct vb_ah_attr *a);

@@ -100,7 +100,7 @@ static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_
 	/* The request asks for the timeout of the path to this side, whose device has the delay (cm.c, cm_format_req). */
 	made->path_life = id->path_life;
 	made->cm_timeout = timeout_of(nulldev_ack_delay(id->id.verbs), id->path_life);
-	made->tos = id->tos;
+	made->tos = nulldev_tos_unsent(id->id.verbs) ? l->tos : id->tos;
 	made->remote_ece = id->local_ece;
 	id->peer = made;
 	made->psn = new_psn();

@@ -453,7 +453,8 @@ CM_EXPORT int rdma_set_option(struct vb_rdma_cm_id *p, int level, int name, void
 	if (level == VB_RDMA_OPTION_ID && name == VB_RDMA_OPTION_ID_TOS) {
 		if (len != sizeof(uint8_t))
 			return cm_err(EINVAL);
-		((struct cm_id *)p)->tos = *(uint8_t *)value;
+		if (!((struct cm_id *)p)->accepted) /* whose path is the request's already (cm.c, cm_format_paths_from_req) */
+			((struct cm_id *)p)->tos = *(uint8_t *)value;
 		return 0;
 	}
 	if (level != VB_RDMA_OPTION_ID || len != sizeof(int))

@@ -53,6 +53,7 @@ static int qp(struct vb_qp_init_attr_ex *a, uint64_t ops)
 
 const struct nd_profile nd_iwarp = {
 	.name = "iwarp",
+	.tos_unsent = true, /* MPA's request has none (RFC 5044, 7.1); a listener's holds (cma.c, cma_iw_listen) */
 	.node = VB_NODE_RNIC,
 	.transport = VB_TRANSPORT_IWARP,
 	.limits = limits,
