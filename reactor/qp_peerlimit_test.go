@@ -32,7 +32,7 @@ var watchedFrom = time.Unix(1_700_000_000, 0)
 
 func newWatched(t *testing.T, l reactor.PeerLimit) *watched {
 	t.Helper()
-	return newWatchedQueue(t, l, reactor.QueueConfig{SendDepth: 4, RecvDepth: 16, ControlDepth: 1})
+	return newWatchedQueue(t, l, reactor.QueueConfig{SendDepth: 4, RecvDepth: 16, ControlDepth: 1, Windows: true})
 }
 
 func newWatchedQueue(t *testing.T, l reactor.PeerLimit, qc reactor.QueueConfig) *watched {

@@ -29,7 +29,7 @@ func onLimited(t *testing.T, typ verbs.QPType, change func(*verbs.DeviceAttr), t
 	t.Helper()
 	l := newLone(t, reactor.Config{Stepped: true}, func(c verbs.Context) verbs.Context { return limited{c, change} })
 	defer l.close(t)
-	q := must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd, Type: typ}))(t)
+	q := must.Get(l.r.Prepare(reactor.QueueConfig{PD: l.pd, Type: typ, Windows: typ != verbs.QPTUD}))(t)
 	l.do(t, func() {
 		must.Do(t, q.Admit())
 		init := q.InitAttr()

@@ -50,6 +50,7 @@ var answers = map[string]struct {
 	"verbs.ErrDeviceRemoved":     {verbs.ErrDeviceRemoved, never, nil},
 	"verbs.ErrUnknownDevice":     {verbs.ErrUnknownDevice, never, nil},
 	"verbs.ErrMemlock":           {verbs.ErrMemlock, later, nil},
+	"verbs.ErrCgroup":            {verbs.ErrCgroup, later, nil},
 	"verbs.ErrNoGID":             {verbs.ErrNoGID, later, nil},
 	"verbs.OpError":              {&verbs.OpError{Op: "ibv_x", Err: verbs.ErrBusy}, later, nil},
 	"verbs.WCError":              {&verbs.WCError{Status: verbs.WCRetryExcErr}, reconnect, os.ErrDeadlineExceeded},

@@ -123,7 +123,7 @@ func (n *simNode) listen() {
 			continue
 		}
 		o := Options{
-			Raw: i != simManaged, SendDepth: n.w.r.between(3, 48), RecvCredits: n.w.credits(i != simManaged), MessageSize: simMsgSize,
+			Raw: i != simManaged, SendDepth: n.w.r.between(3, 48), RecvCredits: n.w.credits(i != simManaged), MessageSize: simMsgSize, Windows: true,
 			Inline: n.w.r.between(16, 200), PeerTimeout: simPeerTimeout, KeepAlive: n.w.simAsks(),
 		}
 		if i == simSharing {

@@ -95,7 +95,7 @@ func (w *simWorld) reconnect() {
 	w.nextPair++
 	p.id = w.nextPair
 	o := Options{
-		Raw: raw, SendDepth: w.r.between(3, 48), RecvCredits: w.credits(raw), MessageSize: simMsgSize,
+		Raw: raw, SendDepth: w.r.between(3, 48), RecvCredits: w.credits(raw), MessageSize: simMsgSize, Windows: true,
 		PeerTimeout: simPeerTimeout, KeepAlive: w.simAsks(), Inline: w.r.between(16, 200), PrivateData: binary.LittleEndian.AppendUint64(nil, p.id),
 	}
 	var err error
