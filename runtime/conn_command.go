@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"errors"
 	"runtime"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -49,6 +50,9 @@ type commands struct {
 	// comes first.
 	waiting [2][]*connCommand
 }
+
+// errNotBegun is the result of a command whose connection is gone before the command has begun.
+var errNotBegun = errors.New("runtime: the connection is gone")
 
 // The lines of commands.waiting.
 const (
@@ -101,7 +105,7 @@ func (s *shard) beginNext() {
 			s.begin(next)
 			return
 		}
-		next.c.commanded(next.done, next.c.cause.Load())
+		next.c.commanded(next.done, errNotBegun)
 	}
 	s.commands.begun--
 }

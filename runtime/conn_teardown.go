@@ -130,8 +130,9 @@ func (c *Conn) flushed() {
 func (c *Conn) disconnectQP() {
 	c.refuseOps()
 	c.command(lineStep, c.id.Disconnect, func(err error) {
-		if err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
-			// Close does not return ErrDeviceRemoved, because an event reports the removal of the device.
+		// Close does not return ErrDeviceRemoved, because an event reports the removal of the device. A
+		// connection that is gone needs no Disconnect: its queue pair and its identifier are destroyed.
+		if err != nil && err != errNotBegun && !errors.Is(err, verbs.ErrDeviceRemoved) {
 			c.closeErr = errors.Join(c.closeErr, err)
 		}
 	})
