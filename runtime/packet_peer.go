@@ -153,7 +153,7 @@ func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	r := &resolving{p: p, dst: ways[0].dst, way: ways[0]}
+	r := &resolving{p: p, way: ways[0]}
 	var f futures.Future[*Peer]
 	r.promise, f = p.rt.peers.New(nil)
 	p.sh.r.Defer(r.start)
@@ -170,9 +170,8 @@ func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
 // uses it.
 type resolving struct {
 	p       *PacketConn
-	dst     netip.AddrPort
 	id      verbs.CMID
-	way     addrResolver
+	way     addrResolver // with the address that is looked up
 	timer   *reactor.Timer
 	promise futures.Promise[*Peer]
 	done    bool
@@ -200,7 +199,7 @@ func (r *resolving) start() {
 		return
 	}
 	r.timer = sh.r.After(bound, func() {
-		r.end(nil, fmt.Errorf("%w: %v, longer than %v (Config.ConnectTimeout)", ErrConnectTimeout, r.dst, bound))
+		r.end(nil, fmt.Errorf("%w: %v, longer than %v (Config.ConnectTimeout)", ErrConnectTimeout, r.way.dst, bound))
 	})
 }
 
@@ -222,7 +221,7 @@ func (r *resolving) onCM(ev *verbs.CMEvent) {
 		err = verbs.ErrDeviceRemoved
 	case verbs.CMUnreachable:
 		if ev.Status == sidrReject {
-			err = refusal(r.dst, verbs.RejConsumer, ev.UD.PrivateData)
+			err = refusal(r.way.dst, verbs.RejConsumer, ev.UD.PrivateData)
 			break
 		}
 		fallthrough
@@ -231,7 +230,7 @@ func (r *resolving) onCM(ev *verbs.CMEvent) {
 			err = r.way.ask(r.id)
 			break
 		}
-		err = fmt.Errorf("%w: %v: %v (%w)", ErrUnreachable, r.dst, ev.Type, statusError(ev.Status))
+		err = fmt.Errorf("%w: %v: %v (%w)", ErrUnreachable, r.way.dst, ev.Type, statusError(ev.Status))
 	}
 	if err != nil {
 		r.end(nil, err)
