@@ -157,9 +157,11 @@ func (e *simEnd) begin(kind opKind, err error) bool {
 
 // refuse() counts an operation that was refused with err. Unless the caller permits the refusal, the
 // connection must have failed, or a queue must be full. If a queue is full, err is context.Canceled
-// (operations get a context that has ended) or ErrRecvFull.
+// (operations get a context that has ended) or ErrRecvFull. On a removed device an operation that needs the
+// memory of its request registered is refused before the event of the removal fails the connection.
 func (e *simEnd) refuse(kind opKind, err error, permitted bool) {
 	w := e.w
+	permitted = permitted || e.cutOff && errors.Is(err, verbs.ErrDeviceRemoved)
 	w.counts[kind][outcomeRefused]++
 	if e.c.Err() == nil && !permitted && !errors.Is(err, context.Canceled) && !errors.Is(err, reactor.ErrRecvFull) {
 		w.fail("%v: %s was refused with %v, but the connection has not failed, and no queue is full", e.p, opKindNames[kind], err)
