@@ -132,7 +132,7 @@ func (c *Conn) disconnectQP() {
 	c.command(lineStep, c.id.Disconnect, func(err error) {
 		// Close does not return ErrDeviceRemoved, because an event reports the removal of the device. A
 		// connection that is gone needs no Disconnect: its queue pair and its identifier are destroyed.
-		if err != nil && err != errNotBegun && !errors.Is(err, verbs.ErrDeviceRemoved) {
+		if err != nil && !errors.Is(err, errNotBegun) && !errors.Is(err, verbs.ErrDeviceRemoved) {
 			c.closeErr = errors.Join(c.closeErr, err)
 		}
 	})

@@ -82,7 +82,7 @@ func TestDialsDelayNobodyWhoIsConnected(t *testing.T) {
 		var closeAll func()
 		over := make(chan struct{})
 		from := time.Now()
-		go func() { closeAll = dialAtOnce(t, ctx, client, ln); done.Store(true); close(over) }()
+		go func() { closeAll = dialAtOnce(ctx, t, client, ln); done.Store(true); close(over) }()
 		for !done.Load() {
 			d = append(d, ping())
 		}
@@ -104,7 +104,7 @@ func TestDialsDelayNobodyWhoIsConnected(t *testing.T) {
 }
 
 // dialAtOnce makes dialsAtOnce connections to the listener at once, and returns a function that closes them.
-func dialAtOnce(t *testing.T, ctx context.Context, client *Runtime, ln *Listener) (closeAll func()) {
+func dialAtOnce(ctx context.Context, t *testing.T, client *Runtime, ln *Listener) (closeAll func()) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var conns []*Conn

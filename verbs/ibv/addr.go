@@ -220,7 +220,7 @@ func routed(dst netip.Addr) netip.Addr {
 	if err != nil {
 		return netip.Addr{}
 	}
-	defer syscall.Close(fd) //nolint:errcheck // nothing was sent
+	defer syscall.Close(fd)
 	if err := syscall.Connect(fd, to); err != nil {
 		return netip.Addr{}
 	}

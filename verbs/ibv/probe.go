@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"sync"
 	"syscall"
@@ -101,7 +102,7 @@ func (p *prober) destroy(object func() C.int) {
 // refused reports whether a driver refuses the arguments, and not for another reason.
 func refused(e syscall.Errno) bool {
 	s := sentinel(e)
-	return s == verbs.ErrInvalid || s == verbs.ErrNotSupported
+	return errors.Is(s, verbs.ErrInvalid) || errors.Is(s, verbs.ErrNotSupported)
 }
 
 // least are the smallest queues. Not every driver makes a queue pair without one (Linux erdma_verbs.c,

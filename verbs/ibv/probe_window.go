@@ -6,6 +6,7 @@ package ibv
 import "C"
 
 import (
+	"errors"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -48,7 +49,7 @@ func (c *deviceContext) lacksWindows(caps verbs.DeviceCaps) (bool, error) {
 		}
 		p.destroy(func() C.int { return C.shim_dealloc_mw(w) })
 	})
-	missing := sentinel(e) == verbs.ErrNotSupported
+	missing := errors.Is(sentinel(e), verbs.ErrNotSupported)
 	if err == nil && (e == 0 || missing) { // after another error the next call tries again
 		l.windows, l.noWindows = true, missing
 	}
