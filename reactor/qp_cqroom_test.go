@@ -48,6 +48,7 @@ type roomCase struct {
 // for every outstanding request. If CQEntries is not 0, the completion queues keep the capacity that the device
 // has granted for it. When a Queue is reclaimed, its entries are free for other Queues.
 func TestCompletionQueuesGrow(t *testing.T) {
+	onlySoft(t, "a device may grant more entries than are asked for")
 	open := func(t testing.TB) verbs.Context { return home().open(t, 0) }
 	const most = 3 * reactor.DefaultCQEntries
 	cases := map[string]roomCase{

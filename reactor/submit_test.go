@@ -153,6 +153,7 @@ func TestReleasedCompletionsKeepTheirRoom(t *testing.T) {
 // Rule: while each poll returns as many completions as it has room for, the entries of a released queue
 // stay reserved. (The completion queue may then hold further completions of the released queue.)
 func TestRoomComesBackWhenPolledEmpty(t *testing.T) {
+	onlySoft(t, "a device may grant more entries than are asked for, and the second queue has room then")
 	var h *hooked
 	const depth = 15
 	l := newLone(t, reactor.Config{CQEntries: depth + 1, PollBatch: 4, Stepped: true},

@@ -13,15 +13,12 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
-	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
 // selectProfile selects the profile of contexts that the test opens from now on.
 func selectProfile(t *testing.T, profile string) {
 	t.Helper()
-	null := must.Get(nulldev.Open(must.Get(nulldev.Build())(t)))(t)
-	t.Cleanup(null.Close)
-	must.Do(t, null.SetProfile(profile))
+	must.Do(t, nullControl(t).SetProfile(profile))
 }
 
 // toItself connects a runtime on the null device to itself, at an address that it need not find: iWARP has none.

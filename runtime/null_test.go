@@ -190,6 +190,7 @@ func TestNullCancelWithoutAFlush(t *testing.T) {
 // nullControl opens the null device's control, and closes the control when the test ends.
 func nullControl(t testing.TB) *nulldev.Control {
 	t.Helper()
+	notOnDevice(t, "the test uses the null device")
 	paths, err := nulldev.Build()
 	if err != nil {
 		t.Skip(err)

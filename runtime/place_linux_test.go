@@ -81,8 +81,8 @@ func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 	}
 	for _, rt := range []*Runtime{server, client} {
 		for _, s := range rt.shards {
-			want[s.node-1]++ // the arena with the completions of the reactor
-			want[s.node-1]++ // the arena with the work requests of its connections
+			want[s.node-1] += 2 // the arenas with the completions of the reactor's two completion queues
+			want[s.node-1]++    // the arena with the work requests of its connections
 			for _, pools := range s.pools {
 				want[s.node-1] += len(pools) // the arena with the work requests of the shared receives
 			}

@@ -20,6 +20,9 @@ import (
 // inside is the environment variable with the name of the test that runs in the namespace.
 const inside = "VERBENA_NETNS"
 
+// Inside reports whether Enter has started this process, or the process that started it.
+func Inside() bool { return os.Getenv(inside) != "" }
+
 // Enter reports whether the calling test is in a namespace whose loopback device has the addresses, besides
 // 127.0.0.0/8 and ::1. If not, it runs the test again in a process with such a namespace, reports the result
 // and those of its subtests as this test's, and the test must return. It skips the test on a system that permits no namespaces. Not for

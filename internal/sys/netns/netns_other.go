@@ -13,3 +13,6 @@ func Enter(t *testing.T, addrs ...string) bool {
 
 // Possible reports that this system has no network namespaces.
 func Possible() bool { return false }
+
+// Inside is false: there are no namespaces on this system.
+func Inside() bool { return false }
