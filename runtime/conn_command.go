@@ -24,8 +24,8 @@ import (
 //	closing the identifier    leaving ─────────────────────────> done is called: closing the identifier
 //
 // So whatever ends a connection (Close, Abort, a timeout, the removal of the device) takes effect at
-// once, and only the identifier lives until the call has returned. done finds in Conn.state what has
-// happened meanwhile. If the connection is gone before its command has begun, the command does not begin.
+// once. Only the identifier lives until the call has returned. done reads Conn.state, because the connection
+// may have ended meanwhile. If the connection is gone before its command has begun, the command does not begin.
 type connCommand struct {
 	c    *Conn
 	run  func() error // without the turn: may use the identifier, and what no other goroutine does

@@ -80,7 +80,7 @@ func (c *Conn) redial() bool {
 		return false
 	}
 	promise := c.promise
-	c.promise, c.attempt = futures.Promise[*Conn]{}, nil // from now on settle tells nobody
+	c.promise, c.attempt = futures.Promise[*Conn]{}, nil // from now on settle has no promise to settle
 	prepare := func() {
 		n, err := c.rt.newConn(a.opts)
 		if err != nil {

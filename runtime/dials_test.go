@@ -16,7 +16,7 @@ import (
 
 const (
 	dialsAtOnce = 100
-	// dialRounds is the number of rounds, of which each has a quiet part and one with dials.
+	// dialRounds is the number of rounds. Each round has a quiet part and a part with dials.
 	dialRounds = 3
 	quietPings = 2000
 	// busy is what the scheduler of a busy machine with two processors may add while 200 goroutines dial and

@@ -55,8 +55,9 @@ type Listener struct {
 
 // Listen listens at "host:port" with the runtime's options. An empty host means all addresses of the
 // device, also those that it gets later, at one port; so listeners of two devices can have the same port
-// (at the unspecified address, 0.0.0.0 or ::, the first would keep the other out). A device that has no
-// address is refused, with what is missing. On a device that has all addresses of this machine (verbs.DeviceInfo.AnyAddr), an empty
+// (at the unspecified address, 0.0.0.0 or ::, the first would keep the other out). If the device has no
+// address, Listen fails, and the error names the missing part. On a device that has all addresses of this
+// machine (verbs.DeviceInfo.AnyAddr), an empty
 // host means all addresses of the machine. The default device of the software RNIC is such a
 // device. If the port is 0, the system chooses a port (see Addr).
 //

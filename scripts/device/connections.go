@@ -259,7 +259,7 @@ func (d *dialing) atOnce() (Item[Burst], Item[ConnsPinned]) {
 	return known(burst), known(ConnsPinned{Connections: len(times), Reactors: len(d.rts[0].Loops()), Pinned: use.pinned, Locked: use.locked, Mapped: use.mapped})
 }
 
-// close closes all connections, the listener and the runtimes, of which some may be missing.
+// close closes the connections, the listener and the runtimes, as far as they exist.
 func (d *dialing) close(ctx context.Context) (err error) {
 	if d.ln != nil {
 		err = d.ln.Close(ctx)

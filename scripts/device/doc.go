@@ -19,7 +19,7 @@
 // # The parts
 //
 //	place       the machine, its system and limits, and the device in it (place*.go)
-//	granted     what the device grants of what is asked: limits found by bisection, completion
+//	granted     the capacities that the device grants: limits found by bisection, completion
 //	            queues, pinned memory (granted*.go)
 //	agreed      the attributes of queue pairs that the runtime has connected, at both ends, and the
 //	            time after which the device gives up a lost peer (agreed.go)

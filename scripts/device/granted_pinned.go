@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// memoryUse is the process's memory: what the kernel has pinned for devices (VmPin: ib_umem_get of
-// drivers/infiniband/core/umem.c), what is locked otherwise, and what is resident.
+// memoryUse is the process's memory: the bytes that the kernel has pinned for devices (VmPin: ib_umem_get of
+// drivers/infiniband/core/umem.c), the other locked bytes, and the resident bytes.
 type memoryUse struct{ pinned, locked, mapped int64 }
 
 // kB is the unit of /proc/self/status.

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// masker takes out of texts what is not for strangers. It remembers addresses, so that equal ones can be
-// recognized: "IPv4 private #1".
+// masker removes secrets from texts. It remembers addresses, so that a reader recognizes equal
+// ones: "IPv4 private #1".
 type masker struct {
 	words []word
 	seen  map[netip.Addr]int
@@ -62,7 +62,7 @@ func maskerOf(host, name, home, here string) *masker {
 
 var (
 	homes = regexp.MustCompile(`/home/[^/\s:"']+`)
-	// tokens are runs of characters of which addresses are made, with those around them.
+	// tokens are runs of the characters of addresses, letters and dots around them included.
 	tokens = regexp.MustCompile(`[\w:.%]+`)
 	// hardware are MAC addresses, of 6 bytes or of 20 on InfiniBand, and GUIDs.
 	hardware = regexp.MustCompile(`(?i)\b[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,19}\b|\b[0-9a-f]{4}(?::[0-9a-f]{4}){3}\b`)

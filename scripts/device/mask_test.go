@@ -43,7 +43,7 @@ func TestReportHasNoSecrets(t *testing.T) {
 	}
 }
 
-// Rule: what is no secret stays, and equal addresses can be recognized.
+// Rule: masking keeps text without secrets, and gives equal addresses equal names.
 func TestMaskKeepsTheRest(t *testing.T) {
 	m := maskerOf("gpu", "bob", "/root", "/srv/src/verbena")
 	for in, want := range map[string]string{

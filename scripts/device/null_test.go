@@ -32,8 +32,8 @@ func TestReportOfTheNullDevice(t *testing.T) {
 	}
 }
 
-// Rule: on every profile of the null device each item is known or has the reason, and what is found out is what
-// the driver grants: by refusing more, or by granting less.
+// Rule: on every profile of the null device each item has a value or a reason, and the limits found are those that
+// the driver grants, whether it refuses more or grants less.
 func TestReportOfEveryProfile(t *testing.T) {
 	paths, err := nulldev.Build()
 	if errors.Is(err, nulldev.ErrNoCompiler) {

@@ -167,7 +167,7 @@ func (t tree) limit(name string) Item[string] {
 	return unknown[string]("/proc/self/limits has no %q", name)
 }
 
-// cgroup is what the rdma controller of the process's group permits and what is used of it, not the
+// cgroup returns the limits and the usage of the rdma controller of the process's group, without the
 // group's name.
 func (t tree) cgroup() Item[string] {
 	text, err := t.text("proc/self/cgroup")
@@ -217,7 +217,7 @@ func (t tree) modules() Item[string] {
 	return known(strings.Join(found, ", "))
 }
 
-// netNS tells whether all network name spaces share the RDMA devices (drivers/infiniband/core/device.c,
+// netNS reports whether all network name spaces share the RDMA devices (drivers/infiniband/core/device.c,
 // the parameter netns_mode).
 func (t tree) netNS() Item[string] {
 	mode, err := t.text("sys/module/ib_core/parameters/netns_mode")

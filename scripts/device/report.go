@@ -158,7 +158,7 @@ type Granted struct {
 	Connections Item[ConnsPinned]      `json:"pinned_by_connections"`
 }
 
-// QPGrant is what was asked for a queue pair, and what was granted.
+// QPGrant has the capacities asked for a queue pair, and those granted.
 type QPGrant struct {
 	For     string `json:"for"`
 	Type    string `json:"type"`
