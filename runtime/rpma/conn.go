@@ -44,8 +44,6 @@ type Conn struct {
 
 	direct atomic.Bool // what ApplyRemotePeerConfig has set; Flush reads it. It publishes nothing
 
-	leave   sync.Once
-	left    chan struct{} // closed by Disconnect and Close
 	close   sync.Mutex    // held by Close
 	closing chan struct{} // closed by the first Close
 	working sync.WaitGroup
@@ -67,7 +65,7 @@ func (c *Conn) run(ctx context.Context, private []byte) {
 	if err != nil {
 		c.err = err
 		close(c.ready)
-		c.tell(eventOf(err, false), err)
+		c.tell(eventOf(err), err)
 		return
 	}
 	c.conn = conn
@@ -76,15 +74,11 @@ func (c *Conn) run(ctx context.Context, private []byte) {
 	}
 	close(c.ready)
 	c.tell(Established, nil)
-	left := false
-	select {
-	case <-conn.Done():
-	case <-c.left:
-		left = true
-		conn.Abort()
+	<-conn.Done()
+	if err = conn.Err(); errors.Is(err, runtime.ErrConnClosed) { // Disconnect, or Close
 		<-conn.Gone() // all operations have completed
 	}
-	c.tell(eventOf(conn.Err(), left), conn.Err())
+	c.tell(eventOf(err), err)
 }
 
 // live returns the connection for an operation. While the handshake goes on, it waits: the peer's first
@@ -229,10 +223,7 @@ func (c *Conn) Disconnect() error {
 	if err != nil {
 		return err
 	}
-	c.leave.Do(func() {
-		close(c.left)
-		conn.Abort() // for a connection that has ended: the goroutine of begin has gone
-	})
+	conn.Abort()
 	return nil
 }
 
@@ -256,7 +247,6 @@ func (c *Conn) Close(ctx context.Context) error {
 	if !c.isClosed() {
 		close(c.closing)
 	}
-	c.leave.Do(func() { close(c.left) })
 	if c.cancel != nil {
 		c.cancel()
 		<-c.ready

@@ -43,14 +43,14 @@ func (e Event) String() string {
 	return "Unsupported connection event"
 }
 
-// eventOf returns the event for the end of a connection, or of an attempt to connect. The argument left says
+// eventOf returns the event for the end of a connection, or of an attempt to connect. ErrConnClosed means
 // that this end has disconnected.
-func eventOf(err error, left bool) Event {
+func eventOf(err error) Event {
 	_, rejected := errors.AsType[*runtime.RejectError](err)
 	switch {
 	case errors.Is(err, verbs.ErrDeviceRemoved):
 		return Lost
-	case left || errors.Is(err, runtime.ErrPeerClosed):
+	case errors.Is(err, runtime.ErrPeerClosed) || errors.Is(err, runtime.ErrConnClosed):
 		return Closed
 	case rejected:
 		return Rejected

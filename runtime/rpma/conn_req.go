@@ -75,7 +75,7 @@ func (p *Peer) newConnReq(op string, pending *runtime.Pending, cfg *ConnConfig) 
 	r := seam.LoopReactor(pending.Loop())
 	c := &Conn{
 		peer: p, r: r, srq: cfg.SRQ, qpn: pending.QPNum(), shared: cfg.SharedChannel, sends: places{most: int32(cfg.SQSize)}, recvs: places{most: int32(cfg.RQSize)},
-		events: make(chan Event, maxEvents), ready: make(chan struct{}), closing: make(chan struct{}), left: make(chan struct{}), pending: pending,
+		events: make(chan Event, maxEvents), ready: make(chan struct{}), closing: make(chan struct{}), pending: pending,
 	}
 	var bells []*bell
 	defer func() {

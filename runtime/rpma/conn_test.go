@@ -2,8 +2,10 @@ package rpma
 
 import (
 	"errors"
+	"runtime"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -39,4 +41,22 @@ func TestContract9DisconnectInEitherOrder(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Rule: the end that disconnects gets Closed, however early it does. (It got Lost if Disconnect came between
+// Established and the wait for the end.)
+func TestDisconnectAtOnceIsClosed(t *testing.T) {
+	r := newRig(t)
+	ep, port := r.listen()
+	for range 200 {
+		q := must.Get(r.peer[0].NewConnReq(r.ctx, r.addr[1], port, nil))(t)
+		c := must.Get(q.Connect(nil))(t)
+		s := must.Get(must.Get(ep.NextConnReq(r.ctx, nil))(t).Connect(nil))(t)
+		for s.Disconnect() != nil { // ENOTCONN before the connection is established
+			runtime.Gosched()
+		}
+		r.event(s, Established)
+		r.event(s, Closed)
+		must.Do(t, errors.Join(s.Close(r.ctx), c.Close(r.ctx)))
+	}
 }

@@ -80,22 +80,20 @@ func TestContract8ARequestIsConsumed(t *testing.T) {
 func TestContract9EventsOfEnds(t *testing.T) {
 	for _, x := range []struct {
 		err  error
-		left bool
 		want Event
 		text string
 	}{
-		{&runtime.RejectError{}, false, Rejected, "Connection rejected"},
-		{runtime.ErrUnreachable, false, Unreachable, "Connection unreachable"},
-		{runtime.ErrConnectTimeout, false, Unreachable, "Connection unreachable"},
-		{runtime.ErrPeerClosed, false, Closed, "Connection closed"},
-		{runtime.ErrConnClosed, true, Closed, "Connection closed"},
-		{verbs.ErrDeviceRemoved, false, Lost, "Connection lost"},
-		{verbs.ErrDeviceRemoved, true, Lost, "Connection lost"},
-		{verbs.StatusError(verbs.WCRetryExcErr), false, Lost, "Connection lost"},
-		{syscall.ENOMEM, false, Lost, "Connection lost"},
+		{&runtime.RejectError{}, Rejected, "Connection rejected"},
+		{runtime.ErrUnreachable, Unreachable, "Connection unreachable"},
+		{runtime.ErrConnectTimeout, Unreachable, "Connection unreachable"},
+		{runtime.ErrPeerClosed, Closed, "Connection closed"},
+		{runtime.ErrConnClosed, Closed, "Connection closed"},
+		{verbs.ErrDeviceRemoved, Lost, "Connection lost"},
+		{verbs.StatusError(verbs.WCRetryExcErr), Lost, "Connection lost"},
+		{syscall.ENOMEM, Lost, "Connection lost"},
 	} {
-		if got := eventOf(fmt.Errorf("wrapped: %w", x.err), x.left); got != x.want || got.String() != x.text {
-			t.Errorf("the event of %v, disconnected here: %t, is %v; want %v", x.err, x.left, got, x.want)
+		if got := eventOf(fmt.Errorf("wrapped: %w", x.err)); got != x.want || got.String() != x.text {
+			t.Errorf("the event of %v is %v; want %v", x.err, got, x.want)
 		}
 	}
 	for e, text := range map[Event]string{Undefined: "Undefined connection event", Established: "Connection established", Unreachable + 1: "Unsupported connection event", -2: "Unsupported connection event"} {
