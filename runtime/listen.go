@@ -47,6 +47,7 @@ type Listener struct {
 	waiters        acceptWaiters  // calls of Accept and AcceptAsync
 	prepareWaiters acceptWaiters  // calls of PrepareAccept
 	timer          *reactor.Timer // calls startHandshakes when a handshake may be evicted
+	untold         error          // the newest failure for which no call waited; the next call gets it
 	cause          error          // why the listener has stopped; nil while it accepts requests
 	onRequest      func()         // set by OnRequest
 	gone           chan struct{}  // closed when the identifier is closed
@@ -57,9 +58,8 @@ type Listener struct {
 // device, also those that it gets later, at one port; so listeners of two devices can have the same port
 // (at the unspecified address, 0.0.0.0 or ::, the first would keep the other out). If the device has no
 // address, Listen fails, and the error names the missing part. On a device that has all addresses of this
-// machine (verbs.DeviceInfo.AnyAddr), an empty
-// host means all addresses of the machine. The default device of the software RNIC is such a
-// device. If the port is 0, the system chooses a port (see Addr).
+// machine (verbs.DeviceInfo.AnyAddr), an empty host means all addresses of the machine. The default device
+// of the software RNIC is such a device. If the port is 0, the system chooses a port (see Addr).
 //
 // Errors: ErrAddress, ErrConfig, ErrClosed, errors of the device (for example EADDRINUSE).
 func (rt *Runtime) Listen(addr string) (*Listener, error) { return rt.ListenOptions(addr, Options{}) }
@@ -138,7 +138,8 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 //
 // Errors: ErrClosed after Close; ErrDeviceRemoved; the error of the context; the reason why the
 // listener could not prepare a connection (no memory, the configuration, no room in the reactor, no
-// queue pair, a completion queue that has failed).
+// queue pair, a completion queue that has failed). If there was such a reason while no call waited, the
+// next call returns the newest.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	return l.wait(ctx, &l.waiters, acceptWaiter{})
 }
@@ -170,9 +171,9 @@ func (l *Listener) wait(ctx context.Context, line *acceptWaiters, how acceptWait
 
 // AcceptAsync returns the future of the next connection. If several futures wait, the oldest future
 // gets the next connection. If a handshake fails for a local reason (memory, the device), the
-// oldest future fails with the error; the caller may call AcceptAsync again. If a handshake fails
-// because of the peer, no future fails. If a future is discarded, its connection goes to the next
-// future.
+// oldest future fails with the error, or the next one if none waits; the caller may call
+// AcceptAsync again. If a handshake fails because of the peer, no future fails. If a future is
+// discarded, its connection goes to the next future.
 //
 // Errors of the call: ErrClosed after Runtime.Close; ErrDeviceRemoved. If the listener is closed,
 // the future fails with ErrClosed.
@@ -197,6 +198,10 @@ func (l *Listener) addWaiter(line *acceptWaiters, how acceptWaiter) (f futures.F
 		how.Promise = promise
 		line.all = append(line.all, how)
 		line.served(0)
+		if err := l.untold; err != nil {
+			l.untold = nil
+			l.failed(err)
+		}
 		l.match()
 	})
 	return f, nil
@@ -359,7 +364,7 @@ func (l *Listener) first() *request {
 
 // failed handles the error err of a connection that was not accepted. If the peer caused the error,
 // failed ignores it. Otherwise the oldest waiting Accept or AcceptAsync gets the error, or the
-// oldest PrepareAccept if no other call waits.
+// oldest PrepareAccept if no other call waits. If none waits, the next call gets the error.
 func (l *Listener) failed(err error) {
 	if causedByPeer(err) {
 		return
@@ -371,6 +376,7 @@ func (l *Listener) failed(err error) {
 			}
 		}
 	}
+	l.untold = err
 }
 
 // Close stops listening, refuses waiting requests, closes connections that were not accepted, and

@@ -97,28 +97,55 @@ func TestAcceptReportsWhatCannotBePrepared(t *testing.T) {
 			t.Cleanup(func() { must.Do(t, client.Close(ctx)); must.Do(t, server.Close(ctx)) })
 			ln := must.Get(server.Listen(":0"))(t)
 			plan.Fail(x.op, x.errno, 1)
-			dialed := make(chan error, 2)
-			go func() {
-				for range 2 {
-					_, err := client.Dial(ctx, ln.Addr().String())
-					dialed <- err
-				}
-			}()
-			c, err := ln.Accept(ctx)
+			dial := func() chan error {
+				dialed := make(chan error, 1)
+				go func() { _, err := client.Dial(ctx, ln.Addr().String()); dialed <- err }()
+				return dialed
+			}
+			accepting := must.Get(ln.AcceptAsync())(t) // a raw listener serves no request before
+			first := dial()
 			if x.errno != syscall.EINVAL {
-				if !errors.Is(err, errPrepare) || !errors.Is(err, x.errno) || !nth.Names(err, x.op) {
+				if _, err := accepting.Await(ctx); !errors.Is(err, errPrepare) || !errors.Is(err, x.errno) || !nth.Names(err, x.op) {
 					t.Errorf("Accept returned %v, want the failure of %s with %v", err, x.op, x.errno)
 				}
-				c, err = ln.Accept(ctx)
+				accepting = must.Get(ln.AcceptAsync())(t)
 			}
-			must.Do(t, err)
-			if _, refused := errors.AsType[*RejectError](<-dialed); !refused {
+			if _, refused := errors.AsType[*RejectError](<-first); !refused {
 				t.Error("the peer of the failed request was not refused")
 			}
-			must.Do(t, <-dialed)
+			second := dial()
+			c := must.Get(accepting.Await(ctx))(t)
+			must.Do(t, <-second)
 			must.Do(t, c.Close(ctx))
 		})
 	}
+}
+
+// Rule: a request that cannot be served while no Accept waits fails the next Accept, and only that. (The
+// failure was lost.)
+func TestAcceptReportsWhatFailedBefore(t *testing.T) {
+	notOnDevice(t, "the test makes a call fail")
+	ctx := testContext(t)
+	p := must.Get(soft.New(soft.Config{}))(t)
+	plan := &nth.Plan{}
+	server := must.Get(Open(Config{Provider: nth.Wrap(p, plan)}))(t)
+	client := must.Get(Open(Config{Provider: p}))(t)
+	t.Cleanup(func() { must.Do(t, client.Close(ctx)); must.Do(t, server.Close(ctx)) })
+	ln := must.Get(server.Listen(":0"))(t)
+	plan.Fail("rdma_create_qp", syscall.ENOMEM, 1)
+	if _, err := client.Dial(ctx, ln.Addr().String()); err == nil {
+		t.Fatal("Dial succeeded, although the peer could make no queue pair")
+	}
+	eventually(t, "the listener keeps the failure", func() (kept bool) {
+		must.Do(t, ln.sh.r.Do(ctx, func() { kept = ln.untold != nil }))
+		return kept
+	})
+	if _, err := ln.Accept(ctx); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("Accept returned %v, want the failure with ENOMEM", err)
+	}
+	dialed := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
+	accepted := must.Get(ln.Accept(ctx))(t)
+	must.Do(t, errors.Join(dialed.Close(ctx), accepted.Close(ctx)))
 }
 
 // echo sends one message from a to b, and checks that the message arrives.
