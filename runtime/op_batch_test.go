@@ -10,18 +10,24 @@ import (
 )
 
 // strayPosts is a margin. A batch does not wake the loop. But the loop may be awake for another reason, and
-// may then post a part of the batch, up to strayPosts times. For example, on a slow machine the loop may
-// still handle the events of the connection that the test has just made.
+// may then post a part of the batch, up to strayPosts times.
 const strayPosts = 3
 
 // batchBed returns the dialing end a of a connection, a region own of a's runtime, and a region far of
-// the peer's runtime. Both regions have size bytes.
+// the peer's runtime. Both regions have size bytes. The loops of both runtimes sleep: on a slow machine they
+// handle the events of the connection for some time, and would post requests as they come.
 func batchBed(t *testing.T, size int) (a *Conn, own, far *Region) {
 	t.Helper()
 	a, b := connected(t, Config{})
 	far = must.Get(b.rt.NewRegion(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead))(t)
 	own = must.Get(a.rt.NewRegion(size, verbs.AccessLocalWrite))(t)
 	t.Cleanup(func() { mustClose(t, own, far) })
+	// Twice, because the loop may go to sleep between Stats and Do, and Do wakes it.
+	for _, rt := range []*Runtime{a.rt, a.rt, b.rt, b.rt} {
+		before := rt.Stats().Sleeps
+		must.Do(t, rt.shards[0].r.Do(testContext(t), func() {}))
+		eventually(t, "the loop to sleep", func() bool { return rt.Stats().Sleeps > before })
+	}
 	return a, own, far
 }
 
