@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
-
-	uatomic "go.uber.org/atomic"
 )
 
 // Endpoint listens for connection requests. No request is answered before NextConnReq has returned it
@@ -22,7 +21,8 @@ type Endpoint struct {
 	peer  *Peer
 	l     *runtime.Listener
 	event *sys.Event
-	ended uatomic.Bool // set by Close
+	mu    sync.Mutex // held while Close frees what the listener has left
+	gone  bool       // that is done. Guarded by mu
 }
 
 // Listen listens at an address of the peer's device and a service, which is a port or the name of one. The
@@ -137,11 +137,14 @@ func (ep *Endpoint) Close(ctx context.Context) error {
 	}
 	err := ep.l.Close(ctx)
 	if !errors.Is(err, runtime.ErrReactorBusy) {
-		if ep.ended.Swap(true) {
+		ep.mu.Lock()
+		defer ep.mu.Unlock()
+		if ep.gone {
 			return nil
 		}
-		ep.peer.children.Add(-1)
+		ep.gone = true
 		err = errors.Join(err, ep.event.Close())
+		ep.peer.children.Add(-1)
 	}
 	if err != nil {
 		return fail(op, ErrProvider, fmt.Errorf("closing the endpoint at %v: %w", ep.Addr(), err))

@@ -73,6 +73,30 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// Rule: of concurrent calls of Endpoint.Close none returns before the endpoint is gone: then the peer can be
+// closed. (Peer.Close found an open object: TestTwoProcesses of examples/rpma/09 once failed by that.)
+func TestConcurrentCloseOfAnEndpoint(t *testing.T) {
+	r := newRig(t)
+	before := r.peer[1].children.Load()
+	for range 300 {
+		ep := must.Get(r.peer[1].Listen(r.ctx, r.addr[1], "0"))(t)
+		left := make(chan int64, 8)
+		for range cap(left) {
+			go func() {
+				if err := ep.Close(r.ctx); err != nil {
+					t.Error(err)
+				}
+				left <- r.peer[1].children.Load() - before
+			}()
+		}
+		for range cap(left) {
+			if n := <-left; n != 0 {
+				t.Fatalf("after Close the peer has %d open objects more than before Listen", n)
+			}
+		}
+	}
+}
+
 // Rule: when the device is removed, connections are Lost, and their operations complete with a failure.
 func TestDeviceRemoval(t *testing.T) {
 	if onDevice() {
