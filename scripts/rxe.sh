@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 
 : "${QUICK=1}"
 export QUICK
-GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false -trimpath"
+GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false -trimpath -ldflags=-w -gcflags=all=-dwarf=false"
 export GOFLAGS
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

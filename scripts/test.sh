@@ -15,8 +15,9 @@ cd "$(dirname "$0")/.."
 : "${FUZZTIME:=500ms}"
 : "${TESTTIMEOUT:=5m}"
 # No version stamp in the builds here: git may be missing, or distrust the owner of the folder. No names of
-# folders either: then a new clone finds what another one has built.
-GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false -trimpath"
+# folders either: then a new clone finds what another one has built. No debugger's tables: building the tests
+# without them takes a tenth less processor time, and linking each of 250 test binaries half a second less.
+GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false -trimpath -ldflags=-w -gcflags=all=-dwarf=false"
 export GOFLAGS
 
 command -v go >/dev/null 2>&1 || { echo "go is not installed, or not in PATH" >&2; exit 1; }
