@@ -372,9 +372,9 @@ func TestALoopKeepsTheBound(t *testing.T) {
 }
 
 // Rule: the probes of many queues that got their limits at one moment are spread over KeepAlive: at no moment
-// are there more than 64, as long as 256 moments in half a KeepAlive are enough. Each queue sends one in each KeepAlive.
+// are there more than 1,024, as long as 256 moments in half a KeepAlive are enough. Each queue sends one in each KeepAlive.
 func TestProbesOfManyQueuesAreSpread(t *testing.T) {
-	const every, queues, atOnce = 5 * time.Second, 1000, 64
+	const every, queues, atOnce = 5 * time.Second, 4000, 1024
 	limit := reactor.PeerLimit{KeepAlive: every}
 	w := newWatched(t, limit)
 	for range queues {
