@@ -130,7 +130,7 @@ func TestPipelinedWorkSharesDoorbells(t *testing.T) {
 // which take 2 ms on an emulated machine. The limit is higher than for the software RNIC, because the
 // Config.Recheck timer and the Go runtime may allocate during these 2 ms.
 const (
-	deviceAllocOps   = 2_000
+	deviceAllocOps   = 500
 	deviceAllocLimit = 0.1
 )
 

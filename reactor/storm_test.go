@@ -24,7 +24,7 @@ import (
 const (
 	stormEvents     = 60_000
 	stormEventsRace = 20_000
-	stormTimeDevice = time.Second
+	stormTimeDevice = 500 * time.Millisecond
 )
 
 // The storm has stormLanes pairs of reactors, on a device stormLanesDevice, because making their queues
