@@ -17,7 +17,7 @@ import (
 // between two runtimes. For idleTime the program uses none of these connections.
 const (
 	idleConns = 16
-	idleTime  = 3 * time.Second
+	idleTime  = 2 * time.Second
 	// idleTime consists of windows of length idleWindow, and only the window with the least work
 	// counts. Repeated work shows in every window. Noise of a busy machine and of Go's garbage
 	// collector shows only in some windows.

@@ -188,10 +188,11 @@ func TestNullMissingCompletion(t *testing.T) {
 	for _, flushes := range []bool{true, false} {
 		for _, closing := range []bool{true, false} {
 			t.Run(fmt.Sprintf("device flushes %t, connection is being closed %t", flushes, closing), func(t *testing.T) {
-				d := newBadDay(t, Config{Reactors: 1, Conn: Options{PeerTimeout: time.Second}})
+				const asked = 500 * time.Millisecond
+				d := newBadDay(t, Config{Reactors: 1, Conn: Options{PeerTimeout: asked, AckTimeout: time.Millisecond}})
 				a, _ := d.connect()
 				attr := must.Get(a.q.QP().Query())(t)
-				bound := boundOf(attr.Timeout, attr.RetryCnt, time.Second)
+				bound := boundOf(attr.Timeout, attr.RetryCnt, asked)
 				_, remote := d.target(64)
 				d.adds(a, remote, 0, 3)
 				missing := d.fault(nulldev.Fault{Kind: nulldev.Missing, Count: 1})
