@@ -1,11 +1,8 @@
 #!/bin/sh
 # Runs the linter ($1, a package with its version) on a copy of the tree in a folder whose name does not
 # change. It remembers its findings by the full names of files: it would lint each new clone anew, which
-# takes some three minutes beside other steps. -trimpath goes: with it, Go's cache gives the linter the output
-# of cgo for another clone, which names files of that clone.
+# takes some three minutes beside other steps.
 set -eu
-GOFLAGS=$(printf '%s' "${GOFLAGS:-}" | sed 's/-trimpath//')
-export GOFLAGS
 cd "$(dirname "$0")/.."
 dir=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/verbena-lint
 mkdir -p "$dir"
