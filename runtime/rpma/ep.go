@@ -21,8 +21,7 @@ type Endpoint struct {
 	peer  *Peer
 	l     *runtime.Listener
 	event *sys.Event
-	mu    sync.Mutex // held while Close frees what the listener has left
-	gone  bool       // that is done. Guarded by mu
+	freed sync.Once // frees what the listener has left; no Close returns before
 }
 
 // Listen listens at an address of the peer's device and a service, which is a port or the name of one. The
@@ -137,14 +136,15 @@ func (ep *Endpoint) Close(ctx context.Context) error {
 	}
 	err := ep.l.Close(ctx)
 	if !errors.Is(err, runtime.ErrReactorBusy) {
-		ep.mu.Lock()
-		defer ep.mu.Unlock()
-		if ep.gone {
+		first := false
+		ep.freed.Do(func() {
+			first = true
+			err = errors.Join(err, ep.event.Close())
+			ep.peer.children.Add(-1)
+		})
+		if !first {
 			return nil
 		}
-		ep.gone = true
-		err = errors.Join(err, ep.event.Close())
-		ep.peer.children.Add(-1)
 	}
 	if err != nil {
 		return fail(op, ErrProvider, fmt.Errorf("closing the endpoint at %v: %w", ep.Addr(), err))
