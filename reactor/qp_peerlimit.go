@@ -43,10 +43,10 @@ type PeerTimeout struct {
 }
 
 // slowestPeer is a throughput in bytes a second. If n queues have outstanding sends, a peer that
-// reaches slowestPeer/n counts as healthy. slowestPeer is 8 MiB/s (67 Mbit/s). Soft-RoCE on
-// an emulated machine reaches 15, and 4 if other processes leave it a quarter of a processor. With a Bound of 5 s and n queues with outstanding sends, a queue
-// gets more time than Bound only if its outstanding sends, up to the first signaled send, move more
-// than 40/n MiB.
+// reaches slowestPeer/n counts as healthy. slowestPeer is 8 MiB/s (67 Mbit/s). Soft-RoCE on an
+// emulated machine reaches 15 MiB/s, but 4 beside three busy processes on two processors. With a
+// Bound of 5 s and n queues with outstanding sends, a queue gets more time than Bound only if its
+// outstanding sends, up to the first signaled send, move more than 40/n MiB.
 const slowestPeer = 8 << 20
 
 // peerLimit holds a queue's PeerLimit, and the state that the watchdog recorded at its last tick. Only
