@@ -208,7 +208,7 @@ func TestPoolsGetEachReceiveBack(t *testing.T) {
 	ln := must.Get(rb.Listen(":0"))(t)
 	as, bs := connections(t, ra, ln, 1) // one stays, so that the pool does
 	needsPools(t, bs[0])
-	rounds := fewer(20)
+	rounds := fewer(40)
 	if testing.Short() {
 		rounds = 8
 	}

@@ -166,7 +166,7 @@ func TestKilledServer(t *testing.T) {
 	}
 	skipPortableProcesses(t)
 	client := mustOpen(t, Config{Provider: process(t)})
-	for range 2 {
+	for range 4 {
 		kill, out := startVictim(t, "serve")
 		line, err := out.ReadString('\n')
 		must.Do(t, err)

@@ -11,9 +11,7 @@ on_host() {
 }
 
 [ -n "${QUICK:-}" ] || on_host "two guests" ./internal/rxevm/...
-# A short cut, a lost carrier and an interface that goes down are like a cut of the cable in what ends, and take half of
-# the time.
-on_host "outages, two guests" ${QUICK:+-skip '^TestOutages$/^(the_interface|a_short_cut|the_carrier)'} ./runtime/internal/outage
+on_host "outages, two guests" ./runtime/internal/outage
 on_host "killed machine, NVDIMM" -run '^TestKilledMachine' ./runtime/plog
 "$TESTSUM" -o "$STEPS" check "machine with two NUMA nodes, Soft-RoCE" -- \
 	"$RXEVM" with -numa 2 -- sh scripts/rxe-steps.sh placement rdmacm rpma interop examples

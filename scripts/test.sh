@@ -18,8 +18,8 @@ cd "$(dirname "$0")/.."
 # files of that clone.
 lintflags="${GOFLAGS:+$GOFLAGS }-buildvcs=false"
 # No version stamp in the builds here: git may be missing, or distrust the owner of the folder. No names of
-# folders either: then a new clone finds what another one has built. No debugger's tables: building the tests
-# without them takes a tenth less processor time, and linking each of 250 test binaries half a second less.
+# folders either: then a new clone finds what another one has built. No debugger's tables: building two
+# packages and their tests from an empty cache took 62 s of processor and not 69, linking a test binary 0.2 to 0.6 s less.
 GOFLAGS="${GOFLAGS:+$GOFLAGS }-buildvcs=false -trimpath -ldflags=-w -gcflags=all=-dwarf=false"
 export GOFLAGS
 
