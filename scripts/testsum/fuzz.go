@@ -20,6 +20,9 @@ import (
 // finding.
 const grace = 90 * time.Second
 
+// progress begins the engine's progress lines.
+const progress = "fuzz: elapsed"
+
 // isFuzz finds the declaration of a fuzz target.
 var isFuzz = regexp.MustCompile(`(?m)^func Fuzz\w*\(`)
 
@@ -129,28 +132,57 @@ func withTargets(patterns []string) ([]pkg, error) {
 	return pkgs, nil
 }
 
-// one fuzzes one target, returns its last progress line, and ends it by an interrupt. With a time
-// limit of its own the engine sometimes reports its own end as a failure
-// (https://go.dev/issue/75804, fixed in Go 1.27); with an interrupt it does not.
+// output keeps what a fuzzing process writes, and notices its first progress line. The engine
+// prints that line after it has asked for interrupts; one sent before it kills the process.
+type output struct {
+	text  bytes.Buffer  // not embedded: its ReadFrom would pass Write by
+	begun chan struct{} // closed at the first progress line
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.text.Write(b)
+	select {
+	case <-o.begun:
+	default:
+		if bytes.Contains(o.text.Bytes(), []byte(progress)) {
+			close(o.begun)
+		}
+	}
+	return n, err
+}
+
+// one fuzzes one target, returns its last progress line, and ends it by an interrupt once it has
+// run for a time since its first. With a time limit of its own the engine sometimes reports its
+// own end as a failure (https://go.dev/issue/75804, fixed in Go 1.27); with an interrupt it does
+// not.
 func one(t target, per time.Duration) (last string, err error) {
 	if err := os.MkdirAll(t.corpus, 0o755); err != nil {
 		return "", err
 	}
 	cmd := exec.Command(t.bin, "-test.run=^$", "-test.fuzz=^"+t.name+"$", "-test.fuzzcachedir="+t.corpus, "-test.parallel=1")
 	cmd.Dir = t.dir // findings go to testdata/fuzz there
-	var text bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &text, &text
+	said := output{begun: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
+	over := make(chan struct{}) // closed when the target has had its time
+	go func() {
+		defer close(over)
+		select {
+		case <-said.begun:
+			time.Sleep(per)
+		case <-time.After(grace):
+		}
+	}()
 	select {
 	case err = <-ended: // it ended early: a finding
 		if err == nil {
 			err = errors.New("it ended before its time without a finding")
 		}
-	case <-time.After(per):
+	case <-over:
 		if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return "", err
 		}
@@ -161,10 +193,10 @@ func one(t target, per time.Duration) (last string, err error) {
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w\n%s", err, text.Bytes())
+		return "", fmt.Errorf("%w\n%s", err, said.text.Bytes())
 	}
-	for line := range strings.Lines(text.String()) {
-		if strings.HasPrefix(line, "fuzz: elapsed") {
+	for line := range strings.Lines(said.text.String()) {
+		if strings.HasPrefix(line, progress) {
 			last = strings.TrimSpace(line)
 		}
 	}
