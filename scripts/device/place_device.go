@@ -74,7 +74,7 @@ func (b *bench) ask(ctx context.Context, t target, d *DevicePlace) {
 	}
 	info := dev.Device()
 	d.NUMANode = info.Node
-	d.VectorCPUs = unknown[string]("the names of the device's interrupts do not tell")
+	d.VectorCPUs = unknown[string]("no interrupt is named after the device")
 	if info.VectorCPUs != nil {
 		d.VectorCPUs = known(strings.ReplaceAll(fmt.Sprint(info.VectorCPUs), "] [", "], ["))
 	}

@@ -12,7 +12,8 @@ import (
 const Version = 1
 
 // Report is the report. Its JSON is that of encoding/json: durations are in nanoseconds (their names end
-// in _ns), sizes in bytes. The text has the same fields in the same order.
+// in _ns), sizes in bytes. The text has the same fields in the same order; a tag "note" is what it says
+// behind a name.
 type Report struct {
 	Version    int        `json:"version"`
 	Date       string     `json:"date"`
@@ -146,16 +147,16 @@ type TrafficRow struct {
 
 // Granted is what the dialing device grants.
 type Granted struct {
-	Device      Item[verbs.DeviceAttr] `json:"device"`
+	Device      Item[verbs.DeviceAttr] `json:"device" note:"as the driver says; MaxInline 0: it does not say"`
 	Caps        Item[string]           `json:"capabilities"`
 	Opcodes     Item[string]           `json:"opcodes"`
 	QueuePairs  []QPGrant              `json:"queue_pairs"`
-	Limits      []QPLimits             `json:"largest_by_type"`
+	Limits      []QPLimits             `json:"largest_by_type" note:"each found with the others small, tried up to 65536"`
 	Refusals    []Refusal              `json:"refusals"`
 	CQs         []CQGrant              `json:"completion_queues"`
 	Resize      Item[string]           `json:"resize_cq"`
-	Pinned      []Pinned               `json:"pinned"`
-	Connections Item[ConnsPinned]      `json:"pinned_by_connections"`
+	Pinned      []Pinned               `json:"pinned" note:"what the process's VmPin, VmLck and VmRSS grew by"`
+	Connections Item[ConnsPinned]      `json:"pinned_by_connections" note:"both ends: what the process's VmPin, VmLck and VmRSS grew by"`
 }
 
 // QPGrant has the capacities asked for a queue pair, and those granted.
@@ -216,7 +217,7 @@ type ConnsPinned struct {
 // Agreed is what connections of the runtime agreed on.
 type Agreed struct {
 	Ends     Item[[]EndAttr] `json:"ends"`
-	RetryExc Item[RetryExc]  `json:"retry_exceeded"`
+	RetryExc Item[RetryExc]  `json:"retry_exceeded" note:"a WRITE to a queue pair that is gone, with 6 retries and with 7, which a device may take for no limit"`
 }
 
 // EndAttr is an end of a connection, as the device reports its queue pair.
@@ -248,10 +249,10 @@ type RetryExc struct {
 
 // Timed are the times.
 type Timed struct {
-	Calls         []Times     `json:"control_calls"`
+	Calls         []Times     `json:"control_calls" note:"no p99 of fewer than 100 calls"`
 	Registrations []Times     `json:"registrations"`
 	Dials         []Times     `json:"dials"`
-	AtOnce        Item[Burst] `json:"dials_at_once"`
+	AtOnce        Item[Burst] `json:"dials_at_once" note:"from the beginning of all to the end of each; both ends in this process"`
 	Messages      []Times     `json:"messages"`
 	DataPath      []Times     `json:"data_path"`
 }
@@ -261,7 +262,7 @@ type Times struct {
 	Call    string        `json:"call"`
 	N       int           `json:"n"`
 	Median  time.Duration `json:"median_ns"`
-	P99     time.Duration `json:"p99_ns"`
+	P99     time.Duration `json:"p99_ns"` // 0 if N is less than 100
 	Max     time.Duration `json:"max_ns"`
 	Unknown string        `json:"unknown,omitempty"`
 }
@@ -278,8 +279,8 @@ type Burst struct {
 
 // Counted are the counters.
 type Counted struct {
-	Stats    []Stats            `json:"stats"`
-	Counters Item[[]Counter]    `json:"hardware_counters"`
+	Stats    []Stats            `json:"stats" note:"type Stats of package reactor, at the end of parts connections to closing"`
+	Counters Item[[]Counter]    `json:"hardware_counters" note:"those that are not 0: before all parts, and what they grew by; part lost peer causes retries"`
 	Events   Item[[]AsyncEvent] `json:"async_events"`
 }
 
@@ -306,8 +307,8 @@ type AsyncEvent struct {
 
 // Deviations are cases of the conformance suite.
 type Deviations struct {
-	Runs    Item[[]Run]     `json:"runs"`
-	Cases   Item[[]Case]    `json:"cases"`
+	Runs    Item[[]Run]     `json:"runs" note:"of the conformance suite, before the report: a test of verbs/ibv for each pair of devices"`
+	Cases   Item[[]Case]    `json:"cases" note:"that did not pass in these runs: new, or known in the tables of this driver"`
 	Reasons Item[[]Skipped] `json:"not_applicable"`
 }
 

@@ -145,6 +145,22 @@ func TestMeasurementsEndWithTheirPart(t *testing.T) {
 	}
 }
 
+// Rule: the 99th percentile is that by nearest rank; fewer than 100 calls have none.
+func TestPercentileOfCalls(t *testing.T) {
+	var took []time.Duration
+	for i := range 201 {
+		if i == forP99-1 && timesOf("", took).P99 != 0 {
+			t.Errorf("%d calls have the 99th percentile %v, want none", i, timesOf("", took).P99)
+		}
+		took = append(took, time.Duration(i+1))
+	}
+	for n, want := range map[int]time.Duration{100: 99, 101: 100, 200: 198, 201: 199} {
+		if got := timesOf("", took[:n]).P99; got != want {
+			t.Errorf("of %d calls that take 1, 2, 3, ... the 99th percentile is %d, want %d", n, got, want)
+		}
+	}
+}
+
 var update = flag.Bool("update", false, "write testdata/report.txt")
 
 // Rule: the text of a report has its fields in the order of the structs, and the reason of what is unknown.
@@ -159,7 +175,7 @@ func TestTextOfAReport(t *testing.T) {
 	r.Granted.QueuePairs = []QPGrant{{For: "a connection", Type: "RC", Asked: "256 sends", Granted: "341 sends"}, {For: "datagrams", Type: "UD", Asked: "256 sends", Unknown: "refused"}}
 	r.Granted.CQs = []CQGrant{{Asked: 8191, Granted: 8191}, {Asked: 1 << 22, Unknown: "cannot allocate memory"}}
 	r.Agreed.RetryExc = known(RetryExc{Timeout: "16 (268ms)", Retry: 7, Shortest: 2147483648, Took: 4 * time.Second, Status: "RETRY_EXC_ERR"})
-	r.Timed.Calls = []Times{{Call: "ibv_create_qp, RC", N: 30, Median: 1234567, P99: 2 * time.Millisecond, Max: 3 * time.Second}, {Call: "ibv_alloc_mw, type 2", Unknown: "not supported"}}
+	r.Timed.Calls = []Times{{Call: "ibv_create_qp, RC", N: 300, Median: 1234567, P99: 2 * time.Millisecond, Max: 3 * time.Second}, {Call: "ibv_alloc_mw, type 2", Unknown: "not supported"}}
 	r.Counted.Counters = known([]Counter{{Device: "mlx5_0", Name: "ports/1/hw_counters/local_ack_timeout_err", Before: 1, During: 7}})
 	r.Deviations = Deviations{Runs: known([]Run{{Pair: "mlx5_0_mlx5_1", MTU: 4096, Passed: 250, Failed: 1}}), Cases: known([]Case{{State: "new", Case: "sends_before_rts_are_refused", Pairs: []string{"mlx5_0_mlx5_1"}, Reason: "accepted"}})}
 	r.Parts = []Part{{Name: "granted", Took: time.Second, Limit: time.Minute}}

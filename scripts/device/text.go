@@ -44,7 +44,11 @@ func label(f reflect.StructField) string {
 func (p *printer) fields(v reflect.Value, indent string) {
 	for i := range v.NumField() {
 		if f := v.Type().Field(i); f.IsExported() {
-			p.field(label(f), v.Field(i), indent)
+			name := label(f)
+			if note := f.Tag.Get("note"); note != "" {
+				name += " (" + note + ")"
+			}
+			p.field(name, v.Field(i), indent)
 		}
 	}
 }

@@ -42,12 +42,18 @@ func (t *timer) times() Times {
 	return r
 }
 
+// forP99 is how many calls have a 99th percentile that is not simply the slowest of them.
+const forP99 = 100
+
 // timesOf sorts the durations.
 func timesOf(call string, took []time.Duration) Times {
 	r := Times{Call: call, N: len(took)}
 	if len(took) > 0 {
 		slices.Sort(took)
-		r.Median, r.P99, r.Max = took[len(took)/2], took[(len(took)-1)*99/100], took[len(took)-1]
+		r.Median, r.Max = took[len(took)/2], took[len(took)-1]
+	}
+	if len(took) >= forP99 {
+		r.P99 = took[(len(took)*99+99)/100-1] // by nearest rank
 	}
 	return r
 }
