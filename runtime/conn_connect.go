@@ -345,7 +345,7 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 			err = c.rejected(ev)
 		}
 	case verbs.CMAddrError, verbs.CMRouteError, verbs.CMUnreachable, verbs.CMConnectError:
-		if c.state == connConnecting && c.resolver.isTimeout(ev) && !c.slow() {
+		if c.state == connConnecting && c.resolver.isTimeout(ev) && !c.resolver.slow(c.attempt.at+1 < len(c.attempt.ways)) {
 			err = c.resolver.ask(ev.ID)
 			break
 		}
@@ -368,14 +368,6 @@ func (c *Conn) giveUpIf(err error) {
 	if err != nil {
 		c.giveUp(err)
 	}
-}
-
-// lookPatience is how long an address of the peer is looked for while it has others.
-const lookPatience = 8 * firstLook
-
-// slow reports whether the peer's next address is to be tried.
-func (c *Conn) slow() bool {
-	return c.resolver.look >= lookPatience && c.attempt.at+1 < len(c.attempt.ways)
 }
 
 // eventError is the event that has ended an attempt to connect. It is part of the error of the attempt.

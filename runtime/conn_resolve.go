@@ -40,3 +40,9 @@ func (a *addrResolver) ask(id verbs.CMID) error {
 func (a *addrResolver) isTimeout(ev *verbs.CMEvent) bool {
 	return ev.Type == verbs.CMAddrError && ev.Status == -int(syscall.ETIMEDOUT)
 }
+
+// lookPatience is how long an address of the peer is looked for while it has others.
+const lookPatience = 8 * firstLook
+
+// slow reports whether the next address of the peer is to be tried, if there are others.
+func (a *addrResolver) slow(others bool) bool { return others && a.look >= lookPatience }

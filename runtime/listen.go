@@ -41,8 +41,7 @@ type Listener struct {
 	addr netip.AddrPort // written before the user gets the Listener
 
 	// Only the holder of the turn of sh.r (the goroutine that runs the reactor) uses the fields below.
-	ids            map[netip.Addr]verbs.CMID // identifiers by the address at which they listen
-	all            bool                      // at all addresses of the device: follow changes ids
+	listening      listening
 	backlog        backlog
 	waiters        acceptWaiters  // calls of Accept and AcceptAsync
 	prepareWaiters acceptWaiters  // calls of PrepareAccept
@@ -72,11 +71,8 @@ func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, all := rt.dev.(verbs.Addresser)
-	switch empty := strings.HasPrefix(addr, ":"); {
-	case !empty:
-		all = false
-	case rt.dev.Device().AnyAddr:
+	all := rt.allOf(addr)
+	if strings.HasPrefix(addr, ":") && rt.dev.Device().AnyAddr {
 		at = netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())
 	}
 	if o, err = rt.inherit(o); err != nil {
@@ -92,17 +88,18 @@ func (rt *Runtime) ListenOptions(addr string, o Options) (*Listener, error) {
 	if err := rt.fits(o); err != nil {
 		return nil, err
 	}
-	l := &Listener{rt: rt, sh: rt.shards[0], opts: o, backlog: newBacklog(o.Backlog), gone: make(chan struct{}),
-		ids: map[netip.Addr]verbs.CMID{}, all: all}
+	l := &Listener{rt: rt, sh: rt.shards[0], opts: o, backlog: newBacklog(o.Backlog), gone: make(chan struct{})}
+	// The device's backlog counts all unanswered requests. At most Options.Backlog of these requests are in
+	// l.backlog, and about maxRejections wait to be rejected. The remaining Options.Backlog places are for
+	// requests whose events takeCM has not taken yet.
+	l.listening = listening{sh: l.sh, target: l, space: verbs.PSTCP, backlog: 2*o.Backlog + maxRejections, tos: o.TOS, all: all,
+		ids: map[netip.Addr]verbs.CMID{}}
 	rt.mu.Lock()
 	rt.listeners[l] = struct{}{}
 	rt.mu.Unlock()
-	rt.addrMu.Lock() // until l listens: then addrsChanged finds it
+	rt.addrMu.Lock()
 	defer rt.addrMu.Unlock()
-	ips, lerr := []netip.Addr{at.Addr()}, error(nil)
-	if all {
-		ips, lerr = rt.addrs()
-	}
+	ips, lerr := rt.listenAt(all, at.Addr())
 	if lerr == nil {
 		if err := l.sh.r.Do(ctx, func() { lerr = l.listen(ips, at.Port()) }); err != nil {
 			lerr = err
@@ -424,19 +421,11 @@ func (l *Listener) stop(cause error) {
 		s.Settle(nil, cause)
 	}
 	l.waiters.all, l.prepareWaiters.all = nil, nil
-	left := len(l.ids)
-	if left == 0 { // no address has remained; or the method listen has failed, or has not run yet and will return l.cause
+	// Without identifiers, no address has remained; or the method listen has failed, or has not run yet and
+	// will return l.cause.
+	l.listening.close(func(err error) {
+		l.closeErr = err
 		l.forget()
 		close(l.gone)
-		return
-	}
-	for _, id := range l.ids {
-		l.sh.closeID(id, func(err error) {
-			l.closeErr = errors.Join(l.closeErr, err)
-			if left--; left == 0 {
-				l.forget()
-				close(l.gone)
-			}
-		})
-	}
+	})
 }

@@ -12,18 +12,27 @@ import (
 // portTries is how many ports are tried until one is free at all addresses of the device.
 const portTries = 16
 
-// listen starts to listen at one port of all the addresses. Holder only.
-func (l *Listener) listen(ips []netip.Addr, port uint16) (err error) {
-	if l.cause != nil { // Runtime.Close has already stopped the listener
-		return l.cause
-	}
+// listening is what a Listener or a PacketConn listens with: an identifier for each address, all at one
+// port. Holder only.
+type listening struct {
+	sh      *shard
+	target  cmTarget
+	space   verbs.PortSpace
+	backlog int
+	tos     uint8 // iWARP gives it to the accepted connections; 0: the device's
+	port    uint8 // of the device; addresses of other ports are left out; 0: any
+	all     bool  // at all addresses of the device: follow changes ids
+	ids     map[netip.Addr]verbs.CMID
+}
+
+// tryPorts calls try. If no port was given and the one that was chosen is in use at one of the addresses,
+// tryPorts calls undo, and tries another port.
+func tryPorts(port uint16, try func() error, undo func()) (err error) {
 	for range portTries {
-		if err = l.listenAll(ips, port); err == nil {
+		if err = try(); err == nil {
 			return nil
 		}
-		for ip := range l.ids {
-			l.leave(ip)
-		}
+		undo()
 		if port != 0 || !errors.Is(err, syscall.EADDRINUSE) {
 			return err
 		}
@@ -31,65 +40,71 @@ func (l *Listener) listen(ips []netip.Addr, port uint16) (err error) {
 	return err
 }
 
-// listenAll listens at all the addresses. Port 0 is the port that the first gets. Those are left out
-// that an interface has lost meanwhile, or does not have yet.
-func (l *Listener) listenAll(ips []netip.Addr, port uint16) (err error) {
-	l.addr = netip.AddrPort{}
+// start listens at all the addresses, and returns that of the first identifier. Port 0 is the port that this
+// one gets. If all is set, those are left out that an interface has lost meanwhile, or does not have yet.
+func (l *listening) start(ips []netip.Addr, port uint16) (first netip.AddrPort, err error) {
 	for _, ip := range ips {
-		var at netip.AddrPort
-		if at, err = l.listenAt(netip.AddrPortFrom(ip, port)); err != nil {
-			if l.all && elsewhere(err) {
-				continue
-			}
-			return err
-		}
-		if !l.addr.IsValid() {
-			l.addr, port = at, at.Port()
+		at, lerr := l.add(netip.AddrPortFrom(ip, port))
+		switch {
+		case lerr == nil && !first.IsValid():
+			first, port = at, at.Port()
+		case lerr == nil:
+		case l.all && elsewhere(lerr):
+			err = lerr
+		default:
+			return first, lerr
 		}
 	}
-	if l.addr.IsValid() {
-		return nil
+	if first.IsValid() {
+		return first, nil
 	}
-	return err
+	return first, err
 }
 
-// listenAt creates and binds an identifier, and starts to listen.
-func (l *Listener) listenAt(at netip.AddrPort) (netip.AddrPort, error) {
-	id, err := l.sh.cm.CreateID(verbs.PSTCP, 0)
+// add creates and binds an identifier, and starts to listen.
+func (l *listening) add(at netip.AddrPort) (netip.AddrPort, error) {
+	id, err := l.sh.cm.CreateID(l.space, 0)
 	if err != nil {
 		return at, err
 	}
-	if l.opts.TOS != 0 { // iWARP gives it to the accepted connections
-		err = id.SetTOS(l.opts.TOS)
+	if l.tos != 0 {
+		err = id.SetTOS(l.tos)
 	}
 	if err == nil {
 		err = id.Bind(at)
 	}
+	if err == nil && l.port != 0 && id.Port() != l.port {
+		err = syscall.EADDRNOTAVAIL
+	}
 	if err == nil {
-		// The device's backlog counts all unanswered requests. At most Options.Backlog of these
-		// requests are in l.backlog, and about maxRejections wait to be rejected. The remaining
-		// Options.Backlog places are for requests whose events takeCM has not taken yet.
-		err = id.Listen(2*l.opts.Backlog + maxRejections)
+		err = id.Listen(l.backlog)
 	}
 	if err != nil {
 		l.sh.closeID(id, nil)
 		return at, err
 	}
 	l.ids[at.Addr()] = id
-	l.sh.targets[id] = l
+	l.sh.targets[id] = l.target
 	return id.LocalAddr(), nil
 }
 
 // leave ends listening at an address.
-func (l *Listener) leave(ip netip.Addr) {
+func (l *listening) leave(ip netip.Addr) {
 	l.sh.closeID(l.ids[ip], nil)
 	delete(l.ids, ip)
 }
 
-// follow makes the listener listen at the given addresses, if it listens at all of the device. An
-// address at which it cannot listen is tried again at the next change. Holder only.
-func (l *Listener) follow(ips []netip.Addr) {
-	if !l.all || l.cause != nil {
+// leaveAll ends listening at all addresses.
+func (l *listening) leaveAll() {
+	for ip := range l.ids {
+		l.leave(ip)
+	}
+}
+
+// follow listens at the given addresses and no others, if l listens at all of the device. An address at
+// which it cannot listen is tried again at the next change.
+func (l *listening) follow(ips []netip.Addr, port uint16) {
+	if !l.all {
 		return
 	}
 	for ip := range l.ids {
@@ -99,7 +114,43 @@ func (l *Listener) follow(ips []netip.Addr) {
 	}
 	for _, ip := range ips {
 		if l.ids[ip] == nil {
-			_, _ = l.listenAt(netip.AddrPortFrom(ip, l.addr.Port()))
+			_, _ = l.add(netip.AddrPortFrom(ip, port))
 		}
+	}
+}
+
+// close ends listening at all addresses, and calls done when the identifiers are closed. It is called once,
+// after the last call of follow.
+func (l *listening) close(done func(error)) {
+	left, err := len(l.ids), error(nil)
+	if left == 0 {
+		done(nil)
+		return
+	}
+	for _, id := range l.ids {
+		l.sh.closeID(id, func(cerr error) {
+			err = errors.Join(err, cerr)
+			if left--; left == 0 {
+				done(err)
+			}
+		})
+	}
+}
+
+// listen starts to listen at one port of all the addresses. Holder only.
+func (l *Listener) listen(ips []netip.Addr, port uint16) error {
+	if l.cause != nil { // Runtime.Close has already stopped the listener
+		return l.cause
+	}
+	return tryPorts(port, func() (err error) {
+		l.addr, err = l.listening.start(ips, port)
+		return err
+	}, l.listening.leaveAll)
+}
+
+// follow makes the listener listen at the addresses that the device has now. Holder only.
+func (l *Listener) follow(ips []netip.Addr) {
+	if l.cause == nil {
+		l.listening.follow(ips, l.addr.Port())
 	}
 }

@@ -304,7 +304,7 @@ func TestRequestsThatNobodyAcceptsAreBounded(t *testing.T) {
 	if err := ln.sh.r.Do(testContext(t), func() {
 		for i := range ids {
 			ids[i].ln = ln
-			ln.onCM(&verbs.CMEvent{Type: verbs.CMConnectRequest, ID: &ids[i], ListenID: ln.ids[ln.addr.Addr()], Conn: verbs.ConnParam{PrivateData: hi}})
+			ln.onCM(&verbs.CMEvent{Type: verbs.CMConnectRequest, ID: &ids[i], ListenID: ln.listening.ids[ln.addr.Addr()], Conn: verbs.ConnParam{PrivateData: hi}})
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -337,7 +337,7 @@ func TestGivenUpRequestsAreBounded(t *testing.T) {
 		for ; n < many && !ln.sh.tooManyRejections(); n++ {
 			id := &ids[n]
 			id.ln = ln
-			ln.onCM(&verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: ln.ids[ln.addr.Addr()], Conn: verbs.ConnParam{PrivateData: hi}})
+			ln.onCM(&verbs.CMEvent{Type: verbs.CMConnectRequest, ID: id, ListenID: ln.listening.ids[ln.addr.Addr()], Conn: verbs.ConnParam{PrivateData: hi}})
 			ln.sh.targets[id].onCM(&verbs.CMEvent{Type: verbs.CMRejected, ID: id})
 		}
 		closing = len(ln.sh.closing)

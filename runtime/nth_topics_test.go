@@ -224,7 +224,7 @@ func (r *nthPaced) posts() {
 	if a == nil || b == nil || !ok {
 		return
 	}
-	ask := &resolving{p: a, way: addrResolver{src: netip.AddrPortFrom(a.rt.addr, 0), dst: b.Addr()}}
+	ask := &resolving{p: a, ways: []addrResolver{{src: netip.AddrPortFrom(a.rt.addr, 0), dst: b.Addr()}}}
 	var asked futures.Future[*Peer]
 	ask.promise, asked = r.client.peers.New(nil)
 	a.sh.r.Defer(ask.start)

@@ -62,11 +62,90 @@ func TestListenAtAllAddressesOfTheDevice(t *testing.T) {
 	null, later := nullControl(t), netip.MustParseAddr("127.0.1.2")
 	must.Do(t, null.SetGID("null1", 60, verbs.GIDFromAddr(later), 1))
 	for ctx, has := testContext(t), false; !has; {
-		if err := errors.Join(ctx.Err(), ln.sh.r.Do(context.Background(), func() { has = ln.ids[later] != nil })); err != nil {
+		if err := errors.Join(ctx.Err(), ln.sh.r.Do(context.Background(), func() { has = ln.listening.ids[later] != nil })); err != nil {
 			t.Fatalf("waiting until the listener is at a new address: %v", err)
 		}
 	}
 	dial(later.String())
+}
+
+// Rule: datagrams without a host are at all addresses of their device at one port, and at an address that
+// the device gets later; a reply is from the address to which the datagram was sent.
+func TestDatagramsAtAllAddressesOfTheDevice(t *testing.T) {
+	profile(t, "mlx5")
+	p := nullBedProvider(t, dualStack)
+	client, server := nullBed.open(t, Config{Provider: p}, 0), nullBed.open(t, Config{Provider: p}, 1)
+	a, b := mustListenPacket(t, client, Options{}), mustListenPacket(t, server, Options{})
+	ask := func(host string) {
+		t.Helper()
+		at := netip.AddrPortFrom(netip.MustParseAddr(host), b.Addr().Port())
+		if e, err := a.Resolve(testContext(t), at.String()); err != nil {
+			t.Errorf("resolving %v: %v", at, err)
+		} else {
+			must.Do(t, e.Close())
+		}
+	}
+	for _, host := range []string{"127.0.0.2", "fd00:5e::2", "fe80::5f%lo"} {
+		ask(host)
+	}
+	null, later := nullControl(t), netip.MustParseAddr("127.0.1.2")
+	must.Do(t, null.SetGID("null1", 60, verbs.GIDFromAddr(later), 1))
+	at := func(ip netip.Addr, want bool) {
+		for ctx, has := testContext(t), !want; has != want; {
+			if err := errors.Join(ctx.Err(), b.sh.r.Do(context.Background(), func() { has = b.others.ids[ip] != nil })); err != nil {
+				t.Fatalf("waiting until the datagrams are at %v: %v, want %v: %v", ip, has, want, err)
+			}
+		}
+	}
+	at(later, true)
+	ask(later.String())
+	must.Do(t, null.SetGID("null1", 60, verbs.GID{}, 0))
+	at(later, false)
+}
+
+// Rule: datagrams are not at the addresses of other ports of the device: their queue pair has one port.
+func TestDatagramsAreAtOnePortOfTheDevice(t *testing.T) {
+	p := mustListenPacket(t, nullBed.open(t, Config{Provider: nullBedProvider(t, dualStack)}, 1), Options{})
+	must.Do(t, p.sh.r.Do(testContext(t), func() {
+		at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), 0)
+		for _, x := range []struct {
+			port uint8
+			want bool
+		}{{p.port, true}, {p.port + 1, false}} {
+			p.others.port = x.port
+			if _, err := p.others.add(at); (err == nil) != x.want || err != nil && !elsewhere(err) {
+				t.Errorf("listening at %v for port %d: %v; the address is of port %d", at, x.port, err, p.port)
+			}
+		}
+	}))
+}
+
+// Rule: Resolve passes by the addresses of a host that the device does not reach, and its error names the
+// last one and the device's addresses.
+func TestResolveTriesEachAddressOfAHost(t *testing.T) {
+	client, server := nullBed.open(t, Config{}, 0), nullBed.open(t, Config{}, 1)
+	p, to := mustListenPacket(t, client, Options{}), mustListenPacket(t, server, Options{}).Addr()
+	resolve := func(hosts ...string) (*Peer, error) {
+		r := &resolving{p: p}
+		for _, host := range hosts {
+			w := addrResolver{dst: netip.AddrPortFrom(netip.MustParseAddr(host), to.Port())}
+			if w.dst.Addr() == to.Addr() {
+				w.src = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 0)
+			}
+			r.ways = append(r.ways, w)
+		}
+		promise, f := client.peers.New(nil)
+		r.promise = promise
+		p.sh.r.Defer(r.start)
+		return f.Await(testContext(t))
+	}
+	if e, err := resolve("192.0.2.1", "fd00:5e::7", to.Addr().String()); err != nil || e.qpn == 0 {
+		t.Errorf("the result is %v, %v; want the peer at %v", e, err, to)
+	}
+	_, err := resolve("fd00:5e::7", "192.0.2.1")
+	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "192.0.2.1") || !strings.Contains(err.Error(), "device null0 has the addresses [127.0.0.1]") {
+		t.Errorf("the error is %v, want ErrUnreachable with the address and those of the device", err)
+	}
 }
 
 // Rule: to listen on a device without an address is an error that says so.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
@@ -48,7 +49,8 @@ type PacketConn struct {
 	closeErr error         // written before closed is closed
 
 	// Only the holder of the reactor's turn uses the fields below.
-	id        verbs.CMID
+	id        verbs.CMID // of the queue pair; listens at the first address
+	others    listening  // at the other addresses
 	admitted  bool
 	arrived   []int         // indexes of the slots with undelivered datagrams, oldest first
 	waits     []*packetWait // calls of Recv that wait, oldest first
@@ -61,8 +63,9 @@ type PacketConn struct {
 }
 
 // ListenPacket opens a PacketConn at "host:port", where peers find it with [PacketConn.Resolve]. An
-// empty host means the device's address. If the port is 0, ListenPacket chooses a free port, which
-// Addr returns. A program that only sends can use port 0.
+// empty host means all addresses that the device has on the port of the first of them, as for
+// [Runtime.Listen]: also those that it gets later, at one port. If the port is 0, ListenPacket chooses a
+// free port, which Addr returns. A program that only sends can use port 0.
 //
 // The options that apply are SendDepth, RecvCredits, MaxSGE, Inline, TOS and Recorder. A reply has the
 // type of service of the datagram that it answers, if that has one. RecvCredits is the
@@ -86,8 +89,16 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 		return nil, err
 	}
 	defer rt.leave()
+	rt.addrMu.Lock()
+	defer rt.addrMu.Unlock()
+	all := rt.allOf(addr)
+	ips, err := rt.listenAt(all, at.Addr())
+	if err != nil {
+		return nil, fmt.Errorf("opening datagrams at %s: %w", addr, rt.asRemoved(err))
+	}
 	p := &PacketConn{rt: rt, sh: rt.shard(), opts: o, ended: make(chan struct{}), closed: make(chan struct{}),
 		peers: map[*Peer]struct{}{}, groups: map[netip.Addr]*membership{}, asking: map[*resolving]struct{}{}}
+	p.others = listening{sh: p.sh, target: p, space: verbs.PSUDP, backlog: DefaultBacklog, all: all, ids: map[netip.Addr]verbs.CMID{}}
 	p.task.Fn = p.match
 	least := o.least
 	least.RecvDepth = o.RecvCredits
@@ -108,7 +119,7 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 	rt.mu.Unlock()
 	var lerr error
 	if err := p.sh.r.Do(ctx, func() {
-		if lerr = p.open(at); lerr != nil {
+		if lerr = p.open(ips, at.Port()); lerr != nil {
 			p.fail(lerr) // begins to release everything; Runtime.Close waits until everything is released
 		}
 	}); err != nil {
@@ -122,7 +133,7 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 
 // PacketConn.open creates the queue pair, posts the receives and listens. If open fails, the caller
 // must call p.fail(), which releases everything. Holder only.
-func (p *PacketConn) open(at netip.AddrPort) (err error) {
+func (p *PacketConn) open(ips []netip.Addr, port uint16) (err error) {
 	posted := 0
 	defer func() { // free the buffers of the unposted receives; a posted receive frees its buffer when it ends
 		for i := range p.slots[posted:] {
@@ -133,14 +144,7 @@ func (p *PacketConn) open(at netip.AddrPort) (err error) {
 		return err
 	}
 	p.admitted = true
-	if p.id, err = p.sh.cm.CreateID(verbs.PSUDP, 0); err != nil {
-		return err
-	}
-	p.sh.targets[p.id] = p
-	if err := p.id.Bind(at); err != nil {
-		return err
-	}
-	if err := p.takePort(); err != nil {
+	if err := tryPorts(port, func() error { return p.bind(ips, port) }, p.unbind); err != nil {
 		return err
 	}
 	init := p.q.InitAttr()
@@ -154,11 +158,50 @@ func (p *PacketConn) open(at netip.AddrPort) (err error) {
 		}
 	}
 	p.sh.r.Flush()
-	if err := p.id.Listen(DefaultBacklog); err != nil {
-		return err
+	return p.id.Listen(DefaultBacklog)
+}
+
+// bind binds the identifier of the queue pair to the first of the addresses, and listens at the others. If
+// p is at all addresses of the device, those are left out that an interface has lost meanwhile, or does not
+// have yet. Holder only.
+func (p *PacketConn) bind(ips []netip.Addr, port uint16) (err error) {
+	for n, ip := range ips {
+		if p.id, err = p.sh.cm.CreateID(verbs.PSUDP, 0); err != nil {
+			return err
+		}
+		p.sh.targets[p.id] = p
+		if err = p.id.Bind(netip.AddrPortFrom(ip, port)); err == nil {
+			p.addr, ips = p.id.LocalAddr(), ips[n+1:]
+			break
+		}
+		p.unbind()
+		if !p.others.all || !elsewhere(err) {
+			break
+		}
 	}
-	p.addr = p.id.LocalAddr()
-	return nil
+	if err == nil {
+		err = p.takePort()
+	}
+	if err == nil {
+		_, err = p.others.start(ips, p.addr.Port())
+	}
+	return err
+}
+
+// unbind undoes bind. Holder only.
+func (p *PacketConn) unbind() {
+	p.others.leaveAll()
+	if p.id != nil {
+		p.sh.closeID(p.id, nil)
+		p.id = nil
+	}
+}
+
+// follow makes p listen at the addresses that the device has now. Holder only.
+func (p *PacketConn) follow(ips []netip.Addr) {
+	if !p.gone {
+		p.others.follow(slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool { return ip == p.addr.Addr() }), p.addr.Port())
+	}
 }
 
 // takePort notes the port that the identifier is bound to. Holder only.
@@ -169,12 +212,12 @@ func (p *PacketConn) takePort() (err error) {
 		}
 	}
 	port, err := p.rt.dev.QueryPort(p.port)
-	p.lids = port.LinkLayer == verbs.LinkInfiniBand
+	p.others.port, p.lids = p.port, port.LinkLayer == verbs.LinkInfiniBand
 	p.most = int(min(port.ActiveMTU.Bytes(), p.sh.r.MaxDatagram())) // the receives are for MaxDatagram
 	return err
 }
 
-// Addr returns the address at which peers find p.
+// Addr returns the address at which peers find p; of several, the one that it has had first.
 func (p *PacketConn) Addr() netip.AddrPort { return p.addr }
 
 // MaxPacket returns the size limit of a datagram in bytes: the port's active MTU.
@@ -295,7 +338,10 @@ func (p *PacketConn) destroy() {
 	}
 	p.q.Seal()
 	p.leaving.Store(true)
-	p.sh.closeID(p.id, finish)
+	p.others.close(func(err error) {
+		p.closeErr = errors.Join(p.closeErr, err)
+		p.sh.closeID(p.id, finish)
+	})
 }
 
 // finishClose closes the address handles, and then the channel p.closed. The queue was released

@@ -1,14 +1,11 @@
 package runtime
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
 
-	"github.com/verbena-rdma/verbena/futures"
-	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -134,126 +131,6 @@ func (p *PacketConn) replyFrom(grh []byte) (uint8, error) {
 	}
 	e, err := verbs.FindGID(p.rt.dev, p.port, dest, v2)
 	return uint8(e.Index), err // the entries below 256 are read only
-}
-
-// Resolve asks the PacketConn that listens at "host:port" for its queue pair, and returns that
-// queue pair as a Peer. Resolve waits for the answer until ctx ends, but at most
-// Config.ConnectTimeout.
-//
-// Implements: rdma_connect in port space UDP.
-func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
-	asked, err := reactor.DoneOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	ways, err := p.rt.destinations(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.Err(); err != nil {
-		return nil, err
-	}
-	r := &resolving{p: p, way: ways[0]}
-	var f futures.Future[*Peer]
-	r.promise, f = p.rt.peers.New(nil)
-	p.sh.r.Defer(r.start)
-	e, err := f.Await(asked)
-	if err != nil && f.Valid() {
-		f.Discard()
-		p.sh.r.Defer(func() { r.end(nil, err) })
-		return nil, fmt.Errorf("resolving %s: %w", addr, asked.Cause(ctx, err))
-	}
-	return e, err
-}
-
-// resolving is the lookup of a peer's queue pair for one call of Resolve. Only the holder of the turn
-// uses it.
-type resolving struct {
-	p       *PacketConn
-	id      verbs.CMID
-	way     addrResolver // with the address that is looked up
-	timer   *reactor.Timer
-	promise futures.Promise[*Peer]
-	done    bool
-}
-
-func (r *resolving) start() {
-	if err := r.p.Err(); err != nil {
-		r.end(nil, err)
-		return
-	}
-	r.p.asking[r] = struct{}{}
-	sh, bound := r.p.sh, r.p.rt.cfg.ConnectTimeout
-	var err error
-	if r.id, err = sh.cm.CreateID(verbs.PSUDP, 0); err == nil {
-		sh.targets[r.id] = r
-		if tos := r.p.opts.TOS; tos != 0 {
-			err = r.id.SetTOS(tos)
-		}
-		if err == nil {
-			err = r.way.ask(r.id)
-		}
-	}
-	if err != nil {
-		r.end(nil, err)
-		return
-	}
-	r.timer = sh.r.After(bound, func() {
-		r.end(nil, fmt.Errorf("%w: %v, longer than %v (Config.ConnectTimeout)", ErrConnectTimeout, r.way.dst, bound))
-	})
-}
-
-// sidrReject is the status in the answer of a listener that rejects the lookup (IBTA table 118).
-const sidrReject = 2
-
-// onCM implements cmTarget.
-func (r *resolving) onCM(ev *verbs.CMEvent) {
-	var err error
-	switch ev.Type {
-	case verbs.CMAddrResolved:
-		err = r.id.ResolveRoute(r.p.rt.cfg.ConnectTimeout)
-	case verbs.CMRouteResolved:
-		err = r.id.Connect(&verbs.ConnParam{})
-	case verbs.CMEstablished:
-		e, perr := r.p.newPeer(&ev.UD.AH, ev.UD.QPNum, ev.UD.QKey, netip.Addr{})
-		r.end(e, perr)
-	case verbs.CMDeviceRemoval:
-		err = verbs.ErrDeviceRemoved
-	case verbs.CMUnreachable:
-		if ev.Status == sidrReject {
-			err = refusal(r.way.dst, verbs.RejConsumer, ev.UD.PrivateData)
-			break
-		}
-		fallthrough
-	default:
-		if !r.done && r.way.isTimeout(ev) {
-			err = r.way.ask(r.id)
-			break
-		}
-		err = fmt.Errorf("%w: %v: %v (%w)", ErrUnreachable, r.way.dst, ev.Type, statusError(ev.Status))
-	}
-	if err != nil {
-		r.end(nil, err)
-	}
-}
-
-// resolving.end ends the lookup and settles its future. A second call does nothing.
-func (r *resolving) end(e *Peer, err error) {
-	if r.done {
-		return
-	}
-	r.done = true
-	delete(r.p.asking, r)
-	if r.timer != nil {
-		r.p.sh.r.StopTimer(r.timer)
-	}
-	err = r.p.rt.asRemoved(err)
-	settle := func(error) { r.promise.Settle(e, err) }
-	if r.id == nil {
-		settle(nil)
-		return
-	}
-	r.p.sh.closeID(r.id, settle)
 }
 
 // disposePeer closes the Peer of a future that was discarded.

@@ -51,8 +51,8 @@ type Runtime struct {
 	gone    uatomic.Bool
 	tidying sync.WaitGroup // counts the goroutines that Runtime.tidy has started
 
-	// addrMu is held while the device's addresses are read and given to listeners, so that a listener
-	// gets the newest last.
+	// addrMu is held while the device's addresses are read and given to listeners and datagrams, so that
+	// these get the newest last.
 	addrMu sync.Mutex
 
 	mu        sync.Mutex    // guards the fields up to watchers; no goroutine waits while it holds mu

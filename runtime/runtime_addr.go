@@ -9,14 +9,15 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // A device of the system has the IP addresses of its network interfaces (verbs.Addresser). They are read
 // when they are needed, because they change: for Dial the source address of the route to the peer, for a
-// listener without a host all of them, again whenever the device reports a change. Any other device
-// has one address, Runtime.addr.
+// listener or datagrams without a host all of them, again whenever the device reports a change. Any other
+// device has one address, Runtime.addr.
 
 // addrs returns the addresses of the device, best first. It makes system calls.
 func (rt *Runtime) addrs() ([]netip.Addr, error) {
@@ -169,7 +170,23 @@ func (rt *Runtime) unreached(dst netip.AddrPort, err error) error {
 	return fmt.Errorf("%w: %v: %w; device %s has the addresses %v", ErrUnreachable, dst, err, d.Name, d.Addr)
 }
 
-// addrsChanged has the listeners follow the addresses of the device, which it has reported to have changed.
+// allOf reports whether a listener at "host:port" is at all addresses of the device: it has no host, and
+// the device has the addresses of network interfaces.
+func (rt *Runtime) allOf(addr string) bool {
+	_, there := rt.dev.(verbs.Addresser)
+	return there && strings.HasPrefix(addr, ":")
+}
+
+// listenAt returns the addresses at which to listen: all of the device, or one. The caller holds addrMu
+// until it listens; so addrsChanged finds it.
+func (rt *Runtime) listenAt(all bool, one netip.Addr) ([]netip.Addr, error) {
+	if all {
+		return rt.addrs()
+	}
+	return []netip.Addr{one}, nil
+}
+
+// addrsChanged has the listeners and the datagrams follow the addresses of the device, which it has reported to have changed.
 // Any goroutine may call it.
 func (rt *Runtime) addrsChanged() {
 	if _, ok := rt.dev.(verbs.Addresser); !ok || rt.enter() != nil {
@@ -187,6 +204,9 @@ func (rt *Runtime) addrsChanged() {
 		defer rt.mu.Unlock()
 		for l := range rt.listeners {
 			l.sh.r.Defer(func() { l.follow(all) })
+		}
+		for p := range rt.packets {
+			p.sh.r.Defer(func() { p.follow(all) })
 		}
 	}()
 }

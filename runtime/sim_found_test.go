@@ -106,7 +106,7 @@ func TestPacketConnEndsItsQuestions(t *testing.T) {
 	t.Cleanup(w.finish)
 	n := w.nodes[0]
 	w.partition(0, time.Minute)
-	r := &resolving{p: n.packets.p, way: addrResolver{src: netip.AddrPortFrom(n.rt.addr, 0), dst: w.nodes[1].packets.p.Addr()}}
+	r := &resolving{p: n.packets.p, ways: []addrResolver{{src: netip.AddrPortFrom(n.rt.addr, 0), dst: w.nodes[1].packets.p.Addr()}}}
 	var f futures.Future[*Peer]
 	r.promise, f = n.rt.peers.New(nil)
 	r.p.sh.r.Defer(r.start)

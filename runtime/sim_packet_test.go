@@ -92,7 +92,7 @@ func (s *simPackets) act() {
 	case s.peers[to.p] != nil:
 		s.send(s.peers[to.p], to.p)
 	case !s.asked[to.p].Valid() && w.r.one(3):
-		r := &resolving{p: s.p, way: addrResolver{src: netip.AddrPortFrom(s.p.rt.addr, 0), dst: to.p.Addr()}}
+		r := &resolving{p: s.p, ways: []addrResolver{{src: netip.AddrPortFrom(s.p.rt.addr, 0), dst: to.p.Addr()}}}
 		r.promise, s.asked[to.p] = s.n.rt.peers.New(nil)
 		s.p.sh.r.Defer(r.start)
 	}
