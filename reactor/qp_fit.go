@@ -27,7 +27,7 @@ func (r *Reactor) fit(c *QueueConfig) error {
 		return r.fitShared(c)
 	}
 	want := c.cap()
-	got, err := r.ctx.QPLimits(c.Type, want)
+	got, err := r.ctx.QPLimits(c.Type, want, c.Windows)
 	if errors.Is(err, verbs.ErrNotSupported) {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}

@@ -17,7 +17,7 @@ type lesser struct {
 }
 
 // QPLimits implements verbs.Context.
-func (l lesser) QPLimits(_ verbs.QPType, want verbs.QPCap) (verbs.QPCap, error) {
+func (l lesser) QPLimits(_ verbs.QPType, want verbs.QPCap, _ bool) (verbs.QPCap, error) {
 	return verbs.QPCap{
 		MaxSendWR: min(want.MaxSendWR, l.most.MaxSendWR), MaxRecvWR: min(want.MaxRecvWR, l.most.MaxRecvWR),
 		MaxSendSGE: min(want.MaxSendSGE, l.most.MaxSendSGE), MaxRecvSGE: min(want.MaxRecvSGE, l.most.MaxRecvSGE),

@@ -57,11 +57,12 @@ type Context interface {
 	QueryDevice() (DeviceAttr, error)
 	// QPLimits returns the capacities that a queue pair of type t is granted at least, if it is created with them:
 	// want where the device has that much, else less, the depths as far as the elements and inline bytes leave room.
-	// A capacity that want leaves 0 stays 0. The answer is for the context's other queue pairs as for the first: it
+	// A capacity that want leaves 0 stays 0. With windows it is for one that may bind windows
+	// (QPInitAttr.Windows), whose requests some devices make larger. The answer is for the context's other queue pairs as for the first: it
 	// is no reservation. The first call for a want may make and destroy some queue pairs, and blocks as long.
 	// Any goroutine. ErrNotSupported where the device has no queue pairs of the type. Implements: ibv_create_qp as a
 	// query.
-	QPLimits(t QPType, want QPCap) (QPCap, error)
+	QPLimits(t QPType, want QPCap, windows bool) (QPCap, error)
 	// QueryPort reads a port; ports count from 1. Implements: ibv_query_port.
 	QueryPort(port uint8) (PortAttr, error)
 	// QueryGID reads an entry of a port's address table.

@@ -27,8 +27,9 @@ type probed struct {
 }
 
 type limitsKey struct {
-	typ  verbs.QPType
-	want verbs.QPCap
+	typ     verbs.QPType
+	want    verbs.QPCap
+	windows bool
 }
 
 // maxLimits bounds the answers that a context keeps: a program has few kinds of queue pairs.
@@ -36,9 +37,10 @@ const maxLimits = 256
 
 // prober makes queue pairs and destroys them at once. They are not among the counted objects of the context.
 type prober struct {
-	l  *probed
-	pd *protectionDomain
-	cq *C.struct_vb_cq
+	l       *probed
+	pd      *protectionDomain
+	cq      *C.struct_vb_cq
+	windows bool // the queue pairs are to bind windows
 }
 
 // probe calls fn with a prober. An error is that of what the prober needs, or of destroying.
@@ -83,8 +85,7 @@ func (p *prober) try(t verbs.QPType, want verbs.QPCap) (verbs.QPCap, syscall.Err
 		a.recv_cq = p.cq
 	}
 	var q queuePair
-	// With windows: without them a request is not larger, so that the answer is for both.
-	if e := q.create(p.pd, &a, &verbs.QPInitAttr{Type: t, Windows: true}); e != 0 {
+	if e := q.create(p.pd, &a, &verbs.QPInitAttr{Type: t, Windows: p.windows}); e != 0 {
 		return want, e
 	}
 	p.destroy(func() C.int { return C.shim_destroy_qp(p.pd.ctx.t, q.c) })
@@ -173,16 +174,19 @@ func (p *prober) raise(t verbs.QPType, have *verbs.QPCap, i int, most uint32) sy
 // example), it returns want: the program's own creation will tell.
 //
 // Implements: ibv_create_qp, as a query.
-func (c *deviceContext) QPLimits(t verbs.QPType, want verbs.QPCap) (verbs.QPCap, error) {
+func (c *deviceContext) QPLimits(t verbs.QPType, want verbs.QPCap, windows bool) (verbs.QPCap, error) {
 	l := &c.probed
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := limitsKey{t, want}
+	key := limitsKey{t, want, windows}
 	if got, ok := l.limits[key]; ok {
 		return got, nil
 	}
 	got, e := want, syscall.Errno(0)
-	err := c.probe(func(p *prober) { got, e = p.fit(t, want) })
+	err := c.probe(func(p *prober) {
+		p.windows = windows
+		got, e = p.fit(t, want)
+	})
 	switch {
 	case err != nil:
 		return want, err

@@ -43,11 +43,11 @@ func TestLimitsAreFound(t *testing.T) {
 			ctx := profiledContext(t, c.profile)
 			want := wanted
 			want.MaxInlineData, want.MaxSendSGE, want.MaxRecvSGE = c.inline, c.send, c.recv
-			got := must.Get(ctx.QPLimits(verbs.QPTRC, wanted))(t)
+			got := must.Get(ctx.QPLimits(verbs.QPTRC, wanted, true))(t)
 			if got != want {
 				t.Errorf("the limits are %+v, want %+v", got, want)
 			}
-			granted := grant(t, ctx, verbs.QPTRC, got)
+			granted := grant(t, ctx, got, true)
 			if smaller(granted, got) != got {
 				t.Errorf("a queue pair of %+v is granted %+v", got, granted)
 			}
@@ -56,11 +56,11 @@ func TestLimitsAreFound(t *testing.T) {
 }
 
 // grant makes a queue pair of c, and returns what it is granted.
-func grant(t *testing.T, ctx *deviceContext, typ verbs.QPType, c verbs.QPCap) verbs.QPCap {
+func grant(t *testing.T, ctx *deviceContext, c verbs.QPCap, windows bool) verbs.QPCap {
 	t.Helper()
 	pd := must.Get(ctx.AllocPD())(t)
 	cq := must.Get(ctx.CreateCQ(1, nil, 0, 0))(t)
-	init := &verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: typ, Cap: c, Windows: true} // as QPLimits
+	init := &verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC, Cap: c, Windows: windows}
 	qp, err := pd.CreateQP(init)
 	if err == nil {
 		must.Do(t, qp.Close())
@@ -74,22 +74,28 @@ func grant(t *testing.T, ctx *deviceContext, typ verbs.QPType, c verbs.QPCap) ve
 }
 
 // Rule: where the depth depends on the size of a request, by blocks (mlx5) or by quanta (irdma), QPLimits returns the
-// largest depth at that size.
+// largest depth at that size; and requests of windows are larger for libmlx5 only.
 func TestDepthIsFoundAtTheSizeWanted(t *testing.T) {
 	for _, profile := range []string{"mlx5", "irdma"} {
 		ctx := profiledContext(t, profile)
 		want := wanted
 		want.MaxInlineData, want.MaxSendWR = 101, uint32(1<<15)
-		got := must.Get(ctx.QPLimits(verbs.QPTRC, want))(t)
-		if got.MaxSendWR >= want.MaxSendWR || grant(t, ctx, verbs.QPTRC, got) == (verbs.QPCap{}) {
-			t.Errorf("%s: the depth is %d, want one that is granted, below %d", profile, got.MaxSendWR, want.MaxSendWR)
+		depths := map[bool]uint32{}
+		for _, windows := range []bool{true, false} {
+			got := must.Get(ctx.QPLimits(verbs.QPTRC, want, windows))(t)
+			depths[windows] = got.MaxSendWR
+			if got.MaxSendWR >= want.MaxSendWR || grant(t, ctx, got, windows) == (verbs.QPCap{}) {
+				t.Errorf("%s, windows %v: the depth is %d, want one that is granted, below %d", profile, windows, got.MaxSendWR, want.MaxSendWR)
+			}
+			more := got
+			more.MaxSendWR++
+			if granted := grant(t, ctx, more, windows); granted != (verbs.QPCap{}) {
+				t.Errorf("%s, windows %v: the depth is %d, but %d is granted", profile, windows, got.MaxSendWR, more.MaxSendWR)
+			}
 		}
-		more := got
-		more.MaxSendWR++
-		if granted := grant(t, ctx, verbs.QPTRC, more); granted != (verbs.QPCap{}) {
-			t.Errorf("%s: the depth is %d, but %d is granted", profile, got.MaxSendWR, more.MaxSendWR)
+		if larger := depths[false] > depths[true]; larger != (profile == "mlx5") {
+			t.Errorf("%s: the depth is %d with windows and %d without", profile, depths[true], depths[false])
 		}
-		t.Logf("%s: %d of %d", profile, got.MaxSendWR, want.MaxSendWR)
 	}
 }
 
@@ -98,9 +104,9 @@ func TestLimitsAreKept(t *testing.T) {
 	ctx := profiledContext(t, "irdma")
 	null := must.Get(nulldev.Open(nullPaths(t)))(t)
 	t.Cleanup(null.Close)
-	first := must.Get(ctx.QPLimits(verbs.QPTRC, wanted))(t)
+	first := must.Get(ctx.QPLimits(verbs.QPTRC, wanted, true))(t)
 	before := null.Calls("ibv_create_qp")
-	if again := must.Get(ctx.QPLimits(verbs.QPTRC, wanted))(t); again != first || null.Calls("ibv_create_qp") != before {
+	if again := must.Get(ctx.QPLimits(verbs.QPTRC, wanted, true))(t); again != first || null.Calls("ibv_create_qp") != before {
 		t.Errorf("asked again, the limits are %+v after %d creations, want %+v after none", again, null.Calls("ibv_create_qp")-before, first)
 	}
 }
@@ -138,7 +144,7 @@ func TestQueuePairTypesAreProbed(t *testing.T) {
 					t.Errorf("creating a queue pair of type %v returned %v, want ErrNotSupported", typ, err)
 				}
 			}
-			if _, err := ctx.QPLimits(verbs.QPTUC, wanted); slices.Contains(want, uc) != (err == nil) {
+			if _, err := ctx.QPLimits(verbs.QPTUC, wanted, true); slices.Contains(want, uc) != (err == nil) {
 				t.Errorf("the limits of type UC: %v", err)
 			}
 		})
@@ -153,7 +159,7 @@ func TestProbingLeavesNothing(t *testing.T) {
 		ctx := profiledContext(t, profile)
 		before := null.Stats().Objects
 		must.Get(ctx.QueryDevice())(t)
-		_, _ = ctx.QPLimits(verbs.QPTRC, wanted) // an error where there is no RC
+		_, _ = ctx.QPLimits(verbs.QPTRC, wanted, true) // an error where there is no RC
 		if after := null.Stats().Objects; after != before || !ctx.Objects().Zero() {
 			t.Errorf("%s: probing left %v, there was %v", profile, after, before)
 		}

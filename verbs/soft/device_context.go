@@ -145,7 +145,7 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 // QPLimits returns want, at most the limits of the configuration. It does not block.
 //
 // Implements: ibv_create_qp, as a query.
-func (c *deviceContext) QPLimits(t verbs.QPType, want verbs.QPCap) (verbs.QPCap, error) {
+func (c *deviceContext) QPLimits(t verbs.QPType, want verbs.QPCap, _ bool) (verbs.QPCap, error) {
 	const op = "ibv_create_qp"
 	l := &c.dev.cfg.Limits
 	if err := c.checkPresent(op); err != nil {
