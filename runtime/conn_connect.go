@@ -75,8 +75,10 @@ func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bo
 	return c, err
 }
 
-// DialAsync is DialOptions, but returns a future. DialAsync blocks only for the lookup of the host
-// name, and ctx bounds only this lookup.
+// DialAsync is DialOptions, but returns a future. DialAsync blocks for the lookup of the host name, which
+// alone ctx bounds, and while the connection's memory is prepared. The first connection of a kind also makes and
+// destroys some queue pairs, to find what the device grants (verbs.Context.QPLimits): on a virtual function
+// some tens of milliseconds.
 func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f futures.Future[*Conn], err error) {
 	if ctx == nil {
 		return f, ErrNilContext

@@ -5,6 +5,7 @@ package mem
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 
@@ -12,16 +13,31 @@ import (
 )
 
 // MemlockLimit returns the soft limit, in bytes, on memory that this process may lock, which
-// registration counts against; ^uint64(0) means no limit. ok is false where the system does not
-// report it. It does not block.
+// registration counts against; ^uint64(0) means no limit, as for a thread with CAP_IPC_LOCK in the
+// initial user namespace (Linux drivers/infiniband/core/umem.c, ib_umem_get: capable). ok is false
+// where the system does not report it. It reads a file of /proc.
 //
 // Implements: getrlimit(2), RLIMIT_MEMLOCK.
 func MemlockLimit() (soft uint64, ok bool) {
+	if mayLock() {
+		return math.MaxUint64, true
+	}
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r) != nil {
 		return 0, false
 	}
 	return r.Cur, true
+}
+
+// mayLock reports whether the calling thread has CAP_IPC_LOCK in the initial user namespace, whose
+// map of users is the identity (user_namespaces(7)).
+func mayLock() bool {
+	var caps [2]unix.CapUserData
+	if unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0]) != nil || caps[0].Effective>>unix.CAP_IPC_LOCK&1 == 0 {
+		return false
+	}
+	users, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && strings.Join(strings.Fields(string(users)), " ") == "0 0 4294967295"
 }
 
 // Pinned returns how many bytes of the process's memory devices have pinned, as the kernel charges them to the limit

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "shim.h"
 
-/* SHIM_PTR evaluates a call that returns a pointer. NULL without an errno becomes EIO. */
+/* SHIM_PTR evaluates a call that returns a pointer. NULL without an errno becomes EINVAL. */
 #define SHIM_PTR(p)                     \
 	({                              \
 		errno = 0;              \

@@ -32,7 +32,7 @@ func limited(err error, format string, wanted ...any) error {
 	case e.Errno == syscall.EAGAIN:
 		e.Err = fmt.Errorf("%w: for %s; rdma.max in the process's cgroup has the limit, rdma.current what is used", verbs.ErrCgroup, what)
 	case e.Errno == syscall.ENOMEM:
-		e.Err = fmt.Errorf("out of memory for %s; RLIMIT_MEMLOCK is unlimited", what)
+		e.Err = fmt.Errorf("out of memory for %s; no limit on locked memory applies", what)
 	}
 	return e
 }

@@ -5,6 +5,7 @@ package ibv
 import (
 	"errors"
 	"math"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,8 +17,15 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/ibv/nulldev"
 )
 
-// limit sets the soft limit of locked memory until the test ends.
+// limit sets the soft limit of locked memory until the test ends, for a thread of the test that has not
+// CAP_IPC_LOCK.
 func limit(t *testing.T, bytes uint64) {
+	runtime.LockOSThread() // it ends with the test, without its capability
+	version := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	must.Do(t, unix.Capget(&version, &caps[0]))
+	caps[0].Effective &^= 1 << unix.CAP_IPC_LOCK
+	must.Do(t, unix.Capset(&version, &caps[0]))
 	var was unix.Rlimit
 	must.Do(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was))
 	must.Do(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: min(was.Max, bytes), Max: was.Max}))

@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -21,10 +19,7 @@ func TestMemlockIsNotBlamedForMemoryOnDemand(t *testing.T) {
 	r := newRig(t, Config{})
 	arena := must.Get(mem.Map(1<<20, mem.Options{}))(t)
 	defer func() { must.Do(t, arena.Unmap()) }()
-	var was unix.Rlimit
-	must.Do(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &was))
-	must.Do(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: min(was.Max, 1<<16), Max: was.Max}))
-	defer func() { must.Do(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &was)) }()
+	limit(t, 1<<16)
 	for access, want := range map[verbs.AccessFlags]bool{verbs.AccessLocalWrite: true, verbs.AccessLocalWrite | verbs.AccessOnDemand: false} {
 		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_reg_mr_iova2", Count: 1, Err: syscall.ENOMEM})
 		_, err := r.pd.RegMR(arena.Addr(), uint64(arena.Len()), arena.Addr(), access)

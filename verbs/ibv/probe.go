@@ -100,10 +100,11 @@ func (p *prober) destroy(object func() C.int) {
 	}
 }
 
-// refused reports whether a driver refuses the arguments, and not for another reason.
+// refused reports whether a driver refuses the arguments, and not for another reason. E2BIG is cxgb4's for
+// depths (Linux drivers/infiniband/hw/cxgb4/qp.c, c4iw_create_qp).
 func refused(e syscall.Errno) bool {
 	s := sentinel(e)
-	return errors.Is(s, verbs.ErrInvalid) || errors.Is(s, verbs.ErrNotSupported)
+	return e == syscall.E2BIG || errors.Is(s, verbs.ErrInvalid) || errors.Is(s, verbs.ErrNotSupported)
 }
 
 // least are the smallest queues. Not every driver makes a queue pair without one (Linux erdma_verbs.c,

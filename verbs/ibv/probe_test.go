@@ -99,6 +99,19 @@ func TestDepthIsFoundAtTheSizeWanted(t *testing.T) {
 	}
 }
 
+// Rule: E2BIG is a refusal, as EINVAL is: the capacities are looked for.
+func TestTooBigIsARefusal(t *testing.T) {
+	ctx := profiledContext(t, nulldev.Plain)
+	null := must.Get(nulldev.Open(nullPaths(t)))(t)
+	t.Cleanup(null.Close)
+	must.Get(null.Add(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_create_qp_ex", Count: 1, Err: syscall.E2BIG}))(t)
+	before := null.Calls("ibv_create_qp_ex")
+	must.Get(ctx.QPLimits(verbs.QPTRC, wanted, true))(t)
+	if n := null.Calls("ibv_create_qp_ex") - before; n < 2 {
+		t.Errorf("after E2BIG %d queue pairs were tried, want more", n)
+	}
+}
+
 // Rule: the device is asked once for a kind of queue pair.
 func TestLimitsAreKept(t *testing.T) {
 	ctx := profiledContext(t, "irdma")
