@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
@@ -67,6 +68,34 @@ func TestListenAtAllAddressesOfTheDevice(t *testing.T) {
 		}
 	}
 	dial(later.String())
+}
+
+// Rule: a listener gets an address that was still checked for duplicates when the device reported it, though
+// nothing is reported when the check has ended.
+func TestListenerGetsAnAddressThatWasChecked(t *testing.T) {
+	profile(t, "mlx5")
+	lo := dualStack
+	lo.Addrs, lo.Checking = lo.Addrs[:1], lo.Addrs[1:2]
+	var checked atomic.Bool
+	p := nullInterfaces(t, func() []ibv.Interface {
+		if checked.Load() {
+			return []ibv.Interface{dualStack}
+		}
+		return []ibv.Interface{lo}
+	})
+	client, server := nullBed.open(t, Config{Provider: nullBedProvider(t, dualStack)}, 0), nullBed.open(t, Config{Provider: p}, 1)
+	ln := must.Get(server.Listen(":0"))(t)
+	at := netip.AddrPortFrom(netip.MustParseAddr("fd00:5e::2"), ln.Addr().Port())
+	if _, err := client.Dial(testContext(t), at.String()); err == nil {
+		t.Errorf("dialing %v while it is checked succeeded", at)
+	}
+	checked.Store(true)
+	for ctx, has := testContext(t), false; !has; {
+		if err := errors.Join(ctx.Err(), ln.sh.r.Do(context.Background(), func() { has = ln.listening.ids[at.Addr()] != nil })); err != nil {
+			t.Fatalf("waiting until the listener is at the address: %v", err)
+		}
+	}
+	must.Get(client.Dial(testContext(t), at.String()))(t)
 }
 
 // Rule: datagrams without a host are at all addresses of their device at one port, and at an address that

@@ -105,6 +105,15 @@ var nullBed = bed{name: "null", null: true, open: func(t testing.TB, cfg Config,
 // checks that no object of ibv is left, and that no two posts within one thread domain overlapped.
 func nullBedProvider(t testing.TB, interfaces ...ibv.Interface) verbs.Provider {
 	t.Helper()
+	if interfaces == nil {
+		return nullInterfaces(t, nil)
+	}
+	return nullInterfaces(t, func() []ibv.Interface { return interfaces })
+}
+
+// nullInterfaces is nullBedProvider with interfaces that may change; nil: those of the system.
+func nullInterfaces(t testing.TB, interfaces func() []ibv.Interface) verbs.Provider {
+	t.Helper()
 	paths, err := nulldev.Build()
 	if errors.Is(err, nulldev.ErrNoCompiler) {
 		t.Skipf("%v (Debian: apt-get install gcc)", err)
@@ -114,7 +123,7 @@ func nullBedProvider(t testing.TB, interfaces ...ibv.Interface) verbs.Provider {
 	}
 	libs := ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}
 	if interfaces != nil {
-		libs.Interfaces = func() ([]ibv.Interface, error) { return interfaces, nil }
+		libs.Interfaces = func() ([]ibv.Interface, error) { return interfaces(), nil }
 	}
 	p := must.Get(ibv.New(libs))(t)
 	t.Cleanup(func() { keptDomains(t, paths) })

@@ -15,7 +15,7 @@ import (
 // queue pair as a Peer. If the host has several addresses, those that the device does not reach are passed
 // by, as Dial does. Resolve waits for the answer until ctx ends, but at most Config.ConnectTimeout.
 //
-// Errors: ErrAddress; ErrUnreachable; ErrConnectTimeout; ErrRefused if the peer's PacketConn refuses; the
+// Errors: ErrAddress; ErrUnreachable; ErrConnectTimeout; a *RejectError if the peer refuses; the
 // cause if p has ended (see Err); the error of the context; errors of the device.
 //
 // Implements: rdma_connect in port space UDP.

@@ -54,6 +54,8 @@ type Runtime struct {
 	// addrMu is held while the device's addresses are read and given to listeners and datagrams, so that
 	// these get the newest last.
 	addrMu sync.Mutex
+	// rereads is set while a timer is to read the addresses again. reread and the timer change it.
+	rereads uatomic.Bool
 
 	mu        sync.Mutex    // guards the fields up to watchers; no goroutine waits while it holds mu
 	making    int           // number of calls that have called enter() and not yet leave()

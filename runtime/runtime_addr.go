@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -180,10 +181,28 @@ func (rt *Runtime) allOf(addr string) bool {
 // listenAt returns the addresses at which to listen: all of the device, or one. The caller holds addrMu
 // until it listens; so addrsChanged finds it.
 func (rt *Runtime) listenAt(all bool, one netip.Addr) ([]netip.Addr, error) {
-	if all {
-		return rt.addrs()
+	if !all {
+		return []netip.Addr{one}, nil
 	}
-	return []netip.Addr{one}, nil
+	ips, err := rt.addrs()
+	rt.reread()
+	return ips, err
+}
+
+// checkEvery is how long after a reading of the addresses they are read again, while an interface checks one
+// of them for duplicates. The kernel reports a new address before the check, which takes a second or two, and
+// nothing after it (Linux net/ipv6/addrconf.c, ipv6_add_addr and addrconf_dad_completed).
+const checkEvery = 200 * time.Millisecond
+
+// reread reads the addresses again after checkEvery, if an address is being checked.
+func (rt *Runtime) reread() {
+	if a, ok := rt.dev.(verbs.Addresser); !ok || !a.Checking() || !rt.rereads.CompareAndSwap(false, true) {
+		return
+	}
+	rt.shards[0].r.After(checkEvery, func() {
+		rt.rereads.Store(false)
+		rt.addrsChanged()
+	})
 }
 
 // addrsChanged has the listeners and the datagrams follow the addresses of the device, which it has reported to have changed.
@@ -197,6 +216,7 @@ func (rt *Runtime) addrsChanged() {
 		rt.addrMu.Lock()
 		defer rt.addrMu.Unlock()
 		all, err := rt.addrs()
+		rt.reread()
 		if err != nil && !errors.Is(err, verbs.ErrNoGID) {
 			return // the device is gone, or the next change is read again
 		}

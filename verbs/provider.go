@@ -133,8 +133,12 @@ type Addresser interface {
 	// IPv6, link-local, the last with the name of the interface as zone. Device returns those of the
 	// last call. A device without any is ErrNoGID, which says what is missing.
 	Addrs() ([]netip.Addr, error)
-	// Source returns the address of the device from which the system sends to dst; the zero Addr if
-	// the system sends from an address that the device does not have.
+	// Checking reports whether the last reading of the addresses left out one that an interface is still
+	// checking for duplicates (RFC 4862, 5.4). It becomes usable within some seconds, without an event.
+	Checking() bool
+	// Source returns the address of the device from which the system sends to dst. If the system sends from
+	// an address that the device does not have, it is one of the device in the network of dst, as for a
+	// second port in one subnet; the zero Addr if there is none.
 	Source(dst netip.Addr) (netip.Addr, error)
 }
 

@@ -165,11 +165,19 @@ func (c *deviceContext) readAddrs() (out []netip.Addr, all []Interface, err erro
 	}
 	out = table.addresses(all)
 	c.addrs.Store(&out)
+	later := slices.Clone(all)
+	for i := range later {
+		later[i].Addrs = later[i].Checking
+	}
+	c.checking.Store(len(table.addresses(later)) > 0)
 	if len(out) == 0 {
 		err = opError("ibv_query_gid_ex", c.label, 0, "%w: %s", verbs.ErrNoGID, table.missing())
 	}
 	return out, all, err
 }
+
+// Checking reports whether the last reading found an address that is still checked.
+func (c *deviceContext) Checking() bool { return c.checking.Load() }
 
 // missing says why a device with this table has no address.
 func (table *gidTable) missing() string {
@@ -184,7 +192,9 @@ func (table *gidTable) missing() string {
 }
 
 // Source asks the system for the route. A route to an address of this machine goes over the loopback
-// interface and names no device: then it is an address of the device of that family.
+// interface and names no device: then it is an address of the device of that family. If the route leads over
+// another interface into a network in which the device has an address, it is that one: the kernel then routes
+// from the interface of the source (Linux drivers/infiniband/core/addr.c, rdma_copy_src_l2_addr and addr4_resolve).
 func (c *deviceContext) Source(dst netip.Addr) (netip.Addr, error) {
 	src := routed(dst)
 	if slices.Contains(*c.addrs.Load(), src) {
@@ -205,6 +215,17 @@ func (c *deviceContext) Source(dst netip.Addr) (netip.Addr, error) {
 	}
 	if i := slices.IndexFunc(has, alike); i >= 0 && (dst.IsLoopback() || slices.ContainsFunc(all, here)) {
 		return has[i], nil
+	}
+	for _, n := range all {
+		for _, p := range n.Addrs {
+			own := p.Addr().Unmap()
+			if own.Is6() && own.IsLinkLocalUnicast() {
+				own = own.WithZone(n.Name)
+			}
+			if p.Contains(dst.WithZone("")) && own.Zone() == dst.Zone() && slices.Contains(has, own) {
+				return own, nil
+			}
+		}
 	}
 	return netip.Addr{}, nil
 }

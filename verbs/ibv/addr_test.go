@@ -100,6 +100,41 @@ func TestAddressesOfTheDevicesInterface(t *testing.T) {
 	}
 }
 
+// Rule: a destination in a network of the device has the device's address there as source, also if the
+// system's route leads over another interface; on a link, by the interface that the zone names.
+func TestSourceInTheNetworkOfTheDestination(t *testing.T) {
+	profiled(t, "mlx5")
+	eth := Interface{Index: 1, Name: "eth1", Addrs: networks("192.0.2.7/24", "2001:db8:5e::7/64", "fe80::7/64")}
+	p := provider(t, withInterfaces(t, eth, Interface{Index: 2, Name: "eth0", Addrs: networks("192.0.2.6/24")}))
+	ctx := opened(t, p, "null0")
+	null := must.Get(nulldev.Open(nullPaths(t)))(t)
+	defer null.Close()
+	for i, p := range eth.Addrs {
+		must.Do(t, null.SetGID("null0", 60+i, verbs.GIDFromAddr(p.Addr()), eth.Index))
+	}
+	for dst, want := range map[string]string{
+		"192.0.2.1": "192.0.2.7", "2001:db8:5e::1": "2001:db8:5e::7", "fe80::1%eth1": "fe80::7%eth1", "fe80::1%eth0": "", "198.51.100.1": "",
+	} {
+		got, err := ctx.(verbs.Addresser).Source(netip.MustParseAddr(dst))
+		if wanted, _ := netip.ParseAddr(want); err != nil || got != wanted {
+			t.Errorf("the source for %s is %v, %v; want %q", dst, got, err, want)
+		}
+	}
+}
+
+// Rule: an address that its interface still checks for duplicates is left out, and reported.
+func TestAddressesThatAreChecked(t *testing.T) {
+	profiled(t, "mlx5")
+	lo := Interface{Index: 1, Name: "lo", Loopback: true, Addrs: networks("127.0.0.1/8"), Checking: networks("fd00:5e::1/64")}
+	for _, checking := range []bool{true, false} {
+		ctx := opened(t, provider(t, withInterfaces(t, lo)), "null0").(verbs.Addresser)
+		if got, err := ctx.Addrs(); err != nil || !slices.Equal(got, ips("127.0.0.1")) || ctx.Checking() != checking {
+			t.Errorf("the addresses are %v, %v, Checking is %v; want 127.0.0.1 and %v", got, err, ctx.Checking(), checking)
+		}
+		lo.Checking = networks("fd00:99::1/64") // not the device's
+	}
+}
+
 // Rule: the source of a destination is the address that the system sends from, if the device has it;
 // an address of the device of the same family for this machine's own; else none.
 func TestSourceOfADestination(t *testing.T) {

@@ -44,6 +44,7 @@ type Interface struct {
 	Name     string
 	Hardware net.HardwareAddr
 	Addrs    []netip.Prefix // each with the length of its network
+	Checking []netip.Prefix // as Addrs, but not usable yet: the interface checks them for duplicates
 	Loopback bool
 }
 

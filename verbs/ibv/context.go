@@ -41,6 +41,8 @@ type deviceContext struct {
 
 	// addrs are the addresses, as Addrs has read them last. Any goroutine writes and reads them.
 	addrs atomic.Pointer[[]netip.Addr]
+	// checking is written with addrs: the device has addresses that cannot be used yet.
+	checking atomic.Bool
 
 	// rxe reports that the device is Soft-RoCE. Immutable.
 	rxe bool

@@ -10,9 +10,9 @@ import (
 	"unsafe"
 )
 
-// unusable are the flags of an IPv6 address that is being checked for duplicates, or is one: nobody
+// The flags of an IPv6 address that is being checked for duplicates, and of one that is a duplicate: nobody
 // can bind to it (linux/if_addr.h, IFA_F_TENTATIVE and IFA_F_DADFAILED; ipv6_chk_addr).
-const unusable = 0x40 | 0x08
+const tentative, duplicate = 0x40, 0x08
 
 // systemInterfaces reads the interfaces of the process's network name space that are up, and their
 // addresses, in one request each: net.Interface.Addrs asks for all addresses for each interface.
@@ -44,7 +44,7 @@ func systemInterfaces() ([]Interface, error) {
 		}
 		of := (*syscall.IfAddrmsg)(unsafe.Pointer(&m.Data[0]))
 		n, ok := at[int(of.Index)]
-		if !ok || of.Flags&unusable != 0 {
+		if !ok || of.Flags&duplicate != 0 {
 			continue
 		}
 		attrs, err := syscall.ParseNetlinkRouteAttr(m)
@@ -52,7 +52,11 @@ func systemInterfaces() ([]Interface, error) {
 			return nil, err
 		}
 		if ip := addrOf(attrs); ip.IsValid() {
-			out[n].Addrs = append(out[n].Addrs, netip.PrefixFrom(ip, int(of.Prefixlen)))
+			list := &out[n].Addrs
+			if of.Flags&tentative != 0 {
+				list = &out[n].Checking
+			}
+			*list = append(*list, netip.PrefixFrom(ip, int(of.Prefixlen)))
 		}
 	}
 	return out, nil
