@@ -99,6 +99,19 @@ func TestDepthIsFoundAtTheSizeWanted(t *testing.T) {
 	}
 }
 
+// Rule: a queue pair without receives is made, and its limits are found, where the driver wants at least one.
+func TestAQueuePairNeedsNoReceives(t *testing.T) {
+	ctx := profiledContext(t, "erdma")
+	want := verbs.QPCap{MaxSendWR: 64, MaxSendSGE: 2, MaxInlineData: 128}
+	got := must.Get(ctx.QPLimits(verbs.QPTRC, want, false))(t)
+	if got.MaxSendWR != 64 || got.MaxSendSGE != 2 || got.MaxInlineData != 96 || got.MaxRecvWR != 0 {
+		t.Errorf("the limits are %+v, want 64 sends of 2 elements, 96 bytes inline and no receives", got)
+	}
+	if granted := grant(t, ctx, got, false); granted.MaxSendWR < 64 {
+		t.Errorf("a queue pair of %+v is granted %+v", got, granted)
+	}
+}
+
 // Rule: E2BIG is a refusal, as EINVAL is: the capacities are looked for.
 func TestTooBigIsARefusal(t *testing.T) {
 	ctx := profiledContext(t, nulldev.Plain)

@@ -153,7 +153,8 @@ func (p *protectionDomain) createQP(op string, init *verbs.QPInitAttr) (*queuePa
 
 // create tries the sets of sendOpsCandidates in order. Operations that a driver lacks are EOPNOTSUPP. After EINVAL only
 // the creation without extended posting is left to try: with fewer operations the driver might make smaller requests
-// (providers/mlx5/verbs.c, _sq_overhead), and take capacities that the others do not fit in.
+// (providers/mlx5/verbs.c, _sq_overhead), and take capacities that the others do not fit in. Last, a queue pair without
+// receives gets one: not every driver makes it without (Linux erdma_verbs.c, erdma_qp_validate_cap).
 func (q *queuePair) create(p *protectionDomain, a *C.struct_vb_qp_init_attr, init *verbs.QPInitAttr) syscall.Errno {
 	e, t := syscall.Errno(0), init.Type
 	for _, ops := range p.ctx.sendOpsCandidates(t, init.Windows) {
@@ -176,6 +177,14 @@ func (q *queuePair) create(p *protectionDomain, a *C.struct_vb_qp_init_attr, ini
 			}
 		}
 		return 0
+	}
+	if e == syscall.EINVAL && a.cap.max_recv_wr == 0 && a.srq == nil && t != verbs.QPTXRCSend {
+		one := *a
+		one.cap.max_recv_wr, one.cap.max_recv_sge = 1, 1
+		if q.create(p, &one, init) == 0 {
+			*a = one
+			return 0
+		}
 	}
 	return e
 }
