@@ -24,7 +24,9 @@ func (f fewEntries) QueryDevice() (verbs.DeviceAttr, error) {
 }
 
 // QPLimits implements verbs.Context: a queue pair may be deeper than a completion queue.
-func (f fewEntries) QPLimits(_ verbs.QPType, want verbs.QPCap, _ bool) (verbs.QPCap, error) { return want, nil }
+func (f fewEntries) QPLimits(_ verbs.QPType, want verbs.QPCap, _ bool) (verbs.QPCap, error) {
+	return want, nil
+}
 
 func (f fewEntries) CreateCQ(cqe int, ch verbs.CompChannel, vector int, userData uint64) (verbs.CQ, error) {
 	if *f.left == 0 {
