@@ -16,7 +16,7 @@ import (
 )
 
 // profileBeds has nullBed as the device of each driver that has connections. Without efa, which is refused,
-// and mlx5_vf, which is mlx5 with control calls of 2 ms: its tests are in dials_test.go, and all of the beds
+// and mlx5_vf, which is mlx5 without atomics and with control calls of 2 ms: its tests are in dials_test.go, and all of the beds
 // would take 14 s.
 var profileBeds = func() (all []bed) {
 	for _, name := range []string{"mlx4", "mlx5", "mlx5_ib", "irdma", "bnxt_re", "erdma", "iwarp", "hns"} {

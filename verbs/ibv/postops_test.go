@@ -43,6 +43,22 @@ func TestOperationsFollowTheFeatures(t *testing.T) {
 	}
 }
 
+// Rule: a device on InfiniBand or RoCE that reports no atomics has no opcodes of atomics, and queue pairs are not made
+// for them.
+func TestADeviceMayHaveNoAtomics(t *testing.T) {
+	atomics := verbs.Opcodes(verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd)
+	for profile, want := range map[string]bool{"mlx5": true, "mlx5_vf": false} {
+		profiled(t, profile)
+		r := newRig(t, Config{})
+		if ops := must.Get(r.ctx.QueryDevice())(t).Opcodes; (ops&atomics == atomics) != want || (ops&atomics != 0) != want {
+			t.Errorf("%s: the opcodes are %v, with atomics: want %t", profile, ops, want)
+		}
+		if got := r.qp.ops & opsAtomic; (got == opsAtomic) != want || (got != 0) != want {
+			t.Errorf("%s: the operations of extended posting are %#x, with atomics: want %t", profile, r.qp.ops, want)
+		}
+	}
+}
+
 // Rule: a creation that returns NULL without errno has refused its arguments (EINVAL); the device is not dying.
 func TestNullWithoutErrnoIsInvalid(t *testing.T) {
 	profiled(t, "bnxt_re")

@@ -7,9 +7,17 @@
  * virtual one of a busy card: experience of those who ran it, not a source. */
 #include "nd.h"
 
+/* A firmware that answers atomics in big-endian order only: the kernel reports none
+ * (drivers/infiniband/hw/mlx5/main.c, get_atomic_caps: atomic_req_8B_endianness_mode). */
+static void limits(struct vb_device_attr_ex *x)
+{
+	nd_mlx5_limits(x);
+	x->orig_attr.atomic_cap = VB_ATOMIC_NONE;
+}
+
 const struct nd_profile nd_mlx5_vf = {
 	.name = "mlx5_vf",
-	.limits = nd_mlx5_limits,
+	.limits = limits,
 	.qp = nd_mlx5_qp,
 	.ops = nd_mlx5_ops,
 	.command_us = 2000,
