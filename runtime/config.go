@@ -1,7 +1,10 @@
 package runtime
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"time"
 
 	"github.com/verbena-rdma/verbena/reactor"
@@ -113,6 +116,8 @@ type Config struct {
 	// only in calls of Step.
 	stepped bool
 	now     func() time.Time // the clock; default time.Now
+	// lookupIP returns the addresses of a host; default net.DefaultResolver.LookupNetIP.
+	lookupIP func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
 // PanicError is a panic of user code called by the runtime.
@@ -126,6 +131,9 @@ func (c Config) validate() (Config, error) {
 	}
 	if c.now == nil {
 		c.now = time.Now
+	}
+	if c.lookupIP == nil {
+		c.lookupIP = net.DefaultResolver.LookupNetIP
 	}
 	if c.grace == 0 {
 		c.grace = closeGrace

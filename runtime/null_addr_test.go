@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -203,15 +202,5 @@ func TestDialTriesEachAddressOfAHost(t *testing.T) {
 	c.sh.r.Defer(c.dial)
 	if c, err := f.Await(testContext(t)); err != nil || c.RemoteAddr() != ln.Addr() {
 		t.Errorf("the result is %v, %v; want a connection to %v", c, err, ln.Addr())
-	}
-}
-
-// Rule: Dial prefers those addresses of a host to which the system sends from an address of the device,
-// and IPv4.
-func TestDestinationsInTheirOrder(t *testing.T) {
-	rt := nullBed.open(t, Config{Provider: nullBedProvider(t, dualStack)}, 0)
-	ways := must.Get(rt.destinations(testContext(t), "localhost:1"))(t)
-	if !slices.ContainsFunc(ways, func(w addrResolver) bool { return w.dst.Addr().Is4() }) || !ways[0].dst.Addr().Is4() || ways[0].src.Addr() != rt.addr {
-		t.Errorf("the ways to localhost are %v, want IPv4 first, from %v", ways, rt.addr)
 	}
 }

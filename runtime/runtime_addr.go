@@ -69,7 +69,7 @@ func (rt *Runtime) hosts(ctx context.Context, host string) ([]netip.Addr, error)
 		ip, err := rt.lookup(ctx, host)
 		return []netip.Addr{ip.Unmap()}, err
 	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	ips, err := rt.cfg.lookupIP(ctx, "ip", host)
 	if err == nil && len(ips) == 0 {
 		err = errNoAddr
 	}
@@ -87,7 +87,7 @@ func (rt *Runtime) lookup(ctx context.Context, host string) (netip.Addr, error) 
 	if rt.dev.Device().AnyAddr {
 		family = "ip"
 	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, family, host)
+	ips, err := rt.cfg.lookupIP(ctx, family, host)
 	if err != nil {
 		return netip.Addr{}, err
 	}
