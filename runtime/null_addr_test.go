@@ -148,34 +148,6 @@ func TestDatagramsAreAtOnePortOfTheDevice(t *testing.T) {
 	}))
 }
 
-// Rule: Resolve passes by the addresses of a host that the device does not reach, and its error names the
-// last one and the device's addresses.
-func TestResolveTriesEachAddressOfAHost(t *testing.T) {
-	client, server := nullBed.open(t, Config{}, 0), nullBed.open(t, Config{}, 1)
-	p, to := mustListenPacket(t, client, Options{}), mustListenPacket(t, server, Options{}).Addr()
-	resolve := func(hosts ...string) (*Peer, error) {
-		r := &resolving{p: p}
-		for _, host := range hosts {
-			w := addrResolver{dst: netip.AddrPortFrom(netip.MustParseAddr(host), to.Port())}
-			if w.dst.Addr() == to.Addr() {
-				w.src = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 0)
-			}
-			r.ways = append(r.ways, w)
-		}
-		promise, f := client.peers.New(nil)
-		r.promise = promise
-		p.sh.r.Defer(r.start)
-		return f.Await(testContext(t))
-	}
-	if e, err := resolve("192.0.2.1", "fd00:5e::7", to.Addr().String()); err != nil || e.qpn == 0 {
-		t.Errorf("the result is %v, %v; want the peer at %v", e, err, to)
-	}
-	_, err := resolve("fd00:5e::7", "192.0.2.1")
-	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "192.0.2.1") || !strings.Contains(err.Error(), "device null0 has the addresses [127.0.0.1]") {
-		t.Errorf("the error is %v, want ErrUnreachable with the address and those of the device", err)
-	}
-}
-
 // Rule: to listen on a device without an address is an error that says so.
 func TestListenWithoutAnAddress(t *testing.T) {
 	null := nullControl(t)
@@ -183,24 +155,5 @@ func TestListenWithoutAnAddress(t *testing.T) {
 	must.Do(t, null.SetGID("null0", 0, verbs.GID{}, 0))
 	if _, err := rt.Listen(":0"); !errors.Is(err, ErrAddress) || !strings.Contains(err.Error(), "device null0 has no IP address") {
 		t.Errorf("Listen returned %v, want ErrAddress that says that the device has no address", err)
-	}
-}
-
-// Rule: Dial tries the addresses of a host one after the other.
-func TestDialTriesEachAddressOfAHost(t *testing.T) {
-	client, server := nullBed.open(t, Config{}, 0), nullBed.open(t, Config{}, 1)
-	ln := must.Get(server.Listen(":0"))(t)
-	c := must.Get(client.newConn(client.cfg.Conn))(t)
-	var ways []addrResolver
-	for _, host := range []string{"192.0.2.1", "fd00:5e::7", "127.0.0.2"} {
-		ways = append(ways, addrResolver{dst: netip.AddrPortFrom(netip.MustParseAddr(host), ln.Addr().Port())})
-	}
-	ways[2].src = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 0)
-	c.attempt = &dialAttempt{ways: ways, opts: c.opts, conn: c}
-	promise, f := client.conns.New(nil)
-	c.promise = promise
-	c.sh.r.Defer(c.dial)
-	if c, err := f.Await(testContext(t)); err != nil || c.RemoteAddr() != ln.Addr() {
-		t.Errorf("the result is %v, %v; want a connection to %v", c, err, ln.Addr())
 	}
 }
