@@ -3,6 +3,8 @@
 package runtime
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
@@ -65,4 +67,72 @@ func TestTOSWithoutAConnection(t *testing.T) {
 		t.Errorf("a connection without a connection manager has type of service %#x, want %#x", got, expedited)
 	}
 	must.Do(t, prepared.Close(testContext(t)))
+}
+
+// Rule: the type of service is set before the route is resolved. On InfiniBand the subnet manager then gives the path a
+// service level for it, which both ends of a connection and datagrams use.
+func TestTOSOnInfiniBandIsAServiceLevel(t *testing.T) {
+	const level = expedited >> 5 // the null device's subnet manager gives the precedence
+	bed := profileBed("mlx5_ib")
+	o := Options{TOS: expedited}
+	a, b := bed.connected(t, Config{Conn: o})
+	for _, c := range []*Conn{a, b} {
+		if got := must.Get(c.q.QP().Query())(t).AH.SL; got != level {
+			t.Errorf("the end at %v sends with service level %d, want %d", c.LocalAddr(), got, level)
+		}
+	}
+	d := &tosDomain{PD: a.rt.pd}
+	a.rt.pd = d
+	p, q := mustListenPacket(t, a.rt, o), mustListenPacket(t, b.rt, Options{})
+	must.Get(p.Resolve(testContext(t), q.Addr().String()))(t)
+	if len(d.made) != 1 || d.made[0].SL != level {
+		t.Errorf("the address handles are %+v, want one with service level %d", d.made, level)
+	}
+}
+
+// tosCM is a provider and its channels of the connection manager, which record the options of identifiers.
+type tosCM struct {
+	verbs.Provider
+	calls *[]string
+}
+
+func (p tosCM) CreateCMChannel() (verbs.CMChannel, error) {
+	ch, err := p.Provider.CreateCMChannel()
+	return tosChannel{ch, p.calls}, err
+}
+
+type tosChannel struct {
+	verbs.CMChannel
+	calls *[]string
+}
+
+func (ch tosChannel) CreateID(ps verbs.PortSpace, userData uint64) (verbs.CMID, error) {
+	id, err := ch.CMChannel.CreateID(ps, userData)
+	return tosID{id, ch.calls}, err
+}
+
+type tosID struct {
+	verbs.CMID
+	calls *[]string
+}
+
+func (id tosID) SetTOS(tos uint8) error {
+	*id.calls = append(*id.calls, fmt.Sprintf("SetTOS(%#x)", tos))
+	return id.CMID.SetTOS(tos)
+}
+
+func (id tosID) Listen(backlog int) error {
+	*id.calls = append(*id.calls, "Listen")
+	return id.CMID.Listen(backlog)
+}
+
+// Rule: a listener has the type of service of its connections before it listens: iWARP takes it then, and gives it to
+// them (Linux cma.c, cma_iw_listen).
+func TestTOSOfAListener(t *testing.T) {
+	var calls []string
+	rt := nullBed.open(t, Config{Provider: tosCM{nullBedProvider(t), &calls}}, 0)
+	must.Get(rt.ListenOptions(":0", Options{TOS: expedited}))(t)
+	if want := []string{"SetTOS(0xb8)", "Listen"}; !slices.Equal(calls, want) {
+		t.Errorf("the calls for the listener are %v, want %v", calls, want)
+	}
 }

@@ -84,7 +84,8 @@ struct cm_id {
 	uint8_t timeout;     /* the option ACK_TIMEOUT; 0: not set */
 	uint8_t path_life;   /* of the route */
 	uint8_t cm_timeout;  /* a queue pair's without the option (cm.c, cm_av.timeout) */
-	uint8_t tos;	 /* likewise */
+	uint8_t tos;	     /* the option; it has an effect when the route is resolved */
+	uint8_t path_tos, path_sl; /* of the route */
 	uint16_t port, peer_port; /* host order */
 	struct cm_id *peer;	  /* of a connection, while both exist */
 	int backlog;
@@ -168,6 +169,7 @@ bool cm_taken(const struct cm_id *me, const union vb_gid *at, bool any, uint16_t
 int cm_open_device(struct cm_id *id, int dev);
 union vb_gid cm_gid(const struct cm_id *id, int dev);
 void cm_set_addrs(struct cm_id *id, int peer_dev);
+void cm_way(const struct cm_id *id, int dev, struct vb_ah_attr *a); /* to a device by the route of id */
 void cm_part(struct cm_id *id);	    /* notifies the peer of the end of a connection */
 int cm_ask(struct cm_id *id, const struct vb_rdma_conn_param *c); /* a request arrives */
 void cm_confirm(struct cm_id *id);				 /* the last message of a handshake arrives */

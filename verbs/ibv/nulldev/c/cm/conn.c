@@ -100,7 +100,9 @@ static int deliver(struct cm_id *id, struct cm_id *l, const struct vb_rdma_conn_
 	/* The request asks for the timeout of the path to this side, whose device has the delay (cm.c, cm_format_req). */
 	made->path_life = id->path_life;
 	made->cm_timeout = timeout_of(nulldev_ack_delay(id->id.verbs), id->path_life);
-	made->tos = nulldev_tos_unsent(id->id.verbs) ? l->tos : id->tos;
+	/* It brings those of its path (cm_format_paths_from_req). */
+	made->path_tos = nulldev_tos_unsent(id->id.verbs) ? l->tos : id->path_tos;
+	made->path_sl = id->path_sl;
 	made->remote_ece = id->local_ece;
 	id->peer = made;
 	made->psn = new_psn();
@@ -167,6 +169,8 @@ CM_EXPORT int rdma_connect(struct vb_rdma_cm_id *p, struct vb_rdma_conn_param *c
 	id->srq = p->qp ? p->qp->srq != NULL : c && c->srq;
 	id->retry = c ? c->retry_count & 7 : 7;
 	id->psn = new_psn();
+	if (nulldev_tos_unsent(p->verbs))
+		id->path_tos = id->tos; /* cma_connect_iw */
 	id->state = CM_ASKED;
 	err = cm_lost(NULLDEV_LOST_REQ, id, c) ? 0 : cm_ask(id, c);
 	if (err)
@@ -189,7 +193,7 @@ static void answer(struct cm_id *id, const struct vb_rdma_conn_param *c)
 	if (ud) {
 		struct vb_rdma_ud_param u = { .private_data = e->data, .private_data_len = CM_PRIVATE_SIDR_REP, .qp_num = id->qpn, .qkey = CM_QKEY };
 
-		nulldev_path(a->id.verbs, id->dev, &u.ah_attr);
+		cm_way(a, id->dev, &u.ah_attr); /* cma_sidr_rep_handler */
 		e->event.param.ud = u;
 		a->state = CM_UP;
 		cm_push(a, VB_RDMA_CM_EVENT_ESTABLISHED, 0, e);

@@ -37,8 +37,7 @@ CM_EXPORT int rdma_init_qp_attr(struct vb_rdma_cm_id *p, struct vb_qp_attr *a, i
 		*mask |= VB_QP_AV | VB_QP_PATH_MTU | VB_QP_DEST_QPN | VB_QP_RQ_PSN;
 		if (p->qp_type != VB_QPT_XRC_SEND)
 			*mask |= VB_QP_MAX_DEST_RD_ATOMIC | VB_QP_MIN_RNR_TIMER;
-		nulldev_path(p->verbs, id->peer->dev, &a->ah_attr);
-		a->ah_attr.grh.traffic_class = id->tos;
+		cm_way(id, id->peer->dev, &a->ah_attr);
 		a->path_mtu = VB_MTU_4096;
 		a->dest_qp_num = id->remote_qpn;
 		a->rq_psn = id->remote_psn;

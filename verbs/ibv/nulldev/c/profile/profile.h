@@ -31,7 +31,7 @@ struct nd_profile {
 	bool comm_est;	   /* COMM_EST at the first packet also when the queue pair is in RTS already */
 	bool td_abort;	   /* ends the process when two posts of a thread domain overlap */
 	uint8_t path_life; /* of the path record of InfiniBand's subnet manager; 0: RoCE, which has none */
-	bool tos_unsent;   /* requests bring no type of service: an accepting end has its listener's */
+	bool tos_unsent;   /* requests bring no type of service: a dialing end has its own, an accepting one its listener's */
 	const struct nd_gid *gids; /* NULL: one address, in entry 0 */
 	int n_gids, gid_tbl_len;
 	void (*limits)(struct vb_device_attr_ex *a);
