@@ -46,14 +46,30 @@ func TestNullLostRequestIsSentAgain(t *testing.T) {
 	}
 }
 
-// Rule (of the null device): a request of a stale connection is rejected with reason 10.
+// Rule (of the null device): a request of a stale connection is rejected with reason 10, and so is each other one with
+// the number of its queue pair.
 func TestNullStaleConnectionIsRejected(t *testing.T) {
 	r := newCMRig(t)
 	r.fault(nulldev.Fault{Kind: nulldev.StaleConnection, Count: 1})
-	ida := r.routed(r.listener().LocalAddr().Port())
-	must.Do(t, ida.Connect(&verbs.ConnParam{QPNum: 1}))
-	if ev := r.event(verbs.CMRejected); ev.Status != verbs.RejStaleConn {
-		t.Errorf("rejected with reason %d, want %d", ev.Status, verbs.RejStaleConn)
+	port := r.listener().LocalAddr().Port()
+	for range 2 {
+		must.Do(t, r.routed(port).Connect(&verbs.ConnParam{QPNum: 1}))
+		if ev := r.event(verbs.CMRejected); ev.Status != verbs.RejStaleConn {
+			t.Errorf("rejected with reason %d, want %d", ev.Status, verbs.RejStaleConn)
+		}
+	}
+	must.Do(t, r.routed(port).Connect(&verbs.ConnParam{QPNum: 2}))
+	must.Do(t, r.event(verbs.CMConnectRequest).ID.Close())
+}
+
+// Rule (of the null device): the number of a queue pair that was destroyed is that of the next one, as a device may do.
+func TestNullQueuePairNumbersAreReused(t *testing.T) {
+	r := newRig(t, Config{})
+	first, kept := r.loop(r.pd), r.loop(r.pd)
+	num := first.Num()
+	must.Do(t, first.Close())
+	if again := r.loop(r.pd).Num(); again != num || kept.Num() == num {
+		t.Errorf("after 0x%x was destroyed the next queue pair is 0x%x, want the same", num, again)
 	}
 }
 

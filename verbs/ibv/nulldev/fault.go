@@ -49,7 +49,8 @@ const (
 	// The kernel sends it again after 4.3 s, here after Fault.At milliseconds; with 0 never.
 	LostRequest FaultKind = 10
 	LostReady   FaultKind = 11
-	// StaleConnection rejects a connection request with reason 10.
+	// StaleConnection rejects a connection request with reason 10, as if the peer still had a connection of an
+	// earlier process with the number of the queue pair. From then on it rejects all requests with that number.
 	StaleConnection FaultKind = 12
 	// QuietFlush makes a flushed completion raise no event, although its queue was armed.
 	QuietFlush FaultKind = 13

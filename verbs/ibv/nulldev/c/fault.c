@@ -2,12 +2,14 @@
 #define _GNU_SOURCE
 #include "nd.h"
 
-enum { ND_FAULTS = 64 };
+enum { ND_FAULTS = 64, ND_STALE = 16 };
 
 struct nd_script {
 	struct nulldev_fault f;
 	uint64_t seen, hits;
 	bool on;
+	uint32_t stale[ND_STALE]; /* of NULLDEV_STALE_CONN: the numbers of queue pairs that were refused */
+	int n_stale;
 };
 
 /* fault_mu guards the following variables. All calls read nd_scripted without it: it is 0 as long
@@ -116,6 +118,42 @@ bool nd_strikes(int kind, uint32_t *arg)
 	}
 	pthread_mutex_unlock(&fault_mu);
 	return hit;
+}
+
+static bool refused(const struct nd_script *x, uint32_t qpn)
+{
+	for (int i = 0; i < x->n_stale; i++)
+		if (x->stale[i] == qpn)
+			return true;
+	return false;
+}
+
+/* For librdmacm: whether the request of a queue pair is refused because the peer has a connection of an earlier process
+ * with its number. A request that strikes is, and from then on each with this number: another number is not stale
+ * (Linux cm.c, cm_match_req; the peer forgets it after the TIMEWAIT, here with the fault). */
+ND_EXPORT bool nulldev_stale(uint32_t qpn)
+{
+	bool stale = false;
+
+	if (!__atomic_load_n(&nd_scripted, __ATOMIC_ACQUIRE))
+		return false;
+	pthread_mutex_lock(&fault_mu);
+	for (int i = 0; i < ND_FAULTS; i++) {
+		struct nd_script *x = &faults[i];
+
+		if (!x->on || x->f.kind != NULLDEV_STALE_CONN)
+			continue;
+		if (refused(x, qpn)) {
+			x->hits++;
+			stale = true;
+		} else if (strike(x)) {
+			stale = true;
+			if (x->n_stale < ND_STALE)
+				x->stale[x->n_stale++] = qpn;
+		}
+	}
+	pthread_mutex_unlock(&fault_mu);
+	return stale;
 }
 
 int nd_bad_at(const char *call, int *err)

@@ -23,7 +23,7 @@ enum {
 	NULLDEV_MISSING = 9,  /* a completion never comes, and its slot is not freed */
 	NULLDEV_LOST_REQ = 10,	  /* a connection request is lost, and sent again after arg ms; 0: never */
 	NULLDEV_LOST_RTU = 11,	  /* the last message of a handshake likewise */
-	NULLDEV_STALE_CONN = 12,  /* a connection request is rejected with reason 10 */
+	NULLDEV_STALE_CONN = 12,  /* a connection request, and each with its queue pair number, is rejected with reason 10 */
 	NULLDEV_QUIET_FLUSH = 13, /* a flushed completion disarms its queue and raises no event */
 };
 

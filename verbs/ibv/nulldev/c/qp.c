@@ -3,6 +3,31 @@
 
 struct nd_qp *nd_qps[ND_MAX_QP];
 static uint32_t next_qpn;
+static struct nd_qp **freed; /* where the number was freed last that may be reused: a device may do so; under nd_mu */
+
+/* number gives a queue pair its number; false if none is left. With nd_mu. */
+static bool number(struct nd_qp *qp)
+{
+	struct nd_qp **at = freed && !*freed ? freed : NULL;
+
+	freed = NULL;
+	for (uint32_t n = 0; !at && n < ND_MAX_QP; n++) {
+		uint32_t i = next_qpn++ % ND_MAX_QP;
+
+		at = nd_qps[i] ? NULL : &nd_qps[i];
+	}
+	if (!at)
+		return false;
+	*at = qp;
+	qp->qp.qp_base.qp_num = qp->qp.qp_base.handle = ND_FIRST_QPN + (at - nd_qps);
+	return true;
+}
+
+static void unnumber(const struct nd_qp *qp)
+{
+	freed = &nd_qps[qp->qp.qp_base.qp_num - ND_FIRST_QPN];
+	*freed = NULL;
+}
 
 struct nd_qp *nd_qp_by_num(uint32_t num)
 {
@@ -193,13 +218,7 @@ static struct vb_qp *create(struct nd_ctx *ctx, struct vb_qp_init_attr_ex *a, ui
 	}
 	nd_qp_ex_init(qp, ops);
 	nd_lock();
-	for (uint32_t n = 0; n < ND_MAX_QP; n++) {
-		uint32_t i = next_qpn++ % ND_MAX_QP;
-
-		if (nd_qps[i])
-			continue;
-		nd_qps[i] = qp;
-		base->qp_num = base->handle = ND_FIRST_QPN + i;
+	if (number(qp)) {
 		uses(qp, 1);
 		nd_unlock();
 		return base;
@@ -324,7 +343,7 @@ ND_EXPORT int ibv_destroy_qp(struct vb_qp *q)
 		qp->xrcd->uses--;
 		main->opens--;
 		if (main->orphan && !main->opens) {
-			nd_qps[main->qp.qp_base.qp_num - ND_FIRST_QPN] = NULL;
+			unnumber(main);
 			nd_unlock();
 			release(main);
 		} else {
@@ -344,7 +363,7 @@ ND_EXPORT int ibv_destroy_qp(struct vb_qp *q)
 		nd_unlock();
 		return 0;
 	}
-	nd_qps[q->qp_num - ND_FIRST_QPN] = NULL;
+	unnumber(qp);
 	keep = leave(qp);
 	if (qp->scq)
 		nd_cq_clean(qp->scq, qp, keep);

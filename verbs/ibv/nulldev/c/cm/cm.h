@@ -126,6 +126,7 @@ struct nd_site {
 };
 int nulldev_called(struct nd_site *s, struct vb_context *c, int destroys, int *ret);
 int nulldev_strikes(int kind, uint32_t *arg);
+bool nulldev_stale(uint32_t qpn);
 uint8_t nulldev_ack_delay(struct vb_context *c);
 bool nulldev_tos_unsent(struct vb_context *c);
 void nulldev_cm_count(int channels, int ids, int unacked);

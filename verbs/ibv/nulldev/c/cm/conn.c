@@ -134,7 +134,7 @@ int cm_ask(struct cm_id *id, const struct vb_rdma_conn_param *c)
 {
 	struct cm_id *l = listener(id);
 
-	if (!cm_is_ud(id) && nulldev_strikes(NULLDEV_STALE_CONN, NULL))
+	if (!cm_is_ud(id) && nulldev_stale(id->qpn))
 		cm_push(id, VB_RDMA_CM_EVENT_REJECTED, CM_REJ_STALE, told(NULL, 0, CM_PRIVATE_REJ));
 	else if (l && l->backlog > 0 && fits(id, l))
 		return deliver(id, l, c);
