@@ -106,10 +106,11 @@ func (r *Reactor) grow(list *[]*cqState, n, most int) (*cqState, error) {
 }
 
 // doubled returns a capacity of at least n entries, and at most most. It doubles entries at least once. Drivers
-// add an entry, and round up to a power of two (mlx5 and bnxt_re do), so the capacities are powers of two less one.
+// add an entry, and round up to a power of two (mlx5 and bnxt_re do): the double of a power of two less one fits into
+// twice the ring.
 func doubled(entries, n, most int) int {
 	for first := true; first || entries < n; first = false {
-		entries = min(2*entries+1, most)
+		entries = min(2*entries, most)
 	}
 	return entries
 }

@@ -54,7 +54,7 @@ func TestCompletionQueuesGrow(t *testing.T) {
 	open := func(t testing.TB) verbs.Context { return home().open(t, 0) }
 	const most = 3 * reactor.DefaultCQEntries
 	cases := map[string]roomCase{
-		// Both completion queues grow from 8191 entries to 16383, and then to the device's limit, which is room for 4
+		// Both completion queues grow from 8191 entries to 16382, and then to the device's limit, which is room for 4
 		// Queues each. Then the reactor makes one more of each kind.
 		"by default": {open: open, made: 4, want: 4 + 4, wantGrown: 2*2 + 2},
 		"chosen":     {open: open, made: 4, entries: most / 2, want: most / 2 / roomRecvs},
