@@ -3,6 +3,7 @@
 package runtime
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
@@ -53,5 +54,27 @@ func TestRingsAreCounted(t *testing.T) {
 		if got, want := server.Stats().Rings+client.Stats().Rings, null.Stats().Rings-before; got != want {
 			t.Errorf("after a connection with %+v the rings are counted as %d bytes, want %d", o, got, want)
 		}
+	}
+}
+
+// Rule: a connection that neither carries large messages nor has Options.Windows asks for no windows, whose requests
+// libmlx5 makes larger, and has none.
+func TestWindowsAreAskedForWhenWanted(t *testing.T) {
+	null := nullControl(t)
+	profile(t, "mlx5")
+	client, server := nullBed.open(t, Config{}, 0), nullBed.open(t, Config{}, 1)
+	ln := must.Get(server.ListenOptions(":0", Options{MaxMessage: -1}))(t)
+	rings := map[bool]uint64{}
+	for _, wanted := range []bool{true, false, true} { // with the first one the shared receives are made
+		before := null.Stats().Rings
+		c := must.Get(client.DialOptions(testContext(t), ln.Addr().String(), Options{MaxMessage: -1, Windows: wanted}))(t)
+		must.Get(ln.Accept(testContext(t)))(t)
+		rings[wanted] = null.Stats().Rings - before
+		if _, err := c.NewWindow(); errors.Is(err, ErrConfig) == wanted || wanted && err != nil {
+			t.Errorf("NewWindow of a connection with Options.Windows %t returned %v, want ErrConfig without", wanted, err)
+		}
+	}
+	if rings[false] >= rings[true] {
+		t.Errorf("the rings of a connection take %d bytes without windows and %d with, want less without", rings[false], rings[true])
 	}
 }
