@@ -41,7 +41,8 @@ func tryPorts(port uint16, try func() error, undo func()) (err error) {
 }
 
 // start listens at all the addresses, and returns that of the first identifier. Port 0 is the port that this
-// one gets. If all is set, those are left out that an interface has lost meanwhile, or does not have yet.
+// one gets. Those are left out that an interface has lost meanwhile, or does not have yet. If none is left, start
+// returns the error of the last one.
 func (l *listening) start(ips []netip.Addr, port uint16) (first netip.AddrPort, err error) {
 	for _, ip := range ips {
 		at, lerr := l.add(netip.AddrPortFrom(ip, port))
@@ -49,7 +50,7 @@ func (l *listening) start(ips []netip.Addr, port uint16) (first netip.AddrPort, 
 		case lerr == nil && !first.IsValid():
 			first, port = at, at.Port()
 		case lerr == nil:
-		case l.all && elsewhere(lerr):
+		case elsewhere(lerr):
 			err = lerr
 		default:
 			return first, lerr

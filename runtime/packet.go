@@ -161,9 +161,8 @@ func (p *PacketConn) open(ips []netip.Addr, port uint16) (err error) {
 	return p.id.Listen(DefaultBacklog)
 }
 
-// bind binds the identifier of the queue pair to the first of the addresses, and listens at the others. If
-// p is at all addresses of the device, those are left out that an interface has lost meanwhile, or does not
-// have yet. Holder only.
+// bind binds the identifier of the queue pair to the first of the addresses, and listens at the others. Those
+// are left out that an interface has lost meanwhile, or does not have yet, as long as there is another. Holder only.
 func (p *PacketConn) bind(ips []netip.Addr, port uint16) (err error) {
 	for n, ip := range ips {
 		if p.id, err = p.sh.cm.CreateID(verbs.PSUDP, 0); err != nil {
@@ -175,7 +174,7 @@ func (p *PacketConn) bind(ips []netip.Addr, port uint16) (err error) {
 			break
 		}
 		p.unbind()
-		if !p.others.all || !elsewhere(err) {
+		if !elsewhere(err) {
 			break
 		}
 	}
@@ -183,7 +182,9 @@ func (p *PacketConn) bind(ips []netip.Addr, port uint16) (err error) {
 		err = p.takePort()
 	}
 	if err == nil {
-		_, err = p.others.start(ips, p.addr.Port())
+		if _, err = p.others.start(ips, p.addr.Port()); elsewhere(err) { // none of the others is left
+			err = nil
+		}
 	}
 	return err
 }
