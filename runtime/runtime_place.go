@@ -88,8 +88,7 @@ func (rt *Runtime) startShards(vectors int) error {
 	if err != nil {
 		return err
 	}
-	chosen := vectorsFor(rt.nodes, rt.cfg.Reactors, vectors, rt.dev.Device().VectorCPUs, all)
-	for i, vector := range chosen {
+	for i, vector := range rt.vectors(vectors, all) {
 		s, err := newShard(rt, rt.nodes[i/rt.cfg.Reactors], vector)
 		if err != nil {
 			return err
@@ -97,6 +96,11 @@ func (rt *Runtime) startShards(vectors int) error {
 		rt.shards = append(rt.shards, s)
 	}
 	return nil
+}
+
+// vectors is vectorsFor of the runtime's reactors and device, which has n vectors, on a machine with these nodes.
+func (rt *Runtime) vectors(n int, all []sys.Node) []int {
+	return vectorsFor(rt.nodes, rt.cfg.Reactors, n, rt.dev.Device().VectorCPUs, all)
 }
 
 // vectorsFor returns the completion vector of each reactor: for each of the nodes, numbered as in

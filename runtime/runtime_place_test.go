@@ -114,6 +114,23 @@ func TestVectorsOfANode(t *testing.T) {
 	}
 }
 
+// interruptedDevice has what Runtime.vectors needs of a device.
+type interruptedDevice struct {
+	verbs.Context
+	cpus [][]int
+}
+
+func (d interruptedDevice) Device() verbs.DeviceInfo { return verbs.DeviceInfo{VectorCPUs: d.cpus} }
+
+// Rule: the vectors of the reactors depend on the processors that the device reports for each vector.
+func TestVectorsOfTheDevice(t *testing.T) {
+	rt := &Runtime{cfg: Config{Reactors: 1}, nodes: []int{2}, dev: interruptedDevice{cpus: [][]int{{0}, {2}}}}
+	two := []sys.Node{{ID: 0, CPUs: []int{0, 1}}, {ID: 1, CPUs: []int{2, 3}}}
+	if got, want := rt.vectors(2, two), []int{1}; !slices.Equal(got, want) {
+		t.Errorf("the reactor on node 1 has the vectors %v, want %v, whose interrupt arrives there", got, want)
+	}
+}
+
 // Rule: a device name may begin with the name of its provider, as in "soft:soft2". The environment
 // variable VERBENA_DEVICE has an effect only if Config has neither a Device nor a Provider.
 func TestWhoChoosesTheDevice(t *testing.T) {
