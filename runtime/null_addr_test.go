@@ -21,18 +21,22 @@ var dualStack = ibv.Interface{Index: 1, Name: "lo", Loopback: true, Addrs: []net
 	netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("fd00:5e::1/64"), netip.MustParsePrefix("fe80::5e/64")}}
 
 // Rule: the address table of a device, with addresses of other kinds and name spaces in front, does not
-// keep a Dial by IPv4 from its peer; the error of a Dial to an address that the device does not reach
-// names the addresses that it has.
+// keep a Dial from its peer: the source is the device's address of the same kind. The error of a Dial to an address
+// that the device does not reach names the addresses that it has.
 func TestDialOfADualStackDevice(t *testing.T) {
-	bed := profileBed("mlx5")
-	client, server := bed.open(t, Config{}, 0), bed.open(t, Config{}, 1)
+	profile(t, "mlx5")
+	p := nullBedProvider(t, dualStack)
+	client, server := nullBed.open(t, Config{Provider: p}, 0), nullBed.open(t, Config{Provider: p}, 1)
 	ln := must.Get(server.Listen(":0"))(t)
-	c := must.Get(client.Dial(testContext(t), ln.Addr().String()))(t)
-	if got := c.LocalAddr().Addr(); got != netip.MustParseAddr("127.0.0.1") {
-		t.Errorf("the connection is from %v, want 127.0.0.1", got)
+	for to, from := range map[string]string{"127.0.0.2": "127.0.0.1", "fd00:5e::2": "fd00:5e::1", "fe80::5f%lo": "fe80::5e%lo"} {
+		at := netip.AddrPortFrom(netip.MustParseAddr(to), ln.Addr().Port())
+		c, err := client.Dial(testContext(t), at.String())
+		if err != nil || c.LocalAddr().Addr() != netip.MustParseAddr(from) {
+			t.Errorf("the connection to %v is %v, %v; want one from %v", at, c, err, from)
+		}
 	}
 	_, err := client.Dial(testContext(t), "192.0.2.1:7471")
-	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "device null0 has the addresses [127.0.0.1]") {
+	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "device null0 has the addresses [127.0.0.1 fd00:5e::1 fe80::5e%lo]") {
 		t.Errorf("the error of an address that is not reached is %v, want ErrUnreachable with the device's addresses", err)
 	}
 	_, err = client.Dial(testContext(t), "[fe80::5f]:7471")
