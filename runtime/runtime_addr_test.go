@@ -34,6 +34,8 @@ type routes map[netip.Addr]netip.Addr
 
 func (r routes) Addrs() ([]netip.Addr, error) { return nil, verbs.ErrNoGID }
 
+func (r routes) Checking() bool { return false }
+
 func (r routes) Source(dst netip.Addr) (netip.Addr, error) { return r[dst], nil }
 
 // routedDevice has what destinations needs of a device.
