@@ -224,7 +224,6 @@ func (c *Conn) setup(then func(error)) {
 func (c *Conn) bind(granted verbs.QPCap) error {
 	posted := 0
 	defer func() { c.freeRecvs(posted) }() // c.q ends the posted receives
-	c.attempt.replaced()
 	c.q.Bind(c.id.QP(), granted)
 	c.qpn = c.id.QP().Num()
 	c.inline = min(c.q.Inline(), c.opts.Inline)
@@ -426,6 +425,7 @@ func (c *Conn) opened() {
 	c.sh.r.StopTimer(c.timer)
 	c.state = connOpen
 	c.confirmed()
+	c.attempt.ended()
 	c.attempt = nil
 	c.local, c.remote, c.link = c.id.LocalAddr(), c.id.PeerAddr(), c.rt.provider.Name()
 	if l, ok := c.id.(interface{ Link() string }); ok {

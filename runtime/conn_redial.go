@@ -14,12 +14,13 @@ const redials = 3
 
 // dialAttempt is one call of Dial. It has one connection after another:
 //
-//	conn ── REJECTED, stale connection ──> stale, while a new conn is made and gets its queue pair
+//	conn ── REJECTED, stale connection ──> stale ── the attempt ends ──> closed
+//	  a new conn is made meanwhile
 //
 // A stale connection is one that has ended here without notifying the peer, for example because the
 // process was killed, and whose queue pair number is in use again. The peer rejects the request and ends its
-// connection (Linux cm.c, cm_match_req). Another number is not stale. So the old queue pair
-// is kept until there is a new one, which then has another number.
+// connection (Linux cm.c, cm_match_req), but remembers the number for a time (cm_enter_timewait). So the queue
+// pairs of all rejected requests are kept until the attempt ends: each new one has another number.
 type dialAttempt struct {
 	ways []addrResolver // to the addresses of the peer, in the order in which they are tried
 	opts Options        // as inherited
@@ -30,9 +31,9 @@ type dialAttempt struct {
 	aborted bool
 
 	// The holder of the turn of the reactor that has the connection uses these.
-	at    int   // index in ways
-	again int   // how many times the request was repeated
-	stale *Conn // the connection before conn; nil for none
+	at    int     // index in ways
+	again int     // how many times the request was repeated
+	stale []*Conn // the connections before conn
 }
 
 // left returns the time until the end of the attempt. Without an attempt, or if a Pending continues the
@@ -61,14 +62,15 @@ func (a *dialAttempt) use(c *Conn) bool {
 	return !a.aborted
 }
 
-// replaced gives up the stale connection. It is called when the connection has a queue pair, or has failed.
-func (a *dialAttempt) replaced() {
-	if a == nil || a.stale == nil {
+// ended gives up the stale connections. It is called when the connection is established, or has failed.
+func (a *dialAttempt) ended() {
+	if a == nil {
 		return
 	}
-	old := a.stale
+	for _, old := range a.stale {
+		old.sh.r.Defer(func() { old.giveUp(ErrConnClosed) })
+	}
 	a.stale = nil
-	old.sh.r.Defer(func() { old.giveUp(ErrConnClosed) })
 }
 
 // redial passes the attempt to a new connection. It returns false if there is no further try, or if the
@@ -87,10 +89,11 @@ func (c *Conn) redial() bool {
 			c.sh.r.Defer(func() {
 				promise.Settle(nil, err)
 				c.giveUp(err)
+				a.ended()
 			})
 		} else {
 			n.attempt, n.promise = a, promise
-			a.again, a.stale = a.again+1, c
+			a.again, a.stale = a.again+1, append(a.stale, c)
 			wanted := a.use(n)
 			n.sh.r.Defer(func() { n.dial() })
 			if !wanted {

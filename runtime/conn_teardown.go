@@ -307,7 +307,7 @@ func (c *Conn) destroy(done func()) {
 	c.state = connGone
 	c.sh.r.StopTimer(c.timer)
 	c.confirmed()
-	c.attempt.replaced()
+	c.attempt.ended()
 	if c.cause.Load() != nil {
 		// closeWindows seals the queue. Before that, refuseOps sets the error that the queue
 		// returns for later requests.
