@@ -51,14 +51,14 @@ func onePort(t *testing.T, sh *shard, addr netip.AddrPort, ids map[netip.Addr]ve
 }
 
 // listenFaulty opens the kind of listener with a fault of rdma_bind_addr, from the nth call on for count calls, and
-// returns its addresses, its error and how often the fault applied.
-func listenFaulty(t *testing.T, kind string, rt *Runtime, addr string, e syscall.Errno, nth, count uint64) ([]netip.Addr, error, int) {
+// returns its addresses, how often the fault applied, and its error.
+func listenFaulty(t *testing.T, kind string, rt *Runtime, addr string, e syscall.Errno, nth, count uint64) (at []netip.Addr, hits int, err error) {
 	t.Helper()
 	null := nullControl(t)
 	defer null.Clear()
 	fault := must.Get(null.Add(nulldev.Fault{Kind: nulldev.FailCall, Call: "rdma_bind_addr", Nth: nth, Count: count, Err: e}))(t)
-	at, err := listenKinds[kind](t, rt, addr)
-	return at, err, int(null.Hits(fault))
+	at, err = listenKinds[kind](t, rt, addr)
+	return at, int(null.Hits(fault)), err
 }
 
 // Rule: if the port that was chosen is in use at one of the device's addresses, another one is tried, portTries times;
@@ -67,11 +67,11 @@ func TestListenTriesAnotherPort(t *testing.T) {
 	profile(t, "mlx5")
 	rt := nullBed.open(t, Config{Provider: nullBedProvider(t, dualStack)}, 0)
 	for kind := range listenKinds {
-		if at, err, _ := listenFaulty(t, kind, rt, ":0", syscall.EADDRINUSE, 2, 1); err != nil || len(at) != 3 {
+		if at, _, err := listenFaulty(t, kind, rt, ":0", syscall.EADDRINUSE, 2, 1); err != nil || len(at) != 3 {
 			t.Errorf("%s: with one port in use it is at %v, error %v; want the three addresses of the device", kind, at, err)
 		}
 		for addr, want := range map[string]int{":0": portTries, ":7471": 1} {
-			if _, err, tries := listenFaulty(t, kind, rt, addr, syscall.EADDRINUSE, 2, 0); !errors.Is(err, syscall.EADDRINUSE) || tries != want {
+			if _, tries, err := listenFaulty(t, kind, rt, addr, syscall.EADDRINUSE, 2, 0); !errors.Is(err, syscall.EADDRINUSE) || tries != want {
 				t.Errorf("%s: with each port in use at %s: %v after %d tries, want EADDRINUSE after %d", kind, addr, err, tries, want)
 			}
 		}
@@ -86,20 +86,20 @@ func TestListenLeavesOutALostAddress(t *testing.T) {
 	all := must.Get(rt.addrs())(t)
 	for kind := range listenKinds {
 		for i := range all {
-			at, err, _ := listenFaulty(t, kind, rt, ":0", syscall.EADDRNOTAVAIL, uint64(i+1), 1)
+			at, _, err := listenFaulty(t, kind, rt, ":0", syscall.EADDRNOTAVAIL, uint64(i+1), 1)
 			if want := slices.Delete(slices.Clone(all), i, i+1); err != nil || !sameAddrs(at, want) {
 				t.Errorf("%s: without %v it is at %v, error %v; want %v", kind, all[i], at, err, want)
 			}
 		}
-		if at, err, _ := listenFaulty(t, kind, rt, ":0", syscall.EADDRNOTAVAIL, 2, 0); err != nil || !sameAddrs(at, all[:1]) {
+		if at, _, err := listenFaulty(t, kind, rt, ":0", syscall.EADDRNOTAVAIL, 2, 0); err != nil || !sameAddrs(at, all[:1]) {
 			t.Errorf("%s: with only %v left it is at %v, error %v", kind, all[0], at, err)
 		}
 		for _, addr := range []string{":0", "127.0.0.1:0"} {
-			if _, err, _ := listenFaulty(t, kind, rt, addr, syscall.EADDRNOTAVAIL, 1, 0); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			if _, _, err := listenFaulty(t, kind, rt, addr, syscall.EADDRNOTAVAIL, 1, 0); !errors.Is(err, syscall.EADDRNOTAVAIL) {
 				t.Errorf("%s: at %s without any address the error is %v, want EADDRNOTAVAIL", kind, addr, err)
 			}
 		}
-		if _, err, _ := listenFaulty(t, kind, rt, ":0", syscall.EACCES, 2, 1); !errors.Is(err, syscall.EACCES) {
+		if _, _, err := listenFaulty(t, kind, rt, ":0", syscall.EACCES, 2, 1); !errors.Is(err, syscall.EACCES) {
 			t.Errorf("%s: with another error of an address the error is %v, want EACCES", kind, err)
 		}
 	}
