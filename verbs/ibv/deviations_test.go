@@ -15,6 +15,7 @@ import (
 var drivers = map[string]map[string]string{
 	"bnxt_re": bnxtDeviations,
 	"erdma":   erdmaDeviations,
+	"hns":     hnsDeviations,
 	"irdma":   irdmaDeviations,
 	"mlx4":    mlx4Deviations,
 	"mlx5":    mlx5Deviations,
@@ -29,7 +30,7 @@ func driverOf(a *verbs.DeviceAttr) string {
 	case a.VendorID == mellanox:
 		return "mlx5"
 	}
-	return map[uint32]string{0x8086: "irdma", 0x14e4: "bnxt_re", 0x1ded: "erdma", 0x1d0f: "efa"}[a.VendorID]
+	return map[uint32]string{0x8086: "irdma", 0x14e4: "bnxt_re", 0x1ded: "erdma", 0x19e5: "hns", 0x1d0f: "efa"}[a.VendorID]
 }
 
 // deviationsOf returns the deviations of a pair of devices.
@@ -68,7 +69,7 @@ func TestTheDriverIsKnownByTheVendor(t *testing.T) {
 		profiled(t, profile)
 		p := provider(t, Config{Verbs: nullPaths(t).Verbs, RDMACM: nullPaths(t).RDMACM})
 		attr := must.Get(opened(t, p, "null0").QueryDevice())(t)
-		want := map[string]string{"mlx5_ib": "mlx5", "iwarp": "irdma"}[profile]
+		want := map[string]string{"mlx5_ib": "mlx5", "mlx5_vf": "mlx5", "iwarp": "irdma"}[profile]
 		if want == "" {
 			want = profile
 		}
