@@ -149,7 +149,7 @@ var (
 
 // deviceSlowness is an estimate of how much slower a kernel device is than the software RNIC. (A
 // kernel device may belong to an emulated machine.) On kernel devices, tests divide the number of
-// operations by deviceSlowness, and multiply limits of processor time by deviceSlowness.
+// operations by deviceSlowness.
 const deviceSlowness = 10
 
 // fewer returns n/deviceSlowness, but at least 1, on kernel devices. Otherwise it returns n.
