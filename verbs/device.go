@@ -34,9 +34,10 @@ func (g GID) String() string { return g.Addr().String() }
 //
 // Implements: ibv_get_device_name, ibv_get_device_guid.
 type DeviceInfo struct {
-	Name string
-	GUID uint64       // host order
-	Addr []netip.Addr // IP addresses of its ports, as far as known; of an Addresser they change
+	Name      string
+	GUID      uint64 // host order
+	Transport Transport
+	Addr      []netip.Addr // IP addresses of its ports, as far as known; of an Addresser they change
 	// AnyAddr reports that the device has every address of this machine: a listener at the unspecified
 	// address is reached at each.
 	AnyAddr bool
@@ -49,6 +50,21 @@ type DeviceInfo struct {
 	// vector, as the system had placed them when the device was opened; nil when unknown.
 	VectorCPUs [][]int
 }
+
+// Transport is the protocol between two devices.
+//
+// Implements: enum ibv_transport_type.
+type Transport int32
+
+// The transports.
+const (
+	TransportIB Transport = 0 // InfiniBand or RoCE
+	// TransportIWARP is iWARP, which runs over TCP. It has no immediate data and no atomics, the memory of a READ
+	// needs AccessRemoteWrite, and only the connection manager connects queue pairs. The end that accepts a
+	// connection must not send before a message of the end that dials has arrived (RFC 5044, 7.1.2); some
+	// drivers hold its requests back until then, others (siw) lose the connection.
+	TransportIWARP Transport = 1
+)
 
 // AtomicCap is the scope within which a device's atomics are atomic.
 //

@@ -30,8 +30,7 @@ func NewPeer(rt *runtime.Runtime) (*Peer, error) {
 	if rt == nil {
 		return nil, invalid("rpma_peer_new", "a peer without a runtime")
 	}
-	attr := rt.DeviceAttr()
-	p := &Peer{rt: rt, iWARP: !attr.Opcodes.Has(verbs.WRSendWithImm)}
+	p := &Peer{rt: rt, iWARP: rt.Device().Transport == verbs.TransportIWARP}
 	p.waits = futures.NewPool(futures.Options[*bell]{Dispose: disposeWait})
 	if !p.atomicWrites() {
 		logf(LevelInfo, "the device does not execute ATOMIC_WRITE: fenced WRITEs take its place", nil)

@@ -44,8 +44,8 @@ func TestReportOfEveryProfile(t *testing.T) {
 	defer null.Close()
 	defer func() { must.Do(t, null.SetProfile(nulldev.Plain)) }()
 	p := must.Get(ibv.New(ibv.Config{Verbs: paths.Verbs, RDMACM: paths.RDMACM}))(t)
-	inline := map[string]int{"irdma": 101, "iwarp": 48, "bnxt_re": 96, "erdma": 96}
-	elements := map[string]int{"irdma": 13, "iwarp": 3, "erdma": 6}
+	inline := map[string]int{"irdma": 101, "iwarp": 48, "bnxt_re": 96, "erdma": 96, "siw": 80}
+	elements := map[string]int{"irdma": 13, "iwarp": 3, "erdma": 6, "siw": 6}
 	for _, name := range null.Profiles() {
 		if name == "mlx5_vf" { // as mlx5, but each of some 500 calls takes milliseconds
 			continue

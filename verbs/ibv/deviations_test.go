@@ -30,7 +30,7 @@ func driverOf(a *verbs.DeviceAttr) string {
 	case a.VendorID == mellanox:
 		return "mlx5"
 	}
-	return map[uint32]string{0x8086: "irdma", 0x14e4: "bnxt_re", 0x1ded: "erdma", 0x19e5: "hns", 0x1d0f: "efa"}[a.VendorID]
+	return map[uint32]string{0x8086: "irdma", 0x14e4: "bnxt_re", 0x1ded: "erdma", 0x19e5: "hns", 0x1d0f: "efa", 0x626d74: "siw"}[a.VendorID]
 }
 
 // deviationsOf returns the deviations of a pair of devices.

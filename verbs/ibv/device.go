@@ -17,9 +17,10 @@ func describe(t *verbsTable, d *C.struct_vb_device) verbs.DeviceInfo {
 	name := C.GoString(C.shim_device_name(t, d))
 	guid := C.shim_device_guid(t, d) // big-endian in memory
 	return verbs.DeviceInfo{
-		Name: name,
-		GUID: binary.BigEndian.Uint64((*[8]byte)(unsafe.Pointer(&guid))[:]),
-		Node: numaNode(system, name),
+		Name:      name,
+		Transport: verbs.Transport(d.transport_type),
+		GUID:      binary.BigEndian.Uint64((*[8]byte)(unsafe.Pointer(&guid))[:]),
+		Node:      numaNode(system, name),
 	}
 }
 

@@ -38,6 +38,7 @@ func TestLimitsAreFound(t *testing.T) {
 		{"bnxt_re", 96, 5, 4},
 		{"erdma", 96, 5, 1},
 		{"hns", 32, 5, 4},
+		{"siw", 80, 5, 4},
 	} {
 		t.Run(c.profile, func(t *testing.T) {
 			ctx := profiledContext(t, c.profile)
@@ -147,6 +148,7 @@ func TestQueuePairTypesAreProbed(t *testing.T) {
 		"mlx5":        append([]verbs.QPType{rc, uc, ud}, xrc...),
 		"irdma":       {rc, ud},
 		"iwarp":       {rc},
+		"siw":         {rc},
 		"bnxt_re":     {rc, ud},
 		"erdma":       {rc},
 		"efa":         {ud},

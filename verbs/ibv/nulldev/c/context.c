@@ -201,6 +201,18 @@ static void limits(struct vb_context *c, struct vb_device_attr_ex *x)
 /* For librdmacm, whose kernel part reads it when a device appears (cm.c, cm_add_one). */
 ND_EXPORT bool nulldev_tos_unsent(struct vb_context *c) { return nd_profile_of(c)->tos_unsent; }
 
+/* For librdmacm: qpn is the queue pair of an end that accepts. */
+ND_EXPORT void nulldev_accepts(struct vb_context *c, uint32_t qpn)
+{
+	struct nd_qp *qp;
+
+	nd_lock();
+	qp = nd_qp_by_num(qpn);
+	if (qp && nd_profile_of(c)->dialer_first)
+		qp->silent = true;
+	nd_unlock();
+}
+
 ND_EXPORT uint8_t nulldev_ack_delay(struct vb_context *c)
 {
 	struct vb_device_attr_ex x;

@@ -40,7 +40,7 @@ static void reset(struct nd_qp *qp)
 		nd_cq_clean(qp->rcq, qp, false);
 	qp->sq_head = qp->sq_tail = qp->sq_retired = qp->unsignaled = qp->late = 0;
 	qp->rq.head = qp->rq.tail = qp->rq.retired = 0;
-	qp->comm_est = qp->draining = false;
+	qp->comm_est = qp->draining = qp->silent = false;
 	memset(&qp->attr, 0, sizeof(qp->attr));
 }
 

@@ -251,6 +251,7 @@ struct nd_qp {
 	bool orphan;	    /* the first handle is destroyed, others live */
 	uint64_t last_wr_id; /* posted last; for NULLDEV_LEFTOVER */
 	bool comm_est;
+	bool silent; /* the profile's dialer_first: nothing of the dialing end has arrived */
 	int mcasts;
 
 	/* The send queue. Entries head to tail are posted and not completed. */

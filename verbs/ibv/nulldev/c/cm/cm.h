@@ -129,6 +129,7 @@ int nulldev_strikes(int kind, uint32_t *arg);
 bool nulldev_stale(uint32_t qpn);
 uint8_t nulldev_ack_delay(struct vb_context *c);
 bool nulldev_tos_unsent(struct vb_context *c);
+void nulldev_accepts(struct vb_context *c, uint32_t qpn); /* a queue pair is that of an accepting end */
 void nulldev_cm_count(int channels, int ids, int unacked);
 /* Its links (link.c). */
 void nulldev_path(struct vb_context *c, int dev, struct vb_ah_attr *a);

@@ -230,6 +230,8 @@ CM_EXPORT int rdma_accept(struct vb_rdma_cm_id *p, struct vb_rdma_conn_param *c)
 	id->rnr_told = c ? c->rnr_retry_count & 7 : 7;
 	id->qpn = p->qp ? p->qp->qp_num : c->qp_num;
 	id->srq = p->qp ? p->qp->srq != NULL : c->srq;
+	if (!ud)
+		nulldev_accepts(p->verbs, id->qpn);
 	if (!ud && ((err = cm_qp_rtr(id)) || (err = cm_qp_rts(id))))
 		return cm_err(err);
 	pthread_mutex_lock(&cm_mu);

@@ -31,6 +31,7 @@ struct nd_profile {
 	bool comm_est;	   /* COMM_EST at the first packet also when the queue pair is in RTS already */
 	bool td_abort;	   /* ends the process when two posts of a thread domain overlap */
 	uint8_t path_life; /* of the path record of InfiniBand's subnet manager; 0: RoCE, which has none */
+	bool dialer_first; /* a request of an accepting end before the first of the dialing end breaks the connection */
 	bool tos_unsent;   /* requests bring no type of service: a dialing end has its own, an accepting one its listener's */
 	const struct nd_gid *gids; /* NULL: one address, in entry 0 */
 	int n_gids, gid_tbl_len;
@@ -95,7 +96,7 @@ uint64_t nd_mlx5_sq_ring(const struct vb_qp_init_attr_ex *a, uint64_t ops);
 
 extern const struct nd_profile nd_plain;
 extern const struct nd_profile nd_mlx4, nd_mlx5, nd_mlx5_ib, nd_mlx5_vf, nd_irdma, nd_iwarp, nd_bnxt_re, nd_efa, nd_erdma,
-	nd_hns;
+	nd_hns, nd_siw;
 
 /* Begins a call that is a command of the firmware: it lasts as long as the profile of c says. Without
  * any lock. */
