@@ -28,6 +28,7 @@ import (
 //	                       │                   │ Close, or flushBound    v
 //	                       └───────────────────┴──────────────────────> gone
 //
+// On iWARP the accepting end also waits for the peer's first frame before it opens (conn_first.go).
 // A failure is, for example, a failed completion, Cancel, a peer that does not answer, or a removed
 // device. Close also stands for Abort. The times ackGrace and flushBound are in conn_teardown.go.
 type connState uint8
@@ -132,6 +133,8 @@ type Conn struct {
 	helloRead bool   // the peer's hello was read
 	hold      bool   // the handshake waits for Pending.Connect
 	accepting bool   // this is the accepting side
+	up        bool   // ESTABLISHED has arrived
+	silent    bool   // the peer's First frame has not arrived; see conn_first.go
 	private   []byte // the peer's private data
 	ownData   []byte // the private data of this side's program
 	qpn       uint32 // the number of the queue pair

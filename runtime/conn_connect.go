@@ -357,6 +357,9 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 		}
 		err = fmt.Errorf("%w: %v: %w", ErrUnreachable, c.remote, err)
 	case verbs.CMDisconnected:
+		if c.up && c.state == connConnecting { // its first frame may have arrived with messages; nothing is sent to it any more
+			c.opened()
+		}
 		c.peerLeft()
 	case verbs.CMDeviceRemoval:
 		c.fail(verbs.ErrDeviceRemoved)
@@ -412,11 +415,8 @@ func (c *Conn) established(ev *verbs.CMEvent) {
 			return
 		}
 	}
-	if err := c.watchPeer(); err != nil {
-		c.giveUp(err)
-		return
-	}
-	c.opened()
+	c.up = true
+	c.openIf()
 }
 
 // opened moves the connection to connOpen, and passes it to Dial, to Pending.Connect or to the

@@ -156,6 +156,8 @@ func (c *Conn) take(s *recvSlot, r Result) {
 // a message now. Holder only.
 func (c *Conn) uncovered() bool { return c.ledger.granted() == uint32(c.arrivals) }
 
+var errFirst = fmt.Errorf("%w: it has sent a First frame that was not to come", ErrPeerProtocol)
+
 var errUncovered = fmt.Errorf("%w: it has sent a message without a credit", ErrPeerProtocol)
 
 // widen makes the window larger if the connection has a pool. The peer has used its last credit.
@@ -184,7 +186,7 @@ func (c *Conn) takeCreditsOf(f proto.Frame) error {
 // the peer's credits are used: the peer sends its next update only when it has got a message that uses one
 // of them, which is posted after this receive.
 func (c *Conn) takeControl(s *recvSlot, f proto.Frame, r *Result) {
-	credited := f.Kind != proto.Credit && f.Kind != proto.Fetched
+	credited := f.Kind != proto.Credit && f.Kind != proto.Fetched && f.Kind != proto.First
 	if credited && (c.uncovered() || c.credits == nil) { // the latter only before ESTABLISHED
 		s.again()
 		c.violated(errUncovered)
@@ -217,6 +219,8 @@ func (c *Conn) takeControl(s *recvSlot, f proto.Frame, r *Result) {
 		c.giveUpCredits()
 	case f.Kind == proto.Return:
 		err = c.creditsGivenUp(f.Unused)
+	case f.Kind == proto.First:
+		err = c.heard()
 	}
 	if err != nil {
 		c.violated(err)

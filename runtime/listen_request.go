@@ -184,7 +184,7 @@ func (r *request) made() {
 // when the queue pair is made and moved, or never will be. The caller holds the turn of the connection's
 // reactor.
 func (c *Conn) accept(r *request, made func()) {
-	c.remote, c.accepting = r.id.PeerAddr(), true
+	c.remote, c.accepting, c.silent = r.id.PeerAddr(), true, c.beginsWithFirst()
 	err := c.setID(r.id)
 	if !c.begin() {
 		made()

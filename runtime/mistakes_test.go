@@ -274,6 +274,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		"a message beyond MaxMessage":    sourceFrame(DefaultMaxMessage+1, 1),
 		"a large message without source": good(proto.Frame{Kind: proto.Large}),
 		"an answer without a question":   good(proto.Frame{Kind: proto.Fetched}),
+		"a First frame on RoCE":          good(proto.Frame{Kind: proto.First}),
 		"return of 2^32-1 credits":       good(proto.Frame{Kind: proto.Credit, Credits: 1<<32 - 1}),
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -33,6 +33,7 @@ var sizes = map[string]struct{ inline, pieces int }{
 	"bnxt_re": {96, DefaultMaxSGE},
 	"erdma":   {96, DefaultMaxSGE},
 	"hns":     {32, DefaultMaxSGE},
+	"siw":     {80, DefaultMaxSGE},
 }
 
 // Rule: Dial, Listen and messages of all sizes work with the default options, whatever the device grants inline and

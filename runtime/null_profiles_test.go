@@ -19,7 +19,7 @@ import (
 // and mlx5_vf, which is mlx5 without atomics and with control calls of 2 ms: its tests are in dials_test.go, and all of the beds
 // would take 14 s.
 var profileBeds = func() (all []bed) {
-	for _, name := range []string{"mlx4", "mlx5", "mlx5_ib", "irdma", "bnxt_re", "erdma", "iwarp", "hns"} {
+	for _, name := range []string{"mlx4", "mlx5", "mlx5_ib", "irdma", "bnxt_re", "erdma", "iwarp", "hns", "siw"} {
 		all = append(all, profileBed(name))
 	}
 	return all
@@ -29,7 +29,7 @@ var profileBeds = func() (all []bed) {
 func profileBed(name string) bed {
 	return bed{name: name, null: true, open: func(t testing.TB, cfg Config, dev int) *Runtime {
 		profile(t, name)
-		if (name == "mlx5_ib" || name == "iwarp") && cfg.Provider == nil {
+		if (name == "mlx5_ib" || name == "iwarp" || name == "siw") && cfg.Provider == nil {
 			cfg.Provider = nullBedProvider(t, netdevs()...)
 		}
 		return nullBed.open(t, cfg, dev)

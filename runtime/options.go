@@ -15,7 +15,9 @@ import (
 type Options struct {
 	// Raw leaves the posting of receives to the program: see the package documentation. If receives
 	// must be posted before the connection is established, see Pending. The peer of a raw
-	// connection may be any librdmacm program.
+	// connection may be any librdmacm program. On iWARP the accepting end must not send before a message
+	// of the dialing end has arrived (verbs.TransportIWARP): a managed connection sees to that, the program of a raw one
+	// has to.
 	Raw bool
 	// Bare is for a raw connection whose peer does not use this package and reads the private data.
 	// With Bare, the runtime sends PrivateData unchanged, and looks for no header in the peer's

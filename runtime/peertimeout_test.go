@@ -98,7 +98,7 @@ func TestEachEndSetsItsOwnTimeout(t *testing.T) {
 				}
 				want := ends[0].own.TOS
 				_, kernel := c.rt.dev.(verbs.Addresser)
-				if kernel && want == 0 || b.name == "iwarp" && c == l { // the request has none; MPA carries none
+				if kernel && want == 0 || c.rt.iWARP && c == l { // the request has none; MPA carries none
 					want = e.own.TOS
 				}
 				if attr.AH.TrafficClass != want && attr.AH.DGID != (verbs.GID{}) { // a path without a GRH has none

@@ -35,6 +35,7 @@ type Runtime struct {
 	shards   []*shard
 	handlers *handlers // nil in a stepped runtime (Config.stepped)
 	srqs     int       // the most receives of a shared receive queue; 0: managed connections share none
+	iWARP    bool      // the device's transport is iWARP
 	reads    uint8     // the device's limit of outstanding READs and atomics per connection and direction
 	conns    *futures.Pool[*Conn]
 	messages *futures.Pool[Message]
@@ -89,15 +90,17 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	if rt.provider, rt.dev, err = cfg.openDevice(); err != nil {
 		return nil, err
 	}
-	if addrs := rt.dev.Device().Addr; len(addrs) > 0 {
-		rt.addr = addrs[0]
+	info := rt.dev.Device()
+	if len(info.Addr) > 0 {
+		rt.addr = info.Addr[0]
 	}
+	rt.iWARP = info.Transport == verbs.TransportIWARP
 	if rt.attr, err = rt.dev.QueryDevice(); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(rt.attr.QPTypes, verbs.QPTRC) {
 		return nil, fmt.Errorf("%w: device %s has no reliable connections (queue pairs of type RC), but %v; Amazon's EFA, for example, has SRD instead, which only its own interface makes",
-			verbs.ErrNotSupported, rt.dev.Device().Name, rt.attr.QPTypes)
+			verbs.ErrNotSupported, info.Name, rt.attr.QPTypes)
 	}
 	// FlushOp takes both placements. A device that executes FLUSH with one of them only is used as one
 	// without FLUSH, as librpma does (pmem/rpma 1.3.0 src/utils.c, rpma_utils_ibv_context_is_flush_capable).

@@ -150,6 +150,8 @@ func (q *ConnReq) Recv(dst *MR, off, n int, word uint64) error {
 // connection, whose first event tells the outcome. It does not wait for the peer. It consumes the
 // request, also with an error. The private data is copied; nil is none.
 //
+// On iWARP the end that accepts must not send before a message of the other has arrived (verbs.TransportIWARP).
+//
 // Errors: ErrInvalid for private data of no bytes that is not nil; ErrProvider for private data that is too
 // long.
 //

@@ -23,7 +23,7 @@ type Frame struct {
 // Kind is the kind of a frame.
 type Kind uint8
 
-// Kinds of frames; no other is accepted. All of them except Credit and Fetched use a credit.
+// Kinds of frames; no other is accepted. All of them except Credit, Fetched and First use a credit.
 const (
 	Data    Kind = 1 // a message
 	Credit  Kind = 2 // only credits
@@ -31,8 +31,9 @@ const (
 	Return  Kind = 4 // the answer to Recall
 	Large   Kind = 5 // a message that the receiver of the frame reads; the payload is a Source
 	Fetched Kind = 6 // the answer to Large: a SEND_WITH_INV with the key of the Source
+	First   Kind = 7 // the first frame of the dialing end on iWARP; no other frame of this kind follows
 
-	lastKind = Fetched
+	lastKind = First
 )
 
 // frameMore is the flag of Frame.More.
@@ -86,6 +87,8 @@ func ParseFrame(b []byte, total int) (Frame, *Malformed) {
 		return refuse("length of a source", uint64(f.Length), SourceSize)
 	case f.Kind != Data && f.Kind != Large && f.Length != 0:
 		return refuse("length of a control frame", uint64(f.Length), 0)
+	case f.Kind == First && f.Credits != 0:
+		return refuse("credits of a first frame", uint64(f.Credits), 0)
 	case f.Kind == Credit && f.Credits == 0:
 		return refuse("credits of a credit update", 0, 1)
 	}

@@ -137,13 +137,15 @@ func TestRejectSurvivesCutAndPrintable(t *testing.T) {
 
 func TestFrameSurvives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		f := Frame{Kind: rapid.SampledFrom([]Kind{Data, Credit, Recall, Return, Large, Fetched}).Draw(t, "kind"),
+		f := Frame{Kind: rapid.SampledFrom([]Kind{Data, Credit, Recall, Return, Large, Fetched, First}).Draw(t, "kind"),
 			More: rapid.Bool().Draw(t, "more"), Credits: rapid.Uint32Range(1, 1<<32-1).Draw(t, "credits")}
 		switch f.Kind {
 		case Data:
 			f.Length = rapid.Uint32Range(0, 500).Draw(t, "length")
 		case Large:
 			f.Length = SourceSize
+		case First:
+			f.Credits = 0
 		case Return:
 			f.Unused = rapid.Uint32().Draw(t, "unused")
 		}
@@ -185,9 +187,11 @@ func TestHostileFramesAreRefusedWithTheReason(t *testing.T) {
 		{"buffer shorter than a header", make32(data, nil)[:15], 32, "length of the message"},
 		{"buffer shorter than the message", make32(data, nil)[:31], 32, "length of the message"},
 		{"version", make32(data, func(b []byte) { b[0] = 0 }), 32, "version"},
-		{"kind", make32(data, func(b []byte) { b[1] = 7 }), 32, "kind"},
+		{"kind", make32(data, func(b []byte) { b[1] = byte(lastKind) + 1 }), 32, "kind"},
 		{"large without a source", make32(Frame{Kind: Large, Length: 15}, nil), 31, "length of a source"},
 		{"answer with payload", make32(Frame{Kind: Fetched, Length: 16}, nil), 32, "length of a control frame"},
+		{"first frame with payload", make32(Frame{Kind: First, Length: 16}, nil), 32, "length of a control frame"},
+		{"first frame with a credit", make32(Frame{Kind: First, Credits: 1}, nil), 16, "credits of a first frame"},
 		{"no kind", make32(data, func(b []byte) { b[1] = 0 }), 32, "kind"},
 		{"flag", make32(data, func(b []byte) { b[2] = 3 }), 32, "flags"},
 		{"flags", make32(data, func(b []byte) { b[3] = 1 }), 32, "flags"},
