@@ -111,7 +111,7 @@ $there "$tmp/device" -json - -revision "$(git describe --always --abbrev=40 --di
 "$tmp/device" -from "$tmp/measured" -conformance "$VERBENA_CONFORMANCE_OUT" -json "$report.json" -text "$report.txt"
 {
 	printf '\n== notes\n'
-	cat "$tmp/notes"
+	if [ -s "$tmp/notes" ]; then cat "$tmp/notes"; else echo none; fi
 	for d in $(printf '%s' "$dev" | tr ',' ' '); do
 		printf '\n== ibv_devinfo -v -d %s\n' "$d"
 		$there /bin/sh -c 'command -v ibv_devinfo >/dev/null || { echo "not installed"; exit; }; exec ibv_devinfo -v -d "$0"' "$d" 2>&1 || true
