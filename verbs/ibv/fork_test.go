@@ -8,7 +8,9 @@ import (
 	"os"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // hugePagesSafe is the variable that ibv_fork_init reads.
@@ -53,4 +55,25 @@ func TestForkPolicy(t *testing.T) {
 	if _, err := p.ForkStatus(); !errors.As(err, &lib) {
 		t.Errorf("without a library: %v", err)
 	}
+}
+
+// Rule: memory in huge pages can be registered where the kernel lacks fork support.
+func TestMemoryInHugePagesIsRegistered(t *testing.T) {
+	t.Setenv(hugePagesSafe, "") // restores it
+	must.Do(t, os.Unsetenv(hugePagesSafe))
+	p := provider(t, Config{Verbs: nullPaths(t).Verbs, RDMACM: nullPaths(t).RDMACM})
+	profiled(t, "hugepages")
+	ctx := opened(t, p, "null0")
+	if s := must.Get(p.ForkStatus())(t); s != ForkEnabled {
+		t.Fatalf("the state is %v, want %v", s, ForkEnabled)
+	}
+	pd := must.Get(ctx.AllocPD())(t)
+	defer func() { must.Do(t, pd.Close()) }()
+	arena := must.Get(mem.Map(1<<16, mem.Options{}))(t)
+	defer func() { must.Do(t, arena.Unmap()) }()
+	mr, err := pd.RegMR(arena.Addr(), 4096, arena.Addr(), verbs.AccessLocalWrite)
+	if err != nil {
+		t.Fatalf("registering 4 KiB within a huge page returned %v, want no error", err)
+	}
+	must.Do(t, mr.Close())
 }

@@ -108,12 +108,22 @@ ND_EXPORT int ibv_query_qp_data_in_order(struct vb_qp *q, vb_enum op, uint32_t f
 }
 
 static int forks = VB_FORK_DISABLED; /* atomic */
+static bool splits_pages;	     /* atomic: ibv_fork_init expects pages of the base size alone */
 
 ND_EXPORT int ibv_fork_init(void)
 {
 	ND_CALL("ibv_fork_init", NULL);
+	__atomic_store_n(&splits_pages, !getenv("RDMAV_HUGEPAGES_SAFE"), __ATOMIC_RELAXED);
 	__atomic_store_n(&forks, VB_FORK_ENABLED, __ATOMIC_RELAXED);
 	return 0;
+}
+
+bool nd_fork_splits(const struct nd_profile *p, uint64_t addr, uint64_t len)
+{
+	const uint64_t base = 4096 - 1, huge = (2 << 20) - 1;
+	uint64_t from = addr & ~base, to = (addr + len + base) & ~base;
+
+	return p->huge_pages && __atomic_load_n(&splits_pages, __ATOMIC_RELAXED) && ((from | to) & huge);
 }
 
 ND_EXPORT vb_enum ibv_is_fork_initialized(void) { return __atomic_load_n(&forks, __ATOMIC_RELAXED); }

@@ -107,6 +107,8 @@ struct nd_mr *nd_reg(struct vb_pd *p, void *addr, size_t len, uint64_t iova, uns
 		return nd_null(EINVAL);
 	if (len == SIZE_MAX && !(access & VB_ACCESS_ON_DEMAND))
 		return nd_null(ENOMEM);
+	if (nd_fork_splits(nd_profile_of(p->context), (uintptr_t)addr, len))
+		return nd_null(EINVAL);
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return nd_null(ENOMEM);

@@ -292,6 +292,9 @@ extern struct nd_cq *nd_cqs;
 extern struct nulldev_objects nd_live; /* under nd_mu */
 extern struct nulldev_stats nd_past;   /* of destroyed objects; under nd_mu */
 
+/* nd_fork_splits reports whether fork support would withhold a part of a huge page from children. */
+bool nd_fork_splits(const struct nd_profile *p, uint64_t addr, uint64_t len);
+
 void nd_lock(void);
 void nd_unlock(void); /* also fails the queue pairs of dead completion queues */
 

@@ -8,7 +8,7 @@ const struct nd_profile nd_plain = { .name = "plain" };
 
 static const struct nd_profile *const all[] = {
 	&nd_plain, &nd_mlx4, &nd_mlx5, &nd_mlx5_ib, &nd_mlx5_vf, &nd_irdma, &nd_iwarp, &nd_bnxt_re, &nd_efa, &nd_erdma,
-	&nd_hns, &nd_siw,
+	&nd_hns, &nd_siw, &nd_hugepages,
 };
 enum { PROFILES = sizeof(all) / sizeof(*all) };
 

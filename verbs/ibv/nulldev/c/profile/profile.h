@@ -25,6 +25,7 @@ struct nd_profile {
 	bool quanta;	/* a send queue is full by quanta: small requests fit more often than its depth says */
 	bool no_mw;	/* the library has no windows, whatever the kernel says */
 	uint64_t bind_most; /* the longest window, beyond it EOPNOTSUPP; 0: any */
+	bool huge_pages; /* all memory lies in huge pages, which fork support has to expect: nd_fork_splits */
 	bool infiniband; /* the link layer: addresses are LIDs, and datagrams within the subnet have no GRH */
 	uint8_t lmc;	 /* on InfiniBand: a port has 2^lmc LIDs */
 	uint8_t up;	 /* the port that is up, and the last; 0: 1 */
@@ -96,7 +97,7 @@ uint64_t nd_mlx5_sq_ring(const struct vb_qp_init_attr_ex *a, uint64_t ops);
 
 extern const struct nd_profile nd_plain;
 extern const struct nd_profile nd_mlx4, nd_mlx5, nd_mlx5_ib, nd_mlx5_vf, nd_irdma, nd_iwarp, nd_bnxt_re, nd_efa, nd_erdma,
-	nd_hns, nd_siw;
+	nd_hns, nd_siw, nd_hugepages;
 
 /* Begins a call that is a command of the firmware: it lasts as long as the profile of c says. Without
  * any lock. */
