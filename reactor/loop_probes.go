@@ -1,7 +1,9 @@
 package reactor
 
 import (
+	"cmp"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -32,29 +34,60 @@ func (p *watchdog) probeTime(now time.Duration, q *Queue) time.Duration {
 	return at
 }
 
-// probeHeap has the queues with a KeepAlive, in the order of peerLimit.probeAt. It implements heap.Interface.
-type probeHeap []*Queue
-
-func (h probeHeap) Len() int           { return len(h) }
-func (h probeHeap) Less(i, j int) bool { return h[i].peerLimit.probeAt < h[j].peerLimit.probeAt }
-func (h probeHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].peerLimit.probeIndex, h[j].peerLimit.probeIndex = i, j
+// probes has the queues with a KeepAlive, by the time of their next check. Many queues share a time, so a heap
+// of queues would cost more than the checks: with one, 1,000 idle connections on the software RNIC took 15 to 22 ms
+// of processor time in 5 s, and 13 to 20 ms without.
+type probes struct {
+	order []*probeMoment // by at
+	free  []*probeMoment // without queues
 }
 
-// Push appends a queue.
-func (h *probeHeap) Push(x any) {
-	q := x.(*Queue)
-	q.peerLimit.probeIndex = len(*h)
-	*h = append(*h, q)
+// probeMoment is a time at which queues check.
+type probeMoment struct {
+	at     time.Duration
+	queues []*Queue
 }
 
-// Pop takes the last queue.
-func (h *probeHeap) Pop() any {
-	old := *h
-	n := len(old) - 1
-	q := old[n]
-	old[n] = nil
-	*h = old[:n]
+// find returns the index in order of the moment at, or where it belongs.
+func (p *probes) find(at time.Duration) (i int, found bool) {
+	return slices.BinarySearchFunc(p.order, at, func(m *probeMoment, at time.Duration) int { return cmp.Compare(m.at, at) })
+}
+
+// add has q check at the given time.
+func (p *probes) add(q *Queue, at time.Duration) {
+	i, found := p.find(at)
+	if !found {
+		m := &probeMoment{}
+		if n := len(p.free); n > 0 {
+			m, p.free = p.free[n-1], p.free[:n-1]
+		}
+		m.at = at
+		p.order = slices.Insert(p.order, i, m)
+	}
+	m := p.order[i]
+	q.peerLimit.probeAt, q.peerLimit.probeIndex = at, len(m.queues)
+	m.queues = append(m.queues, q)
+}
+
+// remove ends the wait of q for its next check.
+func (p *probes) remove(q *Queue) {
+	i, _ := p.find(q.peerLimit.probeAt)
+	m, at, end := p.order[i], q.peerLimit.probeIndex, len(p.order[i].queues)-1
+	m.queues[at] = m.queues[end]
+	m.queues[at].peerLimit.probeIndex = at
+	m.queues[end] = nil
+	if m.queues = m.queues[:end]; end == 0 {
+		p.order = slices.Delete(p.order, i, i+1)
+		p.free = append(p.free, m)
+	}
+}
+
+// due removes a queue whose check is due, and returns it; nil if there is none.
+func (p *probes) due(now time.Duration) *Queue {
+	if len(p.order) == 0 || p.order[0].at > now {
+		return nil
+	}
+	q := p.order[0].queues[len(p.order[0].queues)-1]
+	p.remove(q)
 	return q
 }

@@ -1,9 +1,6 @@
 package reactor
 
-import (
-	"container/heap"
-	"time"
-)
+import "time"
 
 // watchdog checks the queues that have a PeerLimit. There is one watchdog, with one timer, for all
 // queues of a reactor.
@@ -37,7 +34,7 @@ type watchdog struct {
 	spared   bool          // the last tick ignored timeouts, because the process had been stopped
 	busy     int           // number of queues with outstanding sends at the last tick
 	pace     time.Duration // the time between two ticks while sends are outstanding; never: no limit has a Bound
-	probes   probeHeap     // the queues with a KeepAlive
+	probes   probes        // the queues with a KeepAlive
 	expired  []*Queue      // used in checkPeers: the queues that have exceeded their limit
 	tick     func()        // the timer's function
 }
@@ -157,12 +154,12 @@ func (r *Reactor) checkPeers(called bool) {
 	if called || r.outstanding > 0 || p.busy > 0 { // otherwise no Bound is running, and a visit of all queues is saved
 		wait = r.checkBounds(step, spare)
 	}
-	for len(p.probes) > 0 && p.probes[0].peerLimit.probeAt <= now {
-		asked = p.probes[0].keepAlive(now) || asked
-		heap.Fix(&p.probes, 0)
+	for q := p.probes.due(now); q != nil; q = p.probes.due(now) {
+		p.probes.add(q, p.probeTime(now, q)) // before keepAlive, which may end the limit
+		asked = q.keepAlive() || asked
 	}
-	if len(p.probes) > 0 {
-		wait = min(wait, p.probes[0].peerLimit.probeAt-now)
+	if len(p.probes.order) > 0 {
+		wait = min(wait, p.probes.order[0].at-now)
 	}
 	// A user that submits one request at a time often has no request outstanding when a tick runs. If
 	// the state then became watchdogIdle, nearly every request would need a call of p.wake. So a tick

@@ -1,7 +1,6 @@
 package reactor
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"time"
@@ -63,7 +62,7 @@ type peerLimit struct {
 	share time.Duration
 
 	probeAt    time.Duration // when keepAlive checks next, on the timers' clock
-	probeIndex int           // position in watchdog.probes
+	probeIndex int           // position among the queues of that time in watchdog.probes
 	probeSigns uint32        // peerSigns() at the last check of keepAlive, or at SetPeerLimit
 	// waited reports whether keepAlive has checked. The first check sends no probe, because it may
 	// come less than KeepAlive/2 after SetPeerLimit.
@@ -104,8 +103,7 @@ func (q *Queue) SetPeerLimit(l PeerLimit) error {
 	p.limited++
 	p.paceFor(l.Bound)
 	if l.KeepAlive > 0 {
-		q.peerLimit.probeAt = p.probeTime(now, q)
-		heap.Push(&p.probes, q)
+		p.probes.add(q, p.probeTime(now, q))
 	}
 	if !p.covers(q.peerLimit, now) {
 		p.wake(q.r)
@@ -116,7 +114,7 @@ func (q *Queue) SetPeerLimit(l PeerLimit) error {
 func (q *Queue) clearPeerLimit() {
 	if l := q.peerLimit; l != nil {
 		if l.KeepAlive > 0 {
-			heap.Remove(&q.r.watchdog.probes, l.probeIndex)
+			q.r.watchdog.probes.remove(q)
 		}
 		q.peerLimit = nil
 		q.r.watchdog.limited--
@@ -199,10 +197,10 @@ func (q *Queue) reportTimeout(now time.Duration) {
 // sent between KeepAlive/2 and KeepAlive after the last sign. The answer to the probe is also a sign,
 // so the next check sends no probe, and an idle queue sends one probe in each KeepAlive. keepAlive
 // reports whether it sent a probe.
-func (q *Queue) keepAlive(now time.Duration) (asked bool) {
+func (q *Queue) keepAlive() (asked bool) {
 	l := q.peerLimit
 	quiet := l.waited && q.peerSigns() == l.probeSigns
-	l.waited, l.probeAt, l.probeSigns = true, q.r.watchdog.probeTime(now, q), q.peerSigns()
+	l.waited, l.probeSigns = true, q.peerSigns()
 	if quiet && q.order.n == 0 && q.failed.get() == nil {
 		// PostControl fails if all control slots are taken. No send is outstanding, so the control
 		// requests in these slots will be posted soon. They then serve as the probe.
