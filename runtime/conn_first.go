@@ -38,7 +38,7 @@ func (c *Conn) openIf() {
 // beginsWithFirst reports whether the dialing end begins with a First frame.
 func (c *Conn) beginsWithFirst() bool { return c.rt.iWARP && !c.opts.Raw }
 
-// heard processes the First frame of the dialing end. It returns an error if there was none to come. Holder only.
+// heard processes the First frame of the dialing end. It returns an error if this end does not wait for one. Holder only.
 func (c *Conn) heard() error {
 	if !c.silent {
 		return errFirst

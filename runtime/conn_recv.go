@@ -156,7 +156,7 @@ func (c *Conn) take(s *recvSlot, r Result) {
 // a message now. Holder only.
 func (c *Conn) uncovered() bool { return c.ledger.granted() == uint32(c.arrivals) }
 
-var errFirst = fmt.Errorf("%w: it has sent a First frame that was not to come", ErrPeerProtocol)
+var errFirst = fmt.Errorf("%w: it has sent an unexpected First frame", ErrPeerProtocol)
 
 var errUncovered = fmt.Errorf("%w: it has sent a message without a credit", ErrPeerProtocol)
 

@@ -51,7 +51,7 @@ func devicePair(t *testing.T, nameA, nameB string, cfg Config) verbstest.Pair {
 	caps.CM, caps.CQOverrun, caps.AccessEvents, caps.CommEst = true, true, true, true
 	caps.CMUDP, caps.CMMcast, caps.CQResize, caps.LastWQE = true, true, true, true
 	caps.MaxInline = inlineOf(t, a)
-	caps.Deviations, caps.CMOnly = deviationsOf(t, a, b), iwarp(t, a)
+	caps.Deviations, caps.CMOnly = deviationsOf(t, a, b), iwarp(a)
 	pair := verbstest.Pair{
 		Name: nameA + "_" + nameB, Device: true, Caps: caps, Patience: devicePatience, Quiet: deviceQuiet,
 		A: verbstest.Endpoint{Provider: p, Context: a}, B: verbstest.Endpoint{Provider: p, Context: b},

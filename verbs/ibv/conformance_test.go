@@ -85,7 +85,7 @@ func nullPair(t *testing.T, name string, cfg Config) verbstest.Pair {
 	caps.CMUDP, caps.CMMcast, caps.CQResize, caps.LastWQE = true, true, true, true
 	caps.MaxInline = inlineOf(t, a)
 	caps.DMABuf = dmabuf(t)
-	caps.Deviations, caps.CMOnly = deviationsOf(t, a, b), iwarp(t, a)
+	caps.Deviations, caps.CMOnly = deviationsOf(t, a, b), iwarp(a)
 	return verbstest.Pair{
 		Name: name, Caps: caps, Patience: patience,
 		A: verbstest.Endpoint{Provider: p, Context: a, Addr: nullAddrs[0]}, B: verbstest.Endpoint{Provider: p, Context: b, Addr: nullAddrs[1]},

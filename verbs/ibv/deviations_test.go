@@ -44,12 +44,9 @@ func deviationsOf(t *testing.T, ends ...verbs.Context) map[string]string {
 	return all
 }
 
-// iwarp reports whether a device is of iWARP, which has no immediate data. There a queue pair goes to RTS with a
-// connection of TCP alone (Linux irdma/verbs.c, irdma_modify_qp: without cm_id EINVAL; cxgb4 and siw likewise).
-func iwarp(t *testing.T, ctx verbs.Context) bool {
-	t.Helper()
-	return !must.Get(ctx.QueryDevice())(t).Opcodes.Has(verbs.WRSendWithImm)
-}
+// iwarp reports whether a device is of iWARP. There a queue pair goes to RTS with a connection of TCP alone (Linux
+// irdma/verbs.c, irdma_modify_qp: without cm_id EINVAL; cxgb4 and siw likewise).
+func iwarp(ctx verbs.Context) bool { return ctx.Device().Transport == verbs.TransportIWARP }
 
 // stateBlind are the cases that a driver fails whose posts look at no state of the queue pair.
 func stateBlind(where string) map[string]string {

@@ -198,7 +198,6 @@ static void limits(struct vb_context *c, struct vb_device_attr_ex *x)
 	x->device_cap_flags_ex |= a->device_cap_flags;
 }
 
-/* For librdmacm, whose kernel part reads it when a device appears (cm.c, cm_add_one). */
 ND_EXPORT bool nulldev_tos_unsent(struct vb_context *c) { return nd_profile_of(c)->tos_unsent; }
 
 /* For librdmacm: qpn is the queue pair of an end that accepts. */
@@ -213,6 +212,7 @@ ND_EXPORT void nulldev_accepts(struct vb_context *c, uint32_t qpn)
 	nd_unlock();
 }
 
+/* For librdmacm, whose kernel part reads it when a device appears (cm.c, cm_add_one). */
 ND_EXPORT uint8_t nulldev_ack_delay(struct vb_context *c)
 {
 	struct vb_device_attr_ex x;

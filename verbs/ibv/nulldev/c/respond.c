@@ -269,7 +269,7 @@ enum nd_outcome nd_carry(struct nd_qp *qp, struct nd_send *w, int *status, uint3
 			return invalid(&t, status);
 		t.pd = nd_pd_of(t.srq->srq.pd);
 	}
-	if (qp->silent) /* always, where the message has to come together with the reply */
+	if (qp->silent) /* siw loses the connection only if the message arrives together with the reply */
 		return refuse(&t, VB_EVENT_QP_FATAL, VB_WC_RETRY_EXC_ERR, status);
 	t.qp->silent = false;
 	if ((t.qp->state == VB_QPS_RTR || t.qp->ctx->profile->comm_est) && !t.qp->comm_est) {
