@@ -10,6 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
 var errKept = errors.New("the test ends the queue")
@@ -22,7 +23,8 @@ const (
 )
 
 // keptBed is a pair of stepped reactors that delay sends. While keptBed.lets is false, polls of the
-// device of end a return no completions.
+// device of end a return no completions. While it is true, a pass polls the completions of all sends that were
+// posted until then, those of the pass included.
 type keptBed struct {
 	t     *testing.T
 	a, b  *end
@@ -35,11 +37,14 @@ type keptBed struct {
 
 func newKeptBed(t *testing.T, delay time.Duration) *keptBed {
 	onlySoft(t, "the test decides when sends complete, which it cannot do on a device")
+	// On virtual time nothing but the hook runs the devices. (On real time another goroutine may run them at any
+	// moment, for a timer, and a pass then finds its completions in the next one.)
+	fab := fabric.New(fabric.Config{Virtual: true})
 	k := &keptBed{t: t, clock: &clock{time.Unix(1_700_000_000, 0)}, lists: map[verbs.QP][]int{}, ended: map[*end][]uint64{}, lets: true}
 	cfg := reactor.Config{Stepped: true, Now: k.clock.Now, FlushDelay: delay, FlushBatch: keepBatch}
 	qc := reactor.QueueConfig{SendDepth: keepDepth, SignalEvery: 3}
 	var h *hooked
-	k.a, k.b, h = hookedPair(t, cfg, qc)
+	k.a, k.b = bedOf(t, fab).pair(t, cfg, qc, func(c verbs.Context) verbs.Context { h = &hooked{Context: c}; return h })
 	k.more = k.a.another(t, qc)
 	peer := k.b.another(t, qc)
 	k.more.ready(t, peer)
@@ -48,10 +53,18 @@ func newKeptBed(t *testing.T, delay time.Duration) *keptBed {
 		for _, g := range tn.Sends {
 			k.lists[g.QP] = append(k.lists[g.QP], g.Count)
 		}
-		if !k.lets {
-			tn.Polls = nil
+		polls := tn.Polls
+		tn.Polls = nil
+		if err := inner.Execute(tn); err != nil {
+			return err
 		}
-		return inner.Execute(tn)
+		for fab.Step() {
+		}
+		if !k.lets {
+			return nil
+		}
+		tn.Polls = polls
+		return inner.Execute(&verbs.IOBatch{Polls: polls})
 	})
 	t.Cleanup(func() {
 		k.lets = true
