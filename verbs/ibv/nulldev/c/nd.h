@@ -241,8 +241,6 @@ struct nd_qp {
 	struct nd_domain *domain;
 	struct vb_qp_cap cap;
 	bool sig_all, instant;
-	uint64_t pinned; /* bytes of its rings */
-	bool lean; /* its requests have no room for the segments of BIND_MW and LOCAL_INV */
 	int state; /* qp.qp_base.state is the user's copy of it */
 	struct vb_qp_attr attr;
 	uint32_t async_got;
@@ -251,7 +249,6 @@ struct nd_qp {
 	bool orphan;	    /* the first handle is destroyed, others live */
 	uint64_t last_wr_id; /* posted last; for NULLDEV_LEFTOVER */
 	bool comm_est;
-	bool silent; /* the profile's dialer_first: nothing of the dialing end has arrived */
 	int mcasts;
 
 	/* The send queue. Entries head to tail are posted and not completed. */
@@ -284,6 +281,11 @@ struct nd_qp {
 	struct nd_posting *ex; /* in progress through ibv_wr_*; owned by the thread that started it */
 	struct nd_td *td; /* NULL: none */
 	struct vb_ece ece; /* the options set; under nd_mu */
+
+	/* Of the profiles; behind the fields that instant mode uses, which keep their cache lines. */
+	uint64_t pinned; /* bytes of its rings */
+	bool lean;	 /* its requests have no room for the segments of BIND_MW and LOCAL_INV */
+	bool silent;	 /* dialer_first: nothing of the dialing end has arrived */
 };
 
 extern struct nd_device nd_devices[ND_DEVICES];

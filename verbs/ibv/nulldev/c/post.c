@@ -68,9 +68,7 @@ int nd_send_valid(struct nd_qp *qp, const struct vb_send_wr *wr, bool extended, 
 
 uint32_t nd_send_room(const struct nd_qp *qp)
 {
-	uint32_t size = qp->ctx->profile->quanta ? qp->sq_mask + 1 : qp->sq_size;
-
-	return size - (qp->sq_tail - __atomic_load_n(&qp->sq_retired, __ATOMIC_ACQUIRE));
+	return qp->sq_size - (qp->sq_tail - __atomic_load_n(&qp->sq_retired, __ATOMIC_ACQUIRE));
 }
 
 void nd_send_take(struct nd_qp *qp, const struct vb_send_wr *wr, uint64_t len)

@@ -79,7 +79,7 @@ static int queues(struct nd_qp *qp)
 {
 	uint32_t n = round_up(qp->cap.max_send_wr);
 
-	qp->sq_size = qp->cap.max_send_wr;
+	qp->sq_size = qp->ctx->profile->quanta ? n : qp->cap.max_send_wr;
 	qp->sq_mask = n - 1;
 	if (qp->instant) {
 		qp->wqes = aligned_alloc(64, n * sizeof(*qp->wqes));
