@@ -40,17 +40,28 @@ func (p *watchdog) probeTime(now time.Duration, q *Queue) time.Duration {
 type probes struct {
 	order []*probeMoment // by at
 	free  []*probeMoment // without queues
+	asked []*Queue       // used in sendProbes: the queues that send a probe
 }
 
 // probeMoment is a time at which queues check.
 type probeMoment struct {
 	at     time.Duration
-	queues []*Queue
+	queues []*Queue // by id, which is about their order in memory
 }
 
 // find returns the index in order of the moment at, or where it belongs.
 func (p *probes) find(at time.Duration) (i int, found bool) {
 	return slices.BinarySearchFunc(p.order, at, func(m *probeMoment, at time.Duration) int { return cmp.Compare(m.at, at) })
+}
+
+// find returns the index of q in queues, or where it belongs.
+func (m *probeMoment) find(q *Queue) int {
+	n := len(m.queues)
+	if n == 0 || m.queues[n-1].id < q.id { // always, when sendProbes adds the queues of another moment
+		return n
+	}
+	i, _ := slices.BinarySearchFunc(m.queues, q.id, func(q *Queue, id uint32) int { return cmp.Compare(q.id, id) })
+	return i
 }
 
 // add has q check at the given time.
@@ -65,29 +76,54 @@ func (p *probes) add(q *Queue, at time.Duration) {
 		p.order = slices.Insert(p.order, i, m)
 	}
 	m := p.order[i]
-	q.peerLimit.probeAt, q.peerLimit.probeIndex = at, len(m.queues)
-	m.queues = append(m.queues, q)
+	q.peerLimit.probeAt = at
+	m.queues = slices.Insert(m.queues, m.find(q), q)
 }
 
 // remove ends the wait of q for its next check.
 func (p *probes) remove(q *Queue) {
 	i, _ := p.find(q.peerLimit.probeAt)
-	m, at, end := p.order[i], q.peerLimit.probeIndex, len(p.order[i].queues)-1
-	m.queues[at] = m.queues[end]
-	m.queues[at].peerLimit.probeIndex = at
-	m.queues[end] = nil
-	if m.queues = m.queues[:end]; end == 0 {
+	m := p.order[i]
+	at := m.find(q)
+	if m.queues = slices.Delete(m.queues, at, at+1); len(m.queues) == 0 {
 		p.order = slices.Delete(p.order, i, i+1)
 		p.free = append(p.free, m)
 	}
 }
 
-// due removes a queue whose check is due, and returns it; nil if there is none.
-func (p *probes) due(now time.Duration) *Queue {
-	if len(p.order) == 0 || p.order[0].at > now {
-		return nil
+// due removes a moment that has come, and returns it; nil if there is none. The caller takes its queues, and returns
+// it to p.free.
+func (p *probes) due(now time.Duration) (m *probeMoment) {
+	if len(p.order) > 0 && p.order[0].at <= now {
+		m = p.order[0]
+		p.order = slices.Delete(p.order, 0, 1)
 	}
-	q := p.order[0].queues[len(p.order[0].queues)-1]
-	p.remove(q)
-	return q
+	return m
+}
+
+// sendProbes checks the queues whose check is due, and sends the probes. It reports whether it sent any.
+//
+// Between two checks, other data replaces the state of an idle queue in the processor's caches. So the first loop only
+// reads and writes this state: without calls, the processor loads the state of several queues at once.
+func (r *Reactor) sendProbes(now time.Duration) (sent bool) {
+	p := &r.watchdog.probes
+	for m := p.due(now); m != nil; m = p.due(now) {
+		for _, q := range m.queues {
+			if q.quiet() {
+				p.asked = append(p.asked, q)
+			}
+		}
+		for _, q := range m.queues {
+			p.add(q, r.watchdog.probeTime(now, q))
+		}
+		clear(m.queues)
+		m.queues = m.queues[:0]
+		p.free = append(p.free, m)
+	}
+	for _, q := range p.asked {
+		sent = q.sendProbe() || sent
+	}
+	clear(p.asked)
+	p.asked = p.asked[:0]
+	return sent
 }

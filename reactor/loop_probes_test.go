@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 	"time"
@@ -8,15 +9,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Rule: due returns each queue that was added and not removed one time, when its time has come, and those of
-// earlier times first. No other queue is lost when one is removed.
+// Rule: due returns each queue that was added and not removed one time, when its time has come: those of
+// earlier times first, and those of one time by id. No other queue is lost when one is removed.
 func TestProbesAreDueInTheirOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p probes
 		want := map[*Queue]time.Duration{}
-		for range rapid.IntRange(1, 50).Draw(t, "steps") {
+		ids := rapid.SliceOfNDistinct(rapid.Uint32(), 50, 50, rapid.ID).Draw(t, "ids")
+		for step := range rapid.IntRange(1, len(ids)).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "add") || len(want) == 0 {
-				q, at := &Queue{peerLimit: &peerLimit{}}, time.Duration(rapid.IntRange(1, 4).Draw(t, "at"))
+				q, at := &Queue{id: ids[step], peerLimit: &peerLimit{}}, time.Duration(rapid.IntRange(1, 4).Draw(t, "at"))
 				p.add(q, at)
 				want[q] = at
 				continue
@@ -31,13 +33,17 @@ func TestProbesAreDueInTheirOrder(t *testing.T) {
 		}
 		now := time.Duration(rapid.IntRange(0, 5).Draw(t, "now"))
 		last := time.Duration(0)
-		for q := p.due(now); q != nil; q = p.due(now) {
-			at, there := want[q]
-			if !there || at > now || at < last {
-				t.Fatalf("at %d, a queue of the time %d was due after one of %d (known: %v)", now, at, last, there)
+		for m := p.due(now); m != nil; m = p.due(now) {
+			if m.at > now || m.at <= last || !slices.IsSortedFunc(m.queues, func(a, b *Queue) int { return cmp.Compare(a.id, b.id) }) {
+				t.Fatalf("at %d, the queues %v of the time %d were due after those of %d", now, m.queues, m.at, last)
 			}
-			last = at
-			delete(want, q)
+			last = m.at
+			for _, q := range m.queues {
+				if at, there := want[q]; !there || at != m.at {
+					t.Fatalf("a queue of the time %d (known: %v) was due at %d", at, there, m.at)
+				}
+				delete(want, q)
+			}
 		}
 		for _, at := range want {
 			if at <= now {

@@ -150,14 +150,11 @@ func (r *Reactor) checkPeers(called bool) {
 	}
 	spare := stopped && !p.spared // ignore timeouts until the next tick: passes first poll the answers that have arrived
 	p.spared = spare
-	wait, asked := time.Duration(never), false
+	wait := time.Duration(never)
 	if called || r.outstanding > 0 || p.busy > 0 { // otherwise no Bound is running, and a visit of all queues is saved
 		wait = r.checkBounds(step, spare)
 	}
-	for q := p.probes.due(now); q != nil; q = p.probes.due(now) {
-		p.probes.add(q, p.probeTime(now, q)) // before keepAlive, which may end the limit
-		asked = q.keepAlive() || asked
-	}
+	asked := r.sendProbes(now)
 	if len(p.probes.order) > 0 {
 		wait = min(wait, p.probes.order[0].at-now)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -52,22 +53,25 @@ const slowestPeer = 8 << 20
 // the holder uses a peerLimit.
 type peerLimit struct {
 	PeerLimit
-	busy     bool          // sends were outstanding
-	timedOut bool          // OnTimeout was called
-	ended    uint32        // the value of Queue.order.ended, which wraps
-	silent   time.Duration // how long sends have been outstanding while none of them ended
+	busy     bool // sends were outstanding
+	timedOut bool // OnTimeout was called
+	// waited reports whether keepAlive has checked. The first check sends no probe, because it may
+	// come less than KeepAlive/2 after SetPeerLimit.
+	waited bool
+	ended  uint32        // the value of Queue.order.ended, which wraps
+	silent time.Duration // how long sends have been outstanding while none of them ended
 	// share is the part of the duration silent in which the device served this queue, as an estimate: a
 	// device is assumed to serve queue pairs one after the other. So if n queues had outstanding sends,
 	// share grows by 1/n of the time between two ticks.
 	share time.Duration
 
 	probeAt    time.Duration // when keepAlive checks next, on the timers' clock
-	probeIndex int           // position among the queues of that time in watchdog.probes
 	probeSigns uint32        // peerSigns() at the last check of keepAlive, or at SetPeerLimit
-	// waited reports whether keepAlive has checked. The first check sends no probe, because it may
-	// come less than KeepAlive/2 after SetPeerLimit.
-	waited bool
 }
+
+// A peerLimit fits into one line of a processor's cache, 64 bytes: between two checks of an idle queue, other data
+// replaces it there.
+var _ = [1]struct{}{}[unsafe.Sizeof(peerLimit{})/65]
 
 // SetPeerLimit sets the limit that the watchdog checks from now on. A zero PeerLimit removes the
 // limit, and so does Release. Call SetPeerLimit after Admit. Only the holder may call SetPeerLimit.
@@ -192,24 +196,26 @@ func (q *Queue) reportTimeout(now time.Duration) {
 	})
 }
 
-// keepAlive checks, every KeepAlive/2, whether the peer has given a sign of life since the last check.
-// If the peer has given no sign, and no send is outstanding, keepAlive sends a probe. So a probe is
+// quiet runs every KeepAlive/2. It reports whether a probe is wanted: the peer has given no sign of life since the
+// last call, and no send is outstanding. So a probe is
 // sent between KeepAlive/2 and KeepAlive after the last sign. The answer to the probe is also a sign,
-// so the next check sends no probe, and an idle queue sends one probe in each KeepAlive. keepAlive
-// reports whether it sent a probe.
-func (q *Queue) keepAlive() (asked bool) {
-	l := q.peerLimit
-	quiet := l.waited && q.peerSigns() == l.probeSigns
-	l.waited, l.probeSigns = true, q.peerSigns()
-	if quiet && q.order.n == 0 && q.failed.get() == nil {
-		// PostControl fails if all control slots are taken. No send is outstanding, so the control
-		// requests in these slots will be posted soon. They then serve as the probe.
-		asked = q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) == nil
+// so the next check sends no probe, and an idle queue sends one probe in each KeepAlive.
+func (q *Queue) quiet() bool {
+	l, signs := q.peerLimit, q.peerSigns()
+	quiet := l.waited && signs == l.probeSigns
+	l.waited, l.probeSigns = true, signs
+	return quiet && q.order.n == 0 && q.failed.get() == nil
+}
+
+// sendProbe sends a probe, unless the owner has ended the limit since quiet returned true. It reports whether it did.
+func (q *Queue) sendProbe() bool {
+	// PostControl fails if all control slots are taken. No send is outstanding, so the control
+	// requests in these slots will be posted soon. They then serve as the probe.
+	if q.peerLimit == nil || q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) != nil {
+		return false
 	}
-	if asked {
-		q.r.stats.KeepAlives++
-	}
-	return asked
+	q.r.stats.KeepAlives++
+	return true
 }
 
 // keepAliveSink receives the outcome of a probe. If the probe succeeded, there is nothing to do. If
