@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -54,4 +55,11 @@ func TestProbesAreDueInTheirOrder(t *testing.T) {
 			t.Fatal("a moment without queues is in the order")
 		}
 	})
+}
+
+// Rule: a peerLimit takes at most one line of a processor's cache. (With 80 bytes, each check of an idle queue read two.)
+func TestAPeerLimitFitsIntoACacheLine(t *testing.T) {
+	if n := reflect.TypeFor[peerLimit]().Size(); n > 64 {
+		t.Errorf("a peerLimit has %d bytes, want at most 64", n)
+	}
 }

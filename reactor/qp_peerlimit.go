@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unsafe"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -50,7 +49,8 @@ type PeerTimeout struct {
 const slowestPeer = 8 << 20
 
 // peerLimit holds a queue's PeerLimit, and the state that the watchdog recorded at its last tick. Only
-// the holder uses a peerLimit.
+// the holder uses a peerLimit. It fits into one line of a processor's cache, because the caches do not keep it
+// between two checks of an idle queue.
 type peerLimit struct {
 	PeerLimit
 	busy     bool // sends were outstanding
@@ -68,10 +68,6 @@ type peerLimit struct {
 	probeAt    time.Duration // when keepAlive checks next, on the timers' clock
 	probeSigns uint32        // peerSigns() at the last check of keepAlive, or at SetPeerLimit
 }
-
-// A peerLimit fits into one line of a processor's cache, 64 bytes: between two checks of an idle queue, other data
-// replaces it there.
-var _ = [1]struct{}{}[unsafe.Sizeof(peerLimit{})/65]
 
 // SetPeerLimit sets the limit that the watchdog checks from now on. A zero PeerLimit removes the
 // limit, and so does Release. Call SetPeerLimit after Admit. Only the holder may call SetPeerLimit.
