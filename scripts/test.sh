@@ -14,8 +14,7 @@ cd "$(dirname "$0")/.."
 
 : "${FUZZTIME:=500ms}"
 : "${TESTTIMEOUT:=5m}"
-# -trimpath is not for the linter: with it, Go's cache gives it the output of cgo for another clone, which names
-# files of that clone.
+# The linter is built without the flags below, and cgo's output is made without them for it (scripts/lint.sh).
 lintflags="${GOFLAGS:+$GOFLAGS }-buildvcs=false"
 # No version stamp in the builds here: git may be missing, or distrust the owner of the folder. No names of
 # folders either: then a new clone finds what another one has built. No debugger's tables: building two
@@ -60,7 +59,7 @@ sum check "types, other systems and tags" -- sh scripts/cross.sh
 # vet too. From an empty cache that takes more than 5 minutes beside the machines: the next runs go on with it.
 linter=$(sed -n 's/^GOLANGCI := //p' Makefile)
 if why=$(GOFLAGS=$lintflags $(command -v timeout >/dev/null && echo timeout 90) go run "$linter" version 2>&1); then
-	sum check "lint" -- env GOFLAGS="$lintflags" sh scripts/lint.sh "$linter"
+	sum check "lint" -- sh scripts/lint.sh "$linter" "$lintflags"
 else
 	sum check "vet" -- go vet ./...
 	sum notrun "lint" "golangci-lint cannot be had: $(printf '%s\n' "$why" | tail -n 1)"
