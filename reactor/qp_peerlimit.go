@@ -55,7 +55,7 @@ type peerLimit struct {
 	PeerLimit
 	busy     bool // sends were outstanding
 	timedOut bool // OnTimeout was called
-	// waited reports whether keepAlive has checked. The first check sends no probe, because it may
+	// waited reports whether quiet was called. The first call asks for no probe, because it may
 	// come less than KeepAlive/2 after SetPeerLimit.
 	waited bool
 	ended  uint32        // the value of Queue.order.ended, which wraps
@@ -65,8 +65,8 @@ type peerLimit struct {
 	// share grows by 1/n of the time between two ticks.
 	share time.Duration
 
-	probeAt    time.Duration // when keepAlive checks next, on the timers' clock
-	probeSigns uint32        // peerSigns() at the last check of keepAlive, or at SetPeerLimit
+	probeAt    time.Duration // when quiet is called next, on the timers' clock
+	probeSigns uint32        // peerSigns() at the last call of quiet, or at SetPeerLimit
 }
 
 // SetPeerLimit sets the limit that the watchdog checks from now on. A zero PeerLimit removes the
@@ -192,10 +192,10 @@ func (q *Queue) reportTimeout(now time.Duration) {
 	})
 }
 
-// quiet runs every KeepAlive/2. It reports whether a probe is wanted: the peer has given no sign of life since the
-// last call, and no send is outstanding. So a probe is
-// sent between KeepAlive/2 and KeepAlive after the last sign. The answer to the probe is also a sign,
-// so the next check sends no probe, and an idle queue sends one probe in each KeepAlive.
+// quiet reports whether a probe is wanted: the peer has given no sign of life since the last call, and no send is
+// outstanding. It is called every KeepAlive/2. So a probe is sent between KeepAlive/2 and KeepAlive after the last
+// sign. The answer to the probe is also a sign, so the next call returns false, and an idle queue sends one probe in
+// each KeepAlive.
 func (q *Queue) quiet() bool {
 	l, signs := q.peerLimit, q.peerSigns()
 	quiet := l.waited && signs == l.probeSigns
@@ -203,11 +203,11 @@ func (q *Queue) quiet() bool {
 	return quiet && q.order.n == 0 && q.failed.get() == nil
 }
 
-// sendProbe sends a probe, unless the owner has ended the limit since quiet returned true. It reports whether it did.
+// sendProbe sends a probe, and reports whether it did. It calls no function of a user, so all limits stay.
 func (q *Queue) sendProbe() bool {
 	// PostControl fails if all control slots are taken. No send is outstanding, so the control
 	// requests in these slots will be posted soon. They then serve as the probe.
-	if q.peerLimit == nil || q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) != nil {
+	if q.PostControl(&Send{Opcode: verbs.WRRDMAWrite, Sink: keepAliveSink{q}}, Payload{}) != nil {
 		return false
 	}
 	q.r.stats.KeepAlives++
