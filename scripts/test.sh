@@ -25,8 +25,8 @@ export GOFLAGS
 
 command -v go >/dev/null 2>&1 || { echo "go is not installed, or not in PATH" >&2; exit 1; }
 tmp=$(mktemp -d)
-beside= rxe=0 compiling=
-trap '[ -z "$beside" ] || kill -TERM "-$beside" || :; [ -z "$compiling" ] || kill "$compiling" 2>/dev/null || :; rm -rf "$tmp"' EXIT
+beside= rxe=0
+trap '[ -z "$beside" ] || kill -TERM "-$beside" || :; rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
 go build -o "$tmp/testsum" ./scripts/testsum
 sum() { "$tmp/testsum" -o "$tmp/steps" "$@"; }
@@ -87,37 +87,25 @@ else
 fi
 [ "$rxe" -eq 0 ] || sum check "scripts/rxe.sh, exit code $rxe" -- false
 
-# The race detector needs a C compiler, and a machine that can run its binaries. This is tested
-# by building and running one.
-mkdir "$tmp/probe"
-printf 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("ok") }\n' >"$tmp/probe/main.go"
-norace=
-# Programs, which have few tests and take long to link, are left to make stress.
-raced=$(go list ./... | grep -Ev '/(benchmarks|examples|internal/lint|internal/rxevm|scripts)(/|$)')
-if why=$(CGO_ENABLED=1 go build -race -o "$tmp/probe/probe" "$tmp/probe/main.go" 2>&1) &&
-	why=$("$tmp/probe/probe" 2>&1); then
-	# The processors are idle for a third of the next step: what the race detector's step compiles is compiled there,
-	# with the least priority. Its errors are those of that step.
-	CGO_ENABLED=1 nice -n 19 go list -race -test -export $raced >/dev/null 2>&1 &
-	compiling=$!
-else
-	norace="no race build here: $(printf '%s\n' "$why" | grep -v '^#' | head -n 1)"
-fi
-
 # Alone, because they depend on time. The packages that take longest begin. Many tests wait, which left
 # the processors idle for a quarter of the time: one package more at once.
 lanes="-p $(($(getconf _NPROCESSORS_ONLN) + 1))"
 long="./runtime ./verbs/soft ./reactor"
 tests "tests" $long ./...
 
-if [ -z "$norace" ]; then
-	wait "$compiling" || :
-	compiling=
+# The race detector needs a C compiler, and a machine that can run its binaries. This is tested
+# by building and running one.
+mkdir "$tmp/probe"
+printf 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("ok") }\n' >"$tmp/probe/main.go"
+if why=$(CGO_ENABLED=1 go build -race -o "$tmp/probe/probe" "$tmp/probe/main.go" 2>&1) &&
+	why=$("$tmp/probe/probe" 2>&1); then
 	# By default each process sleeps for a second before it exits, to catch goroutines that still
-	# run. The tests themselves check that none does.
+	# run. The tests themselves check that none does. Programs, which have few tests and take long to link,
+	# are left to make stress.
+	raced=$(go list ./... | grep -Ev '/(benchmarks|examples|internal/lint|internal/rxevm|scripts)(/|$)')
 	GORACE="atexit_sleep_ms=0 ${GORACE:-}" CGO_ENABLED=1 VERBENA_LOSSY_MIB=$lossy_mib tests "tests, race detector" -race -skip "$unraced" $long $raced
 else
-	sum notrun "tests, race detector" "$norace"
+	sum notrun "tests, race detector" "no race build here: $(printf '%s\n' "$why" | grep -v '^#' | head -n 1)"
 fi
 
 code=0
