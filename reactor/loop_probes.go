@@ -34,9 +34,8 @@ func (p *watchdog) probeTime(now time.Duration, q *Queue) time.Duration {
 	return at
 }
 
-// probes has the queues with a KeepAlive, by the time of their next check. Many queues share a time, so a heap
-// of queues would cost more than the checks: with one, 1,000 idle connections on the software RNIC took 15 to 22 ms
-// of processor time in 5 s, and 13 to 20 ms without.
+// probes has the queues with a KeepAlive, by the time of their next check. The queues that share a time are together,
+// so that sendProbes can load their state at once. (A heap gave them one by one.)
 type probes struct {
 	order []*probeMoment // by at
 	free  []*probeMoment // without queues
@@ -57,7 +56,7 @@ func (p *probes) find(at time.Duration) (i int, found bool) {
 // find returns the index of q in queues, or where it belongs.
 func (m *probeMoment) find(q *Queue) int {
 	n := len(m.queues)
-	if n == 0 || m.queues[n-1].id < q.id { // always, when sendProbes adds the queues of another moment
+	if n == 0 || m.queues[n-1].id < q.id { // if sendProbes moves queues with the same KeepAlive
 		return n
 	}
 	i, _ := slices.BinarySearchFunc(m.queues, q.id, func(q *Queue, id uint32) int { return cmp.Compare(q.id, id) })
@@ -104,7 +103,9 @@ func (p *probes) due(now time.Duration) (m *probeMoment) {
 // sendProbes checks the queues whose check is due, and sends the probes. It reports whether it sent any.
 //
 // Between two checks, other data replaces the state of an idle queue in the processor's caches. So the first loop only
-// reads and writes this state: without calls, the processor loads the state of several queues at once.
+// reads and writes this state: without calls, the processor loads the state of several queues at once. 1,000 idle
+// connections on the null device, with a KeepAlive of 100 ms, took 157 ms of processor time in 3 s (the median of three
+// processes). They took 177 ms when each queue was checked and probed before the next one.
 func (r *Reactor) sendProbes(now time.Duration) (sent bool) {
 	p := &r.watchdog.probes
 	for m := p.due(now); m != nil; m = p.due(now) {
