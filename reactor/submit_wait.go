@@ -77,14 +77,7 @@ func (q *Queue) postOwn(i uint32) {
 // goroutine that is about to wait for something else than a future calls it to post what it has
 // submitted with NoWakeup, and to find what it waits for. The pass may call sinks. Any goroutine but the
 // holder may call TryPass; it does not block.
-func (r *Reactor) TryPass() bool {
-	if !r.tok.Begin() {
-		return false
-	}
-	r.pass(false)
-	r.tok.Leave()
-	return true
-}
+func (r *Reactor) TryPass() bool { return r.tok.TryPass() }
 
 // holderDriver is the futures.Driver for a goroutine that already holds the turn when it begins to
 // await its future.

@@ -54,7 +54,22 @@ func (t *Token) Begin() bool {
 
 // Leave gives up the turn that Begin took.
 func (t *Token) Leave() {
-	t.leave(true)
+	t.leave(true, false)
+}
+
+// TryPass runs a pass and gives up the turn, if Begin returns true, and reports whether it did. A pass that finds nothing
+// is the arming pass of leave, too: a goroutine that polls runs one pass each time, and not two. (A pass that has found
+// completions may have left some, which raise no event.)
+func (t *Token) TryPass() bool {
+	if !t.Begin() {
+		return false
+	}
+	model.Yield("turn")
+	arm := t.word.Load()&loopSpins == 0 // the spinning loop looks again: see returnToSpinner
+	model.Mark("try", ifTrue(arm))
+	did := t.work.Pass(arm)
+	t.leave(true, arm && !did)
+	return true
 }
 
 // Resume is Drive for a goroutine that has taken the turn with Begin. When Resume returns, the
@@ -137,7 +152,7 @@ func (t *Token) drive(done <-chan struct{}, w Parker) {
 	}
 	// A driver that leaves because it found nothing does not offer the turn: the next driver would
 	// find nothing either, and two drivers would offer the turn to each other forever.
-	t.leave(!tired)
+	t.leave(!tired, false)
 }
 
 // leaveRounds limits the rounds of leave(). Another round follows if the pass of a round finds work,
@@ -147,9 +162,10 @@ const leaveRounds = 4 - 2*model.On
 
 // leave gives up the turn, which the caller holds. The package comment lists the possible next
 // holders under "How a driver leaves". Parked waiters are offered the turn only if mayOffer is true.
-func (t *Token) leave(mayOffer bool) {
+// The argument armed says that the last pass armed and found nothing.
+func (t *Token) leave(mayOffer, armed bool) {
 	for round := range leaveRounds {
-		model.Mark("leave", 2*round+ifTrue(mayOffer))
+		model.Mark("leave", 4*round+2*ifTrue(armed)+ifTrue(mayOffer))
 		if s := t.word.Load(); s != held && (s&anyWants != 0 && t.handOver() || s&loopSpins != 0 && t.returnToSpinner()) {
 			return
 		}
@@ -159,10 +175,12 @@ func (t *Token) leave(mayOffer bool) {
 		if mayOffer && (t.work.Outstanding() || t.work.Pending()) && t.offer() {
 			return
 		}
-		model.Mark("leave.arm", 2*round+ifTrue(mayOffer))
-		model.Yield("turn.arm")
-		if t.work.Pass(true) {
-			continue
+		if !armed {
+			model.Mark("leave.arm", 2*round+ifTrue(mayOffer))
+			model.Yield("turn.arm")
+			if t.work.Pass(true) {
+				continue
+			}
 		}
 		model.Mark("leave.release", 2*round+ifTrue(mayOffer))
 		if t.work.NeedsLoop() {
@@ -171,6 +189,7 @@ func (t *Token) leave(mayOffer bool) {
 		if t.release() {
 			return
 		}
+		armed = false
 	}
 	model.Mark("pass", 0)
 	t.releaseToLoop()

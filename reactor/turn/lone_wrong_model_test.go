@@ -39,7 +39,7 @@ func loneWrong() []wrongWay {
 // leaveUnarmed looks for submissions, but does not arm. So a later completion raises no event.
 func leaveUnarmed(t *Token) {
 	if !t.release() {
-		t.leave(true)
+		t.leave(true, false)
 	}
 }
 
@@ -47,7 +47,7 @@ func leaveUnarmed(t *Token) {
 func leaveBlind(t *Token) {
 	model.Yield("turn.arm")
 	if t.work.Pass(true) {
-		t.leave(true)
+		t.leave(true, false)
 		return
 	}
 	t.giveUp(asleep)
@@ -57,7 +57,7 @@ func leaveBlind(t *Token) {
 func leaveCurt(t *Token) {
 	model.Yield("turn.arm")
 	if t.work.Pass(true) || !t.release() {
-		t.leave(true)
+		t.leave(true, false)
 	}
 }
 

@@ -64,6 +64,15 @@ var (
 	postAndGo = script{kind: "go", ops: 1, body: func(f *fakeWorld, me int) {
 		f.submit(me, false, false)
 	}}
+	// poster submits without a wake-up, and tries to run a pass. Where it cannot, it wakes the loop.
+	poster = script{kind: "post", ops: 1, body: func(f *fakeWorld, me int) {
+		f.submit(me, true, false)
+		if !f.tok.TryPass() {
+			f.tok.Submitted()
+		}
+	}}
+	// poller tries to run a pass. It has submitted nothing.
+	poller = script{kind: "poll", body: func(f *fakeWorld, me int) { f.tok.TryPass() }}
 	// The script cancelled is syncCaller with a context that may end at any moment.
 	cancelled = script{kind: "cancelled", ops: 1, cancels: true, body: func(f *fakeWorld, me int) {
 		f.await(f.submit(me, true, false))
@@ -204,6 +213,19 @@ func scenarios() map[string]scenario {
 		"events arrive: WithTurn beside a caller":               crewWith(on, arrives, syncCaller, controller),
 		"events arrive: closing after a caller":                 crewWith(on, func(f *fakeWorld) { arrives(f); closing(f) }, syncCaller),
 		"events arrive: SpinTimed":                              crewWith(watch, arrives, syncCaller, postAndGo),
+
+		"a caller that posts":                               crew(on, poster),
+		"a caller that posts, driving off":                  crew(off, poster),
+		"a caller that posts beside a synchronous caller":   crew(on, poster, syncCaller),
+		"a caller that posts beside one that polls":         crew(on, poster, poller),
+		"a caller that polls beside one that does not wait": crew(on, poller, postAndGo),
+		"a caller that polls beside a synchronous caller":   crew(on, poller, syncCaller),
+		"a caller that polls beside a loop task":            crew(on, poller, commander),
+		"a caller that polls beside a timer":                crew(on, poller, timed),
+		"a caller that polls beside WithTurn":               crew(on, poller, controller),
+		"events arrive: callers that post and poll":         crewWith(on, arrives, poster, poller),
+		"SpinTimed: callers that post and poll":             crew(watch, poster, poller),
+		"SpinAlways: callers that post and poll":            crew(always, poster, poller),
 
 		"SpinTimed: one synchronous caller":      crew(watch, syncCaller),
 		"SpinTimed: one caller, Spin 1":          crew(watchTwice, syncCaller),

@@ -56,7 +56,7 @@ func TestModelMutants(t *testing.T) {
 			In("drive.go", "if t.work.NeedsLoop() {\n\t\t\tbreak\n\t\t}\n\t\tif mayOffer", "if !MUTANT && t.work.NeedsLoop() {\nbreak\n}\nif mayOffer").
 			In("drive.go", "if t.work.NeedsLoop() {\n\t\t\tbreak\n\t\t}\n\t\tif t.rel", "if !MUTANT && t.work.NeedsLoop() {\nbreak\n}\nif t.rel"),
 		mutate.New("a driver that found nothing offers the turn", "livelock", crew(on, syncCaller, syncCaller)).
-			In("drive.go", "t.leave(!tired)", "t.leave(!tired || MUTANT)"),
+			In("drive.go", "t.leave(!tired, false)", "t.leave(!tired || MUTANT, false)"),
 		mutate.New("a driver keeps the turn after a waiter accepted its offer", two, crew(on, syncCaller, syncCaller)).
 			In("drive.go", "&& t.offer()", "&& t.offer() && !MUTANT"),
 		mutate.New("delist does not wait for the leaver that uses the waiter", "Drive had returned", crew(on, syncCaller, cancelled)).
@@ -74,7 +74,7 @@ func TestModelMutants(t *testing.T) {
 		mutate.New("Begin returns true although the turn has a holder", "2 hold the turn", crew(on, loneCaller, syncCaller)).
 			In("drive.go", "&& t.takeAfterBriefHold()\n}", "&& (t.takeAfterBriefHold() || MUTANT)\n}"),
 		mutate.New("Leave neither arms nor looks for submissions", lost, crew(on, loneCaller, postAndGo)).
-			In("drive.go", "t.leave(true)", "if MUTANT {\nt.giveUp(asleep)\nreturn\n}\nt.leave(true)"),
+			In("drive.go", "t.leave(true, false)", "if MUTANT {\nt.giveUp(asleep)\nreturn\n}\nt.leave(true, false)"),
 		mutate.New("Resume parks without driving", "0 hold the turn", crew(on, loneCaller)).
 			In("drive.go", "t.drive(done, w)\n\tt.driveOrPark", "if !MUTANT {\nt.drive(done, w)\n}\nt.driveOrPark"),
 	)

@@ -105,7 +105,7 @@ func TestWithTurnThatDoesNotReturn(t *testing.T) {
 			if !tok.take() {
 				t.Fatal("the turn is still held when the function of WithTurn has ended")
 			}
-			tok.leave(true)
+			tok.leave(true, false)
 		}
 	}
 }

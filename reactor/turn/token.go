@@ -285,6 +285,6 @@ func (t *Token) WithTurn(fn func()) {
 		t.waitFor(callerWants, t.callerHandoff)
 		t.callers.Unlock()
 	}
-	defer t.leave(true)
+	defer t.leave(true, false)
 	fn()
 }
