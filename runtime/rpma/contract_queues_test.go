@@ -141,6 +141,35 @@ func TestPollingLetsOthersRun(t *testing.T) {
 	}
 }
 
+// Rule: a poll that finds nothing, and the question whether it did, allocate nothing.
+func TestAnEmptyPollAllocatesNothing(t *testing.T) {
+	c, _ := newRig(t).connect(nil, nil)
+	var wcs [1]WC
+	// AllocsPerRun counts all goroutines, and rounds down.
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := c.CQ().GetWC(wcs[:]); !errors.Is(err, ErrNoCompletion) {
+			t.Fatalf("a poll of an idle connection returned %v", err)
+		}
+	}); n != 0 {
+		t.Errorf("a poll allocates %v times, want 0", n)
+	}
+}
+
+// BenchmarkEmptyPoll is a program that polls a connection on which nothing happens.
+func BenchmarkEmptyPoll(b *testing.B) {
+	for _, at := range append([]bed{mainBed(b)}, nullBeds...) {
+		b.Run(at.name, func(b *testing.B) {
+			c, _ := at.rig(b).connect(nil, nil)
+			var wcs [1]WC
+			for b.Loop() {
+				if _, err := c.CQ().GetWC(wcs[:]); !errors.Is(err, ErrNoCompletion) {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // Rule: GetWC takes several completions, but needs room. After a failure only the word, the status, the
 // queue pair and the vendor's error have values, and all later operations fail. With a receive CQ, receives
 // never complete to the main CQ.

@@ -31,6 +31,8 @@ type CQ struct {
 	tail atomic.Uint64
 	head atomic.Uint64 // written under mu; the holder does not need it, because places bound the distance
 	mu   sync.Mutex    // taken by goroutines that take completions
+	// looks counts calls of GetWC that ran a pass and found nothing. They add, and publish nothing.
+	looks atomic.Uint32
 }
 
 // completion is an entry of a CQ.
@@ -125,7 +127,7 @@ var errNone = &Error{Op: "rpma_cq_get_wc", Code: ErrNoCompletion, Errno: kinds[E
 
 // GetWC takes up to len(wcs) completions, in the order in which they came, and returns their number, which
 // is at least 1 if err is nil. If there is none, it makes a pass of the reactor, unless another goroutine
-// does. If there is still none, it lets other goroutines run. It does not block.
+// does; then, and now and then otherwise, it lets other goroutines run. It does not block.
 //
 // Errors: ErrInvalid for no room; ErrNoCompletion.
 //
@@ -134,17 +136,23 @@ func (c *CQ) GetWC(wcs []WC) (n int, err error) {
 	if len(wcs) == 0 {
 		return 0, invalid("rpma_cq_get_wc", "no room for completions")
 	}
-	if n = c.take(wcs); n == 0 && c.bell.r.TryPass() {
-		n = c.take(wcs)
+	if n = c.take(wcs); n > 0 {
+		return n, nil
 	}
-	if n == 0 {
-		// Another goroutine may have the turn and wait for this processor. Without the yield it waits until
-		// the one that polls is preempted, after 10 ms.
+	passed := c.bell.r.TryPass()
+	if n = c.take(wcs); n > 0 {
+		return n, nil
+	}
+	// Another goroutine may have the turn and wait for this processor. Without the yield it waits until
+	// the one that polls is preempted, after 10 ms.
+	if !passed || c.looks.Add(1)%yieldEvery == 0 {
 		goruntime.Gosched()
-		return 0, errNone
 	}
-	return n, nil
+	return 0, errNone
 }
+
+// yieldEvery is how many passes that find nothing a program runs for each time that it lets other goroutines run.
+const yieldEvery = 8
 
 func (c *CQ) take(wcs []WC) (n int) {
 	if c.empty() {

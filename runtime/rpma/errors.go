@@ -94,17 +94,30 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap returns the code, the errno and the reason.
-func (e *Error) Unwrap() []error {
-	all := []error{e.Code}
-	if e.Errno != 0 {
-		all = append(all, e.Errno)
-	}
-	if e.Err != nil {
-		all = append(all, e.Err)
-	}
-	return all
+// Is reports whether target is the code or the errno, or what the errno matches. It allocates nothing: a
+// program that polls asks for ErrNoCompletion after each call.
+func (e *Error) Is(target error) bool {
+	return target == e.Code || e.Errno != 0 && (target == e.Errno || e.Errno.Is(target))
 }
+
+// As stores the code or the errno, for errors.As.
+func (e *Error) As(target any) bool {
+	switch t := target.(type) {
+	case *Code:
+		*t = e.Code
+	case *syscall.Errno:
+		if e.Errno == 0 {
+			return false
+		}
+		*t = e.Errno
+	default:
+		return false
+	}
+	return true
+}
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Err }
 
 // Retry is that of the reason, if there is one.
 func (e *Error) Retry() verbs.Retry {

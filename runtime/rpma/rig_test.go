@@ -81,7 +81,7 @@ func testContext(t testing.TB) context.Context {
 
 // rig has two peers, which stand for two processes.
 type rig struct {
-	t    *testing.T
+	t    testing.TB
 	ctx  context.Context
 	rt   [2]*runtime.Runtime
 	peer [2]*Peer
@@ -89,12 +89,12 @@ type rig struct {
 	mrs  []*MR // closed after the connections
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	return mainBed(t).rig(t)
 }
 
-func (b bed) rig(t *testing.T) *rig {
+func (b bed) rig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{t: t, ctx: testContext(t)}
 	provider := b.provider(t)

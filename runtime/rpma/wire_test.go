@@ -13,7 +13,7 @@ import (
 
 // foreign is a peer of librdmacm at device i, which knows nothing of this package.
 type foreign struct {
-	t   *testing.T
+	t   testing.TB
 	r   *rig
 	lib *rdmacm.Library
 	ch  *rdmacm.EventChannel
