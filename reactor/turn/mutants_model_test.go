@@ -75,6 +75,10 @@ func TestModelMutants(t *testing.T) {
 			In("drive.go", "&& t.takeAfterBriefHold()\n}", "&& (t.takeAfterBriefHold() || MUTANT)\n}"),
 		mutate.New("Leave neither arms nor looks for submissions", lost, crew(on, loneCaller, postAndGo)).
 			In("drive.go", "t.leave(true, false)", "if MUTANT {\nt.giveUp(asleep)\nreturn\n}\nt.leave(true, false)"),
+		mutate.New("TryPass keeps the turn", two+"|stuck|"+lost, crew(on, poller)).
+			In("drive.go", "did := t.work.Pass(arm)\n", "did := t.work.Pass(arm)\nif MUTANT {\nreturn true\n}\n"),
+		mutate.New("TryPass leaves unarmed although the loop has stopped spinning meanwhile", lost, crew(watch, poller, postAndGo)).
+			In("drive.go", "arm && !did", "(arm || MUTANT) && !did"),
 		mutate.New("Resume parks without driving", "0 hold the turn", crew(on, loneCaller)).
 			In("drive.go", "t.drive(done, w)\n\tt.driveOrPark", "if !MUTANT {\nt.drive(done, w)\n}\nt.driveOrPark"),
 	)
