@@ -31,8 +31,8 @@ type CQ struct {
 	tail atomic.Uint64
 	head atomic.Uint64 // written under mu; the holder does not need it, because places bound the distance
 	mu   sync.Mutex    // taken by goroutines that take completions
-	// looks counts calls of GetWC that ran a pass and found nothing. They add, and publish nothing.
-	looks atomic.Uint32
+	// emptyPasses counts passes of GetWC that have found nothing. Any goroutine adds. It publishes nothing.
+	emptyPasses atomic.Uint32
 }
 
 // completion is an entry of a CQ.
@@ -127,7 +127,8 @@ var errNone = &Error{Op: "rpma_cq_get_wc", Code: ErrNoCompletion, Errno: kinds[E
 
 // GetWC takes up to len(wcs) completions, in the order in which they came, and returns their number, which
 // is at least 1 if err is nil. If there is none, it makes a pass of the reactor, unless another goroutine
-// does; then, and now and then otherwise, it lets other goroutines run. It does not block.
+// does. If there is still none, it lets other goroutines run: always if another goroutine has the turn, and
+// otherwise in one call of yieldEvery. It does not block.
 //
 // Errors: ErrInvalid for no room; ErrNoCompletion.
 //
@@ -145,13 +146,14 @@ func (c *CQ) GetWC(wcs []WC) (n int, err error) {
 	}
 	// Another goroutine may have the turn and wait for this processor. Without the yield it waits until
 	// the one that polls is preempted, after 10 ms.
-	if !passed || c.looks.Add(1)%yieldEvery == 0 {
+	if !passed || c.emptyPasses.Add(1)%yieldEvery == 0 {
 		goruntime.Gosched()
 	}
 	return 0, errNone
 }
 
-// yieldEvery is how many passes that find nothing a program runs for each time that it lets other goroutines run.
+// yieldEvery is how many passes that find nothing GetWC runs for each yield to other goroutines. A yield takes
+// as long as such a pass: with 1, BenchmarkEmptyPoll takes 134 to 255 ns, and with 8 it takes 69 to 137.
 const yieldEvery = 8
 
 func (c *CQ) take(wcs []WC) (n int) {

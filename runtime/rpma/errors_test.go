@@ -45,6 +45,15 @@ func TestErrorsMatch(t *testing.T) {
 			t.Errorf("%v matches %v", err, target)
 		}
 	}
+	if code, ok := errors.AsType[Code](err); !ok || code != ErrProvider {
+		t.Errorf("the code of %v is %v, %v, want ErrProvider", err, code, ok)
+	}
+	if err := fail("f", ErrNotSupported, nil); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("%v does not match errors.ErrUnsupported, which its errno matches", err)
+	}
+	if errno, ok := errors.AsType[syscall.Errno](fail("f", ErrUnknown, nil)); ok || errors.Is(fail("f", ErrUnknown, nil), syscall.Errno(0)) {
+		t.Errorf("an error without an errno has or matches errno %d", errno)
+	}
 	for _, x := range []struct {
 		err   error
 		code  Code
