@@ -131,20 +131,13 @@ func boot(ctx context.Context, c *Config, img *Image, agent []byte) (_ *Machine,
 	if err := initramfs(initrd, img, agent, setup); err != nil {
 		return nil, err
 	}
-	if m.qemu, err = startQEMU(arguments(c, img, initrd, m.Dir(), accelArgument(c.accel), m.plugged), fds, &m.console); err != nil {
+	if m.qemu, err = startQEMU(arguments(c, img, initrd, m.Dir(), c.accel, m.plugged), fds, &m.console); err != nil {
 		return nil, fmt.Errorf("rxevm: starting QEMU: %w", err)
 	}
 	if err := m.greet(ctx); err != nil {
 		return nil, err
 	}
 	return m, nil
-}
-
-func accelArgument(accel string) string {
-	if accel == emulation {
-		return emulation + ",thread=multi" // a thread for each processor
-	}
-	return accel
 }
 
 // plug makes the ends of the link, the monitor and the cable for QEMU, in the order of their

@@ -28,8 +28,8 @@ const (
 const up = ""
 
 // fakeQEMU replaces QEMU by a program whose n-th start prints boots[n], and the last element from
-// then on. It returns an image for it, and a function that returns the number of starts.
-func fakeQEMU(t *testing.T, boots ...string) (img *Image, started func() int) {
+// then on. It returns an image for it, and a function that returns the arguments of each start.
+func fakeQEMU(t *testing.T, boots ...string) (img *Image, started func() []string) {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) {
@@ -54,7 +54,7 @@ func fakeQEMU(t *testing.T, boots ...string) (img *Image, started func() int) {
 	// Descriptor 3 is the link (qemu_linux.go, fdLink).
 	write("qemu-system-x86_64", `#!/bin/sh
 cd "`+dir+`"
-echo >>starts
+echo "$*" >>starts
 n=$(wc -l <starts)
 [ $n -le `+strconv.Itoa(len(boots))+` ] || n=`+strconv.Itoa(len(boots))+`
 if [ -f boot$n ]; then cat boot$n; exit 0; fi
@@ -63,9 +63,9 @@ head -c 1 <&3 >/dev/null
 `, 0o755)
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Setenv("TMPDIR", t.TempDir())
-	return &Image{Dir: dir, Key: "fake"}, func() int {
+	return &Image{Dir: dir, Key: "fake"}, func() []string {
 		text := must.Get(os.ReadFile(filepath.Join(dir, "starts")))(t)
-		return bytes.Count(text, []byte("\n"))
+		return strings.Split(strings.TrimSpace(string(text)), "\n")
 	}
 }
 
@@ -95,7 +95,7 @@ func TestPanicAtBootIsTriedOnceMore(t *testing.T) {
 			}
 			before := BootPanics()
 			m, err := bootAgain(t.Context(), &c, img, []byte("agent"))
-			if n := started(); n != x.starts {
+			if n := len(started()); n != x.starts {
 				t.Errorf("QEMU was started %d times, want %d", n, x.starts)
 			}
 			if n := BootPanics() - before; n != x.panics {
@@ -124,6 +124,25 @@ func TestPanicAtBootIsTriedOnceMore(t *testing.T) {
 				t.Errorf("left behind: %v, %v", left, err)
 			}
 		})
+	}
+}
+
+// Rule: an emulated processor does not recommend the string moves that emulation executes byte by byte.
+func TestEmulationHasNoFastStringMoves(t *testing.T) {
+	img, started := fakeQEMU(t, up)
+	c := Config{BootTimeout: patience, accel: emulation}
+	if err := c.validate(); err != nil {
+		t.Fatal(err)
+	}
+	m, err := bootAgain(t.Context(), &c, img, []byte("agent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Errorf("closing the machine: %v", err)
+	}
+	if args := started()[0]; !strings.Contains(args, " -accel tcg") || !strings.Contains(args, " -cpu max,erms=off,fsrm=off ") {
+		t.Errorf("QEMU's arguments are %s", args)
 	}
 }
 

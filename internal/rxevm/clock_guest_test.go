@@ -12,8 +12,8 @@ import (
 
 // Rule: where the time source is the processors' counter, it runs at the host's rate: a second
 // there is one here. (Reading the machine's clock takes a while, which bounds the accuracy.)
-func fastClock(t *testing.T, m *Machine) {
-	if clock(true) == clockHPET {
+func keepsTime(t *testing.T, m *Machine) {
+	if clock() == clockHPET {
 		own, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 		if name := strings.TrimSpace(string(own)); counts && err == nil && (name == "tsc" || name == "kvm-clock") {
 			t.Fatalf("this host's clock is %s, and the machine's would be the HPET", name)

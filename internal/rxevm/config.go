@@ -48,10 +48,6 @@ type Config struct {
 	// is in the file whatever happens to the machine; two machines do not share a file. The machine has ndctl,
 	// which makes /dev/dax0.0 of it (ndctl create-namespace -f -e namespace0.0 -m devdax), and that stays.
 	NVDIMM string
-	// FastClock makes the processors' counter the machine's time source, which a program reads as
-	// it does on hardware; for measurements. Otherwise, and on a host whose own time source is
-	// another, each reading of the clock accesses an emulated device, which takes some 2 µs.
-	FastClock bool
 	// BootTimeout bounds a boot, without the build of the image; 2 minutes by default. There are
 	// two boots at most.
 	BootTimeout time.Duration

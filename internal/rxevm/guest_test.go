@@ -35,14 +35,14 @@ func closeAfter(t *testing.T, m *Machine) {
 // machine that has just booted, the last provokes a fault of its kernel.
 func TestMachine(t *testing.T) {
 	dir := t.TempDir()
-	m, err := Boot(t.Context(), Config{Shares: []Share{{Path: dir, Writable: true}}, FastClock: true})
+	m, err := Boot(t.Context(), Config{Shares: []Share{{Path: dir, Writable: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Run("the first connection waits for no neighbor", func(t *testing.T) { firstConnection(t, m) })
 	t.Run("commands", func(t *testing.T) { commands(t, m, dir) })
 	t.Run("multicast crosses the cable", func(t *testing.T) { multicast(t, m) })
-	t.Run("the fast clock keeps time", func(t *testing.T) { fastClock(t, m) })
+	t.Run("the clock keeps time", func(t *testing.T) { keepsTime(t, m) })
 	t.Run("a fault of the kernel fails the run", func(t *testing.T) { kernelFault(t, m) })
 	var k *KernelError
 	if err := m.Close(); !errors.As(err, &k) || !strings.Contains(k.Log, provoked) {

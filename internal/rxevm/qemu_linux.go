@@ -45,8 +45,8 @@ func arguments(c *Config, img *Image, initrd, dir, accel string, plug int) []str
 	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-		"-accel", accel, "-cpu", processor(accel), "-smp", smp,
-		"-kernel", filepath.Join(img.Dir, kernelName), "-initrd", initrd, "-append", bootLine + clock(c.FastClock),
+		"-accel", accelArgument(accel), "-cpu", processor(accel), "-smp", smp,
+		"-kernel", filepath.Join(img.Dir, kernelName), "-initrd", initrd, "-append", bootLine + clock(),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-chardev", fmt.Sprintf("socket,id=link,fd=%d", fdLink),
 		"-device", "virtio-serial-pci", "-device", "virtserialport,chardev=link,name=" + wire.Port,
@@ -92,6 +92,14 @@ func arguments(c *Config, img *Image, initrd, dir, accel string, plug int) []str
 		}
 	}
 	return args
+}
+
+// accelArgument returns QEMU's argument for an accelerator.
+func accelArgument(accel string) string {
+	if accel == emulation {
+		return emulation + ",thread=multi" // a thread for each processor
+	}
+	return accel
 }
 
 // processor returns the model of the machine's processors. Emulation executes "rep movsb" and "rep stosb"

@@ -38,7 +38,7 @@ func boot(ctx context.Context, g *Guest) (_ *machine, err error) {
 	if err := rxevm.Missing(); err != nil {
 		return nil, err
 	}
-	cfg := rxevm.Config{FastClock: true, Log: g.Log}
+	cfg := rxevm.Config{Log: g.Log}
 	shared, err := share(g)
 	if err != nil {
 		return nil, err
