@@ -34,8 +34,8 @@ type nocmID struct {
 }
 
 // Runtime.place returns a nocmID that has a local address but no queue pair yet. To choose the
-// address, place reads the device's GID table, which takes hundreds of system calls if the table is
-// long. So place must not be called while a reactor's turn is held.
+// address, place reads the attributes and the GID table of the device, which takes some system calls.
+// So place must not be called while a reactor's turn is held.
 func (rt *Runtime) place(path bootstrap.Path) (*nocmID, error) {
 	if err := rt.enter(); err != nil { // Runtime.Close waits for rt.leave() before it closes the device
 		return nil, err

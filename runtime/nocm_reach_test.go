@@ -119,13 +119,13 @@ func (c askedContext) QueryGID(port uint8, index int) (verbs.GID, error) {
 	return c.Context.QueryGID(port, index)
 }
 
-func (c askedContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, error) {
+func (c askedContext) QueryGIDTable() ([]verbs.GIDEntry, error) {
 	c.asked()
-	return c.Context.QueryGIDEntry(port, index)
+	return c.Context.QueryGIDTable()
 }
 
 // Rule: Prepare does not hold the turn (the right to run the reactor) while it queries the device. So
-// the reactor can run passes during the queries, which may take hundreds of system calls.
+// the reactor can run passes during the queries.
 func TestPreparingAsksTheDeviceOffTheTurn(t *testing.T) {
 	notOnDevice(t, "the test sets Config.Provider, and mainBed then opens only the devices soft0 and soft1")
 	onBeds(t, func(t *testing.T, b bed) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -38,10 +39,12 @@ func (c tableContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 	return a, err
 }
 
-func (c tableContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, error) {
-	e := c.p.table[index]
-	e.Index, e.Port = index, port
-	return e, nil
+func (c tableContext) QueryGIDTable() ([]verbs.GIDEntry, error) {
+	table := slices.Clone(c.p.table)
+	for i := range table {
+		table[i].Index, table[i].Port = i, 1
+	}
+	return table, nil
 }
 
 // notingDomain is a PD whose method CreateAH appends the index of the source GID to *from. CreateAH then
@@ -156,18 +159,17 @@ type manyContext struct{ verbs.Context }
 
 const manyBefore = 3
 
-func (c *manyContext) QueryPort(port uint8) (verbs.PortAttr, error) {
-	a, err := c.Context.QueryPort(port)
-	a.GIDTblLen += manyBefore
-	return a, err
-}
-
-func (c *manyContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, error) {
-	e, err := c.Context.QueryGIDEntry(port, max(0, index-manyBefore))
-	if e.Index = index; index < manyBefore {
-		e.GID, e.Type = verbs.GID{0: 0xfe, 1: 0x80, 15: 1}, verbs.GIDRoCEv1
+func (c *manyContext) QueryGIDTable() ([]verbs.GIDEntry, error) {
+	table := []verbs.GIDEntry{}
+	for i := range manyBefore {
+		table = append(table, verbs.GIDEntry{GID: verbs.GID{0: 0xfe, 1: 0x80, 15: 1}, Index: i, Port: 1, Type: verbs.GIDRoCEv1})
 	}
-	return e, err
+	own, err := c.Context.QueryGIDTable()
+	for _, e := range own {
+		e.Index += manyBefore
+		table = append(table, e)
+	}
+	return table, err
 }
 
 // Rule: if the first entries of the port's GID table are link-local, the entry with the device's own address

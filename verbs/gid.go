@@ -29,12 +29,12 @@ const maxSGIDIndex = 1<<8 - 1
 // Entry 0 of a RoCE port is usually a link-local address of RoCEv1, which routers do not forward
 // and which a peer that sends by RoCEv2 does not hear.
 //
-// It reads up to 256 entries, the ones that an [AHAttr] can name, and does not block beyond the
+// It considers the first 256 entries, the ones that an [AHAttr] can name, and does not block beyond the
 // system calls for that; any goroutine may call it. A port without an entry is ErrNoGID. The
 // table changes with the addresses of the network device, so choose again for every connection.
 //
 // Implements: the choice that ibv_devinfo -v leaves to its reader, by ibv_query_port and
-// ibv_query_gid_ex.
+// ibv_query_gid_table.
 func ChooseGID(ctx Context, port uint8) (GIDEntry, error) {
 	p, err := ctx.QueryPort(port)
 	if err != nil {
@@ -56,15 +56,12 @@ func ChooseGID(ctx Context, port uint8) (GIDEntry, error) {
 	} else if d := ctx.Device(); d.AnyAddr {
 		own = d.Addr
 	}
-	for i := range min(p.GIDTblLen, maxSGIDIndex+1) {
-		e, err := ctx.QueryGIDEntry(port, i)
-		switch {
-		case emptyEntry(err):
-			continue
-		case err != nil:
-			return GIDEntry{}, fmt.Errorf("entry %d of port %d: %w", i, port, err)
-		}
-		if r := gidRank(e, own); r > top {
+	entries, err := ctx.QueryGIDTable()
+	if err != nil {
+		return GIDEntry{}, err
+	}
+	for _, e := range entries {
+		if r := gidRank(e, own); r > top && e.Port == port && e.Index <= maxSGIDIndex {
 			best, top = e, r
 		}
 	}
@@ -110,37 +107,26 @@ func ChoosePort(ctx Context) (uint8, error) {
 }
 
 // FindGID returns the entry of a port's address table that has an address, for RoCEv2 or for any
-// other protocol; the first of several. It reads up to 256 entries of a table and does not block
-// beyond the system calls for that; any goroutine may call it. An address that the port does not
+// other protocol; the first of several. It considers the first 256 entries and does not block
+// beyond a system call; any goroutine may call it. An address that the port does not
 // have, or has lost, is ErrNoGID.
 //
 // Implements: ibv_find_gid_index of libibverbs/verbs.c.
 func FindGID(ctx Context, port uint8, g GID, v2 bool) (GIDEntry, error) {
-	p, err := ctx.QueryPort(port)
+	entries, err := ctx.QueryGIDTable()
 	if err != nil {
 		return GIDEntry{}, err
 	}
-	for i := range min(p.GIDTblLen, maxSGIDIndex+1) {
-		e, err := ctx.QueryGIDEntry(port, i)
-		if emptyEntry(err) {
-			continue
-		}
-		if err != nil {
-			return GIDEntry{}, fmt.Errorf("entry %d of port %d: %w", i, port, err)
-		}
-		if e.GID == g && (e.Type == GIDRoCEv2) == v2 {
+	for _, e := range entries {
+		if e.Port == port && e.Index <= maxSGIDIndex && e.GID == g && (e.Type == GIDRoCEv2) == v2 {
 			return e, nil
 		}
 	}
-	return GIDEntry{}, noGID(ctx, port, fmt.Sprintf("%v is not in its table of %d", g, p.GIDTblLen))
+	return GIDEntry{}, noGID(ctx, port, fmt.Sprintf("%v is not in its table", g))
 }
 
-// emptyEntry reports whether err means an entry without an address: as the contract defines it,
-// or as the library's workaround for an old kernel returns it.
-func emptyEntry(err error) bool { return errors.Is(err, ErrNoGID) || errors.Is(err, ErrInvalid) }
-
 func noGID(ctx Context, port uint8, why string) error {
-	return &OpError{Op: "ibv_query_gid_ex", Object: fmt.Sprintf("port %d of %v", port, ctx), Err: fmt.Errorf("%w: %s", ErrNoGID, why)}
+	return &OpError{Op: "ibv_query_gid_table", Object: fmt.Sprintf("port %d of %v", port, ctx), Err: fmt.Errorf("%w: %s", ErrNoGID, why)}
 }
 
 // gidRank is the order of ChooseGID; 0 is an entry that no program can use. The protocol counts

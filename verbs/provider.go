@@ -71,6 +71,9 @@ type Context interface {
 	// QueryGIDEntry reads an entry with its type; for an empty entry it may return ErrNoGID.
 	// Implements: ibv_query_gid_ex.
 	QueryGIDEntry(port uint8, index int) (GIDEntry, error)
+	// QueryGIDTable reads the entries of all ports, in the order of ports and indexes, without empty ones. It is one
+	// system call, while a table may have a thousand entries. Implements: ibv_query_gid_table.
+	QueryGIDTable() ([]GIDEntry, error)
 	// QueryPKey reads an entry of a port's partition key table, in host order.
 	// Implements: ibv_query_pkey.
 	QueryPKey(port uint8, index int) (uint16, error)

@@ -40,35 +40,40 @@ func readTable(t *verbsTable, c *C.struct_vb_context) (table gidTable, op string
 	if e := C.shim_query_device(t, c, &d); e != 0 {
 		return table, "ibv_query_device", syscall.Errno(e)
 	}
-	for port := C.uint8_t(1); port <= d.orig_attr.phys_port_cnt; port++ {
-		var a C.struct_vb_port_attr
-		if e := C.shim_query_port(t, c, port, &a); e != 0 {
+	ports := make([]C.struct_vb_port_attr, d.orig_attr.phys_port_cnt) // port 1 is ports[0]
+	most := 0
+	for i := range ports {
+		if e := C.shim_query_port(t, c, C.uint8_t(i+1), &ports[i]); e != 0 {
 			return table, "ibv_query_port", syscall.Errno(e)
 		}
-		for i := range a.gid_tbl_len {
-			g := gidOf{link: a.link_layer}
-			if g.read(t, c, port, i) && !slices.Contains(table.entries, g) {
-				table.entries = append(table.entries, g)
+		most += int(ports[i].gid_tbl_len)
+	}
+	entries, errno := readGIDs(t, c, most)
+	if errno == syscall.EOPNOTSUPP {
+		entries, errno = readEach(t, c, ports), 0
+	}
+	for _, e := range entries {
+		if e.Port < 1 || int(e.Port) > len(ports) {
+			continue
+		}
+		if g := (gidOf{gid: e.GID, index: e.NetDev, link: ports[e.Port-1].link_layer}); !slices.Contains(table.entries, g) {
+			table.entries = append(table.entries, g)
+		}
+	}
+	return table, "ibv_query_gid_table", errno
+}
+
+// readEach reads the tables entry by entry, as a library before v33 can: without types and interfaces.
+func readEach(t *verbsTable, c *C.struct_vb_context, ports []C.struct_vb_port_attr) (table []verbs.GIDEntry) {
+	for p := range ports {
+		for i := range ports[p].gid_tbl_len {
+			e := verbs.GIDEntry{Port: uint8(p + 1), Index: int(i)}
+			if C.shim_query_gid(t, c, C.uint8_t(e.Port), i, (*C.union_vb_gid)(unsafe.Pointer(&e.GID))) == 0 && e.GID != (verbs.GID{}) {
+				table = append(table, e)
 			}
 		}
 	}
-	return table, "", 0
-}
-
-// read reads one entry; false for an empty one. Libraries before v33 do not know the interface.
-func (g *gidOf) read(t *verbsTable, c *C.struct_vb_context, port C.uint8_t, i C.int) bool {
-	var e C.struct_vb_gid_entry
-	switch syscall.Errno(C.shim_query_gid_ex(t, c, C.uint32_t(port), C.uint32_t(i), &e)) {
-	case 0:
-		g.gid, g.index = *(*verbs.GID)(unsafe.Pointer(&e.gid)), uint32(e.ndev_ifindex)
-	case syscall.EOPNOTSUPP:
-		if C.shim_query_gid(t, c, port, i, (*C.union_vb_gid)(unsafe.Pointer(&g.gid))) != 0 {
-			return false
-		}
-	default:
-		return false
-	}
-	return g.gid != verbs.GID{}
+	return table
 }
 
 // addresses returns the addresses among those of the process's network interfaces that the device
@@ -145,7 +150,7 @@ func (n *Interface) has(ip netip.Addr) bool {
 
 // Addrs reads the table and the interfaces.
 //
-// Implements: ibv_query_port and ibv_query_gid_ex.
+// Implements: ibv_query_port and ibv_query_gid_table.
 func (c *deviceContext) Addrs() ([]netip.Addr, error) {
 	out, _, err := c.readAddrs()
 	return out, err
@@ -154,7 +159,7 @@ func (c *deviceContext) Addrs() ([]netip.Addr, error) {
 // readAddrs is Addrs, and returns the interfaces, too.
 func (c *deviceContext) readAddrs() (out []netip.Addr, all []Interface, err error) {
 	var table gidTable
-	if err = c.use("ibv_query_gid_ex", func() (e syscall.Errno) {
+	if err = c.use("ibv_query_gid_table", func() (e syscall.Errno) {
 		table, _, e = readTable(c.t, c.c)
 		return e
 	}); err != nil {
@@ -171,7 +176,7 @@ func (c *deviceContext) readAddrs() (out []netip.Addr, all []Interface, err erro
 	}
 	c.checking.Store(len(table.addresses(later)) > 0)
 	if len(out) == 0 {
-		err = opError("ibv_query_gid_ex", c.label, 0, "%w: %s", verbs.ErrNoGID, table.missing())
+		err = opError("ibv_query_gid_table", c.label, 0, "%w: %s", verbs.ErrNoGID, table.missing())
 	}
 	return out, all, err
 }

@@ -76,6 +76,12 @@ static inline int shim_query_gid_ex(struct shim_verbs *t, struct vb_context *c, 
 	return SHIM_INT(t->_ibv_query_gid_ex(c, port, i, e, 0, sizeof(*e)));
 }
 
+/* Returns the number of entries, or a negative errno. */
+static inline ssize_t shim_query_gid_table(struct shim_verbs *t, struct vb_context *c, struct vb_gid_entry *e, size_t n)
+{
+	return t->_ibv_query_gid_table ? t->_ibv_query_gid_table(c, e, n, 0, sizeof(*e)) : -EOPNOTSUPP;
+}
+
 static inline int shim_query_pkey(struct shim_verbs *t, struct vb_context *c, uint8_t port, int i, uint16_t *k) { return SHIM_INT(t->ibv_query_pkey(c, port, i, k)); }
 
 static inline struct vb_pd *shim_alloc_pd(struct shim_verbs *t, struct vb_context *c) { return SHIM_PTR(t->ibv_alloc_pd(c)); }

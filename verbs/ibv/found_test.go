@@ -5,6 +5,7 @@ package ibv
 import (
 	"errors"
 	"math"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -161,6 +162,29 @@ func TestDescriptorFlags(t *testing.T) {
 		if e1 != 0 || e2 != 0 || status&syscall.O_NONBLOCK == 0 || flags&syscall.FD_CLOEXEC == 0 {
 			t.Errorf("the descriptor of %s events: status %#x (%v), flags %#x (%v)", what, status, e1, flags, e2)
 		}
+	}
+}
+
+// Rule: the addresses are those of the table, which is read at once, and entry by entry where the library cannot; a
+// table that cannot be read is an error.
+func TestATableIsReadAtOnceOrByEntry(t *testing.T) {
+	r := newRig(t, Config{})
+	want := must.Get(r.ctx.Addrs())(t)
+	r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_query_gid", Err: syscall.EIO})
+	if got, err := r.ctx.Addrs(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("the addresses were %v, %v without ibv_query_gid, want %v", got, err, want)
+	}
+	r.null.Clear()
+	for errno, ok := range map[syscall.Errno]bool{syscall.EOPNOTSUPP: true, syscall.EIO: false} {
+		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_query_gid_table", Err: errno})
+		got, err := r.ctx.Addrs()
+		if ok && (err != nil || !slices.Equal(got, want)) {
+			t.Errorf("the addresses were %v, %v where the table cannot be read at once, want %v", got, err, want)
+		}
+		if !ok && !errors.Is(err, errno) {
+			t.Errorf("a table that cannot be read: %v, %v; want %v", got, err, errno)
+		}
+		r.null.Clear()
 	}
 }
 

@@ -74,7 +74,9 @@
 	  (struct vb_pd *p, void *addr, size_t length, uint64_t iova, unsigned int access))             \
 	X(0, "IBVERBS_1.11", int, _ibv_query_gid_ex,                                                    \
 	  (struct vb_context *c, uint32_t port, uint32_t index, struct vb_gid_entry *e,                 \
-	   uint32_t flags, size_t size))
+	   uint32_t flags, size_t size))                                                                \
+	X(0, "IBVERBS_1.11", ssize_t, _ibv_query_gid_table,                                             \
+	  (struct vb_context *c, struct vb_gid_entry *e, size_t n, uint32_t flags, size_t size))
 
 /* SHIM_RDMACM lists the functions of librdmacm likewise. */
 #define SHIM_RDMACM(X)                                                                                 \

@@ -43,6 +43,7 @@ func TestRemovedDeviceRefusesEverythingButClose(t *testing.T) {
 		"QueryPort":         func() error { _, err := e.ctx.QueryPort(1); return err },
 		"QueryGID":          func() error { _, err := e.ctx.QueryGID(1, 0); return err },
 		"QueryGIDEntry":     func() error { _, err := e.ctx.QueryGIDEntry(1, 0); return err },
+		"QueryGIDTable":     func() error { _, err := e.ctx.QueryGIDTable(); return err },
 		"QueryPKey":         func() error { _, err := e.ctx.QueryPKey(1, 0); return err },
 		"AllocPD":           func() error { _, err := e.ctx.AllocPD(); return err },
 		"CreateCompChannel": func() error { _, err := e.ctx.CreateCompChannel(); return err },

@@ -22,6 +22,24 @@ func (c *deviceContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, er
 	return verbs.GIDEntry{GID: g, Index: index, Port: port, Type: verbs.GIDRoCEv2}, nil
 }
 
+// QueryGIDTable returns the entries of the port's address table, and finds them first, as QueryPort does. It does not
+// block.
+//
+// Implements: ibv_query_gid_table.
+func (c *deviceContext) QueryGIDTable() ([]verbs.GIDEntry, error) {
+	if err := c.checkPresent("ibv_query_gid_table"); err != nil {
+		return nil, err
+	}
+	c.dev.findGIDs()
+	table := []verbs.GIDEntry{}
+	for i := range c.dev.gids.len() {
+		if g := c.dev.gids.at(i); g != (verbs.GID{}) {
+			table = append(table, verbs.GIDEntry{GID: g, Index: i, Port: portNumber, Type: verbs.GIDRoCEv2})
+		}
+	}
+	return table, nil
+}
+
 // QueryPKey returns the port's only partition key. It does not block.
 //
 // Implements: ibv_query_pkey.

@@ -10,7 +10,7 @@ import (
 var queryCases = []Spec{
 	{Name: "query_device_has_what_it_says", Rule: "ibv_query_device(3)", run: queryHas},
 	{Name: "query_device_and_its_features_agree", Rule: "ibv_query_device(3): device_cap_flags", run: queryAgrees},
-	{Name: "query_gid_entry_agrees_with_query_gid", Rule: "ibv_query_gid_ex(3)", run: queryGID},
+	{Name: "query_gid_entry_agrees_with_query_gid", Rule: "ibv_query_gid_ex(3), ibv_query_gid_table(3)", run: queryGID},
 	{Name: "query_pkey_reads_the_default_key", Rule: "ibv_query_pkey(3); IBTA 10.9.1.2: 0xffff", run: queryPKey},
 	{Name: "query_qp_init_attr_is_what_it_was_made_of", Rule: "ibv_query_qp(3): init_attr", run: queryInit},
 	{Name: "query_device_name_and_address", Rule: "ibv_get_device_name(3), ibv_get_device_guid(3)", run: queryName},
@@ -67,6 +67,14 @@ func queryAgrees(c *Case) {
 func queryGID(c *Case) {
 	p, err := c.A.ctx.QueryPort(c.A.ep.Port)
 	c.must(err, "query_port")
+	table, err := c.A.ctx.QueryGIDTable()
+	c.must(err, "query_gid_table")
+	read := []verbs.GIDEntry{}
+	for _, e := range table {
+		if e.Port == c.A.ep.Port {
+			read = append(read, e)
+		}
+	}
 	for i := range p.GIDTblLen {
 		g, err := c.A.ctx.QueryGID(c.A.ep.Port, i)
 		if err != nil || g == (verbs.GID{}) {
@@ -80,6 +88,13 @@ func queryGID(c *Case) {
 		if p.LinkLayer == verbs.LinkEthernet && e.Type == verbs.GIDInfiniBand && !c.pair.Caps.CMOnly { // iWARP has that type
 			c.failf("a port of Ethernet has an address of type %v", e.Type)
 		}
+		if len(read) == 0 || read[0] != e {
+			c.failf("the next of port %d in query_gid_table is %+v, query_gid_ex reads %+v", c.A.ep.Port, read, e)
+		}
+		read = read[1:]
+	}
+	if len(read) > 0 {
+		c.failf("query_gid_table has %+v, which query_gid does not read", read)
 	}
 	_, err = c.A.ctx.QueryGIDEntry(c.A.ep.Port, p.GIDTblLen)
 	c.refused(err, "query_gid_ex behind the table")

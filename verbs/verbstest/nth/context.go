@@ -85,6 +85,13 @@ func (c *context) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, error) {
 	return c.Context.QueryGIDEntry(port, index)
 }
 
+func (c *context) QueryGIDTable() ([]verbs.GIDEntry, error) {
+	if err := c.w.plan.fails("ibv_query_gid_table", c.Context); err != nil {
+		return nil, err
+	}
+	return c.Context.QueryGIDTable()
+}
+
 func (c *context) QueryPKey(port uint8, index int) (uint16, error) {
 	if err := c.w.plan.fails("ibv_query_pkey", c.Context); err != nil {
 		return 0, err

@@ -314,14 +314,19 @@ ND_EXPORT ssize_t _ibv_query_gid_table(struct vb_context *c, struct vb_gid_entry
 				       uint32_t flags, size_t len)
 {
 	struct nd_ctx *ctx = nd_ctx_of(c);
+	struct vb_gid_entry e;
 	size_t n = 0;
 
-	for (int i = 0; i < nd_gid_len(ctx->profile) && n < max; i++) {
-		int err = _ibv_query_gid_ex(c, nd_port_of(ctx), i, (void *)((char *)out + n * len), flags, len);
-
-		if (err && err != ENODATA)
-			return -err;
-		n += !err;
+	ND_CALL_("ibv_query_gid_table", nd_dev_of(c), false, -ret_);
+	if (flags)
+		return -EINVAL;
+	for (int i = 0; i < nd_gid_len(ctx->profile); i++) {
+		if (!nd_gid_entry(ctx->profile, ctx->dev - nd_devices, i, &e))
+			continue;
+		if (n == max)
+			return -EINVAL;
+		e.port_num = nd_port_of(ctx);
+		memcpy((char *)out + n++ * len, &e, len < sizeof(e) ? len : sizeof(e));
 	}
 	return n;
 }
