@@ -29,7 +29,8 @@ beside= rxe=0
 trap '[ -z "$beside" ] || kill -TERM "-$beside" || :; rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
 go build -o "$tmp/testsum" ./scripts/testsum
-sum() { "$tmp/testsum" -o "$tmp/steps" "$@"; }
+steps=$tmp/steps
+sum() { "$tmp/testsum" -o "$steps" "$@"; }
 # The packages that have models.
 modelled="./futures ./reactor/... ./runtime/actor ./runtime/internal/exec ./internal/ring ./internal/model/..."
 # One goroutine on virtual time.
@@ -43,8 +44,24 @@ unraced='OnVirtualTime$|Allocates?Nothing$|Keeps?Nothing$|^Test(SimulationReplay
 unported="$virtual"'|^Test(TheStormSeesWhatIsLost|ChaosAtTheEnd|NthCallFailsOnTheSoftwareRNIC|RemovalUnderLoad|ContextsOfUsersKeepNothing|ConformancePeersIPv6|ConformanceRoCEIPv6|OperationsAllocateNothing|RawReceivesAllocateNothing)$'
 # MiB that TestStressLossySocket writes each way in the portable build and under the race detector.
 lossy_mib=32
-lanes= # how many packages are tested at once; by default one for each processor
-tests() { name=$1; shift; sum tests "$name" -- go test -json $lanes -count=1 -vet=off -timeout "$TESTTIMEOUT" "$@"; }
+tests() { name=$1; shift; sum tests "$name" -- go test -json -count=1 -vet=off -timeout "$TESTTIMEOUT" "$@"; }
+# whole NAME FLAG SKIP PACKAGE... is tests of packages and of runtime, whose tests come one after another and would take
+# longer than all others: in three processes at once, two of them for runtime, in 105 s and not 150. Many tests wait,
+# which leaves the processors idle: there is one package more at once than processors. All is compiled before, once.
+half='^Test[A-M]' # of runtime's tests, by their time
+whole() {
+	name=$1 flag=$2 skip=$3
+	shift 3
+	go list $flag -export -test -deps "$@" ./runtime >/dev/null 2>&1 || : # the tests report what cannot be compiled
+	(steps=$tmp/steps1 && tests "$name, runtime A to M" $flag -run "$half" -skip "$skip" ./runtime) >"$tmp/out1" 2>&1 &
+	first=$!
+	(steps=$tmp/steps2 && tests "$name, runtime N to Z" $flag -skip "$half|$skip" ./runtime) >"$tmp/out2" 2>&1 &
+	second=$!
+	tests "$name" $flag -p $(($(getconf _NPROCESSORS_ONLN) + 1)) -skip "$skip" "$@"
+	wait "$first" "$second"
+	cat "$tmp/out1" "$tmp/out2"
+	cat "$tmp/steps1" "$tmp/steps2" >>"$steps"
+}
 
 sum check "build" -- go build ./...
 # An emulated machine takes one processor, and nothing in it depends on the time: it runs beside
@@ -87,11 +104,10 @@ else
 fi
 [ "$rxe" -eq 0 ] || sum check "scripts/rxe.sh, exit code $rxe" -- false
 
-# Alone, because they depend on time. The packages that take longest begin. Many tests wait, which left
-# the processors idle for a quarter of the time: one package more at once.
-lanes="-p $(($(getconf _NPROCESSORS_ONLN) + 1))"
-long="./runtime ./verbs/soft ./reactor"
-tests "tests" $long ./...
+# Alone, because they depend on time. The packages that take longest begin.
+long="./verbs/soft ./reactor"
+others=$(go list ./... | grep -v '/verbena/runtime$')
+whole "tests" "" '^$' $long $others
 
 # The race detector needs a C compiler, and a machine that can run its binaries. This is tested
 # by building and running one.
@@ -102,8 +118,9 @@ if why=$(CGO_ENABLED=1 go build -race -o "$tmp/probe/probe" "$tmp/probe/main.go"
 	# By default each process sleeps for a second before it exits, to catch goroutines that still
 	# run. The tests themselves check that none does. Programs, which have few tests and take long to link,
 	# are left to make stress.
-	raced=$(go list ./... | grep -Ev '/(benchmarks|examples|internal/lint|internal/rxevm|scripts)(/|$)')
-	GORACE="atexit_sleep_ms=0 ${GORACE:-}" CGO_ENABLED=1 VERBENA_LOSSY_MIB=$lossy_mib tests "tests, race detector" -race -skip "$unraced" $long $raced
+	raced=$(echo "$others" | grep -Ev '/(benchmarks|examples|internal/lint|internal/rxevm|scripts)(/|$)')
+	export GORACE="atexit_sleep_ms=0 ${GORACE:-}" CGO_ENABLED=1 VERBENA_LOSSY_MIB=$lossy_mib
+	whole "tests, race detector" -race "$unraced" $long $raced
 else
 	sum notrun "tests, race detector" "no race build here: $(printf '%s\n' "$why" | grep -v '^#' | head -n 1)"
 fi
