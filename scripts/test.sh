@@ -61,6 +61,7 @@ whole() {
 	wait "$first" "$second"
 	cat "$tmp/out1" "$tmp/out2"
 	cat "$tmp/steps1" "$tmp/steps2" >>"$steps"
+	rm "$tmp/steps1" "$tmp/steps2"
 }
 
 sum check "build" -- go build ./...

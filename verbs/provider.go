@@ -72,7 +72,8 @@ type Context interface {
 	// Implements: ibv_query_gid_ex.
 	QueryGIDEntry(port uint8, index int) (GIDEntry, error)
 	// QueryGIDTable reads the entries of all ports, in the order of ports and indexes, without empty ones. It is one
-	// system call, while a table may have a thousand entries. Implements: ibv_query_gid_table.
+	// system call, while a table may have a thousand entries. ErrNotSupported where a library is too old.
+	// Implements: ibv_query_gid_table.
 	QueryGIDTable() ([]GIDEntry, error)
 	// QueryPKey reads an entry of a port's partition key table, in host order.
 	// Implements: ibv_query_pkey.
