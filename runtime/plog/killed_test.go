@@ -37,7 +37,7 @@ func kills(t *testing.T, few int) int {
 func beVictim(t *testing.T, c verbena.Config, addr, path string, read func(*Reader)) {
 	rt := must.Get(verbena.Open(c))(t)
 	l, _ := openOrCreate(t, rt, path)
-	ln := must.Get(rt.ListenOptions(addr, quick))(t)
+	ln := must.Get(rt.Listen(addr))(t)
 	fmt.Println(ln.Addr())
 	for lane := range l.Lanes() {
 		go read(must.Get(l.Reader(lane))(t))
@@ -87,12 +87,21 @@ func TestKilledServerLosesNothing(t *testing.T) {
 			said <- string(b)
 		}()
 		var writers sync.WaitGroup
-		var mu sync.Mutex // guards v
+		var mu sync.Mutex // guards v and acked
+		acked, want := 0, 10+rnd.IntN(50)
+		enough := make(chan struct{}) // closed at the wanted acknowledgement
 		ctx, cancel := context.WithTimeout(t.Context(), hang)
 		for lane := range killedLanes {
 			a := &appender{lane: lane, number: v[lane].last,
 				started: func(n int) { mu.Lock(); defer mu.Unlock(); v[lane].last = max(v[lane].last, n) },
-				acked:   func(at uint64, n int) { mu.Lock(); defer mu.Unlock(); v.acknowledged(lane, at, n) },
+				acked: func(at uint64, n int) {
+					mu.Lock()
+					defer mu.Unlock()
+					v.acknowledged(lane, at, n)
+					if acked++; acked == want {
+						close(enough)
+					}
+				},
 			}
 			mine := rand.New(rand.NewPCG(rnd.Uint64(), 4))
 			writers.Go(func() { // ends with an error, when its server is killed
@@ -101,7 +110,18 @@ func TestKilledServerLosesNothing(t *testing.T) {
 				}
 			})
 		}
-		<-time.After(time.Duration(rnd.IntN(120)) * time.Millisecond) // the kill may hit any stage
+		late := time.After(time.Duration(rnd.IntN(120)) * time.Millisecond) // the kill may hit any stage
+		if life%2 == 0 {
+			late = nil // on a busy machine, no writer has joined by then
+		}
+		select {
+		case <-enough:
+		case <-late:
+		case <-ctx.Done():
+			mu.Lock()
+			t.Errorf("life %d: only %d records were acknowledged", life, acked)
+			mu.Unlock()
+		}
 		kill()
 		heard := <-said
 		_ = cmd.Wait()

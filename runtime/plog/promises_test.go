@@ -22,9 +22,6 @@ const (
 
 var killedConfig = Config{Lanes: killedLanes, LaneSize: 1 << 14}
 
-// quick notices a killed peer soon.
-var quick = verbena.Options{PeerTimeout: 200 * time.Millisecond, KeepAlive: 100 * time.Millisecond}
-
 // text returns the payload of a record, so that a torn or foreign one is recognized.
 func text(lane, number int) string {
 	rnd := rand.New(rand.NewPCG(uint64(lane), uint64(number)))
@@ -132,7 +129,7 @@ type appender struct {
 
 // run appends until the server is gone.
 func (a *appender) run(ctx context.Context, rt *verbena.Runtime, addr string, rnd *rand.Rand) error {
-	c, err := rt.DialOptions(ctx, addr, quick)
+	c, err := rt.Dial(ctx, addr)
 	if err != nil {
 		return err
 	}
