@@ -33,12 +33,6 @@ type tableContext struct {
 	p *tableAddresses
 }
 
-func (c tableContext) QueryPort(port uint8) (verbs.PortAttr, error) {
-	a, err := c.Context.QueryPort(port)
-	a.GIDTblLen = len(c.p.table)
-	return a, err
-}
-
 func (c tableContext) QueryGIDTable() ([]verbs.GIDEntry, error) {
 	table := slices.Clone(c.p.table)
 	for i := range table {

@@ -108,7 +108,7 @@ func ChoosePort(ctx Context) (uint8, error) {
 
 // FindGID returns the entry of a port's address table that has an address, for RoCEv2 or for any
 // other protocol; the first of several. It considers the first 256 entries and does not block
-// beyond a system call; any goroutine may call it. An address that the port does not
+// beyond the system calls for that; any goroutine may call it. An address that the port does not
 // have, or has lost, is ErrNoGID.
 //
 // Implements: ibv_find_gid_index of libibverbs/verbs.c.

@@ -120,6 +120,10 @@ func TestChooseGIDIsBounded(t *testing.T) {
 	if e, err := verbs.ChooseGID(p, 1); !errors.Is(err, verbs.ErrNoGID) {
 		t.Errorf("chose %+v, %v; want ErrNoGID", e, err)
 	}
+	p.table[255] = gid(verbs.GIDRoCEv1, "10.0.0.2")
+	if e, err := verbs.ChooseGID(p, 1); err != nil || e.Index != 255 {
+		t.Errorf("chose %+v, %v; want entry 255, the last that a path can name", e, err)
+	}
 	p.fail = &verbs.OpError{Errno: syscall.EIO, Err: verbs.ErrDeviceRemoved}
 	if _, err := verbs.ChooseGID(p, 1); !errors.Is(err, verbs.ErrDeviceRemoved) {
 		t.Errorf("of a removed device: %v, want ErrDeviceRemoved", err)
@@ -189,7 +193,7 @@ func (p *twoPorts) QueryDevice() (verbs.DeviceAttr, error) {
 }
 
 func (p *twoPorts) QueryPort(port uint8) (verbs.PortAttr, error) {
-	return verbs.PortAttr{State: p.state[port-1], LinkLayer: verbs.LinkEthernet, GIDTblLen: 1}, nil
+	return verbs.PortAttr{State: p.state[port-1], LinkLayer: verbs.LinkEthernet}, nil
 }
 
 func (p *twoPorts) QueryGIDTable() (read []verbs.GIDEntry, err error) {

@@ -36,19 +36,11 @@ type gidOf struct {
 // type only are one. With an errno, op is the call that failed.
 func readTable(t *verbsTable, c *C.struct_vb_context) (table gidTable, op string, errno syscall.Errno) {
 	table.iwarp = c.device.transport_type == C.VB_TRANSPORT_IWARP
-	var d C.struct_vb_device_attr_ex
-	if e := C.shim_query_device(t, c, &d); e != 0 {
-		return table, "ibv_query_device", syscall.Errno(e)
+	ports, op, errno := readPorts(t, c)
+	if errno != 0 {
+		return table, op, errno
 	}
-	ports := make([]C.struct_vb_port_attr, d.orig_attr.phys_port_cnt) // port 1 is ports[0]
-	most := 0
-	for i := range ports {
-		if e := C.shim_query_port(t, c, C.uint8_t(i+1), &ports[i]); e != 0 {
-			return table, "ibv_query_port", syscall.Errno(e)
-		}
-		most += int(ports[i].gid_tbl_len)
-	}
-	entries, errno := readGIDs(t, c, most)
+	entries, errno := readGIDs(t, c, ports)
 	if errno == syscall.EOPNOTSUPP {
 		entries, errno = readEach(t, c, ports), 0
 	}
@@ -61,6 +53,48 @@ func readTable(t *verbsTable, c *C.struct_vb_context) (table gidTable, op string
 		}
 	}
 	return table, "ibv_query_gid_table", errno
+}
+
+// readPorts reads the attributes of all ports; port 1 is ports[0]. With an errno, op is the call that failed.
+func readPorts(t *verbsTable, c *C.struct_vb_context) (ports []C.struct_vb_port_attr, op string, errno syscall.Errno) {
+	var d C.struct_vb_device_attr_ex
+	if e := C.shim_query_device(t, c, &d); e != 0 {
+		return nil, "ibv_query_device", syscall.Errno(e)
+	}
+	ports = make([]C.struct_vb_port_attr, d.orig_attr.phys_port_cnt)
+	for i := range ports {
+		if e := C.shim_query_port(t, c, C.uint8_t(i+1), &ports[i]); e != 0 {
+			return nil, "ibv_query_port", syscall.Errno(e)
+		}
+	}
+	return ports, "", 0
+}
+
+// maxGIDs is the largest number of entries of 32 bytes that fit into an argument of the kernel's interface, whose length
+// has 16 bits (struct ib_uverbs_attr).
+const maxGIDs = (1<<16 - 1) / C.sizeof_struct_vb_gid_entry
+
+// readGIDs reads the address tables of the ports by one call.
+func readGIDs(t *verbsTable, c *C.struct_vb_context, ports []C.struct_vb_port_attr) ([]verbs.GIDEntry, syscall.Errno) {
+	most := 0
+	for i := range ports {
+		most += max(0, int(ports[i].gid_tbl_len))
+	}
+	if most == 0 {
+		return nil, 0
+	}
+	all := make([]C.struct_vb_gid_entry, min(most, maxGIDs))
+	n := C.shim_query_gid_table(t, c, &all[0], C.size_t(len(all)))
+	if n < 0 {
+		return nil, syscall.Errno(-n)
+	}
+	table := make([]verbs.GIDEntry, 0, n)
+	for i := range all[:n] {
+		if e := entryOf(&all[i]); e.GID != (verbs.GID{}) {
+			table = append(table, e)
+		}
+	}
+	return table, 0
 }
 
 // readEach reads the tables entry by entry, as a library before v33 can: without types and interfaces.

@@ -170,9 +170,11 @@ func TestDescriptorFlags(t *testing.T) {
 func TestATableIsReadAtOnceOrByEntry(t *testing.T) {
 	r := newRig(t, Config{})
 	want := must.Get(r.ctx.Addrs())(t)
-	r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_query_gid", Err: syscall.EIO})
+	for _, call := range []string{"ibv_query_gid", "ibv_query_gid_ex"} {
+		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: call, Err: syscall.EIO})
+	}
 	if got, err := r.ctx.Addrs(); err != nil || !slices.Equal(got, want) {
-		t.Errorf("the addresses were %v, %v without ibv_query_gid, want %v", got, err, want)
+		t.Errorf("the addresses were %v, %v where no single entry can be read, want %v", got, err, want)
 	}
 	r.null.Clear()
 	for errno, ok := range map[syscall.Errno]bool{syscall.EOPNOTSUPP: true, syscall.EIO: false} {

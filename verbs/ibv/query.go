@@ -144,48 +144,15 @@ func entryOf(e *C.struct_vb_gid_entry) verbs.GIDEntry {
 // QueryGIDTable reads the address tables of all ports; ErrNotSupported where the library is too old (before v33).
 //
 // Implements: ibv_query_gid_table.
-func (c *deviceContext) QueryGIDTable() ([]verbs.GIDEntry, error) {
-	d, err := c.QueryDevice()
-	if err != nil {
-		return nil, err
-	}
-	most := 0
-	for port := 1; port <= d.PhysPorts; port++ {
-		p, err := c.QueryPort(uint8(port))
-		if err != nil {
-			return nil, err
+func (c *deviceContext) QueryGIDTable() (table []verbs.GIDEntry, err error) {
+	err = c.use("ibv_query_gid_table", func() syscall.Errno {
+		ports, _, errno := readPorts(c.t, c.c)
+		if errno == 0 {
+			table, errno = readGIDs(c.t, c.c, ports)
 		}
-		most += p.GIDTblLen
-	}
-	var table []verbs.GIDEntry
-	err = c.use("ibv_query_gid_table", func() (e syscall.Errno) {
-		table, e = readGIDs(c.t, c.c, most)
-		return e
+		return errno
 	})
 	return table, err
-}
-
-// maxGIDs is the largest number of entries of 32 bytes that fit into an argument of the kernel's interface, whose length
-// has 16 bits (struct ib_uverbs_attr).
-const maxGIDs = (1<<16 - 1) / C.sizeof_struct_vb_gid_entry
-
-// readGIDs reads the address tables of all ports, whose lengths are most together.
-func readGIDs(t *verbsTable, c *C.struct_vb_context, most int) ([]verbs.GIDEntry, syscall.Errno) {
-	if most == 0 {
-		return nil, 0
-	}
-	all := make([]C.struct_vb_gid_entry, min(most, maxGIDs))
-	n := C.shim_query_gid_table(t, c, &all[0], C.size_t(len(all)))
-	if n < 0 {
-		return nil, syscall.Errno(-n)
-	}
-	table := make([]verbs.GIDEntry, 0, n)
-	for i := range all[:n] {
-		if e := entryOf(&all[i]); e.GID != (verbs.GID{}) {
-			table = append(table, e)
-		}
-	}
-	return table, 0
 }
 
 // QueryPKey reads an entry of a port's partition key table, in host order.

@@ -22,8 +22,7 @@ func (c *deviceContext) QueryGIDEntry(port uint8, index int) (verbs.GIDEntry, er
 	return verbs.GIDEntry{GID: g, Index: index, Port: port, Type: verbs.GIDRoCEv2}, nil
 }
 
-// QueryGIDTable returns the entries of the port's address table, and finds them first, as QueryPort does. It does not
-// block.
+// QueryGIDTable finds the addresses anew, as QueryPort does, and returns the port's address table. It does not block.
 //
 // Implements: ibv_query_gid_table.
 func (c *deviceContext) QueryGIDTable() ([]verbs.GIDEntry, error) {
