@@ -59,7 +59,7 @@ stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, SIMOPS=, E
 	sh scripts/arm64.sh
 
 stress-rxe: ## all of test-rxe, 20 kills of a machine with a log, and completion events on Soft-RoCE until EVENTS=10000000 have come (hours)
-	QUICK= sh scripts/rxe.sh
+	QUICK= VERBENA_PERFTEST_MIB=8 sh scripts/rxe.sh
 	VERBENA_PLOG_KILLS=20 $(GO) test -count=1 -timeout 2h -tags verbena_rxevm -run KilledMachine -v ./runtime/plog
 	VERBENA_EVENTS=$(EVENTS) VERBENA_STORM_TIME=8h $(GO) test -count=1 -timeout 25h -run NoWakeUpIsLost -v \
 		-exec '$(GO) run github.com/verbena-rdma/verbena/internal/rxevm/cmd/rxevm exec' ./reactor

@@ -16,12 +16,13 @@ there() {
 		env CGO_ENABLED=1 go test -json -count=1 -vet=off -p 1 -timeout "$TESTTIMEOUT" -exec "$RXEVM_EXEC" "$@"
 }
 
-cases='^TestConformance(One)?Device' examples=.
+cases='^TestConformance(One)?Device' examples=. programs=./examples/...
 if [ -n "${QUICK:-}" ]; then
 	# Without two ends on one device, which is a way through the device and not through ours, and with the queues of
-	# ibv_start_poll only where they differ: those take 35 s. The examples' other tests take 40 s.
+	# ibv_start_poll only where they differ: those take 35 s. The examples' other tests take 40 s, and those of
+	# package rpma 25.
 	cases='^TestConformanceDevice((From|To)Soft)?$|^TestConformanceDeviceExtendedCQ$/(cq_|queue|poll|arm|solicited|channel|signaled|complet|imm|flush|ud_)'
-	examples='^TestTwoProcesses$'
+	examples='^TestTwoProcesses$' programs='./examples/demo ./examples/ends ./examples/[01]*'
 fi
 for step in ${*:-conformance reactor runtime rdmacm rpma interop examples}; do
 	case $step in
@@ -47,7 +48,7 @@ for step in ${*:-conformance reactor runtime rdmacm rpma interop examples}; do
 	examples)
 		VERBENA_DEVICE="ibv:${VERBENA_TEST_DEVICES:+${VERBENA_TEST_DEVICES%%,*}}"
 		export VERBENA_DEVICE
-		there tests "examples" -run "$examples" ./examples/...
+		there tests "examples" -run "$examples" $programs
 		;;
 	*) echo "no step $step" >&2; exit 1 ;;
 	esac

@@ -37,9 +37,9 @@ modelled="./futures ./reactor/... ./runtime/actor ./runtime/internal/exec ./inte
 virtual='OnVirtualTime$|^TestSimulation'
 # Tests in which the race detector has nothing to see: those above (the simulation runs,
 # shortened, because the detector changes its other behavior), others of one goroutine that take seconds, those that
-# count allocations, those that wait for a sleeping process, those that run compilers, and those that repeat another
-# with other addresses.
-unraced='OnVirtualTime$|Allocates?Nothing$|Keeps?Nothing$|^Test(SimulationReplays|LineEveryInterleaving|ProbesOfManyQueuesAreSpread|QuickWayIsTheGeneralWay|EveryFlushIsNeeded|EveryLossOfPower|FloodOfManagementDatagrams|AnIdleProcessSleeps|BuildAtOnce|BuildWithoutCache|Repository|ReadmeProgram|Conformance(Peers|RoCE)IPv6)$'
+# count allocations, those that wait for a sleeping process, those that run compilers, those that repeat another
+# with other addresses or profiles of devices, and the one that shows that another test can fail.
+unraced='OnVirtualTime$|Allocates?Nothing$|Keeps?Nothing$|^Test(SimulationReplays|LineEveryInterleaving|ProbesOfManyQueuesAreSpread|QuickWayIsTheGeneralWay|EveryFlushIsNeeded|EveryLossOfPower|FloodOfManagementDatagrams|AnIdleProcessSleeps|BuildAtOnce|BuildWithoutCache|Repository|ReadmeProgram|FindAmongMany|TheStormSeesWhatIsLost|Conformance(Profiles|(Peers|RoCE)IPv6))$'
 # Long tests to which memory, sockets and waiting of the portable build make no difference.
 unported="$virtual"'|^Test(TheStormSeesWhatIsLost|ChaosAtTheEnd|NthCallFailsOnTheSoftwareRNIC|RemovalUnderLoad|ContextsOfUsersKeepNothing|ConformancePeersIPv6|ConformanceRoCEIPv6|OperationsAllocateNothing|RawReceivesAllocateNothing)$'
 # MiB that TestStressLossySocket writes each way in the portable build and under the race detector.
