@@ -37,6 +37,10 @@ type Conn struct {
 
 	// conn is the established connection, and private the peer's private data. The goroutine of begin
 	// writes conn, private (at the dialing end) and err before it closes ready.
+	//
+	// up is conn from then on until Close, so that operations need no select. The goroutine of begin writes it before it
+	// closes ready, and Close clears it. Operations read it; it publishes conn.
+	up      atomic.Pointer[runtime.Conn]
 	ready   chan struct{}
 	conn    *runtime.Conn // nil if the attempt has failed
 	private []byte
@@ -72,6 +76,7 @@ func (c *Conn) run(ctx context.Context, private []byte) {
 	if !c.passive {
 		c.private = conn.PrivateData()
 	}
+	c.up.Store(conn)
 	close(c.ready)
 	c.tell(Established, nil)
 	<-conn.Done()
@@ -84,6 +89,9 @@ func (c *Conn) run(ctx context.Context, private []byte) {
 // live returns the connection for an operation. While the handshake goes on, it waits: the peer's first
 // message may be here before.
 func (c *Conn) live(op string) (*runtime.Conn, error) {
+	if conn := c.up.Load(); conn != nil {
+		return conn, nil
+	}
 	select {
 	case <-c.ready:
 	case <-c.closing:
@@ -251,6 +259,7 @@ func (c *Conn) Close(ctx context.Context) error {
 		c.cancel()
 		<-c.ready
 	}
+	c.up.Store(nil)
 	var err error
 	if c.conn != nil {
 		c.conn.Abort()

@@ -170,6 +170,32 @@ func BenchmarkEmptyPoll(b *testing.B) {
 	}
 }
 
+// BenchmarkWrite measures an operation, and taking its completion.
+func BenchmarkWrite(b *testing.B) {
+	for _, at := range append([]bed{mainBed(b)}, nullBeds...) {
+		b.Run(at.name, func(b *testing.B) {
+			r := at.rig(b)
+			c, _ := r.connect(nil, nil)
+			from, dst := r.mr(0, 64, WriteSrc), r.remote(r.mr(1, 64, WriteDst))
+			var wcs [1]WC
+			for b.Loop() {
+				if err := c.Write(dst, 0, from, 0, 64, CompletionAlways, 0); err != nil {
+					b.Fatal(err)
+				}
+				for {
+					_, err := c.CQ().GetWC(wcs[:])
+					if err == nil {
+						break
+					}
+					if !errors.Is(err, ErrNoCompletion) {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
+
 // Rule: GetWC takes several completions, but needs room. After a failure only the word, the status, the
 // queue pair and the vendor's error have values, and all later operations fail. With a receive CQ, receives
 // never complete to the main CQ.

@@ -57,8 +57,8 @@ func (s *recvSink) Complete(_ runtime.SinkContext, r runtime.Result, err error) 
 	(*Conn)(s).recvCQ().push(&r, s.qpn, err, &s.recvs)
 }
 
-// start starts an operation of the send queue.
-func (c *Conn) start(op string, o runtime.Op, flags Flags, word uint64) error {
+// start starts an operation of the send queue. It may change o.
+func (c *Conn) start(op string, o *runtime.Op, flags Flags, word uint64) error {
 	conn, err := c.live(op)
 	if err != nil {
 		return err
@@ -68,9 +68,9 @@ func (c *Conn) start(op string, o runtime.Op, flags Flags, word uint64) error {
 	}
 	var sink runtime.Sink = (*quietSink)(c)
 	if flags&onSuccess != 0 {
-		sink, o = (*sendSink)(c), o.Signaled()
+		sink, *o = (*sendSink)(c), o.Signaled()
 	}
-	return c.started(op, &c.sends, conn.Err, conn.Batch().TryStartTo(&o, sink, word))
+	return c.started(op, &c.sends, conn.Err, conn.Batch().TryStartTo(o, sink, word))
 }
 
 // started ends the start of an operation, which has a place in of. The argument ended returns why the

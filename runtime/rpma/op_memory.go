@@ -28,7 +28,8 @@ func (c *Conn) Read(dst *MR, dstOff int, src *RemoteMR, srcOff, n int, flags Fla
 	if err != nil {
 		return err
 	}
-	return c.start(op, runtime.ReadOp(local, remote), flags, word)
+	o := runtime.ReadOp(local, remote)
+	return c.start(op, &o, flags, word)
 }
 
 // Write starts to copy n bytes of src to the peer's memory. In all other respects it is like Read. Its
@@ -40,7 +41,7 @@ func (c *Conn) Write(dst *RemoteMR, dstOff int, src *MR, srcOff, n int, flags Fl
 	if err != nil {
 		return err
 	}
-	return c.start("rpma_write", o, flags, word)
+	return c.start("rpma_write", &o, flags, word)
 }
 
 // WriteWithImm is Write that also gives the peer a number, in host order, with a receive that it consumes.
@@ -51,7 +52,8 @@ func (c *Conn) WriteWithImm(dst *RemoteMR, dstOff int, src *MR, srcOff, n int, f
 	if err != nil {
 		return err
 	}
-	return c.start("rpma_write_with_imm", o.Imm(imm), flags, word)
+	o = o.Imm(imm)
+	return c.start("rpma_write_with_imm", &o, flags, word)
 }
 
 func writeOp(op string, dst *RemoteMR, dstOff int, src *MR, srcOff, n int, flags Flags) (o runtime.Op, err error) {
@@ -85,7 +87,8 @@ func (c *Conn) AtomicWrite(dst *RemoteMR, dstOff int, src [AtomicWriteAlignment]
 	if err != nil {
 		return classified(op, err)
 	}
-	return c.start(op, runtime.AtomicWriteOp(remote, binary.NativeEndian.Uint64(src[:])), flags, word)
+	o := runtime.AtomicWriteOp(remote, binary.NativeEndian.Uint64(src[:]))
+	return c.start(op, &o, flags, word)
 }
 
 // FlushType says how far a flush takes the data of earlier writes.
@@ -139,5 +142,6 @@ func (c *Conn) Flush(dst *RemoteMR, dstOff, n int, t FlushType, flags Flags, wor
 		}
 		conn.DeclareDirectWrite(true) // as ApplyRemotePeerConfig has told
 	}
-	return c.start(op, runtime.FlushOp(remote, placement), flags, word)
+	o := runtime.FlushOp(remote, placement)
+	return c.start(op, &o, flags, word)
 }

@@ -12,7 +12,7 @@ func (c *Conn) Send(src *MR, off, n int, flags Flags, word uint64) error {
 	if err != nil {
 		return err
 	}
-	return c.start("rpma_send", o, flags, word)
+	return c.start("rpma_send", &o, flags, word)
 }
 
 // SendWithImm is Send that also gives the peer a number, in host order.
@@ -23,7 +23,8 @@ func (c *Conn) SendWithImm(src *MR, off, n int, flags Flags, imm uint32, word ui
 	if err != nil {
 		return err
 	}
-	return c.start("rpma_send_with_imm", o.Imm(imm), flags, word)
+	o = o.Imm(imm)
+	return c.start("rpma_send_with_imm", &o, flags, word)
 }
 
 func sendOp(op string, src *MR, off, n int, flags Flags) (o runtime.Op, err error) {
