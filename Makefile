@@ -47,7 +47,7 @@ test-device: ## the same on real hardware, with a report to send in (DEV=mlx5_0,
 
 stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, SIMOPS=, EVENTS=10000000, CHAOSROUNDS=10000), the large models, the tests on arm64
 	VERBENA_STRESS_OPS=$(STRESSOPS) VERBENA_STRESS_TIME=$(STRESSTIME) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
-	$(GO) test -race -count=1 ./benchmarks/... ./examples/... ./internal/rxevm/... ./scripts/...
+	$(GO) test -race -count=1 ./benchmarks/... ./examples/... ./internal/rxevm/... ./scripts/... ./verbs/ibv
 	VERBENA_EVENTS=$(EVENTS) $(GO) test -count=1 -timeout 4h -run NoWakeUpIsLost -v ./reactor
 	VERBENA_LOSSY_MIB=10240 $(GO) test -count=1 -timeout 1h -run StressLossySocket -v ./verbs/soft
 	VERBENA_SIM_OPS=$(SIMOPS) $(GO) test -count=1 -timeout 1h -run '^TestSimulation$$' -v ./runtime
