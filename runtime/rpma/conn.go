@@ -37,14 +37,13 @@ type Conn struct {
 
 	// conn is the established connection, and private the peer's private data. The goroutine of begin
 	// writes conn, private (at the dialing end) and err before it closes ready.
-	//
-	// up is conn from then on until Close, so that operations need no select. The goroutine of begin writes it before it
-	// closes ready, and Close clears it. Operations read it; it publishes conn.
-	up      atomic.Pointer[runtime.Conn]
 	ready   chan struct{}
 	conn    *runtime.Conn // nil if the attempt has failed
 	private []byte
 	err     error // why the attempt has failed
+	// up is conn from the end of the handshake until Close, else nil: operations need no select meanwhile. The goroutine
+	// of begin writes it before it closes ready, and Close clears it. Operations read it; it publishes conn.
+	up atomic.Pointer[runtime.Conn]
 
 	direct atomic.Bool // what ApplyRemotePeerConfig has set; Flush reads it. It publishes nothing
 
