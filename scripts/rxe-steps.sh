@@ -22,7 +22,7 @@ if [ -n "${QUICK:-}" ]; then
 	# ibv_start_poll only where they differ: those take 35 s. The examples' other tests take 40 s, and those of
 	# package rpma 25.
 	cases='^TestConformanceDevice((From|To)Soft)?$|^TestConformanceDeviceExtendedCQ$/(cq_|queue|poll|arm|solicited|channel|signaled|complet|imm|flush|ud_)'
-	examples='^TestTwoProcesses$' programs='./examples/demo ./examples/ends ./examples/[01]*'
+	examples='^TestTwoProcesses$' programs='./examples/demo ./examples/[01]*'
 fi
 for step in ${*:-conformance reactor runtime rdmacm rpma interop examples}; do
 	case $step in

@@ -188,7 +188,7 @@ func (l perfLoad) arguments(d device, port string) []string {
 }
 
 // largestPerf returns the size of the largest messages: 1 MiB by default, because 8 MiB, the largest of perftest, take
-// 25 s more under emulation; VERBENA_PERFTEST_MIB in make stress-rxe.
+// 28 s more under emulation; VERBENA_PERFTEST_MIB in make stress-rxe.
 func largestPerf(t *testing.T) int {
 	if s := os.Getenv("VERBENA_PERFTEST_MIB"); s != "" {
 		return must.Get(strconv.Atoi(s))(t) << 20
