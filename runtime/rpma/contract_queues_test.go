@@ -79,7 +79,7 @@ func TestContract2FlagsAndPlaces(t *testing.T) {
 		const sq, rq = 4, 3
 		c, s := r.connect(&ConnConfig{SQSize: sq}, &ConnConfig{RQSize: rq})
 		dst, m := r.remote(r.mr(1, 64, WriteDst|ReadSrc|FlushVisibility)), r.mr(0, 64, WriteSrc|ReadDst|SendBuf)
-		for _, f := range []Flags{0, 2, 4, CompletionAlways | 4} {
+		for _, f := range []Flags{0, 2, More, CompletionAlways | 8} {
 			for op, err := range map[string]error{
 				"Read": c.Read(m, 0, dst, 0, 8, f, 1), "Write": c.Write(dst, 0, m, 0, 8, f, 1), "WriteWithImm": c.WriteWithImm(dst, 0, m, 0, 8, f, 1, 1),
 				"AtomicWrite": c.AtomicWrite(dst, 0, [8]byte{}, f, 1), "Flush": c.Flush(dst, 0, 8, Visibility, f, 1),

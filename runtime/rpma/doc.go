@@ -11,7 +11,7 @@
 //	event, err := conn.NextEvent(ctx)                         // Established
 //	dst, err := rpma.ParseRemoteMR(conn.PrivateData())
 //	src, err := peer.NewMR(4096, rpma.WriteSrc)
-//	err = conn.Write(dst, 0, src, 0, 4096, rpma.CompletionOnError, 1)
+//	err = conn.Write(dst, 0, src, 0, 4096, rpma.CompletionOnError|rpma.More, 1)
 //	err = conn.Flush(dst, 0, 4096, rpma.Visibility, rpma.CompletionAlways, 2)
 //	err = conn.CQ().Wait(ctx)
 //	n, err := conn.CQ().GetWC(wcs)                            // wcs[0].Context is 2
@@ -60,6 +60,7 @@
 //   - A ConnReq that is consumed, and every object that is closed, answers with an error.
 //   - Calls on one object need no lock of the program.
 //   - The send queue goes on without completions: the runtime finds out that operations have succeeded.
+//   - Operations can be posted together, by one doorbell: see More.
 //
 // What differs, too: when an operation fails, or the peer disconnects, the runtime disconnects this end. Operations
 // that are started after the end of a connection return an error, where librpma posts them and

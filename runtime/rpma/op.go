@@ -8,23 +8,28 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Flags say when an operation has a completion.
+// Flags say when an operation has a completion, and when it is posted.
 type Flags uint8
 
-// The flags of operations. One of them must be given.
+// The flags of operations. One of CompletionOnError and CompletionAlways must be given.
 const (
 	// CompletionOnError gives the operation a completion only if it fails. Its places in the queues are free
 	// when it has succeeded, which the runtime finds out with a later operation at the latest.
 	CompletionOnError Flags = 1 << 0
 	// CompletionAlways gives the operation a completion in any case.
 	CompletionAlways Flags = 1<<1 | CompletionOnError
+	// More announces another operation of the same connection. The device gets the operation, by one doorbell, with
+	// the next one that is started without More, or with the next GetWC or Wait that finds no completion; without
+	// any of them, within a second. So a WRITE with More and a FLUSH behind it cost one doorbell and one
+	// completion of the device.
+	More Flags = 1 << 2
 
 	onSuccess = CompletionAlways &^ CompletionOnError
 )
 
 func (f Flags) check(op string) error {
-	if f != CompletionOnError && f != CompletionAlways {
-		return invalid(op, "the flags 0x%x, want CompletionOnError or CompletionAlways", uint8(f))
+	if f&^More != CompletionOnError && f&^More != CompletionAlways {
+		return invalid(op, "the flags 0x%x, want CompletionOnError or CompletionAlways, and perhaps More", uint8(f))
 	}
 	return nil
 }
@@ -70,12 +75,12 @@ func (c *Conn) start(op string, o *runtime.Op, flags Flags, word uint64) error {
 	if flags&onSuccess != 0 {
 		sink, *o = (*sendSink)(c), o.Signaled()
 	}
-	return c.started(op, &c.sends, conn.Err, conn.Batch().TryStartTo(o, sink, word))
+	return c.started(op, flags, &c.sends, conn.Err, conn.Batch().TryStartTo(o, sink, word))
 }
 
 // started ends the start of an operation, which has a place in of. The argument ended returns why the
 // connection has ended.
-func (c *Conn) started(op string, of *places, ended func() error, err error) error {
+func (c *Conn) started(op string, flags Flags, of *places, ended func() error, err error) error {
 	if err != nil {
 		of.free()
 		if ended() != nil {
@@ -83,7 +88,7 @@ func (c *Conn) started(op string, of *places, ended func() error, err error) err
 		}
 		return classified(op, err)
 	}
-	if !c.r.TryPass() {
+	if flags&More == 0 && !c.r.TryPass() {
 		c.r.Wake()
 	}
 	return nil
@@ -108,11 +113,11 @@ func (c *Conn) recv(op string, dst *MR, off, n int, word uint64) error {
 	case <-c.ready:
 		if c.conn != nil {
 			o := runtime.PostRecvOp(local)
-			return c.started(op, &c.recvs, c.Err, c.conn.Batch().TryStartTo(&o, (*recvSink)(c), word))
+			return c.started(op, 0, &c.recvs, c.Err, c.conn.Batch().TryStartTo(&o, (*recvSink)(c), word))
 		}
 	default:
 	}
-	return c.started(op, &c.recvs, c.Err, c.pending.PostRecvTo((*recvSink)(c), word, local))
+	return c.started(op, 0, &c.recvs, c.Err, c.pending.PostRecvTo((*recvSink)(c), word, local))
 }
 
 // piece returns n bytes of a region from off on. Without a region off and n must be 0.

@@ -144,7 +144,7 @@ func dialRPMA(ctx context.Context, rt *verbena.Runtime, addr, mode string) (_ ap
 func (r *remoteRing) append(ctx context.Context, size int) error {
 	at := next(r.at, size)
 	r.at = at + size
-	if err := r.conn.Write(r.ring, at, r.record, 0, size, rpma.CompletionOnError, 0); err != nil {
+	if err := r.conn.Write(r.ring, at, r.record, 0, size, rpma.CompletionOnError|rpma.More, 0); err != nil {
 		return err
 	}
 	if err := r.conn.Flush(r.ring, at, size, rpma.Persistent, rpma.CompletionAlways, 0); err != nil {

@@ -75,18 +75,18 @@ func client(ctx context.Context, w io.Writer, p *rpma.Peer, host, port string) (
 
 // appendTo appends record i: its bytes, then the number of records. Each is flushed before the next step, so that the
 // number never counts a record that is not there. On persistent memory, and with rpma.Persistent, that holds
-// for a server that loses power, too.
+// for a server that loses power, too. The device gets the four operations together (More).
 func appendTo(ctx context.Context, conn *rpma.Conn, dst *rpma.RemoteMR, src *rpma.MR, i int) error {
 	at := head + i*record
-	if err := conn.Write(dst, at, src, 0, record, rpma.CompletionOnError, 0); err != nil {
+	if err := conn.Write(dst, at, src, 0, record, rpma.CompletionOnError|rpma.More, 0); err != nil {
 		return err
 	}
-	if err := conn.Flush(dst, at, record, rpma.Visibility, rpma.CompletionOnError, 0); err != nil {
+	if err := conn.Flush(dst, at, record, rpma.Visibility, rpma.CompletionOnError|rpma.More, 0); err != nil {
 		return err
 	}
 	var number [8]byte
 	binary.LittleEndian.PutUint64(number[:], uint64(i+1))
-	if err := conn.AtomicWrite(dst, 0, number, rpma.CompletionOnError, 0); err != nil { // after the flush
+	if err := conn.AtomicWrite(dst, 0, number, rpma.CompletionOnError|rpma.More, 0); err != nil { // after the flush
 		return err
 	}
 	if err := conn.Flush(dst, 0, head, rpma.Visibility, rpma.CompletionAlways, 0); err != nil {
