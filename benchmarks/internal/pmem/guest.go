@@ -40,10 +40,10 @@ func newGuest(log io.Writer) guest.Guest {
 }
 
 // librpma returns the programs in C.
-func (s *session) librpma(mode string) func(p guest.Place, port int) guest.Pair {
+func librpma(l load) func(p guest.Place, port int) guest.Pair {
 	return func(p guest.Place, port int) guest.Pair {
 		program, at := filepath.Join(p.Dir, "append"), strconv.Itoa(port)
-		call := []string{program, mode, p.Own, p.Addr, at, strconv.Itoa(s.ops)}
+		call := []string{program, l.mode, p.Own, p.Addr, at, strconv.FormatInt(l.gap.Microseconds(), 10), strconv.Itoa(l.ops)}
 		for _, size := range sizes {
 			call = append(call, strconv.Itoa(size))
 		}
@@ -75,14 +75,14 @@ func readTimes(printed string) (rounds.Values, error) {
 const guestArg = "end"
 
 // ours returns this program as both ends.
-func (s *session) ours(name, mode string) func(p guest.Place, port int) guest.Pair {
+func ours(name string, l load) func(p guest.Place, port int) guest.Pair {
 	return func(p guest.Place, port int) guest.Pair {
 		with := func(device string, more ...string) []string {
 			return append([]string{p.Self, WorkerArg, guestArg, "-way", name, "-device", "ibv:" + device}, more...)
 		}
 		at := p.Addr + ":" + strconv.Itoa(port)
 		return guest.Pair{
-			Server: with(p.There, "-file", memory, "-listen", at), Call: with(p.Here, "-mode", mode, "-ops", strconv.Itoa(s.ops), "-dial", at),
+			Server: with(p.There, "-file", memory, "-listen", at), Call: with(p.Here, "-mode", l.mode, "-gap", l.gap.String(), "-ops", strconv.Itoa(l.ops), "-dial", at),
 			Read: func(printed string) (rounds.Values, error) { return rounds.Parse(strings.TrimSpace(printed)) },
 		}
 	}
@@ -103,12 +103,14 @@ func guestWorker(args []string) int {
 func guestEnd(args []string, out io.Writer) (err error) {
 	f := flag.NewFlagSet(guestArg, flag.ContinueOnError)
 	name := f.String("way", "", byRPMA+", "+byPlog)
-	mode := f.String("mode", waiting, polling+", "+waiting)
+	var l load
+	f.StringVar(&l.mode, "mode", waiting, polling+", "+waiting)
+	f.DurationVar(&l.gap, "gap", 0, "the time between appends")
+	f.IntVar(&l.ops, "ops", 1, "operations with each size")
 	device := f.String("device", "", "a device, as Config.Device has it")
 	file := f.String("file", "", "the memory of the end that listens")
 	listen := f.String("listen", "", "an address to listen at")
 	dial := f.String("dial", "", "the address of a listener")
-	n := f.Int("ops", 1, "operations with each size")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -117,7 +119,7 @@ func guestEnd(args []string, out io.Writer) (err error) {
 		return fmt.Errorf("there is no way %q", *name)
 	}
 	cfg := verbena.Config{Device: *device, ConnectTimeout: guest.PairTime / 4}
-	if *mode == polling { // with one thread, like the program in C
+	if l.mode == polling { // with one thread, like the program in C
 		goruntime.GOMAXPROCS(1)
 		cfg.Spin = spinning
 	}
@@ -132,7 +134,7 @@ func guestEnd(args []string, out io.Writer) (err error) {
 		return w.serve(ctx, rt, *file, *listen, func(string) { fmt.Fprintln(out, guest.ReadyWord) })
 	}
 	found := rounds.Values{}
-	if err := w.dialAndTime(ctx, rt, *dial, *mode, *n, found); err != nil {
+	if err := w.dialAndTime(ctx, rt, *dial, l, found); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(out, found)

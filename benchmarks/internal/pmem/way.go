@@ -36,6 +36,13 @@ type way struct {
 
 var ways = map[string]way{byRPMA: {serveRPMA, dialRPMA}, byPlog: {servePlog, dialPlog}}
 
+// load is what an end appends, and how.
+type load struct {
+	mode string
+	gap  time.Duration // before each append the end computes for this long, which is not measured
+	ops  int           // measured appends of each size
+}
+
 // appender appends records, one at a time. One goroutine uses it.
 type appender interface {
 	// append appends a record of size bytes, and returns when it is persistent.
@@ -58,13 +65,16 @@ func next(end, size int) int {
 	return end
 }
 
-// timed appends n records of each size, and adds the times that an append took to found.
-func timed(ctx context.Context, a appender, n int, found rounds.Values) error {
+// timed appends the records of l, and adds the times that an append took to found.
+func (l *load) timed(ctx context.Context, a appender, found rounds.Values) error {
 	var took suite.Samples
 	for _, size := range sizes {
-		took.Room(n)
-		for i := range warm + n {
+		took.Room(l.ops)
+		for i := range warm + l.ops {
 			t := time.Now()
+			for l.gap > 0 && time.Since(t) < l.gap {
+			}
+			t = time.Now()
 			if err := a.append(ctx, size); err != nil {
 				return fmt.Errorf("append %d of %d bytes: %w", i, size, err)
 			}
@@ -86,13 +96,13 @@ func reportSized(took suite.Samples, size int, found rounds.Values) {
 	}
 }
 
-// dialAndTime has n records of each size appended at addr.
-func (w way) dialAndTime(ctx context.Context, rt *verbena.Runtime, addr, mode string, n int, found rounds.Values) error {
-	a, err := w.dial(ctx, rt, addr, mode)
+// dialAndTime has the records of l appended at addr.
+func (w way) dialAndTime(ctx context.Context, rt *verbena.Runtime, addr string, l load, found rounds.Values) error {
+	a, err := w.dial(ctx, rt, addr, l.mode)
 	if err != nil {
 		return err
 	}
-	return errors.Join(timed(ctx, a, n, found), a.close(ctx))
+	return errors.Join(l.timed(ctx, a, found), a.close(ctx))
 }
 
 // fill makes a file of size bytes that are on the disk: the space of new files is not initialized there, and their

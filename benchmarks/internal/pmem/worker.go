@@ -37,8 +37,8 @@ func worker() suite.Worker {
 	}
 }
 
-// load appends to a file in a folder of its own.
-type load struct{ name, dir string }
+// fileLoad appends to a file in a folder of its own.
+type fileLoad struct{ name, dir string }
 
 func newLoad(name, dir string) (suite.Load, error) {
 	if _, ok := ways[name]; !ok && name != local {
@@ -48,7 +48,7 @@ func newLoad(name, dir string) (suite.Load, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &load{name, dir}
+	l := &fileLoad{name, dir}
 	size := ring
 	if name == byPlog {
 		size = logSize
@@ -59,21 +59,22 @@ func newLoad(name, dir string) (suite.Load, error) {
 	return l, nil
 }
 
-func (l *load) file() string { return filepath.Join(l.dir, "memory") }
+func (l *fileLoad) file() string { return filepath.Join(l.dir, "memory") }
 
 // Close implements suite.Load.
-func (l *load) Close() error { return os.RemoveAll(l.dir) }
+func (l *fileLoad) Close() error { return os.RemoveAll(l.dir) }
 
 // Round implements suite.Load.
-func (l *load) Round(n int, found rounds.Values) (err error) {
+func (l *fileLoad) Round(n int, found rounds.Values) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), guest.PairTime)
 	defer cancel()
+	appends := load{mode: waiting, ops: n}
 	if l.name == local {
 		a, err := openLocal(l.file())
 		if err != nil {
 			return err
 		}
-		return errors.Join(timed(ctx, a, n, found), a.close(ctx))
+		return errors.Join(appends.timed(ctx, a, found), a.close(ctx))
 	}
 	var rts [2]*verbena.Runtime
 	defer func() { err = errors.Join(err, bed.Close(rts[:]...)) }()
@@ -87,7 +88,7 @@ func (l *load) Round(n int, found rounds.Values) (err error) {
 	go func() { served <- w.serve(ctx, rts[1], l.file(), bed.ThereAddr, func(addr string) { at <- addr }) }()
 	select {
 	case addr := <-at:
-		err = w.dialAndTime(ctx, rts[0], addr, waiting, n, found)
+		err = w.dialAndTime(ctx, rts[0], addr, appends, found)
 		if err != nil {
 			cancel() // the server may wait for its peer
 		}

@@ -2,10 +2,10 @@
  * completion ends the append. It is what way_rpma.go does.
  *
  *	append serve FILE ADDRESS PORT
- *	append polling|waiting OWN-ADDRESS ADDRESS PORT OPERATIONS SIZE...
+ *	append polling|waiting OWN-ADDRESS ADDRESS PORT GAP OPERATIONS SIZE...
  *
- * The server prints "ready" when it listens, and ends when the other end has gone. The other end prints a line for
- * each append: the size of the record, and the time in nanoseconds. */
+ * The server prints "ready" when it listens, and ends when the other end has gone. The other end computes for GAP
+ * microseconds before each append, and prints a line for it: the size of the record, and the time in nanoseconds. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -122,7 +122,7 @@ static int64_t now(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-static void measure(struct ring *r, size_t size, int n)
+static void measure(struct ring *r, size_t size, int64_t gap, int n)
 {
 	int64_t *took = calloc((size_t)(WARM + n), sizeof(*took));
 
@@ -130,6 +130,9 @@ static void measure(struct ring *r, size_t size, int n)
 	for (int i = 0; i < WARM + n; i++) {
 		int64_t t = now();
 
+		while (gap && now() - t < gap)
+			;
+		t = now();
 		append(r, size);
 		took[i] = now() - t;
 	}
@@ -164,8 +167,8 @@ static void call(char **argv)
 	must("rpma_peer_cfg_from_descriptor", rpma_peer_cfg_from_descriptor((char *)told.ptr + mr_size, told.len - mr_size, &config));
 	must("rpma_conn_apply_remote_peer_cfg", rpma_conn_apply_remote_peer_cfg(r.conn, config));
 	must("rpma_conn_get_cq", rpma_conn_get_cq(r.conn, &r.cq));
-	for (char **size = argv + 6; *size; size++)
-		measure(&r, (size_t)atoi(*size), atoi(argv[5]));
+	for (char **size = argv + 7; *size; size++)
+		measure(&r, (size_t)atoi(*size), atoi(argv[5]) * 1000LL, atoi(argv[6]));
 	must("rpma_conn_disconnect", rpma_conn_disconnect(r.conn));
 	expect(r.conn, RPMA_CONN_CLOSED);
 	must("rpma_peer_cfg_delete", rpma_peer_cfg_delete(&config));
@@ -179,7 +182,7 @@ int main(int argc, char **argv)
 {
 	if (argc == 5 && strcmp(argv[1], "serve") == 0)
 		serve(argv[2], argv[3], argv[4]);
-	else if (argc > 6)
+	else if (argc > 7)
 		call(argv);
 	else
 		must("arguments", 1);
