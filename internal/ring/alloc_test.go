@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// countSelects counts goroutines whose dump says that they wait in a select inside Acquire.
+// countSelects counts goroutines whose dump says that they wait in a select inside Wait.
 func countSelects(dump string) (n int) {
 	for g := range strings.SplitSeq(dump, "\n\n") {
-		if strings.Contains(g, "[select") && (strings.Contains(g, "(*Credits).Acquire") || strings.Contains(g, "(*Slots).Wait")) {
+		if strings.Contains(g, "[select") && strings.Contains(g, "(*Slots).Wait") {
 			n++
 		}
 	}
@@ -18,7 +18,8 @@ func countSelects(dump string) (n int) {
 }
 
 func TestHotPathAllocatesNothing(t *testing.T) {
-	s, f, m, c := NewIndexStack(NewLinks(8)), NewFreeList(NewLinks(8)), NewMPSC[int](8), NewCredits(8)
+	s, f, m, c := NewIndexStack(NewLinks(8)), NewFreeList(NewLinks(8)), NewMPSC[int](8), NewSlots(NewLinks(8))
+	v := 1
 	q := NewIndexQueue(8)
 	var in Inbox[letter, *letter]
 	l := &letter{}
@@ -29,14 +30,14 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		s.Push(i)
 		s.TakeAll()
 		f.Put(i)
-		m.Push(1)
-		m.Pop()
+		m.Push(&v)
+		m.Pop(&v)
 		q.Push(i)
 		q.Pop()
 		in.Push(l)
 		in.TakeAll().InboxHook().Unlink()
-		if c.Acquire(ctx.Done()) == nil && c.TryAcquire() {
-			c.ReleaseN(2)
+		if i, err := c.Wait(ctx.Done()); err == nil {
+			c.Put(i)
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations per turn, want 0", n)
@@ -44,28 +45,28 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 }
 
 // Waiting allocates nothing either, with or without a context that can end.
-func TestAcquireThatWaitsAllocatesNothing(t *testing.T) {
+func TestWaitAllocatesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	const rounds = 20000
-	ping, pong := NewCredits(1), NewCredits(1)
-	ping.TryAcquire()
-	pong.TryAcquire()
+	ping, pong := NewSlots(NewLinks(1)), NewSlots(NewLinks(1))
+	ping.Get()
+	pong.Get()
 	done := make(chan error, 1)
 	turn := func(n int) {
 		go func() {
 			var err error
 			for range n {
-				if err = ping.Acquire(nil); err != nil {
+				if _, err = ping.Wait(nil); err != nil {
 					break
 				}
-				pong.Release()
+				pong.Put(0)
 			}
 			done <- err
 		}()
 		for range n {
-			ping.Release()
-			if err := pong.Acquire(ctx.Done()); err != nil {
+			ping.Put(0)
+			if _, err := pong.Wait(ctx.Done()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -106,15 +107,5 @@ func BenchmarkInboxPushTake(b *testing.B) {
 	for b.Loop() {
 		in.Push(l)
 		in.TakeAll()
-	}
-}
-
-func BenchmarkCreditsAcquireRelease(b *testing.B) {
-	c := NewCredits(8)
-	ctx := context.Background()
-	for b.Loop() {
-		if c.Acquire(ctx.Done()) == nil {
-			c.Release()
-		}
 	}
 }

@@ -8,10 +8,9 @@
 //	MPSC        many push values, one pops them, bounded           mailboxes
 //	Listed      whether an object is in an Inbox already           ready lists
 //	Inbox       many push objects, one takes all, in order         events
-//	Credits     a counting semaphore whose waiters can give up     flow control
 //
 // None takes a lock: a goroutine that is descheduled in the middle of an operation blocks no other
-// (the comment of line names one exception). Goroutines that wait for Slots or Credits park on a
+// (the comment of line names one exception). Goroutines that wait for Slots park on a
 // channel of the Go runtime. None allocates after its constructor, but the first goroutine that waits.
 //
 // Control words live on the Go heap, where the race detector sees them. Words that different

@@ -133,13 +133,12 @@ func (f *FreeList) Cap() int { return len(f.next) }
 // waiter.
 type Slots struct {
 	list FreeList
-	line[uint32]
+	line
 }
 
 // NewSlots returns a pool in which all slots of links are free; Get gives slot 0 first.
 func NewSlots(links Links) *Slots {
 	s := new(Slots)
-	s.items = len(links)
 	s.list.init(links)
 	return s
 }
@@ -163,15 +162,6 @@ func (s *Slots) GetN(is []uint32) int {
 	return s.list.GetN(is)
 }
 
-// Wait takes a slot, and waits for one if none is free. Waiters are served in order; a newcomer
-// never overtakes. Any goroutine may call it. Only the first call allocates. Closing done ends the wait; a
-// nil done never ends it. Wait takes a channel and not a context, because a context's methods may
-// be user code, which could end the goroutine while it is counted as waiting.
-//
-// Errors: [ErrDone] if done is closed first, and [ErrClosed]. With an error the caller has no slot,
-// and none was lost.
-func (s *Slots) Wait(done <-chan struct{}) (uint32, error) { return s.wait(s, done, nil) }
-
 // Put gives back i, which the caller must own: Get, GetN, Wait or Collect returned it. Any
 // goroutine may call Put, also after Close; it does not block or allocate. It panics if it finds
 // that a slot was given back twice.
@@ -189,14 +179,10 @@ func (s *Slots) PutN(is []uint32) {
 
 // serve hands free slots to the waiters.
 func (s *Slots) serve() {
-	if s.waiting.Load() > 0 && !s.handOut(s) {
-		panic("ring: a slot was given back twice")
+	if s.waiting.Load() > 0 {
+		s.handOut()
 	}
 }
-
-// take and put implement store.
-func (s *Slots) take() (uint32, bool) { return s.list.Get() }
-func (s *Slots) put(i uint32)         { s.Put(i) }
 
 // Collect takes a free slot even if goroutines wait, or returns false if there is none. It is for
 // an owner that waits, after Close, until all slots are back.

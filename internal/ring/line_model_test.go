@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A model of a line, as Slots and Credits have one. Every access to shared memory is one step, and
+// A model of a line, as Slots have one. Every access to shared memory is one step, and
 // the steps run in every order. Actors get a slot, or wait for one, hold it and give it back; some
 // of them may give up whenever they wait; one more may close.
 
@@ -15,21 +15,18 @@ const maxActors = 4
 type slotStep uint8
 
 const (
-	slotLook     slotStep = iota // Get: load waiting
-	slotTake                     // Get: the list
-	slotEnter                    // Wait: make the room
-	slotOpen                     // Wait: load closed
-	slotJoin                     // Wait: waiting.Add(1)
-	slotWait                     // select
-	slotHold                     // has a slot
-	slotPut                      // the list
-	slotPutLook                  // Put: load waiting
-	slotLeave                    // leave: load waiting
-	slotStrike                   // leave: swap waiting, if it has not changed
-	slotToken                    // leave: receive the slot meant for it
-	slotSpare                    // ReleaseLater: look at waiting, after it was put to the spare ones
-	slotGather                   // take all spare ones in hand, ...
-	slotGathered                 // ... and put them on the list
+	slotLook    slotStep = iota // Get: load waiting
+	slotTake                    // Get: the list
+	slotEnter                   // Wait: make the room
+	slotOpen                    // Wait: load closed
+	slotJoin                    // Wait: waiting.Add(1)
+	slotWait                    // select
+	slotHold                    // has a slot
+	slotPut                     // the list
+	slotPutLook                 // Put: load waiting
+	slotLeave                   // leave: load waiting
+	slotStrike                  // leave: swap waiting, if it has not changed
+	slotToken                   // leave: receive the slot meant for it
 	slotEnd
 
 	// handOut, in the actor that runs it
@@ -39,8 +36,6 @@ const (
 	handStrike // swap waiting, if it has not changed
 	handSend   // send the slot
 	handBack   // put it back on the list
-	handGather // take all spare ones in hand, ...
-	handGathered
 )
 
 type slotActor struct {
@@ -50,7 +45,6 @@ type slotActor struct {
 
 type slotState struct {
 	list, waiting, handed int8
-	spare                 int8 // free, and not on the list: ReleaseLater
 	closed, closer        bool // closer: Close is still to come
 	room, closing, done   bool // closing: Close has still to look for the room; done: it was closed
 	a                     [maxActors]slotActor
@@ -60,7 +54,6 @@ type slotModel struct {
 	n       int8
 	actors  int
 	patient int // the actors below this index never give up
-	later   int // the actors below this index give back by ReleaseLater
 	closer  bool
 
 	// Wrong versions.
@@ -69,9 +62,6 @@ type slotModel struct {
 	leaveToken bool // a leaver does not take the slot meant for it
 	blindLeave bool // a leaver takes one from waiting whatever its value
 	handOnce   bool // handOut puts a slot back and does not look again
-	blindSpare bool // ReleaseLater does not look for waiters
-	blindTake  bool // who finds the list empty does not look at the spare ones
-	mute       bool // who gathered the spare ones does not look for waiters
 	lateRoom   bool // a waiter looks at closed before it makes the room
 
 	seen map[slotState]bool
@@ -105,8 +95,6 @@ func (m *slotModel) steps(s slotState, yield func(next slotState, free bool)) {
 			if a.at = enter; s.list > 0 {
 				n.list--
 				a.at = slotHold
-			} else if s.spare > 0 && !m.blindTake {
-				a.at, a.after = handGather, slotTake
 			}
 		case slotEnter:
 			n.room = true
@@ -140,32 +128,8 @@ func (m *slotModel) steps(s slotState, yield func(next slotState, free bool)) {
 		case slotHold:
 			a.at = slotPut
 		case slotPut:
-			if i < m.later {
-				n.spare++
-				if a.at = slotSpare; m.blindSpare {
-					a.at = slotEnd
-				}
-				break
-			}
 			n.list++
 			if a.at = slotPutLook; m.blindPut {
-				a.at = slotEnd
-			}
-		case slotSpare:
-			if a.at = slotEnd; s.waiting > 0 {
-				a.at = slotGather
-			} else {
-				yield(n, true)
-				a.at = slotGather // enough of them
-			}
-		case slotGather:
-			a.saw, n.spare = s.spare, 0
-			if a.at = slotGathered; s.spare == 0 {
-				a.at = slotEnd
-			}
-		case slotGathered:
-			n.list += saw
-			if a.saw, a.at = 0, slotPutLook; m.mute {
 				a.at = slotEnd
 			}
 		case slotPutLook:
@@ -202,8 +166,8 @@ func (m *slotModel) steps(s slotState, yield func(next slotState, free bool)) {
 		case handTake:
 			if a.at = handCount; s.list > 0 {
 				n.list--
-			} else if a.at = a.after; s.spare > 0 && !m.blindTake {
-				a.at = handGather
+			} else {
+				a.at = a.after
 			}
 		case handCount:
 			if a.saw, a.at = s.waiting, handStrike; s.waiting == 0 {
@@ -218,14 +182,6 @@ func (m *slotModel) steps(s slotState, yield func(next slotState, free bool)) {
 		case handSend:
 			n.handed++
 			a.at = handLook
-		case handGather:
-			a.saw, n.spare = s.spare, 0
-			a.at = handGathered
-		case handGathered:
-			n.list += saw
-			if a.saw, a.at = 0, handLook; m.mute {
-				a.at = a.after
-			}
 		case handBack:
 			n.list++
 			if a.at = handLook; m.handOnce {
@@ -252,12 +208,7 @@ func (m *slotModel) check(s slotState) error {
 			if waiters++; at == slotWait && s.closed && !s.closing && !s.done {
 				return errors.New("a goroutine waits in a line that was closed")
 			}
-		case slotGathered:
-			holders += a.saw
-		case handTake, handCount, handStrike, handSend, handBack, handLook, handGather, handGathered:
-			if at == handGathered {
-				holders += a.saw
-			}
+		case handTake, handCount, handStrike, handSend, handBack, handLook:
 			if at == handCount || at == handStrike || at == handSend || at == handBack {
 				holders++ // a slot in handOut's hands
 			}
@@ -270,7 +221,7 @@ func (m *slotModel) check(s slotState) error {
 		}
 	}
 	switch {
-	case holders+s.list+s.spare+s.handed != m.n:
+	case holders+s.list+s.handed != m.n:
 		return fmt.Errorf("%d held, %d free and %d handed of %d slots", holders, s.list, s.handed, m.n)
 	case waiters != s.waiting+s.handed+owed:
 		return fmt.Errorf("%d wait, but waiting %d, %d handed, %d owed", waiters, s.waiting, s.handed, owed)
@@ -302,7 +253,7 @@ func (m *slotModel) explore(s slotState) error {
 			return fmt.Errorf("actor %d is stuck in %+v", i, s)
 		}
 	}
-	if s.list+s.spare != m.n || s.handed != 0 || s.waiting != 0 {
+	if s.list != m.n || s.handed != 0 || s.waiting != 0 {
 		return fmt.Errorf("a slot was lost or made: %+v", s)
 	}
 	return nil
@@ -325,15 +276,10 @@ func TestLineEveryInterleaving(t *testing.T) {
 						continue // these take seconds, and lie between the others
 					}
 					m := slotModel{n: n, actors: actors, patient: patient, closer: closer}
-					for _, m.later = range []int{0, 1, actors} {
-						if m.later > 0 && actors == maxActors && n > 1 {
-							continue
-						}
-						if err := m.run(); err != nil {
-							t.Errorf("%d slots, %d actors, %d patient, %d give back later, closer %v: %v", n, actors, patient, m.later, closer, err)
-						}
-						states += len(m.seen)
+					if err := m.run(); err != nil {
+						t.Errorf("%d slots, %d actors, %d patient, closer %v: %v", n, actors, patient, closer, err)
 					}
+					states += len(m.seen)
 				}
 			}
 		}
@@ -350,10 +296,7 @@ func TestLineModelFindsMistakes(t *testing.T) {
 		"a leaver withdraws without looking":              {n: 1, actors: 3, blindLeave: true},
 		"who puts a slot back does not look once more":    {n: 1, actors: 4, patient: 3, handOnce: true},
 		"who puts a slot back does not look, two of them": {n: 2, actors: 4, patient: 3, handOnce: true},
-		"who gives back later does not look for waiters":  {n: 1, actors: 2, patient: 2, later: 2, blindSpare: true},
-		"who finds none does not look at the spare ones":  {n: 1, actors: 2, patient: 2, later: 2, blindTake: true},
 		"who waits looks at closed too early":             {n: 1, actors: 2, patient: 2, closer: true, lateRoom: true},
-		"who gathers does not look for waiters":           {n: 2, actors: 4, patient: 4, later: 4, mute: true},
 	} {
 		if err := m.run(); err == nil {
 			t.Errorf("%s: not found", name)

@@ -294,8 +294,9 @@ func TestModelInbox(t *testing.T) {
 func mpscWorld(size, several int, popped bool) model.World {
 	q := NewMPSC[int](size)
 	pushed := 0
+	one := 1
 	push := func() {
-		if q.Push(1) == Pushed {
+		if q.Push(&one) == Pushed {
 			pushed++
 		} else if popped {
 			model.Failf("full, with %d of %d in it", q.Len(), size)
@@ -327,7 +328,7 @@ func mpscWorld(size, several int, popped bool) model.World {
 			model.Forget(k)
 			model.Yield("begin")
 			if push(); popped {
-				q.Pop()
+				q.Pop(new(int))
 			}
 		}
 	})

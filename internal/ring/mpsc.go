@@ -77,7 +77,7 @@ func NewMPSC[T any](n int) *MPSC[T] {
 
 // Push appends v unless the queue is full or closed. Any goroutine may call it; it does not block
 // or allocate. The elements of one goroutine come out in the order it pushed them.
-func (q *MPSC[T]) Push(v T) PushResult {
+func (q *MPSC[T]) Push(v *T) PushResult {
 	for {
 		t := q.tail.Load()
 		if t&closedBit != 0 {
@@ -88,7 +88,7 @@ func (q *MPSC[T]) Push(v T) PushResult {
 		switch turn := p.seq.Load(); {
 		case turn == t && (q.limit == q.mask+1 || t-q.head.Load() < q.limit):
 			if q.tail.CompareAndSwap(t, t+1) {
-				p.v = v
+				p.v = *v
 				p.seq.Store(t + 1)
 				return Pushed
 			}
@@ -98,22 +98,22 @@ func (q *MPSC[T]) Push(v T) PushResult {
 	}
 }
 
-// Pop takes the oldest element and clears its place. It returns false if there is no element or the
+// Pop moves the oldest element to v, and clears its place. It returns false if there is no element or the
 // oldest one is still being pushed. Only the consumer may call it; it does not block or allocate.
-func (q *MPSC[T]) Pop() (v T, ok bool) {
+func (q *MPSC[T]) Pop(v *T) bool {
 	h := q.next
 	p := &q.places[h&q.mask]
 	if p.seq.Load() != h+1 {
-		return v, false
+		return false
 	}
 	var zero T
-	v, p.v = p.v, zero
+	*v, p.v = p.v, zero
 	q.next = h + 1
 	if q.limit <= q.mask || q.next%headEvery == 0 {
 		q.head.Store(h + 1)
 	}
 	p.seq.Store(h + q.mask + 1)
-	return v, true
+	return true
 }
 
 // Close makes every later Push fail; elements in the queue can still be popped. It is idempotent,

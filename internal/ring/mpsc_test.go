@@ -14,16 +14,16 @@ func TestMPSCHoldsItsNumber(t *testing.T) {
 		q := NewMPSC[int](n)
 		for round := range 5 {
 			for i := range n {
-				if got := q.Push(i); got != Pushed {
+				if got := q.Push(&i); got != Pushed {
 					t.Fatalf("of %d: push %d in round %d: %v", n, i, round, got)
 				}
 			}
-			if got := q.Push(n); got != Full {
+			if got := q.Push(&n); got != Full {
 				t.Fatalf("of %d: one more: %v, want Full", n, got)
 			}
 			if round == 4 {
 				q.Close()
-				if got := q.Push(n); got != Closed {
+				if got := q.Push(&n); got != Closed {
 					t.Fatalf("of %d, closed: %v, want Closed", n, got)
 				}
 			}
@@ -31,11 +31,12 @@ func TestMPSCHoldsItsNumber(t *testing.T) {
 				t.Fatalf("of %d, full: Len %d, Cap %d", n, q.Len(), q.Cap())
 			}
 			for i := range n {
-				if v, ok := q.Pop(); !ok || v != i {
+				var v int
+				if ok := q.Pop(&v); !ok || v != i {
 					t.Fatalf("of %d: pop %d in round %d: %d, %v", n, i, round, v, ok)
 				}
 			}
-			if v, ok := q.Pop(); ok || q.Len() != 0 {
+			if v := -1; q.Pop(&v) || v != -1 || q.Len() != 0 {
 				t.Fatalf("of %d, empty: popped %d, Len %d", n, v, q.Len())
 			}
 		}
@@ -45,8 +46,9 @@ func TestMPSCHoldsItsNumber(t *testing.T) {
 // Rule: the queue does not keep popped elements alive.
 func TestMPSCClearsPlaces(t *testing.T) {
 	q := NewMPSC[*int](2)
-	q.Push(new(int))
-	q.Pop()
+	v := new(int)
+	q.Push(&v)
+	q.Pop(&v)
 	if q.places[0].v != nil {
 		t.Error("a popped element is still in its place")
 	}
@@ -62,7 +64,7 @@ func TestMPSCManyProducers(t *testing.T) {
 	for p := range producers {
 		done.Go(func() {
 			for i := 0; i < each; {
-				switch q.Push([2]int{p, i}) {
+				switch q.Push(&[2]int{p, i}) {
 				case Pushed:
 					i++
 					accepted[p] = i
@@ -77,7 +79,8 @@ func TestMPSCManyProducers(t *testing.T) {
 	next := make([]int, producers)
 	total := 0
 	take := func() bool {
-		v, ok := q.Pop()
+		var v [2]int
+		ok := q.Pop(&v)
 		if ok {
 			if v[1] != next[v[0]] {
 				t.Fatalf("producer %d: element %d, want %d", v[0], v[1], next[v[0]])
@@ -117,7 +120,7 @@ func TestMPSCNotFullWhenOvertaken(t *testing.T) {
 		done.Go(func() {
 			for round := range int64(rounds) {
 				for range burst {
-					if got := q.Push(p); got != Pushed {
+					if got := q.Push(&p); got != Pushed {
 						t.Errorf("producer %d, round %d: %v, and there is a place for it", p, round, got)
 						q.Close()
 						return
@@ -131,8 +134,8 @@ func TestMPSCNotFullWhenOvertaken(t *testing.T) {
 	}
 	ended := make(chan struct{})
 	go func() { done.Wait(); close(ended) }()
-	for {
-		if p, ok := q.Pop(); ok {
+	for p := 0; ; {
+		if q.Pop(&p) {
 			popped[p].Add(1)
 			continue
 		}

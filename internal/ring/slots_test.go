@@ -63,6 +63,20 @@ func TestSlotsAgainstModel(t *testing.T) {
 	})
 }
 
+// await spins until what returns true; the test's deadline ends a wait in vain.
+func await(what func() bool) {
+	for !what() {
+		runtime.Gosched()
+	}
+}
+
+// parked counts the goroutines that are in Wait's select.
+func parked() int {
+	buf := make([]byte, 1<<16)
+	n := runtime.Stack(buf, true)
+	return countSelects(string(buf[:n]))
+}
+
 func TestSlotsServeWaitersInOrder(t *testing.T) {
 	const waiters = 8
 	s := NewSlots(NewLinks(1))
@@ -173,7 +187,7 @@ func TestSlotsConcurrently(t *testing.T) {
 func TestSlotsGivenBackTwice(t *testing.T) {
 	s := NewSlots(NewLinks(1))
 	i, _ := s.Get()
-	s.enter()
+	s.enter(1)
 	s.waiting.Store(2) // two in Wait, up to their select
 	s.Put(i)
 	defer func() {

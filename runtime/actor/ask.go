@@ -110,7 +110,7 @@ func Ask[M, R any](ctx context.Context, to Ref[M], question func(Reply[R]) M) fu
 		a = &ask[R]{from: from}
 	}
 	a.p = p
-	if err := to.cell.tell(ctx, envelope[M]{m: question(Reply[R]{p}), ask: a}); err != nil {
+	if err := to.cell.tell(ctx, &envelope[M]{m: question(Reply[R]{p}), ask: a}); err != nil {
 		a.fail(err)
 		a.free()
 	}

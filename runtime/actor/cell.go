@@ -2,11 +2,9 @@ package actor
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/ring"
-	"github.com/verbena-rdma/verbena/reactor"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
@@ -20,7 +18,7 @@ type envelope[M any] struct {
 type cell[M any] struct {
 	core
 	box  *ring.MPSC[envelope[M]]
-	room *ring.Credits // one credit for each free place in box; nil unless Overflow is Wait
+	room *room // nil unless Overflow is Wait
 	next func() Handler[M]
 	ctx  Context[M]
 	// lastAsks is the *asks of the last Ask of this actor. Most actors give answers of one type. Any
@@ -41,23 +39,25 @@ type cell[M any] struct {
 
 // tell puts a message into the mailbox. Any goroutine may call it. If tell returns an error, the
 // caller must settle e.ask.
-func (c *cell[M]) tell(ctx context.Context, e envelope[M]) error {
+func (c *cell[M]) tell(ctx context.Context, e *envelope[M]) error {
 	if ctx == nil {
 		return verbena.ErrNilContext
 	}
-	if c.room != nil {
-		if err := c.takeRoom(ctx); err != nil {
+	pushed := ring.Full
+	if c.room == nil || !c.room.overtaken.Load() {
+		pushed = c.box.Push(e)
+	}
+	if pushed == ring.Full && c.room != nil {
+		var err error
+		if pushed, err = c.pushLater(ctx, e); err != nil {
 			return err
 		}
 	}
-	switch c.box.Push(e) {
+	switch pushed {
 	case ring.Pushed:
 		c.wake()
 		return nil
 	case ring.Closed:
-		if c.room != nil {
-			c.room.Release()
-		}
 		return ErrStopped
 	}
 	if c.opt.Overflow == Drop {
@@ -70,27 +70,6 @@ func (c *cell[M]) tell(ctx context.Context, e envelope[M]) error {
 		return nil
 	}
 	return ErrMailboxFull
-}
-
-func (c *cell[M]) takeRoom(ctx context.Context) error {
-	if c.room.TryAcquire() {
-		return nil
-	}
-	if inside(ctx) {
-		if c.stop.Load() != stopNot {
-			return ErrStopped
-		}
-		return errNoRoomInHandler
-	}
-	asked, _ := reactor.DoneOf(ctx) // no error: tell has refused a nil context
-	err := c.room.Acquire(asked)
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, ring.ErrClosed) {
-		return ErrStopped
-	}
-	return asked.Cause(ctx, asked.Err())
 }
 
 // make implements body.
@@ -110,31 +89,35 @@ func (c *cell[M]) make() error {
 }
 
 // receive implements body.
-func (c *cell[M]) receive() bool {
-	e, ok := c.take()
-	if !ok {
+func (c *cell[M]) receive() (some bool) {
+	for c.take(&c.handling) {
+		if some {
+			c.left--
+		}
+		some, c.busy = true, true
+		c.handler.Receive(&c.ctx, c.handling.m)
+		c.busy = false
+		if c.handling.ask != nil {
+			c.owe(c.handling.ask)
+		}
+		if c.left <= 1 || c.mustLook() {
+			break
+		}
+	}
+	c.handling = envelope[M]{} // what it refers to may be freed
+	return some
+}
+
+// take moves the oldest message to e. It returns false if there was none.
+func (c *cell[M]) take(e *envelope[M]) bool {
+	if !c.box.Pop(e) {
 		return false
 	}
-	c.handling, c.busy = e, true
-	c.handler.Receive(&c.ctx, e.m)
-	c.handling, c.busy = envelope[M]{}, false
-	if e.ask != nil {
-		c.owe(e.ask)
+	if c.room != nil && c.room.wanted.Load() {
+		c.room.free()
 	}
 	return true
 }
-
-func (c *cell[M]) take() (envelope[M], bool) {
-	e, ok := c.box.Pop()
-	if ok && c.room != nil {
-		c.room.ReleaseLater(roomBatch)
-	}
-	return e, ok
-}
-
-// roomBatch is how many places of the mailbox the runner gives back together, if no Tell waits for one. One
-// by one, each place costs both sides a cache miss.
-const roomBatch = 32
 
 // handle implements body.
 func (c *cell[M]) handle(e *event) bool {
@@ -205,18 +188,19 @@ func (c *cell[M]) lose(e envelope[M], cause error) {
 
 // report implements body.
 func (c *cell[M]) report(cause error) bool {
-	e, ok := c.take()
-	if ok {
-		c.lose(e, cause)
+	var e envelope[M]
+	if !c.take(&e) {
+		return false
 	}
-	return ok
+	c.lose(e, cause)
+	return true
 }
 
 // shut implements body.
 func (c *cell[M]) shut() {
 	c.box.Close()
 	if c.room != nil {
-		c.room.Close()
+		c.room.close()
 	}
 }
 

@@ -73,6 +73,7 @@ type core struct {
 
 	// Only the runner uses the fields below.
 	phase          phase
+	left           int                // the steps that this activation may still take
 	turn           bool               // the last call of next tried events first; the next tries messages
 	stopSeen       uint32             // the last value of stop that was applied
 	cause          error              // why the actor winds up or has ended
@@ -103,7 +104,8 @@ type core struct {
 type body interface {
 	// make makes a new instance and calls Started.
 	make() error
-	// receive handles the oldest message. It returns false if there was none.
+	// receive handles the oldest message, and further ones, which it subtracts from core.left, until it finds
+	// none or mustLook returns true. It returns false if there was none.
 	receive() bool
 	// handle passes e to the handler. It returns false if the handler has no method for e, and e
 	// must be reported.
@@ -163,7 +165,7 @@ func (a *core) requestStop(how uint32) {
 // also uses this as the mark of a handler's goroutine.
 func (a *core) run() {
 	a.word.run()
-	left := a.opt.Throughput
+	a.left = a.opt.Throughput
 	returned := false
 	before := debug.SetPanicOnFault(true)
 	defer func() {
@@ -175,13 +177,13 @@ func (a *core) run() {
 		}
 	}()
 	for {
-		nothing := a.burst(&left)
+		nothing := a.burst()
 		if a.phase == over {
 			returned = true
 			a.finish()
 			return
 		}
-		if left <= 0 {
+		if a.left <= 0 {
 			returned = true
 			a.word.again()
 			a.queue()
@@ -195,22 +197,28 @@ func (a *core) run() {
 }
 
 // burst takes steps until there is nothing to do, the actor has ended, or a handler panics, but at
-// most *left steps. It subtracts the steps from *left. It returns true only if there was nothing to
+// most a.left steps. It subtracts the steps from a.left. It returns true only if there was nothing to
 // do.
-func (a *core) burst(left *int) (nothing bool) {
+func (a *core) burst() (nothing bool) {
 	defer func() {
 		if v := recover(); v != nil {
-			*left-- // count the step: an actor that always panics must yield to other actors, too
+			a.left-- // count the step: an actor that always panics must yield to other actors, too
 			a.fail(panicked(v))
 		}
 	}()
-	for *left > 0 && a.phase != over {
+	for a.left > 0 && a.phase != over {
 		if !a.step() {
 			return true
 		}
-		*left--
+		a.left--
 	}
 	return false
+}
+
+// mustLook reports whether something other than messages waits for the runner: a request to stop, or an event.
+// Runner only.
+func (a *core) mustLook() bool {
+	return a.stop.Load() > a.stopSeen || !a.system.empty() || !a.events.empty()
 }
 
 // step handles the next request, event or message. It returns false if there was nothing to do.

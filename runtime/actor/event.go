@@ -76,6 +76,9 @@ func (l *lane) pop() *event {
 	return e
 }
 
+// empty reports whether no event waits. Runner only.
+func (l *lane) empty() bool { return l.taken == nil && l.in.Empty() }
+
 // newEvent reserves an event that will be pushed later. Runner only.
 func (a *core) newEvent(kind eventKind, tag uint64) *event {
 	e := a.free

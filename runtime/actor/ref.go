@@ -23,7 +23,7 @@ func (r Ref[M]) Tell(ctx context.Context, m M) error {
 	if r.cell == nil {
 		return ErrNoActor
 	}
-	return r.cell.tell(ctx, envelope[M]{m: m})
+	return r.cell.tell(ctx, &envelope[M]{m: m})
 }
 
 // Stop stops the actor gracefully. From now on Tell returns ErrStopped. Timers, and calls of Dial and

@@ -117,7 +117,7 @@ func Spawn[M any](by Parent, o Options, next func() Handler[M]) (Ref[M], error) 
 	c := &cell[M]{next: next, box: ring.NewMPSC[envelope[M]](o.Mailbox)}
 	c.ctx.cell = c
 	if o.Overflow == Wait {
-		c.room = ring.NewCredits(o.Mailbox)
+		c.room = newRoom()
 	}
 	a := &c.core
 	a.sys, a.parentOf, a.body, a.opt, a.gone = s, parent, c, o, make(chan struct{})

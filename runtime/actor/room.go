@@ -1,0 +1,97 @@
+package actor
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor"
+)
+
+// room is where Tell waits while the mailbox is full (Options.Overflow is Wait). The goroutines that wait form a
+// line. The first of the line has the token, and is the only one that waits for a free place.
+//
+//	Tell: the mailbox is full,          takes the token          pushed, ctx ended, or closed
+//	or newcomers must wait ────> in line ──────────────> first ──────────────────────────────> gives the token on
+//
+// Go's channels serve their receivers in order, so the token goes along the line. A newcomer that finds a free place
+// overtakes the line: 16 goroutines that tell would otherwise change places at each message, which takes 500 ns in the place
+// of 70. It overtakes the first at most patience times, as in sync.Mutex.
+type room struct {
+	// overtaken is set while newcomers must go to the line. The first writes it; every Tell reads it. It publishes
+	// nothing.
+	overtaken atomic.Bool
+	// wanted is set while the first waits for a place. The first sets it before it tries to push once more, and the
+	// runner reads it after it has freed a place. So the first finds the place, or the runner finds wanted set, clears
+	// it and sends on freed. It publishes nothing.
+	wanted atomic.Bool
+
+	token  chan struct{} // holds the token unless the first has it
+	freed  chan struct{} // has a buffer, so that the runner never blocks; what is left of an earlier wait costs one more try
+	closed chan struct{}
+	close  func() // closes closed; any goroutine may call it, again, too
+}
+
+func newRoom() *room {
+	r := &room{token: make(chan struct{}, 1), freed: make(chan struct{}, 1), closed: make(chan struct{})}
+	r.close = sync.OnceFunc(func() { close(r.closed) })
+	r.token <- struct{}{}
+	return r
+}
+
+// free tells the first in line that there is a place. Runner only.
+func (r *room) free() {
+	if !r.wanted.CompareAndSwap(true, false) {
+		return
+	}
+	select {
+	case r.freed <- struct{}{}:
+	default:
+	}
+}
+
+// patience is how many places the first in line loses to newcomers. Each costs it a switch of goroutines; with
+// fewer, newcomers join the line, where each message costs one.
+const patience = 4
+
+// pushLater pushes e when the mailbox has room and it is this goroutine's turn. If err is nil, it returns
+// Pushed or Closed. Any goroutine may call it. It does not allocate.
+func (c *cell[M]) pushLater(ctx context.Context, e *envelope[M]) (pushed ring.PushResult, err error) {
+	if inside(ctx) {
+		if c.stop.Load() != stopNot {
+			return ring.Closed, nil
+		}
+		return ring.Full, errNoRoomInHandler
+	}
+	done, _ := reactor.DoneOf(ctx) // no error: tell has refused a nil context
+	r := c.room
+	select {
+	case <-r.token:
+	case <-done:
+		return ring.Full, done.Cause(ctx, done.Err())
+	case <-r.closed:
+		return ring.Closed, nil
+	}
+	defer func() {
+		r.wanted.Store(false)
+		r.overtaken.Store(false)
+		r.token <- struct{}{}
+	}()
+	for lost := 0; ; lost++ {
+		if lost == patience {
+			r.overtaken.Store(true)
+		}
+		r.wanted.Store(true)
+		if pushed = c.box.Push(e); pushed != ring.Full {
+			return pushed, nil
+		}
+		select {
+		case <-r.freed:
+		case <-done:
+			return ring.Full, done.Cause(ctx, done.Err())
+		case <-r.closed:
+			return ring.Closed, nil
+		}
+	}
+}
