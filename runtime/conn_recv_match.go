@@ -52,15 +52,16 @@ func (c *Conn) Recv() futures.Future[Message] { return c.recv(false) }
 // RecvWait waits for the next message. If a message has arrived and no earlier call waits, RecvWait
 // takes it without the reactor. If ctx ends first, no message is lost: the message goes to the next
 // call of Recv, RecvTo or RecvWait.
-func (c *Conn) RecvWait(ctx context.Context) (Message, error) {
+func (c *Conn) RecvWait(ctx context.Context) (m Message, err error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
-		return Message{}, err
+		return m, err
 	}
 	c.help()
 	if q := c.arrived.Load(); q != nil && c.line.Load() == 0 { // as in takeArrived, for one message
 		if i, ok := q.Pop(); ok {
-			return c.handOut(i), nil
+			c.handOut(i, &m)
+			return m, nil
 		}
 	}
 	return reactor.Await(ctx, asked, c.recv(c.sh.r.Driver() != nil))
@@ -96,7 +97,8 @@ func (c *Conn) takeArrived(ms []Message) (n int) {
 			break
 		}
 		for _, i := range slots[:k] {
-			ms[n] = c.handOut(i)
+			ms[n] = Message{}
+			c.handOut(i, &ms[n])
 			n++
 		}
 	}
@@ -174,7 +176,7 @@ func (c *Conn) match() {
 		i, some := c.nextMessage()
 		switch {
 		case some:
-			m = c.handOut(i)
+			c.handOut(i, &m)
 			m.answer = w.call
 		case c.drained:
 			if err = c.cause.Load(); err == nil {

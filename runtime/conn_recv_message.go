@@ -80,11 +80,11 @@ func ReleaseMany(ms []Message) error {
 	return errs
 }
 
-// handOut makes the Message of slot i, which the caller has taken from c.arrived or c.returned.
-func (c *Conn) handOut(i uint32) Message {
+// handOut makes *m, which is the zero Message, the message of slot i, which the caller has taken from c.arrived or c.returned.
+func (c *Conn) handOut(i uint32, m *Message) {
 	s := c.recvs.at(i)
-	number := s.state.Add(1) // now odd, which means held
-	m := Message{slot: s, number: number, Imm: s.imm, HasImm: s.with, Invalidated: s.shut}
+	m.number = s.state.Add(1) // now odd, which means held
+	m.slot, m.Imm, m.HasImm, m.Invalidated = s, s.imm, s.with, s.shut
 	if f := s.large; f != nil {
 		m.Data = f.buf.Bytes()
 	} else if s.data {
@@ -92,7 +92,6 @@ func (c *Conn) handOut(i uint32) Message {
 	} else {
 		m.Written = s.n
 	}
-	return m
 }
 
 // disposeMessage takes back a message whose future was discarded. The message keeps its place in

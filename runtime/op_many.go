@@ -147,7 +147,10 @@ func (s *opBatch) sendBytes(asked reactor.DoneContext, ops []Op, tag uint64) (f 
 	if err := c.mayCarry(uint64(len(op.bytes))); err != nil {
 		return f, err
 	}
-	r, p := op.sendRequest(), reactor.Payload{Inline: op.bytes}
+	var r reactor.Send
+	var p reactor.Payload
+	op.fillSend(&r)
+	p.Inline = op.bytes
 	if r.Sink, r.Tag = s.sink, tag; op.bytes == nil {
 		p.Inline = empty[:]
 	}

@@ -20,16 +20,17 @@ import (
 // later. Up to four such messages may be unread; Send waits to start the next. Several pieces of memory are copied
 // first, as are on-demand and zero-based memory; with Op.Fence such a message is refused (ErrInvalid).
 func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
-	return c.send(ctx, []Slice{local}, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
+	return c.send(ctx, []Slice{local}, &reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
-// sendRequest returns the request for op, which is a SEND. The request has no data yet.
-func (op *Op) sendRequest() reactor.Send {
-	return reactor.Send{Opcode: op.opcode, Flags: op.flags, Imm: op.imm, Invalidate: op.remote.RKey}
+// fillSend makes *s, which is zero, the request for op, which is a SEND. The request has no data yet. (A function that
+// returned the request would copy it with wide loads right after narrow stores, which stalls.)
+func (op *Op) fillSend(s *reactor.Send) {
+	s.Opcode, s.Flags, s.Imm, s.Invalidate = op.opcode, op.flags, op.imm, op.remote.RKey
 }
 
-// Conn.send sends locals as one message. The argument s is a SEND of any kind, without data.
-func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submitOpts) (f Future, err error) {
+// Conn.send sends locals as one message. The argument s is a SEND of any kind, without data, which send fills.
+func (c *Conn) send(ctx context.Context, locals []Slice, s *reactor.Send, w submitOpts) (f Future, err error) {
 	var sum uint64 // uint64: one slice may be listed many times, so the sum may overflow an int
 	for _, l := range locals {
 		sum += uint64(l.Len())
@@ -43,7 +44,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 	}
 	total := int(sum)
 	if total > c.eager {
-		f, err = c.sendLarge(asked, locals, total, s, w)
+		f, err = c.sendLarge(asked, locals, total, *s, w)
 		return f, asked.Cause(ctx, err)
 	}
 	if err := c.creditFor(asked, verbs.WRSend, w.mode); err != nil {
@@ -55,7 +56,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s reactor.Send, w submi
 		if c.headerSize()+total <= c.inline && cpuReadable(locals) {
 			s.Flags |= verbs.SendInline // the reason is in the comment of Conn.inlineFlag
 		}
-		if f, err = c.post(asked, &s, p, total, w); err == nil {
+		if f, err = c.post(asked, s, p, total, w); err == nil {
 			return f, nil
 		}
 		if s.Lease != nil {
@@ -84,11 +85,11 @@ func cpuReadable(locals []Slice) bool {
 // memory, and the caller may change them when SendBytes has returned. In all other respects
 // SendBytes is like Send.
 func (c *Conn) SendBytes(ctx context.Context, p []byte) (Future, error) {
-	return c.sendBytes(ctx, p, reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
+	return c.sendBytes(ctx, p, &reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
 // sendBytes sends a copy of p as one message. The argument s is a SEND of any kind, without data.
-func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submitOpts) (f Future, err error) {
+func (c *Conn) sendBytes(ctx context.Context, p []byte, s *reactor.Send, w submitOpts) (f Future, err error) {
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return f, err
@@ -117,7 +118,7 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s reactor.Send, w submit
 	if p == nil {
 		p = empty[:] // Payload.Inline must not be nil, because nil means that the data is not inline
 	}
-	if f, err = c.post(asked, &s, reactor.Payload{Inline: p}, len(p), w); err != nil {
+	if f, err = c.post(asked, s, reactor.Payload{Inline: p}, len(p), w); err != nil {
 		c.creditBack(verbs.WRSend)
 		err = asked.Cause(ctx, err)
 	}

@@ -107,10 +107,12 @@ func (c *Conn) start(ctx context.Context, op *Op, w submitOpts) (f Future, err e
 	switch op.kind {
 	case startTransfer:
 		return c.transferV(ctx, op, w)
-	case startSend:
-		return c.send(ctx, op.locals(), op.sendRequest(), w)
-	case startSendBytes:
-		return c.sendBytes(ctx, op.bytes, op.sendRequest(), w)
+	case startSend, startSendBytes:
+		var s reactor.Send
+		if op.fillSend(&s); op.kind == startSend {
+			return c.send(ctx, op.locals(), &s, w)
+		}
+		return c.sendBytes(ctx, op.bytes, &s, w)
 	case startAtomic, startAtomicWrite, startFlush:
 		return c.atomic(ctx, op, w)
 	case startBind:
