@@ -46,7 +46,7 @@ var (
 // longer if the scheduler preempts the goroutine there. Nothing else waits for another goroutine's
 // step.
 type line struct {
-	// waiting is described above. The functions Wait, leave and handOut write it; goroutines read
+	// waiting is described above. Wait and handOut write it; goroutines read
 	// it before they take from the list. It publishes nothing.
 	waiting atomic.Int64
 	_       pad
@@ -80,7 +80,7 @@ func (l *line) enter(n int) *waitRoom {
 // be user code, which could end the goroutine while it is counted as waiting.
 //
 // Errors: [ErrDone] if done is closed first, and [ErrClosed]. With an error the caller has no slot,
-// and none was lost.
+// and none was lost. Like Put, Wait panics if it finds that a slot was given back twice.
 func (s *Slots) Wait(done <-chan struct{}) (i uint32, err error) {
 	room := s.enter(s.list.Cap())
 	if s.closed.Load() {

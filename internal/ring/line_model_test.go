@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A model of a line, as Slots have one. Every access to shared memory is one step, and
+// A model of the line of Slots. Every access to shared memory is one step, and
 // the steps run in every order. Actors get a slot, or wait for one, hold it and give it back; some
 // of them may give up whenever they wait; one more may close.
 

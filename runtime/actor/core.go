@@ -105,7 +105,7 @@ type body interface {
 	// make makes a new instance and calls Started.
 	make() error
 	// receive handles the oldest message, and further ones, which it subtracts from core.left, until it finds
-	// none or mustLook returns true. It returns false if there was none.
+	// none, core.left is used up or mustLook returns true. It returns false if there was none.
 	receive() bool
 	// handle passes e to the handler. It returns false if the handler has no method for e, and e
 	// must be reported.
@@ -221,7 +221,7 @@ func (a *core) mustLook() bool {
 	return a.stop.Load() > a.stopSeen || !a.system.empty() || !a.events.empty()
 }
 
-// step handles the next request, event or message. It returns false if there was nothing to do.
+// step handles the next request or event, or messages. It returns false if there was nothing to do.
 func (a *core) step() bool {
 	if how := a.stop.Load(); how > a.stopSeen {
 		a.stopSeen = how
@@ -248,7 +248,7 @@ func (a *core) step() bool {
 	return false
 }
 
-// next handles an event or a message. Events and messages alternate while there are both. It returns
+// next handles an event or messages. Events and messages alternate while there are both. It returns
 // false if there was neither.
 func (a *core) next() bool {
 	a.turn = !a.turn

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,7 +24,21 @@ func until(w *world, what func() bool) {
 	}
 }
 
-// Rule: newcomers overtake the first in line at most patience times, and then wait behind it.
+// inLine waits until the first in line sleeps.
+func inLine(w *world) {
+	w.t.Helper()
+	buf := make([]byte, 1<<20)
+	until(w, func() bool {
+		for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			if strings.Contains(g, "[select") && strings.Contains(g, "pushInLine") {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Rule: when the first in line was woken patience times in vain, newcomers wait behind it.
 func TestTheLineIsNotOvertakenForEver(t *testing.T) {
 	w := newWorld(t, Config{})
 	c := &cell[int]{box: ring.NewMPSC[envelope[int]](1), room: newRoom()}
@@ -35,15 +50,16 @@ func TestTheLineIsNotOvertakenForEver(t *testing.T) {
 	var e envelope[int]
 	for i := range patience {
 		until(w, c.room.wanted.Load)
+		inLine(w)
 		if c.room.overtaken.Load() {
-			t.Errorf("newcomers must wait after %d lost places, want %d", i, patience)
+			t.Errorf("newcomers must wait after %d wake-ups in vain, want %d", i, patience)
 		}
 		c.box.Pop(&e)
 		place(0) // a newcomer, before the first in line knows of the place
 		c.room.free()
 	}
 	until(w, c.room.overtaken.Load)
-	until(w, c.room.wanted.Load)
+	inLine(w)
 	c.box.Pop(&e) // a free place, of which the first in line does not know
 	impatient, cancel := context.WithCancel(w.ctx)
 	cancel()
@@ -60,44 +76,101 @@ func TestTheLineIsNotOvertakenForEver(t *testing.T) {
 	}
 }
 
-// Rule: a message whose Tell returned nil is handled, and no other, though others give up their wait or the actor
-// is stopped meanwhile. Each Tell returns.
+// Rule: while newcomers must wait, a handler that finds a place tells, and only without one is refused.
+func TestAHandlerIsNotRefusedBesideAPlace(t *testing.T) {
+	w := newWorld(t, Config{})
+	c := &cell[int]{box: ring.NewMPSC[envelope[int]](1), room: newRoom()}
+	c.queue = func() {}
+	c.room.overtaken.Store(true)
+	handler := context.WithValue(w.ctx, insideKey{}, true)
+	w.must("telling", c.tell(handler, &envelope[int]{}))
+	if err := c.tell(handler, &envelope[int]{}); !errors.Is(err, ErrWouldDeadlock) {
+		t.Errorf("telling without room: %v, want ErrWouldDeadlock", err)
+	}
+}
+
+// slowContext has ended, and its method Err blocks.
+type slowContext struct {
+	context.Context
+	asked, let chan struct{}
+}
+
+func (c *slowContext) Done() <-chan struct{} { return closed }
+
+func (c *slowContext) Err() error {
+	close(c.asked)
+	<-c.let
+	return context.Canceled
+}
+
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// Rule: the methods of a context run without the token, so a context that blocks keeps nobody else from telling.
+func TestAContextKeepsNobodyInLine(t *testing.T) {
+	w := newWorld(t, Config{})
+	c := &cell[int]{box: ring.NewMPSC[envelope[int]](1), room: newRoom()}
+	c.queue = func() {}
+	w.must("telling", c.tell(w.ctx, &envelope[int]{}))
+	slow := &slowContext{w.ctx, make(chan struct{}), make(chan struct{})}
+	told := make(chan error)
+	go func() { told <- c.tell(slow, &envelope[int]{}) }()
+	wait(w, "the call of Err", slow.asked)
+	second := make(chan error)
+	go func() { second <- c.tell(w.ctx, &envelope[int]{m: 2}) }()
+	inLine(w)
+	var e envelope[int]
+	c.take(&e)
+	w.must("the second", wait(w, "the second", second))
+	close(slow.let)
+	if err := wait(w, "the first", told); !errors.Is(err, context.Canceled) {
+		t.Errorf("a Tell whose context has ended: %v, want context.Canceled", err)
+	}
+}
+
+// Rule: a message whose Tell returned nil is handled once, and no other is, though others give up their wait or the
+// actor is stopped meanwhile. Each Tell returns.
 func TestTellsGiveUp(t *testing.T) {
-	const senders = 8
+	const senders, each = 8, 500
 	for _, stop := range []bool{false, true} {
 		w := newWorld(t, Config{Workers: 2})
-		var handled, accepted, gaveUp atomic.Int64
-		r := spawn(w, Options{Mailbox: 2, Overflow: Wait}, Func[int](func(*Context[int], int) {
-			handled.Add(1)
+		var handled, accepted [senders * each]int // each element has one writer
+		var n, sending atomic.Int64
+		r := spawn(w, Options{Mailbox: 2, Overflow: Wait}, Func[int](func(_ *Context[int], m int) {
+			handled[m]++
+			n.Add(1)
 		}))
+		sending.Store(senders)
 		var done sync.WaitGroup
-		for range senders {
+		for s := range senders {
 			done.Go(func() {
-				for range 500 {
+				defer sending.Add(-1)
+				for m := s * each; m < (s+1)*each; m++ {
 					ctx, cancel := context.WithTimeout(w.ctx, time.Duration(rand.Int64N(20_000)))
-					err := r.Tell(ctx, 0)
+					err := r.Tell(ctx, m)
 					cancel()
 					switch {
 					case err == nil:
-						accepted.Add(1)
-					case errors.Is(err, context.DeadlineExceeded):
-						gaveUp.Add(1)
-					case !stop || !errors.Is(err, ErrStopped):
+						accepted[m]++
+					case !errors.Is(err, context.DeadlineExceeded) && (!stop || !errors.Is(err, ErrStopped)):
 						t.Error(err)
 					}
 				}
 			})
 		}
 		if stop {
-			until(w, func() bool { return handled.Load() > senders*50 })
+			until(w, func() bool { return n.Load() > senders*each/10 || sending.Load() == 0 })
 			r.Stop()
 		}
 		done.Wait()
 		r.Stop()
 		wait(w, "the end", r.Done())
-		if handled.Load() != accepted.Load() {
-			t.Errorf("%d messages were accepted, and %d handled", accepted.Load(), handled.Load())
+		if handled != accepted {
+			t.Errorf("of %d messages, others were handled than accepted", n.Load())
 		}
-		t.Logf("stopped %v: %d accepted, %d gave up", stop, accepted.Load(), gaveUp.Load())
+		t.Logf("stopped %v: %d of %d were accepted", stop, n.Load(), len(handled))
 	}
 }

@@ -71,7 +71,7 @@ func TestContract1ReceivesAreASet(t *testing.T) {
 	})
 }
 
-// Rule: flags of 0, or unknown ones, are ErrInvalid. CompletionOnError has no completion on success. Places
+// Rule: flags without a completion, or unknown ones, are ErrInvalid. CompletionOnError has no completion on success. Places
 // of the send queue, and of the receive queue, are free when the completion of their operation, or of a later
 // one, was taken; without a free place an operation is refused with ENOMEM.
 func TestContract2FlagsAndPlaces(t *testing.T) {

@@ -18,10 +18,10 @@ const (
 	CompletionOnError Flags = 1 << 0
 	// CompletionAlways gives the operation a completion in any case.
 	CompletionAlways Flags = 1<<1 | CompletionOnError
-	// More announces another operation of the same connection. The device gets the operation, by one doorbell, with
-	// the next one that is started without More, or with the next GetWC or Wait that finds no completion; without
-	// any of them, within a second. So a WRITE with More and a FLUSH behind it cost one doorbell and one
-	// completion of the device.
+	// More announces another operation of the same connection. The device gets the operation with the next one that
+	// is started without More, or with the next GetWC or Wait for a CQ of the connection that finds no completion;
+	// without any of them, within a second. So a WRITE with More and a FLUSH behind it usually cost one doorbell and
+	// one completion of the device. (The runtime may post the WRITE earlier.)
 	More Flags = 1 << 2
 
 	onSuccess = CompletionAlways &^ CompletionOnError
@@ -69,7 +69,10 @@ func (c *Conn) start(op string, o *runtime.Op, flags Flags, word uint64) error {
 		return err
 	}
 	if !c.sends.take() {
-		return fail(op, ErrProvider, runtime.ErrQueueFull)
+		c.post() // operations with More, which may have the places
+		if !c.sends.take() {
+			return fail(op, ErrProvider, runtime.ErrQueueFull)
+		}
 	}
 	var sink runtime.Sink = (*quietSink)(c)
 	if flags&onSuccess != 0 {
@@ -88,10 +91,17 @@ func (c *Conn) started(op string, flags Flags, of *places, ended func() error, e
 		}
 		return classified(op, err)
 	}
-	if flags&More == 0 && !c.r.TryPass() {
-		c.r.Wake()
+	if flags&More == 0 {
+		c.post()
 	}
 	return nil
+}
+
+// post has the device get what was started.
+func (c *Conn) post() {
+	if !c.r.TryPass() {
+		c.r.Wake()
+	}
 }
 
 // recv posts a receive.

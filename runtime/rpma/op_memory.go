@@ -13,7 +13,7 @@ import (
 //
 // No operation waits, except for the end of a handshake.
 //
-// Errors, for all operations: ErrInvalid for flags of 0, bytes that are not in the memory, or more
+// Errors, for all operations: ErrInvalid for flags without CompletionOnError and CompletionAlways, bytes that are not in the memory, or more
 // than a message carries, memory that was not registered for the operation, and after Close;
 // ErrProvider with ENOMEM if ConnConfig.SQSize operations are started and not taken from the CQ, and with
 // ENOTCONN if the connection has ended. An operation that is refused has no completion.
