@@ -30,8 +30,9 @@ type Overflow uint8
 const (
 	// Fail makes Tell return ErrMailboxFull.
 	Fail Overflow = iota
-	// Wait makes Tell wait for room until the context ends. In a handler Tell does not wait, but
-	// returns ErrWouldDeadlock.
+	// Wait makes Tell wait for room until the context ends. Waiting Tells get room in the order of their calls. A
+	// new Tell that finds room does not wait for them, unless the first has been woken in vain several times. In
+	// a handler Tell does not wait, but returns ErrWouldDeadlock.
 	Wait
 	// Drop makes Tell drop the message and return nil. The message is counted, and reported to
 	// Config.DeadLetters.
