@@ -60,18 +60,21 @@ type world struct {
 	extra *Endpoint
 	q, at *ConnReq // of the dialing and of the accepting end
 	c, s  *Conn
+
+	timeout time.Duration
 }
 
 // quickly is the runtime's ConnectTimeout in tests in which one end gives up.
 const quickly = time.Second
 
 func (w *world) config(device string) runtime.Config {
-	return runtime.Config{Provider: w.dev, Device: device, CQEntries: 256, Spin: -1, ConnectTimeout: quickly}
+	return runtime.Config{Provider: w.dev, Device: device, CQEntries: 256, Spin: -1, ConnectTimeout: w.timeout}
 }
 
-func newWorld(t *testing.T) *world {
+// newWorld makes a world with a ConnectTimeout.
+func newWorld(t *testing.T, timeout time.Duration) *world {
 	t.Helper()
-	w := &world{rig: &rig{t: t, ctx: testContext(t)}, plan: &nth.Plan{}}
+	w := &world{timeout: timeout, rig: &rig{t: t, ctx: testContext(t)}, plan: &nth.Plan{}}
 	w.dev = &devices{Provider: nth.Wrap(must.Get(alone())(t), w.plan)}
 	for i, name := range []string{"soft0", "soft1"} {
 		rt := must.Get(runtime.Open(w.config(name)))(t)
@@ -257,7 +260,7 @@ func TestEachCallFails(t *testing.T) {
 		}, ErrProvider},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newWorld(t, quickly)
 			before := must.Get(leak.Take(leak.Gauge{Name: "objects", Read: w.dev.live}))(t)
 			if x.made != nil {
 				must.Do(t, x.made(w))
@@ -322,7 +325,7 @@ func TestOneFailureOfTheReactorIsSurvived(t *testing.T) {
 		}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newWorld(t, patience) // nobody gives up
 			must.Do(t, x.made(w))
 			w.plan.Fail(x.op, syscall.EPERM, 1)
 			x.step(w)
@@ -351,7 +354,7 @@ func TestAFailedCompletionQueueEndsConnections(t *testing.T) {
 		{"Conn.Wait/ibv_req_notify_cq", "ibv_req_notify_cq", true, func(c *Conn) error { _, _, err := c.Wait(testContext(t)); return err }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newWorld(t, quickly)
 			must.Do(t, w.connects())
 			c, peer, device := w.c, w.s, "soft0"
 			if x.accepts {
@@ -423,7 +426,7 @@ func TestRefusedRequestsComplete(t *testing.T) {
 				continue
 			}
 			t.Run(name+"/"+f.name, func(t *testing.T) {
-				w := newWorld(t)
+				w := newWorld(t, quickly)
 				must.Do(t, w.connects())
 				op := "ibv_post_send"
 				if isRecv {
@@ -448,7 +451,7 @@ func TestRefusedRequestsComplete(t *testing.T) {
 		}
 	}
 	t.Run("srq recv", func(t *testing.T) {
-		w := newWorld(t)
+		w := newWorld(t, quickly)
 		must.Do(t, w.share())
 		w.plan.Fail("ibv_post_srq_recv", syscall.EPERM, 1)
 		must.Do(t, w.srq.Recv(nil, 0, 0, 7))
