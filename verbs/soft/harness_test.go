@@ -47,6 +47,7 @@ type options struct {
 	apart   bool // do not connect
 	lossy   bool // the requesters behave as on a link with a socket
 	pooled  bool // one CQ for sends and receives
+	shared  bool // receives of b are in a shared queue of another domain, with a limit of 2
 }
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
@@ -61,6 +62,9 @@ type peer struct {
 	ch       verbs.CompChannel
 	scq, rcq verbs.CQ
 	qp       *queuePair
+	srq      verbs.SRQ // nil: receives are the queue pair's own
+	srqPD    verbs.PD
+	srqMR    verbs.MR
 	arena    *mem.Arena // data
 	mr       verbs.MR
 	wrs      *mem.Arena
@@ -124,6 +128,11 @@ func (w *world) newPeer(name string, o options) *peer {
 	e.wrs = must.Get(mem.Map(1<<20, mem.Options{}))(t)
 	e.wcs = must.Get(mem.Map(1<<16, mem.Options{}))(t)
 	e.mr = e.register(o.access)
+	if o.shared && name == "b" {
+		e.srqPD = must.Get(c.AllocPD())(t)
+		e.srq = must.Get(e.srqPD.CreateSRQ(&verbs.SRQAttr{MaxWR: o.cap.MaxRecvWR, MaxSGE: o.cap.MaxRecvSGE, Limit: 2}))(t)
+		e.srqMR = must.Get(e.srqPD.RegMR(e.arena.Addr(), uint64(e.arena.Len()), e.arena.Addr(), o.access))(t)
+	}
 	e.qp = e.newQP(o.cap)
 	return e
 }
@@ -136,7 +145,7 @@ func (e *peer) register(access verbs.AccessFlags) verbs.MR {
 
 func (e *peer) newQP(c verbs.QPCap) *queuePair {
 	e.w.t.Helper()
-	q := must.Get(e.pd.CreateQP(&verbs.QPInitAttr{SendCQ: e.scq, RecvCQ: e.rcq, Type: e.kind, Cap: c}))(e.w.t)
+	q := must.Get(e.pd.CreateQP(&verbs.QPInitAttr{SendCQ: e.scq, RecvCQ: e.rcq, SRQ: e.srq, Type: e.kind, Cap: c}))(e.w.t)
 	return q.(*queuePair)
 }
 
@@ -201,6 +210,10 @@ func (w *world) close() {
 	}
 	for _, e := range []*peer{w.a, w.b} {
 		objs := []verbs.Object{e.qp, e.mr, e.scq, e.rcq, e.pd}
+		if e.srq != nil {
+			e.events()
+			objs = append(objs, e.srq, e.srqMR, e.srqPD)
+		}
 		if e.ch != nil {
 			objs = append(objs, e.ch)
 		}
@@ -311,8 +324,21 @@ func (e *peer) recv(id uint64, sges ...verbs.SGE) {
 	e.w.t.Helper()
 	addr := e.alloc(verbs.SizeofRecvWR)
 	wr, _ := mem.At[verbs.RecvWR](e.wrs, addr)
+	if e.srq != nil {
+		for i := range sges {
+			if sges[i].LKey == e.mr.LKey() {
+				sges[i].LKey = e.srqMR.LKey() // that of the queue's domain
+			}
+		}
+	}
 	*wr = verbs.RecvWR{WRID: id, NumSGE: uint32(len(sges)), SGList: e.list(sges)}
-	if _, err := verbs.PostRecv(e.qp, addr, 1); err != nil {
+	var err error
+	if e.srq != nil {
+		_, err = verbs.PostSRQRecv(e.srq, addr, 1)
+	} else {
+		_, err = verbs.PostRecv(e.qp, addr, 1)
+	}
+	if err != nil {
 		e.w.t.Fatalf("post receive: %v", err)
 	}
 }

@@ -100,7 +100,7 @@ func play(t *rapid.T, deeds []deed, o options, l fabric.Link, quick bool) string
 	for _, wc := range w.b.poll(w.b.rcq) {
 		fmt.Fprintf(r, "receive %+v\n", wc)
 	}
-	fmt.Fprintf(r, "states %v %v memory %x %x\n", w.a.qp.current(), w.b.qp.current(), xxhash.Sum64(w.a.data()), xxhash.Sum64(w.b.data()))
+	fmt.Fprintf(r, "states %v %v events %v memory %x %x\n", w.a.qp.current(), w.b.qp.current(), w.b.events(), xxhash.Sum64(w.a.data()), xxhash.Sum64(w.b.data()))
 	w.fab.SetTrace(nil, false)
 	return strings.NewReplacer(fmt.Sprint(w.a.qp.Num()), "qp a", fmt.Sprint(w.b.qp.Num()), "qp b").Replace(r.String())
 }
@@ -112,9 +112,10 @@ func TestQuickWayIsTheGeneralWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := options{
 			seed: rapid.Uint64().Draw(t, "seed"), jumbo: true,
-			mtu:  rapid.SampledFrom([]verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTUJumbo}).Draw(t, "mtu"),
-			cap:  verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 256},
-			attr: func(a *verbs.QPAttr) { a.RNRRetry = 2 }, // seven is forever
+			mtu:    rapid.SampledFrom([]verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTUJumbo}).Draw(t, "mtu"),
+			cap:    verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 256},
+			attr:   func(a *verbs.QPAttr) { a.RNRRetry = 2 }, // seven is forever
+			shared: rapid.Bool().Draw(t, "shared receives"),
 		}
 		if rapid.IntRange(0, 7).Draw(t, "no remote access") == 0 {
 			o.access = verbs.AccessLocalWrite
@@ -353,6 +354,9 @@ func TestQuickWayIsGuarded(t *testing.T) {
 		{"send without elements where there were some", send, func(w *world, _ *plain) {
 			w.b.recv(1)
 			rq := w.b.qp.rq.Load()
+			if s, ok := w.b.srq.(*sharedQueue); ok {
+				rq = s.rq.Load()
+			}
 			place, _ := rq.front()
 			rq.sge[(place&rq.mask)*uint64(rq.maxSGE)] = w.b.sge(4096, 8)
 		}},
@@ -363,6 +367,11 @@ func TestQuickWayIsGuarded(t *testing.T) {
 		{"send into a region that may not be written", send, func(w *world, _ *plain) {
 			s := w.b.sge(4096, 8)
 			s.LKey = w.b.region(verbs.AccessRemoteRead).LKey()
+			w.b.recv(1, s)
+		}},
+		{"send into the queue pair's domain, which is not that of shared receives", send, func(w *world, _ *plain) {
+			s := w.b.sge(4096, 8)
+			s.LKey = w.b.region(allAccess).LKey()
 			w.b.recv(1, s)
 		}},
 		{"send into another domain", send, func(w *world, _ *plain) {
@@ -378,8 +387,8 @@ func TestQuickWayIsGuarded(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			run := func(quick bool) string {
-				w := newWorld(t, options{seed: 1})
+			run := func(quick, shared bool) string {
+				w := newWorld(t, options{seed: 1, shared: shared})
 				mem.Poison(w.b.data())
 				w.established()
 				if !quick {
@@ -401,8 +410,10 @@ func TestQuickWayIsGuarded(t *testing.T) {
 				w.fab.SetTrace(nil, false)
 				return farAway.ReplaceAllString(r.String(), "far away")
 			}
-			if quick, general := run(true), run(false); quick != general {
-				t.Fatalf("the quick way\n%s\nthe general way\n%s", quick, general)
+			for _, shared := range []bool{false, true} {
+				if quick, general := run(true, shared), run(false, shared); quick != general {
+					t.Errorf("shared receives %v: the quick way\n%s\nthe general way\n%s", shared, quick, general)
+				}
 			}
 		})
 	}

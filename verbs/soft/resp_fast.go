@@ -31,7 +31,7 @@ func (d *device) receiveFast(k *fabric.Packet, op wire.Opcode, o *wire.Only) boo
 	}
 	// A WRITE; see onWrite.
 	if n != o.Length || q.attr.AccessFlags&verbs.AccessRemoteWrite == 0 ||
-		!q.putFast(k, d.keys.region(o.RKey), o.VA, verbs.AccessRemoteWrite) {
+		!q.putFast(k, d.keys.region(o.RKey), q.pd, o.VA, verbs.AccessRemoteWrite) {
 		return false
 	}
 	q.executedFast(o)
@@ -43,11 +43,14 @@ func (r *responder) between() bool {
 	return r.established && !r.waiting && !r.refused && r.kind == noMessage && r.sync == nil
 }
 
-// sendFast executes a SEND into a receive of the queue pair's own queue whose first element
+// sendFast executes a SEND into a receive, of the queue pair's own queue or a shared one, whose first element
 // holds it all; see onSend.
 func (q *queuePair) sendFast(k *fabric.Packet, o *wire.Only) bool {
-	rq := q.rq.Load()
-	place, ok := rq.front() // empty when receives are shared
+	rq, pd := q.rq.Load(), q.pd
+	if q.srq != nil {
+		rq, pd = q.srq.rq.Load(), q.srq.pd
+	}
+	place, ok := rq.front() // none for an XRC queue pair: its messages name their queue
 	if !ok {
 		return false
 	}
@@ -57,23 +60,27 @@ func (q *queuePair) sendFast(k *fabric.Packet, o *wire.Only) bool {
 	}
 	s := &rq.sge[(place&rq.mask)*uint64(rq.maxSGE)]
 	n := uint32(k.PayloadLen)
-	if n > s.Length || !q.putFast(k, q.dev.keys.region(s.LKey), s.Addr, verbs.AccessLocalWrite) {
+	if n > s.Length || !q.putFast(k, q.dev.keys.region(s.LKey), pd, s.Addr, verbs.AccessLocalWrite) {
 		return false
 	}
+	id := e.wrID // read now: see pushRecv
 	rq.next++
+	if q.srq != nil {
+		q.srq.taken(rq)
+	}
 	q.executedFast(o)
 	q.resp.ackMay = !q.resp.ackMust
 	wc := q.recvCQ.push(&rq.workQueue, place, o.Solicited)
-	wc.WRID, wc.Opcode, wc.ByteLen = e.wrID, verbs.WCRecv, n
+	wc.WRID, wc.Opcode, wc.ByteLen = id, verbs.WCRecv, n
 	wc.QPNum, wc.SrcQP = q.number, q.attr.DestQPN
 	return true
 }
 
-// putFast copies the payload to addr in m, if m exists, is in the queue pair's domain, permits
+// putFast copies the payload to addr in m, if m exists, is in the domain pd, permits
 // need and contains the range. For a payload whose owner has taken it back (enterGuard) it
 // returns false, and the general path treats it as lost.
-func (q *queuePair) putFast(k *fabric.Packet, m *memoryRegion, addr uint64, need verbs.AccessFlags) bool {
-	if m == nil || m.pd != q.pd || m.access&need != need {
+func (q *queuePair) putFast(k *fabric.Packet, m *memoryRegion, pd *protectionDomain, addr uint64, need verbs.AccessFlags) bool {
+	if m == nil || m.pd != pd || m.access&need != need {
 		return false
 	}
 	to, ok := m.view(addr, uint32(k.PayloadLen))
