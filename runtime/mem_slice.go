@@ -69,7 +69,7 @@ func (s Slice) SGE() verbs.SGE {
 // [ErrReleased]. After each success, s.lease.End must be called exactly one time. If the operation
 // was submitted, the reactor calls End when the operation completes. If it was not submitted, the
 // caller of begin calls End. begin does not block or allocate.
-func (s Slice) begin() error {
+func (s *Slice) begin() error {
 	if s.lease != nil && !s.lease.begin(s.gen) {
 		return ErrReleased
 	}
@@ -79,7 +79,7 @@ func (s Slice) begin() error {
 // s.of(m) returns an error if s belongs to the memory of another runtime. (The device of m may not
 // know the key of a slice of another runtime, or may use the same key for other memory.) The zero
 // Slice belongs to every memory.
-func (s Slice) of(m *memory) error {
+func (s *Slice) of(m *memory) error {
 	if s.lease != nil && s.lease.memory != m {
 		return fmt.Errorf("%w: the %d bytes of local memory belong to another runtime; copy them into memory of the connection's runtime", verbs.ErrInvalid, s.Len())
 	}
@@ -88,7 +88,7 @@ func (s Slice) of(m *memory) error {
 
 // writable reports whether the device may write the memory, as a receive, a READ and an atomic
 // require. The zero Slice is writable.
-func (s Slice) writable() bool {
+func (s *Slice) writable() bool {
 	return s.lease == nil || s.access&verbs.AccessLocalWrite != 0
 }
 

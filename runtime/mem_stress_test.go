@@ -74,7 +74,8 @@ func TestBuffersAgainstModel(t *testing.T) {
 			},
 			"begin": func(rt *rapid.T) {
 				o := pick("begin")
-				if err := o.b.Slice().begin(); (err == nil) == o.released {
+				s := o.b.Slice()
+				if err := s.begin(); (err == nil) == o.released {
 					rt.Fatalf("begin on a buffer (released: %t) returned %v, want an error only if it was released", o.released, err)
 				} else if err == nil {
 					o.inFlight++

@@ -75,9 +75,11 @@ func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w
 //   - If there is one slice, and it is not the zero Slice, the lease is that of the slice.
 //   - Otherwise the lease is a new object. Its End ends the leases of all slices.
 //
-// If a slice does not belong to m or was released, leaseAll returns an error and leases nothing.
+// If a slice does not belong to m or was released, leaseAll returns an error and leases nothing. No slice may be
+// too long for a scatter-gather element.
 func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
-	for i, l := range locals {
+	for i := range locals {
+		l := &locals[i]
 		err := l.of(m)
 		if err == nil {
 			err = l.begin()
@@ -87,8 +89,8 @@ func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor
 			done.End()
 			return nil, nil, err
 		}
-		if l.Len() > 0 {
-			sges = append(sges, l.SGE())
+		if n := l.Len(); n > 0 {
+			sges = append(sges, verbs.SGE{Addr: l.addr, Length: uint32(n), LKey: l.lkey})
 		}
 	}
 	if len(locals) == 1 {

@@ -46,7 +46,8 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error)
 		return err
 	}
 	var total uint64
-	for _, l := range locals {
+	for i := range locals {
+		l := &locals[i] // a Slice has 64 bytes
 		if !l.writable() {
 			return fmt.Errorf("%w: the memory of a receive is not registered for LOCAL_WRITE", ErrPermission)
 		}
