@@ -53,7 +53,8 @@ func ReleaseMany(ms []Message) error {
 	var errs error
 	var c *Conn
 	back := uint32(0)
-	for _, m := range ms {
+	for i := range ms {
+		m := &ms[i]
 		s := m.slot
 		if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
 			errs = errors.Join(errs, ErrMessage)

@@ -22,7 +22,8 @@
 //	trials.go         the rows
 //	worker.go         this program as a side
 //	link.go           a connection with both its ends
-//	load_oneway.go    one way: messages of managed and of raw connections, WRITEs, a channel
+//	load_oneway.go    one way: messages of managed connections, WRITEs, a channel
+//	load_raw.go       one way: messages of raw connections
 //	load_large.go     one way: messages and WRITEs of 1 MiB
 //	load_pingpong.go  ping-pong: messages, channels
 //	load_actors.go    tell and ask: actors, channels

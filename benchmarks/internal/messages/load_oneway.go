@@ -3,14 +3,11 @@ package messages
 import (
 	"context"
 	"errors"
-	"runtime"
-	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/benchmarks/internal/bed"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/rounds"
 	"github.com/verbena-rdma/verbena/benchmarks/internal/suite"
 	verbena "github.com/verbena-rdma/verbena/runtime"
-	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // oneWay is a goroutine that sends and one that receives. A round ends when the last message was received.
@@ -78,69 +75,23 @@ func newManagedOneWay(s settings) (suite.Load, error) {
 	return newOneWay(k, words(), receiveManaged)
 }
 
+// receiveManaged takes all messages that are there at each wake-up.
 func receiveManaged(l *oneWay) (func(int) error, error) {
 	ctx := context.Background()
+	var ms [listLen]verbena.Message
 	return func(n int) error {
-		for range n {
-			m, err := l.far.RecvWait(ctx)
+		for n > 0 {
+			k, err := l.far.RecvMany(ctx, ms[:min(n, len(ms))])
+			if err == nil {
+				err = verbena.ReleaseMany(ms[:k])
+			}
 			if err != nil {
 				return err
 			}
-			if err := m.Release(); err != nil {
-				return err
-			}
+			n -= k
 		}
 		return nil
 	}, nil
-}
-
-// receives is how many receives a raw connection has posted: twice as many as messages are outstanding.
-const receives = 2 * depth
-
-// newRawOneWay makes a receiver that posts its receives itself, and counts them for the sender: a sender that is faster
-// would meet no receive, and the device would make it wait.
-func newRawOneWay(s settings) (suite.Load, error) {
-	k, err := connect(s.at, verbena.Options{Raw: true, RecvCredits: receives}, bed.Word)
-	if err != nil {
-		return nil, err
-	}
-	return newOneWay(k, words(), func(l *oneWay) (func(int) error, error) {
-		r, err := l.There.NewRegion(bed.Word, verbs.AccessLocalWrite)
-		if err != nil {
-			return nil, err
-		}
-		at, err := r.Slice(0, bed.Word)
-		if err != nil {
-			return nil, err
-		}
-		var posted [receives]verbena.Future
-		for i := range posted {
-			if posted[i], err = l.far.PostRecv(at); err != nil {
-				return nil, err
-			}
-		}
-		sent, again := 0, new(atomic.Int64) // again: receives posted again
-		l.Room = func(n int) {
-			for sent += n; int64(sent)-again.Load() > receives; {
-				runtime.Gosched()
-			}
-		}
-		ctx, next := context.Background(), 0
-		return func(n int) (err error) {
-			for range n {
-				f := &posted[next%receives]
-				next++
-				if _, err := f.Await(ctx); err != nil {
-					return err
-				}
-				if *f, err = l.far.PostRecv(at); err != nil {
-					return err
-				}
-				again.Add(1)
-			}
-			return nil
-		}, nil
-	})
 }
 
 // writes is the same lists of WRITEs, which need no receiver.
