@@ -37,6 +37,27 @@ func (w receivingWork) Pass(arm bool) bool {
 	return did
 }
 
+// Armed implements turn.Work.
+func (w *work) Armed() bool {
+	if len(w.quarantined) > 0 || len(w.delayed) > 0 { // a pass that arms reclaims and posts them
+		return false
+	}
+	return w.live == 0 || (w.outstanding == 0 || allArmed(w.sendCQs)) && allArmed(w.recvCQs)
+}
+
+// allArmed reports whether the next completion of each queue raises an event, unless its event is due.
+func allArmed(all []*cqState) bool {
+	for _, s := range all {
+		if !s.dead && !s.armedEmpty {
+			return false
+		}
+	}
+	return true
+}
+
+// Armed implements turn.Work. The device must rest first: see Pass.
+func (w receivingWork) Armed() bool { return false }
+
 // Quiet implements turn.Work.
 func (w *work) Quiet() bool { return (*Reactor)(w).onlyEvents() && !w.Outstanding() }
 

@@ -64,7 +64,8 @@
 //   - a parked waiter, if work is outstanding or submitted. A driver whose passes found nothing
 //     does not offer the turn to waiters.
 //
-// Otherwise the driver arms, polls again and releases the turn.
+// Otherwise the driver arms and polls again, unless all is armed and was polled since (Work.Armed), and releases the
+// turn.
 //
 // # Why no wake-up is lost
 //

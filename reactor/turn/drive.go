@@ -57,9 +57,9 @@ func (t *Token) Leave() {
 	t.leave(true, false)
 }
 
-// TryPass runs a pass and gives up the turn, if Begin returns true, and reports whether it did. A pass that finds nothing
-// is the arming pass of leave, too: a goroutine that polls runs one pass each time, and not two. (A pass that has found
-// completions may have left some, which raise no event.)
+// TryPass runs a pass and gives up the turn, if Begin returns true, and reports whether it did. The pass is the arming
+// pass of leave, too, unless it may have left completions that raise no event: a goroutine that polls runs one pass
+// each time, and not two.
 func (t *Token) TryPass() bool {
 	if !t.Begin() {
 		return false
@@ -68,7 +68,7 @@ func (t *Token) TryPass() bool {
 	arm := t.word.Load()&loopSpins == 0 // the spinning loop looks again: see returnToSpinner
 	model.Mark("try", ifTrue(arm))
 	did := t.work.Pass(arm)
-	t.leave(true, arm && !did)
+	t.leave(true, arm && (!did || t.work.Armed()))
 	return true
 }
 
@@ -151,8 +151,10 @@ func (t *Token) drive(done <-chan struct{}, w Parker) {
 		}
 	}
 	// A driver that leaves because it found nothing does not offer the turn: the next driver would
-	// find nothing either, and two drivers would offer the turn to each other forever.
-	t.leave(!tired, false)
+	// find nothing either, and two drivers would offer the turn to each other forever. A driver that has its
+	// result seldom has to arm: on the null device a round trip by Call and Reply takes 2.79 µs without the pass that
+	// leave would run, and 3.10 with it (one processor).
+	t.leave(!tired, !tired && t.work.Armed())
 }
 
 // leaveRounds limits the rounds of leave(). Another round follows if the pass of a round finds work,
@@ -162,7 +164,8 @@ const leaveRounds = 4 - 2*model.On
 
 // leave gives up the turn, which the caller holds. The package comment lists the possible next
 // holders under "How a driver leaves". Parked waiters are offered the turn only if mayOffer is true.
-// The argument armed says that the last pass armed and found nothing.
+// The argument armed says that no pass is needed before the turn is given up: the last pass armed and found nothing, or
+// Work.Armed returned true after it.
 func (t *Token) leave(mayOffer, armed bool) {
 	for round := range leaveRounds {
 		model.Mark("leave", 4*round+2*ifTrue(armed)+ifTrue(mayOffer))

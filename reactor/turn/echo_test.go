@@ -145,6 +145,7 @@ func (e *echo) settle(j *job) {
 }
 
 func (e *echo) Pending() bool       { return !e.inbox.Empty() || e.calls.Load() > 0 }
+func (e *echo) Armed() bool         { return e.isArmed || e.outstanding == 0 }
 func (e *echo) Quiet() bool         { return false }
 func (e *echo) Outstanding() bool   { return e.outstanding > 0 }
 func (e *echo) NeedsLoop() bool     { return e.sleep.Ready() || e.calls.Load() > 0 }

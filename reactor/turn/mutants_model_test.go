@@ -56,7 +56,9 @@ func TestModelMutants(t *testing.T) {
 			In("drive.go", "if t.work.NeedsLoop() {\n\t\t\tbreak\n\t\t}\n\t\tif mayOffer", "if !MUTANT && t.work.NeedsLoop() {\nbreak\n}\nif mayOffer").
 			In("drive.go", "if t.work.NeedsLoop() {\n\t\t\tbreak\n\t\t}\n\t\tif t.rel", "if !MUTANT && t.work.NeedsLoop() {\nbreak\n}\nif t.rel"),
 		mutate.New("a driver that found nothing offers the turn", "livelock", crew(on, syncCaller, syncCaller)).
-			In("drive.go", "t.leave(!tired, false)", "t.leave(!tired || MUTANT, false)"),
+			In("drive.go", "t.leave(!tired, !tired", "t.leave(!tired || MUTANT, !tired"),
+		mutate.New("a driver that got its result leaves unarmed", lost, crew(on, syncCaller, postAndGo)).
+			In("drive.go", "!tired && t.work.Armed()", "!tired && (MUTANT || t.work.Armed())"),
 		mutate.New("a driver keeps the turn after a waiter accepted its offer", two, crew(on, syncCaller, syncCaller)).
 			In("drive.go", "&& t.offer()", "&& t.offer() && !MUTANT"),
 		mutate.New("delist does not wait for the leaver that uses the waiter", "Drive had returned", crew(on, syncCaller, cancelled)).
@@ -78,7 +80,7 @@ func TestModelMutants(t *testing.T) {
 		mutate.New("TryPass keeps the turn", two+"|stuck|"+lost, crew(on, poller)).
 			In("drive.go", "did := t.work.Pass(arm)\n", "did := t.work.Pass(arm)\nif MUTANT {\nreturn true\n}\n"),
 		mutate.New("TryPass leaves unarmed although the loop has stopped spinning meanwhile", lost, crew(watch, poller, postAndGo)).
-			In("drive.go", "arm && !did", "(arm || MUTANT) && !did"),
+			In("drive.go", "arm && (!did", "(arm || MUTANT) && (!did"),
 		mutate.New("Resume parks without driving", "0 hold the turn", crew(on, loneCaller)).
 			In("drive.go", "t.drive(done, w)\n\tt.driveOrPark", "if !MUTANT {\nt.drive(done, w)\n}\nt.driveOrPark"),
 	)

@@ -26,6 +26,7 @@ func (w *stepWork) Pass(bool) bool {
 	return false
 }
 func (w *stepWork) Pending() bool             { return w.errand }
+func (w *stepWork) Armed() bool               { return false }
 func (w *stepWork) Quiet() bool               { return false }
 func (w *stepWork) Outstanding() bool         { return false }
 func (w *stepWork) NeedsLoop() bool           { return w.errand }

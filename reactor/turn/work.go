@@ -8,6 +8,10 @@ type Work interface {
 	// Pass posts, polls and settles one time, and reports whether it did anything. If arm is true,
 	// Pass arms every queue that can produce a completion and is not armed, and polls after that.
 	Pass(arm bool) bool
+	// Armed reports whether the holder may give the turn up after a pass that has found something: every later
+	// completion raises an event, or an event has been raised that is not taken. So each queue that can
+	// produce a completion is armed, and was polled empty after that. Only the holder calls Armed.
+	Armed() bool
 	// Pending reports whether a submission, or an event that called [Token.Arrived], waits for a pass.
 	// Loop tasks count as submissions if other goroutines than the holder can add them. Any goroutine may call Pending.
 	Pending() bool

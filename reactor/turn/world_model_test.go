@@ -97,6 +97,7 @@ func (f *fakeWorld) settle(o *op) {
 }
 
 func (f *fakeWorld) Pending() bool     { return len(f.inbox)+f.calls > 0 || f.arrived }
+func (f *fakeWorld) Armed() bool       { return f.isArmed || !f.Outstanding() }
 func (f *fakeWorld) Quiet() bool       { return f.arrives }
 func (f *fakeWorld) Outstanding() bool { return len(f.posted)+len(f.cq) > 0 }
 func (f *fakeWorld) NeedsLoop() bool {
