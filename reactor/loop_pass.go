@@ -42,13 +42,14 @@ func (w *work) Armed() bool {
 	if len(w.quarantined) > 0 || len(w.delayed) > 0 { // a pass that arms reclaims and posts them
 		return false
 	}
-	return w.live == 0 || (w.outstanding == 0 || allArmed(w.sendCQs)) && allArmed(w.recvCQs)
+	return w.live == 0 || (w.outstanding == 0 || w.allArmed(w.sendCQs)) && w.allArmed(w.recvCQs)
 }
 
-// allArmed reports whether the next completion of each queue raises an event, unless its event is due.
-func allArmed(all []*cqState) bool {
+// allArmed reports whether each queue is empty, as far as the last pass could see, and armed: its next completion raises
+// an event, or an event that is due (eventDue) covers it.
+func (w *work) allArmed(all []*cqState) bool {
 	for _, s := range all {
-		if !s.dead && !s.armedEmpty {
+		if !s.dead && (!s.armedEmpty || s.eventDue && s.emptyAt != w.stats.Passes) {
 			return false
 		}
 	}

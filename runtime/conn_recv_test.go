@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -281,6 +282,24 @@ func TestSharedReceivesMistakes(t *testing.T) {
 	mistake(t, "posting a third receive to a SharedRecv of depth 2", err, reactor.ErrRecvFull)
 	_, err = s.rt.NewSharedRecv(1<<20, 0)
 	mistake(t, "making a SharedRecv of depth 1048576", err, ErrConfig, "1048576")
+}
+
+// Rule: a slice that is longer than one scatter-gather element can say is refused, not cut, and nothing is leased.
+func TestASliceTooLongForAnElementIsRefused(t *testing.T) {
+	if strconv.IntSize == 32 {
+		t.Skip("no slice of a 32-bit system is too long")
+	}
+	rt := mustOpen(t, Config{Device: first.name})
+	s := must.Get(rt.NewSharedRecv(1, 2))(t)
+	defer func() { must.Do(t, s.Close()) }()
+	r := must.Get(rt.NewRegion(64, verbs.AccessLocalWrite))(t)
+	at := must.Get(r.Slice(0, 64))(t)
+	long := at
+	four := uint64(1) << 32
+	long.deviceLen = int(four) // as if 4 GiB of another device's memory followed
+	_, err := s.PostRecv(at, long)
+	mistake(t, "posting a receive of 4 GiB and 64 bytes", err, ErrTooLarge, "4294967360")
+	must.Do(t, r.Close()) // ErrBusy if something were leased
 }
 
 // Rule: if Options.Shared is closed or belongs to another runtime, ListenOptions and DialOptions

@@ -2,6 +2,8 @@ package runtime
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"slices"
 
 	"github.com/verbena-rdma/verbena/reactor"
@@ -75,12 +77,15 @@ func (c *Conn) submit(ctx context.Context, s *reactor.Send, p reactor.Payload, w
 //   - If there is one slice, and it is not the zero Slice, the lease is that of the slice.
 //   - Otherwise the lease is a new object. Its End ends the leases of all slices.
 //
-// If a slice does not belong to m or was released, leaseAll returns an error and leases nothing. No slice may be
-// too long for a scatter-gather element.
+// If a slice does not belong to m, was released, or is too long for one scatter-gather element, leaseAll returns an
+// error and leases nothing.
 func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor.Lease, error) {
 	for i := range locals {
 		l := &locals[i]
 		err := l.of(m)
+		if err == nil && uint64(l.Len()) > math.MaxUint32 {
+			err = fmt.Errorf("%w: %d bytes do not fit one scatter-gather element", ErrTooLarge, l.Len())
+		}
 		if err == nil {
 			err = l.begin()
 		}

@@ -164,9 +164,10 @@ func closing(f *fakeWorld) {
 	})
 }
 
-// busy, arrives and deafTimer set the fields of fakeWorld with these names.
+// busy, arrives, oneByOne and deafTimer set the fields of fakeWorld with these names.
 func busy(f *fakeWorld)      { f.busy = true }
 func arrives(f *fakeWorld)   { f.arrives = true }
+func oneByOne(f *fakeWorld)  { f.oneByOne = true }
 func deafTimer(f *fakeWorld) { f.deafTimer = true }
 func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // two waiter slots, so that two waiters can be offered the turn
 
@@ -220,6 +221,8 @@ func scenarios() map[string]scenario {
 		"a caller that posts beside one that polls":         crew(on, poster, poller),
 		"a caller that polls beside one that does not wait": crew(on, poller, postAndGo),
 		"a caller that polls beside a synchronous caller":   crew(on, poller, syncCaller),
+		"completions one by one: a synchronous caller":      crewWith(on, oneByOne, syncCaller, postAndGo),
+		"completions one by one: a caller that polls":       crewWith(on, oneByOne, poller, postAndGo, postAndGo),
 		"a caller that polls beside a loop task":            crew(on, poller, commander),
 		"a caller that polls beside a timer":                crew(on, poller, timed),
 		"a caller that polls beside WithTurn":               crew(on, poller, controller),

@@ -10,7 +10,8 @@ type Work interface {
 	Pass(arm bool) bool
 	// Armed reports whether the holder may give the turn up after a pass that has found something: every later
 	// completion raises an event, or an event has been raised that is not taken. So each queue that can
-	// produce a completion is armed, and was polled empty after that. Only the holder calls Armed.
+	// produce a completion is armed, was polled empty after that, and had nothing more for the last pass. No work is
+	// left that a pass with arm does. Only the holder calls Armed.
 	Armed() bool
 	// Pending reports whether a submission, or an event that called [Token.Arrived], waits for a pass.
 	// Loop tasks count as submissions if other goroutines than the holder can add them. Any goroutine may call Pending.

@@ -49,6 +49,8 @@ type fakeWorld struct {
 	busy       bool // while a loop task is left, every pass finds work and no operation completes
 	oneQueue   bool // the lone caller and the others submit to one queue
 	slowQueue  bool // the lone caller has a queue of its own; its request completes after the earlier requests
+	oneByOne   bool // a pass takes one completion at most
+	full       bool // the last pass left completions
 	deafTimer  bool // a mistake: an earlier deadline does not become a loop task
 }
 
@@ -77,11 +79,16 @@ func (f *fakeWorld) Pass(arm bool) bool {
 	if arm && len(f.posted)+len(f.cq) > 0 && !f.isArmed {
 		f.armed, f.isArmed = true, true
 	}
-	for _, o := range f.cq {
+	n := len(f.cq)
+	if f.oneByOne {
+		n = min(n, 1)
+	}
+	for _, o := range f.cq[:n] {
 		did = true
 		f.settle(o)
 	}
-	f.cq = nil
+	f.cq = f.cq[n:]
+	f.full = len(f.cq) > 0
 	if f.busy && (f.tok.word.Load()&loopWants != 0 || f.NeedsLoop()) {
 		did = true
 	}
@@ -97,7 +104,7 @@ func (f *fakeWorld) settle(o *op) {
 }
 
 func (f *fakeWorld) Pending() bool     { return len(f.inbox)+f.calls > 0 || f.arrived }
-func (f *fakeWorld) Armed() bool       { return f.isArmed || !f.Outstanding() }
+func (f *fakeWorld) Armed() bool       { return !f.full && (f.isArmed || !f.Outstanding()) }
 func (f *fakeWorld) Quiet() bool       { return f.arrives }
 func (f *fakeWorld) Outstanding() bool { return len(f.posted)+len(f.cq) > 0 }
 func (f *fakeWorld) NeedsLoop() bool {
@@ -228,7 +235,7 @@ func (f *fakeWorld) reads(label string) uint64 {
 func (f *fakeWorld) shared(d *model.Digest) {
 	d.Add(uint64(f.tok.word.Load())<<8 | uint64(f.holders()))
 	d.Add(uint64(f.calls)<<16 | uint64(f.ran)<<8 | uint64(len(f.tok.loopHandoff))<<1 | uint64(len(f.tok.callerHandoff)))
-	d.Bits(f.armed, f.isArmed, f.event, f.fresh, f.bell, f.closed, f.timer, f.now, f.sooner, f.arrived)
+	d.Bits(f.armed, f.isArmed, f.event, f.fresh, f.bell, f.closed, f.timer, f.now, f.sooner, f.arrived, f.full)
 	if f.lone != nil {
 		d.Add(d.Place(f.lone.caller))
 	}

@@ -50,7 +50,7 @@ func (q *queuePair) sendFast(k *fabric.Packet, o *wire.Only) bool {
 	if q.srq != nil {
 		rq, pd = q.srq.rq.Load(), q.srq.pd
 	}
-	place, ok := rq.front() // none for an XRC queue pair: its messages name their queue
+	place, ok := rq.front()
 	if !ok {
 		return false
 	}

@@ -1,0 +1,44 @@
+package reactor
+
+import "testing"
+
+// Rule: the turn is given up without a pass only if the completions of each queue that can get some raise an event, or
+// an event is due and the last pass has left none; and if no work is left that a pass that arms does.
+func TestArmed(t *testing.T) {
+	const pass = 7
+	armed := cqState{armed: true, armedEmpty: true}
+	due := cqState{armed: true, armedEmpty: true, eventDue: true, emptyAt: pass}
+	full := due
+	full.emptyAt = pass - 1
+	unpolled, unarmed, dead := cqState{armed: true}, cqState{emptyAt: pass}, cqState{dead: true}
+	for name, x := range map[string]struct {
+		outstanding  int
+		sends, recvs []*cqState
+		change       func(*Reactor)
+		want         bool
+	}{
+		"all armed":                       {1, []*cqState{&armed}, []*cqState{&armed}, nil, true},
+		"an event is due":                 {1, []*cqState{&due}, []*cqState{&due}, nil, true},
+		"sends unarmed, none outstanding": {0, []*cqState{&unarmed}, []*cqState{&armed}, nil, true},
+		"sends unarmed":                   {1, []*cqState{&armed, &unarmed}, []*cqState{&armed}, nil, false},
+		"receives unarmed":                {0, []*cqState{&armed}, []*cqState{&armed, &unarmed}, nil, false},
+		"not polled since":                {0, nil, []*cqState{&unpolled}, nil, false},
+		"the last poll was full":          {0, nil, []*cqState{&full}, nil, false},
+		"a dead queue":                    {1, []*cqState{&dead}, []*cqState{&armed, &dead}, nil, true},
+		"no queue pairs":                  {0, nil, []*cqState{&unarmed}, func(r *Reactor) { r.live = 0 }, true},
+		"sends held back":                 {1, []*cqState{&armed}, []*cqState{&armed}, func(r *Reactor) { r.delayed = make([]*Queue, 1) }, false},
+		"a quarantined queue":             {1, []*cqState{&armed}, []*cqState{&armed}, func(r *Reactor) { r.quarantined = append(r.quarantined, nil) }, false},
+	} {
+		r := &Reactor{sendCQs: x.sends, recvCQs: x.recvs, outstanding: x.outstanding, live: 1}
+		r.stats.Passes = pass
+		if x.change != nil {
+			x.change(r)
+		}
+		if got := (*work)(r).Armed(); got != x.want {
+			t.Errorf("%s: Armed is %v, want %v", name, got, x.want)
+		}
+		if (receivingWork{(*work)(r)}).Armed() {
+			t.Errorf("%s: a device that receives on the goroutines that poll must rest first", name)
+		}
+	}
+}
