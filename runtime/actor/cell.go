@@ -114,7 +114,7 @@ func (c *cell[M]) take(e *envelope[M]) bool {
 		return false
 	}
 	if c.room != nil && c.room.wanted.Load() {
-		c.room.free()
+		c.room.wake()
 	}
 	return true
 }
@@ -200,7 +200,7 @@ func (c *cell[M]) report(cause error) bool {
 func (c *cell[M]) shut() {
 	c.box.Close()
 	if c.room != nil {
-		c.room.close()
+		c.room.wake()
 	}
 }
 

@@ -21,33 +21,24 @@ type room struct {
 	// overtaken is set while newcomers must go to the line. The first writes it; every Tell reads it. It publishes
 	// nothing.
 	overtaken atomic.Bool
-	// wanted is set while the first waits for a place. The first sets it before it tries to push once more, and the
-	// runner reads it after it has freed a place. So the first finds the place, or the runner finds wanted set, clears
-	// it and sends on freed. It publishes nothing.
+	// wanted is set while the first waits. The first sets it before it tries to push once more. The runner reads it
+	// after it has freed a place, and shut after it has closed the mailbox. So the first sees the change, or the other
+	// goroutine finds wanted set, clears it and sends on freed. It publishes nothing.
 	wanted atomic.Bool
 
 	token chan struct{} // holds the token unless the first has it
-	freed chan struct{} // has a buffer, so that the runner never blocks; what is left of an earlier wait costs one more try
-
-	closed chan struct{}
-	shut   atomic.Bool // closed is closed; written by close
+	freed chan struct{} // its buffer keeps a sender from blocking; a signal left by an earlier wait costs one extra try
 }
 
 func newRoom() *room {
-	r := &room{token: make(chan struct{}, 1), freed: make(chan struct{}, 1), closed: make(chan struct{})}
+	r := &room{token: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 	r.token <- struct{}{}
 	return r
 }
 
-// close ends the waits, present and later ones. Any goroutine may call it, more than once.
-func (r *room) close() {
-	if r.shut.CompareAndSwap(false, true) {
-		close(r.closed)
-	}
-}
-
-// free tells the first in line that there is a place. Runner only.
-func (r *room) free() {
+// wake makes the first in line try again: there is a place, or the mailbox is closed. In a closed mailbox the first does
+// not wait, and gives the token on. Any goroutine may call wake; it does not block.
+func (r *room) wake() {
 	if !r.wanted.CompareAndSwap(true, false) {
 		return
 	}
@@ -82,8 +73,6 @@ func (c *cell[M]) pushInLine(done reactor.DoneContext, e *envelope[M]) (pushed r
 	case <-r.token:
 	case <-done:
 		return ring.Full, done.Err()
-	case <-r.closed:
-		return ring.Closed, nil
 	}
 	defer func() {
 		r.wanted.Store(false)
@@ -102,8 +91,6 @@ func (c *cell[M]) pushInLine(done reactor.DoneContext, e *envelope[M]) (pushed r
 		case <-r.freed:
 		case <-done:
 			return ring.Full, done.Err()
-		case <-r.closed:
-			return ring.Closed, nil
 		}
 	}
 }

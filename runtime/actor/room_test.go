@@ -24,17 +24,18 @@ func until(w *world, what func() bool) {
 	}
 }
 
-// inLine waits until the first in line sleeps.
-func inLine(w *world) {
+// inLine waits until n goroutines sleep in line, with the first.
+func inLine(w *world, n int) {
 	w.t.Helper()
 	buf := make([]byte, 1<<20)
 	until(w, func() bool {
+		found := 0
 		for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
 			if strings.Contains(g, "[select") && strings.Contains(g, "pushInLine") {
-				return true
+				found++
 			}
 		}
-		return false
+		return found >= n
 	})
 }
 
@@ -50,23 +51,23 @@ func TestTheLineIsNotOvertakenForEver(t *testing.T) {
 	var e envelope[int]
 	for i := range patience {
 		until(w, c.room.wanted.Load)
-		inLine(w)
+		inLine(w, 1)
 		if c.room.overtaken.Load() {
 			t.Errorf("newcomers must wait after %d wake-ups in vain, want %d", i, patience)
 		}
 		c.box.Pop(&e)
 		place(0) // a newcomer, before the first in line knows of the place
-		c.room.free()
+		c.room.wake()
 	}
 	until(w, c.room.overtaken.Load)
-	inLine(w)
-	c.box.Pop(&e) // a free place, of which the first in line does not know
+	inLine(w, 1)
+	c.box.Pop(&e) // frees a place without a signal to the first in line
 	impatient, cancel := context.WithCancel(w.ctx)
 	cancel()
 	if err := c.tell(impatient, &envelope[int]{m: 2}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a newcomer that must wait, and does not: %v, want context.Canceled", err)
 	}
-	c.room.free()
+	c.room.wake()
 	w.must("the first", wait(w, "the first", told))
 	if !c.take(&e) || e.m != 1 {
 		t.Errorf("message %d came first, want 1", e.m)
@@ -109,8 +110,8 @@ var closed = func() chan struct{} {
 	return c
 }()
 
-// Rule: the methods of a context run without the token, so a context that blocks keeps nobody else from telling.
-func TestAContextKeepsNobodyInLine(t *testing.T) {
+// Rule: Tell calls the methods of its context without the token. So a context whose Err blocks does not delay other Tells.
+func TestAContextDelaysNoOtherTell(t *testing.T) {
 	w := newWorld(t, Config{})
 	c := &cell[int]{box: ring.NewMPSC[envelope[int]](1), room: newRoom()}
 	c.queue = func() {}
@@ -121,13 +122,39 @@ func TestAContextKeepsNobodyInLine(t *testing.T) {
 	wait(w, "the call of Err", slow.asked)
 	second := make(chan error)
 	go func() { second <- c.tell(w.ctx, &envelope[int]{m: 2}) }()
-	inLine(w)
+	inLine(w, 1)
 	var e envelope[int]
 	c.take(&e)
 	w.must("the second", wait(w, "the second", second))
 	close(slow.let)
 	if err := wait(w, "the first", told); !errors.Is(err, context.Canceled) {
 		t.Errorf("a Tell whose context has ended: %v, want context.Canceled", err)
+	}
+}
+
+// Rule: a request to stop ends all waits at once, though their contexts do not end and the handler is busy.
+func TestStopEndsTheWaits(t *testing.T) {
+	const waits = 3
+	for _, stop := range []func(Ref[int]){Ref[int].Stop, Ref[int].StopNow} {
+		w := newWorld(t, Config{})
+		g := newGate()
+		r := spawn[int](w, Options{Mailbox: 1, Overflow: Wait}, g)
+		w.must("telling", r.Tell(w.ctx, 0))
+		wait(w, "the first", g.in) // the handler is busy from now on
+		w.must("telling", r.Tell(w.ctx, 1))
+		told := make(chan error, waits)
+		for range waits {
+			go func() { told <- r.Tell(context.WithoutCancel(w.ctx), 2) }()
+		}
+		inLine(w, waits)
+		stop(r)
+		for range waits {
+			if err := wait(w, "a Tell that waited", told); !errors.Is(err, ErrStopped) {
+				t.Errorf("a Tell that waited for a stopped actor: %v, want ErrStopped", err)
+			}
+		}
+		close(g.let)
+		wait(w, "the end", r.Done())
 	}
 }
 
