@@ -81,7 +81,8 @@ func ReleaseMany(ms []Message) error {
 	return errs
 }
 
-// handOut makes *m, which is the zero Message, the message of slot i, which the caller has taken from c.arrived or c.returned.
+// handOut fills *m with the message of slot i. *m must be zero, and the caller must have taken i from c.arrived or
+// c.returned.
 func (c *Conn) handOut(i uint32, m *Message) {
 	s := c.recvs.at(i)
 	m.number = s.state.Add(1) // now odd, which means held

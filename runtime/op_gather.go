@@ -94,7 +94,7 @@ func leaseAll(m *memory, sges []verbs.SGE, locals []Slice) ([]verbs.SGE, reactor
 			done.End()
 			return nil, nil, err
 		}
-		if n := l.Len(); n > 0 {
+		if n := l.Len(); n > 0 { // as Slice.SGE, without a copy of the Slice
 			sges = append(sges, verbs.SGE{Addr: l.addr, Length: uint32(n), LKey: l.lkey})
 		}
 	}

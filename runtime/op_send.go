@@ -23,7 +23,7 @@ func (c *Conn) Send(ctx context.Context, local Slice) (Future, error) {
 	return c.send(ctx, []Slice{local}, &reactor.Send{Opcode: verbs.WRSend}, submitOpts{})
 }
 
-// fillSend makes *s, which is zero, the request for op, which is a SEND. The request has no data yet. (A function that
+// fillSend fills *s with the request for op, without the data. *s must be zero, and op must be a SEND. (A function that
 // returned the request would copy it with wide loads right after narrow stores, which stalls.)
 func (op *Op) fillSend(s *reactor.Send) {
 	s.Opcode, s.Flags, s.Imm, s.Invalidate = op.opcode, op.flags, op.imm, op.remote.RKey

@@ -71,8 +71,9 @@ type Context interface {
 	// QueryGIDEntry reads an entry with its type; for an empty entry it may return ErrNoGID.
 	// Implements: ibv_query_gid_ex.
 	QueryGIDEntry(port uint8, index int) (GIDEntry, error)
-	// QueryGIDTable reads all entries of all ports that are not empty, by port and index: with one system call for the
-	// entries, of which a table may have a thousand. The slice is the caller's. ErrNotSupported where a library is too old.
+	// QueryGIDTable reads all entries of all ports that are not empty, by port and index. It reads them with one system
+	// call, because a table may have a thousand entries. The caller owns the slice. The error is ErrNotSupported if the
+	// library is too old.
 	// Implements: ibv_query_gid_table.
 	QueryGIDTable() ([]GIDEntry, error)
 	// QueryPKey reads an entry of a port's partition key table, in host order.

@@ -325,7 +325,7 @@ func TestOneFailureOfTheReactorIsSurvived(t *testing.T) {
 		}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			w := newWorld(t, patience) // nobody gives up
+			w := newWorld(t, patience) // both ends wait until they are connected
 			must.Do(t, x.made(w))
 			w.plan.Fail(x.op, syscall.EPERM, 1)
 			x.step(w)

@@ -97,7 +97,7 @@ func (c *Conn) started(op string, flags Flags, of *places, ended func() error, e
 	return nil
 }
 
-// post has the device get what was started.
+// post posts the started operations, or wakes the reactor's goroutine, which posts them.
 func (c *Conn) post() {
 	if !c.r.TryPass() {
 		c.r.Wake()

@@ -96,7 +96,7 @@ func reportSized(took suite.Samples, size int, found rounds.Values) {
 	}
 }
 
-// dialAndTime has the records of l appended at addr.
+// dialAndTime connects to the server at addr and appends the records of l there.
 func (w way) dialAndTime(ctx context.Context, rt *verbena.Runtime, addr string, l load, found rounds.Values) error {
 	a, err := w.dial(ctx, rt, addr, l.mode)
 	if err != nil {
