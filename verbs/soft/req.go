@@ -35,6 +35,7 @@ type requester struct {
 	retries        uint8  // left
 	rnr            uint8  // left; verbs.RNRRetryInfinite never ends
 	rnrWait        bool   // the deadline is the end of an RNR delay
+	notReady       bool   // the receiver was not ready for the packet at acked
 	noRoom         bool   // the link has no room for the next packet
 	bad            bool   // the request at badAt failed locally and waits for those before it
 	badAt          uint64
@@ -58,7 +59,7 @@ func (r *requester) begin(a *verbs.QPAttr, lossy bool, mtu uint32) {
 // reload restores the retry counts, after progress.
 func (r *requester) reload(a *verbs.QPAttr) {
 	r.retries, r.rnr = a.RetryCnt, a.RNRRetry
-	r.implied, r.progressTicket = 0, 0
+	r.implied, r.progressTicket, r.notReady = 0, 0, false
 }
 
 // none is a PSN beyond every packet's.
@@ -285,8 +286,9 @@ func (q *queuePair) rnrDelay(psn uint64, delay time.Duration) {
 	if r.rnr != verbs.RNRRetryInfinite {
 		r.rnr--
 	}
+	r.retries = q.attr.RetryCnt // they count what the peer does not answer
 	r.seek(q.sq.Load(), psn)
-	r.rnrWait = true
+	r.rnrWait, r.notReady = true, true
 	q.deadline = 0
 	q.setDeadline(q.dev.now + delay)
 }

@@ -70,7 +70,9 @@ func (q *queuePair) onAck(psn uint64, s wire.Syndrome) {
 		return
 	}
 	if s.Nak() == wire.NakSequence {
-		if psn == r.acked {
+		// Behind an RNR NAK, some responders (rdma_rxe, Linux 6.12, check_psn) also refuse the packets that
+		// followed. Nothing was lost then, and if that NAK comes after the delay, the resend is under way.
+		if psn == r.acked && !r.notReady {
 			q.resend(psn, verbs.WCRetryExcErr)
 		}
 		return

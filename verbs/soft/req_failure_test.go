@@ -209,29 +209,6 @@ func TestReceiveFailures(t *testing.T) {
 	}
 }
 
-// TestRNR: a SEND without a receive waits for one; it fails after rnr_retry retries, each after
-// the responder's delay.
-func TestRNR(t *testing.T) {
-	w := newWorld(t, options{attr: func(a *verbs.QPAttr) { a.RNRRetry, a.MinRNRTimer = 2, 5 }})
-	w.a.mustPost(w.a.send(1, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 8)))
-	w.step()
-	w.b.recv(50, w.b.sge(0, 8))
-	w.a.ok(w.a.want(w.a.scq, 1), 1)
-	w.b.ok(w.b.want(w.b.rcq, 1), 50)
-
-	from := w.fab.Now()
-	w.a.mustPost(w.a.send(2, verbs.WRSend, 0, w.a.sge(0, 8)))
-	if got := statuses(w.first(w.a.scq)); got != "2:RNR_RETRY_EXC_ERR " {
-		t.Fatalf("completions %q", got)
-	}
-	if took, want := w.fab.Now()-from, 2*verbs.RNRTimeout(5); took != want {
-		t.Fatalf("gave up after %v, want %v: two delays of the responder's timer", took, want)
-	}
-	if w.b.state() != verbs.QPSRTS {
-		t.Fatalf("the receiver is in %v, want RTS: RNR is not its failure", w.b.state())
-	}
-}
-
 // TestRetryExceeded: a request to a silent peer fails after retry_cnt retries.
 func TestRetryExceeded(t *testing.T) {
 	w := newWorld(t, options{attr: func(a *verbs.QPAttr) { a.RetryCnt, a.Timeout = 3, 10 }})
