@@ -44,11 +44,12 @@ const (
 //	   delay (post_delay.go)  v   │ list: a part of it
 //	                         delayed
 //
-// If a backlog is waiting, its queue is on the ready list or in Reactor.ownBacklog. If a backlog is
-// delayed, its queue is in Reactor.delayed.
+// If a backlog is waiting, its queue is on the ready list or in Reactor.ownBacklog, or unbindable is set. If a
+// backlog is delayed, its queue is in Reactor.delayed.
 type backlog struct {
 	first, last uint32
 	n           int
+	unbindable  bool          // the first request waits until no send is outstanding (untilBind)
 	delayed     bool          // the sends are held back (post_delay.go)
 	since       time.Duration // when the delay began, on the timers' clock; valid if delayed is set
 }
@@ -112,7 +113,7 @@ func (r *Reactor) gatherOwn() {
 		return
 	}
 	b, i := &q.backlog, q.backlog.first
-	if b.n > 1 || !q.sendStack.Empty() || q.released || q.sealed || q.qp == nil {
+	if b.n > 1 || !q.sendStack.Empty() || q.released || q.sealed || q.qp == nil || q.r.device.BindsAgain {
 		q.gatherSends()
 		return
 	}
@@ -194,6 +195,12 @@ func (q *Queue) list() {
 	extended := false
 	bytes := uint64(0)
 	n := min(all, turnRequests)
+	if q.r.device.BindsAgain {
+		if n = q.untilBind(n); n == 0 {
+			b.unbindable = true // checkIdle continues
+			return
+		}
+	}
 	sincesig, every := q.sincesig, q.cfg.SignalEvery
 	var before *verbs.SendWR // the request before i
 	head := t.chunk(first).address(first)
@@ -230,6 +237,21 @@ func (q *Queue) list() {
 	q.r.sendOwners = append(q.r.sendOwners, q)
 	q.order.push(first, i, n)
 	q.listed(first, n)
+}
+
+// untilBind returns how many of the oldest n requests of the backlog may be posted now: those before the first BIND_MW
+// that is not the first of all that are outstanding. See verbs.DeviceAttr.BindsAgain.
+func (q *Queue) untilBind(n int) int {
+	i := q.backlog.first
+	for k := range n {
+		if q.tab.chunk(i).requests[i%chunkSlots].Opcode == verbs.WRBindMW && k+q.order.n > 0 {
+			return k
+		}
+		if k < n-1 {
+			i = q.links.Next(i)
+		}
+	}
+	return n
 }
 
 // listed records that the last n requests of q.order, from slot first, are in the batch.

@@ -22,7 +22,12 @@ func (q *Queue) whenIdle(fn func(), sends bool) {
 	q.checkIdle()
 }
 
+// checkIdle is called when requests have ended.
 func (q *Queue) checkIdle() {
+	if q.backlog.unbindable && q.order.n == 0 {
+		q.backlog.unbindable = false
+		q.ready()
+	}
 	for len(q.idle) > 0 && q.sendsIdle() && (q.idle[0].sends || q.recvsIdle()) {
 		fn := q.idle[0].fn
 		q.idle = q.idle[1:]

@@ -81,6 +81,7 @@ var bedNeeds = func() map[string]func(*verbs.DeviceAttr) bool {
 		"TestPeerShutsWindow":                    windows,
 		"TestWindowsEndWithTheirConnection":      windows,
 		"TestRevokeShutsAWindow":                 windows,
+		"TestABindingBehindAResendIsMadeOnce":    windows,
 		"TestSharedReceivesServeAllConnections":  shared,
 		"TestSharedReceivesOutliveAConnection":   shared,
 		"TestSharedReceivesClose":                shared,

@@ -146,7 +146,10 @@ func TestLargeMessagesKeepTheirOrder(t *testing.T) {
 		}()
 		ms := make([]Message, 16)
 		for i := 0; i < n; {
-			k := must.Get(b.RecvMany(ctx, ms))(t)
+			k, err := b.RecvMany(ctx, ms)
+			if err != nil {
+				t.Fatalf("message %d: %v; the sender's connection: %v", i, err, a.Err())
+			}
 			for _, m := range ms[:k] {
 				if len(m.Data) != sizes[i] || m.Data[0] != byte(i) || m.Data[len(m.Data)-1] != byte(i) {
 					t.Fatalf("message %d has %d bytes of %d, want %d bytes of %d", i, len(m.Data), m.Data[0], sizes[i], byte(i))

@@ -348,3 +348,33 @@ func TestNothingIsBoundWhileAWindowIsRevoked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Rule: a binding is made once, even if the device sends an earlier message again.
+func TestABindingBehindAResendIsMadeOnce(t *testing.T) {
+	onBeds(t, func(t *testing.T, d bed) {
+		a, b := d.connected(t, Config{Conn: Options{Raw: true, Windows: true}})
+		ctx := testContext(t)
+		r, w := opened(t, b, 64)
+		here, there := bufferOf(t, a.rt, make([]byte, 64)).Slice(), bufferOf(t, b.rt, make([]byte, 64)).Slice()
+		for range 2 { // the first binding of a window, and another
+			first := must.Get(b.Send(ctx, there))(t)
+			at, binding, err := w.Bind(ctx, r, 0, 64, verbs.AccessRemoteRead)
+			must.Do(t, err)
+			second := must.Get(b.Send(ctx, there))(t)
+			// As long as a has no receive, b's device sends the first message again. The other direction works.
+			for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
+				got := must.Get(b.PostRecv(there))(t)
+				f, err := a.Send(ctx, here)
+				done(t, f, err)
+				done(t, got, nil)
+			}
+			for _, of := range []Future{must.Get(a.PostRecv(here))(t), must.Get(a.PostRecv(here))(t), first, binding, second} {
+				done(t, of, nil)
+			}
+			f, err := a.Read(ctx, here, at)
+			done(t, f, err)
+			f, err = w.Invalidate(ctx)
+			done(t, f, err)
+		}
+	})
+}

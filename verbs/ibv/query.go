@@ -34,7 +34,7 @@ func (c *deviceContext) QueryDevice() (verbs.DeviceAttr, error) {
 		MaxQPRdAtom: int(a.max_qp_rd_atom), MaxQPInitRdAtom: int(a.max_qp_init_rd_atom), AckDelay: uint8(a.local_ca_ack_delay),
 		MaxMcastGrp: int(a.max_mcast_grp), MaxMcastQP: int(a.max_mcast_qp_attach),
 		AtomicCap: verbs.AtomicCap(a.atomic_cap), Caps: capsOf(&x),
-		CompVectors: int(c.c.num_comp_vectors), PhysPorts: int(a.phys_port_cnt), ODP: odpFromC(&x),
+		CompVectors: int(c.c.num_comp_vectors), PhysPorts: int(a.phys_port_cnt), ODP: odpFromC(&x), BindsAgain: c.rxe,
 	}
 	if vendor, firstMLX5 := uint32(0x02c9), uint32(4113); d.VendorID == vendor && d.VendorPartID >= firstMLX5 {
 		d.MaxMWSize = 1 << 31 // providers/mlx5/qp.c, set_bind_wr

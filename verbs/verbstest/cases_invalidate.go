@@ -9,6 +9,7 @@ var invalidateCases = []Spec{
 	{Name: "local_inv_of_an_unknown_key_fails", Rule: "rxe rxe_do_local_ops: LOC_QP_OP_ERR", needs: mw2Inv, run: localInvUnknown},
 	{Name: "local_inv_of_an_old_key_fails", Rule: "rxe rxe_invalidate_mw: the whole key", needs: mw2Inv, run: localInvOld},
 	{Name: "local_inv_of_a_type_1_window_fails", Rule: "IBTA o10-37.2.26; rxe rxe_check_invalidate_mw", needs: mw2Inv.with(func(n *needs) { n.caps |= verbs.CapMemWindow }), run: localInvType1},
+	{Name: "local_inv_behind_a_resend_happens_once", Rule: "IBTA 9.7.5.2.8: packets are sent again; 10.8.3.3", needs: mw2Inv, run: localInvResend},
 	{Name: "local_inv_waits_for_what_is_before_it", Rule: "IBTA 10.8.3.3: ordering; rxe local operations in order", needs: mw2Inv, run: localInvOrder},
 	{Name: "send_with_inv_takes_the_key_away_and_says_so", Rule: "IBTA 9.4.1.1, 11.4.2.1: WITH_INV; semantics 25", needs: sendInv, run: remoteInv},
 	{Name: "send_with_inv_lets_the_receiver_bind_again", Rule: "IBTA 10.6.7.2.5", needs: sendInv, run: remoteInvRebind},
@@ -66,6 +67,19 @@ func localInvOld(c *Case) {
 func localInvType1(c *Case) {
 	_, b, _, _, key := c.windowed(verbs.MWType1, 0, 512, mwWrite)
 	b.invFails("LOCAL_INV of a type 1 window", key)
+}
+
+func localInvResend(c *Case) {
+	a, b := c.link(func(o *opts) { o.rnrRetry, o.rnrTimer = verbs.RNRRetryInfinite, fastRNR })
+	w, r, word, note := c.B.mw(verbs.MWType2), c.B.target(512), c.B.region(8), c.A.region(8)
+	key := b.bindTo(w, r, 0, 512, mwWrite)
+	b.send(sendOf(1, word.all()), localInvOf(2, key), sendOf(3, word.all()))
+	b.scq.none("the first message waits for a receive")
+	a.recv(RR{id: 8, sg: sg(note.all())}, RR{id: 9, sg: sg(note.all())})
+	b.sent(b.scq.one(), 1, verbs.WCSend)
+	b.sent(b.scq.one(), 2, verbs.WCLocalInv)
+	b.sent(b.scq.one(), 3, verbs.WCSend)
+	r.dereg()
 }
 
 func localInvOrder(c *Case) {

@@ -10,6 +10,7 @@ var mw2Cases = append(windowCases(verbs.MWType2, mw2Only),
 	Spec{Name: "mw2_serves_only_the_queue_pair_it_was_bound_by", Rule: "IBTA 10.6.7.2.3: type 2B; rxe rxe_lookup_mw", needs: mw2Only, run: mw2OneQP},
 	Spec{Name: "mw2_bound_cannot_be_bound_again", Rule: "IBTA o10-37.2.30; rxe rxe_check_bind_mw", needs: mw2Only, run: mw2Again},
 	Spec{Name: "mw2_bound_to_nothing_is_refused", Rule: "IBTA o10-37.2.40; rxe rxe_check_bind_mw", needs: mw2Only, run: mw2Nothing},
+	Spec{Name: "mw2_behind_a_resend_is_bound_once", Rule: "IBTA 9.7.5.2.8: packets are sent again; 10.8.3.3", needs: mw2Only, run: mw2Resend},
 	Spec{Name: "mw2_cannot_be_bound_by_a_queue_pair_of_another_domain", Rule: "IBTA C10-72; rxe rxe_check_bind_mw", needs: mw2Only, run: mw2OtherPD},
 )
 
@@ -74,6 +75,22 @@ func mw2Nothing(c *Case) {
 	w, r := c.B.mw(verbs.MWType2), c.B.target(512)
 	req := bindOf(1, w, r, 0, 0, mwWrite)
 	c.bindFails("binding a type 2 window to no bytes", w, req)
+}
+
+// B's first message is sent again until A has a receive. The binding behind it is not a packet.
+func mw2Resend(c *Case) {
+	a, b := c.link(func(o *opts) { o.rnrRetry, o.rnrTimer = verbs.RNRRetryInfinite, fastRNR })
+	w, r := c.B.mw(verbs.MWType2), c.B.target(512)
+	req, word, note := bindOf(2, w, r, 0, 512, mwWrite), c.B.region(8), c.A.region(8)
+	b.send(sendOf(1, word.all()), req, sendOf(3, word.all()))
+	b.scq.none("the first message waits for a receive")
+	a.recv(RR{id: 8, sg: sg(note.all())}, RR{id: 9, sg: sg(note.all())})
+	b.sent(b.scq.one(), 1, verbs.WCSend)
+	b.sent(b.scq.one(), 2, verbs.WCBindMW)
+	b.sent(b.scq.one(), 3, verbs.WCSend)
+	a.received(a.rcq.one(), 8, verbs.WCRecv, 8)
+	a.received(a.rcq.one(), 9, verbs.WCRecv, 8)
+	a.reaches(r, 0, req.rkey, c.A.region(8).fill(1))
 }
 
 func mw2OtherPD(c *Case) {

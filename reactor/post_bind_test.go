@@ -1,0 +1,111 @@
+package reactor_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// bindsAgain is a device with DeviceAttr.BindsAgain. It records what each list has.
+type bindsAgain struct {
+	verbs.Context
+	lists []int // requests of each list
+}
+
+func (d *bindsAgain) QueryDevice() (verbs.DeviceAttr, error) {
+	a, err := d.Context.QueryDevice()
+	a.BindsAgain = true
+	return a, err
+}
+
+func (d *bindsAgain) Execute(t *verbs.IOBatch) error {
+	for _, g := range t.Sends {
+		d.lists = append(d.lists, g.Count)
+	}
+	return d.Context.Execute(t)
+}
+
+// Rule: on a device that binds again when it sends again, a binding is posted when no earlier send is outstanding,
+// and what is behind it stays behind it. (The bug: a late acknowledgement on Soft-RoCE broke a connection with large
+// messages.)
+func TestBindingsWaitUntilNothingIsOutstanding(t *testing.T) {
+	onlySoft(t, "the test counts lists")
+	var d *bindsAgain
+	a, b := pairOf(t, reactor.Config{Stepped: true}, reactor.QueueConfig{SendDepth: 16, RecvDepth: 16, Windows: true}, func(c verbs.Context) verbs.Context {
+		d = &bindsAgain{Context: c}
+		return d
+	})
+	mw := must.Get(a.pd.AllocMW(verbs.MWType1))(t)
+	mr := must.Get(a.pd.RegMR(a.arena.Addr(), endMemory, a.arena.Addr(), endAccess|verbs.AccessMWBind))(t)
+	var ended []int
+	submit := func(s *reactor.Send, p reactor.Payload) {
+		t.Helper()
+		must.Get(a.q.Submit(bounded(t), s, &p, reactor.NonBlock))(t)
+	}
+	at := 0
+	note := func() reactor.Sink {
+		n := at
+		at++
+		return called(func(_ reactor.Completion, err error) {
+			try(t, err)
+			ended = append(ended, n)
+		})
+	}
+	key := mw.RKey()
+	bind := func() {
+		key = verbs.IncRKey(key)
+		submit(&reactor.Send{Opcode: verbs.WRBindMW, Sink: note(), Bind: &reactor.Bind{Window: mw, Region: mr, RKey: key, Addr: a.arena.Addr(), Length: 64, Access: verbs.AccessRemoteWrite}}, reactor.Payload{})
+	}
+	write := func() {
+		s, p := a.write(b)
+		s.Sink = note()
+		submit(s, p)
+	}
+	write()
+	write()
+	bind()
+	write()
+	bind()
+	bind()
+	write()
+	steps := func() {
+		for range 100 {
+			b.r.Step()
+			a.r.Step()
+		}
+	}
+	steps()
+	if want := []int{2, 2, 1, 2}; !slices.Equal(d.lists, want) {
+		t.Errorf("WRITE, WRITE, BIND, WRITE, BIND, BIND, WRITE were posted in lists of %v, want %v", d.lists, want)
+	}
+	if want := []int{0, 1, 2, 3, 4, 5, 6}; !slices.Equal(ended, want) {
+		t.Errorf("they ended in the order %v", ended)
+	}
+
+	// The first message waits for a receive: the binding is not posted.
+	d.lists, ended, at = nil, nil, 0
+	_, sge := a.bytes(0, 8)
+	submit(&reactor.Send{Opcode: verbs.WRSend, Sink: note()}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+	bind()
+	steps()
+	if fmt.Sprint(d.lists, ended) != "[1] []" {
+		t.Errorf("behind a message that waits, lists of %v were posted, and %v have ended", d.lists, ended)
+	}
+	into := inbox(make(chan reactor.Completion, 1))
+	_, sge = b.bytes(0, 8)
+	must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: into}, []verbs.SGE{sge}, reactor.NonBlock))
+	for until := bounded(t); len(ended) < at && until.Err() == nil; { // the device sends the message again after a while
+		steps()
+	}
+	if fmt.Sprint(d.lists, ended) != "[1 1] [0 1]" {
+		t.Errorf("after the message has arrived, lists of %v were posted, and %v have ended", d.lists, ended)
+	}
+	must.Do(t, mw.Close())
+	must.Do(t, mr.Close())
+	a.close(t)
+	b.close(t)
+}
