@@ -19,16 +19,15 @@ type Pool[T any, P ring.Node[T]] struct {
 	run        func(P)
 	body       func() // the method work, as one value that is allocated once
 	in         ring.Inbox[T, P]
-	// busy is the number of workers that run a value or look for one. The goroutine that starts a
-	// worker increments busy; the worker decrements it.
-	busy atomic.Int32
-	// parked is the number of workers that wait for a token in wake, or are about to, and for which no
-	// token is on its way. A worker increments it before it waits. A goroutine that decrements it sends
-	// one token, after it has incremented busy for the woken worker. A parked worker keeps its goroutine,
-	// so that waking it takes one send on a channel, and none of the locks of ants.
-	parked atomic.Int32
-	wake   chan token // at most one token for each busy worker, and one for each parked worker that Close ends
-	// closed is set by Close. A worker reads it after it has incremented parked.
+	// workers is the number of busy workers, and oneParked times that of parked ones: one word, so that a worker
+	// changes from one to the other in one step. Busy workers run a value or look for one; parked ones wait for a
+	// token in wake, or are about to, and no token is on its way to them. A goroutine that starts a worker, or sends
+	// a token, counts the worker as busy before; a worker counts itself as parked. A parked worker keeps its
+	// goroutine, so that waking it takes one send on a channel, and none of the locks of ants. There are at most
+	// most workers.
+	workers atomic.Int64
+	wake    chan token // at most one token for each worker
+	// closed is set by Close. A worker reads it before and after it counts itself as parked.
 	closed atomic.Bool
 
 	mu   sync.Mutex // guards line; held for a few instructions
@@ -38,13 +37,8 @@ type Pool[T any, P ring.Node[T]] struct {
 	left atomic.Bool
 }
 
-// token wakes a parked worker.
+// token wakes a parked worker, which is counted as busy when the token is sent. All tokens are alike.
 type token uint8
-
-const (
-	tokenRun token = iota // the worker was counted in busy
-	tokenEnd              // the worker must end
-)
 
 // goroutines is an [ants.Pool].
 type goroutines interface {
@@ -65,7 +59,7 @@ func New[T any, P ring.Node[T]](most int, run func(P)) (*Pool[T, P], error) {
 }
 
 func newPool[T any, P ring.Node[T]](g goroutines, most int, run func(P)) *Pool[T, P] {
-	p := &Pool[T, P]{goroutines: g, most: int32(most), run: run, wake: make(chan token, 2*most)}
+	p := &Pool[T, P]{goroutines: g, most: int32(most), run: run, wake: make(chan token, most)}
 	p.body = p.work
 	return p
 }
@@ -75,66 +69,69 @@ func newPool[T any, P ring.Node[T]](g goroutines, most int, run func(P)) *Pool[T
 func (p *Pool[T, P]) Queue(v P) {
 	p.in.Push(v)
 	model.Fresh("pushed")
-	if !p.reserveWorker() {
-		return
-	}
-	if p.unpark() {
-		model.Yield("token")
-		p.wake <- tokenRun
-	} else {
-		p.Go(p.body)
+	p.call()
+}
+
+const oneParked = 1 << 32 // in workers
+
+// call counts one more worker as busy, if the limit allows, and wakes a parked one or starts one.
+func (p *Pool[T, P]) call() {
+	for {
+		model.Fresh("call")
+		s := p.workers.Load()
+		if int32(s) >= p.most {
+			return
+		}
+		if s >= oneParked {
+			if !p.unpark() {
+				continue
+			}
+			model.Yield("token")
+			p.wake <- token(0)
+			return
+		}
+		model.Yield("start")
+		if p.workers.CompareAndSwap(s, s+1) {
+			p.Go(p.body)
+			return
+		}
 	}
 }
 
-// unpark takes a parked worker off the count, and returns false if there is none.
+// unpark counts one parked worker as busy, and returns false if none is parked.
 func (p *Pool[T, P]) unpark() bool {
 	for {
 		model.Fresh("unpark")
-		n := p.parked.Load()
-		if n == 0 {
+		s := p.workers.Load()
+		if s < oneParked {
 			return false
 		}
 		model.Yield("unpark.swap")
-		if p.parked.CompareAndSwap(n, n-1) {
+		if p.workers.CompareAndSwap(s, s-oneParked+1) {
 			return true
 		}
 	}
 }
 
-// park waits until another goroutine has reserved this worker. It returns false if the worker must end:
-// the pool is closed, or enough other workers are parked.
-func (p *Pool[T, P]) park() bool {
-	for {
-		model.Fresh("park")
-		n := p.parked.Load()
-		if n >= p.most {
-			return false
+// rest waits until there may be work for this worker. It returns false if the worker must end.
+func (p *Pool[T, P]) rest() bool {
+	model.Fresh("rest")
+	if p.closed.Load() { // Close would not wake it
+		p.workers.Add(-1)
+		model.Fresh("last")
+		if p.waiting(true) {
+			p.call()
 		}
-		model.Yield("park.swap")
-		if p.parked.CompareAndSwap(n, n+1) {
-			break
-		}
-	}
-	model.Fresh("parked")
-	if p.closed.Load() && p.unpark() {
 		return false
 	}
-	t, _ := model.Receive(p.wake, nil) // no select with a channel for Close: the select was 13 % of an Ask's profile
-	return t == tokenRun
-}
-
-// reserveWorker increments busy for one more worker, if the limit allows.
-func (p *Pool[T, P]) reserveWorker() bool {
-	for {
-		n := p.busy.Load()
-		if n >= p.most {
-			return false
-		}
-		model.Yield("hire")
-		if p.busy.CompareAndSwap(n, n+1) {
-			return true
-		}
+	model.Fresh("park")
+	others := int32(p.workers.Add(oneParked-1)) > 0
+	model.Yield("parked")
+	if (p.waiting(others) || p.closed.Load()) && p.unpark() {
+		return true
 	}
+	model.Receive(p.wake, nil) // no select with a channel for Close: the select was 13 % of an Ask's profile
+	return true
 }
 
 // Go runs fn at once, independent of the queued values. It uses a pooled goroutine, or a new one if
@@ -159,10 +156,7 @@ func (p *Pool[T, P]) work() {
 			p.run(v)
 			continue
 		}
-		model.Fresh("leave")
-		p.busy.Add(-1)
-		model.Fresh("left")
-		if (!p.waiting() || !p.reserveWorker()) && !p.park() {
+		if !p.rest() {
 			returned = true
 			return
 		}
@@ -174,7 +168,7 @@ func (p *Pool[T, P]) take() P {
 	if !p.left.Load() && p.in.Empty() { // perhaps outdated: work looks again, with the lock
 		return nil
 	}
-	p.mu.Lock()
+	p.lock()
 	defer p.mu.Unlock()
 	if p.line == nil {
 		if p.line = p.in.TakeAll(); p.line == nil {
@@ -183,25 +177,41 @@ func (p *Pool[T, P]) take() P {
 	}
 	v := p.line
 	p.line = v.InboxHook().Unlink()
+	model.Yield("taken")
 	if left := p.line != nil; left != p.left.Load() {
 		p.left.Store(left)
 	}
 	return v
 }
 
-// waiting reports whether there are queued values. Without the lock it would miss those that another
-// worker has taken off the inbox and not yet put in line.
-func (p *Pool[T, P]) waiting() bool {
-	p.mu.Lock()
+// waiting reports whether there are queued values. If others are busy, one of them may have taken values off the inbox
+// that it has not yet put in line: only with the lock are they seen.
+func (p *Pool[T, P]) waiting(others bool) bool {
+	if !others {
+		return p.left.Load() || !p.in.Empty()
+	}
+	p.lock()
 	defer p.mu.Unlock()
 	return p.line != nil || !p.in.Empty()
+}
+
+func (p *Pool[T, P]) lock() {
+	model.Block("lock", func() bool {
+		free := p.mu.TryLock()
+		if free {
+			p.mu.Unlock()
+		}
+		return free
+	})
+	p.mu.Lock()
 }
 
 // Close ends the pool's goroutines. Running and queued values are not affected. It is idempotent.
 func (p *Pool[T, P]) Close() {
 	p.closed.Store(true)
-	for model.Yield("close"); p.unpark(); {
-		p.wake <- tokenEnd
+	for p.unpark() { // each parks at most once more: then it sees closed
+		model.Yield("end")
+		p.wake <- token(0)
 	}
 	p.goroutines.Release()
 }

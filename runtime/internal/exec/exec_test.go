@@ -72,7 +72,7 @@ func TestAtMostSoMany(t *testing.T) {
 				running.Add(-1)
 			}})
 		}
-		if n := p.busy.Load(); n != 3 {
+		if n := p.workers.Load(); n != 3 {
 			t.Errorf("%d workers were called for %d jobs, want 3", n, cap(begun))
 		}
 		for range 3 {

@@ -3,7 +3,6 @@
 package exec
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,23 +18,33 @@ type hired struct{ starts int }
 func (h *hired) Submit(func()) error { h.starts++; return nil }
 func (h *hired) Release()            {}
 
-// world is a pool and jobs that are each queued once, by their own goroutine, and run by workers
+// scene is a pool and jobs that are each queued once, by their own goroutine, and run by workers
 // that are goroutines of the model.
-// If closing is set, one more goroutine closes the pool at any time.
-func world(most, jobs int, closing bool) func() model.World {
+type scene struct {
+	most, jobs int
+	closing    bool // one more goroutine closes the pool at any time
+	meeting    bool // each job ends when all run
+}
+
+func (c scene) world() func() model.World {
+	most, jobs, closing := c.most, c.jobs, c.closing
 	return func() model.World {
 		h := new(hired)
+		all := make([]*job, jobs)
 		p := newPool(h, most, func(j *job) {
 			model.Yield("run")
 			j.runs++
+			if c.meeting {
+				model.Block("meet", func() bool { return !slices.ContainsFunc(all, func(j *job) bool { return j.runs == 0 }) })
+			}
 		})
-		all := make([]*job, jobs)
 		for i := range all {
 			all[i] = new(job)
 		}
 		line := func(d *model.Digest) {
 			p.in.Digest(d, all)
 			d.Add(uint64(slices.Index(all, p.line) + 1))
+			d.Bits(p.left.Load(), p.closed.Load())
 		}
 		m := model.World{
 			Shared: func(d *model.Digest) {
@@ -43,9 +52,13 @@ func world(most, jobs int, closing bool) func() model.World {
 				for _, j := range all {
 					d.Add(uint64(j.runs))
 				}
-				d.Add(uint64(p.busy.Load())<<32 | uint64(h.starts))
-				d.Add(uint64(p.parked.Load())<<32 | uint64(len(p.wake)))
-				d.Bits(p.closed.Load())
+				free := p.mu.TryLock()
+				if free {
+					p.mu.Unlock()
+				}
+				d.Bits(free)
+				d.Add(uint64(p.workers.Load()))
+				d.Add(uint64(h.starts)<<32 | uint64(len(p.wake)))
 				for range len(p.wake) {
 					t := <-p.wake
 					p.wake <- t
@@ -54,28 +67,24 @@ func world(most, jobs int, closing bool) func() model.World {
 			},
 			Reads: func(label string) uint64 {
 				switch label {
-				case "take":
+				case "take", "last", "parked", "lock", "box.push", "box.push.swap", "box.take", "box.take.swap", "unlink":
 					var d model.Digest
 					line(&d)
 					return d.Sum()
-				case "pushed", "hire", "left":
-					return uint64(p.busy.Load())
-				case "parked":
+				case "rest":
 					if p.closed.Load() {
 						return 1
 					}
-				case "unpark", "unpark.swap", "park", "park.swap":
-					return uint64(p.parked.Load())
+				case "pushed", "call", "start", "park", "unpark", "unpark.swap":
+					return uint64(p.workers.Load())
 				}
 				return 0
 			},
-			Atomic: func(label string) bool { return strings.HasPrefix(label, "box.") || label == "unlink" },
+			// A goroutine that holds the lock, or pushes, is alone in the steps between them but for those without the lock.
+			Atomic: func(label string) bool { return strings.HasPrefix(label, "box.push") },
 			Check: func() error {
-				if p.busy.Load() > int32(most) {
-					return errors.New("more workers than there may be")
-				}
-				if p.parked.Load() > int32(most) {
-					return errors.New("more parked workers than there may be")
+				if n := p.workers.Load(); int32(n) < 0 || int32(n)+int32(n/oneParked) > int32(most) {
+					return fmt.Errorf("%d workers are busy and %d parked, of %d", int32(n), n/oneParked, most)
 				}
 				return nil
 			},
@@ -91,7 +100,7 @@ func world(most, jobs int, closing bool) func() model.World {
 						waiting++
 					}
 				}
-				if n := int(p.parked.Load()); n != waiting || closing && n != 0 || len(p.wake) != 0 {
+				if n := int(p.workers.Load() / oneParked); n != waiting || closing && n != 0 || len(p.wake) != 0 {
 					return fmt.Errorf("%d workers are parked, and %d tokens are left; blocked: %v", n, len(p.wake), blocked)
 				}
 				return nil
@@ -124,27 +133,31 @@ func world(most, jobs int, closing bool) func() model.World {
 }
 
 // Rule: in every interleaving of queueing and of leaving workers, every job is run once, and the
-// limit of workers holds.
+// limit of workers holds. As many jobs as the limit allows run at the same time.
 func TestModel(t *testing.T) {
-	for _, c := range []struct {
-		most, jobs int
-		closing    bool
-	}{{1, 1, false}, {1, 2, false}, {1, 3, false}, {2, 2, false}, {2, 3, false}, {1, 2, true}, {2, 2, true}} {
-		model.Holds(t, fmt.Sprintf("%d workers, %d jobs, closing %t", c.most, c.jobs, c.closing), world(c.most, c.jobs, c.closing))
+	for _, c := range []scene{
+		{most: 1, jobs: 1}, {most: 1, jobs: 2}, {most: 1, jobs: 3}, {most: 2, jobs: 2}, {most: 2, jobs: 3},
+		{most: 1, jobs: 2, closing: true}, {most: 2, jobs: 2, closing: true}, {most: 2, jobs: 2, meeting: true},
+	} {
+		model.Holds(t, fmt.Sprintf("%+v", c), c.world())
 	}
 }
 
 // Rule: a worker looks once more before it parks, and parks and wakes are counted.
 func TestModelMutants(t *testing.T) {
 	lastLook := func(most, jobs int) *mutate.Mutant {
-		return mutate.New(fmt.Sprintf("the last look, %d workers, %d jobs", most, jobs), "run 0 times", world(most, jobs, false)).
-			In("exec.go", "!p.waiting() || !p.res", "MUTANT || !p.waiting() || !p.res")
+		return mutate.New(fmt.Sprintf("the last look, %d workers, %d jobs", most, jobs), "run 0 times", scene{most: most, jobs: jobs}.world()).
+			In("exec.go", "p.waiting(others) || p", "!MUTANT && p.waiting(others) || p")
 	}
 	mutate.Test(t, lastLook(1, 2), lastLook(1, 3), lastLook(2, 3),
-		mutate.New("a worker that ends with the pool does not see that it was woken", "run 0 times|tokens", world(1, 2, true)).
+		mutate.New("the last look never takes the lock", "run 0 times", scene{most: 2, jobs: 2, meeting: true}.world()).
+			In("exec.go", "if !others {", "if MUTANT || !others {"),
+		mutate.New("a worker that ends does not look again", "run 0 times", scene{most: 1, jobs: 2, closing: true}.world()).
+			In("exec.go", "if p.waiting(true) {", "if !MUTANT && p.waiting(true) {"),
+		mutate.New("a worker that parks does not see that the pool was closed", "parked", scene{most: 1, jobs: 1, closing: true}.world()).
+			In("exec.go", "|| p.closed.Load()) &&", "|| !MUTANT && p.closed.Load()) &&"),
+		mutate.New("a worker that looks again does not see that it was woken", "are busy|run|tokens", scene{most: 1, jobs: 2}.world()).
 			In("exec.go", "&& p.unpark() {", "&& (p.unpark() || MUTANT) {"),
-		mutate.New("a worker that parks does not see that the pool was closed", "parked", world(1, 1, true)).
-			In("exec.go", "if p.closed.Load() &&", "if !MUTANT && p.closed.Load() &&"),
-		mutate.New("a worker is woken without being counted off", "more workers|run|tokens|parked", world(1, 2, false)).
-			In("exec.go", "if p.parked.CompareAndSwap(n, n-1) {", "if MUTANT || p.parked.CompareAndSwap(n, n-1) {"))
+		mutate.New("a worker is woken without being counted off", "are busy|run|tokens", scene{most: 1, jobs: 2}.world()).
+			In("exec.go", "(s, s-oneParked+1) {", "(s, s-oneParked+1) || MUTANT {"))
 }
