@@ -92,7 +92,10 @@ func (w *Waiter) Settled() bool {
 // released later is offered to this waiter. If the wait is settled, Announce returns false and
 // announces nothing. After it returned true, Park or Retract must follow before Drive returns. Only
 // the goroutine inside Drive may call it. It never blocks.
-func (w *Waiter) Announce() bool {
+func (w *Waiter) Announce() bool { return w.announce(0) }
+
+// announce is Announce; it also clears the flags in clear, unless the wait is settled.
+func (w *Waiter) announce(clear uint64) bool {
 	if w.announced {
 		return true
 	}
@@ -104,7 +107,7 @@ func (w *Waiter) Announce() bool {
 		if s&bitSettled != 0 {
 			return false
 		}
-		if w.cas(s, s|bitParked) {
+		if w.cas(s, s&^clear|bitParked) {
 			w.announced = true
 			return true
 		}
@@ -134,8 +137,11 @@ func (w *Waiter) Retract() bool {
 // closed, and returns which of these happened. An accepted offer is always reported; of the other
 // two, if both happened, either one. Only the goroutine inside Drive may call it, any number of
 // times. It allocates nothing after a cell's first park.
-func (w *Waiter) Park(done <-chan struct{}) Signal {
-	if !w.Announce() {
+func (w *Waiter) Park(done <-chan struct{}) Signal { return w.park(done, 0) }
+
+// park is Park after announce(clear).
+func (w *Waiter) park(done <-chan struct{}, clear uint64) Signal {
+	if !w.announce(clear) {
 		return SignalSettled
 	}
 	sig, ok := model.Receive(w.wake, done)
@@ -204,12 +210,6 @@ func (w *Waiter) wait(done <-chan struct{}, d Driver) error {
 			return err
 		}
 	}
-	for { // no driver, or it declined: no offers from here on
-		s := w.load()
-		if w.cas(s, s&^bitDriven) {
-			break
-		}
-	}
-	w.Park(done)
+	w.park(done, bitDriven) // no driver, or it declined: no offers from here on
 	return nil
 }
