@@ -38,3 +38,18 @@ func (q *Inbox[T, P]) Digest(d *model.Digest, all []*T) {
 		d.Add(id(P(p).InboxHook().next))
 	}
 }
+
+// Digest adds to d the queue, and of each filled place what of returns.
+func (q *MPSC[T]) Digest(d *model.Digest, of func(*T) uint64) {
+	d.Add(q.tail.Load())
+	d.Add(q.head.Load())
+	d.Add(q.next)
+	for i := range q.places {
+		p := &q.places[i]
+		d.Add(p.seq.Load())
+		d.Add(of(&p.v))
+	}
+}
+
+// Tail returns the word from which a Push takes its place.
+func (q *MPSC[T]) Tail() uint64 { return q.tail.Load() }

@@ -304,12 +304,7 @@ func mpscWorld(size, several int, popped bool) model.World {
 	}
 	world := model.World{
 		Shared: func(d *model.Digest) {
-			d.Add(q.tail.Load())
-			d.Add(q.head.Load())
-			d.Add(q.next)
-			for i := range q.places {
-				d.Add(q.places[i].seq.Load())
-			}
+			q.Digest(d, func(v *int) uint64 { return uint64(*v) })
 		},
 		Ghost: func(d *model.Digest) { d.Add(uint64(pushed)) },
 		End: func([]string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/verbena-rdma/verbena/internal/model"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
@@ -44,6 +45,7 @@ func (c *cell[M]) tell(ctx context.Context, e *envelope[M]) error {
 		return verbena.ErrNilContext
 	}
 	pushed := ring.Full
+	model.Yield("tell")
 	if c.room == nil || !c.room.overtaken.Load() {
 		pushed = c.box.Push(e)
 	}
@@ -113,6 +115,7 @@ func (c *cell[M]) take(e *envelope[M]) bool {
 	if !c.box.Pop(e) {
 		return false
 	}
+	model.Yield("popped")
 	if c.room != nil && c.room.wanted.Load() {
 		c.room.wake()
 	}

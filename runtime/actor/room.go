@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/verbena-rdma/verbena/internal/model"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/reactor"
 )
@@ -26,31 +27,36 @@ type room struct {
 	// goroutine finds wanted set, clears it and sends on freed. It publishes nothing.
 	wanted atomic.Bool
 
-	token chan struct{} // holds the token unless the first has it
-	freed chan struct{} // its buffer keeps a sender from blocking; a signal left by an earlier wait costs one extra try
+	token chan signal // holds the token unless the first has it
+	freed chan signal // its buffer keeps a sender from blocking; a signal left by an earlier wait costs one extra try
 }
 
+// signal is what the channels of a room carry. All are alike.
+type signal uint8
+
 func newRoom() *room {
-	r := &room{token: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
-	r.token <- struct{}{}
+	r := &room{token: make(chan signal, 1), freed: make(chan signal, 1)}
+	r.token <- 0
 	return r
 }
 
 // wake makes the first in line try again: there is a place, or the mailbox is closed. In a closed mailbox the first does
 // not wait, and gives the token on. Any goroutine may call wake; it does not block.
 func (r *room) wake() {
+	model.Yield("room.wake")
 	if !r.wanted.CompareAndSwap(true, false) {
 		return
 	}
+	model.Yield("room.freed")
 	select {
-	case r.freed <- struct{}{}:
+	case r.freed <- 0:
 	default:
 	}
 }
 
 // patience is how many times the first in line is woken in vain before newcomers must join the line. Each time
-// costs it a switch of goroutines; in the line, each message costs one.
-const patience = 4
+// costs it a switch of goroutines; in the line, each message costs one. In the model build it is 1.
+const patience = 4 - 3*model.On
 
 // pushLater pushes e when the mailbox has room and it is this goroutine's turn. If err is nil, it returns
 // Pushed or Closed. Any goroutine may call it; in a handler it does not wait. It does not allocate.
@@ -69,27 +75,28 @@ func (c *cell[M]) pushLater(ctx context.Context, e *envelope[M]) (pushed ring.Pu
 // pushInLine is pushLater for a goroutine that may wait until done is closed.
 func (c *cell[M]) pushInLine(done reactor.DoneContext, e *envelope[M]) (pushed ring.PushResult, err error) {
 	r := c.room
-	select {
-	case <-r.token:
-	case <-done:
+	if _, first := model.Receive(r.token, done); !first {
 		return ring.Full, done.Err()
 	}
 	defer func() {
+		model.Yield("room.leave")
 		r.wanted.Store(false)
 		r.overtaken.Store(false)
-		r.token <- struct{}{}
+		model.Yield("room.token")
+		r.token <- 0
 	}()
 	for lost := 0; ; lost++ {
+		model.Mark("room.first", min(lost, patience+1))
 		if lost == patience {
+			model.Yield("room.overtaken")
 			r.overtaken.Store(true)
 		}
+		model.Yield("room.wanted")
 		r.wanted.Store(true)
 		if pushed = c.box.Push(e); pushed != ring.Full {
 			return pushed, nil
 		}
-		select {
-		case <-r.freed:
-		case <-done:
+		if _, woken := model.Receive(r.freed, done); !woken {
 			return ring.Full, done.Err()
 		}
 	}

@@ -31,7 +31,7 @@ func inLine(w *world, n int) {
 	until(w, func() bool {
 		found := 0
 		for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if strings.Contains(g, "[select") && strings.Contains(g, "pushInLine") {
+			if (strings.Contains(g, "[select") || strings.Contains(g, "[chan receive")) && strings.Contains(g, "pushInLine") {
 				found++
 			}
 		}
