@@ -32,8 +32,8 @@ type Pool[T any, P ring.Node[T]] struct {
 
 	mu   sync.Mutex // guards line; held for a few instructions
 	line P          // taken from in, oldest first
-	// left is true if line is not nil. It is written under mu. take reads it without, to save the lock when
-	// there is nothing to take; it may then be outdated.
+	// left is true if line is not nil. It is written under mu. take and waiting read it without, to save the lock
+	// when there is nothing to take; it may then be outdated.
 	left atomic.Bool
 }
 
@@ -119,15 +119,14 @@ func (p *Pool[T, P]) rest() bool {
 	if p.closed.Load() { // Close would not wake it
 		p.workers.Add(-1)
 		model.Fresh("last")
-		if p.waiting(true) {
+		if p.waiting() {
 			p.call()
 		}
 		return false
 	}
 	model.Fresh("park")
-	others := int32(p.workers.Add(oneParked-1)) > 0
-	model.Yield("parked")
-	if (p.waiting(others) || p.closed.Load()) && p.unpark() {
+	p.workers.Add(oneParked - 1)
+	if (p.waiting() || p.closed.Load()) && p.unpark() {
 		return true
 	}
 	model.Receive(p.wake, nil) // no select with a channel for Close: the select was 13 % of an Ask's profile
@@ -165,7 +164,7 @@ func (p *Pool[T, P]) work() {
 
 // take returns the oldest queued value, or nil.
 func (p *Pool[T, P]) take() P {
-	if !p.left.Load() && p.in.Empty() { // perhaps outdated: work looks again, with the lock
+	if !p.left.Load() && p.in.Empty() { // perhaps outdated: the worker looks again before it parks
 		return nil
 	}
 	p.lock()
@@ -184,11 +183,20 @@ func (p *Pool[T, P]) take() P {
 	return v
 }
 
-// waiting reports whether there are queued values. If others are busy, one of them may have taken values off the inbox
-// that it has not yet put in line: only with the lock are they seen.
-func (p *Pool[T, P]) waiting(others bool) bool {
-	if !others {
-		return p.left.Load() || !p.in.Empty()
+// waiting reports whether there are queued values. A busy worker may have taken values off the inbox that it has not
+// yet put in line: they are seen only with the lock. If none is busy after the look, no values were on their way.
+func (p *Pool[T, P]) waiting() bool {
+	model.Yield("look.left")
+	if p.left.Load() {
+		return true
+	}
+	model.Yield("look.in")
+	if !p.in.Empty() {
+		return true
+	}
+	model.Yield("look.busy")
+	if int32(p.workers.Load()) == 0 {
+		return false
 	}
 	p.lock()
 	defer p.mu.Unlock()

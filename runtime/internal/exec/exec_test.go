@@ -72,7 +72,7 @@ func TestAtMostSoMany(t *testing.T) {
 				running.Add(-1)
 			}})
 		}
-		if n := p.workers.Load(); n != 3 {
+		if n := p.workers.Load(); n > 3 { // fewer for a moment, when a worker ends because of the last Close
 			t.Errorf("%d workers were called for %d jobs, want 3", n, cap(begun))
 		}
 		for range 3 {

@@ -24,6 +24,7 @@ type scene struct {
 	most, jobs int
 	closing    bool // one more goroutine closes the pool at any time
 	meeting    bool // each job ends when all run
+	late       int  // workers that are about to look for a value at the beginning
 }
 
 func (c scene) world() func() model.World {
@@ -41,6 +42,8 @@ func (c scene) world() func() model.World {
 		for i := range all {
 			all[i] = new(job)
 		}
+		p.workers.Store(int64(c.late))
+		h.starts = c.late
 		line := func(d *model.Digest) {
 			p.in.Digest(d, all)
 			d.Add(uint64(slices.Index(all, p.line) + 1))
@@ -67,7 +70,7 @@ func (c scene) world() func() model.World {
 			},
 			Reads: func(label string) uint64 {
 				switch label {
-				case "take", "last", "parked", "lock", "box.push", "box.push.swap", "box.take", "box.take.swap", "unlink":
+				case "take", "lock", "box.push", "box.push.swap", "box.take", "box.take.swap", "unlink":
 					var d model.Digest
 					line(&d)
 					return d.Sum()
@@ -138,6 +141,7 @@ func TestModel(t *testing.T) {
 	for _, c := range []scene{
 		{most: 1, jobs: 1}, {most: 1, jobs: 2}, {most: 1, jobs: 3}, {most: 2, jobs: 2}, {most: 2, jobs: 3},
 		{most: 1, jobs: 2, closing: true}, {most: 2, jobs: 2, closing: true}, {most: 2, jobs: 2, meeting: true},
+		{most: 2, jobs: 2, meeting: true, late: 1}, {most: 2, jobs: 2, meeting: true, late: 2},
 	} {
 		model.Holds(t, fmt.Sprintf("%+v", c), c.world())
 	}
@@ -147,13 +151,13 @@ func TestModel(t *testing.T) {
 func TestModelMutants(t *testing.T) {
 	lastLook := func(most, jobs int) *mutate.Mutant {
 		return mutate.New(fmt.Sprintf("the last look, %d workers, %d jobs", most, jobs), "run 0 times", scene{most: most, jobs: jobs}.world()).
-			In("exec.go", "p.waiting(others) || p", "!MUTANT && p.waiting(others) || p")
+			In("exec.go", "p.waiting() || p", "!MUTANT && p.waiting() || p")
 	}
 	mutate.Test(t, lastLook(1, 2), lastLook(1, 3), lastLook(2, 3),
 		mutate.New("the last look never takes the lock", "run 0 times", scene{most: 2, jobs: 2, meeting: true}.world()).
-			In("exec.go", "if !others {", "if MUTANT || !others {"),
+			In("exec.go", "if int32(p.workers.Load()) == 0 {", "if MUTANT || int32(p.workers.Load()) == 0 {"),
 		mutate.New("a worker that ends does not look again", "run 0 times", scene{most: 1, jobs: 2, closing: true}.world()).
-			In("exec.go", "if p.waiting(true) {", "if !MUTANT && p.waiting(true) {"),
+			In("exec.go", "if p.waiting() {", "if !MUTANT && p.waiting() {"),
 		mutate.New("a worker that parks does not see that the pool was closed", "parked", scene{most: 1, jobs: 1, closing: true}.world()).
 			In("exec.go", "|| p.closed.Load()) &&", "|| !MUTANT && p.closed.Load()) &&"),
 		mutate.New("a worker that looks again does not see that it was woken", "are busy|run|tokens", scene{most: 1, jobs: 2}.world()).
