@@ -276,6 +276,7 @@ func (q *queuePair) retry(psn uint64, status verbs.WCStatus) {
 // rnrDelay waits for the receiver to become ready, or fails when no retry is left.
 func (q *queuePair) rnrDelay(psn uint64, delay time.Duration) {
 	r := &q.req
+	r.retries = q.attr.RetryCnt // they count what the peer does not answer
 	if r.rnrWait || r.next <= psn {
 		return
 	}
@@ -286,7 +287,6 @@ func (q *queuePair) rnrDelay(psn uint64, delay time.Duration) {
 	if r.rnr != verbs.RNRRetryInfinite {
 		r.rnr--
 	}
-	r.retries = q.attr.RetryCnt // they count what the peer does not answer
 	r.seek(q.sq.Load(), psn)
 	r.rnrWait, r.notReady = true, true
 	q.deadline = 0

@@ -83,4 +83,14 @@ func TestRNRRestoresTheRetries(t *testing.T) {
 	}
 	w.b.recv(50, w.b.sge(0, 8))
 	w.a.ok(w.a.want(w.a.scq, 1), 1)
+
+	// The same if the NAK comes when the requester has gone back, and has not sent again.
+	q, r := w.a.qp, &w.a.qp.req
+	q.dev.exclusive(func() {
+		r.retries = 0
+		q.rnrDelay(r.next, verbs.RNRTimeout(1))
+	})
+	if r.retries != 1 || r.rnrWait {
+		t.Errorf("%d retries are left after an RNR NAK, want 1; waits: %t", r.retries, r.rnrWait)
+	}
 }
