@@ -40,8 +40,8 @@ import "github.com/verbena-rdma/verbena/internal/model"
 //	           then, direct or group. Only a second attacher of the same future waits for it.
 //	AWAITED    set and cleared by Await: only the goroutine in Await may consume, so it cannot lose
 //	           a settled result to another goroutine.
-//	DRIVEN     set with AWAITED; cleared after Drive returned, or if there is no driver. Offer
-//	           succeeds only while it is set.
+//	DRIVEN     set with AWAITED; cleared when PARKED is set, if Drive has returned or there is no
+//	           driver. Offer succeeds only while it is set.
 //	PARKED     set by Announce or Park; cleared by exactly one of settle, Offer, Retract, or Park
 //	           after the channel given to it was closed.
 //	DONE       set by Done: publishes the channel. DONE, THEN and GROUPED stay until the generation

@@ -96,16 +96,33 @@ func TestBindingsWaitUntilNothingIsOutstanding(t *testing.T) {
 		t.Errorf("behind a message that waits, lists of %v were posted, and %v have ended", d.lists, ended)
 	}
 	into := inbox(make(chan reactor.Completion, 1))
-	_, sge = b.bytes(0, 8)
-	must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: into}, []verbs.SGE{sge}, reactor.NonBlock))
+	_, there := b.bytes(0, 8)
+	must.Do(t, b.q.PostRecv(&reactor.Recv{Sink: into}, []verbs.SGE{there}, reactor.NonBlock))
 	for until := bounded(t); len(ended) < at && until.Err() == nil; { // the device sends the message again after a while
 		steps()
 	}
 	if fmt.Sprint(d.lists, ended) != "[1 1] [0 1]" {
 		t.Errorf("after the message has arrived, lists of %v were posted, and %v have ended", d.lists, ended)
 	}
+
+	// A queue that ends ends a binding that waits.
+	d.lists, at = nil, 0
+	ends := 0
+	end := called(func(_ reactor.Completion, err error) {
+		if ends++; err == nil {
+			t.Error("a request of a released queue succeeded")
+		}
+	})
+	submit(&reactor.Send{Opcode: verbs.WRSend, Sink: end}, reactor.Payload{SGEs: []verbs.SGE{sge}})
+	submit(&reactor.Send{Opcode: verbs.WRBindMW, Sink: end, Bind: &reactor.Bind{Window: mw, Region: mr, RKey: verbs.IncRKey(key), Addr: a.arena.Addr(), Length: 64, Access: verbs.AccessRemoteWrite}}, reactor.Payload{})
+	steps()
+	a.release(t, reactor.ErrClosed)
+	steps()
+	if fmt.Sprint(d.lists, ends) != "[1] 2" {
+		t.Errorf("before the queue was released lists of %v were posted, and then %d requests ended, want 2", d.lists, ends)
+	}
 	must.Do(t, mw.Close())
 	must.Do(t, mr.Close())
-	a.close(t)
+	a.closeRest(t)
 	b.close(t)
 }

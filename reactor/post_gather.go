@@ -113,7 +113,7 @@ func (r *Reactor) gatherOwn() {
 		return
 	}
 	b, i := &q.backlog, q.backlog.first
-	if b.n > 1 || !q.sendStack.Empty() || q.released || q.sealed || q.qp == nil || q.r.device.BindsAgain {
+	if b.n > 1 || !q.sendStack.Empty() || q.released || q.sealed || q.qp == nil {
 		q.gatherSends()
 		return
 	}
@@ -176,16 +176,17 @@ func (q *Queue) gatherSends() bool {
 		return found
 	}
 	q.list()
-	return true
+	return found || !q.backlog.unbindable
 }
 
-// list moves the oldest requests of the backlog into the batch, up to turnRequests and turnBytes. But
+// list moves the oldest requests of the backlog into the batch, up to turnRequests and turnBytes, and up to a binding
+// that must wait (untilBind). But
 // if the queue is released or sealed, or has no queue pair, all requests of the backlog end with an
 // error.
 func (q *Queue) list() {
 	b, t := &q.backlog, q.tab
 	first, all := b.first, b.n
-	b.delayed = false
+	b.delayed, b.unbindable = false, false
 	if q.released || q.sealed || q.qp == nil {
 		b.n = 0
 		q.refuse(first, all)

@@ -22,7 +22,7 @@ func (q *Queue) whenIdle(fn func(), sends bool) {
 	q.checkIdle()
 }
 
-// checkIdle is called when requests have ended.
+// checkIdle is called when requests have ended, and when a function was given to Idle.
 func (q *Queue) checkIdle() {
 	if q.backlog.unbindable && q.order.n == 0 {
 		q.backlog.unbindable = false
