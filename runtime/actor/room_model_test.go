@@ -14,7 +14,7 @@ import (
 	"github.com/verbena-rdma/verbena/reactor"
 )
 
-// told is the place of a Tell in a roomScene: sender and number of the message, and how it ended.
+// told is a message of a roomScene: its sender, and its number among the messages of the sender.
 type told struct{ sender, n int }
 
 // roomScene is senders that tell n messages each, over a mailbox of the given size, to a runner that takes them.

@@ -83,12 +83,10 @@ func (p *Pool[T, P]) call() {
 			return
 		}
 		if s >= oneParked {
-			if !p.unpark() {
-				continue
+			if p.wakeParked() {
+				return
 			}
-			model.Yield("token")
-			p.wake <- token(0)
-			return
+			continue
 		}
 		model.Yield("start")
 		if p.workers.CompareAndSwap(s, s+1) {
@@ -96,6 +94,16 @@ func (p *Pool[T, P]) call() {
 			return
 		}
 	}
+}
+
+// wakeParked wakes a parked worker, and returns false if none is parked.
+func (p *Pool[T, P]) wakeParked() bool {
+	if !p.unpark() {
+		return false
+	}
+	model.Yield("token")
+	p.wake <- token(0)
+	return true
 }
 
 // unpark counts one parked worker as busy, and returns false if none is parked.
@@ -217,9 +225,7 @@ func (p *Pool[T, P]) lock() {
 // Close ends the pool's goroutines. Running and queued values are not affected. It is idempotent.
 func (p *Pool[T, P]) Close() {
 	p.closed.Store(true)
-	for p.unpark() { // each parks at most once more: then it sees closed
-		model.Yield("end")
-		p.wake <- token(0)
+	for p.wakeParked() { // a worker parks at most once more: then it sees closed
 	}
 	p.goroutines.Release()
 }

@@ -62,15 +62,10 @@ func (c scene) world() func() model.World {
 				d.Bits(free)
 				d.Add(uint64(p.workers.Load()))
 				d.Add(uint64(h.starts)<<32 | uint64(len(p.wake)))
-				for range len(p.wake) {
-					t := <-p.wake
-					p.wake <- t
-					d.Add(uint64(t))
-				}
 			},
 			Reads: func(label string) uint64 {
 				switch label {
-				case "take", "lock", "box.push", "box.push.swap", "box.take", "box.take.swap", "unlink":
+				case "take", "lock", "box.take", "box.take.swap", "unlink":
 					var d model.Digest
 					line(&d)
 					return d.Sum()
@@ -83,7 +78,7 @@ func (c scene) world() func() model.World {
 				}
 				return 0
 			},
-			// A goroutine that holds the lock, or pushes, is alone in the steps between them but for those without the lock.
+			// Package ring searches the steps of Push.
 			Atomic: func(label string) bool { return strings.HasPrefix(label, "box.push") },
 			Check: func() error {
 				if n := p.workers.Load(); int32(n) < 0 || int32(n)+int32(n/oneParked) > int32(most) {
