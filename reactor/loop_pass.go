@@ -179,8 +179,8 @@ const (
 
 // execute() passes the batch to the device. The argument posts is the number of lists to post plus
 // the number of completion queues to arm. If alone is set, the batch contains the request of a
-// TransferWait, unless that waits behind a binding (untilBind). If Reactor.slice is not 0, the call is a slice in two cases: posts is 0 and the
-// previous pass found nothing, or posts is 1 and alone is set.
+// TransferWait, unless that waits behind a binding (untilBind). If Reactor.slice is not 0, the call is
+// a slice in two cases: posts is 0 and the previous pass found nothing, or posts is 1 and alone is set.
 func (r *Reactor) execute(posts int, alone bool) error {
 	if r.slice == 0 || posts > 1 || posts == 1 && !alone || posts == 0 && !r.idlePass {
 		return r.ctx.Execute(&r.batch)

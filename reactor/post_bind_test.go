@@ -10,10 +10,10 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// bindsAgain is a device with DeviceAttr.BindsAgain. It records what each list has.
+// bindsAgain is a device with DeviceAttr.BindsAgain. It records the length of each list.
 type bindsAgain struct {
 	verbs.Context
-	lists []int // requests of each list
+	lists []int
 }
 
 func (d *bindsAgain) QueryDevice() (verbs.DeviceAttr, error) {
@@ -29,9 +29,8 @@ func (d *bindsAgain) Execute(t *verbs.IOBatch) error {
 	return d.Context.Execute(t)
 }
 
-// Rule: on a device that binds again when it sends again, a binding is posted when no earlier send is outstanding,
-// and what is behind it stays behind it. (The bug: a late acknowledgement on Soft-RoCE broke a connection with large
-// messages.)
+// Rule: on a device with BindsAgain, the reactor posts a binding only when no send is outstanding. All sends keep their
+// order. (The bug: a late acknowledgement on Soft-RoCE broke a connection with large messages.)
 func TestBindingsWaitUntilNothingIsOutstanding(t *testing.T) {
 	onlySoft(t, "the test counts lists")
 	var d *bindsAgain
@@ -56,9 +55,9 @@ func TestBindingsWaitUntilNothingIsOutstanding(t *testing.T) {
 		})
 	}
 	key := mw.RKey()
-	bind := func() {
+	bind := func(to reactor.Sink) {
 		key = verbs.IncRKey(key)
-		submit(&reactor.Send{Opcode: verbs.WRBindMW, Sink: note(), Bind: &reactor.Bind{Window: mw, Region: mr, RKey: key, Addr: a.arena.Addr(), Length: 64, Access: verbs.AccessRemoteWrite}}, reactor.Payload{})
+		submit(&reactor.Send{Opcode: verbs.WRBindMW, Sink: to, Bind: &reactor.Bind{Window: mw, Region: mr, RKey: key, Addr: a.arena.Addr(), Length: 64, Access: verbs.AccessRemoteWrite}}, reactor.Payload{})
 	}
 	write := func() {
 		s, p := a.write(b)
@@ -67,10 +66,10 @@ func TestBindingsWaitUntilNothingIsOutstanding(t *testing.T) {
 	}
 	write()
 	write()
-	bind()
+	bind(note())
 	write()
-	bind()
-	bind()
+	bind(note())
+	bind(note())
 	write()
 	steps := func() {
 		for range 100 {
@@ -90,7 +89,7 @@ func TestBindingsWaitUntilNothingIsOutstanding(t *testing.T) {
 	d.lists, ended, at = nil, nil, 0
 	_, sge := a.bytes(0, 8)
 	submit(&reactor.Send{Opcode: verbs.WRSend, Sink: note()}, reactor.Payload{SGEs: []verbs.SGE{sge}})
-	bind()
+	bind(note())
 	steps()
 	if fmt.Sprint(d.lists, ended) != "[1] []" {
 		t.Errorf("behind a message that waits, lists of %v were posted, and %v have ended", d.lists, ended)
@@ -105,7 +104,7 @@ func TestBindingsWaitUntilNothingIsOutstanding(t *testing.T) {
 		t.Errorf("after the message has arrived, lists of %v were posted, and %v have ended", d.lists, ended)
 	}
 
-	// A queue that ends ends a binding that waits.
+	// The release of the queue ends the waiting binding, too.
 	d.lists, at = nil, 0
 	ends := 0
 	end := called(func(_ reactor.Completion, err error) {
@@ -114,7 +113,7 @@ func TestBindingsWaitUntilNothingIsOutstanding(t *testing.T) {
 		}
 	})
 	submit(&reactor.Send{Opcode: verbs.WRSend, Sink: end}, reactor.Payload{SGEs: []verbs.SGE{sge}})
-	submit(&reactor.Send{Opcode: verbs.WRBindMW, Sink: end, Bind: &reactor.Bind{Window: mw, Region: mr, RKey: verbs.IncRKey(key), Addr: a.arena.Addr(), Length: 64, Access: verbs.AccessRemoteWrite}}, reactor.Payload{})
+	bind(end)
 	steps()
 	a.release(t, reactor.ErrClosed)
 	steps()

@@ -179,10 +179,9 @@ func (q *Queue) gatherSends() bool {
 	return found || !q.backlog.unbindable
 }
 
-// list moves the oldest requests of the backlog into the batch, up to turnRequests and turnBytes, and up to a binding
-// that must wait (untilBind). But
-// if the queue is released or sealed, or has no queue pair, all requests of the backlog end with an
-// error.
+// list moves the oldest requests of the backlog into the batch, up to turnRequests and turnBytes, and
+// up to a binding that must wait (untilBind). But if the queue is released or sealed, or has no queue
+// pair, all requests of the backlog end with an error.
 func (q *Queue) list() {
 	b, t := &q.backlog, q.tab
 	first, all := b.first, b.n
@@ -240,8 +239,8 @@ func (q *Queue) list() {
 	q.listed(first, n)
 }
 
-// untilBind returns how many of the oldest n requests of the backlog may be posted now: those before the first BIND_MW
-// that is not the first of all that are outstanding. See verbs.DeviceAttr.BindsAgain.
+// untilBind returns how many of the oldest n requests of the backlog may be posted now. A BIND_MW may be posted only if no
+// send is outstanding and no request is before it in the list: see verbs.DeviceAttr.BindsAgain.
 func (q *Queue) untilBind(n int) int {
 	i := q.backlog.first
 	for k := range n {

@@ -114,10 +114,10 @@ type DeviceAttr struct {
 	PhysPorts       int
 	Opcodes         OpcodeSet // opcodes that RC queue pairs execute
 	QPTypes         []QPType
-	// BindsAgain reports that the device executes a BIND_MW again when it sends the packets before it again.
-	// The binding of a type 2 window then fails, because the window is bound. So post a BIND_MW only when all
-	// requests before it have completed, as package reactor does. (Linux 6.12, rdma_rxe: rxe_req.c, req_retry and
-	// rxe_requester.)
+	// BindsAgain reports whether the device executes a BIND_MW again when it retransmits earlier packets.
+	// The second binding of a type 2 window fails, because the window is bound, and the queue pair enters ERR. So post
+	// a BIND_MW only when all earlier requests have completed, as package reactor does. (Linux 6.12, rdma_rxe:
+	// rxe_req.c, req_retry and rxe_requester.)
 	BindsAgain bool
 }
 

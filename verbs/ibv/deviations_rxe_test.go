@@ -51,7 +51,7 @@ func rxeDeviations() map[string]string {
 		"uc_receive_too_small_is_no_success":                  malformed,
 		"cq_overrun_kills_the_queue_and_its_queue_pairs":      overrun,
 		"cq_overrun_is_final":                                 overrun,
-		"mw2_behind_a_resend_is_bound_once": "a binding is executed again when what is before it is sent again, and fails, because the window is bound " +
+		"mw2_behind_a_resend_is_bound_once": "a retransmission of earlier packets executes a binding again, which fails, because the window is bound " +
 			"(rxe_req.c, req_retry and rxe_requester); see verbs.DeviceAttr.BindsAgain",
 		"mw1_ends_where_it_was_bound_to":                        window,
 		"mw2_ends_where_it_was_bound_to":                        window,

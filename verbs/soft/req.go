@@ -276,7 +276,7 @@ func (q *queuePair) retry(psn uint64, status verbs.WCStatus) {
 // rnrDelay waits for the receiver to become ready, or fails when no retry is left.
 func (q *queuePair) rnrDelay(psn uint64, delay time.Duration) {
 	r := &q.req
-	r.retries = q.attr.RetryCnt // they count what the peer does not answer
+	r.retries = q.attr.RetryCnt // the peer has answered
 	if r.rnrWait || r.next <= psn {
 		return
 	}
