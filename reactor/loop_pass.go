@@ -56,8 +56,8 @@ func (w *work) allArmed(all []*cqState) bool {
 	return true
 }
 
-// Armed implements turn.Work. The device must rest first: see Pass.
-func (w receivingWork) Armed() bool { return false }
+// Armed implements turn.Work. A device that receives must poll and rest first: see Pass.
+func (w receivingWork) Armed() bool { return !w.receiver.Receives() && w.work.Armed() }
 
 // Quiet implements turn.Work.
 func (w *work) Quiet() bool { return (*Reactor)(w).onlyEvents() && !w.Outstanding() }

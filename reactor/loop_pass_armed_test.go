@@ -1,6 +1,10 @@
 package reactor
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
+)
 
 // Rule: the turn is given up without a pass only if the completions of each queue that can get some raise an event, or
 // an event is due and the last pass has left none; and if no work is left that a pass that arms does.
@@ -37,8 +41,20 @@ func TestArmed(t *testing.T) {
 		if got := (*work)(r).Armed(); got != x.want {
 			t.Errorf("%s: Armed is %v, want %v", name, got, x.want)
 		}
-		if (receivingWork{(*work)(r)}).Armed() {
-			t.Errorf("%s: a device that receives on the goroutines that poll must rest first", name)
+		for _, receives := range []bool{false, true} {
+			r.receiver = fakeReceiver{receives: receives}
+			if got, want := (receivingWork{(*work)(r)}).Armed(), x.want && !receives; got != want {
+				t.Errorf("%s: Armed is %v for a device that receives on the goroutines that poll, with traffic %v", name, got, receives)
+			}
 		}
 	}
 }
+
+// fakeReceiver is a device whose polls receive packets if receives is set. A holder must poll it and call Rest before it
+// gives up the turn.
+type fakeReceiver struct {
+	verbs.PollReceiver
+	receives bool
+}
+
+func (f fakeReceiver) Receives() bool { return f.receives }

@@ -56,9 +56,9 @@ func TestModelMutants(t *testing.T) {
 			In("drive.go", "if t.work.NeedsLoop() {\n\t\t\tbreak\n\t\t}\n\t\tif mayOffer", "if !MUTANT && t.work.NeedsLoop() {\nbreak\n}\nif mayOffer").
 			In("drive.go", "if t.work.NeedsLoop() {\n\t\t\tbreak\n\t\t}\n\t\tif t.rel", "if !MUTANT && t.work.NeedsLoop() {\nbreak\n}\nif t.rel"),
 		mutate.New("a driver that found nothing offers the turn", "livelock", crew(on, syncCaller, syncCaller)).
-			In("drive.go", "t.leave(!tired, !tired", "t.leave(!tired || MUTANT, !tired"),
-		mutate.New("a driver that got its result leaves unarmed", lost, crew(on, syncCaller, postAndGo)).
-			In("drive.go", "!tired && t.work.Armed()", "!tired && (MUTANT || t.work.Armed())"),
+			In("drive.go", "t.leave(!tired,", "t.leave(!tired || MUTANT,"),
+		mutate.New("a driver leaves unarmed", lost, crew(on, syncCaller, postAndGo)).
+			In("drive.go", ", t.work.Armed())\n}", ", MUTANT || t.work.Armed())\n}"),
 		mutate.New("a driver keeps the turn after a waiter accepted its offer", two, crew(on, syncCaller, syncCaller)).
 			In("drive.go", "&& t.offer()", "&& t.offer() && !MUTANT"),
 		mutate.New("delist does not wait for the leaver that uses the waiter", "Drive had returned", crew(on, syncCaller, cancelled)).

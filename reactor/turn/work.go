@@ -8,7 +8,7 @@ type Work interface {
 	// Pass posts, polls and settles one time, and reports whether it did anything. If arm is true,
 	// Pass arms every queue that can produce a completion and is not armed, and polls after that.
 	Pass(arm bool) bool
-	// Armed reports whether the holder may give the turn up after a pass that has found something: every later
+	// Armed reports whether the holder may give the turn up after a pass without another one: every later
 	// completion raises an event, or an event has been raised that is not taken. So each queue that can
 	// produce a completion is armed, was polled empty after that, and had nothing more for the last pass. No work is
 	// left that a pass with arm does. Only the holder calls Armed.
