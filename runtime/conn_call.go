@@ -60,7 +60,7 @@ func (c *Conn) Call(ctx context.Context, op *Op) (Message, error) {
 // ErrMessage.
 func (m Message) Reply(ctx context.Context, op *Op) error {
 	s := m.slot
-	if s == nil || s.state.Load() != m.number {
+	if s == nil || s.released.Load() != m.number {
 		return ErrMessage
 	}
 	if op.kind != startSend && op.kind != startSendBytes {

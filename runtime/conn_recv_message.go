@@ -31,7 +31,7 @@ type Message struct {
 // MaxPooled (see Buffer.Release).
 func (m Message) Release() error {
 	s := m.slot
-	if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
+	if s == nil || !s.released.CompareAndSwap(m.number, m.number+1) {
 		return ErrMessage
 	}
 	var err error
@@ -56,7 +56,7 @@ func ReleaseMany(ms []Message) error {
 	for i := range ms {
 		m := &ms[i]
 		s := m.slot
-		if s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
+		if s == nil || !s.released.CompareAndSwap(m.number, m.number+1) {
 			errs = errors.Join(errs, ErrMessage)
 			continue
 		}
@@ -85,7 +85,7 @@ func ReleaseMany(ms []Message) error {
 // c.returned.
 func (c *Conn) handOut(i uint32, m *Message) {
 	s := c.recvs.at(i)
-	m.number = s.state.Add(1) // now odd, which means held
+	m.number = s.released.Load()
 	m.slot, m.Imm, m.HasImm, m.Invalidated = s, s.imm, s.with, s.shut
 	if f := s.large; f != nil {
 		m.Data = f.buf.Bytes()
@@ -100,7 +100,7 @@ func (c *Conn) handOut(i uint32, m *Message) {
 // the order of arrival. The answer of a Call that was given up is released.
 func disposeMessage(m Message, err error) {
 	s := m.slot
-	if err != nil || s == nil || !s.state.CompareAndSwap(m.number, m.number+1) {
+	if err != nil || s == nil || !s.released.CompareAndSwap(m.number, m.number+1) {
 		return
 	}
 	c := s.c.Load()

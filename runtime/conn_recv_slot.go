@@ -25,10 +25,10 @@ type recvSlot struct {
 	pool *recvPool // nil if the receive belongs to one connection
 	i    uint32
 	buf  Buffer
-	// state is odd while the slot is held, and even otherwise. Conn.handOut adds 1, and copies the
-	// new state into the Message. Release and disposeMessage add 1 to this copy by a CAS, so a
-	// second Release fails.
-	state atomic.Uint64
+	// released counts how many times a message was given back. Conn.handOut copies it into the Message.
+	// Release and disposeMessage add 1 to this copy by a CAS, so a second Release fails. It publishes nothing:
+	// the receive is posted, or in Conn.backIn, before another message is handed out.
+	released atomic.Uint64
 	// The next seven fields describe the arrived message. The holder writes them. Conn.arrived publishes
 	// them to the goroutine that receives the message.
 	nth  uint64 // the number of this message, counted from 1 in the order of arrival

@@ -30,7 +30,7 @@ type Options struct {
 	// RecvCredits is a number of receives. A managed connection keeps that many receives of its own
 	// posted for the peer, which has as many credits from the beginning. Default for a managed
 	// connection: it shares receives with the others of its reactor. It then begins with a receive for
-	// one message; the peer gets more credits as it uses them, up to 256, and gives them back when the
+	// one message; the peer gets more credits as it uses them, up to 512, and gives them back when the
 	// connection is idle for one or two seconds. Without shared receive queues of the device the default
 	// is DefaultRecvCredits. On a raw connection RecvCredits is how many receives the program may have
 	// posted. Default DefaultRecvCredits.
