@@ -27,6 +27,9 @@ type Pool[T any, P ring.Node[T]] struct {
 	// most workers.
 	workers atomic.Int64
 	wake    chan token // at most one token for each worker
+	// given is the value of the token runGiven. The goroutine that has made the only worker busy writes it, and that worker
+	// reads it: wake publishes it.
+	given P
 	// closed is set by Close. A worker reads it before and after it counts itself as parked.
 	closed atomic.Bool
 
@@ -37,8 +40,13 @@ type Pool[T any, P ring.Node[T]] struct {
 	left atomic.Bool
 }
 
-// token wakes a parked worker, which is counted as busy when the token is sent. All tokens are alike.
+// token wakes a parked worker, which is counted as busy when the token is sent.
 type token uint8
+
+const (
+	look     token = iota // for a queued value
+	runGiven              // run Pool.given; at most one such token exists
+)
 
 // goroutines is an [ants.Pool].
 type goroutines interface {
@@ -67,6 +75,18 @@ func newPool[T any, P ring.Node[T]](g goroutines, most int, run func(P)) *Pool[T
 // Queue schedules one run of v, even after Close. v may be queued again after its run has begun. In
 // steady state Queue allocates nothing.
 func (p *Pool[T, P]) Queue(v P) {
+	// If no worker is busy, and nothing is queued, then all earlier values have been run, and a parked worker gets v at
+	// once. An Ask takes 0.49 µs in place of 0.52.
+	model.Fresh("look")
+	if s := p.workers.Load(); s >= oneParked && int32(s) == 0 && p.in.Empty() {
+		model.Yield("hand")
+		if p.workers.CompareAndSwap(s, s-oneParked+1) {
+			model.Yield("token")
+			p.given = v
+			p.wake <- runGiven
+			return
+		}
+	}
 	p.in.Push(v)
 	model.Fresh("pushed")
 	p.call()
@@ -102,7 +122,7 @@ func (p *Pool[T, P]) wakeParked() bool {
 		return false
 	}
 	model.Yield("token")
-	p.wake <- token(0)
+	p.wake <- look
 	return true
 }
 
@@ -121,8 +141,9 @@ func (p *Pool[T, P]) unpark() bool {
 	}
 }
 
-// rest waits until there may be work for this worker. It returns false if the worker must end.
-func (p *Pool[T, P]) rest() bool {
+// rest waits until there may be work for this worker, and returns a value to run or nil. It returns false if the worker
+// must end.
+func (p *Pool[T, P]) rest() (v P, more bool) {
 	model.Fresh("rest")
 	if p.closed.Load() { // Close would not wake it
 		p.workers.Add(-1)
@@ -130,15 +151,18 @@ func (p *Pool[T, P]) rest() bool {
 		if p.waiting() {
 			p.call()
 		}
-		return false
+		return nil, false
 	}
 	model.Fresh("park")
 	p.workers.Add(oneParked - 1)
 	if (p.waiting() || p.closed.Load()) && p.unpark() {
-		return true
+		return nil, true
 	}
-	model.Receive(p.wake, nil) // no select with a channel for Close: the select was 13 % of an Ask's profile
-	return true
+	// No select with a channel for Close: the select was 13 % of an Ask's profile.
+	if t, _ := model.Receive(p.wake, nil); t == runGiven {
+		v, p.given = p.given, nil
+	}
+	return v, true
 }
 
 // Go runs fn at once, independent of the queued values. It uses a pooled goroutine, or a new one if
@@ -159,13 +183,16 @@ func (p *Pool[T, P]) work() {
 	}()
 	for {
 		model.Fresh("take")
-		if v := p.take(); v != nil {
-			p.run(v)
-			continue
+		v := p.take()
+		if v == nil {
+			var more bool
+			if v, more = p.rest(); !more {
+				returned = true
+				return
+			}
 		}
-		if !p.rest() {
-			returned = true
-			return
+		if v != nil {
+			p.run(v)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package exec
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ type scene struct {
 	closing    bool // one more goroutine closes the pool at any time
 	meeting    bool // each job ends when all run
 	late       int  // workers that are about to look for a value at the beginning
+	inOrder    bool // one goroutine queues all jobs
 }
 
 func (c scene) world() func() model.World {
@@ -32,9 +34,18 @@ func (c scene) world() func() model.World {
 	return func() model.World {
 		h := new(hired)
 		all := make([]*job, jobs)
+		last, disorder := -1, "" // the job that was started last, if one goroutine queues all for one worker
 		p := newPool(h, most, func(j *job) {
+			i := slices.Index(all, j)
+			model.Learn(uint64(i)) // Pool.given is cleared when it was read
 			model.Yield("run")
 			j.runs++
+			if c.inOrder {
+				if i < last {
+					disorder = fmt.Sprintf("job %d was run before job %d", last, i)
+				}
+				last = i
+			}
 			if c.meeting {
 				model.Block("meet", func() bool { return !slices.ContainsFunc(all, func(j *job) bool { return j.runs == 0 }) })
 			}
@@ -47,6 +58,7 @@ func (c scene) world() func() model.World {
 		line := func(d *model.Digest) {
 			p.in.Digest(d, all)
 			d.Add(uint64(slices.Index(all, p.line) + 1))
+			d.Add(uint64(slices.Index(all, p.given) + 1))
 			d.Bits(p.left.Load(), p.closed.Load())
 		}
 		m := model.World{
@@ -55,6 +67,8 @@ func (c scene) world() func() model.World {
 				for _, j := range all {
 					d.Add(uint64(j.runs))
 				}
+				d.Bits(disorder != "")
+				d.Add(uint64(last + 1))
 				free := p.mu.TryLock()
 				if free {
 					p.mu.Unlock()
@@ -62,6 +76,11 @@ func (c scene) world() func() model.World {
 				d.Bits(free)
 				d.Add(uint64(p.workers.Load()))
 				d.Add(uint64(h.starts)<<32 | uint64(len(p.wake)))
+				for range len(p.wake) {
+					t := <-p.wake
+					d.Add(uint64(t))
+					p.wake <- t
+				}
 			},
 			Reads: func(label string) uint64 {
 				switch label {
@@ -73,8 +92,12 @@ func (c scene) world() func() model.World {
 					if p.closed.Load() {
 						return 1
 					}
-				case "pushed", "call", "start", "park", "unpark", "unpark.swap":
+				case "pushed", "call", "start", "park", "unpark", "unpark.swap", "hand":
 					return uint64(p.workers.Load())
+				case "look":
+					var d model.Digest
+					line(&d)
+					return d.Sum() + uint64(p.workers.Load())
 				}
 				return 0
 			},
@@ -87,6 +110,9 @@ func (c scene) world() func() model.World {
 				return nil
 			},
 			End: func(blocked []string) error {
+				if disorder != "" {
+					return errors.New(disorder)
+				}
 				for i, j := range all {
 					if j.runs != 1 {
 						return fmt.Errorf("job %d was run %d times; blocked: %v", i, j.runs, blocked)
@@ -104,11 +130,21 @@ func (c scene) world() func() model.World {
 				return nil
 			},
 		}
-		for i, j := range all {
-			m.Act(fmt.Sprint("queue", i), func() {
-				model.Yield("begin")
-				p.Queue(j)
+		queue := func(name string, js ...*job) {
+			m.Act(name, func() {
+				for i, j := range js {
+					model.Forget(i)
+					model.Yield("begin")
+					p.Queue(j)
+				}
 			})
+		}
+		if c.inOrder {
+			queue("queue", all...)
+		} else {
+			for i, j := range all {
+				queue(fmt.Sprint("queue", i), j)
+			}
 		}
 		if closing {
 			m.Act("close", func() {
@@ -137,6 +173,8 @@ func TestModel(t *testing.T) {
 		{most: 1, jobs: 1}, {most: 1, jobs: 2}, {most: 1, jobs: 3}, {most: 2, jobs: 2}, {most: 2, jobs: 3},
 		{most: 1, jobs: 2, closing: true}, {most: 2, jobs: 2, closing: true}, {most: 2, jobs: 2, meeting: true},
 		{most: 2, jobs: 2, meeting: true, late: 1}, {most: 2, jobs: 2, meeting: true, late: 2},
+		{most: 1, jobs: 3, late: 1, inOrder: true}, {most: 1, jobs: 2, late: 1}, {most: 2, jobs: 2, late: 1},
+		{most: 1, jobs: 2, late: 1, closing: true},
 	} {
 		model.Holds(t, fmt.Sprintf("%+v", c), c.world())
 	}
@@ -151,6 +189,12 @@ func TestModelMutants(t *testing.T) {
 	mutate.Test(t, lastLook(1, 2), lastLook(1, 3), lastLook(2, 3),
 		mutate.New("the last look never takes the lock", "run 0 times", scene{most: 2, jobs: 2, meeting: true}.world()).
 			In("exec.go", "if int32(p.workers.Load()) == 0 {", "if MUTANT || int32(p.workers.Load()) == 0 {"),
+		mutate.New("a value overtakes those that are queued", "run before", scene{most: 1, jobs: 2, late: 1, inOrder: true}.world()).
+			In("exec.go", "0 && p.in.Empty() {", "0 && (MUTANT || p.in.Empty()) {"),
+		mutate.New("a value is given although a worker is busy", "run|tokens", scene{most: 2, jobs: 2, late: 2}.world()).
+			In("exec.go", "s >= oneParked && int32(s)", "s >= oneParked && map[bool]int32{false: int32(s)}[MUTANT]"),
+		mutate.New("a value is given to a worker that was woken meanwhile", "are busy|run|tokens", scene{most: 2, jobs: 2, late: 1}.world()).
+			In("exec.go", "if p.workers.CompareAndSwap(s, s-oneParked+1) {\n\t\t\tmodel.Yield(\"tok", "if p.workers.CompareAndSwap(s, s-oneParked+1) || MUTANT {\nmodel.Yield(\"tok"),
 		mutate.New("a worker that ends does not look again", "run 0 times", scene{most: 1, jobs: 2, closing: true}.world()).
 			In("exec.go", "if p.waiting() {", "if !MUTANT && p.waiting() {"),
 		mutate.New("a worker that parks does not see that the pool was closed", "parked", scene{most: 1, jobs: 1, closing: true}.world()).
