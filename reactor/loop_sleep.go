@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,17 +33,42 @@ func (r *Reactor) makeSleeper() (turn.Sleeper, error) {
 		return nil, err
 	}
 	r.sleep = turn.NewPollerSleeper(p)
-	return waker{r.sleep, &r.timers}, nil
+	return waker{r.sleep, r}, nil
 }
 
 // attach makes the events of s known to the reactor. A completion channel that announces its events
-// calls arrived; all other sources are attached to the poller, where the loop finds them.
+// calls arrived; all other sources are attached to the poller, where the loop finds them. If any pass may take the events
+// of the completion channel (passesOn), the poller reports it one time until listen is called.
 func (r *Reactor) attach(s verbs.Source, key uint32) error {
-	if key == keyCompletions && r.announces {
+	switch {
+	case key == keyCompletions && r.announces:
 		s.Notify(r.arrived)
 		return nil
+	case key == keyCompletions && r.passesOn():
+		if err := r.sleep.AttachOnce(s, key); err != nil {
+			return err
+		}
+		return r.sleep.Rearm(key)
 	}
 	return r.sleep.Attach(s, key)
+}
+
+// passesOn reports whether the loop leaves an event of the completion channel to the next pass, whoever runs it. With
+// other policies than PolicyEconomy the loop takes the events itself, so that each makes it spin.
+func (r *Reactor) passesOn() bool {
+	return !r.announces && !r.cfg.Stepped && r.policy == PolicyEconomy
+}
+
+// listen has the poller report the completion channel again.
+func (r *Reactor) listen() {
+	if !r.passesOn() {
+		return
+	}
+	switch err := r.sleep.Rearm(keyCompletions); {
+	case err == nil, errors.Is(err, sys.ErrPollerClosed), errors.Is(err, sys.ErrNotAttached): // the latter while it is suspended
+	default:
+		r.suspendSource(r.channel, keyCompletions) // attaches it again
+	}
 }
 
 // detach undoes attach.
@@ -70,14 +96,26 @@ func (r *Reactor) arrived() {
 // deadline.)
 type waker struct {
 	*turn.PollerSleeper
-	timers *timers
+	r *Reactor
 }
 
 // Wait implements [turn.Sleeper].
 func (w waker) Wait(deadline time.Time) turn.WakeReason {
 	wake := w.PollerSleeper.Wait(deadline)
 	if wake&turn.WakeTimer != 0 {
-		w.timers.mayBeDue.Store(true)
+		w.r.timers.mayBeDue.Store(true)
+	}
+	return w.pass(wake)
+}
+
+// Poll implements [turn.Sleeper].
+func (w waker) Poll() turn.WakeReason { return w.pass(w.PollerSleeper.Poll()) }
+
+// pass leaves an event of the completion channel to the next pass, if it is the only one.
+func (w waker) pass(wake turn.WakeReason) turn.WakeReason {
+	if wake&turn.WakeEvent != 0 && w.r.passesOn() && w.TakeOnly(keyCompletions) {
+		w.r.eventArrived.Store(true)
+		wake ^= turn.WakeEvent | turn.WakeArrived
 	}
 	return wake
 }
@@ -152,6 +190,7 @@ func (r *Reactor) takeEvents() {
 			return
 		}
 		if !ok {
+			r.listen()
 			return
 		}
 		s := r.stateOf(cq)

@@ -39,9 +39,9 @@ type Reactor struct {
 	// generation counts the queues that Prepare makes. Prepare writes and reads it, on any goroutine.
 	// It publishes no other data.
 	generation atomic.Uint32
-	// eventArrived is set while the completion channel has events that no pass has taken. arrived sets it
-	// after the event was published. The holder clears it before it takes the events. Any goroutine reads
-	// it. Only used if announces is set.
+	// eventArrived is set while the completion channel has events that no pass has taken. arrived, or the loop
+	// (waker.pass), sets it after the event was published. The holder clears it before it takes the events. Any
+	// goroutine reads it.
 	eventArrived atomic.Bool
 	// announces is set if the completion channel calls arrived for its events (verbs.Source). With other
 	// policies than PolicyEconomy the poller takes them, so that each makes the loop spin. Constant after

@@ -164,9 +164,10 @@ func closing(f *fakeWorld) {
 	})
 }
 
-// busy, arrives, oneByOne and deafTimer set the fields of fakeWorld with these names.
+// busy, arrives, passed, oneByOne and deafTimer set the fields of fakeWorld with these names.
 func busy(f *fakeWorld)      { f.busy = true }
 func arrives(f *fakeWorld)   { f.arrives = true }
+func passed(f *fakeWorld)    { f.passed = true }
 func oneByOne(f *fakeWorld)  { f.oneByOne = true }
 func deafTimer(f *fakeWorld) { f.deafTimer = true }
 func twoSeats(f *fakeWorld)  { f.tok.slots = f.tok.slots[:2] } // two waiter slots, so that two waiters can be offered the turn
@@ -214,6 +215,20 @@ func scenarios() map[string]scenario {
 		"events arrive: WithTurn beside a caller":               crewWith(on, arrives, syncCaller, controller),
 		"events arrive: closing after a caller":                 crewWith(on, func(f *fakeWorld) { arrives(f); closing(f) }, syncCaller),
 		"events arrive: SpinTimed":                              crewWith(watch, arrives, syncCaller, postAndGo),
+
+		"events passed on: one synchronous caller":                 crewWith(on, passed, syncCaller),
+		"events passed on: one caller, Spin 1":                     crewWith(spin, passed, syncCaller),
+		"events passed on: driving off":                            crewWith(off, passed, syncCaller, postAndGo),
+		"events passed on: two synchronous callers":                crewWith(on, passed, syncCaller, syncCaller),
+		"events passed on: a caller beside one that does not wait": crewWith(on, passed, syncCaller, postAndGo),
+		"events passed on: a cancelled wait":                       crewWith(on, passed, cancelled),
+		"events passed on: a loop task beside a caller":            crewWith(on, passed, syncCaller, commander),
+		"events passed on: a timer beside a caller":                crewWith(on, passed, syncCaller, timed),
+		"events passed on: WithTurn beside a caller":               crewWith(on, passed, syncCaller, controller),
+		"events passed on: closing after a caller":                 crewWith(on, func(f *fakeWorld) { passed(f); closing(f) }, syncCaller),
+		"events passed on: callers that post and poll":             crewWith(on, passed, poster, poller),
+		"events passed on: SpinTimed":                              crewWith(watch, passed, syncCaller, postAndGo),
+		"events passed on: SpinAlways":                             crewWith(always, passed, syncCaller, syncCaller),
 
 		"a caller that posts":                               crew(on, poster),
 		"a caller that posts, driving off":                  crew(off, poster),

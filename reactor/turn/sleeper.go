@@ -71,6 +71,16 @@ func (s *PollerSleeper) Take() []uint32 {
 	return s.keys[:n]
 }
 
+// TakeOnly is Take if no other key than key is stored. It returns false if there are others, or none. Only the loop
+// calls TakeOnly, between two calls of Wait or Poll.
+func (s *PollerSleeper) TakeOnly(key uint32) bool {
+	if s.ready.Load() != 1 || s.keys[0] != key {
+		return false
+	}
+	s.ready.Store(0)
+	return true
+}
+
 // Err returns the error that ended the sleeper, or nil if its poller was closed. Call Err when Loop
 // has returned.
 func (s *PollerSleeper) Err() error {

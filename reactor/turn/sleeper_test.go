@@ -12,7 +12,7 @@ import (
 )
 
 // Rule: Wait returns the reasons for each wake-up. The key of a source with an event stays stored until
-// Take returns it. When the poller is closed, Wait returns WakeClosed, and Err returns nil.
+// Take returns it, or TakeOnly if it is the only one. When the poller is closed, Wait returns WakeClosed, and Err returns nil.
 func TestPollerSleeperReasons(t *testing.T) {
 	p := must.Get(sys.NewPoller())(t)
 	s := NewPollerSleeper(p)
@@ -48,6 +48,17 @@ func TestPollerSleeperReasons(t *testing.T) {
 	}
 	if k := s.Take(); !slices.Equal(k, []uint32{eventKey}) || s.Ready() {
 		t.Errorf("Take returned %v, want the key of the event, and no key left", k)
+	}
+	if s.TakeOnly(eventKey) {
+		t.Error("TakeOnly returned true without a key")
+	}
+	ev.Drain()
+	ev.Signal()
+	if s.Wait(past); s.TakeOnly(eventKey+1) || !s.Ready() {
+		t.Error("TakeOnly took the key of another source")
+	}
+	if !s.TakeOnly(eventKey) || s.Ready() {
+		t.Error("TakeOnly returned false for the only key, or left it")
 	}
 	ev.Drain()
 	if err := p.Close(); err != nil {

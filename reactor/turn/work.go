@@ -39,9 +39,10 @@ type WakeReason uint8
 
 // The reasons, as bits. Zero means that only a call of Wake woke the loop.
 const (
-	WakeEvent  WakeReason = 1 << 0 // a channel has events
-	WakeTimer  WakeReason = 1 << 1 // the deadline passed
-	WakeClosed WakeReason = 1 << 2 // the sleeper was closed
+	WakeEvent   WakeReason = 1 << 0 // a channel has events, which only the loop handles
+	WakeTimer   WakeReason = 1 << 1 // the deadline passed
+	WakeClosed  WakeReason = 1 << 2 // the sleeper was closed
+	WakeArrived WakeReason = 1 << 3 // an event came that any pass handles
 )
 
 // Sleeper lets the loop sleep and wakes it. [PollerSleeper] implements Sleeper.
@@ -49,9 +50,9 @@ type Sleeper interface {
 	// Wake wakes the loop. Any goroutine may call it; it never blocks. If the loop does not sleep,
 	// the wake-up is kept for the next Wait.
 	Wake()
-	// Wait sleeps until Wake is called, an event comes or the deadline passes. After an event or the
-	// deadline, [Work.NeedsLoop] returns true until RunLoopTasks has handled the event or the timer.
-	// Only the loop calls Wait.
+	// Wait sleeps until Wake is called, an event comes or the deadline passes. After WakeEvent or the
+	// deadline, [Work.NeedsLoop] returns true until RunLoopTasks has handled the event or the timer. Before
+	// Wait returns WakeArrived, [Work.Pending] must report the event. Only the loop calls Wait.
 	Wait(deadline time.Time) WakeReason
 	// Poll is Wait without sleeping and without a deadline. Only a spinning loop calls it.
 	Poll() WakeReason

@@ -34,7 +34,9 @@ type fakeWorld struct {
 	isArmed bool  // the reactor has armed, and has not taken an event since
 	event   bool  // the channel is readable
 	arrives bool  // events call Arrived, and the next pass takes them; the field event stays false
-	arrived bool  // such an event was raised, and no pass has taken it
+	passed  bool  // Wait and Poll report an event once, as WakeArrived, and the next pass takes it and listens again
+	deaf    bool  // Wait and Poll have reported the event, and no pass has taken it; only with passed
+	arrived bool  // an event was raised that calls Arrived, or was reported as WakeArrived, and no pass has taken it
 	fresh   bool  // Wait or Poll has reported the event, and the loop has not taken the event yet
 	bell    bool  // a wake-up is pending
 	closed  bool  // the sleeper is closed
@@ -60,7 +62,7 @@ type fakeWorld struct {
 func (f *fakeWorld) Pass(arm bool) bool {
 	did := false
 	if f.arrived {
-		f.arrived, f.isArmed = false, false
+		f.arrived, f.event, f.deaf, f.isArmed = false, false, false, false
 	}
 	for _, o := range f.inbox {
 		did = true
@@ -143,12 +145,9 @@ func (f *fakeWorld) Wake() { f.bell = true }
 func (f *fakeWorld) Wait(deadline time.Time) (wake WakeReason) {
 	timed := !deadline.IsZero()
 	model.Mark("sleep", ifTrue(timed))
-	model.Block("sleep", func() bool { return f.bell || f.event || f.closed || timed && f.now })
+	model.Block("sleep", func() bool { return f.bell || f.event && !f.deaf || f.closed || timed && f.now })
 	f.bell = false
-	if f.event {
-		f.fresh = true
-		wake |= WakeEvent
-	}
+	wake = f.report()
 	if timed && f.now {
 		wake |= WakeTimer
 	}
@@ -159,12 +158,24 @@ func (f *fakeWorld) Wait(deadline time.Time) (wake WakeReason) {
 	return wake
 }
 
+// report reports an event.
+func (f *fakeWorld) report() WakeReason {
+	switch {
+	case !f.event || f.deaf:
+		return 0
+	case f.passed:
+		f.arrived, f.deaf = true, true
+		return WakeArrived
+	}
+	f.fresh = true
+	return WakeEvent
+}
+
 // Poll implements Sleeper. It is a step of the model. An event that Poll finds becomes a loop task.
 func (f *fakeWorld) Poll() (wake WakeReason) {
 	model.Yield("look")
-	if f.event && !f.fresh {
-		f.fresh = true
-		wake |= WakeEvent
+	if !f.fresh {
+		wake = f.report()
 	}
 	if f.closed {
 		wake |= WakeClosed
@@ -180,7 +191,7 @@ func (f *fakeWorld) stirs(driver Parker) bool {
 	if w, ok := driver.(*fakeWaiter); ok {
 		return work || w.settled || w.cancelled || f.tok.word.Load()&anyWants != 0
 	}
-	if f.event && !f.fresh || f.closed {
+	if f.event && !f.fresh && !f.deaf || f.closed {
 		return true
 	}
 	if f.tok.word.Load() == spinning {
@@ -235,7 +246,7 @@ func (f *fakeWorld) reads(label string) uint64 {
 func (f *fakeWorld) shared(d *model.Digest) {
 	d.Add(uint64(f.tok.word.Load())<<8 | uint64(f.holders()))
 	d.Add(uint64(f.calls)<<16 | uint64(f.ran)<<8 | uint64(len(f.tok.loopHandoff))<<1 | uint64(len(f.tok.callerHandoff)))
-	d.Bits(f.armed, f.isArmed, f.event, f.fresh, f.bell, f.closed, f.timer, f.now, f.sooner, f.arrived, f.full)
+	d.Bits(f.armed, f.isArmed, f.event, f.fresh, f.bell, f.closed, f.timer, f.now, f.sooner, f.arrived, f.full, f.deaf)
 	if f.lone != nil {
 		d.Add(d.Place(f.lone.caller))
 	}
