@@ -72,27 +72,47 @@ func trips(took *suite.Samples, n int, found rounds.Values, trip func() error) e
 	return nil
 }
 
-// channelPair is a goroutine that answers over channels.
+// channelPair is a goroutine that answers over channels. Each end works for that long in a round trip.
 type channelPair struct {
 	ping, pong chan [bed.Word]byte
+	work       time.Duration
 	took       suite.Samples
 }
 
-func newChannelPings(settings) (suite.Load, error) {
-	l := &channelPair{ping: make(chan [bed.Word]byte), pong: make(chan [bed.Word]byte)}
+func newChannelPings(settings) (suite.Load, error) { return newChannelPair(0), nil }
+
+// endWork is about half of a round trip of managedPings, without the hand-over.
+const endWork = 1500 * time.Nanosecond
+
+// newWorkedPings is the floor of managedPings: what Go's scheduler needs for two goroutines that hand over as seldom as
+// those do.
+func newWorkedPings(settings) (suite.Load, error) { return newChannelPair(endWork), nil }
+
+func newChannelPair(work time.Duration) *channelPair {
+	l := &channelPair{ping: make(chan [bed.Word]byte), pong: make(chan [bed.Word]byte), work: work}
 	go func() {
 		defer close(l.pong)
 		for m := range l.ping {
+			l.do()
 			l.pong <- m
 		}
 	}()
-	return l, nil
+	return l
+}
+
+// do works.
+func (l *channelPair) do() {
+	if l.work > 0 {
+		for began := time.Now(); time.Since(began) < l.work; {
+		}
+	}
 }
 
 func (l *channelPair) Round(n int, found rounds.Values) error {
 	return trips(&l.took, n, found, func() error {
 		l.ping <- [bed.Word]byte{}
 		<-l.pong
+		l.do()
 		return nil
 	})
 }

@@ -85,14 +85,19 @@ func inMicroseconds(value string) func(who string) func(rounds.Round) float64 {
 }
 
 func pingPong(n int) suite.Trial {
-	ours, channels := contender(managedPings, 1, n), contender(channelPings, 1, n)
+	ours, channels, floor := contender(managedPings, 1, n), contender(channelPings, 1, n), contender(workedPings, 1, n)
 	const figure = "8 B ping-pong of two goroutines, managed connection"
 	row := func(what, unit string, goal report.Goal, of func(who string) func(rounds.Round) float64) suite.Row {
 		return suite.NewRow(figure+": "+what+", beside channels", unit, goal, of(channels.Name), of(ours.Name), nil)
 	}
-	return suite.Trial{Sides: []suite.Contender{ours, channels}, Rows: []suite.Row{
+	besideWork := func(what string, of func(who string) func(rounds.Round) float64) suite.Row {
+		return suite.NewRow(fmt.Sprintf("%s: %s, beside channels with %v of work at each end", figure, what, endWork), microseconds, reported, of(floor.Name), of(ours.Name), nil)
+	}
+	return suite.Trial{Sides: []suite.Contender{ours, channels, floor}, Rows: []suite.Row{
 		row("median", microseconds, report.AtMost(1.6, report.Value, "at most 1.6 µs"), inMicroseconds(suite.P50)),
 		row("p99", microseconds, report.AtMost(4, report.Value, "at most 4 µs"), inMicroseconds(suite.P99)),
+		besideWork("median", inMicroseconds(suite.P50)),
+		besideWork("p99", inMicroseconds(suite.P99)),
 		row("CPU of a round trip", nanoseconds, reported, cpuOf),
 		allocations(figure, ours),
 	}}

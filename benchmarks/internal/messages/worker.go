@@ -25,6 +25,7 @@ const (
 	largeWrites   = "large-writes"
 	managedPings  = "managed-pings"
 	channelPings  = "channel-pings"
+	workedPings   = "worked-pings"
 	tells         = "tells"
 	channelTells  = "channel-tells"
 	asks          = "asks"
@@ -51,6 +52,7 @@ var loads = map[string]func(settings) (suite.Load, error){
 	largeWrites:   newLargeWrites,
 	managedPings:  newManagedPings,
 	channelPings:  newChannelPings,
+	workedPings:   newWorkedPings,
 	tells:         newTells,
 	channelTells:  newChannelTells,
 	asks:          newAsks,
