@@ -128,7 +128,7 @@ type cell[T any] struct {
 // and the read is thrown away. The race detector would report this read, so race builds do not read
 // early.
 func lightly(w uint64) bool {
-	return !careful && w&(bitInSlot|bitDone|bitThen) == bitInSlot
+	return !careful && w&(bitInSlot|bitDone|bitThen|bitGrouped) == bitInSlot
 }
 
 // claim consumes the operation of a settled word w. If the word has changed, ok is false, and v and
