@@ -34,18 +34,16 @@ func (c scene) world() func() model.World {
 	return func() model.World {
 		h := new(hired)
 		all := make([]*job, jobs)
-		last, disorder := -1, "" // the job that was started last, if one goroutine queues all for one worker
+		last, disorder := -1, "" // the job that was taken last, if one goroutine queues all
 		p := newPool(h, most, func(j *job) {
-			i := slices.Index(all, j)
-			model.Learn(uint64(i)) // Pool.given is cleared when it was read
-			model.Yield("run")
-			j.runs++
-			if c.inOrder {
+			if i := slices.Index(all, j); c.inOrder { // in the step that has taken j
 				if i < last {
-					disorder = fmt.Sprintf("job %d was run before job %d", last, i)
+					disorder = fmt.Sprintf("job %d was taken before job %d", last, i)
 				}
 				last = i
 			}
+			model.Yield("run")
+			j.runs++
 			if c.meeting {
 				model.Block("meet", func() bool { return !slices.ContainsFunc(all, func(j *job) bool { return j.runs == 0 }) })
 			}
@@ -58,7 +56,7 @@ func (c scene) world() func() model.World {
 		line := func(d *model.Digest) {
 			p.in.Digest(d, all)
 			d.Add(uint64(slices.Index(all, p.line) + 1))
-			d.Add(uint64(slices.Index(all, p.given) + 1))
+			d.Add(uint64(slices.Index(all, p.given.Load()) + 1))
 			d.Bits(p.left.Load(), p.closed.Load())
 		}
 		m := model.World{
@@ -76,14 +74,11 @@ func (c scene) world() func() model.World {
 				d.Bits(free)
 				d.Add(uint64(p.workers.Load()))
 				d.Add(uint64(h.starts)<<32 | uint64(len(p.wake)))
-				for range len(p.wake) {
-					t := <-p.wake
-					d.Add(uint64(t))
-					p.wake <- t
-				}
 			},
 			Reads: func(label string) uint64 {
 				switch label {
+				case "given", "given.swap":
+					return uint64(slices.Index(all, p.given.Load()) + 1)
 				case "take", "lock", "box.take", "box.take.swap", "unlink":
 					var d model.Digest
 					line(&d)
@@ -173,7 +168,8 @@ func TestModel(t *testing.T) {
 		{most: 1, jobs: 1}, {most: 1, jobs: 2}, {most: 1, jobs: 3}, {most: 2, jobs: 2}, {most: 2, jobs: 3},
 		{most: 1, jobs: 2, closing: true}, {most: 2, jobs: 2, closing: true}, {most: 2, jobs: 2, meeting: true},
 		{most: 2, jobs: 2, meeting: true, late: 1}, {most: 2, jobs: 2, meeting: true, late: 2},
-		{most: 1, jobs: 3, late: 1, inOrder: true}, {most: 1, jobs: 2, late: 1}, {most: 2, jobs: 2, late: 1},
+		{most: 1, jobs: 3, late: 1, inOrder: true}, {most: 2, jobs: 2, late: 2, inOrder: true}, {most: 2, jobs: 3, late: 1, inOrder: true},
+		{most: 1, jobs: 2, late: 1}, {most: 2, jobs: 2, late: 1},
 		{most: 1, jobs: 2, late: 1, closing: true},
 	} {
 		model.Holds(t, fmt.Sprintf("%+v", c), c.world())
@@ -189,12 +185,14 @@ func TestModelMutants(t *testing.T) {
 	mutate.Test(t, lastLook(1, 2), lastLook(1, 3), lastLook(2, 3),
 		mutate.New("the last look never takes the lock", "run 0 times", scene{most: 2, jobs: 2, meeting: true}.world()).
 			In("exec.go", "if int32(p.workers.Load()) == 0 {", "if MUTANT || int32(p.workers.Load()) == 0 {"),
-		mutate.New("a value overtakes those that are queued", "run before", scene{most: 1, jobs: 2, late: 1, inOrder: true}.world()).
+		mutate.New("a value overtakes those that are queued", "taken before", scene{most: 1, jobs: 2, late: 1, inOrder: true}.world()).
 			In("exec.go", "0 && p.in.Empty() {", "0 && (MUTANT || p.in.Empty()) {"),
 		mutate.New("a value is given although a worker is busy", "run|tokens", scene{most: 2, jobs: 2, late: 2}.world()).
 			In("exec.go", "s >= oneParked && int32(s)", "s >= oneParked && map[bool]int32{false: int32(s)}[MUTANT]"),
 		mutate.New("a value is given to a worker that was woken meanwhile", "are busy|run|tokens", scene{most: 2, jobs: 2, late: 1}.world()).
-			In("exec.go", "if p.workers.CompareAndSwap(s, s-oneParked+1) {\n\t\t\tmodel.Yield(\"tok", "if p.workers.CompareAndSwap(s, s-oneParked+1) || MUTANT {\nmodel.Yield(\"tok"),
+			In("exec.go", "if p.workers.CompareAndSwap(s, s-oneParked+1) {\n\t\t\tmodel.Yield(\"give", "if p.workers.CompareAndSwap(s, s-oneParked+1) || MUTANT {\nmodel.Yield(\"give"),
+		mutate.New("a value in line overtakes one that was given", "taken before", scene{most: 2, jobs: 3, late: 1, inOrder: true}.world()).
+			In("exec.go", "if v == nil {\n\t\tv = p.line", "if v == nil || MUTANT {\nif v != nil {\np.given.Store(v)\n}\nv = p.line"),
 		mutate.New("a worker that ends does not look again", "run 0 times", scene{most: 1, jobs: 2, closing: true}.world()).
 			In("exec.go", "if p.waiting() {", "if !MUTANT && p.waiting() {"),
 		mutate.New("a worker that parks does not see that the pool was closed", "parked", scene{most: 1, jobs: 1, closing: true}.world()).
