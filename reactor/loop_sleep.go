@@ -48,7 +48,11 @@ func (r *Reactor) attach(s verbs.Source, key uint32) error {
 		if err := r.sleep.AttachOnce(s, key); err != nil {
 			return err
 		}
-		return r.sleep.Rearm(key)
+		err := r.sleep.Rearm(key)
+		if err != nil {
+			err = errors.Join(err, r.sleep.Detach(key)) // resumeSource attaches it again
+		}
+		return err
 	}
 	return r.sleep.Attach(s, key)
 }
@@ -115,7 +119,7 @@ func (w waker) Poll() turn.WakeReason { return w.pass(w.PollerSleeper.Poll()) }
 func (w waker) pass(wake turn.WakeReason) turn.WakeReason {
 	if wake&turn.WakeEvent != 0 && w.r.passesOn() && w.TakeOnly(keyCompletions) {
 		w.r.eventArrived.Store(true)
-		wake ^= turn.WakeEvent | turn.WakeArrived
+		wake &^= turn.WakeEvent
 	}
 	return wake
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// loopTasks holds work that only the loop does: functions that need the turn, and the events of the
-// completion channel and of watched sources. (Reactor.timers holds the timers.)
+// loopTasks holds work that only the loop does: functions that need the turn, and the events of watched sources and,
+// unless passesOn, of the completion channel. (Reactor.timers holds the timers.)
 type loopTasks struct {
 	calls ring.Inbox[call, *call]
 	// handlers maps each key of the poller to the function that takes the events: takeChannelEvents

@@ -111,7 +111,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	rt.reads = uint8(max(0, min(maxReadDepth, attr.MaxQPRdAtom, attr.MaxQPInitRdAtom)))
 	if attr.MaxSRQ > 0 {
 		rt.srqs = attr.MaxSRQWR
-		if rt.cfg.CQEntries > 0 { // other receives need entries of the completion queue, too
+		if rt.cfg.CQEntries > 0 { // beside one pool, other receives need entries of the completion queue, too
 			rt.srqs = min(rt.srqs, rt.cfg.CQEntries/2)
 		}
 	}

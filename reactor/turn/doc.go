@@ -76,7 +76,7 @@
 //
 // The poll after the arming finds every completion that came before the arming. A later completion
 // raises an event, because its queue is armed. An event that calls Arrived counts as a submission, and so
-// does one that the loop reports as WakeArrived and leaves to the holder: Pending is true before the loop reads the word. Any
+// does one that any pass handles: Pending is true before the loop, which that event has woken, reads the word. Any
 // other event wakes the loop, which takes the turn, or asks the holder for it by setting the bit
 // loopWants. A holder gives the turn up by a CAS of the same word, which fails if the bit was set
 // meanwhile. So no holder misses the request.

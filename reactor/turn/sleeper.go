@@ -22,7 +22,7 @@ type PollerSleeper struct {
 	// keys holds the keys of sources with events. Wait writes them only if no keys are stored for
 	// Take. Take returns a part of the array. Only the loop calls Wait and Take.
 	keys [wakeKeys]uint32
-	// ready is the number of keys that are stored for Take. Wait sets it, and Take clears
+	// ready is the number of keys that are stored for Take. Wait sets it, and Take and TakeOnly clear
 	// it. Any goroutine reads it. It publishes no other data, because only the loop uses keys.
 	ready atomic.Int32
 	// err is the poller's error, if Wait has returned WakeClosed. The loop writes it. Err

@@ -13,7 +13,7 @@ type Work interface {
 	// produce a completion is armed, was polled empty after that, and had nothing more for the last pass. No work is
 	// left that a pass with arm does. Only the holder calls Armed.
 	Armed() bool
-	// Pending reports whether a submission, or an event that called [Token.Arrived], waits for a pass.
+	// Pending reports whether a submission, or an event that any pass handles, waits for a pass.
 	// Loop tasks count as submissions if other goroutines than the holder can add them. Any goroutine may call Pending.
 	Pending() bool
 	// Quiet reports whether the next work comes by a submission or by a call of [Token.Arrived], so that
@@ -37,12 +37,11 @@ type Work interface {
 // WakeReason says why a sleeping loop woke.
 type WakeReason uint8
 
-// The reasons, as bits. Zero means that only a call of Wake woke the loop.
+// The reasons, as bits. Zero means that only a call of Wake woke the loop, or an event that any pass handles.
 const (
-	WakeEvent   WakeReason = 1 << 0 // a channel has events, which only the loop handles
-	WakeTimer   WakeReason = 1 << 1 // the deadline passed
-	WakeClosed  WakeReason = 1 << 2 // the sleeper was closed
-	WakeArrived WakeReason = 1 << 3 // an event came that any pass handles
+	WakeEvent  WakeReason = 1 << 0 // a channel has events, which only the loop handles
+	WakeTimer  WakeReason = 1 << 1 // the deadline passed
+	WakeClosed WakeReason = 1 << 2 // the sleeper was closed
 )
 
 // Sleeper lets the loop sleep and wakes it. [PollerSleeper] implements Sleeper.
@@ -52,7 +51,7 @@ type Sleeper interface {
 	Wake()
 	// Wait sleeps until Wake is called, an event comes or the deadline passes. After WakeEvent or the
 	// deadline, [Work.NeedsLoop] returns true until RunLoopTasks has handled the event or the timer. Before
-	// Wait returns WakeArrived, [Work.Pending] must report the event. Only the loop calls Wait.
+	// Wait returns 0 for an event that any pass handles, [Work.Pending] must report that event. Only the loop calls Wait.
 	Wait(deadline time.Time) WakeReason
 	// Poll is Wait without sleeping and without a deadline. Only a spinning loop calls it.
 	Poll() WakeReason

@@ -34,9 +34,9 @@ type fakeWorld struct {
 	isArmed bool  // the reactor has armed, and has not taken an event since
 	event   bool  // the channel is readable
 	arrives bool  // events call Arrived, and the next pass takes them; the field event stays false
-	passed  bool  // Wait and Poll report an event once, as WakeArrived, and the next pass takes it and listens again
-	deaf    bool  // Wait and Poll have reported the event, and no pass has taken it; only with passed
-	arrived bool  // an event was raised that calls Arrived, or was reported as WakeArrived, and no pass has taken it
+	passed  bool  // Wait and Poll leave an event to the next pass, which listens again; until then there is no other report
+	deaf    bool  // Wait or Poll has left the event to a pass that has not come yet
+	arrived bool  // no pass has taken an event that called Arrived, or that Wait or Poll has left to a pass
 	fresh   bool  // Wait or Poll has reported the event, and the loop has not taken the event yet
 	bell    bool  // a wake-up is pending
 	closed  bool  // the sleeper is closed
@@ -158,14 +158,14 @@ func (f *fakeWorld) Wait(deadline time.Time) (wake WakeReason) {
 	return wake
 }
 
-// report reports an event.
+// report reports an event that only the loop handles, and leaves any other to the next pass.
 func (f *fakeWorld) report() WakeReason {
 	switch {
 	case !f.event || f.deaf:
 		return 0
 	case f.passed:
 		f.arrived, f.deaf = true, true
-		return WakeArrived
+		return 0
 	}
 	f.fresh = true
 	return WakeEvent

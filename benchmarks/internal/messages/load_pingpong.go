@@ -84,8 +84,7 @@ func newChannelPings(settings) (suite.Load, error) { return newChannelPair(0), n
 // endWork is about half of a round trip of managedPings, without the hand-over.
 const endWork = 1500 * time.Nanosecond
 
-// newWorkedPings is the floor of managedPings: what Go's scheduler needs for two goroutines that hand over as seldom as
-// those do.
+// newWorkedPings shows what Go's scheduler does to two goroutines that hand over as seldom as those of managedPings.
 func newWorkedPings(settings) (suite.Load, error) { return newChannelPair(endWork), nil }
 
 func newChannelPair(work time.Duration) *channelPair {
