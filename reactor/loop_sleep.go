@@ -57,8 +57,8 @@ func (r *Reactor) attach(s verbs.Source, key uint32) error {
 	return r.sleep.Attach(s, key)
 }
 
-// passesOn reports whether the loop leaves an event of the completion channel to the next pass, whoever runs it. With
-// other policies than PolicyEconomy the loop takes the events itself, so that each makes it spin.
+// passesOn reports whether the loop leaves an event of the completion channel to the next pass of any holder. Under
+// the other policies than PolicyEconomy the loop takes the event itself, so that each event makes the loop spin.
 func (r *Reactor) passesOn() bool {
 	return !r.announces && !r.cfg.Stepped && r.policy == PolicyEconomy
 }

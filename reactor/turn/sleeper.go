@@ -20,7 +20,7 @@ var longAgo = time.Unix(1, 0)
 type PollerSleeper struct {
 	*sys.Poller // Poller.Wake implements Sleeper
 	// keys holds the keys of sources with events. Wait writes them only if no keys are stored for
-	// Take. Take returns a part of the array. Only the loop calls Wait and Take.
+	// Take. Take returns a part of the array. Only the loop calls Wait, Take and TakeOnly.
 	keys [wakeKeys]uint32
 	// ready is the number of keys that are stored for Take. Wait sets it, and Take and TakeOnly clear
 	// it. Any goroutine reads it. It publishes no other data, because only the loop uses keys.

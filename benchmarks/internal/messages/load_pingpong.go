@@ -72,10 +72,10 @@ func trips(took *suite.Samples, n int, found rounds.Values, trip func() error) e
 	return nil
 }
 
-// channelPair is a goroutine that answers over channels. Each end works for that long in a round trip.
+// channelPair is a goroutine that answers over channels.
 type channelPair struct {
 	ping, pong chan [bed.Word]byte
-	work       time.Duration
+	work       time.Duration // the processor time that each end uses in a round trip
 	took       suite.Samples
 }
 
@@ -92,15 +92,15 @@ func newChannelPair(work time.Duration) *channelPair {
 	go func() {
 		defer close(l.pong)
 		for m := range l.ping {
-			l.do()
+			l.compute()
 			l.pong <- m
 		}
 	}()
 	return l
 }
 
-// do works.
-func (l *channelPair) do() {
+// compute uses the processor for the time l.work.
+func (l *channelPair) compute() {
 	if l.work > 0 {
 		for began := time.Now(); time.Since(began) < l.work; {
 		}
@@ -111,7 +111,7 @@ func (l *channelPair) Round(n int, found rounds.Values) error {
 	return trips(&l.took, n, found, func() error {
 		l.ping <- [bed.Word]byte{}
 		<-l.pong
-		l.do()
+		l.compute()
 		return nil
 	})
 }

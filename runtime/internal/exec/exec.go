@@ -199,7 +199,9 @@ func (p *Pool[T, P]) take() P {
 			return nil
 		}
 	}
-	v := p.takeGiven() // after the look at the line: the goroutine that has queued what is there may have given v before
+	// The value in given is older than the values in line: a goroutine writes given before it pushes later values. So
+	// given must be read after in.
+	v := p.takeGiven()
 	if v == nil {
 		v = p.line
 		p.line = v.InboxHook().Unlink()

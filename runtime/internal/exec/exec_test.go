@@ -73,7 +73,7 @@ func TestAtMostSoMany(t *testing.T) {
 			}})
 		}
 		if n := p.workers.Load(); n > 3 { // fewer for a moment, when a worker ends because of the last Close
-			t.Errorf("%d workers were called for %d jobs, want 3", n, cap(begun))
+			t.Errorf("%d workers were called for %d jobs, want at most 3", n, cap(begun))
 		}
 		for range 3 {
 			<-begun
