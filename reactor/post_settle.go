@@ -138,11 +138,10 @@ func (q *Queue) strand(err error) {
 // refuse ends n submitted requests that were not posted, with the error of the queue. The oldest
 // request is in slot first, and the links lead from it to the others.
 func (q *Queue) refuse(first uint32, n int) {
-	err := q.releaseErr
-	if err == nil {
-		err = q.failed.get()
-	}
-	if err == nil {
+	err := q.failed.get()
+	if q.quarantine != nil {
+		err = q.quarantine.err
+	} else if err == nil {
 		err = errNotOpen
 	}
 	for i := first; n > 0; n-- {

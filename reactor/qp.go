@@ -60,16 +60,12 @@ type Queue struct {
 	marker       bool         // the marker (KindMarker) is outstanding
 	released     bool         // see Release
 	sealed       bool         // see Seal
-	releaseErr   error        // the error of the requests that Release ends
 	retired      []uint32     // slots of ended sends, which freeRetired frees together
 	retiredRecvs []uint32     // free-list indices of ended receives, which freeRetired frees together
-	// The next four fields are used while the queue is quarantined: the pass in which the queue was
-	// released, and how many free slots of each kind reclaim has collected.
-	quarantinedAt                                  uint64
-	reclaimedSends, reclaimedRecvs, reclaimedCtrls int
-	idle                                           []idleCall  // functions to call, in order, when the queue is idle
-	onFail                                         func(error) // see OnFail
-	onFlush                                        func()      // see OnFlush
+	quarantine   *quarantine  // nil before Release
+	idle         []idleCall   // functions to call, in order, when the queue is idle
+	onFail       func(error)  // see OnFail
+	onFlush      func()       // see OnFlush
 }
 
 // Prepare makes a queue. The memory of its requests is registered in cfg.PD when it is needed. The

@@ -14,6 +14,14 @@ import (
 //     completion queues. No completion is left when both completion queues have been polled empty
 //     after the release.
 
+// quarantine is what a released queue needs in addition. An idle queue is smaller without it.
+type quarantine struct {
+	err error  // of the requests that Release ends
+	at  uint64 // the pass in which the queue was released
+	// sends, recvs and ctrls are how many free slots of each kind reclaim has collected.
+	sends, recvs, ctrls int
+}
+
 // Release ends the queue. The caller must have destroyed the queue pair, so that the device no
 // longer touches the queue's memory. Release completes all remaining requests before it returns.
 // The error of these requests wraps the argument cause and, if the queue had failed before, the
@@ -31,7 +39,7 @@ func (q *Queue) Release(cause error) error {
 	if !errors.Is(end, cause) {
 		end = fmt.Errorf("%w: %w", end, cause)
 	}
-	q.releaseErr = end
+	q.quarantine = &quarantine{err: end, at: r.stats.Passes}
 	q.clearPeerLimit()
 	if q.srq == nil { // receives of a SharedRecv are never flushed, so they do not count
 		r.stats.Unflushed += uint64(q.order.n + q.recvs)
@@ -55,7 +63,6 @@ func (q *Queue) Release(cause error) error {
 	r.queues[q.id] = nil
 	r.freeIDs = append(r.freeIDs, q.id)
 	r.live--
-	q.quarantinedAt = r.stats.Passes
 	r.quarantined = append(r.quarantined, q)
 	r.deliver()
 	return nil
@@ -112,19 +119,20 @@ func (r *Reactor) forget(q *Queue) {
 // memory, reclaim returns the device's error. First of all reclaim collects the free slots, so that no
 // submitter can acquire them.
 func (q *Queue) reclaim() (gone bool, err error) {
+	home := q.quarantine
 	if q.sendFree != nil {
-		collect(q.sendFree.Collect, &q.reclaimedSends)
+		collect(q.sendFree.Collect, &home.sends)
 	}
 	if q.recvFree != nil {
-		collect(q.recvFree.Get, &q.reclaimedRecvs)
+		collect(q.recvFree.Get, &home.recvs)
 	}
 	if q.ctrlFree != nil {
-		collect(q.ctrlFree.Get, &q.reclaimedCtrls)
+		collect(q.ctrlFree.Get, &home.ctrls)
 	}
-	if q.reclaimedSends < q.cfg.SendDepth || q.reclaimedRecvs < q.cfg.RecvDepth || q.reclaimedCtrls < q.cfg.ControlDepth {
+	if home.sends < q.cfg.SendDepth || home.recvs < q.cfg.RecvDepth || home.ctrls < q.cfg.ControlDepth {
 		return false, nil
 	}
-	if !q.sendCQ.emptySince(q.quarantinedAt) || !q.recvCQ.emptySince(q.quarantinedAt) {
+	if !q.sendCQ.emptySince(home.at) || !q.recvCQ.emptySince(home.at) {
 		return false, nil
 	}
 	if err := q.Discard(); err != nil {
