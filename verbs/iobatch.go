@@ -11,7 +11,8 @@ import "syscall"
 //  4. Polls are polled, repeatedly if Spin is set.
 //
 // Arming before polling makes sleeping safe: the poll finds a completion from before the arming,
-// and a later one raises an event.
+// and a later one raises an event. A packet that a device with sockets ([PollReceiver]) has not received when it arms
+// completes something later: the polls of a batch that arms a queue need not receive packets.
 //
 // The caller owns all slices and records; the provider writes the fields marked "out" and keeps
 // nothing. A reused batch allocates nothing.

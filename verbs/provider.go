@@ -112,7 +112,7 @@ type Context interface {
 
 // PollReceiver is a Context whose device receives on the goroutines that poll its completion queues.
 type PollReceiver interface {
-	// Rest notes that the caller, which has polled, is about to sleep: the device receives by itself from now
+	// Rest notes that the caller, which has polled, sleeps or does something else: the device receives by itself from now
 	// on. After a poll without Rest it waits up to a millisecond for the next poll first. Any goroutine; it
 	// does not block.
 	Rest()

@@ -131,18 +131,19 @@ func (q *completionQueue) publish() {
 	q.unsolicNew, q.solicNew = false, false
 }
 
-// arm requests one event. A solicited-only request does not weaken one for any completion (as
-// rxe_req_notify_cq).
-func (q *completionQueue) arm(solicited bool) {
+// arm requests one event, and reports whether none was requested before. A solicited-only request does not weaken one
+// for any completion (as rxe_req_notify_cq).
+func (q *completionQueue) arm(solicited bool) (newly bool) {
 	if !solicited {
-		q.armed.Store(armAny)
+		newly = q.armed.Swap(armAny) == armNone
 	} else {
-		q.armed.CompareAndSwap(armNone, armSolicited)
+		newly = q.armed.CompareAndSwap(armNone, armSolicited)
 	}
 	if l := q.ctx.dev.link.Load(); l != nil {
 		l.Arm() // after the queue: what arrives now raises its event
-		q.ctx.dev.looked(l, false)
+		q.ctx.dev.rests(l)
 	}
+	return newly
 }
 
 // take takes completions. Poller only.

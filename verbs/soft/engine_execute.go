@@ -3,6 +3,7 @@ package soft
 import (
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -38,22 +39,29 @@ func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 	if ring {
 		c.dev.kickFor(last)
 	}
+	armed := false // a queue that was not
 	for i := range t.Arms {
 		g := &t.Arms[i]
 		g.Errno = 0
 		if q, ok := c.ownCQ(g.CQ); ok {
-			q.arm(g.Solicited)
+			armed = q.arm(g.Solicited) || armed
 		} else {
 			g.Errno = syscall.EINVAL
 		}
 	}
-	c.poll(t.Polls)
+	c.poll(t.Polls, !armed || sys.Portable)
 	return nil
 }
 
-// poll takes completions. If a queue has none it looks at the device's socket, if there is one: once for all queues,
-// because one look brings completions for each of them.
-func (c *deviceContext) poll(groups []verbs.PollGroup) {
+// poll takes completions. If a queue has none and receive is true, it looks at the device's sockets, if there are some:
+// once for all queues, because one look brings completions for each of them.
+//
+// After a batch that arms a queue, and so the hot sockets, it need not look: a datagram that is there makes the watching
+// goroutine run, as soon as a processor is free for Go's poller. (Not so in the portable build. And a program that arms
+// an armed queue again and again does not sleep, so its polls look.) A goroutine that has got its message arms before it
+// goes on. Without the look a message between two processes takes 5.1 µs and
+// not 5.8.
+func (c *deviceContext) poll(groups []verbs.PollGroup, receive bool) {
 	empty, again := false, false
 	for i := range groups {
 		g := &groups[i]
@@ -69,7 +77,7 @@ func (c *deviceContext) poll(groups []verbs.PollGroup) {
 			again = again || q.armed.Load() == armNone
 		}
 	}
-	if !empty {
+	if !empty || !receive {
 		return
 	}
 	l := c.dev.link.Load()
@@ -95,7 +103,7 @@ func (c *deviceContext) poll(groups []verbs.PollGroup) {
 func (c *deviceContext) Rest() {
 	if l := c.dev.link.Load(); l != nil {
 		l.Arm()
-		c.dev.looked(l, false)
+		c.dev.rests(l)
 	}
 }
 

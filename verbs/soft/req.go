@@ -108,8 +108,11 @@ func (q *queuePair) work() {
 		q.respond()
 	case verbs.QPSRTS, verbs.QPSSQD:
 		q.respond()
-		next := q.req.next
+		next, fresh := q.req.next, q.req.sent
 		q.emit()
+		if q.req.sent > fresh {
+			q.resp.habit.answered(q.dev.now)
+		}
 		if q.resp.ackDue && q.mayOwe() {
 			q.acknowledgeOrOwe(q.req.next > next && q.resp.pending() == 0) // never before the answers to READs
 		}

@@ -55,6 +55,7 @@ type responder struct {
 	ackMust bool // it may not, whatever completes a receive meanwhile
 	ackOwed bool // it waits
 	ackPSN  uint64
+	habit   habit
 	nakDue  bool // NAK with syndrome nak at nakPSN
 	nak     wire.Syndrome
 	nakPSN  uint64

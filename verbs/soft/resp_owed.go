@@ -15,8 +15,9 @@ import (
 //
 //   - after owedLooks looks of pollers that found nothing (who polls would have answered by now);
 //   - after owedRuns runs of the engine;
-//   - when a goroutine is about to sleep: it arms a completion queue, or calls Rest (verbs.PollReceiver), or
-//     polls several queues, and every queue without a completion is armed;
+//   - when a goroutine may be about to sleep: it arms a completion queue, or calls Rest (verbs.PollReceiver), or
+//     polls several queues, and every queue without a completion is armed. But if the programs of all that owe one are
+//     known to answer at once (habit), the goroutine probably has a message, and such a poll is a look like others;
 //   - when the link's own goroutine has received it, and has let others run;
 //   - when the queue pair ends or changes its state to one that does not send;
 //   - after owedTime.
@@ -26,11 +27,11 @@ import (
 const (
 	owedLooks = 4
 	owedRuns  = 8
-	// owedTime is for a program that stops to poll without sleeping. The peer probes after 4 ms.
+	// owedTime is for a program that stops to poll without sleeping, or that ends its habit. The peer probes after 4 ms.
 	owedTime = 2 * time.Millisecond
 )
 
-// owings is the owed acknowledgements of a device. All but looks belongs to the engine.
+// owings is the owed acknowledgements of a device. All but the atomics belongs to the engine.
 type owings struct {
 	count int          // queue pairs that owe one
 	qps   []*queuePair // those, and others that owed one since count was 0
@@ -42,15 +43,22 @@ type owings struct {
 	looks atomic.Int32
 	// due asks the engine to send them all. Any goroutine sets it, the engine clears it.
 	due atomic.Bool
+	// unsure is set when one of them is of a program that is not known to answer at once (habit), until none is owed.
+	// The engine writes, pollers read. It publishes nothing.
+	unsure atomic.Bool
 }
 
 // owe keeps the acknowledgement of q that is due for later.
 func (d *device) owe(q *queuePair) {
-	if q.resp.ackOwed {
+	o, r := &d.owed, &q.resp
+	r.habit.received(r.ackPSN, d.now)
+	if !r.habit.answers() && !o.unsure.Load() {
+		o.unsure.Store(true)
+	}
+	if r.ackOwed {
 		return
 	}
-	q.resp.ackOwed = true
-	o := &d.owed
+	r.ackOwed = true
 	if o.count == 0 {
 		o.since, o.runs = d.now, 0
 		o.due.Store(false)
@@ -102,6 +110,7 @@ func (o *owings) end() {
 	clear(o.qps)
 	o.qps, o.count = o.qps[:0], 0
 	o.looks.Store(0)
+	o.unsure.Store(false)
 }
 
 // payOwed has the queue pairs that owe an acknowledgement send it in this run, or when the link has room,
@@ -127,9 +136,17 @@ func (d *device) looked(l *roce.Link, again bool) {
 	n := d.owed.looks.Load()
 	switch {
 	case n == 0:
-	case again && n < owedLooks:
+	case n < owedLooks && (again || !d.owed.unsure.Load()):
 		d.owed.looks.CompareAndSwap(n, n+1)
 	case again || !l.Attending():
+		d.pay()
+	}
+}
+
+// rests notes that a goroutine polls no more for now: it sleeps, or has a result. Any goroutine, but not within a run; it
+// does not block.
+func (d *device) rests(l *roce.Link) {
+	if d.owed.looks.Load() > 0 && d.owed.unsure.Load() && !l.Attending() {
 		d.pay()
 	}
 }

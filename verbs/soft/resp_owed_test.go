@@ -77,6 +77,7 @@ func TestAnOwedAcknowledgementLeaves(t *testing.T) {
 				w.b.ctx.dev.p.Kick()
 			}
 		},
+		"before rest":                func(t *testing.T, w *world) { w.b.ctx.dev.rests(link) },
 		"before sleep":               func(t *testing.T, w *world) { w.b.ctx.dev.looked(link, false) },
 		"after the link's goroutine": func(t *testing.T, w *world) { w.b.ctx.dev.pay() },
 		"after owedTime": func(t *testing.T, w *world) {

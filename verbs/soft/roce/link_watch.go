@@ -9,7 +9,7 @@ import (
 // otherwise, woken by the first datagram; while others poll a socket is not armed for it, or each
 // datagram would wake a thread that finds nothing.
 //
-//	             Arm: a poller is about to sleep
+//	             Arm: a poller polls no more for now
 //	   ┌────────────────────────────────────────────────┐
 //	   │                                                v
 //	unarmed <───── a datagram wakes the watcher ────── armed
@@ -17,8 +17,10 @@ import (
 //	   │  └─ polled in the last pollTime: waits for it  │
 //	   └──────── not polled: the watcher arms ──────────┘
 //
-// A poller that is about to sleep calls Arm and then looks once more, as at a completion queue. If it
-// does not, because its queues are armed already, the watcher arms within pollTime.
+// A poller that is about to sleep, or has a result and goes on with something else, calls Arm. If it does not, because
+// its queues are armed already, the watcher arms within pollTime. Unlike at a completion queue it need not look again: a
+// datagram that is in the socket when it is armed, or comes later, wakes the watcher. (In the portable build arming
+// does nothing, and each datagram wakes it.)
 //
 // Pollers look only at hot sockets, so that one without traffic costs them nothing. The watcher arms
 // the others always. A socket that brings only junk (datagrams that are not packets) waits for pollTime first.
@@ -109,8 +111,8 @@ func (e *End) passed() {
 // goroutine; it does not block.
 func (l *Link) Attending() bool { return l.attending.Load() }
 
-// Arm has the next datagram, or one that is there, wake the watching goroutine. A goroutine that has
-// called Poll calls it before it sleeps, and then Poll once more. Any goroutine; it does not block.
+// Arm has the next datagram, or one that is there, wake the watching goroutine. A goroutine that has called Poll calls
+// Arm before it sleeps or does something else. Any goroutine; it does not block.
 func (l *Link) Arm() {
 	for _, e := range *l.ends.Load() {
 		if e.hot.Load() {
