@@ -60,9 +60,9 @@ type Queue struct {
 	marker       bool         // the marker (KindMarker) is outstanding
 	released     bool         // see Release
 	sealed       bool         // see Seal
+	quarantine   *quarantine  // nil before Release
 	retired      []uint32     // slots of ended sends, which freeRetired frees together
 	retiredRecvs []uint32     // free-list indices of ended receives, which freeRetired frees together
-	quarantine   *quarantine  // nil before Release
 	idle         []idleCall   // functions to call, in order, when the queue is idle
 	onFail       func(error)  // see OnFail
 	onFlush      func()       // see OnFlush

@@ -57,9 +57,9 @@ type responder struct {
 	ackPSN  uint64
 	habit   habit
 	nakDue  bool // NAK with syndrome nak at nakPSN
+	refused bool // nak is sent last; then ERR
 	nak     wire.Syndrome
 	nakPSN  uint64
-	refused bool // nak is sent last; then ERR
 
 	// invalidated is the PSN of the latest SEND_WITH_INV that has invalidated a key. The peer has what it wanted to
 	// read with the key, so a repetition of an earlier READ is late, and not an error.
