@@ -93,7 +93,7 @@ func (r *Reactor) recoverPanic(fn func()) (returned bool) {
 func (r *Reactor) failedBy(e *PanicError) {
 	q := r.sinkOwner
 	r.sinkOwner = nil
-	if q == nil || q.released {
+	if q == nil || q.released() {
 		return
 	}
 	outer := r.inPass

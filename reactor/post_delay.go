@@ -59,7 +59,7 @@ func (q *Queue) delay() bool {
 // mayDelay reports whether the backlog may be held back in this pass.
 func (q *Queue) mayDelay() bool {
 	r, b, out := q.r, &q.backlog, q.order.n
-	if r.flushAll || out == 0 || b.n >= r.cfg.FlushBatch || b.n+out >= q.cfg.SendDepth || q.released || q.sealed || q.qp == nil {
+	if r.flushAll || out == 0 || b.n >= r.cfg.FlushBatch || b.n+out >= q.cfg.SendDepth || q.released() || q.sealed || q.qp == nil {
 		return false
 	}
 	if r.delayClock == 0 {

@@ -113,7 +113,7 @@ func (r *Reactor) gatherOwn() {
 		return
 	}
 	b, i := &q.backlog, q.backlog.first
-	if b.n > 1 || !q.sendStack.Empty() || q.released || q.sealed || q.qp == nil {
+	if b.n > 1 || !q.sendStack.Empty() || q.released() || q.sealed || q.qp == nil {
 		q.gatherSends()
 		return
 	}
@@ -186,7 +186,7 @@ func (q *Queue) list() {
 	b, t := &q.backlog, q.tab
 	first, all := b.first, b.n
 	b.delayed, b.unbindable = false, false
-	if q.released || q.sealed || q.qp == nil {
+	if q.released() || q.sealed || q.qp == nil {
 		b.n = 0
 		q.refuse(first, all)
 		return

@@ -58,7 +58,6 @@ type Queue struct {
 	progressMark progressMark // see Stuck
 	sincesig     int          // sends posted since the last signaled send
 	marker       bool         // the marker (KindMarker) is outstanding
-	released     bool         // see Release
 	sealed       bool         // see Seal
 	quarantine   *quarantine  // nil before Release
 	retired      []uint32     // slots of ended sends, which freeRetired frees together

@@ -90,11 +90,11 @@ func (q *Queue) SetPeerLimit(l PeerLimit) error {
 		return fmt.Errorf("%w: a PeerLimit with a Bound and no OnTimeout", ErrConfig)
 	case l.KeepAlive > 0 && q.ctrlFree == nil:
 		return fmt.Errorf("%w: KeepAlive needs a ControlDepth of at least 1", ErrConfig)
-	case !q.released && q.r.lookup(q.id) != q: // no tick would check the queue, and Discard would not remove its limit
+	case !q.released() && q.r.lookup(q.id) != q: // no tick would check the queue, and Discard would not remove its limit
 		return fmt.Errorf("%w: SetPeerLimit was called before Admit", ErrConfig)
 	}
 	q.clearPeerLimit()
-	if q.released || l.Bound == 0 && l.KeepAlive == 0 {
+	if q.released() || l.Bound == 0 && l.KeepAlive == 0 {
 		return nil
 	}
 	now := q.r.clock()

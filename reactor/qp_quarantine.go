@@ -22,24 +22,26 @@ type quarantine struct {
 	sends, recvs, ctrls int
 }
 
+// released reports whether Release was called. Only the holder may call it.
+func (q *Queue) released() bool { return q.quarantine != nil }
+
 // Release ends the queue. The caller must have destroyed the queue pair, so that the device no
 // longer touches the queue's memory. Release completes all remaining requests before it returns.
 // The error of these requests wraps the argument cause and, if the queue had failed before, the
 // cause of that failure. Completions that come later match no queue and are dropped. Only the holder
 // may call Release. Release is idempotent.
 func (q *Queue) Release(cause error) error {
-	if q.released {
+	if q.released() {
 		return nil
 	}
 	q.Fail(cause)
-	q.released = true
 	r := q.r
-	r.sinks.release() // a cached slot of the queue would keep the queue in quarantine
 	end := q.failed.get()
 	if !errors.Is(end, cause) {
 		end = fmt.Errorf("%w: %w", end, cause)
 	}
 	q.quarantine = &quarantine{err: end, at: r.stats.Passes}
+	r.sinks.release() // a cached slot of the queue would keep the queue in quarantine
 	q.clearPeerLimit()
 	if q.srq == nil { // receives of a SharedRecv are never flushed, so they do not count
 		r.stats.Unflushed += uint64(q.order.n + q.recvs)

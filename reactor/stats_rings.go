@@ -18,7 +18,7 @@ func (r *Reactor) rings() (bytes uint64) {
 		bytes += pow2(s.entries+1) * ringCompletion
 	}
 	for _, q := range r.queues {
-		if q != nil && !q.released {
+		if q != nil && !q.released() {
 			bytes += q.rings()
 		}
 	}

@@ -67,7 +67,7 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 // the receives end with an error instead. Only the holder calls gatherRecvs.
 func (q *Queue) gatherRecvs() {
 	first, _, n := q.recvStack.TakeAll()
-	if q.released || q.sealed || q.qp == nil && q.srq == nil {
+	if q.released() || q.sealed || q.qp == nil && q.srq == nil {
 		q.refuse(first, n)
 		return
 	}
