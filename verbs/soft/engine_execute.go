@@ -39,7 +39,7 @@ func (c *deviceContext) Execute(t *verbs.IOBatch) error {
 	if ring {
 		c.dev.kickFor(last)
 	}
-	armed := false // a queue that was not
+	armed := false // this batch arms a queue that was not armed
 	for i := range t.Arms {
 		g := &t.Arms[i]
 		g.Errno = 0

@@ -31,7 +31,8 @@ type habit struct {
 const (
 	// habitAnswers is how many answers in a row make the first habit.
 	habitAnswers = 16
-	maxBroken    = 8
+	// maxBroken bounds a habit to 4,096 answers, which a steady program gives within some 50 ms.
+	maxBroken = 8
 	// answerTime is far more than a program takes that answers at once, even if it had to be woken up.
 	answerTime = 100 * time.Microsecond
 )

@@ -67,8 +67,8 @@ func TestAHabitOfAnsweringKeepsTheAcknowledgement(t *testing.T) {
 			w.message(200)
 			c.then(w)
 			w.b.ctx.dev.rests(link)
-			if n, want := w.acknowledged(), ifTrue(c.paid); n != want {
-				t.Fatalf("%d messages are acknowledged before sleep, want %d", n, want)
+			if n := w.acknowledged(); n > 1 || (n == 1) != c.paid {
+				t.Fatalf("%d messages are acknowledged before sleep; want one: %v", n, c.paid)
 			}
 			if c.paid {
 				return
@@ -150,11 +150,4 @@ func (w *world) exchanges(id uint64, n int) {
 	for i := range n {
 		w.exchange(id+uint64(i), 0)
 	}
-}
-
-func ifTrue(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
