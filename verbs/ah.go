@@ -25,10 +25,14 @@ const (
 	ipv4Bare      = 0x45 // version 4, five words of header
 )
 
+// ECNMask is the bits of a traffic class that the network sets to report congestion (RFC 3168). A sender does not
+// take them over from what it has received.
+const ECNMask = 3
+
 // InitAHFromGRH returns the address of the sender of a datagram, for a reply: the source named by
 // the 40-byte header, through the port that received it. The header is untrusted input: a
-// malformed one, or one whose source is not a single port, is ErrInvalid. The queue pair to reply
-// to is WC.SrcQP. InitAHFromGRH does not block.
+// malformed one, or one whose source is not a single port, is ErrInvalid. The reply has the traffic class of
+// the datagram without its [ECNMask]. The queue pair to reply to is WC.SrcQP. InitAHFromGRH does not block.
 //
 // Implements: ibv_init_ah_from_wc, for RoCEv2.
 func InitAHFromGRH(grh []byte, port, sgidIndex uint8) (AHAttr, error) {
@@ -39,10 +43,10 @@ func InitAHFromGRH(grh []byte, port, sgidIndex uint8) (AHAttr, error) {
 	switch {
 	case isIPv4(grh):
 		a.DGID = GIDFromAddr(netip.AddrFrom4([4]byte(grh[grhIPv4Source : grhIPv4Source+4])))
-		a.TrafficClass = grh[grhIPv4At+1]
+		a.TrafficClass = grh[grhIPv4At+1] &^ ECNMask
 	case isIPv6(grh):
 		a.DGID = GID(grh[grhIPv6Source : grhIPv6Source+16])
-		a.TrafficClass = grh[0]<<4 | grh[1]>>4
+		a.TrafficClass = (grh[0]<<4 | grh[1]>>4) &^ ECNMask
 		a.FlowLabel = binary.BigEndian.Uint32(grh) & 0xfffff
 	default:
 		return AHAttr{}, fmt.Errorf("%w: neither an IPv4 nor an IPv6 header", ErrInvalid)

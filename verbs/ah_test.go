@@ -11,24 +11,24 @@ import (
 func ipv4GRH() []byte {
 	b := make([]byte, GRHLen)
 	h := b[grhIPv4At:]
-	copy(h, []byte{0x45, 0x02, 0, 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 1, 2, 3, 10, 0, 0, 1})
+	copy(h, []byte{0x45, 0x0b, 0, 60, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 1, 2, 3, 10, 0, 0, 1})
 	c := checksum(h)
 	h[10], h[11] = byte(c>>8), byte(c)
 	return b
 }
 
-// Rule: the reply goes to the source of either header, with its traffic class; the checksum
-// separates an IPv4 header from random bytes.
+// Rule: the reply goes to the source of either header, with its traffic class except for the network's mark of
+// congestion; the checksum separates an IPv4 header from random bytes.
 func TestInitAHFromGRH(t *testing.T) {
 	a, err := InitAHFromGRH(ipv4GRH(), 1, 3)
-	if err != nil || a.DGID.Addr() != netip.MustParseAddr("10.1.2.3") || a.Port != 1 || a.SGIDIndex != 3 || a.TrafficClass != 2 {
+	if err != nil || a.DGID.Addr() != netip.MustParseAddr("10.1.2.3") || a.Port != 1 || a.SGIDIndex != 3 || a.TrafficClass != 8 {
 		t.Errorf("IPv4: %+v, %v", a, err)
 	}
 	six := make([]byte, GRHLen)
-	six[0], six[1], six[3] = 0x61, 0x20, 9
+	six[0], six[1], six[3] = 0x61, 0x3f, 9
 	copy(six[grhIPv6Source:], netip.MustParseAddr("fe80::1:2").AsSlice())
 	a, err = InitAHFromGRH(six, 1, 0)
-	if err != nil || a.DGID.Addr() != netip.MustParseAddr("fe80::1:2") || a.TrafficClass != 0x12 || a.FlowLabel != 9 {
+	if err != nil || a.DGID.Addr() != netip.MustParseAddr("fe80::1:2") || a.TrafficClass != 0x10 || a.FlowLabel != 0xf<<16|9 {
 		t.Errorf("IPv6: %+v, %v", a, err)
 	}
 }

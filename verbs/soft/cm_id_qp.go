@@ -56,7 +56,7 @@ type peerEnd struct {
 func (d *device) offered(path wire.Path, q *cm.REQ) peerEnd {
 	return peerEnd{
 		path: path, qpn: q.QPN, psn: q.PSN, mtuCode: q.PathMTU, timeout: ackDelay, retry: maxRetry, rnrRetry: q.RNRRetry,
-		trafficClass: q.Primary.TrafficClass,
+		trafficClass: q.Primary.TrafficClass &^ verbs.ECNMask,
 		resources:    depth(maxDepth, q.InitiatorDepth, d), depth: depth(maxDepth, q.ResponderResources, d),
 	}
 }

@@ -35,10 +35,11 @@ func (t *gidTable) at(i int) verbs.GID {
 
 // index returns the entry of an address, 0 if it has none, and for the zero GID.
 func (t *gidTable) index(g verbs.GID) uint8 {
-	if !t.has(g) {
+	if g == (verbs.GID{}) {
 		return 0
 	}
-	return uint8(slices.Index(*t.entries.Load(), g))
+	// One look: the address may lose its entry at any time.
+	return uint8(max(slices.Index(*t.entries.Load(), g), 0))
 }
 
 // has reports whether an address has an entry. The zero GID, which empty entries have, is none.

@@ -59,6 +59,35 @@ func TestAnAddressKeepsItsEntry(t *testing.T) {
 	})
 }
 
+// Rule: the entry of an address is one of the table or 0, also while the machine loses the address.
+func TestTheEntryOfALostAddressIsZero(t *testing.T) {
+	var table gidTable
+	table.init(verbs.GIDFromAddr(netip.MustParseAddr("10.0.0.1")))
+	g := verbs.GIDFromAddr(netip.MustParseAddr("10.0.0.2"))
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for have := []verbs.GID{g}; ; have = []verbs.GID{g}[:1-len(have)] {
+			table.mu.Lock()
+			table.set(have)
+			table.mu.Unlock()
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	for range 200_000 {
+		if i := table.index(g); i > 1 {
+			t.Errorf("the address has entry %d of 2", i)
+			break
+		}
+	}
+	close(stop)
+	<-done
+}
+
 type named string
 
 func (named) Network() string  { return "" }

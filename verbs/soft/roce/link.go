@@ -41,7 +41,7 @@ type socket interface {
 type Stats struct {
 	Sent     uint64 // datagrams
 	Received uint64 // datagrams, the refused ones too
-	Refused  uint64 // not a packet: too short, cut, an unknown header
+	Refused  uint64 // not a packet: too short, cut, an unknown header; or from the address of a device of this process
 	BadICRC  uint64
 	Unsent   uint64 // refused by the system; for example without a route, or too long
 	TooLong  uint64 // of those, longer than the path carries

@@ -6,6 +6,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
+	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -199,11 +200,20 @@ func (l *Link) pass(e *End, in *udp.In, b []byte, path *wire.Path, mem *buffer) 
 		l.stats.BadICRC++
 		return
 	}
+	var src verbs.GID
+	if !l.far {
+		// The packets of the devices of this process never leave it. A datagram from such an address is forged:
+		// any program of the machine may have a socket there.
+		if src = gidOf(in.From); l.up.Fabric().Has(src) {
+			l.stats.Refused++
+			return
+		}
+	}
 	k := l.up.Get()
 	if l.far {
 		k.SetFar(path)
 	} else {
-		k.Src = gidOf(in.From)
+		k.Src = src
 	}
 	k.HdrLen = copy(k.Hdr[:], b[:n])
 	switch payload := b[n : end-int(h.PadCount)]; {
