@@ -89,10 +89,16 @@ func (s *Socket) Send(ms []Out) (n int, err error) {
 		case s.out.counts[0] > 1 && (errno == unix.EMSGSIZE || errno == unix.EINVAL || errno == unix.EIO):
 			// Something is wrong with these datagrams, or the system cannot join them.
 			join, unjoined = false, errno
+			if s.fragments {
+				s.joinMost, unjoined = len(ms[0].Data)-1, 0
+			}
 			s.refusals.Store(true)
 			continue
 		case errno == unix.EMSGSIZE:
 			s.refusals.Store(true) // it is in the error queue, too
+			if s.startFragments() {
+				continue
+			}
 			return 0, ErrTooLong
 		}
 		if s.refusals.Swap(true) {
@@ -112,7 +118,7 @@ func (s *Socket) fill(ms []Out, join bool) (k int) {
 	for i := 0; i < len(ms); k++ {
 		each := len(ms[i].Data)
 		n, total := 1, each
-		for join && each > 0 && i+n < len(ms) && ms[i+n].To == ms[i].To && ms[i+n].From == ms[i].From && ms[i+n].TOS == ms[i].TOS {
+		for join && each > 0 && each <= s.joinMost && i+n < len(ms) && ms[i+n].To == ms[i].To && ms[i+n].From == ms[i].From && ms[i+n].TOS == ms[i].TOS {
 			size := len(ms[i+n].Data)
 			if total += size; size == 0 || size > each || total > min(maxJoined4, maxSegments*each-maxHeaders) {
 				break

@@ -25,6 +25,11 @@ type Socket struct {
 	local     netip.AddrPort
 	zone      uint32 // of a link-local address
 	join      bool   // send datagrams of one length joined; the sender clears it when the system cannot
+	// joinMost is the length in bytes of the longest datagrams that are joined. The system refuses to join those
+	// that it would send in fragments. fragment is Options.Fragment until the socket sends in fragments; fragments is
+	// set from then on. All are the sender's.
+	joinMost            int
+	fragment, fragments bool
 	// closed is set by Close. It publishes nothing.
 	closed atomic.Bool
 
@@ -114,7 +119,7 @@ func open(local netip.AddrPort, opt Options, shared bool) (*Socket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("udp: socket: %w", err)
 	}
-	s := &Socket{fd: fd, is4: addr.Is4(), any: addr.IsUnspecified()}
+	s := &Socket{fd: fd, is4: addr.Is4(), any: addr.IsUnspecified(), joinMost: MaxJoined, fragment: opt.Fragment}
 	if shared {
 		err = errors.Join(s.share(1), unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
 	}
@@ -182,6 +187,20 @@ func (s *Socket) bind(local netip.AddrPort, opt Options) error {
 		s.local = netip.AddrPortFrom(netip.AddrFrom16(b.Addr).WithZone(local.Addr().Zone()), uint16(b.Port))
 	}
 	return nil
+}
+
+// startFragments has the system send datagrams in fragments. Of the modes of path MTU discovery only this one keeps to
+// the MTU of the route and yet sends longer datagrams.
+func (s *Socket) startFragments() (ok bool) {
+	if !s.fragment {
+		return false
+	}
+	err := unix.SetsockoptInt(s.fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+	if !s.is4 {
+		err = errors.Join(err, unix.SetsockoptInt(s.fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DONT))
+	}
+	s.fragment, s.fragments = false, err == nil
+	return s.fragments
 }
 
 // Local returns the address that the socket is bound to.

@@ -21,6 +21,12 @@ type Options struct {
 	//
 	// Implements: UDP_SEGMENT, UDP_GRO (udp(7)).
 	Join bool
+	// Fragment has the socket go on in IP fragments when the path no longer carries its datagrams whole: from the
+	// first one that the system refuses as too long, all that are longer than the known path. Without it such a
+	// datagram is refused ([ErrTooLong]). The portable socket does as its system does.
+	//
+	// Implements: IP_MTU_DISCOVER (ip(7)), IPV6_MTU_DISCOVER (ipv6(7)).
+	Fragment bool
 	// Only6 has the unspecified IPv6 address stand for the addresses of IPv6 alone. Then another socket can have the
 	// port for those of IPv4.
 	//
@@ -28,7 +34,8 @@ type Options struct {
 	Only6 bool
 }
 
-// ErrTooLong means that a datagram is longer than the interface or the known path carries.
+// ErrTooLong means that a datagram is longer than the interface or the known path carries, or with
+// [Options.Fragment] than UDP does.
 var ErrTooLong = errors.New("udp: datagram longer than the path carries")
 
 // Out is a datagram to send.

@@ -77,7 +77,7 @@ func (l *Link) connectLocked(p *wire.Path) {
 		return
 	}
 	to := netip.AddrPortFrom(p.Peer.Addr(), p.PeerPort)
-	own, err := s.Connect(p.Local.Addr(), to, udp.Options{ReceiveBuffer: receiveBuffer, Join: true})
+	own, err := s.Connect(p.Local.Addr(), to, udp.Options{ReceiveBuffer: receiveBuffer, Join: true, Fragment: true})
 	if err != nil {
 		return
 	}

@@ -92,7 +92,8 @@ func (l *Link) Dial() (*End, error) {
 }
 
 func (l *Link) openLocked(at netip.AddrPort, only6 bool) (*End, error) {
-	opt := udp.Options{ReceiveBuffer: receiveBuffer, Join: l.far, Only6: only6} // the ICRC of RoCEv2 covers IPv4's identification
+	// The ICRC of RoCEv2 covers IPv4's identification, which joined datagrams and fragments have of their own.
+	opt := udp.Options{ReceiveBuffer: receiveBuffer, Join: l.far, Fragment: l.far, Only6: only6}
 	s, err := udp.Listen(at, opt)
 	if errors.Is(err, syscall.EAFNOSUPPORT) && at.Addr().IsUnspecified() && !only6 {
 		s, err = udp.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), opt)
