@@ -58,7 +58,7 @@ type Listener struct {
 // (at the unspecified address, 0.0.0.0 or ::, the first would keep the other out). If the device has no
 // address, Listen fails, and the error names the missing part. On a device that has all addresses of this
 // machine (verbs.DeviceInfo.AnyAddr), an empty host means all addresses of the machine. The default device
-// of the software RNIC is such a device. If the port is 0, the system chooses a port (see Addr).
+// of the software RNIC is such a device; it has no link-local addresses of IPv6. If the port is 0, the system chooses a port (see Addr).
 //
 // Errors: ErrAddress, ErrConfig, ErrClosed, errors of the device (for example EADDRINUSE).
 func (rt *Runtime) Listen(addr string) (*Listener, error) { return rt.ListenOptions(addr, Options{}) }

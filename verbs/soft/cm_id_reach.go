@@ -100,6 +100,9 @@ func (id *cmID) bindSocket(local netip.AddrPort) error {
 	if !addr.IsValid() {
 		addr = netip.IPv6Unspecified()
 	}
+	if err := notLinkLocal(addr); err != nil {
+		return err
+	}
 	if id.reuse {
 		return id.bind(netip.AddrPortFrom(addr, local.Port()))
 	}
@@ -134,6 +137,9 @@ func (id *cmID) resolve(d *device, dst netip.AddrPort) (path wire.Path, local ne
 	if gid, ok := id.p.inProcess(d, uint16(id.ps), dst); ok {
 		return wire.To(gid), local, mtu, nil
 	}
+	if err = notLinkLocal(dst.Addr()); err != nil {
+		return path, local, mtu, err
+	}
 	if local, mtu, err = roce.Route(dst); err != nil {
 		return path, local, mtu, withErrno(syscall.ENETUNREACH, "%w", err)
 	}
@@ -153,6 +159,15 @@ func (id *cmID) resolve(d *device, dst netip.AddrPort) (path wire.Path, local ne
 
 // spaceLID is the port space of the LIDs of devices in this process, in the fabric's list of services.
 const spaceLID = 0
+
+// notLinkLocal refuses the link-local addresses of IPv6 between processes: paths name both ends by GIDs, which have no
+// room for the network interface.
+func notLinkLocal(a netip.Addr) error {
+	if !a.Is6() || !a.IsLinkLocalUnicast() {
+		return nil
+	}
+	return withErrno(syscall.EAFNOSUPPORT, "%w: the software RNIC has no link-local addresses between processes (%v): use another address of the same interface", verbs.ErrInvalid, a)
+}
 
 // dialEnd returns the socket of dialed connections, which it opens if necessary. Its port is the device's
 // LID.
@@ -197,7 +212,14 @@ func (d *device) checkSource(a *verbs.AHAttr) error {
 	if own == (verbs.GID{}) {
 		return fmt.Errorf("%w: the address table has no entry %d (SGIDIndex)", verbs.ErrInvalid, a.SGIDIndex)
 	}
-	if p := d.pathOf(a); p.Far() && own.Addr().Is4() != peer.Is4() {
+	p := d.pathOf(a)
+	if !p.Far() {
+		return nil
+	}
+	if err := notLinkLocal(peer); err != nil {
+		return err
+	}
+	if own.Addr().Is4() != peer.Is4() {
 		return fmt.Errorf("%w: entry %d of the address table, %v (SGIDIndex), does not reach %v", verbs.ErrInvalid, a.SGIDIndex, own, peer)
 	}
 	return nil

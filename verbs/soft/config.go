@@ -47,7 +47,7 @@ const (
 	// LinkFabric: only devices of the same fabric.
 	LinkFabric Link = iota
 	// LinkPeers: devices with LinkPeers in other processes, of this machine or others, by UDP. The device
-	// has every address of the machine; all but link-local ones are in its address table. Each listener
+	// has every address of the machine except the link-local ones of IPv6, which are refused. Each listener
 	// has a socket, whose UDP port is its port; dialed connections share another socket.
 	LinkPeers
 	// LinkRoCE: RDMA devices, Linux Soft-RoCE, and devices with LinkRoCE in other processes. The device has
