@@ -254,6 +254,11 @@ func AtomicWriteOp(remote Remote, value uint64) Op {
 // processor's caches. So without [Conn.DeclareDirectWrite], a FLUSH with verbs.FlushPersistent then fails
 // with ErrNotSupported.
 //
+// A persistent FLUSH lasts as long as the peer's disk. The software RNIC waits for it up to the bound of a silent peer
+// (Options.PeerTimeout, 5 s by default) on a connection of the connection manager whose RNR retries are unlimited, as
+// those of this package are. Other connections (Prepared) fail with RETRY_EXC_ERR when their retries are used up:
+// after 4.096 µs × 2^AckTimeout × (RetryCount + 1), 1.07 s by default.
+//
 // Implements: ibv_wr_flush, selectivity range.
 func FlushOp(remote Remote, p verbs.FlushPlacement) Op {
 	return Op{kind: startFlush, opcode: verbs.WRFlush, remote: remote, placement: p}

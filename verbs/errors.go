@@ -88,6 +88,9 @@ func (e *WCError) Error() string {
 		op = "work request"
 	}
 	s := fmt.Sprintf("%s on QP 0x%06x completed with %v (vendor error 0x%x)", op, e.QPNum, e.Status, e.VendorErr)
+	if e.Status == WCRetryExcErr && e.Op == WRFlush.String() {
+		s += ": a peer does not answer while it writes to its disk; more or longer retries wait for it"
+	}
 	if e.Cause != nil {
 		s += ": " + e.Cause.Error()
 	}

@@ -74,6 +74,10 @@ func TestWCError(t *testing.T) {
 	if got, want := e.Error(), "RDMA_READ on QP 0x00001a completed with REM_ACCESS_ERR (vendor error 0x88)"; got != want {
 		t.Errorf("says %q, want %q", got, want)
 	}
+	e = &WCError{Status: WCRetryExcErr, Op: "FLUSH", QPNum: 0x1a, VendorErr: 0x20}
+	if got, want := e.Error(), "FLUSH on QP 0x00001a completed with RETRY_EXC_ERR (vendor error 0x20): a peer does not answer while it writes"; !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want it to begin with %q", got, want)
+	}
 	if errors.Is(e, ErrBusy) {
 		t.Error("a WCError matches a sentinel")
 	}

@@ -238,6 +238,7 @@ func (id *cmID) onReply(now time.Duration, rep *cm.REP) {
 		timeout: a.AckTimeout, retry: a.RetryCount, rnrRetry: rep.RNRRetry, trafficClass: a.TrafficClass,
 		resources: depth(a.ResponderResources, rep.InitiatorDepth, id.dev),
 		depth:     depth(a.InitiatorDepth, rep.ResponderResources, id.dev),
+		waits:     a.RNRRetry == verbs.RNRRetryInfinite,
 	}
 	if id.qp == nil {
 		id.mu.Lock()

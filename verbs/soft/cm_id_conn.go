@@ -227,7 +227,7 @@ func (id *cmID) Accept(p *verbs.ConnParam) error {
 	}
 	return id.exclusive(op, []idState{idAsked}, func(now time.Duration) error {
 		e := &id.agreed
-		e.timeout, e.retry = id.ackTimeout(), c.RetryCount
+		e.timeout, e.retry, e.waits = id.ackTimeout(), c.RetryCount, c.RNRRetryCount == verbs.RNRRetryInfinite
 		e.resources, e.depth = depth(c.ResponderResources, id.req.InitiatorDepth, id.dev), depth(c.InitiatorDepth, id.req.ResponderResources, id.dev)
 		if id.qp != nil {
 			if err := id.ready(); err != nil {

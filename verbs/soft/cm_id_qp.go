@@ -50,6 +50,7 @@ type peerEnd struct {
 	retry, rnrRetry  uint8
 	resources, depth uint8 // served by this side, requested by this side
 	trafficClass     uint8
+	waits            bool // this side tells the peer to repeat without end after RNR NAKs
 }
 
 // offered returns the parameters of a request. The caller holds the device's token.
@@ -116,7 +117,7 @@ func (id *cmID) rtsMask() verbs.QPAttrMask {
 //
 // Implements: ucma_modify_qp_rtr and ucma_modify_qp_rts of librdmacm/cma.c.
 func (id *cmID) ready() error {
-	id.qp.path = id.agreed.path
+	id.qp.path, id.qp.peerWaits = id.agreed.path, id.agreed.waits
 	a, err := id.rtr()
 	if err == nil {
 		err = id.qp.modify(&a, id.rtrMask())

@@ -55,6 +55,9 @@ func TestCMConnect(t *testing.T) {
 		if a.RetryCnt != 5 || b.RetryCnt != 2 || a.RNRRetry != 7 || b.RNRRetry != 6 || a.Timeout != verbs.DefaultAckTimeout || b.Timeout != a.Timeout {
 			t.Errorf("retries: a %d/%d, b %d/%d; timeouts %d and %d", a.RetryCnt, a.RNRRetry, b.RetryCnt, b.RNRRetry, a.Timeout, b.Timeout)
 		}
+		if qa, qb := ida.QP().(*queuePair), idb.QP().(*queuePair); qa.peerWaits || !qb.peerWaits {
+			t.Errorf("a's peer repeats without end after RNR NAKs: %v, b's: %v; want false, true", qa.peerWaits, qb.peerWaits)
+		}
 		must.Do(t, ida.Disconnect())
 		r.b.event(verbs.CMDisconnected)
 		r.a.event(verbs.CMDisconnected)

@@ -54,10 +54,11 @@ type device struct {
 	// doorbells are the queue pairs with new work requests. Posters push, the engine takes.
 	doorbells ring.Inbox[queuePair, *queuePair]
 	// synced are the FLUSHes whose pages are written. Their goroutines push, the engine takes.
-	synced    ring.Inbox[persistence, *persistence]
-	syncSlots chan struct{} // holds one entry for each goroutine that writes
+	synced   ring.Inbox[persistence, *persistence]
+	unsynced []*persistence // those that are not being written yet, the first come first
+	syncing  int            // number of those being written
 	// syncRange makes bytes persistent: (*mem.Arena).Sync. syncIsQuick reports whether the engine may
-	// call it: (*mem.Arena).SyncIsQuick. Immutable.
+	// call it: (*mem.Arena).SyncIsQuick, or always in virtual time. Immutable.
 	syncRange   func(a *mem.Arena, addr uint64, n int) error
 	syncIsQuick func(a *mem.Arena, n int) bool
 
@@ -123,7 +124,10 @@ func newDevice(p *Provider, c DeviceConfig, index int) *device {
 	d.gids.init(d.gid)
 	d.qpHint = firstQP
 	d.scratch.init()
-	d.syncSlots, d.syncRange, d.syncIsQuick = make(chan struct{}, syncsAtOnce), (*mem.Arena).Sync, (*mem.Arena).SyncIsQuick
+	d.syncRange, d.syncIsQuick = (*mem.Arena).Sync, (*mem.Arena).SyncIsQuick
+	if p.fab.Virtual() {
+		d.syncIsQuick = func(*mem.Arena, int) bool { return true }
+	}
 	d.startCM(p.cmConfig)
 	return d
 }

@@ -64,7 +64,8 @@
 // A persistent FLUSH makes bytes of a mapped file (mem.MapFile) persistent with mem.Arena.Sync. For
 // persistent memory that is an instruction of the processor for each cache line, for other files
 // msync: a goroutine does that while the queue pair's responder waits (resp_persist.go). In virtual time the engine
-// itself writes the pages.
+// itself writes the pages. A requester whose RNR retries are unlimited, by agreement of the connection manager, waits
+// for the disk; any other ends with RETRY_EXC_ERR when its retries are used up.
 //
 // # Payload by reference
 //

@@ -160,10 +160,9 @@ func (q *queuePair) progress(psn uint64) {
 	if q.current() == verbs.QPSErr {
 		return
 	}
-	if !r.rnrWait {
-		q.deadline = 0
-		q.startTimer()
-	}
+	// An RNR delay ends: the peer has executed the request that it was not ready for, such as a FLUSH that is written now.
+	r.rnrWait, q.deadline = false, 0
+	q.startTimer()
 	q.dev.activate(q) // the window may be open again, or a fence passed
 }
 

@@ -157,6 +157,8 @@ func (q *queuePair) onRequest(k *fabric.Packet, h *wire.Header) (kept bool) {
 	switch {
 	case psn < r.expected:
 		q.onDuplicate(h, psn)
+	case r.sync != nil && psn == r.expected:
+		q.awaitSync(psn)
 	case r.sync != nil:
 		return q.park(k, psn)
 	case psn > r.expected:

@@ -26,7 +26,8 @@ func flushAccess(p verbs.FlushPlacement) (a verbs.AccessFlags) {
 // Implements: IBTA volume 1, annex A19; rdma_rxe (rxe_resp.c, check_qp_attr_access, check_rkey,
 // process_flush): a queue pair without permission makes it an invalid request, a region without
 // permission an access error, and with FlushMR the range is ignored. Reserved placements and
-// levels are invalid here.
+// levels are invalid here. FlushMR with the key of a window covers the window, not its region: its holder could have a
+// large region written to the disk.
 func (q *queuePair) onFlush(h *wire.Header, psn uint64) {
 	if q.resp.pending() >= windowPSNs {
 		return // as if lost: a correct peer never has so many outstanding
@@ -43,7 +44,7 @@ func (q *queuePair) onFlush(h *wire.Header, psn uint64) {
 		return
 	}
 	mr := slot.region()
-	addr, n := mr.addr, uint64(len(mr.data))
+	addr, n := slot.whole()
 	if s == verbs.FlushRange {
 		t, err := slot.within(h.VA, h.Length)
 		if err != nil {

@@ -1,6 +1,9 @@
 package soft
 
 import (
+	"slices"
+	"time"
+
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -17,6 +20,12 @@ const (
 	maxParkedAll = 32 * maxParked
 	// parkedUnit is the copied payload in bytes that counts as one more packet.
 	parkedUnit = 4096
+	// syncPatience is the time after which a repeated FLUSH gets an RNR NAK. A requester with the smallest timeout of
+	// the runtime (code 13, 7 retries) gives up after 268 ms. Most disks have written by then, and a requester that has got
+	// the NAK may send nothing for the delay.
+	syncPatience = 100 * time.Millisecond
+	// longestRNR is the timer code of the longest RNR delay, 655.36 ms.
+	longestRNR = 0
 )
 
 // persistence is a persistent FLUSH whose pages are being written.
@@ -30,8 +39,13 @@ const (
 //
 // A disk may be slower than the requester's timer, which then resends the FLUSH and all later
 // requests, several times. Each request is parked once. A repetition of a parked request, or of
-// the FLUSH, is dropped: the first is answered. Repeated requests from before the FLUSH are
-// answered at once.
+// the FLUSH, is not executed: the first is answered. Repeated requests from before the FLUSH are
+// answered at once. After syncPatience a repeated FLUSH gets an RNR NAK, which gives the requester all of its retries
+// back, if the peer repeats without end after RNR NAKs (queuePair.peerWaits). Any other peer fails when its retries are
+// used up, though this end lives: an RNR NAK might end it earlier.
+//
+// At most syncsAtOnce FLUSHes of a device are written at a time, in the order of their arrival. A queue pair has one at
+// most, so none takes the turns of others.
 //
 //	            FLUSH                      pages written
 //	executing ────────> parking packets ─────────────────> answered, executes the parked packets
@@ -48,7 +62,8 @@ type persistence struct {
 	psn  uint64
 	addr uint64
 	n    int
-	err  error // written by the goroutine before the push
+	from time.Duration // when the FLUSH arrived
+	err  error         // written by the goroutine before the push
 }
 
 // InboxHook returns the link into the device's inbox.
@@ -56,22 +71,30 @@ func (j *persistence) InboxHook() *ring.Hook[persistence] { return &j.hook }
 
 // persist makes n bytes at addr of m persistent and then concludes the FLUSH at psn.
 func (q *queuePair) persist(psn uint64, m *memoryRegion, addr uint64, n int) {
-	if q.dev.provider.fab.Virtual() || q.dev.syncIsQuick(m.arena, n) {
-		q.flushed(psn, q.dev.syncRange(m.arena, addr, n))
+	d := q.dev
+	if d.syncIsQuick(m.arena, n) {
+		q.flushed(psn, d.syncRange(m.arena, addr, n))
 		return
 	}
-	j := &persistence{q: q, mr: m, psn: psn, addr: addr, n: n}
+	j := &persistence{q: q, mr: m, psn: psn, addr: addr, n: n, from: d.now}
 	q.resp.sync = j
 	m.syncing.Add(1)
-	go j.run()
+	d.unsynced = append(d.unsynced, j)
+	d.startSyncs()
+}
+
+// startSyncs has the next FLUSHes written, as long as the device may write more at once.
+func (d *device) startSyncs() {
+	for ; d.syncing < syncsAtOnce && len(d.unsynced) > 0; d.syncing++ {
+		go d.unsynced[0].run()
+		d.unsynced = slices.Delete(d.unsynced, 0, 1)
+	}
 }
 
 func (j *persistence) run() {
 	defer j.mr.syncing.Done() // last: afterwards this goroutine does not touch the device
 	d := j.q.dev
-	d.syncSlots <- struct{}{}
 	j.err = d.syncRange(j.mr.arena, j.addr, j.n)
-	<-d.syncSlots
 	d.synced.Push(j)
 	d.kick()
 }
@@ -81,12 +104,21 @@ func (j *persistence) run() {
 func (d *device) takeSynced() {
 	for j := d.synced.TakeAll(); j != nil; {
 		following := j.hook.Unlink()
+		d.syncing--
 		if q := j.q; q.resp.sync == j {
 			q.resp.sync = nil
 			q.flushed(j.psn, j.err)
 			q.executeParked()
 		}
 		j = following
+	}
+	d.startSyncs()
+}
+
+// awaitSync handles a repetition of the FLUSH that is being written.
+func (q *queuePair) awaitSync(psn uint64) {
+	if q.peerWaits && q.dev.now-q.resp.sync.from >= syncPatience {
+		q.sendNak(wire.RNRNak(longestRNR), psn)
 	}
 }
 
@@ -95,11 +127,7 @@ func (d *device) takeSynced() {
 // parked packets is requested again when these are executed.
 func (q *queuePair) park(k *fabric.Packet, psn uint64) bool {
 	r := &q.resp
-	last := r.expected // the FLUSH
-	if len(r.parked) > 0 {
-		last = r.lastParked
-	}
-	if psn <= last {
+	if len(r.parked) > 0 && psn <= r.lastParked {
 		return false
 	}
 	if len(r.parked) >= maxParked || q.dev.parked >= maxParkedAll {
@@ -142,12 +170,16 @@ func (q *queuePair) executeParked() {
 	r.parked = append(r.parked[:0], r.parked[min(n, len(r.parked)):]...)
 }
 
-// dropParked releases the parked packets and forgets the FLUSH being written.
+// dropParked releases the parked packets and forgets the FLUSH being written, or waiting for that.
 func (q *queuePair) dropParked() {
-	r := &q.resp
+	r, d := &q.resp, q.dev
+	if i := slices.Index(d.unsynced, r.sync); i >= 0 {
+		d.unsynced = slices.Delete(d.unsynced, i, i+1)
+		r.sync.mr.syncing.Done()
+	}
 	for _, k := range r.parked {
 		if k != nil {
-			q.dev.parked -= parkedUnits(k)
+			d.parked -= parkedUnits(k)
 			k.Release()
 		}
 	}

@@ -204,14 +204,7 @@ func TestSyncsThatEndTogether(t *testing.T) {
 	d := w.b.ctx.dev
 	gate := make(chan error, 2)
 	t.Cleanup(func() { close(gate) })
-	var ended atomic.Int32
-	d.exclusive(func() {
-		d.syncRange = func(*mem.Arena, uint64, int) error {
-			err := <-gate
-			ended.Add(1)
-			return err
-		}
-	})
+	d.exclusive(func() { d.syncRange = func(*mem.Arena, uint64, int) error { return <-gate } })
 	w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0))
 	p.awaitParked(0)
 	other.mustPostExtended(other.flushWR(2, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0))
@@ -221,9 +214,7 @@ func TestSyncsThatEndTogether(t *testing.T) {
 	d.exclusive(func() { // the engine runs after both have been handed over
 		gate <- nil
 		gate <- nil
-		for len(d.syncSlots) > 0 || ended.Load() < 2 {
-			runtime.Gosched()
-		}
+		p.mr.(*memoryRegion).syncing.Wait()
 	})
 	if got := w.a.want(w.a.scq, 2); got[0].Status != verbs.WCSuccess || got[1].Status != verbs.WCSuccess {
 		t.Fatalf("completions %+v, want both FLUSHes answered", got)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,14 +32,17 @@ type pool struct {
 func persistentAttr(a *verbs.QPAttr) { a.AccessFlags, a.Timeout = persistent, 0 }
 
 // newPool makes a pool of 64 KiB, closed with the test.
-func newPool(t *testing.T, real bool) *pool {
+func newPool(t *testing.T, real bool) *pool { return newPoolOf(t, real, persistentAttr) }
+
+// newPoolOf is newPool with other attributes of the queue pairs.
+func newPoolOf(t *testing.T, real bool, attr func(*verbs.QPAttr)) *pool {
 	if !mem.FileSupported {
 		if caps := memoryCaps(); caps&verbs.CapFlushPersistent != 0 {
 			t.Errorf("no file can be mapped, and the device says %v", caps)
 		}
 		t.Skip("this build cannot map files; that the device says so was checked")
 	}
-	w := newWorld(t, options{real: real, access: allAccess, attr: persistentAttr})
+	w := newWorld(t, options{real: real, access: allAccess, attr: attr})
 	p := &pool{w: w, path: filepath.Join(t.TempDir(), "pool")}
 	var err error
 	p.arena, err = mem.MapFile(p.path, 1<<16)
@@ -148,7 +152,8 @@ func TestQuickPersistenceNeedsNoGoroutine(t *testing.T) {
 	}
 }
 
-// TestPersistentFlushThroughAWindow: it writes the window's part of the file.
+// TestPersistentFlushThroughAWindow: it writes the window's part of the file, also as a FLUSH of all that the key
+// opens.
 func TestPersistentFlushThroughAWindow(t *testing.T) {
 	p := newPool(t, false)
 	w := p.w
@@ -161,8 +166,10 @@ func TestPersistentFlushThroughAWindow(t *testing.T) {
 	w.b.ok(w.b.want(w.b.scq, 1), 1)
 	w.a.mustPostExtended(w.a.flushWR(2, 10, mw.RKey(), 20, verbs.FlushPersistent, verbs.FlushRange))
 	w.a.ok(w.a.want(w.a.scq, 1), 2)
-	if len(r.seen) != 1 || r.seen[0] != [2]uint64{4106, 20} {
-		t.Fatalf("written %v, want 20 bytes at 4106", r.seen)
+	w.a.mustPostExtended(w.a.flushWR(3, 0, mw.RKey(), 0, verbs.FlushPersistent, verbs.FlushMR))
+	w.a.ok(w.a.want(w.a.scq, 1), 3)
+	if want := [][2]uint64{{4106, 20}, {4096, 100}}; !slices.Equal(r.seen, want) {
+		t.Fatalf("written (offset and length) %v, want %v", r.seen, want)
 	}
 	must.Do(t, mw.Close())
 }

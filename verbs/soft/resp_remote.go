@@ -60,6 +60,14 @@ func (s *keySlot) region() *memoryRegion {
 	return s.mr
 }
 
+// whole returns the memory, and its length in bytes, that an opened key opens: a region, or a window's part of one.
+func (s *keySlot) whole() (addr, n uint64) {
+	if w := s.mw; w != nil {
+		return w.mr.addr + (w.addr - w.mr.iova), w.length
+	}
+	return s.mr.addr, uint64(len(s.mr.data))
+}
+
 // within returns the n bytes at request address addr, if all of them are in the region or window.
 func (s *keySlot) within(addr uint64, n uint32) (t target, err error) {
 	if m := s.mr; m != nil {

@@ -1,0 +1,113 @@
+package soft
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// Rule: a persistent FLUSH that takes longer than all retries of its requester does not end the connection, if the
+// requester repeats without end after RNR NAKs; the FLUSH and what follows are executed once, and complete as soon as
+// the pages are written. Any other requester fails when its retries are used up.
+func TestASlowDiskKeepsTheConnection(t *testing.T) {
+	const lasts = 20 * time.Second
+	for _, waits := range []bool{true, false} {
+		p := newPoolOf(t, false, func(a *verbs.QPAttr) {
+			a.AccessFlags, a.Timeout, a.RetryCnt, a.RNRRetry = persistent, 15, 7, verbs.RNRRetryInfinite
+		})
+		w, d := p.w, p.w.b.ctx.dev
+		d.exclusive(func() {
+			d.syncIsQuick = func(*mem.Arena, int) bool { return false }
+			d.syncing = syncsAtOnce // all are busy: the test writes itself
+			w.b.qp.peerWaits = waits
+		})
+		t.Cleanup(func() { d.exclusive(w.b.qp.dropParked) }) // or closing the region would wait for ever
+		before := w.b.qp.resp.msn
+		fill(w.a.data()[:8], 5)
+		w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 64, verbs.FlushPersistent, verbs.FlushRange),
+			w.a.writeWR(2, 8, p.arena.Addr(), p.mr.RKey()))
+		until := w.fab.Now() + lasts
+		for w.step(); ; w.step() {
+			at, ok := w.fab.NextEvent()
+			if !ok || at > until {
+				break
+			}
+			w.fab.AdvanceTo(at)
+		}
+		if !waits {
+			got := w.a.poll(w.a.scq)
+			if len(got) == 0 || got[0].Status != verbs.WCRetryExcErr {
+				t.Errorf("without RNR retries: %s, want RETRY_EXC_ERR first", statuses(got))
+			}
+			w.b.events()
+			continue
+		}
+		if got := w.a.poll(w.a.scq); len(got) != 0 {
+			t.Fatalf("while the pages are written: %s, want no completion", statuses(got))
+		}
+		if !bytes.Equal(p.arena.Bytes()[:8], make([]byte, 8)) {
+			t.Error("the WRITE behind the FLUSH was executed before it")
+		}
+		w.fab.AdvanceTo(until)
+		d.exclusive(func() {
+			d.unsynced[0].mr.syncing.Done()
+			d.synced.Push(d.unsynced[0])
+			d.unsynced = nil
+		})
+		w.step()
+		got := w.a.poll(w.a.scq)
+		if len(got) != 2 || got[0].Status != verbs.WCSuccess || got[1].Status != verbs.WCSuccess {
+			t.Errorf("at the moment when the pages are written: %s, want two successes", statuses(got))
+		}
+		w.a.mustPostExtended(w.a.writeWR(3, 8, p.arena.Addr()+8, p.mr.RKey()))
+		w.step()
+		if got := w.a.poll(w.a.scq); len(got) != 1 || got[0].Status != verbs.WCSuccess {
+			t.Errorf("a WRITE right after it: %s, want success at once: no RNR delay is left", statuses(got))
+		}
+		if n := w.b.qp.resp.msn - before; n != 3 || !bytes.Equal(p.arena.Bytes()[:8], w.a.data()[:8]) {
+			t.Errorf("%d requests were executed, want 3; the memory is % x", n, p.arena.Bytes()[:8])
+		}
+	}
+}
+
+// Rule: FLUSHes are written in the order of their arrival. One whose queue pair is gone is not written, and nothing
+// waits for it.
+func TestFlushesAreWrittenInTheirOrder(t *testing.T) {
+	p := newPool(t, true)
+	w, d := p.w, p.w.b.ctx.dev
+	mr := p.mr.(*memoryRegion)
+	var qs []*queuePair
+	for range 3 {
+		q := w.b.newQP(w.b.qp.granted)
+		t.Cleanup(func() { must.Do(t, q.Close()) })
+		qs = append(qs, q)
+	}
+	written := make(chan int, len(qs))
+	d.exclusive(func() {
+		d.syncRange = func(_ *mem.Arena, _ uint64, n int) error { written <- n; return nil }
+		d.syncing = syncsAtOnce
+		for i, q := range qs {
+			q.persist(q.resp.expected, mr, mr.addr, 1+i)
+		}
+		if len(written) != 0 || len(d.unsynced) != len(qs) {
+			t.Errorf("%d are written and %d wait, want 0 and %d: all writers are busy", len(written), len(d.unsynced), len(qs))
+		}
+		qs[1].dropParked()
+		d.syncing-- // one writer is free now
+		d.startSyncs()
+		qs[0].resp.sync, qs[2].resp.sync = nil, nil // there is nobody to be answered
+	})
+	if got := []int{<-written, <-written}; !slices.Equal(got, []int{1, 3}) {
+		t.Errorf("written in the order %v, want [1 3]", got)
+	}
+	mr.syncing.Wait()
+	d.exclusive(func() { d.syncing -= syncsAtOnce - 1 })
+	for busy := 1; busy != 0; {
+		d.exclusive(func() { busy = d.syncing })
+	}
+}
