@@ -58,8 +58,8 @@ type queuePair struct {
 	fastMax      uint32 // see fastSize
 	route        *fabric.Route
 	trafficClass uint8           // of its packets, while it has a route
-	path         wire.Path       // to the peer, found by the connection manager; zero without it
 	peerWaits    bool            // the connection manager told the peer to repeat without end after RNR NAKs
+	path         wire.Path       // to the peer, found by the connection manager; zero without it
 	guard        *guard          // of requests by reference in flight
 	pace         *pace           // of UC and UD requests in flight
 	groups       []verbs.GID     // multicast groups it is attached to

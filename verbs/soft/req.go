@@ -36,6 +36,7 @@ type requester struct {
 	rnr            uint8  // left; verbs.RNRRetryInfinite never ends
 	rnrWait        bool   // the deadline is the end of an RNR delay
 	notReady       bool   // the receiver was not ready for the packet at acked
+	nakked         bool   // a sequence NAK for the packet at acked was taken
 	noRoom         bool   // the link has no room for the next packet
 	bad            bool   // the request at badAt failed locally and waits for those before it
 	badAt          uint64
@@ -59,7 +60,7 @@ func (r *requester) begin(a *verbs.QPAttr, lossy bool, mtu uint32) {
 // reload restores the retry counts, after progress.
 func (r *requester) reload(a *verbs.QPAttr) {
 	r.retries, r.rnr = a.RetryCnt, a.RNRRetry
-	r.implied, r.progressTicket, r.notReady = 0, 0, false
+	r.implied, r.progressTicket, r.notReady, r.nakked = 0, 0, false, false
 }
 
 // none is a PSN beyond every packet's.

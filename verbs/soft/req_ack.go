@@ -72,7 +72,10 @@ func (q *queuePair) onAck(psn uint64, s wire.Syndrome) {
 	if s.Nak() == wire.NakSequence {
 		// Behind an RNR NAK, some responders (rdma_rxe, Linux 6.12, check_psn) also refuse the packets that
 		// followed. Nothing was lost then, and if that NAK comes after the delay, the resend is under way.
-		if psn == r.acked && !r.notReady {
+		// A responder sends one sequence NAK for a packet and is silent until that packet comes (responder.waiting;
+		// rdma_rxe: sent_psn_nak). Others are late copies; the timer repairs a resend that was lost.
+		if psn == r.acked && !r.notReady && !r.nakked {
+			r.nakked = true
 			q.resend(psn, verbs.WCRetryExcErr)
 		}
 		return

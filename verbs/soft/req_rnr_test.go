@@ -94,3 +94,24 @@ func TestRNRRestoresTheRetries(t *testing.T) {
 		t.Errorf("%d retries are left after an RNR NAK, want 1; waits: %t", r.retries, r.rnrWait)
 	}
 }
+
+// TestCopiesOfANAKUseUpNoRetry: the network copies a sequence NAK; the copies come after the resend, and neither use up
+// a retry nor go back again.
+func TestCopiesOfANAKUseUpNoRetry(t *testing.T) {
+	w := newWorld(t, options{attr: func(a *verbs.QPAttr) { a.RetryCnt = 1 }})
+	w.fab.SetAll(fabric.Link{Delay: oneWay})
+	w.a.mustPost(w.a.send(1, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 8)), w.a.send(2, verbs.WRSend, verbs.SendSignaled, w.a.sge(0, 8)))
+	w.b.recv(50, w.b.sge(0, 8))
+	w.b.recv(51, w.b.sge(0, 8))
+	w.step()
+	r := &w.a.qp.req
+	for i := range 9 {
+		if got := r.retries; got != uint8(1-min(i, 1)) || r.next != r.acked+2 {
+			t.Fatalf("after %d copies of a NAK %d retries are left, and PSN %d of %d to %d is next", i, got, r.next, r.acked, r.sent)
+		}
+		w.a.qp.dev.exclusive(func() { w.a.qp.onAck(r.acked, wire.Nak(wire.NakSequence)) })
+		w.step()
+	}
+	w.a.ok(w.a.want(w.a.scq, 2), 1)
+	w.b.ok(w.b.want(w.b.rcq, 2), 50)
+}
