@@ -89,7 +89,7 @@ func TestAPathHasItsOwnSocket(t *testing.T) {
 // Rule: junk makes a socket not hot. One that has brought junkPerRest of it, and no packet, rests for pollTime;
 // one with less does not.
 func TestJunkIsReadNowAndThen(t *testing.T) {
-	r := newRigOf(t, true)
+	r := newRigOf(t, near, true)
 	junk := func(n int) {
 		r.sock.arrived = slices.Repeat([]arrival{{far, []byte("no packet"), 0}}, n)
 		r.looks()
@@ -117,7 +117,7 @@ func TestJunkIsReadNowAndThen(t *testing.T) {
 
 // Rule: each packet leaves by the socket of its path, or by the main one.
 func TestPacketsLeaveByTheirPath(t *testing.T) {
-	r := newRigOf(t, true)
+	r := newRigOf(t, near, true)
 	socks := []*fakeSocket{r.sock}
 	for range 2 {
 		s := &fakeSocket{local: near, room: -1}

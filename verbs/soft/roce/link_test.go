@@ -97,12 +97,12 @@ type rig struct {
 	end  *End
 }
 
-func newRig(t must.T) *rig { return newRigOf(t, false) }
+func newRig(t must.T) *rig { return newRigOf(t, near, false) }
 
-// newRigOf makes a rig whose link is one between processes, or one in the format of RoCEv2.
-func newRigOf(t must.T, peers bool) *rig {
-	r := &rig{device: new(device), fab: fabric.New(fabric.Config{Virtual: true}), sock: &fakeSocket{local: near, room: -1}}
-	r.port = must.Get(r.fab.Attach(gidOf(near), "device", r.device))(t)
+// newRigOf makes a rig at an address, whose link is one between processes, or one in the format of RoCEv2.
+func newRigOf(t must.T, at netip.AddrPort, peers bool) *rig {
+	r := &rig{device: new(device), fab: fabric.New(fabric.Config{Virtual: true}), sock: &fakeSocket{local: at, room: -1}}
+	r.port = must.Get(r.fab.Attach(gidOf(at), "device", r.device))(t)
 	r.link = newLink("link", peers, func() {})
 	r.link.attach(r.port)
 	r.end = r.link.newEnd(r.sock, false)
@@ -174,8 +174,7 @@ func TestPacketsHaveTheirTypeOfService(t *testing.T) {
 // packet, whatever its headers and the parts of its payload.
 func TestPacketsCrossTwoLinks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b := newRig(t), newRig(t)
-		b.sock.local = far
+		a, b := newRig(t), newRigOf(t, far, false)
 		h := wire.Header{
 			Opcode: rapid.SampledFrom([]wire.Opcode{wire.RCSendOnly, wire.RCWriteMiddle, wire.UDSendOnlyImm, wire.RCWriteOnly}).Draw(t, "opcode"),
 			DestQP: rapid.Uint32Range(0, 1<<24-1).Draw(t, "qp"), PSN: wire.NewPSN(rapid.Uint32().Draw(t, "psn")), PKey: wire.DefaultPKey, FECN: true,
@@ -325,7 +324,7 @@ func TestATooLongPacketIsNotSent(t *testing.T) {
 // Rule: a polled socket is read with one buffer while datagrams come alone, and with twice as many when a full call
 // follows a full call. A call that found fewer datagrams than it has buffers sets the number back.
 func TestACallHasAsManyBuffersAsDatagramsAreLikely(t *testing.T) {
-	r := newRigOf(t, true)
+	r := newRigOf(t, near, true)
 	b := datagram(&wire.Header{Opcode: wire.RCSendOnly}, nil)
 	for _, c := range []struct{ arrived, buffers int }{
 		{0, 1}, {1, 1}, {0, 1}, {1, 1}, {0, 1}, // an exchange of single datagrams
@@ -390,7 +389,7 @@ func TestBuffersAreBounded(t *testing.T) {
 // is used again when the last of its packets is released.
 func TestJoinedDatagrams(t *testing.T) {
 	const behind, maxBuffers, each, damaged = 10, bufferBytes / udp.MaxJoined, 5, 2
-	r := newRigOf(t, true)
+	r := newRigOf(t, near, true)
 	var joined []byte
 	var size int
 	for i := range each {
@@ -462,7 +461,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add(one, false, int16(0))
 	f.Add(datagram(&wire.Header{Opcode: wire.UDSendOnly, PadCount: 0}, make([]byte, 256)), true, int16(0))
 	f.Add(slices.Repeat(one, 3), false, int16(len(one)))
-	rigs := map[bool]*rig{false: newRig(f), true: newRigOf(f, true)}
+	rigs := map[bool]*rig{false: newRig(f), true: newRigOf(f, near, true)}
 	f.Fuzz(func(t *testing.T, b []byte, right bool, each int16) {
 		if right && len(b) >= wire.BTHLen+ICRCLen {
 			b = seal(slices.Clone(b))
