@@ -6,7 +6,7 @@ import "github.com/verbena-rdma/verbena/internal/sys"
 // turn calls them.
 
 // freeSlot frees slot i. The caller has already recorded the outcome of the operation. The marker's
-// slot is on no free list. A control slot goes back to its free list at once. Any other slot goes to
+// slot is on no free list, and freeSlot posts it again if another marker is to follow. A control slot goes back to its free list at once. Any other slot goes to
 // q.retired or q.retiredRecvs: freeRetired frees all slots of each together.
 func (q *Queue) freeSlot(i uint32, sl *slot) {
 	lease, kind := sl.lease, sl.kind
@@ -14,6 +14,9 @@ func (q *Queue) freeSlot(i uint32, sl *slot) {
 	sl.gen = (sl.gen + 1) & genMask
 	if kind == KindMarker {
 		q.marker = false
+		if q.remark && q.failed.get() == nil && q.quarantine == nil {
+			q.postMarker()
+		}
 		return
 	}
 	if lease != nil {

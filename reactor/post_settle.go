@@ -100,8 +100,11 @@ func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
 // request, so only the marker's completion is sure to retire the first part. If the device also
 // refuses the marker, or there is no memory for it, postMarker fails the queue and notifies the queue's owner. Then the outstanding
 // requests end when they are flushed, or in Release at the latest.
+//
+// A queue has one marker. If it is outstanding, because an earlier list was cut too, it does not retire what was accepted
+// since: freeSlot calls postMarker again when the outstanding marker has completed.
 func (q *Queue) postMarker() {
-	if q.marker || q.order.n == 0 {
+	if q.remark = q.marker; q.marker || q.order.n == 0 {
 		return
 	}
 	i := uint32(q.cfg.SendDepth)

@@ -58,6 +58,7 @@ type Queue struct {
 	progressMark progressMark // see Stuck
 	sincesig     int          // sends posted since the last signaled send
 	marker       bool         // the marker (KindMarker) is outstanding
+	remark       bool         // another marker is to follow it; see postMarker
 	sealed       bool         // see Seal
 	quarantine   *quarantine  // nil before Release
 	retired      []uint32     // slots of ended sends, which freeRetired frees together
