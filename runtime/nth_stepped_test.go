@@ -284,6 +284,8 @@ func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
 	cancel()
 	for name, way := range map[string]nth.Scenario{
 		"a call fails": {}, "a Close returns ErrBusy": {Busy: true}, "the device is removed": {Removed: true},
+		"two calls fail, one after the other": {Then: 1, Step: nthStride()}, "two calls fail, one between": {Then: 2, Step: nthStride()},
+		"two calls fail, two between": {Then: 3, Step: nthStride()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var fab *fabric.Fabric

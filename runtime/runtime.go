@@ -83,9 +83,15 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	rt := &Runtime{cfg: cfg, live: map[*Conn]struct{}{}, listeners: map[*Listener]struct{}{}, shared: map[*SharedRecv]struct{}{},
 		packets: map[*PacketConn]struct{}{}, destroying: make(chan struct{}, 1)}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, rt.destroy(context.Background()))
+		if err == nil {
+			return
 		}
+		// If a step of destroy fails, a second call may succeed and get further. The caller has no Runtime to call Close of.
+		left := rt.destroy(context.Background())
+		if left != nil {
+			left = errors.Join(left, rt.destroy(context.Background()))
+		}
+		err = errors.Join(err, left)
 	}()
 	if rt.provider, rt.dev, err = cfg.openDevice(); err != nil {
 		return nil, err

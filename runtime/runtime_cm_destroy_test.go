@@ -260,7 +260,7 @@ func TestIdentifiersAreClosedAFewAtATime(t *testing.T) {
 	}
 	waiting, stop := context.WithCancel(t.Context())
 	closed := make(chan error, 1)
-	go func() { closed <- sh.end(waiting) }()
+	go func() { closed <- errors.Join(sh.settleIDs(waiting), sh.close(waiting)) }()
 	for until := testContext(t); now.Load() < maxClosers; {
 		if until.Err() != nil {
 			t.Fatalf("%d calls of Close are running, want %d", now.Load(), maxClosers)

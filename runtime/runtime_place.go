@@ -90,10 +90,12 @@ func (rt *Runtime) startShards(vectors int) error {
 	}
 	for i, vector := range rt.vectors(vectors, all) {
 		s, err := newShard(rt, rt.nodes[i/rt.cfg.Reactors], vector)
+		if s != nil {
+			rt.shards = append(rt.shards, s)
+		}
 		if err != nil {
 			return err
 		}
-		rt.shards = append(rt.shards, s)
 	}
 	return nil
 }

@@ -49,8 +49,10 @@ type cmTarget interface {
 	onCM(ev *verbs.CMEvent)
 }
 
-func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
-	s := &shard{rt: rt, node: node, targets: map[connID]cmTarget{}, unconfirmed: map[verbs.QP]*Conn{}, closers: newClosers(),
+// newShard makes a shard. If it fails after it has made a reactor, it returns both the shard and the error, and
+// Runtime.destroy closes the shard.
+func newShard(rt *Runtime, node, vector int) (s *shard, err error) {
+	s = &shard{rt: rt, node: node, targets: map[connID]cmTarget{}, unconfirmed: map[verbs.QP]*Conn{}, closers: newClosers(),
 		commands: commands{off: !rt.cfg.stepped && !rt.dev.Device().QuickControl, most: commandsAtOnce()}}
 	var now func() time.Time // nil: the system clock
 	if rt.cfg.stepped {
@@ -64,16 +66,11 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.end(context.Background()))
-		}
-	}()
 	if s.domain, err = newDomain(rt); err != nil {
-		return nil, err
+		return s, err
 	}
 	if s.cm, err = rt.provider.CreateCMChannel(); err != nil {
-		return nil, err
+		return s, err
 	}
 	s.cmEvents, s.asyncEvents = events{r: s.r, next: s.takeCM}, events{r: s.r, next: s.takeAsync}
 	var werr error
@@ -84,7 +81,7 @@ func newShard(rt *Runtime, node, vector int) (_ *shard, err error) {
 			}
 		}
 	}); err != nil {
-		return nil, err
+		return s, err
 	}
 	return s, werr
 }
@@ -192,14 +189,6 @@ func (s *shard) sharing(qp verbs.QP) *Conn {
 		}
 	}
 	return nil
-}
-
-// shard.end releases a shard that failed to start.
-func (s *shard) end(ctx context.Context) error {
-	if err := s.settleIDs(ctx); err != nil {
-		return err
-	}
-	return s.close(ctx)
 }
 
 // settleIDs waits until each identifier that the shard is closing is closed, or has no tries left. If

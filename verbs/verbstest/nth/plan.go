@@ -26,6 +26,9 @@ func (c Call) String() string { return fmt.Sprintf("call %d, %s on %s", c.N, c.O
 type Plan struct {
 	// N is the call that fails; 0: none.
 	N int
+	// Then, if not 0, makes one more call fail: the one that many calls after N. It does not if both close objects of one
+	// kind: the second may be the first one's retry, and no caller makes a third try.
+	Then int
 	// Op, if not "", restricts the count to this call, by its C name.
 	Op string
 	// Errno is the errno of the failure; default EIO.
@@ -38,7 +41,8 @@ type Plan struct {
 
 	mu     sync.Mutex // guards the following fields; held while an object is asked for its name
 	count  int
-	struck *Call
+	struck []Call
+	closed string // the operation of the last of struck that closed an object
 	ops    map[string]int
 	next   map[string]*failing // selected by Fail, by the C name of the operation
 }
@@ -85,14 +89,20 @@ func (p *Plan) Count() int {
 	return p.count
 }
 
-// Injected returns the call that was made to fail; ok is false as long as none was.
+// Injected returns the last call that was made to fail; ok is false as long as none was.
 func (p *Plan) Injected() (c Call, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.struck == nil {
+	all := p.injected()
+	if len(all) == 0 {
 		return Call{}, false
 	}
-	return *p.struck, true
+	return all[len(all)-1], true
+}
+
+// injected returns the calls that were made to fail.
+func (p *Plan) injected() []Call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.struck)
 }
 
 // Ops returns the number of calls by their C names.
@@ -115,7 +125,10 @@ func (p *Plan) errno() syscall.Errno {
 
 // strikes counts a call, and returns the errno with which it fails; 0 if it is not selected. Formatting the
 // object allocates, so it is done for a selected call only, and to compare it with the name given to FailOn.
-func (p *Plan) strikes(op string, on fmt.Stringer) syscall.Errno {
+func (p *Plan) strikes(op string, on fmt.Stringer) syscall.Errno { return p.strike(op, on, false) }
+
+// strike is strikes; closes says that the call closes an object.
+func (p *Plan) strike(op string, on fmt.Stringer, closes bool) syscall.Errno {
 	p.mu.Lock()
 	var errno syscall.Errno
 	hit := false
@@ -129,7 +142,8 @@ func (p *Plan) strikes(op string, on fmt.Stringer) syscall.Errno {
 			p.ops = map[string]int{}
 		}
 		p.ops[op]++
-		if !hit && p.count == p.N {
+		then := p.Then > 0 && p.count == p.N+p.Then && !(closes && p.closed == op)
+		if !hit && (p.count == p.N || then) {
 			errno, hit = p.errno(), true
 		}
 	}
@@ -138,9 +152,12 @@ func (p *Plan) strikes(op string, on fmt.Stringer) syscall.Errno {
 	if !hit {
 		return 0
 	}
-	c := &Call{N: n, Op: op, Object: on.String()}
+	c := Call{N: n, Op: op, Object: on.String()}
 	p.mu.Lock()
-	p.struck = c
+	if closes {
+		p.closed = op
+	}
+	p.struck = append(p.struck, c)
 	p.mu.Unlock()
 	return errno
 }
@@ -176,7 +193,10 @@ func (p *Plan) closes(op string, on fmt.Stringer, closing func() error) error {
 	if err := closing(); err != nil {
 		return err
 	}
-	return p.fails(op, on)
+	if errno := p.strike(op, on, true); errno != 0 {
+		return &verbs.OpError{Op: op, Object: on.String(), Errno: errno}
+	}
+	return nil
 }
 
 // named is an object without a String of its own.
