@@ -7,8 +7,11 @@ package futures
 // After misuse fn gets the error: ErrInvalid, ErrConsumed, ErrDiscarded, or ErrAwaited if a
 // goroutine is in Await. Then waits only while another goroutine is inside Done, Then, Map, All,
 // Any or Add on the same future. It allocates nothing itself; with an Execute, settling allocates
-// the function that it passes to Execute.
+// the function that it passes to Execute. It panics if fn is nil.
 func (f Future[T]) Then(fn func(T, error)) {
+	if fn == nil {
+		panic("futures: Then of a nil function")
+	}
 	if _, err := f.attach(fn, false); err != nil {
 		var none T
 		f.pool().call(fn, none, err)
@@ -55,8 +58,12 @@ func (f Future[T]) attach(fn func(T, error), direct bool) (Driver, error) {
 // Map consumes f and returns the future of fn's result. It arranges one call of fn with f's result,
 // where Then would call it. The returned future has the executor and the driver of f. After misuse
 // of f, fn gets the error, as in Then. Discarding the returned future does not keep fn from
-// running. Map allocates a cell, the options of a derived future, and the function that settles it.
+// running. Map allocates a cell, the options of a derived future, and the function that settles it. It panics
+// if fn is nil.
 func Map[T, U any](f Future[T], fn func(T, error) (U, error)) Future[U] {
+	if fn == nil {
+		panic("futures: Map of a nil function")
+	}
 	p, out := derive(Options[U]{Execute: f.pool().executor()})
 	settle := func(v T, err error) { p.Settle(fn(v, err)) }
 	d, err := f.attach(settle, false)

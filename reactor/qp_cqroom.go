@@ -13,7 +13,7 @@ import (
 // Queue is reclaimed, its entries are free again.
 //
 // If Config.CQEntries sets the capacity of the completion queues, the capacity is fixed. Otherwise
-// the first two have DefaultCQEntries entries. When a Queue finds too few entries, Admit doubles the
+// the first two have DefaultCQEntries entries, or as many as the device permits. When a Queue finds too few entries, Admit doubles the
 // capacity of a completion queue, up to the device's limit. Where that limit is reached, or the device
 // cannot resize completion queues, Admit makes another one of the double capacity. (Libraries without
 // ibv_resize_cq: cxgb4, efa, erdma, hns, ionic, mana, qedr, siw and vmw_pvrdma; rdma-core v65, providers.)

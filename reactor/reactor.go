@@ -209,8 +209,12 @@ func (r *Reactor) makeQueues() (err error) {
 	if r.channel, err = r.ctx.CreateCompChannel(); err != nil {
 		return err
 	}
+	entries := r.cfg.CQEntries
+	if !r.cfg.fixedCQs && r.device.MaxCQE > 0 {
+		entries = min(entries, r.device.MaxCQE)
+	}
 	for _, list := range []*[]*cqState{&r.sendCQs, &r.recvCQs} {
-		if _, err = r.addCQ(list, r.cfg.CQEntries); err != nil {
+		if _, err = r.addCQ(list, entries); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,25 +164,22 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 // connect is Connect with the given path. The argument own is the source address that this path
 // selects.
 func (p *Prepared) connect(ctx context.Context, path bootstrap.Path, own verbs.GID, peer bootstrap.Dest) (*Conn, error) {
-	if ctx == nil {
-		return nil, ErrNilContext
-	}
-	if p.used.Swap(true) {
-		return nil, errUsed
-	}
 	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if p.used.Swap(true) {
+		return nil, errUsed
+	}
 	c := p.c
-	err = c.rt.reach(ctx, path, peer)
+	err = c.rt.reach(asked, path, peer)
 	if err == nil {
 		joined := make(chan error, 1)
-		if err = c.sh.r.Do(ctx, func() { c.join(path, own, peer, func(err error) { joined <- err }) }); err == nil {
+		if err = c.sh.r.Do(asked, func() { c.join(path, own, peer, func(err error) { joined <- err }) }); err == nil {
 			select {
 			case err = <-joined:
 			case <-asked:
-				err = cmp.Or(ctx.Err(), context.Canceled)
+				err = asked.Err()
 			}
 		} // if Do failed or ctx ended, join() may end before or after the Abort below; in both cases the connection is closed
 	}
@@ -192,7 +188,7 @@ func (p *Prepared) connect(ctx context.Context, path bootstrap.Path, own verbs.G
 		return c, nil
 	}
 	c.Abort()
-	return nil, fmt.Errorf("connecting to %v: %w", peer, unreachable(c.rt.asRemoved(err)))
+	return nil, fmt.Errorf("connecting to %v: %w", peer, unreachable(c.rt.asRemoved(asked.Cause(ctx, err))))
 }
 
 // join() is the part of Connect that needs the turn, and then calls then with the turn held. On failure it
@@ -290,9 +286,14 @@ func (p *Prepared) from(at net.Addr) (path bootstrap.Path, own bootstrap.Dest) {
 // three steps together take longer than Config.ConnectTimeout, DialPlain fails with
 // ErrConnectTimeout. The peer at addr is a program that calls Prepared.Accept, or a server of the
 // ibv_*_pingpong family.
+//
+// Errors: ErrAddress; ErrUnreachable; ErrConnectTimeout; those of Prepare and Prepared.Dial.
 func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (c *Conn, err error) {
 	if ctx == nil {
 		return nil, ErrNilContext
+	}
+	if _, _, err := splitAddr(addr); err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, rt.cfg.ConnectTimeout, ErrConnectTimeout)
 	defer cancel()

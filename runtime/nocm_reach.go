@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,17 +21,13 @@ import (
 // the look-up, which then may take longer than a second. No look-up can be interrupted. If ctx ends
 // during the look-up, reach returns the context's error, and the look-up continues on another
 // goroutine. Runtime.Close waits for that goroutine.
-func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstrap.Dest) error {
-	asked, err := reactor.DoneOf(ctx)
-	if err != nil {
-		return err
-	}
+func (rt *Runtime) reach(ctx reactor.DoneContext, path bootstrap.Path, peer bootstrap.Dest) error {
 	attr, err := path.AH(peer)
 	if err == nil {
-		err = asked.Err() // if ctx has ended already, reach fails even if the look-up would be fast
+		err = ctx.Err() // if ctx has ended already, reach fails even if the look-up would be fast
 	}
 	if err != nil {
-		return asked.Cause(ctx, err)
+		return err
 	}
 	if err := rt.enter(); err != nil { // Runtime.Close waits for rt.leave() before it closes the protection domain
 		return err
@@ -49,8 +44,8 @@ func (rt *Runtime) reach(ctx context.Context, path bootstrap.Path, peer bootstra
 	select {
 	case err := <-found:
 		return err
-	case <-asked:
-		return asked.Cause(ctx, asked.Err())
+	case <-ctx:
+		return ctx.Err()
 	}
 }
 

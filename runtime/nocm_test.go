@@ -223,6 +223,17 @@ func TestPlainOptionsThatCannotBe(t *testing.T) {
 	mistake(t, "Prepare with the invalid MTU code 9", err, verbs.ErrInvalid, "MTU")
 	_, err = rt.Prepare(PlainOptions{Path: bootstrap.Path{GIDIndex: 78}})
 	mistake(t, "Prepare with GIDIndex 78 (index 77 of the GID table, which has no such entry)", err, verbs.ErrInvalid, "77")
+	_, err = rt.Prepare(PlainOptions{Path: bootstrap.Path{DestRdAtomic: 200}})
+	mistake(t, "Prepare with more READs than the device serves", err, verbs.ErrInvalid, "DestRdAtomic", "200")
+	_, err = rt.Prepare(PlainOptions{Path: bootstrap.Path{RdAtomic: 200}})
+	mistake(t, "Prepare with more READs than the device starts", err, verbs.ErrInvalid, "RdAtomic", "200")
+	for _, addr := range []string{"127.0.0.1", "127.0.0.1:70000", "127.0.0.1:x"} {
+		_, err = rt.DialPlain(testContext(t), addr, PlainOptions{})
+		mistake(t, "DialPlain of "+addr, err, ErrAddress, addr)
+		if Retryable(err) {
+			t.Errorf("DialPlain of %s may be tried again later: %v", addr, err)
+		}
+	}
 	_, err = rt.Prepare(PlainOptions{Options: Options{SendDepth: -1}})
 	mistake(t, "Prepare with a negative SendDepth", err, ErrConfig, "SendDepth")
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -379,5 +390,17 @@ func TestPreparedReceivesArePostedBeforeConnecting(t *testing.T) {
 	}
 	if r, err := recv.Await(ctx); err != nil || string(buf.Bytes()[:r.Bytes]) != "first" {
 		t.Errorf("the receive ended with %d bytes, the buffer has %q, error %v; want the message %q", r.Bytes, buf.Bytes(), err, "first")
+	}
+}
+
+// Rule: Connect takes the channel of its context once, and asks for the error only when the context has ended.
+func TestConnectAsksItsContextOnce(t *testing.T) {
+	rt := mustOpen(t, Config{})
+	p := prepare(t, rt, PlainOptions{})
+	dones, errs := 0, 0
+	ctx := rudeContext{testContext(t), func() { dones++ }, func() { errs++ }}
+	must.Get(p.Connect(ctx, p.Local()))(t)
+	if dones != 1 || errs != 0 {
+		t.Errorf("Connect called Done %d times and Err %d times, want 1 and 0", dones, errs)
 	}
 }

@@ -72,7 +72,7 @@ func giveBack(o verbs.Object) error {
 
 // PeerOf returns the sender of k as a Peer, so that p can reply. The source address of the reply is
 // the address to which k was sent. If k was sent to a multicast group, the source address is the
-// choice of verbs.ChooseGID. A datagram within a subnet of InfiniBand has no GRH: then LIDs are the addresses. On a real device PeerOf makes system calls.
+// choice of verbs.ChooseGID. PeerOf may be called beside Release of k, from any goroutine. A datagram within a subnet of InfiniBand has no GRH: then LIDs are the addresses. On a real device PeerOf makes system calls.
 //
 // Errors: ErrMessage after Release, or if another PacketConn received k; ErrInvalid if k has no GRH
 // (except on InfiniBand) or a malformed one; ErrNoGID if the device no longer has the source address; the cause if p has
@@ -88,31 +88,38 @@ func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
 		return nil, err
 	}
 	defer p.rt.leave()
-	a, err := p.replyTo(s)
+	var grh [verbs.GRHLen]byte
+	copy(grh[:], s.buf.Bytes())
+	// If k was released meanwhile, the copy may be of another datagram. The CAS changes nothing: unlike a load, it does
+	// not let the processor read the buffer later.
+	if !s.state.CompareAndSwap(k.number, k.number) {
+		return nil, ErrMessage
+	}
+	a, err := p.replyTo(&k.from, grh[:])
 	if err != nil {
 		return nil, p.rt.asRemoved(err)
 	}
-	return p.newPeer(&a, s.srcQP, verbs.UDPQKey, netip.Addr{})
+	return p.newPeer(&a, k.from.srcQP, verbs.UDPQKey, netip.Addr{})
 }
 
-// replyTo returns the address of the sender of the datagram in s.
-func (p *PacketConn) replyTo(s *packetSlot) (a verbs.AHAttr, err error) {
-	if !s.grh {
+// replyTo returns the address of the sender of a datagram. grh is its GRH, if it has one.
+func (p *PacketConn) replyTo(f *packetFrom, grh []byte) (a verbs.AHAttr, err error) {
+	if !f.grh {
 		if !p.lids {
 			return a, fmt.Errorf("%w: a datagram without a GRH", verbs.ErrInvalid)
 		}
-		return verbs.InitAHFromLID(s.slid, s.sl, s.bits, p.port)
+		return verbs.InitAHFromLID(f.slid, f.sl, f.bits, p.port)
 	}
-	from, err := p.replyFrom(s.buf.Bytes())
+	from, err := p.replyFrom(grh)
 	if err != nil {
 		return a, err
 	}
-	if a, err = verbs.InitAHFromGRH(s.buf.Bytes(), p.port, from); err != nil {
+	if a, err = verbs.InitAHFromGRH(grh, p.port, from); err != nil {
 		return a, err
 	}
-	a.DLID = s.slid
+	a.DLID = f.slid
 	if p.lids { // with a GRH, too
-		a.SL, a.SrcPathBits = s.sl, s.bits
+		a.SL, a.SrcPathBits = f.sl, f.bits
 	}
 	return a, nil
 }

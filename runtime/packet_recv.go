@@ -25,17 +25,22 @@ type packetSlot struct {
 	// state is odd while a Packet holds the slot. match() increments state when it delivers a
 	// Packet. Packet.Release increments state by a CAS, on any goroutine.
 	state atomic.Uint64
-	// The next eight fields describe the received datagram. The holder of the turn (the goroutine
-	// that runs the reactor) writes them before match() delivers the datagram.
-	n     int
-	grh   bool
+	// The next four fields describe the received datagram. Only the holder of the turn (the goroutine
+	// that runs the reactor) uses them, before match() delivers the datagram.
+	n    int
+	from packetFrom
+	imm  uint32
+	with bool // imm is valid
+	sge  [1]verbs.SGE
+}
+
+// packetFrom is where a datagram comes from, as its completion says.
+type packetFrom struct {
 	srcQP uint32
 	slid  uint16 // LID of the sender
 	sl    uint8  // service level
 	bits  uint8  // of the LID that the datagram was sent to
-	imm   uint32
-	with  bool // imm is valid
-	sge   [1]verbs.SGE
+	grh   bool   // the buffer begins with a GRH
 }
 
 func (s *packetSlot) post() error {
@@ -76,6 +81,7 @@ type Packet struct {
 
 	slot   *packetSlot
 	number uint64
+	from   packetFrom
 }
 
 // Release returns the buffer to the PacketConn for another datagram. After that, the caller must not
@@ -159,8 +165,8 @@ func (p *PacketConn) received(r Result, err error) {
 		s.repost()
 		return
 	}
-	s.n, s.grh, s.srcQP = int(r.Bytes)-verbs.GRHLen, r.Flags&verbs.WCWithGRH != 0, r.SrcQP
-	s.slid, s.sl, s.bits = r.SLID, r.SL, r.DLIDPathBits
+	s.n = int(r.Bytes) - verbs.GRHLen
+	s.from = packetFrom{srcQP: r.SrcQP, slid: r.SLID, sl: r.SL, bits: r.DLIDPathBits, grh: r.Flags&verbs.WCWithGRH != 0}
 	s.imm, s.with = r.Imm, r.Flags&verbs.WCWithImm != 0
 	p.arrived = append(p.arrived, s.i)
 	p.match()
@@ -186,7 +192,7 @@ func (p *PacketConn) match() {
 			s := &p.slots[p.arrived[0]]
 			p.arrived = append(p.arrived[:0], p.arrived[1:]...)
 			w.promise.Settle(Packet{
-				Data: s.buf.Bytes()[verbs.GRHLen : verbs.GRHLen+s.n], Imm: s.imm, HasImm: s.with, slot: s, number: s.state.Add(1),
+				Data: s.buf.Bytes()[verbs.GRHLen : verbs.GRHLen+s.n], Imm: s.imm, HasImm: s.with, slot: s, number: s.state.Add(1), from: s.from,
 			}, nil)
 			continue
 		case cause != nil:

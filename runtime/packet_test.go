@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
@@ -347,4 +348,33 @@ func absentSource(t *testing.T, d bed) {
 		t.Error(err)
 	}
 	b.rt.pd = slow.PD
+}
+
+// Rule: PeerOf beside Release of the same datagram returns its sender or ErrMessage, although the buffer may have
+// another datagram already.
+func TestPeerOfBesideRelease(t *testing.T) {
+	a, b := mainBed.packets(t)
+	to := mustResolve(t, a, b.Addr().String())
+	for i := range 300 {
+		a.sendBytes(t, to, []byte{byte(i)})
+		k := b.mustRecv(t)
+		var released sync.WaitGroup
+		released.Go(func() {
+			if err := k.Release(); err != nil {
+				t.Errorf("Release: %v", err)
+			}
+		})
+		switch from, err := b.PeerOf(k); {
+		case err == nil:
+			if err := from.Close(); err != nil {
+				t.Error(err)
+			}
+		case !errors.Is(err, ErrMessage):
+			t.Errorf("PeerOf: %v, want a Peer or %v", err, ErrMessage)
+		}
+		released.Wait()
+		if _, err := b.PeerOf(k); !errors.Is(err, ErrMessage) {
+			t.Errorf("PeerOf after Release: %v, want %v", err, ErrMessage)
+		}
+	}
 }

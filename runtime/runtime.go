@@ -176,8 +176,11 @@ func (rt *Runtime) Stats() reactor.Stats {
 // The pool runs at most Config.Handlers calls at the same time; further calls are queued, in the
 // order of completion. If the runtime is closed, fn is still called, on a new goroutine. Handle
 // itself does not block. The caller must not use f after Handle. A panic of fn goes to
-// Config.OnPanic.
+// Config.OnPanic. Handle panics if fn is nil.
 func (rt *Runtime) Handle(f Future, fn func(Result, error)) {
+	if fn == nil {
+		panic("runtime: Handle of a nil function")
+	}
 	f.Then(func(r Result, err error) {
 		if rt.handlers == nil { // a stepped runtime has no pool
 			fn(r, err)

@@ -24,8 +24,11 @@ type watcher struct{ fn func(DeviceEvent) }
 // still reach fn.
 //
 // WatchDevice does not report events of queue pairs, completion queues and shared receive queues.
-// These events show in the results of operations.
+// These events show in the results of operations. It panics if fn is nil.
 func (rt *Runtime) WatchDevice(fn func(DeviceEvent)) (stop func()) {
+	if fn == nil {
+		panic("runtime: WatchDevice of a nil function")
+	}
 	w := &watcher{fn}
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -68,8 +71,11 @@ func (rt *Runtime) Now() time.Time { return rt.cfg.now() }
 //
 // A call of stop cancels the call of fn, unless fn has begun. A call of stop does not wait for the
 // reactor, so fn may still begin shortly after stop has returned. Any goroutine may call After and
-// stop. Both allocate.
+// stop. Both allocate. After panics if fn is nil.
 func (rt *Runtime) After(d time.Duration, fn func()) (stop func()) {
+	if fn == nil {
+		panic("runtime: After of a nil function")
+	}
 	r := rt.shards[0].r
 	t := r.After(d, func() { r.Notify(fn) })
 	return func() { r.Defer(func() { r.StopTimer(t) }) }

@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -42,13 +41,17 @@ func (p *PacketConn) Recorded() []Record { return p.q.Recorded() }
 // Errors: ErrConnClosed; errors of the device; the context's error.
 //
 // Implements: ibv_query_qp.
-func (c *Conn) Attributes(ctx context.Context) (attr verbs.QPAttr, err error) {
-	derr := c.sh.r.Do(ctx, func() {
-		if err = ErrConnClosed; c.state != connGone && c.q.QP() != nil {
+func (c *Conn) Attributes(ctx context.Context) (verbs.QPAttr, error) {
+	var attr verbs.QPAttr
+	err := ErrConnClosed
+	if derr := c.sh.r.Do(ctx, func() {
+		if c.state != connGone && c.q.QP() != nil {
 			attr, err = c.q.QP().Query()
 		}
-	})
-	return attr, errors.Join(derr, err)
+	}); derr != nil {
+		return verbs.QPAttr{}, derr // the function may run later: its results belong to it
+	}
+	return attr, err
 }
 
 // Stuck is an operation that has been outstanding for a long time; see [Runtime.Stuck].

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -168,5 +169,19 @@ func TestAttributesOfAConnection(t *testing.T) {
 		if _, err := c.Attributes(ctx); !errors.Is(err, ErrConnClosed) {
 			t.Errorf("after Close the error of the %s end is %v, want %v", name, err, ErrConnClosed)
 		}
+	}
+}
+
+// Rule: if the context of Attributes ends first, the result is the context's error alone, whenever the device answers.
+func TestAttributesOfAnEndedContext(t *testing.T) {
+	c, _ := connected(t, Config{})
+	for range 300 {
+		ctx, cancel := context.WithCancel(testContext(t))
+		go cancel()
+		got, err := c.Attributes(ctx)
+		if err == nil != (got.State == verbs.QPSRTS) || err != nil && got != (verbs.QPAttr{}) {
+			t.Fatalf("the error is %v, and the state %v", err, got.State)
+		}
+		cancel()
 	}
 }

@@ -125,6 +125,10 @@ func (p Path) On(ctx verbs.Context) (_ Path, own Dest, err error) {
 	if err != nil {
 		return p, own, err
 	}
+	if int(p.RdAtomic) > device.MaxQPInitRdAtom || int(p.DestRdAtomic) > device.MaxQPRdAtom {
+		return p, own, fmt.Errorf("%w: Path.RdAtomic %d and Path.DestRdAtomic %d: %v has at most %d and %d",
+			verbs.ErrInvalid, p.RdAtomic, p.DestRdAtomic, ctx, device.MaxQPInitRdAtom, device.MaxQPRdAtom)
+	}
 	p.Timeout = or(p.Timeout, max(DefaultTimeout, device.AckDelay))
 	p.RdAtomic = or(p.RdAtomic, uint8(min(DefaultRdAtomic, device.MaxQPInitRdAtom)))
 	p.DestRdAtomic = or(p.DestRdAtomic, uint8(min(DefaultRdAtomic, device.MaxQPRdAtom)))

@@ -34,14 +34,32 @@ type libraries struct {
 func newLibraries(c Config) *libraries {
 	return &libraries{
 		cfg: c,
-		verbs: sync.OnceValues(func() (*verbsTable, error) {
+		verbs: onSuccess(func() (*verbsTable, error) {
 			t, err := loadVerbs(c.Verbs)
 			if err == nil {
 				keepFork(t, c.Fork)
 			}
 			return t, err
 		}),
-		cm: sync.OnceValues(func() (*cmTable, error) { return loadCM(c.RDMACM) }),
+		cm: onSuccess(func() (*cmTable, error) { return loadCM(c.RDMACM) }),
+	}
+}
+
+// onSuccess returns a function that calls load until that succeeds once, and then returns its result. A failure may
+// pass: the process may lack descriptors, or the library may be installed later. Any goroutine may call the function.
+func onSuccess[T any](load func() (*T, error)) func() (*T, error) {
+	var mu sync.Mutex
+	var loaded *T
+	return func() (t *T, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if loaded == nil {
+			if t, err = load(); err != nil {
+				return nil, err
+			}
+			loaded = t
+		}
+		return loaded, nil
 	}
 }
 

@@ -58,11 +58,11 @@ func (p *protectionDomain) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQ, error) {
 		if s.c == nil {
 			return "", errnoOf(err)
 		}
-		e := s.finish(attr, &a)
-		if e != 0 {
+		if e := s.finish(attr, &a); e != 0 {
 			C.shim_destroy_srq(c.t, s.c) // the failure is reported already
+			return "", e
 		}
-		return fmt.Sprintf("SRQ %d of %s", s.c.handle, c.info.Name), e
+		return fmt.Sprintf("SRQ %d of %s", s.c.handle, c.info.Name), 0
 	}); err != nil {
 		return nil, limited(err, "a shared receive queue of %d receives of %d elements", attr.MaxWR, attr.MaxSGE)
 	}
