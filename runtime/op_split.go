@@ -12,8 +12,8 @@ import (
 )
 
 // fragments is an operation that is split into several requests, which are called fragments. The
-// operation ends when all fragments have completed. Its result is the first error, or the total
-// number of bytes. (Result.Bytes has 32 bits; it is 2^32-1 for a larger number.)
+// operation ends when all fragments have completed. Its result is the first error, or that of one
+// request of all bytes. (Result.Bytes has 32 bits; it is 2^32-1 for a larger number.)
 type fragments struct {
 	promise futures.Promise[Result]
 	sink    reactor.Sink // if not nil, gets the result in place of the promise
@@ -22,10 +22,12 @@ type fragments struct {
 	// fragment that has not completed, and one more until the poster has finished. The poster
 	// increases the counter; the poster and the holder of the reactor's turn decrease it. The
 	// goroutine that decreases the counter to zero delivers the result. Each change of the counter
-	// publishes the fields bytes and failed, so this goroutine sees all writes to these fields.
+	// publishes the fields below, so this goroutine sees all writes to these fields.
 	left atomic.Int64
-	// The holder writes bytes and failed. If the poster cannot post a fragment, it writes failed, too.
+	// The holder writes these fields. If the poster cannot post a fragment, it writes failed, too.
 	bytes  uint64
+	kind   reactor.Kind   // of each fragment
+	opcode verbs.WCOpcode // of each fragment
 	failed uatomic.Error
 }
 
@@ -35,6 +37,7 @@ func (m *fragments) Complete(t SinkContext, r Result, err error) {
 		m.failed.CompareAndSwap(nil, err)
 	} else {
 		m.bytes += uint64(r.Bytes)
+		m.kind, m.opcode = r.Kind, r.Opcode
 	}
 	m.done(t)
 }
@@ -59,7 +62,7 @@ func (m *fragments) done(t SinkContext) {
 	}
 	r, err := Result{Tag: m.tag}, m.failed.Load()
 	if err == nil {
-		r.Bytes = uint32(min(m.bytes, 1<<32-1))
+		r.Bytes, r.Kind, r.Opcode = uint32(min(m.bytes, 1<<32-1)), m.kind, m.opcode
 	}
 	if m.sink != nil {
 		m.sink.Complete(t, r, err)
@@ -70,7 +73,8 @@ func (m *fragments) done(t SinkContext) {
 
 // Conn.split posts a transfer that is larger than the port's largest message, in fragments that share
 // one future or sink. Only the first fragment has the fence flag, because the later fragments do not
-// begin before the first fragment. The last fragment, which arrives last, carries the immediate data.
+// begin before the first fragment. The last fragment, which arrives last, carries the immediate data
+// and the solicited and the signaled flag.
 //
 // If the first fragment cannot be posted, split returns the error. If a later fragment cannot be
 // posted, the operation ends with this error when the posted fragments have completed. In mode
@@ -123,7 +127,7 @@ func (c *Conn) postFragments(asked reactor.DoneContext, m *fragments, t *reactor
 				s.Flags = t.Flags & verbs.SendFence
 			}
 			if left == 0 { // the last fragment
-				s.Imm, s.Flags = t.Imm, s.Flags|t.Flags&verbs.SendSolicited
+				s.Imm, s.Flags = t.Imm, s.Flags|t.Flags&(verbs.SendSolicited|verbs.SendSignaled)
 			} else if t.Opcode == verbs.WRRDMAWriteWithImm {
 				s.Opcode = verbs.WRRDMAWrite
 			}
