@@ -88,12 +88,6 @@ func (q *Queue) maxMessage() uint64 {
 	return uint64(q.r.maxMessage)
 }
 
-// maxRecv is the largest receive, in bytes. A receive for a datagram needs 40 bytes more than the
-// datagram, for the global route header (GRH) that the device writes in front of the datagram.
-func (q *Queue) maxRecv() uint64 {
-	return max(uint64(q.r.maxMessage), uint64(q.r.maxDatagram)+verbs.GRHLen)
-}
-
 // fillNoPayload fills the work request of slot i for a request without a payload. It writes only
 // the fields that depend on the opcode.
 func fillNoPayload(i uint32, ch *chunk, k Kind, s *Send) {

@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -41,7 +42,8 @@ func (q *Queue) pushRecv(r *Recv, sges []verbs.SGE) error {
 	if q.recvFree == nil {
 		return fmt.Errorf("%w: the queue has no receives", ErrRequest)
 	}
-	n, err := q.checkSGEs(sges, q.cfg.RecvSGE, 0, q.maxRecv())
+	// A receive may have room for more than any message: the device looks at a message's length alone.
+	n, err := q.checkSGEs(sges, q.cfg.RecvSGE, 0, math.MaxUint64)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package reactor
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -172,7 +173,7 @@ func (q *Queue) checkInline(k Kind, op verbs.WROpcode, n uint32) error {
 	return nil
 }
 
-// checkSGEs returns the length in bytes of a message: the length of its header plus the length of its
+// checkSGEs returns the length in bytes of a message, at most 2^32-1: the length of its header plus the length of its
 // sges. checkSGEs returns an error if there are more elements than pieces, or if the message is longer than
 // most.
 func (q *Queue) checkSGEs(sges []verbs.SGE, pieces, header int, most uint64) (uint32, error) {
@@ -186,7 +187,7 @@ func (q *Queue) checkSGEs(sges []verbs.SGE, pieces, header int, most uint64) (ui
 	if total > most {
 		return 0, tooLong(total, most)
 	}
-	return uint32(total), nil
+	return uint32(min(total, math.MaxUint32)), nil
 }
 
 func tooLong(n, most uint64) error {

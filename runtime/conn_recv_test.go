@@ -302,6 +302,24 @@ func TestASliceTooLongForAnElementIsRefused(t *testing.T) {
 	must.Do(t, r.Close()) // ErrBusy if something were leased
 }
 
+// Rule (ibv_post_recv): a receive may have room for more than the longest message of the port, and for more than 4 GiB
+// in all. The length of the message counts.
+func TestAReceiveMayBeLargerThanAnyMessage(t *testing.T) {
+	if strconv.IntSize == 32 {
+		t.Skip("no slice of a 32-bit system is so long")
+	}
+	a, b := connected(t, Config{Conn: Options{Raw: true, MaxSGE: 2}})
+	r := must.Get(b.rt.NewRegion(64, verbs.AccessLocalWrite))(t)
+	long := must.Get(r.Slice(0, 64))(t)
+	three := uint64(3) << 30
+	long.deviceLen = int(three) // as if 3 GiB of another device's memory followed
+	f := must.Get(b.PostRecv(long, long))(t)
+	must.Get(must.Get(a.SendBytes(testContext(t), []byte("short")))(t).Await(testContext(t)))(t)
+	if got := must.Get(f.Await(testContext(t)))(t); got.Bytes != 5 || string(r.Bytes()[:5]) != "short" {
+		t.Errorf("a message of 5 bytes came as %d bytes, %q", got.Bytes, r.Bytes()[:5])
+	}
+}
+
 // Rule: if Options.Shared is closed or belongs to another runtime, ListenOptions and DialOptions
 // return an error at once. They do not wait until a peer connects.
 func TestSharedReceivesOfOthersAreRefused(t *testing.T) {

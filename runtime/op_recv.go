@@ -12,7 +12,8 @@ import (
 // PostRecv posts a receive into locals on a raw connection. The result of the future has the number
 // of bytes received and the immediate data. PostRecv does not block. If Options.RecvCredits receives
 // are posted and not completed, it returns ErrRecvFull. The device owns the memory until the future
-// is settled. Receives complete in the order in which they were posted.
+// is settled. Receives complete in the order in which they were posted. A receive may have room for more
+// than any message.
 //
 // Implements: ibv_post_recv.
 func (c *Conn) PostRecv(locals ...Slice) (Future, error) { return c.postRecv(locals, submitOpts{}) }
@@ -45,16 +46,10 @@ func (c *Conn) postRecvFor(s *rawRecv, locals []Slice, w submitOpts) (err error)
 	if err := c.Err(); err != nil {
 		return err
 	}
-	var total uint64
 	for i := range locals {
-		l := &locals[i] // a Slice has 64 bytes
-		if !l.writable() {
+		if l := &locals[i]; !l.writable() { // a Slice has 64 bytes
 			return fmt.Errorf("%w: the memory of a receive is not registered for LOCAL_WRITE", ErrPermission)
 		}
-		total += uint64(l.Len())
-	}
-	if total > uint64(c.MaxMessage()) { // with this limit each length also fits the 32 bits of a scatter-gather element
-		return fmt.Errorf("%w: a receive of %d bytes, one message carries %d", ErrTooLarge, total, c.MaxMessage())
 	}
 	var space [stackSGEs]verbs.SGE
 	r := reactor.Recv{Sink: s, Tag: w.tag}

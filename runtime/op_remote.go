@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -82,7 +83,7 @@ const (
 	DescriptorVersion                               // unknown version
 	DescriptorField                                 // wrong size field or reserved byte
 	DescriptorAccess                                // undefined access bits
-	DescriptorOverflow                              // the range wraps around the address space
+	DescriptorOverflow                              // the range wraps around the address space, or is 2^63 bytes or longer
 	DescriptorChecksum                              // wrong checksum
 	DescriptorText                                  // malformed text form
 )
@@ -111,7 +112,7 @@ func (e *DescriptorError) Error() string {
 	case DescriptorAccess:
 		why = fmt.Sprintf("access bits 0x%x do not exist", e.Have)
 	case DescriptorOverflow:
-		why = fmt.Sprintf("%d bytes at 0x%x wrap around the address space", e.Want, e.Have)
+		why = fmt.Sprintf("%d bytes at 0x%x wrap around the address space, or are 2^63 or more", e.Want, e.Have)
 	case DescriptorChecksum:
 		why = fmt.Sprintf("checksum 0x%016x, want 0x%016x", e.Have, e.Want)
 	case DescriptorText:
@@ -135,7 +136,7 @@ func (r Remote) wellFormed() error {
 	if bits := r.Access &^ knownAccess; bits != 0 {
 		return &DescriptorError{Reason: DescriptorAccess, Have: uint64(bits)}
 	}
-	if r.Addr+r.Length < r.Addr {
+	if r.Addr+r.Length < r.Addr || r.Length > math.MaxInt64 { // RemoteMemory.Size is an int64; no memory is larger
 		return &DescriptorError{Reason: DescriptorOverflow, Have: r.Addr, Want: r.Length}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/verbena-rdma/verbena/reactor"
 )
@@ -31,8 +32,8 @@ func (c *Conn) At(ctx context.Context, remote Remote) *RemoteMemory {
 	return &RemoteMemory{c: c, ctx: ctx, remote: remote}
 }
 
-// Size returns the length of the remote memory in bytes.
-func (m *RemoteMemory) Size() int64 { return int64(m.remote.Length) }
+// Size returns the length of the remote memory in bytes, at most math.MaxInt64.
+func (m *RemoteMemory) Size() int64 { return int64(min(m.remote.Length, math.MaxInt64)) }
 
 // ReadAt implements io.ReaderAt.
 func (m *RemoteMemory) ReadAt(p []byte, off int64) (int, error) {

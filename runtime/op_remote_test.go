@@ -20,7 +20,7 @@ import (
 // drawRemote returns a random descriptor whose range does not wrap around.
 func drawRemote(t *rapid.T) Remote {
 	r := Remote{
-		Addr: rapid.Uint64().Draw(t, "addr"), Length: rapid.Uint64().Draw(t, "length"),
+		Addr: rapid.Uint64().Draw(t, "addr"), Length: rapid.Uint64Max(math.MaxInt64).Draw(t, "length"),
 		RKey: rapid.Uint32().Draw(t, "rkey"), Access: verbs.AccessFlags(rapid.Uint32().Draw(t, "access")) & knownAccess,
 	}
 	if r.Addr+r.Length < r.Addr {
@@ -99,6 +99,11 @@ func TestHostileDescriptorsAreRefusedWithTheReason(t *testing.T) {
 			binary.LittleEndian.PutUint64(b[24:], math.MaxUint64-0xFFF)
 			return reseal(b)
 		}), DescriptorOverflow, "0x1000"},
+		{"a length that is no int64", change(func(b []byte) []byte {
+			binary.LittleEndian.PutUint64(b[16:], 0)
+			binary.LittleEndian.PutUint64(b[24:], 1<<63)
+			return reseal(b)
+		}), DescriptorOverflow, "9223372036854775808 bytes"},
 		{"a flipped bit", change(func(b []byte) []byte { b[20] ^= 1; return b }), DescriptorChecksum, "checksum"},
 	} {
 		r := Remote{Addr: 5}
