@@ -34,6 +34,14 @@
 //   - A send queue without signaled requests does not stop: the reactor retires its requests.
 //   - A send of memory that is not registered is copied, also without INLINE.
 //
+// # Connections that nothing tells of their end
+//
+// A connection whose peer was killed, or is not reached any more, ends when a request gets no answer
+// (verbs.WCRetryExcErr). A program without traffic keeps such a connection for good. On the software RNIC that is so
+// even if a new process of the peer asks for a connection with the same queue pair number: the request may be
+// forged, so it is rejected (verbs.RejStaleConn) and ends nothing, and the peer must ask with another queue pair.
+// A program that must know sends from time to time, or uses package runtime, which does (Options.KeepAlive).
+//
 // # Memory
 //
 // The rules are those of C. Memory that a request names belongs to the device until the request

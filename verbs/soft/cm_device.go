@@ -29,9 +29,10 @@ func (d *device) startCM(c CMConfig) {
 	m := &deviceCM{dev: d, byQP: map[*queuePair]*cmID{}}
 	machine, err := cm.New(c.machine(cm.Config{
 		GID: d.gid, GUID: d.guid, MTU: d.cfg.MTU, FarMTU: d.farMTU,
-		Send:  func(dst wire.Path, mad *cm.MAD) { d.sendMAD(dst, mad[:]) },
-		Event: m.event,
-		Rand:  m.draw,
+		Inside: func(p wire.Path) bool { return d.provider.fab.Has(p.Peer) },
+		Send:   func(dst wire.Path, mad *cm.MAD) { d.sendMAD(dst, mad[:]) },
+		Event:  m.event,
+		Rand:   m.draw,
 	}))
 	if err != nil {
 		panic(err) // CMConfig.validate has accepted it

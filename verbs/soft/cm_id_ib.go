@@ -160,7 +160,7 @@ func (id *cmID) service() uint64 {
 // Implements: cma_user_data_offset and cma_format_hdr (kernel cma.c).
 func (id *cmID) header() []byte {
 	var head [cm.PrivateREQ]byte
-	cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.path.Peer.Addr()}.Put(&head)
+	cm.ConnHeader{SrcPort: id.port, Src: id.local.Addr(), Dst: id.peer.Addr()}.Put(&head)
 	n := id.headerSize()
 	return head[:n:n]
 }

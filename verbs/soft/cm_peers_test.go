@@ -171,6 +171,32 @@ func TestSocketOutlivesItsListener(t *testing.T) {
 	must.Do(t, two.id().Bind(addr))
 }
 
+// Rule: a listener at an address is not reached by another address, although the process has a socket with the same
+// port there, that of datagrams.
+func TestAListenerAtOneAddress(t *testing.T) {
+	if !udp.ReportsTo {
+		t.Skip("this system may have one loopback address only")
+	}
+	one, two := newPeerProcess(t), newPeerProcess(t)
+	l := one.listens("127.0.0.1:0")
+	other := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), l.LocalAddr().Port())
+	datagrams := must.Get(one.ch.CreateID(verbs.PSUDP, 0))(t)
+	t.Cleanup(func() { must.Do(t, datagrams.Close()) })
+	must.Do(t, datagrams.Bind(other))
+	must.Do(t, datagrams.Listen(0))
+	for from, x := range map[string]*peerProcess{"another process": two, "the same process": one} {
+		x.asks(other)
+		if ev := x.event(verbs.CMRejected); ev.Status != verbs.RejInvalidServiceID {
+			t.Errorf("from %s: rejected with reason %d, want %d", from, ev.Status, verbs.RejInvalidServiceID)
+		}
+		x.asks(l.LocalAddr())
+		child := one.event(verbs.CMConnectRequest).ID.(*cmID)
+		must.Do(t, child.Reject(nil))
+		must.Do(t, child.Close())
+		x.event(verbs.CMRejected)
+	}
+}
+
 // Rule: a port may be mapped on the way (NAT, containers): a request goes to the listener whose socket it
 // came to, whatever port it names.
 func TestMappedPort(t *testing.T) {

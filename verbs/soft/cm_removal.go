@@ -159,8 +159,12 @@ func (id *cmID) listenOn(d *device) error {
 func (id *cmID) listenHeld(d *device) error {
 	var l *cm.Listener
 	var err error
+	var at verbs.GID // of a device with one address: any
+	if addr := id.localAddr().Addr(); d.cfg.Link == LinkPeers && !id.ib && !anywhere(addr) {
+		at = verbs.GIDFromAddr(addr)
+	}
 	d.exclusive(func() {
-		l, err = d.cm.machine.ListenIP(cm.ServiceID(id.ps, id.port), id.only, id.backlog, id)
+		l, err = d.cm.machine.ListenAt(cm.ServiceID(id.ps, id.port), at, id.only, id.backlog, id)
 	})
 	if err != nil {
 		return withErrno(syscall.EADDRINUSE, "%w", err) // the port table prevents this

@@ -113,7 +113,7 @@ func (m *Machine) onREP(now time.Duration, src wire.Path, rep *REP) bool {
 	if m.timewait.hasID(rep.RemoteID) {
 		return m.strayREP(src, rep, RejStaleConn)
 	}
-	if c == nil || c.peer != src || c.passive {
+	if c == nil || c.peer != src || c.passive || rep.TID != c.tid {
 		return m.strayREP(src, rep, RejInvalidCommID)
 	}
 	if c.remote != 0 {
@@ -203,7 +203,7 @@ func (c *Conn) SendRTU(now time.Duration, private []byte) error {
 // onMRA handles the peer's request to wait longer.
 func (m *Machine) onMRA(now time.Duration, src wire.Path, mra *MRA) bool {
 	c := m.byLocal[mra.RemoteID]
-	if c == nil || c.peer != src {
+	if c == nil || c.peer != src || mra.TID != c.tid {
 		return false
 	}
 	switch {

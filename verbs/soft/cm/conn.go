@@ -86,7 +86,8 @@ type Conn struct {
 	peer     wire.Path
 	lqpn     uint32
 	rqpn     uint32 // 0 while unknown
-	tid      uint64
+	tid      uint64 // of the REQ or the query, and of all messages up to the RTU
+	dreqTID  uint64 // of the DREQ, this side's or the peer's, and of the DREP
 	service  uint64 // of a query
 	req      *REQ   // passive, until it is answered
 

@@ -45,11 +45,35 @@
 //   - A lost datagram is repeated: REQ, REP and DREQ by their sender, up to the retry count; MRA,
 //     REJ, RTU and DREP when the datagram that they answer comes again.
 //   - A duplicate changes nothing and gets the same answer as the first one.
-//   - A datagram is accepted only from the peer's address.
+//   - A datagram is accepted only from the peer's address, and if it names the connection: see below.
 //   - Between processes, at most three times the bytes that came from an address are sent there until
 //     a datagram names the ID of this side, or data its queue pair.
+//   - How long a half-open connection is kept does not depend on what a request from outside the process says.
 //   - A closed connection keeps no reference to its owner, and in TIMEWAIT only its numbers
 //     (timewait.go).
+//
+// # Forged datagrams
+//
+// An attacker on the way between the ends sees all numbers and can end everything. One elsewhere must forge the
+// peer's address, name both UDP ports of a path between processes (16 bits each, if they are not known), and name the connection
+// by all that the message has room for. The bits to guess, where both ends are this package (the kernel's numbers are
+// not random):
+//
+//	MRA, REP or REJ for a REQ              64   communication ID and transaction ID of the request
+//	REJ of an initiator that gave up       64   the same
+//	DREQ for a REQ                         56   communication ID, queue pair number
+//	REQ again                              88   communication ID, transaction ID, queue pair number
+//	RTU, MRA or REJ for a REP, REP again   96   both communication IDs, transaction ID
+//	DREQ                                   88   both communication IDs, queue pair number
+//	DREP                                   96   both communication IDs, transaction ID of the DREQ
+//	SIDR_REP                               64   request ID, transaction ID
+//	data in place of the RTU               48   queue pair number, first PSN
+//
+// A REQ names nothing of this side. If it names a queue pair of the peer that is in a connection, it is refused as
+// stale, and ends that connection only if it comes from within the process: the connection manager has no message
+// with which to ask whether it is true. The connection of a process that was killed and begun again ends by its own
+// traffic, and its new process asks with another queue pair number. Without traffic the connection stays.
+// A REP with such a queue pair ends the connection, because it also names the request that it answers.
 //
 // # Differences from the kernel's ib_cm (drivers/infiniband/core/cm.c)
 //
@@ -62,6 +86,8 @@
 //     unproven addresses.
 //   - A passive side that gave up on the RTU, or was closed before it came, takes the connection
 //     down with a DREQ, which is repeated until answered, so that no half of a connection remains.
+//   - A REQ from outside the process for a queue pair in a connection ends nothing; the kernel ends the connection.
+//   - The transaction ID is compared, too, and the passive side repeats its REP at its own pace, not the peer's.
 //   - A DREQ is repeated as often as this side is configured to, not the peer.
 //   - A DREQ that comes before the REP ends the attempt; the kernel answers it and continues to
 //     wait.

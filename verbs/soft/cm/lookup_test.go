@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
@@ -292,13 +293,13 @@ func TestListenersByIPVersion(t *testing.T) {
 	for _, has := range []uint8{0, 4, 6} {
 		p := newPair(t, Config{}, Config{})
 		p.hold = true
-		l, err := p.b.ListenIP(9, has, 0, nil)
+		l, err := p.b.ListenAt(9, verbs.GID{}, has, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, version := range []uint8{0, 4, 6} {
 			both := has != 0 && version != 0 && has != version
-			if other, err := p.b.ListenIP(9, version, 0, nil); (err == nil) != both || !both && !errors.Is(err, ErrInUse) {
+			if other, err := p.b.ListenAt(9, verbs.GID{}, version, 0, nil); (err == nil) != both || !both && !errors.Is(err, ErrInUse) {
 				t.Errorf("a listener for version %d beside one for %d: %v", version, has, err)
 			} else if both {
 				other.Close()

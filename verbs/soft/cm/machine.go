@@ -41,6 +41,9 @@ type Config struct {
 	MTU  verbs.MTU // largest path MTU accepted; 0: MTU4096
 	// FarMTU returns the largest path MTU between processes; nil: MTU4096. It must not call the machine.
 	FarMTU func(wire.Path) verbs.MTU
+	// Inside reports whether the peer of a path is in this process, so that its datagrams are not forged; nil:
+	// all paths without UDP ports. It must not call the machine.
+	Inside func(wire.Path) bool
 
 	// ResponseTimeout is the code (4.096 µs × 2^code) of the time after which an unanswered REQ,
 	// REP or DREQ is repeated; 0: 15.
@@ -109,11 +112,11 @@ type Stats struct {
 type Machine struct {
 	cfg       Config
 	stats     Stats
-	listeners map[service]*Listener
-	byLocal   map[uint32]*Conn   // all connections, except those in timewait
-	byRemote  map[remoteID]*Conn // passive connections, to recognize a repeated REQ
-	byQPN     map[remoteQP]*Conn // connections that know the peer's queue pair
-	bySIDR    map[remoteID]*Conn // queries of peers, by their request IDs
+	listeners map[uint64][]*Listener // by service ID
+	byLocal   map[uint32]*Conn       // all connections, except those in timewait
+	byRemote  map[remoteID]*Conn     // passive connections, to recognize a repeated REQ
+	byQPN     map[remoteQP]*Conn     // connections that know the peer's queue pair
+	bySIDR    map[remoteID]*Conn     // queries of peers, by their request IDs
 	timers    timerHeap
 	timewait  timewait // closed by their owners
 	kept      int      // connections in REJ_SENT or SIDR_REP_SENT, at most maxRemembered
@@ -137,7 +140,7 @@ func New(cfg Config) (*Machine, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	m := &Machine{cfg: cfg, listeners: map[service]*Listener{}}
+	m := &Machine{cfg: cfg, listeners: map[uint64][]*Listener{}}
 	m.Reset()
 	return m, nil
 }
@@ -159,6 +162,11 @@ func (m *Machine) mtuOf(p wire.Path) verbs.MTU {
 		return min(m.cfg.MTU, verbs.MTU4096)
 	}
 	return min(m.cfg.MTU, m.cfg.FarMTU(p))
+}
+
+// inside reports whether the peer of a path is in this process.
+func (m *Machine) inside(p *wire.Path) bool {
+	return !p.Far() && (m.cfg.Inside == nil || m.cfg.Inside(*p))
 }
 
 // Stats returns a copy of the counters.

@@ -2,6 +2,7 @@ package cm
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -22,44 +23,68 @@ type Listener struct {
 	pending int // unanswered requests
 }
 
-// service is what a listener listens to: requests for a service ID whose RDMA CM header has an IP version, or
-// any (0).
+// service is what a listener listens to: requests for a service ID that ask for an address, and whose RDMA CM
+// header has an IP version. The zero value of either is any.
 type service struct {
 	id      uint64
 	version uint8
+	at      verbs.GID
+}
+
+// has reports whether both are the same, or one includes the other.
+func (s *service) has(o *service) bool {
+	return (s.version == o.version || s.version == 0 || o.version == 0) &&
+		(s.at == o.at || s.at == verbs.GID{} || o.at == verbs.GID{})
 }
 
 // Listen accepts requests for a service from now on. backlog bounds the unanswered ones; 0 is 1024.
 // It returns ErrInUse for a service that already has a listener.
 func (m *Machine) Listen(id uint64, backlog int, user any) (*Listener, error) {
-	return m.ListenIP(id, 0, backlog, user)
+	return m.ListenAt(id, verbs.GID{}, 0, backlog, user)
 }
 
-// ListenIP is Listen for requests from addresses of one IP version, 4 or 6; 0 is any. Other requests for the
-// service are refused, unless they have a listener too.
-func (m *Machine) ListenIP(id uint64, version uint8, backlog int, user any) (*Listener, error) {
-	for _, v := range []uint8{0, 4, 6} {
-		if m.listeners[service{id, v}] != nil && (v == version || v == 0 || version == 0) {
+// ListenAt is Listen for requests that ask for one address of this end, from addresses of one IP version, 4 or 6.
+// The zero value of either is any. Other requests for the service are refused, unless they have a listener too.
+func (m *Machine) ListenAt(id uint64, at verbs.GID, version uint8, backlog int, user any) (*Listener, error) {
+	s := service{id, version, at}
+	for _, l := range m.listeners[id] {
+		if l.service.has(&s) {
 			return nil, fmt.Errorf("%w: 0x%016x", ErrInUse, id)
 		}
 	}
 	if backlog <= 0 {
 		backlog = defaultBacklog
 	}
-	l := &Listener{User: user, m: m, service: service{id, version}, backlog: backlog}
-	m.listeners[l.service] = l
+	l := &Listener{User: user, m: m, service: s, backlog: backlog}
+	m.listeners[id] = append(m.listeners[id], l)
 	return l, nil
 }
 
-// listener returns the listener for a request with such private data; nil if there is none.
+// listener returns the listener for a request with such private data; nil if there is none. Between processes the
+// request asks for the address at which its datagram has arrived: what the header says is the peer's choice.
 //
-// Implements: cma_match_private_data (kernel cma.c) for listeners at unspecified addresses.
+// Implements: cma_match_private_data (kernel cma.c).
 func (m *Machine) listener(src *wire.Path, id uint64, private []byte) *Listener {
-	id = serviceAt(src, id)
-	if l := m.listeners[service{id, 0}]; l != nil {
-		return l
+	asked := service{id: serviceAt(src, id)}
+	all := m.listeners[asked.id]
+	if len(all) == 0 {
+		return nil
 	}
-	return m.listeners[service{id, ipVersion(private)}]
+	asked.version, asked.at = ipVersion(private), src.Local
+	if !src.Far() {
+		asked.at = dstGID(private)
+	}
+	for _, l := range all {
+		if l.service.takes(&asked) {
+			return l
+		}
+	}
+	return nil
+}
+
+// takes reports whether requests for asked are the listener's.
+func (s *service) takes(asked *service) bool {
+	return (s.version == 0 || s.version == asked.version) && (s.at == verbs.GID{} || s.at == asked.at)
 }
 
 // Backlog returns the bound of unanswered requests.
@@ -67,8 +92,11 @@ func (l *Listener) Backlog() int { return l.backlog }
 
 // Close ends listening; idempotent. Requests that were reported are not affected.
 func (l *Listener) Close() {
-	if l.m.listeners[l.service] == l {
-		delete(l.m.listeners, l.service)
+	all := slices.DeleteFunc(l.m.listeners[l.service.id], func(o *Listener) bool { return o == l })
+	if len(all) == 0 {
+		delete(l.m.listeners, l.service.id)
+	} else {
+		l.m.listeners[l.service.id] = all
 	}
 }
 
@@ -77,25 +105,20 @@ func (m *Machine) onREQ(now time.Duration, src wire.Path, req *REQ) bool {
 	if c := m.byRemote[remoteID{src, req.LocalID}]; c != nil {
 		return c.repeatedREQ(src, req)
 	}
-	mtu, ok := MTUFromCode(req.PathMTU)
 	l := m.listener(&src, req.ServiceID, req.Private[:])
 	old := m.byQPN[remoteQP{src, req.QPN}]
-	var most verbs.MTU
-	if l != nil { // otherwise it is refused anyway, without the cost of a look at the route
-		most = m.mtuOf(src)
-	}
 	refuse := func(why Reason, info ...byte) {
 		m.refuse(src, REJ{TID: req.TID, RemoteID: req.LocalID, Answers: AnswersREQ, Reason: why}, info...)
 	}
 	switch {
-	// Before the stale connection: a peer asks again with a smaller MTU under another ID and for
-	// the same queue pair, and a late copy of its first request must not end the connection of the
-	// second. A REQ with an acceptable MTU finds the stale one.
-	case l != nil && (!ok || mtu > most):
-		refuse(RejInvalidMTU, MTUCode(most))
 	case old != nil:
 		refuse(RejStaleConn)
-		old.stale(now)
+		// A REQ from outside names only the peer's queue pair: not enough to end a connection with. And a peer
+		// asks again with a smaller MTU under another ID and for the same queue pair: a late copy of its
+		// first request must not end the connection of the second.
+		if m.inside(&src) && (l == nil || m.carries(src, req)) {
+			old.stale(now)
+		}
 	case m.timewait.hasQP(src, req.QPN):
 		refuse(RejStaleConn)
 	case l == nil:
@@ -104,6 +127,8 @@ func (m *Machine) onREQ(now time.Duration, src wire.Path, req *REQ) bool {
 		refuse(RejInvalidTransport)
 	case l.pending >= l.backlog:
 		refuse(RejNoResources)
+	case !m.carries(src, req): // the last, because the look at the route is a system call
+		refuse(RejInvalidMTU, MTUCode(m.mtuOf(src)))
 	default:
 		m.request(now, src, req, l)
 	}
@@ -119,13 +144,25 @@ func serviceAt(p *wire.Path, service uint64) uint64 {
 	return service&^0xffff | uint64(p.LocalPort)
 }
 
+// carries reports whether a path carries packets of the MTU that a request asks for.
+func (m *Machine) carries(p wire.Path, req *REQ) bool {
+	mtu, ok := MTUFromCode(req.PathMTU)
+	return ok && mtu <= m.mtuOf(p)
+}
+
 // request creates a connection from a copy of req and reports it.
 func (m *Machine) request(now time.Duration, src wire.Path, req *REQ, l *Listener) {
 	kept := *req
+	// A request from outside may have a forged address, and must not choose how long it is kept: with the longest
+	// times of a REQ that is 18 minutes.
+	wait, retries := codeTime(m.cfg.ResponseTimeout), m.cfg.MaxRetries
+	if m.inside(&src) {
+		wait, retries = codeTime(req.LocalTimeout), req.MaxCMRetries
+	}
 	c := &Conn{
 		m: m, listener: l, passive: true, state: StateREQRcvd, local: m.newID(), remote: req.LocalID,
 		peer: src, rqpn: req.QPN, tid: req.TID, req: &kept,
-		wait: codeTime(req.LocalTimeout), maxRetries: req.MaxCMRetries,
+		wait: wait, maxRetries: retries,
 	}
 	c.asked()
 	l.pending++
@@ -138,6 +175,9 @@ func (m *Machine) request(now time.Duration, src wire.Path, req *REQ, l *Listene
 
 // repeatedREQ gives the same answer as to the first copy.
 func (c *Conn) repeatedREQ(src wire.Path, req *REQ) bool {
+	if req.TID != c.tid || req.QPN != c.rqpn {
+		return false
+	}
 	c.asked()
 	switch c.state {
 	case StateREQRcvd:
@@ -220,7 +260,7 @@ func (m *Machine) onRTU(src wire.Path, rtu *RTU) bool {
 		m.refuse(src, REJ{TID: rtu.TID, LocalID: rtu.RemoteID, RemoteID: rtu.LocalID, Answers: AnswersOther, Reason: RejInvalidCommID})
 		return true
 	}
-	return c.Established()
+	return rtu.TID == c.tid && c.Established()
 }
 
 // Established records that data arrived on the queue pair, which has the same effect as an RTU. It

@@ -239,9 +239,9 @@ func (c *chaos) end() {
 		c.t.Fatalf("after ten minutes something is still to happen")
 	}
 	for _, n := range c.nodes {
-		if n.Conns() != 0 || len(n.byRemote) != 0 || len(n.byQPN) != 0 || n.listeners[service{chaosService, 0}].pending != 0 {
+		if n.Conns() != 0 || len(n.byRemote) != 0 || len(n.byQPN) != 0 || n.listeners[chaosService][0].pending != 0 {
 			c.t.Fatalf("%s keeps %d connections, %d by remote ID, %d by queue pair, %d pending", n.name,
-				n.Conns(), len(n.byRemote), len(n.byQPN), n.listeners[service{chaosService, 0}].pending)
+				n.Conns(), len(n.byRemote), len(n.byQPN), n.listeners[chaosService][0].pending)
 		}
 		if n.stats.Malformed != 0 {
 			c.t.Fatalf("%s received %d malformed datagrams", n.name, n.stats.Malformed)

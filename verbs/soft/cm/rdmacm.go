@@ -50,6 +50,17 @@ func (h ConnHeader) Put(b *[PrivateREQ]byte) {
 // ipVersion returns the IP version in an RDMA CM header, which the peer chose freely.
 func ipVersion(private []byte) uint8 { return private[1] >> 4 }
 
+// dstGID returns the address in an RDMA CM header that the request asks for; the zero GID without one.
+func dstGID(private []byte) (g verbs.GID) {
+	switch ipVersion(private) {
+	case 4:
+		g = verbs.GIDFromAddr(netip.AddrFrom4([4]byte(private[32:36])))
+	case 6:
+		copy(g[:], private[20:36])
+	}
+	return g
+}
+
 // ParseConnHeader reads the header in front of a REQ's private data. The error is a *FieldError
 // that wraps ErrMalformed.
 func ParseConnHeader(b *[PrivateREQ]byte) (ConnHeader, error) {

@@ -22,7 +22,8 @@ func (c *Conn) Disconnect(now time.Duration, private []byte) error {
 }
 
 func (c *Conn) dreq(now time.Duration, private []byte) error {
-	d := &DREQ{TID: uint64(c.local)<<32 | c.m.cfg.Rand()&0xffffffff, LocalID: c.local, RemoteID: c.remote, RemoteQPN: c.rqpn}
+	c.dreqTID = uint64(c.local)<<32 | c.m.cfg.Rand()&0xffffffff
+	d := &DREQ{TID: c.dreqTID, LocalID: c.local, RemoteID: c.remote, RemoteQPN: c.rqpn}
 	if err := setPrivate(AttrDREQ, d.Private[:], private); err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func (c *Conn) SendDREP(now time.Duration, private []byte) error {
 	if c.state != StateDREQRcvd {
 		return &StateError{"SendDREP", c.state}
 	}
-	d := &DREP{TID: c.tid, LocalID: c.local, RemoteID: c.remote}
+	d := &DREP{TID: c.dreqTID, LocalID: c.local, RemoteID: c.remote}
 	if err := setPrivate(AttrDREP, d.Private[:], private); err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (m *Machine) onDREQ(now time.Duration, src wire.Path, d *DREQ) bool {
 	}
 	switch c.state {
 	case StateEstablished, StateREPSent, StateMRAREPRcvd, StateREPRcvd, StateMRAREPSent:
-		c.tid = d.TID
+		c.dreqTID = d.TID
 		c.rest(StateDREQRcvd)
 		if c.closed {
 			_ = c.SendDREP(now, nil) // the state allows it
@@ -161,7 +162,7 @@ func (c *Conn) agree(d *DREQ) {
 // onDREP handles the peer's agreement to the end.
 func (m *Machine) onDREP(now time.Duration, src wire.Path, d *DREP) bool {
 	c := m.find(src, d.RemoteID, d.LocalID)
-	if c == nil || c.state != StateDREQSent {
+	if c == nil || c.state != StateDREQSent || d.TID != c.dreqTID {
 		return false
 	}
 	c.timewait(now, false)
@@ -175,7 +176,7 @@ func (m *Machine) onREJ(now time.Duration, src wire.Path, rej *REJ) bool {
 		// The peer gave up before the answer arrived: found by the peer's ID.
 		c = m.byRemote[remoteID{src, rej.LocalID}]
 	}
-	if c == nil || c.peer != src {
+	if c == nil || c.peer != src || rej.TID != c.tid {
 		return false
 	}
 	switch c.state {
