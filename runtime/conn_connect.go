@@ -40,7 +40,12 @@ const (
 // with the number of the new queue pair (verbs.RejStaleConn), Dial asks again with another queue pair, up to
 // three times within the same time.
 //
-// Errors: ErrAddress, ErrUnreachable, ErrConnectTimeout, *RejectError, errors of the device,
+// A listener whose backlog is full, and one that is closed, ends connections that its program has not accepted. A
+// peer that has accepted one, or whose answer was late, may learn that afterwards: Dial returns an error
+// that matches ErrPeerClosed, or has returned nil and the connection ends with ErrPeerClosed. RetryOf of the first is
+// RetryLater.
+//
+// Errors: ErrAddress, ErrUnreachable, ErrConnectTimeout, ErrPeerClosed, *RejectError, errors of the device,
 // the error of the context.
 func (rt *Runtime) Dial(ctx context.Context, addr string) (*Conn, error) {
 	return rt.DialOptions(ctx, addr, Options{})

@@ -91,6 +91,8 @@ func (c *Conn) peerLeft() {
 		c.reportMessages()
 		c.q.SendsIdle(over)
 	case connDraining: // Close has called SendsIdle already; Abort does not wait for sends
+	case connConnecting: // fail with an error of the attempt: the program has no connection yet
+		c.giveUp(errPeerGaveUp)
 	default:
 		over()
 	}

@@ -44,6 +44,9 @@ var (
 	ErrQueuePair   = sentinel.Reconnect("runtime: the queue pair failed")
 )
 
+// errPeerGaveUp ends an attempt to connect that the peer has ended. Nothing of this program was carried out.
+var errPeerGaveUp = sentinel.Later("runtime: the peer ended the connection before it was established", ErrPeerClosed)
+
 // This program closed the object. ErrClosed matches net.ErrClosed and os.ErrClosed.
 // ErrConnClosed and ErrWindowClosed match ErrClosed; ErrCancelled does not.
 var (

@@ -108,6 +108,7 @@ func TestRetryByValue(t *testing.T) {
 		{&MemlockError{Wanted: 11}, RetryLater}, // the system does not report the limit
 		{refused(verbs.RejNoResources, 0), RetryLater},
 		{refused(verbs.RejStaleConn, 0), RetryLater},
+		{errPeerGaveUp, RetryLater},
 		{refused(verbs.RejConsumer, proto.RejectResources), RetryLater},
 		{refused(verbs.RejConsumer, proto.RejectClosed), RetryLater},
 		{refused(verbs.RejConsumer, proto.RejectMode), RetryNever},

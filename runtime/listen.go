@@ -272,9 +272,9 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 	}
 	r := &request{l: l, id: ev.ID, private: ev.Conn.PrivateData, data: hello.User}
 	r.req = r
-	out, ok := l.backlog.admit(&r.entry, ev.ID.PeerAddr().Addr())
+	out, ok := l.backlog.admit(&r.entry, ev.ID.PeerAddr().Addr(), l.rt.cfg.now())
 	if !ok {
-		l.sh.reject(r.id, proto.RejectResources, fmt.Sprintf("%d connections are waiting to be accepted", l.opts.Backlog))
+		l.sh.reject(r.id, proto.RejectResources, fmt.Sprintf("%d connections are waiting to be accepted or are being established", l.opts.Backlog))
 		return
 	}
 	if out != nil {

@@ -16,14 +16,21 @@ const (
 	// connections.
 	handshakesPart = 2
 	// handshakesEachPart limits the begun handshakes of one address to Options.Backlog /
-	// handshakesPart / handshakesEachPart. So there is room for other addresses.
+	// handshakesPart / handshakesEachPart. So there is room for other addresses. Each handshake of the
+	// address that finishes raises its limit by one, until what is left is the limit of one other address. One
+	// that is evicted takes the limit back. A peer that finishes its handshakes occupies a place for a round
+	// trip only.
 	handshakesEachPart = 4
 	// handshakePatience is the age from which backlog.next may evict a handshake for a waiting
 	// request. A live peer answers within a round trip; the rest of the second is a margin for a
 	// busy machine. So with the default Options.Backlog (128) backlog.next evicts at most 64
-	// handshakes a second, and at most 16 of one address. If the backlog is full, backlog.admit may
-	// also evict a younger handshake.
+	// handshakes a second, and at most 16 of an address that finishes none. If the backlog is full,
+	// backlog.admit may also evict a younger handshake.
 	handshakePatience = time.Second
+	// answerMargin is added to the time that the peer needs for its answer, for a busy machine, before
+	// backlog.admit evicts a handshake: until then the peer may have the acceptance, and its program a
+	// connection, that the eviction ends.
+	answerMargin = 100 * time.Millisecond
 	// maxPreparing is the maximum number of connections that are prepared concurrently. It also
 	// limits how many requests one pass accepts, and so how long accepting delays the pass.
 	maxPreparing = 2
@@ -68,26 +75,29 @@ const (
 //   - The oldest waiting request of this address is evicted. If none is waiting, the oldest begun
 //     request is evicted. If several addresses have the most unfinished requests, this rule applies
 //     to the requests of all these addresses together.
-//   - If there is no unfinished request, the new request is refused.
+//   - A begun request whose acceptance is under way is not evicted before its peer had the time to
+//     answer (entry.patience). A request that cannot be evicted is passed over: the
+//     rules above apply to the others.
+//   - If no request can be evicted, the new request is refused.
 //
 // These are the rules for the next handshake:
 //
 //   - The next handshake is for the waiting request whose address has the fewest handshakes. If
 //     there are several such requests, the next handshake is for the oldest.
 //   - The handshake begins if all addresses together have fewer than backlog.begunMost handshakes,
-//     the address of the request has fewer than backlog.begunEach handshakes, and the caller of
+//     the address of the request has fewer handshakes than its limit (backlog.limit), and the caller of
 //     backlog.next has room for a handshake.
-//   - If begunEach prevents the handshake, the oldest begun request of the same address is evicted.
+//   - If its limit prevents the handshake, the oldest begun request of the same address is evicted.
 //   - Otherwise, if begunMost or the caller's room prevents the handshake, the oldest begun request
 //     of the address with the most handshakes is evicted.
 //   - A begun request can be evicted for a handshake only if its own handshake is at least
-//     handshakePatience old. The address with the most handshakes is chosen among the addresses
+//     handshakePatience old, and its peer had the time to answer. The address with the most handshakes is chosen among the addresses
 //     that have such a request.
 //   - While a leaving request is about to make room for the handshake, no request is evicted for
 //     the handshake.
 type backlog struct {
 	// The limits: of waiting, begun and ready requests together; of handshakes of all addresses;
-	// and of handshakes of one address.
+	// and of handshakes of one address that has finished none.
 	most, begunMost, begunEach int
 
 	unfinished []*entry // waiting and begun requests, in the order of arrival
@@ -103,10 +113,13 @@ type backlog struct {
 type entry struct {
 	stage  stage
 	making bool // its connection is being prepared
-	early  bool // a call of PrepareAccept has claimed it
-	peer   *peerShare
-	since  time.Time // when the preparation of the connection ended: from then on the peer can answer
-	req    *request  // the whole request; the backlog does not use this field
+	// answers is set when the connection begins to accept the request: from then on the acceptance may be
+	// under way to the peer.
+	answers bool
+	early   bool // a call of PrepareAccept has claimed it
+	peer    *peerShare
+	since   time.Time // when the preparation of the connection ended: from then on the peer can answer
+	req     *request  // the whole request; the backlog does not use this field
 }
 
 // A peerShare counts the requests of one address. It stays in backlog.peers until the last entry of
@@ -117,6 +130,9 @@ type peerShare struct {
 	unfinished int // waiting and begun
 	begun      int // begun and leaving
 	leaving    int
+	finished   int // handshakes that have finished since one was evicted
+	// trip is the longest time in which a peer of the address has answered an acceptance; 0 if none has.
+	trip time.Duration
 }
 
 func newBacklog(most int) backlog {
@@ -127,20 +143,40 @@ func newBacklog(most int) backlog {
 // len returns the number of waiting, begun and ready requests.
 func (b *backlog) len() int { return len(b.unfinished) + len(b.ready) }
 
-// admit adds the request e of the address addr. If the backlog is full, admit evicts another
+// limit returns how many handshakes of an address may have begun.
+func (b *backlog) limit(s *peerShare) int {
+	return min(b.begunEach+s.finished, max(b.begunEach, b.begunMost-b.begunEach))
+}
+
+// patience returns how long a peer may take for its answer: the round trip of its path and answerMargin. Of an
+// address that has answered none the round trip is not known, and handshakePatience stands for both.
+func (e *entry) patience() time.Duration {
+	if e.peer.trip == 0 {
+		return handshakePatience
+	}
+	return e.peer.trip + answerMargin
+}
+
+// mayAnswer reports whether the acceptance of a begun request may be under way, and its peer has had no time to
+// answer.
+func (e *entry) mayAnswer(now time.Time) bool {
+	return e.answers && (e.making || now.Before(e.since.Add(e.patience())))
+}
+
+// admit adds the request e of the address addr, at the time now. If the backlog is full, admit evicts another
 // request and returns it. The caller must then end the evicted request. If no request can be
 // evicted, admit does not add e, and returns false.
-func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
+func (b *backlog) admit(e *entry, addr netip.Addr, now time.Time) (out *entry, ok bool) {
 	e.peer = b.share(addr)
 	e.peer.unfinished++
 	if b.len() >= b.most {
-		if out = b.victim(); out == nil {
+		if out = b.victim(now); out == nil {
 			e.peer.unfinished--
 			b.unshare(e)
 			return nil, false
 		}
 		if out.stage == stageBegun {
-			b.leave(out)
+			b.evict(out)
 		} else {
 			b.remove(out)
 		}
@@ -152,9 +188,10 @@ func (b *backlog) admit(e *entry, addr netip.Addr) (out *entry, ok bool) {
 
 // victim returns the request to evict for a new request, or nil if no request can be evicted. The
 // caller has already counted the new request in the peerShare of its address.
-func (b *backlog) victim() (worst *entry) {
+func (b *backlog) victim(now time.Time) (worst *entry) {
 	for _, e := range b.unfinished { // oldest first
 		switch {
+		case e.stage == stageBegun && e.mayAnswer(now):
 		case worst == nil, e.peer.unfinished > worst.peer.unfinished:
 			worst = e
 		case e.peer.unfinished == worst.peer.unfinished && e.stage < worst.stage: // waiting before begun
@@ -189,7 +226,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	var of *peerShare // evict only requests of this address; nil stands for all addresses
 	leaving := b.leaving
 	switch {
-	case begin.peer.begun >= b.begunEach:
+	case begin.peer.begun >= b.limit(begin.peer):
 		of = begin.peer
 		leaving = of.leaving
 	case room > 0 && b.begun < b.begunMost:
@@ -206,7 +243,7 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 		if e.stage != stageBegun || e.making || of != nil && e.peer != of {
 			continue
 		}
-		due := e.since.Add(handshakePatience)
+		due := e.since.Add(max(handshakePatience, e.patience()))
 		switch {
 		case due.After(now):
 			if wake.IsZero() || due.Before(wake) {
@@ -219,8 +256,14 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	if out == nil {
 		return nil, nil, wake
 	}
-	b.leave(out)
+	b.evict(out)
 	return nil, out, time.Time{}
+}
+
+// evict moves a begun request that the backlog evicts to the stage stageLeaving.
+func (b *backlog) evict(e *entry) {
+	e.peer.finished = 0
+	b.leave(e)
 }
 
 // prepared records that the preparation of the connection of e has ended at the given time,
@@ -232,13 +275,17 @@ func (b *backlog) prepared(e *entry, now time.Time) {
 	}
 }
 
-// establish makes a begun request ready. If the request is not begun any more, because it was
-// evicted, establish returns false.
-func (b *backlog) establish(e *entry) bool {
+// establish makes a begun request ready, at the time now. If the request is not begun any more, because it
+// was evicted, establish returns false.
+func (b *backlog) establish(e *entry, now time.Time) bool {
 	if e.stage != stageBegun {
 		return false
 	}
 	b.finish(e)
+	e.peer.finished = min(e.peer.finished+1, b.begunMost) // more make no difference
+	if !e.making {                                        // otherwise the peer has answered before the preparation has ended
+		e.peer.trip = max(e.peer.trip, min(now.Sub(e.since), handshakePatience))
+	}
 	e.peer.begun--
 	b.begun--
 	e.stage = stageReady

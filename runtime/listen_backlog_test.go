@@ -71,11 +71,11 @@ func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	p = &backlogPeer{n: b.nth, addr: addr}
 	b.nth++
 	in := b.count(everyAddr, stageWaiting, stageBegun, stageReady)
-	ready := b.count(everyAddr, stageReady)
-	victim, ok := b.backlog.admit(&p.entry, addr)
-	if full := in >= b.most; ok != (!full || ready < in) || (victim != nil) != (full && ok) {
-		b.t.Fatalf("a new request came to a backlog with %d of at most %d requests, %d of them ready: admitted=%t, evicted another=%t; want %t and %t",
-			in, b.most, ready, ok, victim != nil, !full || ready < in, full && ready < in)
+	some := slices.ContainsFunc(b.all, b.mayGive)
+	victim, ok := b.backlog.admit(&p.entry, addr, b.now)
+	if full := in >= b.most; ok != (!full || some) || (victim != nil) != (full && ok) {
+		b.t.Fatalf("a new request came to a backlog with %d of at most %d requests, some of which may be evicted: %t: admitted=%t, evicted another=%t; want %t and %t",
+			in, b.most, some, ok, victim != nil, !full || some, full && some)
 	}
 	if victim != nil {
 		out = b.peerOf(victim)
@@ -89,6 +89,11 @@ func (b *backlogBed) admit(addr netip.Addr) (p, out *backlogPeer) {
 	return p, out
 }
 
+// mayGive reports whether a request may be evicted for a new one.
+func (b *backlogBed) mayGive(p *backlogPeer) bool {
+	return p.at == stageWaiting || p.at == stageBegun && !p.mayAnswer(b.now)
+}
+
 // gaveWay checks that the backlog was right to evict the request out for a new request of addr.
 func (b *backlogBed) gaveWay(out *backlogPeer, addr netip.Addr) {
 	unfinished := func(a netip.Addr) int {
@@ -98,8 +103,11 @@ func (b *backlogBed) gaveWay(out *backlogPeer, addr netip.Addr) {
 		}
 		return n
 	}
+	if !b.mayGive(out) {
+		b.t.Fatalf("request %d at stage %d was evicted, whose peer may be answering", out.n, out.at)
+	}
 	for _, p := range b.all {
-		if p.at != stageWaiting && p.at != stageBegun {
+		if !b.mayGive(p) {
 			continue
 		}
 		if u, most := unfinished(p.addr), unfinished(out.addr); u > most {
@@ -140,7 +148,7 @@ func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 	case begin != nil:
 		p := b.peerOf(begin)
 		each, all := b.count(p.addr, stageBegun, stageLeaving), b.count(everyAddr, stageBegun, stageLeaving)
-		if !may || p.at != stageWaiting || each >= b.begunEach || all >= b.begunMost {
+		if !may || p.at != stageWaiting || each >= b.limit(p.peer) || all >= b.begunMost {
 			b.t.Fatalf("next began the handshake of a request at stage %d, with %d connections in preparation, room %d, %d handshakes of its address and %d of all addresses; want no handshake to begin",
 				p.at, making, room, each, all)
 		}
@@ -176,7 +184,7 @@ func (b *backlogBed) made(p *backlogPeer) {
 }
 
 func (b *backlogBed) established(p *backlogPeer) {
-	if ok := b.establish(&p.entry); ok != (p.at == stageBegun) {
+	if ok := b.establish(&p.entry, b.now); ok != (p.at == stageBegun) {
 		b.t.Fatalf("establish of a request at stage %d returned %t, want %t", p.at, ok, p.at == stageBegun)
 	}
 	if p.at == stageBegun {
@@ -230,6 +238,11 @@ func TestBacklogRules(t *testing.T) {
 				}
 			},
 			"begin one": func(t *rapid.T) { b.next(rapid.IntRange(0, 1).Draw(t, "room")) },
+			"answers": func(t *rapid.T) {
+				if p := one("who", stageBegun); p.making {
+					p.answers = true
+				}
+			},
 			"made": func(t *rapid.T) {
 				if p := one("who", stageBegun, stageLeaving); p.making {
 					b.made(p)
@@ -411,6 +424,104 @@ func TestSilentHandshakeOfTheOnlyAccepterGivesWay(t *testing.T) {
 	b.gone(silent)
 	if begun, _, _ := b.next(1); begun != next {
 		t.Error("the handshake of the second request did not begin after the eviction")
+	}
+	b.check()
+}
+
+// Rule: a full backlog does not evict a handshake whose acceptance is under way before the round trip of its path, and
+// answerMargin; one that its connection does not accept yet is evicted at once.
+func TestAnAcceptanceUnderWayIsNotEvicted(t *testing.T) {
+	const trip = 30 * time.Millisecond
+	for _, known := range []bool{true, false} {
+		b := newBacklogBed(t, 4)
+		a := backlogAddr(1)
+		wait := handshakePatience // the round trip is not known
+		if known {
+			first, _ := b.admit(a)
+			b.next(1)
+			first.answers = true
+			b.made(first)
+			b.now = b.now.Add(trip)
+			b.established(first)
+			wait = trip + answerMargin
+		} else {
+			p, _ := b.admit(backlogAddr(2))
+			p.stage, p.at = stageBegun, stageBegun
+			p.peer.begun++
+			b.begun++
+			b.established(p)
+		}
+		begun, _ := b.admit(a)
+		b.next(1)
+		begun.answers = true
+		for range 2 { // established
+			p, _ := b.admit(backlogAddr(3))
+			p.stage, p.at = stageBegun, stageBegun
+			p.peer.begun++
+			b.begun++
+			b.established(p)
+		}
+		if p, out := b.admit(a); p != nil || out != nil {
+			t.Errorf("round trip known: %t: while the acceptance is prepared, a request was admitted, and evicted another: %t", known, out != nil)
+		}
+		b.made(begun)
+		b.now = b.now.Add(wait - 1)
+		if p, out := b.admit(a); p != nil || out != nil {
+			t.Errorf("round trip known: %t: just before %v a request was admitted, and evicted another: %t", known, wait, out != nil)
+		}
+		b.now = b.now.Add(1)
+		if p, out := b.admit(a); p == nil || out != begun {
+			t.Errorf("round trip known: %t: after %v the silent handshake was not evicted", known, wait)
+		}
+		b.check()
+	}
+}
+
+// Rule: an address that finishes its handshakes may have more of them begun, but leaves room for those of another
+// address; after an eviction it has its first limit again.
+func TestAnAddressThatFinishesHasMoreHandshakes(t *testing.T) {
+	b := newBacklogBed(t, DefaultBacklog)
+	fill := func(addr netip.Addr) (begun []*backlogPeer) {
+		for {
+			for b.count(addr, stageWaiting) < 2 {
+				b.admit(addr)
+			}
+			p, _, _ := b.next(DefaultBacklog)
+			if p == nil {
+				return begun
+			}
+			b.made(p)
+			begun = append(begun, p)
+		}
+	}
+	a := backlogAddr(1)
+	most := b.begunEach
+	for range 4 {
+		all := fill(a)
+		if len(all) != most {
+			t.Fatalf("%d handshakes have begun, want %d", len(all), most)
+		}
+		for _, p := range all {
+			b.established(p)
+			b.gone(p)
+		}
+		most = min(2*most, b.begunMost-b.begunEach)
+	}
+	if all := fill(a); len(all) != b.begunMost-b.begunEach {
+		t.Fatalf("%d handshakes have begun, want %d", len(all), b.begunMost-b.begunEach)
+	}
+	if others := fill(backlogAddr(2)); len(others) != b.begunEach {
+		t.Errorf("%d handshakes of another address have begun, want %d", len(others), b.begunEach)
+	}
+	for _, p := range slices.Clone(b.all) {
+		if p.addr != a {
+			b.gone(p)
+		}
+	}
+	b.now = b.now.Add(handshakePatience)
+	_, out, _ := b.next(DefaultBacklog)
+	if out == nil || out.addr != a || b.limit(out.peer) != b.begunEach {
+		t.Errorf("after handshakePatience no silent handshake of the address was evicted, or its limit stays")
 	}
 	b.check()
 }

@@ -158,6 +158,7 @@ func (r *request) prepared(c *Conn, err error) {
 		r.failed(ErrConnClosed)
 	default:
 		c.from, r.conn = r, c
+		r.answers = true
 		c.hold = r.early != (acceptWaiter{})
 		c.sh.r.Defer(func() {
 			c.accept(r, func() { l.sh.r.Defer(r.made) })
@@ -245,7 +246,7 @@ func (c *Conn) settle(err error) {
 func (r *request) settled(err error) {
 	l := r.l
 	if err == nil {
-		if l.backlog.establish(&r.entry) {
+		if l.backlog.establish(&r.entry, l.rt.cfg.now()) {
 			r.acceptable = true // a waiting Accept gets the connection even if the connection has ended meanwhile
 			l.match()
 			r.acceptable = false

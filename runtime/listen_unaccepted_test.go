@@ -363,7 +363,7 @@ func TestWhoWaitsGetsWhatIsEstablished(t *testing.T) {
 		// The request of s goes through the backlog again, as if the listener were notified of the
 		// establishment only now.
 		now := server.cfg.now()
-		ln.backlog.admit(&s.from.entry, s.RemoteAddr().Addr())
+		ln.backlog.admit(&s.from.entry, s.RemoteAddr().Addr(), now)
 		ln.backlog.next(now, 1)
 		ln.backlog.prepared(&s.from.entry, now)
 		s.from.settled(nil)

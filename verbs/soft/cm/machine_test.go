@@ -263,8 +263,8 @@ func TestCloseOvertakesTheReply(t *testing.T) {
 		}
 		d.Close(p.now)
 		p.run(p.now + 10*time.Second)
-		if ks := p.kinds(p.a); len(ks) != 1 || ks[0] != EvRejected {
-			t.Errorf("MRA %v: the active side heard %v, want REJECTED", patient, ks)
+		if ks := p.kinds(p.a); len(ks) != 1 || ks[0] != EvRejected || p.last(p.a).REJ.Reason != RejTimeout {
+			t.Errorf("MRA %v: the active side heard %v, %+v; want REJECTED, a timeout", patient, ks, p.last(p.a).REJ)
 		}
 		if p.a.Conns() != 0 || p.b.Conns() != 0 {
 			t.Errorf("MRA %v: %d and %d connections are left: %v", patient, p.a.Conns(), p.b.Conns(), c)

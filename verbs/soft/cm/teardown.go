@@ -151,7 +151,8 @@ func (c *Conn) onEarlyDREQ(src wire.Path, d *DREQ) bool {
 	c.remote = d.LocalID
 	c.agree(d)
 	c.forget()
-	c.emit(Event{Kind: EvRejected, REJ: &REJ{LocalID: d.LocalID, RemoteID: c.local, Answers: AnswersREQ, Reason: RejConsumer}})
+	// The peer had accepted and gave up: not what its consumer refused, which would be no reason to ask again.
+	c.emit(Event{Kind: EvRejected, REJ: &REJ{LocalID: d.LocalID, RemoteID: c.local, Answers: AnswersREQ, Reason: RejTimeout}})
 	return true
 }
 
