@@ -33,8 +33,9 @@ const (
 
 // Dial connects to "host:port" with the runtime's options. It first looks up the host name; only
 // ctx bounds the lookup. On a device of the system the source address is the one from which the system
-// sends to the host, if the device has it; of a host with several addresses, IPv4 and IPv6, those are tried
-// first to which the system sends from an address of the device. A link-local address needs its zone: "[fe80::1%eth0]:7471". Then it waits until the connection is established or has failed, at most
+// sends to the host, if the device has it. Of a host with several addresses, IPv4 and IPv6, each is tried until one has a
+// listener: first those to which the system sends from an address of the device, and of these IPv4 first. Each has an equal part of the
+// time that is left, and at least 2 s of it. The error is that of the first address, if it concerns the address. A link-local address needs its zone: "[fe80::1%eth0]:7471". Then it waits until the connection is established or has failed, at most
 // Config.ConnectTimeout. If ctx ends first, Dial abandons the attempt. If Dial had already sent the
 // connection request, it also notifies the peer. If the peer still has a connection of an earlier process
 // with the number of the new queue pair (verbs.RejStaleConn), Dial asks again with another queue pair, up to
@@ -108,7 +109,7 @@ func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold boo
 	if err != nil {
 		return nil, f, err
 	}
-	a = &dialAttempt{ways: ways, opts: o, conn: c, end: rt.cfg.now().Add(rt.cfg.ConnectTimeout)}
+	a = &dialAttempt{ways: ways, opts: o, conn: c}
 	c.hold, c.attempt = hold, a
 	c.promise, f = rt.conns.New(nil)
 	c.sh.r.Defer(func() { c.dial() })
@@ -144,19 +145,54 @@ func (c *Conn) lookUp() {
 	}
 }
 
-// elsewhere goes on with the next address of the peer, if there is one, because of err, the error of
-// resolving the address that the attempt is at. The identifier has no queue pair yet.
+// elsewhere goes on with the next address of the peer, if there is one, because of err, the error of the address
+// that the attempt is at. A connection that has a queue pair passes the attempt to a new one.
 func (c *Conn) elsewhere(err error) {
-	if a := c.attempt; c.state == connConnecting && errors.Is(err, ErrUnreachable) && a.at+1 < len(a.ways) {
-		a.at++
-		c.sh.closeID(c.id, nil)
-		c.lookUp()
+	a := c.attempt
+	if c.state != connConnecting || a == nil || !ofAddress(err) {
+		c.giveUp(err)
 		return
 	}
-	c.giveUp(err)
+	if a.failed == nil {
+		a.failed = err
+	}
+	switch {
+	case !c.othersLeft():
+		c.giveUp(a.failed)
+	case !c.admitted:
+		a.at++
+		c.sh.closeID(c.id, nil)
+		c.limitTime()
+		c.lookUp()
+	case c.passOn(func(*Conn) { a.at++ }):
+		c.giveUp(err) // this connection; the attempt goes on
+	default:
+		c.giveUp(a.failed)
+	}
 }
 
-// begin moves the connection to connConnecting and starts the timer of ConnectTimeout. If the
+// othersLeft reports whether the peer has another address that the attempt can go on with. A queue pair that the program
+// has seen (PrepareDial) stays at its address.
+func (c *Conn) othersLeft() bool {
+	a := c.attempt
+	return a != nil && a.at+1 < len(a.ways) && !(c.hold && c.admitted)
+}
+
+// ofAddress reports whether err concerns one address of a peer, and another may be reached: the device does not reach it,
+// there is no answer, or no listener.
+func ofAddress(err error) bool {
+	if rej, ok := errors.AsType[*RejectError](err); ok {
+		return rej.Reason == rejInvalidService
+	}
+	for _, e := range []error{ErrUnreachable, ErrConnectTimeout, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EADDRNOTAVAIL} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// begin moves the connection to connConnecting and starts the timer. If the
 // connection was already closed, or the device removed, begin calls giveUp and returns false.
 func (c *Conn) begin() bool {
 	c.state = connConnecting
@@ -164,11 +200,28 @@ func (c *Conn) begin() bool {
 		c.giveUp(err)
 		return false
 	}
-	bound := c.rt.cfg.ConnectTimeout
-	c.timer = c.sh.r.After(c.attempt.left(c.rt.cfg.now(), bound), func() {
-		c.giveUp(fmt.Errorf("%w: %v, longer than %v (Config.ConnectTimeout)", ErrConnectTimeout, c.remote, bound))
-	})
+	if a := c.attempt; a != nil && (a.end.IsZero() || c.hold) { // a Pending may continue the attempt much later
+		a.end = c.rt.cfg.now().Add(c.rt.cfg.ConnectTimeout)
+	}
+	c.limitTime()
 	return true
+}
+
+// limitTime starts the timer for the address that the attempt is at.
+func (c *Conn) limitTime() {
+	bound, what := c.rt.cfg.ConnectTimeout, "Config.ConnectTimeout"
+	limit := bound
+	if a := c.attempt; a != nil {
+		limit = max(a.end.Sub(c.rt.cfg.now()), 0)
+		if c.othersLeft() {
+			limit, what = partOf(limit, len(a.ways)-a.at), "a part of Config.ConnectTimeout"
+			bound = limit
+		}
+	}
+	c.sh.r.StopTimer(c.timer)
+	c.timer = c.sh.r.After(limit, func() {
+		c.elsewhere(fmt.Errorf("%w: %v, longer than %v (%s)", ErrConnectTimeout, c.remote, bound, what))
+	})
 }
 
 // checkStart returns an error if the connection was closed or the device removed.
@@ -348,7 +401,8 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 		}
 	case verbs.CMRejected:
 		if ev.Status != verbs.RejStaleConn || !c.redial() {
-			err = c.rejected(ev)
+			c.elsewhere(c.rejected(ev))
+			return
 		}
 	case verbs.CMAddrError, verbs.CMRouteError, verbs.CMUnreachable, verbs.CMConnectError:
 		if c.state == connConnecting && c.resolver.isTimeout(ev) && !c.resolver.slow(c.attempt.at+1 < len(c.attempt.ways)) {
@@ -360,7 +414,8 @@ func (c *Conn) onCM(ev *verbs.CMEvent) {
 			c.elsewhere(c.rt.unreached(c.remote, err))
 			return
 		}
-		err = fmt.Errorf("%w: %v: %w", ErrUnreachable, c.remote, err)
+		c.elsewhere(fmt.Errorf("%w: %v: %w", ErrUnreachable, c.remote, err))
+		return
 	case verbs.CMDisconnected:
 		if c.up && c.state == connConnecting { // its first frame may have arrived with messages; nothing is sent to it any more
 			c.opened()

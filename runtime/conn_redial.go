@@ -15,7 +15,9 @@ const redials = 3
 // dialAttempt is one call of Dial. It has one connection after another:
 //
 //	conn ── REJECTED, stale connection ──> stale ── the attempt ends ──> closed
-//	  a new conn is made meanwhile
+//	  │     a new conn is made meanwhile                                   ^
+//	  └──── no listener or no answer, and the peer has another address ────┘
+//	        a new conn is made meanwhile
 //
 // A stale connection is one that has ended here without notifying the peer, for example because the
 // process was killed, and whose queue pair number is in use again. The peer rejects the request and ends its
@@ -24,25 +26,27 @@ const redials = 3
 type dialAttempt struct {
 	ways []addrResolver // to the addresses of the peer, in the order in which they are tried
 	opts Options        // as inherited
-	end  time.Time
 
 	mu      sync.Mutex // guards conn and aborted
 	conn    *Conn
 	aborted bool
 
 	// The holder of the turn of the reactor that has the connection uses these.
-	at    int     // index in ways
-	again int     // how many times the request was repeated
-	stale []*Conn // the connections before conn
+	end    time.Time // Config.ConnectTimeout after the beginning
+	at     int       // index in ways
+	failed error     // of the first address; nil: it has not failed
+	again  int       // how many times the request was repeated
+	stale  []*Conn   // the connections before conn whose queue pairs are kept
 }
 
-// left returns the time until the end of the attempt. Without an attempt, or if a Pending continues the
-// attempt later, it is bound.
-func (a *dialAttempt) left(now time.Time, bound time.Duration) time.Duration {
-	if a == nil || a.again == 0 {
-		return bound
-	}
-	return max(a.end.Sub(now), 0)
+// leastPart is the least part of the time that an address of several gets, as in package net (saneMinimum).
+const leastPart = 2 * time.Second
+
+// partOf returns the part of the time left for the first of several addresses.
+//
+// Implements: partialDeadline of package net.
+func partOf(left time.Duration, addrs int) time.Duration {
+	return max(left/time.Duration(addrs), min(left, leastPart))
 }
 
 // abort ends the attempt. Any goroutine may call it.
@@ -73,12 +77,22 @@ func (a *dialAttempt) ended() {
 	a.stale = nil
 }
 
-// redial passes the attempt to a new connection. It returns false if there is no further try, or if the
-// program has seen the queue pair and perhaps posted receives (PrepareDial). Making a connection may map
-// memory, so it is done without the turn. Holder only.
+// redial passes the attempt to a new connection with another queue pair, to the same address. It returns false if there is no further
+// try. Holder only.
 func (c *Conn) redial() bool {
 	a := c.attempt
-	if c.state != connConnecting || a == nil || c.hold || a.again == redials || c.rt.enter() != nil {
+	if a == nil || a.again == redials {
+		return false
+	}
+	return c.passOn(func(old *Conn) { a.again, a.stale = a.again+1, append(a.stale, old) })
+}
+
+// passOn passes the attempt to a new connection, for which step prepares the attempt. It returns false if that is not possible: the
+// program has seen the queue pair and perhaps posted receives (PrepareDial), or the runtime is being closed. Making a connection may map
+// memory, so it is done without the turn. Holder only.
+func (c *Conn) passOn(step func(old *Conn)) bool {
+	a := c.attempt
+	if c.state != connConnecting || a == nil || c.hold || c.rt.enter() != nil {
 		return false
 	}
 	promise := c.promise
@@ -93,7 +107,7 @@ func (c *Conn) redial() bool {
 			})
 		} else {
 			n.attempt, n.promise = a, promise
-			a.again, a.stale = a.again+1, append(a.stale, c)
+			step(c)
 			wanted := a.use(n)
 			n.sh.r.Defer(func() { n.dial() })
 			if !wanted {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -12,8 +13,7 @@ import (
 )
 
 // Resolve asks the PacketConn that listens at "host:port" for its queue pair, and returns that
-// queue pair as a Peer. If the host has several addresses, those that the device does not reach are passed
-// by, as Dial does. Resolve waits for the answer until ctx ends, but at most Config.ConnectTimeout.
+// queue pair as a Peer. If the host has several addresses, each is tried, as Dial does. Resolve waits for the answer until ctx ends, but at most Config.ConnectTimeout.
 //
 // Errors: ErrAddress; ErrUnreachable; ErrConnectTimeout; a *RejectError if the peer refuses; the
 // cause if p has ended (see Err); the error of the context; errors of the device.
@@ -48,12 +48,14 @@ func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
 // uses it.
 //
 //	start ──> lookUp ── ADDR_RESOLVED ──> ROUTE_RESOLVED ──> ESTABLISHED ──> end
-//	            ^  └─ not reached: the next address ─┐
-//	            └────────────────────────────────────┘ none left, timeout, or the PacketConn ends ──> end
+//	            ^  └─ not reached, or no listener: the next address ─┐
+//	            └────────────────────────────────────────────────────┘ none left, or the PacketConn ends ──> end
 type resolving struct {
 	p       *PacketConn
 	id      verbs.CMID
 	ways    []addrResolver // to the addresses of the peer that are not tried yet; the first is looked up
+	failed  error          // of the first address of all; nil: it has not failed
+	until   time.Time      // the end of all
 	timer   *reactor.Timer
 	promise futures.Promise[*Peer]
 	done    bool
@@ -65,15 +67,21 @@ func (r *resolving) start() {
 		return
 	}
 	r.p.asking[r] = struct{}{}
-	bound := r.p.rt.cfg.ConnectTimeout
-	r.timer = r.p.sh.r.After(bound, func() {
-		r.end(nil, fmt.Errorf("%w: %v, longer than %v (Config.ConnectTimeout)", ErrConnectTimeout, r.ways[0].dst, bound))
-	})
+	r.until = r.p.rt.cfg.now().Add(r.p.rt.cfg.ConnectTimeout)
 	r.lookUp()
 }
 
 // lookUp begins to resolve the first of the addresses.
 func (r *resolving) lookUp() {
+	limit := partOf(max(r.until.Sub(r.p.rt.cfg.now()), 0), len(r.ways))
+	bound, what := limit, "a part of Config.ConnectTimeout"
+	if len(r.ways) == 1 {
+		bound, what = r.p.rt.cfg.ConnectTimeout, "Config.ConnectTimeout"
+	}
+	r.p.sh.r.StopTimer(r.timer)
+	r.timer = r.p.sh.r.After(limit, func() {
+		r.elsewhere(fmt.Errorf("%w: %v, longer than %v (%s)", ErrConnectTimeout, r.ways[0].dst, bound, what))
+	})
 	id, err := r.p.sh.cm.CreateID(verbs.PSUDP, 0)
 	if err != nil {
 		r.end(nil, err)
@@ -87,20 +95,26 @@ func (r *resolving) lookUp() {
 	if err == nil {
 		err = r.ways[0].ask(id)
 		if _, system := r.p.rt.dev.(verbs.Addresser); system && err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
-			r.elsewhere(err)
-			return
+			err = r.p.rt.unreached(r.ways[0].dst, err)
 		}
 	}
 	if err != nil {
-		r.end(nil, err)
+		r.elsewhere(err)
 	}
 }
 
-// elsewhere goes on with the next address of the peer, because of err, with which the first is not
-// reached. Without another one it ends the lookup.
+// elsewhere goes on with the next address of the peer, because of err, with which the lookup of the first has ended.
+// Without another one it ends the lookup.
 func (r *resolving) elsewhere(err error) {
-	if len(r.ways) == 1 || r.done {
-		r.end(nil, r.p.rt.unreached(r.ways[0].dst, err))
+	if r.done || !ofAddress(err) {
+		r.end(nil, err)
+		return
+	}
+	if r.failed == nil {
+		r.failed = err
+	}
+	if len(r.ways) == 1 {
+		r.end(nil, r.failed)
 		return
 	}
 	r.ways = r.ways[1:]
@@ -118,7 +132,7 @@ func (r *resolving) onCM(ev *verbs.CMEvent) {
 	switch ev.Type {
 	case verbs.CMAddrResolved:
 		if d := ev.ID.Device(); d != r.p.rt.dev.Device().Name || r.id.Port() != r.p.port {
-			r.elsewhere(fmt.Errorf("it is reached through device %s, port %d", d, r.id.Port()))
+			r.elsewhere(r.p.rt.unreached(r.ways[0].dst, fmt.Errorf("it is reached through device %s, port %d", d, r.id.Port())))
 			return
 		}
 		err = r.id.ResolveRoute(r.p.rt.cfg.ConnectTimeout)
@@ -143,10 +157,12 @@ func (r *resolving) onCM(ev *verbs.CMEvent) {
 		}
 		err = fmt.Errorf("%w (%w)", eventError(ev.Type), statusError(ev.Status))
 		if ev.Type == verbs.CMAddrError || ev.Type == verbs.CMRouteError {
-			r.elsewhere(err)
-			return
+			err = r.p.rt.unreached(way.dst, err)
+		} else {
+			err = fmt.Errorf("%w: %v: %w", ErrUnreachable, way.dst, err)
 		}
-		err = fmt.Errorf("%w: %v: %w", ErrUnreachable, way.dst, err)
+		r.elsewhere(err)
+		return
 	}
 	if err != nil {
 		r.end(nil, err)

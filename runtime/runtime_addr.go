@@ -57,7 +57,9 @@ func splitAddr(addr string) (host string, port uint16, err error) {
 	return host, uint16(n), nil
 }
 
-// hosts returns the addresses of a host, which is not empty. An IPv6 address may have a zone.
+// hosts returns the addresses of a host, which is not empty. An IPv6 address may have a zone. For a device that is not of the
+// system IPv4 addresses come first, and IPv6 addresses only if the device has all addresses of this machine
+// (verbs.DeviceInfo.AnyAddr).
 func (rt *Runtime) hosts(ctx context.Context, host string) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		if _, ok := rt.dev.(verbs.Addresser); ok && ip.Is6() && ip.IsLinkLocalUnicast() && ip.Zone() == "" {
@@ -65,39 +67,22 @@ func (rt *Runtime) hosts(ctx context.Context, host string) ([]netip.Addr, error)
 		}
 		return []netip.Addr{ip.Unmap()}, nil
 	}
-	if _, ok := rt.dev.(verbs.Addresser); !ok {
-		ip, err := rt.lookup(ctx, host)
-		return []netip.Addr{ip.Unmap()}, err
+	_, system := rt.dev.(verbs.Addresser)
+	family, none := "ip", errNoAddr
+	if !system && !rt.dev.Device().AnyAddr {
+		family, none = "ip4", errNoIPv4
 	}
-	ips, err := rt.cfg.lookupIP(ctx, "ip", host)
+	ips, err := rt.cfg.lookupIP(ctx, family, host)
 	if err == nil && len(ips) == 0 {
-		err = errNoAddr
+		err = none
 	}
 	for i := range ips {
 		ips[i] = ips[i].Unmap()
 	}
+	if !system {
+		slices.SortStableFunc(ips, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
+	}
 	return ips, err
-}
-
-// lookup returns an address of a host for a device with one address. It prefers IPv4 addresses. It
-// returns an IPv6 address only if the device has all addresses of this machine
-// (verbs.DeviceInfo.AnyAddr).
-func (rt *Runtime) lookup(ctx context.Context, host string) (netip.Addr, error) {
-	family := "ip4"
-	if rt.dev.Device().AnyAddr {
-		family = "ip"
-	}
-	ips, err := rt.cfg.lookupIP(ctx, family, host)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	if len(ips) == 0 {
-		return netip.Addr{}, errNoIPv4
-	}
-	if i := slices.IndexFunc(ips, func(a netip.Addr) bool { return a.Unmap().Is4() }); i >= 0 {
-		return ips[i], nil
-	}
-	return ips[0], nil
 }
 
 // resolve converts "host:port" to an address to listen at. An empty host is the first of the device's
