@@ -35,7 +35,8 @@ const (
 // ctx bounds the lookup. On a device of the system the source address is the one from which the system
 // sends to the host, if the device has it. Of a host with several addresses, IPv4 and IPv6, each is tried until one has a
 // listener: first those to which the system sends from an address of the device, and of these IPv4 first. Each has an equal part of the
-// time that is left, and at least 2 s of it. The error is that of the first address, if it concerns the address. A link-local address needs its zone: "[fe80::1%eth0]:7471". Then it waits until the connection is established or has failed, at most
+// time that is left, and at least 2 s of it. The error is that of the first address, if it concerns the address.
+// A link-local address needs its zone: "[fe80::1%eth0]:7471". Then it waits until the connection is established or has failed, at most
 // Config.ConnectTimeout. If ctx ends first, Dial abandons the attempt. If Dial had already sent the
 // connection request, it also notifies the peer. If the peer still has a connection of an earlier process
 // with the number of the new queue pair (verbs.RejStaleConn), Dial asks again with another queue pair, up to
@@ -145,53 +146,6 @@ func (c *Conn) lookUp() {
 	}
 }
 
-// elsewhere goes on with the next address of the peer, if there is one, because of err, the error of the address
-// that the attempt is at. A connection that has a queue pair passes the attempt to a new one.
-func (c *Conn) elsewhere(err error) {
-	a := c.attempt
-	if c.state != connConnecting || a == nil || !ofAddress(err) {
-		c.giveUp(err)
-		return
-	}
-	if a.failed == nil {
-		a.failed = err
-	}
-	switch {
-	case !c.othersLeft():
-		c.giveUp(a.failed)
-	case !c.admitted:
-		a.at++
-		c.sh.closeID(c.id, nil)
-		c.limitTime()
-		c.lookUp()
-	case c.passOn(func(*Conn) { a.at++ }):
-		c.giveUp(err) // this connection; the attempt goes on
-	default:
-		c.giveUp(a.failed)
-	}
-}
-
-// othersLeft reports whether the peer has another address that the attempt can go on with. A queue pair that the program
-// has seen (PrepareDial) stays at its address.
-func (c *Conn) othersLeft() bool {
-	a := c.attempt
-	return a != nil && a.at+1 < len(a.ways) && !(c.hold && c.admitted)
-}
-
-// ofAddress reports whether err concerns one address of a peer, and another may be reached: the device does not reach it,
-// there is no answer, or no listener.
-func ofAddress(err error) bool {
-	if rej, ok := errors.AsType[*RejectError](err); ok {
-		return rej.Reason == rejInvalidService
-	}
-	for _, e := range []error{ErrUnreachable, ErrConnectTimeout, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EADDRNOTAVAIL} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
 // begin moves the connection to connConnecting and starts the timer. If the
 // connection was already closed, or the device removed, begin calls giveUp and returns false.
 func (c *Conn) begin() bool {
@@ -205,23 +159,6 @@ func (c *Conn) begin() bool {
 	}
 	c.limitTime()
 	return true
-}
-
-// limitTime starts the timer for the address that the attempt is at.
-func (c *Conn) limitTime() {
-	bound, what := c.rt.cfg.ConnectTimeout, "Config.ConnectTimeout"
-	limit := bound
-	if a := c.attempt; a != nil {
-		limit = max(a.end.Sub(c.rt.cfg.now()), 0)
-		if c.othersLeft() {
-			limit, what = partOf(limit, len(a.ways)-a.at), "a part of Config.ConnectTimeout"
-			bound = limit
-		}
-	}
-	c.sh.r.StopTimer(c.timer)
-	c.timer = c.sh.r.After(limit, func() {
-		c.elsewhere(fmt.Errorf("%w: %v, longer than %v (%s)", ErrConnectTimeout, c.remote, bound, what))
-	})
 }
 
 // checkStart returns an error if the connection was closed or the device removed.

@@ -39,16 +39,6 @@ type dialAttempt struct {
 	stale  []*Conn   // the connections before conn whose queue pairs are kept
 }
 
-// leastPart is the least part of the time that an address of several gets, as in package net (saneMinimum).
-const leastPart = 2 * time.Second
-
-// partOf returns the part of the time left for the first of several addresses.
-//
-// Implements: partialDeadline of package net.
-func partOf(left time.Duration, addrs int) time.Duration {
-	return max(left/time.Duration(addrs), min(left, leastPart))
-}
-
 // abort ends the attempt. Any goroutine may call it.
 func (a *dialAttempt) abort() {
 	a.mu.Lock()

@@ -155,45 +155,6 @@ func TestFarMTU(t *testing.T) {
 	}
 }
 
-// Rule: a request that is refused without a look at the route costs none: it is a system call, and strangers choose
-// how often it is made.
-func TestRefusalsLookUpNoRoute(t *testing.T) {
-	looked := 0
-	p := newPair(t, Config{}, Config{FarMTU: func(wire.Path) verbs.MTU {
-		looked++
-		return verbs.MTU1024
-	}})
-	p.a.at.LocalPort, p.b.at.LocalPort = 7, 7
-	p.hold = true
-	p.b.listeners[7][0].backlog = 1
-	ask := func(change func(*REQ)) {
-		t.Helper()
-		q := &REQ{TID: 1, LocalID: 2, ServiceID: 7, QPN: 3, PathMTU: 3}
-		change(q)
-		var m MAD
-		if err := q.Put(&m); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.b.Receive(p.now, p.a.at, m[:]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ask(func(q *REQ) { q.Transport = TransportUC })
-	if looked != 0 {
-		t.Errorf("a request of another transport took %d looks", looked)
-	}
-	if ask(func(*REQ) {}); looked != 1 || p.b.Conns() != 1 {
-		t.Fatalf("a request that is taken took %d looks, want 1; there are %d connections", looked, p.b.Conns())
-	}
-	ask(func(*REQ) {})                                // repeated
-	ask(func(q *REQ) { q.LocalID = 4 })               // the queue pair is in use
-	ask(func(q *REQ) { q.LocalID, q.QPN = 4, 5 })     // the backlog is full
-	ask(func(q *REQ) { q.LocalID, q.PathMTU = 4, 9 }) // both
-	if looked != 1 {
-		t.Errorf("refused requests took %d looks", looked-1)
-	}
-}
-
 // TestRefusalsLeaveNoGarbage checks that refusing a request without a listener allocates nothing,
 // so a flood of them makes no garbage.
 func TestRefusalsLeaveNoGarbage(t *testing.T) {
