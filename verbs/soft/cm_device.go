@@ -53,6 +53,20 @@ func (d *device) startCM(c CMConfig) {
 	}
 }
 
+// mayConnect reports whether the path of a queue pair may have a socket of its own from RTS on. The request of a peer may be
+// forged, and the socket takes the place of another path's: such a connection gets it when it is established.
+func (m *deviceCM) mayConnect(q *queuePair) bool {
+	id := m.byQP[q]
+	return id == nil || id.req == nil
+}
+
+// connect asks for a socket for a path alone, if it has UDP ports; nil: it has none.
+func (d *device) connect(p *wire.Path) {
+	if l := d.link.Load(); l != nil && p != nil {
+		l.Connect(p)
+	}
+}
+
 // draw returns 64 unpredictable bits. The generator is seeded from the fabric, so that a run in
 // virtual time is repeatable. If that source fails, the system's source, which cannot fail, seeds
 // it.
@@ -89,6 +103,9 @@ func (m *deviceCM) event(e cm.Event) {
 	case cm.EvReply:
 		id.onReply(m.dev.p.Now(), e.REP)
 	case cm.EvEstablished:
+		if path := id.path; path.Far() && id.qp != nil {
+			m.dev.connect(&path)
+		}
 		id.become(idEstablished)
 		id.report(verbs.CMEvent{Type: verbs.CMEstablished})
 	case cm.EvRejected:

@@ -2,7 +2,11 @@ package soft
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -216,6 +220,58 @@ func TestMappedPort(t *testing.T) {
 	must.Do(t, child.Reject(nil))
 	two.event(verbs.CMRejected)
 	must.Do(t, child.Close())
+}
+
+// Rule: an accepted request gives its path no socket of its own, which would take another path's place, before the
+// address of the peer is proven.
+func TestAnUnprovenPathHasNoSocketOfItsOwn(t *testing.T) {
+	if sys.Portable {
+		t.Skip("only Linux connects sockets, and has /proc/net/udp")
+	}
+	server, silent, other := newPeerProcess(t), newPeerProcess(t), newPeerProcess(t)
+	l := server.listens("127.0.0.1:0")
+	ctx := must.Get(server.p.Open("soft0"))(t)
+	t.Cleanup(func() { must.Do(t, ctx.Close()) })
+	pd := must.Get(ctx.AllocPD())(t)
+	t.Cleanup(func() { must.Do(t, pd.Close()) })
+	cq := must.Get(ctx.CreateCQ(8, nil, 0, 0))(t)
+	t.Cleanup(func() { must.Do(t, cq.Close()) })
+	own := func(id *cmID) bool { // the path of id has a socket of its own
+		port := func(a uint16) string { return fmt.Sprintf(":%04X", a) }
+		b := must.Get(os.ReadFile("/proc/net/udp"))(t)
+		return slices.ContainsFunc(strings.Split(string(b), "\n"), func(line string) bool {
+			f := strings.Fields(line)
+			return len(f) > 2 && strings.HasSuffix(f[1], port(id.path.LocalPort)) && strings.HasSuffix(f[2], port(id.path.PeerPort))
+		})
+	}
+	eventually := func(what string, id *cmID) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); !own(id); runtime.Gosched() {
+			if time.Now().After(end) {
+				t.Fatalf("%s has no socket of its own", what)
+			}
+		}
+	}
+	accepts := func(x *peerProcess) (asking, child *cmID) {
+		asking = x.asks(l.LocalAddr())
+		child = server.event(verbs.CMConnectRequest).ID.(*cmID)
+		t.Cleanup(func() { must.Do(t, child.Close()) })
+		must.Do(t, child.CreateQP(pd, &verbs.QPInitAttr{Type: verbs.QPTRC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+		must.Do(t, child.Accept(nil))
+		x.event(verbs.CMConnectResponse)
+		return asking, child
+	}
+	asking, unproven := accepts(silent)
+	confirming, proven := accepts(other)
+	must.Do(t, confirming.Accept(nil)) // the RTU
+	server.event(verbs.CMEstablished)
+	eventually("the proven path", proven) // sockets are opened in the order in which they were asked for
+	if own(unproven) {
+		t.Error("the path whose address is not proven has a socket of its own")
+	}
+	must.Do(t, asking.Accept(nil))
+	server.event(verbs.CMEstablished)
+	eventually("the path that was proven later", unproven)
 }
 
 // Rule: a queue pair takes packets of its path only: one in the process takes none from a socket, and one

@@ -60,8 +60,8 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.resp.begin(&q.attr)
 	case from == verbs.QPSRTR && to == verbs.QPSRTS:
 		q.req.begin(&q.attr, q.route.Uplink(), q.mtu)
-		if p, l := q.route.Far(), q.dev.link.Load(); p != nil && l != nil {
-			l.Connect(p)
+		if q.dev.cm.mayConnect(q) {
+			q.dev.connect(q.route.Far())
 		}
 	case from == verbs.QPSRTS && to == verbs.QPSSQD:
 		q.attr.SQDraining = true
