@@ -55,7 +55,7 @@ type queuePair struct {
 	// The rest belongs to the engine, under the port's token.
 	attr         verbs.QPAttr
 	mtu          uint32 // bytes
-	fastMax      uint32 // see fastSize
+	fastMax      uint32 // see qualify
 	route        *fabric.Route
 	trafficClass uint8           // of its packets, while it has a route
 	peerWaits    bool            // the connection manager told the peer to repeat without end after RNR NAKs

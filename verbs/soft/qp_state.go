@@ -56,7 +56,6 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	case from == verbs.QPSInit && to == verbs.QPSRTR:
 		q.takeRoute()
 		q.mtu = min(q.attr.PathMTU.Bytes(), ceilMsgSize)
-		q.fastMax = q.fastSize()
 		q.resp.begin(&q.attr)
 	case from == verbs.QPSRTR && to == verbs.QPSRTS:
 		q.req.begin(&q.attr, q.route.Uplink(), q.mtu)
@@ -86,6 +85,7 @@ func (q *queuePair) takeRoute() {
 	}
 	q.route = q.dev.p.Route(path)
 	q.trafficClass = q.attr.AH.TrafficClass
+	q.qualify()
 }
 
 // giveRoute releases the route, if there is one.
@@ -93,14 +93,21 @@ func (q *queuePair) giveRoute() {
 	q.unstall()
 	q.dev.p.Unroute(q.route)
 	q.route = nil
+	q.qualify()
 }
 
 // current returns the state.
 func (q *queuePair) current() verbs.QPState { return verbs.QPState(q.state.Load()) }
 
+// setState sets the state. The caller holds the token.
+func (q *queuePair) setState(s verbs.QPState) {
+	q.state.Store(uint32(s))
+	q.qualify()
+}
+
 // enter sets the state and activates the queue pair.
 func (q *queuePair) enter(s verbs.QPState) {
-	q.state.Store(uint32(s))
+	q.setState(s)
 	q.dev.activate(q)
 }
 
@@ -184,7 +191,7 @@ func (q *queuePair) reset(c *verbs.QPCap) {
 	if !q.service.reliable {
 		q.pace = &pace{q: q}
 	}
-	q.state.Store(uint32(verbs.QPSReset))
+	q.setState(verbs.QPSReset)
 }
 
 // abandon ends all sending: afterwards no engine reads memory of this queue pair's requests, and

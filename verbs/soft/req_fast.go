@@ -112,11 +112,14 @@ func (q *queuePair) emitFast(sq *sendQueue, head uint64, most int) (n int) {
 	return n
 }
 
-// fastSize returns the longest message of the fast path: one packet, within the message limit; 0
-// on a queue pair that is not RC.
-func (q *queuePair) fastSize() uint32 {
-	if q.kind != verbs.QPTRC {
-		return 0
+// qualify sets fastMax, the longest message of the fast paths: one packet, within the message limit. It is 0 unless
+// the queue pair has what the general path examines and the fast paths do not: type RC (its half, transport and
+// opcodes; no XRC domain), RTS (a state that sends and receives), and a route. Everything else depends on the packet
+// or the request, and the fast paths check it. Call it after a change of the state or the route; the type never
+// changes, and the MTU only before RTS.
+func (q *queuePair) qualify() {
+	q.fastMax = 0
+	if q.kind == verbs.QPTRC && q.current() == verbs.QPSRTS && q.route != nil {
+		q.fastMax = min(q.mtu, q.dev.cfg.Limits.MaxMsgSize)
 	}
-	return min(q.mtu, q.dev.cfg.Limits.MaxMsgSize)
 }

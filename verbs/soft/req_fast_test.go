@@ -157,9 +157,18 @@ func TestQuickWayIsForOnePacketOfRC(t *testing.T) {
 		}
 	}
 	for _, kind := range types {
-		q := queuePair{kind: kind, mtu: 1024, dev: &device{cfg: DeviceConfig{Limits: Limits{MaxMsgSize: 512}}}}
-		if got := q.fastSize(); (got == 512) != (kind == verbs.QPTRC) || got != 512 && got != 0 {
-			t.Errorf("messages of %d bytes are quick on %v", got, kind)
+		for _, state := range states {
+			for _, route := range []*fabric.Route{nil, {}} {
+				q := queuePair{kind: kind, mtu: 1024, route: route, dev: &device{cfg: DeviceConfig{Limits: Limits{MaxMsgSize: 512}}}}
+				q.setState(state)
+				want := uint32(0)
+				if kind == verbs.QPTRC && state == verbs.QPSRTS && route != nil {
+					want = 512
+				}
+				if q.fastMax != want {
+					t.Errorf("messages of %d bytes are quick on %v in %v, with a route: %v; want %d", q.fastMax, kind, state, route != nil, want)
+				}
+			}
 		}
 	}
 }
