@@ -186,7 +186,7 @@ func (q *queuePair) reset(c *verbs.QPCap) {
 	}
 	q.rq.Store(rq)
 	q.attr = verbs.QPAttr{}
-	q.req, q.resp = requester{}, responder{out: q.resp.out[:0], atomics: q.resp.atomics[:0]}
+	q.req, q.resp = requester{}, responder{out: q.resp.out[:0], results: q.resp.results[:0]}
 	q.guard = new(guard)
 	if !q.service.reliable {
 		q.pace = &pace{q: q}

@@ -26,7 +26,7 @@ const (
 //	    v
 //	refused: earlier answers, then the NAK, then the queue pair is in ERR
 //
-// A PSN below expected is a duplicate: acknowledged or answered again, never executed.
+// A PSN below expected is a duplicate: acknowledged or answered again, never executed. A NAK to one changes nothing here.
 //
 // Answers leave in the order of their requests: out holds READ responses and atomic answers;
 // acknowledgements and NAKs follow them.
@@ -61,17 +61,13 @@ type responder struct {
 	nak     wire.Syndrome
 	nakPSN  uint64
 
-	// invalidated is the PSN of the latest SEND_WITH_INV that has invalidated a key. The peer has what it wanted to
-	// read with the key, so a repetition of an earlier READ is late, and not an error.
-	invalidated uint64
-
 	out     []answer // from outHead on, by PSN
 	outHead int
 
-	// atomics holds the last results, so that a repeated request is answered and not executed
-	// again: one entry for each request that the peer may have outstanding.
-	atomics    []atomicResult
-	nextAtomic int
+	// results holds the last READs, atomics and ATOMIC_WRITEs, as many as the peer may have outstanding: a repeated
+	// request is answered from here and not executed again, and a repetition of an older one is dropped.
+	results    []result
+	nextResult int
 
 	sync       *persistence     // nil, or the FLUSH that the responder waits for
 	parked     []*fabric.Packet // packets after that FLUSH, by PSN, each PSN once
@@ -94,14 +90,20 @@ type answer struct {
 	pd       *protectionDomain // READ: the domain of its keys
 }
 
-type atomicResult struct {
-	psn, orig uint64
-	write     bool // an ATOMIC_WRITE: there is no orig
+// result is what the responder keeps of a READ, atomic or ATOMIC_WRITE.
+type result struct {
+	psn   uint64 // of the first packet
+	orig  uint64 // atomic
+	va    uint64 // READ
+	n     uint32 // READ: bytes
+	rkey  uint32 // READ
+	read  bool
+	write bool // an ATOMIC_WRITE: there is no orig
 }
 
 // begin initializes the responder from the attributes of RTR.
 func (r *responder) begin(a *verbs.QPAttr) {
-	*r = responder{out: r.out[:0], atomics: r.atomics[:0]}
+	*r = responder{out: r.out[:0], results: r.results[:0]}
 	r.expected = psnBase + uint64(a.RQPSN)
 }
 

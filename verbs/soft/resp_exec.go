@@ -64,7 +64,7 @@ func (q *queuePair) onSend(k *fabric.Packet, h *wire.Header, psn uint64, starts,
 			q.badInvalidate(h, psn)
 			return
 		}
-		q.resp.invalidated = psn
+		q.resp.forget(h.InvKey)
 	}
 	q.executed(h, psn, ends)
 	if ends {
@@ -217,7 +217,7 @@ func (q *queuePair) onAtomic(h *wire.Header, psn uint64) {
 			}
 		}
 	}
-	r.remember(atomicResult{psn: psn, orig: orig}, limit)
+	r.remember(result{psn: psn, orig: orig}, limit)
 	h.AckReq = false // its answer acknowledges it
 	q.executed(h, psn, true)
 	q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, orig: orig})

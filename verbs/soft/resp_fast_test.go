@@ -25,7 +25,7 @@ type targets struct {
 	rogue *rogue
 	dom   verbs.XRCD
 	srq   *sharedQueue // of the XRC_RECV queue pair
-	sent  []string // by the device
+	sent  []string     // by the device
 }
 
 func newTargets(t *testing.T) *targets {

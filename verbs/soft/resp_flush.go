@@ -104,27 +104,27 @@ func (q *queuePair) onAtomicWrite(k *fabric.Packet, h *wire.Header, psn uint64) 
 		to = to[copy(to, from):]
 	}
 	atomic.StoreUint64(word, x.value())
-	r.remember(atomicResult{psn: psn, write: true}, limit)
+	r.remember(result{psn: psn, write: true}, limit)
 	h.AckReq = false // its answer acknowledges it
 	q.executed(h, psn, true)
 	q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, read: true})
 }
 
-// remember keeps the result of an atomic or ATOMIC_WRITE, in place of the oldest of limit.
-func (r *responder) remember(res atomicResult, limit int) {
-	if len(r.atomics) < limit {
-		r.atomics = append(r.atomics, res)
+// remember keeps a result, in place of the oldest of limit.
+func (r *responder) remember(res result, limit int) {
+	if len(r.results) < limit {
+		r.results = append(r.results, res)
 		return
 	}
-	r.atomics[r.nextAtomic%limit] = res
-	r.nextAtomic = (r.nextAtomic + 1) % limit
+	r.results[r.nextResult%limit] = res
+	r.nextResult = (r.nextResult + 1) % limit
 }
 
 // againRemembered repeats the answer of an atomic or ATOMIC_WRITE. It drops a request that is not
 // remembered: the requester has had its answer, or asks for more than was agreed.
 func (q *queuePair) againRemembered(psn uint64) {
-	for _, res := range q.resp.atomics {
-		if res.psn == psn {
+	for i := range q.resp.results {
+		if res := &q.resp.results[i]; res.psn == psn && !res.read {
 			q.queueAnswer(answer{psn: psn, end: psn + 1, first: psn, orig: res.orig, read: res.write, repeated: true})
 			return
 		}

@@ -25,7 +25,33 @@ func (q *queuePair) onRead(h *wire.Header, psn uint64) {
 	r.msn++ // C9-148: counted when accepted, not when answered
 	a := readAnswer(h, psn, q.mtu)
 	r.expected = a.end
+	r.remember(result{psn: psn, va: h.VA, n: h.Length, rkey: h.RKey, read: true}, limit)
 	q.queueAnswer(a)
+}
+
+// repeats reports whether a is a part of a READ that is remembered: the same key, and the address that belongs to its
+// PSN. A requester repeats from the first packet that it lacks, so a may begin in the middle.
+func (r *responder) repeats(a *answer, mtu uint32) bool {
+	for i := range r.results {
+		o := &r.results[i]
+		if !o.read || a.rkey != o.rkey || a.psn < o.psn || a.psn >= o.psn+uint64(packets(o.n, mtu)) {
+			continue
+		}
+		if off := (a.psn - o.psn) * uint64(mtu); a.va == o.va+off && uint64(a.left) <= uint64(o.n)-off {
+			return true
+		}
+	}
+	return false
+}
+
+// forget forgets the READs with a key that the peer has invalidated: it has what it wanted to read with the key, so
+// that a repetition is late, and not an error.
+func (r *responder) forget(key uint32) {
+	for i := range r.results {
+		if r.results[i].read && r.results[i].rkey == key {
+			r.results[i] = result{} // PSN 0 is before every connection's first
+		}
+	}
 }
 
 func readAnswer(h *wire.Header, psn uint64, mtu uint32) answer {
@@ -39,38 +65,37 @@ func readAnswer(h *wire.Header, psn uint64, mtu uint32) answer {
 //
 //   - SEND, WRITE: acknowledged again (C9-105), up to that packet, so that the
 //     acknowledgement does not skip an answer that was lost;
-//   - READ: its data is sent again, from where the request asks. If the key is not valid any more because the
-//     peer has invalidated it since then, the request is late: it is dropped (an invalid duplicate, as in class
-//     D of rxe_resp.c, duplicate_request);
+//   - READ: its data is sent again, from where the request asks, if it is one of the last READs, as many as the peer
+//     may have outstanding. If its key is not valid any more, it is answered by a NAK (respond). Anything else is a
+//     copy of a request that was answered long ago, or forged: it is dropped (an invalid duplicate, as in class D of
+//     rxe_resp.c, duplicate_request). A NAK to it could fail a rdma_rxe requester in the middle of another READ;
 //   - atomic, ATOMIC_WRITE: answered from memory;
 //   - FLUSH: answered.
+//
+// Half of all PSNs are old, so nothing here changes the state of the responder or of the queue pair.
 func (q *queuePair) onDuplicate(h *wire.Header, psn uint64) {
-	r := &q.resp
 	switch h.Opcode.Op() {
 	case wire.OpReadRequest:
-		if q.xrc != nil && !q.addressedAgain(h) {
-			return
-		}
-		a := readAnswer(h, psn, q.mtu)
-		a.repeated = true
-		if a.end > r.expected || r.pending() > 2*int(q.attr.MaxDestRdAtomic) {
-			return
-		}
-		if h.Length > 0 {
-			if _, err := q.remote(h.RKey, h.VA, h.Length, verbs.AccessRemoteRead); err != nil {
-				if psn >= r.invalidated {
-					q.refuseRead(psn)
-				}
-				return
-			}
-		}
-		q.queueAnswer(a)
+		q.againRead(h, psn)
 	case wire.OpCompareSwap, wire.OpFetchAdd, wire.OpAtomicWrite:
 		q.againRemembered(psn)
 	case wire.OpFlush:
 		q.againFlush(psn)
 	default:
 		q.acknowledge(psn)
+	}
+}
+
+// againRead answers a repeated READ.
+func (q *queuePair) againRead(h *wire.Header, psn uint64) {
+	r := &q.resp
+	a := readAnswer(h, psn, q.mtu)
+	a.repeated = true
+	switch {
+	case q.attr.AccessFlags&verbs.AccessRemoteRead == 0, !r.repeats(&a, q.mtu), r.pending() > 2*int(q.attr.MaxDestRdAtomic):
+	case q.xrc != nil && !q.addressedAgain(h):
+	default:
+		q.queueAnswer(a)
 	}
 }
 
@@ -118,8 +143,10 @@ func (q *queuePair) respond() {
 		}
 		a := &r.out[r.outHead]
 		if !q.sendAnswer(a) {
-			if a.repeated && a.psn < r.invalidated {
-				r.outHead++ // as in onDuplicate
+			if a.repeated {
+				if r.outHead++; r.repeats(a, q.mtu) { // otherwise the peer has invalidated the key meanwhile
+					q.sendAck(wire.Nak(wire.NakAccess), a.psn)
+				}
 				continue
 			}
 			// The region was closed in the middle of a READ. Later requests are no longer
