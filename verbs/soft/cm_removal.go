@@ -20,12 +20,8 @@ func (d *device) remove() {
 		if d.p != nil {
 			d.p.SetDown(true)
 		}
-		for _, q := range d.qps {
-			if q != nil {
-				q.abandon() // its requests by reference
-			}
-		}
-		d.keys.each(d.retire) // READ responses
+		d.eachQP((*queuePair).abandon) // requests by reference
+		d.keys.each(d.retire)          // READ responses
 		for _, c := range d.contexts {
 			c.async.raise(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
 		}

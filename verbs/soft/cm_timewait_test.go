@@ -128,8 +128,8 @@ func TestProviderWithoutContextsKeepsNothing(t *testing.T) {
 			t.Errorf("a provider without contexts keeps %d bytes after %d connections, want less than %d", grown, conns, most)
 		}
 		for _, d := range p.plugged() {
-			if n := d.cm.machine.Conns(); n != 0 || d.onProgress(0) != 0 || len(d.timers) != 0 || d.qps != nil {
-				t.Errorf("%s keeps %d connections, %d timers and %d places of queue pairs; it wants to run at %v", d.cfg.Name, n, len(d.timers), len(d.qps), d.onProgress(0))
+			if n := d.cm.machine.Conns(); n != 0 || d.onProgress(0) != 0 || len(d.timers) != 0 || d.qps.n != 0 || d.qps.slots != nil {
+				t.Errorf("%s keeps %d connections, %d timers and %d places of queue pairs; it wants to run at %v", d.cfg.Name, n, len(d.timers), len(d.qps.slots), d.onProgress(0))
 			}
 		}
 	})

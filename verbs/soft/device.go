@@ -62,8 +62,6 @@ type device struct {
 	syncRange   func(a *mem.Arena, addr uint64, n int) error
 	syncIsQuick func(a *mem.Arena, n int) bool
 
-	qps     []*queuePair // by index (the low bits of the number); 0 and 1 stay empty
-	qpCount int
 	qpNumbers
 	keys      keyTable
 	ahs       []*addressHandle // by index (the low bits of the handle)
@@ -109,12 +107,6 @@ type device struct {
 
 var _ fabric.Endpoint = (*device)(nil)
 
-// qpNumbers is the state of the queue pair numbering.
-type qpNumbers struct {
-	qpHint  int    // where the search for a free index starts
-	qpRound uint32 // part of the number, so that a number is not reused soon
-}
-
 // guidPrefix begins the GUIDs of software devices: locally administered.
 const guidPrefix = 0x02_53_6f_66_74 // 02 "Soft"
 
@@ -122,7 +114,6 @@ func newDevice(p *Provider, c DeviceConfig, index int) *device {
 	d := &device{provider: p, cfg: c, index: index, gid: verbs.GIDFromAddr(c.Addr), random: p.fab.Rand()}
 	d.guid = guidPrefix<<24 | uint64(binary.BigEndian.Uint32(d.gid[12:])&0xffffff)
 	d.gids.init(d.gid)
-	d.qpHint = firstQP
 	d.scratch.init()
 	d.syncRange, d.syncIsQuick = (*mem.Arena).Sync, (*mem.Arena).SyncIsQuick
 	if p.fab.Virtual() {
@@ -183,13 +174,13 @@ func (d *device) detach() {
 
 // empty releases all memory that grew while the device was open. The engine does not run any
 // more, so TIMEWAIT ends here: packets in flight no longer find the device, and a reopened device
-// answers packets of its old connections like those of unknown ones. The counters and the state
-// of queue pair numbering stay.
+// answers packets of its old connections like those of unknown ones. The counters and the numbers
+// that rest stay.
 func (d *device) empty() {
 	d.cm.machine.Reset()
 	d.timers, d.busy, d.later, d.stalls = nil, nil, nil, nil
 	d.broken, d.lastWQE, d.dirtyCQs = nil, nil, nil
-	d.qps, d.keys, d.ahs, d.freeAHs = nil, keyTable{}, nil, nil
+	d.qps, d.keys, d.ahs, d.freeAHs = keyTable{}, keyTable{}, nil, nil
 	d.freeSlots, d.usedSlots = nil, 0
 	d.groups, d.xrcSRQs, d.cm.byQP = nil, nil, map[*queuePair]*cmID{}
 }

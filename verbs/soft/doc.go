@@ -106,7 +106,7 @@
 //
 // A connection in TIMEWAIT whose identifier is closed keeps only its numbers, below 256 bytes for
 // both ends. TIMEWAIT ends at the latest with the last context of the device: a device without
-// contexts keeps only its counters and the state of its queue pair numbering.
+// contexts keeps only its counters and the numbers of queue pairs that ended within 20 s.
 //
 // # Unreliable services
 //

@@ -13,7 +13,7 @@ const keyTagBits = 8
 // keyIndex returns the upper part of a key.
 func keyIndex(key uint32) uint32 { return key >> keyTagBits }
 
-// keyTable finds regions and windows by key. Indexes are 24 random bits, so that a peer cannot
+// keyTable finds regions and windows by key; another one finds queue pairs by number. Indexes are 24 random bits, so that a peer cannot
 // guess one from another. Being random they are their own hash, and a lookup nearly always takes
 // one probe. The table belongs to the holder of the port's token.
 type keyTable struct {
@@ -21,14 +21,16 @@ type keyTable struct {
 	n     int
 }
 
-// keySlot holds a region or a window under its key; with neither it is empty.
+// keySlot holds a region or a window under its key, or a queue pair (qp_numbers.go). Empty, it has key 0, which no
+// object has.
 type keySlot struct {
 	key uint32
 	mr  *memoryRegion
 	mw  *memoryWindow
+	qp  *queuePair
 }
 
-func (s *keySlot) empty() bool { return s.mr == nil && s.mw == nil }
+func (s *keySlot) empty() bool { return s.key == 0 }
 
 // keyTableMin is the first size of a key table.
 const keyTableMin = 64

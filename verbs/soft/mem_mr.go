@@ -133,11 +133,11 @@ func (m *memoryRegion) Close() (err error) {
 		d := m.pd.ctx.dev
 		d.keys.remove(keyIndex(m.key))
 		m.guard.kill()
-		for _, q := range d.qps {
-			if q != nil && q.guard.covers(m) {
+		d.eachQP(func(q *queuePair) {
+			if q.guard.covers(m) {
 				q.revoke()
 			}
-		}
+		})
 		d.freeSlots = append(d.freeSlots, m.slot)
 		m.pd.mrs--
 		m.pd.ctx.counts.MR--

@@ -79,66 +79,6 @@ var _ verbs.QP = (*queuePair)(nil)
 // InboxHook returns the link into the device's doorbell list.
 func (q *queuePair) InboxHook() *ring.Hook[queuePair] { return &q.doorbellHook }
 
-// A queue pair number is a 16-bit index and 8 bits that change with each creation, so that a late
-// packet does not reach a new queue pair.
-const (
-	firstQP     = 2 // 0 and 1 are the management queue pairs
-	qpIndexMask = 1<<16 - 1
-	qpRoundMask = 1<<8 - 1
-)
-
-// find returns the queue pair with a number, nil when there is none.
-func (d *device) find(number uint32) *queuePair {
-	i := int(number & qpIndexMask)
-	if i >= len(d.qps) {
-		return nil
-	}
-	if q := d.qps[i]; q != nil && q.number == number {
-		return q
-	}
-	return nil
-}
-
-// addQP assigns a queue pair its number. The caller holds the token.
-func (d *device) addQP(q *queuePair) error {
-	if d.qpCount >= d.cfg.Limits.MaxQP {
-		return fmt.Errorf("all %d queue pairs are in use", d.cfg.Limits.MaxQP)
-	}
-	if d.qpRound == 0 {
-		r, err := d.draw(8)
-		if err != nil {
-			return err
-		}
-		d.qpRound = r
-	}
-	top := d.cfg.Limits.MaxQP + firstQP
-	i := d.qpHint
-	for i < len(d.qps) && d.qps[i] != nil {
-		if i++; i == top {
-			i = firstQP
-		}
-	}
-	for len(d.qps) <= i {
-		d.qps = append(d.qps, nil)
-	}
-	if d.qpHint = i + 1; d.qpHint == top {
-		d.qpHint = firstQP
-	}
-	d.qpRound++
-	q.number = d.qpRound&qpRoundMask<<16 | uint32(i)
-	d.qps[i] = q
-	d.qpCount++
-	return nil
-}
-
-// removeQP removes a queue pair, which is reset, from the device.
-func (d *device) removeQP(q *queuePair) {
-	q.closed.Store(true)
-	d.detachAll(q)
-	d.qps[q.number&qpIndexMask] = nil
-	d.qpCount--
-}
-
 // CreateQP makes a queue pair in RESET. It writes the granted capacities into init.Cap.
 //
 // Implements: ibv_create_qp.

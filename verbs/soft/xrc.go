@@ -43,9 +43,9 @@ func (d *device) addXRC(s *sharedQueue) {
 // their next packet finds no queue.
 func (d *device) dropXRC(s *sharedQueue) {
 	delete(d.xrcSRQs, s.srqn)
-	for _, q := range d.qps {
-		if q == nil || q.xrc == nil {
-			continue
+	d.eachQP(func(q *queuePair) {
+		if q.xrc == nil {
+			return
 		}
 		if q.resp.to == s {
 			q.resp.to = nil
@@ -53,7 +53,7 @@ func (d *device) dropXRC(s *sharedQueue) {
 		if q.resp.recv.srq == s {
 			q.resp.recv = receive{}
 		}
-	}
+	})
 }
 
 // named returns the shared receive queue that a request names, nil when the queue pair's domain

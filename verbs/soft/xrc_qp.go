@@ -54,7 +54,7 @@ func (x *xrcd) OpenQP(num uint32, userData uint64) (verbs.QP, error) {
 	const op = "ibv_open_qp"
 	r := &xrcReceiver{x: x, userData: userData}
 	if err := x.exclusive(op, func() error {
-		if r.q = x.ctx.dev.find(num); r.q == nil || r.q.xrc != x.dom {
+		if r.q = x.ctx.dev.find(num & max24); r.q == nil || r.q.number != num || r.q.xrc != x.dom {
 			return opError(op, x.String(), syscall.EINVAL, "%w: the domain has no queue pair 0x%06x", verbs.ErrInvalid, num)
 		}
 		r.join()
