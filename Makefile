@@ -45,11 +45,12 @@ test-rxe: ## what of it runs on the kernel's Soft-RoCE, in a virtual machine
 test-device: ## the same on real hardware, with a report to send in (DEV=mlx5_0, SUITES="conformance runtime" or none; DEV=rxe0: in the virtual machine)
 	@$(if $(SUITES),SUITES="$(SUITES)") sh scripts/device.sh "$(DEV)"
 
-stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, SIMOPS=, EVENTS=10000000, CHAOSROUNDS=10000), the large models, the tests on arm64
+stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, SIMOPS=, EVENTS=10000000, CHAOSROUNDS=10000), living connections fuzzed for FUZZTIME=10m, the large models, the tests on arm64
 	VERBENA_STRESS_OPS=$(STRESSOPS) VERBENA_STRESS_TIME=$(STRESSTIME) $(GO) test -race -count=1 -timeout 4h -run Stress -v ./...
 	$(GO) test -race -count=1 ./benchmarks/... ./examples/... ./internal/rxevm/... ./scripts/... ./verbs/ibv
 	VERBENA_EVENTS=$(EVENTS) $(GO) test -count=1 -timeout 4h -run NoWakeUpIsLost -v ./reactor
 	VERBENA_LOSSY_MIB=10240 $(GO) test -count=1 -timeout 1h -run StressLossySocket -v ./verbs/soft
+	for f in FuzzChangedPackets FuzzUnluckyNetwork; do $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) ./verbs/soft || exit 1; done
 	VERBENA_SIM_OPS=$(SIMOPS) $(GO) test -count=1 -timeout 1h -run '^TestSimulation$$' -v ./runtime
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -race -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime

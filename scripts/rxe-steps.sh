@@ -16,12 +16,12 @@ there() {
 		env CGO_ENABLED=1 go test -json -count=1 -vet=off -p 1 -timeout "$TESTTIMEOUT" -exec "$RXEVM_EXEC" "$@"
 }
 
-cases='^TestConformance(One)?Device' examples=. programs=./examples/...
+cases='^TestConformance(One)?Device|^TestLateCopies' examples=. programs=./examples/...
 if [ -n "${QUICK:-}" ]; then
 	# Without two ends on one device, which is a way through the device and not through ours, and with the queues of
 	# ibv_start_poll only where they differ: those take 35 s. The examples' other tests take 40 s, and those of
 	# package rpma 25.
-	cases='^TestConformanceDevice((From|To)Soft)?$|^TestConformanceDeviceExtendedCQ$/(cq_|queue|poll|arm|solicited|channel|signaled|complet|imm|flush|ud_)'
+	cases='^TestLateCopies|^TestConformanceDevice((From|To)Soft)?$|^TestConformanceDeviceExtendedCQ$/(cq_|queue|poll|arm|solicited|channel|signaled|complet|imm|flush|ud_)'
 	examples='^TestTwoProcesses$' programs='./examples/demo ./examples/[01]*'
 fi
 for step in ${*:-conformance reactor runtime rdmacm rpma interop examples}; do
