@@ -162,7 +162,7 @@ func FuzzChangedPackets(f *testing.F) {
 }
 
 // FuzzUnluckyNetwork: a network that loses, copies, delays and reorders, but changes nothing, ends no connection, while
-// the owners of memory close regions whose READs have completed. Every request executes once, with the right bytes.
+// the owners of memory close regions and windows whose READs have completed. Every request executes once, with the right bytes.
 func FuzzUnluckyNetwork(f *testing.F) {
 	for i := range byte(8) {
 		f.Add(uint64(i), i, i*7, i*11, []byte{4, 20, 5, 200, 0, 3, 3, 3, 4, 250, 1, 9, i, i})

@@ -46,7 +46,7 @@ type direction struct {
 	id, recvID       uint64
 	adds             uint64
 	checks           []func() error
-	// shut are regions that are closed when their READ has completed, by its id.
+	// shut are the regions and windows that are closed when their READ has completed, by its id.
 	shut map[uint64]verbs.Object
 }
 
@@ -137,7 +137,8 @@ func (x *living) pair(qs ...*queuePair) {
 	x.qps = append(x.qps, qs...)
 }
 
-// ask posts one request, of kind modulo 6. A READ is of a region of its own, which is closed when the READ has completed.
+// ask posts one request, of kind modulo 6. A READ is of a region or through a window of its own, which
+// is closed when the READ has completed.
 func (d *direction) ask(kind byte, n int) {
 	if n = min(n, 4000); d.id == 30 { // the places are used up
 		return
@@ -182,10 +183,23 @@ func (d *direction) ask(kind byte, n int) {
 		})
 	default:
 		n = min(n, 2000)
-		mr := must.Get(to.pd.RegMR(to.at(livingSrc), livingWord, to.at(livingSrc), flushGlobal|verbs.AccessMWBind))(d.x.t)
-		d.shut[id] = mr
+		var key uint32
+		if kind%6 == 4 {
+			mr := must.Get(to.pd.RegMR(to.at(livingSrc), livingWord, to.at(livingSrc), flushGlobal))(d.x.t)
+			d.shut[id], key = mr, mr.RKey()
+		} else {
+			mw := to.newMW(verbs.MWType2)
+			key = verbs.IncRKey(mw.RKey())
+			bind := sendWQE{remote: to.at(livingSrc), arg1: livingWord, arg2: mw.Handle()<<32 | to.mr.Handle(), rkey: key, imm: uint32(verbs.AccessRemoteRead)}
+			to.ctx.dev.exclusive(func() {
+				if !to.qp.bind(&bind) {
+					d.x.t.Fatalf("the window cannot be bound")
+				}
+			})
+			d.shut[id] = mw
+		}
 		wr = from.send(id, verbs.WRRDMARead, verbs.SendSignaled, from.sge(d.read, n))
-		wr.SetRDMA(to.at(livingSrc), mr.RKey())
+		wr.SetRDMA(to.at(livingSrc), key)
 		same("READ", from, d.read, to.data()[livingSrc:livingSrc+n])
 		d.read += (n + 7) &^ 7
 	}
