@@ -143,7 +143,7 @@ type MemoryStats struct {
 	Receives    int    // buffers that connections share to receive messages (Options.RecvCredits); part of Buffers
 	Regions     int    // open regions
 	CacheHits   uint64 // calls of Register that shared a cached registration
-	CacheMisses uint64 // calls of Register that found no cached registration to share
+	CacheMisses uint64 // calls of Register, without remote access, that found no cached registration to share
 	CacheIdle   int    // cached registrations that no region uses
 }
 

@@ -82,16 +82,20 @@ func (rt *Runtime) ImportDMABuf(fd int, offset uint64, n int, access verbs.Acces
 }
 
 // Register registers the memory b, which the caller has mapped: a file, shared memory of another
-// process, or a device's memory. The caller still owns b. Registrations are cached. If b is
-// registered already with the same access, Register shares this registration and does not call the
-// device. If access permits no remote access, Register may also share the registration of a larger
-// range that includes b.
+// process, or a device's memory. The caller still owns b. The processor must be able to read b,
+// because the processor copies inline data (Options.Inline).
 //
-// Closing the region does not end the registration: the registration stays in the cache for later
-// calls of Register. So the caller must call [Runtime.Invalidate] before it unmaps b. Otherwise the
-// device keeps the old pages, and a later Register of a new mapping at the same address shares the
-// old registration. The processor must be able to read b, because the processor copies inline data
-// (Options.Inline).
+// With remote access the region has a registration, and a key, of its own, which Close ends. So each
+// Register and each Close calls the device. On the software RNIC the two take some 65 µs, of which most
+// is the list of the process's mappings; a kernel device also pins and releases each page. To open and
+// close memory for peers often, use a [Window].
+//
+// Without remote access registrations are cached. If b, or a larger range that includes b, is
+// registered already with the same access, Register shares this registration and does not call the
+// device. Closing the region does not end the registration: the registration stays in the cache for
+// later calls of Register. So the caller must call [Runtime.Invalidate] before it unmaps b. Otherwise
+// the device keeps the old pages, and a later Register of a new mapping at the same address shares the
+// old registration.
 //
 // Register blocks on the mutex of the runtime's memory and may enter the kernel. Errors: those of
 // NewRegion; *[OwnMemoryError] for memory that this library mapped; an error if b is on the Go

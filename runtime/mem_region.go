@@ -156,8 +156,8 @@ func (r *Region) Remote(off, n int) (Remote, error) {
 
 // Close ends the region. It deregisters the memory, and unmaps it if the runtime mapped it. The
 // region's keys become invalid: a peer that still uses a key gets a remote access error. A region
-// of [Runtime.Register] is different: Close returns the region's registration to the cache. The
-// keys then stay valid until the cache evicts the registration or [Runtime.Invalidate] ends it.
+// of [Runtime.Register] without remote access is different: Close returns its registration to the
+// cache.
 //
 // While operations are in flight or windows are bound, Close changes nothing and returns an error
 // that wraps [ErrBusy]. Close is idempotent. It waits for the mutex of the runtime's memory and
@@ -181,7 +181,9 @@ func (r *Region) closeLocked() error {
 		r.retired = true
 	}
 	if r.shared != nil {
-		r.m.cache.Release(r.shared)
+		if err := r.m.cache.Release(r.shared); err != nil {
+			return err
+		}
 	} else {
 		// Deregister the region here, and not only in m.discard: if the device refuses, a later Close
 		// of the region can try again. If the device does not refuse, the second deregistration, in

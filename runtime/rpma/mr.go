@@ -148,9 +148,9 @@ func (m *MR) Advise(off, n int, advice verbs.Advice, flags verbs.AdviseFlags) er
 	return classified(op, err)
 }
 
-// Close ends the registration, and with it the peers' access. While operations use the memory, Close
-// changes nothing and returns an ErrProvider that matches runtime.ErrBusy. Close is idempotent. It enters the
-// kernel.
+// Close ends the registration, and with it the peers' access: no other MR has its key. An MR of RegRegion
+// has the key of its region, which ends with the region. While operations use the memory, Close changes
+// nothing and returns an ErrProvider that matches runtime.ErrBusy. Close is idempotent. It enters the kernel.
 //
 // Implements: rpma_mr_dereg.
 func (m *MR) Close() error {
@@ -165,13 +165,13 @@ func (m *MR) Close() error {
 			return fail(op, ErrProvider, err)
 		}
 	}
-	m.closed.Store(true)
-	m.peer.children.Add(-1)
 	if m.mapped != nil {
 		if err := m.peer.rt.Invalidate(m.mapped); err != nil && !errors.Is(err, verbs.ErrBusy) { // busy: another MR has the same memory
 			return fail(op, ErrProvider, err)
 		}
 	}
+	m.closed.Store(true)
+	m.peer.children.Add(-1)
 	return nil
 }
 

@@ -113,6 +113,31 @@ func TestMemoryRegions(t *testing.T) {
 	})
 }
 
+// Rule: closing a region ends the peers' access by its descriptor, although another region has the same
+// bytes and uses, and that one stays open.
+func TestTwoRegionsOfTheSameBytes(t *testing.T) {
+	onBeds(t, func(t *testing.T, r *rig) {
+		own := mapped(t, 4096)
+		const use = ReadSrc | WriteDst
+		first, second := must.Get(r.peer[0].RegMR(own, use))(t), must.Get(r.peer[0].RegMR(own, use))(t)
+		var at [2]*RemoteMR
+		for i, m := range []*MR{first, second} {
+			desc := must.Get(m.Descriptor())(t)
+			at[i] = must.Get(ParseRemoteMR(desc[:]))(t)
+		}
+		_, s := r.connect(nil, nil)
+		must.Do(t, first.Close())
+		into := r.mr(1, 8, ReadDst)
+		must.Do(t, s.Read(into, 0, at[1], 0, 8, CompletionAlways, 2))
+		r.done(s.CQ(), 2)
+		must.Do(t, s.Read(into, 0, at[0], 0, 8, CompletionAlways, 1))
+		if wc := r.next(s.CQ()); wc.Status != verbs.WCRemAccessErr {
+			t.Errorf("a read by the descriptor of the closed region ended with %v, want REM_ACCESS_ERR", wc.Status)
+		}
+		must.Do(t, second.Close())
+	})
+}
+
 // Rule: memory beyond Config.Memory.MaxBytes of the runtime is ErrNoMemory, and the peer can be closed.
 func TestNoMemory(t *testing.T) {
 	b := mainBed(t)

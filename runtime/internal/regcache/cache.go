@@ -33,6 +33,11 @@ var ErrOwn = errors.New("regcache: memory of the library's own")
 //	         doomed(refs > 0) ---- Release of the last ----+
 //
 // A doomed registration serves no further Acquire.
+//
+// A registration with remote access has a key that its user gives to peers, and it ends when the
+// user ends it. So it serves one Acquire alone, and is never idle:
+//
+//	add ---> used(refs = 1) ---- Release ---> dropped
 type Registration struct {
 	addr, end uint64
 	reach     uint64 // the largest end of this registration and of those before it in Cache.index
@@ -77,15 +82,11 @@ func (c *Cache) Stats() (hits, misses uint64, idle int) { return c.hits, c.misse
 const RemoteAccess = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic |
 	verbs.AccessFlushGlobal | verbs.AccessFlushPersistent
 
-// serves reports whether r can be used where a registration of [addr, end) with access is
-// requested. r may allow local writes that were not requested. Without remote access r may also
-// cover a larger range. With remote access its range and its remote permissions must be exactly
-// those requested, so that peers get no more access.
+// serves reports whether r can be used where a registration of [addr, end) with access, which permits
+// no remote access, is requested. r may cover a larger range, and allow local writes that were not
+// requested, but no remote access.
 func (r *Registration) serves(addr, end uint64, access verbs.AccessFlags) bool {
-	if r.doomed || r.addr > addr || r.end < end || access&^r.access != 0 || r.access&^access&^verbs.AccessLocalWrite != 0 {
-		return false
-	}
-	return r.access&RemoteAccess == 0 || r.addr == addr && r.end == end
+	return !r.doomed && r.addr <= addr && end <= r.end && access&^r.access == 0 && r.access&^access&^verbs.AccessLocalWrite == 0
 }
 
 // after returns the index of the first registration that begins above addr.
@@ -125,21 +126,23 @@ func mappedByLibrary(addr, end uint64) bool {
 	return false
 }
 
-// Acquire returns a registration that covers b, which is not empty. It shares an existing
-// registration if that is possible, and makes a new one otherwise. The caller calls [Cache.Release]
-// once. Errors: [ErrOwn]; those of mem.Adopt and of the device.
+// Acquire returns a registration that covers b, which is not empty. Without remote access it shares
+// an existing registration if that is possible. Otherwise it makes a new one. The caller calls
+// [Cache.Release] until it succeeds. Errors: [ErrOwn]; those of mem.Adopt and of the device.
 func (c *Cache) Acquire(b []byte, access verbs.AccessFlags) (*Registration, error) {
 	addr, end := span(b)
-	if r := c.find(addr, end, access); r != nil {
-		c.hits++
-		if r.idle != nil {
-			c.idle.Remove(r.idle)
-			r.idle = nil
+	if access&RemoteAccess == 0 {
+		if r := c.find(addr, end, access); r != nil {
+			c.hits++
+			if r.idle != nil {
+				c.idle.Remove(r.idle)
+				r.idle = nil
+			}
+			r.refs++
+			return r, nil
 		}
-		r.refs++
-		return r, nil
+		c.misses++
 	}
-	c.misses++
 	if mappedByLibrary(addr, end) {
 		return nil, ErrOwn
 	}
@@ -166,18 +169,23 @@ func (c *Cache) Acquire(b []byte, access verbs.AccessFlags) (*Registration, erro
 	return r, nil
 }
 
-// Release ends one use of r. It drops the idle registrations beyond Keep, the least recently used
-// first. A registration that cannot be deregistered becomes doomed and stays idle; Trim tries
-// again.
-func (c *Cache) Release(r *Registration) {
+// Release ends one use of r. A registration with remote access is dropped: if the device refuses,
+// Release returns the error, and r stays in use. Of the others, Release keeps Keep idle ones, the most
+// recently used, and drops the rest; one that cannot be deregistered becomes doomed and stays idle,
+// and Trim tries again.
+func (c *Cache) Release(r *Registration) error {
+	if r.access&RemoteAccess != 0 {
+		return c.drop(r)
+	}
 	if r.refs--; r.refs > 0 {
-		return
+		return nil
 	}
 	r.idle = c.idle.PushFront(r)
 	if r.doomed {
 		_ = c.drop(r)
 	}
 	_ = c.Trim(c.Keep)
+	return nil
 }
 
 // Trim drops idle registrations until at most keep are left.
@@ -189,18 +197,22 @@ func (c *Cache) Trim(keep int) error {
 	return errors.Join(errs...)
 }
 
-// drop deregisters an idle registration. If the device refuses, it stays idle, at the front and
-// doomed.
+// drop deregisters a registration that is idle, or has remote access. If the device refuses, the
+// registration is doomed, and an idle one stays idle, at the front.
 func (c *Cache) drop(r *Registration) error {
 	n := r.end - r.addr
 	if err := r.mr.Close(); err != nil {
 		r.doomed = true
-		c.idle.MoveToFront(r.idle)
+		if r.idle != nil {
+			c.idle.MoveToFront(r.idle)
+		}
 		return fmt.Errorf("runtime: deregistering %d bytes at 0x%x: %w", n, r.addr, err)
 	}
 	c.Deregistered(n, r.access)
-	c.idle.Remove(r.idle)
-	r.idle = nil
+	if r.idle != nil {
+		c.idle.Remove(r.idle)
+		r.idle = nil
+	}
 	for i := c.after(r.addr) - 1; i >= 0; i-- {
 		if c.index[i] == r {
 			c.index = append(c.index[:i], c.index[i+1:]...)
