@@ -52,6 +52,7 @@ type Arena struct {
 	kind  Kind           // what it maps; immutable
 	huge  bool           // mapped with reserved huge pages; immutable
 	bound bool           // the NUMA preference was accepted; immutable
+	parts []part         // of an adopted arena, what Check knows; nil where the system does not say. Immutable
 	// instruction is what Sync uses; None for volatile memory, and where Sync uses msync. Immutable.
 	instruction writeback.Instruction
 
@@ -112,7 +113,7 @@ func roundUp(size, unit int) (int, error) {
 // ones.
 //
 // Errors: [ErrSize] for an empty slice; [ErrGoHeap] for memory of the Go runtime; [ErrNotMapped]
-// if a part of b is not mapped. On Linux the check reads /proc/self/maps: it refuses mappings
+// if a part of b is not mapped or not readable. On Linux the check reads /proc/self/maps: it refuses mappings
 // that the runtime named as its own, the contiguous run of mappings around the runtime's heap,
 // and the running program's own segments. Elsewhere it is best effort: it refuses the address
 // range in which the Go heap of a 64-bit program grows.
@@ -122,10 +123,11 @@ func Adopt(b []byte) (*Arena, error) {
 	}
 	base := unsafe.Pointer(unsafe.SliceData(b))
 	addr := uint64(uintptr(base))
-	if err := checkForeign(addr, uint64(len(b))); err != nil {
+	parts, err := checkForeign(addr, uint64(len(b)))
+	if err != nil {
 		return nil, err
 	}
-	a := &Arena{base: base, addr: addr, total: len(b)}
+	a := &Arena{base: base, addr: addr, total: len(b), parts: parts}
 	a.size.Store(uint64(len(b)))
 	register(a)
 	return a, nil

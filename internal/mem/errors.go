@@ -1,6 +1,10 @@
 package mem
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
 
 var (
 	// ErrGoHeap means that memory passed to [Adopt] belongs to the Go runtime: its heap, a
@@ -15,6 +19,10 @@ var (
 	ErrSize = errors.New("mem: bad size")
 	// ErrNode means that [Options.Node] is not a NUMA node of this machine.
 	ErrNode = errors.New("mem: no such NUMA node")
-	// ErrNotMapped means that memory passed to [Adopt] is not wholly mapped.
-	ErrNotMapped = errors.New("mem: memory is not mapped")
+	// ErrNotMapped means that memory of the program is not wholly there: not mapped, not readable, or
+	// beyond the end of its file. It matches EFAULT, as ibv_reg_mr returns.
+	ErrNotMapped = fmt.Errorf("mem: memory is not mapped: %w", syscall.EFAULT)
+	// ErrNotWritable means that memory of the program is mapped without the permission to write. It
+	// matches EFAULT, as ibv_reg_mr returns.
+	ErrNotWritable = fmt.Errorf("mem: memory is not writable: %w", syscall.EFAULT)
 )

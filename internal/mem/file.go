@@ -46,7 +46,8 @@ func (k Kind) String() string { return kindNames[k] }
 //
 // A file is not trusted. Anything but a regular file and a devdax device is refused, and the size that
 // the device reports bounds the mapping. But no process may truncate the file while it is mapped, and
-// its device must not fail: an access to a page that is not there any more kills the process (SIGBUS).
+// its device must not fail: an access to a page that is not there any more kills the process (SIGBUS),
+// unless it is by Sync or by [Try], as those of the software RNIC are.
 // So the folder and the file belong to the user of the process alone; MapFile creates the file with
 // that mode.
 //
@@ -95,8 +96,8 @@ func (a *Arena) Method() string {
 // Stores of other goroutines are included if they happened before Sync. Several calls may run at the
 // same time; a caller that is not the owner holds a pin.
 //
-// Errors: [ErrNotPersistent]; [ErrUnmapped]; [ErrSize] for a range that is not wholly inside; or
-// the system's: then it is unknown which bytes reached the disk.
+// Errors: [ErrNotPersistent]; [ErrUnmapped]; [ErrSize] for a range that is not wholly inside;
+// [ErrNotMapped] if an instruction found a page gone, because the file was truncated; or the system's: then it is unknown which bytes reached the disk.
 //
 // Implements: msync(2) with MS_SYNC; pmem_persist of libpmem.
 func (a *Arena) Sync(addr uint64, n int) error {
@@ -114,7 +115,9 @@ func (a *Arena) Sync(addr uint64, n int) error {
 		return nil
 	}
 	if a.instruction != writeback.None {
-		writeback.Persist(a.instruction, uintptr(addr), uintptr(n))
+		if _, ok := Try(func() { writeback.Persist(a.instruction, uintptr(addr), uintptr(n)) }); !ok {
+			return fmt.Errorf("%w: sync of %d bytes at %#x", ErrNotMapped, n, addr)
+		}
 		return nil
 	}
 	if err := osSync(a.base, off, uintptr(n)); err != nil {

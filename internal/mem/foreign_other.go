@@ -2,4 +2,4 @@
 
 package mem
 
-func checkForeign(addr, n uint64) error { return checkHint(addr, n) }
+func checkForeign(addr, n uint64) ([]part, error) { return nil, checkHint(addr, n) }

@@ -11,6 +11,7 @@ import (
 type vma struct {
 	start, end uint64
 	readable   bool
+	writable   bool
 	name       string // path, [name], or "" for an anonymous range
 }
 
@@ -53,7 +54,7 @@ func parseMaps(text []byte) ([]vma, error) {
 		for range 3 {
 			_, rest, _ = strings.Cut(rest, " ")
 		}
-		vmas = append(vmas, vma{start: start, end: end, readable: strings.HasPrefix(perms, "r"), name: strings.TrimLeft(rest, " ")})
+		vmas = append(vmas, vma{start: start, end: end, readable: strings.HasPrefix(perms, "r"), writable: strings.HasPrefix(perms, "rw"), name: strings.TrimLeft(rest, " ")})
 	}
 	return vmas, nil
 }
