@@ -47,7 +47,8 @@ func (rt *Runtime) NewRegion(n int, access verbs.AccessFlags) (*Region, error) {
 // The file may be on a disk, or be persistent memory: a file of a file system mounted with dax
 // (fsdax), or a device such as /dev/dax0.0 (devdax), which has a fixed size. [Region.Persistence] shows
 // what it is. No process may truncate the file while the region is open: an access to a page past the
-// file's end kills the process of the runtime. So let no other user write the file or its folder.
+// file's end kills the process of the runtime, unless the software RNIC makes the access: then an
+// operation ends with an access error. So let no other user write the file or its folder.
 //
 // NewFileRegion works only on Linux; elsewhere it returns errors.ErrUnsupported. For
 // AccessFlushPersistent the device must accept the mapping as persistent. The software RNIC
@@ -97,9 +98,15 @@ func (rt *Runtime) ImportDMABuf(fd int, offset uint64, n int, access verbs.Acces
 // the device keeps the old pages, and a later Register of a new mapping at the same address shares the
 // old registration.
 //
+// The mapping must permit the access: with LOCAL_WRITE also to write, and without
+// [verbs.AccessOnDemand] b may not reach beyond the end of its file. It must stay so, and stay mapped,
+// while it is registered. If it does not, an operation that meets it ends with an access error at both
+// ends of the connection; inline data makes the system's driver of a kernel device fault.
+//
 // Register blocks on the mutex of the runtime's memory and may enter the kernel. Errors: those of
-// NewRegion; *[OwnMemoryError] for memory that this library mapped; an error if b is on the Go
-// heap, which a device must never access, and other errors of mem.Adopt.
+// NewRegion; EFAULT if the mapping of b does not permit access, or has no pages there;
+// *[OwnMemoryError] for memory that this library mapped; an error if b is on the Go heap, which a
+// device must never access, and other errors of mem.Adopt.
 //
 // Implements: ibv_reg_mr.
 func (rt *Runtime) Register(b []byte, access verbs.AccessFlags) (*Region, error) {

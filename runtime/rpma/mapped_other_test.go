@@ -10,3 +10,6 @@ func mapped(t testing.TB, size int) []byte {
 	t.Skip("the test needs mmap, which this system does not have")
 	return nil
 }
+
+// mappedFor skips the test, too.
+func mappedFor(t testing.TB, size int, write bool) []byte { return mapped(t, size) }

@@ -11,7 +11,17 @@ import (
 // memory is unmapped at the end of the test.
 func mapped(t testing.TB, size int) []byte {
 	t.Helper()
-	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	return mappedFor(t, size, true)
+}
+
+// mappedFor is mapped, with or without the permission to write.
+func mappedFor(t testing.TB, size int, write bool) []byte {
+	t.Helper()
+	prot := syscall.PROT_READ
+	if write {
+		prot |= syscall.PROT_WRITE
+	}
+	b, err := syscall.Mmap(-1, 0, size, prot, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}

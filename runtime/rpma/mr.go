@@ -28,11 +28,12 @@ type MR struct {
 
 // RegMR registers memory for the given uses. The memory must not be on the Go heap. It stays the caller's,
 // who must keep it mapped until Close. Where the device refuses to lock the memory with EOPNOTSUPP (a
-// file on a DAX file system), and is capable of on-demand paging, RegMR registers it on demand. RegMR
-// enters the kernel.
+// file on a DAX file system), and is capable of on-demand paging, RegMR registers it on demand. Memory that
+// is mapped without the permission to write can be ReadSrc, WriteSrc and SendBuf. RegMR enters the kernel.
 //
 // Errors: ErrInvalid for no bytes, no uses, or memory of the Go heap; ErrNoMemory; ErrProvider if the
-// registration fails.
+// registration fails, with EFAULT if the memory does not permit the uses or reaches beyond the end of its
+// file.
 //
 // Implements: rpma_mr_reg.
 func (p *Peer) RegMR(b []byte, usage Usage) (*MR, error) {
@@ -74,6 +75,10 @@ func (p *Peer) RegRegion(r *runtime.Region, usage Usage) (*MR, error) {
 func (p *Peer) newMR(op string, usage Usage, mine bool, reg func(verbs.AccessFlags) (*runtime.Region, error)) (*MR, error) {
 	access := usage.access(p.iWARP)
 	r, err := reg(access)
+	if errors.Is(err, syscall.EFAULT) && usage&(ReadDst|WriteDst|RecvBuf) == 0 && access&verbs.AccessLocalWrite != 0 {
+		access &^= verbs.AccessLocalWrite // of WriteSrc, as librpma; no device writes there
+		r, err = reg(access)
+	}
 	if errors.Is(err, syscall.EOPNOTSUPP) && p.ODPCapable() {
 		r, err = reg(access | verbs.AccessOnDemand)
 	}

@@ -113,6 +113,26 @@ func TestMemoryRegions(t *testing.T) {
 	})
 }
 
+// Rule: memory that is mapped without the permission to write can be a source, and is refused as a
+// destination, with EFAULT.
+func TestRegMRLooksAtThePermissionOfTheMapping(t *testing.T) {
+	p := mainBed(t).rig(t).peer[0]
+	b := mappedFor(t, 8192, false)
+	for u, ok := range map[Usage]bool{
+		ReadSrc: true, WriteSrc: true, ReadSrc | WriteSrc | SendBuf: true, ReadDst: false, WriteDst: false, RecvBuf: false, WriteSrc | RecvBuf: false,
+	} {
+		m, err := p.RegMR(b, u)
+		if ok {
+			must.Do(t, err)
+			must.Do(t, m.Close())
+			continue
+		}
+		if isCode(t, u.String(), err, ErrProvider); !errors.Is(err, syscall.EFAULT) {
+			t.Errorf("read-only memory for %v: %v, want EFAULT", u, err)
+		}
+	}
+}
+
 // Rule: closing a region ends the peers' access by its descriptor, although another region has the same
 // bytes and uses, and that one stays open.
 func TestTwoRegionsOfTheSameBytes(t *testing.T) {

@@ -274,15 +274,32 @@ func BenchmarkRC(b *testing.B) {
 	}
 }
 
+// BenchmarkForeign is the first of BenchmarkRC with memory of the library and of the program.
+func BenchmarkForeign(b *testing.B) {
+	for _, c := range pumpCases[:5] {
+		for _, foreign := range []bool{false, true} {
+			b.Run(c.name+map[bool]string{false: "/own", true: "/foreign"}[foreign], func(b *testing.B) {
+				p := newPump(newWorld(b, options{real: true, cap: pumpCap(c.depth), mtu: verbs.MTU4096, foreign: foreign}), c.depth, c.op, c.flags, c.n)
+				for b.Loop() {
+					p.run()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*c.depth), "ns/wr")
+			})
+		}
+	}
+}
+
 func TestDataPathAllocatesNothing(t *testing.T) {
 	for _, c := range pumpCases {
 		t.Run(c.name, func(t *testing.T) {
-			p := newPump(newWorld(t, options{real: true, jumbo: true, cap: pumpCap(c.depth)}), c.depth, c.op, c.flags, c.n)
-			for range 100 {
-				p.run() // pools grow
-			}
-			if n := testing.AllocsPerRun(200, p.run); n != 0 {
-				t.Fatalf("%v allocations per round of post, execute and poll, want none", n)
+			for _, foreign := range []bool{false, true} {
+				p := newPump(newWorld(t, options{real: true, jumbo: true, cap: pumpCap(c.depth), foreign: foreign}), c.depth, c.op, c.flags, c.n)
+				for range 100 {
+					p.run() // pools grow
+				}
+				if n := testing.AllocsPerRun(200, p.run); n != 0 {
+					t.Fatalf("%v allocations per round of post, execute and poll, want none; memory of the program: %t", n, foreign)
+				}
 			}
 		})
 	}

@@ -47,6 +47,7 @@ type options struct {
 	apart   bool // do not connect
 	lossy   bool // the requesters behave as on a link with a socket
 	pooled  bool // one CQ for sends and receives
+	foreign bool // the data is memory that the program mapped
 	shared  bool // receives of b are in a shared queue of another domain, with a limit of 2
 }
 
@@ -66,6 +67,7 @@ type peer struct {
 	srqPD    verbs.PD
 	srqMR    verbs.MR
 	arena    *mem.Arena // data
+	under    *mem.Arena // foreign data: the mapping
 	mr       verbs.MR
 	wrs      *mem.Arena
 	next     uint64 // bump pointer into wrs
@@ -125,6 +127,9 @@ func (w *world) newPeer(name string, o options) *peer {
 		e.rcq = must.Get(c.CreateCQ(o.cqe, e.ch, 0, 0))(t)
 	}
 	e.arena = must.Get(mem.Map(o.memory, mem.Options{}))(t)
+	if o.foreign {
+		e.under, e.arena = e.arena, must.Get(mem.Adopt(e.arena.Bytes()))(t)
+	}
 	e.wrs = must.Get(mem.Map(1<<20, mem.Options{}))(t)
 	e.wcs = must.Get(mem.Map(1<<16, mem.Options{}))(t)
 	e.mr = e.register(o.access)
@@ -232,6 +237,9 @@ func (w *world) close() {
 		}
 		must.Do(w.t, e.ctx.Close())
 		must.Do(w.t, e.arena.Unmap())
+		if e.under != nil {
+			must.Do(w.t, e.under.Unmap())
+		}
 		must.Do(w.t, e.wrs.Unmap())
 		must.Do(w.t, e.wcs.Unmap())
 	}

@@ -15,14 +15,15 @@ import (
 // memoryRegion is an MR. It is immutable after creation, except for the fields that say
 // otherwise.
 type memoryRegion struct {
-	pd     *protectionDomain
-	arena  *mem.Arena // pinned while the region lives
-	data   []byte     // the memory itself
-	addr   uint64
-	iova   uint64 // the address of addr in requests, local and remote
-	access verbs.AccessFlags
-	key    uint32 // both lkey and rkey
-	slot   int    // its bit in guard.regions
+	pd      *protectionDomain
+	arena   *mem.Arena // pinned while the region lives
+	data    []byte     // the memory itself
+	addr    uint64
+	iova    uint64 // the address of addr in requests, local and remote
+	access  verbs.AccessFlags
+	foreign bool   // the memory can stop being there, see mem_fault.go
+	key     uint32 // both lkey and rkey
+	slot    int    // its bit in guard.regions
 
 	guard   guard // of READ responses that point into it
 	windows int   // bound to it; under the port's token
@@ -42,7 +43,8 @@ const accessKnown = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.Acc
 
 // RegMR registers length bytes at addr, which must lie in one arena of internal/mem. The arena
 // stays pinned until the region is closed. Requests, local and remote, address the memory from
-// iova on; with AccessZeroBased iova is 0.
+// iova on; with AccessZeroBased iova is 0. It returns EFAULT for memory that the program mapped without
+// the permissions for access, or that reaches beyond the end of its file.
 //
 // Implements: ibv_reg_mr_iova2.
 func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessFlags) (verbs.MR, error) {
@@ -67,6 +69,9 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 	if !ok {
 		return refuse(syscall.EFAULT, "%w: %d bytes at 0x%x are not off-heap memory of one arena", verbs.ErrInvalid, length, addr)
 	}
+	if err := arena.Check(addr, int(length), access&verbs.AccessLocalWrite != 0, access&verbs.AccessOnDemand == 0); err != nil {
+		return refuse(syscall.EFAULT, "%w: %w", verbs.ErrInvalid, err)
+	}
 	if access&verbs.AccessFlushPersistent != 0 && !arena.Persistent() {
 		// As rdma_rxe for pages that are not persistent memory (rxe_mr.c).
 		return refuse(syscall.EINVAL, "%w: access FLUSH_PERSISTENT needs the mapping of a file (runtime: NewFileRegion)", verbs.ErrInvalid)
@@ -79,7 +84,7 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 		arena.Unpin()
 		return refuse(syscall.EFAULT, "%w: %d bytes at 0x%x were unmapped meanwhile", verbs.ErrInvalid, length, addr)
 	}
-	m := &memoryRegion{pd: p, arena: arena, data: data, addr: addr, iova: iova, access: access}
+	m := &memoryRegion{pd: p, arena: arena, data: data, addr: addr, iova: iova, access: access, foreign: arena.MayFault()}
 	var err error
 	if e := p.exclusive(op, func() { err = p.ctx.dev.addRegion(m) }); e != nil || err != nil {
 		arena.Unpin()

@@ -114,7 +114,7 @@ func (q *queuePair) onAtomicAnswer(psn, orig uint64) {
 	}
 	x := &q.dev.scratch
 	binary.NativeEndian.PutUint64(x.word[:], orig)
-	if err := q.dev.scatter(q.pd, q.sq.Load().sges(pos, w.nsge), 0, x.segs); err != nil {
+	if err := q.dev.scatter(q.pd, q.sq.Load().sges(pos, w.nsge), 0, x.segs, false); err != nil {
 		q.failAt(psn, verbs.WCLocProtErr, vendorAnswer)
 		return
 	}
@@ -139,7 +139,11 @@ func (q *queuePair) onReadAnswer(k *fabric.Packet, psn uint64) {
 		if !q.dev.enterGuard(k) {
 			return // the source region is closed: the next answer is a NAK
 		}
-		if err := q.dev.scatter(q.pd, q.sq.Load().sges(pos, w.nsge), off, k.Payload); err != nil {
+		err := q.dev.scatter(q.pd, q.sq.Load().sges(pos, w.nsge), off, k.Payload, k.Foreign)
+		if err == errLost {
+			return // the next answer is a NAK
+		}
+		if err != nil {
 			q.failAt(psn, verbs.WCLocProtErr, vendorAnswer)
 			return
 		}

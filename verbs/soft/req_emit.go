@@ -280,7 +280,9 @@ func (q *queuePair) gather(sq *sendQueue, w *sendWQE, k *fabric.Packet, off uint
 			return false
 		}
 		b, _ := m.view(s.Addr+off, part)
-		add(k, b, byRef)
+		if !m.add(k, b, byRef) {
+			return false
+		}
 		if byRef {
 			q.guard.note(m)
 		}
@@ -290,14 +292,6 @@ func (q *queuePair) gather(sq *sendQueue, w *sendWQE, k *fabric.Packet, off uint
 		off = 0
 	}
 	return n == 0
-}
-
-func add(k *fabric.Packet, b []byte, byRef bool) {
-	if byRef {
-		k.AddRef(b)
-	} else {
-		k.AddCopy(b)
-	}
 }
 
 // writable reports whether all elements permit local writes.

@@ -64,6 +64,7 @@ func (q *queuePair) emitFast(sq *sendQueue, head uint64, most int) (n int) {
 			break
 		}
 		var b []byte
+		foreign := false
 		if w.flags&verbs.SendInline != 0 {
 			b = sq.payload(pos, w.length)
 		} else {
@@ -80,13 +81,25 @@ func (q *queuePair) emitFast(sq *sendQueue, head uint64, most int) (n int) {
 			if len(b) > copyLimit {
 				q.guard.note(m)
 			}
+			foreign = m.foreign
 		}
 		k := d.p.Get()
-		if len(b) <= copyLimit {
-			k.AddCopy(b)
-		} else {
+		if len(b) > copyLimit {
 			k.Holder = q.guard
+		}
+		switch {
+		case foreign:
+			if !addForeign(k, b, len(b) > copyLimit) {
+				k.Release()
+				k = nil
+			}
+		case len(b) <= copyLimit:
+			k.AddCopy(b)
+		default:
 			k.AddRef(b)
+		}
+		if k == nil {
+			break // start and emitPacket meet the fault again
 		}
 		h.PSN, h.Length = narrow(psn), w.length
 		h.Solicited = w.flags&verbs.SendSolicited != 0

@@ -23,7 +23,7 @@ const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | 
 //	        of elements, inline length, atomic length or alignment; list too short;
 //	        FLUSH or ATOMIC_WRITE in a group that is not extended
 //	ENOMEM  the queue is full
-//	EFAULT  a request or its elements are not in off-heap memory
+//	EFAULT  a request, its elements or its inline data are not in off-heap memory
 //
 // Implements: ibv_post_send; the errnos are those of rdma-core's providers/rxe/rxe.c.
 func (c *deviceContext) postSend(g *verbs.SendGroup) (ring bool) {
@@ -182,16 +182,6 @@ func (q *queuePair) fillInline(sq *sendQueue, pos uint64, w *sendWQE, sges []ver
 		into = into[sges[i].Length:]
 	}
 	return 0
-}
-
-// copyInline copies the bytes of s. It returns false when the address is not in off-heap memory.
-func (q *queuePair) copyInline(into []byte, s *verbs.SGE) bool {
-	from, ok := q.bytesAt(s.Addr, s.Length)
-	if !ok {
-		return false
-	}
-	copy(into, from)
-	return true
 }
 
 // bytesAt returns memory of the caller, registered or not.

@@ -12,8 +12,14 @@ import (
 // errTooLong is the error of a message longer than its receive.
 var errTooLong = errors.New("message longer than the receive")
 
-// scatter copies payload into elements, starting at offset off.
-func (d *device) scatter(pd *protectionDomain, sges []verbs.SGE, off uint64, payload [][]byte) error {
+// Errors of memory that stopped being there.
+var (
+	errGone = errors.New("the memory is not there any more")
+	errLost = errors.New("the payload is not there any more")
+)
+
+// scatter copies payload into elements, starting at offset off. foreign is that of the packet.
+func (d *device) scatter(pd *protectionDomain, sges []verbs.SGE, off uint64, payload [][]byte, foreign bool) error {
 	i := 0
 	for _, from := range payload {
 		for len(from) > 0 {
@@ -31,7 +37,12 @@ func (d *device) scatter(pd *protectionDomain, sges []verbs.SGE, off uint64, pay
 				return err
 			}
 			to, _ := m.view(s.Addr+off, n)
-			copy(to, from)
+			switch m.put(to, from[:n], foreign) {
+			case lost:
+				return errLost
+			case noAccess:
+				return errGone
+			}
 			from = from[n:]
 			off += uint64(n)
 		}
@@ -45,10 +56,10 @@ type verdict uint8
 
 const (
 	done       verdict = iota
-	lost               // its owner took the payload back: treat the packet as lost
+	lost               // its owner took the payload back, or it is not there: treat the packet as lost
 	noReceive          // it needs a receive and none is posted
 	invalid            // it does not fit its message or the queue pair
-	noAccess           // key, range or permission
+	noAccess           // key, range, permission, or memory that is not there
 	tooLong            // the receive is too short
 	badReceive         // the receive's own elements are invalid
 )
@@ -123,7 +134,11 @@ func (q *queuePair) putSend(k *fabric.Packet, starts bool) verdict {
 		if !q.dev.enterGuard(k) {
 			return lost
 		}
-		if err := q.dev.scatter(v.pd, v.sges(), off, k.Payload); err != nil {
+		switch q.dev.scatter(v.pd, v.sges(), off, k.Payload, k.Foreign) {
+		case nil:
+		case errLost:
+			return lost
+		default:
 			return badReceive
 		}
 		off += uint64(k.PayloadLen)
@@ -177,7 +192,10 @@ func (q *queuePair) putWrite(k *fabric.Packet, h *wire.Header, starts, ends bool
 		}
 		to := t.bytes(n)
 		for _, from := range k.Payload {
-			to = to[copy(to, from):]
+			if v := t.mr.put(to, from, k.Foreign); v != done {
+				return v
+			}
+			to = to[len(from):]
 		}
 	}
 	if imm {
@@ -208,14 +226,19 @@ func (q *queuePair) onAtomic(h *wire.Header, psn uint64) {
 		return
 	}
 	var orig uint64
-	if h.Opcode.Op() == wire.OpFetchAdd {
-		orig = atomic.AddUint64(word, h.SwapAdd) - h.SwapAdd
-	} else {
+	if !t.mr.update(func() {
+		if h.Opcode.Op() == wire.OpFetchAdd {
+			orig = atomic.AddUint64(word, h.SwapAdd) - h.SwapAdd
+			return
+		}
 		for {
 			if orig = atomic.LoadUint64(word); orig != h.Compare || atomic.CompareAndSwapUint64(word, orig, h.SwapAdd) {
-				break
+				return
 			}
 		}
+	}) {
+		q.refuse(psn, wire.NakAccess)
+		return
 	}
 	r.remember(result{psn: psn, orig: orig}, limit)
 	h.AckReq = false // its answer acknowledges it

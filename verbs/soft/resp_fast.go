@@ -89,6 +89,15 @@ func (q *queuePair) putFast(k *fabric.Packet, m *memoryRegion, pd *protectionDom
 	if !ok || !q.dev.enterGuard(k) {
 		return false
 	}
+	if m.foreign || k.Foreign {
+		for _, from := range k.Payload {
+			if m.put(to, from, k.Foreign) != done {
+				return false // the general path meets the fault again
+			}
+			to = to[len(from):]
+		}
+		return true
+	}
 	if len(to) == wordLen && len(k.Payload) == 1 { // one word needs no call
 		binary.NativeEndian.PutUint64(to, binary.NativeEndian.Uint64(k.Payload[0]))
 		return true

@@ -103,7 +103,10 @@ func (q *queuePair) onAtomicWrite(k *fabric.Packet, h *wire.Header, psn uint64) 
 	for _, from := range k.Payload {
 		to = to[copy(to, from):]
 	}
-	atomic.StoreUint64(word, x.value())
+	if !t.mr.update(func() { atomic.StoreUint64(word, x.value()) }) {
+		q.refuse(psn, wire.NakAccess)
+		return
+	}
 	r.remember(result{psn: psn, write: true}, limit)
 	h.AckReq = false // its answer acknowledges it
 	q.executed(h, psn, true)

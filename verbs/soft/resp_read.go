@@ -209,7 +209,10 @@ func (q *queuePair) sendAnswer(a *answer) bool {
 				k.Holder = t.guard
 				t.guard.lent = true
 			}
-			add(k, t.bytes(n), n > copyLimit)
+			if !t.mr.add(k, t.bytes(n), n > copyLimit) {
+				k.Release()
+				return false
+			}
 		}
 		a.va += uint64(n)
 		a.left -= n

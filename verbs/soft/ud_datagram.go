@@ -90,9 +90,9 @@ func (q *queuePair) onDatagram(k *fabric.Packet, h *wire.Header) {
 	x := &q.dev.scratch
 	networkHeader(&x.grh, k)
 	x.grhSegs[0] = x.grh[:]
-	err := q.dev.scatter(v.pd, v.sges(), 0, x.grhSegs[:])
+	err := q.dev.scatter(v.pd, v.sges(), 0, x.grhSegs[:], false)
 	if err == nil {
-		err = q.dev.scatter(v.pd, v.sges(), grhLen, k.Payload)
+		err = q.dev.scatter(v.pd, v.sges(), grhLen, k.Payload, false)
 	}
 	if err != nil {
 		q.failRecv()

@@ -59,7 +59,10 @@ type Packet struct {
 	// Hdr holds HdrLen bytes of encoded headers; see package wire.
 	HdrLen int
 	Hdr    [wire.MaxHeader]byte
-	state  packetState // detects the use of a packet after it was given away
+	// Foreign is set by the sender if segments of Payload refer to memory that can stop being there: a
+	// reader copies them with mem.Copy, and drops the packet if that fails.
+	Foreign bool
+	state   packetState // detects the use of a packet after it was given away
 
 	// Net is the rest of the network header, for links that have one and receivers that report it.
 	// Set by the sender.
@@ -195,6 +198,7 @@ func (p *Packet) reset() {
 	p.Payload = p.Payload[:0]
 	p.PayloadLen = 0
 	p.HdrLen = 0
+	p.Foreign = false
 	p.Net = NetHeader{}
 	if p.Far != nil {
 		p.Far = nil
@@ -230,6 +234,7 @@ func (p *Packet) MakeOwn() {
 	clear(p.Payload)
 	p.Payload = p.Payload[:0]
 	p.setOwn(own)
+	p.Foreign = false
 	p.done()
 }
 

@@ -3,6 +3,7 @@ package fabric
 import (
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -162,8 +163,16 @@ func (p *Port) dropFull(r *Route, k *Packet, ev Event) {
 	k.drop()
 }
 
-// sendScripted sends under a fault script or a tracer. s may be nil.
+// sendScripted sends under a fault script or a tracer, which may read the payload. s may be nil.
 func (p *Port) sendScripted(r *Route, s *script, k *Packet) {
+	if k.Foreign {
+		if _, ok := mem.Try(k.MakeOwn); !ok {
+			clear(k.Payload)
+			k.Payload = k.Payload[:0] // a tracer may read it
+			p.dropScripted(r, k, Event{Verdict: DroppedLoss})
+			return
+		}
+	}
 	if s == nil {
 		p.scheduleTraced(r, k, 0, Event{})
 		return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 
+	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -107,11 +108,23 @@ func (l *Link) add(k *fabric.Packet) {
 	}
 	b := t.take(n)
 	at := copy(b, k.Header())
+	there := true
 	for _, p := range k.Payload {
-		at += copy(b[at:], p)
+		if !k.Foreign {
+			at += copy(b[at:], p)
+		} else if _, there = mem.Copy(b[at:], p); there {
+			at += len(p)
+		} else {
+			break
+		}
 	}
 	if guarded {
 		guard.Leave()
+	}
+	if !there { // the sender meets the fault when it sends the packet again
+		t.used -= n
+		l.up.Return(k)
+		return
 	}
 	clear(b[at : at+pad])
 	o := &t.outs[t.n]
