@@ -271,6 +271,8 @@ func (c *Conn) Close(ctx context.Context) error {
 	}
 	c.working.Wait()
 	c.srq.leave(c)
+	c.cq.end()
+	c.rcq.end()
 	for _, b := range c.bells {
 		b.close()
 	}

@@ -31,6 +31,10 @@ type CQ struct {
 	tail atomic.Uint64
 	head atomic.Uint64 // written under mu; the holder does not need it, because places bound the distance
 	mu   sync.Mutex    // taken by goroutines that take completions
+	// ended is set by end, after which the program takes nothing: completions give their places back at
+	// once. The holder reads it after it has written tail, and end reads tail after it has set ended, so
+	// one of them sees the other.
+	ended atomic.Bool
 	// emptyPasses counts passes of GetWC that have found nothing. Any goroutine adds. It publishes nothing.
 	emptyPasses atomic.Uint32
 }
@@ -105,7 +109,32 @@ func (c *CQ) push(r *reactor.Completion, qpn uint32, err error, of *places) {
 		e.wc.Status, e.wc.VendorErr = statusOf(err)
 	}
 	c.tail.Store(t + 1)
+	if c.ended.Load() {
+		c.drop()
+		return
+	}
 	c.bell.ring()
+}
+
+// end ends the CQ with its connection. Completions that were not taken, and those to come, are lost; their
+// places are free. Those of receives of an SRQ serve other connections.
+func (c *CQ) end() {
+	if c != nil {
+		c.ended.Store(true)
+		c.drop()
+	}
+}
+
+// drop takes all completions.
+func (c *CQ) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for h, t := c.head.Load(), c.tail.Load(); h < t; {
+		of := c.ring[h&uint64(len(c.ring)-1)].of
+		h++
+		c.head.Store(h)
+		of.free()
+	}
 }
 
 // statusOf returns the status of a completion with an error.

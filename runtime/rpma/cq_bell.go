@@ -138,7 +138,7 @@ func unwanted(p futures.Promise[*bell]) bool {
 	return true
 }
 
-// close ends the waits. Completions can still be taken. It is idempotent.
+// close ends the waits. Completions of an SRQ can still be taken. It is idempotent.
 func (b *bell) close() {
 	b.mu.Lock()
 	b.closed = true

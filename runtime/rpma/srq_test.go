@@ -2,10 +2,12 @@ package rpma
 
 import (
 	"errors"
+	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -100,4 +102,55 @@ func TestSRQServesConnections(t *testing.T) {
 			must.Do(t, srq.Close())
 		}
 	})
+}
+
+// Rule: a completion that is lost with its connection gives its place in the SRQ back, so a peer that sends
+// and disconnects takes nothing from the others. (The bug: after as many such peers as the SRQ has places,
+// Recv was ENOMEM for ever.)
+func TestSRQPlacesComeBackWithAClosedConnection(t *testing.T) {
+	r := mainBed(t).rig(t)
+	const places = 4
+	srq := must.Get(r.peer[1].NewSRQ(&SRQConfig{RQSize: places, RCQSize: -1}))(t)
+	buf := must.Get(r.peer[1].NewMR(64, RecvBuf))(t)
+	msg := r.mr(0, 64, SendBuf)
+	ep, port := r.listen()
+	for round := range 2 * places {
+		if err := srq.Recv(buf, 0, 64, 7); err != nil {
+			t.Fatalf("round %d: a receive, with none posted and no connection open: %v", round, err)
+		}
+		c, s := r.connectTo(ep, port, nil, &ConnConfig{SRQ: srq})
+		must.Do(t, c.Send(msg, 0, 8, CompletionAlways, 1))
+		r.done(c.CQ(), 1)
+		must.Do(t, c.Close(r.ctx)) // the program at the other end does not take the completion
+		must.Do(t, s.Close(r.ctx))
+		if n := srq.places.used.Load(); n != 0 {
+			t.Fatalf("round %d: %d places are used, want none", round, n)
+		}
+	}
+	must.Do(t, srq.Close())
+	must.Do(t, buf.Close())
+}
+
+// Rule: of a completion that comes while its CQ ends, either side gives the place back, once.
+func TestEndOfACQBesideACompletion(t *testing.T) {
+	p := mainBed(t).rig(t).peer[0]
+	srq := must.Get(p.NewSRQ(nil))(t)
+	for range 200 {
+		b := must.Get(newBell(p, srq.rcq.bell.r))(t)
+		q, of := newCQ(b, false, 8), places{most: 8}
+		var pushes sync.WaitGroup
+		pushes.Go(func() {
+			for range 4 {
+				of.take()
+				q.push(&reactor.Completion{}, 1, nil, &of)
+			}
+		})
+		q.end()
+		pushes.Wait()
+		if n := of.used.Load(); n != 0 || !q.empty() {
+			t.Fatalf("%d places are used, the queue is empty: %t; want none, true", n, q.empty())
+		}
+		b.close()
+	}
+	must.Do(t, srq.Close())
 }
