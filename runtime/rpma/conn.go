@@ -277,7 +277,7 @@ func (c *Conn) Close(ctx context.Context) error {
 		b.close()
 	}
 	c.gone = true
-	c.peer.children.Add(-1)
+	c.peer.leave()
 	if err = errors.Join(err, c.eventBell.Close()); err != nil {
 		return fail(op, ErrProvider, err)
 	}

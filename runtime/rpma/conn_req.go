@@ -78,8 +78,12 @@ func (p *Peer) newConnReq(op string, pending *runtime.Pending, cfg *ConnConfig) 
 		events: make(chan Event, maxEvents), ready: make(chan struct{}), closing: make(chan struct{}), pending: pending,
 	}
 	var bells []*bell
+	if err = p.enter(op); err != nil {
+		return nil, errors.Join(err, pending.Close(background))
+	}
 	defer func() {
 		if err != nil {
+			p.leave()
 			for _, b := range bells {
 				b.close()
 			}
@@ -115,7 +119,6 @@ func (p *Peer) newConnReq(op string, pending *runtime.Pending, cfg *ConnConfig) 
 	}
 	c.bells, c.private = bells, pending.PrivateData()
 	c.srq.join(c)
-	p.children.Add(1)
 	return &ConnReq{p: pending, conn: c}, nil
 }
 

@@ -28,19 +28,27 @@ type Endpoint struct {
 // port 0 lets the system choose: see Addr. Listen waits for the resolver, until ctx ends, and for the
 // device.
 //
-// Errors: ErrInvalid for an empty address or service; ErrProvider.
+// Errors: ErrInvalid for an empty address or service, and after Peer.Close; ErrProvider.
 //
 // Implements: rpma_ep_listen.
-func (p *Peer) Listen(ctx context.Context, addr, service string) (*Endpoint, error) {
+func (p *Peer) Listen(ctx context.Context, addr, service string) (_ *Endpoint, err error) {
 	const op = "rpma_ep_listen"
 	if ctx == nil || addr == "" || service == "" {
 		return nil, invalid(op, "the address %q, the service %q or the context", addr, service)
 	}
+	if err = p.enter(op); err != nil {
+		return nil, err
+	}
+	ep := &Endpoint{peer: p}
+	defer func() {
+		if err != nil {
+			p.leave()
+		}
+	}()
 	at, err := hostPort(ctx, addr, service)
 	if err != nil {
 		return nil, fail(op, ErrProvider, err)
 	}
-	ep := &Endpoint{peer: p}
 	if ep.event, err = sys.NewEvent(); err != nil {
 		return nil, fail(op, ErrProvider, err)
 	}
@@ -51,7 +59,6 @@ func (p *Peer) Listen(ctx context.Context, addr, service string) (*Endpoint, err
 		return nil, fail(op, ErrProvider, errors.Join(err, ep.l.Close(ctx)))
 	}
 	ep.event.Signal() // requests may wait already
-	p.children.Add(1)
 	logf(LevelNotice, "Waiting for incoming connections on "+at, nil)
 	return ep, nil
 }
@@ -140,7 +147,7 @@ func (ep *Endpoint) Close(ctx context.Context) error {
 		ep.freed.Do(func() {
 			first = true
 			err = errors.Join(err, ep.event.Close())
-			ep.peer.children.Add(-1)
+			ep.peer.leave()
 		})
 		if !first {
 			return nil

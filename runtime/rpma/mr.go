@@ -72,7 +72,15 @@ func (p *Peer) RegRegion(r *runtime.Region, usage Usage) (*MR, error) {
 	})
 }
 
-func (p *Peer) newMR(op string, usage Usage, mine bool, reg func(verbs.AccessFlags) (*runtime.Region, error)) (*MR, error) {
+func (p *Peer) newMR(op string, usage Usage, mine bool, reg func(verbs.AccessFlags) (*runtime.Region, error)) (_ *MR, err error) {
+	if err = p.enter(op); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			p.leave()
+		}
+	}()
 	access := usage.access(p.iWARP)
 	r, err := reg(access)
 	if errors.Is(err, syscall.EFAULT) && usage&(ReadDst|WriteDst|RecvBuf) == 0 && access&verbs.AccessLocalWrite != 0 {
@@ -88,7 +96,6 @@ func (p *Peer) newMR(op string, usage Usage, mine bool, reg func(verbs.AccessFla
 	if err != nil {
 		return nil, classified(op, err)
 	}
-	p.children.Add(1)
 	return &MR{peer: p, region: r, usage: usage, mine: mine}, nil
 }
 
@@ -176,7 +183,7 @@ func (m *MR) Close() error {
 		}
 	}
 	m.closed.Store(true)
-	m.peer.children.Add(-1)
+	m.peer.leave()
 	return nil
 }
 

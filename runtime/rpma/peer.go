@@ -2,6 +2,7 @@ package rpma
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/futures"
@@ -15,7 +16,9 @@ import (
 type Peer struct {
 	rt    *runtime.Runtime
 	iWARP bool
-	// children counts the open objects of the peer. Any goroutine adds and subtracts; Close reads it.
+	// children counts the open objects of the peer, and those that are being made; closedPeer or near it
+	// after Close. Any goroutine adds and subtracts (enter, leave); Close swaps 0 for closedPeer, so that
+	// no object is made afterwards. It publishes nothing.
 	children atomic.Int64
 	waits    *futures.Pool[*bell]
 }
@@ -40,6 +43,21 @@ func NewPeer(rt *runtime.Runtime) (*Peer, error) {
 	}
 	return p, nil
 }
+
+// closedPeer is the number of children of a closed peer, however many calls are entering it.
+const closedPeer = math.MinInt64 / 2
+
+// enter counts an object that op is about to make. After Close it returns an error.
+func (p *Peer) enter(op string) error {
+	if p.children.Add(1) < 0 {
+		p.leave()
+		return fail(op, ErrInvalid, fmt.Errorf("the peer: %w", verbs.ErrClosed))
+	}
+	return nil
+}
+
+// leave undoes enter: the object was closed, or not made.
+func (p *Peer) leave() { p.children.Add(-1) }
 
 // Runtime returns the runtime of the peer.
 func (p *Peer) Runtime() *runtime.Runtime { return p.rt }
@@ -68,13 +86,19 @@ func (p *Peer) ODPCapable() bool {
 	return odp.Has() && odp.RC&need == need
 }
 
-// Close ends the peer. While it has open objects, Close changes nothing and returns an ErrProvider that
-// matches runtime.ErrBusy. Close is idempotent, does not block, and leaves the runtime open.
+// Close ends the peer: no objects can be made any more. While it has open objects, or one is being made, Close
+// changes nothing and returns an ErrProvider that matches runtime.ErrBusy. Close is idempotent, does not
+// block, and leaves the runtime open.
 //
 // Implements: rpma_peer_delete.
 func (p *Peer) Close() error {
-	if n := p.children.Load(); n > 0 {
-		return fail("rpma_peer_delete", ErrProvider, fmt.Errorf("%w: the peer has %d open objects", verbs.ErrBusy, n))
+	for !p.children.CompareAndSwap(0, closedPeer) {
+		switch n := p.children.Load(); {
+		case n < 0:
+			return nil
+		case n > 0:
+			return fail("rpma_peer_delete", ErrProvider, fmt.Errorf("%w: the peer has %d open objects", verbs.ErrBusy, n))
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -67,10 +68,45 @@ func TestPeerClose(t *testing.T) {
 			}
 			must.Do(t, end())
 			must.Do(t, end())
-			must.Do(t, p.Close())
 		}
 		must.Do(t, p.Close())
+		must.Do(t, p.Close())
 	})
+}
+
+// Rule: a closed peer makes no objects, and none is made beside its Close. (The bug: a closed peer made
+// objects as before.)
+func TestAClosedPeerMakesNothing(t *testing.T) {
+	r := mainBed(t).rig(t)
+	region := must.Get(r.rt[0].NewRegion(64, verbs.AccessLocalWrite))(t)
+	for range 50 {
+		p := must.Get(NewPeer(r.rt[0]))(t)
+		var making sync.WaitGroup
+		making.Go(func() {
+			if m, err := p.NewMR(64, RecvBuf); err == nil {
+				if err = p.Close(); !errors.Is(err, verbs.ErrBusy) {
+					t.Errorf("Close with an open object: %v, want ErrBusy", err)
+				}
+				must.Do(t, m.Close())
+			}
+		})
+		_ = p.Close() // busy, or first
+		making.Wait()
+		must.Do(t, p.Close())
+		for what, open := range map[string]func() error{
+			"NewMR":      func() error { return second(p.NewMR(64, ReadSrc)) },
+			"RegRegion":  func() error { return second(p.RegRegion(region, RecvBuf)) },
+			"NewSRQ":     func() error { return second(p.NewSRQ(nil)) },
+			"Listen":     func() error { return second(p.Listen(r.ctx, r.addr[0], "0")) },
+			"NewConnReq": func() error { return second(p.NewConnReq(r.ctx, r.addr[1], "7", nil)) },
+		} {
+			if err := open(); !errors.Is(err, runtime.ErrClosed) {
+				t.Errorf("%s of a closed peer: %v, want ErrClosed", what, err)
+			}
+		}
+		must.Do(t, p.Close())
+	}
+	must.Do(t, region.Close())
 }
 
 // Rule: a memory region knows its bytes, its size and its uses, until it is closed. Closing is refused

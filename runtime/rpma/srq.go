@@ -35,7 +35,7 @@ type SRQ struct {
 // ErrProvider.
 //
 // Implements: rpma_srq_new.
-func (p *Peer) NewSRQ(cfg *SRQConfig) (*SRQ, error) {
+func (p *Peer) NewSRQ(cfg *SRQConfig) (_ *SRQ, err error) {
 	const op = "rpma_srq_new"
 	c, err := cfg.validate(op)
 	if err == nil {
@@ -44,6 +44,14 @@ func (p *Peer) NewSRQ(cfg *SRQConfig) (*SRQ, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err = p.enter(op); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			p.leave()
+		}
+	}()
 	s := &SRQ{peer: p}
 	s.places.most = int32(c.RQSize)
 	if s.q, err = p.rt.NewSharedRecv(c.RQSize, 1); err != nil {
@@ -52,11 +60,10 @@ func (p *Peer) NewSRQ(cfg *SRQConfig) (*SRQ, error) {
 	if c.RCQSize > 0 {
 		b, err := newBell(p, seam.LoopReactor(s.q.Loop()))
 		if err != nil {
-			return nil, fail(op, ErrProvider, err)
+			return nil, fail(op, ErrProvider, errors.Join(err, s.q.Close()))
 		}
 		s.rcq = newCQ(b, false, max(c.RCQSize, c.RQSize))
 	}
-	p.children.Add(1)
 	return s, nil
 }
 
@@ -159,6 +166,6 @@ func (s *SRQ) Close() error {
 	if s.rcq != nil {
 		s.rcq.bell.close()
 	}
-	s.peer.children.Add(-1)
+	s.peer.leave()
 	return nil
 }
