@@ -191,7 +191,7 @@ func (c *Conn) creditFor(asked reactor.DoneContext, op verbs.WROpcode, m reactor
 	if c.takeCredits(1) == 1 {
 		return nil
 	}
-	if m == reactor.NonBlock {
+	if m&reactor.NonBlock != 0 {
 		if cause := c.Err(); cause != nil {
 			return cause
 		}

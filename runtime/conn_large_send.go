@@ -50,7 +50,7 @@ type largeSend struct {
 // keeps the memory until the peer has fetched the message, or the connection has no outstanding requests any
 // more.
 func (c *Conn) sendLarge(asked reactor.DoneContext, locals []Slice, total int, s reactor.Send, w submitOpts) (f Future, err error) {
-	if w.mode == reactor.NonBlock {
+	if w.mode&reactor.NonBlock != 0 {
 		return f, ErrPieces
 	}
 	part := locals[0]
@@ -58,14 +58,14 @@ func (c *Conn) sendLarge(asked reactor.DoneContext, locals []Slice, total int, s
 		if s.Flags&verbs.SendFence != 0 {
 			return f, fmt.Errorf("%w: a fenced message of %d bytes, larger than the peer's receives, must be one piece of memory, and not on demand or zero-based", verbs.ErrInvalid, total)
 		}
-		copied, err := c.rt.gather(locals, total)
+		copied, err := c.rt.gather(asked, locals, total)
 		if err != nil {
 			return f, err
 		}
 		defer copied.drop() // the window keeps the memory
 		part = copied.Slice()
 	}
-	l, err := c.largeState()
+	l, err := c.largeState(asked)
 	if err != nil {
 		return f, err
 	}
@@ -109,8 +109,8 @@ func (l *largeSends) putPlace() {
 	}
 }
 
-// gather returns a buffer with a copy of locals, which have total bytes.
-func (rt *Runtime) gather(locals []Slice, total int) (Buffer, error) {
+// gather returns a buffer with a copy of locals, which have total bytes. It waits for memory until asked ends.
+func (rt *Runtime) gather(asked reactor.DoneContext, locals []Slice, total int) (Buffer, error) {
 	for i := range locals {
 		if err := locals[i].of(rt.mem); err != nil {
 			return Buffer{}, err
@@ -119,7 +119,7 @@ func (rt *Runtime) gather(locals []Slice, total int) (Buffer, error) {
 			return Buffer{}, fmt.Errorf("%w: a message of %d bytes, larger than the peer's receives, from memory of another device", ErrTooLarge, total)
 		}
 	}
-	buf, err := rt.mem.Alloc(total)
+	buf, err := rt.mem.allocUntil(asked, total)
 	if err != nil {
 		return Buffer{}, err
 	}
@@ -135,8 +135,8 @@ func (rt *Runtime) gather(locals []Slice, total int) (Buffer, error) {
 	return buf, nil
 }
 
-// largeState returns c.large, which it makes for the first large message.
-func (c *Conn) largeState() (*largeSends, error) {
+// largeState returns c.large, which it makes for the first large message. It waits for memory until asked ends.
+func (c *Conn) largeState(asked reactor.DoneContext) (*largeSends, error) {
 	if l := c.large.Load(); l != nil {
 		return l, nil
 	}
@@ -147,7 +147,7 @@ func (c *Conn) largeState() (*largeSends, error) {
 	n, l := maxLarge, new(largeSends)
 	if c.pool != nil {
 		var err error
-		if n, err = c.pool.reserveAnswers(maxLarge); err != nil {
+		if n, err = c.pool.reserveAnswers(asked, maxLarge); err != nil {
 			return nil, err
 		}
 		l.reserved = n

@@ -14,7 +14,7 @@ import (
 func (c *Conn) makeRecvs(n int) error {
 	c.recvs = newRecvSlots(n)
 	for i := range uint32(n) {
-		buf, err := c.rt.mem.allocOnNode(c.sh.node, frameSize+c.opts.MessageSize)
+		buf, err := c.rt.mem.allocOnNode(nil, c.sh.node, frameSize+c.opts.MessageSize)
 		if err != nil {
 			return err
 		}

@@ -130,7 +130,7 @@ func (p *recvPool) grow(n int) {
 // fewer than n if the pool is at its depth. It may block: it may register memory.
 func (p *recvPool) provision(n int) (made int, err error) {
 	for ; made < n; made++ {
-		if ok, err := p.provisionOne(false); !ok {
+		if ok, err := p.provisionOne(nil, false); !ok {
 			return made, err
 		}
 		p.free.Add(1)
@@ -140,13 +140,13 @@ func (p *recvPool) provision(n int) (made int, err error) {
 
 // provisionOne makes and posts a receive, which is in no share and not free. It returns false if the pool is at
 // its depth. If claimed is true, it may take a slot that is set aside.
-func (p *recvPool) provisionOne(claimed bool) (bool, error) {
+func (p *recvPool) provisionOne(asked reactor.DoneContext, claimed bool) (bool, error) {
 	i, ok := p.unusedSlot(claimed)
 	if !ok {
 		return false, nil
 	}
 	s := p.slots.make(i)
-	buf, err := p.sh.rt.mem.allocOnNode(p.sh.node, p.size)
+	buf, err := p.sh.rt.mem.allocOnNode(asked, p.sh.node, p.size)
 	if err != nil {
 		p.putUnused(i)
 		return false, err
@@ -163,10 +163,10 @@ func (p *recvPool) provisionOne(claimed bool) (bool, error) {
 }
 
 // reserveAnswers reserves 1 to n receives for the answers to large messages of a connection. The first takes the
-// place of its claim, which the caller then gives up. It may block.
-func (p *recvPool) reserveAnswers(n int) (got int, err error) {
+// place of its claim, which the caller then gives up. It waits for memory until asked ends.
+func (p *recvPool) reserveAnswers(asked reactor.DoneContext, n int) (got int, err error) {
 	if !p.reserve(1) {
-		if ok, err := p.provisionOne(true); !ok {
+		if ok, err := p.provisionOne(asked, true); !ok {
 			return 0, fmt.Errorf("%w: no receive for the answers to large messages", cmp.Or(err, ErrTooMany))
 		}
 	}
@@ -174,7 +174,7 @@ func (p *recvPool) reserveAnswers(n int) (got int, err error) {
 		if p.reserve(1) {
 			continue
 		}
-		if ok, _ := p.provisionOne(false); !ok {
+		if ok, _ := p.provisionOne(asked, false); !ok {
 			break
 		}
 	}

@@ -3,11 +3,11 @@ package runtime
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/runtime/internal/regcache"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -21,7 +21,9 @@ var errMemoryClosed = fmt.Errorf("%w: the memory of the runtime", ErrClosed)
 // Any goroutine may call the methods. If a pool has a free block of the requested size class, Alloc
 // and allocOnNode do not block. In all other cases these two methods lock mu and may enter the
 // kernel. The other methods lock mu, or require that the caller holds mu, and may enter the kernel.
-// During the registration of memory, mu stays locked until the device has pinned the pages.
+// During the registration of memory, mu stays locked until the device has pinned the pages. So the
+// holder of a reactor's turn never locks mu (Runtime.allocFor), and what waits for a disk is done
+// before mu is locked (NewFileRegion).
 type memory struct {
 	pd  verbs.PD
 	cfg MemoryConfig
@@ -31,6 +33,9 @@ type memory struct {
 	windowMost uint64
 	// flushes is set before the first use, if the device executes FLUSH.
 	flushes bool
+	// mapFile is mem.MapFile. Tests replace the function before its first use. After that the field does
+	// not change.
+	mapFile func(path string, size int) (*mem.Arena, error)
 	// memlock returns the process's limit on locked memory (mem.MemlockLimit). Tests replace the
 	// function before its first use. After that the field does not change.
 	memlock func() (uint64, bool)
@@ -48,11 +53,11 @@ type memory struct {
 	// and reads closing again.
 	closing atomic.Bool
 
-	mu         sync.Mutex // guards the fields below
-	mapped     int64      // bytes of all arenas mapped by the runtime
-	registered uint64     // bytes of all registrations that lock memory
-	bigs       int        // number of big buffers that are not unmapped yet
-	bigBytes   int64      // mapped bytes of the big buffers
+	mu         memLock // guards the fields below
+	mapped     int64   // bytes of all arenas mapped by the runtime
+	registered uint64  // bytes of all registrations that lock memory
+	bigs       int     // number of big buffers that are not unmapped yet
+	bigBytes   int64   // mapped bytes of the big buffers
 	regions    map[*Region]struct{}
 	cache      regcache.Cache
 	broken     []mapping // mappings that the device refused to deregister; Close tries again
@@ -68,7 +73,7 @@ func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &memory{pd: pd, cfg: cfg, memlock: mem.MemlockLimit, regions: map[*Region]struct{}{}, nodePools: newNodePools(cfg, nodes)}
+	m := &memory{mu: newMemLock(), pd: pd, cfg: cfg, mapFile: mem.MapFile, memlock: mem.MemlockLimit, regions: map[*Region]struct{}{}, nodePools: newNodePools(cfg, nodes)}
 	m.cache.Register, m.cache.Keep = m.register, cfg.CacheEntries
 	m.cache.Deregistered = func(n uint64, access verbs.AccessFlags) { m.registered -= locks(n, access) }
 	m.pools.place(cfg.Node)
@@ -76,20 +81,23 @@ func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*memory, error) {
 }
 
 // Alloc implements [Runtime.Alloc].
-func (m *memory) Alloc(n int) (Buffer, error) {
+func (m *memory) Alloc(n int) (Buffer, error) { return m.allocUntil(nil, n) }
+
+// allocUntil is Alloc that waits for m.mu only until asked ends. A nil asked never ends.
+func (m *memory) allocUntil(asked reactor.DoneContext, n int) (Buffer, error) {
 	switch {
 	case n < 0:
 		return Buffer{}, &RangeError{What: "buffer", N: uint64(n), signed: true}
 	case m.closing.Load():
 		return Buffer{}, errMemoryClosed
 	case n > MaxPooled:
-		return m.allocBig(n)
+		return m.allocBig(asked, n)
 	}
 	class := classOf(n)
 	if s, i, ok := m.pools[class].get(); ok {
 		return s.lend(i, n), nil
 	}
-	return m.allocSlow(&m.pools[class], class, n)
+	return m.allocSlow(asked, &m.pools[class], class, n)
 }
 
 // tryAlloc is Alloc if a pool has a free block. It does not block.

@@ -54,7 +54,9 @@ func (rt *Runtime) NewRegion(n int, access verbs.AccessFlags) (*Region, error) {
 // AccessFlushPersistent the device must accept the mapping as persistent. The software RNIC
 // accepts every mapping of a file. A kernel device accepts only persistent memory, and Soft-RoCE only
 // devdax, because it pins pages for good, and the kernel refuses that for fsdax (FOLL_LONGTERM).
-// NewFileRegion waits for the disk. Errors: those of NewRegion, and the system's errors for the file.
+// NewFileRegion waits for the disk; the mutex of the runtime's memory is free meanwhile. If it fails, it
+// removes a file that it has created; a file that it has extended stays so. Errors: those of NewRegion,
+// and the system's errors for the file.
 //
 // Implements: open(2), mmap(2), ibv_reg_mr.
 func (rt *Runtime) NewFileRegion(path string, n int, access verbs.AccessFlags) (*Region, error) {
@@ -124,11 +126,13 @@ func (rt *Runtime) Invalidate(b []byte) error { return rt.mem.Invalidate(b) }
 
 // MemoryStats returns the counters of the runtime's memory. Do not call it often: it locks the
 // mutex of the memory and visits all leases. While other goroutines allocate and release buffers,
-// InUse and Buffers are estimates.
+// InUse, Buffers and Receives are estimates; Receives never exceeds Buffers.
 func (rt *Runtime) MemoryStats() MemoryStats {
-	s := rt.mem.Stats()
+	receives := 0 // counted first: what is made afterwards counts in Buffers only
 	for _, sh := range rt.shards {
-		s.Receives += sh.pooledRecvs()
+		receives += sh.pooledRecvs()
 	}
+	s := rt.mem.Stats()
+	s.Receives = min(receives, s.Buffers) // some may have been released in between
 	return s
 }

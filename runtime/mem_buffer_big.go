@@ -6,6 +6,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -35,9 +36,12 @@ func (b *bigBuffer) giveBack(uint32) {
 // registration implements leaseHome.
 func (b *bigBuffer) registration() verbs.MR { return b.mr }
 
-// allocBig maps and registers a buffer of n bytes. It blocks on m.mu and enters the kernel.
-func (m *memory) allocBig(n int) (Buffer, error) {
-	m.mu.Lock()
+// allocBig maps and registers a buffer of n bytes. It blocks on m.mu until asked ends, and enters the
+// kernel.
+func (m *memory) allocBig(asked reactor.DoneContext, n int) (Buffer, error) {
+	if err := m.mu.LockUntil(asked); err != nil {
+		return Buffer{}, fmt.Errorf("runtime: waiting for a buffer of %d bytes: %w", n, err)
+	}
 	defer m.mu.Unlock()
 	if m.closing.Load() {
 		return Buffer{}, errMemoryClosed

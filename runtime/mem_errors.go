@@ -15,6 +15,10 @@ var (
 	ErrRange = sentinel.Never("runtime: range outside its memory")
 	// ErrNoMemory means that [MemoryConfig.MaxBytes] is reached; see [NoMemoryError].
 	ErrNoMemory = sentinel.Later("runtime: memory limit reached")
+	// ErrNoBuffer means that no buffer is free for a copy of the data of an operation that must not wait
+	// ([Conn.TryStartTo]). The runtime makes one meanwhile: try again, or start the operation with a call
+	// that may wait.
+	ErrNoBuffer = sentinel.Later("runtime: no free buffer")
 	// ErrReleased means that memory was used after its owner released it.
 	ErrReleased = sentinel.Never("runtime: memory was released")
 	// ErrOwnMemory means that memory that this library mapped was passed to [Runtime.Register]; see

@@ -43,7 +43,10 @@ type pool struct {
 	// this slab probably has a free block whose memory is in the CPU cache. Any goroutine may write
 	// hint. The pointer publishes no other memory.
 	hint atomic.Pointer[slab]
-	node int // number of the NUMA node of new slabs, plus 1; 0 means any node. Immutable after poolSet.place
+	// growing is set while a goroutine adds a slab for allocFor. Any goroutine may write it. It publishes
+	// nothing.
+	growing atomic.Bool
+	node    int // number of the NUMA node of new slabs, plus 1; 0 means any node. Immutable after poolSet.place
 }
 
 // slab is one mapping that is cut into equal blocks. It has one registration. All fields except

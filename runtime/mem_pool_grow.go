@@ -6,14 +6,17 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // allocSlow allocates n bytes from the pool p after Alloc found no free block in p. If p still has
 // no free block, allocSlow adds a slab (one mapping that is cut into blocks) to p. The argument
-// class is the size class of p. allocSlow blocks on m.mu and may enter the kernel.
-func (m *memory) allocSlow(p *pool, class, n int) (Buffer, error) {
-	m.mu.Lock()
+// class is the size class of p. allocSlow blocks on m.mu until asked ends, and may enter the kernel.
+func (m *memory) allocSlow(asked reactor.DoneContext, p *pool, class, n int) (Buffer, error) {
+	if err := m.mu.LockUntil(asked); err != nil {
+		return Buffer{}, fmt.Errorf("runtime: waiting for a buffer of %d bytes: %w", n, err)
+	}
 	defer m.mu.Unlock()
 	if m.closing.Load() {
 		return Buffer{}, errMemoryClosed

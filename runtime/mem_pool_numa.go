@@ -1,6 +1,10 @@
 package runtime
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/verbena-rdma/verbena/reactor"
+)
 
 // poolSet has one pool per size class.
 type poolSet [numClasses]pool
@@ -32,11 +36,11 @@ func newNodePools(cfg MemoryConfig, nodes []int) map[int]*poolSet {
 
 // allocOnNode allocates n bytes on the NUMA node of a reactor. The argument node is the number of
 // the node plus 1, or 0 for any node. If the node has no pools, or n is larger than MaxPooled,
-// allocOnNode calls Alloc.
-func (m *memory) allocOnNode(node, n int) (Buffer, error) {
+// allocOnNode calls allocUntil. A nil asked never ends.
+func (m *memory) allocOnNode(asked reactor.DoneContext, node, n int) (Buffer, error) {
 	ps := m.nodePools[node]
 	if ps == nil || n < 0 || n > MaxPooled {
-		return m.Alloc(n)
+		return m.allocUntil(asked, n)
 	}
 	if m.closing.Load() {
 		return Buffer{}, errMemoryClosed
@@ -45,7 +49,7 @@ func (m *memory) allocOnNode(node, n int) (Buffer, error) {
 	if s, i, ok := ps[class].get(); ok {
 		return s.lend(i, n), nil
 	}
-	return m.allocSlow(&ps[class], class, n)
+	return m.allocSlow(asked, &ps[class], class, n)
 }
 
 // allPools iterates over the pools that Alloc uses, and then over the pools of each node.

@@ -66,11 +66,8 @@ func (m *memory) Register(b []byte, access verbs.AccessFlags) (*Region, error) {
 // addRegion makes a region of size bytes and adds it to m.regions. The given function sets the
 // memory and the registration of the region. It is called with m.mu held.
 func (m *memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region) error) (*Region, error) {
-	if size <= 0 {
-		return nil, fmt.Errorf("%w: a region of %d bytes", verbs.ErrInvalid, size)
-	}
-	if !access.Consistent() {
-		return nil, fmt.Errorf("%w: region access %v needs LOCAL_WRITE", verbs.ErrInvalid, access)
+	if err := checkRegion(size, access); err != nil {
+		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,6 +81,17 @@ func (m *memory) addRegion(size int, access verbs.AccessFlags, fill func(*Region
 	}
 	m.regions[r] = struct{}{}
 	return r, nil
+}
+
+// checkRegion returns an error if no region has this size and access.
+func checkRegion(size int, access verbs.AccessFlags) error {
+	if size <= 0 {
+		return fmt.Errorf("%w: a region of %d bytes", verbs.ErrInvalid, size)
+	}
+	if !access.Consistent() {
+		return fmt.Errorf("%w: region access %v needs LOCAL_WRITE", verbs.ErrInvalid, access)
+	}
+	return nil
 }
 
 // giveBack implements leaseHome. It does nothing, because Region.Close gives the memory back.

@@ -10,35 +10,45 @@ import (
 
 // NewFileRegion implements [Runtime.NewFileRegion].
 func (m *memory) NewFileRegion(path string, size int, access verbs.AccessFlags) (*Region, error) {
-	return m.addRegion(size, access, func(r *Region) (err error) {
-		if r.own, err = m.mapFile(path, size, access); err != nil {
-			return fmt.Errorf("file %s: %w", path, err)
+	refused := func(err error) error { return fmt.Errorf("runtime: region of %d bytes: file %s: %w", size, path, err) }
+	if err := checkRegion(size, access); err != nil {
+		return nil, err
+	}
+	if err := m.mayMap(int64(size)); err != nil { // before there is a file
+		return nil, refused(err)
+	}
+	a, err := m.mapFile(path, size) // waits for the disk, so m.mu is not locked
+	if err != nil {
+		return nil, refused(err)
+	}
+	r, err := m.addRegion(size, access, func(r *Region) error {
+		// Check the limit again: only now is the length in whole pages known.
+		if err := m.budget(int64(a.Len())); err != nil {
+			return err
 		}
-		r.mr, r.b = r.own.mr, r.own.arena.Bytes()[:size:size]
-		r.addr = r.mr.IOVA()
+		mr, err := m.register(a.Addr(), uint64(size), access)
+		if err != nil {
+			return err
+		}
+		m.mapped += int64(a.Len())
+		r.own = mapping{a, mr, locks(uint64(size), access)}
+		r.mr, r.b, r.addr = mr, a.Bytes()[:size:size], mr.IOVA()
 		return nil
 	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("file %s: %w", path, err), a.Discard())
+	}
+	return r, nil
 }
 
-// mapFile maps and registers the first size bytes of the file at path. The caller holds m.mu.
-func (m *memory) mapFile(path string, size int, access verbs.AccessFlags) (mapping, error) {
-	if err := m.budget(int64(size)); err != nil {
-		return mapping{}, err
+// mayMap returns an error if the memory is closed, or has no room for n more bytes now.
+func (m *memory) mayMap(n int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closing.Load() {
+		return errMemoryClosed
 	}
-	a, err := mem.MapFile(path, size)
-	if err != nil {
-		return mapping{}, err
-	}
-	// Check the limit again: only now is the length in whole pages known.
-	if err := m.budget(int64(a.Len())); err != nil {
-		return mapping{}, errors.Join(err, a.Unmap())
-	}
-	mr, err := m.register(a.Addr(), uint64(size), access)
-	if err != nil {
-		return mapping{}, errors.Join(err, a.Unmap())
-	}
-	m.mapped += int64(a.Len())
-	return mapping{a, mr, locks(uint64(size), access)}, nil
+	return m.budget(n)
 }
 
 // Persistence returns what the region is on, and how [Region.Sync] and a persistent FLUSH on the

@@ -52,19 +52,21 @@ func (c *Conn) flushByRead(ctx context.Context, op *Op, s *reactor.Send, w submi
 	case op.remote.Access&verbs.AccessRemoteRead == 0:
 		return f, fmt.Errorf("%w: a FLUSH: the device does not execute FLUSH, and the descriptor does not permit a READ in its place", verbs.ErrNotSupported)
 	}
-	buf, err := c.rt.mem.Alloc(flushRead)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return f, err
+	}
+	buf, err := c.rt.allocFor(asked, flushRead, w.mode)
+	if err != nil {
+		return f, asked.Cause(ctx, err)
 	}
 	local, err := buf.Slice().Sub(0, int(min(op.remote.Length, flushRead)))
 	if err == nil {
 		s.Opcode = verbs.WRRDMARead
-		f, err = c.submitFrom(ctx, s, local, w)
+		f, err = c.submitFrom(asked, s, local, w)
 	}
-	if rerr := buf.Release(); err == nil { // the READ's lease keeps the buffer until the READ completes
-		err = rerr
-	}
-	return f, err
+	buf.drop() // the READ's lease keeps the buffer until the READ completes
+	return f, asked.Cause(ctx, err)
 }
 
 // writeWord starts the WRITE in place of the ATOMIC_WRITE s, which the descriptor permits.
@@ -79,16 +81,18 @@ func (c *Conn) writeWord(ctx context.Context, s *reactor.Send, w submitOpts) (f 
 	if c.q.Inline() >= wordSize {
 		return c.submit(ctx, s, reactor.Payload{Inline: word[:]}, w)
 	}
-	buf, err := c.rt.mem.Alloc(wordSize)
+	asked, err := reactor.DoneOf(ctx)
 	if err != nil {
 		return f, err
 	}
-	copy(buf.Bytes(), word[:])
-	f, err = c.submitFrom(ctx, s, buf.Slice(), w)
-	if rerr := buf.Release(); err == nil {
-		err = rerr
+	buf, err := c.rt.allocFor(asked, wordSize, w.mode)
+	if err != nil {
+		return f, asked.Cause(ctx, err)
 	}
-	return f, err
+	copy(buf.Bytes(), word[:])
+	f, err = c.submitFrom(asked, s, buf.Slice(), w)
+	buf.drop()
+	return f, asked.Cause(ctx, err)
 }
 
 // submitFrom submits s with the local memory local.

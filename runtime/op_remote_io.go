@@ -12,6 +12,10 @@ import (
 // RemoteMemory gives access to a peer's memory as an io.ReaderAt and io.WriterAt. The caller's bytes
 // may be in ordinary Go memory: ReadAt and WriteAt copy them from or to registered buffers. Both
 // block until the transfer has ended. The methods may be called from any goroutine.
+//
+// Errors, besides io.EOF: [ErrRemoteRange]; those of [Conn.Start] and of its future; *[NoMemoryError] or
+// *[MemlockError] if there is no memory for one buffer of at most 256 KiB; the error of the context,
+// also while they wait for a buffer.
 type RemoteMemory struct {
 	c      *Conn
 	ctx    context.Context
@@ -130,7 +134,11 @@ func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Bu
 			continue
 		}
 		chunk := p[at:min(len(p), at+ioChunk)]
-		buf, aerr := m.c.rt.mem.Alloc(len(chunk))
+		buf, aerr := m.c.rt.mem.allocUntil(asked, len(chunk))
+		if aerr != nil && head < tail { // the memory of an earlier chunk may do
+			finish()
+			continue
+		}
 		if aerr != nil {
 			err = aerr
 			break

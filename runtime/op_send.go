@@ -97,19 +97,17 @@ func (c *Conn) sendBytes(ctx context.Context, p []byte, s *reactor.Send, w submi
 	if err := c.mayCarry(uint64(len(p))); err != nil {
 		return f, err
 	}
-	if w.mode == reactor.NonBlock && len(p) > c.eager {
+	if w.mode&reactor.NonBlock != 0 && len(p) > c.eager {
 		return f, ErrPieces
 	}
 	if c.headerSize()+len(p) > c.inline || len(p) > c.eager {
-		buf, err := c.rt.mem.Alloc(len(p))
+		buf, err := c.rt.allocFor(asked, len(p), w.mode)
 		if err != nil {
-			return f, err
+			return f, asked.Cause(ctx, err)
 		}
 		copy(buf.Bytes(), p)
 		f, err = c.send(asked, []Slice{buf.Slice()}, s, w)
-		if rerr := buf.Release(); err == nil { // the send's lease keeps the buffer until the send completes
-			err = rerr
-		}
+		buf.drop() // the send's lease keeps the buffer until the send completes
 		return f, asked.Cause(ctx, err)
 	}
 	if err := c.creditFor(asked, verbs.WRSend, w.mode); err != nil {

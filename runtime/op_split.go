@@ -80,7 +80,7 @@ func (m *fragments) done(t SinkContext) {
 // posted, the operation ends with this error when the posted fragments have completed. In mode
 // NonBlock, split posts nothing and returns ErrPieces.
 func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, remote Remote, how reactor.SubmitMode) (Future, error) {
-	if how == reactor.NonBlock {
+	if how&reactor.NonBlock != 0 {
 		return Future{}, ErrPieces
 	}
 	asked, err := reactor.DoneOf(ctx)

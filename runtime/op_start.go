@@ -83,7 +83,9 @@ func (c *Conn) StartTo(ctx context.Context, op *Op, sink Sink, tag uint64) error
 
 // TryStartTo is StartTo, but never blocks. It returns ErrQueueFull if the send queue is full, and
 // ErrNoCredit if the peer has no free receive. If the operation is larger than one work request, or a
-// message than the peer's receives, it returns ErrPieces. Any goroutine may call TryStartTo, even the holder of the reactor's turn, for
+// message than the peer's receives, it returns ErrPieces. A SendBytesOp of more bytes than the device takes
+// inline (Options.Inline) needs a buffer, and so does an operation in whose place another request is sent (FLUSH and
+// ATOMIC_WRITE, if the device does not execute them): if none is free, TryStartTo returns ErrNoBuffer, and the runtime makes one meanwhile. Any goroutine may call TryStartTo, even the holder of the reactor's turn, for
 // example in a Sink.
 func (c *Conn) TryStartTo(op *Op, sink Sink, tag uint64) error {
 	return c.startTo(context.Background(), op, submitOpts{sink: sink, tag: tag, mode: reactor.NonBlock})

@@ -59,7 +59,7 @@ func (p *PacketConn) makeSlots() error {
 	p.slots = make([]packetSlot, p.opts.RecvCredits)
 	for i := range p.slots {
 		s := &p.slots[i]
-		buf, err := p.rt.mem.allocOnNode(p.sh.node, verbs.GRHLen+int(p.sh.r.MaxDatagram()))
+		buf, err := p.rt.mem.allocOnNode(nil, p.sh.node, verbs.GRHLen+int(p.sh.r.MaxDatagram()))
 		if err != nil {
 			for k := range i {
 				p.slots[k].buf.drop()

@@ -45,14 +45,15 @@ const closedPins = math.MinInt64
 // kernel and takes the registry's lock, and Sync may wait for the disk. None allocates, except
 // Unmap. No view may be used after Unmap (see the package comment).
 type Arena struct {
-	base  unsafe.Pointer // immutable
-	addr  uint64         // base as a number; immutable
-	total int            // bytes at base; immutable
-	owned bool           // made by Map or MapFile, so Unmap returns it to the system; immutable
-	kind  Kind           // what it maps; immutable
-	huge  bool           // mapped with reserved huge pages; immutable
-	bound bool           // the NUMA preference was accepted; immutable
-	parts []part         // of an adopted arena, what Check knows; nil where the system does not say. Immutable
+	base    unsafe.Pointer // immutable
+	addr    uint64         // base as a number; immutable
+	total   int            // bytes at base; immutable
+	owned   bool           // made by Map or MapFile, so Unmap returns it to the system; immutable
+	kind    Kind           // what it maps; immutable
+	huge    bool           // mapped with reserved huge pages; immutable
+	bound   bool           // the NUMA preference was accepted; immutable
+	parts   []part         // of an adopted arena, what Check knows; nil where the system does not say. Immutable
+	created string         // the file that MapFile has created for it, "" otherwise; immutable
 	// instruction is what Sync uses; None for volatile memory, and where Sync uses msync. Immutable.
 	instruction writeback.Instruction
 
@@ -94,6 +95,7 @@ func Map(size int, o Options) (*Arena, error) {
 type mapping struct {
 	base        unsafe.Pointer
 	size        int
+	created     string
 	huge, bound bool
 	kind        Kind
 	instruction writeback.Instruction

@@ -3,6 +3,7 @@ package mem
 import (
 	"errors"
 	"fmt"
+	"os"
 	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/mem/writeback"
@@ -42,7 +43,8 @@ func (k Kind) String() string { return kindNames[k] }
 //   - A devdax device has its size and alignment, to which the mapping is rounded up. Sync writes cache
 //     lines back: msync(2) does nothing there. Without such an instruction the device is refused.
 //
-// It blocks for the disk. The caller owns the arena as one of [Map].
+// If it fails, it removes a file that it has created; an existing one may have been extended. It blocks
+// for the disk. The caller owns the arena as one of [Map].
 //
 // A file is not trusted. Anything but a regular file and a devdax device is refused, and the size that
 // the device reports bounds the mapping. But no process may truncate the file while it is mapped, and
@@ -63,10 +65,20 @@ func MapFile(path string, size int) (*Arena, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Arena{base: m.base, addr: uint64(uintptr(m.base)), total: m.size, owned: true, kind: m.kind, instruction: m.instruction}
+	a := &Arena{base: m.base, addr: uint64(uintptr(m.base)), total: m.size, owned: true, kind: m.kind, instruction: m.instruction, created: m.created}
 	a.size.Store(uint64(m.size))
 	register(a)
 	return a, nil
+}
+
+// Discard undoes MapFile for a caller that cannot use the arena: it is Unmap, and removes the file if
+// MapFile has created it. It enters the kernel.
+func (a *Arena) Discard() error {
+	err := a.Unmap()
+	if err == nil && a.created != "" {
+		err = os.Remove(a.created)
+	}
+	return err
 }
 
 // Persistent reports whether the arena is the mapping of a file, so that [Arena.Sync] makes its

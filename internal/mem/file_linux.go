@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -20,10 +21,17 @@ const fileSupported = true
 const filePerm = 0o600
 
 func osMapFile(path string, size int) (m mapping, err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, filePerm)
+	f, created, err := openFile(path)
 	if err != nil {
 		return m, fmt.Errorf("mem: map of a file: %w", err)
 	}
+	defer func() {
+		if err != nil && created {
+			err = errors.Join(err, os.Remove(f.Name()))
+		} else if created {
+			m.created = f.Name()
+		}
+	}()
 	defer func() {
 		// The mapping keeps the file open.
 		if e := f.Close(); e != nil && err == nil {
@@ -46,6 +54,43 @@ func osMapFile(path string, size int) (m mapping, err error) {
 	}
 	return m, nil
 }
+
+// openFile opens the file at path, and reports whether it has created it. The file has its own name, and
+// not that of a symbolic link to it, so that the name's folder can be synced and the file removed.
+func openFile(path string) (f *os.File, created bool, err error) {
+	if path, err = resolve(path); err != nil {
+		return nil, false, err
+	}
+	if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, filePerm); err == nil {
+		return f, true, nil
+	}
+	if errors.Is(err, os.ErrExist) {
+		f, err = os.OpenFile(path, os.O_RDWR, 0)
+	}
+	return f, false, err
+}
+
+// maxLinks is how many symbolic links Linux follows in one path (MAXSYMLINKS).
+const maxLinks = 40
+
+// resolve follows the symbolic links at path, the last of which may lead to a file that does not exist.
+func resolve(path string) (string, error) {
+	for range maxLinks {
+		to, err := os.Readlink(path)
+		if err != nil { // no link: a file of another kind, or none
+			return path, nil
+		}
+		if !filepath.IsAbs(to) {
+			to = folder(path) + to
+		}
+		path = to
+	}
+	return "", &os.PathError{Op: "open", Path: path, Err: unix.ELOOP}
+}
+
+// folder returns the part of path before its last name, with the slash. It does not shorten it: a part may
+// be a symbolic link.
+func folder(path string) string { return path[:strings.LastIndexByte(path, '/')+1] }
 
 // mapRegular maps a regular file of the given length.
 func mapRegular(f *os.File, length int64, size int) (m mapping, err error) {
@@ -95,7 +140,7 @@ func extend(f *os.File, length, n int64) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(f.Name()))
+	dir, err := os.Open(folder(f.Name()) + ".")
 	if err != nil {
 		return err
 	}

@@ -130,3 +130,42 @@ func TestFileRefusals(t *testing.T) {
 		t.Errorf("MapFile in a missing folder: %v", err)
 	}
 }
+
+// Rule: MapFile that fails, and Discard, remove the file that MapFile has created, and no other. A
+// symbolic link stays.
+func TestAFileThatIsNotUsedIsRemoved(t *testing.T) {
+	needFiles(t)
+	const tooLarge = 1 << 60 // bytes: of no file system
+	exists := func(path string) bool {
+		_, err := os.Lstat(path)
+		return err == nil
+	}
+	for _, c := range []struct {
+		name     string
+		old, dir bool // the file exists; the path is a link to it in another folder
+	}{{"new", false, false}, {"old", true, false}, {"new, by a link", false, true}, {"old, by a link", true, true}} {
+		path := filepath.Join(t.TempDir(), "file")
+		file := path
+		if c.dir {
+			file = filepath.Join(t.TempDir(), "target")
+			must.Do(t, os.Symlink(file, path))
+		}
+		if c.old {
+			must.Do(t, os.WriteFile(file, []byte("old"), 0o600))
+		}
+		if a, err := MapFile(path, tooLarge); err == nil {
+			t.Fatalf("%d bytes were mapped: %v", tooLarge, a.Unmap())
+		}
+		if exists(file) != c.old || !c.dir && exists(path) != c.old || c.dir && !exists(path) {
+			t.Errorf("%s: after a failure the file exists: %t, the path: %t", c.name, exists(file), exists(path))
+		}
+		must.Do(t, must.Get(MapFile(path, 1))(t).Discard())
+		if exists(file) != c.old || c.dir && !exists(path) {
+			t.Errorf("%s: after Discard the file exists: %t, the path: %t", c.name, exists(file), exists(path))
+		}
+		must.Do(t, must.Get(MapFile(path, 1))(t).Unmap())
+		if !exists(file) {
+			t.Errorf("%s: after Unmap the file does not exist", c.name)
+		}
+	}
+}

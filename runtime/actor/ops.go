@@ -41,7 +41,7 @@ type waitingOp struct {
 // The memory that op names must stay valid until the Completion. If Start returns an error, nothing
 // was started, and no Completion comes. Errors: ErrTooMany if Options.Operations operations are
 // outstanding; ErrConfig for a nil connection; those of Conn.TryStartTo, except ErrQueueFull,
-// ErrNoCredit and ErrPieces.
+// ErrNoCredit, ErrPieces and ErrNoBuffer.
 func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error {
 	a := &c.cell.core
 	if conn == nil {
@@ -57,7 +57,7 @@ func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error 
 		return nil
 	}
 	err := conn.TryStartTo(&op, e, tag)
-	if !errors.Is(err, verbena.ErrQueueFull) && !errors.Is(err, verbena.ErrPieces) {
+	if !errors.Is(err, verbena.ErrQueueFull) && !errors.Is(err, verbena.ErrPieces) && !errors.Is(err, verbena.ErrNoBuffer) {
 		if err != nil {
 			a.freeEvent(e)
 		}

@@ -1,6 +1,7 @@
 package rpma
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 
@@ -78,7 +79,11 @@ func (c *Conn) start(op string, o *runtime.Op, flags Flags, word uint64) error {
 	if flags&onSuccess != 0 {
 		sink, *o = (*sendSink)(c), o.Signaled()
 	}
-	return c.started(op, flags, &c.sends, conn.Err, conn.Batch().TryStartTo(o, sink, word))
+	err = conn.Batch().TryStartTo(o, sink, word)
+	if errors.Is(err, runtime.ErrPieces) || errors.Is(err, runtime.ErrNoBuffer) { // it may take several requests, or memory
+		err = conn.StartTo(background, o, sink, word)
+	}
+	return c.started(op, flags, &c.sends, conn.Err, err)
 }
 
 // started ends the start of an operation, which has a place in of. The argument ended returns why the
