@@ -124,34 +124,6 @@ func TestOneSidedOperations(t *testing.T) {
 	}
 }
 
-// Rule: if WriteAt gets no memory for a chunk, it returns ErrNoMemory and the number of bytes in the
-// earlier chunks. These bytes are in the peer's memory.
-func TestWriteAtCountsTheChunksBeforeAnError(t *testing.T) {
-	notOnDevice(t, "the test uses up all memory that the limit of its runtime permits")
-	a, b := connected(t, Config{Memory: MemoryConfig{MaxBytes: 2 * slabSize}})
-	region := must.Get(b.rt.NewRegion(slabSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))(t)
-	defer region.Close()
-	var held []Buffer
-	for { // allocate all memory; two chunks of it are released before WriteAt is called
-		buf, err := a.rt.Alloc(ioChunk)
-		if err != nil {
-			break
-		}
-		held = append(held, buf)
-	}
-	for _, buf := range held[2:] {
-		defer func() { must.Do(t, buf.Release()) }()
-	}
-	must.Do(t, held[0].Release())
-	must.Do(t, held[1].Release())
-	src := bytes.Repeat([]byte{7}, 3*ioChunk)
-	remote := must.Get(region.Remote(0, slabSize))(t)
-	n, err := a.At(testContext(t), remote).WriteAt(src, 0)
-	if !errors.Is(err, ErrNoMemory) || n != 2*ioChunk || !bytes.Equal(region.Bytes()[:n], src[:n]) {
-		t.Errorf("WriteAt returned %d, %v; want %d bytes, which are in the peer's memory, and %v", n, err, 2*ioChunk, ErrNoMemory)
-	}
-}
-
 // Rule: if the peer sends messages and then closes the connection, RecvWait returns all messages
 // before it returns ErrPeerClosed.
 func TestPeerCloseComesAfterTheMessages(t *testing.T) {

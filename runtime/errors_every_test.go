@@ -126,6 +126,7 @@ var answers = map[string]struct {
 	"runtime.ErrPermission":     {verbena.ErrPermission, never, nil},
 	"runtime.ErrRemoteRange":    {verbena.ErrRemoteRange, never, nil},
 	"runtime.ErrRange":          {verbena.ErrRange, never, nil},
+	"runtime.ErrNoBuffer":       {verbena.ErrNoBuffer, later, nil},
 	"runtime.ErrReleased":       {verbena.ErrReleased, never, nil},
 	"runtime.ErrOwnMemory":      {verbena.ErrOwnMemory, never, nil},
 	"runtime.ErrWindowState":    {verbena.ErrWindowState, never, nil},

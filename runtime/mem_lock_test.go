@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -172,4 +173,49 @@ func TestRemoteMemoryWithOneBuffer(t *testing.T) {
 		must.Do(t, buf.Release())
 	}
 	mustClose(t, region)
+}
+
+// Rule: after an error WriteAt returns the number of bytes in the chunks before it, which are in the peer's
+// memory.
+func TestWriteAtCountsTheChunksBeforeAnError(t *testing.T) {
+	a, b := connected(t, Config{})
+	region := must.Get(b.rt.NewRegion(2*ioChunk, openToPeers))(t)
+	remote := must.Get(region.Remote(0, 2*ioChunk))(t)
+	remote.Length += ioChunk // of which the peer's device knows nothing
+	src := bytes.Repeat([]byte{7}, 3*ioChunk)
+	n, err := a.At(testContext(t), remote).WriteAt(src, 0)
+	if wc, ok := errors.AsType[*verbs.WCError](err); !ok || wc.Status != verbs.WCRemAccessErr || n != 2*ioChunk || !bytes.Equal(region.Bytes(), src[:n]) {
+		t.Errorf("WriteAt returned %d, %v; want %d bytes, which are in the peer's memory, and REM_ACCESS_ERR", n, err, 2*ioChunk)
+	}
+	mustClose(t, region)
+}
+
+// Rule: memory that cannot be unmapped still counts, and a later Close unmaps it. (The bug: it was
+// forgotten.) A pin stands for the system's refusal.
+func TestMemoryThatStaysMappedIsUnmappedLater(t *testing.T) {
+	m, _ := testMemory(t, MemoryConfig{})
+	r := must.Get(m.NewRegion(4096, openToPeers))(t)
+	region := r.own.arena
+	must.Do(t, region.Pin())
+	for range 2 {
+		if err := r.Close(); !errors.Is(err, mem.ErrPinned) {
+			t.Errorf("Close of a region that is not unmapped: %v, want ErrPinned", err)
+		}
+	}
+	if s := m.Stats(); s.Mapped != int64(region.Len()) || s.Registered != 0 {
+		t.Errorf("after that: %d bytes are mapped, %d registered; want %d, 0", s.Mapped, s.Registered, region.Len())
+	}
+	region.Unpin()
+	mustClose(t, r)
+	b := mustAlloc(t, m, 3<<20)
+	big := b.s.lease.home.(*bigBuffer).arena
+	must.Do(t, big.Pin())
+	if err := b.Release(); !errors.Is(err, mem.ErrPinned) || m.Stats().Mapped != int64(big.Len()) {
+		t.Errorf("Release of a buffer that is not unmapped: %v, and %d bytes are mapped; want ErrPinned, %d", err, m.Stats().Mapped, big.Len())
+	}
+	big.Unpin()
+	must.Do(t, m.Close())
+	if s := m.Stats(); s.Mapped != 0 || s.Registered != 0 || big.Len() != 0 {
+		t.Errorf("after Close of the memory: %+v, want nothing", s)
+	}
 }

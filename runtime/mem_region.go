@@ -193,14 +193,9 @@ func (r *Region) closeLocked() error {
 			return err
 		}
 	} else {
-		// Deregister the region here, and not only in m.discard: if the device refuses, a later Close
-		// of the region can try again. If the device does not refuse, the second deregistration, in
-		// m.discard, has no effect.
-		if err := r.mr.Close(); err != nil {
+		// Not m.discard: if the device or the system refuses, a later Close of the region tries again.
+		if err := r.m.release(&r.own); err != nil {
 			return fmt.Errorf("runtime: closing a region of %d bytes: %w", r.Len(), err)
-		}
-		if err := r.m.discard(r.own); err != nil {
-			return err
 		}
 	}
 	r.closed = true

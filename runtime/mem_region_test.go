@@ -419,7 +419,7 @@ func TestMemlockGivesUpWhatIsUnusedFirst(t *testing.T) {
 	pd.lockable(m, 6<<20, syscall.ENOMEM)
 	mustRelease(t, mustAlloc(t, m, 64)) // an unused slab
 	mapped := callerMapping(t, 4<<20)
-	mustClose(t, mustRegister(t, m, mapped, openToPeers)) // an unused registration
+	mustClose(t, mustRegister(t, m, mapped, verbs.AccessLocalWrite)) // an unused registration
 	if pd.bytes() != 6<<20 {
 		t.Fatalf("%d bytes are registered, but the test needs as many as the limit, %d", pd.bytes(), 6<<20)
 	}

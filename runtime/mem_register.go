@@ -37,14 +37,15 @@ func (m *memory) mapRegistered(n, node int, access verbs.AccessFlags) (mapping, 
 		return mapping{}, err
 	}
 	// Check the limit again: only now is the length in whole pages known.
-	if err := m.budget(int64(a.Len())); err != nil {
-		return mapping{}, errors.Join(err, a.Unmap())
+	err = m.budget(int64(a.Len()))
+	m.mapped += int64(a.Len())
+	if err != nil {
+		return mapping{}, errors.Join(err, m.discard(mapping{arena: a}))
 	}
 	mr, err := m.register(a.Addr(), uint64(n), access)
 	if err != nil {
-		return mapping{}, errors.Join(err, a.Unmap())
+		return mapping{}, errors.Join(err, m.discard(mapping{arena: a}))
 	}
-	m.mapped += int64(a.Len())
 	return mapping{a, mr, locks(uint64(n), access)}, nil
 }
 
@@ -66,22 +67,35 @@ func (m *memory) budget(n int64) error {
 	return &NoMemoryError{Limit: limit, Mapped: m.mapped, Wanted: n}
 }
 
-// discard deregisters and unmaps a mapping. If the device refuses to deregister it, the mapping
-// goes to m.broken and still counts as mapped and registered. The caller holds m.mu.
+// discard is release that needs no second call: if the device or the system refuses, the mapping goes to
+// m.broken, and still counts as mapped, and as registered if the device refused. The caller holds m.mu.
 func (m *memory) discard(at mapping) error {
-	if err := at.mr.Close(); err != nil {
+	err := m.release(&at)
+	if err != nil {
 		m.broken = append(m.broken, at)
-		return fmt.Errorf("runtime: deregistering %d bytes: %w", at.mr.Length(), err)
+	}
+	return err
+}
+
+// release deregisters and unmaps a mapping. If the device or the system refuses, release can be called
+// again. The caller holds m.mu.
+func (m *memory) release(at *mapping) error {
+	if at.mr != nil {
+		if err := at.mr.Close(); err != nil { // the second deregistration has no effect
+			return fmt.Errorf("runtime: deregistering %d bytes: %w", at.mr.Length(), err)
+		}
 	}
 	m.registered -= at.locked
+	at.locked = 0
 	if at.arena == nil {
 		return nil
 	}
-	m.mapped -= int64(at.arena.Len())
-	// No registration pins the memory any more, so Unmap fails only if the system refuses. The
-	// mapping does not go to m.broken for a second try, because a second call of Unmap would do
-	// nothing.
-	return at.arena.Unmap()
+	n := int64(at.arena.Len())
+	if err := at.arena.Unmap(); err != nil {
+		return err
+	}
+	m.mapped -= n
+	return nil
 }
 
 // retryBroken tries again to deregister and unmap the mappings in m.broken. The caller holds m.mu.

@@ -24,6 +24,9 @@ type Options struct {
 	Populate bool
 }
 
+// unmap is osUnmap. Tests replace it.
+var unmap = osUnmap
+
 // closedPins is the value of Arena.pins once the arena is unmapped.
 const closedPins = math.MinInt64
 
@@ -40,6 +43,9 @@ const closedPins = math.MinInt64
 //	            | Unmap (CAS 0 -> closed: one caller wins)
 //	            v
 //	          closed                       Pin: ErrUnmapped; Unmap: nil
+//	            | the system refuses
+//	            v
+//	          live(0)
 //
 // All methods may be called from any goroutine and none blocks, except that Unmap enters the
 // kernel and takes the registry's lock, and Sync may wait for the disk. None allocates, except
@@ -62,7 +68,8 @@ type Arena struct {
 	// not protect existing views: pins do that.
 	size atomic.Uint64
 	// pins counts registrations, or is closedPins. Written by Pin, Unpin and Unmap. Unmap's
-	// change from 0 publishes that no further pin is possible.
+	// change from 0 publishes that no further pin is possible; its change back, that the arena is
+	// registered again.
 	pins atomic.Int64
 }
 
@@ -194,7 +201,8 @@ func (a *Arena) Pins() int { return int(max(a.pins.Load(), 0)) }
 
 // Unmap ends the arena: it unmaps a mapping made by Map or MapFile, and only unregisters an
 // adopted range. It is idempotent. While pins are held it fails with [ErrPinned] and changes
-// nothing. No view of the arena may be in use.
+// nothing. If the system refuses (at its limit of mappings, vm.max_map_count, it cannot cut one in two),
+// the arena lives on, and Unmap can be called again. No view of the arena may be in use.
 //
 // Implements: munmap(2); VirtualFree on Windows.
 func (a *Arena) Unmap() error {
@@ -213,7 +221,10 @@ func (a *Arena) Unmap() error {
 	if !a.owned {
 		return nil
 	}
-	if err := osUnmap(a.base, a.total); err != nil {
+	if err := unmap(a.base, a.total); err != nil {
+		a.size.Store(uint64(a.total))
+		register(a)
+		a.pins.Store(0) // last: from here on another Unmap may begin
 		return fmt.Errorf("mem: unmap of %d bytes at %#x: %w", a.total, a.addr, err)
 	}
 	return nil

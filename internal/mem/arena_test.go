@@ -253,3 +253,24 @@ func BenchmarkFind(b *testing.B) {
 		}
 	}
 }
+
+// Rule: an arena that the system does not unmap lives on, and a later Unmap unmaps it. (The bug: the second
+// Unmap returned nil, and the memory stayed.)
+func TestUnmapThatTheSystemRefusesIsRepeated(t *testing.T) {
+	a := must.Get(Map(4096, Options{}))(t)
+	refused := errors.New("refused")
+	unmap = func(unsafe.Pointer, int) error { return refused }
+	err := a.Unmap()
+	unmap = osUnmap
+	if found, ok := Find(a.Addr(), 8); !errors.Is(err, refused) || !ok || found != a || a.Len() != 4096 {
+		t.Fatalf("after Unmap (%v) the arena has %d bytes and is found: %t; want the system's error, 4096, true", err, a.Len(), ok)
+	}
+	must.Do(t, a.Pin()) // it is as before
+	a.Unpin()
+	a.Bytes()[0] = 1
+	must.Do(t, a.Unmap())
+	must.Do(t, a.Unmap())
+	if _, ok := Find(a.Addr(), 8); ok || a.Len() != 0 {
+		t.Errorf("after the second Unmap the arena has %d bytes and is found: %t; want 0, false", a.Len(), ok)
+	}
+}

@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -15,9 +16,8 @@ const wakeKey = 1
 
 // wakeCosts are the measured values: with a descriptor in the epoll set and without.
 var wakeCosts [2]struct {
-	once sync.Once
-	cost time.Duration
-	err  error
+	mu   sync.Mutex    // held during the measurement
+	cost time.Duration // 0: not measured yet
 }
 
 // WakeCost returns the time from the event of a source like s until a goroutine that sleeps in a
@@ -25,16 +25,28 @@ var wakeCosts [2]struct {
 // announce themselves, which takes some milliseconds. s must not be in a poller. Any goroutine
 // may call it.
 //
-// Errors: those of making a poller and an event.
+// Errors: those of making a poller and an event, for example that the process has no descriptor left.
+// A later call then measures.
 func WakeCost(s Source) (time.Duration, error) {
 	i := 0
 	if !Announces(s) && s.FD() >= 0 {
 		i = 1
 	}
 	w := &wakeCosts[i]
-	w.once.Do(func() { w.cost, w.err = measureWake(i == 1) })
-	return w.cost, w.err
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cost == 0 {
+		cost, err := measureWake(i == 1)
+		if err != nil {
+			return 0, err
+		}
+		w.cost = max(cost, 1)
+	}
+	return w.cost, nil
 }
+
+// errNoDescriptor means that an event has no descriptor to be polled by.
+var errNoDescriptor = errors.New("sys: no descriptor for an event")
 
 // Announces reports whether a source, which must not be in a poller, announces its own events:
 // they come from this process. Any goroutine may call it.
@@ -62,7 +74,10 @@ func measureWake(descriptor bool) (cost time.Duration, err error) {
 	}
 	defer ev.Close()
 	var s Source = ev
-	if descriptor && ev.FD() >= 0 {
+	if descriptor {
+		if ev.FD() < 0 {
+			return 0, errNoDescriptor
+		}
 		s = byDescriptor{ev}
 	}
 	if err := p.Attach(s, wakeKey); err != nil {
