@@ -3,6 +3,7 @@ package mem
 import (
 	"bytes"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -135,7 +136,7 @@ func TestFileRefusals(t *testing.T) {
 // symbolic link stays.
 func TestAFileThatIsNotUsedIsRemoved(t *testing.T) {
 	needFiles(t)
-	const tooLarge = 1 << 60 // bytes: of no file system
+	const tooLarge = math.MaxInt &^ 0xffff // bytes: of no file system
 	exists := func(path string) bool {
 		_, err := os.Lstat(path)
 		return err == nil
