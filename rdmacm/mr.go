@@ -1,7 +1,6 @@
 package rdmacm
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
@@ -14,7 +13,7 @@ import (
 type MR struct {
 	verbs.MR
 	buf   []byte
-	arena *mem.Arena // makes buf known to the software RNIC
+	arena *mem.Arena // makes buf known to the device; nil if this library has mapped buf
 }
 
 // RegMsgs registers memory for sends and receives. The memory must not be of the Go heap: see
@@ -58,15 +57,19 @@ func (id *ID) reg(op string, buf []byte, access verbs.AccessFlags) (*MR, error) 
 //
 // Implements: ibv_reg_mr.
 func RegMR(pd verbs.PD, buf []byte, access verbs.AccessFlags) (*MR, error) {
-	a, err := mem.Adopt(buf)
-	if err != nil {
-		return nil, named("ibv_reg_mr", nil, fmt.Errorf("%w: %w", verbs.ErrInvalid, err))
+	const op = "ibv_reg_mr"
+	m := &MR{buf: buf}
+	var refused, err error // refused: by the device
+	if m.arena, err = mem.AdoptFor(buf, func(addr, n uint64) error {
+		m.MR, refused = pd.RegMR(addr, n, addr, access)
+		return refused
+	}); err == nil {
+		return m, nil
 	}
-	mr, err := pd.RegMR(a.Addr(), uint64(len(buf)), a.Addr(), access)
-	if err != nil {
-		return nil, errors.Join(named("ibv_reg_mr", nil, err), a.Unmap())
+	if refused == nil {
+		err = fmt.Errorf("%w: %w", verbs.ErrInvalid, err)
 	}
-	return &MR{MR: mr, buf: buf, arena: a}, nil
+	return nil, named(op, nil, err)
 }
 
 // Dereg ends the registration. The memory stays the caller's. No outstanding request may name it. It is
@@ -76,6 +79,9 @@ func RegMR(pd verbs.PD, buf []byte, access verbs.AccessFlags) (*MR, error) {
 func (m *MR) Dereg() error {
 	if err := m.MR.Close(); err != nil {
 		return named("rdma_dereg_mr", nil, err)
+	}
+	if m.arena == nil {
+		return nil
 	}
 	return m.arena.Unmap()
 }

@@ -25,4 +25,7 @@ var (
 	// ErrNotWritable means that memory of the program is mapped without the permission to write. It
 	// matches EFAULT, as ibv_reg_mr returns.
 	ErrNotWritable = fmt.Errorf("mem: memory is not writable: %w", syscall.EFAULT)
+	// ErrPartlyOwned means that a part of the memory passed to [AdoptFor] is in an arena of [Map] or
+	// [MapFile], and a part is not.
+	ErrPartlyOwned = errors.New("mem: only a part of the memory is of the library's own")
 )

@@ -1,11 +1,14 @@
 package mem
 
 import (
+	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"pgregory.net/rapid"
 
@@ -174,4 +177,45 @@ func TestFindWhileArenasComeAndGo(t *testing.T) {
 	writers.Wait()
 	stop.Store(true)
 	readers.Wait()
+}
+
+// Rule: memory of the library is registered in its own arena, so that it stays mapped; other memory is
+// adopted for the registration. Memory that is only partly the library's is refused, and a refused
+// registration leaves nothing. (The bug: the library's memory was adopted, too, and the device pinned
+// only that.)
+func TestAdoptForPinsTheLibrarysOwnMemory(t *testing.T) {
+	m := mustMap(t, 1<<16, Options{})
+	arenas, _ := Live()
+	pinned := func(addr, n uint64) error {
+		a, ok := Find(addr, int(n))
+		if !ok || a != m {
+			t.Errorf("%d bytes at %#x are in another arena", n, addr)
+		}
+		return nil
+	}
+	for _, b := range [][]byte{m.Bytes(), m.Bytes()[:1], m.Bytes()[100:300], m.Bytes()[1<<16-1:]} {
+		if !OwnedIn(b) {
+			t.Errorf("%d bytes are not the library's", len(b))
+		}
+		if a, err := AdoptFor(b, pinned); a != nil || err != nil {
+			t.Errorf("%d bytes: arena %v, error %v; want neither", len(b), a, err)
+		}
+	}
+	over := unsafe.Slice(unsafe.SliceData(m.Bytes()), 1<<16+1)
+	if _, err := AdoptFor(over, pinned); !errors.Is(err, ErrPartlyOwned) {
+		t.Errorf("memory that is only partly the library's: %v, want ErrPartlyOwned", err)
+	}
+	no := errors.New("refused")
+	if a, err := AdoptFor(m.Bytes(), func(_, _ uint64) error { return no }); a != nil || !errors.Is(err, no) {
+		t.Errorf("a refused registration: arena %v, error %v", a, err)
+	}
+	if _, err := AdoptFor(nil, pinned); !errors.Is(err, ErrSize) {
+		t.Errorf("no memory: %v, want ErrSize", err)
+	}
+	if _, err := AdoptFor(make([]byte, 64), pinned); !errors.Is(err, ErrGoHeap) && math.MaxInt != math.MaxInt32 {
+		t.Errorf("memory of the Go heap: %v, want ErrGoHeap", err)
+	}
+	if n, _ := Live(); n != arenas {
+		t.Errorf("%d arenas, want %d", n, arenas)
+	}
 }

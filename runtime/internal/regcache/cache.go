@@ -6,17 +6,10 @@ import (
 	"fmt"
 	"reflect"
 	"sort"
-	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
 )
-
-// adopting makes adopting a range and registering it one atomic step within the process. A provider
-// pins the smallest arena that holds the range, and the newest of several equal ones. The mutex
-// ensures that this is the arena that was adopted for the registration. Otherwise the registration
-// could pin the arena of another one, which then could not be dropped.
-var adopting sync.Mutex
 
 // ErrOwn is the error of [Cache.Acquire] for memory that this library mapped.
 var ErrOwn = errors.New("regcache: memory of the library's own")
@@ -115,20 +108,9 @@ func (c *Cache) reindex(i int) {
 	}
 }
 
-// mappedByLibrary reports whether the range [addr, end), which is not empty, begins or ends in
-// memory that this library mapped.
-func mappedByLibrary(addr, end uint64) bool {
-	for _, at := range [...]uint64{addr, end - 1} {
-		if a, ok := mem.Find(at, 1); ok && a.Owned() {
-			return true
-		}
-	}
-	return false
-}
-
 // Acquire returns a registration that covers b, which is not empty. Without remote access it shares
 // an existing registration if that is possible. Otherwise it makes a new one. The caller calls
-// [Cache.Release] until it succeeds. Errors: [ErrOwn]; those of mem.Adopt and of the device.
+// [Cache.Release] until it succeeds. Errors: [ErrOwn]; those of mem.AdoptFor and of the device.
 func (c *Cache) Acquire(b []byte, access verbs.AccessFlags) (*Registration, error) {
 	addr, end := span(b)
 	if access&RemoteAccess == 0 {
@@ -143,24 +125,21 @@ func (c *Cache) Acquire(b []byte, access verbs.AccessFlags) (*Registration, erro
 		}
 		c.misses++
 	}
-	if mappedByLibrary(addr, end) {
+	if mem.OwnedIn(b) {
 		return nil, ErrOwn
 	}
-	adopting.Lock()
-	defer adopting.Unlock()
-	arena, err := mem.Adopt(b)
-	if err != nil {
+	r := &Registration{addr: addr, end: end, access: access, refs: 1}
+	var err error
+	if r.arena, err = mem.AdoptFor(b, func(addr, n uint64) (err error) {
+		r.mr, err = c.Register(addr, n, access)
+		return err
+	}); err != nil {
 		if errors.Is(err, mem.ErrGoHeap) {
 			err = fmt.Errorf("%w; a device may only have memory that never moves and is never collected: "+
 				"use Alloc or NewRegion, or map it yourself (mmap)", err)
 		}
 		return nil, err
 	}
-	mr, err := c.Register(addr, end-addr, access)
-	if err != nil {
-		return nil, errors.Join(err, arena.Unmap())
-	}
-	r := &Registration{addr: addr, end: end, access: access, arena: arena, mr: mr, refs: 1}
 	i := c.after(addr)
 	c.index = append(c.index, nil)
 	copy(c.index[i+1:], c.index[i:])
