@@ -8,19 +8,23 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// keptBounces is how many free buffers of a size a device keeps. More are freed when their requests
-// complete.
-const keptBounces = 64
+// A device keeps at most keptBounces free buffers of a size, and keptBytes of all sizes together. More
+// are freed when their requests complete.
+const (
+	keptBounces = 64
+	keptBytes   = 16 << 20 // 64 buffers of each size up to 128 KiB
+)
 
 // minBounce is the smallest buffer, a page.
 const minBounce = 4 << 10
 
 // bouncer has registered buffers for messages whose memory is not registered: the bytes are copied
-// there when the request is posted. Buffers are of powers of two. All methods may be called from any
+// there when the request is posted. Buffers that can be kept are of powers of two. All methods may be called from any
 // goroutine.
 type bouncer struct {
 	mu   sync.Mutex
 	free map[bounceKey][]*bounce
+	kept int     // bytes in free
 	errs []error // of freeing buffers
 }
 
@@ -40,7 +44,10 @@ type bounce struct {
 
 // copy copies buf to a buffer, and returns the element for it, and the lease to end.
 func (b *bouncer) copy(pd verbs.PD, buf []byte) (verbs.SGE, *bounce, error) {
-	key := bounceKey{pd, max(minBounce, 1<<bits.Len(uint(len(buf)-1)))}
+	key := bounceKey{pd, max(minBounce, len(buf))}
+	if key.size <= keptBytes {
+		key.size = 1 << bits.Len(uint(key.size-1))
+	}
 	at, err := b.get(key)
 	if err != nil {
 		return verbs.SGE{}, nil, err
@@ -54,6 +61,7 @@ func (b *bouncer) get(key bounceKey) (*bounce, error) {
 	if list := b.free[key]; len(list) > 0 {
 		at := list[len(list)-1]
 		b.free[key] = list[:len(list)-1]
+		b.kept -= key.size
 		b.mu.Unlock()
 		return at, nil
 	}
@@ -74,14 +82,29 @@ func (at *bounce) End() {
 	b := at.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if list := b.free[at.key]; len(list) < keptBounces {
-		if b.free == nil {
-			b.free = map[bounceKey][]*bounce{}
-		}
-		b.free[at.key] = append(list, at)
+	if len(b.free[at.key]) == keptBounces || at.key.size > keptBytes {
+		b.freed(at)
 		return
 	}
-	b.freed(at)
+	b.shrink(keptBytes - at.key.size)
+	if b.free == nil {
+		b.free = map[bounceKey][]*bounce{}
+	}
+	b.free[at.key] = append(b.free[at.key], at)
+	b.kept += at.key.size
+}
+
+// shrink frees buffers, of any size, until at most most bytes are kept: so sizes that are not used any
+// more make room for those that are. The caller holds mu.
+func (b *bouncer) shrink(most int) {
+	for key, list := range b.free {
+		for b.kept > most && len(list) > 0 {
+			b.freed(list[len(list)-1])
+			list = list[:len(list)-1]
+			b.kept -= key.size
+		}
+		b.free[key] = list
+	}
 }
 
 // refused is End for a request of a queue pair that has failed: DestroyQP may have called drop before.
@@ -118,6 +141,7 @@ func (b *bouncer) drop(pd verbs.PD) error {
 		}
 		for _, at := range list {
 			errs = append(errs, at.discard())
+			b.kept -= key.size
 		}
 		delete(b.free, key)
 	}

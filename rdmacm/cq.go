@@ -2,10 +2,12 @@ package rdmacm
 
 import (
 	"context"
+	"fmt"
 	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -50,12 +52,13 @@ type CQ struct {
 }
 
 // CreateCQ makes a completion queue for queue pairs of the device, for QPInitAttr. A queue pair that
-// is given none has two of its own. The caller destroys it. It does not block.
+// is given none has two of its own. The caller destroys it. It does not block. The most entries are those of a
+// completion queue of the device (verbs.DeviceAttr.MaxCQE); more, or none, are verbs.ErrInvalid.
 //
 // Implements: ibv_create_cq.
 func (d *Device) CreateCQ(entries int) (*CQ, error) {
-	if entries < 1 {
-		return nil, failure("ibv_create_cq", nil, errnoOf(verbs.ErrInvalid), verbs.ErrInvalid)
+	if most := d.limits.MaxCQE; entries < 1 || entries > most {
+		return nil, failure("ibv_create_cq", nil, syscall.EINVAL, fmt.Errorf("%w: %d entries, want 1 to %d", verbs.ErrInvalid, entries, most))
 	}
 	return newCQ(d, entries), nil
 }

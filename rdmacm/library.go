@@ -187,6 +187,7 @@ type Device struct {
 	r      *reactor.Reactor
 	waits  *futures.Pool[*CQ]
 	bounce bouncer
+	limits verbs.DeviceAttr // immutable
 
 	mu   sync.Mutex
 	xrcd verbs.XRCD // see domain; under mu
@@ -202,6 +203,9 @@ func openDevice(l *Library, name string) (d *Device, err error) {
 			err = errors.Join(err, d.close())
 		}
 	}()
+	if d.limits, err = d.ctx.QueryDevice(); err != nil {
+		return nil, err
+	}
 	if d.pd, err = d.ctx.AllocPD(); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,8 @@ package rdmacm
 
 import (
 	"fmt"
+	"math"
+	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -44,6 +46,9 @@ func (id *ID) reg(op string, buf []byte, access verbs.AccessFlags) (*MR, error) 
 	dev, err := id.bound(op)
 	if err != nil {
 		return nil, err
+	}
+	if id.lib.id(id.number) != id {
+		return nil, failure(op, id, syscall.EBADF, verbs.ErrClosed)
 	}
 	pd := dev.pd
 	if p := id.qp.Load(); p != nil {
@@ -93,11 +98,13 @@ func (m *MR) Close() error { return m.Dereg() }
 func (m *MR) Bytes() []byte { return m.buf }
 
 // SGE returns n bytes of the region from byte off on, for the calls with scatter-gather lists. Like a
-// slice expression it panics if they are not in the region.
+// slice expression it panics if they are not in the region, or more than an element can have, 4 GiB less one.
 //
 // Implements: struct ibv_sge.
 func (m *MR) SGE(off, n int) verbs.SGE {
-	_ = m.buf[off : off+n]
+	if uint64(len(m.buf[off:off+n])) > math.MaxUint32 {
+		panic(fmt.Sprintf("rdmacm: an element of %d bytes", n))
+	}
 	return verbs.SGE{Addr: m.IOVA() + uint64(off), Length: uint32(n), LKey: m.LKey()}
 }
 
@@ -107,8 +114,15 @@ func (m *MR) sge(buf []byte) (verbs.SGE, error) {
 	if size == 0 {
 		addr = m.Addr()
 	}
-	if from := m.Addr(); addr < from || addr-from > m.Length() || size > m.Length()-(addr-from) {
-		return verbs.SGE{}, fmt.Errorf("%w: %d bytes at 0x%x, the region has %d at 0x%x", ErrRange, size, addr, m.Length(), from)
+	off := addr - m.Addr() // wraps to a large value if addr is below the region
+	switch {
+	case off > m.Length() || size > m.Length()-off:
+		return verbs.SGE{}, fmt.Errorf("%w: %d bytes at 0x%x, the region has %d at 0x%x", ErrRange, size, addr, m.Length(), m.Addr())
+	case size > math.MaxUint32:
+		return verbs.SGE{}, tooLong(size)
 	}
-	return verbs.SGE{Addr: addr, Length: uint32(size), LKey: m.LKey()}, nil
+	return verbs.SGE{Addr: m.IOVA() + off, Length: uint32(size), LKey: m.LKey()}, nil
 }
+
+// tooLong returns the error for a buffer that is longer than an element can be.
+func tooLong(size uint64) error { return fmt.Errorf("%w: %d bytes", verbs.ErrInvalid, size) }

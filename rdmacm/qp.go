@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"errors"
 	"fmt"
+	"math"
 	"syscall"
 
 	uatomic "go.uber.org/atomic"
@@ -73,6 +74,9 @@ func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 	case id.qp.Load() != nil:
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier has a queue pair", verbs.ErrInvalid))
 	}
+	if err := dev.within(&attr.Cap); err != nil {
+		return failure(op, id, syscall.EINVAL, err)
+	}
 	p := &queuePair{id: id, dev: dev, typ: attr.Type, srq: attr.SRQ, send: attr.SendCQ, recv: attr.RecvCQ, sigAll: attr.SQSigAll}
 	if p.typ == 0 {
 		p.typ = id.typ
@@ -132,6 +136,33 @@ func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
 		p.sendable.Store(true)
 	}
 	id.qp.Store(p)
+	return nil
+}
+
+// within returns an error if c exceeds the limits of the device, so that its members can be used as numbers
+// of things to make.
+func (d *Device) within(c *verbs.QPCap) error {
+	for _, m := range []struct {
+		name string
+		n    uint32
+		most int
+	}{
+		{"MaxSendWR", c.MaxSendWR, d.limits.MaxQPWR}, {"MaxRecvWR", c.MaxRecvWR, d.limits.MaxQPWR},
+		{"MaxSendSGE", c.MaxSendSGE, d.limits.MaxSGE}, {"MaxRecvSGE", c.MaxRecvSGE, d.limits.MaxSGE},
+		{"MaxInlineData", c.MaxInlineData, math.MaxInt32},
+	} {
+		if err := most(m.name, m.n, m.most); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// most returns an error if n, the value of the named member, is above a limit of the device.
+func most(name string, n uint32, limit int) error {
+	if int64(n) > int64(limit) {
+		return fmt.Errorf("%w: %s is %d, want at most %d", verbs.ErrInvalid, name, n, limit)
+	}
 	return nil
 }
 

@@ -55,6 +55,9 @@ func (id *ID) CreateSRQ(pd verbs.PD, attr *SRQInitAttr) error {
 	case id.srq.Load() != nil:
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: the identifier has a shared receive queue", verbs.ErrInvalid))
 	}
+	if err := errors.Join(most("MaxWR", attr.MaxWR, dev.limits.MaxSRQWR), most("MaxSGE", attr.MaxSGE, dev.limits.MaxSRQSGE)); err != nil {
+		return failure(op, id, syscall.EINVAL, err)
+	}
 	if pd == nil {
 		pd = dev.pd
 	}

@@ -39,7 +39,7 @@ func (id *ID) message(op string, s *reactor.Send, buf []byte, mr *MR, flags verb
 		return named(op, id, err)
 	}
 	if uint64(len(buf)) > math.MaxUint32 {
-		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: %d bytes", verbs.ErrInvalid, len(buf)))
+		return failure(op, id, syscall.EINVAL, tooLong(uint64(len(buf))))
 	}
 	var one [1]verbs.SGE
 	var load reactor.Payload

@@ -220,11 +220,15 @@ func (c *deviceContext) CreateCompChannel() (verbs.CompChannel, error) {
 //
 // Implements: ibv_open_xrcd.
 func (c *deviceContext) OpenXRCD(fd int, oflags int) (verbs.XRCD, error) {
+	const op = "ibv_open_xrcd"
+	if fd != int(C.int(fd)) || oflags != int(C.int(oflags)) {
+		return nil, opError(op, c.label, syscall.EINVAL, "%w: file descriptor %d, flags %#x", verbs.ErrInvalid, fd, oflags)
+	}
 	x := &xrcDomain{}
 	if fd < 0 {
 		oflags |= os.O_CREATE // a private domain is always a new one (ibv_open_xrcd(3))
 	}
-	if err := c.make("ibv_open_xrcd", &x.node, nil, &c.counts.XRCD, func() (string, syscall.Errno) {
+	if err := c.make(op, &x.node, nil, &c.counts.XRCD, func() (string, syscall.Errno) {
 		var err error
 		if x.c, err = C.shim_open_xrcd(c.c, C.int(fd), C.int(oflags)); x.c == nil {
 			return "", errnoOf(err)

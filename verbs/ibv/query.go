@@ -103,8 +103,12 @@ func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 //
 // Implements: ibv_query_gid.
 func (c *deviceContext) QueryGID(port uint8, index int) (verbs.GID, error) {
+	const op = "ibv_query_gid"
 	var g verbs.GID
-	err := c.use("ibv_query_gid", func() syscall.Errno {
+	if index != int(C.int(index)) {
+		return g, opError(op, c.label, syscall.EINVAL, "%w: index %d", verbs.ErrInvalid, index)
+	}
+	err := c.use(op, func() syscall.Errno {
 		return syscall.Errno(C.shim_query_gid(c.t, c.c, C.uint8_t(port), C.int(index), (*C.union_vb_gid)(unsafe.Pointer(&g))))
 	})
 	return g, err
@@ -159,8 +163,12 @@ func (c *deviceContext) QueryGIDTable() (table []verbs.GIDEntry, err error) {
 //
 // Implements: ibv_query_pkey.
 func (c *deviceContext) QueryPKey(port uint8, index int) (uint16, error) {
+	const op = "ibv_query_pkey"
 	var k C.uint16_t // big-endian in memory
-	err := c.use("ibv_query_pkey", func() syscall.Errno {
+	if index != int(C.int(index)) {
+		return 0, opError(op, c.label, syscall.EINVAL, "%w: index %d", verbs.ErrInvalid, index)
+	}
+	err := c.use(op, func() syscall.Errno {
 		return syscall.Errno(C.shim_query_pkey(c.t, c.c, C.uint8_t(port), C.int(index), &k))
 	})
 	return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&k))[:]), err
