@@ -55,6 +55,7 @@ stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, SIMOPS=, E
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -race -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
 	VERBENA_PLOG_STEPS=6 VERBENA_PLOG_KILLS=200 $(GO) test -count=1 -timeout 1h -run 'LossOfPower|LossesOfPower|KilledServer' -v ./runtime/plog -rapid.checks=100000
+	VERBENA_PAIR_ROUNDS=10000 $(GO) test -count=1 -timeout 4h -run BesideEachOther -v ./rdmacm
 	VERBENA_NTH=all $(GO) test -count=1 -timeout 1h -run NthCall -v ./runtime
 	VERBENA_MODEL=all $(GO) test -count=1 -timeout 4h -tags verbena_model -run '^TestModel' -v ./futures ./reactor/... ./runtime/actor ./runtime/internal/exec ./internal/ring ./internal/model/...
 	sh scripts/arm64.sh

@@ -116,7 +116,7 @@ type Event struct {
 	// answers, or for ADDRINFO_ERROR the resolver's error.
 	Arg any
 
-	join  uint64      // MULTICAST_: the number of the join, in ID.joins
+	join  uint64      // MULTICAST_: the number of the join; see joins
 	acked atomic.Bool // set by Ack
 }
 
@@ -238,6 +238,14 @@ func (ch *EventChannel) take() (*Event, error) {
 			return ev, err
 		}
 	}
+}
+
+// between calls fn while no goroutine is between taking an event from the provider and acknowledging it
+// there: the provider refuses to close or move an identifier then.
+func (ch *EventChannel) between(fn func() error) error {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return fn()
 }
 
 // translate makes the event of raw, which it acknowledges. It returns nil for an event of an identifier

@@ -121,6 +121,6 @@ func (id *ID) noted(ev *Event) {
 	case verbs.CMMulticastJoin, verbs.CMMulticastError:
 		id.mu.Lock()
 		defer id.mu.Unlock()
-		ev.Arg = id.joins[ev.join]
+		ev.Arg = id.joins.context(ev.join)
 	}
 }

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"syscall"
@@ -61,6 +62,9 @@ func named(op string, on *ID, err error) error {
 	}
 	if _, ok := errors.AsType[*verbs.OpError](err); ok {
 		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s of %v: %w", op, on, err) // C has no contexts, so no errno for them
 	}
 	return failure(op, on, errnoOf(err), err)
 }

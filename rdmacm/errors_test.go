@@ -64,3 +64,23 @@ func TestContextsOfCalls(t *testing.T) {
 	must.Do(t, c.Destroy(r.ctx))
 	must.Do(t, c.Destroy(r.ctx)) // idempotent
 }
+
+// Rule: the end of a context is no error of the C function, so it has no errno, and is the error of the context.
+// A region for a destroyed identifier is refused. (The bugs: GetRequest also said EINVAL; RegMsgs succeeded.)
+func TestEndsOfContextsHaveNoErrno(t *testing.T) {
+	r := newRig(t)
+	l, at := r.listener(attr())
+	id := r.dialer(at, attr())
+	ended, cancel := context.WithCancel(r.ctx)
+	cancel()
+	_, err := l.GetRequest(ended)
+	for what, err := range map[string]error{"GetRequest": err, "Connect": id.Connect(ended, nil)} {
+		if _, c := errors.AsType[*verbs.OpError](err); c || !errors.Is(err, context.Canceled) || errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s: %v, want the end of the context and no errno", what, err)
+		}
+	}
+	must.Do(t, id.Destroy(r.ctx))
+	if _, err := id.RegMsgs(make([]byte, 1)); !errors.Is(err, verbs.ErrClosed) || !errors.Is(err, syscall.EBADF) {
+		t.Errorf("RegMsgs of a destroyed identifier: %v, want EBADF", err)
+	}
+}

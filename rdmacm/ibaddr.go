@@ -80,7 +80,7 @@ func (id *ID) JoinMulticastIB(ctx context.Context, group verbs.IBAddr, flag MCJo
 	if flag > MCSendOnlyFullMember {
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: membership %d", verbs.ErrInvalid, flag))
 	}
-	return id.join(ctx, op, userContext, func(number uint64) error {
+	return id.join(ctx, op, group, userContext, func(number uint64) error {
 		return id.cm.JoinMulticastIB(group, flag == MCSendOnlyFullMember, number)
 	})
 }
@@ -89,5 +89,5 @@ func (id *ID) JoinMulticastIB(ctx context.Context, group verbs.IBAddr, flag MCJo
 //
 // Implements: rdma_leave_multicast with AF_IB.
 func (id *ID) LeaveMulticastIB(group verbs.IBAddr) error {
-	return named("rdma_leave_multicast", id, id.cm.LeaveMulticastIB(group))
+	return id.leave(group, id.cm.LeaveMulticastIB(group))
 }

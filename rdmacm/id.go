@@ -20,7 +20,8 @@ import (
 // returns. Other identifiers report to their channel, and the calls return at once.
 //
 // Methods may be called from any goroutine, but the calls that connect an identifier come one after
-// another. Those that wait have a context; if it ends, the identifier can only be destroyed, except that after
+// another. Destroy may be called beside any of them, which then returns verbs.ErrClosed or another error.
+// Those that wait have a context; if it ends, the identifier can only be destroyed, except that after
 // JoinMulticast it can join and leave groups.
 //
 // Implements: struct rdma_cm_id.
@@ -45,7 +46,7 @@ type ID struct {
 	ch    *EventChannel
 	sync  bool       // ch belongs to the identifier, whose calls wait for their events
 	event *Event     // the last event of a synchronous identifier
-	joins []any      // the contexts of JoinMulticast; the index is the user data of the join
+	joins joins      // the groups that the identifier has joined or is joining
 	infos []AddrInfo // the results of ResolveAddrInfo
 
 	// Of an endpoint, written before the program has it: the queue pair that GetRequest makes, and the
@@ -125,7 +126,6 @@ func (id *ID) Destroy(ctx context.Context) error {
 	if id.lib.id(id.number) != id {
 		return nil
 	}
-	id.ackLast()
 	if err := id.unacked.wait(ctx); err != nil {
 		return fmt.Errorf("destroying %v: waiting until its events are acknowledged: %w", id, err)
 	}
@@ -137,12 +137,12 @@ func (id *ID) Destroy(ctx context.Context) error {
 	if err := errors.Join(id.destroyQP(), id.destroySRQ()); err != nil {
 		return err
 	}
-	if err := id.cm.Close(); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
+	ch := id.channel()
+	if err := ch.between(id.cm.Close); err != nil && !errors.Is(err, verbs.ErrDeviceRemoved) {
 		return named("rdma_destroy_id", id, err)
 	}
 	id.lib.forget(id)
 	_ = id.unacked.wait(ctx) // for an event that was taken meanwhile; there are no more now
-	ch := id.channel()
 	ch.leave(id)
 	if id.Channel() == nil {
 		return ch.Destroy()
@@ -159,7 +159,6 @@ func (id *ID) MigrateID(ctx context.Context, to *EventChannel) error {
 	if ctx == nil {
 		return ErrNilContext
 	}
-	id.ackLast()
 	if err := id.unacked.wait(ctx); err != nil {
 		return fmt.Errorf("%s of %v: waiting until its events are acknowledged: %w", op, id, err)
 	}
@@ -172,9 +171,10 @@ func (id *ID) MigrateID(ctx context.Context, to *EventChannel) error {
 			return named(op, id, err)
 		}
 	}
+	from := id.channel()
 	err := to.join()
 	if err == nil {
-		if err = id.cm.Migrate(to.cm); err != nil {
+		if err = from.between(func() error { return id.cm.Migrate(to.cm) }); err != nil {
 			to.leave(id)
 		}
 	}
@@ -184,7 +184,6 @@ func (id *ID) MigrateID(ctx context.Context, to *EventChannel) error {
 		}
 		return named(op, id, err)
 	}
-	from := id.channel()
 	from.mu.Lock()
 	id.mu.Lock()
 	wasOwn := id.sync
@@ -229,7 +228,7 @@ func (id *ID) channel() *EventChannel {
 }
 
 // Event returns the event that ended the last call of a synchronous identifier; nil if there is none.
-// It is acknowledged at the next such call.
+// It is acknowledged already.
 //
 // Implements: the member event of struct rdma_cm_id.
 func (id *ID) Event() *Event {
@@ -339,26 +338,16 @@ func (id *ID) awaitOwn(ctx context.Context, op string, call func() error, want v
 	return nil
 }
 
-// next takes the next event of a synchronous identifier, and acknowledges the one before.
+// next takes the next event of a synchronous identifier. It acknowledges it at once: private data is a
+// copy, and a Destroy beside the call would otherwise wait for an acknowledgement that only it could make.
 func (id *ID) next(ctx context.Context) (*Event, error) {
-	id.ackLast()
 	ev, err := id.channel().GetEvent(ctx)
 	if err != nil {
 		return nil, err
 	}
+	ev.Ack()
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.event = ev
 	return ev, nil
-}
-
-// ackLast acknowledges the last event of a synchronous identifier.
-func (id *ID) ackLast() {
-	id.mu.Lock()
-	ev := id.event
-	id.event = nil
-	id.mu.Unlock()
-	if ev != nil {
-		ev.Ack()
-	}
 }

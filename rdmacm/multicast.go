@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -26,7 +27,7 @@ const (
 //
 // Implements: rdma_join_multicast.
 func (id *ID) JoinMulticast(ctx context.Context, group netip.Addr, userContext any) error {
-	return id.join(ctx, "rdma_join_multicast", userContext, func(number uint64) error { return id.cm.JoinMulticast(group, number) })
+	return id.join(ctx, "rdma_join_multicast", group, userContext, func(number uint64) error { return id.cm.JoinMulticast(group, number) })
 }
 
 // JoinMulticastEx is JoinMulticast with a kind of membership. With MCSendOnlyFullMember the queue pair is not attached;
@@ -37,19 +38,52 @@ func (id *ID) JoinMulticastEx(ctx context.Context, group netip.Addr, flag MCJoin
 	const op = "rdma_join_multicast_ex"
 	switch flag {
 	case MCFullMember:
-		return id.join(ctx, op, userContext, func(number uint64) error { return id.cm.JoinMulticast(group, number) })
+		return id.join(ctx, op, group, userContext, func(number uint64) error { return id.cm.JoinMulticast(group, number) })
 	case MCSendOnlyFullMember:
-		return id.join(ctx, op, userContext, func(number uint64) error { return id.cm.JoinMulticastSendOnly(group, number) })
+		return id.join(ctx, op, group, userContext, func(number uint64) error { return id.cm.JoinMulticastSendOnly(group, number) })
 	}
 	return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: membership %d", verbs.ErrInvalid, flag))
 }
 
-func (id *ID) join(ctx context.Context, op string, userContext any, call func(number uint64) error) error {
+// joins has the contexts of the groups that an identifier has joined or is joining, until it leaves them.
+type joins struct {
+	last uint64 // the number of the last join, which is its user data
+	all  []joined
+}
+
+// joined is one group. A group that is named by an address of IP or of InfiniBand is a netip.Addr or a
+// verbs.IBAddr.
+type joined struct {
+	number  uint64
+	group   any
+	context any
+}
+
+// context returns the context of a join; nil if the identifier has left the group.
+func (j *joins) context(number uint64) any {
+	for _, g := range j.all {
+		if g.number == number {
+			return g.context
+		}
+	}
+	return nil
+}
+
+// join joins a group by call.
+func (id *ID) join(ctx context.Context, op string, group, userContext any, call func(number uint64) error) error {
 	id.mu.Lock()
-	number := uint64(len(id.joins))
-	id.joins = append(id.joins, userContext)
+	id.joins.last++
+	number := id.joins.last
+	id.joins.all = append(id.joins.all, joined{number, group, userContext})
 	id.mu.Unlock()
-	return id.awaitOwn(ctx, op, func() error { return call(number) }, verbs.CMMulticastJoin, func(ev *Event) bool {
+	begin := func() error {
+		err := call(number)
+		if err != nil {
+			id.left(func(g joined) bool { return g.number == number })
+		}
+		return err
+	}
+	return id.awaitOwn(ctx, op, begin, verbs.CMMulticastJoin, func(ev *Event) bool {
 		joined := ev.Type == verbs.CMMulticastJoin || ev.Type == verbs.CMMulticastError
 		return !joined || ev.join == number // of an earlier join whose context has ended
 	})
@@ -59,5 +93,20 @@ func (id *ID) join(ctx context.Context, op string, userContext any, call func(nu
 //
 // Implements: rdma_leave_multicast.
 func (id *ID) LeaveMulticast(group netip.Addr) error {
-	return named("rdma_leave_multicast", id, id.cm.LeaveMulticast(group))
+	return id.leave(group, id.cm.LeaveMulticast(group))
+}
+
+// leave forgets the context of a group after the call that leaves it, which has returned err.
+func (id *ID) leave(group any, err error) error {
+	if err == nil {
+		id.left(func(g joined) bool { return g.group == group })
+	}
+	return named("rdma_leave_multicast", id, err)
+}
+
+// left forgets the contexts of joins.
+func (id *ID) left(which func(joined) bool) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.joins.all = slices.DeleteFunc(id.joins.all, which)
 }

@@ -75,4 +75,7 @@ func TestMulticast(t *testing.T) {
 	if ids[1].LeaveMulticast(group) == nil {
 		t.Error("a group can be left twice")
 	}
+	if n := len(ids[1].joins.all); n != 0 { // the bug: the contexts of all groups were kept
+		t.Errorf("the contexts of %d groups are kept, want none after the last was left", n)
+	}
 }

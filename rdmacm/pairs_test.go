@@ -1,0 +1,153 @@
+package rdmacm
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// pairRoundsVariable is the name of an environment variable: how often TestCallsOfOneIdentifierBesideEachOther
+// makes each two calls.
+const pairRoundsVariable = "VERBENA_PAIR_ROUNDS"
+
+// Rule: every call may be made from any goroutine. Of a connected identifier each two calls beside each other
+// return, at the latest when it is destroyed, and a Destroy beside or behind them succeeds. (The bugs: Destroy
+// waited for an event that Connect or Disconnect had stored; and it was EBUSY beside a goroutine that took an
+// event.)
+func TestCallsOfOneIdentifierBesideEachOther(t *testing.T) {
+	rounds := 2
+	if s := os.Getenv(pairRoundsVariable); s != "" {
+		rounds = must.Get(strconv.Atoi(s))(t)
+	}
+	r := newRig(t)
+	l, at := r.listener(attr())
+	defer accept(t, l)()
+	ctx := context.Background() // nothing but Destroy ends a call
+	m := must.Get(verbs.AllocMemory(4096))(t)
+	defer m.Close()
+	calls := []struct {
+		name string
+		fn   func(id *ID)
+	}{
+		{"Destroy", func(id *ID) {
+			if err := id.Destroy(ctx); err != nil {
+				t.Errorf("Destroy: %v", err)
+			}
+		}},
+		{"DestroyQP", func(id *ID) { _ = id.DestroyQP() }},
+		{"CreateQP", func(id *ID) { _ = id.CreateQP(nil, attr()) }},
+		{"ResolveAddr", func(id *ID) { _ = id.ResolveAddr(ctx, netip.AddrPort{}, at, time.Second) }},
+		{"ResolveRoute", func(id *ID) { _ = id.ResolveRoute(ctx, time.Second) }},
+		{"Connect", func(id *ID) { _ = id.Connect(ctx, nil) }},
+		{"Disconnect", func(id *ID) { _ = id.Disconnect(ctx) }},
+		{"MigrateID", func(id *ID) { _ = id.MigrateID(ctx, nil) }},
+		{"GetSendComp", func(id *ID) { _, _ = id.GetSendComp(ctx) }},
+		{"PostRecv", func(id *ID) { _ = id.PostRecvV(1, nil) }},
+		{"PostSend", func(id *ID) { _ = id.PostSend(1, []byte{1}, nil, verbs.SendSignaled) }},
+		{"RegMsgs", func(id *ID) {
+			if mr, err := id.RegMsgs(m.Bytes()); err == nil {
+				_ = mr.Dereg()
+			}
+		}},
+		{"Event", func(id *ID) {
+			if ev := id.Event(); ev != nil {
+				ev.Ack()
+			}
+		}},
+	}
+	for i, a := range calls {
+		for _, b := range calls[i:] {
+			for round := range rounds {
+				id := must.Get(r.lib[0].CreateEndpoint(ctx, &AddrInfo{Src: r.at[0], Dst: at, PortSpace: verbs.PSTCP, QPType: verbs.QPTRC}, nil, attr()))(t)
+				if round%2 == 1 {
+					must.Do(t, id.Connect(ctx, nil))
+				}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					var both sync.WaitGroup
+					both.Go(func() { a.fn(id) })
+					both.Go(func() { b.fn(id) })
+					both.Go(func() {
+						if err := id.Destroy(ctx); err != nil {
+							t.Errorf("Destroy beside %s and %s: %v", a.name, b.name, err)
+						}
+					})
+					both.Wait()
+				}()
+				select {
+				case <-done:
+				case <-time.After(patience):
+					t.Fatalf("%s beside %s and Destroy: they wait for ever", a.name, b.name)
+				}
+			}
+		}
+	}
+}
+
+// accept accepts the connections of l until the function that it returns is called.
+func accept(t *testing.T, l *ID) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			s, err := l.GetRequest(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				continue // the peer has given up
+			}
+			all.Go(func() {
+				_ = s.Accept(ctx, nil) // fails if the peer has given up
+				must.Do(t, s.Destroy(context.Background()))
+			})
+		}
+	})
+	return func() {
+		cancel()
+		all.Wait()
+	}
+}
+
+// heldChannel lets other goroutines run between taking an event and its acknowledgement.
+type heldChannel struct {
+	verbs.CMChannel
+	taken chan struct{}
+}
+
+func (c *heldChannel) GetEvent() (verbs.CMEvent, bool, error) {
+	ev, ok, err := c.CMChannel.GetEvent()
+	if ok {
+		c.taken <- struct{}{}
+		for range 1000 {
+			runtime.Gosched()
+		}
+	}
+	return ev, ok, err
+}
+
+// Rule: Destroy beside a goroutine that takes the events of its channel succeeds. (The bug: EBUSY, after the
+// queue pair was destroyed, if that goroutine was between taking an event and acknowledging it.)
+func TestDestroyBesideGetEvent(t *testing.T) {
+	r := newRig(t)
+	ch := must.Get(r.lib[0].CreateEventChannel())(t)
+	held := &heldChannel{ch.cm, make(chan struct{})}
+	id := must.Get(r.lib[0].CreateID(ch, nil, verbs.PSTCP))(t)
+	ch.cm = held
+	must.Do(t, id.ResolveAddr(r.ctx, netip.AddrPort{}, netip.AddrPortFrom(r.at[1].Addr(), 1), time.Second))
+	var loop sync.WaitGroup
+	loop.Go(func() { must.Get(ch.GetEvent(r.ctx))(t).Ack() })
+	<-held.taken
+	must.Do(t, id.Destroy(r.ctx))
+	loop.Wait()
+	must.Do(t, ch.Destroy())
+}
