@@ -33,6 +33,8 @@
 //   - A completion queue cannot overrun: while it is full, requests are refused with ENOMEM.
 //   - A send queue without signaled requests does not stop: the reactor retires its requests.
 //   - A send of memory that is not registered is copied, also without INLINE.
+//   - A list that the device refuses in part is no error of the call, which may have returned already: the
+//     refused requests complete with an error, with the errno in VendorErr.
 //
 // # Connections that nothing tells of their end
 //
@@ -46,7 +48,8 @@
 //
 // The rules are those of C. Memory that a request names belongs to the device until the request
 // completes or DestroyQP has returned. Nothing keeps the program from touching it. The memory must not
-// be of the Go heap.
+// be of the Go heap. A region or an address handle that is closed before that is an error of the program,
+// which nothing detects: the request may complete with an error or reach another peer.
 //
 // # Goroutines
 //

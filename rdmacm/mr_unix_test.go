@@ -3,6 +3,9 @@
 package rdmacm
 
 import (
+	"errors"
+	"math"
+	"math/bits"
 	"runtime"
 	"sync"
 	"syscall"
@@ -62,4 +65,50 @@ func TestRegistrationsOfOneBufferBesideEachOther(t *testing.T) {
 		}
 	}
 	must.Do(t, m.Close())
+}
+
+// longMR is a registration of as many bytes as the address space has, of which the device knows nothing.
+type longMR struct {
+	verbs.MR
+	addr uint64
+}
+
+func (m longMR) Addr() uint64   { return m.addr }
+func (m longMR) Length() uint64 { return math.MaxInt }
+
+// Rule (struct ibv_sge): an element has a length of 32 bits. A buffer that is longer is refused with
+// EINVAL by every call. (The bug: the length was cut, and 2^32+8 bytes completed with success after 8.)
+func TestLengthsAreNotCut(t *testing.T) {
+	if bits.UintSize < 64 {
+		t.Skip("no buffer is longer than 32 bits can say")
+	}
+	r := newRig(t)
+	c, _ := r.connected(attr())
+	in := r.memory(c, 64, (*ID).RegMsgs)
+	over := 1 << min(32, bits.UintSize-2)                                                                        // the condition is for the compiler: it is 1 << 32
+	all := must.Get(syscall.Mmap(-1, 0, over+1<<20, syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON))(t) // never accessed
+	defer syscall.Munmap(all)
+	for _, n := range []int{over, over + 1, over + 8, over + 1<<20} {
+		buf := all[:n]
+		mr := &MR{MR: longMR{in.MR, mem.AddrOf(all)}, buf: buf}
+		for what, err := range map[string]error{
+			"PostSend":                  c.PostSend(1, buf, mr, verbs.SendSignaled),
+			"PostWrite":                 c.PostWrite(1, buf, mr, verbs.SendSignaled, 0, 0),
+			"PostRead":                  c.PostRead(1, buf, mr, verbs.SendSignaled, 0, 0),
+			"PostRecv":                  c.PostRecv(1, buf, mr),
+			"PostSend without a region": c.PostSend(1, buf, nil, verbs.SendSignaled),
+		} {
+			if !errors.Is(err, syscall.EINVAL) || !errors.Is(err, verbs.ErrInvalid) {
+				t.Errorf("%s of %d bytes: %v, want EINVAL", what, n, err)
+			}
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("MR.SGE of %d bytes did not panic", n)
+				}
+			}()
+			mr.SGE(0, n)
+		}()
+	}
 }

@@ -106,6 +106,21 @@ func (id *ID) CreateSRQ(pd verbs.PD, attr *SRQInitAttr) error {
 // Implements: ibv_get_srq_num.
 func (s *SRQ) Num() uint32 { return s.num }
 
+// Query reads the capacities and the limit from the device. UserData, XRCD and CQ are not set. It waits for the
+// reactor and the device. After DestroySRQ the error is verbs.ErrClosed.
+//
+// Implements: ibv_query_srq.
+func (s *SRQ) Query() (a verbs.SRQAttr, err error) {
+	err = s.dev.do(func() error {
+		if s.gone {
+			return verbs.ErrClosed
+		}
+		a, err = s.q.SRQ().Query()
+		return err
+	})
+	return verbs.SRQAttr{MaxWR: a.MaxWR, MaxSGE: a.MaxSGE, Limit: a.Limit}, named("ibv_query_srq", nil, err)
+}
+
 // SRQ returns the shared receive queue that CreateSRQ has made; nil if there is none.
 //
 // Implements: the member srq of struct rdma_cm_id.

@@ -23,6 +23,7 @@ func (id *ID) transfer(op string, opcode verbs.WROpcode, userContext uint64, buf
 	p, err := id.ready()
 	if err == nil {
 		sink := p.sink(&flags)
+		flags &^= verbs.SendSolicited // says nothing without a message; C takes it
 		t := reactor.Transfer{Opcode: opcode, Flags: flags, Remote: remote, RKey: rkey, Local: sge, Sink: sink, Tag: userContext}
 		err = p.submitted(t.Sink, userContext, nil, p.q.TransferNow(&t))
 	}
