@@ -69,8 +69,8 @@ type Conn struct {
 	// ownRecvs of them in recvs. Immutable.
 	pool     *recvPool
 	ownRecvs int
-	// starving is set while a receiver waits for a message and no message has arrived. The holder
-	// writes starving; Message.Release reads it.
+	// starving is set while a receiver waits for a message and no message has arrived, and while a Call waits and
+	// the peer has no credit for the answer. The holder writes starving; Message.Release reads it.
 	starving atomic.Bool
 
 	recvs  recvSlots                           // those of pool, or of this connection
@@ -84,9 +84,12 @@ type Conn struct {
 	// from arrived only while line is 0. Goroutines that begin to wait or discard a message add 1. The
 	// holder subtracts.
 	line       atomic.Int32
-	wantIn     ring.BareInbox[recvWaiter, *recvWaiter] // pushed by Recv and RecvTo, taken by match
+	wantIn     ring.BareInbox[recvWaiter, *recvWaiter] // pushed by Recv, RecvTo and Call, taken by match
 	matchTask  reactor.Task
 	creditTask reactor.Task
+
+	// asked is the number of the last question. Goroutines that call add 1. It publishes nothing.
+	asked atomic.Uint32
 
 	// updateDue is set from the time when a "many" update becomes due until sendCreditUpdate runs. The
 	// goroutine that releases a message sets it; the holder clears it.
@@ -149,6 +152,8 @@ type Conn struct {
 	returned      []uint32 // slots of messages of discarded futures, oldest first
 	arrivals      uint64   // how many messages have arrived; each has used one of the peer's credits
 	recvWaiters   []*recvWaiter
+	calls         calls
+	stoppedSince  time.Time // when Stuck first saw that no answer can come; zero if one can
 	creditWaits   []*creditWait
 	creditsPruned int    // as pruned, for creditWaits
 	pruned        int    // shortest length of recvWaiters since the last pruning

@@ -343,8 +343,8 @@ func TestBrokenHelloOfARawPeer(t *testing.T) {
 	h[4]++
 	_, err := readHello(h, Options{Raw: true})
 	e, ok := errors.AsType[*ProtocolError](err)
-	if !ok || *e != (ProtocolError{"hello", "version", 4, 3}) || !errors.Is(err, ErrPeerProtocol) || !errors.Is(err, ErrProtocol) {
-		t.Errorf("a hello of version 4 on a raw connection: %v, want a ProtocolError that names the version 4 and the wanted version 3", err)
+	if !ok || *e != (ProtocolError{"hello", "version", 5, 4}) || !errors.Is(err, ErrPeerProtocol) || !errors.Is(err, ErrProtocol) {
+		t.Errorf("a hello of version 5 on a raw connection: %v, want a ProtocolError that names the version 5 and the wanted version 4", err)
 	}
 	if got, err := readHello(h, Options{Raw: true, Bare: true}); err != nil || !bytes.Equal(got.User, h) {
 		t.Errorf("the same hello on a bare connection: user data %q, %v; want all its bytes, %q", got.User, err, h)

@@ -27,11 +27,11 @@ import (
 //	many       at least half of the window is unreturned
 //	asked      a message says that it used the peer's last credit (proto.Frame.More), or
 //	           the peer has used all granted credits
-//	starving   a receiver waits at this end, no message has arrived, and the peer cannot
-//	           send a message, because it has used all granted credits. Each credit is
-//	           then unreturned, or belongs to a message that the application holds. (If
-//	           the application held no message, all credits would be unreturned, which
-//	           is case "many".)
+//	starving   a receiver waits at this end and no message has arrived, or a Call waits for
+//	           its answer, and the peer cannot send a message, because it has used all
+//	           granted credits. Each credit is then unreturned, or belongs to a message
+//	           that the application holds or has not received. (If there were none of
+//	           these, all credits would be unreturned, which is case "many".)
 //
 // A "many" update is sent by a goroutine that receives (Conn.help), in any pass of the reactor, or by the
 // loop after updateDelay.
@@ -57,8 +57,8 @@ func (c *Conn) updateAt() int { return (int(c.window.Load()) + 1) / 2 }
 // returnCredits adds n unreturned credits, and schedules sendCreditUpdate if a credit update may be
 // due. Any goroutine may call it.
 func (c *Conn) returnCredits(n uint32) {
-	// Order: this goroutine writes c.ledger, then reads c.starving and c.updateDue. Conn.match
-	// writes c.starving, then reads c.ledger (in sendCreditUpdate); sendCreditUpdate writes
+	// Order: this goroutine writes c.ledger, then reads c.starving and c.updateDue. Conn.match and
+	// Conn.update write c.starving, then read c.ledger (in update); update writes
 	// c.updateDue, then reads c.ledger. So at least one of the two goroutines sees the write of
 	// the other.
 	switch back, over := c.ledger.add(n); {
@@ -121,10 +121,10 @@ func (c *Conn) unframe(f proto.Frame) {
 	}
 }
 
-// starved reports whether a receiver waits, no message has arrived, and the peer has used all
-// granted credits. Holder only.
+// starved reports whether a receiver waits and no message has arrived, or a Call waits for its answer, and the
+// peer has used all granted credits. Holder only.
 func (c *Conn) starved() bool {
-	return len(c.recvWaiters) > 0 && !c.hasMessages() && c.ledger.granted() == uint32(c.arrivals)
+	return (len(c.recvWaiters) > 0 && !c.hasMessages() || c.calls.open > 0) && c.uncovered()
 }
 
 // sendCreditUpdate sends a credit update if one is due. It is the function of Conn.creditTask.
@@ -135,6 +135,9 @@ func (c *Conn) sendCreditUpdate() { c.update(false) }
 func (c *Conn) update(asked bool) {
 	if c.updateDue.Load() {
 		c.updateDue.Store(false)
+	}
+	if c.calls.open > 0 || c.starving.Load() {
+		c.noteStarving()
 	}
 	if c.state != connOpen && c.state != connConnecting {
 		return

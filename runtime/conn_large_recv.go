@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -13,11 +14,13 @@ import (
 
 // fetches are the large messages that a connection receives. Only the holder uses the fields, except as stated.
 type fetches struct {
-	// line has the messages that are not delivered, because one of them was not read yet, oldest first. The
-	// first is a large message.
+	// line has the messages that are not delivered, because one of them was not read yet, oldest first. Answers
+	// are delivered without regard to the messages before them. The first other message is large.
 	line []*recvSlot
+	// unanswered counts the large messages for which no Fetched frame was posted.
+	unanswered int
 	// wanted is set when the program has waited for a message. Before that, and before it has sent a large
-	// message itself, nothing is read: so peers that the program has not accepted take no memory.
+	// message itself, only answers to its Calls are read: so peers that the program has not accepted take no memory.
 	wanted  bool
 	reading int      // outstanding READs
 	unsent  []uint32 // keys of messages that were read and not answered, because the queue was full
@@ -68,20 +71,35 @@ func (c *Conn) offered(s *recvSlot) (*fetch, error) {
 	if bad != nil {
 		return nil, (*ProtocolError)(bad)
 	}
+	if c.fetches == nil {
+		c.fetches = &fetches{wanted: len(c.recvWaiters) > 0}
+		c.fetches.task.Fn = c.pump
+	}
+	if c.fetches.unanswered == maxLarge {
+		return nil, fmt.Errorf("%w: it has sent more than %d large messages before an answer", ErrPeerProtocol, maxLarge)
+	}
+	c.fetches.unanswered++
 	s.n = int(from.Length)
 	return &fetch{c: c, from: from}, nil
 }
 
-// arrive gives the message in s its place in the order of delivery. The message is large if s.large is set.
+// arrive gives the message in s its place in the order of delivery, or the answer in s to its Call. The message
+// is large if s.large is set.
 func (c *Conn) arrive(s *recvSlot) {
-	if fs := c.fetches; s.large != nil || fs != nil && len(fs.line) > 0 {
-		if fs == nil {
-			fs = &fetches{wanted: len(c.recvWaiters) > 0}
-			fs.task.Fn = c.pump
-			c.fetches = fs
+	if s.answer && s.large == nil {
+		c.takeAnswer(s)
+		return
+	}
+	if fs := c.fetches; fs != nil && (s.large != nil || len(fs.line) > 0) {
+		if s.answer && !c.calls.waits(s.asked) {
+			c.decline(s)
+			return
 		}
 		fs.line = append(fs.line, s)
 		c.boundDrain()
+		if s.large == nil {
+			c.deliverFetched() // only answers may be before it
+		}
 		c.pump()
 		return
 	}
@@ -111,12 +129,13 @@ func (c *Conn) wantLarge() {
 // function of fetches.task. Holder only.
 func (c *Conn) pump() {
 	fs := c.fetches
-	if c.state > connOpen || !fs.wanted && !c.sendsLarge() {
+	if c.state > connOpen {
 		return
 	}
+	all := fs.wanted || c.sendsLarge()
 	for _, s := range fs.line {
 		f := s.large
-		if f == nil {
+		if f == nil || !all && !s.answer {
 			continue
 		}
 		if f.state == fetchWaiting && (!fs.admit(int64(f.from.Length), int64(c.opts.RecvBudget)) || !f.allocate()) {
@@ -235,21 +254,31 @@ func (c *Conn) answerFetched() {
 	fs := c.fetches
 	for len(fs.unsent) > 0 && c.postFrameAs(c.frame(proto.Fetched, 0), reactor.Send{Opcode: verbs.WRSendWithInv, Invalidate: fs.unsent[0]}) {
 		fs.unsent = slices.Delete(fs.unsent, 0, 1)
+		fs.unanswered--
 	}
 }
 
-// deliverFetched delivers the messages at the head of the line that were read or are not large. Holder only.
+// deliverFetched delivers the answers in the line that were read, and the other messages up to the first that was
+// not read. Holder only.
 func (c *Conn) deliverFetched() {
-	fs, n := c.fetches, 0
-	for ; n < len(fs.line); n++ {
-		s := fs.line[n]
-		if f := s.large; f != nil && f.state != fetchFetched {
-			break
+	fs, blocked, some := c.fetches, false, false
+	fs.line = slices.DeleteFunc(fs.line, func(s *recvSlot) bool {
+		read := s.large == nil || s.large.state == fetchFetched
+		switch {
+		case s.answer:
+			if read {
+				c.takeAnswer(s)
+			}
+		case read && !blocked:
+			c.arrivedQueue().Push(s.i)
+			some = true
+		default:
+			blocked = true
+			return false
 		}
-		c.arrivedQueue().Push(s.i)
-	}
-	fs.line = slices.Delete(fs.line, 0, n)
-	if n > 0 && len(c.recvWaiters) > 0 {
+		return read
+	})
+	if some && len(c.recvWaiters) > 0 {
 		c.match()
 	}
 }

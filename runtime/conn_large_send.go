@@ -204,7 +204,7 @@ func (c *Conn) offer(asked reactor.DoneContext, l *largeSends, part Slice, s rea
 	}
 	l.begin(op, at.RKey)
 	var head [frameSize + proto.SourceSize]byte
-	frame := c.frame(proto.Large, proto.SourceSize)
+	frame := c.frameOf(proto.Large, proto.SourceSize, &to)
 	frame.Encode((*[frameSize]byte)(head[:]))
 	proto.Source{Addr: at.Addr, Length: uint32(op.n), Key: at.RKey}.Encode((*[proto.SourceSize]byte)(head[frameSize:]))
 	// The wait for room ignores asked: the binding is submitted, and only the answer to the message ends it.

@@ -104,7 +104,7 @@ func (c *Conn) take(s *recvSlot, r Result) {
 	var large *fetch
 	s.imm, s.with = r.Imm, r.Flags&verbs.WCWithImm != 0
 	if s.data = r.Opcode != verbs.WCRecvRDMAWithImm; !s.data {
-		s.n = int(r.Bytes)
+		s.n, s.asked, s.answer = int(r.Bytes), 0, false
 	} else {
 		f, bad := proto.ParseFrame(s.buf.Bytes(), int(r.Bytes))
 		if bad != nil {
@@ -118,6 +118,7 @@ func (c *Conn) take(s *recvSlot, r Result) {
 		}
 		err := c.takeCreditsOf(f)
 		s.n, more = int(f.Length), f.More
+		s.asked, s.answer = f.Number, f.Answer
 		if err == nil && f.Kind == proto.Large {
 			large, err = c.offered(s)
 		}
@@ -218,7 +219,7 @@ func (c *Conn) takeControl(s *recvSlot, f proto.Frame, r *Result) {
 	case f.Kind == proto.Recall:
 		c.giveUpCredits()
 	case f.Kind == proto.Return:
-		err = c.creditsGivenUp(f.Unused)
+		err = c.creditsGivenUp(f.Number)
 	case f.Kind == proto.First:
 		err = c.heard()
 	}

@@ -17,23 +17,24 @@ type MessageSink interface {
 	Received(m Message, err error)
 }
 
-// recvWaiter is one wait for a message.
+// recvWaiter is one wait for a message, or of a Call for its answer.
 type recvWaiter struct {
 	hook    ring.Hook[recvWaiter]
 	c       *Conn
 	promise futures.Promise[Message]
 	sink    MessageSink // if not nil, receives the message in place of promise
-	// call is set for a wait of Conn.Call. The slot has the filled request of the call's message. The
-	// wait takes the answer even if the future was discarded.
-	call bool
-	slot uint32
+	// number is that of the question for a wait of Conn.Call, and 0 for others. The slot has the filled request of
+	// the question. next links the Calls of one place in Conn.calls.
+	number uint32
+	slot   uint32
+	next   *recvWaiter
 	// m and err are the result for sink. Only the holder uses these fields.
 	m   Message
 	err error
 }
 
 // wanted implements waiter.
-func (w *recvWaiter) wanted() bool { return w.call || w.sink != nil || w.promise.Wanted() }
+func (w *recvWaiter) wanted() bool { return w.sink != nil || w.promise.Wanted() }
 
 // giveUp implements waiter. The user has discarded the future, and so does not see the error.
 func (w *recvWaiter) giveUp() { w.end(Message{}, futures.ErrDiscarded) }
@@ -155,11 +156,15 @@ func (c *Conn) addRecvWaiter(w *recvWaiter, quiet bool) {
 func (c *Conn) match() {
 	for w := c.wantIn.TakeAll(); w != nil; {
 		next := w.hook.Unlink()
-		if w.call { // posted in the order of the waits, which is that of the answers
-			c.q.PostFilled(w.slot)
+		if w.number != 0 {
+			c.ask(w)
+		} else {
+			c.recvWaiters = append(c.recvWaiters, w)
 		}
-		c.recvWaiters = append(c.recvWaiters, w)
 		w = next
+	}
+	if c.drained {
+		c.calls.endAll(c.overCause())
 	}
 	done := 0
 	for ; done < len(c.recvWaiters); done++ {
@@ -177,11 +182,8 @@ func (c *Conn) match() {
 		switch {
 		case some:
 			c.handOut(i, &m)
-			m.answer = w.call
 		case c.drained:
-			if err = c.cause.Load(); err == nil {
-				err = ErrConnClosed
-			}
+			err = c.overCause()
 		default:
 			c.recvWaiters = served(c.recvWaiters, done, &c.pruned)
 			c.starving.Store(true)
@@ -193,7 +195,14 @@ func (c *Conn) match() {
 	}
 	c.recvWaiters = served(c.recvWaiters, done, &c.pruned)
 	if c.starving.Load() {
-		c.starving.Store(false)
+		c.noteStarving()
+	}
+}
+
+// noteStarving sets or clears c.starving. Holder only.
+func (c *Conn) noteStarving() {
+	if s := len(c.recvWaiters) > 0 || c.calls.open > 0 && c.uncovered(); s != c.starving.Load() {
+		c.starving.Store(s)
 	}
 }
 
@@ -213,10 +222,12 @@ func (c *Conn) answer(w *recvWaiter, m Message, err error) {
 // if the future was discarded meanwhile, Settle returns the message to the line (disposeMessage), and no
 // later message may overtake it.
 func (w *recvWaiter) end(m Message, err error) {
-	c, p := w.c, w.promise
+	c, p, call := w.c, w.promise, w.number != 0
 	w.give()
 	p.Settle(m, err)
-	c.line.Add(-1)
+	if !call {
+		c.line.Add(-1)
+	}
 }
 
 // Complete implements reactor.Sink. It delivers the message to the user's sink.
@@ -229,6 +240,6 @@ func (w *recvWaiter) Complete(SinkContext, Result, error) {
 
 // give gives w back to the pool.
 func (w *recvWaiter) give() {
-	w.call, w.c, w.promise, w.sink, w.m, w.err = false, nil, futures.Promise[Message]{}, nil, Message{}, nil
+	w.number, w.c, w.promise, w.sink, w.m, w.err = 0, nil, futures.Promise[Message]{}, nil, Message{}, nil
 	recvWaiterPool.Put(w)
 }

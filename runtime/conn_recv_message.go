@@ -22,7 +22,8 @@ type Message struct {
 
 	slot   *recvSlot
 	number uint64
-	answer bool // the message belongs to a Call: nothing else may receive it
+	asked  uint32 // the number of the question that the message asks, or 0
+	answer bool   // the message belongs to a Call: nothing else may receive it
 }
 
 // Release gives the buffer back to the connection. The connection posts the receive again and
@@ -86,6 +87,9 @@ func ReleaseMany(ms []Message) error {
 func (c *Conn) handOut(i uint32, m *Message) {
 	s := c.recvs.at(i)
 	m.number = s.released.Load()
+	if !s.answer {
+		m.asked = s.asked
+	}
 	m.slot, m.Imm, m.HasImm, m.Invalidated = s, s.imm, s.with, s.shut
 	if f := s.large; f != nil {
 		m.Data = f.buf.Bytes()
@@ -105,7 +109,7 @@ func disposeMessage(m Message, err error) {
 	}
 	c := s.c.Load()
 	if m.answer {
-		s.giveUp(c)
+		c.dropAnswer(s)
 		return
 	}
 	c.line.Add(1)

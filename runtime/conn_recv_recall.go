@@ -81,7 +81,9 @@ func (c *Conn) recall(short bool) {
 		}
 	case peers > 1 && c.creditLine.Load() == 0 && c.credits.take(1) == 1:
 		c.credits.wanted() // as in giveUpCredits
-		if r.asked = c.postFrame(c.frame(proto.Recall, 0)); !r.asked {
+		f := c.frame(proto.Recall, 0)
+		f.Number = peers
+		if r.asked = c.postFrame(f); !r.asked {
 			c.creditsBack(1)
 		}
 	}
@@ -96,7 +98,7 @@ func (c *Conn) giveUpCredits() {
 	}
 	c.credits.wanted() // it is no sign of traffic that they were the last
 	f := c.frame(proto.Return, 0)
-	f.Unused = uint32(n - 1)
+	f.Number = uint32(n - 1)
 	if !c.postFrame(f) {
 		c.creditsBack(uint32(n))
 		c.recallDue = true // Conn.received calls giveUpCredits again when an earlier frame completes

@@ -29,7 +29,11 @@ type recvSlot struct {
 	// Release and disposeMessage add 1 to this copy by a CAS, so a second Release fails. It publishes nothing:
 	// the receive is posted, or in Conn.backIn, before another message is handed out.
 	released atomic.Uint64
-	// The next seven fields describe the arrived message. The holder writes them. Conn.arrived publishes
+	// claimed is 1 more than the number of the last message that was answered, or whose answer is being sent
+	// (Message.claim). A Reply that fails subtracts 1. Numbers grow, so this is never taken for the claim of a later
+	// message. Any goroutine writes it. It publishes nothing.
+	claimed atomic.Uint64
+	// The next nine fields describe the arrived message. The holder writes them. Conn.arrived publishes
 	// them to the goroutine that receives the message.
 	nth  uint64 // the number of this message, counted from 1 in the order of arrival
 	n    int    // the message's length in bytes
@@ -37,6 +41,9 @@ type recvSlot struct {
 	with bool    // imm is valid
 	data bool    // the message is a SEND, with a payload
 	shut *Window // the window that the message invalidated
+	// asked is the number of the question that the message asks, or, if answer is set, answers; 0 for neither.
+	asked  uint32
+	answer bool
 	// large is not nil for a large message. The goroutine that frees the slot clears it.
 	large *fetch
 	sge   [1]verbs.SGE

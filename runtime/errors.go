@@ -80,6 +80,7 @@ var (
 	ErrRemoteRange = sentinel.Never("runtime: outside the remote memory")
 	ErrWindowState = sentinel.Never("runtime: the window is not in a state for this")
 	ErrMessage     = sentinel.Never("runtime: message was released") // for all other memory the error is ErrReleased
+	ErrAnswered    = sentinel.Never("runtime: the message was answered, or is being answered")
 )
 
 // The peer does not run this package, or is broken. ErrDescriptor (op_remote.go) belongs to

@@ -131,6 +131,7 @@ var answers = map[string]struct {
 	"runtime.ErrOwnMemory":      {verbena.ErrOwnMemory, never, nil},
 	"runtime.ErrWindowState":    {verbena.ErrWindowState, never, nil},
 	"runtime.ErrMessage":        {verbena.ErrMessage, never, nil},
+	"runtime.ErrAnswered":       {verbena.ErrAnswered, never, nil},
 	"runtime.ErrPeerProtocol":   {verbena.ErrPeerProtocol, never, nil},
 	"runtime.ErrProtocol":       {verbena.ErrProtocol, never, nil},
 	"runtime.ErrDescriptor":     {verbena.ErrDescriptor, never, nil},

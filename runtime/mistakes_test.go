@@ -233,7 +233,8 @@ func TestHostilePrivateDataIsRejected(t *testing.T) {
 		"a truncated hello":                  good[:9],
 		"data of another protocol":           []byte("GET / HTTP/1.1\r\nHost: verbena\r\n\r\nxxxxxxxx"),
 		"a hello of a later version":         append([]byte("VRBN\x09"), good[5:]...),
-		"a hello with authentication data":   append(append(append([]byte(nil), good[:16]...), "0123456789abcdef"...), good[helloSize:]...),
+		"a hello of version 3":               append([]byte("VRBN\x03"), good[5:]...),
+		"a hello that requires a feature":    append(append(append([]byte(nil), good[:16]...), "\x01\x00\x00\x00\x01\x00\x00\x00"...), good[24:]...),
 		"a hello with too large user length": append(append(append([]byte(nil), good[:6]...), 255), good[7:]...),
 	} {
 		ev := stranger(t, ln.Addr(), private)
@@ -269,7 +270,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		"unknown kind":                   good(proto.Frame{Kind: 9}),
 		"length beyond the message":      good(proto.Frame{Kind: proto.Data, Length: 1000}),
 		"more credits than announced":    good(proto.Frame{Kind: proto.Credit, Credits: poolWindow}),
-		"a Return of credits it has not": good(proto.Frame{Kind: proto.Return, Unused: 1}),
+		"a Return of credits it has not": good(proto.Frame{Kind: proto.Return, Number: 1}),
 		"a large message of no bytes":    sourceFrame(0, 1),
 		"a message beyond MaxMessage":    sourceFrame(DefaultMaxMessage+1, 1),
 		"a large message without source": good(proto.Frame{Kind: proto.Large}),

@@ -150,7 +150,7 @@ func (c *Conn) post(ctx context.Context, s *reactor.Send, p reactor.Payload, n i
 		return c.submit(ctx, s, p, w)
 	}
 	var head [frameSize]byte
-	frame := c.frame(proto.Data, n)
+	frame := c.frameOf(proto.Data, n, &w)
 	frame.Encode(&head)
 	p.Header = head[:]
 	f, err := c.submit(ctx, s, p, w)

@@ -20,6 +20,9 @@ type submitOpts struct {
 	// If filled is not nil, the operation is a SEND with a sink that is not submitted. Its slot is stored
 	// in *filled, for Queue.PostFilled.
 	filled *uint32
+	// number is that of the question which a SEND asks, or answers if answers is set; 0 for neither.
+	number  uint32
+	answers bool
 }
 
 // Start starts op and returns its future. It checks bounds, permissions and the connection's state,

@@ -58,15 +58,17 @@ type Runtime struct {
 	// rereads is set while a timer is to read the addresses again. reread and the timer change it.
 	rereads uatomic.Bool
 
-	mu        sync.Mutex    // guards the fields up to watchers; no goroutine waits while it holds mu
-	making    int           // number of calls that have called enter() and not yet leave()
-	made      chan struct{} // nil until Close begins; then a channel, which is closed when no call is between enter() and leave()
-	live      map[*Conn]struct{}
-	listeners map[*Listener]struct{}
-	shared    map[*SharedRecv]struct{}
-	packets   map[*PacketConn]struct{}
-	next      int        // number of calls of Runtime.shard so far
-	watchers  []*watcher // elements are never overwritten, so a goroutine may read a copy of the slice without mu
+	mu     sync.Mutex    // guards the fields up to watchers; no goroutine waits while it holds mu
+	making int           // number of calls that have called enter() and not yet leave()
+	made   chan struct{} // nil until Close begins; then a channel, which is closed when no call is between enter() and leave()
+	live   map[*Conn]struct{}
+	// staleAnswers is CallStats.StaleAnswers. Goroutines that drop an answer add 1. It publishes nothing.
+	staleAnswers uatomic.Uint64
+	listeners    map[*Listener]struct{}
+	shared       map[*SharedRecv]struct{}
+	packets      map[*PacketConn]struct{}
+	next         int        // number of calls of Runtime.shard so far
+	watchers     []*watcher // elements are never overwritten, so a goroutine may read a copy of the slice without mu
 
 	destroying chan struct{} // a semaphore: only one goroutine at a time runs Runtime.destroy
 }

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -54,17 +55,23 @@ func (c *Conn) Attributes(ctx context.Context) (verbs.QPAttr, error) {
 	return attr, err
 }
 
-// Stuck is an operation that has been outstanding for a long time; see [Runtime.Stuck].
+// Stuck is an operation that has been outstanding for a long time, or a connection on which no answer can come;
+// see [Runtime.Stuck].
 type Stuck struct {
 	reactor.Stuck
+	// Reason is not empty for a connection on which Calls wait for answers that cannot come, because messages that
+	// the program has not received or not released hold all receives that the peer may use. Of the reactor's
+	// fields, Queue, QPNum and Since are set, the latter to the time of the first call of Runtime.Stuck that saw it.
+	Reason string
 	// Either Conn or PacketConn is the owner of the operation, and the other is nil. If the owner has
 	// been closed since, both are nil.
 	Conn       *Conn
 	PacketConn *PacketConn
 }
 
-// Stuck returns the operations that have been outstanding for at least the given duration, the
-// oldest first. Stuck reports neither receives nor operations that wait for a credit.
+// Stuck returns the operations that have been outstanding for at least the given duration, and the connections
+// on which unread messages have stopped the answers to Calls for so long (Stuck.Reason), the oldest first. Stuck
+// reports neither receives nor operations that wait for a credit.
 //
 // For a connection with a recorder (Options.Recorder), Stuck reports every such operation, with its
 // times. For a connection without a recorder, Stuck reports only the oldest operation. The field
@@ -82,21 +89,58 @@ func (rt *Runtime) Stuck(longer time.Duration) []Stuck {
 			all = append(all, Stuck{Stuck: o})
 		}
 	}
-	if len(all) == 0 {
-		return nil
-	}
 	conns, packets := map[*reactor.Queue]*Conn{}, map[*reactor.Queue]*PacketConn{}
+	shards := map[*shard][]*Conn{}
 	rt.mu.Lock()
 	for c := range rt.live {
 		conns[c.q] = c
+		shards[c.sh] = append(shards[c.sh], c)
 	}
 	for p := range rt.packets {
 		packets[p.q] = p
 	}
 	rt.mu.Unlock()
+	for sh, cs := range shards {
+		// An error means that the reactor is closed, and then no Call waits.
+		_ = sh.r.Do(context.Background(), func() {
+			for _, c := range cs {
+				all = c.stopped(all, longer)
+			}
+		})
+	}
 	for i := range all {
 		all[i].Conn, all[i].PacketConn = conns[all[i].Queue], packets[all[i].Queue]
 	}
 	slices.SortStableFunc(all, func(a, b Stuck) int { return a.Since.Compare(b.Since) })
 	return all
+}
+
+// String describes s in one line.
+func (s Stuck) String() string {
+	if s.Reason == "" {
+		return s.Stuck.String()
+	}
+	return fmt.Sprintf("QP %d: at least since %s: %s", s.QPNum, s.Since.Format("15:04:05.000000"), s.Reason)
+}
+
+// stopped appends the connection to all if its Calls wait for answers that the peer has no credit for, and no
+// credit is on its way, for at least the given duration. Holder only.
+func (c *Conn) stopped(all []Stuck, longer time.Duration) []Stuck {
+	n := c.calls.waiting()
+	if n == 0 || !c.uncovered() || c.ledger.unreturned() > 0 || c.missing > 0 || c.state != connOpen {
+		c.stoppedSince = time.Time{}
+		return all
+	}
+	now := c.rt.Now()
+	if c.stoppedSince.IsZero() {
+		c.stoppedSince = now
+	}
+	if now.Sub(c.stoppedSince) < longer {
+		return all
+	}
+	return append(all, Stuck{
+		Stuck: reactor.Stuck{Queue: c.q, QPNum: c.qpn, Since: c.stoppedSince},
+		Reason: fmt.Sprintf("%d Calls wait for answers that the peer has no receive for: %d messages that the program has not received or not released hold them",
+			n, c.window.Load()),
+	})
 }

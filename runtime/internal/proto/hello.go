@@ -11,12 +11,13 @@ import (
 
 // Hello is each side's description of itself in the private data of connect and accept:
 //
-//	0     4       5     6        7  8       10   12        16             32
-//	┌─────┬───────┬─────┬────────┬──┬───────┬────┬─────────┬──────────────┬──────────┬─────────┐
-//	│magic│version│flags│user len│lg│credits│most│recv size│auth, zero    │user data │zeros    │
-//	└─────┴───────┴─────┴────────┴──┴───────┴────┴─────────┴──────────────┴──────────┴─────────┘
+//	0     4       5     6        7  8       10   12        16      20       24      32
+//	┌─────┬───────┬─────┬────────┬──┬───────┬────┬─────────┬───────┬────────┬───────┬──────────┬───────┐
+//	│magic│version│flags│user len│lg│credits│most│recv size│offered│required│details│user data │details│
+//	└─────┴───────┴─────┴────────┴──┴───────┴────┴─────────┴───────┴────────┴───────┴──────────┴───────┘
 //
-// The zeros at the end are padding of the connection manager.
+// The details belong to features. They are zero unless a feature is offered, and an end ignores those of
+// features that it does not know. The connection manager pads private data with zeros at the end.
 type Hello struct {
 	Raw      bool   // on the sender's side the user posts the receives
 	Credits  uint16 // receives posted for the peer
@@ -25,14 +26,25 @@ type Hello struct {
 	// LargeBits is lg: the sender of the hello reads messages of up to 2^lg bytes from the peer's memory. 0
 	// means that it reads none.
 	LargeBits uint8
-	User      []byte // the caller's private data
+	// Offered has the features that the sender of the hello knows, and Required those without which it does
+	// not connect. A required feature is offered, too.
+	Offered, Required Features
+	User              []byte // the caller's private data
 }
+
+// Features is a set of features, one bit each. A connection uses the features that both ends offer. An end
+// ignores features that it does not know, unless the peer requires them. So a later version of the program can
+// add a feature without a new version of the protocol.
+type Features uint32
+
+// KnownFeatures are the features of this version of the program, which it offers.
+const KnownFeatures Features = 0
 
 // HelloSize is the size in bytes of a hello before the user's data.
 const HelloSize = 32
 
 const (
-	helloAuth    = 16                                 // offset of the bytes reserved for authentication
+	helloDetails = 24                                 // offset of the details
 	helloFlagRaw = 1 << 0                             // Hello.Raw
 	maxLargeBits = 30                                 // the length of a Source has 32 bits
 	helloMaxUser = verbs.MaxPrivateAccept - HelloSize // accept has more private data than connect
@@ -54,6 +66,8 @@ func EncodeHello(h Hello) []byte {
 	binary.LittleEndian.PutUint16(b[8:], h.Credits)
 	binary.LittleEndian.PutUint16(b[10:], h.Most)
 	binary.LittleEndian.PutUint32(b[12:], h.RecvSize)
+	binary.LittleEndian.PutUint32(b[16:], uint32(h.Offered))
+	binary.LittleEndian.PutUint32(b[20:], uint32(h.Required))
 	return append(b, h.User...)
 }
 
@@ -63,10 +77,11 @@ func ParseHello(b []byte) (Hello, *Malformed) {
 	refuse := func(field string, have, want int) (Hello, *Malformed) {
 		return Hello{}, &Malformed{Message: "hello", Field: field, Have: uint64(have), Want: uint64(want)}
 	}
-	if err := checkStart("hello", b, HelloSize); err != nil {
+	if err := checkStart("hello", b, HelloSize, version); err != nil {
 		return Hello{}, err
 	}
 	n := int(b[6])
+	offered, required := Features(binary.LittleEndian.Uint32(b[16:])), Features(binary.LittleEndian.Uint32(b[20:]))
 	switch {
 	case b[5]&^helloFlagRaw != 0:
 		return refuse("unknown flags", int(b[5]), helloFlagRaw)
@@ -74,18 +89,23 @@ func ParseHello(b []byte) (Hello, *Malformed) {
 		return refuse("size of large messages", int(b[7]), maxLargeBits)
 	case n > len(b)-HelloSize:
 		return refuse("length of user data", n, len(b)-HelloSize)
+	case required&^offered != 0:
+		return refuse("features required and not offered", int(required), int(required&offered))
+	case required&^KnownFeatures != 0:
+		return refuse("required features", int(required), int(required&KnownFeatures))
 	}
-	// A peer that sends authentication expects a check, and version 3 has none.
-	if i := nonZero(b[helloAuth:HelloSize]); i >= 0 {
-		return refuse("authentication, not known in version 3,", int(b[helloAuth+i]), 0)
-	}
-	if i := nonZero(b[HelloSize+n:]); i >= 0 {
-		return refuse("padding", int(b[HelloSize+n+i]), 0)
+	if offered == 0 {
+		if i := nonZero(b[helloDetails:HelloSize]); i >= 0 {
+			return refuse("details without a feature", int(b[helloDetails+i]), 0)
+		}
+		if i := nonZero(b[HelloSize+n:]); i >= 0 {
+			return refuse("padding", int(b[HelloSize+n+i]), 0)
+		}
 	}
 	h := Hello{
 		Raw:     b[5]&helloFlagRaw != 0,
 		Credits: binary.LittleEndian.Uint16(b[8:]), Most: binary.LittleEndian.Uint16(b[10:]),
-		RecvSize: binary.LittleEndian.Uint32(b[12:]), LargeBits: b[7],
+		RecvSize: binary.LittleEndian.Uint32(b[12:]), LargeBits: b[7], Offered: offered, Required: required,
 	}
 	if n > 0 {
 		h.User = append([]byte(nil), b[HelloSize:HelloSize+n]...)
@@ -94,7 +114,7 @@ func ParseHello(b []byte) (Hello, *Malformed) {
 }
 
 // checkStart checks length, magic and version.
-func checkStart(message string, b []byte, size int) *Malformed {
+func checkStart(message string, b []byte, size int, version uint8) *Malformed {
 	refuse := func(field string, have, want uint64) *Malformed {
 		return &Malformed{Message: message, Field: field, Have: have, Want: want}
 	}
@@ -105,7 +125,7 @@ func checkStart(message string, b []byte, size int) *Malformed {
 		return refuse("magic", uint64(binary.BigEndian.Uint32(b)), uint64(binary.BigEndian.Uint32([]byte(Magic))))
 	}
 	if b[4] != version {
-		return refuse("version", uint64(b[4]), version)
+		return refuse("version", uint64(b[4]), uint64(version))
 	}
 	return nil
 }
@@ -153,7 +173,7 @@ func (r Reject) Encode() []byte {
 	}
 	b := make([]byte, rejectSize, verbs.MaxPrivateReject)
 	copy(b, Magic)
-	b[4] = version
+	b[4] = rejectVersion
 	for _, c := range r.Text {
 		if !unicode.IsPrint(c) || c == utf8.RuneError {
 			c = '?'
@@ -172,7 +192,7 @@ func ParseReject(b []byte) (r Reject, bad *Malformed) {
 	refuse := func(field string, have, want int) (Reject, *Malformed) {
 		return Reject{}, &Malformed{Message: "reject", Field: field, Have: uint64(have), Want: uint64(want)}
 	}
-	if err := checkStart("reject", b, rejectSize); err != nil {
+	if err := checkStart("reject", b, rejectSize, rejectVersion); err != nil {
 		return r, err
 	}
 	n, d := int(b[5]), int(b[7])

@@ -3,6 +3,7 @@ package proto
 import (
 	"bytes"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -21,8 +22,10 @@ func TestHelloSurvivesWithPadding(t *testing.T) {
 		h := Hello{
 			Raw: rapid.Bool().Draw(t, "raw"), Credits: rapid.Uint16().Draw(t, "credits"), Most: rapid.Uint16().Draw(t, "most"), RecvSize: rapid.Uint32().Draw(t, "size"),
 			LargeBits: rapid.Uint8Max(maxLargeBits).Draw(t, "large"),
+			Offered:   Features(rapid.Uint32().Draw(t, "offered")),
 			User:      rapid.SliceOfN(rapid.Byte(), 0, room-HelloSize).Draw(t, "user"),
 		}
+		h.Required = h.Offered & KnownFeatures
 		b := EncodeHello(h)
 		if len(b) > room {
 			t.Fatalf("%d bytes of user data make %d, want at most %d", len(h.User), len(b), room)
@@ -43,16 +46,19 @@ func TestHelloSurvivesWithPadding(t *testing.T) {
 }
 
 func TestHelloLayoutIsFixed(t *testing.T) {
-	b := EncodeHello(Hello{Raw: true, Credits: 0x0102, Most: 0x0304, RecvSize: 0x0A0B0C0D, LargeBits: 24, User: []byte("hi")})
-	want := "VRBN\x03\x01\x02\x18" + "\x02\x01\x04\x03" + "\x0D\x0C\x0B\x0A" + strings.Repeat("\x00", 16) + "hi"
+	b := EncodeHello(Hello{Raw: true, Credits: 0x0102, Most: 0x0304, RecvSize: 0x0A0B0C0D, LargeBits: 24, Offered: 0x11121314, Required: 0x01020304, User: []byte("hi")})
+	want := "VRBN\x04\x01\x02\x18" + "\x02\x01\x04\x03" + "\x0D\x0C\x0B\x0A" + "\x14\x13\x12\x11" + "\x04\x03\x02\x01" + strings.Repeat("\x00", 8) + "hi"
 	if string(b) != want {
-		t.Errorf("version 3 is\n%x, want\n%x", b, want)
+		t.Errorf("version 4 is\n%x, want\n%x", b, want)
 	}
 }
 
 func TestHostileHelloIsRefusedWithTheReason(t *testing.T) {
 	good := append(EncodeHello(Hello{Credits: 1, RecvSize: 2, User: []byte("abc")}), 0, 0, 0)
 	at := func(i int, v byte) []byte { b := bytes.Clone(good); b[i] = v; return b }
+	with := func(b []byte, h Hello) []byte {
+		return slices.Concat(b[:16], EncodeHello(h)[16:helloDetails], b[helloDetails:])
+	}
 	for _, c := range []struct {
 		name  string
 		b     []byte
@@ -66,8 +72,11 @@ func TestHostileHelloIsRefusedWithTheReason(t *testing.T) {
 		{"flag", at(5, 0x81), "unknown flags", 0x81},
 		{"user data longer than there is", at(6, 7), "length of user data", 7},
 		{"large messages", at(7, 31), "size of large messages", 31},
-		{"authentication", at(16, 5), "authentication", 5},
-		{"authentication's end", at(31, 6), "authentication", 6},
+		{"version 3", at(4, 3), "version", 3},
+		{"a required feature that is not offered", at(20, 5), "features required and not offered", 5},
+		{"a required feature that is not known", with(good, Hello{Offered: 7, Required: 4}), "required features", 4},
+		{"details", at(24, 5), "details without a feature", 5},
+		{"the details' end", at(31, 6), "details without a feature", 6},
 		{"padding", at(37, 9), "padding", 9},
 		{"user data shorter than there is", at(6, 1), "padding", 'b'},
 	} {
@@ -82,6 +91,17 @@ func TestHostileHelloIsRefusedWithTheReason(t *testing.T) {
 		}
 	}()
 	EncodeHello(Hello{User: make([]byte, helloMaxUser+1)})
+}
+
+// Rule: a hello that offers features that this version does not know is accepted, with whatever these features
+// say in their details, and the fields of this version are read from it.
+func TestUnknownFeaturesAreIgnored(t *testing.T) {
+	b := EncodeHello(Hello{Credits: 3, Most: 9, RecvSize: 4096, Offered: 1 << 31, User: []byte("abc")})
+	copy(b[helloDetails:], "details!")
+	h, bad := ParseHello(append(b, "more details"...))
+	if want := (Hello{Credits: 3, Most: 9, RecvSize: 4096, Offered: 1 << 31, User: []byte("abc")}); bad != nil || !reflect.DeepEqual(h, want) {
+		t.Errorf("%+v, %v; want %+v", h, bad, want)
+	}
 }
 
 func TestRejectSurvivesCutAndPrintable(t *testing.T) {
@@ -107,8 +127,8 @@ func TestRejectSurvivesCutAndPrintable(t *testing.T) {
 			t.Errorf("%q became %q, %v; want %q", in, got.Text, err, want)
 		}
 	}
-	if b := (Reject{2, "ab", []byte("c")}).Encode(); string(b) != "VRBN\x03\x02\x02\x01abc" {
-		t.Errorf("version 3 of a reject is %x", b)
+	if b := (Reject{2, "ab", []byte("c")}).Encode(); string(b) != "VRBN\x03\x02\x02\x01abc" { // forever: see rejectVersion
+		t.Errorf("a reject is %x", b)
 	}
 	bad := func(f func(b []byte) []byte) []byte { return f(append(Reject{Code: 1, Text: "abc"}.Encode(), 0, 0)) }
 	for field, b := range map[string][]byte{
@@ -140,14 +160,18 @@ func TestFrameSurvives(t *testing.T) {
 		f := Frame{Kind: rapid.SampledFrom([]Kind{Data, Credit, Recall, Return, Large, Fetched, First}).Draw(t, "kind"),
 			More: rapid.Bool().Draw(t, "more"), Credits: rapid.Uint32Range(1, 1<<32-1).Draw(t, "credits")}
 		switch f.Kind {
-		case Data:
-			f.Length = rapid.Uint32Range(0, 500).Draw(t, "length")
-		case Large:
-			f.Length = SourceSize
+		case Data, Large:
+			if f.Length = SourceSize; f.Kind == Data {
+				f.Length = rapid.Uint32Range(0, 500).Draw(t, "length")
+			}
+			f.Number = rapid.Uint32().Draw(t, "number")
+			f.Answer = f.Number != 0 && rapid.Bool().Draw(t, "answer")
+		case Recall:
+			f.Number = rapid.Uint32Range(1, 1<<32-1).Draw(t, "wanted")
 		case First:
 			f.Credits = 0
 		case Return:
-			f.Unused = rapid.Uint32().Draw(t, "unused")
+			f.Number = rapid.Uint32().Draw(t, "unused")
 		}
 		var head [FrameSize]byte
 		f.Encode(&head)
@@ -157,9 +181,13 @@ func TestFrameSurvives(t *testing.T) {
 		}
 	})
 	var head [FrameSize]byte
-	Frame{Kind: Data, More: true, Credits: 0x01020304, Length: 0x05060708, Unused: 0x090A0B0C}.Encode(&head)
-	if want := "\x03\x01\x01\x00\x04\x03\x02\x01\x08\x07\x06\x05\x0C\x0B\x0A\x09"; string(head[:]) != want {
-		t.Errorf("version 3 is %x, want %x", head, want)
+	for want, f := range map[string]Frame{
+		"\x04\x01\x01\x00\x04\x03\x02\x01\x08\x07\x06\x05\x0C\x0B\x0A\x09": {Kind: Data, More: true, Credits: 0x01020304, Length: 0x05060708, Number: 0x090A0B0C},
+		"\x04\x05\x02\x00\x00\x00\x00\x00\x10\x00\x00\x00\x01\x00\x00\x00": {Kind: Large, Length: SourceSize, Answer: true, Number: 1},
+	} {
+		if f.Encode(&head); string(head[:]) != want {
+			t.Errorf("version 4 of %+v is %x, want %x", f, head, want)
+		}
 	}
 }
 
@@ -181,8 +209,11 @@ func TestHostileFramesAreRefusedWithTheReason(t *testing.T) {
 		field string
 	}{
 		{"negative", make32(data, nil), -1, "length of the message"},
-		{"data that returns credits", make32(data, func(b []byte) { b[13] = 1 }), 32, "unused credits"},
-		{"recall that returns credits", make32(Frame{Kind: Recall, Unused: 1}, nil), 16, "unused credits"},
+		{"an update with a number", make32(Frame{Kind: Credit, Credits: 3, Number: 1}, nil), 16, "number of a control frame"},
+		{"a recall of nothing", make32(Frame{Kind: Recall}, nil), 16, "credits to give up"},
+		{"an answer to no question", make32(Frame{Kind: Data, Length: 16, Answer: true}, nil), 32, "number of an answer"},
+		{"a return that answers", make32(Frame{Kind: Return, Answer: true, Number: 1}, nil), 16, "flags of a control frame"},
+		{"version 3", make32(data, func(b []byte) { b[0] = 3 }), 32, "version"},
 		{"shorter than a header", make32(data, nil), 15, "length of the message"},
 		{"buffer shorter than a header", make32(data, nil)[:15], 32, "length of the message"},
 		{"buffer shorter than the message", make32(data, nil)[:31], 32, "length of the message"},
@@ -193,7 +224,7 @@ func TestHostileFramesAreRefusedWithTheReason(t *testing.T) {
 		{"first frame with payload", make32(Frame{Kind: First, Length: 16}, nil), 32, "length of a control frame"},
 		{"first frame with a credit", make32(Frame{Kind: First, Credits: 1}, nil), 16, "credits of a first frame"},
 		{"no kind", make32(data, func(b []byte) { b[1] = 0 }), 32, "kind"},
-		{"flag", make32(data, func(b []byte) { b[2] = 3 }), 32, "flags"},
+		{"flag", make32(data, func(b []byte) { b[2] = 4 }), 32, "flags"},
 		{"flags", make32(data, func(b []byte) { b[3] = 1 }), 32, "flags"},
 		{"payload shorter than said", make32(data, nil), 31, "length of payload"},
 		{"payload longer than said", make32(Frame{Kind: Data, Length: 15}, nil), 32, "length of payload"},
@@ -251,8 +282,10 @@ func FuzzFrame(f *testing.F) {
 	var head [FrameSize]byte
 	Frame{Kind: Data, Length: 4}.Encode(&head)
 	f.Add(append(head[:], 1, 2, 3, 4), 20)
-	Frame{Kind: Credit, Credits: 1}.Encode(&head)
-	f.Add(head[:], 16)
+	for _, fr := range []Frame{{Kind: Credit, Credits: 1}, {Kind: Data, Number: 7}, {Kind: Data, Number: 7, Answer: true}, {Kind: Recall, Number: 3}, {Kind: Return, Number: 2}} {
+		fr.Encode(&head)
+		f.Add(bytes.Clone(head[:]), 16)
+	}
 	f.Fuzz(func(t *testing.T, b []byte, total int) {
 		fr, bad := ParseFrame(b, total)
 		if bad != nil {
@@ -272,10 +305,15 @@ func FuzzFrame(f *testing.F) {
 func FuzzPrivateData(f *testing.F) {
 	f.Add(EncodeHello(Hello{Raw: true, Credits: 3, RecvSize: 4, User: []byte("user")}))
 	f.Add(append(EncodeHello(Hello{}), 0, 0))
+	f.Add(append(EncodeHello(Hello{Offered: 1 << 31}), 1, 2))
+	f.Add(EncodeHello(Hello{Offered: 1, Required: 1}))
 	f.Add(Reject{RejectMode, "both sides", []byte("data")}.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, bad := ParseHello(b); bad == nil {
 			again := EncodeHello(h)
+			if h.Offered != 0 { // the details belong to features that this version does not know
+				b = append(slices.Concat(b[:helloDetails], make([]byte, HelloSize-helloDetails), b[HelloSize:len(again)]), 0)
+			}
 			if !bytes.HasPrefix(b, again) || nonZero(b[len(again):]) >= 0 {
 				t.Fatalf("%x was accepted, it is written as %x", b, again)
 			}
