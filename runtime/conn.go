@@ -150,15 +150,16 @@ type Conn struct {
 	remote        netip.AddrPort
 	link          string
 	returned      []uint32 // slots of messages of discarded futures, oldest first
-	arrivals      uint64   // how many messages have arrived; each has used one of the peer's credits
+	arrivals      uint64   // how many of the peer's credits were used or given up; most of them by messages
+	spent         uint64   // of arrivals: those that were no message of use; see messages
 	recvWaiters   []*recvWaiter
 	calls         calls
 	stoppedSince  time.Time // when Stuck first saw that no answer can come; zero if one can
 	creditWaits   []*creditWait
 	creditsPruned int    // as pruned, for creditWaits
 	pruned        int    // shortest length of recvWaiters since the last pruning
-	creditDue     bool   // a frame without payload waits until an earlier one completes
-	recallDue     bool   // this frame is a Return
+	creditDue     bool   // a frame without payload, or a READ, waits until an earlier one completes
+	recallOwed    uint32 // credits that the peer has recalled; 0 when a Return has answered
 	updateSent    bool   // a credit update was sent
 	updateHeld    bool   // a credit update waits until the peer has processed the last one
 	updateMark    uint32 // if updateSent: the peer has processed the last update when more messages have arrived

@@ -46,12 +46,15 @@ func (a *allowance) take(n int) int {
 }
 
 // restore adds n credits. It returns false, and adds none, if there are then more than the peer grants at
-// most.
+// most. After close it adds none.
 func (a *allowance) restore(n uint32) bool {
 	for {
 		free := a.free.Load()
-		if free+int64(n) > a.most {
+		if max(free, 0)+int64(n) > a.most {
 			return false
+		}
+		if free < 0 { // otherwise a peer could grant until free is above 0 again
+			return true
 		}
 		if a.free.CompareAndSwap(free, free+int64(n)) {
 			return true

@@ -176,6 +176,7 @@ func (c *Conn) takeAnswer(s *recvSlot) {
 		if w != nil {
 			w.end(Message{}, futures.ErrDiscarded)
 		}
+		c.spent++
 		c.dropAnswer(s)
 		return
 	}
@@ -197,6 +198,7 @@ func (c *Conn) decline(s *recvSlot) {
 	s.large = nil
 	fs.unsent = append(fs.unsent, f.from.Key)
 	c.answerFetched()
+	c.spent++
 	c.dropAnswer(s)
 }
 

@@ -41,9 +41,9 @@ import (
 // the last update or of a later frame (Conn.updateMark), or when the peer has used all credits. The peer
 // posts its receive again before it uses such a credit. So one receive is enough for updates.
 
-// controlRecvs is the number of receives for the peer's credit updates, in addition to one receive
-// for each credit.
-const controlRecvs = 1
+// controlRecvs is the number of receives in addition to one for each credit: one for the peer's credit update, and
+// one for its Recall.
+const controlRecvs = 2
 
 // controlSends is the maximum number of outstanding frames without payload: credit updates, and recalls
 // and their answers. A further one waits until one of these completes (Conn.creditDue). READs of large
@@ -51,8 +51,8 @@ const controlRecvs = 1
 const controlSends = 2
 
 // updateAt returns the number of unreturned credits from which on a "many" update is due: half of
-// the window, rounded up.
-func (c *Conn) updateAt() int { return (int(c.window.Load()) + 1) / 2 }
+// the window, without the credits to keep, rounded up.
+func (c *Conn) updateAt() int { return (int(c.window.Load()) - int(c.ledger.keep.Load()) + 1) / 2 }
 
 // returnCredits adds n unreturned credits, and schedules sendCreditUpdate if a credit update may be
 // due. Any goroutine may call it.
@@ -142,7 +142,7 @@ func (c *Conn) update(asked bool) {
 	if c.state != connOpen && c.state != connConnecting {
 		return
 	}
-	if n := c.ledger.unreturned(); n == 0 || n < c.updateAt() && !asked && !c.starved() {
+	if n := c.ledger.grantable(); n == 0 || n < c.updateAt() && !asked && !c.starved() {
 		return // since the task was scheduled, a message has returned credits
 	}
 	if c.updateHeld = c.updateSent && int32(uint32(c.arrivals)-c.updateMark) <= 0 && !c.uncovered(); c.updateHeld {

@@ -18,6 +18,10 @@ type ledger struct {
 	// the holder (all). It publishes nothing: a receive is submitted before its credit is added, and the
 	// pass that posts the frame with the credit collects the receives itself.
 	word atomic.Uint64
+	// keep is how many unreturned credits are not granted, because the window is to become smaller. The holder
+	// writes it; goroutines that return or grant credits read it. It publishes nothing: a credit that is granted
+	// or not in the moment of a change makes no difference.
+	keep atomic.Uint32
 }
 
 const (
@@ -36,14 +40,18 @@ func (l *ledger) start(n int) { l.word.Store(uint64(n)) }
 func (l *ledger) unreturned() int { return int(unreturnedOf(l.word.Load())) }
 func (l *ledger) granted() uint32 { return grantedOf(l.word.Load()) }
 
-// add adds n unreturned credits and returns their new number. If the ledger is over, over is true: the
+// grantable returns the number of unreturned credits that take would grant.
+func (l *ledger) grantable() int { return max(l.unreturned()-int(l.keep.Load()), 0) }
+
+// add adds n unreturned credits and returns how many take would grant. If the ledger is over, over is true: the
 // receives of these credits belong to no connection any more.
-func (l *ledger) add(n uint32) (unreturned int, over bool) {
+func (l *ledger) add(n uint32) (grantable int, over bool) {
 	v := l.word.Add(uint64(n) * ledgerOne)
-	return int(unreturnedOf(v)), v&ledgerOver != 0
+	return int(unreturnedOf(v)) - int(l.keep.Load()), v&ledgerOver != 0
 }
 
-// take grants all unreturned credits and returns their number. If the ledger is over, it grants none.
+// take grants all unreturned credits except those to keep, and returns their number. If the ledger is over, it
+// grants none.
 func (l *ledger) take() uint32 {
 	for {
 		v := l.word.Load()
@@ -51,7 +59,11 @@ func (l *ledger) take() uint32 {
 		if n == 0 || v&ledgerOver != 0 { // none is the usual case of an end that only sends
 			return 0
 		}
-		if l.word.CompareAndSwap(v, uint64(grantedOf(v)+n)) {
+		kept := min(n, l.keep.Load())
+		if n -= kept; n == 0 {
+			return 0
+		}
+		if l.word.CompareAndSwap(v, uint64(kept)*ledgerOne|uint64(grantedOf(v)+n)) {
 			return n
 		}
 	}

@@ -53,9 +53,7 @@ func (c *Conn) received(r Result, err error) {
 	if r.Kind != reactor.KindRecv {
 		if c.creditDue && err == nil {
 			c.creditDue = false
-			if c.recallDue {
-				c.giveUpCredits()
-			}
+			c.giveUpCredits()
 			if c.fetches != nil {
 				c.answerFetched()
 				c.pump()
@@ -153,6 +151,10 @@ func (c *Conn) take(s *recvSlot, r Result) {
 	}
 }
 
+// messages returns how many messages have arrived, without the frames and credits that were none, and without
+// answers that were dropped. Holder only.
+func (c *Conn) messages() uint64 { return c.arrivals - c.spent }
+
 // uncovered reports whether the peer has used all credits that it was ever granted, so that it must not send
 // a message now. Holder only.
 func (c *Conn) uncovered() bool { return c.ledger.granted() == uint32(c.arrivals) }
@@ -176,6 +178,7 @@ func (c *Conn) takeCreditsOf(f proto.Frame) error {
 		if c.credits == nil || !c.credits.restore(f.Credits) {
 			return errCredits(f.Credits)
 		}
+		c.giveUpCredits()
 		if c.creditLine.Load() > 0 {
 			c.serveCredits()
 		}
@@ -187,10 +190,20 @@ func (c *Conn) takeCreditsOf(f proto.Frame) error {
 // the peer's credits are used: the peer sends its next update only when it has got a message that uses one
 // of them, which is posted after this receive.
 func (c *Conn) takeControl(s *recvSlot, f proto.Frame, r *Result) {
-	credited := f.Kind != proto.Credit && f.Kind != proto.Fetched && f.Kind != proto.First
-	if credited && (c.uncovered() || c.credits == nil) { // the latter only before ESTABLISHED
+	credited := f.Kind == proto.Return
+	var bad error
+	switch {
+	case credited && c.uncovered():
+		bad = errUncovered
+	case f.Kind == proto.Recall && c.credits == nil: // only before ESTABLISHED
+		bad = fmt.Errorf("%w: it recalls credits before it has granted any", ErrPeerProtocol)
+	case f.Kind != proto.Fetched && r.Flags&verbs.WCWithInv != 0:
+		c.invalidated(r.Imm) // the device has done it
+		bad = fmt.Errorf("%w: it has invalidated a key with a control frame", ErrPeerProtocol)
+	}
+	if bad != nil {
 		s.again()
-		c.violated(errUncovered)
+		c.violated(bad)
 		return
 	}
 	if f.Kind == proto.Fetched { // also while the connection is being closed
@@ -206,6 +219,7 @@ func (c *Conn) takeControl(s *recvSlot, f proto.Frame, r *Result) {
 	}
 	if credited {
 		c.arrivals++
+		c.spent++
 		c.returnCredits(1)
 	} else if c.pool != nil {
 		c.pool.s.q.Ready() // so that a peer that floods with updates does not take all receives
@@ -217,7 +231,7 @@ func (c *Conn) takeControl(s *recvSlot, f proto.Frame, r *Result) {
 	switch {
 	case err != nil:
 	case f.Kind == proto.Recall:
-		c.giveUpCredits()
+		err = c.recalled(f.Number)
 	case f.Kind == proto.Return:
 		err = c.creditsGivenUp(f.Number)
 	case f.Kind == proto.First:

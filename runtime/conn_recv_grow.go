@@ -35,24 +35,29 @@ func (p *recvPool) shrink(c *Conn, n int) {
 // A window larger than unreadWindow is of use only if the program takes the messages: it has taken a window
 // of them, and not more than half of the window is left.
 //
-// Windows may take half of the usable receives as they come; beyond that, each share may grow to an equal
-// part of the other half. So connections with large windows leave their part to the others.
+// A connection that does not get its part is denied: the next tick makes larger windows smaller (windowLook.plan).
 func (p *recvPool) widen(c *Conn) {
 	w := int(c.window.Load())
 	most := poolWindow
 	peers := c.ledger.granted() - uint32(c.arrivals)
-	if unread := w - c.ledger.unreturned() - int(peers); unread > w/2 || c.arrivals < uint64(unread+w) {
+	if unread := w - c.ledger.unreturned() - int(peers); unread > w/2 || c.messages() < uint64(unread+w) {
 		most = unreadWindow
 	}
-	wanted := min((poolGrowth-1)*w, most-w)
 	inUse := int(p.made.Load()-p.free.Load()) + p.missing - c.missing
-	half, members := p.usable()/2, int(max(p.members.Load(), 1))
-	n := min(wanted, max(half-inUse, half/members-(minShare-1)-w))
-	p.denied = p.denied || wanted > 0 && n < wanted
+	n := windowGrowth(w, most, inUse, p.usable(), int(p.members.Load()), p.denied)
+	if c.ledger.keep.Load() > 0 { // it is being made smaller
+		return
+	}
 	if n > 0 {
 		p.extend(c, n)
+		if c.missing == 0 {
+			p.denied = p.denied || int(c.window.Load()) < min(w+n, p.part())
+		}
 	}
 }
+
+// part returns windowPart of the pool.
+func (p *recvPool) part() int { return windowPart(p.usable(), int(p.members.Load())) }
 
 // usable returns how many receives shares can have: each connection may have set one slot of the pool aside.
 func (p *recvPool) usable() int { return p.depth - int(p.members.Load()) }
@@ -99,6 +104,7 @@ func (p *recvPool) serveWanting() {
 		if p.lack(c, 0); !none && (c.state == connOpen || c.state == connConnecting) {
 			p.extend(c, n)
 		}
+		p.denied = p.denied || none && int(c.window.Load()) < p.part()
 	}
 }
 

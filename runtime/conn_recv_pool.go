@@ -16,7 +16,8 @@ import (
 // whose messages have the same largest size share one, or several if they are many.
 //
 // Each receive belongs to a connection's share or is free. A share is the connection's window (the messages
-// that the peer may have under way or the program may hold) and one receive for the peer's credit update.
+// that the peer may have under way or the program may hold), one receive for the peer's credit update, and one
+// for its Recall.
 // So a message of the peer always finds a posted receive: the shares cover all credits of all peers. The share
 // of a connection that has sent a large message has receives for the answers, too (reserveAnswers).
 //
@@ -63,7 +64,7 @@ type recvPool struct {
 	// Holder only:
 	wide    int            // connections whose window is larger than one message
 	timer   *reactor.Timer // calls tick while wide is not 0
-	denied  bool           // a window could not grow since the last tick
+	denied  bool           // a connection has not got its part since the last tick (windowPart)
 	wanting []*Conn        // connections whose windows grow when more receives were made
 	missing int            // the sum of their Conn.missing
 	// growTask calls serveWanting.
@@ -79,8 +80,8 @@ const (
 	poolDepth = 2048
 	poolBytes = 64 << 20
 	minDepth  = 32
-	// minShare is the share of a connection that is idle: one message, and one credit update.
-	minShare = 2
+	// minShare is the share of a connection that is idle: one message, and the control frames that use no credit.
+	minShare = 1 + controlRecvs
 	// poolWindow is the largest window. Half of it, after which the peer gets credits again, lasts 50 µs at 5
 	// million messages a second, which is the time of a wake-up between threads. One way on the software RNIC, a
 	// message takes 242 ns and 300 of CPU with 512, and 305 and 350 with 256; 1,024 are not better.

@@ -61,7 +61,7 @@ func checkWindow(t *testing.T, a, b *Conn, n int) {
 	})
 }
 
-// Rule: a new connection holds receives for one message and one credit update. Its window grows when the
+// Rule: a new connection holds receives for one message, one credit update and one Recall. Its window grows when the
 // peer uses its last credit, up to poolWindow while the program takes the messages, and it shrinks to one
 // message when the connection is idle. No credit and no receive is lost by that.
 func TestWindowsGrowWithTrafficAndShrinkWhenIdle(t *testing.T) {

@@ -7,18 +7,22 @@ import (
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 )
 
-// A pool takes receives back from connections that are idle. The holder looks at the connections with a
-// large window once every recallEvery:
+// A pool takes receives back from connections that are idle, and, while a connection does not get its part of the
+// pool, from those above their part. The holder looks at the connections with a large window once every
+// recallEvery (windowLook.plan):
 //
-//	                no message since the last look
-//	large window ──────────────────────────────────> Recall sent ──Return──> smaller window
-//	    ^                                                  │
-//	    └──────────── a message has arrived ───────────────┤
-//	                                                       │ recallBound, and the pool is short
-//	                                                       └──────> the connection fails
+//	              idle, or above its part and little used
+//	large window ────────────────────────────────────────> Recall sent ──Return──> smaller window
+//	    │                                                      │                       ^
+//	    │                                                      │ recallBound, and a connection is denied
+//	    │                                                      v its part              │
+//	    │                                               the connection fails           │
+//	    │         above its part and used                                              │
+//	    └──────────> what is used is not granted again ────────────────────────────────┘
 //
-// Recall and Return are sent like messages, with a credit each, so they need no receives of their own. The
-// peer gives up all credits that it has not used, and then gets one for the Return.
+// A Recall uses no credit: each end keeps a receive for it. The next one is sent only after the Return, so that one
+// receive is enough. The Return uses one of the credits that the peer gives up. A peer without a credit answers
+// with the next one that it gets; it is not failed meanwhile.
 
 const (
 	// recallEvery is the time for which a connection is idle before its window shrinks: longer than the
@@ -31,9 +35,9 @@ const (
 
 // recalls is what a connection keeps about the recall of its peer's credits. Holder only.
 type recalls struct {
-	seen    uint64 // Conn.arrivals at the last look
-	asked   bool   // a Recall was sent and not answered, and no message has arrived since
-	ignored int    // how many looks ago
+	seen    uint64 // Conn.messages at the last look
+	asked   int    // credits that a Recall has asked for that was not answered; 0 for none
+	ignored int    // for how many looks the peer could have answered
 }
 
 // startTicks starts the timer of tick. Holder only.
@@ -58,61 +62,81 @@ func (p *recvPool) tick() {
 	}
 }
 
-// recall makes the window smaller if the connection is idle. short reports whether the pool could not
-// give a connection the receives that it wants. Holder only.
-func (c *Conn) recall(short bool) {
+// recall makes the window smaller if the connection is idle, or above its part while denied is set: a connection
+// does not get its part. Holder only.
+func (c *Conn) recall(denied bool) {
 	r := &c.recalls
-	if r.seen != c.arrivals {
-		*r = recalls{seen: c.arrivals}
-		return
-	}
-	peers, spare := c.ledger.granted()-uint32(c.arrivals), c.ledger.unreturned()
-	if peers == 0 {
-		spare-- // the peer gets one
-	}
-	if n := c.ledger.withdraw(min(spare, int(c.window.Load())-1)); n > 0 {
+	peers := int(c.ledger.granted() - uint32(c.arrivals))
+	p := windowLook{
+		window: int(c.window.Load()), part: c.pool.part(), denied: denied, used: int(c.messages() - r.seen),
+		unreturned: c.ledger.unreturned(), peers: peers, asked: r.asked > 0,
+	}.plan()
+	r.seen = c.messages()
+	c.ledger.keep.Store(uint32(p.keep))
+	if n := c.ledger.withdraw(p.withdraw); n > 0 {
 		c.pool.shrink(c, n)
 	}
 	c.update(peers == 0)
 	switch {
-	case r.asked:
-		if r.ignored++; short && r.ignored >= recallBound {
+	case r.asked > 0 && peers == 0:
+		r.ignored = 0
+	case r.asked > 0:
+		if r.ignored++; denied && r.ignored >= recallBound {
 			c.fail(fmt.Errorf("%w: it has not given up credits for %v", ErrPeerProtocol, recallBound*recallEvery))
 		}
-	case peers > 1 && c.creditLine.Load() == 0 && c.credits.take(1) == 1:
-		c.credits.wanted() // as in giveUpCredits
+	case p.recall > 0:
 		f := c.frame(proto.Recall, 0)
-		f.Number = peers
-		if r.asked = c.postFrame(f); !r.asked {
-			c.creditsBack(1)
+		f.Number = uint32(p.recall)
+		if c.postFrame(f) { // otherwise the next look tries again
+			r.asked, r.ignored = p.recall, 0
 		}
 	}
 }
 
-// giveUpCredits answers a Recall. Holder only.
+// recalled takes a Recall of n credits. Holder only.
+func (c *Conn) recalled(n uint32) error {
+	if c.recallOwed > 0 {
+		return fmt.Errorf("%w: it has sent a Recall before the answer to the last", ErrPeerProtocol)
+	}
+	c.recallOwed = n
+	c.giveUpCredits()
+	return nil
+}
+
+// giveUpCredits answers a Recall that is not answered, if there is a credit. Holder only.
 func (c *Conn) giveUpCredits() {
-	c.recallDue = false
-	n := c.credits.take(int(c.credits.most))
+	if c.recallOwed == 0 {
+		return
+	}
+	n := min(c.recallOwed, uint32(c.credits.most))
+	if c.creditLine.Load() > 0 {
+		n = 1 // the others are in use
+	}
+	n = uint32(c.credits.take(int(n)))
 	if n == 0 {
-		return // messages have taken them, and use them soon
+		return // takeCreditsOf calls giveUpCredits again
 	}
 	c.credits.wanted() // it is no sign of traffic that they were the last
 	f := c.frame(proto.Return, 0)
-	f.Number = uint32(n - 1)
+	f.Number = n - 1
 	if !c.postFrame(f) {
-		c.creditsBack(uint32(n))
-		c.recallDue = true // Conn.received calls giveUpCredits again when an earlier frame completes
+		c.creditsBack(n)
+		return // Conn.received calls giveUpCredits again when an earlier frame completes
 	}
+	c.recallOwed = 0
 }
 
 // creditsGivenUp takes the peer's answer to a Recall: it will not use n of its credits. The answer may come
 // late, after other messages. Holder only.
 func (c *Conn) creditsGivenUp(n uint32) error {
-	if c.pool == nil || n > c.ledger.granted()-uint32(c.arrivals) {
+	r := &c.recalls
+	if int64(n) >= int64(r.asked) || n > c.ledger.granted()-uint32(c.arrivals) {
 		return fmt.Errorf("%w: it gave up %d credits, which it does not have, or which were not recalled", ErrPeerProtocol, n)
 	}
+	r.asked, r.ignored = 0, 0
 	c.arrivals += uint64(n)
-	c.recalls = recalls{seen: c.arrivals}
+	c.spent += uint64(n)
+	c.ledger.keep.Store(uint32(max(int(c.ledger.keep.Load())-int(n), 0)))
 	c.pool.shrink(c, int(n))
 	return nil
 }
