@@ -12,13 +12,12 @@ import (
 // recallEvery (windowLook.plan):
 //
 //	              idle, or above its part and little used
-//	large window ────────────────────────────────────────> Recall sent ──Return──> smaller window
-//	    │                                                      │                       ^
-//	    │                                                      │ recallBound, and a connection is denied
-//	    │                                                      v its part              │
-//	    │                                               the connection fails           │
-//	    │         above its part and used                                              │
-//	    └──────────> what is used is not granted again ────────────────────────────────┘
+//	large window ─────────────────────────────────────────> Recall sent ──Return──> smaller window
+//	    │                                                        │                        ^
+//	    │ above its part and used: what is                       │ recallBound, and       │
+//	    │ used is not granted again                              v a connection is denied │
+//	    │                                                 the connection fails            │
+//	    └─────────────────────────────────────────────────────────────────────────────────┘
 //
 // A Recall uses no credit: each end keeps a receive for it. The next one is sent only after the Return, so that one
 // receive is enough. The Return uses one of the credits that the peer gives up. A peer without a credit answers
