@@ -51,7 +51,7 @@
 // peer has credits; there is a posted receive for each. A SEND, or a WRITE with immediate data, waits
 // for a credit, so it always finds a posted receive. [Conn.Recv] delivers a message in a leased
 // buffer. [Message.Release] gives the buffer back, and returns the credit to the peer. [Conn.RecvMany]
-// takes all messages that have arrived. [Conn.Call] and [Message.Reply] are for questions and answers.
+// takes all messages that have arrived. [Conn.Call] and [Message.Reply] are for questions and answers, and [Message.Question] for slow answers.
 //
 // The connections of a reactor share their receives. A new connection has one credit, and gets more as
 // it uses them. Idle connections give them back. So memory grows with traffic, not with the number of
@@ -87,7 +87,7 @@
 //	r, err := conn.Do(ctx, &op)
 //
 // A message is received in the same ways: Recv returns a future, RecvWait waits, RecvTo takes a
-// [MessageSink], and RecvMany waits and takes many. Call sends a message and waits for the answer.
+// [MessageSink], and RecvMany waits and takes many. Call sends a question and waits for its answer.
 //
 // Write, Read, Send, SendBytes and PostRecv are shorthands for Start with the most common
 // operations. A [Batch] starts operations without waking the reactor. A Batch is for a caller that
