@@ -166,6 +166,7 @@ var answers = map[string]struct {
 	"runtime/plog.ErrLane":     {plog.ErrLane, never, nil},
 	"runtime/plog.ErrLaneHeld": {plog.ErrLaneHeld, later, nil},
 	"runtime/plog.ErrFull":     {plog.ErrFull, later, nil},
+	"runtime/plog.ErrUnknown":  {plog.ErrUnknown, never, nil},
 	"runtime/plog.ErrTrimmed":  {plog.ErrTrimmed, never, nil},
 	"runtime/plog.ErrTooLarge": {plog.ErrTooLarge, never, nil},
 	"runtime/plog.ErrMessage":  {plog.ErrMessage, never, nil},

@@ -13,7 +13,7 @@ const LineSize = 64
 
 const (
 	magic   = "VRBNPLOG"
-	version = 1
+	version = 2
 
 	headerSize = LineSize // the header has a line of its own
 	slotSize   = LineSize // and so has each slot
@@ -25,12 +25,13 @@ const (
 	recordHeader = 32
 )
 
-// Limits of a log. They bound what a hostile header makes a reader do, and keep positions and sizes
-// far from overflow.
+// Limits of a log. They bound what a hostile file makes a reader do, and keep positions, sizes and
+// the changes of a state far from overflow.
 const (
 	MaxLanes    = 1024
 	MaxLaneSize = 1 << 30
 	maxPosition = 1 << 56
+	maxSequence = 1 << 56
 )
 
 // kind is what a record is.
@@ -39,6 +40,7 @@ type kind uint16
 const (
 	kindData kind = 1
 	kindPad  kind = 2 // fills the ring up to its end; no payload
+	kindVoid kind = 3 // one line, which the server has put in place of what a writer took back; no payload
 )
 
 // Config describes a new log.
@@ -148,7 +150,7 @@ type state struct {
 	sequence   uint64 // of the change; slot sequence%slots has it
 	head       uint64 // position of the oldest record that is kept
 	claimed    uint64 // position where the last writer began; all before it was whole and persistent
-	generation uint64 // of the last writer; its records have it
+	generation uint64 // of the last writer, a random number; its records have it
 }
 
 func (s *state) encode(b []byte, id uint64) {
@@ -172,7 +174,7 @@ func parseSlot(b []byte, id uint64, lines uint64) (s state, ok bool) {
 		sequence: binary.LittleEndian.Uint64(h[8:]), head: binary.LittleEndian.Uint64(h[16:]),
 		claimed: binary.LittleEndian.Uint64(h[24:]), generation: binary.LittleEndian.Uint64(h[32:]),
 	}
-	ok = sum == xxhash.Sum64(h[:]) && s.head <= maxPosition && s.claimed <= maxPosition &&
+	ok = sum == xxhash.Sum64(h[:]) && s.sequence <= maxSequence && s.head <= maxPosition && s.claimed <= maxPosition &&
 		(s.claimed <= s.head || s.claimed-s.head <= lines)
 	return s, ok
 }

@@ -3,6 +3,8 @@ package plog
 import (
 	"bytes"
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,7 +85,7 @@ func TestCheckerFindsPlantedFaults(t *testing.T) {
 // Rule: the format is what it was: a log of one version can be opened by every program of that version.
 func TestFormatStays(t *testing.T) {
 	m, _ := filled(t)
-	const want = 0xe19587043913fa5b
+	const want = 0x149167f289d838da
 	if got := xxhash.Sum64(m); got != want {
 		t.Errorf("the medium has the hash 0x%016x, want 0x%016x: another format needs another version", got, uint64(want))
 	}
@@ -150,7 +152,7 @@ func FuzzMedium(f *testing.F) {
 					t.Fatalf("lane %d: %d bytes at %d", i, len(rec.Payload), rec.Position)
 				}
 			}
-			if s, err := l.claim(i); err == nil && (s.claimed < s.head || s.claimed-s.head > l.lines()) {
+			if s, err := l.claim(i, 9); err == nil && (s.claimed < s.head || s.claimed-s.head > l.lines()) {
 				t.Fatalf("lane %d: a writer would begin at %d, with records from %d", i, s.claimed, s.head)
 			}
 		}
@@ -180,7 +182,7 @@ func FuzzRecord(f *testing.F) {
 		if err != nil && !errors.Is(err, ErrCorrupt) || uint64(len(recs)) > l.lines() {
 			t.Fatalf("%d records, %v", len(recs), err)
 		}
-		if s, err := l.claim(0); err == nil && (s.claimed < s.head || s.claimed-s.head > l.lines()) {
+		if s, err := l.claim(0, 9); err == nil && (s.claimed < s.head || s.claimed-s.head > l.lines()) {
 			t.Fatalf("a writer would begin at %d, with records from %d", s.claimed, s.head)
 		}
 	})
@@ -190,23 +192,26 @@ func FuzzRecord(f *testing.F) {
 func TestGrantIsChecked(t *testing.T) {
 	g := grant{
 		lane: 3, log: layout{lanes: 1, laneSize: 4096, id: 9}, state: state{head: 10, claimed: 70, generation: 4},
-		at: verbena.Remote{Addr: 1 << 40, Length: 4096, RKey: 7, Access: verbs.AccessRemoteWrite | verbs.AccessFlushPersistent},
+		windows: windowsOn(4 * LineSize), // 60 lines are kept, from 10 to 6
 	}
 	b := must.Get(g.append(nil))(t)
-	if got := must.Get(parseGranted(b, 3))(t); got != g {
+	if got := must.Get(parseGranted(b, 3))(t); !reflect.DeepEqual(got, g) {
 		t.Errorf("parsed %+v, want %+v", got, g)
 	}
 	if _, err := parseGranted(b, 2); !errors.Is(err, ErrMessage) {
 		t.Errorf("a grant of another lane: %v", err)
 	}
 	for name, c := range map[string]func(*grant){
-		"a ring of 100 bytes":               func(g *grant) { g.log.laneSize, g.at.Length = 100, 100 },
-		"a window larger than the ring":     func(g *grant) { g.at.Length = 8192 },
+		"a ring of 100 bytes":               func(g *grant) { g.log.laneSize, g.windows[0].Length = 100, 100 },
+		"a window that is too large":        func(g *grant) { g.windows[0].Length += LineSize },
+		"a window too many":                 func(g *grant) { g.windows = windowsOn(4*LineSize, LineSize) },
+		"a window that is missing":          func(g *grant) { g.windows = nil },
 		"the oldest record behind the last": func(g *grant) { g.state.head = 71 },
 		"more records than the ring has":    func(g *grant) { g.state.head = 5 },
 		"no such position":                  func(g *grant) { g.state.head, g.state.claimed = maxPosition, maxPosition+1 },
 	} {
 		bad := g
+		bad.windows = slices.Clone(g.windows)
 		c(&bad)
 		if _, err := parseGranted(must.Get(bad.append(nil))(t), 3); !errors.Is(err, ErrMessage) {
 			t.Errorf("%s: %v, want ErrMessage", name, err)
@@ -237,17 +242,27 @@ func TestGrantIsChecked(t *testing.T) {
 	}
 }
 
+// windowsOn returns descriptors of windows of some sizes.
+func windowsOn(sizes ...int) (all []verbena.Remote) {
+	for i, n := range sizes {
+		all = append(all, verbena.Remote{Addr: 1 << 40, Length: uint64(n), RKey: uint32(7 + i), Access: verbs.AccessRemoteWrite | verbs.AccessFlushPersistent})
+	}
+	return all
+}
+
 // FuzzMessages: whatever a peer says, parsing it ends, and an accepted grant is within bounds.
 func FuzzMessages(f *testing.F) {
-	g := grant{log: layout{lanes: 1, laneSize: 4096}, at: verbena.Remote{Length: 4096}}
+	g := grant{log: layout{lanes: 1, laneSize: 4096}, windows: windowsOn(4096)}
 	f.Add(must.Get(g.append(nil))(f))
 	f.Add(appendHead(nil, msgJoin, 0, 1))
-	f.Add(appendSpace(4))
+	f.Add(must.Get((&space{number: 1, head: 4, windows: windowsOn(4096)}).append(nil))(f))
 	f.Add(refusal(ErrLane))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _, _ = parseAsk(b)
-		_, _ = parseHead(b)
-		if g, err := parseGranted(b, 0); err == nil && (!g.log.sound() || g.state.claimed-g.state.head > g.log.lines() || g.at.Length != uint64(g.log.laneSize)) {
+		if s, err := parseSpace(b, layout{lanes: 1, laneSize: 4096}, 70, 0); err == nil && len(s.windows) > 2 {
+			t.Errorf("accepted %+v", s)
+		}
+		if g, err := parseGranted(b, 0); err == nil && (!g.log.sound() || g.state.claimed-g.state.head > g.log.lines() || len(g.windows) > 2) {
 			t.Errorf("accepted %+v", g)
 		}
 	})

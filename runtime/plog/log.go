@@ -40,8 +40,12 @@ type Log struct {
 type lane struct {
 	mu    sync.Mutex // guards the fields below, and the lane's slots; held while bytes are made persistent
 	state state
-	held  bool   // a connection may write the lane
-	buf   []byte // for copies of records
+	held  bool // a connection may write the lane
+	// kept is the position before which readers and claim have made everything persistent. No reader is
+	// beyond it, and the next writer does not begin before it, whatever the last one has done to its
+	// records meanwhile.
+	kept uint64
+	buf  []byte // for copies of records
 }
 
 // Create makes a new log in the region, which must be made by NewFileRegion with [Access]. A log that
@@ -53,14 +57,19 @@ type lane struct {
 //
 // Errors: [ErrGeometry]; those of Region.Sync.
 func Create(r *verbena.Region, c Config) (*Log, error) {
-	var id [8]byte
-	_, _ = crand.Read(id[:]) // never fails
-	l, err := create(r, c, binary.LittleEndian.Uint64(id[:]))
+	l, err := create(r, c, draw())
 	if err != nil {
 		return nil, err
 	}
 	l.region = r
 	return l, nil
+}
+
+// draw returns a random number that cannot be guessed.
+func draw() uint64 {
+	var b [8]byte
+	_, _ = crand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
 }
 
 // Open opens the log in the region, which must be made by NewFileRegion with [Access]. Its records are
@@ -123,6 +132,7 @@ func open(m medium) (*Log, error) {
 		if !found {
 			return nil, fmt.Errorf("%w: lane %d has no whole state", ErrCorrupt, i)
 		}
+		l.lanes[i].kept = max(l.lanes[i].state.head, l.lanes[i].state.claimed)
 	}
 	return l, nil
 }
@@ -171,7 +181,9 @@ func (l *Log) keep(i int, from, to uint64) error {
 // change makes s the state of a lane, persistently. Until then the other slot has the state: one of
 // them is whole at any time. The caller holds the lane's mutex.
 func (l *Log) change(i int, s state) error {
-	s.sequence = l.lanes[i].state.sequence + 1
+	if s.sequence = l.lanes[i].state.sequence + 1; s.sequence > maxSequence {
+		return fmt.Errorf("%w: lane %d has had all the changes of its state", ErrFull, i)
+	}
 	at := l.slot(i, int(s.sequence%slots))
 	s.encode(l.m.Bytes()[at:], l.id)
 	if err := l.sync(at, slotSize); err != nil {
@@ -182,12 +194,16 @@ func (l *Log) change(i int, s state) error {
 }
 
 // claim prepares a lane for a new writer, and returns the lane's state, with which the writer begins
-// at state.claimed. It fails if a connection may still write the lane.
+// at state.claimed. It fails if a connection may still write the lane. The caller draws the new writer's
+// generation, which earlier writers must not be able to guess.
 //
 // The order of its two persistent steps matters. The state says that all records before the new
 // writer's are whole; so these are made persistent first. Some of them may have been written by the
 // last writer and never flushed.
-func (l *Log) claim(i int) (s state, err error) {
+//
+// The last writer may have changed its records after a reader had made them persistent. The new one
+// begins behind these all the same: what is not whole there any more is filled.
+func (l *Log) claim(i int, generation uint64) (s state, err error) {
 	ln, err := l.lane(i)
 	if err != nil {
 		return s, err
@@ -198,20 +214,26 @@ func (l *Log) claim(i int) (s state, err error) {
 		return s, fmt.Errorf("%w: lane %d", ErrLaneHeld, i)
 	}
 	s = ln.state
-	c := cursor{log: l.layout, lane: i, state: s, at: max(s.head, s.claimed)}
+	last := max(s.head, s.claimed)
+	c := cursor{log: l.layout, lane: i, state: s, at: last}
+	ln.buf = c.to(l.ringOf(i), ln.buf, ln.kept)
+	for ; c.at < ln.kept; c.at++ {
+		void := record{position: c.at, generation: s.generation, lane: i, kind: kindVoid}
+		void.encode(l.ringOf(i)[int(c.at%l.lines())*LineSize:][:0], l.id, nil)
+	}
 	var tail uint64
 	tail, ln.buf = c.tail(l.ringOf(i), ln.buf)
 	if tail > maxPosition {
 		return s, fmt.Errorf("%w: lane %d has had all its positions", ErrFull, i)
 	}
-	if err := l.keep(i, max(s.head, s.claimed), tail); err != nil {
+	if err := l.keep(i, last, tail); err != nil {
 		return s, err
 	}
-	s.claimed, s.generation = tail, s.generation+1
+	s.claimed, s.generation = tail, generation
 	if err := l.change(i, s); err != nil {
 		return s, err
 	}
-	ln.held = true
+	ln.held, ln.kept = true, tail
 	return ln.state, nil
 }
 

@@ -190,7 +190,7 @@ func TestWriterReachesItsRingAlone(t *testing.T) {
 	for name, at := range map[string]int64{"lane 0": -8, "beyond the file": 4096, "the header": -3*4096 + 8} {
 		w := joined(t, rt, s, 1)
 		p := w.port.(*connPort)
-		off := p.ring
+		off := p.windows[0]
 		off.Addr = uint64(int64(off.Addr) + at)
 		off.Length = 8
 		before := slices.Clone(s.log.m.Bytes())
@@ -206,8 +206,8 @@ func TestWriterReachesItsRingAlone(t *testing.T) {
 	}
 	w := joined(t, rt, s, 1)
 	p := w.port.(*connPort)
-	p.ring.Access |= verbs.AccessRemoteRead // as a peer would who forges the descriptor
-	_, err := p.conn.Do(ctx, new(verbena.ReadOp(buf.Slice(), must.Get(p.ring.At(0, 8))(t))))
+	p.windows[0].Access |= verbs.AccessRemoteRead // as a peer would who forges the descriptor
+	_, err := p.conn.Do(ctx, new(verbena.ReadOp(buf.Slice(), must.Get(p.at(0, 8))(t))))
 	if wc, ok := errors.AsType[*verbs.WCError](err); !ok || wc.Status != verbs.WCRemAccessErr {
 		t.Errorf("a writer that reads its ring: %v, want REM_ACCESS_ERR", err)
 	}
@@ -241,7 +241,7 @@ func TestServeEndsTheAccess(t *testing.T) {
 	if _, ok := errors.AsType[*verbs.WCError](err); !ok || !strings.Contains(err.Error(), "REM_ACCESS_ERR") {
 		t.Errorf("an append after Serve has returned: %v, want REM_ACCESS_ERR", err)
 	}
-	if s, err := l.claim(0); err != nil || s.claimed != 1 {
+	if s, err := l.claim(0, 9); err != nil || s.claimed != 1 {
 		t.Errorf("the next writer begins at %d, %v; want 1", s.claimed, err)
 	}
 }
@@ -266,10 +266,12 @@ func (h *halfway) post(ctx context.Context, writes []write, flushes []span) (int
 }
 
 // Rule: if an append is started only in part, the next one continues behind what is there, and its
-// FLUSHes cover that, also where the ring ends.
+// FLUSHes cover that, also where the ring ends. Start returns an error only if the record was not
+// started; otherwise Wait makes it persistent.
 func TestStartedHalfWay(t *testing.T) {
 	for before := range uint64(4) { // records of one line in front
-		for start := range maxSteps {
+		for n := range 2 * maxSteps {
+			start, waits := n/2, n%2 == 1
 			g := Config{Lanes: 1, LaneSize: 8 * LineSize}
 			w := newWorld(&odometer{}, g, 600, 1, nil)
 			if why := attempt(func() {
@@ -285,31 +287,34 @@ func TestStartedHalfWay(t *testing.T) {
 				f.out.port = h
 				// It takes 4 lines: with 1 to 3 of them left in the ring, a pad comes first.
 				long := strings.Repeat("h", w.log.MaxRecord())
-				if _, err := f.out.Start(t.Context(), []byte(long)); err == nil {
-					f.out.port = f
-					return // it takes fewer steps
-				} else if !errors.Is(err, errHalfway) {
-					broken("%v", err)
-				}
-				pad := uint64(0)
+				pad, writes := uint64(0), 1
 				if before > 0 {
-					pad = 4 - before
+					pad, writes = 4-before, 2
 				}
-				writes := 1
-				if pad > 0 {
-					writes = 2
-				}
-				if start >= writes {
-					w.ledgers[0].entries = append(w.ledgers[0].entries, entry{position: 4 + before + pad, payload: long})
-				}
+				p, err := f.out.Start(t.Context(), []byte(long))
 				f.out.port = f
+				switch {
+				case err == nil:
+					w.ledgers[0].entries = append(w.ledgers[0].entries, entry{position: 4 + before + pad, payload: long})
+					if start < writes {
+						broken("Start returned nil, and did not start the record")
+					}
+					if waits {
+						f.pending = append(f.pending, p)
+						w.wait(0)
+					}
+				case !errors.Is(err, errHalfway):
+					broken("%v", err)
+				case start >= writes:
+					broken("Start returned %v, and the record was started", err)
+				}
 				w.start(0, 8)
 				w.wait(0)
 				if got := w.ledgers[0].entries; len(got) == 0 || !got[len(got)-1].sure {
 					broken("the next record was not acknowledged")
 				}
 			}); why != "" {
-				t.Errorf("with %d records in front, %d requests started: %s", before, start, why)
+				t.Errorf("with %d records in front, %d requests started, Wait called %v: %s", before, start, waits, why)
 			}
 		}
 	}
@@ -324,7 +329,8 @@ func TestStrangeMessagesEndTheService(t *testing.T) {
 	for i, messages := range [][][]byte{
 		{{}}, {[]byte("GET / HTTP/1.1")}, {append(slices.Clone(join), 0)}, {appendHead(nil, msgGranted, 0, 0)},
 		{appendHead(nil, msgJoin, 1, 0)}, {{msgJoin, msgVersion + 1, 0, 0, 0, 0, 0, 0}},
-		{appendHead(nil, msgSpace, 0, 0)}, // of no lane
+		{appendHead(nil, msgSpace, 0, 0)},       // of no lane
+		{join, appendHead(nil, msgSpace, 0, 1)}, // by windows that it does not have
 		{join, join},
 	} {
 		c := dial(t, rt, s)
@@ -334,7 +340,7 @@ func TestStrangeMessagesEndTheService(t *testing.T) {
 			answer = slices.Clone(m.Data)
 			must.Do(t, m.Release())
 		}
-		if _, err := parseHead(answer); !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), "server") {
+		if _, err := parseSpace(answer, s.log.layout, 0, 0); !errors.Is(err, ErrMessage) || !strings.Contains(err.Error(), "server") {
 			t.Errorf("messages %d: the answer % x says %v, want a refusal with ErrMessage", i, answer, err)
 		}
 		if served := s.ended(t, i+1); !errors.Is(served[i], ErrMessage) {
@@ -364,12 +370,12 @@ func TestFailedDiskFailsTheLog(t *testing.T) {
 	l := must.Get(create(&failing{image: m.image}, Config{Lanes: 2}, 5))(t)
 	l.m = m
 	for range 2 {
-		if _, err := l.claim(0); !errors.Is(err, ErrFailed) || !errors.Is(err, disk) {
+		if _, err := l.claim(0, 9); !errors.Is(err, ErrFailed) || !errors.Is(err, disk) {
 			t.Errorf("claim on a failed disk: %v, want ErrFailed and its cause", err)
 		}
 		m.err = nil // the disk works again
 	}
-	if _, err := l.claim(1); !errors.Is(err, ErrFailed) {
+	if _, err := l.claim(1, 9); !errors.Is(err, ErrFailed) {
 		t.Errorf("claim of another lane of a failed log: %v, want ErrFailed", err)
 	}
 	if err := l.change(1, l.lanes[1].state); !errors.Is(err, ErrFailed) {

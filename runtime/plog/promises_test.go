@@ -245,7 +245,7 @@ func TestPromisesAreChecked(t *testing.T) {
 	plant := func() *Log {
 		l := must.Get(create(make(image, killedSize), killedConfig, 3))(t)
 		for lane := range killedLanes {
-			s := must.Get(l.claim(lane))(t)
+			s := must.Get(l.claim(lane, 9))(t)
 			at := s.claimed
 			for n := range 5 {
 				rec := record{position: at, generation: s.generation, lane: lane, kind: kindData}
@@ -275,7 +275,7 @@ func TestPromisesAreChecked(t *testing.T) {
 		"one is lost":      {func(l *Log) { clear(l.ringOf(2)[position(2, 3):][:LineSize]) }, "record 3 was acknowledged"},
 		"one is torn":      {func(l *Log) { l.ringOf(1)[position(1, 4)+33] ^= 1 }, "record 4 was acknowledged"},
 		"one is another": {func(l *Log) {
-			rec := record{position: position(3, 5) / LineSize, generation: 1, lane: 3, kind: kindData}
+			rec := record{position: position(3, 5) / LineSize, generation: 9, lane: 3, kind: kindData}
 			copy(l.ringOf(3)[position(3, 5):], rec.encode(nil, l.id, []byte("3 5 torn and whole")))
 		}, "nobody has appended"},
 		"one too many": {func(*Log) { v[0].last = 4 }, "nobody has appended"},

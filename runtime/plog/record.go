@@ -58,7 +58,7 @@ func parseRecord(ring []byte, off int, id uint64, buf []byte) (r record, copied 
 	switch {
 	case uint64(n) > uint64(len(rest)-recordHeader):
 		return r, buf, false
-	case r.kind == kindPad && (n != 0 || off == 0), r.kind != kindPad && r.kind != kindData:
+	case r.kind == kindPad && (n != 0 || off == 0), r.kind == kindVoid && n != 0, r.kind < kindData || r.kind > kindVoid:
 		return r, buf, false
 	}
 	buf = append(buf, rest[recordHeader:recordHeader+int(n)]...)
@@ -82,4 +82,14 @@ func (l layout) spans(from, to uint64) []span {
 	}
 	end := l.lines() - first
 	return []span{{int(first) * LineSize, int(end) * LineSize}, {0, int(n-end) * LineSize}}
+}
+
+// open returns the parts of a ring that a writer may write, whose records begin at claimed, while the lane
+// keeps the records from head on. That is everything but the records of earlier writers: one part, two,
+// or none. It grows with head.
+func (l layout) open(claimed, head uint64) []span {
+	if head >= claimed {
+		return []span{{0, l.laneSize}}
+	}
+	return l.spans(claimed, head+l.lines())
 }

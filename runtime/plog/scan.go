@@ -15,7 +15,7 @@ type cursor struct {
 // A record counts if it is whole, stands at the position that it names, and
 //
 //   - has the generation of the lane's last writer, if that writer began at its position or before;
-//   - was there when that writer began, otherwise, and so has an older generation.
+//   - was there when that writer began, otherwise.
 //
 // So a record of an earlier writer behind the place where its successor began does not count, although
 // it may be whole and fit the records before it (see the package documentation).
@@ -29,13 +29,25 @@ func (c *cursor) next(ring, buf []byte) (r record, copied []byte, ok bool) {
 	if c.at >= c.state.claimed {
 		ok = r.generation == c.state.generation
 	} else {
-		ok = r.generation < c.state.generation && end <= c.state.claimed
+		ok = end <= c.state.claimed
 	}
 	if !ok || end-c.state.head > n {
 		return r, buf, false
 	}
 	c.at = end
 	return r, buf, true
+}
+
+// to moves the cursor over the whole records up to a position, and not beyond it.
+func (c *cursor) to(ring, buf []byte, limit uint64) []byte {
+	for at := c.at; c.at < limit; at = c.at {
+		var ok bool
+		if _, buf, ok = c.next(ring, buf); !ok || c.at > limit {
+			c.at = at
+			break
+		}
+	}
+	return buf
 }
 
 // tail moves the cursor behind the last whole record, and returns that position.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+
+	verbena "github.com/verbena-rdma/verbena/runtime"
 )
 
 // chooser makes the choices of a run.
@@ -47,6 +49,8 @@ type world struct {
 	writers []*far // by lane; nil without one
 	readers []*Reader
 	number  int // of records, so that no two are equal
+
+	generation uint64 // of the last writer
 
 	scratch image
 	// limit bounds the contents that are tried at each step; above it, random ones are.
@@ -202,37 +206,96 @@ func (l *ledger) compare(found []Record) string {
 }
 
 // far is a writer on another machine, and its connection: what it has posted and the device has not
-// executed.
+// executed, and the server's side of it.
 type far struct {
 	w       *world
 	lane    int
 	out     *Writer
 	queue   []request
 	pending []Pending
+
+	executed int // the number of requests that the device has executed
+
+	access access
+	number uint32 // of the windows that the writer uses
+	panes  []*pane
+	unsure bool // answers to questions for space may be lost
+}
+
+// pane is a simulated window on a part of a ring.
+type pane struct {
+	span
+	open bool
+}
+
+func (p *pane) Remote() (verbena.Remote, error) { return verbena.Remote{}, nil }
+
+func (p *pane) Revoke(context.Context) error {
+	p.open = false
+	return nil
+}
+
+func panes(o *opening) (all []*pane) {
+	for _, w := range o.windows {
+		all = append(all, w.(*pane))
+	}
+	return all
 }
 
 // request is a WRITE, or a FLUSH, that the device has not executed.
 type request struct {
 	off, n int
 	b      []byte // nil for a FLUSH
+	by     *pane  // the window
 	place  string // of the FLUSH
 }
 
+// request returns a request for n bytes of the ring by one of the windows that the writer knows.
+func (f *far) request(off, n int) request {
+	for _, p := range f.panes {
+		if off >= p.off && off+n <= p.off+p.n {
+			return request{off: f.w.log.ring(f.lane) + off, n: n, by: p}
+		}
+	}
+	broken("lane %d: the writer has no window on %d bytes at %d", f.lane, n, off)
+	return request{}
+}
+
 func (f *far) post(_ context.Context, writes []write, flushes []span) (int, waiter, error) {
-	base := f.w.log.ring(f.lane)
 	for _, wr := range writes {
-		f.queue = append(f.queue, request{off: base + wr.off, b: slices.Clone(wr.b)})
+		r := f.request(wr.off, len(wr.b))
+		r.b = slices.Clone(wr.b)
+		f.queue = append(f.queue, r)
 	}
 	for i, s := range flushes {
-		f.queue = append(f.queue, request{off: base + s.off, n: s.n, place: fmt.Sprintf("FLUSH %d of a writer", i)})
+		r := f.request(s.off, s.n)
+		r.place = fmt.Sprintf("FLUSH %d of a writer", i)
+		f.queue = append(f.queue, r)
 	}
-	return len(writes) + len(flushes), &executed{f, len(f.queue)}, nil
+	return len(writes) + len(flushes), &executed{f, f.executed + len(f.queue)}, nil
 }
 
 // flush does nothing: step executes requests whether or not they were flushed. TestRecordsArePosted checks the calls.
 func (f *far) flush() {}
 
-func (f *far) askHead(context.Context) (uint64, error) { return f.w.log.headOf(f.lane), nil }
+var errLost = errors.New("the answer was lost")
+
+// askHead is a question behind all that was posted.
+func (f *far) askHead(ctx context.Context) (uint64, error) {
+	for len(f.queue) > 0 {
+		f.step()
+	}
+	head := f.w.log.headOf(f.lane)
+	o, err := f.access.space(ctx, f.number, head)
+	if err != nil {
+		broken("lane %d: space: %v", f.lane, err)
+	}
+	if f.unsure && f.w.c.pick(2) == 1 {
+		return 0, errLost
+	}
+	f.number, f.panes = o.number, panes(o)
+	return head, nil
+}
 
 // step lets the device execute the oldest request.
 func (f *far) step() {
@@ -241,8 +304,9 @@ func (f *far) step() {
 	}
 	r := f.queue[0]
 	f.queue = f.queue[1:]
-	for _, p := range f.pending {
-		p.done.(*executed).before--
+	f.executed++
+	if !r.by.open {
+		broken("lane %d: a request for %d bytes at %d by a window that was revoked", f.lane, r.n, r.off)
 	}
 	if r.b != nil {
 		f.w.p.store(r.off, r.b)
@@ -251,14 +315,14 @@ func (f *far) step() {
 	}
 }
 
-// executed waits until the device has executed what was before it in the queue.
+// executed waits until the device has executed a number of requests.
 type executed struct {
-	f      *far
-	before int
+	f *far
+	n int
 }
 
 func (e *executed) wait(context.Context) error {
-	for e.before > 0 {
+	for e.f.executed < e.n {
 		e.f.step()
 	}
 	return nil
@@ -266,20 +330,45 @@ func (e *executed) wait(context.Context) error {
 
 func (e *executed) discard() {}
 
-// claim gives a lane to a new writer. If it had one, that one's connection has ended: what the device
-// has not executed is not executed any more, perhaps but for a part of one WRITE.
-func (w *world) claim(lane int) {
-	if f := w.writers[lane]; f != nil {
-		if len(f.queue) > 0 && f.queue[0].b != nil && w.c.pick(2) == 1 {
-			w.p.store(f.queue[0].off, f.queue[0].b[:recordHeader])
-		}
-		w.writers[lane] = nil
-		w.log.release(lane)
+// leave ends a writer's connection: what the device has not executed is not executed any more, perhaps
+// but for a part of one WRITE.
+func (w *world) leave(lane int) {
+	f := w.writers[lane]
+	if f == nil {
+		return
 	}
-	s, err := w.log.claim(lane)
+	if len(f.queue) > 0 && f.queue[0].b != nil && w.c.pick(2) == 1 {
+		w.p.store(f.queue[0].off, f.queue[0].b[:recordHeader])
+	}
+	w.writers[lane] = nil
+	if err := f.access.end(context.Background()); err != nil {
+		broken("lane %d: %v", lane, err)
+	}
+	w.log.release(lane)
+}
+
+// enter gives a lane to a new writer.
+func (w *world) enter(lane int) (f *far, s state) {
+	w.generation++
+	s, err := w.log.claim(lane, w.generation)
 	if err != nil {
 		broken("claim: %v", err)
 	}
+	f = &far{w: w, lane: lane}
+	f.access = access{log: w.log.layout, claimed: s.claimed, bind: func(_ context.Context, s span) (window, error) { return &pane{s, true}, nil }}
+	if err := f.access.first(context.Background(), s.head); err != nil {
+		broken("lane %d: %v", lane, err)
+	}
+	f.panes = panes(f.access.used)
+	f.out = newWriter(f, &grant{lane: lane, log: w.log.layout, state: s})
+	w.writers[lane] = f
+	return f, s
+}
+
+// claim gives a lane to a new writer, after the last one has left.
+func (w *world) claim(lane int) {
+	w.leave(lane)
+	_, s := w.enter(lane)
 	l := &w.ledgers[lane]
 	for i := range l.entries {
 		if e := &l.entries[i]; e.position < s.claimed {
@@ -291,9 +380,6 @@ func (w *world) claim(lane int) {
 			break
 		}
 	}
-	f := &far{w: w, lane: lane}
-	f.out = newWriter(f, &grant{lane: lane, log: w.log.layout, state: s})
-	w.writers[lane] = f
 }
 
 // start appends a record without waiting. A full lane is read and trimmed.

@@ -17,7 +17,7 @@ type Writer struct {
 	head uint64 // as the server said last; records behind it may be overwritten
 	at   uint64 // where the next record begins
 	// unflushed is the position from which on no FLUSH was started. It differs from at only after a
-	// start that failed half-way.
+	// start whose FLUSHes were not started.
 	unflushed uint64
 	buf       []byte
 	// turn holds one token, which is taken by the goroutine that uses the fields above.
@@ -63,13 +63,14 @@ func Join(ctx context.Context, rt *verbena.Runtime, conn *verbena.Conn, lane int
 	}
 	p := &connPort{rt: rt, conn: conn}
 	var g grant
-	if err := p.call(ctx, appendHead(nil, msgJoin, 0, lane), func(b []byte) (err error) {
+	if err := p.call(ctx, appendHead(nil, msgJoin, 0, uint32(lane)), func(b []byte) (err error) {
 		g, err = parseGranted(b, lane)
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	p.ring = g.at
+	p.log, p.claimed, p.windows = g.log, g.state.claimed, g.windows
+	p.parts = g.log.open(g.state.claimed, g.state.head)
 	return newWriter(p, &g), nil
 }
 
@@ -83,17 +84,19 @@ func newWriter(p port, g *grant) *Writer {
 func (w *Writer) MaxRecord() int { return w.log.maxRecord() }
 
 // Position returns the position of the next record. Records with smaller positions were in the log
-// when the writer joined, or were started by it. It waits for a goroutine that is starting a record.
+// when the writer joined, or were started by it. A writer that comes back so finds out which of its records
+// are there: those before the Position of its new Writer, which no later writer changes. It waits for a goroutine that is starting a record.
 func (w *Writer) Position() uint64 {
 	<-w.turn
-	defer func() { w.turn <- struct{}{} }()
+	defer w.pass()
 	return w.at
 }
 
 // Append appends a record and returns its position when it is persistent: whatever fails then, the log
 // has it. Append costs one round trip. It waits for the records that this writer has started before,
-// as for its own. If it returns an error after the record was started, the record may be in the log or
-// not (see [Writer.Start]).
+// as for its own.
+//
+// Errors: those of Start, after which the record is not in the log; [ErrUnknown] with those of Wait.
 func (w *Writer) Append(ctx context.Context, payload []byte) (position uint64, err error) {
 	posted := false
 	defer func() { // deferred: a context may panic
@@ -107,7 +110,7 @@ func (w *Writer) Append(ctx context.Context, payload []byte) (position uint64, e
 	}
 	if err := p.Wait(ctx); err != nil {
 		p.Discard()
-		return p.Position, err
+		return p.Position, fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	posted = true
 	return p.Position, nil
@@ -122,7 +125,8 @@ type Pending struct {
 
 // Wait waits until the record, and all that the writer started before, are persistent. If ctx ends
 // first, Wait may be called again. After another error it is unknown whether the record is in the log: the
-// next writer of the lane finds out by its position.
+// next writer of the lane finds out by its position. If Start found room in the connection's send queue
+// for the record, and none for the FLUSH behind it, Wait waits for that.
 func (p Pending) Wait(ctx context.Context) error { return p.done.wait(ctx) }
 
 // Discard gives the result up. The record is in the log, or not.
@@ -132,8 +136,9 @@ func (p Pending) Discard() { p.done.discard() }
 // waits for room in the connection's send queue, and where the lane's space is used up, it asks the
 // server whether there is more.
 //
-// Errors: [ErrTooLarge]; [ErrFull]; those of Conn.Start. After these the record is not in the log,
-// unless a later one of this writer is.
+// Errors: [ErrTooLarge]; [ErrFull]; ErrNilContext; those of Conn.Start. After these the record is not in
+// the log. If ctx ends when the record is started, and the FLUSH behind it is not, Start returns the
+// record: Wait starts the FLUSH.
 func (w *Writer) Start(ctx context.Context, payload []byte) (Pending, error) {
 	defer w.port.flush()
 	return w.start(ctx, payload)
@@ -144,12 +149,10 @@ func (w *Writer) start(ctx context.Context, payload []byte) (p Pending, err erro
 	if n := len(payload); n > w.MaxRecord() {
 		return p, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, n, w.MaxRecord())
 	}
-	select {
-	case <-w.turn:
-	case <-ctx.Done():
-		return p, ctx.Err()
+	if err := w.take(ctx); err != nil {
+		return p, err
 	}
-	defer func() { w.turn <- struct{}{} }()
+	defer w.pass()
 	ring := w.log.lines()
 	at, end := w.at, w.at+linesOf(len(payload))
 	if w.at%ring+linesOf(len(payload)) > ring {
@@ -170,20 +173,80 @@ func (w *Writer) start(ctx context.Context, payload []byte) (p Pending, err erro
 	first := len(w.buf)
 	w.buf = rec.encode(w.buf, w.log.id, payload)
 	writes = append(writes, write{int(at%ring) * LineSize, w.buf[first:]})
-	flushes := w.log.spans(w.unflushed, end)
-	started, done, err := w.port.post(ctx, writes, flushes)
+	started, done, err := w.port.post(ctx, writes, w.log.spans(w.dirty(), end))
 	// Each record that was started is there: the next one comes behind it, or the lane would end
 	// with it.
-	if started >= len(writes) {
-		w.at = end
-	} else if started > 0 {
-		w.at = at
-	}
-	if err != nil {
+	if started < len(writes) {
+		if started > 0 {
+			w.at = at
+		}
 		return p, err
+	}
+	if w.at = end; err != nil {
+		return Pending{Position: at, done: &late{w: w, from: at, end: end}}, nil
 	}
 	w.unflushed = end
 	return Pending{Position: at, done: done}, nil
+}
+
+// dirty returns the position from which on records may be in the ring that no FLUSH was started for. What
+// the server has freed is persistent, and what is behind head fits into the ring.
+func (w *Writer) dirty() uint64 { return max(w.unflushed, w.head) }
+
+// take takes the turn, and pass gives it back.
+func (w *Writer) take(ctx context.Context) error {
+	if ctx == nil {
+		return verbena.ErrNilContext
+	}
+	select {
+	case <-w.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *Writer) pass() { w.turn <- struct{}{} }
+
+// late waits for a record whose WRITE was started, and whose FLUSH was not: it starts one.
+type late struct {
+	w         *Writer
+	from, end uint64 // of the record
+	done      waiter // nil until the FLUSH is started
+}
+
+func (l *late) wait(ctx context.Context) error {
+	if l.done == nil {
+		freed, err := l.start(ctx)
+		if freed || err != nil {
+			return err
+		}
+	}
+	return l.done.wait(ctx)
+}
+
+// start starts a FLUSH of the record and of everything before it. It reports whether the server has freed
+// the record: then it is persistent.
+func (l *late) start(ctx context.Context) (freed bool, err error) {
+	w := l.w
+	if err := w.take(ctx); err != nil {
+		return false, err
+	}
+	defer w.pass()
+	if w.head >= l.end {
+		return true, nil
+	}
+	// If later records have started FLUSHes since, one of this record is executed behind these.
+	if _, l.done, err = w.port.post(ctx, nil, w.log.spans(min(w.dirty(), max(l.from, w.head)), w.at)); err == nil {
+		w.unflushed = w.at
+	}
+	return false, err
+}
+
+func (l *late) discard() {
+	if l.done != nil {
+		l.done.discard()
+	}
 }
 
 // room returns nil if the ring has space for the positions below end.

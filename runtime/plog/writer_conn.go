@@ -3,6 +3,7 @@ package plog
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	verbena "github.com/verbena-rdma/verbena/runtime"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -10,9 +11,24 @@ import (
 
 // connPort is the port of a writer on a connection.
 type connPort struct {
-	rt   *verbena.Runtime
-	conn *verbena.Conn
-	ring verbena.Remote // a window of the server, on this lane's ring alone
+	rt      *verbena.Runtime
+	conn    *verbena.Conn
+	log     layout
+	claimed uint64 // where the writer's records begin
+	// windows of the server reach these parts of the lane's ring, and have this number.
+	number  uint32
+	parts   []span
+	windows []verbena.Remote
+}
+
+// at returns the remote memory of n bytes of the ring, which no end of a part cuts.
+func (p *connPort) at(off, n int) (verbena.Remote, error) {
+	for i, s := range p.parts {
+		if off >= s.off && off+n <= s.off+s.n {
+			return p.windows[i].At(uint64(off-s.off), uint64(n))
+		}
+	}
+	return verbena.Remote{}, fmt.Errorf("%w: no window on %d bytes at %d of the ring", ErrMessage, n, off)
 }
 
 // maxSteps is the most that an append takes: a WRITE and a FLUSH of the ring's end, and of its
@@ -20,33 +36,35 @@ type connPort struct {
 const maxSteps = 4
 
 func (p *connPort) post(ctx context.Context, writes []write, flushes []span) (started int, done waiter, err error) {
-	n := 0
-	for _, w := range writes {
-		n += len(w.b)
-	}
-	buf, err := p.rt.Alloc(n)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer buf.Release() // the device keeps it until the WRITEs have ended
 	var ops [maxSteps]verbena.Op
 	all := ops[:0]
-	from := 0
-	for _, w := range writes {
-		copy(buf.Bytes()[from:], w.b)
-		local, err := buf.Slice().Sub(from, len(w.b))
+	if len(writes) > 0 {
+		n := 0
+		for _, w := range writes {
+			n += len(w.b)
+		}
+		buf, err := p.rt.Alloc(n)
 		if err != nil {
 			return 0, nil, err
 		}
-		at, err := p.ring.At(uint64(w.off), uint64(len(w.b)))
-		if err != nil {
-			return 0, nil, err
+		defer buf.Release() // the device keeps it until the WRITEs have ended
+		from := 0
+		for _, w := range writes {
+			copy(buf.Bytes()[from:], w.b)
+			local, err := buf.Slice().Sub(from, len(w.b))
+			if err != nil {
+				return 0, nil, err
+			}
+			at, err := p.at(w.off, len(w.b))
+			if err != nil {
+				return 0, nil, err
+			}
+			from += len(w.b)
+			all = append(all, verbena.WriteOp(local, at))
 		}
-		from += len(w.b)
-		all = append(all, verbena.WriteOp(local, at))
 	}
 	for _, s := range flushes {
-		at, err := p.ring.At(uint64(s.off), uint64(s.n))
+		at, err := p.at(s.off, s.n)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -91,9 +109,15 @@ func (f *flushing) discard() {
 }
 
 func (p *connPort) askHead(ctx context.Context) (head uint64, err error) {
-	err = p.call(ctx, appendHead(nil, msgSpace, 0, 0), func(b []byte) (err error) {
-		head, err = parseHead(b)
-		return err
+	err = p.call(ctx, appendHead(nil, msgSpace, 0, p.number), func(b []byte) error {
+		s, err := parseSpace(b, p.log, p.claimed, p.number)
+		if err != nil {
+			return err
+		}
+		if head = s.head; s.number != p.number {
+			p.number, p.parts, p.windows = s.number, p.log.open(p.claimed, head), s.windows
+		}
+		return nil
 	})
 	return head, err
 }
