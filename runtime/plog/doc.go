@@ -24,9 +24,10 @@
 //	Append, or Wait, returns nil    the record is persistent, and so are all that this Writer has
 //	                                started before
 //	the error of a context          unknown; Wait may be called again
-//	another error                   unknown: the record is in the log or not. The lane's next writer
-//	                                finds out by Writer.Position
-//	Start returns an error          the record is not in the log, unless a later record of this Writer is
+//	another error of Wait,          unknown: the record is in the log or not. The lane's next writer
+//	ErrUnknown of Append            finds out by Writer.Position
+//	Start returns an error,         the record is not in the log
+//	Append another than ErrUnknown
 //	Next returns a record           the record is persistent, acknowledged or not
 //
 // Persistent means what it means for the file (runtime: Region.Persistence). On persistent memory it
@@ -41,9 +42,28 @@
 // order; within a lane the position tells it. A program that needs one order for all puts a number in
 // its records.
 //
-// A writer reaches its ring alone, through a memory window that Serve binds for it. It cannot read it. What
-// it writes there is not trusted: readers check bounds and checksum of a copy. A hostile writer can
-// spoil its own records, and keep its lane.
+// # What a writer can reach
+//
+// A writer reaches its ring alone, through memory windows that Serve binds for it. It cannot read it. What
+// it writes there is not trusted: readers check bounds and checksum of a copy.
+//
+// While the lane keeps records of earlier writers, the windows cover only what is free: one, two at the
+// ring's end, or none if the ring is full. They are bound anew when the writer asks for space and the server has
+// trimmed. The old ones live until the writer asks by the new ones, when nothing that it has posted uses them
+// any more. When the records of earlier writers have been trimmed, one window covers the ring, and stays. A question for
+// space costs a message each way; with new windows also, for each of them, the allocation and the end of a
+// window, which are system calls on a real device, and a request on the server's queue pair to bind it. There is one such
+// question for each time that the free space is used up, and none behind that for an append.
+//
+// So a hostile writer can change its own records as long as they are not trimmed, also after they were
+// acknowledged or read, and keep its lane. A reader then has ErrCorrupt until another writer has the lane,
+// or other records. It cannot change those of earlier writers, and none that it leaves behind counts as one of a later
+// writer, whose generation it does not know. When Serve has ended, it reaches nothing.
+//
+// A lane remembers up to which position readers have made records persistent. The next writer does not
+// begin before it, even if the last one has taken these records back: the lines without a whole record are filled
+// with voids (kind 3). The position is not in the state: when the log is opened again it is that of the
+// state's head or claimed. A program that must not meet a position again after that trims.
 //
 // # The medium
 //
@@ -69,9 +89,9 @@
 // another position. A record does not pass the ring's end. A pad (kind 2) fills the lines that are left
 // there.
 //
-// The generation counts the writers of a lane. The state has that of the last writer, and where it
-// began: claimed. Behind claimed only records of this generation count, before it only those of earlier
-// ones. Otherwise a record could return from the dead: a writer has started the records A and B, A is
+// The generation is a random number that the server draws for each writer of a lane. The state has that of the
+// last writer, and where it began: claimed. Behind claimed only records of this generation count, before it
+// only whole ones that end there. Otherwise a record could return from the dead: a writer has started the records A and B, A is
 // torn and B whole when the power fails, and the next writer puts an equally long record in A's place.
 // B would follow it.
 //
@@ -83,11 +103,11 @@
 //
 // A lane:
 //
-//	         claim: keep, change              the window is bound, the grant sent
+//	         claim: keep, change              the windows are bound, the grant sent
 //	free ─────────────────────────> claimed ─────────────────────────────────────> written
 //	  ^                                │                                              │
 //	  └────────────────────────────────┴──────────────────────────────────────────────┘
-//	                     the connection has ended, or Serve; the window is revoked
+//	                     the connection has ended, or Serve; the windows are revoked
 //
 // A record:
 //
@@ -119,7 +139,7 @@
 //
 // # Limits
 //
-// The log does not find out that two processes have opened it: the program sees to that. Nobody is
-// authenticated: any peer of a connection that the program serves may join a free lane. A program whose
-// writers have names gives them lanes.
+// The log does not find out that two processes have opened it: the program sees to that. The log
+// authenticates no writer: any peer of a connection that the program serves may join a free lane, unless Serve is
+// called with the lanes that are the peer's. A program whose writers have names does that.
 package plog
