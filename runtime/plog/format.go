@@ -112,7 +112,9 @@ func (l layout) lines() uint64 { return uint64(l.laneSize / LineSize) }
 
 // maxRecord returns the largest payload. A record of half a ring finds space in an empty ring wherever
 // it begins: a pad in front of it is shorter than the record.
-func (l layout) maxRecord() int { return l.laneSize/2/LineSize*LineSize - recordHeader }
+func (l layout) maxRecord() int { return maxRecord(l.laneSize) }
+
+func maxRecord(laneSize int) int { return laneSize/2/LineSize*LineSize - recordHeader }
 
 // encode writes the header.
 func (l layout) encode(b []byte) {

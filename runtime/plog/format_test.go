@@ -250,6 +250,46 @@ func windowsOn(sizes ...int) (all []verbena.Remote) {
 	return all
 }
 
+// Rule: an answer to a question for space survives its encoding, and a damaged one is refused.
+func TestSpaceIsChecked(t *testing.T) {
+	ring := layout{lanes: 1, laneSize: 4096}
+	const claimed, number = 100, 3
+	for name, c := range map[string]struct {
+		space
+		want error
+	}{
+		"the same windows":                   {space{number: number, head: 50}, nil},
+		"the same windows, and one":          {space{number: number, head: 50, windows: windowsOn(14 * LineSize)}, ErrMessage},
+		"one part":                           {space{number: 4, head: 50, windows: windowsOn(14 * LineSize)}, nil},
+		"two parts":                          {space{number: 4, head: 70, windows: windowsOn(28*LineSize, 6*LineSize)}, nil},
+		"two parts, and one window":          {space{number: 4, head: 70, windows: windowsOn(28 * LineSize)}, ErrMessage},
+		"the whole ring":                     {space{number: 4, head: 100, windows: windowsOn(4096)}, nil},
+		"a window that is too large":         {space{number: 4, head: 50, windows: windowsOn(15 * LineSize)}, ErrMessage},
+		"a full ring":                        {space{number: 4, head: 36}, nil},
+		"more records than a ring has":       {space{number: 4, head: 35, windows: windowsOn(LineSize)}, ErrMessage},
+		"more records, and the same windows": {space{number: number, head: 0}, ErrMessage},
+	} {
+		got, err := parseSpace(must.Get(c.append(nil))(t), ring, claimed, number)
+		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) || err == nil && !reflect.DeepEqual(got, c.space) {
+			t.Errorf("%s: %+v, %v; want %+v, %v", name, got, err, c.space, c.want)
+		}
+	}
+}
+
+// Rule: a record that is larger than a lane's largest is none, however right its checksum.
+func TestRecordsHaveABound(t *testing.T) {
+	l := must.Get(create(make(image, 1<<13), Config{Lanes: 1, LaneSize: 1 << 12}, 7))(t)
+	s := must.Get(l.claim(0, 9))(t)
+	for n, want := range map[int]bool{l.MaxRecord(): true, l.MaxRecord() + 1: false} {
+		rec := record{position: s.claimed, generation: s.generation, lane: 0, kind: kindData}
+		copy(l.ringOf(0), rec.encode(nil, l.id, make([]byte, n)))
+		c := cursor{log: l.layout, state: s}
+		if _, _, ok := c.next(l.ringOf(0), nil); ok != want {
+			t.Errorf("that %d bytes are a record is %v, the largest has %d", n, ok, l.MaxRecord())
+		}
+	}
+}
+
 // FuzzMessages: whatever a peer says, parsing it ends, and an accepted grant is within bounds.
 func FuzzMessages(f *testing.F) {
 	g := grant{log: layout{lanes: 1, laneSize: 4096}, windows: windowsOn(4096)}

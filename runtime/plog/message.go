@@ -164,6 +164,9 @@ func parseSpace(b []byte, log layout, claimed uint64, number uint32) (s space, e
 		return s, err
 	}
 	s = space{number: binary.LittleEndian.Uint32(b), head: binary.LittleEndian.Uint64(b[4:])}
+	if s.head < claimed && claimed-s.head > log.lines() {
+		return s, fmt.Errorf("%w: the oldest record is at %d, more than a ring of %d lines before %d", ErrMessage, s.head, log.lines(), claimed)
+	}
 	var parts []span
 	if s.number != number {
 		parts = log.open(claimed, s.head)

@@ -56,7 +56,7 @@ func parseRecord(ring []byte, off int, id uint64, buf []byte) (r record, copied 
 		lane: int(binary.LittleEndian.Uint16(buf[28:])), kind: kind(binary.LittleEndian.Uint16(buf[30:])),
 	}
 	switch {
-	case uint64(n) > uint64(len(rest)-recordHeader):
+	case uint64(n) > uint64(min(len(rest)-recordHeader, maxRecord(len(ring)))):
 		return r, buf, false
 	case r.kind == kindPad && (n != 0 || off == 0), r.kind == kindVoid && n != 0, r.kind < kindData || r.kind > kindVoid:
 		return r, buf, false
