@@ -12,8 +12,9 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// Access is the access that a log's region needs: windows on its lanes give writers theirs.
-const Access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessFlushPersistent | verbs.AccessMWBind
+// Access is the access that a log's region needs. It has no remote access of its own: windows on its lanes
+// give writers theirs, and a peer who guesses the region's key reaches nothing by it.
+const Access = verbs.AccessLocalWrite | verbs.AccessFlushPersistent | verbs.AccessMWBind
 
 // medium is the memory of a log: a region on a file. Tests simulate one that loses power.
 type medium interface {

@@ -204,6 +204,18 @@ func TestWriterReachesItsRingAlone(t *testing.T) {
 			t.Errorf("%s: a WRITE changed the file", name)
 		}
 	}
+	// Keys are not secret: on a real device that of the whole file is near that of a window.
+	file := must.Get(s.log.region.Remote(0, 8))(t)
+	file.Access |= verbs.AccessRemoteWrite
+	conn := joined(t, rt, s, 1).port.(*connPort).conn
+	before := slices.Clone(s.log.m.Bytes())
+	if _, err := conn.Do(ctx, new(verbena.WriteOp(buf.Slice(), file))); err == nil {
+		t.Error("a writer that knows the file's key writes by it")
+	}
+	if !slices.Equal(before, s.log.m.Bytes()) {
+		t.Error("a writer that knows the file's key has changed the file")
+	}
+	s.ended(t, ends+1)
 	w := joined(t, rt, s, 1)
 	p := w.port.(*connPort)
 	p.windows[0].Access |= verbs.AccessRemoteRead // as a peer would who forges the descriptor

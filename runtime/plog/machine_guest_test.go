@@ -82,7 +82,7 @@ func act(t *testing.T, args []string) {
 		must.Do(t, rt.Close(ctx))
 	case "flush": // a peer on the software RNIC flushes a file to persistence
 		server, client := open(""), open("")
-		r := must.Get(server.NewFileRegion(args[1], markSize, Access))(t)
+		r := must.Get(server.NewFileRegion(args[1], markSize, Access|verbs.AccessRemoteWrite))(t)
 		ln := must.Get(server.Listen(":0"))(t)
 		c := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
 		b := must.Get(client.Alloc(len(markText)))(t)
