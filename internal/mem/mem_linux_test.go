@@ -4,7 +4,9 @@ package mem
 
 import (
 	"errors"
+	"github.com/verbena-rdma/verbena/internal/must"
 	"os"
+	"path/filepath"
 	"testing"
 	"unsafe"
 
@@ -59,5 +61,23 @@ func TestSignalsDoNotFailAFile(t *testing.T) {
 		if !errors.Is(err, want) || calls != 4 {
 			t.Errorf("interrupted three times: %v after %d calls, want %v after 4", err, calls, want)
 		}
+	}
+}
+
+// Rule: a file that is made through symbolic links that led nowhere gets its own name, in its own directory. That is the
+// directory whose name MapFile syncs, not that of a link, which is older.
+func TestAFileBehindLinksIsMadeInItsDirectory(t *testing.T) {
+	dir := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
+	links, files := filepath.Join(dir, "links"), filepath.Join(dir, "files")
+	must.Do(t, errors.Join(os.Mkdir(links, 0o700), os.Mkdir(files, 0o700),
+		os.Symlink("second", filepath.Join(links, "first")), os.Symlink("../files/log", filepath.Join(links, "second"))))
+	f, created, err := openFile(filepath.Join(links, "first"))
+	if err != nil || !created {
+		t.Fatalf("the file was made: %v, %v", created, err)
+	}
+	defer func() { must.Do(t, f.Close()) }()
+	got, want := must.Get(os.Stat(folder(f.Name())))(t), must.Get(os.Stat(files))(t)
+	if !os.SameFile(got, want) {
+		t.Errorf("the name that is synced is in %s, want %s", folder(f.Name()), files)
 	}
 }
