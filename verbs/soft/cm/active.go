@@ -71,6 +71,11 @@ func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, 
 		return nil, err
 	}
 	m.byLocal[id] = c
+	at := withoutLocal(c.peer)
+	if m.asking[at] == nil {
+		m.asking[at] = conns{}
+	}
+	m.asking[at][c] = struct{}{}
 	m.stats.Sent++
 	m.cfg.Send(c.peer, &c.last)
 	c.await(now, StateREQSent)
@@ -84,12 +89,26 @@ const (
 	roceHopLimit  = 64
 )
 
+// withoutLocal returns a path without this end's address.
+func withoutLocal(p wire.Path) wire.Path {
+	p.Local = verbs.GID{}
+	return p
+}
+
+// heard notes that the REQ of c was answered, or that c ends.
+func (m *Machine) heard(c *Conn) {
+	at := withoutLocal(c.peer)
+	if delete(m.asking[at], c); len(m.asking[at]) == 0 {
+		delete(m.asking, at)
+	}
+}
+
 // Refused ends the requests by a path that met no socket at its other end. Which of this end's addresses
-// it had is not known.
+// it had is not known. Any stranger can have the system report such a path, so Refused looks at the requests by this path
+// alone.
 func (m *Machine) Refused(p *wire.Path) {
-	for _, c := range m.byLocal {
-		q := c.peer
-		if q.Local = p.Local; q != *p || c.state != StateREQSent {
+	for c := range m.asking[withoutLocal(*p)] {
+		if c.state != StateREQSent {
 			continue
 		}
 		c.forget()
@@ -145,6 +164,7 @@ func (m *Machine) onREP(now time.Duration, src wire.Path, rep *REP) bool {
 	}
 	c.remote, c.rqpn = rep.LocalID, rep.QPN
 	m.byQPN[key] = c
+	m.heard(c)
 	c.state = StateREPRcvd
 	m.timers.set(c, now+c.wait/2) // the REQ promised an answer within c.wait
 	c.emit(Event{Kind: EvReply, REP: rep})

@@ -226,6 +226,7 @@ func (c *Conn) forget() {
 	c.rest(StateIdle)
 	c.answered()
 	delete(c.m.byLocal, c.local)
+	c.m.heard(c)
 	if k := (remoteID{c.peer, c.remote}); c.m.byRemote[k] == c {
 		delete(c.m.byRemote, k)
 	}

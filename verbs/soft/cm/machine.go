@@ -117,6 +117,7 @@ type Machine struct {
 	byRemote  map[remoteID]*Conn     // passive connections, to recognize a repeated REQ
 	byQPN     map[remoteQP]*Conn     // connections that know the peer's queue pair
 	bySIDR    map[remoteID]*Conn     // queries of peers, by their request IDs
+	asking    map[wire.Path]conns    // connections whose REQ has no REP, by the path without this end's address
 	timers    timerHeap
 	timewait  timewait // closed by their owners
 	kept      int      // connections in REJ_SENT or SIDR_REP_SENT, at most maxRemembered
@@ -124,6 +125,9 @@ type Machine struct {
 	req       REQ      // the last received
 	rej       REJ      // the last sent
 }
+
+// conns is a set of connections.
+type conns map[*Conn]struct{}
 
 type remoteID struct {
 	peer wire.Path
@@ -150,7 +154,7 @@ func New(cfg Config) (*Machine, error) {
 // packets arrive any more. Listeners stay.
 func (m *Machine) Reset() {
 	m.byLocal, m.byRemote, m.byQPN, m.bySIDR = map[uint32]*Conn{}, map[remoteID]*Conn{}, map[remoteQP]*Conn{}, map[remoteID]*Conn{}
-	m.timers, m.timewait, m.kept = timerHeap{}, timewait{}, 0
+	m.asking, m.timers, m.timewait, m.kept = map[wire.Path]conns{}, timerHeap{}, timewait{}, 0
 }
 
 // mtuOf returns the largest path MTU of a path.
