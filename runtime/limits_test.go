@@ -7,6 +7,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
+	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
@@ -104,19 +105,23 @@ func TestImmediateOfASplitWriteIsNotLost(t *testing.T) {
 	release(t, m)
 }
 
-// Rule: the total size of a raw send or receive is checked before its slices are converted to
-// scatter-gather elements.
+// Rule: the total size of a raw send, and the number of elements of both, are checked; a refused operation has no lease.
 func TestRawSizesAreChecked(t *testing.T) {
 	p, _ := smallPorts(t, 1000)
 	a, b := connected(t, Config{Provider: p, Conn: Options{Raw: true}})
-	for c, post := range map[*Conn]func([]Slice) error{
-		a: func(s []Slice) error { _, err := a.Start(testContext(t), new(SendVOp(s))); return err },
-		b: func(s []Slice) error { _, err := b.PostRecv(s...); return err },
+	for c, check := range map[*Conn]func([]Slice){
+		a: func(s []Slice) {
+			_, err := a.Start(testContext(t), new(SendVOp(s)))
+			mistake(t, "a send of 5 GB", err, ErrTooLarge, "5242880000", "1000")
+		},
+		b: func(s []Slice) {
+			_, err := b.PostRecv(s...)
+			mistake(t, "a receive of 5,000 elements", err, verbs.ErrInvalid, "5000 elements")
+		},
 	} {
 		buf := must.Get(c.rt.Alloc(1 << 20))(t)
-		huge := slices.Repeat([]Slice{buf.Slice()}, 5000) // the total length needs more than 32 bits
-		mistake(t, "a request of 5 GB", post(huge), ErrTooLarge, "5242880000", "1000")
-		if err := buf.Release(); err != nil { // the refused operation has no lease on buf
+		check(slices.Repeat([]Slice{buf.Slice()}, 5000)) // the total length needs more than 32 bits
+		if err := buf.Release(); err != nil {            // the refused operation has no lease on buf
 			t.Errorf("releasing the buffer of the refused request: %v", err)
 		}
 	}
