@@ -236,8 +236,10 @@ func (r *nthPaced) posts() {
 		r.note("closing a peer", to.Close())
 	}
 	group := netip.MustParseAddr("239.1.2.3")
-	mine, ok := get(r, "joining the client", a.join(group), nil)
-	_, fine := get(r, "joining the server", b.join(group), nil)
+	_, joining := a.join(group)
+	mine, ok := get(r, "joining the client", joining, nil)
+	_, joining = b.join(group)
+	_, fine := get(r, "joining the server", joining, nil)
 	if ok && fine {
 		if k, came := r.datagram("sending a datagram to the group", a, b, mine, local); came {
 			r.note("releasing a datagram", k.Release())

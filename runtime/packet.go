@@ -52,10 +52,10 @@ type PacketConn struct {
 	id        verbs.CMID // of the queue pair; listens at the first address
 	others    listening  // at the other addresses
 	admitted  bool
-	arrived   []int         // indexes of the slots with undelivered datagrams, oldest first
-	waits     []*packetWait // calls of Recv that wait, oldest first
-	pruned    int           // used by served() in conn_recv_waits.go
-	groups    map[netip.Addr]*membership
+	arrived   []int                     // indexes of the slots with undelivered datagrams, oldest first
+	waits     []*packetWait             // calls of Recv that wait, oldest first
+	pruned    int                       // used by served() in conn_recv_waits.go
+	groups    map[verbs.GID]*membership // by membership.key
 	asking    map[*resolving]struct{}
 	gone      bool
 	destroyed bool
@@ -97,7 +97,7 @@ func (rt *Runtime) ListenPacket(addr string, o Options) (_ *PacketConn, err erro
 		return nil, fmt.Errorf("opening datagrams at %s: %w", addr, rt.asRemoved(err))
 	}
 	p := &PacketConn{rt: rt, sh: rt.shard(), opts: o, ended: make(chan struct{}), closed: make(chan struct{}),
-		peers: map[*Peer]struct{}{}, groups: map[netip.Addr]*membership{}, asking: map[*resolving]struct{}{}}
+		peers: map[*Peer]struct{}{}, groups: map[verbs.GID]*membership{}, asking: map[*resolving]struct{}{}}
 	p.others = listening{sh: p.sh, target: p, space: verbs.PSUDP, backlog: DefaultBacklog, all: all, ids: map[netip.Addr]verbs.CMID{}}
 	p.task.Fn = p.match
 	least := o.least

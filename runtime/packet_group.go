@@ -22,7 +22,8 @@ import (
 //	                  └─ error, timeout, or the PacketConn ends ──> left
 type membership struct {
 	p        *PacketConn
-	group    netip.Addr
+	group    netip.Addr // as the caller of Join has spelled it
+	key      verbs.GID  // of group, without the zone: its key in PacketConn.groups
 	id       verbs.CMID
 	gid      verbs.GID
 	lid      uint16
@@ -33,7 +34,12 @@ type membership struct {
 
 // Join joins a multicast group. When Join has succeeded, p receives the group's datagrams, and
 // datagrams sent to the returned Peer go to all members. Closing the Peer leaves the group. Join
-// waits until p is a member or ctx ends, at most Config.ConnectTimeout.
+// waits until p is a member or ctx ends, at most Config.ConnectTimeout. If ctx ends, p leaves the group, and may
+// join it again at once.
+//
+// A group has one membership of p, however its address is spelled: IPv4 as ::ffff:a.b.c.d is the same group, and a
+// zone does not count, because p has one port. On the software RNIC a group consists of the members in this
+// process: Join succeeds, and no datagram leaves the process, also with soft.LinkPeers and soft.LinkRoCE.
 //
 // Errors: ErrConnectTimeout; ErrInvalid for a group that is already joined, or for an address that
 // is not multicast; the cause if p has ended (see Err); the context's error; errors of the device.
@@ -44,33 +50,34 @@ func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) 
 	if err != nil {
 		return nil, err
 	}
-	f := p.join(group)
+	m, f := p.join(group)
 	e, err := f.Await(asked)
 	if err != nil && f.Valid() {
-		f.Discard() // if p becomes a member later, disposePeer closes the Peer, which leaves the group
+		f.Discard()                                              // if p is a member, disposePeer closes the Peer
+		p.sh.r.Defer(func() { m.refused(futures.ErrDiscarded) }) // before m.start of a later Join
 		err = asked.Cause(ctx, err)
 	}
 	return e, err
 }
 
-func (p *PacketConn) join(group netip.Addr) (f futures.Future[*Peer]) {
-	m := &membership{p: p, group: group}
+func (p *PacketConn) join(group netip.Addr) (m *membership, f futures.Future[*Peer]) {
+	m = &membership{p: p, group: group, key: verbs.GIDFromAddr(group)}
 	m.promise, f = p.rt.peers.New(nil)
 	p.sh.r.Defer(m.start)
-	return f
+	return m, f
 }
 
 func (m *membership) start() {
 	p := m.p
 	err := p.Err()
-	if err == nil && p.groups[m.group] != nil {
+	if err == nil && p.groups[m.key] != nil {
 		err = fmt.Errorf("%w: %v is joined already", verbs.ErrInvalid, m.group)
 	}
 	if err != nil {
 		m.promise.Settle(nil, err)
 		return
 	}
-	p.groups[m.group] = m
+	p.groups[m.key] = m
 	from := p.rt.addr
 	if _, ok := p.rt.dev.(verbs.Addresser); ok && !p.addr.Addr().IsUnspecified() {
 		from = p.addr.Addr() // the address of the port of p's queue pair
@@ -95,7 +102,7 @@ func (m *membership) start() {
 // onCM implements cmTarget.
 func (m *membership) onCM(ev *verbs.CMEvent) {
 	p := m.p
-	if p.groups[m.group] != m {
+	if p.groups[m.key] != m {
 		return // the membership has ended
 	}
 	switch ev.Type {
@@ -108,7 +115,7 @@ func (m *membership) onCM(ev *verbs.CMEvent) {
 		}
 		m.attached = true
 		p.sh.r.StopTimer(m.timer)
-		e, err := p.newPeer(&ev.UD.AH, ev.UD.QPNum, ev.UD.QKey, m.group)
+		e, err := p.newPeer(&ev.UD.AH, ev.UD.QPNum, ev.UD.QKey, m)
 		if err != nil {
 			m.refused(err)
 			return
@@ -122,18 +129,18 @@ func (m *membership) onCM(ev *verbs.CMEvent) {
 }
 
 func (m *membership) refused(err error) {
-	m.p.leave(m.group)
+	m.leave()
 	m.promise.Settle(nil, err)
 }
 
-// PacketConn.leave ends p's membership of the group, also while p is joining. If there is no
-// membership, it does nothing. Holder only.
-func (p *PacketConn) leave(group netip.Addr) {
-	m := p.groups[group]
-	if m == nil {
+// leave ends the membership, also while p is joining. If the membership has ended, it does nothing: p may be a
+// member of the group by a later Join. Holder only.
+func (m *membership) leave() {
+	p := m.p
+	if p.groups[m.key] != m {
 		return
 	}
-	delete(p.groups, group)
+	delete(p.groups, m.key)
 	p.sh.r.StopTimer(m.timer)
 	if m.attached {
 		_ = p.q.QP().DetachMcast(m.gid, m.lid) // may fail if the device was removed
@@ -147,8 +154,8 @@ func (p *PacketConn) leave(group netip.Addr) {
 // (rdma_rxe) do not destroy a queue pair that is attached to a group. A Join in progress fails with
 // the error that p.Err returns. Holder only.
 func (p *PacketConn) leaveAll() {
-	for group, m := range p.groups {
-		p.leave(group)
+	for _, m := range p.groups {
+		m.leave()
 		m.promise.Settle(nil, p.cause.Load()) // does nothing if Join has succeeded
 	}
 }

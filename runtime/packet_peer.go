@@ -3,7 +3,6 @@ package runtime
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -19,7 +18,7 @@ type Peer struct {
 	ah    verbs.AH
 	qpn   uint32
 	qkey  uint32
-	group netip.Addr // the multicast group; the zero Addr if there is none
+	group *membership // of the multicast group; nil if the Peer is none
 
 	// outstanding is the number of datagrams for which the device may still use the address handle.
 	// Send increments outstanding. When the datagram completes, the holder of the turn (the
@@ -35,7 +34,7 @@ const peerClosed = -1 // the value of Peer.outstanding when the Peer is closed
 // hardware address of the peer. The lookup takes up to a second if no machine has the peer's
 // address, for example if the source address of a datagram is forged. The holder of the turn must
 // not wait that long for peerMu, so newPeer does not hold peerMu during CreateAH.
-func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group netip.Addr) (*Peer, error) {
+func (p *PacketConn) newPeer(a *verbs.AHAttr, qpn, qkey uint32, group *membership) (*Peer, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
@@ -99,7 +98,7 @@ func (p *PacketConn) PeerOf(k Packet) (*Peer, error) {
 	if err != nil {
 		return nil, p.rt.asRemoved(err)
 	}
-	return p.newPeer(&a, k.from.srcQP, verbs.UDPQKey, netip.Addr{})
+	return p.newPeer(&a, k.from.srcQP, verbs.UDPQKey, nil)
 }
 
 // replyTo returns the address of the sender of a datagram. grh is its GRH, if it has one.
@@ -171,8 +170,8 @@ func (e *Peer) close() error {
 		return err
 	}
 	delete(e.p.peers, e)
-	if e.group.IsValid() {
-		e.p.sh.r.Defer(func() { e.p.leave(e.group) })
+	if e.group != nil {
+		e.p.sh.r.Defer(e.group.leave)
 	}
 	return nil
 }

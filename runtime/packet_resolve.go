@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
@@ -139,7 +138,7 @@ func (r *resolving) onCM(ev *verbs.CMEvent) {
 	case verbs.CMRouteResolved:
 		err = r.id.Connect(&verbs.ConnParam{})
 	case verbs.CMEstablished:
-		e, perr := r.p.newPeer(&ev.UD.AH, ev.UD.QPNum, ev.UD.QKey, netip.Addr{})
+		e, perr := r.p.newPeer(&ev.UD.AH, ev.UD.QPNum, ev.UD.QKey, nil)
 		r.end(e, perr)
 	case verbs.CMDeviceRemoval:
 		err = verbs.ErrDeviceRemoved

@@ -110,8 +110,10 @@ func TestMulticastGroup(t *testing.T) {
 		e := must.Get(p.Join(ctx, group))(t)
 		members, peers = append(members, p), append(peers, e)
 	}
-	_, err := members[0].Join(ctx, group)
-	mistake(t, "the second Join of the same group", err, verbs.ErrInvalid, "239.1.2.3")
+	for _, name := range []string{"239.1.2.3", "::ffff:239.1.2.3"} {
+		_, err := members[0].Join(ctx, netip.MustParseAddr(name))
+		mistake(t, "the second Join of the same group", err, verbs.ErrInvalid, name)
+	}
 	outside := mustListenPacket(t, mustOpen(t, Config{Device: places[3]}), Options{})
 	unasked := outside.Recv()
 	members[0].sendBytes(t, peers[0], []byte("all"))
@@ -137,6 +139,43 @@ func TestMulticastGroup(t *testing.T) {
 	}
 	unasked.Discard()
 	late.Discard()
+}
+
+// Rule: a zone is no part of a group: its address with a zone and without one is one group.
+func TestAGroupHasNoZone(t *testing.T) {
+	notOnDevice(t, "the devices have no group of IPv6 with this scope")
+	p := mustListenPacket(t, mustOpen(t, Config{Device: first.name}), Options{})
+	ctx := testContext(t)
+	e := must.Get(p.Join(ctx, netip.MustParseAddr("ff02::77%lo")))(t)
+	_, err := p.Join(ctx, netip.MustParseAddr("ff02::77"))
+	mistake(t, "the second Join of the same group", err, verbs.ErrInvalid, "ff02::77")
+	must.Do(t, e.Close())
+	must.Do(t, must.Get(p.Join(ctx, netip.MustParseAddr("ff02::77")))(t).Close())
+}
+
+// Rule: when the context of Join has ended, the group can be joined at once, and the later membership stays. (The
+// bug: "joined already", until the first membership had begun and was given up.)
+func TestJoinRightAfterOneThatHasEnded(t *testing.T) {
+	p := mustListenPacket(t, mustOpen(t, Config{Device: first.name}), Options{})
+	ctx, cancel := context.WithCancel(testContext(t))
+	group := netip.MustParseAddr("239.1.2.4")
+	held, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() { ended <- p.sh.r.Do(context.Background(), func() { close(held); <-release }) }()
+	<-held // nothing but the function in Do runs with the turn
+	cancel()
+	if _, err := p.Join(ctx, group); !errors.Is(err, context.Canceled) {
+		t.Errorf("a Join whose context has ended returned %v, want %v", err, context.Canceled)
+	}
+	_, second := p.join(group)
+	close(release)
+	must.Do(t, <-ended)
+	e := must.Get(second.Await(testContext(t)))(t)
+	must.Do(t, p.sh.r.Do(context.Background(), func() {
+		if p.groups[verbs.GIDFromAddr(group)] == nil {
+			t.Error("the end of the first Join ended the membership of the second")
+		}
+	}))
+	must.Do(t, e.Close())
 }
 
 // Rule: if more datagrams arrive than receives are posted, the first datagrams fill the receives, and

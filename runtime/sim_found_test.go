@@ -131,7 +131,7 @@ func TestJoiningAGroupEndsUnanswered(t *testing.T) {
 	group := netip.MustParseAddr("239.7.7.7")
 	// join(true) joins the group. join(false) also prevents the delivery of the event that has the answer.
 	join := func(answered bool) (error, bool) {
-		m := &membership{p: p, group: group}
+		m := &membership{p: p, group: group, key: verbs.GIDFromAddr(group)}
 		var f futures.Future[*Peer]
 		m.promise, f = p.rt.peers.New(nil)
 		p.sh.r.Defer(func() {
@@ -150,7 +150,7 @@ func TestJoiningAGroupEndsUnanswered(t *testing.T) {
 	if err, ok := join(true); !ok || err != nil {
 		t.Errorf("joining with an answer: %v (settled %t), want success", err, ok)
 	}
-	if p.groups[group] == nil {
+	if p.groups[verbs.GIDFromAddr(group)] == nil {
 		t.Error("the group was joined, but ConnectTimeout ended the membership")
 	}
 }

@@ -54,7 +54,7 @@ func (n *simNode) openPackets() {
 		n.w.fail("opening a PacketConn on %s: %v", n.name, err)
 	}
 	s := &simPackets{n: n, p: p, peers: map[*PacketConn]*Peer{}, asked: map[*PacketConn]futures.Future[*Peer]{}}
-	s.joining = p.join(simGroup)
+	_, s.joining = p.join(simGroup)
 	n.packets = s
 }
 
