@@ -120,7 +120,10 @@ func (id *ID) noted(ev *Event) {
 		id.sendable()
 	case verbs.CMMulticastJoin, verbs.CMMulticastError:
 		id.mu.Lock()
-		defer id.mu.Unlock()
 		ev.Arg = id.joins.context(ev.join)
+		id.mu.Unlock()
+		if ev.Type == verbs.CMMulticastError {
+			id.left(func(g joined) bool { return g.number == ev.join })
+		}
 	}
 }

@@ -2,9 +2,7 @@ package rdmacm
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -76,18 +74,13 @@ func (id *ID) IBAddrs() (local, peer verbs.IBAddr) { return id.cm.IBAddrs() }
 //
 // Implements: rdma_join_multicast, rdma_join_multicast_ex with AF_IB.
 func (id *ID) JoinMulticastIB(ctx context.Context, group verbs.IBAddr, flag MCJoinFlag, userContext any) error {
-	const op = "rdma_join_multicast_ex"
-	if flag > MCSendOnlyFullMember {
-		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: membership %d", verbs.ErrInvalid, flag))
-	}
-	return id.join(ctx, op, group, userContext, func(number uint64) error {
-		return id.cm.JoinMulticastIB(group, flag == MCSendOnlyFullMember, number)
-	})
+	begin := func(number uint64) error { return id.cm.JoinMulticastIB(group, flag == MCSendOnlyFullMember, number) }
+	return id.join(ctx, flag, group.GID, userContext, begin, func() error { return id.cm.LeaveMulticastIB(group) })
 }
 
 // LeaveMulticastIB leaves a group that is named by its GID.
 //
 // Implements: rdma_leave_multicast with AF_IB.
 func (id *ID) LeaveMulticastIB(group verbs.IBAddr) error {
-	return id.leave(group, id.cm.LeaveMulticastIB(group))
+	return id.leave(group.GID, id.cm.LeaveMulticastIB(group))
 }

@@ -308,11 +308,12 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 //
 // Implements: ucma_complete of librdmacm.
 func (id *ID) await(ctx context.Context, op string, call func() error, want verbs.CMEventType) error {
-	return id.awaitOwn(ctx, op, call, want, func(*Event) bool { return true })
+	return id.awaitOwn(ctx, op, call, want, 0)
 }
 
-// awaitOwn is await that passes over the events that are not those of the call.
-func (id *ID) awaitOwn(ctx context.Context, op string, call func() error, want verbs.CMEventType, own func(*Event) bool) error {
+// awaitOwn is await for the join with that number; 0: for another call. It passes over the events of other joins, whose
+// contexts have ended.
+func (id *ID) awaitOwn(ctx context.Context, op string, call func() error, want verbs.CMEventType, join uint64) error {
 	if ctx == nil {
 		return ErrNilContext
 	}
@@ -323,7 +324,7 @@ func (id *ID) awaitOwn(ctx context.Context, op string, call func() error, want v
 		return nil
 	}
 	ev, err := id.next(ctx)
-	for err == nil && !own(ev) {
+	for err == nil && (ev.Type == verbs.CMMulticastJoin || ev.Type == verbs.CMMulticastError) && ev.join != join {
 		ev, err = id.next(ctx)
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -23,11 +24,15 @@ const (
 
 // JoinMulticast joins a group. Event MULTICAST_JOIN brings the way to the group in Event.UD and
 // userContext in Event.Arg, or MULTICAST_ERROR follows. The queue pair is attached to the group, so
-// datagrams to the group arrive there. The context ctx matters to synchronous identifiers only.
+// datagrams to the group arrive there. The context ctx matters to synchronous identifiers only: if it ends, the
+// identifier leaves the group. An address of IPv4 as ::ffff:a.b.c.d is the same group, and a zone does not count.
+//
+// On the software RNIC a group consists of the members in this process: the join succeeds, and no datagram to the
+// group leaves the process.
 //
 // Implements: rdma_join_multicast.
 func (id *ID) JoinMulticast(ctx context.Context, group netip.Addr, userContext any) error {
-	return id.join(ctx, "rdma_join_multicast", group, userContext, func(number uint64) error { return id.cm.JoinMulticast(group, number) })
+	return id.JoinMulticastEx(ctx, group, MCFullMember, userContext)
 }
 
 // JoinMulticastEx is JoinMulticast with a kind of membership. With MCSendOnlyFullMember the queue pair is not attached;
@@ -35,14 +40,12 @@ func (id *ID) JoinMulticast(ctx context.Context, group netip.Addr, userContext a
 //
 // Implements: rdma_join_multicast_ex, struct rdma_cm_join_mc_attr_ex.
 func (id *ID) JoinMulticastEx(ctx context.Context, group netip.Addr, flag MCJoinFlag, userContext any) error {
-	const op = "rdma_join_multicast_ex"
-	switch flag {
-	case MCFullMember:
-		return id.join(ctx, op, group, userContext, func(number uint64) error { return id.cm.JoinMulticast(group, number) })
-	case MCSendOnlyFullMember:
-		return id.join(ctx, op, group, userContext, func(number uint64) error { return id.cm.JoinMulticastSendOnly(group, number) })
+	call := verbs.CMID.JoinMulticast
+	if flag == MCSendOnlyFullMember {
+		call = verbs.CMID.JoinMulticastSendOnly
 	}
-	return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: membership %d", verbs.ErrInvalid, flag))
+	begin := func(number uint64) error { return call(id.cm, group, number) }
+	return id.join(ctx, flag, verbs.GIDFromAddr(group), userContext, begin, func() error { return id.cm.LeaveMulticast(group) })
 }
 
 // joins has the contexts of the groups that an identifier has joined or is joining, until it leaves them.
@@ -51,11 +54,10 @@ type joins struct {
 	all  []joined
 }
 
-// joined is one group. A group that is named by an address of IP or of InfiniBand is a netip.Addr or a
-// verbs.IBAddr.
+// joined is one join of a group.
 type joined struct {
 	number  uint64
-	group   any
+	group   verbs.GID
 	context any
 }
 
@@ -69,44 +71,51 @@ func (j *joins) context(number uint64) any {
 	return nil
 }
 
-// join joins a group by call.
-func (id *ID) join(ctx context.Context, op string, group, userContext any, call func(number uint64) error) error {
+// join joins a group by call. If ctx ends before the join has, it leaves the group by undo.
+func (id *ID) join(ctx context.Context, flag MCJoinFlag, group verbs.GID, userContext any, call func(number uint64) error, undo func() error) error {
+	const op = "rdma_join_multicast"
+	if flag > MCSendOnlyFullMember {
+		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: membership %d", verbs.ErrInvalid, flag))
+	}
 	id.mu.Lock()
 	id.joins.last++
 	number := id.joins.last
 	id.joins.all = append(id.joins.all, joined{number, group, userContext})
 	id.mu.Unlock()
-	begin := func() error {
-		err := call(number)
-		if err != nil {
-			id.left(func(g joined) bool { return g.number == number })
+	err := id.awaitOwn(ctx, op, func() error { return call(number) }, verbs.CMMulticastJoin, number)
+	if err != nil {
+		id.left(func(g joined) bool { return g.number == number })
+		if ctx != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			_ = undo() // fails if the group is left or the identifier destroyed already
 		}
-		return err
 	}
-	return id.awaitOwn(ctx, op, begin, verbs.CMMulticastJoin, func(ev *Event) bool {
-		joined := ev.Type == verbs.CMMulticastJoin || ev.Type == verbs.CMMulticastError
-		return !joined || ev.join == number // of an earlier join whose context has ended
-	})
+	return err
 }
 
-// LeaveMulticast leaves a group that the identifier has joined.
+// LeaveMulticast leaves a group that the identifier has joined. On the software RNIC a group that was joined twice must
+// be left twice; a device refuses the second join.
 //
 // Implements: rdma_leave_multicast.
 func (id *ID) LeaveMulticast(group netip.Addr) error {
-	return id.leave(group, id.cm.LeaveMulticast(group))
+	return id.leave(verbs.GIDFromAddr(group), id.cm.LeaveMulticast(group))
 }
 
-// leave forgets the context of a group after the call that leaves it, which has returned err.
-func (id *ID) leave(group any, err error) error {
+// leave forgets the context of the latest join of a group after the call that leaves it, which has returned err.
+func (id *ID) leave(group verbs.GID, err error) error {
 	if err == nil {
 		id.left(func(g joined) bool { return g.group == group })
 	}
 	return named("rdma_leave_multicast", id, err)
 }
 
-// left forgets the contexts of joins.
+// left forgets the context of the latest of some joins.
 func (id *ID) left(which func(joined) bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	id.joins.all = slices.DeleteFunc(id.joins.all, which)
+	for i, g := range slices.Backward(id.joins.all) {
+		if which(g) {
+			id.joins.all = slices.Delete(id.joins.all, i, i+1)
+			return
+		}
+	}
 }

@@ -64,6 +64,8 @@ var onNull = []func(*testing.T){
 	TestAQueuePairIsMadeAgain,
 	TestDatagrams,
 	TestMulticast,
+	TestJoinRightAfterOneThatHasEnded,
+	TestSpellingsOfAGroup,
 	TestXRCOfIdentifiers,
 	TestXRCMeetsXRC,
 	TestXClientAndXServer,

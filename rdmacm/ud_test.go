@@ -1,8 +1,13 @@
 package rdmacm
 
 import (
+	"context"
+	"errors"
 	"net/netip"
+	"syscall"
 	"testing"
+
+	uatomic "go.uber.org/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -77,5 +82,65 @@ func TestMulticast(t *testing.T) {
 	}
 	if n := len(ids[1].joins.all); n != 0 { // the bug: the contexts of all groups were kept
 		t.Errorf("the contexts of %d groups are kept, want none after the last was left", n)
+	}
+}
+
+// quietChannel delivers no event while it is quiet.
+type quietChannel struct {
+	verbs.CMChannel
+	quiet uatomic.Bool
+}
+
+func (c *quietChannel) GetEvent() (verbs.CMEvent, bool, error) {
+	if c.quiet.Load() {
+		return verbs.CMEvent{}, false, nil
+	}
+	return c.CMChannel.GetEvent()
+}
+
+// Rule: a join whose context ends leaves the group, so that the identifier can join it at once, and is then a member
+// once. (The bug: it stayed a member or, on a device, had joined already.)
+func TestJoinRightAfterOneThatHasEnded(t *testing.T) {
+	r := newRig(t)
+	id := r.datagrams(0)
+	must.Do(t, id.CreateQP(nil, attr()))
+	ch := &quietChannel{CMChannel: id.ch.cm}
+	id.ch.cm = ch
+	ended, cancel := context.WithCancel(r.ctx)
+	cancel()
+	group := netip.MustParseAddr("239.7.7.8")
+	ch.quiet.Store(true)
+	if err := id.JoinMulticast(ended, group, 5); !errors.Is(err, context.Canceled) {
+		t.Errorf("a join whose context has ended returned %v, want %v", err, context.Canceled)
+	}
+	ch.quiet.Store(false)
+	must.Do(t, id.JoinMulticast(r.ctx, group, 6))
+	if ev := id.Event(); ev.Type != verbs.CMMulticastJoin || ev.Arg != 6 {
+		t.Errorf("the join brought %v with context %v, want MULTICAST_JOIN with 6", ev.Type, ev.Arg)
+	}
+	must.Do(t, id.LeaveMulticast(group))
+	if id.LeaveMulticast(group) == nil {
+		t.Error("the identifier had joined twice")
+	}
+}
+
+// Rule: the spelling of a group does not matter: the one that leaves may differ from the one that joined. (The bug: on
+// a device it did, and the contexts of the joins were kept.)
+func TestSpellingsOfAGroup(t *testing.T) {
+	r := newRig(t)
+	id := r.datagrams(0)
+	must.Do(t, id.CreateQP(nil, attr()))
+	for join, leave := range map[string]string{"239.7.7.9": "::ffff:239.7.7.9", "::ffff:239.7.7.9": "239.7.7.9", "ff02::77%lo": "ff02::77", "ff02::77": "ff02::77%lo"} {
+		err := id.JoinMulticast(r.ctx, netip.MustParseAddr(join), nil)
+		if errors.Is(err, syscall.EAFNOSUPPORT) {
+			continue // the null device, with a group of IPv6
+		}
+		must.Do(t, err)
+		if err := id.LeaveMulticast(netip.MustParseAddr(leave)); err != nil {
+			t.Errorf("joined %s, leaving %s: %v", join, leave, err)
+		}
+		if n := len(id.joins.all); n != 0 {
+			t.Errorf("joined %s and left %s: %d contexts are kept, want none", join, leave, n)
+		}
 	}
 }

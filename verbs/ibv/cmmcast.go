@@ -42,7 +42,13 @@ func (id *cmID) joinIP(op string, group netip.Addr, m *membership) error {
 	if !group.IsMulticast() {
 		return id.refuse(op, "%v is no multicast group", group)
 	}
-	return id.join(op, sockaddr(netip.AddrPortFrom(group, 0)), m)
+	return id.join(op, groupAddr(group), m)
+}
+
+// groupAddr converts the address of a group for C. It is the same for all spellings: librdmacm and the kernel compare
+// it byte by byte. A zone is left out: the identifier is bound to a port.
+func groupAddr(group netip.Addr) C.struct_sockaddr_storage {
+	return sockaddr(netip.AddrPortFrom(verbs.GIDFromAddr(group).Addr(), 0))
 }
 
 // JoinMulticastIB joins a group that is named by its GID.
@@ -107,7 +113,7 @@ func (id *cmID) joined(key uint64, ev *verbs.CMEvent) syscall.Errno {
 //
 // Implements: rdma_leave_multicast.
 func (id *cmID) LeaveMulticast(group netip.Addr) error {
-	return id.leave(sockaddr(netip.AddrPortFrom(group, 0)))
+	return id.leave(groupAddr(group))
 }
 
 // LeaveMulticastIB leaves a group that is named by its GID.

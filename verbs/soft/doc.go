@@ -132,5 +132,6 @@
 //
 // A datagram to a multicast group is copied for each port that has queue pairs attached, and
 // crosses that port's link with that link's faults (ud_mcast.go, package fabric). The sender
-// receives a copy too if it is attached.
+// receives a copy too if it is attached. Groups end at the fabric, so at the process: a join succeeds on every device,
+// and a datagram to a group is not sent by UDP, neither with [LinkPeers] nor with [LinkRoCE].
 package soft
