@@ -18,6 +18,9 @@ import (
 //
 // Implements: rdma_resolve_addrinfo.
 func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) error {
+	if id == nil {
+		return errNil("rdma_resolve_addrinfo")
+	}
 	const op = "rdma_resolve_addrinfo"
 	if ctx == nil {
 		return ErrNilContext
@@ -59,6 +62,9 @@ func (id *ID) resolve(ctx context.Context, node, service string, hints *AddrInfo
 //
 // Implements: rdma_query_addrinfo.
 func (id *ID) QueryAddrInfo() ([]AddrInfo, error) {
+	if id == nil {
+		return nil, errNil("rdma_query_addrinfo")
+	}
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.infos == nil {

@@ -49,6 +49,9 @@ func (l *Library) CreateEventChannel() (*EventChannel, error) {
 //
 // Implements: rdma_destroy_event_channel.
 func (ch *EventChannel) Destroy() error {
+	if ch == nil {
+		return errNil("rdma_destroy_event_channel")
+	}
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.closed {
@@ -151,6 +154,9 @@ func (e *Event) Ack() {
 //
 // Implements: rdma_get_cm_event.
 func (ch *EventChannel) GetEvent(ctx context.Context) (*Event, error) {
+	if ch == nil {
+		return nil, errNil("rdma_get_cm_event")
+	}
 	if ctx == nil {
 		return nil, ErrNilContext
 	}
@@ -183,7 +189,37 @@ func (ch *EventChannel) GetEvent(ctx context.Context) (*Event, error) {
 // TryGetEvent is GetEvent that returns nil at once if there is no event.
 //
 // Implements: rdma_get_cm_event on a non-blocking descriptor.
-func (ch *EventChannel) TryGetEvent() (*Event, error) { return ch.take() }
+func (ch *EventChannel) TryGetEvent() (*Event, error) {
+	if ch == nil {
+		return nil, errNil("rdma_get_cm_event")
+	}
+	ev, err := ch.take()
+	if ev != nil {
+		ring(ch.bell) // as in GetEvent
+	}
+	return ev, err
+}
+
+// Ready asks for one value in the channel that it returns, for a select: the value comes when there is an event, at once
+// if there is one already, and when Destroy is called. Then take events with TryGetEvent until it returns nil, and call
+// Ready again. The value may come without an event. All calls return the same channel, which GetEvent uses too: so
+// select in one goroutine, and call GetEvent in none. It does not block. After Destroy the error is verbs.ErrClosed.
+//
+// Implements: the member fd of struct rdma_event_channel.
+func (ch *EventChannel) Ready() (<-chan struct{}, error) {
+	if ch == nil {
+		return nil, errNil("rdma_get_cm_event")
+	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return nil, failure("rdma_get_cm_event", nil, syscall.EBADF, verbs.ErrClosed)
+	}
+	if len(ch.own) > 0 {
+		ring(ch.bell)
+	}
+	return ch.bell, named("rdma_get_cm_event", nil, ch.lib.sleeper.poller.Rearm(ch.key))
+}
 
 // WriteEvent puts an event of type USER or INTERNAL into the channel of id, for a goroutine in
 // GetEvent. Event.Status and Event.Arg are status and arg. It does not block. Not proven on a device:
@@ -191,6 +227,9 @@ func (ch *EventChannel) TryGetEvent() (*Event, error) { return ch.take() }
 //
 // Implements: rdma_write_cm_event.
 func (id *ID) WriteEvent(t verbs.CMEventType, status int, arg any) error {
+	if id == nil {
+		return errNil("rdma_write_cm_event")
+	}
 	if t != verbs.CMUser && t != verbs.CMInternal {
 		return failure("rdma_write_cm_event", id, syscall.EINVAL, verbs.ErrInvalid)
 	}

@@ -14,6 +14,9 @@ import (
 //
 // Implements: rdma_get_send_comp.
 func (id *ID) GetSendComp(ctx context.Context) (verbs.WC, error) {
+	if id == nil {
+		return verbs.WC{}, errNil("rdma_get_send_comp")
+	}
 	return id.comp(ctx, "rdma_get_send_comp", id.SendCQ())
 }
 
@@ -22,6 +25,9 @@ func (id *ID) GetSendComp(ctx context.Context) (verbs.WC, error) {
 //
 // Implements: rdma_get_recv_comp.
 func (id *ID) GetRecvComp(ctx context.Context) (verbs.WC, error) {
+	if id == nil {
+		return verbs.WC{}, errNil("rdma_get_recv_comp")
+	}
 	return id.comp(ctx, "rdma_get_recv_comp", id.RecvCQ())
 }
 

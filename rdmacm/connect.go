@@ -12,7 +12,12 @@ import (
 // backlog bounds the requests that are not answered; 0 selects the provider's default.
 //
 // Implements: rdma_listen.
-func (id *ID) Listen(backlog int) error { return named("rdma_listen", id, id.cm.Listen(backlog)) }
+func (id *ID) Listen(backlog int) error {
+	if id == nil {
+		return errNil("rdma_listen")
+	}
+	return named("rdma_listen", id, id.cm.Listen(backlog))
+}
 
 // GetRequest waits for the next connection request of a synchronous listener, and returns its
 // identifier, which is synchronous, too. ID.Event returns the CONNECT_REQUEST with the peer's private
@@ -21,6 +26,9 @@ func (id *ID) Listen(backlog int) error { return named("rdma_listen", id, id.cm.
 //
 // Implements: rdma_get_request.
 func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
+	if id == nil {
+		return nil, errNil("rdma_get_request")
+	}
 	const op = "rdma_get_request"
 	if ctx == nil {
 		return nil, ErrNilContext
@@ -65,6 +73,9 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 //
 // Implements: rdma_connect.
 func (id *ID) Connect(ctx context.Context, p *verbs.ConnParam) error {
+	if id == nil {
+		return errNil("rdma_connect")
+	}
 	if p == nil && id.data != nil {
 		p = &verbs.ConnParam{PrivateData: id.data, ResponderResources: maxDepth, InitiatorDepth: maxDepth, RetryCount: maxRetry, RNRRetryCount: maxRetry}
 	}
@@ -82,6 +93,9 @@ const (
 //
 // Implements: rdma_accept.
 func (id *ID) Accept(ctx context.Context, p *verbs.ConnParam) error {
+	if id == nil {
+		return errNil("rdma_accept")
+	}
 	accept := func() error {
 		err := id.cm.Accept(p)
 		if err == nil {
@@ -98,18 +112,31 @@ func (id *ID) Accept(ctx context.Context, p *verbs.ConnParam) error {
 // Reject refuses a request, with private data for the peer. No event follows.
 //
 // Implements: rdma_reject.
-func (id *ID) Reject(private []byte) error { return named("rdma_reject", id, id.cm.Reject(private)) }
+func (id *ID) Reject(private []byte) error {
+	if id == nil {
+		return errNil("rdma_reject")
+	}
+	return named("rdma_reject", id, id.cm.Reject(private))
+}
 
 // Establish answers CONNECT_RESPONSE: the program has moved its own queue pair to RTS.
 //
 // Implements: rdma_establish.
-func (id *ID) Establish() error { return named("rdma_establish", id, id.cm.Accept(nil)) }
+func (id *ID) Establish() error {
+	if id == nil {
+		return errNil("rdma_establish")
+	}
+	return named("rdma_establish", id, id.cm.Accept(nil))
+}
 
 // Disconnect moves the queue pair to ERR, which flushes its requests, and notifies the peer. Event
 // DISCONNECTED follows. Both ends should call it.
 //
 // Implements: rdma_disconnect.
 func (id *ID) Disconnect(ctx context.Context) error {
+	if id == nil {
+		return errNil("rdma_disconnect")
+	}
 	return id.await(ctx, "rdma_disconnect", id.cm.Disconnect, verbs.CMDisconnected)
 }
 

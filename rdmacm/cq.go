@@ -40,15 +40,18 @@ type CQ struct {
 	tail atomic.Uint64
 	// head counts the completions taken. Written with mu; the store frees the place.
 	head atomic.Uint64
-	// waiting is the length of waits. Written with mu. A goroutine raises it and then reads tail; the
-	// holder writes tail and then reads it. So one of them sees the other.
+	// waiting is the length of waits, and one more if bell is asked for. Written with mu. A goroutine raises it
+	// and then reads tail; the holder writes tail and then reads it. So one of them sees the other.
 	waiting atomic.Int32
 
 	mu     sync.Mutex // serializes the takers, and guards the fields below
 	waits  []futures.Promise[*CQ]
-	prune  int // the length of waits at which register removes those that are not wanted any more
+	prune  int  // the length of waits at which register removes those that are not wanted any more
+	asked  bool // the next completion rings bell; see Ready
 	closed bool
 	users  int // queue pairs, once for each direction
+
+	bell chan struct{} // immutable; holds a value after a completion that was asked for
 }
 
 // CreateCQ makes a completion queue for queue pairs of the device, for QPInitAttr. A queue pair that
@@ -64,7 +67,7 @@ func (d *Device) CreateCQ(entries int) (*CQ, error) {
 }
 
 func newCQ(d *Device, entries int) *CQ {
-	c := &CQ{dev: d, entries: uint64(entries)}
+	c := &CQ{dev: d, entries: uint64(entries), bell: make(chan struct{}, 1)}
 	c.ring = make([]verbs.WC, ringSize(c.entries))
 	return c
 }
@@ -122,7 +125,7 @@ func (c *CQ) grow() {
 	c.ring = grown
 }
 
-// wake wakes one of the goroutines that wait.
+// wake rings bell, if that is asked for, and wakes one of the goroutines that wait.
 func (c *CQ) wake() {
 	c.mu.Lock()
 	var p futures.Promise[*CQ]
@@ -130,12 +133,25 @@ func (c *CQ) wake() {
 	if n > 0 {
 		p = c.waits[0]
 		c.waits = slices.Delete(c.waits, 0, 1)
-		c.waiting.Store(int32(len(c.waits)))
 	}
+	if c.asked {
+		c.asked = false
+		ring(c.bell)
+	}
+	c.count()
 	c.mu.Unlock()
 	if n > 0 {
 		p.Settle(c, nil)
 	}
+}
+
+// count writes waiting. The caller holds mu.
+func (c *CQ) count() {
+	n := len(c.waits)
+	if c.asked {
+		n++
+	}
+	c.waiting.Store(int32(n))
 }
 
 // disposeWait wakes another goroutine in the place of one that was woken and has stopped waiting.
@@ -151,6 +167,9 @@ func disposeWait(c *CQ, err error) {
 //
 // Implements: ibv_poll_cq.
 func (c *CQ) Poll(wcs []verbs.WC) int {
+	if c == nil {
+		return 0
+	}
 	n := c.take(wcs)
 	if n == 0 && len(wcs) > 0 && c.dev.r.TryPass() {
 		n = c.take(wcs)
@@ -198,6 +217,9 @@ func (c *CQ) takeOne(wc *verbs.WC) bool {
 //
 // Implements: ibv_req_notify_cq, ibv_get_cq_event, ibv_ack_cq_events and ibv_poll_cq.
 func (c *CQ) Next(ctx context.Context) (wc verbs.WC, err error) {
+	if c == nil {
+		return verbs.WC{}, errNil("ibv_req_notify_cq")
+	}
 	if c.takeOne(&wc) {
 		return wc, nil
 	}
@@ -240,7 +262,7 @@ func (c *CQ) register() (futures.Future[*CQ], error) {
 			c.waits = slices.DeleteFunc(c.waits, unwanted)
 			c.prune = 2 * len(c.waits)
 		}
-		c.waiting.Store(int32(len(c.waits)))
+		c.count()
 	}
 	c.mu.Unlock()
 	if closed {
@@ -249,6 +271,35 @@ func (c *CQ) register() (futures.Future[*CQ], error) {
 		return f, err
 	}
 	return f, nil
+}
+
+// Ready asks for one value in the channel that it returns, for a select: the value comes when there is a completion, at
+// once if there is one already, and when Destroy is called. Then take completions with Poll until it returns 0, and
+// call Ready again. The value may come without a completion. All calls return the same channel, so select in one
+// goroutine. It does not block. After Destroy the error is verbs.ErrClosed.
+//
+// Every completion counts, as with solicited_only of 0. A wait for solicited completions alone is not offered: a
+// completion does not have the mark, and the completion queues of the device belong to the reactor. A program that
+// needs it makes its own by Device.Context, and calls verbs.Arm.
+//
+// Implements: ibv_req_notify_cq, and the member fd of struct ibv_comp_channel.
+func (c *CQ) Ready() (<-chan struct{}, error) {
+	if c == nil {
+		return nil, errNil("ibv_req_notify_cq")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, failure("ibv_req_notify_cq", nil, syscall.EBADF, verbs.ErrClosed)
+	}
+	c.asked = true
+	c.count()
+	if c.tail.Load() != c.head.Load() { // it may have come before count
+		c.asked = false
+		c.count()
+		ring(c.bell)
+	}
+	return c.bell, nil
 }
 
 // pruneFrom is the smallest number of waits that is pruned: fewer take little memory.
@@ -269,6 +320,9 @@ func unwanted(p futures.Promise[*CQ]) bool {
 //
 // Implements: ibv_destroy_cq.
 func (c *CQ) Destroy() error {
+	if c == nil {
+		return errNil("ibv_destroy_cq")
+	}
 	c.mu.Lock()
 	if c.users > 0 {
 		c.mu.Unlock()
@@ -276,8 +330,9 @@ func (c *CQ) Destroy() error {
 	}
 	c.closed = true
 	waits := c.waits
-	c.waits = nil
-	c.waiting.Store(0)
+	c.waits, c.asked = nil, false
+	c.count()
+	ring(c.bell)
 	c.mu.Unlock()
 	for _, p := range waits {
 		p.Settle(nil, verbs.ErrClosed)

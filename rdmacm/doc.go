@@ -21,6 +21,8 @@
 //	rdma_get_send_comp                 ID.GetSendComp
 //	ibv_post_send, ibv_post_recv       ID.PostSendList, ID.PostRecvList
 //	ibv_create_cq, ibv_poll_cq         Device.CreateCQ, CQ.Poll; CQ.Next waits
+//	fd of a channel, for poll          EventChannel.Ready, CQ.Ready, for a select
+//	ibv_query_srq, ibv_modify_srq      SRQ.Query, SRQ.SetLimit
 //	struct sockaddr_ib                 verbs.IBAddr, with ID.BindIB, ID.ResolveIB and ID.JoinMulticastIB
 //	void *context                      a word that comes back as WRID
 //	-1 and errno                       a *verbs.OpError with the errno
@@ -33,6 +35,8 @@
 //   - A completion queue cannot overrun: while it is full, requests are refused with ENOMEM.
 //   - A send queue without signaled requests does not stop: the reactor retires its requests.
 //   - A send of memory that is not registered is copied, also without INLINE.
+//   - A method of a nil pointer that returns an error returns EINVAL. Others panic, as C does; CQ.Poll finds nothing.
+//   - A wait for solicited completions alone is not offered; see CQ.Ready.
 //   - A list that the device refuses in part is no error of the call, which may have returned already: the
 //     refused requests complete with an error, with the errno in VendorErr.
 //

@@ -9,6 +9,9 @@ import "github.com/verbena-rdma/verbena/verbs"
 //
 // Implements: rdma_set_local_ece.
 func (id *ID) SetLocalECE(e verbs.ECE) error {
+	if id == nil {
+		return errNil("rdma_set_local_ece")
+	}
 	return named("rdma_set_local_ece", id, id.cm.SetLocalECE(e))
 }
 
@@ -17,6 +20,9 @@ func (id *ID) SetLocalECE(e verbs.ECE) error {
 //
 // Implements: rdma_get_remote_ece.
 func (id *ID) RemoteECE() (verbs.ECE, error) {
+	if id == nil {
+		return verbs.ECE{}, errNil("rdma_get_remote_ece")
+	}
 	e, err := id.cm.RemoteECE()
 	return e, named("rdma_get_remote_ece", id, err)
 }
@@ -26,6 +32,9 @@ func (id *ID) RemoteECE() (verbs.ECE, error) {
 //
 // Implements: rdma_reject_ece.
 func (id *ID) RejectECE(private []byte) error {
+	if id == nil {
+		return errNil("rdma_reject_ece")
+	}
 	return named("rdma_reject_ece", id, id.cm.RejectECE(private))
 }
 
@@ -35,6 +44,9 @@ func (id *ID) RejectECE(private []byte) error {
 //
 // Implements: rdma_notify.
 func (id *ID) Notify(event verbs.AsyncEventType) error {
+	if id == nil {
+		return errNil("rdma_notify")
+	}
 	return named("rdma_notify", id, id.cm.Notify(event))
 }
 
@@ -44,6 +56,9 @@ func (id *ID) Notify(event verbs.AsyncEventType) error {
 //
 // Implements: rdma_init_qp_attr.
 func (id *ID) InitQPAttr(to verbs.QPState) (verbs.QPAttr, verbs.QPAttrMask, error) {
+	if id == nil {
+		return verbs.QPAttr{}, 0, errNil("rdma_init_qp_attr")
+	}
 	a, mask, err := id.cm.InitQPAttr(to)
 	return a, mask, named("rdma_init_qp_attr", id, err)
 }

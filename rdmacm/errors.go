@@ -45,6 +45,11 @@ func (e *RejectedError) Error() string {
 	return fmt.Sprintf("rejected by the peer, reason %d", e.Reason)
 }
 
+// errNil returns the error of a call on a nil pointer.
+func errNil(op string) error {
+	return failure(op, nil, syscall.EINVAL, fmt.Errorf("%w: nil", verbs.ErrInvalid))
+}
+
 // failure returns the error of a call. The argument cause may be nil.
 func failure(op string, on *ID, errno syscall.Errno, cause error) error {
 	e := &verbs.OpError{Op: op, Errno: errno, Err: cause}

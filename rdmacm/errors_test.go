@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"reflect"
 	"syscall"
 	"testing"
 
@@ -82,5 +83,52 @@ func TestEndsOfContextsHaveNoErrno(t *testing.T) {
 	must.Do(t, id.Destroy(r.ctx))
 	if _, err := id.RegMsgs(make([]byte, 1)); !errors.Is(err, verbs.ErrClosed) || !errors.Is(err, syscall.EBADF) {
 		t.Errorf("RegMsgs of a destroyed identifier: %v, want EBADF", err)
+	}
+}
+
+// Rule: each method of a nil pointer that returns an error returns EINVAL. (The bug: it panicked, where C functions
+// that return errors check for NULL.)
+func TestNilPointers(t *testing.T) {
+	var id *ID
+	var mr *MR
+	var srq *SRQ
+	var cq *CQ
+	var ch *EventChannel
+	calls := map[string]reflect.Value{"MR.Dereg": reflect.ValueOf(mr.Dereg), "MR.Close": reflect.ValueOf(mr.Close), "RegMR": reflect.ValueOf(RegMR)}
+	for _, p := range []reflect.Value{reflect.ValueOf(id), reflect.ValueOf(srq), reflect.ValueOf(cq), reflect.ValueOf(ch)} {
+		for i := range p.NumMethod() {
+			calls[p.Type().String()+"."+p.Type().Method(i).Name] = p.Method(i)
+		}
+	}
+	ctx := context.Background()
+	tried := 0
+	for name, call := range calls {
+		n := call.Type().NumOut()
+		if n == 0 || call.Type().Out(n-1) != reflect.TypeFor[error]() {
+			continue
+		}
+		args := make([]reflect.Value, call.Type().NumIn())
+		for i := range args {
+			if args[i] = reflect.Zero(call.Type().In(i)); call.Type().In(i) == reflect.TypeFor[context.Context]() {
+				args[i] = reflect.ValueOf(ctx)
+			}
+		}
+		tried++
+		func() {
+			defer func() {
+				if p := recover(); p != nil {
+					t.Errorf("%s panics: %v", name, p)
+				}
+			}()
+			if err, _ := call.Call(args)[n-1].Interface().(error); !errors.Is(err, syscall.EINVAL) {
+				t.Errorf("%s returned %v, want EINVAL", name, err)
+			}
+		}()
+	}
+	if tried < 50 {
+		t.Errorf("%d methods tried, want 50 or more", tried)
+	}
+	if n := cq.Poll(make([]verbs.WC, 1)); n != 0 {
+		t.Errorf("Poll took %d completions, want none", n)
 	}
 }

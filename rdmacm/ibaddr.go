@@ -55,6 +55,9 @@ func (a *AddrInfo) set(ip netip.Addr, port uint16) {
 //
 // Implements: rdma_bind_addr with AF_IB.
 func (id *ID) BindIB(addr verbs.IBAddr) error {
+	if id == nil {
+		return errNil("rdma_bind_addr")
+	}
 	return named("rdma_bind_addr", id, id.cm.BindIB(addr))
 }
 
@@ -62,6 +65,9 @@ func (id *ID) BindIB(addr verbs.IBAddr) error {
 //
 // Implements: rdma_resolve_addr with AF_IB.
 func (id *ID) ResolveIB(ctx context.Context, src, dst verbs.IBAddr, timeout time.Duration) error {
+	if id == nil {
+		return errNil("rdma_resolve_addr")
+	}
 	return id.await(ctx, "rdma_resolve_addr", func() error { return id.cm.ResolveIB(src, dst, timeout) }, verbs.CMAddrResolved)
 }
 
@@ -74,6 +80,9 @@ func (id *ID) IBAddrs() (local, peer verbs.IBAddr) { return id.cm.IBAddrs() }
 //
 // Implements: rdma_join_multicast, rdma_join_multicast_ex with AF_IB.
 func (id *ID) JoinMulticastIB(ctx context.Context, group verbs.IBAddr, flag MCJoinFlag, userContext any) error {
+	if id == nil {
+		return errNil("rdma_join_multicast")
+	}
 	begin := func(number uint64) error { return id.cm.JoinMulticastIB(group, flag == MCSendOnlyFullMember, number) }
 	return id.join(ctx, flag, group.GID, userContext, begin, func() error { return id.cm.LeaveMulticastIB(group) })
 }
@@ -82,5 +91,8 @@ func (id *ID) JoinMulticastIB(ctx context.Context, group verbs.IBAddr, flag MCJo
 //
 // Implements: rdma_leave_multicast with AF_IB.
 func (id *ID) LeaveMulticastIB(group verbs.IBAddr) error {
+	if id == nil {
+		return errNil("rdma_leave_multicast")
+	}
 	return id.leave(group.GID, id.cm.LeaveMulticastIB(group))
 }

@@ -120,6 +120,9 @@ func (id *ID) child(cm verbs.CMID, ch *EventChannel) (*ID, error) {
 //
 // Implements: rdma_destroy_id, rdma_destroy_ep.
 func (id *ID) Destroy(ctx context.Context) error {
+	if id == nil {
+		return errNil("rdma_destroy_id")
+	}
 	if ctx == nil {
 		return ErrNilContext
 	}
@@ -155,6 +158,9 @@ func (id *ID) Destroy(ctx context.Context) error {
 //
 // Implements: rdma_migrate_id.
 func (id *ID) MigrateID(ctx context.Context, to *EventChannel) error {
+	if id == nil {
+		return errNil("rdma_migrate_id")
+	}
 	const op = "rdma_migrate_id"
 	if ctx == nil {
 		return ErrNilContext
@@ -241,6 +247,9 @@ func (id *ID) Event() *Event {
 //
 // Implements: the member verbs of struct rdma_cm_id.
 func (id *ID) Device() (*Device, error) {
+	if id == nil {
+		return nil, errNil("ID.Device")
+	}
 	name := id.cm.Device()
 	if name == "" {
 		return nil, nil
@@ -275,24 +284,42 @@ func (id *ID) Port() uint8 { return id.cm.Port() }
 // SetTOS sets the type of service of the packets. Call it before ResolveRoute.
 //
 // Implements: rdma_set_option with RDMA_OPTION_ID_TOS.
-func (id *ID) SetTOS(tos uint8) error { return id.cm.SetTOS(tos) }
+func (id *ID) SetTOS(tos uint8) error {
+	if id == nil {
+		return errNil("rdma_set_option")
+	}
+	return id.cm.SetTOS(tos)
+}
 
 // SetAckTimeout sets the local ACK timeout: 4.096 µs × 2^code. Call it before ResolveRoute or Accept.
 //
 // Implements: rdma_set_option with RDMA_OPTION_ID_ACK_TIMEOUT.
-func (id *ID) SetAckTimeout(code uint8) error { return id.cm.SetAckTimeout(code) }
+func (id *ID) SetAckTimeout(code uint8) error {
+	if id == nil {
+		return errNil("rdma_set_option")
+	}
+	return id.cm.SetAckTimeout(code)
+}
 
 // BindAddr binds the identifier to a local address. Port 0 chooses a port. With an unspecified address
 // it is bound to all devices.
 //
 // Implements: rdma_bind_addr.
-func (id *ID) BindAddr(addr netip.AddrPort) error { return id.cm.Bind(addr) }
+func (id *ID) BindAddr(addr netip.AddrPort) error {
+	if id == nil {
+		return errNil("rdma_bind_addr")
+	}
+	return id.cm.Bind(addr)
+}
 
 // ResolveAddr finds the device that reaches dst and binds the identifier to it. The argument src may be
 // zero. Event ADDR_RESOLVED or ADDR_ERROR follows.
 //
 // Implements: rdma_resolve_addr.
 func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
+	if id == nil {
+		return errNil("rdma_resolve_addr")
+	}
 	return id.await(ctx, "rdma_resolve_addr", func() error { return id.cm.ResolveAddr(src, dst, timeout) }, verbs.CMAddrResolved)
 }
 
@@ -300,6 +327,9 @@ func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout 
 //
 // Implements: rdma_resolve_route.
 func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
+	if id == nil {
+		return errNil("rdma_resolve_route")
+	}
 	return id.await(ctx, "rdma_resolve_route", func() error { return id.cm.ResolveRoute(timeout) }, verbs.CMRouteResolved)
 }
 

@@ -24,6 +24,9 @@ type MR struct {
 //
 // Implements: rdma_reg_msgs.
 func (id *ID) RegMsgs(buf []byte) (*MR, error) {
+	if id == nil {
+		return nil, errNil("rdma_reg_msgs")
+	}
 	return id.reg("rdma_reg_msgs", buf, verbs.AccessLocalWrite)
 }
 
@@ -31,6 +34,9 @@ func (id *ID) RegMsgs(buf []byte) (*MR, error) {
 //
 // Implements: rdma_reg_read.
 func (id *ID) RegRead(buf []byte) (*MR, error) {
+	if id == nil {
+		return nil, errNil("rdma_reg_read")
+	}
 	return id.reg("rdma_reg_read", buf, verbs.AccessLocalWrite|verbs.AccessRemoteRead)
 }
 
@@ -38,6 +44,9 @@ func (id *ID) RegRead(buf []byte) (*MR, error) {
 //
 // Implements: rdma_reg_write.
 func (id *ID) RegWrite(buf []byte) (*MR, error) {
+	if id == nil {
+		return nil, errNil("rdma_reg_write")
+	}
 	return id.reg("rdma_reg_write", buf, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
 }
 
@@ -63,6 +72,9 @@ func (id *ID) reg(op string, buf []byte, access verbs.AccessFlags) (*MR, error) 
 // Implements: ibv_reg_mr.
 func RegMR(pd verbs.PD, buf []byte, access verbs.AccessFlags) (*MR, error) {
 	const op = "ibv_reg_mr"
+	if pd == nil {
+		return nil, errNil(op)
+	}
 	m := &MR{buf: buf}
 	var refused, err error // refused: by the device
 	if m.arena, err = mem.AdoptFor(buf, func(addr, n uint64) error {
@@ -82,6 +94,9 @@ func RegMR(pd verbs.PD, buf []byte, access verbs.AccessFlags) (*MR, error) {
 //
 // Implements: rdma_dereg_mr, ibv_dereg_mr.
 func (m *MR) Dereg() error {
+	if m == nil {
+		return errNil("rdma_dereg_mr")
+	}
 	if err := m.MR.Close(); err != nil {
 		return named("rdma_dereg_mr", nil, err)
 	}

@@ -32,6 +32,9 @@ const (
 //
 // Implements: rdma_join_multicast.
 func (id *ID) JoinMulticast(ctx context.Context, group netip.Addr, userContext any) error {
+	if id == nil {
+		return errNil("rdma_join_multicast")
+	}
 	return id.JoinMulticastEx(ctx, group, MCFullMember, userContext)
 }
 
@@ -40,6 +43,9 @@ func (id *ID) JoinMulticast(ctx context.Context, group netip.Addr, userContext a
 //
 // Implements: rdma_join_multicast_ex, struct rdma_cm_join_mc_attr_ex.
 func (id *ID) JoinMulticastEx(ctx context.Context, group netip.Addr, flag MCJoinFlag, userContext any) error {
+	if id == nil {
+		return errNil("rdma_join_multicast_ex")
+	}
 	call := verbs.CMID.JoinMulticast
 	if flag == MCSendOnlyFullMember {
 		call = verbs.CMID.JoinMulticastSendOnly
@@ -97,6 +103,9 @@ func (id *ID) join(ctx context.Context, flag MCJoinFlag, group verbs.GID, userCo
 //
 // Implements: rdma_leave_multicast.
 func (id *ID) LeaveMulticast(group netip.Addr) error {
+	if id == nil {
+		return errNil("rdma_leave_multicast")
+	}
 	return id.leave(verbs.GIDFromAddr(group), id.cm.LeaveMulticast(group))
 }
 

@@ -5,6 +5,9 @@ package rdmacm
 //
 // Implements: rdma_set_option with RDMA_OPTION_ID_REUSEADDR.
 func (id *ID) SetReuseAddr(reuse bool) error {
+	if id == nil {
+		return errNil("rdma_set_option")
+	}
 	return named("rdma_set_option", id, id.cm.SetReuseAddr(reuse))
 }
 
@@ -13,5 +16,8 @@ func (id *ID) SetReuseAddr(reuse bool) error {
 //
 // Implements: rdma_set_option with RDMA_OPTION_ID_AFONLY.
 func (id *ID) SetAFOnly(only bool) error {
+	if id == nil {
+		return errNil("rdma_set_option")
+	}
 	return named("rdma_set_option", id, id.cm.SetAFOnly(only))
 }

@@ -18,6 +18,9 @@ import (
 //
 // Implements: rdma_post_recv.
 func (id *ID) PostRecv(userContext uint64, buf []byte, mr *MR) error {
+	if id == nil {
+		return errNil("rdma_post_recv")
+	}
 	const op = "rdma_post_recv"
 	if mr == nil {
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: a receive needs a memory region", verbs.ErrInvalid))
@@ -34,6 +37,9 @@ func (id *ID) PostRecv(userContext uint64, buf []byte, mr *MR) error {
 //
 // Implements: rdma_post_recvv.
 func (id *ID) PostRecvV(userContext uint64, sgl []verbs.SGE) error {
+	if id == nil {
+		return errNil("rdma_post_recvv")
+	}
 	return id.recv("rdma_post_recvv", userContext, sgl)
 }
 
@@ -58,6 +64,9 @@ func (id *ID) recv(op string, userContext uint64, sgl []verbs.SGE) error {
 //
 // Implements: rdma_post_send.
 func (id *ID) PostSend(userContext uint64, buf []byte, mr *MR, flags verbs.SendFlags) error {
+	if id == nil {
+		return errNil("rdma_post_send")
+	}
 	return id.message("rdma_post_send", &reactor.Send{Opcode: verbs.WRSend, Tag: userContext}, buf, mr, flags)
 }
 
@@ -65,6 +74,9 @@ func (id *ID) PostSend(userContext uint64, buf []byte, mr *MR, flags verbs.SendF
 //
 // Implements: rdma_post_sendv.
 func (id *ID) PostSendV(userContext uint64, sgl []verbs.SGE, flags verbs.SendFlags) error {
+	if id == nil {
+		return errNil("rdma_post_sendv")
+	}
 	return id.gathered("rdma_post_sendv", &reactor.Send{Opcode: verbs.WRSend, Tag: userContext}, sgl, flags)
 }
 
@@ -73,6 +85,9 @@ func (id *ID) PostSendV(userContext uint64, sgl []verbs.SGE, flags verbs.SendFla
 //
 // Implements: rdma_post_write.
 func (id *ID) PostWrite(userContext uint64, buf []byte, mr *MR, flags verbs.SendFlags, remote uint64, rkey uint32) error {
+	if id == nil {
+		return errNil("rdma_post_write")
+	}
 	const op = "rdma_post_write"
 	if mr == nil || flags&verbs.SendInline != 0 {
 		return id.message(op, &reactor.Send{Opcode: verbs.WRRDMAWrite, Tag: userContext, Remote: remote, RKey: rkey}, buf, mr, flags)
@@ -84,6 +99,9 @@ func (id *ID) PostWrite(userContext uint64, buf []byte, mr *MR, flags verbs.Send
 //
 // Implements: rdma_post_writev.
 func (id *ID) PostWriteV(userContext uint64, sgl []verbs.SGE, flags verbs.SendFlags, remote uint64, rkey uint32) error {
+	if id == nil {
+		return errNil("rdma_post_writev")
+	}
 	return id.gathered("rdma_post_writev", &reactor.Send{Opcode: verbs.WRRDMAWrite, Tag: userContext, Remote: remote, RKey: rkey}, sgl, flags)
 }
 
@@ -92,6 +110,9 @@ func (id *ID) PostWriteV(userContext uint64, sgl []verbs.SGE, flags verbs.SendFl
 //
 // Implements: rdma_post_read.
 func (id *ID) PostRead(userContext uint64, buf []byte, mr *MR, flags verbs.SendFlags, remote uint64, rkey uint32) error {
+	if id == nil {
+		return errNil("rdma_post_read")
+	}
 	const op = "rdma_post_read"
 	if mr == nil {
 		return failure(op, id, syscall.EINVAL, fmt.Errorf("%w: a READ needs a memory region", verbs.ErrInvalid))
@@ -103,6 +124,9 @@ func (id *ID) PostRead(userContext uint64, buf []byte, mr *MR, flags verbs.SendF
 //
 // Implements: rdma_post_readv.
 func (id *ID) PostReadV(userContext uint64, sgl []verbs.SGE, flags verbs.SendFlags, remote uint64, rkey uint32) error {
+	if id == nil {
+		return errNil("rdma_post_readv")
+	}
 	return id.gathered("rdma_post_readv", &reactor.Send{Opcode: verbs.WRRDMARead, Tag: userContext, Remote: remote, RKey: rkey}, sgl, flags)
 }
 
@@ -112,6 +136,9 @@ func (id *ID) PostReadV(userContext uint64, sgl []verbs.SGE, flags verbs.SendFla
 //
 // Implements: rdma_post_ud_send.
 func (id *ID) PostUDSend(userContext uint64, buf []byte, mr *MR, flags verbs.SendFlags, ah verbs.AH, remoteQPN uint32) error {
+	if id == nil {
+		return errNil("rdma_post_ud_send")
+	}
 	s := reactor.Send{Opcode: verbs.WRSend, Tag: userContext, To: reactor.Dest{AH: ah, QPNum: remoteQPN, QKey: verbs.UDPQKey}}
 	return id.message("rdma_post_ud_send", &s, buf, mr, flags)
 }

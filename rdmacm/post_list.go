@@ -46,6 +46,9 @@ type SendWR struct {
 //
 // Implements: ibv_post_recv.
 func (id *ID) PostRecvList(list []RecvWR) (posted int, err error) {
+	if id == nil {
+		return 0, errNil("ibv_post_recv")
+	}
 	const op = "ibv_post_recv"
 	p := id.qp.Load()
 	switch {
@@ -67,6 +70,9 @@ func (id *ID) PostRecvList(list []RecvWR) (posted int, err error) {
 //
 // Implements: ibv_post_srq_recv.
 func (s *SRQ) PostSRQRecv(list []RecvWR) (posted int, err error) {
+	if s == nil {
+		return 0, errNil("ibv_post_srq_recv")
+	}
 	for posted < len(list) && err == nil {
 		if err = s.submit(list[posted].WRID, list[posted].SGL); err == nil {
 			posted++
@@ -79,6 +85,9 @@ func (s *SRQ) PostSRQRecv(list []RecvWR) (posted int, err error) {
 //
 // Implements: ibv_post_send.
 func (id *ID) PostSendList(list []SendWR) (posted int, err error) {
+	if id == nil {
+		return 0, errNil("ibv_post_send")
+	}
 	const op = "ibv_post_send"
 	var p *queuePair
 	for posted < len(list) && err == nil {

@@ -62,6 +62,9 @@ type queuePair struct {
 //
 // Implements: rdma_create_qp, rdma_create_qp_ex.
 func (id *ID) CreateQP(pd verbs.PD, attr *QPInitAttr) error {
+	if id == nil {
+		return errNil("rdma_create_qp")
+	}
 	const op = "rdma_create_qp"
 	id.life.Lock()
 	defer id.life.Unlock()
@@ -221,6 +224,9 @@ func (p *queuePair) make(cfg reactor.QueueConfig) error {
 //
 // Implements: rdma_destroy_qp.
 func (id *ID) DestroyQP() error {
+	if id == nil {
+		return errNil("rdma_destroy_qp")
+	}
 	id.life.Lock()
 	defer id.life.Unlock()
 	return id.destroyQP()

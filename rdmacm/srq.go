@@ -41,6 +41,9 @@ type SRQ struct {
 //
 // Implements: rdma_create_srq, rdma_create_srq_ex.
 func (id *ID) CreateSRQ(pd verbs.PD, attr *SRQInitAttr) error {
+	if id == nil {
+		return errNil("rdma_create_srq")
+	}
 	const op = "rdma_create_srq"
 	id.life.Lock()
 	defer id.life.Unlock()
@@ -111,6 +114,9 @@ func (s *SRQ) Num() uint32 { return s.num }
 //
 // Implements: ibv_query_srq.
 func (s *SRQ) Query() (a verbs.SRQAttr, err error) {
+	if s == nil {
+		return verbs.SRQAttr{}, errNil("ibv_query_srq")
+	}
 	err = s.dev.do(func() error {
 		if s.gone {
 			return verbs.ErrClosed
@@ -119,6 +125,24 @@ func (s *SRQ) Query() (a verbs.SRQAttr, err error) {
 		return err
 	})
 	return verbs.SRQAttr{MaxWR: a.MaxWR, MaxSGE: a.MaxSGE, Limit: a.Limit}, named("ibv_query_srq", nil, err)
+}
+
+// SetLimit asks for one event SRQ_LIMIT_REACHED when a receive is taken and fewer than limit are left; 0 asks for none.
+// The asynchronous events of Device.Context have it. Limits above MaxWR are verbs.ErrInvalid. It waits for the reactor and the
+// device. After DestroySRQ the error is verbs.ErrClosed. The size of the queue does not change: ibv_modify_srq with
+// IBV_SRQ_MAX_WR is not offered, because the reactor has a place for each of MaxWR receives.
+//
+// Implements: ibv_modify_srq with IBV_SRQ_LIMIT.
+func (s *SRQ) SetLimit(limit uint32) error {
+	if s == nil {
+		return errNil("ibv_modify_srq")
+	}
+	return named("ibv_modify_srq", nil, s.dev.do(func() error {
+		if s.gone {
+			return verbs.ErrClosed
+		}
+		return s.q.SRQ().SetLimit(limit)
+	}))
 }
 
 // SRQ returns the shared receive queue that CreateSRQ has made; nil if there is none.
@@ -131,6 +155,9 @@ func (id *ID) SRQ() *SRQ { return id.srq.Load() }
 //
 // Implements: rdma_destroy_srq.
 func (id *ID) DestroySRQ() error {
+	if id == nil {
+		return errNil("rdma_destroy_srq")
+	}
 	id.life.Lock()
 	defer id.life.Unlock()
 	return id.destroySRQ()
