@@ -59,6 +59,14 @@
 // posted after a READ of the same memory, without a fence, executes before the data is fetched.
 // The specification allows this (IBTA volume 1, 10.8.3.3); hardware seldom does it.
 //
+// # Windows that both ends end
+//
+// A program may take back a window of type 2, by LOCAL_INV or by Close, while the peer gives it back by
+// SEND_WITH_INV. Neither end can exclude that, so both requests succeed, in either order: a LOCAL_INV of the
+// key of a free window changes nothing, and a SEND_WITH_INV of one of the last 1,024 keys that its program has
+// taken back on this queue pair is delivered as if it had ended the window. The specification makes both an
+// error (IBTA o10-37.2.26, 9.9.6: class J), and so do adapters and rdma_rxe. Other keys are refused as there.
+//
 // # Memory that outlives the process
 //
 // A persistent FLUSH makes bytes of a mapped file (mem.MapFile) persistent with mem.Arena.Sync. For

@@ -21,7 +21,8 @@ func TestInvalidateRules(t *testing.T) {
 	}{
 		{"a bound window", 2, true, func(_ *world, mw *memoryWindow) uint32 { return mw.RKey() }, true},
 		{"a window of type 1", 1, true, func(_ *world, mw *memoryWindow) uint32 { return mw.RKey() }, false},
-		{"a window that is not bound", 2, false, func(_ *world, mw *memoryWindow) uint32 { return mw.RKey() }, false},
+		{"a free window", 2, false, func(_ *world, mw *memoryWindow) uint32 { return mw.RKey() }, true},
+		{"another tag of a free window", 2, false, func(_ *world, mw *memoryWindow) uint32 { return verbs.IncRKey(mw.RKey()) }, false},
 		{"another tag", 2, true, func(_ *world, mw *memoryWindow) uint32 { return verbs.IncRKey(mw.RKey()) }, false},
 		{"no such key", 2, true, func(_ *world, mw *memoryWindow) uint32 { return mw.RKey() ^ 0x100 }, false},
 		{"a region's key", 2, true, func(w *world, _ *memoryWindow) uint32 { return w.b.mr.RKey() }, false},

@@ -23,6 +23,10 @@ import (
 //	              LOCAL_INV, or SEND_WITH_INV by the peer, or the
 //	              queue pair it was bound through is destroyed
 //
+// Both ends may end a binding of type 2, in either order: a LOCAL_INV of a free window's key succeeds, and a
+// SEND_WITH_INV of a key that its program has taken back is delivered. (On adapters and rdma_rxe both are
+// errors that end the connection.)
+//
 // Close unbinds a window of either type. A type 2 window opens its memory only to the peer of the
 // queue pair it was bound through: type 2B, as in rdma_rxe (Linux, rxe_mw.c).
 type memoryWindow struct {
@@ -98,6 +102,9 @@ func (w *memoryWindow) Close() error {
 			return
 		}
 		d := w.pd.ctx.dev
+		if w.qp != nil {
+			w.qp.takeBack(w)
+		}
 		d.unbind(w)
 		d.keys.remove(w.index)
 		d.windows--

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"math"
+	"slices"
 
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -122,19 +123,61 @@ func (q *queuePair) unbindAll() {
 	}
 }
 
-// invalidate invalidates a key, for a local LOCAL_INV or a SEND_WITH_INV of the peer. It returns
-// false if that is not permitted.
+// invalidate invalidates a key for a LOCAL_INV. It returns false if that is not permitted.
 //
 // Only a type 2 window that is bound through this queue pair can lose its key this way
 // (o10-37.2.26; type 2B). A region's key cannot: user space cannot create a region that a work
-// request registers (rxe_mr.c, rxe_invalidate_mr, accepts IB_MR_TYPE_MEM_REG only).
+// request registers (rxe_mr.c, rxe_invalidate_mr, accepts IB_MR_TYPE_MEM_REG only). If the window is
+// free, its key is invalid already, and the LOCAL_INV succeeds: the peer's SEND_WITH_INV may have come
+// first, and a program cannot exclude that.
 func (q *queuePair) invalidate(key uint32) bool {
 	s := q.dev.keys.find(keyIndex(key))
-	if s == nil || s.key != key || s.mw == nil || s.mw.mr == nil || s.mw.qp != q {
+	if s == nil || s.key != key || s.mw == nil || s.mw.kind != verbs.MWType2 || s.mw.pd != q.pd {
 		return false
 	}
-	q.dev.unbind(s.mw)
+	if s.mw.mr == nil {
+		return true
+	}
+	if s.mw.qp != q {
+		return false
+	}
+	q.takeBack(s.mw)
 	return true
+}
+
+// invalidateForPeer is invalidate for a SEND_WITH_INV of the peer. The window must be bound, or its
+// program must have taken this key back: a peer that gives a window back cannot know that.
+func (q *queuePair) invalidateForPeer(key uint32) bool {
+	if s := q.dev.keys.find(keyIndex(key)); s != nil && s.key == key && s.mw != nil && s.mw.mr != nil && s.mw.qp == q {
+		q.dev.unbind(s.mw)
+		return true
+	}
+	return slices.Contains(q.resp.takenBack.keys, key)
+}
+
+// takeBack unbinds a type 2 window of this queue pair at the wish of its program.
+func (q *queuePair) takeBack(w *memoryWindow) {
+	q.resp.takenBack.add(w.key.Load())
+	q.dev.unbind(w)
+}
+
+// maxTakenBack is how many keys a queue pair remembers. A program can take back this many windows at
+// once, and the memory of a queue pair is at most 4 KiB for it.
+const maxTakenBack = 1024
+
+// keyRing holds the last maxTakenBack keys that were added.
+type keyRing struct {
+	keys []uint32
+	next int // the place of the next key in a full ring: the oldest key
+}
+
+func (r *keyRing) add(key uint32) {
+	if len(r.keys) < maxTakenBack {
+		r.keys = append(r.keys, key)
+		return
+	}
+	r.keys[r.next] = key
+	r.next = (r.next + 1) % maxTakenBack
 }
 
 // badInvalidate concludes a SEND_WITH_INV whose key may not be invalidated. The message has been

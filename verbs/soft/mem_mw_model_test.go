@@ -24,6 +24,7 @@ type windowModel struct {
 	w       *world
 	o       options
 	windows []*modelWindow
+	taken   map[uint32]bool // keys that b has taken back through its queue pair
 }
 
 const modelRegion = 4096 // windows and accesses stay near these bytes
@@ -46,6 +47,7 @@ func (m *windowModel) outcome(t *rapid.T, e *peer, want verbs.WCStatus, what str
 	m.w.settle()
 	m.w.a.poll(m.w.a.scq)
 	m.w.b.poll(m.w.b.rcq)
+	clear(m.taken)
 }
 
 func (m *windowModel) pick(t *rapid.T) *modelWindow {
@@ -93,7 +95,7 @@ func (m *windowModel) bind(t *rapid.T) {
 func (m *windowModel) invalidate(t *rapid.T) {
 	x := m.pick(t)
 	key := x.anyKey(t)
-	ok := x.mw.kind == 2 && x.bound && key == x.key
+	ends := x.mw.kind == 2 && x.bound && key == x.key
 	if rapid.Bool().Draw(t, "by the peer") {
 		m.w.b.recv(5)
 		wr := m.w.a.send(1, verbs.WRSendWithInv, verbs.SendSignaled)
@@ -101,19 +103,22 @@ func (m *windowModel) invalidate(t *rapid.T) {
 		m.w.a.mustPost(wr)
 		m.w.settle()
 		got := m.w.b.poll(m.w.b.rcq)
-		if len(got) != 1 || (got[0].Status == verbs.WCSuccess) != ok {
+		if ok := ends || m.taken[key]; len(got) != 1 || (got[0].Status == verbs.WCSuccess) != ok {
 			t.Fatalf("SEND_WITH_INV: received %q, allowed: %v", statuses(got), ok)
 		}
 		m.outcome(t, m.w.a, verbs.WCSuccess, "SEND_WITH_INV")
 	} else {
 		want := verbs.WCSuccess
-		if !ok {
+		if x.mw.kind != 2 || key != x.key {
 			want = verbs.WCLocQPOpErr
 		}
 		m.w.b.mustPost(m.w.b.invWR(1, key))
 		m.outcome(t, m.w.b, want, "LOCAL_INV")
+		if ends {
+			m.taken[key] = true
+		}
 	}
-	if ok {
+	if ends {
 		x.bound = false
 	}
 }
@@ -185,6 +190,9 @@ func (m *windowModel) check(t *rapid.T) {
 func (m *windowModel) renew(t *rapid.T) {
 	x := m.pick(t)
 	must.Do(t, x.mw.Close())
+	if x.mw.kind == 2 && x.bound {
+		m.taken[x.key] = true
+	}
 	*x = modelWindow{mw: m.w.b.newMW(x.mw.kind), old: x.key}
 	x.key = x.mw.RKey()
 }
@@ -194,7 +202,7 @@ func (m *windowModel) renew(t *rapid.T) {
 func TestWindowsAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := options{access: flushGlobal | verbs.AccessMWBind, mtu: verbs.MTU256, memory: 1 << 16, seed: rapid.Uint64().Draw(t, "seed")}
-		m := &windowModel{o: o, w: newWorld(t, o)}
+		m := &windowModel{o: o, w: newWorld(t, o), taken: map[uint32]bool{}}
 		for _, kind := range []verbs.MWType{1, 1, 2, 2} {
 			x := &modelWindow{mw: m.w.b.newMW(kind)}
 			x.key = x.mw.RKey()

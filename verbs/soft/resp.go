@@ -61,6 +61,10 @@ type responder struct {
 	nak     wire.Syndrome
 	nakPSN  uint64
 
+	// takenBack has the keys of windows that were bound through this queue pair and that LOCAL_INV or Close ended.
+	// A SEND_WITH_INV of such a key is delivered as if it had ended the window.
+	takenBack keyRing
+
 	out     []answer // from outHead on, by PSN
 	outHead int
 

@@ -71,7 +71,7 @@ func (q *queuePair) onSend(k *fabric.Packet, h *wire.Header, psn uint64, starts,
 		return
 	}
 	if h.Opcode.Ext()&wire.ExtIETH != 0 {
-		if !q.invalidate(h.InvKey) {
+		if !q.invalidateForPeer(h.InvKey) {
 			q.badInvalidate(h, psn)
 			return
 		}
