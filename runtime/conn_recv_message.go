@@ -17,7 +17,8 @@ type Message struct {
 	Imm     uint32
 	HasImm  bool
 	Written int
-	// Invalidated is the window that the peer invalidated with this message, or nil.
+	// Invalidated is the window whose binding the peer ended with this message, or nil. It is also nil if this
+	// end had ended the binding before, and has closed the window or bound it again.
 	Invalidated *Window
 
 	slot   *recvSlot

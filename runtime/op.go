@@ -199,7 +199,12 @@ func SendBytesOp(p []byte) Op { return Op{kind: startSendBytes, opcode: verbs.WR
 
 // SendInvalidateOp returns a SEND of local that also invalidates a memory window of the peer. The
 // argument remote is the descriptor of the window. The message carries the window's key. When the
-// message arrives, the peer's device unbinds the window.
+// message arrives, the peer's device unbinds the window. Each binding may be ended by one such message.
+//
+// A result without an error means that the peer's device has the message, not that it has accepted the
+// key. If the key was invalid already, the peer never receives the message and the connection ends: many
+// devices acknowledge the message before they look at the key. A key is invalid after an earlier message of
+// this kind, and also if the peer itself has ended the binding, except on the software RNIC; see Window.
 //
 // Implements: ibv_post_send, SEND_WITH_INV.
 func SendInvalidateOp(local Slice, remote Remote) Op {

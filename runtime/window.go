@@ -16,7 +16,8 @@ import (
 //	        │             │ peer invalidates  │ invalidates                       │
 //	        └─────────────┴───────────────────┴───────────────────────────────────┘
 //
-// If an invalidation fails, the state changes from unbinding to bound. Close changes the states
+// If an invalidation fails, the state changes from unbinding to bound, unless the peer has invalidated the
+// key meanwhile. Close changes the states
 // free and bound to closed. The end of the connection changes every state to closed.
 type windowState uint8
 
@@ -31,9 +32,24 @@ const (
 var windowStates = [...]string{"free", "being bound", "bound", "being invalidated", "closed"}
 
 // Window gives the peer of one connection access to a part of a region, while the window is bound.
-// Other peers get no access. Each binding has a new key. The key becomes invalid when this end or
-// the peer invalidates the window. A binding and an invalidation cost one work request each, but no
-// registration of memory.
+// Other peers get no access. Each binding has a new key. A binding and an invalidation cost one work
+// request each, but no registration of memory.
+//
+// Either end may end a binding: this end by Invalidate, Revoke or Close, and the peer by a message
+// (SendInvalidateOp). If an access of the peer arrives later, the device refuses it, and the connection ends.
+//
+// If both ends end one binding, the result depends on this end's device:
+//
+//   - The software RNIC (package verbs/soft) accepts both, in either order, and delivers the message. It
+//     remembers the last 1,024 keys that this end has ended on a connection. So this end can take a window
+//     back at any time, for example after a time limit.
+//   - On other devices the second of the two is an error that ends the connection: the InfiniBand
+//     specification demands it. The sender's future may be settled without an error although its message
+//     was lost. Rdma_rxe (Soft-RoCE) may even stop the kernel. So with such a device the two ends must agree
+//     that only one of them ends a binding. If this end does, the peer reports by an ordinary message that
+//     it needs the window no longer. If the peer does, and this end wants the window back first, Revoke
+//     ends the access in any case, and an honest peer that gives the window back at that moment loses the
+//     connection.
 //
 // Methods may be called from any goroutine. The caller closes the window. The end of the connection
 // also closes the window.
@@ -46,7 +62,10 @@ type Window struct {
 	mu    sync.Mutex // guards the fields below; held for a few instructions
 	state windowState
 	at    Remote // range and key of the binding; in state free, range and key of the last binding
-	gone  bool   // the peer has invalidated the key, perhaps before the binding's result was delivered
+	// gone means that the peer has invalidated the key of at, perhaps before the result of the binding was
+	// delivered, or while an invalidation is in progress. It never holds in state bound. It is cleared with
+	// each new key, and not before: a message that invalidates the key before may arrive until then.
+	gone bool
 	// under is the lease of the region to which the window is being bound or is bound. The lease
 	// keeps the region open.
 	under *lease
@@ -120,7 +139,7 @@ func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error)
 	case w.ending:
 		return at, ErrWindowClosed
 	}
-	if w.state, w.gone = to, false; lease != nil {
+	if w.state = to; lease != nil {
 		w.under = lease
 	}
 	return w.at, nil
@@ -152,6 +171,15 @@ func (w *Window) enter(to windowState) {
 	}
 }
 
+// Window.leave is Window.enter at the end of a binding or an invalidation. If the peer has invalidated the
+// key, the new state is free. The caller holds w.mu.
+func (w *Window) leave(to windowState) {
+	if w.gone {
+		to = windowFree
+	}
+	w.enter(to)
+}
+
 // Conn.invalidated handles the peer's invalidation of a key. It returns the window with this key, or
 // nil if no window has this key. Only the holder of the turn (the goroutine that runs the reactor)
 // calls invalidated.
@@ -180,7 +208,8 @@ func (w *Window) keyInvalidated(key uint32) bool {
 	return true
 }
 
-// Close deallocates the window, which ends the peer's access. While a binding or an invalidation is
+// Close deallocates the window, which ends the peer's access. It needs no request, so it succeeds whether or
+// not the peer has ended the binding. While a binding or an invalidation is
 // in progress, Close returns ErrWindowState and changes nothing. Close is idempotent.
 //
 // Implements: ibv_dealloc_mw.

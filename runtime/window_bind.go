@@ -104,7 +104,12 @@ func (w *Window) bindPart(asked reactor.DoneContext, part Slice, access verbs.Ac
 // Invalidate unbinds the window. When the future is settled without an error, the peer's key is
 // invalid, and no access by the peer is in progress. Invalidate waits for room in the send queue
 // until ctx ends. If the window is closed, Invalidate returns ErrWindowClosed. If the window is not
-// bound, Invalidate returns ErrWindowState.
+// bound, for example because a message that was received has ended the binding, Invalidate returns
+// ErrWindowState.
+//
+// On the software RNIC the future is also settled without an error if the peer ends the binding at the same
+// time. On other devices use Invalidate only if the peer does not end the binding; see Window. Close and
+// Revoke need no request, and fail on no device for that reason.
 //
 // Implements: ibv_post_send, LOCAL_INV.
 func (w *Window) Invalidate(ctx context.Context) (Future, error) {
@@ -133,9 +138,9 @@ type windowOp struct {
 }
 
 // Window.post submits s, which binds or invalidates the window. It also sets w.at to the given
-// range and key. When s has succeeded, the window enters the first of the given states (or the
-// state free, if the peer has invalidated the key meanwhile). When s has failed, or could not be
-// submitted, the window enters the second.
+// range and key. When s has succeeded, the window enters the first of the given states. When s has
+// failed, or could not be submitted, the window enters the second. If the peer has invalidated the key
+// meanwhile, the window enters the state free.
 func (w *Window) post(asked reactor.DoneContext, then, no windowState, s *reactor.Send, at Remote, to submitOpts) (f Future, err error) {
 	op := &windowOp{w: w, then: then, onFailure: no, sink: to.sink}
 	if op.sink == nil {
@@ -144,14 +149,16 @@ func (w *Window) post(asked reactor.DoneContext, then, no windowState, s *reacto
 	to.sink = op
 	w.mu.Lock()
 	old := w.at
-	w.at = at
+	if w.at = at; then == windowBound {
+		w.gone = false // a new key
+	}
 	w.mu.Unlock()
 	if _, err = w.c.submit(asked, s, reactor.Payload{}, to); err == nil {
 		return f, nil
 	}
 	w.mu.Lock()
 	w.at = old
-	w.enter(no)
+	w.leave(no)
 	w.mu.Unlock()
 	if op.sink == nil {
 		op.promise.Settle(Result{}, err)
@@ -166,10 +173,8 @@ func (op *windowOp) Complete(t SinkContext, r Result, err error) {
 	op.w.mu.Lock()
 	if err != nil {
 		to = op.onFailure
-	} else if op.w.gone {
-		to = windowFree
 	}
-	op.w.enter(to)
+	op.w.leave(to)
 	op.w.mu.Unlock()
 	if op.sink != nil {
 		op.sink.Complete(t, r, err)

@@ -18,6 +18,9 @@ import (
 // operations, and so ends this wait.) If ctx ends during the wait, Revoke returns the context's error
 // and may be called again.
 //
+// The peer may have ended the binding already, or may be ending it at this moment: Revoke succeeds on every
+// device. What becomes of the peer's message depends on the device; see Window.
+//
 // Revoke is idempotent. Any goroutine may call Revoke, except the holder of the reactor's turn (for
 // example in a Sink).
 //
