@@ -3,6 +3,7 @@ package reactor
 import (
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
@@ -211,8 +212,12 @@ func (r *Reactor) execute(posts int, alone bool) error {
 	return err
 }
 
-// take handles the result p of a poll of s, and reports whether there were completions.
+// take handles the result p of a poll of s, and reports whether there were completions, or may be: then the loop
+// does not sleep before it has polled again.
 func (r *Reactor) take(s *cqState, p *verbs.PollGroup) bool {
+	if p.Errno == syscall.EBUSY {
+		return true
+	}
 	s.expect(p.N, len(s.wc))
 	r.stats.Polls.note(p.N)
 	if p.N > 0 {

@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -58,3 +59,20 @@ type fakeReceiver struct {
 }
 
 func (f fakeReceiver) Receives() bool { return f.receives }
+
+// Rule: after a poll that could not start (EBUSY), a queue is neither empty nor dead, and the loop does not give up the
+// turn before it has polled again. (The bug: the poll counted as one of an empty queue, so the loop slept over a
+// completion until the recheck, or for ever.)
+func TestBusyQueueKeepsTheLoopAwake(t *testing.T) {
+	s := &cqState{armed: true, wc: make([]verbs.WC, 4)}
+	r := &Reactor{recvCQs: []*cqState{s}, live: 1}
+	if !r.take(s, &verbs.PollGroup{WC: s.wc, Errno: syscall.EBUSY}) {
+		t.Error("the pass counts as idle")
+	}
+	if (*work)(r).Armed() || s.dead || s.emptyAt != 0 || r.stats.Polls != (Histogram{}) {
+		t.Errorf("Armed is %v, the queue is dead: %v, empty in pass %d; want none of these", (*work)(r).Armed(), s.dead, s.emptyAt)
+	}
+	if r.take(s, &verbs.PollGroup{WC: s.wc}) || !(*work)(r).Armed() {
+		t.Error("after the next poll, which found the queue empty, the loop may not sleep")
+	}
+}

@@ -84,7 +84,9 @@ type PollGroup struct {
 	WC []WC // memory of the caller, off-heap
 
 	N     int           // out: completions written
-	Errno syscall.Errno // out: the queue is dead (overrun)
+	// Errno is a result. EBUSY means that polling could not start just now: the queue may have completions, so the
+	// caller polls again before it sleeps. Every other errno means that the queue is dead (overrun).
+	Errno syscall.Errno
 }
 
 // PostSend posts n linked requests. It reports how many were accepted and, if

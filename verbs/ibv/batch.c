@@ -167,13 +167,14 @@ static void poll_ex(struct batch_group *g)
 	int r;
 
 	g->count = 0;
+	g->err = 0; /* of an earlier poll of this batch: EBUSY */
 	if (room == 0)
 		return;
 	errno = 0;
 	r = shim_errno(q->start_poll(q, &attr));
 	if (r) {
-		/* EBUSY: polling could not start just now; nothing is lost. */
-		g->err = r == ENOENT || r == EBUSY ? 0 : EIO;
+		/* EBUSY: polling could not start just now; nothing is lost, and nothing is known. */
+		g->err = r == ENOENT ? 0 : r == EBUSY ? EBUSY : EIO;
 		return;
 	}
 	do {
@@ -235,7 +236,7 @@ static void poll_again(struct batch_group *g, uint32_t n, uint32_t spin)
 		;
 	for (; first < n; spin--) {
 		for (i = first; i < n; i++)
-			if (g[i].kind != BATCH_NONE && (g[i].count > 0 || g[i].err))
+			if (g[i].kind != BATCH_NONE && (g[i].count > 0 || (g[i].err && g[i].err != EBUSY)))
 				return;
 		if (spin == 0)
 			return;

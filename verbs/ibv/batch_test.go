@@ -122,6 +122,28 @@ func TestDeadQueue(t *testing.T) {
 	}
 }
 
+// Rule: EBUSY of ibv_start_poll is reported as such. The queue is neither empty nor dead, and the next poll finds
+// its completion. (The bug: it counted as an empty queue, so a loop that had armed the queue slept over a completion.)
+func TestBusyQueueIsNotEmpty(t *testing.T) {
+	for spin, want := range []verbs.PollGroup{{N: 0, Errno: syscall.EBUSY}, {N: 1}} { // a spin polls again
+		r := newRig(t, Config{ExtendedCQ: true})
+		r.fault(nulldev.Fault{Kind: nulldev.FailCall, Call: "ibv_start_poll", Count: 1, Err: syscall.EBUSY})
+		turn := verbs.IOBatch{
+			Sends: []verbs.SendGroup{{QP: r.qp, Head: r.writes(1), Count: 1}},
+			Polls: []verbs.PollGroup{{CQ: r.cq, WC: r.wc}}, Spin: spin,
+		}
+		r.turn(&turn)
+		if g := turn.Polls[0]; g.N != want.N || g.Errno != want.Errno {
+			t.Errorf("spin %d: while the queue was busy: polled %d, errno %d; want %d, %d", spin, g.N, g.Errno, want.N, want.Errno)
+		}
+		turn.Sends = nil
+		r.turn(&turn)
+		if g := turn.Polls[0]; g.N != 1-want.N || g.Errno != 0 {
+			t.Errorf("spin %d: after that: polled %d, errno %d; want %d, 0", spin, g.N, g.Errno, 1-want.N)
+		}
+	}
+}
+
 // Rule: a batch posts receives, posts sends, arms and polls, in this order and in one cgo call,
 // whether its groups fit the small frame or not; it allocates nothing.
 func TestTurnInOneCrossing(t *testing.T) {
