@@ -152,11 +152,14 @@ func (q *queuePair) invalidateForPeer(key uint32) bool {
 		q.dev.unbind(s.mw)
 		return true
 	}
-	return slices.Contains(q.resp.takenBack.keys, key)
+	return q.resp.takenBack != nil && slices.Contains(q.resp.takenBack.keys, key)
 }
 
 // takeBack unbinds a type 2 window of this queue pair at the wish of its program.
 func (q *queuePair) takeBack(w *memoryWindow) {
+	if q.resp.takenBack == nil {
+		q.resp.takenBack = &keyRing{}
+	}
 	q.resp.takenBack.add(w.key.Load())
 	q.dev.unbind(w)
 }

@@ -94,7 +94,7 @@ func TestKeysTakenBackAreBounded(t *testing.T) {
 			t.Errorf("key %d is remembered in place of a later one", key)
 		}
 	}
-	q := responder{takenBack: r}
+	q := responder{takenBack: &r}
 	q.begin(&verbs.QPAttr{})
 	if n := len(q.takenBack.keys); n != 0 {
 		t.Errorf("a new connection remembers %d keys of the one before, want none", n)

@@ -62,8 +62,8 @@ type responder struct {
 	nakPSN  uint64
 
 	// takenBack has the keys of windows that were bound through this queue pair and that LOCAL_INV or Close ended.
-	// A SEND_WITH_INV of such a key is delivered as if it had ended the window.
-	takenBack keyRing
+	// A SEND_WITH_INV of such a key is delivered as if it had ended the window. nil before the first.
+	takenBack *keyRing
 
 	out     []answer // from outHead on, by PSN
 	outHead int
