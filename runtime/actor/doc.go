@@ -72,7 +72,8 @@
 //
 //   - A message whose Tell returned nil is handled once, or reported once to Config.DeadLetters. It
 //     is reported if the handler panicked on it, StopNow stopped the actor, a failure ended the
-//     actor, or Overflow is Drop and the mailbox was full.
+//     actor, or Overflow is Drop and the mailbox was full. A message that a call of
+//     Config.DeadLetters causes to be reported is only counted: see there.
 //   - An operation that Start accepted has one Completion, or one dead letter if the instance winds
 //     up first. (If the handler has no method Completed, only a failed operation is reported, as a
 //     dead letter.) A full mailbox cannot drop the Completion: the memory of its event is reserved

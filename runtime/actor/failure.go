@@ -167,14 +167,6 @@ func (a *core) refuse(e *event, cause error) {
 	}
 }
 
-// deadLetter reports a message or an event that is not handled.
-func (a *core) deadLetter(what any, cause error) {
-	a.sys.stats.DeadLetters.Add(1)
-	if a.sys.cfg.DeadLetters != nil {
-		a.sys.cfg.DeadLetters(DeadLetter{ID: a.id, Name: a.opt.Name, What: what, Err: cause})
-	}
-}
-
 func (e *event) completion() Completion {
 	return Completion{Tag: e.tag, Conn: e.conn, Result: e.result, Err: e.err}
 }

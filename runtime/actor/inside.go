@@ -36,11 +36,17 @@ func inside(ctx context.Context) bool {
 	if !faultsPanic() {
 		return false
 	}
+	return onStack(runEntry, 3)
+}
+
+// onStack reports whether the function with this entry address, which is not inlined, is on the
+// goroutine's stack. It skips the innermost frames, as runtime.Callers does.
+func onStack(entry uintptr, skip int) bool {
 	var space [64]uintptr
-	for skip := 2; ; skip += len(space) {
+	for ; ; skip += len(space) {
 		n := runtime.Callers(skip, space[:])
 		for _, pc := range space[:n] {
-			if f := runtime.FuncForPC(pc - 1); f != nil && f.Entry() == runEntry {
+			if f := runtime.FuncForPC(pc - 1); f != nil && f.Entry() == entry {
 				return true
 			}
 		}

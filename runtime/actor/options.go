@@ -63,7 +63,13 @@ type Config struct {
 	// DefaultWorkers.
 	Workers int
 	// DeadLetters is called with every DeadLetter. Calls may be concurrent and on any goroutine, and
-	// must not block.
+	// must not block. DeadLetters may call Tell, for example of an actor that keeps the letters.
+	//
+	// Two kinds of dead letters are only counted, in Stats.Unreported, because with them DeadLetters
+	// could cause dead letters without end: a dead letter that a call of DeadLetters, of any system,
+	// causes on its own goroutine; and, on any goroutine, a message that is a DeadLetter. If
+	// DeadLetters passes letters on by other goroutines, or by actors, it should tell them as
+	// DeadLetters. Otherwise each may cause a further one for as long as an actor is full.
 	DeadLetters func(DeadLetter)
 	// Notice is called with the ChildEvents of actors that have no parent. Calls may be concurrent
 	// and on any goroutine, and must not block.

@@ -42,20 +42,12 @@ type Stats struct {
 	Restarts       uint64 // restarts after a failure
 	Dropped        uint64 // messages dropped by Overflow Drop; they count in DeadLetters, too
 	DeadLetters    uint64 // dead letters of all kinds
+	Unreported     uint64 // dead letters that Config.DeadLetters did not get (see there); they count in DeadLetters, too
 }
 
 // counters has the counters of Stats. Any goroutine may increment them. They publish no other memory.
 type counters struct {
-	Spawned, Ended, Failures, Restarts, Dropped, DeadLetters atomic.Uint64
-}
-
-// DeadLetter is a message or event that was accepted but not handled, or whose handling failed, or a
-// message that Overflow Drop dropped.
-type DeadLetter struct {
-	ID   uint64 // the actor's number (Ref.ID)
-	Name string
-	What any // the message, a Completion or a ConnEvent
-	Err  error
+	Spawned, Ended, Failures, Restarts, Dropped, DeadLetters, Unreported atomic.Uint64
 }
 
 // New returns a new system. The caller closes it before its runtime. Errors: ErrConfig.
@@ -168,7 +160,10 @@ func (s *System) ended(a *core) {
 // Stats returns the current counters.
 func (s *System) Stats() Stats {
 	c := &s.stats
-	return Stats{c.Spawned.Load(), c.Ended.Load(), c.Failures.Load(), c.Restarts.Load(), c.Dropped.Load(), c.DeadLetters.Load()}
+	return Stats{
+		Spawned: c.Spawned.Load(), Ended: c.Ended.Load(), Failures: c.Failures.Load(), Restarts: c.Restarts.Load(),
+		Dropped: c.Dropped.Load(), DeadLetters: c.DeadLetters.Load(), Unreported: c.Unreported.Load(),
+	}
 }
 
 // closeGrace is how long Close waits after its context has ended and it has stopped the actors as
