@@ -101,7 +101,7 @@ func (a *core) connectAsync(tag uint64, find func(ctx context.Context) (*verbena
 		return ErrStopped
 	}
 	if a.cancelConnects == nil {
-		a.seeking, a.cancelConnects = context.WithCancel(a.life)
+		a.seeking, a.cancelConnects = context.WithCancel(a.life.Load())
 	}
 	ctx, e := a.seeking, a.newEvent(evConn, tag)
 	go func() {

@@ -7,8 +7,10 @@ import (
 
 // Context gives a handler access to its actor. It is valid until the handler's method returns, and
 // only on the goroutine of that method. As a context.Context it may also be used on goroutines that
-// the method waits for. It ends when StopNow or a failure begins to end the instance, and at the
-// latest after Stopped.
+// the method waits for. It ends when StopNow is called or the context of System.Close ends, also while
+// the method runs; when a failure begins to end the instance; and at the latest after Stopped. So a
+// method that waits should do so with its Context. If StopNow, Close or a failure has ended it,
+// context.Cause returns ErrStopped or the failure.
 type Context[M any] struct{ cell *cell[M] }
 
 var _ context.Context = (*Context[int])(nil)
@@ -38,15 +40,15 @@ func (c *Context[M]) parent() (*System, *core) { return c.cell.sys, &c.cell.core
 func (c *Context[M]) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Done implements context.Context.
-func (c *Context[M]) Done() <-chan struct{} { return c.cell.life.Done() }
+func (c *Context[M]) Done() <-chan struct{} { return c.cell.life.Load().Done() }
 
 // Err implements context.Context.
-func (c *Context[M]) Err() error { return c.cell.life.Err() }
+func (c *Context[M]) Err() error { return c.cell.life.Load().Err() }
 
 // Value implements context.Context. Through it Tell recognizes a handler.
 func (c *Context[M]) Value(key any) any {
 	if key == (insideKey{}) {
 		return c.cell.sys
 	}
-	return c.cell.life.Value(key)
+	return c.cell.life.Load().Value(key)
 }

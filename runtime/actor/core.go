@@ -9,6 +9,7 @@ import (
 
 	uatomic "go.uber.org/atomic"
 
+	"github.com/verbena-rdma/verbena/internal/model"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	verbena "github.com/verbena-rdma/verbena/runtime"
 )
@@ -53,6 +54,10 @@ type core struct {
 	// stop is the strictest request to stop so far. Any goroutine may raise it by requestStop, which
 	// also wakes the actor. The runner reads stop.
 	stop atomic.Uint32
+	// life is the context of the instance, or of the last one; nil before the first. The runner
+	// replaces it, and ends it when the instance winds up or has ended. Any goroutine reads it, and
+	// ends it after it has raised stop to stopNow. It publishes the lifetime.
+	life atomic.Pointer[lifetime]
 	// The clock sets the flag due when the actor's time in phase resting is over. The runner resets
 	// it.
 	due uatomic.Bool
@@ -90,8 +95,6 @@ type core struct {
 	failures       []time.Time // within Restart.Within
 	random         *rand.Rand
 	wakeUp         func()             // stops the timer that ends phase resting
-	life           context.Context    // context of the instance; ends when the instance winds up or has ended
-	cancel         context.CancelFunc // ends life; never nil
 	seeking        context.Context    // context of Dial and Accept; ends when the actor begins to stop
 	cancelConnects context.CancelFunc // ends seeking; nil if there is no such context
 	current        *event             // the event that is being handled
@@ -145,18 +148,47 @@ func (a *core) sweep() {
 	a.events.in.TakeAll()
 }
 
-// requestStop raises the request to stop to how, and wakes the actor. Any goroutine may call it.
-func (a *core) requestStop(how uint32) {
-	for {
-		old := a.stop.Load()
-		if old >= how {
-			return
-		}
-		if a.stop.CompareAndSwap(old, how) {
-			break
-		}
+// lifetime is the context of an instance.
+type lifetime struct {
+	context.Context
+	end context.CancelCauseFunc
+}
+
+// beginLife makes the context of a new instance. It publishes the context before it reads stop, and
+// requestStop raises stop before it reads life. So one of them ends the context of an instance that
+// begins while StopNow is called. Runner only.
+func (a *core) beginLife() {
+	ctx, end := context.WithCancelCause(context.Background())
+	model.Yield("life")
+	a.life.Store(&lifetime{ctx, end})
+	model.Yield("life.stop")
+	if a.stop.Load() == stopNow {
+		a.endLife(ErrStopped)
 	}
+}
+
+// endLife ends the context of the instance, if there is one. Any goroutine may call it.
+func (a *core) endLife(cause error) {
+	if l := a.life.Load(); l != nil {
+		l.end(cause)
+	}
+}
+
+// requestStop raises the request to stop to how, and wakes the actor. When it returns, the mailbox is
+// shut, and with stopNow the context of the instance has ended. That must be so although another
+// goroutine has raised the request before: it may be delayed before its next step. Any goroutine may
+// call requestStop.
+func (a *core) requestStop(how uint32) {
+	model.Yield("stop")
+	for old := a.stop.Load(); old < how && !a.stop.CompareAndSwap(old, how); {
+		old = a.stop.Load()
+	}
+	model.Yield("stop.shut")
 	a.body.shut()
+	if how == stopNow {
+		model.Yield("stop.life")
+		a.endLife(ErrStopped)
+	}
 	a.wake()
 }
 
@@ -275,8 +307,7 @@ func (a *core) open() bool { return a.phase == up || a.phase == fresh }
 
 // begin makes a new instance.
 func (a *core) begin() bool {
-	a.cancel() // the context of the last instance
-	a.life, a.cancel = context.WithCancel(context.Background())
+	a.beginLife()
 	if err := a.body.make(); err != nil {
 		a.fail(err)
 		return true

@@ -61,8 +61,8 @@
 //     operations that could not be posted. A connection's events come in the order established,
 //     messages, closed.
 //   - A completion or a timer may overtake messages and may be overtaken by them.
-//   - After Stop has returned, Tell fails. The handler still handles the messages that are in the
-//     mailbox. After StopNow it does not.
+//   - After any call of Stop has returned, Tell fails. The handler still handles the messages that are
+//     in the mailbox. After StopNow it does not, and the Context of its running method has ended.
 //   - When a connection ends, its ConnClosed may come before the completions of operations that
 //     failed with the connection. These completions still come.
 //
@@ -96,6 +96,10 @@
 // ErrWouldDeadlock instead. The handler can then drop the message, or try again when a timer is due.
 // Tell recognizes a handler by its Context or, more slowly, by its stack. If the handler waits for
 // another goroutine, Tell recognizes that goroutine only if it passes the handler's Context.
+//
+// A handler on the pool may wait for the answer of an [Ask] with Await. While it waits, it handles no
+// messages: handlers that wait for one another's answers wait until a context ends. No such cycle is
+// recognized. So Await gets the handler's Context, which StopNow ends, or a context derived from it.
 //
 // Start does not block either. If the send queue is full or the peer has granted no credit, the
 // operation waits in a list. An actor has one such list for each connection. While a list is not

@@ -26,7 +26,6 @@ type outbox struct {
 	mu      sync.Mutex // guards the fields below; never held while waiting
 	waiting []waitingOp
 	feeding bool
-	dropped error // why the instance ends; nil until it begins to wind up
 }
 
 type waitingOp struct {
@@ -64,7 +63,7 @@ func (c *Context[M]) Start(conn *verbena.Conn, tag uint64, op verbena.Op) error 
 		return err
 	}
 	if o == nil {
-		o = &outbox{conn: conn, ctx: a.life}
+		o = &outbox{conn: conn, ctx: a.life.Load()}
 		if a.outboxes == nil {
 			a.outboxes = map[*verbena.Conn]*outbox{}
 		}
@@ -132,20 +131,11 @@ func (o *outbox) idle() bool {
 	return !o.feeding
 }
 
-// drop adds cause to the errors with which the waiting operations complete. The caller has ended the
-// context of the instance, so the feeding goroutine fails these operations without blocking.
-func (o *outbox) drop(cause error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.dropped = cause
-}
-
-// why returns err, joined with the argument of drop if drop was called.
+// why returns err, joined with the reason of the end of the instance if it is ending: its context fails
+// the operations that wait.
 func (o *outbox) why(err error) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.dropped != nil {
-		return errors.Join(o.dropped, err)
+	if o.ctx.Err() != nil {
+		return errors.Join(context.Cause(o.ctx), err)
 	}
 	return err
 }

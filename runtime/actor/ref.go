@@ -36,10 +36,11 @@ func (r Ref[M]) Stop() {
 	}
 }
 
-// StopNow stops the actor after the message or event that it is handling. The rest of the mailbox and
-// later completions are reported to Config.DeadLetters. The connections that the actor owns are
-// aborted, and its children are stopped in the same way. StopNow does not wait until the actor has
-// ended: see Done.
+// StopNow stops the actor after the message or event that it is handling. From now on Tell returns
+// ErrStopped, and the handler's Context has ended, so a method that waits with its Context returns. The
+// rest of the mailbox and later completions are reported to Config.DeadLetters. The connections that
+// the actor owns are aborted, and its children are stopped in the same way. StopNow does not wait until
+// the actor has ended: see Done.
 func (r Ref[M]) StopNow() {
 	if r.cell != nil {
 		r.cell.requestStop(stopNow)

@@ -83,10 +83,7 @@ func (a *core) windDown(cause error, restart bool) {
 	a.watches.Store(false)
 	a.stopTimers()
 	a.stopConnects()
-	a.cancel()
-	for _, o := range a.outboxes {
-		o.drop(cause)
-	}
+	a.endLife(cause)
 	for _, l := range a.links {
 		l.conn.Abort()
 	}
@@ -155,7 +152,7 @@ func (a *core) conclude(cause error) {
 
 // clear drops the resources of the instance. Runner only.
 func (a *core) clear() {
-	a.cancel()
+	a.endLife(nil)
 	a.watches.Store(false)
 	a.stopTimers()
 	a.stopConnects()

@@ -118,7 +118,6 @@ func Spawn[M any](by Parent, o Options, next func() Handler[M]) (Ref[M], error) 
 		a.opt.Name = fmt.Sprintf("actor-%d", a.id)
 	}
 	a.random = rand.New(rand.NewPCG(s.cfg.Seed, a.id))
-	a.cancel = func() {}
 	a.queue = func() { s.pool.Queue(a) }
 	if o.On == OnReactor {
 		loop, job := o.Loop, reactor.NewJob(a.run)
@@ -171,8 +170,9 @@ func (s *System) Stats() Stats {
 const closeGrace = 5 * time.Second
 
 // Close makes every later Spawn fail, stops all actors as Ref.Stop does, and waits until they have
-// ended. If ctx ends first, Close stops them as StopNow does, and waits up to 5 s more. When all
-// actors have ended, Close frees the system's resources. Close is idempotent and may be called
+// ended. If ctx ends first, Close stops them as StopNow does, and waits up to 5 s more. A method that
+// waits with its handler's Context for something that does not come ends only then, so ctx should end.
+// When all actors have ended, Close frees the system's resources. Close is idempotent and may be called
 // concurrently. In a handler, Close would wait for its own caller, so it does nothing and returns
 // ErrWouldDeadlock.
 //
