@@ -58,6 +58,11 @@ type core struct {
 	// replaces it, and ends it when the instance winds up or has ended. Any goroutine reads it, and
 	// ends it after it has raised stop to stopNow. It publishes the lifetime.
 	life atomic.Pointer[lifetime]
+	// unseen is the failure of this actor that its parent has not handled yet, with those before it
+	// that the parent has not handled either; nil if there is none. The runner sets it and, if it was
+	// nil, pushes an event to the parent. The parent's runner reads it and sets it to nil when it
+	// handles this event. It publishes the ChildEvent.
+	unseen atomic.Pointer[ChildEvent]
 	// The clock sets the flag due when the actor's time in phase resting is over. The runner resets
 	// it.
 	due uatomic.Bool

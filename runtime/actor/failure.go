@@ -3,8 +3,11 @@ package actor
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/model"
 )
 
 // panicked wraps a recovered value in a PanicError.
@@ -63,20 +66,49 @@ func (a *core) judge() (again bool) {
 		}
 		d *= 2
 	}
-	a.delay = d + time.Duration(a.random.Int64N(int64(d/2)+1))
+	more := time.Duration(a.random.Int64N(int64(d/2) + 1))
+	a.delay = d + min(more, math.MaxInt64-d)
 	return true
 }
 
 // notify passes a ChildEvent to the parent, or to Config.Notice if there is no parent. Runner only.
 func (a *core) notify(err error, restarts bool, delay time.Duration) {
 	ev := ChildEvent{ID: a.id, Name: a.opt.Name, Err: err, Restarts: restarts, Delay: delay}
+	if restarts {
+		ev.Failures = 1
+	}
 	if a.parentOf == nil {
 		if a.sys.cfg.Notice != nil {
 			a.sys.cfg.Notice(ev)
 		}
 		return
 	}
+	if restarts && a.merge(&ev) {
+		return
+	}
 	a.parentOf.pushSystem(&event{a: a.parentOf, kind: evChild, child: a, notice: ev})
+}
+
+// merge makes ev the failure that the parent has not handled yet. It returns true if there was one
+// already: ev then takes its place, in the event that is in the parent's lane. Otherwise the caller
+// pushes an event. So the lane of a parent that is busy has at most one failure of each child, however
+// often the child restarts. Runner only.
+func (a *core) merge(ev *ChildEvent) bool {
+	if old := a.unseen.Load(); old != nil {
+		merged := *ev
+		merged.Failures += old.Failures
+		if ev.Delay == 0 { // a panic in Stopped, which does not hide the failure before it
+			merged.Err, merged.Delay = errors.Join(old.Err, ev.Err), old.Delay
+		}
+		model.Yield("merge")
+		if a.unseen.CompareAndSwap(old, &merged) {
+			return true
+		}
+		// The parent has taken old.
+	}
+	model.Yield("unseen")
+	a.unseen.Store(ev)
+	return false
 }
 
 // escalates reports whether the end of this actor with err is a failure of its parent.
@@ -89,6 +121,8 @@ func (a *core) systemEvent(e *event) {
 	ended := e.kind == evChild && !e.notice.Restarts
 	if ended {
 		delete(a.children, e.child)
+	} else if e.kind == evChild {
+		e.notice = *e.child.unseen.Swap(nil)
 	}
 	switch a.phase {
 	case up, draining, parting:

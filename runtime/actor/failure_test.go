@@ -227,3 +227,82 @@ func TestDelaysAreSpread(t *testing.T) {
 		t.Errorf("1000 delays lie between %d and %d, want about all of %d to %d", least, most, first, first*3/2)
 	}
 }
+
+// Rule: the longest wait before a restart is extended as far as a duration reaches, not past it to a wait of nothing.
+func TestTheLongestDelayIsNotExtendedPastItself(t *testing.T) {
+	w := newWorld(t, Config{Clock: newFakeClock()})
+	for _, first := range []time.Duration{math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64/3*2 + 2} {
+		a := &core{sys: w.System, random: rand.New(rand.NewPCG(1, 1)), opt: Options{Restart: Restart{Most: 5, Within: 1, First: first, Last: math.MaxInt64}}}
+		for n := range 4 {
+			if !a.judge() {
+				t.Fatal("a failure within Most ends the actor")
+			}
+			if a.delay < first {
+				t.Errorf("the wait %d is %d, want at least First, which is %d", n, a.delay, first)
+			}
+		}
+	}
+}
+
+// Rule: a parent that is busy while its child restarts again and again has one event of it waiting, which reports
+// all of its failures and the last error, and then the event of the child's end.
+func TestABusyParentGetsOneEventOfManyFailures(t *testing.T) {
+	const restarts = 200
+	w := newWorld(t, Config{})
+	var failures int
+	var kid Ref[string]
+	h := &listener{events: make(chan ChildEvent, 2*restarts)}
+	h.receive = func(ctx *Context[string]) {
+		var err error
+		kid, err = Spawn(ctx, Options{Restart: Restart{Most: restarts, First: 1, Last: 1, Within: time.Hour}}, func() Handler[string] {
+			failures++
+			panic(failures)
+		})
+		w.must("spawning", err)
+		wait(w, "the end of the child", kid.Done())
+	}
+	r := spawn[string](w, Options{}, h)
+	w.must("telling", r.Tell(w.ctx, "go"))
+	first, second := wait(w, "the failures", h.events), wait(w, "the end", h.events)
+	if first.Failures != restarts || !first.Restarts || !strings.HasSuffix(fmt.Sprint(first.Err), fmt.Sprint(": ", restarts)) {
+		t.Errorf("the first event is %+v, want %d failures with the error of the last", first, restarts)
+	}
+	if second.Failures != 0 || second.Restarts || !strings.HasSuffix(fmt.Sprint(second.Err), fmt.Sprint(": ", restarts+1)) {
+		t.Errorf("the second event is %+v, want the end of the child", second)
+	}
+}
+
+// listener is a handler that passes on the events of its children.
+type listener struct {
+	receive func(ctx *Context[string])
+	events  chan ChildEvent
+}
+
+func (l *listener) Receive(ctx *Context[string], _ string)  { l.receive(ctx) }
+func (l *listener) Child(_ *Context[string], ev ChildEvent) { l.events <- ev }
+
+// worse fails in Receive and panics in Stopped.
+type worse struct{ fragile }
+
+var errWorse = errors.New("worse")
+
+func (*worse) Stopped(*Context[string], error) { panic(errWorse) }
+
+// Rule: a panic in Stopped does not hide the failure that it follows from a parent that is busy.
+func TestPanicInStoppedDoesNotHideTheFailure(t *testing.T) {
+	clock := newFakeClock()
+	w := newWorld(t, Config{Clock: clock})
+	h := &listener{events: make(chan ChildEvent, 9)}
+	var delay time.Duration
+	h.receive = func(ctx *Context[string]) {
+		kid, err := Spawn(ctx, Options{}, func() Handler[string] { return &worse{fragile{panic: true}} })
+		w.must("spawning", err)
+		w.must("telling", kid.Tell(ctx, "x"))
+		delay = wait(w, "the backoff", clock.made)
+	}
+	r := spawn[string](w, Options{}, h)
+	w.must("telling", r.Tell(w.ctx, "go"))
+	if ev := wait(w, "the failures", h.events); !errors.Is(ev.Err, errBoom) || !errors.Is(ev.Err, errWorse) || ev.Failures != 2 || ev.Delay != delay {
+		t.Errorf("the event is %+v, want both errors, 2 failures and the delay %v", ev, delay)
+	}
+}

@@ -113,11 +113,16 @@ type ChildEvent struct {
 	// Delay, or its method Stopped has panicked. That panic changes nothing for the child.
 	Restarts bool
 	Delay    time.Duration
+	// Failures is how many failures the event reports: 0 if the child has ended, otherwise 1, or more
+	// if the child failed again before its parent handled the event. Err and Delay are then those of the
+	// last of these failures; Err also has the panic of Stopped after it, if there was one.
+	Failures int
 }
 
 // Supervisor is a Handler that receives the events of its children.
 type Supervisor[M any] interface {
 	// Child is called for every failure that does not end the child, and one time when the child
-	// has ended.
+	// has ended. Failures of one child that happen while the parent is busy are reported by one call
+	// (see ChildEvent.Failures), because restarts do not wait for the parent.
 	Child(ctx *Context[M], ev ChildEvent)
 }

@@ -21,6 +21,8 @@ const (
 
 	maxMailbox = 1 << 24 // messages; a larger mailbox would only hide a leak
 	maxWorkers = 1 << 15
+	// maxRestarts is the largest Restart.Most: the time of each failure is kept for Restart.Within.
+	maxRestarts = 1 << 16
 )
 
 // Overflow selects what Tell does when the mailbox is full.
@@ -112,9 +114,10 @@ type Options struct {
 //
 // Before the first restart in a period, the actor waits for the time First. Before each further
 // restart it waits twice as long as before, up to Last. Every wait is extended by a random time of
-// up to half the wait, so that actors that failed together do not restart together.
+// up to half the wait, so that actors that failed together do not restart together. A wait is at most
+// 2^63-1 ns, which is 292 years.
 type Restart struct {
-	Most     int           // default DefaultRestarts; negative: the actor is never restarted
+	Most     int           // default DefaultRestarts, at most 65536; negative: the actor is never restarted
 	Within   time.Duration // default DefaultWithin
 	First    time.Duration // default DefaultFirst
 	Last     time.Duration // default DefaultLast, or First if that is longer
@@ -163,6 +166,8 @@ func (o Options) validate(s *System) (Options, error) {
 		return bad("Operations", o.Operations, "at least 1")
 	case o.Receives < 1:
 		return bad("Receives", o.Receives, "at least 1")
+	case r.Most > maxRestarts:
+		return bad("Restart.Most", r.Most, fmt.Sprintf("at most %d", maxRestarts))
 	case r.Within < 0 || r.First < 0 || r.Last < r.First:
 		return bad("Restart", *r, "durations of at least 0, Last not below First")
 	}

@@ -302,7 +302,7 @@ func TestMistakes(t *testing.T) {
 		{Options{Mailbox: -1}, "Mailbox"}, {Options{Mailbox: maxMailbox + 1}, "Mailbox"}, {Options{Overflow: 9}, "Overflow"},
 		{Options{On: 9}, "Options.On"}, {Options{On: OnReactor}, "without a Config.Runtime"}, {Options{Throughput: -1}, "Throughput"},
 		{Options{Operations: -1}, "Operations"}, {Options{Receives: -1}, "Receives"},
-		{Options{Restart: Restart{Within: -1}}, "Restart"}, {Options{Restart: Restart{First: 2, Last: 1}}, "Restart"},
+		{Options{Restart: Restart{Most: maxRestarts + 1}}, "Restart.Most"}, {Options{Restart: Restart{Within: -1}}, "Restart"}, {Options{Restart: Restart{First: 2, Last: 1}}, "Restart"},
 	} {
 		if _, err := Spawn(w.System, c.o, make); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want ErrConfig about %s", c.o, err, c.want)
