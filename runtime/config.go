@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/runtime/internal/exec"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -96,7 +97,7 @@ type Config struct {
 	// is not answered again after 4.3 s and what the path takes (CMA_CM_RESPONSE_TIMEOUT of cma.c), so
 	// a shorter time makes a lost packet a failed Dial. Default DefaultConnectTimeout.
 	ConnectTimeout time.Duration
-	// Handlers is the maximum number of concurrent handlers (see Runtime.Handle); default
+	// Handlers is the maximum number of concurrent handlers (see Runtime.Handle), at most 32768; default
 	// DefaultHandlers. Handlers may block.
 	Handlers int
 	// Conn has the default options of connections. DialOptions and ListenOptions override
@@ -141,8 +142,8 @@ func (c Config) validate() (Config, error) {
 	switch {
 	case c.Reactors < 1 || c.Reactors > maxReactors:
 		return c, fmt.Errorf("%w: Config.Reactors is %d, want 1 to %d", ErrConfig, c.Reactors, maxReactors)
-	case c.Handlers < 1:
-		return c, fmt.Errorf("%w: Config.Handlers is %d, want at least 1", ErrConfig, c.Handlers)
+	case c.Handlers < 1 || c.Handlers > exec.MaxWorkers:
+		return c, fmt.Errorf("%w: Config.Handlers is %d, want 1 to %d", ErrConfig, c.Handlers, exec.MaxWorkers)
 	case c.CQEntries < 0 || c.CQEntries == 1 || c.CQEntries > maxCQEntries:
 		return c, fmt.Errorf("%w: Config.CQEntries is %d, want 2 to %d", ErrConfig, c.CQEntries, maxCQEntries)
 	case c.ConnectTimeout < 0:

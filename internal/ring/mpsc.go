@@ -3,6 +3,7 @@ package ring
 import (
 	"fmt"
 	"math/bits"
+	"reflect"
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/model"
@@ -66,13 +67,22 @@ func NewMPSC[T any](n int) *MPSC[T] {
 	if n <= 0 || int64(n) > 1<<31 {
 		panic(fmt.Sprintf("ring: queue of %d elements", n))
 	}
-	// At least two places: with one, p+1 and p+size are equal, and seq cannot show the owner.
-	size := max(uint64(1)<<bits.Len64(uint64(n)-1), 2)
+	size := placesFor(n)
 	q := &MPSC[T]{places: make([]place[T], size), mask: size - 1, limit: uint64(n)}
 	for i := range q.places {
 		q.places[i].seq.Store(uint64(i))
 	}
 	return q
+}
+
+// placesFor returns the number of places of a queue for n elements: a power of two, and at least two. With one
+// place, p+1 and p+size are equal, and seq cannot show the owner.
+func placesFor(n int) uint64 { return max(uint64(1)<<bits.Len64(uint64(n)-1), 2) }
+
+// MPSCFits reports whether the places of a queue for n elements take at most so many bytes. n is what NewMPSC
+// takes.
+func MPSCFits[T any](n int, bytes uint64) bool {
+	return placesFor(n) <= bytes/uint64(reflect.TypeFor[place[T]]().Size())
 }
 
 // Push appends v unless the queue is full or closed. Any goroutine may call it; it does not block

@@ -2,9 +2,11 @@ package actor
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	verbena "github.com/verbena-rdma/verbena/runtime"
+	"github.com/verbena-rdma/verbena/runtime/internal/exec"
 )
 
 // Defaults of Config, Options and Restart.
@@ -20,7 +22,10 @@ const (
 	DefaultLast       = 10 * time.Second
 
 	maxMailbox = 1 << 24 // messages; a larger mailbox would only hide a leak
-	maxWorkers = 1 << 15
+	// maxMailboxBytes is the largest memory of a mailbox, which Spawn allocates. A slice of half the
+	// addresses is the largest that Go makes on 32 bits.
+	maxMailboxBytes = min(1<<34, math.MaxInt/2)
+	maxReceives     = 1 << 14 // of one connection; a peer has no more credits
 	// maxRestarts is the largest Restart.Most: the time of each failure is kept for Restart.Within.
 	maxRestarts = 1 << 16
 )
@@ -61,8 +66,8 @@ type Config struct {
 	// If Runtime is nil, actors cannot connect, get no device events, and cannot be on a reactor. The
 	// caller closes the runtime after the system.
 	Runtime *verbena.Runtime
-	// Workers is the maximum number of handlers that run on the pool at the same time; default
-	// DefaultWorkers.
+	// Workers is the maximum number of handlers that run on the pool at the same time, at most 32768;
+	// default DefaultWorkers.
 	Workers int
 	// DeadLetters is called with every DeadLetter. Calls may be concurrent and on any goroutine, and
 	// must not block. DeadLetters may call Tell, for example of an actor that keeps the letters.
@@ -87,7 +92,9 @@ type Config struct {
 type Options struct {
 	// Name appears in reports; default "actor-" and the actor's number (Ref.ID).
 	Name string
-	// Mailbox is the mailbox's capacity in messages; default DefaultMailbox.
+	// Mailbox is the mailbox's capacity in messages, at most 2^24; default DefaultMailbox. Spawn
+	// allocates its memory: the size of a message and some 24 bytes for each, at most 16 GiB, or 1 GiB
+	// where an int has 32 bits.
 	Mailbox int
 	// Overflow selects what Tell does when the mailbox is full; default Fail.
 	Overflow Overflow
@@ -102,8 +109,8 @@ type Options struct {
 	// Operations is the largest number of outstanding operations, including those that wait for
 	// room; default DefaultOperations.
 	Operations int
-	// Receives is how many messages of each owned connection may be queued for the handler; default
-	// DefaultReceives.
+	// Receives is how many messages of each owned connection may be queued for the handler, at most
+	// 16384; default DefaultReceives.
 	Receives int
 	// Restart is the rule for a failure of the actor.
 	Restart Restart
@@ -126,8 +133,8 @@ type Restart struct {
 
 func (c Config) validate() (Config, error) {
 	c.Workers = orDefault(c.Workers, DefaultWorkers)
-	if c.Workers < 1 || c.Workers > maxWorkers {
-		return c, fmt.Errorf("%w: Config.Workers is %d, want 1 to %d", ErrConfig, c.Workers, maxWorkers)
+	if c.Workers < 1 || c.Workers > exec.MaxWorkers {
+		return c, fmt.Errorf("%w: Config.Workers is %d, want 1 to %d", ErrConfig, c.Workers, exec.MaxWorkers)
 	}
 	if c.Clock == nil {
 		c.Clock = wall{}
@@ -164,8 +171,8 @@ func (o Options) validate(s *System) (Options, error) {
 		return bad("Throughput", o.Throughput, "at least 1")
 	case o.Operations < 1:
 		return bad("Operations", o.Operations, "at least 1")
-	case o.Receives < 1:
-		return bad("Receives", o.Receives, "at least 1")
+	case o.Receives < 1 || o.Receives > maxReceives:
+		return bad("Receives", o.Receives, fmt.Sprintf("1 to %d", maxReceives))
 	case r.Most > maxRestarts:
 		return bad("Restart.Most", r.Most, fmt.Sprintf("at most %d", maxRestarts))
 	case r.Within < 0 || r.First < 0 || r.Last < r.First:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,8 +98,13 @@ func Spawn[M any](by Parent, o Options, next func() Handler[M]) (Ref[M], error) 
 	}
 	s, parent := by.parent()
 	o, err := o.validate(s)
-	if err == nil && next == nil {
+	switch {
+	case err != nil:
+	case next == nil:
 		err = fmt.Errorf("%w: Spawn without a function", ErrConfig)
+	case !ring.MPSCFits[envelope[M]](o.Mailbox, maxMailboxBytes):
+		err = fmt.Errorf("%w: Options.Mailbox is %d, and messages of %d bytes take more than %d bytes",
+			ErrConfig, o.Mailbox, reflect.TypeFor[M]().Size(), uint64(maxMailboxBytes))
 	}
 	if err != nil {
 		return Ref[M]{}, err

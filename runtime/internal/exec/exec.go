@@ -50,9 +50,13 @@ type goroutines interface {
 	Release()
 }
 
-// New returns a pool with up to most workers, which call run for each queued value. If run ends its
-// goroutine (runtime.Goexit), another worker takes its place. A panic in run ends the program. The
-// pool has one goroutine of its own until Close.
+// MaxWorkers is the largest number of workers of a pool. A worker that blocks keeps a goroutine, and
+// New allocates a byte for each worker that there may be. The users of New check their configurations.
+const MaxWorkers = 1 << 15
+
+// New returns a pool with up to most workers, from 1 to MaxWorkers, which call run for each queued
+// value. If run ends its goroutine (runtime.Goexit), another worker takes its place. A panic in run
+// ends the program. The pool has one goroutine of its own until Close.
 func New[T any, P ring.Node[T]](most int, run func(P)) (*Pool[T, P], error) {
 	g, err := ants.NewPool(most, ants.WithDisablePurge(true), ants.WithNonblocking(true),
 		ants.WithPanicHandler(func(v any) { panic(v) }))
