@@ -83,7 +83,7 @@ type PollGroup struct {
 	CQ CQ
 	WC []WC // memory of the caller, off-heap
 
-	N     int           // out: completions written
+	N int // out: completions written
 	// Errno is a result. EBUSY means that polling could not start just now: the queue may have completions, so the
 	// caller polls again before it sleeps. Every other errno means that the queue is dead (overrun).
 	Errno syscall.Errno
