@@ -18,8 +18,9 @@ import (
 // makes each two calls.
 const pairRoundsVariable = "VERBENA_PAIR_ROUNDS"
 
-// Rule: every call may be made from any goroutine. Of a connected identifier each two calls beside each other
-// return, at the latest when it is destroyed, and a Destroy beside or behind them succeeds. (The bugs: Destroy
+// Rule: every call may be made from any goroutine. Of an identifier that dials, listens, was asked for a connection, or
+// has datagrams each two calls beside each other return, at the latest when it is destroyed, and a Destroy beside or
+// behind them succeeds. (The bugs: Destroy
 // waited for an event that Connect or Disconnect had stored; and it was EBUSY beside a goroutine that took an
 // event.)
 func TestCallsOfOneIdentifierBesideEachOther(t *testing.T) {
@@ -33,6 +34,7 @@ func TestCallsOfOneIdentifierBesideEachOther(t *testing.T) {
 	ctx := context.Background() // nothing but Destroy ends a call
 	m := must.Get(verbs.AllocMemory(4096))(t)
 	defer m.Close()
+	group := netip.MustParseAddr("239.7.7.10")
 	calls := []struct {
 		name string
 		fn   func(id *ID)
@@ -62,34 +64,108 @@ func TestCallsOfOneIdentifierBesideEachOther(t *testing.T) {
 				ev.Ack()
 			}
 		}},
+		{"Listen", func(id *ID) { _ = id.Listen(0) }},
+		{"GetRequest", func(id *ID) {
+			if c, err := id.GetRequest(ctx); err == nil {
+				must.Do(t, c.Destroy(ctx))
+			}
+		}},
+		{"Accept", func(id *ID) { _ = id.Accept(ctx, nil) }},
+		{"Reject", func(id *ID) { _ = id.Reject(nil) }},
+		{"JoinMulticast", func(id *ID) { _ = id.JoinMulticast(ctx, group, nil) }},
+		{"LeaveMulticast", func(id *ID) { _ = id.LeaveMulticast(group) }},
 	}
-	for i, a := range calls {
-		for _, b := range calls[i:] {
-			for round := range rounds {
-				id := must.Get(r.lib[0].CreateEndpoint(ctx, &AddrInfo{Src: r.at[0], Dst: at, PortSpace: verbs.PSTCP, QPType: verbs.QPTRC}, nil, attr()))(t)
-				if round%2 == 1 {
-					must.Do(t, id.Connect(ctx, nil))
+	kinds := []struct {
+		name string
+		make func(further bool) (id *ID, end func()) // end follows the Destroy of id
+	}{
+		{"dialer", func(further bool) (*ID, func()) {
+			id := r.endpoint(0, &AddrInfo{Src: r.at[0], Dst: at})
+			if further {
+				must.Do(t, id.Connect(ctx, nil))
+			}
+			return id, func() {}
+		}},
+		{"listener", func(further bool) (*ID, func()) {
+			id := r.endpoint(1, &AddrInfo{Flags: AIPassive, Src: r.at[1]})
+			if !further {
+				return id, func() {}
+			}
+			must.Do(t, id.Listen(0))
+			return id, r.dials(id.LocalAddr())
+		}},
+		{"asked", func(further bool) (*ID, func()) {
+			l := r.endpoint(1, &AddrInfo{Flags: AIPassive, Src: r.at[1]})
+			must.Do(t, l.Listen(0))
+			end := r.dials(l.LocalAddr())
+			id := must.Get(l.GetRequest(ctx))(t)
+			if further {
+				must.Do(t, id.Accept(ctx, nil))
+			}
+			return id, func() {
+				end()
+				must.Do(t, l.Destroy(ctx))
+			}
+		}},
+		{"datagrams", func(further bool) (*ID, func()) {
+			id := must.Get(r.lib[0].CreateID(nil, nil, verbs.PSUDP))(t)
+			must.Do(t, id.BindAddr(r.at[0]))
+			if further {
+				must.Do(t, id.CreateQP(nil, attr()))
+				must.Do(t, id.JoinMulticast(ctx, group, nil))
+			}
+			return id, func() {}
+		}},
+	}
+	beside := func(id *ID, what string, fns ...func(*ID)) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			var all sync.WaitGroup
+			for _, fn := range fns {
+				all.Go(func() { fn(id) })
+			}
+			all.Go(func() {
+				if err := id.Destroy(ctx); err != nil {
+					t.Errorf("Destroy beside %s: %v", what, err)
 				}
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					var both sync.WaitGroup
-					both.Go(func() { a.fn(id) })
-					both.Go(func() { b.fn(id) })
-					both.Go(func() {
-						if err := id.Destroy(ctx); err != nil {
-							t.Errorf("Destroy beside %s and %s: %v", a.name, b.name, err)
-						}
-					})
-					both.Wait()
-				}()
-				select {
-				case <-done:
-				case <-time.After(patience):
-					t.Fatalf("%s beside %s and Destroy: they wait for ever", a.name, b.name)
+			})
+			all.Wait()
+		}()
+		select {
+		case <-done:
+		case <-time.After(patience):
+			t.Fatalf("%s and Destroy: they wait for ever", what)
+		}
+	}
+	for _, k := range kinds {
+		for i, a := range calls {
+			for _, b := range calls[i:] {
+				for round := range rounds {
+					id, end := k.make(round%2 == 1)
+					beside(id, k.name+": "+a.name+" and "+b.name, a.fn, b.fn)
+					end()
 				}
 			}
 		}
+	}
+}
+
+// endpoint makes an endpoint at device end, which the caller destroys.
+func (r *rig) endpoint(end int, info *AddrInfo) *ID {
+	r.t.Helper()
+	info.PortSpace, info.QPType = verbs.PSTCP, verbs.QPTRC
+	return must.Get(r.lib[end].CreateEndpoint(context.Background(), info, nil, attr()))(r.t)
+}
+
+// dials asks for a connection with the listener at an address. The function that it returns ends that.
+func (r *rig) dials(at netip.AddrPort) (end func()) {
+	c := r.endpoint(0, &AddrInfo{Src: r.at[0], Dst: at})
+	var all sync.WaitGroup
+	all.Go(func() { _ = c.Connect(context.Background(), nil) }) // fails if the peer gives up
+	return func() {
+		must.Do(r.t, c.Destroy(context.Background()))
+		all.Wait()
 	}
 }
 
