@@ -85,35 +85,22 @@ func TestMulticast(t *testing.T) {
 	}
 }
 
-// quietChannel delivers no event while it is quiet.
-type quietChannel struct {
-	verbs.CMChannel
-	quiet uatomic.Bool
-}
-
-func (c *quietChannel) GetEvent() (verbs.CMEvent, bool, error) {
-	if c.quiet.Load() {
-		return verbs.CMEvent{}, false, nil
-	}
-	return c.CMChannel.GetEvent()
-}
-
 // Rule: a join whose context ends leaves the group, so that the identifier can join it at once, and is then a member
 // once. (The bug: it stayed a member or, on a device, had joined already.)
 func TestJoinRightAfterOneThatHasEnded(t *testing.T) {
 	r := newRig(t)
 	id := r.datagrams(0)
 	must.Do(t, id.CreateQP(nil, attr()))
-	ch := &quietChannel{CMChannel: id.ch.cm}
-	id.ch.cm = ch
+	held := uatomic.NewBool(false)
+	id.ch.cm = lateChannel{id.ch.cm, held}
 	ended, cancel := context.WithCancel(r.ctx)
 	cancel()
 	group := netip.MustParseAddr("239.7.7.8")
-	ch.quiet.Store(true)
+	held.Store(true)
 	if err := id.JoinMulticast(ended, group, 5); !errors.Is(err, context.Canceled) {
 		t.Errorf("a join whose context has ended returned %v, want %v", err, context.Canceled)
 	}
-	ch.quiet.Store(false)
+	held.Store(false)
 	must.Do(t, id.JoinMulticast(r.ctx, group, 6))
 	if ev := id.Event(); ev.Type != verbs.CMMulticastJoin || ev.Arg != 6 {
 		t.Errorf("the join brought %v with context %v, want MULTICAST_JOIN with 6", ev.Type, ev.Arg)
