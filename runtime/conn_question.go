@@ -77,14 +77,17 @@ func (m Message) claim() (*Conn, error) {
 		return nil, ErrMessage
 	}
 	c := s.c.Load()
-	was := s.claimed.Load()
-	switch {
-	case s.released.Load() != m.number: // c may be the connection of a later message
-		return nil, ErrMessage
-	case was == m.number+1 || !s.claimed.CompareAndSwap(was, m.number+1):
-		return nil, ErrAnswered
+	for {
+		was := s.claimed.Load()
+		switch {
+		case s.released.Load() != m.number: // c may be the connection of a later message
+			return nil, ErrMessage
+		case was == m.number+1:
+			return nil, ErrAnswered
+		case s.claimed.CompareAndSwap(was, m.number+1):
+			return c, nil
+		} // otherwise the claim of an earlier message was given back, or another call has claimed this one
 	}
-	return c, nil
 }
 
 func (m Message) unclaim() { m.slot.claimed.CompareAndSwap(m.number+1, m.number) }

@@ -155,9 +155,13 @@ func (c *Conn) take(s *recvSlot, r Result) {
 // answers that were dropped. Holder only.
 func (c *Conn) messages() uint64 { return c.arrivals - c.spent }
 
+// peerCredits returns how many messages the peer may send now. A number below 0 means that it has used credits that
+// were taken for a frame, and given back because the frame was not posted (unframe): it never had them. Holder only.
+func (c *Conn) peerCredits() int { return int(int32(c.ledger.granted() - uint32(c.arrivals))) }
+
 // uncovered reports whether the peer has used all credits that it was ever granted, so that it must not send
 // a message now. Holder only.
-func (c *Conn) uncovered() bool { return c.ledger.granted() == uint32(c.arrivals) }
+func (c *Conn) uncovered() bool { return c.peerCredits() <= 0 }
 
 var errFirst = fmt.Errorf("%w: it has sent an unexpected First frame", ErrPeerProtocol)
 

@@ -39,8 +39,7 @@ func (p *recvPool) shrink(c *Conn, n int) {
 func (p *recvPool) widen(c *Conn) {
 	w := int(c.window.Load())
 	most := poolWindow
-	peers := c.ledger.granted() - uint32(c.arrivals)
-	if unread := w - c.ledger.unreturned() - int(peers); unread > w/2 || c.messages() < uint64(unread+w) {
+	if unread := w - c.ledger.unreturned() - c.peerCredits(); unread > w/2 || c.messages() < uint64(unread+w) {
 		most = unreadWindow
 	}
 	inUse := int(p.made.Load()-p.free.Load()) + p.missing - c.missing

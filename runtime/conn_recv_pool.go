@@ -197,7 +197,7 @@ func (p *recvPool) ordered() []*Conn {
 // without LAST_WQE_REACHED: those that are aborted while they are being closed.
 func (p *recvPool) leave(c *Conn) {
 	unreturned, granted := c.ledger.end()
-	p.free.Add(int64(unreturned) + int64(granted-uint32(c.arrivals)) + minShare - 1 + int64(c.endReserved()))
+	p.free.Add(int64(unreturned) + int64(int32(granted-uint32(c.arrivals))) + minShare - 1 + int64(c.endReserved()))
 	p.members.Add(-1)
 	if c.window.Swap(1) > 1 { // it has ended, so no other goroutine changes it
 		p.wide--

@@ -65,7 +65,7 @@ func (p *recvPool) tick() {
 // does not get its part. Holder only.
 func (c *Conn) recall(denied bool) {
 	r := &c.recalls
-	peers := int(c.ledger.granted() - uint32(c.arrivals))
+	peers := max(c.peerCredits(), 0)
 	p := windowLook{
 		window: int(c.window.Load()), part: c.pool.part(), denied: denied, used: int(c.messages() - r.seen),
 		unreturned: c.ledger.unreturned(), peers: peers, asked: r.asked > 0,
@@ -129,7 +129,7 @@ func (c *Conn) giveUpCredits() {
 // late, after other messages. Holder only.
 func (c *Conn) creditsGivenUp(n uint32) error {
 	r := &c.recalls
-	if int64(n) >= int64(r.asked) || n > c.ledger.granted()-uint32(c.arrivals) {
+	if int64(n) >= int64(r.asked) || int64(n) > int64(c.peerCredits()) {
 		return fmt.Errorf("%w: it gave up %d credits, which it does not have, or which were not recalled", ErrPeerProtocol, n)
 	}
 	r.asked, r.ignored = 0, 0
