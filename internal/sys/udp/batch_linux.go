@@ -97,6 +97,7 @@ func (s *Socket) Send(ms []Out) (n int, err error) {
 		case errno == unix.EMSGSIZE:
 			s.refusals.Store(true) // it is in the error queue, too
 			if s.startFragments() {
+				unjoined = 0 // nothing is wrong with joining
 				continue
 			}
 			return 0, ErrTooLong

@@ -4,5 +4,6 @@
 // a poller watches. Elsewhere, and under the tag "portable", it is a socket of package net: a
 // goroutine reads it, and announces what it has read.
 //
-// Datagrams are not fragmented: one that is longer than the path carries is refused or lost.
+// Datagrams are not fragmented: one that is longer than the path carries is refused or lost, except with
+// Options.Fragment.
 package udp

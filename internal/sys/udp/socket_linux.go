@@ -131,7 +131,10 @@ func open(local netip.AddrPort, opt Options, shared bool) (*Socket, error) {
 
 func (s *Socket) bind(local netip.AddrPort, opt Options) error {
 	type option struct{ level, option, value int }
-	any, only6 := 0, 1
+	any, only6, refusals := 0, 1, 0
+	if opt.Refusals {
+		refusals = 1
+	}
 	if s.any {
 		any = 1
 		if !opt.Only6 {
@@ -141,7 +144,7 @@ func (s *Socket) bind(local netip.AddrPort, opt Options) error {
 	// In a socket of IPv6 the options of IPv4 apply to that family.
 	options := []option{
 		{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO},
-		{unix.IPPROTO_IP, unix.IP_RECVERR, 1},
+		{unix.IPPROTO_IP, unix.IP_RECVERR, refusals},
 	}
 	if s.is4 {
 		options = append(options, option{unix.IPPROTO_IP, unix.IP_PKTINFO, any})
@@ -152,7 +155,7 @@ func (s *Socket) bind(local netip.AddrPort, opt Options) error {
 		}
 		options = append(options,
 			option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO},
-			option{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1},
+			option{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, refusals},
 			option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only6},
 			option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, any},
 			// Linux rdma_rxe sends no checksum over IPv6 (rxe_net.c, prepare_udp_hdr); the ICRC covers more.
@@ -213,7 +216,7 @@ func (s *Socket) FD() int { return s.fd }
 func (s *Socket) Notify(func()) {}
 
 // Refused returns the destination of a datagram that its receiver's system refused, because no socket has
-// the port; ok is false if there is none. The socket keeps some until they are taken. It may be called by
+// the port; ok is false if there is none, or without Options.Refusals. The socket keeps some until they are taken. It may be called by
 // the goroutine that may call Recv; it does not block.
 //
 // Implements: IP_RECVERR, MSG_ERRQUEUE (ip(7)).

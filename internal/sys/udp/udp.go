@@ -27,6 +27,11 @@ type Options struct {
 	//
 	// Implements: IP_MTU_DISCOVER (ip(7)), IPV6_MTU_DISCOVER (ipv6(7)).
 	Fragment bool
+	// Refusals has the socket learn of destinations that have no socket (Refused). Any peer can cause such reports, by
+	// closing its socket, and each costs a datagram and a system call; so only a socket that asks needs them.
+	//
+	// Implements: IP_RECVERR (ip(7)), IPV6_RECVERR (ipv6(7)).
+	Refusals bool
 	// Only6 has the unspecified IPv6 address stand for the addresses of IPv6 alone. Then another socket can have the
 	// port for those of IPv4.
 	//

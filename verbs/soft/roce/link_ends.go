@@ -70,7 +70,7 @@ func (l *Link) Listen(at netip.AddrPort, only6 bool) (*End, error) {
 			return e, nil
 		}
 	}
-	return l.openLocked(at, only6)
+	return l.openLocked(at, only6, false)
 }
 
 // Dial returns the socket of dialed connections, which it opens if necessary. It stays open until the
@@ -82,7 +82,7 @@ func (l *Link) Dial() (*End, error) {
 		return nil, verbs.ErrClosed
 	}
 	if l.dialer == nil {
-		e, err := l.openLocked(netip.AddrPortFrom(netip.IPv6Unspecified(), 0), false)
+		e, err := l.openLocked(netip.AddrPortFrom(netip.IPv6Unspecified(), 0), false, true)
 		if err != nil {
 			return nil, err
 		}
@@ -91,9 +91,12 @@ func (l *Link) Dial() (*End, error) {
 	return l.dialer, nil
 }
 
-func (l *Link) openLocked(at netip.AddrPort, only6 bool) (*End, error) {
+// openLocked opens a socket. With dials it is that of dialed connections, the only one that learns of destinations
+// without a socket: a request from there ends at once (report). Other sockets would lose datagrams to the reports that
+// strangers cause, who ask a listener and close their sockets. l.mu is held.
+func (l *Link) openLocked(at netip.AddrPort, only6, dials bool) (*End, error) {
 	// The ICRC of RoCEv2 covers IPv4's identification, which joined datagrams and fragments have of their own.
-	opt := udp.Options{ReceiveBuffer: receiveBuffer, Join: l.far, Fragment: l.far, Only6: only6}
+	opt := udp.Options{ReceiveBuffer: receiveBuffer, Join: l.far, Fragment: l.far, Refusals: dials, Only6: only6}
 	s, err := udp.Listen(at, opt)
 	if errors.Is(err, syscall.EAFNOSUPPORT) && at.Addr().IsUnspecified() && !only6 {
 		s, err = udp.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), opt)
