@@ -116,7 +116,8 @@ func (id *ID) child(cm verbs.CMID, ch *EventChannel) (*ID, error) {
 }
 
 // Destroy destroys the queue pair, if there is one, and the identifier. It waits until all events of
-// the identifier are acknowledged, or ctx ends; then nothing is destroyed. Destroy is idempotent.
+// the identifier are acknowledged, or ctx ends; then nothing is destroyed. On a device of the system it is
+// verbs.ErrBusy while another call uses the queue pair, and can be repeated. Destroy is idempotent.
 //
 // Implements: rdma_destroy_id, rdma_destroy_ep.
 func (id *ID) Destroy(ctx context.Context) error {

@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"runtime"
@@ -32,6 +33,13 @@ func TestCallsOfOneIdentifierBesideEachOther(t *testing.T) {
 	l, at := r.listener(attr())
 	defer accept(t, l)()
 	ctx := context.Background() // nothing but Destroy ends a call
+	// destroys reports an error of Destroy. A device of the system is busy while another call uses the queue pair.
+	destroys := func(id *ID, what string) {
+		err := id.Destroy(ctx)
+		if err != nil && (os.Getenv(devicesVariable) == "" || !errors.Is(err, verbs.ErrBusy)) {
+			t.Errorf("Destroy beside %s: %v", what, err)
+		}
+	}
 	m := must.Get(verbs.AllocMemory(4096))(t)
 	defer m.Close()
 	group := netip.MustParseAddr("239.7.7.10")
@@ -40,9 +48,7 @@ func TestCallsOfOneIdentifierBesideEachOther(t *testing.T) {
 		fn   func(id *ID)
 	}{
 		{"Destroy", func(id *ID) {
-			if err := id.Destroy(ctx); err != nil {
-				t.Errorf("Destroy: %v", err)
-			}
+			destroys(id, "another Destroy")
 		}},
 		{"DestroyQP", func(id *ID) { _ = id.DestroyQP() }},
 		{"CreateQP", func(id *ID) { _ = id.CreateQP(nil, attr()) }},
@@ -126,11 +132,12 @@ func TestCallsOfOneIdentifierBesideEachOther(t *testing.T) {
 				all.Go(func() { fn(id) })
 			}
 			all.Go(func() {
-				if err := id.Destroy(ctx); err != nil {
-					t.Errorf("Destroy beside %s: %v", what, err)
-				}
+				destroys(id, what)
 			})
 			all.Wait()
+			if err := id.Destroy(ctx); err != nil {
+				t.Errorf("Destroy after %s: %v", what, err)
+			}
 		}()
 		select {
 		case <-done:

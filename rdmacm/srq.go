@@ -141,6 +141,11 @@ func (s *SRQ) SetLimit(limit uint32) error {
 		if s.gone {
 			return verbs.ErrClosed
 		}
+		if a, err := s.q.SRQ().Query(); err != nil { // not every driver looks at it
+			return err
+		} else if limit > a.MaxWR {
+			return fmt.Errorf("%w: a limit of %d, the queue has %d receives", verbs.ErrInvalid, limit, a.MaxWR)
+		}
 		return s.q.SRQ().SetLimit(limit)
 	}))
 }

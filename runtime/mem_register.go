@@ -116,14 +116,19 @@ func (m *memory) retryBroken() error {
 // holds m.mu.
 //
 // If m.windows is set, register makes the memory bindable, for large messages (conn_large.go). That gives no
-// peer access.
+// peer access. A kernel device takes only writable memory for that (ib_access_writable): other memory is not bindable.
 func (m *memory) register(addr, n uint64, access verbs.AccessFlags) (verbs.MR, error) {
+	asked := m.onDevice(access)
 	if m.windows && access&fetched == 0 {
 		access |= verbs.AccessMWBind
 	}
 	access = m.onDevice(access)
 	lockedOut := func(err error) bool { return locks(n, access) > 0 && m.lockedOut(err) }
 	mr, err := m.pd.RegMR(addr, n, addr, access)
+	if asked != access && errors.Is(err, syscall.EFAULT) {
+		access = asked
+		mr, err = m.pd.RegMR(addr, n, addr, access)
+	}
 	if err != nil && lockedOut(err) && m.giveUpUnused() {
 		mr, err = m.pd.RegMR(addr, n, addr, access)
 	}
