@@ -71,6 +71,7 @@ func TestARecallIsAnsweredWithTheNextCredit(t *testing.T) {
 	a, b := connected(t, Config{})
 	needsPools(t, b)
 	kept := sendAndTake(t, a, b, 1)
+	held(t, b, func() { b.recalls.asked = 5 }) // as if it had recalled them; a may answer from now on
 	held(t, a, func() {
 		if n := a.credits.take(poolWindow); n > 0 { // they are in use
 			defer a.credits.restore(uint32(n))
@@ -80,7 +81,6 @@ func TestARecallIsAnsweredWithTheNextCredit(t *testing.T) {
 			t.Errorf("without a credit %d credits are owed, want 5", a.recallOwed)
 		}
 	})
-	held(t, b, func() { b.recalls.asked = 5 }) // as if it had recalled them
 	release(t, kept...)
 	flood(t, a, b, 100)
 	eventually(t, "the Return", func() (ok bool) { held(t, b, func() { ok = b.recalls.asked == 0 }); return ok })
