@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"os"
 	"runtime"
@@ -29,14 +28,15 @@ func TestCallsOfOneIdentifierBesideEachOther(t *testing.T) {
 	if s := os.Getenv(pairRoundsVariable); s != "" {
 		rounds = must.Get(strconv.Atoi(s))(t)
 	}
+	if os.Getenv(devicesVariable) != "" {
+		t.Skip("on rdma_rxe Destroy beside Disconnect and Accept waits for an event that the kernel does not send; beside a call in the library it is busy")
+	}
 	r := newRig(t)
 	l, at := r.listener(attr())
 	defer accept(t, l)()
 	ctx := context.Background() // nothing but Destroy ends a call
-	// destroys reports an error of Destroy. A device of the system is busy while another call uses the queue pair.
 	destroys := func(id *ID, what string) {
-		err := id.Destroy(ctx)
-		if err != nil && (os.Getenv(devicesVariable) == "" || !errors.Is(err, verbs.ErrBusy)) {
+		if err := id.Destroy(ctx); err != nil {
 			t.Errorf("Destroy beside %s: %v", what, err)
 		}
 	}

@@ -77,7 +77,7 @@ func (l *Link) connectLocked(p *wire.Path) {
 		return
 	}
 	to := netip.AddrPortFrom(p.Peer.Addr(), p.PeerPort)
-	own, err := s.Connect(p.Local.Addr(), to, udp.Options{ReceiveBuffer: receiveBuffer, Join: true, Fragment: true})
+	own, err := s.Connect(p.Local.Addr(), to, udp.Options{ReceiveBuffer: receiveBuffer, Join: true, Fragment: true, Refusals: true}) // reports come from its peer alone
 	if err != nil {
 		return
 	}
