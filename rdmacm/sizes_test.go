@@ -16,6 +16,7 @@ func TestZeroBasedRegion(t *testing.T) {
 	r := newRig(t)
 	c, s := r.connected(attr())
 	m := must.Get(verbs.AllocMemory(4096))(t)
+	defer func() { must.Do(t, m.Close()) }()
 	src, err := RegMR(r.dev[0].PD(), m.Bytes(), verbs.AccessLocalWrite|verbs.AccessZeroBased)
 	if errors.Is(err, verbs.ErrNotSupported) {
 		t.Skip(err)
@@ -29,7 +30,6 @@ func TestZeroBasedRegion(t *testing.T) {
 		t.Errorf("a WRITE from a zero-based region brought %q", got)
 	}
 	must.Do(t, src.Dereg())
-	must.Do(t, m.Close())
 }
 
 // Rule: sizes above the limits of the device are refused with EINVAL, as in C, before memory is made for
