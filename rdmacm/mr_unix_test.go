@@ -67,7 +67,7 @@ func TestRegistrationsOfOneBufferBesideEachOther(t *testing.T) {
 	must.Do(t, m.Close())
 }
 
-// longMR is a registration of as many bytes as the address space has, of which the device knows nothing.
+// longMR is a registration of the whole address space. The device does not have it.
 type longMR struct {
 	verbs.MR
 	addr uint64

@@ -29,7 +29,7 @@ func (h *holding) Execute(t *verbs.IOBatch) error {
 	return err
 }
 
-// cut is a list of length requests, of which the device accepts the first at.
+// cut is a list of requests: the device accepts the first ones, as many as at says, and refuses the others.
 type cut struct{ length, at int }
 
 // cuts lists all cuts of lists of up to most requests.
@@ -44,7 +44,7 @@ func cuts(most int) (all []cut) {
 
 // Rule: if the device refuses the ends of several lists, one behind the other, before anything of them has completed,
 // the accepted requests of every list succeed, and the refused ones fail. A marker that is outstanding does not retire
-// what is accepted behind it.
+// requests that the device accepts after it.
 func TestListsThatAreCutBehindEachOther(t *testing.T) {
 	var d *holding
 	a, b := pairOf(t, reactor.Config{}, reactor.QueueConfig{SendDepth: 32, SignalEvery: 16}, func(c verbs.Context) verbs.Context {

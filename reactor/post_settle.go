@@ -101,8 +101,8 @@ func (q *Queue) recvPostFailed(first uint32, count, accepted int, err error) {
 // refuses the marker, or there is no memory for it, postMarker fails the queue and notifies the queue's owner. Then the outstanding
 // requests end when they are flushed, or in Release at the latest.
 //
-// A queue has one marker. If it is outstanding, because an earlier list was cut too, it does not retire what was accepted
-// since: freeSlot calls postMarker again when the outstanding marker has completed.
+// A queue has one marker. If it is outstanding, because an earlier list was cut too, it does not retire the requests
+// that the device accepted since: freeSlot calls postMarker again when the outstanding marker has completed.
 func (q *Queue) postMarker() {
 	if q.remark = q.marker; q.marker || q.order.n == 0 {
 		return

@@ -20,7 +20,7 @@ func windowGrowth(w, most, inUse, usable, members int, denied bool) int {
 	return max(min((poolGrowth-1)*w, most-w, n), 0)
 }
 
-// windowLook is what is known about a window when the holder looks at it, every recallEvery.
+// windowLook is the state of a window when the holder looks at it, every recallEvery.
 type windowLook struct {
 	window, part int
 	denied       bool // a connection has less than its part, and wants more, and there are no receives for it
@@ -30,7 +30,7 @@ type windowLook struct {
 	asked        bool // a Recall was not answered
 }
 
-// windowPlan is what is to be done with the window.
+// windowPlan is the change that the holder makes to the window.
 type windowPlan struct {
 	withdraw int // unreturned credits that are taken away
 	keep     int // credits that are not granted again when messages return them, until the next look

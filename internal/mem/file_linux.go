@@ -73,7 +73,7 @@ func openFile(path string) (f *os.File, created bool, err error) {
 // maxLinks is how many symbolic links Linux follows in one path (MAXSYMLINKS).
 const maxLinks = 40
 
-// resolve follows the symbolic links at path, the last of which may lead to a file that does not exist.
+// resolve follows the symbolic links at path. The last link may lead to a file that does not exist.
 func resolve(path string) (string, error) {
 	for range maxLinks {
 		to, err := os.Readlink(path)

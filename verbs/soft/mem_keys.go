@@ -13,7 +13,8 @@ const keyTagBits = 8
 // keyIndex returns the upper part of a key.
 func keyIndex(key uint32) uint32 { return key >> keyTagBits }
 
-// keyTable finds regions and windows by key; another one finds queue pairs by number. Indexes are 24 random bits, so that a peer cannot
+// keyTable finds regions and windows by key; another one finds queue pairs by number. Indexes are 24
+// random bits, so that a peer cannot
 // guess one from another. Being random they are their own hash, and a lookup nearly always takes
 // one probe. The table belongs to the holder of the port's token.
 type keyTable struct {
