@@ -77,8 +77,8 @@ const maxLinks = 40
 func resolve(path string) (string, error) {
 	for range maxLinks {
 		to, err := os.Readlink(path)
-		if err != nil { // no link: a file of another kind, or none
-			return path, nil
+		if err != nil {
+			return path, nil //nolint:nilerr // no link: a file of another kind, or none
 		}
 		if !filepath.IsAbs(to) {
 			to = folder(path) + to

@@ -80,7 +80,8 @@ func (r *Reader) follow(ln *lane) error {
 	}
 	c := r.cursor()
 	c.at = ln.state.head
-	for ok := true; c.at < r.at; {
+	for c.at < r.at {
+		var ok bool
 		if _, ln.buf, ok = c.next(r.l.ringOf(r.lane), ln.buf); !ok {
 			return r.corrupt(c.at)
 		}

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -140,7 +141,7 @@ func (q *queuePair) onReadAnswer(k *fabric.Packet, psn uint64) {
 			return // the source region is closed: the next answer is a NAK
 		}
 		err := q.dev.scatter(q.pd, q.sq.Load().sges(pos, w.nsge), off, k.Payload, k.Foreign)
-		if err == errLost {
+		if errors.Is(err, errLost) {
 			return // the next answer is a NAK
 		}
 		if err != nil {

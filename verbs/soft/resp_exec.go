@@ -134,11 +134,10 @@ func (q *queuePair) putSend(k *fabric.Packet, starts bool) verdict {
 		if !q.dev.enterGuard(k) {
 			return lost
 		}
-		switch q.dev.scatter(v.pd, v.sges(), off, k.Payload, k.Foreign) {
-		case nil:
-		case errLost:
-			return lost
-		default:
+		if err := q.dev.scatter(v.pd, v.sges(), off, k.Payload, k.Foreign); err != nil {
+			if errors.Is(err, errLost) {
+				return lost
+			}
 			return badReceive
 		}
 		off += uint64(k.PayloadLen)
