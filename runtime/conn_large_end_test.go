@@ -3,12 +3,14 @@ package runtime
 import (
 	"context"
 	"errors"
+	stdruntime "runtime"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/runtime/internal/proto"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 )
 
 // Rule: two ends that close while each waits for the other to read do not wait for each other.
@@ -172,4 +174,53 @@ func TestWaitingToSendLargeMessagesEnds(t *testing.T) {
 		must.Get(a.SendBytes(ctx, data))(t).Discard()
 		release(t, wantMessage(t, b, data))
 	})
+}
+
+// Rule: a start of a large message whose binding was submitted ends with its context, too, if the send queue has no
+// room for the frame. Nothing was sent, and the window, the place and the credit come back.
+func TestALargeMessageWithoutRoomForItsFrameEndsWithItsContext(t *testing.T) {
+	p, link := smallPorts(t, 1<<20)
+	a, b := connected(t, Config{Provider: p, Conn: Options{SendDepth: 2, RecvCredits: 4}})
+	ctx := testContext(t)
+	far := must.Get(b.rt.NewRegion(64, allAccess))(t)
+	remote := must.Get(far.Remote(0, 64))(t)
+	buf := bufferOf(t, a.rt, make([]byte, 64))
+	data := randomBytes(20_000)
+	must.Get(a.SendBytes(ctx, data))(t).Discard() // makes the window
+	release(t, wantMessage(t, b, data))
+
+	link.SetAll(fabric.Link{Down: true})
+	write := must.Get(a.Write(ctx, buf.Slice(), remote))(t) // the first slot; the binding behind it takes the second
+	short, cancel := context.WithCancel(ctx)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := a.SendBytes(short, data)
+		sent <- err
+	}()
+	for l, bound := a.large.Load(), false; !bound; { // a busy wait: there is no signal when the binding was submitted
+		stdruntime.Gosched()
+		l.mu.Lock()
+		bound = len(l.out) > 0
+		l.mu.Unlock()
+	}
+	cancel()
+	if err := <-sent; !errors.Is(err, context.Canceled) {
+		t.Fatalf("SendBytes without room for its second request: %v, want %v", err, context.Canceled)
+	}
+	link.SetAll(fabric.Link{})
+	must.Get(write.Await(ctx))(t)
+	small := []byte("behind")
+	must.Get(a.SendBytes(ctx, small))(t).Discard()
+	release(t, wantMessage(t, b, small)) // what was not sent did not come
+	for range 2 * maxLarge {
+		large := must.Get(a.SendBytes(ctx, data))(t)
+		release(t, wantMessage(t, b, data))
+		must.Get(large.Await(ctx))(t)
+	}
+	held(t, a, func() {
+		if n := len(a.windows); n > 1 {
+			t.Errorf("the connection has %d windows, want 1: that of the message that was not sent is closed", n)
+		}
+	})
+	must.Do(t, a.Close(ctx))
 }

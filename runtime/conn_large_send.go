@@ -1,8 +1,6 @@
 package runtime
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,8 +22,6 @@ type largeSends struct {
 	mu    sync.Mutex // guards the fields below; held for a few instructions
 	out   []*largeSend
 	spare []*Window // windows of earlier messages
-	lost  []*Window // windows of messages that were not submitted, because the connection has ended
-	over  bool      // endLarge was called
 	idle  func()    // called when out is empty; set by whenSent
 }
 
@@ -40,10 +36,10 @@ type largeSend struct {
 	tag     uint64
 	// left is 3 at the beginning. The goroutine that sends subtracts 1 when the frame was submitted, and the
 	// holder when the binding has completed and when the message has ended. The last delivers the result. So
-	// left publishes err, the window is unbound when the result is delivered, and a message that was not
-	// submitted has no result.
-	left atomic.Int32
-	err  error
+	// left publishes err and unsent, and the window is unbound when the result is delivered.
+	left   atomic.Int32
+	err    error
+	unsent bool // the frame was not submitted: the message has no result, and its window is closed
 }
 
 // sendLarge sends locals, which have total bytes, as one large message. s is a SEND of any kind. The window
@@ -207,14 +203,10 @@ func (c *Conn) offer(asked reactor.DoneContext, l *largeSends, part Slice, s rea
 	frame := c.frameOf(proto.Large, proto.SourceSize, &to)
 	frame.Encode((*[frameSize]byte)(head[:]))
 	proto.Source{Addr: at.Addr, Length: uint32(op.n), Key: at.RKey}.Encode((*[proto.SourceSize]byte)(head[frameSize:]))
-	// The wait for room ignores asked: the binding is submitted, and only the answer to the message ends it.
-	_, err = c.submit(context.Background(), &s, reactor.Payload{Header: head[:]}, submitOpts{mode: to.mode, sink: (*largeFrame)(op), filled: to.filled})
-	if err != nil { // the connection has ended, or ends because there is no memory for the request
+	_, err = c.submit(asked, &s, reactor.Payload{Header: head[:]}, submitOpts{mode: to.mode, sink: (*largeFrame)(op), filled: to.filled})
+	if err != nil {
 		c.unframe(frame)
-		l.forget(op)
-		if c.Err() == nil && !errors.Is(err, ErrQueueFull) {
-			c.sh.r.Defer(func() { c.fail(err) })
-		}
+		l.drop(op)
 		if op.sink == nil {
 			op.promise.Settle(Result{}, err)
 			f.Discard()
@@ -292,22 +284,20 @@ func (l *largeSends) begin(op *largeSend, key uint32) {
 	l.out = append(l.out, op)
 }
 
-// forget removes op, which was not submitted because the connection has ended. Its window is closed when no request
-// is outstanding any more.
-func (l *largeSends) forget(op *largeSend) {
-	l.mu.Lock()
-	l.lost = append(l.lost, op.w)
-	over := l.over
-	l.mu.Unlock()
-	_, idle := l.end(op)
-	op.c.sh.r.Defer(func() {
-		if over {
-			op.c.closeLost(l)
-		}
-		if idle != nil {
-			idle()
-		}
-	})
+// drop removes op, whose binding was submitted and whose frame was not. Its window is closed when the binding has
+// completed.
+func (l *largeSends) drop(op *largeSend) {
+	left := int32(1)
+	was, idle := l.end(op)
+	if was { // otherwise the connection has ended, and has ended op
+		left++
+	}
+	if op.unsent = true; op.left.Add(-left) == 0 {
+		op.c.sh.r.Defer(op.deliver)
+	}
+	if idle != nil {
+		op.c.sh.r.Defer(idle)
+	}
 }
 
 // end removes op, and reports whether it was there. If none is left, end returns the function of whenSent, which
@@ -366,29 +356,20 @@ func (c *Conn) endLarge() {
 	}
 	l.mu.Lock()
 	out := l.out
-	l.out, l.over = nil, true
-	for _, op := range out {
-		l.lost = append(l.lost, op.w)
-	}
+	l.out = nil
 	l.mu.Unlock()
-	c.closeLost(l)
 	for _, op := range out {
+		c.closeLost(op.w)
 		op.finish(c.endCause())
 	}
 }
 
-// closeLost closes the windows in l.lost. Holder only.
-func (c *Conn) closeLost(l *largeSends) {
-	l.mu.Lock()
-	lost := l.lost
-	l.lost = nil
-	l.mu.Unlock()
+// closeLost closes the window of a message that the peer does not fetch. Holder only.
+func (c *Conn) closeLost(w *Window) {
 	c.windowMu.Lock()
 	defer c.windowMu.Unlock()
-	for _, w := range lost {
-		// If this fails, Conn.destroy tries again and reports the error.
-		_ = w.close(true)
-	}
+	// If this fails, Conn.destroy tries again and reports the error.
+	_ = w.close(true)
 }
 
 // whenSent calls fn when no send is outstanding, and the peer has fetched all large messages. Holder only.
@@ -427,6 +408,10 @@ func (op *largeSend) step() {
 
 // deliver delivers the result. Holder only.
 func (op *largeSend) deliver() {
+	if op.unsent {
+		op.c.closeLost(op.w)
+		return
+	}
 	if op.err == nil {
 		op.c.large.Load().spareWindow(op.w)
 	}
