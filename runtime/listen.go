@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -32,7 +33,9 @@ const listenerClosed = "the listener is closed"
 // fill the backlog, the listener refuses a new request. See Options.Backlog for the limits.
 //
 // A raw listener begins a handshake only when a call of Accept, AcceptAsync or PrepareAccept waits
-// for a connection. Until then the peer's request is not answered, and the peer's Dial waits. To
+// for a connection. Until then the peer's request is not answered, and the peer's Dial waits. If a peer
+// does not answer within 10 ms, the handshake of the next request begins for the same call, so a silent peer
+// cannot lock out others; if both answer, the next call gets the second connection. To
 // post receives before the peer can send, post them between PrepareAccept and Pending.Connect.
 type Listener struct {
 	rt   *Runtime
@@ -292,7 +295,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 // except Close and end.
 func (l *Listener) startHandshakes() {
 	for l.cause == nil {
-		begin, out, wake := l.backlog.next(l.rt.cfg.now(), l.room())
+		begin, out, wake := l.backlog.next(l.rt.cfg.now(), l.calls())
 		switch {
 		case begin != nil:
 			begin.req.begin()
@@ -310,14 +313,13 @@ func (l *Listener) startHandshakes() {
 	}
 }
 
-// room returns how many more handshakes may begin if the backlog's own limits permit them. On a raw
-// listener each handshake needs a waiting call of Accept, AcceptAsync or PrepareAccept. If more
-// handshakes have begun than calls wait, the result is negative.
-func (l *Listener) room() int {
+// calls returns the number of calls that wait for a connection and for which none is ready: those of Accept,
+// AcceptAsync and PrepareAccept. On a managed listener handshakes wait for no call.
+func (l *Listener) calls() int {
 	if !l.opts.Raw {
-		return l.opts.Backlog
+		return math.MaxInt
 	}
-	return max(l.waiters.wanted()-len(l.backlog.ready), 0) + l.prepareWaiters.wanted() - (l.backlog.begun - l.backlog.claimed)
+	return max(l.waiters.wanted()-len(l.backlog.ready), 0) + l.prepareWaiters.wanted()
 }
 
 // endTries ends the calls of TryPrepareAccept if no request is waiting for them.

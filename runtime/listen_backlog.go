@@ -31,6 +31,12 @@ const (
 	// backlog.admit evicts a handshake: until then the peer may have the acceptance, and its program a
 	// connection, that the eviction ends.
 	answerMargin = 100 * time.Millisecond
+	// slowAfter is the age from which a handshake does not count any more for the call of Accept for which it began on
+	// a raw listener: the next handshake begins for this call. A peer of a data center answers within a
+	// millisecond. If a later one answers after all, the next call gets its connection. With the default
+	// Options.Backlog, 127 silent peers of as many addresses delay a call by 1.7 s: 0.6 s until begunMost of their
+	// handshakes have begun, and as long again after handshakePatience.
+	slowAfter = 10 * time.Millisecond
 	// maxPreparing is the maximum number of connections that are prepared concurrently. It also
 	// limits how many requests one pass accepts, and so how long accepting delays the pass.
 	maxPreparing = 2
@@ -64,7 +70,8 @@ const (
 // evicted. It does no I/O and reads no clock. Only the holder of the listener's turn uses it.
 //
 // An unfinished request is a waiting or a begun request. The number of handshakes of an address is
-// the number of its begun and leaving requests.
+// the number of its begun and leaving requests. The addresses of a /64 network of IPv6 count as one: a single
+// host may have all of them.
 //
 // These are the rules for a new request:
 //
@@ -85,11 +92,12 @@ const (
 //   - The next handshake is for the waiting request whose address has the fewest handshakes. If
 //     there are several such requests, the next handshake is for the oldest.
 //   - The handshake begins if all addresses together have fewer than backlog.begunMost handshakes,
-//     the address of the request has fewer handshakes than its limit (backlog.limit), and the caller of
-//     backlog.next has room for a handshake.
+//     the address of the request has fewer handshakes than its limit (backlog.limit), and fewer
+//     handshakes are quick than calls wait for a connection. A handshake is quick if it is younger than
+//     slowAfter and no call has claimed it.
 //   - If its limit prevents the handshake, the oldest begun request of the same address is evicted.
-//   - Otherwise, if begunMost or the caller's room prevents the handshake, the oldest begun request
-//     of the address with the most handshakes is evicted.
+//   - Otherwise, if begunMost prevents the handshake, the oldest begun request of the address with the
+//     most handshakes is evicted.
 //   - A begun request can be evicted for a handshake only if its own handshake is at least
 //     handshakePatience old, and its peer had the time to answer. The address with the most handshakes is chosen among the addresses
 //     that have such a request.
@@ -106,7 +114,6 @@ type backlog struct {
 	begun      int // begun and leaving requests
 	leaving    int // leaving requests
 	preparing  int // requests whose connection is being prepared, even if they were evicted meanwhile
-	claimed    int // begun and leaving requests that a call of PrepareAccept has claimed
 }
 
 // entry is the part of a request that the backlog uses.
@@ -116,7 +123,7 @@ type entry struct {
 	// answers is set when the connection begins to accept the request: from then on the acceptance may be
 	// under way to the peer.
 	answers bool
-	early   bool // a call of PrepareAccept has claimed it
+	claimed bool // a call of PrepareAccept has claimed it
 	peer    *peerShare
 	since   time.Time // when the preparation of the connection ended: from then on the peer can answer
 	req     *request  // the whole request; the backlog does not use this field
@@ -125,7 +132,7 @@ type entry struct {
 // A peerShare counts the requests of one address. It stays in backlog.peers until the last entry of
 // the address is removed.
 type peerShare struct {
-	addr       netip.Addr
+	addr       netip.Addr // of IPv6: the first of its /64 network
 	entries    int
 	unfinished int // waiting and begun
 	begun      int // begun and leaving
@@ -208,11 +215,11 @@ func (b *backlog) victim(now time.Time) (worst *entry) {
 //	out     an evicted request, which the caller must end
 //	wake    the time at which the caller must repeat the call
 //
-// If all results are zero, no handshake can begin until the backlog or the caller's room changes.
-// The argument room is the number of further handshakes that the caller permits. If room is 0, no
-// handshake begins, but a begun request may be evicted. If room is negative, all results are zero.
-func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Time) {
-	if b.preparing == maxPreparing || room < 0 {
+// If all results are zero, no handshake can begin until the backlog or the number of calls changes.
+// The argument calls is the number of calls that wait for a connection and for which none is ready. If it is 0,
+// all results are zero.
+func (b *backlog) next(now time.Time, calls int) (begin, out *entry, wake time.Time) {
+	if b.preparing == maxPreparing || calls == 0 {
 		return nil, nil, wake
 	}
 	for _, e := range b.unfinished {
@@ -223,13 +230,16 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	if begin == nil {
 		return nil, nil, wake
 	}
+	quick, slow := b.quick(now)
 	var of *peerShare // evict only requests of this address; nil stands for all addresses
 	leaving := b.leaving
 	switch {
+	case quick >= calls:
+		return nil, nil, slow
 	case begin.peer.begun >= b.limit(begin.peer):
 		of = begin.peer
 		leaving = of.leaving
-	case room > 0 && b.begun < b.begunMost:
+	case b.begun < b.begunMost:
 		begin.stage, begin.making = stageBegun, true
 		begin.peer.begun++
 		b.begun++
@@ -258,6 +268,24 @@ func (b *backlog) next(now time.Time, room int) (begin, out *entry, wake time.Ti
 	}
 	b.evict(out)
 	return nil, out, time.Time{}
+}
+
+// quick returns the number of quick handshakes, and when the first of them becomes slow; zero if none does
+// before its preparation has ended.
+func (b *backlog) quick(now time.Time) (n int, slow time.Time) {
+	for _, e := range b.unfinished {
+		if e.stage != stageBegun || e.claimed {
+			continue
+		}
+		if e.making {
+			n++
+		} else if at := e.since.Add(slowAfter); at.After(now) {
+			if n++; slow.IsZero() || at.Before(slow) {
+				slow = at
+			}
+		}
+	}
+	return n, slow
 }
 
 // evict moves a begun request that the backlog evicts to the stage stageLeaving.
@@ -329,7 +357,6 @@ func (b *backlog) remove(e *entry) {
 		b.finish(e)
 		e.peer.begun--
 		b.begun--
-		b.unclaim(e)
 	case stageReady:
 		b.unready(e)
 	case stageLeaving:
@@ -337,24 +364,9 @@ func (b *backlog) remove(e *entry) {
 		e.peer.leaving--
 		b.begun--
 		b.leaving--
-		b.unclaim(e)
 	}
 	e.stage = stageNone
 	b.unshare(e)
-}
-
-// claim counts a begun request that a call of PrepareAccept has claimed.
-func (b *backlog) claim(e *entry) {
-	e.early = true
-	b.claimed++
-}
-
-// unclaim undoes claim.
-func (b *backlog) unclaim(e *entry) {
-	if e.early {
-		e.early = false
-		b.claimed--
-	}
 }
 
 // waits reports whether a request is waiting.
@@ -376,6 +388,9 @@ func (b *backlog) unready(e *entry) {
 
 // share counts one more entry of addr, and returns the peerShare of addr.
 func (b *backlog) share(addr netip.Addr) *peerShare {
+	if addr.Is6() && !addr.Is4In6() {
+		addr = netip.PrefixFrom(addr, 64).Masked().Addr()
+	}
 	s := b.peers[addr]
 	if s == nil {
 		s = &peerShare{addr: addr}

@@ -134,23 +134,25 @@ func (b *backlogBed) leaves(p *backlogPeer) {
 
 // next calls backlog.next, which begins one handshake, evicts one request, or does
 // nothing. The method checks the choice of the backlog.
-func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
-	begin, end, wake := b.backlog.next(b.now, room)
-	making := 0
+func (b *backlogBed) next(calls int) (begun, out *backlogPeer, wake time.Time) {
+	begin, end, wake := b.backlog.next(b.now, calls)
+	making, quick := 0, 0
 	for _, p := range b.all {
 		if p.making {
 			making++
 		}
+		if p.at == stageBegun && !p.claimed && (p.making || b.now.Sub(p.since) < slowAfter) {
+			quick++
+		}
 	}
-	may := room > 0 && making < maxPreparing
-	mayEnd := room >= 0 && making < maxPreparing // if room is 0, a begun request may still be evicted
+	may := quick < calls && making < maxPreparing
 	switch {
 	case begin != nil:
 		p := b.peerOf(begin)
 		each, all := b.count(p.addr, stageBegun, stageLeaving), b.count(everyAddr, stageBegun, stageLeaving)
 		if !may || p.at != stageWaiting || each >= b.limit(p.peer) || all >= b.begunMost {
-			b.t.Fatalf("next began the handshake of a request at stage %d, with %d connections in preparation, room %d, %d handshakes of its address and %d of all addresses; want no handshake to begin",
-				p.at, making, room, each, all)
+			b.t.Fatalf("next began the handshake of a request at stage %d, with %d connections in preparation, %d calls, %d quick handshakes, %d handshakes of its address and %d of all addresses; want no handshake to begin",
+				p.at, making, calls, quick, each, all)
 		}
 		for _, o := range b.all {
 			n := b.count(o.addr, stageBegun, stageLeaving)
@@ -162,17 +164,17 @@ func (b *backlogBed) next(room int) (begun, out *backlogPeer, wake time.Time) {
 		return p, nil, wake
 	case end != nil:
 		p := b.peerOf(end)
-		if !mayEnd || p.at != stageBegun || p.making || b.now.Sub(p.since) < handshakePatience {
-			b.t.Fatalf("a request at stage %d (in preparation: %t) was evicted %v after its preparation, with room %d and %d connections in preparation; want no eviction",
-				p.at, p.making, b.now.Sub(p.since), room, making)
+		if !may || p.at != stageBegun || p.making || b.now.Sub(p.since) < handshakePatience {
+			b.t.Fatalf("a request at stage %d (in preparation: %t) was evicted %v after its preparation, with %d calls, %d quick handshakes and %d connections in preparation; want no eviction",
+				p.at, p.making, b.now.Sub(p.since), calls, quick, making)
 		}
 		b.leaves(p)
 		return nil, p, wake
 	case !wake.IsZero():
-		if !mayEnd || !wake.After(b.now) {
-			b.t.Fatalf("at %v, with room %d and %d connections in preparation, next returned the wake time %v; want a time in the future, or none", b.now, room, making, wake)
+		if calls == 0 || making == maxPreparing || !wake.After(b.now) {
+			b.t.Fatalf("at %v, with %d calls and %d connections in preparation, next returned the wake time %v; want a time in the future, or none", b.now, calls, making, wake)
 		}
-	case may && b.count(everyAddr, stageWaiting) > 0 && b.count(everyAddr, stageLeaving) == 0 && making == 0:
+	case calls > 0 && making < maxPreparing && b.count(everyAddr, stageWaiting) > 0 && b.count(everyAddr, stageLeaving) == 0 && making == 0:
 		b.t.Fatalf("%d requests wait, but next began none, evicted none and returned no wake time; want one of these three", b.count(everyAddr, stageWaiting))
 	}
 	return nil, nil, wake
@@ -237,7 +239,12 @@ func TestBacklogRules(t *testing.T) {
 				for begun, out, _ := b.next(100); begun != nil || out != nil; begun, out, _ = b.next(100) {
 				}
 			},
-			"begin one": func(t *rapid.T) { b.next(rapid.IntRange(0, 1).Draw(t, "room")) },
+			"begin one": func(t *rapid.T) { b.next(rapid.IntRange(0, 3).Draw(t, "calls")) },
+			"claimed": func(t *rapid.T) {
+				if p := one("who", stageBegun); p.making {
+					p.claimed = true
+				}
+			},
 			"answers": func(t *rapid.T) {
 				if p := one("who", stageBegun); p.making {
 					p.answers = true
@@ -388,7 +395,7 @@ func TestSilentHandshakesGiveWay(t *testing.T) {
 		t.Fatalf("after a request of another address %d handshakes began and %d were evicted, want only the handshake of this request to begin", len(begun), out)
 	}
 	b.established(p)
-	_, _, wake := b.next(1)
+	_, _, wake := b.next(DefaultBacklog)
 	if want := b.now.Add(handshakePatience); !wake.Equal(want) {
 		t.Fatalf("next returned the wake time %v, want %v", wake, want)
 	}
@@ -399,31 +406,50 @@ func TestSilentHandshakesGiveWay(t *testing.T) {
 	b.check()
 }
 
-// Rule: if only one call of Accept waits at a raw listener, a waiting request still evicts a silent
-// handshake after handshakePatience. (The argument room of backlog.next is then 0, because the silent
-// handshake occupies the only call of Accept.)
+// Rule: if only one call of Accept waits at a raw listener, a silent peer occupies it for slowAfter: then the
+// handshake of the next request begins beside the silent one. A peer whose connection a call of PrepareAccept has
+// claimed occupies no other call.
 func TestSilentHandshakeOfTheOnlyAccepterGivesWay(t *testing.T) {
 	b := newBacklogBed(t, DefaultBacklog)
 	silent, _ := b.admit(backlogAddr(1))
 	if begun, _, _ := b.next(1); begun != silent {
 		t.Fatal("the handshake of the first request did not begin")
 	}
+	second, _ := b.admit(backlogAddr(2))
+	if begun, _, wake := b.next(1); begun != nil || !wake.IsZero() {
+		t.Fatalf("beside a handshake in preparation next began %v and returned the wake time %v, want neither", begun, wake)
+	}
 	b.made(silent)
-	next, _ := b.admit(backlogAddr(2))
-	_, _, wake := b.next(0)
-	if want := b.now.Add(handshakePatience); !wake.Equal(want) {
+	_, _, wake := b.next(1)
+	if want := b.now.Add(slowAfter); !wake.Equal(want) {
 		t.Fatalf("next returned the wake time %v, want %v", wake, want)
 	}
 	b.now = wake
-	if _, out, _ := b.next(-1); out != nil {
-		t.Error("with room -1 (no Accept waits) next evicted a handshake, want no eviction")
+	if begun, out, _ := b.next(0); begun != nil || out != nil {
+		t.Error("with no call next began or evicted a handshake, want neither")
 	}
-	if _, out, _ := b.next(0); out != silent {
-		t.Fatal("with room 0 next did not evict the silent handshake")
+	if begun, out, _ := b.next(1); begun != second || out != nil {
+		t.Error("the handshake of the second request did not begin beside the silent one")
 	}
-	b.gone(silent)
-	if begun, _, _ := b.next(1); begun != next {
-		t.Error("the handshake of the second request did not begin after the eviction")
+	b.made(second)
+	second.claimed = true
+	third, _ := b.admit(backlogAddr(3))
+	if begun, _, _ := b.next(1); begun != third {
+		t.Error("the handshake of the third request did not begin beside one that a call of PrepareAccept has claimed")
 	}
 	b.check()
+}
+
+// Rule: the addresses of a /64 network of IPv6 are counted together, and other addresses each by itself.
+func TestAddressesOfOneNetworkCountTogether(t *testing.T) {
+	b := newBacklog(DefaultBacklog)
+	share := func(addr string) *peerShare { return b.share(netip.MustParseAddr(addr)) }
+	if share("2001:db8:0:1::1") != share("2001:db8:0:1:ffff::2") {
+		t.Error("two addresses of a /64 network are counted apart")
+	}
+	for _, of := range [][2]string{{"2001:db8:0:1::1", "2001:db8:0:2::1"}, {"10.0.0.1", "10.0.0.2"}, {"::ffff:10.0.0.1", "::ffff:10.0.0.2"}} {
+		if share(of[0]) == share(of[1]) {
+			t.Errorf("%s and %s are counted together", of[0], of[1])
+		}
+	}
 }

@@ -95,7 +95,7 @@ func (r *request) begin() {
 	l, opts := r.l, &r.l.opts
 	if s, ok := l.prepareWaiters.next(); ok {
 		r.early = s
-		if l.backlog.claim(&r.entry); s.opts != nil {
+		if r.claimed = true; s.opts != nil {
 			opts = s.opts
 		}
 	}

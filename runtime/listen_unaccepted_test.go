@@ -290,11 +290,8 @@ func TestSilentRequestsDelayNobody(t *testing.T) {
 	}
 }
 
-// Rule: while one address sends 1,000 requests a second and never finishes a handshake, 99 of 100
-// dials from another address take less than 50 ms of virtual time.
-// (BenchmarkDialBesideSilentRequests measures real time.)
-func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
-	notOnDevice(t, "the test runs in virtual time")
+// newVirtualPair returns two runtimes on virtual time, with 100 µs between them.
+func newVirtualPair(t *testing.T) *nthPaced {
 	link := fabric.New(fabric.Config{Virtual: true, Seed: 1})
 	p := must.Get(soft.New(soft.Config{Fabric: link, Devices: []soft.DeviceConfig{
 		{Name: "soft0", Addr: netip.MustParseAddr("10.0.0.1")}, {Name: "soft1", Addr: netip.MustParseAddr("10.0.0.2")}}}))(t)
@@ -307,12 +304,22 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 		return rt
 	}
 	r.client, r.server = open("soft0"), open("soft1")
-	defer func() {
+	t.Cleanup(func() {
 		r.shut()
 		if err := errors.Join(r.errs...); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return r
+}
+
+// Rule: while one address sends 1,000 requests a second and never finishes a handshake, 99 of 100
+// dials from another address take less than 50 ms of virtual time.
+// (BenchmarkDialBesideSilentRequests measures real time.)
+func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
+	notOnDevice(t, "the test runs in virtual time")
+	r := newVirtualPair(t)
+	link := r.fab
 	ln := must.Get(r.server.Listen(":0"))(t)
 	a := newAsker(t, link, "10.0.0.9", ln.Addr(), proto.EncodeHello(proto.Hello{Credits: 4, Most: 4, RecvSize: 4096}))
 	a.every = time.Millisecond
@@ -344,6 +351,35 @@ func TestDialingBesideAFloodOfSilentRequests(t *testing.T) {
 	if n := queuePairs(r.server); n > ln.backlog.begunEach {
 		t.Errorf("the silent address has %d queue pairs, want at most %d", n, ln.backlog.begunEach)
 	}
+}
+
+// Rule: peers that each send one request and stay silent do not lock a raw listener with a single call of Accept: as
+// many as its backlog has places for delay another peer by less than 2 s of virtual time.
+func TestSilentPeersDoNotLockARawListener(t *testing.T) {
+	notOnDevice(t, "the test runs in virtual time")
+	r := newVirtualPair(t)
+	raw := Options{Raw: true}
+	ln := must.Get(r.server.ListenOptions(":0", raw))(t)
+	seat := must.Get(ln.AcceptAsync())(t)
+	hello := proto.EncodeHello(proto.Hello{Raw: true})
+	for i := range DefaultBacklog - 1 {
+		newAsker(t, r.fab, fmt.Sprintf("10.0.1.%d", i), ln.Addr(), hello).ask(1)
+	}
+	if err := r.pump(func() bool { return ln.backlog.len() == DefaultBacklog-1 }); err != nil {
+		t.Fatal(err)
+	}
+	at := r.fab.Now()
+	f := must.Get(r.client.DialAsync(testContext(t), ln.Addr().String(), raw))(t)
+	c, err := reached(r, f, 0)
+	if err != nil {
+		t.Fatalf("Dial beside %d silent requests failed after %v: %v", DefaultBacklog-1, r.fab.Now()-at, err)
+	}
+	took := r.fab.Now() - at
+	t.Logf("Dial took %v, %d handshakes have begun", took, ln.backlog.begun)
+	if took > 2*time.Second {
+		t.Errorf("Dial beside %d silent requests took %v, want less than 2 s", DefaultBacklog-1, took)
+	}
+	r.hangUp(c, must.Get(reached(r, seat, 0))(t))
 }
 
 // Rule: if a connection has already ended when the listener is notified of its establishment, a
