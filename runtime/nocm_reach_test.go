@@ -3,12 +3,15 @@ package runtime
 import (
 	"context"
 	"errors"
+	"net"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/verbs"
+	"github.com/verbena-rdma/verbena/verbs/bootstrap"
 )
 
 // Rule: if the context of Prepared.Connect ends while the system looks up the peer's hardware address,
@@ -146,4 +149,37 @@ func TestPreparingAsksTheDeviceOffTheTurn(t *testing.T) {
 			t.Error("Prepare did not query the device")
 		}
 	})
+}
+
+// Rule: a TCP peer that names the address of another machine as that of its queue pair has this end send three packets
+// there at most; the connection then ends with RETRY_EXC_ERR.
+func TestAPlainPeerNamesTheAddressOfAnother(t *testing.T) {
+	notOnDevice(t, "the test names a UDP port of its own")
+	rt := mustOpen(t, Config{Provider: process(t), Device: "soft0"})
+	victim := must.Get(net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 3)}))(t)
+	defer victim.Close()
+	p := prepare(t, rt, PlainOptions{Path: bootstrap.Path{Timeout: 8}})
+	at := victim.LocalAddr().(*net.UDPAddr).AddrPort()
+	c := must.Get(p.Connect(testContext(t), bootstrap.Dest{LID: at.Port(), QPN: 77, PSN: 88, GID: verbs.GIDFromAddr(at.Addr())}))(t)
+	ctx := testContext(t)
+	for range 20 {
+		must.Get(c.SendBytes(ctx, make([]byte, 4096)))(t).Discard()
+	}
+	<-c.Done()
+	if !errors.Is(c.Err(), verbs.StatusError(verbs.WCRetryExcErr)) {
+		t.Errorf("the connection ended with %v, want RETRY_EXC_ERR", c.Err())
+	}
+	end := must.Get(net.Dial("udp4", at.String()))(t)
+	defer end.Close()
+	must.Get(end.Write([]byte("end")))(t) // loopback keeps the order
+	n := 0
+	for b, got := make([]byte, 1<<16), 0; got != len("end"); n++ {
+		var err error
+		if got, _, err = victim.ReadFrom(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n--; n == 0 || n > 3 {
+		t.Errorf("%d packets were sent to the address, want 1 to 3", n)
+	}
 }

@@ -53,11 +53,12 @@ func (d *device) startCM(c CMConfig) {
 	}
 }
 
-// mayConnect reports whether the path of a queue pair may have a socket of its own from RTS on. The request of a peer may be
-// forged, and the socket takes the place of another path's: such a connection gets it when it is established.
-func (m *deviceCM) mayConnect(q *queuePair) bool {
+// proves reports whether the connection manager has proven the address of the peer when the queue pair enters RTS: the
+// peer has answered a request. The request of a peer may be forged, and queuePair.prove is called when such a
+// connection is established. What a program has told by other means is proven by the first packet.
+func (m *deviceCM) proves(q *queuePair) bool {
 	id := m.byQP[q]
-	return id == nil || id.req == nil
+	return id != nil && id.req == nil
 }
 
 // connect asks for a socket for a path alone, if it has UDP ports; nil: it has none.
@@ -103,8 +104,8 @@ func (m *deviceCM) event(e cm.Event) {
 	case cm.EvReply:
 		id.onReply(m.dev.p.Now(), e.REP)
 	case cm.EvEstablished:
-		if path := id.path; path.Far() && id.qp != nil {
-			m.dev.connect(&path)
+		if id.qp != nil {
+			id.qp.prove()
 		}
 		id.become(idEstablished)
 		id.report(verbs.CMEvent{Type: verbs.CMEstablished})

@@ -173,7 +173,7 @@ func (w *world) connect(o options) {
 	w.b.toRTS(a, w.a)
 	if o.lossy {
 		for _, e := range []*peer{w.a, w.b} {
-			e.ctx.dev.exclusive(func() { e.qp.req.window = newWindow(true, e.qp.mtu) })
+			e.ctx.dev.exclusive(func() { e.qp.req.window = newWindow(true, true, e.qp.mtu) })
 		}
 	}
 }

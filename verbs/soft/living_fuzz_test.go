@@ -102,9 +102,9 @@ func (x *living) throw(b forgery) (named func() bool) {
 
 // FuzzChangedPackets: a stranger who knows everything but an expected PSN changes nothing. Packets of living connections
 // are sent again with one to three fields changed, in both directions and to queue pairs of every type. Unless one of
-// them names a reliable queue pair and an expected PSN, every request executes once, with the right bytes, and completes;
-// and whatever they name, the engine lives, no request completes twice, and no byte outside the transfers is written.
-// Queue pairs of unreliable services stay in RTS.
+// them names a reliable queue pair and an expected PSN, every request executes once, with the right bytes, and completes
+// once, and no byte outside the transfers is written. Whatever they name, the engine lives, everything can be closed, and
+// queue pairs of unreliable services stay in RTS.
 func FuzzChangedPackets(f *testing.F) {
 	for op := range byte(0x20) { // each opcode to each type
 		f.Add([]byte{op, 0, 1, op, 2, op, 0, 0, op, 0, 2, op, 0, 0, 0, 0})

@@ -58,8 +58,9 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.mtu = min(q.attr.PathMTU.Bytes(), ceilMsgSize)
 		q.resp.begin(&q.attr)
 	case from == verbs.QPSRTR && to == verbs.QPSRTS:
-		q.req.begin(&q.attr, q.route.Uplink(), q.mtu)
-		if q.dev.cm.mayConnect(q) {
+		proven := q.resp.established || q.dev.cm.proves(q)
+		q.req.begin(&q.attr, newWindow(q.route.Uplink(), proven, q.mtu))
+		if proven {
 			q.dev.connect(q.route.Far())
 		}
 	case from == verbs.QPSRTS && to == verbs.QPSSQD:

@@ -48,12 +48,12 @@ type requester struct {
 	notifyDrained  bool
 }
 
-// begin initializes the requester from the attributes of RTS. lossy: its packets, of up to mtu bytes, pass a socket.
-func (r *requester) begin(a *verbs.QPAttr, lossy bool, mtu uint32) {
+// begin initializes the requester from the attributes of RTS, with the window w.
+func (r *requester) begin(a *verbs.QPAttr, w sendWindow) {
 	*r = requester{tail: r.tail, cur: r.tail, fresh: r.tail, read: r.tail}
 	r.acked = psnBase + uint64(a.SQPSN)
 	r.next, r.sent = r.acked, r.acked
-	r.window = newWindow(lossy, mtu)
+	r.window = w
 	r.reload(a)
 }
 
@@ -167,6 +167,15 @@ func (q *queuePair) progress(psn uint64) {
 	q.dev.activate(q) // the window may be open again, or a fence passed
 }
 
+// prove notes that the peer is at its address, where more than the first packet may be sent now. The path may have a
+// socket of its own now, which takes the place of another path's.
+func (q *queuePair) prove() {
+	if q.req.window.prove() {
+		q.dev.connect(q.route.Far())
+		q.dev.activate(q)
+	}
+}
+
 // measure adapts the window and the time of probes to an acknowledgement of everything below psn.
 func (q *queuePair) measure(psn uint64) {
 	r := &q.req
@@ -245,7 +254,7 @@ func (q *queuePair) probe() {
 	r := &q.req
 	r.trip.probes = min(r.trip.probes+1, maxDoubled)
 	q.dev.again.Probes++
-	if r.next > r.acked {
+	if r.next > r.acked && r.window.again() {
 		r.window.probe()
 		r.seek(q.sq.Load(), r.acked)
 		q.dev.activate(q)
@@ -272,6 +281,10 @@ func (q *queuePair) retry(psn uint64, status verbs.WCStatus) {
 	r.retries--
 	r.window.lost()
 	q.deadline = 0
+	if !r.window.again() {
+		q.startTimer()
+		return
+	}
 	r.seek(q.sq.Load(), psn)
 	q.dev.activate(q)
 }

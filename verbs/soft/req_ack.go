@@ -37,6 +37,9 @@ func (q *queuePair) onResponse(k *fabric.Packet, h *wire.Header) {
 	if psn >= r.sent {
 		return // it acknowledges a packet that was never sent: C9-92, a ghost
 	}
+	if psn >= r.acked {
+		q.prove()
+	}
 	switch op := h.Opcode.Op(); op {
 	case wire.OpAcknowledge:
 		q.onAck(psn, h.Syndrome)

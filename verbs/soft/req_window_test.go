@@ -16,7 +16,7 @@ func TestSendWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lossy := rapid.Bool().Draw(t, "lossy")
 		mtu := rapid.SampledFrom([]verbs.MTU{verbs.MTU256, verbs.MTU4096, verbs.MTU8192, verbs.MTU32768}).Draw(t, "mtu").Bytes()
-		w := newWindow(lossy, mtu)
+		w := newWindow(lossy, true, mtu)
 		first := w
 		if lossy && (w.least < 2 || w.psns < w.least || w.most > windowPSNs || w.most*uint64(mtu) > windowPSNs<<12 || w.psns*uint64(mtu) > firstWindow<<12 || uint64(w.chunk) > w.psns) {
 			t.Fatalf("the first window for packets of %d bytes is %+v", mtu, w)

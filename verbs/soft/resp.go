@@ -183,6 +183,7 @@ func (q *queuePair) onRequest(k *fabric.Packet, h *wire.Header) (kept bool) {
 // in librdmacm.
 func (q *queuePair) establish() {
 	q.resp.established = true
+	q.prove()
 	if q.current() == verbs.QPSRTR {
 		q.raise(verbs.EventCommEst)
 	}
