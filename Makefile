@@ -50,7 +50,7 @@ stress: ## stress under the race detector (STRESSOPS=, STRESSTIME=1m, SIMOPS=, E
 	$(GO) test -race -count=1 ./benchmarks/... ./examples/... ./internal/rxevm/... ./scripts/... ./verbs/ibv
 	VERBENA_EVENTS=$(EVENTS) $(GO) test -count=1 -timeout 4h -run NoWakeUpIsLost -v ./reactor
 	VERBENA_LOSSY_MIB=10240 $(GO) test -count=1 -timeout 1h -run StressLossySocket -v ./verbs/soft
-	for f in FuzzChangedPackets FuzzUnluckyNetwork; do $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) ./verbs/soft || exit 1; done
+	for f in FuzzChangedPackets FuzzUnluckyNetwork; do $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x ./verbs/soft || exit 1; done
 	VERBENA_SIM_OPS=$(SIMOPS) $(GO) test -count=1 -timeout 1h -run '^TestSimulation$$' -v ./runtime
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
 	VERBENA_CHAOS_ROUNDS=$(CHAOSROUNDS) $(GO) test -race -count=1 -timeout 4h -run ChaosAtTheEnd -v ./runtime
