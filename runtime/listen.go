@@ -34,9 +34,10 @@ const listenerClosed = "the listener is closed"
 //
 // A raw listener begins a handshake only when a call of Accept, AcceptAsync or PrepareAccept waits
 // for a connection. Until then the peer's request is not answered, and the peer's Dial waits. If a peer
-// does not answer within 10 ms, the handshake of the next request begins for the same call, so a silent peer
-// cannot lock out others; if both answer, the next call gets the second connection. To
-// post receives before the peer can send, post them between PrepareAccept and Pending.Connect.
+// does not answer within 10 ms, the handshake of the next request begins for the same call of Accept or AcceptAsync,
+// so a silent peer cannot lock out others; if both answer, the next call gets the second connection. To
+// post receives before the peer can send, post them between PrepareAccept and Pending.Connect. Pending.Connect
+// waits up to 2.3 s for a silent peer: call it beside the next PrepareAccept, or such peers delay others.
 type Listener struct {
 	rt   *Runtime
 	sh   *shard

@@ -23,8 +23,9 @@
 // retries (IBV_WC_RETRY_EXC_ERR); UC and UD never notice. Nothing is negotiated either: both
 // sides must use the same path MTU, and matching depths of READs. Nothing is authenticated or
 // encrypted, unless the caller's net.Conn is.
-// The peer may name the address of another machine. The software RNIC sends three packets there at
-// most before a packet comes from there; an RDMA device sends as many as the program posts.
+// The peer may name the address of another machine. An RC queue pair of the software RNIC sends three
+// packets there at most before a packet comes from there; UC and UD, which nobody answers, and RDMA
+// devices send as many as the program posts.
 //
 // The text is untrusted input and is parsed with bounds.
 package bootstrap

@@ -40,7 +40,12 @@ func (d *device) startCM(c CMConfig) {
 	m.machine = machine
 	d.cm = m
 	d.onProgress = machine.Progress
-	d.onRefused = machine.Refused
+	d.onRefused = func(path *wire.Path, quoted []byte) {
+		var h wire.Header
+		if n, err := wire.Parse(quoted, &h); err == nil && h.Opcode == wire.UDSendOnly {
+			machine.Refused(path, quoted[n:])
+		}
+	}
 	d.onMAD = func(now time.Duration, src wire.Path, mad []byte) {
 		if machine.Receive(now, src, mad) != nil {
 			d.p.CountMalformed()
@@ -169,7 +174,11 @@ func (m *deviceCM) ask(e cm.Event, head *[cm.PrivateREQ]byte, ev verbs.CMEvent) 
 	// The machine bounds unanswered requests, but a peer may abandon one and send another while
 	// the first event is still unread.
 	if len(listener.children) >= e.Listener.Backlog() {
-		m.turnAway(e.Conn, cm.RejNoResources, cm.SIDRNoQP)
+		if path := e.Conn.Peer(); path.Far() {
+			e.Conn.Drop() // as with a full backlog: see cm.Machine.onREQ
+		} else {
+			m.turnAway(e.Conn, cm.RejNoResources, cm.SIDRNoQP)
+		}
 		return
 	}
 	var end *roce.End

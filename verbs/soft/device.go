@@ -95,11 +95,11 @@ type device struct {
 
 	// Hooks of the connection manager. All are called during Progress (or in an exclusive
 	// section) and must neither block nor call exclusive. onMAD receives a management datagram
-	// that is valid during the call. onRefused gets the path of a packet that met no socket.
+	// that is valid during the call. onRefused gets the path and the beginning of a packet that met no socket.
 	// onProgress runs the manager's timers and returns the time of its next call (0: never). onCommEst reports that a queue pair received its first packet.
 	onMAD      func(now time.Duration, src wire.Path, mad []byte)
 	onProgress func(now time.Duration) (next time.Duration)
-	onRefused  func(path *wire.Path)
+	onRefused  func(path *wire.Path, quoted []byte)
 	onCommEst  func(q *queuePair)
 
 	cm *deviceCM // cm_device.go

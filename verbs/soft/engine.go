@@ -136,7 +136,11 @@ func (d *device) breakBroken() {
 func (d *device) receive(k *fabric.Packet) (kept bool) {
 	h := &d.scratch.rx
 	if k.HdrLen == 0 && k.Far != nil { // from the link itself
-		d.onRefused(k.Far)
+		var quoted []byte
+		if len(k.Payload) > 0 {
+			quoted = k.Payload[0]
+		}
+		d.onRefused(k.Far, quoted)
 		return false
 	}
 	n, err := wire.Parse(k.Header(), h)

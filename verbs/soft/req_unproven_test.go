@@ -79,3 +79,24 @@ func TestTheFirstPacketFromThePeerOpensTheWindow(t *testing.T) {
 		})
 	}
 }
+
+// Rule: a peer whose queue pair gets ready within the time of the retries is reached: the last packet is sent with the
+// last retry. (A message between two programs that had exchanged their addresses was lost if one was 0.3 s late.)
+func TestAPeerThatGetsReadyLateIsReached(t *testing.T) {
+	const retries = 7
+	w := unprovenWorld(t, retries)
+	w.fab.SetAll(fabric.Link{Down: true})
+	w.write(1, 8)
+	ready := retries*verbs.AckTimeout(longTimeout) - verbs.AckTimeout(longTimeout)/2 // before the last retry
+	for ready += w.fab.Now(); ; {
+		w.step()
+		at, ok := w.fab.NextEvent()
+		if !ok || at >= ready {
+			break
+		}
+		w.fab.AdvanceTo(at)
+	}
+	w.fab.SetAll(fabric.Link{Delay: oneWay})
+	w.settle()
+	w.a.ok(w.a.poll(w.a.scq), 1)
+}

@@ -18,7 +18,8 @@ import "github.com/verbena-rdma/verbena/verbs"
 //
 // It is one packet, too, before the first packet from the peer, if the connection manager has not proven the peer's
 // address (ADR 10): whoever tells this end the address of another machine must not have it flooded. The packet is
-// sent firstTries times at most. The retries are used up as with any silent peer.
+// sent three times at most: at once, at the first retry, and at the last one, for a peer that gets ready late. The
+// other retries are used up without a packet.
 //
 // Implements: additive increase, multiplicative decrease (RFC 5681, 3.1, without slow start).
 type sendWindow struct {
@@ -46,7 +47,7 @@ const (
 	// fewestPackets is the smallest window of large packets: one lost packet and one that shows the loss.
 	fewestPackets = 2
 	// firstTries is how often the first packet is sent to an address that is not proven. On a path that loses a
-	// hundredth of the packets, this ends one connection in a million.
+	// hundredth of the packets, this ends one connection in a million. At least 2.
 	firstTries = 3
 	// linkChunk is the chunk on a link with a socket: the window bounds the answers to a READ by it.
 	linkChunk = 16
@@ -71,10 +72,11 @@ func newWindow(lossy, proven bool, mtu uint32) sendWindow {
 	return w
 }
 
-// again reports whether a packet that was not answered may be sent again, and counts it.
-func (w *sendWindow) again() bool {
+// again reports whether a packet that was not answered may be sent again, and counts it. last: it is the last time that
+// this is asked; the last try is kept for it.
+func (w *sendWindow) again(last bool) bool {
 	if w.unproven {
-		if w.tries == 0 {
+		if w.tries == 0 || w.tries == 1 && !last {
 			return false
 		}
 		w.tries--

@@ -59,7 +59,7 @@ func (s *Socket) sendOne(b []byte) unix.Errno {
 // Implements: sendmmsg(2).
 func (s *Socket) Send(ms []Out) (n int, err error) {
 	one := len(ms) == 1 && s.connected && ms[0].TOS == 0
-	join, unjoined := s.join, unix.Errno(0)
+	join, unjoined, pending := s.join, unix.Errno(0), 0
 	for {
 		var k, got int
 		var errno unix.Errno
@@ -102,11 +102,16 @@ func (s *Socket) Send(ms []Out) (n int, err error) {
 			}
 			return 0, ErrTooLong
 		}
-		if s.refusals.Swap(true) {
+		// It may be of an earlier datagram: see Refused. ECONNREFUSED always is.
+		seen := s.refusals.Swap(true)
+		if pending++; seen && (errno != unix.ECONNREFUSED || pending > maxPending) {
 			return 0, errno
-		} // else it may be of an earlier datagram: see Refused
+		}
 	}
 }
+
+// maxPending is how many reports about earlier datagrams a call that sends passes over. Strangers can cause more.
+const maxPending = 8
 
 // fill prepares the messages for datagrams, and returns how many messages. With join, neighbors of one length to
 // one peer are one message.

@@ -37,8 +37,11 @@ func TestOnlyASocketThatAsksLearnsOfRefusals(t *testing.T) {
 						}
 						outs = outs[n:]
 					}
-					for _, ok := s.Refused(); ok; _, ok = s.Refused() {
-						learned++
+					var quoted [64]byte
+					for to, n, ok := s.Refused(quoted[:]); ok; to, n, ok = s.Refused(quoted[:]) {
+						if to == nowhere && string(quoted[:n]) == "to nobody" {
+							learned++
+						}
 					}
 				}
 				if asks != (learned > 0) {

@@ -215,41 +215,38 @@ func (s *Socket) FD() int { return s.fd }
 // Notify does nothing: the socket announces datagrams by its descriptor. See sys.Source.
 func (s *Socket) Notify(func()) {}
 
-// Refused returns the destination of a datagram that its receiver's system refused, because no socket has
-// the port; ok is false if there is none, or without Options.Refusals. The socket keeps some until they are taken. It may be called by
-// the goroutine that may call Recv; it does not block.
+// Refused takes one report from the error queue; ok is false if there is none, or without Options.Refusals. Is the
+// report of a datagram that its receiver's system refused, because no socket has the port, then to is its destination;
+// otherwise to is not valid. The report quotes the beginning of the datagram, which Refused copies to quoted: n bytes of
+// it, or none. Anybody may send reports, with a quotation of his choice. The socket keeps some until they are
+// taken. Refused may be called by the goroutine that may call Recv; it does not block.
 //
 // Implements: IP_RECVERR, MSG_ERRQUEUE (ip(7)).
-func (s *Socket) Refused() (to netip.AddrPort, ok bool) {
+func (s *Socket) Refused(quoted []byte) (to netip.AddrPort, n int, ok bool) {
 	if !s.refusals.Load() {
-		return to, false
+		return to, 0, false
 	}
 	const controlLen = 256 // struct sock_extended_err and an address, with their headers
 	var control [controlLen]byte
-	var none [1]byte
-	for {
-		_, n, _, from, err := unix.Recvmsg(s.fd, none[:], control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
-		if err != nil {
-			s.refusals.Store(false)
-			return to, false
-		}
-		all, err := unix.ParseSocketControlMessage(control[:n])
-		if err != nil {
+	n, c, _, from, err := unix.Recvmsg(s.fd, quoted, control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	if err != nil {
+		s.refusals.Store(false)
+		return to, 0, false
+	}
+	all, _ := unix.ParseSocketControlMessage(control[:c]) // after an error none
+	for _, m := range all {
+		// Its first field is the errno.
+		if len(m.Data) < 4 || m.Header.Type != unix.IP_RECVERR && m.Header.Type != unix.IPV6_RECVERR || binary.NativeEndian.Uint32(m.Data) != uint32(unix.ECONNREFUSED) {
 			continue
 		}
-		for _, m := range all {
-			// Its first field is the errno.
-			if len(m.Data) < 4 || m.Header.Type != unix.IP_RECVERR && m.Header.Type != unix.IPV6_RECVERR || binary.NativeEndian.Uint32(m.Data) != uint32(unix.ECONNREFUSED) {
-				continue
-			}
-			switch a := from.(type) {
-			case *unix.SockaddrInet4:
-				return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), true
-			case *unix.SockaddrInet6:
-				return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)), true
-			}
+		switch a := from.(type) {
+		case *unix.SockaddrInet4:
+			to = netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+		case *unix.SockaddrInet6:
+			to = netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port))
 		}
 	}
+	return to, n, true
 }
 
 // Buffer returns the state of the receive buffer. Any goroutine may call it, but not during Close; it enters

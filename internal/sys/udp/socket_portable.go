@@ -152,7 +152,7 @@ func (s *Socket) Buffer() Buffer {
 }
 
 // Refused returns false: package net does not report what a receiver's system refuses.
-func (s *Socket) Refused() (to netip.AddrPort, ok bool) { return to, false }
+func (s *Socket) Refused([]byte) (to netip.AddrPort, n int, ok bool) { return to, 0, false }
 
 // Close closes the socket and waits for its goroutine. Idempotent.
 func (s *Socket) Close() error {

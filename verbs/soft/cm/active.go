@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -103,12 +104,17 @@ func (m *Machine) heard(c *Conn) {
 	}
 }
 
-// Refused ends the requests by a path that met no socket at its other end. Which of this end's addresses
-// it had is not known. Any stranger can have the system report such a path, so Refused looks at the requests by this path
-// alone.
-func (m *Machine) Refused(p *wire.Path) {
+// Refused ends the request by a path that met no socket at its other end. Which of this end's addresses
+// it had is not known. quoted is the beginning of its datagram. Any stranger can have the system report such a path, so
+// Refused looks at the requests by this path alone, and compares the transaction ID. A system that quotes less of a
+// datagram is not heard: the request then ends by its retries.
+func (m *Machine) Refused(p *wire.Path, quoted []byte) {
+	if len(quoted) < offTID+8 {
+		return
+	}
+	tid := binary.BigEndian.Uint64(quoted[offTID:])
 	for c := range m.asking[withoutLocal(*p)] {
-		if c.state != StateREQSent {
+		if c.state != StateREQSent || c.tid != tid {
 			continue
 		}
 		c.forget()

@@ -60,6 +60,7 @@
 // not random):
 //
 //	MRA, REP or REJ for a REQ              64   communication ID and transaction ID of the request
+//	ICMP "port unreachable" for a REQ      64   transaction ID, as quoted; it needs no forged address
 //	REJ of an initiator that gave up       64   the same
 //	DREQ for a REQ                         56   communication ID, queue pair number
 //	REQ again                              88   communication ID, transaction ID, queue pair number

@@ -75,6 +75,9 @@ func (m *Machine) onSIDRREQ(now time.Duration, src wire.Path, req *SIDRREQ) bool
 		why := SIDRUnsupported
 		if l != nil {
 			why = SIDRNoQP // the backlog is full
+			if !m.inside(&src) {
+				return true // as for a REQ
+			}
 		}
 		m.send(src, &SIDRREP{TID: req.TID, RequestID: req.RequestID, Status: why, ServiceID: req.ServiceID})
 		return true

@@ -126,7 +126,11 @@ func (m *Machine) onREQ(now time.Duration, src wire.Path, req *REQ) bool {
 	case req.Transport != TransportRC && !req.XRC():
 		refuse(RejInvalidTransport)
 	case l.pending >= l.backlog:
-		refuse(RejNoResources)
+		// A peer in another process repeats its request, and may find a place then: a flood of requests by a stranger
+		// must not have it refused.
+		if m.inside(&src) {
+			refuse(RejNoResources)
+		}
 	case !m.carries(src, req): // the last, because the look at the route is a system call
 		refuse(RejInvalidMTU, MTUCode(m.mtuOf(src)))
 	default:

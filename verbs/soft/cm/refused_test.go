@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -21,8 +22,11 @@ func asker(t testing.TB, event func(Event), paths ...wire.Path) *Machine {
 	return m
 }
 
-// Rule: a path that meets no socket ends the requests by it, from whichever address of this end, and no others. What has
-// ended is not kept.
+// refusal returns the beginning of the datagram of a request.
+func refusal(c *Conn) []byte { return binary.BigEndian.AppendUint64(make([]byte, offTID), c.tid) }
+
+// Rule: a path that meets no socket ends the request by it whose transaction ID the report quotes, from whichever address
+// of this end, and no others. What has ended is not kept.
 func TestARefusalEndsTheRequestsOfItsPath(t *testing.T) {
 	at := func(s string) verbs.GID { return verbs.GIDFromAddr(netip.MustParseAddr(s)) }
 	to := wire.Path{Peer: at("10.0.0.9"), PeerPort: 7, LocalPort: 7471}
@@ -34,14 +38,28 @@ func TestARefusalEndsTheRequestsOfItsPath(t *testing.T) {
 			ended = append(ended, e.Conn.User.(int))
 		}
 	}, to, from, other)
-	m.Refused(&to)
+	var all []*Conn
+	for _, of := range m.asking {
+		for c := range of {
+			all = append(all, c)
+		}
+	}
+	m.Refused(&to, nil)
+	m.Refused(&to, refusal(all[0])[:offTID+7])
+	m.Refused(&to, refusal(&Conn{tid: all[0].tid + 1}))
+	if len(ended) != 0 {
+		t.Errorf("reports that quote no transaction ID of a request ended %v", ended)
+	}
+	for _, c := range all {
+		m.Refused(&to, refusal(c))
+	}
 	if len(ended) != 2 || ended[0]+ended[1] != 1 {
 		t.Errorf("the requests %v ended, want 0 and 1", ended)
 	}
 	if len(m.asking) != 1 || len(m.asking[other]) != 1 {
 		t.Errorf("kept: %v, want the other path", m.asking)
 	}
-	m.Refused(&to)
+	m.Refused(&to, refusal(all[0]))
 	if len(ended) != 2 {
 		t.Errorf("a second refusal ended %v", ended[2:])
 	}
@@ -59,7 +77,7 @@ func BenchmarkRefused(b *testing.B) {
 			m := asker(b, func(Event) {}, paths...)
 			p := wire.Path{Peer: verbs.GIDFromAddr(netip.MustParseAddr("10.0.0.8")), PeerPort: 99, LocalPort: 7471}
 			for b.Loop() {
-				m.Refused(&p)
+				m.Refused(&p, refusal(&Conn{}))
 			}
 		})
 	}

@@ -80,6 +80,13 @@ func (c *Conn) Close(now time.Duration) {
 	}
 }
 
+// Drop forgets a request that has just arrived, without an answer, as if it had been lost: its peer repeats it. The
+// consumer must not use c again.
+func (c *Conn) Drop() {
+	c.disown()
+	c.forget()
+}
+
 // stale ends a connection whose queue pair the peer uses for another one.
 func (c *Conn) stale(now time.Duration) {
 	if c.state == StateEstablished {

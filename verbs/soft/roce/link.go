@@ -22,6 +22,12 @@ const (
 	// receiveBuffer is the size of a socket's receive buffer in bytes that a link asks for. Linux
 	// grants net.core.rmem_max at most, 212,992 by default, and counts overhead.
 	receiveBuffer = 4 << 20
+	// maxReports is how many reports of the system one run takes from a socket. Each costs two system calls, and any
+	// stranger can cause them.
+	maxReports = 16
+	// quotedLen is how much of a refused packet the device gets: the headers of a management datagram, up to the
+	// transaction ID.
+	quotedLen = 64
 	// sendAgain is the time after which a link sends again when the send buffer was full.
 	sendAgain = time.Millisecond
 )
@@ -32,7 +38,7 @@ type socket interface {
 	Local() netip.AddrPort
 	Send(ms []udp.Out) (int, error)
 	Recv(ms []udp.In) (int, error)
-	Refused() (netip.AddrPort, bool)
+	Refused(quoted []byte) (to netip.AddrPort, n int, ok bool)
 	Buffer() udp.Buffer
 	Close() error
 }
@@ -63,6 +69,8 @@ type Link struct {
 	to   *fabric.Route // to the device
 	name string        // the device's
 	far  bool          // between processes: paths have UDP ports; see OpenPeers
+
+	now time.Duration // of the last run; the runner's
 
 	// mu guards opening and closing sockets, and these.
 	mu     sync.Mutex
@@ -148,6 +156,7 @@ func (l *Link) Progress(now time.Duration) (next time.Duration, more bool) {
 	if l.to == nil {
 		return 0, false // not attached yet
 	}
+	l.now = now
 	if !l.transmit() {
 		next = now + sendAgain
 	}
@@ -167,12 +176,19 @@ func (l *Link) Progress(now time.Duration) (next time.Duration, more bool) {
 	return next, more
 }
 
-// report tells the device which packets met no socket.
+// report tells the device which packets met no socket: it gets the beginning of each as the payload of a packet without
+// a header. The rest of more than maxReports reports waits for the next run.
 func (l *Link) report(e *End) {
-	for to, ok := e.sock.Refused(); ok; to, ok = e.sock.Refused() {
-		if l.far {
+	for range maxReports {
+		var quoted [quotedLen]byte
+		to, n, ok := e.sock.Refused(quoted[:])
+		if !ok {
+			return
+		}
+		if l.far && to.IsValid() {
 			k := l.up.Get()
 			k.SetFar(&wire.Path{Peer: gidOf(to), PeerPort: to.Port(), LocalPort: e.port})
+			k.AddCopy(quoted[:n])
 			l.up.SendTo(l.to, k)
 		}
 	}

@@ -77,7 +77,7 @@ func (l *Link) connectLocked(p *wire.Path) {
 		return
 	}
 	to := netip.AddrPortFrom(p.Peer.Addr(), p.PeerPort)
-	own, err := s.Connect(p.Local.Addr(), to, udp.Options{ReceiveBuffer: receiveBuffer, Join: true, Fragment: true, Refusals: true}) // reports come from its peer alone
+	own, err := s.Connect(p.Local.Addr(), to, udp.Options{ReceiveBuffer: receiveBuffer, Join: true, Fragment: true, Refusals: true})
 	if err != nil {
 		return
 	}

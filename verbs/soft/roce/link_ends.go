@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/sys"
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
@@ -47,6 +48,8 @@ type End struct {
 	// filled all its buffers: a datagram that the next one finds was perhaps there before. Both are the runner's.
 	next  int
 	again bool
+	// full is when the link stops waiting for room in the send buffer; 0: there is room. The runner's.
+	full time.Duration
 	// busy is set by the runner when datagrams pass, and cleared by the watching goroutine. It publishes
 	// nothing.
 	busy  atomic.Bool

@@ -39,7 +39,7 @@ func (t *txBatch) take(n int) []byte {
 // full reports whether the batch has no room for another datagram.
 func (t *txBatch) full() bool { return t.n == udp.MaxBatch || t.used >= batchLen }
 
-// transmit sends the packets in the inbox. It returns false if the send buffer is full: the rest
+// transmit sends the packets in the inbox. It returns false if a send buffer is full: the rest
 // waits.
 func (l *Link) transmit() bool {
 	for {
@@ -144,7 +144,10 @@ func (l *Link) add(k *fabric.Packet) {
 	l.up.Return(k)
 }
 
-// flush sends the batch. It returns false if the send buffer is full.
+// flush sends the batch. It returns false if the send buffer of its socket is full: the link then waits, so that a
+// network card's queue slows the senders down and loses nothing. But datagrams to an address that nobody has stay in the
+// send buffer for seconds, until the system gives up looking for the address. So if the buffer is full for sendAgain,
+// what it cannot hold is lost, and other sockets go on.
 func (l *Link) flush() bool {
 	t := &l.tx
 	for t.sent < t.n {
@@ -152,6 +155,9 @@ func (l *Link) flush() bool {
 		l.stats.Sent += uint64(n)
 		t.end.passed()
 		t.sent += n
+		if n > 0 {
+			t.end.full = 0
+		}
 		switch {
 		case err != nil: // of one datagram; the network may lose any
 			l.stats.Unsent++
@@ -160,7 +166,14 @@ func (l *Link) flush() bool {
 			}
 			t.sent++
 		case n == 0:
-			return false
+			if t.end.full == 0 {
+				t.end.full = l.now + sendAgain
+			}
+			if l.now < t.end.full {
+				return false
+			}
+			l.stats.Unsent += uint64(t.n - t.sent)
+			t.sent = t.n
 		}
 	}
 	t.drop()
