@@ -437,3 +437,23 @@ func TestRequestsOfTheOtherPortSpace(t *testing.T) {
 	}
 	r.closeAll(tcp, udp)
 }
+
+// Rule (RFC 3168): the packets of the accepting end have the traffic class of the request, without its ECN bits. (The
+// bug: a peer could have this end report congestion in the name of the network.)
+func TestARequestDoesNotChooseTheECNBits(t *testing.T) {
+	const class = 0xb8
+	r := newRig(t, false)
+	l := r.b.listen(0)
+	ida := r.a.resolve(l.LocalAddr()).(*cmID)
+	ida.tos = class | verbs.ECNMask // as a hostile peer
+	must.Do(t, ida.Connect(nil))
+	id := r.b.event(verbs.CMConnectRequest).ID
+	r.b.qp(id)
+	must.Do(t, id.Accept(nil))
+	if got := must.Get(id.QP().Query())(t).AH.TrafficClass; got != class {
+		t.Errorf("the accepting end has the traffic class %#02x, want %#02x", got, class)
+	}
+	r.a.drain()
+	r.b.drain()
+	r.closeAll(ida, id, l)
+}
