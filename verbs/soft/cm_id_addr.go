@@ -58,6 +58,8 @@ type errnoError struct {
 	errno syscall.Errno
 }
 
+func (e *errnoError) Unwrap() error { return e.error }
+
 func withErrno(errno syscall.Errno, format string, a ...any) error {
 	return &errnoError{fmt.Errorf(format, a...), errno}
 }

@@ -11,17 +11,19 @@ import (
 )
 
 // Rule: a device with LinkPeers has the addresses of the machine, and queue pairs of two processes are connected by each
-// of them. Another entry is refused.
+// of them. Another entry is refused, and so is a link-local address of IPv6.
 func TestConnectionsByEachAddress(t *testing.T) {
 	if !netns.Enter(t, "fd00::1") {
 		return
 	}
 	left, right := openPeer(t, "left", "127.0.0.1", verbs.MTU4096), openPeer(t, "right", "127.0.0.1", verbs.MTU4096)
 	n := must.Get(left.ctx.QueryPort(1))(t).GIDTblLen
-	table := map[string]bool{}
+	table, six := map[string]bool{}, 0
 	for i := range n {
 		e := must.Get(left.ctx.QueryGIDEntry(1, i))(t)
-		table[e.GID.String()] = true
+		if table[e.GID.String()] = true; e.GID.Addr().Is6() {
+			six = i
+		}
 		ends := connectEnds(t, i, newLinkEnd(t, left, 8), newLinkEnd(t, right, 8))
 		ends[0].write(t, ends[1])
 		if at := ends[1].dest.GID; at != e.GID {
@@ -39,6 +41,7 @@ func TestConnectionsByEachAddress(t *testing.T) {
 	for name, ah := range map[string]verbs.AHAttr{
 		"from an entry behind the table": {DGID: right.gid, DLID: lid, SGIDIndex: uint8(n), Port: 1},
 		"from IPv4 to IPv6":              {DGID: verbs.GIDFromAddr(netip.IPv6Loopback()), DLID: lid, Port: 1},
+		"to a link-local address":        {DGID: verbs.GIDFromAddr(netip.MustParseAddr("fe80::1")), DLID: lid, SGIDIndex: uint8(six), Port: 1},
 	} {
 		err := qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: verbs.MTU1024, DestQPN: 2, AH: ah},
 			verbs.QPMState|verbs.QPMAV|verbs.QPMPathMTU|verbs.QPMDestQPN|verbs.QPMRQPSN|verbs.QPMMaxDestRdAtomic|verbs.QPMMinRNRTimer)
