@@ -4,6 +4,7 @@ package soft
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -118,9 +119,17 @@ func TestMemoryThatIsTakenAwayIsAnAccessError(t *testing.T) {
 			w.a.mustPost(r)
 		}, verbs.WCLocProtErr, 0},
 	} {
-		for how := range takers {
-			t.Run(c.name+", "+how, func(t *testing.T) {
+		run := func(how string, later bool) {
+			t.Run(fmt.Sprintf("%s, %s, later %t", c.name, how, later), func(t *testing.T) {
 				w := newWorld(t, options{})
+				if later { // the responder's fast path is for packets after the first
+					for from, to := range map[*peer]*peer{w.a: w.b, w.b: w.a} {
+						r := from.send(1, verbs.WRRDMAWrite, verbs.SendSignaled, from.sge(0, 8))
+						r.SetRDMA(to.at(0), to.mr.RKey())
+						from.mustPost(r)
+						from.ok(from.want(from.scq, 1), 1)
+					}
+				}
 				owner := w.b
 				if c.mine {
 					owner = w.a
@@ -150,6 +159,10 @@ func TestMemoryThatIsTakenAwayIsAnAccessError(t *testing.T) {
 				w.a.events()
 				w.b.events()
 			})
+		}
+		for how := range takers {
+			run(how, false)
+			run(how, true)
 		}
 	}
 }
