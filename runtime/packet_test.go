@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	goruntime "runtime"
 	"sync"
 	"testing"
 
@@ -387,6 +388,41 @@ func absentSource(t *testing.T, d bed) {
 		t.Error(err)
 	}
 	b.rt.pd = slow.PD
+}
+
+// Rule: PeerOf of a datagram that was released meanwhile returns ErrMessage, and never the sender of the datagram that is
+// in the buffer now.
+func TestPeerOfWhileTheBufferIsFilledAgain(t *testing.T) {
+	a := mustListenPacket(t, mainBed.open(t, Config{}, 0), Options{})
+	b := mustListenPacket(t, mainBed.open(t, Config{}, 1), Options{RecvCredits: 1})
+	to := mustResolve(t, a, b.Addr().String())
+	a.sendBytes(t, to, []byte("first"))
+	k := b.mustRecv(t)
+	ended := make(chan error, 1)
+	b.rt.mu.Lock() // PeerOf has looked at the datagram when it waits for this
+	go func() {
+		e, err := b.PeerOf(k)
+		if err == nil {
+			err = e.Close()
+		}
+		ended <- err
+	}()
+	eventually(t, "PeerOf to wait", func() bool {
+		stacks := make([]byte, 1<<20)
+		return bytes.Contains(stacks[:goruntime.Stack(stacks, true)], []byte("(*Runtime).enter("))
+	})
+	err := k.Release()
+	next := b.Recv()
+	eventually(t, "another datagram", func() bool { // one that comes before the receive is posted again is lost
+		a.sendBytes(t, to, []byte("next"))
+		return next.Settled()
+	})
+	b.rt.mu.Unlock()
+	must.Do(t, err)
+	if err := <-ended; !errors.Is(err, ErrMessage) {
+		t.Errorf("PeerOf of a released datagram: %v, want %v", err, ErrMessage)
+	}
+	must.Do(t, must.Get(next.Await(testContext(t)))(t).Release())
 }
 
 // Rule: PeerOf beside Release of the same datagram returns its sender or ErrMessage, although the buffer may have
