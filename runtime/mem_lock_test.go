@@ -49,6 +49,36 @@ func TestTryStartToDoesNotWaitForMemory(t *testing.T) {
 	}
 }
 
+// Rule: TryStartTo of a batch waits neither for a credit nor for room for the requests of a split transfer. (The bug: it
+// did, as its mode is NonBlock and another bit.)
+func TestTryStartToOfABatchDoesNotWait(t *testing.T) {
+	a, b := connected(t, Config{Conn: Options{RecvCredits: 1}})
+	ctx := testContext(t)
+	const bytes = 200
+	far := must.Get(b.rt.NewRegion(bytes, openToPeers))(t)
+	near := must.Get(must.Get(a.rt.NewRegion(bytes, verbs.AccessLocalWrite))(t).Slice(0, bytes))(t)
+	done(t, must.Get(a.SendBytes(ctx, []byte("takes the credit")))(t), nil)
+	a.oneWR = 64
+	for name, c := range map[string]struct {
+		op   Op
+		want error
+	}{
+		"a message without a credit":     {SendBytesOp([]byte("x")), ErrNoCredit},
+		"a transfer of several requests": {WriteOp(near, must.Get(far.Remote(0, bytes))(t)), ErrPieces},
+	} {
+		ended := make(chan error, 1)
+		go func() { ended <- a.Batch().TryStartTo(&c.op, nothing{}, 0) }()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s: %v, want %v", name, err, c.want)
+			}
+		case <-ctx.Done():
+			t.Errorf("%s: TryStartTo waits, want %v", name, c.want)
+		}
+	}
+}
+
 // lendAll leases all free blocks of m, and returns a function that releases them.
 func lendAll(m *memory) (giveBack func()) {
 	var all []Buffer
