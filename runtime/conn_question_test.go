@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -135,6 +136,38 @@ func TestAQuestionIsAnsweredOnce(t *testing.T) {
 	if n := a.rt.CallStats().StaleAnswers; n != 0 {
 		t.Errorf("%d answers arrived that no Call waited for, want none", n)
 	}
+}
+
+// Rule: a Reply beside the end of an earlier message's claim of the same receive has the right to answer. (The bug: it
+// returned ErrAnswered, although the message was not answered.)
+func TestAClaimBesideTheEndOfAnEarlierOne(t *testing.T) {
+	s := &recvSlot{}
+	s.released.Store(5)
+	earlier, m := Message{slot: s, number: 4}, Message{slot: s, number: 5}
+	stop, stopped, runs := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		close(runs)
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				s.claimed.CompareAndSwap(earlier.number, earlier.number+1)
+				earlier.unclaim()
+			}
+		}
+	}()
+	<-runs
+	for range fewer(3_000_000) { // long enough for both to run at the same time
+		if _, err := m.claim(); err != nil {
+			t.Errorf("the claim returned %v", err)
+			break
+		}
+		s.claimed.Store(earlier.number)
+	}
+	close(stop)
+	<-stopped
 }
 
 // answerTo sends an answer to the question with the number, as a hostile peer does. It takes a credit.
@@ -331,13 +364,21 @@ func TestLargeAnswersPassUnreadLargeMessages(t *testing.T) {
 	for range maxLarge - 1 {
 		must.Get(b.SendBytes(ctx, data))(t).Discard()
 	}
-	ended := calling(ctx, a, 1, func(int) []byte { return data[:10_000] })
+	ended := make(chan error, 1)
+	go func() { // the question is small: an end that sends large messages reads all
+		m, err := a.Call(ctx, new(SendBytesOp([]byte("q"))))
+		if err == nil && !bytes.Equal(m.Data, data[:10_000]) {
+			err = fmt.Errorf("the answer has %d bytes, and is another", len(m.Data))
+		}
+		ended <- errors.Join(err, m.Release())
+	}()
 	m := must.Get(b.RecvWait(ctx))(t)
-	must.Do(t, m.Reply(ctx, new(SendBytesOp(m.Data))))
+	must.Do(t, m.Reply(ctx, new(SendBytesOp(data[:10_000]))))
 	must.Do(t, <-ended)
 	for range maxLarge - 1 {
 		release(t, wantMessage(t, a, data))
 	}
+	a, b = connected(t, Config{Conn: Options{RecvCredits: 2 * maxLarge}}) // a reads nothing
 	held(t, b, func() {
 		for range maxLarge + 1 {
 			b.credits.take(1)
@@ -346,7 +387,11 @@ func TestLargeAnswersPassUnreadLargeMessages(t *testing.T) {
 			}
 		}
 	})
-	if _, err := a.RecvWait(ctx); err == nil {
-		t.Error("a message came from memory that the peer has not opened")
+	select {
+	case <-a.Done():
+	case <-ctx.Done():
+	}
+	if err := a.Err(); !errors.Is(err, ErrPeerProtocol) || !strings.Contains(err.Error(), "large messages before an answer") {
+		t.Errorf("the connection has the error %v, want %v and the reason", err, ErrPeerProtocol)
 	}
 }
