@@ -3,6 +3,8 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
@@ -116,19 +118,23 @@ func (m *memory) tryAlloc(n int) (b Buffer, ok bool) {
 // and regions must not be used. If buffers are leased or operations are in flight, Close releases
 // only the unused memory, and returns an error that wraps [ErrBusy]; a later Close releases the
 // rest. After the first call of Close, all methods that allocate or register memory fail. Close is
-// idempotent. It enters the kernel and waits for mu, but never for an operation.
+// idempotent. It enters the kernel and waits for mu and, as [Region.Close], for FLUSHes that are being written, but for
+// no other operation.
 //
 // Implements: ibv_dereg_mr.
 func (m *memory) Close() error {
 	m.mu.Lock()
+	m.closing.Store(true)
+	regions := slices.Collect(maps.Keys(m.regions)) // no more are added
+	m.mu.Unlock()
+	var errs []error
+	for _, r := range regions {
+		errs = append(errs, r.Close())
+	}
+	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return nil
-	}
-	m.closing.Store(true)
-	var errs []error
-	for r := range m.regions {
-		errs = append(errs, r.closeLocked())
 	}
 	errs = append(errs, m.cache.Trim(0), m.reapLocked(), m.retryBroken())
 	_, out, err := m.reclaim()

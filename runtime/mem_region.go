@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync"
 
 	"github.com/verbena-rdma/verbena/runtime/internal/regcache"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -31,7 +32,8 @@ type Region struct {
 	own    mapping
 	shared *regcache.Registration
 
-	// Guarded by m.mu.
+	// closing is held by Close, longer than m.mu, and locked before it. It guards the fields below, and the end of own.
+	closing sync.Mutex
 	retired bool // no operation is in flight, and none can begin
 	closed  bool
 }
@@ -169,16 +171,13 @@ func (r *Region) Remote(off, n int) (Remote, error) {
 //
 // While operations are in flight or windows are bound, Close changes nothing and returns an error
 // that wraps [ErrBusy]. Close is idempotent. It waits for the mutex of the runtime's memory and
-// enters the kernel.
+// enters the kernel. On the software RNIC it waits until the FLUSHes of peers that are being written to the region's
+// file have been written.
 //
 // Implements: ibv_dereg_mr.
 func (r *Region) Close() error {
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
-	return r.closeLocked()
-}
-
-func (r *Region) closeLocked() error {
+	r.closing.Lock()
+	defer r.closing.Unlock()
 	if r.closed {
 		return nil
 	}
@@ -188,15 +187,17 @@ func (r *Region) closeLocked() error {
 		}
 		r.retired = true
 	}
+	f, err := r.own.free() // may wait for the disk, so m.mu is not locked
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	r.m.count(f)
 	if r.shared != nil {
-		if err := r.m.cache.Release(r.shared); err != nil {
-			return err
-		}
-	} else {
-		// Not m.discard: if the device or the system refuses, a later Close of the region tries again.
-		if err := r.m.release(&r.own); err != nil {
-			return fmt.Errorf("runtime: closing a region of %d bytes: %w", r.Len(), err)
-		}
+		err = r.m.cache.Release(r.shared)
+	} else if err != nil {
+		err = fmt.Errorf("runtime: closing a region of %d bytes: %w", r.Len(), err)
+	}
+	if err != nil {
+		return err // a later Close tries again
 	}
 	r.closed = true
 	delete(r.m.regions, r)

@@ -77,25 +77,42 @@ func (m *memory) discard(at mapping) error {
 	return err
 }
 
-// release deregisters and unmaps a mapping. If the device or the system refuses, release can be called
-// again. The caller holds m.mu.
+// release is free, and counts what was freed. The caller holds m.mu.
 func (m *memory) release(at *mapping) error {
+	f, err := at.free()
+	m.count(f)
+	return err
+}
+
+// count subtracts what was freed from the counters. The caller holds m.mu.
+func (m *memory) count(f freed) {
+	m.registered -= f.locked
+	m.mapped -= f.mapped
+}
+
+// freed is what mapping.free has freed, in bytes.
+type freed struct {
+	locked uint64 // of memory.registered
+	mapped int64  // of memory.mapped
+}
+
+// free deregisters and unmaps a mapping; of the zero mapping it does nothing. If the device or the system refuses, free
+// can be called again. It needs no lock: the caller owns the mapping.
+func (at *mapping) free() (f freed, err error) {
 	if at.mr != nil {
 		if err := at.mr.Close(); err != nil { // the second deregistration has no effect
-			return fmt.Errorf("runtime: deregistering %d bytes: %w", at.mr.Length(), err)
+			return f, fmt.Errorf("runtime: deregistering %d bytes: %w", at.mr.Length(), err)
 		}
 	}
-	m.registered -= at.locked
-	at.locked = 0
+	f.locked, at.locked = at.locked, 0
 	if at.arena == nil {
-		return nil
+		return f, nil
 	}
 	n := int64(at.arena.Len())
-	if err := at.arena.Unmap(); err != nil {
-		return err
+	if err = at.arena.Unmap(); err == nil {
+		f.mapped = n
 	}
-	m.mapped -= n
-	return nil
+	return f, err
 }
 
 // retryBroken tries again to deregister and unmap the mappings in m.broken. The caller holds m.mu.

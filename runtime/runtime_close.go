@@ -198,9 +198,19 @@ func (rt *Runtime) closeMemory() error {
 	case <-patience.C:
 		return fmt.Errorf("%w: large buffers are being unmapped", verbs.ErrBusy)
 	}
+	if rt.cfg.stepped { // it has no other goroutine to wait for
+		return rt.mem.Close()
+	}
 	for {
-		err := rt.mem.Close()
-		if !errors.Is(err, verbs.ErrBusy) || rt.cfg.stepped { // a stepped runtime has no other goroutine to wait for
+		closed := make(chan error, 1)
+		go func() { closed <- rt.mem.Close() }() // may wait for the disk
+		var err error
+		select {
+		case err = <-closed:
+		case <-patience.C:
+			return fmt.Errorf("%w: a region is being closed, perhaps until its disk has written what peers have flushed", verbs.ErrBusy)
+		}
+		if !errors.Is(err, verbs.ErrBusy) {
 			return err
 		}
 		select {
