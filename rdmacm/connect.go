@@ -42,10 +42,14 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 		if ev, err = id.channel().GetEvent(ctx); err != nil {
 			return nil, named(op, id, err)
 		}
-		ev.Ack()
 		if ev.Type == verbs.CMConnectRequest {
+			// The new identifier reports to the channel that Destroy of id destroys, until it is moved.
+			id.unacked.add()
+			defer id.unacked.done()
+			ev.Ack()
 			break
 		}
+		ev.Ack()
 		if ev.ID == id {
 			return nil, failure(op, id, syscall.EINVAL, ev.Err())
 		}
