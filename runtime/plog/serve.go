@@ -20,7 +20,7 @@ import (
 // knows the peer gives it the lane that is the peer's. Without lanes it gets any that is free.
 //
 // While Serve runs, the writer writes its lane without it: only a writer that joins, or has used its
-// space up, sends a message.
+// space up, sends a message. The join waits for the disk, also beyond the end of ctx.
 //
 // Errors: the cause of the connection; the context's error; [ErrMessage] for a peer that does not keep
 // to the protocol; [ErrFailed]; errors of the device; ErrNilContext. If the writer's access cannot be
