@@ -200,6 +200,7 @@ func (id *ID) MigrateID(ctx context.Context, to *EventChannel) error {
 	from.mu.Unlock()
 	to.put(waiting)
 	if wasOwn {
+		_ = id.unacked.wait(ctx) // for a GetRequest that has taken a request meanwhile: it leaves the channel soon
 		return from.Destroy()
 	}
 	return nil

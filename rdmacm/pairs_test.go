@@ -21,8 +21,8 @@ const pairRoundsVariable = "VERBENA_PAIR_ROUNDS"
 // Rule: every call may be made from any goroutine. Of an identifier that dials, listens, was asked for a connection, or
 // has datagrams each two calls beside each other return, at the latest when it is destroyed, and a Destroy beside or
 // behind them succeeds. (The bugs: Destroy
-// waited for an event that Connect or Disconnect had stored; and it was EBUSY beside a goroutine that took an
-// event.)
+// waited for an event that Connect or Disconnect had stored; it was EBUSY beside a goroutine that took an
+// event; and it and MigrateID left the listener's channel behind beside a GetRequest.)
 func TestCallsOfOneIdentifierBesideEachOther(t *testing.T) {
 	rounds := 2
 	if s := os.Getenv(pairRoundsVariable); s != "" {
