@@ -180,8 +180,8 @@ type Conn struct {
 
 // newConn prepares a connection. The connection belongs to the reactor of opts.Shared, or, if
 // Shared is nil, to the next reactor in rotation. The argument opts must come from Runtime.inherit.
-// The caller need not hold the turn.
-func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
+// The caller need not hold the turn. newConn waits for memory until asked ends.
+func (rt *Runtime) newConn(asked reactor.DoneContext, opts Options) (_ *Conn, err error) {
 	if err := rt.enter(); err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	}
 	c := &Conn{rt: rt, sh: rt.shardOf(opts.Shared), opts: opts, ownData: opts.PrivateData, ended: make(chan struct{}), closed: make(chan struct{})}
 	if rt.pooled(opts) {
-		if c.pool, err = c.sh.joinPool(frameSize + opts.MessageSize); err != nil {
+		if c.pool, err = c.sh.joinPool(asked, frameSize + opts.MessageSize); err != nil {
 			return nil, err
 		}
 		c.opts.Shared, c.recvs = c.pool.s, c.pool.slots
@@ -235,7 +235,7 @@ func (rt *Runtime) newConn(opts Options) (_ *Conn, err error) {
 	c.q.OnFail(c.fail)
 	c.q.OnFlush(c.flushed)
 	if !opts.Raw && c.pool == nil {
-		if err := c.makeRecvs(recvs); err != nil {
+		if err := c.makeRecvs(asked, recvs); err != nil {
 			return nil, c.abandon(err)
 		}
 	}

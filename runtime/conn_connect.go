@@ -69,9 +69,9 @@ func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bo
 	if err := ctx.Err(); err != nil { // Await returns the result of a settled future even if ctx has ended
 		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
 	}
-	attempt, f, err := rt.dialing(ctx, addr, o, hold)
+	attempt, f, err := rt.dialing(ctx, asked, addr, o, hold)
 	if err != nil {
-		return nil, err
+		return nil, asked.Cause(ctx, err)
 	}
 	c, err := f.Await(asked)
 	if err != nil && f.Valid() {
@@ -90,12 +90,13 @@ func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f fut
 	if ctx == nil {
 		return f, ErrNilContext
 	}
-	_, f, err = rt.dialing(ctx, addr, o, false)
+	_, f, err = rt.dialing(ctx, nil, addr, o, false)
 	return f, err
 }
 
-// dialing starts a connection attempt and returns it and its future.
-func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold bool) (a *dialAttempt, f futures.Future[*Conn], err error) {
+// dialing starts a connection attempt and returns it and its future. It looks addr up until ctx ends, and waits for
+// memory until asked ends.
+func (rt *Runtime) dialing(ctx context.Context, asked reactor.DoneContext, addr string, o Options, hold bool) (a *dialAttempt, f futures.Future[*Conn], err error) {
 	ways, err := rt.destinations(ctx, addr)
 	if err != nil {
 		return nil, f, err
@@ -106,7 +107,7 @@ func (rt *Runtime) dialing(ctx context.Context, addr string, o Options, hold boo
 	if err := o.checkPrivate("a request", verbs.MaxPrivateConnect); err != nil {
 		return nil, f, err
 	}
-	c, err := rt.newConn(o)
+	c, err := rt.newConn(asked, o)
 	if err != nil {
 		return nil, f, err
 	}

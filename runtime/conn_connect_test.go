@@ -23,7 +23,7 @@ func TestSetupThatFailsGivesItsBuffersBack(t *testing.T) {
 	server, client := mustOpen(t, Config{Device: second.name}), mustOpen(t, Config{Device: first.name})
 	ln := must.Get(server.Listen(":0"))(t)
 	opts := must.Get(client.inherit(Options{RecvCredits: 8}))(t)
-	c := must.Get(client.newConn(opts))(t)
+	c := must.Get(client.newConn(nil, opts))(t)
 	p, f := client.conns.New(nil)
 	c.promise = p
 	c.attempt = &dialAttempt{ways: must.Get(client.destinations(testContext(t), ln.Addr().String()))(t), opts: opts, conn: c}
@@ -52,7 +52,7 @@ func TestReceivesArePostedBeforeThePeerKnows(t *testing.T) {
 	got := make(chan error, 1)
 	// The function given to Do blocks the loop, and the listener needs the loop to make a connection. So
 	// the test makes the server's connection itself.
-	c, err := server.newConn(ln.opts)
+	c, err := server.newConn(nil, ln.opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestCreditsBeforeEstablishedAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := must.Get(rt.newConn(opts))(t)
+	c := must.Get(rt.newConn(nil, opts))(t)
 	err = c.takeCreditsOf(proto.Frame{Kind: proto.Credit, Credits: 1})
 	mistake(t, "take of a frame that returns a credit", err, ErrPeerProtocol, "1")
 	mistake(t, "abandon with the error of take", c.abandon(err), ErrPeerProtocol)

@@ -246,7 +246,7 @@ func TestAFullPoolHasReceivesForAnswers(t *testing.T) {
 	ctx := testContext(t)
 	p := as[0].pool
 	for { // as large windows do
-		if made := must.Get(p.provision(1))(t); made == 0 && !p.reserve(1) {
+		if made := must.Get(p.provision(nil, 1))(t); made == 0 && !p.reserve(1) {
 			break
 		}
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// makeRecvs allocates the buffers of n receives.
-func (c *Conn) makeRecvs(n int) error {
+// makeRecvs allocates the buffers of n receives. It waits for memory until asked ends.
+func (c *Conn) makeRecvs(asked reactor.DoneContext, n int) error {
 	c.recvs = newRecvSlots(n)
 	for i := range uint32(n) {
-		buf, err := c.rt.mem.allocOnNode(nil, c.sh.node, frameSize+c.opts.MessageSize)
+		buf, err := c.rt.mem.allocOnNode(asked, c.sh.node, frameSize+c.opts.MessageSize)
 		if err != nil {
 			return err
 		}

@@ -111,7 +111,7 @@ func (p *recvPool) serveWanting() {
 func (p *recvPool) grow(n int) {
 	rt := p.sh.rt
 	if rt.cfg.stepped { // a stepped runtime starts no goroutines
-		_, err := p.provision(n)
+		_, err := p.provision(nil, n)
 		p.growFailed.Store(err != nil)
 		p.sh.r.Schedule(&p.growTask, false)
 		return
@@ -122,7 +122,7 @@ func (p *recvPool) grow(n int) {
 	go func() {
 		err := rt.enter()
 		if err == nil { // Close waits for it
-			_, err = p.provision(n)
+			_, err = p.provision(nil, n)
 			rt.leave()
 		}
 		p.growFailed.Store(err != nil)
@@ -132,10 +132,10 @@ func (p *recvPool) grow(n int) {
 }
 
 // provision makes up to n more receives, posts them, and adds them to the free ones. It returns how many:
-// fewer than n if the pool is at its depth. It may block: it may register memory.
-func (p *recvPool) provision(n int) (made int, err error) {
+// fewer than n if the pool is at its depth. It may block: it may register memory. It waits for memory until asked ends.
+func (p *recvPool) provision(asked reactor.DoneContext, n int) (made int, err error) {
 	for ; made < n; made++ {
-		if ok, err := p.provisionOne(nil, false); !ok {
+		if ok, err := p.provisionOne(asked, false); !ok {
 			return made, err
 		}
 		p.free.Add(1)

@@ -99,13 +99,13 @@ const (
 func (rt *Runtime) pooled(o Options) bool { return !o.Raw && o.RecvCredits == 0 && rt.srqs >= minDepth }
 
 // join reserves the smallest share, and sets a slot aside for the answers to large messages. It returns false
-// if the pool has no room for another connection.
-func (p *recvPool) join() (bool, error) {
+// if the pool has no room for another connection. It waits for memory until asked ends.
+func (p *recvPool) join(asked reactor.DoneContext) (bool, error) {
 	if !p.claim() {
 		return false, nil
 	}
 	for !p.reserve(minShare) {
-		if made, err := p.provision(p.spare); made == 0 {
+		if made, err := p.provision(asked, p.spare); made == 0 {
 			p.unclaim()
 			return false, err
 		}

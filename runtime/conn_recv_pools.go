@@ -1,14 +1,21 @@
 package runtime
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/verbena-rdma/verbena/reactor"
+)
 
 // joinPool returns a pool for a connection with messages of at most size bytes, with the header, in which
-// it has reserved the smallest share. It may block: it may register memory and enter the kernel.
-func (s *shard) joinPool(size int) (*recvPool, error) {
-	s.poolMu.Lock()
+// it has reserved the smallest share. It may block: it may register memory and enter the kernel. It waits for other
+// goroutines that do until asked ends.
+func (s *shard) joinPool(asked reactor.DoneContext, size int) (*recvPool, error) {
+	if err := s.poolMu.LockUntil(asked); err != nil {
+		return nil, err
+	}
 	defer s.poolMu.Unlock()
 	for _, p := range s.pools[size] {
-		if ok, err := p.join(); ok || err != nil {
+		if ok, err := p.join(asked); ok || err != nil {
 			return p, err
 		}
 	}
@@ -26,7 +33,7 @@ func (s *shard) joinPool(size int) (*recvPool, error) {
 		s.pools = map[int][]*recvPool{}
 	}
 	s.pools[size] = append(s.pools[size], p)
-	_, err = p.join()
+	_, err = p.join(asked)
 	return p, err
 }
 

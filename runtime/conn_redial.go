@@ -88,7 +88,7 @@ func (c *Conn) passOn(step func(old *Conn)) bool {
 	promise := c.promise
 	c.promise, c.attempt = futures.Promise[*Conn]{}, nil // from now on settle has no promise to settle
 	prepare := func() {
-		n, err := c.rt.newConn(a.opts)
+		n, err := c.rt.newConn(nil, a.opts)
 		if err != nil {
 			c.sh.r.Defer(func() {
 				promise.Settle(nil, err)

@@ -122,7 +122,7 @@ func (r *request) begin() {
 			l.rt.leave() // after Defer, so that r.prepared runs before Runtime.Close waits for the identifiers that are being closed
 		}()
 		if err = l.opts.admit(ctx, asked); err == nil {
-			c, err = l.rt.newConn(*opts)
+			c, err = l.rt.newConn(nil, *opts)
 		}
 		returned = true
 	}

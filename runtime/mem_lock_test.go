@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	stdruntime "runtime"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/mem"
@@ -103,15 +104,22 @@ func TestWaitsForMemoryEndWithTheContext(t *testing.T) {
 	defer lendAll(a.rt.mem)()
 	a.rt.mem.mu.Lock()
 	for name, call := range map[string]func(ctx context.Context) error{
-		"Start":             func(ctx context.Context) error { return failure(a.Start(ctx, new(SendBytesOp(pooled)))) },
-		"SendBytes":         func(ctx context.Context) error { return failure(a.SendBytes(ctx, pooled)) },
-		"SendBytes, large":  func(ctx context.Context) error { return failure(a.SendBytes(ctx, big)) },
-		"Call":              func(ctx context.Context) error { return failure(a.Call(ctx, new(SendBytesOp(pooled)))) },
+		"Start":            func(ctx context.Context) error { return failure(a.Start(ctx, new(SendBytesOp(pooled)))) },
+		"SendBytes":        func(ctx context.Context) error { return failure(a.SendBytes(ctx, pooled)) },
+		"SendBytes, large": func(ctx context.Context) error { return failure(a.SendBytes(ctx, big)) },
+		"Call":             func(ctx context.Context) error { return failure(a.Call(ctx, new(SendBytesOp(pooled)))) },
+		"Dial": func(ctx context.Context) error {
+			return failure(a.rt.DialOptions(ctx, "127.0.0.1:1", Options{MessageSize: 64 << 10})) // with a pool of its own
+		},
+		"Dial with receives of its own": func(ctx context.Context) error {
+			return failure(a.rt.DialOptions(ctx, "127.0.0.1:1", Options{RecvCredits: 4}))
+		},
 		"ReadAt of a chunk": func(ctx context.Context) error { return failure(a.At(ctx, remote).ReadAt(make([]byte, 200<<10), 0)) },
 	} {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		ended := make(chan error, 1)
 		go func() { ended <- call(ctx) }()
+		stdruntime.Gosched() // so that the call may have begun
 		cancel(nil)
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want the error of the context", name, err)

@@ -96,7 +96,7 @@ func (rt *Runtime) Prepare(o PlainOptions) (*Prepared, error) {
 	if err != nil {
 		return nil, rt.asRemoved(err)
 	}
-	c, err := rt.newConn(opts)
+	c, err := rt.newConn(nil, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func (r *nthPaced) pends() {
 	if !r.note("listening", err) || !ok {
 		return
 	}
-	_, held, err := r.client.dialing(r.ctx, ln.Addr().String(), Options{Raw: true}, true)
+	_, held, err := r.client.dialing(r.ctx, nil, ln.Addr().String(), Options{Raw: true}, true)
 	a, ok := get(r, "preparing to dial", held, err)
 	if !ok {
 		return

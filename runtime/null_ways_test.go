@@ -23,7 +23,7 @@ func way(src, dst string, port uint16) addrResolver {
 // dialWays is Dial of a host to which these ways lead.
 func dialWays(t *testing.T, rt *Runtime, ways ...addrResolver) (*Conn, error) {
 	t.Helper()
-	c := must.Get(rt.newConn(rt.cfg.Conn))(t)
+	c := must.Get(rt.newConn(nil, rt.cfg.Conn))(t)
 	c.attempt = &dialAttempt{ways: ways, opts: c.opts, conn: c}
 	promise, f := rt.conns.New(nil)
 	c.promise = promise

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/verbena-rdma/verbena/reactor"
@@ -33,7 +32,7 @@ type shard struct {
 	cmEvents, asyncEvents events
 	sinkLeases            sinkLeases          // used by sinks; owned by the holder
 	cmGone                bool                // the event channel is closed
-	poolMu                sync.Mutex          // guards pools
+	poolMu                memLock             // guards pools
 	pools                 map[int][]*recvPool // by the size of their receives
 	watch                 *removalWatch       // only in the first shard; nil if there is none
 }
@@ -52,7 +51,7 @@ type cmTarget interface {
 // newShard makes a shard. If it fails after it has made a reactor, it returns both the shard and the error, and
 // Runtime.destroy closes the shard.
 func newShard(rt *Runtime, node, vector int) (s *shard, err error) {
-	s = &shard{rt: rt, node: node, targets: map[connID]cmTarget{}, unconfirmed: map[verbs.QP]*Conn{}, closers: newClosers(),
+	s = &shard{rt: rt, node: node, poolMu: newMemLock(), targets: map[connID]cmTarget{}, unconfirmed: map[verbs.QP]*Conn{}, closers: newClosers(),
 		commands: commands{off: !rt.cfg.stepped && !rt.dev.Device().QuickControl, most: commandsAtOnce()}}
 	var now func() time.Time // nil: the system clock
 	if rt.cfg.stepped {
