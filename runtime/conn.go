@@ -191,7 +191,7 @@ func (rt *Runtime) newConn(asked reactor.DoneContext, opts Options) (_ *Conn, er
 	}
 	c := &Conn{rt: rt, sh: rt.shardOf(opts.Shared), opts: opts, ownData: opts.PrivateData, ended: make(chan struct{}), closed: make(chan struct{})}
 	if rt.pooled(opts) {
-		if c.pool, err = c.sh.joinPool(asked, frameSize + opts.MessageSize); err != nil {
+		if c.pool, err = c.sh.joinPool(asked, frameSize+opts.MessageSize); err != nil {
 			return nil, err
 		}
 		c.opts.Shared, c.recvs = c.pool.s, c.pool.slots

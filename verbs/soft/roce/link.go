@@ -70,7 +70,9 @@ type Link struct {
 	name string        // the device's
 	far  bool          // between processes: paths have UDP ports; see OpenPeers
 
-	now time.Duration // of the last run; the runner's
+	now time.Duration // of the last run; the runner's, as quoted
+	// quoted is report's. A variable of its own would be allocated for each call.
+	quoted [quotedLen]byte
 
 	// mu guards opening and closing sockets, and these.
 	mu     sync.Mutex
@@ -180,15 +182,14 @@ func (l *Link) Progress(now time.Duration) (next time.Duration, more bool) {
 // a header. The rest of more than maxReports reports waits for the next run.
 func (l *Link) report(e *End) {
 	for range maxReports {
-		var quoted [quotedLen]byte
-		to, n, ok := e.sock.Refused(quoted[:])
+		to, n, ok := e.sock.Refused(l.quoted[:])
 		if !ok {
 			return
 		}
 		if l.far && to.IsValid() {
 			k := l.up.Get()
 			k.SetFar(&wire.Path{Peer: gidOf(to), PeerPort: to.Port(), LocalPort: e.port})
-			k.AddCopy(quoted[:n])
+			k.AddCopy(l.quoted[:n])
 			l.up.SendTo(l.to, k)
 		}
 	}
