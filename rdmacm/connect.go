@@ -43,9 +43,7 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 			return nil, named(op, id, err)
 		}
 		if ev.Type == verbs.CMConnectRequest {
-			// The new identifier reports to the channel that Destroy of id destroys, until it is moved.
-			id.unacked.add()
-			defer id.unacked.done()
+			id.taking.add()
 			ev.Ack()
 			break
 		}
@@ -57,7 +55,13 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 	}
 	var err error
 	c := ev.ID
-	if err = c.MigrateID(ctx, nil); err == nil && id.makeQP != nil {
+	if err = c.MigrateID(ctx, nil); err != nil {
+		err = errors.Join(named(op, id, err), c.Destroy(background))
+		id.taking.done()
+		return nil, err
+	}
+	id.taking.done()
+	if id.makeQP != nil {
 		attr := *id.makeQP
 		err = c.CreateQP(id.makePD, &attr)
 	}

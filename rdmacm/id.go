@@ -37,6 +37,9 @@ type ID struct {
 	number uint64       // in Library.ids
 
 	unacked unacked
+	// taking counts the calls of GetRequest whose new identifier still reports to the channel of this one, which
+	// Destroy and MigrateID destroy if it is the identifier's own. They wait for no program.
+	taking unacked
 
 	// life serializes the calls that make and destroy the identifier, its queue pair and its shared receive
 	// queue, and move it to another channel. It is locked before EventChannel.mu and mu.
@@ -149,6 +152,7 @@ func (id *ID) Destroy(ctx context.Context) error {
 	_ = id.unacked.wait(ctx) // for an event that was taken meanwhile; there are no more now
 	ch.leave(id)
 	if id.Channel() == nil {
+		_ = id.taking.wait(background)
 		return ch.Destroy()
 	}
 	return nil
@@ -200,7 +204,7 @@ func (id *ID) MigrateID(ctx context.Context, to *EventChannel) error {
 	from.mu.Unlock()
 	to.put(waiting)
 	if wasOwn {
-		_ = id.unacked.wait(ctx) // for a GetRequest that has taken a request meanwhile: it leaves the channel soon
+		_ = id.taking.wait(background)
 		return from.Destroy()
 	}
 	return nil

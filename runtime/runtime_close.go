@@ -33,7 +33,8 @@ var errRuntimeClosed = fmt.Errorf("%w with its runtime", ErrConnClosed)
 // If ctx ends before everything is released, Close goes on releasing for some seconds. If objects are
 // left after that, Close returns an error, which shows the reason:
 //
-//	ErrBusy            the program still holds memory, or is in a call that uses the device
+//	ErrBusy            the program still holds memory, or is in a call that uses the device; or a disk is still
+//	                   writing what a peer has flushed to a file region, for which a goroutine then waits
 //	ErrReactorBusy     a reactor, or the kernel, did not finish in time
 //	ctx.Err()          a callback, or another Close, is still running
 //

@@ -25,7 +25,8 @@
 // encrypted, unless the caller's net.Conn is.
 // The peer may name the address of another machine. An RC queue pair of the software RNIC sends three
 // packets there at most before a packet comes from there; UC and UD, which nobody answers, and RDMA
-// devices send as many as the program posts.
+// devices send as many as the program posts. A peer that can send packets with the other machine's
+// address is not held up.
 //
 // The text is untrusted input and is parsed with bounds.
 package bootstrap

@@ -222,7 +222,7 @@ func (id *cmID) ResolveRoute(timeout time.Duration) error {
 // Listen accepts requests, which CONNECT_REQUEST events report. backlog bounds, on each device,
 // the unanswered requests and, over all devices, those whose event is not yet taken (as
 // ucma_event_handler of the kernel's ucma.c does); 0 selects 1024. Requests beyond it are
-// rejected with no resources. Without a preceding Bind it listens on a free port of all devices.
+// rejected with no resources; those of another process get no answer, and are repeated. Without a preceding Bind it listens on a free port of all devices.
 // It waits for running Progress calls of the devices.
 //
 // Implements: rdma_listen.

@@ -254,8 +254,8 @@ func (q *queuePair) probe() {
 	r := &q.req
 	r.trip.probes = min(r.trip.probes+1, maxDoubled)
 	q.dev.again.Probes++
-	// Without an acknowledgement timeout there is no last retry.
-	if r.next > r.acked && (!r.window.unproven || r.expires == 0 && r.window.again(true)) {
+	// Without an acknowledgement timeout there is no last retry: in place of a third try there is one each minute.
+	if r.next > r.acked && (!r.window.unproven || r.expires == 0 && (r.trip.probes == maxDoubled || r.window.again(true))) {
 		r.window.probe()
 		r.seek(q.sq.Load(), r.acked)
 		q.dev.activate(q)
@@ -282,7 +282,7 @@ func (q *queuePair) retry(psn uint64, status verbs.WCStatus) {
 	r.retries--
 	r.window.lost()
 	q.deadline = 0
-	if !r.window.again(r.retries == 0) {
+	if r.next > psn && !r.window.again(r.retries == 0) {
 		q.startTimer()
 		return
 	}

@@ -47,7 +47,8 @@ const (
 	// fewestPackets is the smallest window of large packets: one lost packet and one that shows the loss.
 	fewestPackets = 2
 	// firstTries is how often the first packet is sent to an address that is not proven. On a path that loses a
-	// hundredth of the packets, this ends one connection in a million. At least 2.
+	// hundredth of the packets, this ends one connection in a million, and of those whose peer gets ready after the
+	// first retry one in a hundred. At least 2.
 	firstTries = 3
 	// linkChunk is the chunk on a link with a socket: the window bounds the answers to a READ by it.
 	linkChunk = 16

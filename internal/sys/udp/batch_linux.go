@@ -102,15 +102,15 @@ func (s *Socket) Send(ms []Out) (n int, err error) {
 			}
 			return 0, ErrTooLong
 		}
-		// It may be of an earlier datagram: see Refused. ECONNREFUSED always is.
-		seen := s.refusals.Swap(true)
-		if pending++; seen && (errno != unix.ECONNREFUSED || pending > maxPending) {
+		// The first may be of an earlier datagram: see Refused. ECONNREFUSED always is.
+		s.refusals.Store(true)
+		if pending++; pending > 1 && errno != unix.ECONNREFUSED || pending > maxPending {
 			return 0, errno
 		}
 	}
 }
 
-// maxPending is how many reports about earlier datagrams a call that sends passes over. Strangers can cause more.
+// maxPending is how many reports about earlier datagrams a call passes over. Strangers can cause more.
 const maxPending = 8
 
 // fill prepares the messages for datagrams, and returns how many messages. With join, neighbors of one length to
@@ -189,7 +189,7 @@ func (s *Socket) Recv(ms []In) (n int, err error) {
 		h.Control = &b.controls[i].bytes()[0]
 		h.SetControllen(controlLen)
 	}
-	for {
+	for pending := 0; ; {
 		got, errno := b.call(unix.SYS_RECVMMSG, unix.SYS_RECVMSG, s.fd, len(ms), !s.joined)
 		switch errno {
 		case 0:
@@ -198,7 +198,8 @@ func (s *Socket) Recv(ms []In) (n int, err error) {
 		case unix.EAGAIN:
 			return 0, nil
 		default:
-			if s.refusals.Swap(true) {
+			s.refusals.Store(true)
+			if pending++; pending > maxPending {
 				return 0, errno
 			}
 			continue // it may be of a datagram sent earlier: see Refused

@@ -104,17 +104,24 @@ func (m *Machine) heard(c *Conn) {
 	}
 }
 
-// Refused ends the request by a path that met no socket at its other end. Which of this end's addresses
-// it had is not known. quoted is the beginning of its datagram. Any stranger can have the system report such a path, so
-// Refused looks at the requests by this path alone, and compares the transaction ID. A system that quotes less of a
-// datagram is not heard: the request then ends by its retries.
+// Refused ends the requests by a path that met no socket at its other end. Which of this end's addresses
+// it had is not known. quoted is the beginning of the datagram of one of them: systems report a few of many. Any
+// stranger can have the system report such a path, so Refused looks at the requests by this path alone, and one must
+// have the transaction ID that is quoted. A system that quotes less is not heard: requests then end by their retries.
 func (m *Machine) Refused(p *wire.Path, quoted []byte) {
 	if len(quoted) < offTID+8 {
 		return
 	}
 	tid := binary.BigEndian.Uint64(quoted[offTID:])
-	for c := range m.asking[withoutLocal(*p)] {
-		if c.state != StateREQSent || c.tid != tid {
+	asked, known := m.asking[withoutLocal(*p)], false
+	for c := range asked {
+		known = known || c.state == StateREQSent && c.tid == tid
+	}
+	if !known {
+		return
+	}
+	for c := range asked {
+		if c.state != StateREQSent {
 			continue
 		}
 		c.forget()

@@ -25,8 +25,8 @@ func asker(t testing.TB, event func(Event), paths ...wire.Path) *Machine {
 // refusal returns the beginning of the datagram of a request.
 func refusal(c *Conn) []byte { return binary.BigEndian.AppendUint64(make([]byte, offTID), c.tid) }
 
-// Rule: a path that meets no socket ends the request by it whose transaction ID the report quotes, from whichever address
-// of this end, and no others. What has ended is not kept.
+// Rule: a path that meets no socket ends the requests by it, from whichever address of this end, and no others, if the
+// report quotes the transaction ID of one of them. What has ended is not kept.
 func TestARefusalEndsTheRequestsOfItsPath(t *testing.T) {
 	at := func(s string) verbs.GID { return verbs.GIDFromAddr(netip.MustParseAddr(s)) }
 	to := wire.Path{Peer: at("10.0.0.9"), PeerPort: 7, LocalPort: 7471}
@@ -39,10 +39,8 @@ func TestARefusalEndsTheRequestsOfItsPath(t *testing.T) {
 		}
 	}, to, from, other)
 	var all []*Conn
-	for _, of := range m.asking {
-		for c := range of {
-			all = append(all, c)
-		}
+	for c := range m.asking[to] {
+		all = append(all, c)
 	}
 	m.Refused(&to, nil)
 	m.Refused(&to, refusal(all[0])[:offTID+7])
@@ -50,9 +48,7 @@ func TestARefusalEndsTheRequestsOfItsPath(t *testing.T) {
 	if len(ended) != 0 {
 		t.Errorf("reports that quote no transaction ID of a request ended %v", ended)
 	}
-	for _, c := range all {
-		m.Refused(&to, refusal(c))
-	}
+	m.Refused(&to, refusal(all[0]))
 	if len(ended) != 2 || ended[0]+ended[1] != 1 {
 		t.Errorf("the requests %v ended, want 0 and 1", ended)
 	}

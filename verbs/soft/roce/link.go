@@ -22,12 +22,15 @@ const (
 	// receiveBuffer is the size of a socket's receive buffer in bytes that a link asks for. Linux
 	// grants net.core.rmem_max at most, 212,992 by default, and counts overhead.
 	receiveBuffer = 4 << 20
-	// maxReports is how many reports of the system one run takes from a socket. Each costs two system calls, and any
+	// maxReports is how many reports of the system one run takes from a socket. Each costs a system call, and any
 	// stranger can cause them.
 	maxReports = 16
 	// quotedLen is how much of a refused packet the device gets: the headers of a management datagram, up to the
 	// transaction ID.
 	quotedLen = 64
+	// maxFull is how long the link waits for room in a send buffer. A slow line of 10 Mbit/s takes 52 ms for a full
+	// batch. Connections end after a second.
+	maxFull = 60 * time.Millisecond
 	// sendAgain is the time after which a link sends again when the send buffer was full.
 	sendAgain = time.Millisecond
 )
@@ -49,7 +52,7 @@ type Stats struct {
 	Received uint64 // datagrams, the refused ones too
 	Refused  uint64 // not a packet: too short, cut, an unknown header; or from the address of a device of this process
 	BadICRC  uint64
-	Unsent   uint64 // refused by the system; for example without a route, or too long
+	Unsent   uint64 // refused by the system, for example without a route, or too long; or lost in front of a full send buffer
 	TooLong  uint64 // of those, longer than the path carries
 	Starved  uint64 // runs that received nothing because all buffers were in use
 	// Buffer is the smallest receive buffer of the open sockets in bytes, as the system counts them: with
@@ -129,7 +132,7 @@ func Open(p *fabric.Port, name string, after func()) (*Link, error) {
 
 // OpenPeers makes a link between processes for the device at port p and attaches it. It has no socket
 // until Listen or Dial. If the system reports that a packet met no socket at the end of its path, the
-// device gets an empty packet from there. The link's goroutine calls after when it has received and let
+// device gets a packet without a header from there; its payload is the beginning of the one that was refused. The link's goroutine calls after when it has received and let
 // others run; it may not be nil. Close the link before p is detached.
 func OpenPeers(p *fabric.Port, name string, after func()) *Link {
 	l := newLink(name, true, after)

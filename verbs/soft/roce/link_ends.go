@@ -94,8 +94,8 @@ func (l *Link) Dial() (*End, error) {
 	return l.dialer, nil
 }
 
-// openLocked opens a socket. With dials it is that of dialed connections, the only one that learns of destinations
-// without a socket: a request from there ends at once (report). Other sockets would lose datagrams to the reports that
+// openLocked opens a socket. With dials it is that of dialed connections, which alone learns, beside the sockets of single
+// paths, of destinations without a socket: a request to there ends at once (report). Other sockets would lose datagrams to the reports that
 // strangers cause, who ask a listener and close their sockets. l.mu is held.
 func (l *Link) openLocked(at netip.AddrPort, only6, dials bool) (*End, error) {
 	// The ICRC of RoCEv2 covers IPv4's identification, which joined datagrams and fragments have of their own.

@@ -6,7 +6,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
-// Rule: a send buffer without room delays the other packets by sendAgain at most; what it cannot hold then is lost and
+// Rule: a send buffer without room delays the other packets by maxFull at most; what it cannot hold then is lost and
 // counted. Once it has room the link waits for it again.
 func TestAFullSendBufferDelaysOthersOnce(t *testing.T) {
 	h := &wire.Header{Opcode: wire.RCSendOnly}
@@ -20,8 +20,13 @@ func TestAFullSendBufferDelaysOthersOnce(t *testing.T) {
 	}
 	r.fab.AdvanceTo(sendAgain)
 	r.steps()
+	if s := r.link.Stats(); s.Unsent != 0 {
+		t.Errorf("after %v: %d lost, want 0", sendAgain, s.Unsent)
+	}
+	r.fab.AdvanceTo(maxFull)
+	r.steps()
 	if s := r.link.Stats(); len(r.sock.sent) != 1 || s.Unsent != 2 {
-		t.Errorf("after %v without room: %d sent, %d lost; want 1 and 2", sendAgain, len(r.sock.sent), s.Unsent)
+		t.Errorf("after %v without room: %d sent, %d lost; want 1 and 2", maxFull, len(r.sock.sent), s.Unsent)
 	}
 	r.send(h, nil, []byte("12345678"))
 	if s := r.link.Stats(); s.Unsent != 3 {

@@ -146,8 +146,8 @@ func (l *Link) add(k *fabric.Packet) {
 
 // flush sends the batch. It returns false if the send buffer of its socket is full: the link then waits, so that a
 // network card's queue slows the senders down and loses nothing. But datagrams to an address that nobody has stay in the
-// send buffer for seconds, until the system gives up looking for the address. So if the buffer is full for sendAgain,
-// what it cannot hold is lost, and other sockets go on.
+// send buffer for seconds, until the system gives up looking for the address. So if the buffer is full for maxFull, what
+// it cannot hold is lost until something was sent, and other sockets go on.
 func (l *Link) flush() bool {
 	t := &l.tx
 	for t.sent < t.n {
@@ -167,7 +167,7 @@ func (l *Link) flush() bool {
 			t.sent++
 		case n == 0:
 			if t.end.full == 0 {
-				t.end.full = l.now + sendAgain
+				t.end.full = l.now + maxFull
 			}
 			if l.now < t.end.full {
 				return false
