@@ -211,7 +211,7 @@ func TestALargeMessageWithoutRoomForItsFrameEndsWithItsContext(t *testing.T) {
 	must.Get(write.Await(ctx))(t)
 	small := []byte("behind")
 	must.Get(a.SendBytes(ctx, small))(t).Discard()
-	release(t, wantMessage(t, b, small)) // what was not sent did not come
+	release(t, wantMessage(t, b, small)) // the dropped message did not arrive
 	for range 2 * maxLarge {
 		large := must.Get(a.SendBytes(ctx, data))(t)
 		release(t, wantMessage(t, b, data))

@@ -45,8 +45,8 @@ func slowRegion(t *testing.T, rt *Runtime) (*Region, slowEnd) {
 	return r, slow
 }
 
-// Rule: a region that waits for a disk in Close keeps nobody else from the memory of the runtime; a second Close waits
-// for the first.
+// Rule: while Close of a region waits for a disk, other calls use the memory of the runtime; a second Close of the region
+// waits for the first.
 func TestClosingARegionKeepsNobodyFromMemory(t *testing.T) {
 	rt := mustOpen(t, Config{})
 	r, slow := slowRegion(t, rt)

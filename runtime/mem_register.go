@@ -77,20 +77,20 @@ func (m *memory) discard(at mapping) error {
 	return err
 }
 
-// release is free, and counts what was freed. The caller holds m.mu.
+// release calls at.free and subtracts the freed bytes from the counters. The caller holds m.mu.
 func (m *memory) release(at *mapping) error {
 	f, err := at.free()
 	m.count(f)
 	return err
 }
 
-// count subtracts what was freed from the counters. The caller holds m.mu.
+// count subtracts freed bytes from the counters. The caller holds m.mu.
 func (m *memory) count(f freed) {
 	m.registered -= f.locked
 	m.mapped -= f.mapped
 }
 
-// freed is what mapping.free has freed, in bytes.
+// freed has the numbers of bytes that mapping.free has freed.
 type freed struct {
 	locked uint64 // of memory.registered
 	mapped int64  // of memory.mapped

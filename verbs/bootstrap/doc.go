@@ -24,9 +24,9 @@
 // sides must use the same path MTU, and matching depths of READs. Nothing is authenticated or
 // encrypted, unless the caller's net.Conn is.
 // The peer may name the address of another machine. An RC queue pair of the software RNIC sends three
-// packets there at most before a packet comes from there; UC and UD, which nobody answers, and RDMA
-// devices send as many as the program posts. A peer that can send packets with the other machine's
-// address is not held up.
+// packets there at most before a packet arrives from there. UC and UD queue pairs, whose packets have
+// no acknowledgement, and RDMA devices send all packets that the program posts. The limit does not
+// hold against a peer that can send packets with the source address of the other machine.
 //
 // The text is untrusted input and is parsed with bounds.
 package bootstrap

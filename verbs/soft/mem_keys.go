@@ -14,8 +14,7 @@ const keyTagBits = 8
 func keyIndex(key uint32) uint32 { return key >> keyTagBits }
 
 // keyTable finds regions and windows by key; another one finds queue pairs by number. Indexes are 24
-// random bits, so that a peer cannot
-// guess one from another. Being random they are their own hash, and a lookup nearly always takes
+// random bits, so that a peer cannot guess one from another. Being random they are their own hash, and a lookup nearly always takes
 // one probe. The table belongs to the holder of the port's token.
 type keyTable struct {
 	slots []keySlot // power of two, at most half full

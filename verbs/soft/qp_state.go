@@ -60,7 +60,7 @@ func (q *queuePair) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	case from == verbs.QPSRTR && to == verbs.QPSRTS:
 		proven := q.resp.established || q.dev.cm.proves(q)
 		q.req.begin(&q.attr, newWindow(q.route.Uplink(), proven, q.mtu))
-		if proven || !q.service.reliable { // what is sent unreliably has no answer
+		if proven || !q.service.reliable { // unreliable services have no acknowledgements that could prove the address
 			q.dev.connect(q.route.Far())
 		}
 	case from == verbs.QPSRTS && to == verbs.QPSSQD:

@@ -17,7 +17,7 @@ import "github.com/verbena-rdma/verbena/verbs"
 // While a probe is out the window is one packet: see roundTrip.
 //
 // It is one packet, too, before the first packet from the peer, if the connection manager has not proven the peer's
-// address (ADR 10): whoever tells this end the address of another machine must not have it flooded. The packet is
+// address (ADR 10): a program that names the address of another machine must not cause a flood to it. The packet is
 // sent three times at most: at once, at the first retry, and at the last one, for a peer that gets ready late. The
 // other retries are used up without a packet.
 //
@@ -113,7 +113,7 @@ func (w *sendWindow) took(n uint64) {
 // lost notes that packets were lost.
 func (w *sendWindow) lost() {
 	switch {
-	case w.unproven: // nobody may be there
+	case w.unproven: // the address may have no peer, so a timeout is no sign of a loss
 	case w.saved != 0:
 		w.saved = max(w.least, w.saved/2)
 	case w.lossy:

@@ -215,10 +215,10 @@ func (s *Socket) FD() int { return s.fd }
 // Notify does nothing: the socket announces datagrams by its descriptor. See sys.Source.
 func (s *Socket) Notify(func()) {}
 
-// Refused takes one report from the error queue; ok is false if there is none, or without Options.Refusals. Is the
-// report of a datagram that its receiver's system refused, because no socket has the port, then to is its destination;
-// otherwise to is not valid. The report quotes the beginning of the datagram, which Refused copies to quoted: n bytes of
-// it, or none. Anybody may send reports, with a quotation of his choice. The socket keeps some until they are
+// Refused takes one report from the error queue; ok is false if there is none, or without Options.Refusals. If the
+// report says that no socket has the port of a datagram, to is the datagram's destination; otherwise to is not
+// valid. The report quotes the beginning of the datagram; Refused copies n bytes of it, or none, to quoted. Any
+// machine may send reports, with any quotation. The socket keeps some reports until they are
 // taken. Refused may be called by the goroutine that may call Recv; it does not block.
 //
 // Implements: IP_RECVERR, MSG_ERRQUEUE (ip(7)).

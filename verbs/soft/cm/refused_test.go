@@ -26,7 +26,7 @@ func asker(t testing.TB, event func(Event), paths ...wire.Path) *Machine {
 func refusal(c *Conn) []byte { return binary.BigEndian.AppendUint64(make([]byte, offTID), c.tid) }
 
 // Rule: a path that meets no socket ends the requests by it, from whichever address of this end, and no others, if the
-// report quotes the transaction ID of one of them. What has ended is not kept.
+// report quotes the transaction ID of one of them. The machine does not keep requests that have ended.
 func TestARefusalEndsTheRequestsOfItsPath(t *testing.T) {
 	at := func(s string) verbs.GID { return verbs.GIDFromAddr(netip.MustParseAddr(s)) }
 	to := wire.Path{Peer: at("10.0.0.9"), PeerPort: 7, LocalPort: 7471}

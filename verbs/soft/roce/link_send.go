@@ -145,7 +145,7 @@ func (l *Link) add(k *fabric.Packet) {
 }
 
 // flush sends the batch. It returns false if the send buffer of its socket is full: the link then waits, so that a
-// network card's queue slows the senders down and loses nothing. But datagrams to an address that nobody has stay in the
+// network card's queue slows the senders down and loses nothing. But datagrams to an address without a machine stay in the
 // send buffer for seconds, until the system gives up looking for the address. So if the buffer is full for maxFull, what
 // it cannot hold is lost until something was sent, and other sockets go on.
 func (l *Link) flush() bool {
