@@ -171,8 +171,8 @@ func (r *Region) Remote(off, n int) (Remote, error) {
 //
 // While operations are in flight or windows are bound, Close changes nothing and returns an error
 // that wraps [ErrBusy]. Close is idempotent. It waits for the mutex of the runtime's memory and
-// enters the kernel. On the software RNIC it waits until the FLUSHes of peers that are being written to the region's
-// file have been written.
+// enters the kernel. On the software RNIC it waits for the disk if FLUSHes or accesses of peers are waiting for the
+// region's file.
 //
 // Implements: ibv_dereg_mr.
 func (r *Region) Close() error {

@@ -3,6 +3,7 @@ package mem
 import (
 	"fmt"
 	"math"
+	"os"
 	"sync/atomic"
 	"unsafe"
 
@@ -48,7 +49,7 @@ const closedPins = math.MinInt64
 //	          live(0)
 //
 // All methods may be called from any goroutine and none blocks, except that Unmap enters the
-// kernel and takes the registry's lock, and Sync may wait for the disk. None allocates, except
+// kernel and takes the registry's lock, and Sync and Prefetch may wait for the disk. None allocates, except
 // Unmap. No view may be used after Unmap (see the package comment).
 type Arena struct {
 	base    unsafe.Pointer // immutable
@@ -60,6 +61,7 @@ type Arena struct {
 	bound   bool           // the NUMA preference was accepted; immutable
 	parts   []part         // of an adopted arena, what Check knows; nil where the system does not say. Immutable
 	created string         // the file that MapFile has created for it, "" otherwise; immutable
+	file    *os.File       // what is mapped, if an access may wait for a disk; nil otherwise. Closed by Unmap, immutable
 	// instruction is what Sync uses; None for volatile memory, and where Sync uses msync. Immutable.
 	instruction writeback.Instruction
 
@@ -103,6 +105,7 @@ type mapping struct {
 	base        unsafe.Pointer
 	size        int
 	created     string
+	file        *os.File
 	huge, bound bool
 	kind        Kind
 	instruction writeback.Instruction
@@ -226,6 +229,9 @@ func (a *Arena) Unmap() error {
 		register(a)
 		a.pins.Store(0) // last: from here on another Unmap may begin
 		return fmt.Errorf("mem: unmap of %d bytes at %#x: %w", a.total, a.addr, err)
+	}
+	if a.file != nil {
+		_ = a.file.Close() // nothing was written by it
 	}
 	return nil
 }

@@ -33,6 +33,10 @@ func osMapFile(path string, size int) (m mapping, err error) {
 		}
 	}()
 	defer func() {
+		if err == nil && m.kind == File && onDisk(f) {
+			m.file = f
+			return
+		}
 		// The mapping keeps the file open.
 		if e := f.Close(); e != nil && err == nil {
 			err = errors.Join(fmt.Errorf("mem: map of %s: %w", path, e), osUnmap(m.base, m.size))
@@ -53,6 +57,12 @@ func osMapFile(path string, size int) (m mapping, err error) {
 		return m, fmt.Errorf("mem: map of %d bytes of %s: %w", size, path, err)
 	}
 	return m, nil
+}
+
+// onDisk reports whether f is on a file system with a disk, as far as is known.
+func onDisk(f *os.File) bool {
+	var st unix.Statfs_t
+	return unix.Fstatfs(int(f.Fd()), &st) != nil || st.Type != unix.TMPFS_MAGIC
 }
 
 // openFile opens the file at path, and reports whether it has created it. The file has its own name, and

@@ -3,13 +3,15 @@
 package mem
 
 import (
+	"bytes"
 	"errors"
-	"github.com/verbena-rdma/verbena/internal/must"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 	"unsafe"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"golang.org/x/sys/unix"
 )
 
@@ -79,5 +81,40 @@ func TestAFileBehindLinksIsMadeInItsDirectory(t *testing.T) {
 	got, want := must.Get(os.Stat(folder(f.Name())))(t), must.Get(os.Stat(files))(t)
 	if !os.SameFile(got, want) {
 		t.Errorf("the name that is synced is in %s, want %s", folder(f.Name()), files)
+	}
+}
+
+// Rule: Resident reports whether all pages of a range are in memory, and Prefetch of a file, to write, brings them in,
+// changes no byte, and sets the time of the file's last change, as the write that follows does.
+func TestPrefetchOfAFileMakesItResident(t *testing.T) {
+	page := os.Getpagesize()
+	path := filepath.Join(t.TempDir(), "f")
+	a := mustMapFile(t, path, 80*page)
+	a.Bytes()[3*page] = 7
+	if a.Kind() != File {
+		t.Fatalf("the test needs a file, and not %v: set TMPDIR", a.Kind())
+	}
+	must.Do(t, os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)))
+	a.Prefetch(a.Addr(), a.Len(), true)
+	if !a.Resident(a.Addr(), a.Len()) {
+		t.Error("the pages are not resident after Prefetch")
+	}
+	if st := must.Get(os.Stat(path))(t); st.ModTime().Unix() == 1 {
+		t.Error("the time of the last change was not set")
+	}
+	if got := must.Get(os.ReadFile(path))(t); got[3*page] != 7 || bytes.Count(got, []byte{0}) != len(got)-1 {
+		t.Error("Prefetch changed a byte")
+	}
+	f := must.Get(os.Open(path))(t)
+	defer func() { must.Do(t, f.Close()) }()
+	must.Do(t, errors.Join(a.Sync(a.Addr(), a.Len()), unix.Madvise(a.Bytes(), unix.MADV_DONTNEED),
+		unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)))
+	if n := resident(t, a); n == 80 {
+		t.Logf("the file system keeps the pages, so that none is missing")
+	} else if a.Resident(a.Addr(), a.Len()) {
+		t.Errorf("%d of 80 pages are resident, and Resident says all", n)
+	}
+	if a.Resident(a.Addr(), a.Len()+1) || a.Resident(a.Addr()-1, 2) || a.Resident(a.Addr(), 0) {
+		t.Error("a range outside the arena, or an empty one, is resident")
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	uatomic "go.uber.org/atomic"
 
-	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -53,14 +52,12 @@ type device struct {
 
 	// doorbells are the queue pairs with new work requests. Posters push, the engine takes.
 	doorbells ring.Inbox[queuePair, *queuePair]
-	// synced are the FLUSHes whose pages are written. Their goroutines push, the engine takes.
-	synced   ring.Inbox[persistence, *persistence]
-	unsynced []*persistence // those that are not being written yet, the first come first
-	syncing  int            // number of those being written
-	// syncRange makes bytes persistent: (*mem.Arena).Sync. syncIsQuick reports whether the engine may
-	// call it: (*mem.Arena).SyncIsQuick, or always in virtual time. Immutable.
-	syncRange   func(a *mem.Arena, addr uint64, n int) error
-	syncIsQuick func(a *mem.Arena, n int) bool
+	// finished are the jobs whose work is done. Their goroutines push, the engine takes.
+	finished ring.Inbox[diskJob, *diskJob]
+	flushes  diskLine
+	pageIns  diskLine
+	present  *diskJob // the job whose parked packets are executed now
+	disk     diskWork // immutable
 
 	qpNumbers
 	keys      keyTable
@@ -89,7 +86,7 @@ type device struct {
 	lastSRQN uint32
 	lastWQE  []*queuePair // get LAST_WQE_REACHED when Progress ends
 	held     *guard       // the guard this engine is inside
-	parked   int          // packets parked behind a FLUSH, of all queue pairs, in parkedUnits
+	parked   int          // packets parked behind jobs, of all queue pairs, in parkedUnits
 	lostWC   verbs.WC     // discards completions for a dead queue
 	scratch  scratch
 
@@ -115,10 +112,7 @@ func newDevice(p *Provider, c DeviceConfig, index int) *device {
 	d.guid = guidPrefix<<24 | uint64(binary.BigEndian.Uint32(d.gid[12:])&0xffffff)
 	d.gids.init(d.gid)
 	d.scratch.init()
-	d.syncRange, d.syncIsQuick = (*mem.Arena).Sync, (*mem.Arena).SyncIsQuick
-	if p.fab.Virtual() {
-		d.syncIsQuick = func(*mem.Arena, int) bool { return true }
-	}
+	d.disk = newDiskWork(p.fab.Virtual())
 	d.startCM(p.cmConfig)
 	return d
 }

@@ -12,7 +12,7 @@ type Counters struct {
 	Invalid        uint64 // malformed packets
 	Sequence       uint64 // UC packets out of sequence
 	Overflow       uint64 // packets sent, of any service, that found their link or its receiver full
-	Unparked       uint64 // packets dropped while a FLUSH writes its pages, because too many are parked
+	Unparked       uint64 // packets dropped while their queue pair waits for a disk, because too many are parked
 }
 
 // drop counts a packet by the reason for dropping it.

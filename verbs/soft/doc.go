@@ -72,7 +72,8 @@
 // A persistent FLUSH makes bytes of a mapped file (mem.MapFile) persistent with mem.Arena.Sync. For
 // persistent memory that is an instruction of the processor for each cache line, for other files
 // msync: a goroutine does that while the queue pair's responder waits (resp_persist.go). In virtual time the engine
-// itself writes the pages. A requester whose RNR retries are unlimited, by agreement of the connection manager, waits
+// itself writes the pages. An access to a file on a disk waits in the same way until a goroutine has brought its pages
+// in (disk_memory.go). A requester whose RNR retries are unlimited, by agreement of the connection manager, waits
 // for the disk; any other ends with RETRY_EXC_ERR when its retries are used up.
 //
 // # Memory of the program
@@ -107,7 +108,7 @@
 //     16 links, then less each, but at least 32.
 //   - A queue pair: 512 PSNs outstanding (requester); answers to the agreed number of
 //     READs and atomics, twice that with repetitions, and to 512 FLUSHes; 512 packets
-//     parked behind a FLUSH, and 16,384 for all queue pairs, each 4 KiB of copied payload
+//     parked while a disk is waited for, in each direction, and 16,384 for all queue pairs, each 4 KiB of copied payload
 //     counting as one more; 128 UC or UD packets in
 //     flight (ud_pace.go); one timer.
 //   - The connection manager: requests up to each listener's backlog, 1,024

@@ -33,7 +33,7 @@ func (s *scratch) init() { s.segs = [][]byte{s.word[:]} }
 
 // Progress runs the engine once:
 //
-//  1. It concludes FLUSHes whose pages are written, then takes packets from the inbox
+//  1. It goes on with what waited for a disk, then takes packets from the inbox
 //     and handles them.
 //  2. Doorbells: queue pairs with new work requests become busy.
 //  3. Due timers.
@@ -49,7 +49,7 @@ func (d *device) Progress(now time.Duration) (next time.Duration, more bool) {
 		return 0, false
 	}
 	d.now = now
-	d.takeSynced()
+	d.takeFinished()
 	left := packetsPerProgress
 	for ; left > 0; left-- {
 		k := d.p.Take()
@@ -160,7 +160,7 @@ func (d *device) receive(k *fabric.Packet) (kept bool) {
 	case !q.service.reliable:
 		q.onUnreliable(k, h)
 	case h.Opcode.Response():
-		q.onResponse(k, h)
+		return q.onResponse(k, h)
 	default:
 		return q.onRequest(k, h)
 	}

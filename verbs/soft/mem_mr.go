@@ -22,16 +22,17 @@ type memoryRegion struct {
 	iova    uint64 // the address of addr in requests, local and remote
 	access  verbs.AccessFlags
 	foreign bool   // the memory can stop being there, see mem_fault.go
+	slow    bool   // an access may wait for a disk, see disk_memory.go; then it is foreign, too
 	key     uint32 // both lkey and rkey
 	slot    int    // its bit in guard.regions
 
 	guard   guard // of READ responses that point into it
 	windows int   // bound to it; under the port's token
-	// syncing counts the FLUSHes being written. The engine raises it, their goroutines lower it,
+	// atDisk counts the spans of jobs (disk.go). The engine raises it, their goroutines lower it,
 	// Close waits for it.
-	syncing sync.WaitGroup
-	closed  atomic.Bool // set by Close under the port's token; any goroutine may read it
-	ending  sync.Mutex  // held by Close, so that a concurrent Close returns no earlier
+	atDisk sync.WaitGroup
+	closed atomic.Bool // set by Close under the port's token; any goroutine may read it
+	ending sync.Mutex  // held by Close, so that a concurrent Close returns no earlier
 }
 
 var _ verbs.MR = (*memoryRegion)(nil)
@@ -85,6 +86,7 @@ func (p *protectionDomain) RegMR(addr, length, iova uint64, access verbs.AccessF
 		return refuse(syscall.EFAULT, "%w: %d bytes at 0x%x were unmapped meanwhile", verbs.ErrInvalid, length, addr)
 	}
 	m := &memoryRegion{pd: p, arena: arena, data: data, addr: addr, iova: iova, access: access, foreign: arena.MayFault()}
+	m.slow = p.ctx.dev.disk.mayWait(arena)
 	var err error
 	if e := p.exclusive(op, func() { err = p.ctx.dev.addRegion(m) }); e != nil || err != nil {
 		arena.Unpin()
@@ -117,8 +119,8 @@ func (d *device) addRegion(m *memoryRegion) (err error) {
 }
 
 // Close deregisters the region. Its keys are invalid at once, and its memory is neither read nor
-// written after Close has returned. It waits only for receivers that are copying at this moment
-// and for FLUSH pages being written. Work requests that still use the region end in a protection
+// written after Close has returned. It waits only for receivers that are copying at this moment,
+// and for disks, if FLUSHes or accesses to a file are in progress. Work requests that still use the region end in a protection
 // error. It returns [verbs.ErrBusy] while a memory window is bound to the region.
 //
 // Implements: ibv_dereg_mr.
@@ -150,7 +152,7 @@ func (m *memoryRegion) Close() (err error) {
 		return e
 	}
 	if err == nil {
-		m.syncing.Wait()
+		m.atDisk.Wait()
 		m.arena.Unpin()
 	}
 	return err

@@ -209,7 +209,9 @@ func (q *queuePair) abandon() {
 		q.sendDueAck()
 	}
 	q.resp.stop()
-	q.dropParked()
+	for _, at := range []**diskJob{&q.resp.disk, &q.resp.reading, &q.req.reading, &q.req.storing} {
+		q.forget(at)
+	}
 }
 
 // enterError moves the queue pair to ERR. The engine flushes its requests when it next works on

@@ -46,6 +46,11 @@ type requester struct {
 	expires        time.Duration // when the acknowledgement timer uses up a retry; 0: never
 	sinceAckReq    uint32        // packets since the last one that requested an acknowledgement
 	notifyDrained  bool
+
+	// reading is the job that brings in pages of the next request's payload. storing is the job that brings in pages into
+	// which the next response is stored; responses are parked behind it. nil: none.
+	reading *diskJob
+	storing *diskJob
 }
 
 // begin initializes the requester from the attributes of RTS, with the window w.
@@ -228,6 +233,10 @@ func (q *queuePair) onTimer() {
 	if r.rnrWait {
 		r.rnrWait = false
 		q.dev.activate(q)
+		return
+	}
+	if r.storing != nil { // the peer has answered
+		q.startTimer()
 		return
 	}
 	if r.expires == 0 || q.dev.now < r.expires {

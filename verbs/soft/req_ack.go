@@ -27,15 +27,19 @@ var nakStatus = map[wire.NakCode]verbs.WCStatus{
 	wire.NakOperation: verbs.WCRemOpErr,
 }
 
-// onResponse handles an acknowledgement or the answer to a READ or atomic.
-func (q *queuePair) onResponse(k *fabric.Packet, h *wire.Header) {
+// onResponse handles an acknowledgement or the answer to a READ or atomic. It reports whether the packet is kept, to be
+// released later.
+func (q *queuePair) onResponse(k *fabric.Packet, h *wire.Header) (kept bool) {
 	if s := q.current(); s != verbs.QPSRTS && s != verbs.QPSSQD {
-		return
+		return false
 	}
 	r := &q.req
+	if r.storing != nil {
+		return q.park(r.storing, k)
+	}
 	psn := extend(h.PSN, r.acked)
 	if psn >= r.sent {
-		return // it acknowledges a packet that was never sent: C9-92, a ghost
+		return false // it acknowledges a packet that was never sent: C9-92, a ghost
 	}
 	if psn >= r.acked {
 		q.prove()
@@ -48,6 +52,7 @@ func (q *queuePair) onResponse(k *fabric.Packet, h *wire.Header) {
 	default:
 		q.onReadAnswer(k, psn)
 	}
+	return r.storing != nil && q.park(r.storing, k)
 }
 
 func (q *queuePair) onAck(psn uint64, s wire.Syndrome) {
@@ -116,6 +121,9 @@ func (q *queuePair) onAtomicAnswer(psn, orig uint64) {
 		q.failAt(psn, verbs.WCBadRespErr, vendorAnswer)
 		return
 	}
+	if !q.scatterable(&q.req.storing, q.pd, q.sq.Load().sges(pos, w.nsge), 0, wordLen) {
+		return // onResponse parks it
+	}
 	x := &q.dev.scratch
 	binary.NativeEndian.PutUint64(x.word[:], orig)
 	if err := q.dev.scatter(q.pd, q.sq.Load().sges(pos, w.nsge), 0, x.segs, false); err != nil {
@@ -140,6 +148,9 @@ func (q *queuePair) onReadAnswer(k *fabric.Packet, psn uint64) {
 		return
 	}
 	if want > 0 {
+		if !q.scatterable(&q.req.storing, q.pd, q.sq.Load().sges(pos, w.nsge), off, int(want)) {
+			return // onResponse parks it
+		}
 		if !q.dev.enterGuard(k) {
 			return // the source region is closed: the next answer is a NAK
 		}

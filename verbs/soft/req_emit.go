@@ -187,9 +187,11 @@ func (q *queuePair) emitPacket(sq *sendQueue, w *sendWQE) bool {
 		q.atomicWriteHeader(w, h, k)
 	default:
 		n := uint32(min(rest, uint64(q.mtu)))
-		if !q.gather(sq, w, k, off, n) {
+		if v := q.gather(sq, w, k, off, n); v != done {
 			k.Release()
-			q.markBad(w, r.cur, verbs.WCLocProtErr, vendorLocal)
+			if v != absent {
+				q.markBad(w, r.cur, verbs.WCLocProtErr, vendorLocal)
+			}
 			return false
 		}
 		last := at+1 == w.npkts
@@ -256,10 +258,10 @@ func (q *queuePair) transmit(k *fabric.Packet, h *wire.Header) {
 }
 
 // gather adds n bytes of a request's payload, from off on, to a packet: few bytes by copy, more
-// by reference under the queue pair's guard.
-func (q *queuePair) gather(sq *sendQueue, w *sendWQE, k *fabric.Packet, off uint64, n uint32) bool {
+// by reference under the queue pair's guard. It returns done; absent if the packet waits for its payload; or noAccess.
+func (q *queuePair) gather(sq *sendQueue, w *sendWQE, k *fabric.Packet, off uint64, n uint32) verdict {
 	if n == 0 {
-		return true
+		return done
 	}
 	byRef := n > copyLimit && q.service.reliable // see ud.go
 	if byRef {
@@ -267,7 +269,7 @@ func (q *queuePair) gather(sq *sendQueue, w *sendWQE, k *fabric.Packet, off uint
 	}
 	if w.flags&verbs.SendInline != 0 {
 		add(k, sq.payload(q.req.cur, w.length)[off:off+uint64(n)], byRef)
-		return true
+		return done
 	}
 	for _, s := range sq.sges(q.req.cur, w.nsge) {
 		if off >= uint64(s.Length) {
@@ -277,21 +279,24 @@ func (q *queuePair) gather(sq *sendQueue, w *sendWQE, k *fabric.Packet, off uint
 		part := uint32(min(uint64(s.Length)-off, uint64(n)))
 		m, err := q.dev.resolve(q.pd, s.LKey, s.Addr+off, part, 0)
 		if err != nil {
-			return false
+			return noAccess
+		}
+		if !q.readableNow(&q.req.reading, m.span(s.Addr+off, part), s.Length-uint32(off)) {
+			return absent
 		}
 		b, _ := m.view(s.Addr+off, part)
 		if !m.add(k, b, byRef) {
-			return false
+			return noAccess
 		}
 		if byRef {
 			q.guard.note(m)
 		}
 		if n -= part; n == 0 {
-			return true
+			return done
 		}
 		off = 0
 	}
-	return n == 0
+	return noAccess
 }
 
 // writable reports whether all elements permit local writes.

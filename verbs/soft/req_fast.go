@@ -89,7 +89,7 @@ func (q *queuePair) emitFast(sq *sendQueue, head uint64, most int) (n int) {
 		}
 		switch {
 		case foreign:
-			if !addForeign(k, b, len(b) > copyLimit) {
+			if m.slow || !addForeign(k, b, len(b) > copyLimit) {
 				k.Release()
 				k = nil
 			}
@@ -99,7 +99,7 @@ func (q *queuePair) emitFast(sq *sendQueue, head uint64, most int) (n int) {
 			k.AddRef(b)
 		}
 		if k == nil {
-			break // start and emitPacket meet the fault again
+			break // start and emitPacket meet the fault again, or wait for a disk
 		}
 		h.PSN, h.Length = narrow(psn), w.length
 		h.Solicited = w.flags&verbs.SendSolicited != 0

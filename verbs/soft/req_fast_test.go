@@ -354,7 +354,7 @@ func TestQuickWayIsGuarded(t *testing.T) {
 		{"write to a queue pair in SQD", write, func(w *world, _ *plain) {
 			must.Do(w.t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD}, verbs.QPMState))
 		}},
-		{"write behind a FLUSH", write, func(w *world, _ *plain) { w.b.qp.resp.sync = &persistence{q: w.b.qp} }},
+		{"write behind a FLUSH", write, func(w *world, _ *plain) { w.b.qp.resp.disk = &diskJob{q: w.b.qp} }},
 		{"first write of all", write, func(w *world, _ *plain) { w.b.qp.resp.established = false }},
 		{"send", send, func(w *world, _ *plain) { w.b.recv(1, w.b.sge(4096, 8)) }},
 		{"send, solicited", send, func(w *world, p *plain) { w.b.recv(1, w.b.sge(4096, 8)); p.h.Solicited = true }},
@@ -413,7 +413,7 @@ func TestQuickWayIsGuarded(t *testing.T) {
 					wc.QPNum, wc.SrcQP = 0, 0 // random
 					fmt.Fprintf(r, "completion %+v\n", wc)
 				}
-				w.b.qp.dropParked()
+				w.b.qp.forget(&w.b.qp.resp.disk)
 				fmt.Fprintf(r, "%v, expects %x, msn %d, established %v, events %v, memory %x\n", w.b.state(), w.next(), w.b.qp.resp.msn,
 					w.b.qp.resp.established, w.b.events(), xxhash.Sum64(w.b.data()))
 				w.fab.SetTrace(nil, false)

@@ -73,9 +73,11 @@ type responder struct {
 	results    []result
 	nextResult int
 
-	sync       *persistence     // nil, or the FLUSH that the responder waits for
-	parked     []*fabric.Packet // packets after that FLUSH, by PSN, each PSN once
-	lastParked uint64           // PSN of the last packet in parked, if there is one
+	// disk is the job that the responder waits for: a FLUSH, or pages of the next request. nil: none. Request packets are
+	// parked behind it, by PSN, each PSN once.
+	disk *diskJob
+	// reading is the job that brings in pages of the next answer's data. nil: none.
+	reading *diskJob
 }
 
 // answer is an unsent READ response or atomic answer. FLUSH and ATOMIC_WRITE are answered by an
@@ -163,10 +165,12 @@ func (q *queuePair) onRequest(k *fabric.Packet, h *wire.Header) (kept bool) {
 	switch {
 	case psn < r.expected:
 		q.onDuplicate(h, psn)
-	case r.sync != nil && psn == r.expected:
-		q.awaitSync(psn)
-	case r.sync != nil:
-		return q.park(k, psn)
+	case r.disk != nil && psn == r.expected:
+		if q.isLong(r.disk) {
+			q.sendNak(wire.RNRNak(longestRNR), psn)
+		}
+	case r.disk != nil:
+		return q.parkRequest(r.disk, k, psn)
 	case psn > r.expected:
 		if !r.waiting {
 			r.waiting = true
@@ -174,6 +178,9 @@ func (q *queuePair) onRequest(k *fabric.Packet, h *wire.Header) (kept bool) {
 		}
 	default:
 		q.onExpected(k, h, psn)
+		if j := r.disk; j != nil && j.kind == toWrite { // it was not executed: its memory is brought in
+			return q.parkRequest(j, k, psn)
+		}
 	}
 	return false
 }

@@ -62,6 +62,7 @@ const (
 	noAccess           // key, range, permission, or memory that is not there
 	tooLong            // the receive is too short
 	badReceive         // the receive's own elements are invalid
+	absent             // its memory is not there yet: the packet waits
 )
 
 // onSend executes a packet of a SEND.
@@ -131,6 +132,9 @@ func (q *queuePair) putSend(k *fabric.Packet, starts bool) verdict {
 		if off+uint64(k.PayloadLen) > v.size() {
 			return tooLong
 		}
+		if !q.scatterable(&q.resp.disk, v.pd, v.sges(), off, k.PayloadLen) {
+			return absent
+		}
 		if !q.dev.enterGuard(k) {
 			return lost
 		}
@@ -186,6 +190,9 @@ func (q *queuePair) putWrite(k *fabric.Packet, h *wire.Header, starts, ends bool
 		if err != nil { // closed or invalidated since the first packet
 			return noAccess
 		}
+		if !q.writableNow(&t, n, resid) {
+			return absent
+		}
 		if !q.dev.enterGuard(k) {
 			return lost
 		}
@@ -222,6 +229,9 @@ func (q *queuePair) onAtomic(h *wire.Header, psn uint64) {
 	word, ok := t.mr.word(t.at)
 	if !ok { // the request address is aligned, the memory behind it is not
 		q.refuse(psn, wire.NakInvalid)
+		return
+	}
+	if !q.writableNow(&t, wordLen, 0) {
 		return
 	}
 	var orig uint64

@@ -42,7 +42,7 @@ func (d *device) receiveFast(k *fabric.Packet, op wire.Opcode, o *wire.Only) boo
 
 // between reports whether the responder expects a new message, with no refusal or wait pending.
 func (r *responder) between() bool {
-	return r.established && !r.waiting && !r.refused && r.kind == noMessage && r.sync == nil
+	return r.established && !r.waiting && !r.refused && r.kind == noMessage && r.disk == nil
 }
 
 // sendFast executes a SEND into a receive, of the queue pair's own queue or a shared one, whose first element
@@ -90,6 +90,9 @@ func (q *queuePair) putFast(k *fabric.Packet, m *memoryRegion, pd *protectionDom
 		return false
 	}
 	if m.foreign || k.Foreign {
+		if m.slow {
+			return false
+		}
 		for _, from := range k.Payload {
 			if m.put(to, from, k.Foreign) != done {
 				return false // the general path meets the fault again

@@ -95,8 +95,8 @@ func (q *queuePair) onAtomicWrite(k *fabric.Packet, h *wire.Header, psn uint64) 
 		q.refuse(psn, wire.NakInvalid)
 		return
 	}
-	if !q.dev.enterGuard(k) {
-		return // lost
+	if !q.writableNow(&t, wordLen, 0) || !q.dev.enterGuard(k) {
+		return // it waits, or is lost
 	}
 	x := &q.dev.scratch
 	to := x.word[:]

@@ -204,17 +204,17 @@ func TestSyncsThatEndTogether(t *testing.T) {
 	d := w.b.ctx.dev
 	gate := make(chan error, 2)
 	t.Cleanup(func() { close(gate) })
-	d.exclusive(func() { d.syncRange = func(*mem.Arena, uint64, int) error { return <-gate } })
+	d.exclusive(func() { d.disk.sync = func(*mem.Arena, uint64, int) error { return <-gate } })
 	w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0))
 	p.awaitParked(0)
 	other.mustPostExtended(other.flushWR(2, p.arena.Addr(), p.mr.RKey(), 8, verbs.FlushPersistent, 0))
 	for waiting := false; !waiting; runtime.Gosched() {
-		d.exclusive(func() { waiting = b.qp.resp.sync != nil })
+		d.exclusive(func() { waiting = b.qp.resp.disk != nil })
 	}
 	d.exclusive(func() { // the engine runs after both have been handed over
 		gate <- nil
 		gate <- nil
-		p.mr.(*memoryRegion).syncing.Wait()
+		p.mr.(*memoryRegion).atDisk.Wait()
 	})
 	if got := w.a.want(w.a.scq, 2); got[0].Status != verbs.WCSuccess || got[1].Status != verbs.WCSuccess {
 		t.Fatalf("completions %+v, want both FLUSHes answered", got)

@@ -22,11 +22,11 @@ func TestASlowDiskKeepsTheConnection(t *testing.T) {
 		})
 		w, d := p.w, p.w.b.ctx.dev
 		d.exclusive(func() {
-			d.syncIsQuick = func(*mem.Arena, int) bool { return false }
-			d.syncing = syncsAtOnce // all are busy: the test writes itself
+			d.disk.syncIsQuick = func(*mem.Arena, int) bool { return false }
+			d.flushes.busy = jobsAtOnce // all are busy: the test writes itself
 			w.b.qp.peerWaits = waits
 		})
-		t.Cleanup(func() { d.exclusive(w.b.qp.dropParked) }) // or closing the region would wait for ever
+		t.Cleanup(func() { d.exclusive(func() { w.b.qp.forget(&w.b.qp.resp.disk) }) }) // or closing the region would wait for ever
 		before := w.b.qp.resp.msn
 		fill(w.a.data()[:8], 5)
 		w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 64, verbs.FlushPersistent, verbs.FlushRange),
@@ -55,9 +55,10 @@ func TestASlowDiskKeepsTheConnection(t *testing.T) {
 		}
 		w.fab.AdvanceTo(until)
 		d.exclusive(func() {
-			d.unsynced[0].mr.syncing.Done()
-			d.synced.Push(d.unsynced[0])
-			d.unsynced = nil
+			d.flushes.waiting[0].leave()
+			d.flushes.busy++
+			d.finished.Push(d.flushes.waiting[0])
+			d.flushes.waiting = nil
 		})
 		w.step()
 		got := w.a.poll(w.a.scq)
@@ -89,25 +90,25 @@ func TestFlushesAreWrittenInTheirOrder(t *testing.T) {
 	}
 	written := make(chan int, len(qs))
 	d.exclusive(func() {
-		d.syncRange = func(_ *mem.Arena, _ uint64, n int) error { written <- n; return nil }
-		d.syncing = syncsAtOnce
+		d.disk.sync = func(_ *mem.Arena, _ uint64, n int) error { written <- n; return nil }
+		d.flushes.busy = jobsAtOnce
 		for i, q := range qs {
 			q.persist(q.resp.expected, mr, mr.addr, 1+i)
 		}
-		if len(written) != 0 || len(d.unsynced) != len(qs) {
-			t.Errorf("%d are written and %d wait, want 0 and %d: all writers are busy", len(written), len(d.unsynced), len(qs))
+		if len(written) != 0 || len(d.flushes.waiting) != len(qs) {
+			t.Errorf("%d are written and %d wait, want 0 and %d: all writers are busy", len(written), len(d.flushes.waiting), len(qs))
 		}
-		qs[1].dropParked()
-		d.syncing-- // one writer is free now
-		d.startSyncs()
-		qs[0].resp.sync, qs[2].resp.sync = nil, nil // there is nobody to be answered
+		qs[1].forget(&qs[1].resp.disk)
+		d.flushes.busy-- // one writer is free now
+		d.flushes.start()
+		qs[0].resp.disk, qs[2].resp.disk = nil, nil // there is nobody to be answered
 	})
 	if got := []int{<-written, <-written}; !slices.Equal(got, []int{1, 3}) {
 		t.Errorf("written in the order %v, want [1 3]", got)
 	}
-	mr.syncing.Wait()
-	d.exclusive(func() { d.syncing -= syncsAtOnce - 1 })
+	mr.atDisk.Wait()
+	d.exclusive(func() { d.flushes.busy -= jobsAtOnce - 1 })
 	for busy := 1; busy != 0; {
-		d.exclusive(func() { busy = d.syncing })
+		d.exclusive(func() { busy = d.flushes.busy })
 	}
 }

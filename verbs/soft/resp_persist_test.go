@@ -69,7 +69,7 @@ func (r *ranges) install(p *pool) {
 	}
 	p.w.b.ctx.dev.exclusive(func() {
 		d := p.w.b.ctx.dev
-		d.syncRange = func(a *mem.Arena, addr uint64, n int) error {
+		d.disk.sync = func(a *mem.Arena, addr uint64, n int) error {
 			r.mu.Lock()
 			r.seen = append(r.seen, [2]uint64{addr - a.Addr(), uint64(n)})
 			r.mu.Unlock()
@@ -131,14 +131,14 @@ func TestQuickPersistenceNeedsNoGoroutine(t *testing.T) {
 		var asked, waits atomic.Int32
 		d := w.b.ctx.dev
 		d.exclusive(func() {
-			d.syncIsQuick = func(a *mem.Arena, n int) bool {
+			d.disk.syncIsQuick = func(a *mem.Arena, n int) bool {
 				if a == p.arena {
 					asked.Store(int32(n))
 				}
 				return quick
 			}
-			d.syncRange = func(a *mem.Arena, addr uint64, n int) error {
-				if w.b.qp.resp.sync != nil { // the responder waits for this call
+			d.disk.sync = func(a *mem.Arena, addr uint64, n int) error {
+				if w.b.qp.resp.disk != nil { // the responder waits for this call
 					waits.Add(1)
 				}
 				return a.Sync(addr, n)
@@ -228,7 +228,12 @@ func (p *pool) awaitParked(n int) {
 	q := p.w.b.qp
 	got, writing := 0, false
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
-		p.w.b.ctx.dev.exclusive(func() { got, writing = len(q.resp.parked), q.resp.sync != nil })
+		p.w.b.ctx.dev.exclusive(func() {
+			got, writing = 0, false
+			if j := q.resp.disk; j != nil && j.kind == writeBack {
+				got, writing = len(j.parked), true
+			}
+		})
 		if got == n && writing {
 			return
 		}
@@ -277,8 +282,8 @@ func TestClosingUnderAPersistentFlush(t *testing.T) {
 		w.a.writeWR(2, 100, p.arena.Addr(), p.mr.RKey()))
 	p.awaitParked(1)
 	must.Do(t, w.b.qp.Close())
-	if n := len(w.b.qp.resp.parked); n != 0 || w.b.qp.resp.sync != nil {
-		t.Fatalf("a destroyed queue pair keeps %d packets", n)
+	if d := w.b.ctx.dev; d.parked != 0 || w.b.qp.resp.disk != nil {
+		t.Fatalf("a destroyed queue pair keeps %d packets", d.parked)
 	}
 	closed := make(chan error)
 	go func() { closed <- p.mr.Close() }()
@@ -302,7 +307,7 @@ func TestStaleSyncConcludesNothing(t *testing.T) {
 		gates := map[int]chan error{4: make(chan error), 8: make(chan error)} // by length
 		t.Cleanup(func() { close(gates[4]); close(gates[8]) })                // unblocks the writers
 		w.b.ctx.dev.exclusive(func() {
-			w.b.ctx.dev.syncRange = func(_ *mem.Arena, _ uint64, n int) error { return <-gates[n] }
+			w.b.ctx.dev.disk.sync = func(_ *mem.Arena, _ uint64, n int) error { return <-gates[n] }
 		})
 		w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), first.RKey(), 4, verbs.FlushPersistent, 0))
 		p.awaitParked(0)
@@ -321,8 +326,8 @@ func TestStaleSyncConcludesNothing(t *testing.T) {
 		must.Do(t, first.Close()) // the result was handed over
 		q.dev.exclusive(func() {})
 		q.dev.exclusive(state(&after)) // the engine has taken it
-		if after.expected != before.expected || after.sync != before.sync || (after.sync != nil) != again {
-			t.Fatalf("the stale result moved the responder from %d to %d, FLUSH being written: %v", before.expected, after.expected, after.sync != nil)
+		if after.expected != before.expected || after.disk != before.disk || (after.disk != nil) != again {
+			t.Fatalf("the stale result moved the responder from %d to %d, FLUSH being written: %v", before.expected, after.expected, after.disk != nil)
 		}
 		if got := w.a.poll(w.a.scq); len(got) != 0 {
 			t.Fatalf("the stale result completed %+v", got)
@@ -354,17 +359,18 @@ func TestParkedPacketsOfADeviceAreBounded(t *testing.T) {
 	w := newWorld(t, options{})
 	d, q := w.b.ctx.dev, w.b.qp
 	d.exclusive(func() {
+		j := &diskJob{q: q}
 		k := d.p.Get()
 		k.AddCopy(make([]byte, 3*parkedUnit))
-		q.park(k, q.resp.expected+1)
+		q.parkRequest(j, k, q.resp.expected+1)
 		if d.parked != 4 {
 			t.Errorf("a packet with %d copied bytes counts as %d, want 4", 3*parkedUnit, d.parked)
 		}
-		q.dropParked()
+		q.dropParked(j)
 		d.parked = maxParkedAll - 1
 		for i := range 2 {
 			k := d.p.Get()
-			if kept := q.park(k, q.resp.expected+1+uint64(i)); kept != (i == 0) {
+			if kept := q.parkRequest(j, k, q.resp.expected+1+uint64(i)); kept != (i == 0) {
 				t.Errorf("packet %d of %d was kept: %v", d.parked, maxParkedAll, kept)
 			}
 			if i > 0 {
@@ -372,7 +378,7 @@ func TestParkedPacketsOfADeviceAreBounded(t *testing.T) {
 			}
 		}
 		d.parked -= maxParkedAll - 1
-		q.dropParked()
+		q.dropParked(j)
 		if d.parked != 0 || d.counters.Unparked != 1 {
 			t.Errorf("%d packets are parked, %d were counted as dropped", d.parked, d.counters.Unparked)
 		}

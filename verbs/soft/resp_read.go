@@ -96,6 +96,9 @@ func (q *queuePair) againRead(h *wire.Header, psn uint64) {
 	case q.xrc != nil && !q.addressedAgain(h):
 	default:
 		q.queueAnswer(a)
+		if r.reading != nil && q.isLong(r.reading) && psn == r.out[r.outHead].psn {
+			q.sendAck(wire.RNRNak(longestRNR), psn)
+		}
 	}
 }
 
@@ -142,7 +145,10 @@ func (q *queuePair) respond() {
 			return
 		}
 		a := &r.out[r.outHead]
-		if !q.sendAnswer(a) {
+		switch q.sendAnswer(a) {
+		case absent:
+			return // until its memory is there
+		case noAccess:
 			if a.repeated {
 				if r.outHead++; r.repeats(a, q.mtu) { // otherwise the peer has invalidated the key meanwhile
 					q.sendAck(wire.Nak(wire.NakAccess), a.psn)
@@ -183,9 +189,9 @@ func (q *queuePair) respond() {
 	}
 }
 
-// sendAnswer sends the next packet of an answer. It returns false when its data may no longer be
-// read.
-func (q *queuePair) sendAnswer(a *answer) bool {
+// sendAnswer sends the next packet of an answer, and returns done. It returns noAccess when its data may no longer be
+// read, and absent when the data is not in memory.
+func (q *queuePair) sendAnswer(a *answer) verdict {
 	r := &q.resp
 	h := &q.dev.scratch.tx
 	if q.xrc != nil {
@@ -203,7 +209,11 @@ func (q *queuePair) sendAnswer(a *answer) bool {
 			t, err := q.remote(a.rkey, a.va, n, verbs.AccessRemoteRead)
 			if err != nil {
 				k.Release()
-				return false
+				return noAccess
+			}
+			if !q.readableNow(&r.reading, t.mr.span(t.at, n), a.left) {
+				k.Release()
+				return absent
 			}
 			if n > copyLimit {
 				k.Holder = t.guard
@@ -211,7 +221,7 @@ func (q *queuePair) sendAnswer(a *answer) bool {
 			}
 			if !t.mr.add(k, t.bytes(n), n > copyLimit) {
 				k.Release()
-				return false
+				return noAccess
 			}
 		}
 		a.va += uint64(n)
@@ -222,7 +232,7 @@ func (q *queuePair) sendAnswer(a *answer) bool {
 	}
 	a.psn++
 	q.transmit(k, h)
-	return true
+	return done
 }
 
 func readOp(first, last bool) wire.Op {

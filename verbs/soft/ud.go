@@ -91,7 +91,11 @@ func (q *queuePair) emitUnreliable() {
 			q.stallOn(rt)
 			return
 		}
-		if s := q.emitOne(sq, w); s != verbs.WCSuccess {
+		s, waits := q.emitOne(sq, w)
+		if waits {
+			return
+		}
+		if s != verbs.WCSuccess {
 			q.failUnreliable(sq, s)
 			return
 		}
@@ -117,8 +121,8 @@ func (q *queuePair) heading(w *sendWQE) *fabric.Route {
 	return nil
 }
 
-// emitOne sends the next packet of the request at cur.
-func (q *queuePair) emitOne(sq *sendQueue, w *sendWQE) verbs.WCStatus {
+// emitOne sends the next packet of the request at cur. It reports whether the request waits for its payload.
+func (q *queuePair) emitOne(sq *sendQueue, w *sendWQE) (s verbs.WCStatus, waits bool) {
 	r := &q.req
 	at := uint32(r.next - w.first)
 	off := uint64(at) * uint64(q.mtu)
@@ -129,16 +133,16 @@ func (q *queuePair) emitOne(sq *sendQueue, w *sendWQE) verbs.WCStatus {
 	if q.kind == verbs.QPTUD {
 		longest = q.mtu
 		if ah = q.dev.findAH(w.remote); ah == nil || ah.pd != q.pd {
-			return verbs.WCLocQPOpErr // as rxe_req.c: no address vector
+			return verbs.WCLocQPOpErr, false // as rxe_req.c: no address vector
 		}
 	}
 	if w.length > longest {
-		return verbs.WCLocLenErr
+		return verbs.WCLocLenErr, false
 	}
 	k := q.dev.p.Get()
-	if !q.gather(sq, w, k, off, n) {
+	if v := q.gather(sq, w, k, off, n); v != done {
 		k.Release()
-		return verbs.WCLocProtErr
+		return verbs.WCLocProtErr, v == absent
 	}
 	k.Holder = q.pace
 	h := &q.dev.scratch.tx
@@ -149,14 +153,14 @@ func (q *queuePair) emitOne(sq *sendQueue, w *sendWQE) verbs.WCStatus {
 	}
 	if ah != nil {
 		q.transmitTo(ah, k, h, w)
-		return verbs.WCSuccess
+		return verbs.WCSuccess, false
 	}
 	if first && (w.op == verbs.WRRDMAWrite || w.op == verbs.WRRDMAWriteWithImm) {
 		h.VA, h.RKey, h.Length = w.remote, w.rkey, w.length
 	}
 	q.pace.out.Add(1)
 	q.transmit(k, h)
-	return verbs.WCSuccess
+	return verbs.WCSuccess, false
 }
 
 // sentUnreliable completes the request at tail, whose last packet has been sent.

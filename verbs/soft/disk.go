@@ -1,0 +1,202 @@
+package soft
+
+import (
+	"slices"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// A disk may keep a goroutine waiting for milliseconds, or, if it stands still, for seconds. The engine serves all queue
+// pairs of its device, so it leaves what may wait for a disk to goroutines: diskJobs. A queue pair goes on when the
+// engine has taken the result, in its next Progress call. In virtual time the engine itself does the work, so that a run
+// stays in one goroutine.
+//
+//	            begin                    a place is free              done                    Progress
+//	queue pair ───────> waiting in line ───────────────> a goroutine ──────> device.finished ──────────> finish
+//	                        │ the queue pair left its state: forget              │ forgotten: no effect
+//	                        v
+//	                       gone
+//
+// A job changes no byte of memory, so one whose queue pair has gone may end at any time. Close of a region waits for the
+// jobs that use it. So a job needs no pin of its own, and a closed context leaves no goroutine behind.
+
+const (
+	// jobsAtOnce bounds the goroutines of a device that wait for disks, of each line: each blocks a thread, and disks gain
+	// nothing from more. A queue pair has at most four jobs.
+	jobsAtOnce = 8
+	// diskPatience is the time after which a repeated request that waits for a disk gets an RNR NAK. A requester with the
+	// smallest timeout of the runtime (code 13, 7 retries) gives up after 268 ms. Most disks have answered by then, and a
+	// requester that has got the NAK may send nothing for the delay.
+	diskPatience = 100 * time.Millisecond
+	// longestRNR is the timer code of the longest RNR delay, 655.36 ms.
+	longestRNR = 0
+)
+
+// diskKind is what a diskJob does with its spans.
+type diskKind uint8
+
+const (
+	writeBack diskKind = iota // makes them persistent: a FLUSH (resp_persist.go)
+	toWrite                   // brings their pages in, to be written (disk_memory.go)
+	toRead                    // brings their pages in, to be read
+)
+
+// span is n bytes at addr, an address of the process, in a region.
+type span struct {
+	mr   *memoryRegion
+	addr uint64
+	n    int
+}
+
+// diskJob is work that may wait for a disk. It belongs to the engine, except spans and err while the goroutine works.
+type diskJob struct {
+	hook  ring.Hook[diskJob]
+	q     *queuePair
+	kind  diskKind
+	spans []span
+	psn   uint64        // of the FLUSH
+	from  time.Duration // when it began
+	err   error         // of writeBack. Written by the goroutine before the push
+	done  bool          // it has finished
+
+	// parked holds the packets that wait for it, see park.go.
+	parked     []*fabric.Packet
+	lastParked uint64 // PSN of the last
+}
+
+// InboxHook returns the link into the device's inbox.
+func (j *diskJob) InboxHook() *ring.Hook[diskJob] { return &j.hook }
+
+// diskLine is the jobs of a device that wait for a place, the first come first, and the number of those that have one.
+// FLUSHes have a line of their own: a write takes longer than to bring in a page, which mostly is there.
+type diskLine struct {
+	waiting []*diskJob
+	busy    int
+}
+
+// diskWork is what a job does; tests replace it. See the methods of [mem.Arena].
+type diskWork struct {
+	mayWait     func(*mem.Arena) bool // at the time of registration
+	syncIsQuick func(a *mem.Arena, n int) bool
+	sync        func(a *mem.Arena, addr uint64, n int) error
+	resident    func(a *mem.Arena, addr uint64, n int) bool
+	prefetch    func(a *mem.Arena, addr uint64, n int, write bool)
+}
+
+// newDiskWork returns the work of a device on a fabric, in virtual time or not.
+func newDiskWork(virtual bool) diskWork {
+	w := diskWork{
+		mayWait: (*mem.Arena).MayWait, syncIsQuick: (*mem.Arena).SyncIsQuick, sync: (*mem.Arena).Sync,
+		resident: (*mem.Arena).Resident, prefetch: (*mem.Arena).Prefetch,
+	}
+	if virtual {
+		w.mayWait = func(*mem.Arena) bool { return false }
+		w.syncIsQuick = func(*mem.Arena, int) bool { return true }
+	}
+	return w
+}
+
+// line returns the line of a kind of job.
+func (d *device) line(k diskKind) *diskLine {
+	if k == writeBack {
+		return &d.flushes
+	}
+	return &d.pageIns
+}
+
+// begin has a job of q done, and sets *at to it.
+func (q *queuePair) begin(at **diskJob, kind diskKind, spans ...span) {
+	d := q.dev
+	j := &diskJob{q: q, kind: kind, spans: spans, from: d.now}
+	*at = j
+	for _, s := range spans {
+		s.mr.atDisk.Add(1)
+	}
+	l := d.line(kind)
+	l.waiting = append(l.waiting, j)
+	l.start()
+}
+
+// start starts the next jobs, as long as there are places.
+func (l *diskLine) start() {
+	for ; l.busy < jobsAtOnce && len(l.waiting) > 0; l.busy++ {
+		go l.waiting[0].run()
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+	}
+}
+
+func (j *diskJob) run() {
+	defer j.leave() // last: afterwards this goroutine does not touch the device
+	d := j.q.dev
+	for _, s := range j.spans {
+		if j.kind == writeBack {
+			j.err = d.disk.sync(s.mr.arena, s.addr, s.n)
+		} else {
+			d.disk.prefetch(s.mr.arena, s.addr, s.n, j.kind == toWrite)
+		}
+	}
+	d.finished.Push(j)
+	d.kick()
+}
+
+// leave notes that the job does not use its regions any more.
+func (j *diskJob) leave() {
+	for _, s := range j.spans {
+		s.mr.atDisk.Done()
+	}
+}
+
+// takeFinished goes on with what waited for jobs, and starts the next ones.
+func (d *device) takeFinished() {
+	for j := d.finished.TakeAll(); j != nil; {
+		following := j.hook.Unlink()
+		d.line(j.kind).busy--
+		j.finish()
+		j = following
+	}
+	d.flushes.start()
+	d.pageIns.start()
+}
+
+// finish goes on with what waits for j. A job that its queue pair has forgotten has no effect.
+func (j *diskJob) finish() {
+	j.done = true
+	q := j.q
+	switch j {
+	case q.resp.disk:
+		if j.kind == writeBack {
+			q.resp.disk = nil
+			q.flushed(j.psn, j.err)
+			q.executeParked(j, &q.resp.disk, q.onRequest)
+			return
+		}
+		q.withMemory(j, &q.resp.disk, q.onRequest)
+	case q.req.storing:
+		q.withMemory(j, &q.req.storing, q.onResponse)
+	case q.resp.reading, q.req.reading:
+		q.dev.activate(q)
+	}
+}
+
+// forget makes a job have no effect, if there is one, and drops what is parked behind it.
+func (q *queuePair) forget(at **diskJob) {
+	j := *at
+	if j == nil {
+		return
+	}
+	*at = nil
+	l := q.dev.line(j.kind)
+	if i := slices.Index(l.waiting, j); i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+		j.leave()
+	}
+	q.dropParked(j)
+}
+
+// isLong reports whether the peer, which repeats its request, is to be told that this end waits for a disk.
+func (q *queuePair) isLong(j *diskJob) bool {
+	return q.peerWaits && q.dev.now-j.from >= diskPatience
+}
