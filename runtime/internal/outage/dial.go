@@ -3,6 +3,7 @@ package outage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -13,16 +14,20 @@ import (
 // made. It is shorter than in a service, because tests wait for it.
 const dialPause = 200 * time.Millisecond
 
-// dialLoop dials a connection of a role, and dials again when the connection has ended, until the
-// load ends or the rounds of the connection are done.
-func (p *Peer) dialLoop(role Role) {
+// dialLoop dials the i-th connection of a role, and dials again when the connection has ended, until
+// the load ends or the rounds of the connection are done.
+func (p *Peer) dialLoop(role Role, i int) {
+	name := fmt.Sprintf("%v %d", role, i)
 	for p.run.Err() == nil {
+		p.stages.set(name, "it dials")
 		c, g, err := p.dialRole(role)
 		if err != nil {
+			p.stages.set(name, "it has not connected: %v", err)
 			if p.over(err) {
 				return
 			}
 		} else {
+			p.stages.set(name, "it works on the connection from %v", c.LocalAddr())
 			switch p.connected.Add(1) {
 			case p.wanted:
 				p.say("connected")
@@ -30,8 +35,10 @@ func (p *Peer) dialLoop(role Role) {
 				p.say("connected again")
 			}
 			if p.useConn(c, g) {
+				p.stages.set(name, "all rounds are done")
 				return
 			}
+			p.stages.set(name, "its connection has ended: %v", c.Err())
 		}
 		pauseFor(p.run, dialPause)
 	}

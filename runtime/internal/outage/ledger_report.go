@@ -1,16 +1,19 @@
 package outage
 
 import (
+	"fmt"
 	"maps"
+	"slices"
 	"time"
 )
 
-// unended lists the operations that have not ended.
+// unended lists the operations that have not ended, the oldest first.
 func (l *ledger) unended() (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, e := range l.open {
-		note(&list, "%s since %v, bound %v", e.kind, time.Since(e.began).Round(time.Millisecond), e.bound)
+	for _, op := range slices.Sorted(maps.Keys(l.open)) {
+		e := l.open[op]
+		list = append(list, fmt.Sprintf("%s since %v, bound %v", e.kind, time.Since(e.began).Round(time.Millisecond), e.bound))
 	}
 	return list
 }

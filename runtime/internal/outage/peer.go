@@ -41,6 +41,7 @@ type Peer struct {
 	lines     sync.Mutex    // serializes writes to Config.Out
 	connected atomic.Int32  // connections made by dialing; at wanted and 2*wanted a line is printed
 	nextArea  atomic.Uint32 // incremented by every dialed connection
+	stages    stages        // for State
 
 	endOnce   sync.Once
 	removedAt uatomic.Time  // the time of the first report of the device's removal; zero before
@@ -101,8 +102,8 @@ func (p *Peer) start() (err error) {
 	}
 	p.wanted = int32(len(dialled) * p.cfg.Conns)
 	for _, role := range dialled {
-		for range p.cfg.Conns {
-			p.working(func() { p.dialLoop(role) })
+		for i := range p.cfg.Conns {
+			p.working(func() { p.dialLoop(role, i) })
 		}
 	}
 	if p.cfg.Dial.IsValid() {

@@ -43,11 +43,14 @@ func (p *Peer) serve() (err error) {
 
 // acceptLoop accepts and serves connections until Accept fails.
 func (p *Peer) acceptLoop(l *verbena.Listener) {
+	name := fmt.Sprintf("listener %v", l.Addr())
 	for {
+		p.stages.set(name, "it accepts")
 		op := p.ledger.begin(KindAccept, p.cfg.Bounds.Recv)
 		p.ledger.clearBound(op) // there may be no further connection
 		c, err := l.Accept(p.run)
 		if err = p.ledger.end(op, err); err != nil {
+			p.stages.set(name, "it has failed: %v", err)
 			p.over(err)
 			return
 		}

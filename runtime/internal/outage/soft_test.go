@@ -3,6 +3,7 @@ package outage
 import (
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -37,8 +38,7 @@ func newSoftRig(t testing.TB, change func(*Config)) *softRig {
 		t.Fatal(err)
 	}
 	r.a, r.b = r.open(0, change), r.open(1, change)
-	r.out[0].must(t, softPatience, "connected")
-	r.out[1].must(t, softPatience, "connected")
+	r.must("connected")
 	return r
 }
 
@@ -59,13 +59,26 @@ func (r *softRig) open(i int, change func(*Config)) *Peer {
 	return p
 }
 
+// must waits until both peers have said line. If one does not say it, must fails the test, with the state of both
+// peers and the stacks of all goroutines.
+func (r *softRig) must(line string) {
+	r.t.Helper()
+	for i, out := range r.out {
+		if !out.wait(line, softPatience) {
+			stacks := make([]byte, 4<<20)
+			stacks = stacks[:runtime.Stack(stacks, true)]
+			r.t.Fatalf("%c did not say %q within %v; said: %s\n%s%s%s",
+				'a'+i, line, softPatience, out, r.a.State(), r.b.State(), stacks)
+		}
+	}
+}
+
 // Rule: a fixed amount of work between two peers is completed, with every byte right and no failed
 // operation.
 func TestWorkIsDone(t *testing.T) {
 	const rounds = 50
 	r := newSoftRig(t, func(c *Config) { c.Work = rounds })
-	r.out[0].must(t, softPatience, "worked")
-	r.out[1].must(t, softPatience, "worked")
+	r.must("worked")
 	for _, p := range []*Peer{r.a, r.b} {
 		rep := good(t, p.Stop())
 		for k, want := range map[Kind]int{
@@ -107,17 +120,13 @@ func TestLostNetworkEndsTheLoad(t *testing.T) {
 	}
 	r.a.Mark()
 	r.b.Mark()
-	for _, out := range r.out {
-		out.must(t, softPatience, "ended")
-	}
+	r.must("ended")
 	if err := r.p.SetPort("a", true); err != nil {
 		t.Fatal(err)
 	}
 	r.a.Heal()
 	r.b.Heal()
-	for _, out := range r.out {
-		out.must(t, softPatience, "connected again")
-	}
+	r.must("connected again")
 	for _, p := range []*Peer{r.a, r.b} {
 		rep := good(t, p.Stop())
 		if n := rep.Failures(ClassRetries, ClassPeerTimeout); n < len(roles) {

@@ -23,7 +23,8 @@ func (p *Peer) Stop() *Report {
 	go func() { p.all.Wait(); close(ended) }()
 	r := &Report{Device: p.rt.Device().Name, Removed: removed}
 	if !wait(ended, closeBound+p.cfg.Bounds.Slack) {
-		r.Open = p.ledger.unended()
+		open := p.ledger.unended()
+		r.Open = open[:min(len(open), most)]
 	}
 	var err error
 	if p.memory != nil {
