@@ -201,12 +201,3 @@ func (l *ledger) wrong(format string, args ...any) {
 	defer l.mu.Unlock()
 	note(&l.findings.corrupt, format, args...)
 }
-
-// clearBound removes the bound of operation op, which need not end while the load runs.
-func (l *ledger) clearBound(op uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.open[op]
-	e.bound = unbounded
-	l.open[op] = e
-}

@@ -46,8 +46,7 @@ func (p *Peer) acceptLoop(l *verbena.Listener) {
 	name := fmt.Sprintf("listener %v", l.Addr())
 	for {
 		p.stages.set(name, "it accepts")
-		op := p.ledger.begin(KindAccept, p.cfg.Bounds.Recv)
-		p.ledger.clearBound(op) // there may be no further connection
+		op := p.ledger.begin(KindAccept, unbounded) // there may be no further connection
 		c, err := l.Accept(p.run)
 		if err = p.ledger.end(op, err); err != nil {
 			p.stages.set(name, "it has failed: %v", err)
