@@ -18,10 +18,14 @@ const dialPause = 200 * time.Millisecond
 // the load ends or the rounds of the connection are done.
 func (p *Peer) dialLoop(role Role, i int) {
 	name := fmt.Sprintf("%v %d", role, i)
+	limits := p.limits(role)
 	for p.run.Err() == nil {
 		p.stages.set(name, "it dials")
+		// It begins before the dial, so that Mark counts a connection from its beginning to its end.
+		life := p.ledger.begin(KindConn, limits.Recv)
 		c, g, err := p.dialRole(role)
 		if err != nil {
+			_ = p.ledger.end(life, nil)
 			p.stages.set(name, "it has not connected: %v", err)
 			if p.over(err) {
 				return
@@ -34,7 +38,7 @@ func (p *Peer) dialLoop(role Role, i int) {
 			case 2 * p.wanted:
 				p.say("connected again")
 			}
-			if p.useConn(c, g) {
+			if p.useConn(c, g, life) {
 				p.stages.set(name, "all rounds are done")
 				return
 			}
@@ -66,14 +70,20 @@ func (p *Peer) dial(role Role) (*verbena.Conn, greeting, error) {
 	return c, g, p.ledger.end(op, err)
 }
 
+// limits returns the bounds of the operations of a role.
+func (p *Peer) limits(role Role) Limits {
+	if role == RolePlain {
+		return plainLimits
+	}
+	return p.cfg.Bounds
+}
+
 // useConn runs the workers of a connection until all rounds are done, and returns true, or until
-// the connection has ended, and returns false.
-func (p *Peer) useConn(c *verbena.Conn, g greeting) (worked bool) {
-	s := &session{p: p, c: c, g: g, seed: g.seed, limits: p.cfg.Bounds}
+// the connection has ended, and returns false. The argument life is that of hold.
+func (p *Peer) useConn(c *verbena.Conn, g greeting, life uint64) (worked bool) {
+	s := &session{p: p, c: c, g: g, seed: g.seed, limits: p.limits(g.role)}
 	var mine verbena.Remote
-	if g.role == RolePlain {
-		s.limits = plainLimits
-	} else {
+	if g.role != RolePlain {
 		mine = s.served()
 	}
 	// Each worker returns true after all rounds, or false when its connection fails or the load
@@ -100,7 +110,7 @@ func (p *Peer) useConn(c *verbena.Conn, g greeting) (worked bool) {
 		working.Go(func() { results <- w() })
 	}
 	ended := make(chan struct{})
-	go func() { p.hold(c); close(ended) }()
+	go func() { p.hold(c, life); close(ended) }()
 	working.Wait()
 	for range workers {
 		worked = <-results && worked

@@ -30,6 +30,6 @@
 // end.
 //
 // Operations that wait for the peer's program (receives, accepts) have no bound while the peer
-// lives. [Peer.Mark] records that the peer is gone: from then on they have a bound, too.
-// [Peer.Heal] reverts that.
+// lives, and connections have none. [Peer.Mark] records that the peer is gone: from then on they
+// have a bound, too. [Peer.Heal] reverts that.
 package outage

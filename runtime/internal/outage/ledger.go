@@ -26,12 +26,15 @@ const (
 	KindInvalidate Kind = "invalidate"
 	KindResolve    Kind = "resolve"
 	KindDatagram   Kind = "datagram"
-	KindEnd        Kind = "end" // of a connection whose device is gone
+	KindConn       Kind = "connection" // waits: from the dial's beginning, or the accept, until it has failed
+	KindEnd        Kind = "end"        // of a connection whose device is gone
 	KindClose      Kind = "close"
 )
 
 // waits reports whether k waits for the peer's program.
-func (k Kind) waits() bool { return k == KindRecv || k == KindEcho || k == KindAccept }
+func (k Kind) waits() bool {
+	return k == KindRecv || k == KindEcho || k == KindAccept || k == KindConn
+}
 
 // entry is one outstanding operation.
 type entry struct {

@@ -153,8 +153,8 @@ func (p *Peer) say(line string) {
 }
 
 // Mark records that the other peer is gone now: from now on operations that wait for its program
-// have a bound, too. The line "ended" is printed when all operations outstanding now, except those
-// without a bound, have ended. Mark does not wait for that.
+// have a bound, too. The line "ended" is printed when all connections of now, and all operations
+// outstanding now, except those without a bound, have ended. Mark does not wait for that.
 func (p *Peer) Mark() { p.ledger.setMark(func() { p.say("ended") }) }
 
 // Heal records that the other peer is back.

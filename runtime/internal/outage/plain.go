@@ -62,9 +62,10 @@ func (p *Peer) acceptPlain(nc net.Conn) {
 		p.over(err)
 		return
 	}
+	life := p.ledger.begin(KindConn, plainLimits.Recv)
 	var work sync.WaitGroup
 	defer work.Wait()
-	defer p.hold(c)
+	defer p.hold(c, life)
 	s := &session{p: p, c: c, seed: plainSeed, limits: plainLimits}
 	work.Go(s.answerRaw)
 }

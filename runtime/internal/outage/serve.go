@@ -59,9 +59,10 @@ func (p *Peer) acceptLoop(l *verbena.Listener) {
 
 // serveConn serves one connection by its role.
 func (p *Peer) serveConn(c *verbena.Conn) {
+	life := p.ledger.begin(KindConn, p.cfg.Bounds.Recv)
 	var work sync.WaitGroup
 	defer work.Wait()
-	defer p.hold(c) // runs before work.Wait; closing the connection ends the work
+	defer p.hold(c, life) // runs before work.Wait; closing the connection ends the work
 	g, err := parseGreeting(c.PrivateData())
 	if err != nil {
 		p.ledger.wrong("a connection from %v: %v", c.RemoteAddr(), err)

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,15 @@ var softAddrs = [2]netip.AddrPort{netip.MustParseAddrPort("10.9.0.1:7000"), neti
 // newSoftRig starts both peers, which serve and dial each other.
 func newSoftRig(t testing.TB, change func(*Config)) *softRig {
 	t.Helper()
+	r := newSoftDevices(t)
+	r.a, r.b = r.open(0, change), r.open(1, change)
+	r.must("connected")
+	return r
+}
+
+// newSoftDevices returns a rig without peers.
+func newSoftDevices(t testing.TB) *softRig {
+	t.Helper()
 	r := &softRig{t: t, f: fabric.New(fabric.Config{})}
 	var err error
 	if r.p, err = soft.New(soft.Config{Fabric: r.f, Devices: []soft.DeviceConfig{
@@ -37,8 +47,6 @@ func newSoftRig(t testing.TB, change func(*Config)) *softRig {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	r.a, r.b = r.open(0, change), r.open(1, change)
-	r.must("connected")
 	return r
 }
 
@@ -135,15 +143,38 @@ func TestLostNetworkEndsTheLoad(t *testing.T) {
 	}
 }
 
+// Rule: Mark waits for the connections, too, also for one without an outstanding operation. Otherwise the network may
+// be back before this connection has ended; the connection then lives on, and is not dialed again.
+func TestMarkWaitsForConnections(t *testing.T) {
+	r, at := newSoftDevices(t), freePort(t)
+	r.b = r.open(1, func(c *Config) { c.Serve, c.Dial, c.Plain = netip.AddrPort{}, netip.AddrPort{}, at })
+	r.a = r.open(0, func(c *Config) { c.Serve, c.Dial, c.DialPlain, c.Work = netip.AddrPort{}, netip.AddrPort{}, at, 1 })
+	r.out[0].must(t, softPatience, "worked") // the dialing end of a plain connection then waits for nothing
+	r.a.Mark()
+	if said := r.out[0].String(); strings.Contains(said, "ended") {
+		t.Errorf("the connection is open, and this was said: %s", said)
+	}
+	if err := r.p.Remove("a"); err != nil {
+		t.Fatal(err)
+	}
+	r.out[0].must(t, softPatience, "ended")
+	for _, p := range []*Peer{r.a, r.b} {
+		good(t, p.Stop())
+	}
+}
+
+// freePort returns a TCP address that is free.
+func freePort(t testing.TB) netip.AddrPort {
+	t.Helper()
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
 // Rule: connections without a connection manager carry the load, too, and report the removal of
 // their device.
 func TestPlainConnectionsCarryTheLoad(t *testing.T) {
-	addr := func() netip.AddrPort {
-		l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-		defer l.Close()
-		return l.Addr().(*net.TCPAddr).AddrPort()
-	}
-	at := addr()
+	at := freePort(t)
 	r := newSoftRig(t, func(c *Config) {
 		if c.Runtime.Device == "a" {
 			c.Plain = at

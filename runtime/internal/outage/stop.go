@@ -77,13 +77,16 @@ func (p *Peer) closeRuntime() error {
 	return nil
 }
 
-// hold waits until the connection has failed or the load is over, and then closes the connection.
-func (p *Peer) hold(c *verbena.Conn) {
+// hold waits until the connection has failed or the load is over, and then closes the connection. The argument life is
+// the connection's operation of KindConn.
+func (p *Peer) hold(c *verbena.Conn, life uint64) {
 	select {
 	case <-c.Done():
 		p.over(c.Err())
 	case <-p.run.Done():
 	}
+	_ = p.ledger.end(life, nil) // the operations report the error
+
 	if _, removed := p.removal(); removed { // the runtime then ends the connection by itself
 		op := p.ledger.begin(KindEnd, RemovalBound)
 		if wait(c.Done(), RemovalBound+p.cfg.Bounds.Slack) {

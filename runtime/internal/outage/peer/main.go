@@ -10,7 +10,7 @@
 //	connected         it has made all its connections
 //	connected again   it has made as many connections a second time
 //	worked            its rounds are done
-//	ended             all operations outstanding at SIGUSR1 have ended
+//	ended             all connections and all operations outstanding at SIGUSR1 have ended
 //	removed           its device was removed; it ends the load by itself
 //
 // It lives until SIGTERM or an interrupt, even after the report. Its exit code is 0 if all
