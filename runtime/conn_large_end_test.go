@@ -224,3 +224,74 @@ func TestALargeMessageWithoutRoomForItsFrameEndsWithItsContext(t *testing.T) {
 	})
 	must.Do(t, a.Close(ctx))
 }
+
+// Rule: a message that is not sent gives one place back, also if the peer has answered it before it was to be sent, or
+// answers it afterwards. (The bug: it gave back two, and the peer had more messages sent at once than the sender keeps
+// receives for answers.)
+func TestAMessageThatIsNotSentGivesOnePlaceBack(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		before, after bool // the peer answers before the start ends, after it
+	}{
+		{name: "no answer"},
+		{name: "an answer before the start ends", before: true},
+		{name: "an answer after it", after: true},
+		{name: "two answers", before: true, after: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, link := smallPorts(t, 1<<20)
+			a, b := connected(t, Config{Provider: p, Conn: Options{SendDepth: 2, RecvCredits: 4}})
+			ctx := testContext(t)
+			remote := must.Get(must.Get(b.rt.NewRegion(64, allAccess))(t).Remote(0, 64))(t)
+			buf := bufferOf(t, a.rt, make([]byte, 64))
+			data := randomBytes(20_000)
+			must.Get(a.SendBytes(ctx, data))(t).Discard() // makes the window
+			release(t, wantMessage(t, b, data))
+			l := a.large.Load()
+			eventually(t, "the answer to the first message", func() bool { return len(l.places) == maxLarge })
+			for range maxLarge - 1 { // as other messages do that wait for their answers
+				<-l.places
+			}
+			const left = 1
+
+			link.SetAll(fabric.Link{Down: true})
+			must.Get(a.Write(ctx, buf.Slice(), remote))(t).Discard() // the binding behind it takes the second slot, the frame finds none
+			short, cancel := context.WithCancel(ctx)
+			sent := make(chan error, 1)
+			go func() {
+				_, err := a.SendBytes(short, data)
+				sent <- err
+			}()
+			var key uint32
+			eventually(t, "the binding to be submitted", func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				if len(l.out) == 0 {
+					return false
+				}
+				key = l.out[0].key
+				return true
+			})
+			answer := func() (err error) {
+				held(t, a, func() { err = a.answered(&Result{Flags: verbs.WCWithInv, Imm: key}) })
+				return err
+			}
+			if c.before {
+				must.Do(t, answer())
+			}
+			cancel()
+			if err := <-sent; !errors.Is(err, context.Canceled) {
+				t.Fatalf("SendBytes without room for its second request: %v, want %v", err, context.Canceled)
+			}
+			if c.after {
+				if err := answer(); !errors.Is(err, ErrPeerProtocol) {
+					t.Errorf("an answer to a message that was not sent: %v, want %v", err, ErrPeerProtocol)
+				}
+			}
+			if n := len(l.places); n != left {
+				t.Errorf("%d places are free, want %d: the others are those of messages without answers", n, left)
+			}
+			link.SetAll(fabric.Link{})
+		})
+	}
+}

@@ -68,13 +68,13 @@ func (c *Conn) sendLarge(asked reactor.DoneContext, locals []Slice, total int, s
 	if err := c.takePlace(asked, l); err != nil {
 		return f, err
 	}
-	if err = c.creditFor(asked, verbs.WRSend, w.mode); err == nil {
-		if f, err = c.offer(asked, l, part, s, w); err == nil {
-			return f, nil
-		}
+	if err = c.creditFor(asked, verbs.WRSend, w.mode); err != nil {
+		l.putPlace()
+		return f, err
+	}
+	if f, err = c.offer(asked, l, part, s, w); err != nil {
 		c.creditBack(verbs.WRSend)
 	}
-	l.putPlace()
 	return f, err
 }
 
@@ -96,14 +96,9 @@ func (c *Conn) takePlace(asked reactor.DoneContext, l *largeSends) error {
 	}
 }
 
-// putPlace gives a place back. A peer that answers a message before it was sent makes the sender give the
-// place back, too, so there may be no room for it.
-func (l *largeSends) putPlace() {
-	select {
-	case l.places <- struct{}{}:
-	default:
-	}
-}
+// putPlace gives a place back. There is room for it. The place of a message in l.out is given back by who removes the
+// message; the end of the connection gives none back.
+func (l *largeSends) putPlace() { l.places <- struct{}{} }
 
 // gather returns a buffer with a copy of locals, which have total bytes. It waits for memory until asked ends.
 func (rt *Runtime) gather(asked reactor.DoneContext, locals []Slice, total int) (Buffer, error) {
@@ -182,10 +177,12 @@ func (c *Conn) sendsLarge() bool {
 	return l != nil && l.places != nil
 }
 
-// offer binds a window to part and submits the Large frame. The caller has a place and a credit.
+// offer binds a window to part and submits the Large frame. The caller has a place, which becomes the message's or is
+// given back, and a credit.
 func (c *Conn) offer(asked reactor.DoneContext, l *largeSends, part Slice, s reactor.Send, to submitOpts) (f Future, err error) {
 	w, err := l.window(c)
 	if err != nil {
+		l.putPlace()
 		return f, err
 	}
 	op := &largeSend{c: c, w: w, n: part.Len(), sink: to.sink, tag: to.tag}
@@ -193,6 +190,7 @@ func (c *Conn) offer(asked reactor.DoneContext, l *largeSends, part Slice, s rea
 	at, _, err := w.bindPart(asked, part, verbs.AccessRemoteRead, 0, submitOpts{mode: to.mode, sink: (*largeBind)(op)})
 	if err != nil {
 		l.spareWindow(w)
+		l.putPlace()
 		return f, err
 	}
 	if op.sink == nil {
@@ -289,8 +287,9 @@ func (l *largeSends) begin(op *largeSend, key uint32) {
 func (l *largeSends) drop(op *largeSend) {
 	left := int32(1)
 	was, idle := l.end(op)
-	if was { // otherwise the connection has ended, and has ended op
+	if was { // otherwise an answer to this message that was not sent, or the end of the connection, has ended op
 		left++
+		l.putPlace()
 	}
 	if op.unsent = true; op.left.Add(-left) == 0 {
 		op.c.sh.r.Defer(op.deliver)
@@ -331,14 +330,17 @@ func (l *largeSends) byKey(key uint32) *largeSend {
 func (c *Conn) answered(r *Result) error {
 	l := c.large.Load()
 	var op *largeSend
+	var was bool
+	var idle func()
 	if l != nil && r.Flags&verbs.WCWithInv != 0 {
-		op = l.byKey(r.Imm)
+		if op = l.byKey(r.Imm); op != nil {
+			was, idle = l.end(op) // not there if its sender has dropped it meanwhile
+		}
 	}
-	if op == nil {
+	if !was {
 		return fmt.Errorf("%w: it has fetched a message that was not sent, or without the message's key", ErrPeerProtocol)
 	}
 	op.w.keyInvalidated(op.key)
-	_, idle := l.end(op)
 	op.finish(nil)
 	l.putPlace()
 	if idle != nil {
