@@ -131,6 +131,7 @@ type Conn struct {
 	attempt   *dialAttempt           // the Dial that made the connection, until it is established; nil for none
 	promise   futures.Promise[*Conn] // the result of Dial, while connecting
 	from      *request               // the peer's request that this connection accepts; nil for none
+	listener  *Listener              // of a Pending that accepts, until the handshake ends; otherwise nil
 	timer     *reactor.Timer
 	admitted  bool   // q.Admit has succeeded
 	helloRead bool   // the peer's hello was read

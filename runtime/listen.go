@@ -37,7 +37,8 @@ const listenerClosed = "the listener is closed"
 // does not answer within 10 ms, the handshake of the next request begins for the same call of Accept or AcceptAsync,
 // so a silent peer cannot lock out others; if both answer, the next call gets the second connection. To
 // post receives before the peer can send, post them between PrepareAccept and Pending.Connect. Pending.Connect
-// waits up to 2.3 s for a silent peer: call it beside the next PrepareAccept, or such peers delay others.
+// waits for a silent peer. While a request waits and no call does, these waits last 2 s in total, 10 ms each and a tenth
+// of the time at most; call Connect beside the next PrepareAccept, and such peers delay nobody.
 type Listener struct {
 	rt   *Runtime
 	sh   *shard
@@ -49,7 +50,9 @@ type Listener struct {
 	backlog        backlog
 	waiters        acceptWaiters  // calls of Accept and AcceptAsync
 	prepareWaiters acceptWaiters  // calls of PrepareAccept
-	timer          *reactor.Timer // calls startHandshakes when a handshake may be evicted
+	connecting     []turnWait     // calls of Pending.Connect
+	patience       turnPatience   // with their peers
+	timer          *reactor.Timer // calls startHandshakes when a handshake may be evicted, or a wait given up
 	untold         error          // the newest failure for which no call waited; the next call gets it
 	cause          error          // why the listener has stopped; nil while it accepts requests
 	onRequest      func()         // set by OnRequest
@@ -292,7 +295,7 @@ func (l *Listener) onCM(ev *verbs.CMEvent) {
 }
 
 // startHandshakes begins the handshakes that the backlog permits, and ends the requests that the
-// backlog evicts to make room for handshakes. Holder only, like all methods of Listener below,
+// backlog evicts to make room for handshakes, and waits of Pending.Connect that delay others too long. Holder only, like all methods of Listener below,
 // except Close and end.
 func (l *Listener) startHandshakes() {
 	for l.cause == nil {
@@ -303,6 +306,9 @@ func (l *Listener) startHandshakes() {
 		case out != nil:
 			out.req.evict(fmt.Sprintf("the handshake took longer than %v, and other requests wait", handshakePatience))
 		default:
+			if at := l.giveWay(l.rt.cfg.now()); wake.IsZero() || !at.IsZero() && at.Before(wake) {
+				wake = at
+			}
 			l.sh.r.StopTimer(l.timer)
 			l.timer = nil
 			if !wake.IsZero() {

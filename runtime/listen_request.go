@@ -230,6 +230,10 @@ func (c *Conn) unprepared(err error) error {
 // Conn.settle passes the outcome of the handshake to the listener, to Dial or to Pending.Connect.
 // If err is nil, the handshake has succeeded. Holder only.
 func (c *Conn) settle(err error) {
+	if l := c.listener; l != nil {
+		c.listener = nil
+		l.sh.r.Defer(func() { l.connected(c) })
+	}
 	switch {
 	case c.from != nil:
 		r := c.from

@@ -113,6 +113,10 @@ func (p *Pending) PrivateData() []byte { return p.c.private }
 // caller uses the Conn in place of p. If Connect fails, Connect closes p. Receives posted before
 // Connect are at the device before the peer can send. Connect may be called only one time.
 //
+// An accepting Connect whose peer does not answer ends earlier, with ErrConnectTimeout, if another request waits for
+// PrepareAccept: after 1 s at first, and after less if other peers have not answered before, but not within 10 ms. The
+// peer may ask again.
+//
 // Errors: the errors of Dial; ErrClosed for the second call, or after Close. If the peer has
 // withdrawn its request, the error is ErrUnreachable or a *RejectError. A server can then call
 // PrepareAccept for the next request. A dialing program whose RejectError has the reason
@@ -159,8 +163,8 @@ func (p *Pending) ConnectData(ctx context.Context, private []byte) (*Conn, error
 }
 
 // Conn.held delivers a prepared connection to the PrepareDial or PrepareAccept that waits for the
-// connection. For PrepareAccept it clears c.from, so that the connection does not report to the
-// listener any more.
+// connection. For PrepareAccept it clears c.from, so that the connection reports to the
+// listener only that Connect waits for the peer (c.listener).
 //
 // The functions from here to Conn.goOn need a turn (the right to run a reactor). The methods of Conn
 // need the turn of the connection's reactor. The methods of request and Listener need the turn of the
@@ -172,7 +176,7 @@ func (c *Conn) held() {
 		c.promise.Settle(c, nil)
 		return
 	}
-	c.from = nil
+	c.from, c.listener = nil, r.l
 	r.l.sh.r.Defer(r.held)
 }
 
@@ -220,6 +224,9 @@ func (c *Conn) goOn(p futures.Promise[*Conn]) {
 	c.sh.r.Flush()                 // posts the receives, before the peer can send
 	if c.state != connConnecting { // the queue failed in Flush
 		return
+	}
+	if l := c.listener; l != nil {
+		l.sh.r.Defer(func() { l.connects(c) })
 	}
 	c.sendHandshake(c.giveUpIf)
 }

@@ -1,0 +1,123 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/futures"
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/runtime/internal/proto"
+	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+)
+
+// inTurn accepts at a raw listener as a program does that waits for one connection after the other: PrepareAccept, then
+// Connect. It does not block.
+type inTurn struct {
+	r       *nthPaced
+	ln      *Listener
+	seat    futures.Future[*Conn] // of PrepareAccept
+	connect futures.Future[*Conn] // of Connect
+	got     []*Conn
+	failed  []error
+}
+
+// until accepts until cond is true.
+func (a *inTurn) until(t *testing.T, cond func() bool) {
+	t.Helper()
+	for !cond() {
+		if !a.seat.Valid() && !a.connect.Valid() {
+			a.seat = must.Get(a.ln.addWaiter(&a.ln.prepareWaiters, acceptWaiter{}))(t)
+		}
+		must.Do(t, a.r.pump(func() bool {
+			return cond() || a.seat.Valid() && a.seat.Settled() || a.connect.Valid() && a.connect.Settled()
+		}))
+		if a.seat.Valid() && a.seat.Settled() {
+			c, err, _ := a.seat.Poll()
+			must.Do(t, err)
+			var promise futures.Promise[*Conn]
+			promise, a.connect = c.rt.conns.New(nil)
+			c.sh.r.Defer(func() { c.goOn(promise) })
+		} else if a.connect.Valid() && a.connect.Settled() {
+			if c, err, _ := a.connect.Poll(); err != nil {
+				a.failed = append(a.failed, err)
+			} else {
+				a.got = append(a.got, c)
+			}
+		}
+	}
+}
+
+// Rule: a program that accepts in turn is delayed by silent peers by 2 s in total and 10 ms each, and a tenth of the
+// time that passes: the waits for their answers end while other requests wait.
+func TestSilentPeersDelayAProgramThatAcceptsInTurn(t *testing.T) {
+	notOnDevice(t, "the test runs in virtual time")
+	const silent = 10
+	r := newVirtualPair(t)
+	raw := Options{Raw: true}
+	ln := must.Get(r.server.ListenOptions(":0", raw))(t)
+	hello := proto.EncodeHello(proto.Hello{Raw: true})
+	for i := range silent {
+		newAsker(t, r.fab, fmt.Sprintf("10.0.1.%d", i), ln.Addr(), hello).ask(1)
+	}
+	if err := r.pump(func() bool { return ln.backlog.len() == silent }); err != nil {
+		t.Fatal(err)
+	}
+	at, a := r.fab.Now(), inTurn{r: r, ln: ln}
+	f := must.Get(r.client.DialAsync(testContext(t), ln.Addr().String(), raw))(t)
+	a.until(t, f.Settled)
+	c, err, _ := f.Poll()
+	took := r.fab.Now() - at
+	t.Logf("Dial took %v, %d waits have failed: %v", took, len(a.failed), errors.Join(a.failed...))
+	if err != nil {
+		t.Fatalf("Dial beside %d silent peers failed after %v: %v", silent, took, err)
+	}
+	if most := 2*time.Second + silent*10*time.Millisecond + took/10; took > most {
+		t.Errorf("Dial beside %d silent peers took %v, want at most %v", silent, took, most)
+	}
+	a.until(t, func() bool { return len(a.got) == 1 })
+	r.hangUp(c, a.got[0])
+}
+
+// Rule: a slow peer connects while no other request waits, however long silent peers have delayed the program before.
+// It is given up for a request that waits, and may come again.
+func TestASlowPeerConnectsWhileNobodyWaits(t *testing.T) {
+	notOnDevice(t, "the test runs in virtual time")
+	r := newVirtualPair(t)
+	raw := Options{Raw: true}
+	ln := must.Get(r.server.ListenOptions(":0", raw))(t)
+	silent := newAsker(t, r.fab, "10.0.1.1", ln.Addr(), proto.EncodeHello(proto.Hello{Raw: true}))
+	r.fab.SetAll(fabric.Link{Delay: 5 * slowAfter})
+	ln.patience = turnPatience{spent: time.Hour, at: ln.rt.cfg.now()}
+	a := inTurn{r: r, ln: ln}
+	dial := func() futures.Future[*Conn] {
+		return must.Get(r.client.DialAsync(testContext(t), ln.Addr().String(), raw))(t)
+	}
+	connects := func(when string) {
+		t.Helper()
+		f, got := dial(), len(a.got)
+		a.until(t, func() bool { return f.Settled() && len(a.got) > got })
+		c, err, _ := f.Poll()
+		if err != nil {
+			t.Fatalf("dialing %s: %v", when, err)
+		}
+		r.hangUp(c, a.got[got])
+	}
+	connects("while nobody waits")
+	if len(a.failed) > 0 {
+		t.Errorf("while nobody waited, Connect failed: %v", errors.Join(a.failed...))
+	}
+
+	f := dial()
+	a.until(t, func() bool { return len(ln.connecting) == 1 })
+	silent.ask(1)
+	a.until(t, func() bool { return f.Settled() && len(a.failed) == 2 })
+	if err := a.failed[0]; !errors.Is(err, ErrConnectTimeout) || RetryOf(err) != RetryLater {
+		t.Errorf("beside a request that waited, Connect failed with %v, want %v, to be retried later", err, ErrConnectTimeout)
+	}
+	if c, _, _ := f.Poll(); c != nil { // the answer of the peer was on its way
+		r.hangUp(c)
+	}
+	connects("again")
+}
