@@ -91,21 +91,25 @@ func (a *asker) Progress(now time.Duration) (next time.Duration, more bool) {
 
 func (a *asker) send() {
 	a.asked++
+	h, m := askedREQ(a.asked, a.port.GID().Addr(), a.to, a.private)
+	k := a.port.Get()
+	k.SetHeader(h)
+	k.AddCopy(m[:])
+	a.port.Send(wire.To(verbs.GIDFromAddr(a.to.Addr())), k)
+}
+
+// askedREQ returns the header and the datagram of request n from src to a listener.
+func askedREQ(n uint32, src netip.Addr, to netip.AddrPort, private []byte) (h *wire.Header, m cm.MAD) {
 	q := &cm.REQ{
-		TID: uint64(a.asked), LocalID: a.asked, ServiceID: cm.ServiceID(verbs.PSTCP, a.to.Port()), QPN: 2 + a.asked%(1<<23),
+		TID: uint64(n), LocalID: n, ServiceID: cm.ServiceID(verbs.PSTCP, to.Port()), QPN: 2 + n%(1<<23),
 		RemoteTimeout: 15, LocalTimeout: 15, RetryCount: 7, RNRRetry: 7, PathMTU: 3, MaxCMRetries: 15, PKey: wire.DefaultPKey,
 	}
-	src := a.port.GID().Addr()
-	cm.ConnHeader{SrcPort: 9, Src: src, Dst: a.to.Addr()}.Put(&q.Private)
-	copy(q.Private[cm.ConnHeaderSize:], a.private)
-	var m cm.MAD
+	cm.ConnHeader{SrcPort: 9, Src: src, Dst: to.Addr()}.Put(&q.Private)
+	copy(q.Private[cm.ConnHeaderSize:], private)
 	if err := q.Put(&m); err != nil {
 		panic(err)
 	}
-	k := a.port.Get()
-	k.SetHeader(&wire.Header{Opcode: wire.UDSendOnly, PKey: wire.DefaultPKey, DestQP: 1, MigReq: true, PadCount: wire.PadLen(len(m)), QKey: wire.GSIQKey, SrcQP: 1})
-	k.AddCopy(m[:])
-	a.port.Send(wire.To(verbs.GIDFromAddr(a.to.Addr())), k)
+	return &wire.Header{Opcode: wire.UDSendOnly, PKey: wire.DefaultPKey, DestQP: 1, MigReq: true, PadCount: wire.PadLen(len(m)), QKey: wire.GSIQKey, SrcQP: 1}, m
 }
 
 // BenchmarkWriteBesideRefusals starts a WRITE every 200 µs, and reports the median and the 99th

@@ -28,7 +28,7 @@ type CMConfig struct {
 func (c *CMConfig) validate() error {
 	// cm.New checks the bounds; the callbacks do nothing.
 	_, err := cm.New(c.machine(cm.Config{
-		Send:  func(wire.Path, *cm.MAD) {},
+		Send:  func(wire.Path, *cm.MAD, bool) {},
 		Event: func(cm.Event) {},
 		Rand:  func() uint64 { return 0 },
 	}))

@@ -30,7 +30,7 @@ func (d *device) startCM(c CMConfig) {
 	machine, err := cm.New(c.machine(cm.Config{
 		GID: d.gid, GUID: d.guid, MTU: d.cfg.MTU, FarMTU: d.farMTU,
 		Inside: func(p wire.Path) bool { return d.provider.fab.Has(p.Peer) },
-		Send:   func(dst wire.Path, mad *cm.MAD) { d.sendMAD(dst, mad[:]) },
+		Send:   func(dst wire.Path, mad *cm.MAD, stranger bool) { d.sendMAD(dst, mad[:], stranger) },
 		Event:  m.event,
 		Rand:   m.draw,
 	}))

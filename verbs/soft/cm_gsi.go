@@ -15,9 +15,10 @@ const (
 )
 
 // sendMAD sends a copy of a management datagram. Call it during Progress or in an exclusive
-// section. A datagram to an unknown destination is lost.
-func (d *device) sendMAD(dst wire.Path, mad []byte) {
+// section. A datagram to an unknown destination is lost. The address of a stranger is not proven.
+func (d *device) sendMAD(dst wire.Path, mad []byte, stranger bool) {
 	k := d.p.Get()
+	k.Stranger = stranger
 	h := &d.scratch.tx
 	*h = wire.Header{
 		Opcode: wire.UDSendOnly, PKey: wire.DefaultPKey, DestQP: gsiQP, MigReq: true,

@@ -105,3 +105,30 @@ func refusesOthers(t *testing.T, at netip.AddrPort) {
 		}
 	}
 }
+
+// Rule: an aside sends to any destination from the address and port of the first socket, from each of its addresses if
+// it has several, and takes no datagrams from it. No other socket can be bound to the port.
+func TestAnAsideOnlySends(t *testing.T) {
+	for name, a := range loopbacks {
+		t.Run(name, func(t *testing.T) {
+			for _, bound := range []netip.Addr{a, netip.IPv6Unspecified()} {
+				main, peer := listen(t, bound), listen(t, a)
+				at := netip.AddrPortFrom(a, main.Local().Port())
+				aside := must.Get(main.Aside(udp.Options{}))(t)
+				t.Cleanup(func() { must.Do(t, aside.Close()) })
+				w := newWaiter(t, peer)
+				for _, s := range []*udp.Socket{aside, main} {
+					must.Get(s.Send([]udp.Out{{To: peer.Local(), From: a, Data: []byte("x")}}))(t)
+					if got := w.recv(t, 1, 10); got[0].From != at {
+						t.Errorf("the peer has a datagram from %v, want %v", got[0].From, at)
+					}
+					must.Get(peer.Send([]udp.Out{{To: at, Data: []byte("x")}}))(t)
+					if got := newWaiter(t, main).recv(t, 1, 10); got[0].From != peer.Local() {
+						t.Errorf("the answer came from %v, want %v", got[0].From, peer.Local())
+					}
+				}
+				refusesOthers(t, at)
+			}
+		})
+	}
+}

@@ -59,6 +59,33 @@ func Listen(local netip.AddrPort, opt Options) (*Socket, error) { return open(lo
 //
 // Implements: SO_REUSEPORT, SO_REUSEADDR (socket(7); kernel net/ipv4/udp.c, udp_lib_lport_inuse), connect(2).
 func (s *Socket) Connect(local netip.Addr, to netip.AddrPort, opt Options) (*Socket, error) {
+	c, err := s.beside(local, to, opt)
+	if err == nil {
+		c.connected = true
+	}
+	return c, err
+}
+
+// Aside opens a socket with a send buffer of its own, at the address and port of s, only to send to any destination. It
+// receives what that very address and port send, and perhaps datagrams that arrived before Aside returned: nobody
+// needs to read them. The rest is as with Connect.
+//
+// Errors: the system's.
+//
+// Implements: sendmsg(2) with an address on a connected socket (udp(7)).
+func (s *Socket) Aside(opt Options) (*Socket, error) {
+	self := s.local.Addr()
+	switch {
+	case s.any && opt.Only6:
+		self = netip.IPv6Loopback()
+	case s.any: // there may be no IPv6
+		self = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return s.beside(s.local.Addr(), netip.AddrPortFrom(self, s.local.Port()), opt)
+}
+
+// beside opens a socket at the port of s that receives from one peer only.
+func (s *Socket) beside(local netip.Addr, from netip.AddrPort, opt Options) (*Socket, error) {
 	// Both sockets need SO_REUSEPORT while the second one is bound. Then they give it up: with it on one of
 	// them, another process of this user could bind to the port and take datagrams. Connected sockets let
 	// each other pass by SO_REUSEADDR, which s never has.
@@ -67,7 +94,7 @@ func (s *Socket) Connect(local netip.Addr, to netip.AddrPort, opt Options) (*Soc
 	}
 	c, err := open(netip.AddrPortFrom(local, s.local.Port()), opt, true)
 	if err == nil {
-		err = errors.Join(c.sameNetwork(s), c.connect(to), c.share(0))
+		err = errors.Join(c.sameNetwork(s), c.connect(from), c.share(0))
 	}
 	err = errors.Join(err, s.share(0))
 	if err != nil && c != nil {
@@ -96,7 +123,6 @@ func (s *Socket) connect(to netip.AddrPort) error {
 	if err := unix.Connect(s.fd, s.sockaddr(to)); err != nil {
 		return fmt.Errorf("udp: connecting %v to %v: %w", s.local, to, err)
 	}
-	s.connected = true
 	return nil
 }
 

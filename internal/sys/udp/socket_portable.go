@@ -68,6 +68,9 @@ func (s *Socket) Connect(netip.Addr, netip.AddrPort, Options) (*Socket, error) {
 	return nil, errors.ErrUnsupported
 }
 
+// Aside is not possible: it returns [errors.ErrUnsupported].
+func (s *Socket) Aside(Options) (*Socket, error) { return nil, errors.ErrUnsupported }
+
 func unmap(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
 
 // read is the reading goroutine. It ends when the socket is closed.

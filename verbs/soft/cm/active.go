@@ -78,7 +78,7 @@ func (m *Machine) Connect(now time.Duration, p *ConnectParam, user any) (*Conn, 
 	}
 	m.asking[at][c] = struct{}{}
 	m.stats.Sent++
-	m.cfg.Send(c.peer, &c.last)
+	m.cfg.Send(c.peer, &c.last, false)
 	c.await(now, StateREQSent)
 	return c, nil
 }

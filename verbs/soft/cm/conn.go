@@ -149,7 +149,7 @@ func (c *Conn) asked() { c.allowance = min(c.allowance, math.MaxUint8-amplificat
 // allowed reports whether one more datagram may be sent to the peer.
 func (c *Conn) allowed() bool {
 	switch {
-	case !c.passive || c.proven || !c.peer.Far():
+	case !c.stranger() || !c.peer.Far():
 		return true
 	case c.allowance == 0:
 		c.m.stats.Withheld++
@@ -159,19 +159,25 @@ func (c *Conn) allowed() bool {
 	return true
 }
 
+// stranger reports whether the peer's address is not proven. The active side's is the choice of its owner.
+func (c *Conn) stranger() bool { return c.passive && !c.proven }
+
+// sendOnce sends a message that is not repeated.
+func (c *Conn) sendOnce(msg Message) { c.m.send(c.peer, msg, c.stranger()) }
+
 // send sends the last message, if that is allowed.
 func (c *Conn) send() bool {
 	if !c.allowed() {
 		return false
 	}
 	c.m.stats.Sent++
-	c.m.cfg.Send(c.peer, &c.last)
+	c.m.cfg.Send(c.peer, &c.last, c.stranger())
 	return true
 }
 
 func (c *Conn) sendMRA(answers Answered) {
 	if c.allowed() {
-		c.m.send(c.peer, &MRA{
+		c.sendOnce(&MRA{
 			TID: c.tid, LocalID: c.local, RemoteID: c.remote,
 			Answers: answers, ServiceTimeout: c.m.cfg.ServiceTimeout,
 		})
@@ -303,7 +309,7 @@ func (c *Conn) retriesExceeded(now time.Duration) {
 		c.emit(Event{Kind: EvUnreachable})
 	case StateREQSent, StateMRAREQRcvd:
 		// The peer's consumer may have the request.
-		c.m.send(c.peer, c.giveUpREJ())
+		c.sendOnce(c.giveUpREJ())
 		c.forget()
 		c.emit(Event{Kind: EvUnreachable})
 	default: // REP_SENT

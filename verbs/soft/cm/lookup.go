@@ -79,7 +79,7 @@ func (m *Machine) onSIDRREQ(now time.Duration, src wire.Path, req *SIDRREQ) bool
 				return true // as for a REQ
 			}
 		}
-		m.send(src, &SIDRREP{TID: req.TID, RequestID: req.RequestID, Status: why, ServiceID: req.ServiceID})
+		m.send(src, &SIDRREP{TID: req.TID, RequestID: req.RequestID, Status: why, ServiceID: req.ServiceID}, true)
 		return true
 	}
 	c := &Conn{

@@ -55,8 +55,9 @@ type Config struct {
 	// TimeWait is how long a finished connection keeps its numbers; 0: 134 ms.
 	TimeWait time.Duration
 
-	// Send transmits a datagram. The machine owns m; Send copies it. It must not call the machine.
-	Send func(dst wire.Path, m *MAD)
+	// Send transmits a datagram. The machine owns m; Send copies it. It must not call the machine. A stranger's
+	// address is not proven: m may answer a forged datagram.
+	Send func(dst wire.Path, m *MAD, stranger bool)
 	// Event reports an event. It may call the machine.
 	Event func(Event)
 	// Rand returns unpredictable numbers; communication IDs come from it.
@@ -260,19 +261,19 @@ func (m *Machine) newID() uint32 {
 
 // send transmits a message that is not kept for repetition. Its fields are checked at their source,
 // so that it always fits.
-func (m *Machine) send(dst wire.Path, msg Message) {
+func (m *Machine) send(dst wire.Path, msg Message, stranger bool) {
 	if err := msg.Put(&m.buf); err != nil {
 		panic(err) // an invalid local field, not the peer's
 	}
 	m.stats.Sent++
-	m.cfg.Send(dst, &m.buf)
+	m.cfg.Send(dst, &m.buf, stranger)
 }
 
-// refuse answers a REQ or REP without remembering it.
+// refuse answers a REQ or REP without remembering it. Whoever has sent it is a stranger.
 func (m *Machine) refuse(dst wire.Path, rej REJ, ari ...byte) {
 	m.rej = rej
 	m.rej.ARILen = uint8(copy(m.rej.ARI[:], ari))
-	m.send(dst, &m.rej)
+	m.send(dst, &m.rej, true)
 }
 
 // codeTime returns the time of a timeout code, within the bounds.

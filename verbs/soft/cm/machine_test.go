@@ -105,7 +105,7 @@ func TestRefusals(t *testing.T) {
 		if err := msg.Put(&m); err != nil {
 			t.Fatal(err)
 		}
-		p.a.transmit(p.b.at, &m)
+		p.a.transmit(p.b.at, &m, false)
 		p.run(100 * time.Millisecond)
 		if got == nil || got.Reason != c.reason {
 			t.Errorf("%s: refused with %+v, want reason %d", c.name, got, c.reason)
@@ -160,7 +160,7 @@ func TestFarMTU(t *testing.T) {
 func TestRefusalsLeaveNoGarbage(t *testing.T) {
 	refused := 0
 	p := newPair(t, Config{}, Config{})
-	p.b.cfg.Send = func(wire.Path, *MAD) { refused++ }
+	p.b.cfg.Send = func(wire.Path, *MAD, bool) { refused++ }
 	var m MAD
 	if err := (&REQ{TID: 1, LocalID: 2, ServiceID: 99, QPN: 3, PathMTU: 1, PKey: 0xffff}).Put(&m); err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func TestLateCopyOfARefusedRequest(t *testing.T) {
 	if second.State() != StateEstablished {
 		t.Fatalf("the second request: %v, want it established", second)
 	}
-	p.a.transmit(p.b.at, &late)
+	p.a.transmit(p.b.at, &late, false)
 	p.run(time.Second)
 	if second.State() != StateEstablished || p.b.Conns() != 1 {
 		t.Errorf("after a late copy of the first request: %v, the peer has %d connections; want it established", second, p.b.Conns())
@@ -375,7 +375,7 @@ func TestClosedDoesNotWaitAsLongAsThePeerLikes(t *testing.T) {
 }
 
 func TestConfigRefused(t *testing.T) {
-	ok := Config{Send: func(wire.Path, *MAD) {}, Event: func(Event) {}, Rand: rand.New(rand.NewPCG(1, 1)).Uint64}
+	ok := Config{Send: func(wire.Path, *MAD, bool) {}, Event: func(Event) {}, Rand: rand.New(rand.NewPCG(1, 1)).Uint64}
 	for name, change := range map[string]func(c *Config){
 		"no Send":         func(c *Config) { c.Send = nil },
 		"MTU":             func(c *Config) { c.MTU = 9 },

@@ -15,7 +15,7 @@ import (
 // asker is a machine that has asked for connections.
 func asker(t testing.TB, event func(Event), paths ...wire.Path) *Machine {
 	t.Helper()
-	m := must.Get(New(Config{Send: func(wire.Path, *MAD) {}, Event: event, Rand: rand.Uint64}))(t)
+	m := must.Get(New(Config{Send: func(wire.Path, *MAD, bool) {}, Event: event, Rand: rand.Uint64}))(t)
 	for i, p := range paths {
 		must.Get(m.Connect(1, &ConnectParam{Dst: p, ServiceID: 1, QPN: uint32(i + 2), MTU: verbs.MTU1024}, i))(t)
 	}

@@ -89,7 +89,7 @@ func (s *sim) find(at wire.Path) *simNode {
 	return nil
 }
 
-func (n *simNode) transmit(dst wire.Path, m *MAD) {
+func (n *simNode) transmit(dst wire.Path, m *MAD, _ bool) {
 	s := n.sim
 	to := s.find(dst)
 	var copies []time.Duration

@@ -59,12 +59,12 @@ func (c *Conn) Close(now time.Duration) {
 	c.disown()
 	switch c.state {
 	case StateREQSent, StateMRAREQRcvd:
-		c.m.send(c.peer, c.giveUpREJ())
+		c.sendOnce(c.giveUpREJ())
 		c.forget()
 	case StateREQRcvd, StateMRAREQSent:
 		_ = c.Reject(now, RejConsumer, nil) // the state allows it and there is no private data
 	case StateREPRcvd, StateMRAREPSent:
-		c.m.send(c.peer, &REJ{TID: c.tid, LocalID: c.local, RemoteID: c.remote, Answers: AnswersREP, Reason: RejConsumer})
+		c.sendOnce(&REJ{TID: c.tid, LocalID: c.local, RemoteID: c.remote, Answers: AnswersREP, Reason: RejConsumer})
 		c.forget()
 	case StateREPSent, StateMRAREPRcvd, StateEstablished:
 		_ = c.dreq(now, nil) // without private data it always fits
@@ -120,7 +120,7 @@ func (m *Machine) onDREQ(now time.Duration, src wire.Path, d *DREQ) bool {
 		if m.timewait.hasID(d.RemoteID) {
 			m.stats.Repeated++
 		}
-		m.send(src, &DREP{TID: d.TID, LocalID: d.RemoteID, RemoteID: d.LocalID})
+		m.send(src, &DREP{TID: d.TID, LocalID: d.RemoteID, RemoteID: d.LocalID}, true)
 		return true
 	}
 	if c.lqpn != d.RemoteQPN {
@@ -164,7 +164,7 @@ func (c *Conn) onEarlyDREQ(src wire.Path, d *DREQ) bool {
 }
 
 func (c *Conn) agree(d *DREQ) {
-	c.m.send(c.peer, &DREP{TID: d.TID, LocalID: c.local, RemoteID: c.remote})
+	c.sendOnce(&DREP{TID: d.TID, LocalID: c.local, RemoteID: c.remote})
 }
 
 // onDREP handles the peer's agreement to the end.

@@ -2,10 +2,15 @@ package cm
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/verbena-rdma/verbena/internal/must"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // Rule: between processes, a machine sends to an address at most three times as many datagrams as came
@@ -245,5 +250,31 @@ func TestProvenAddressIsNotLimited(t *testing.T) {
 	s.run(s.now + time.Minute)
 	if want := 1 + defaultMaxRetries; sent != want {
 		t.Fatalf("%d DREQs were sent, want %d", sent, want)
+	}
+}
+
+// Rule: what answers a REQ goes to a stranger, until a datagram has named the ID of this side. The side that has asked
+// knows no strangers.
+func TestWhoAsksIsAStranger(t *testing.T) {
+	p := newPair(t, Config{}, Config{})
+	strangers := map[string][]bool{} // by sender and message
+	for _, n := range []*simNode{p.a, p.b} {
+		n.cfg.Send = func(dst wire.Path, m *MAD, stranger bool) {
+			what := n.name + ": " + must.Get(Parse(m[:]))(t).Attr().String()
+			strangers[what] = append(strangers[what], stranger)
+			n.transmit(dst, m, stranger)
+		}
+	}
+	c := p.connect(t, ConnectParam{QPN: 5})
+	p.run(time.Second)
+	must.Do(t, c.Disconnect(p.now, nil))
+	p.run(2 * time.Second)
+	must.Get(p.a.Connect(p.now, &ConnectParam{Dst: p.b.at, ServiceID: 99, QPN: 6}, nil))(t)
+	p.run(3 * time.Second)
+	want := map[string][]bool{
+		"A: REQ": {false, false}, "B: REP": {true}, "A: RTU": {false}, "A: DREQ": {false}, "B: DREP": {false}, "B: REJ": {true},
+	}
+	if !maps.EqualFunc(strangers, want, slices.Equal) {
+		t.Errorf("datagrams went to strangers: %v, want %v", strangers, want)
 	}
 }

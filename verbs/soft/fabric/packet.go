@@ -62,7 +62,9 @@ type Packet struct {
 	// Foreign is set by the sender if segments of Payload refer to memory that can stop being there: a
 	// reader copies them with mem.Copy, and drops the packet if that fails.
 	Foreign bool
-	state   packetState // detects the use of a packet after it was given away
+	// Stranger is set by the sender if the address of the receiver is not proven: the packet may answer a forged one.
+	Stranger bool
+	state    packetState // detects the use of a packet after it was given away
 
 	// Net is the rest of the network header, for links that have one and receivers that report it.
 	// Set by the sender.
@@ -198,7 +200,7 @@ func (p *Packet) reset() {
 	p.Payload = p.Payload[:0]
 	p.PayloadLen = 0
 	p.HdrLen = 0
-	p.Foreign = false
+	p.Foreign, p.Stranger = false, false
 	p.Net = NetHeader{}
 	if p.Far != nil {
 		p.Far = nil
@@ -234,7 +236,7 @@ func (p *Packet) MakeOwn() {
 	clear(p.Payload)
 	p.Payload = p.Payload[:0]
 	p.setOwn(own)
-	p.Foreign = false
+	p.Foreign, p.Stranger = false, false
 	p.done()
 }
 

@@ -216,6 +216,7 @@ func (l *Link) Close() error {
 	}
 	var err error
 	for _, e := range *l.ends.Load() {
+		l.dropAside(e)
 		err = errors.Join(err, e.sock.Close())
 	}
 	l.ends.Store(new([]*End))

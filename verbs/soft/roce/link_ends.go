@@ -20,7 +20,7 @@ import (
 type End struct {
 	link *Link
 	sock socket
-	main *End      // of a socket of one path; otherwise nil
+	main *End      // of a socket of one path, and of an aside; otherwise nil
 	path wire.Path // of such a socket
 	key  uint32    // in the link's poller
 	is4  bool      // it sends to IPv4 addresses only
@@ -50,6 +50,12 @@ type End struct {
 	again bool
 	// full is when the link stops waiting for room in the send buffer; 0: there is room. The runner's.
 	full time.Duration
+	// aside of a main socket sends the answers to addresses that are not proven; nil: e does. It is the runner's.
+	aside  *End
+	opened time.Duration // an aside was
+	// renew is set by the runner when aside is full, and cleared by the watching goroutine, which opens another. It
+	// publishes nothing.
+	renew atomic.Bool
 	// busy is set by the runner when datagrams pass, and cleared by the watching goroutine. It publishes
 	// nothing.
 	busy  atomic.Bool
@@ -114,6 +120,7 @@ func (l *Link) openLocked(at netip.AddrPort, only6, dials bool) (*End, error) {
 	if err := l.attachLocked(e); err != nil {
 		return nil, err
 	}
+	l.asideLocked(e)
 	return e, nil
 }
 
@@ -218,6 +225,7 @@ func (l *Link) removeLocked(e *End) {
 	l.up.Exclusive(func() {
 		l.transmit()
 		l.tx.forget(e)
+		l.dropAside(e)
 		ends := slices.DeleteFunc(slices.Clone(*l.ends.Load()), func(o *End) bool { return o == e })
 		l.ends.Store(&ends)
 		l.stats.Dropped += e.sock.Buffer().Dropped

@@ -86,6 +86,9 @@ func (l *Link) endOf(k *fabric.Packet) *End {
 	if e == nil || !e.reaches(k.Dst.Addr()) {
 		return nil
 	}
+	if k.Stranger && e.aside != nil {
+		return e.aside
+	}
 	return e
 }
 
@@ -165,6 +168,10 @@ func (l *Link) flush() bool {
 				l.stats.TooLong++
 			}
 			t.sent++
+		case n == 0 && t.end.isAside():
+			l.asideFull(t.end)
+			l.stats.Unsent += uint64(t.n - t.sent)
+			t.sent = t.n
 		case n == 0:
 			if t.end.full == 0 {
 				t.end.full = l.now + maxFull

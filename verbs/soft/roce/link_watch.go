@@ -42,7 +42,8 @@ func (l *Link) watch() {
 		polled := l.polled.Swap(false)
 		// Sockets without buffers to receive into would wake this goroutine again and again.
 		starving, waits := l.starving.Load(), l.connectAsked()
-		if starving || l.armIdle(polled) || waits {
+		renews := l.renewAsides()
+		if starving || l.armIdle(polled) || waits || renews {
 			until = time.Now().Add(pollTime)
 		}
 		n, err := l.poll.Wait(until, keys[:])
