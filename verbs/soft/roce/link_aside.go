@@ -9,7 +9,7 @@ import (
 
 // Answers to addresses that are not proven leave by a socket of their own, which only sends: the aside of a main
 // socket. Their requests may be forged, and datagrams to an address of the own network that nobody has fill a send
-// buffer for seconds, because the system looks for the address. Without the aside, 60 such requests a second took the
+// buffer for seconds, because the system looks for the address. Without the aside, 56 such requests a second took the
 // send buffer of the main socket from all that have no path socket: their connections failed.
 //
 //	                          proven ───> main socket, or that of the path
@@ -21,8 +21,8 @@ import (
 // A closed socket keeps what it has sent, until the system gives up. So the next one is empty, and honest strangers get
 // answers through a flood, too; and the system keeps the buffers of the last 3 s.
 
-// asideTime is how long a full aside stays before another takes its place. A send buffer of 208 KiB has room for 170
-// answers, so 3,400 leave in a second to addresses that nobody has, and the system keeps 60 buffers of them.
+// asideTime is how long a full aside stays before another takes its place. A send buffer of 208 KiB has room for 167
+// answers, so 3,300 leave in a second to addresses that nobody has, and the system keeps 60 buffers of them.
 const asideTime = 50 * time.Millisecond
 
 // asideLocked opens the aside of a main socket, in place of the one that it has. If the system refuses, the main socket
