@@ -236,14 +236,14 @@ func (p *Packet) MakeOwn() {
 	clear(p.Payload)
 	p.Payload = p.Payload[:0]
 	p.setOwn(own)
-	p.Foreign, p.Stranger = false, false
+	p.Foreign = false
 	p.done()
 }
 
 // cloneInto makes c carry the same headers and a copy of the payload, without
 // a holder.
 func (p *Packet) cloneInto(c *Packet) {
-	c.Src, c.Dst, c.Net, c.Far = p.Src, p.Dst, p.Net, p.Far
+	c.Src, c.Dst, c.Net, c.Far, c.Stranger = p.Src, p.Dst, p.Net, p.Far, p.Stranger
 	if p.Far == &p.far {
 		c.SetFar(p.Far)
 	}

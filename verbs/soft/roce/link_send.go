@@ -150,7 +150,7 @@ func (l *Link) add(k *fabric.Packet) {
 // flush sends the batch. It returns false if the send buffer of its socket is full: the link then waits, so that a
 // network card's queue slows the senders down and loses nothing. But datagrams to an address without a machine stay in the
 // send buffer for seconds, until the system gives up looking for the address. So if the buffer is full for maxFull, what
-// it cannot hold is lost until something was sent, and other sockets go on.
+// it cannot hold is lost until something was sent, and other sockets go on. What an aside cannot hold is lost at once.
 func (l *Link) flush() bool {
 	t := &l.tx
 	for t.sent < t.n {
