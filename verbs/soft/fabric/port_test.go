@@ -197,3 +197,26 @@ func TestStatsCountBothEnds(t *testing.T) {
 		t.Errorf("receiver %+v, want %+v", got, wantB)
 	}
 }
+
+// Rule: a packet that is delayed or doubled keeps the mark of a stranger's, and gives it up with its use.
+func TestAStrangersPacketStaysOne(t *testing.T) {
+	f := New(Config{Virtual: true})
+	from := &toy{}
+	attach(t, f, from)
+	from.inTurn(func() {
+		k, c := from.port.Get(), from.port.Get()
+		k.Stranger = true
+		k.AddRef([]byte("answer"))
+		k.MakeOwn()
+		k.cloneInto(c)
+		if !k.Stranger || !c.Stranger {
+			t.Errorf("a stranger's packet: delayed %v, doubled %v, want true", k.Stranger, c.Stranger)
+		}
+		from.port.Return(k)
+		from.port.Return(c)
+		if k = from.port.Get(); k.Stranger {
+			t.Error("a packet is a stranger's from its last use")
+		}
+		from.port.Return(k)
+	})
+}
