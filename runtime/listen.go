@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/verbena-rdma/verbena/futures"
 	"github.com/verbena-rdma/verbena/reactor"
@@ -52,6 +53,7 @@ type Listener struct {
 	prepareWaiters acceptWaiters  // calls of PrepareAccept
 	connecting     []turnWait     // calls of Pending.Connect
 	patience       turnPatience   // with their peers
+	delayed        time.Time      // since when requests wait and no call does, while connecting is not empty; otherwise zero
 	timer          *reactor.Timer // calls startHandshakes when a handshake may be evicted, or a wait given up
 	untold         error          // the newest failure for which no call waited; the next call gets it
 	cause          error          // why the listener has stopped; nil while it accepts requests

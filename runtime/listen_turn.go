@@ -55,16 +55,25 @@ func (l *Listener) connected(c *Conn) {
 	l.connecting = slices.DeleteFunc(l.connecting, func(w turnWait) bool { return w.c == c })
 }
 
-// giveWay gives up the calls of Pending.Connect that are due, if a request waits and no call does. It returns when the
-// next is due; zero for not before a request or a call comes.
+// giveWay gives up the calls of Pending.Connect that are due, if requests wait for slowAfter and no call does: a program
+// that calls PrepareAccept beside Connect takes them before. It returns when the next is due; zero for not before a
+// request or a call comes.
 func (l *Listener) giveWay(now time.Time) (wake time.Time) {
 	if len(l.connecting) == 0 || !l.backlog.waits() || l.calls() > 0 {
+		l.delayed = time.Time{}
 		return wake
 	}
+	if l.delayed.IsZero() {
+		l.delayed = now
+	}
 	l.connecting = slices.DeleteFunc(l.connecting, func(w turnWait) bool {
-		if w.due.After(now) {
-			if wake.IsZero() || w.due.Before(wake) {
-				wake = w.due
+		at := w.due
+		if least := l.delayed.Add(slowAfter); least.After(at) {
+			at = least
+		}
+		if at.After(now) {
+			if wake.IsZero() || at.Before(wake) {
+				wake = at
 			}
 			return false
 		}

@@ -109,7 +109,16 @@ func TestASlowPeerConnectsWhileNobodyWaits(t *testing.T) {
 		t.Errorf("while nobody waited, Connect failed: %v", errors.Join(a.failed...))
 	}
 
+	// A request that waits for a moment, until the program calls PrepareAccept beside Connect, ends nothing.
 	f := dial()
+	a.until(t, func() bool { return len(ln.connecting) == 1 })
+	silent.ask(1)
+	must.Do(t, r.pump(ln.backlog.waits))
+	beside := must.Get(ln.addWaiter(&ln.prepareWaiters, acceptWaiter{}))(t)
+	a.until(t, func() bool { return f.Settled() && len(a.got) == 2 })
+	r.hangUp(must.Get(reached(r, f, 0))(t), a.got[1], must.Get(reached(r, beside, 0))(t))
+
+	f = dial()
 	a.until(t, func() bool { return len(ln.connecting) == 1 })
 	silent.ask(1)
 	a.until(t, func() bool { return f.Settled() && len(a.failed) == 2 })
