@@ -51,10 +51,10 @@ func (rt *Runtime) NewRegion(n int, access verbs.AccessFlags) (*Region, error) {
 // operation ends with an access error. So let no other user write the file or its folder.
 //
 // On the software RNIC an access to a file on a disk may wait for the disk: for a page that is not in memory, or, after
-// the system has written the page back, for the file system's journal. Only the connection that accesses the file waits;
-// a peer that is another Verbena process waits without an end, any other until its retries are used up. So a WRITE into such
-// a file takes some 13 µs more than into memory; files on tmpfs and persistent memory do not have this cost. The program's own accesses
-// to Bytes wait by themselves.
+// the system has written the page back, for the file system's journal. Then the connections that access files of this
+// file system wait, and no others. A peer that is another Verbena process waits for the disk, any other until its
+// retries are used up. Each WRITE sets the file's times, and takes some 13 µs more than one into memory. Files on tmpfs
+// and persistent memory are accessed at once.
 //
 // NewFileRegion works only on Linux; elsewhere it returns errors.ErrUnsupported. For
 // AccessFlushPersistent the device must accept the mapping as persistent. The software RNIC

@@ -62,6 +62,7 @@ type Arena struct {
 	parts   []part         // of an adopted arena, what Check knows; nil where the system does not say. Immutable
 	created string         // the file that MapFile has created for it, "" otherwise; immutable
 	file    *os.File       // what is mapped, if an access may wait for a disk; nil otherwise. Closed by Unmap, immutable
+	disk    uint64         // the number of its file system; immutable
 	// instruction is what Sync uses; None for volatile memory, and where Sync uses msync. Immutable.
 	instruction writeback.Instruction
 
@@ -106,6 +107,7 @@ type mapping struct {
 	size        int
 	created     string
 	file        *os.File
+	disk        uint64
 	huge, bound bool
 	kind        Kind
 	instruction writeback.Instruction

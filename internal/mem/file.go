@@ -65,7 +65,7 @@ func MapFile(path string, size int) (*Arena, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Arena{base: m.base, addr: uint64(uintptr(m.base)), total: m.size, owned: true, kind: m.kind, instruction: m.instruction, created: m.created, file: m.file}
+	a := &Arena{base: m.base, addr: uint64(uintptr(m.base)), total: m.size, owned: true, kind: m.kind, instruction: m.instruction, created: m.created, file: m.file, disk: m.disk}
 	a.size.Store(uint64(m.size))
 	register(a)
 	return a, nil
@@ -88,6 +88,9 @@ func (a *Arena) Persistent() bool { return a.kind != Volatile }
 // MayWait reports whether an access may wait for a disk: the arena is a file whose pages the system caches, and not one
 // in memory (tmpfs). See [Arena.Prefetch] and [Arena.Resident]. Of an adopted arena it is not known.
 func (a *Arena) MayWait() bool { return a.file != nil }
+
+// Disk returns a number of the file system that an access may wait for; 0 if it waits for none.
+func (a *Arena) Disk() uint64 { return a.disk }
 
 // Kind returns what the arena maps.
 func (a *Arena) Kind() Kind { return a.kind }

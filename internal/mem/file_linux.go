@@ -34,7 +34,7 @@ func osMapFile(path string, size int) (m mapping, err error) {
 	}()
 	defer func() {
 		if err == nil && m.kind == File && onDisk(f) {
-			m.file = f
+			m.file, m.disk = f, diskOf(f)
 			return
 		}
 		// The mapping keeps the file open.
@@ -63,6 +63,15 @@ func osMapFile(path string, size int) (m mapping, err error) {
 func onDisk(f *os.File) bool {
 	var st unix.Statfs_t
 	return unix.Fstatfs(int(f.Fd()), &st) != nil || st.Type != unix.TMPFS_MAGIC
+}
+
+// diskOf returns the number of the device that f is on.
+func diskOf(f *os.File) uint64 {
+	var st unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &st) != nil {
+		return 0
+	}
+	return uint64(st.Dev)
 }
 
 // openFile opens the file at path, and reports whether it has created it. The file has its own name, and

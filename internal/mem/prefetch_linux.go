@@ -23,16 +23,15 @@ func osPrefetch(base unsafe.Pointer, off, n uintptr, write bool) {
 	}
 }
 
-// osTouch sets the time of the last change of f to now.
+// osTouch sets the times of f to now. To set one of them alone takes the file's owner.
 //
-// Implements: futimens(3).
+// Implements: futimens(3) without times.
 func osTouch(f *os.File) {
-	times := [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Nsec: unix.UTIME_NOW}}
-	_, _, _ = unix.Syscall6(unix.SYS_UTIMENSAT, f.Fd(), 0, uintptr(unsafe.Pointer(&times[0])), 0, 0, 0) // only a hint
+	_, _, _ = unix.Syscall6(unix.SYS_UTIMENSAT, f.Fd(), 0, 0, 0, 0, 0) // only a hint
 	runtime.KeepAlive(f)
 }
 
-// osResident asks mincore(2). It needs no signal of the scheduler, because mincore does not wait.
+// osResident asks mincore(2), which waits for nothing but the lock of the list of mappings.
 func osResident(base unsafe.Pointer, off, n uintptr) bool {
 	var present [64]byte // for each page
 	page := uintptr(os.Getpagesize())

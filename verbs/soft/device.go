@@ -54,10 +54,9 @@ type device struct {
 	doorbells ring.Inbox[queuePair, *queuePair]
 	// finished are the jobs whose work is done. Their goroutines push, the engine takes.
 	finished ring.Inbox[diskJob, *diskJob]
-	flushes  diskLine
-	pageIns  diskLine
-	present  *diskJob // the job whose parked packets are executed now
-	disk     diskWork // immutable
+	lines    map[lineKey]*diskLine // nil before the first job
+	present  *diskJob              // the job whose parked packets are executed now
+	disk     diskWork              // immutable
 
 	qpNumbers
 	keys      keyTable

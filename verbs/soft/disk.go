@@ -7,6 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
+	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
 
 // A disk may keep a goroutine waiting for milliseconds, or, if it stands still, for seconds. The engine serves all queue
@@ -24,8 +25,8 @@ import (
 // jobs that use it. So a job needs no pin of its own, and a closed context leaves no goroutine behind.
 
 const (
-	// jobsAtOnce bounds the goroutines of a device that wait for disks, of each line: each blocks a thread, and disks gain
-	// nothing from more. A queue pair has at most four jobs.
+	// jobsAtOnce bounds the goroutines of a line that wait for a disk: each blocks a thread, and disks gain
+	// nothing from more. A queue pair has at most four jobs, and those that it has forgotten.
 	jobsAtOnce = 8
 	// diskPatience is the time after which a repeated request that waits for a disk gets an RNR NAK. A requester with the
 	// smallest timeout of the runtime (code 13, 7 retries) gives up after 268 ms. Most disks have answered by then, and a
@@ -60,7 +61,8 @@ type diskJob struct {
 	psn   uint64        // of the FLUSH
 	from  time.Duration // when it began
 	err   error         // of writeBack. Written by the goroutine before the push
-	done  bool          // it has finished
+	done  bool          // it has finished, at the time at
+	at    time.Duration
 
 	// parked holds the packets that wait for it, see park.go.
 	parked     []*fabric.Packet
@@ -71,10 +73,17 @@ type diskJob struct {
 func (j *diskJob) InboxHook() *ring.Hook[diskJob] { return &j.hook }
 
 // diskLine is the jobs of a device that wait for a place, the first come first, and the number of those that have one.
-// FLUSHes have a line of their own: a write takes longer than to bring in a page, which mostly is there.
+// Each file system has its lines, because one that stands still keeps its places. FLUSHes have a line of their own: a
+// write takes longer than to bring in a page, which mostly is there.
 type diskLine struct {
 	waiting []*diskJob
 	busy    int
+}
+
+// lineKey names a line.
+type lineKey struct {
+	disk    uint64 // mem.Arena.Disk
+	flushes bool
 }
 
 // diskWork is what a job does; tests replace it. See the methods of [mem.Arena].
@@ -99,13 +108,22 @@ func newDiskWork(virtual bool) diskWork {
 	return w
 }
 
-// line returns the line of a kind of job.
-func (d *device) line(k diskKind) *diskLine {
-	if k == writeBack {
-		return &d.flushes
+// line returns the line of a kind of job for a region. A line is removed when it is empty.
+func (d *device) line(kind diskKind, m *memoryRegion) *diskLine {
+	k := lineKey{m.arena.Disk(), kind == writeBack}
+	l := d.lines[k]
+	if l == nil {
+		if d.lines == nil {
+			d.lines = map[lineKey]*diskLine{}
+		}
+		l = &diskLine{}
+		d.lines[k] = l
 	}
-	return &d.pageIns
+	return l
 }
+
+// line returns the line of j. A job with pieces on several disks is in the line of the first.
+func (j *diskJob) line() *diskLine { return j.q.dev.line(j.kind, j.spans[0].mr) }
 
 // begin has a job of q done, and sets *at to it.
 func (q *queuePair) begin(at **diskJob, kind diskKind, spans ...span) {
@@ -115,7 +133,7 @@ func (q *queuePair) begin(at **diskJob, kind diskKind, spans ...span) {
 	for _, s := range spans {
 		s.mr.atDisk.Add(1)
 	}
-	l := d.line(kind)
+	l := j.line()
 	l.waiting = append(l.waiting, j)
 	l.start()
 }
@@ -153,20 +171,26 @@ func (j *diskJob) leave() {
 func (d *device) takeFinished() {
 	for j := d.finished.TakeAll(); j != nil; {
 		following := j.hook.Unlink()
-		d.line(j.kind).busy--
+		j.line().busy--
 		j.finish()
 		j = following
 	}
-	d.flushes.start()
-	d.pageIns.start()
+	for k, l := range d.lines {
+		if l.start(); l.busy == 0 {
+			delete(d.lines, k)
+		}
+	}
 }
 
 // finish goes on with what waits for j. A job that its queue pair has forgotten has no effect.
 func (j *diskJob) finish() {
-	j.done = true
 	q := j.q
+	j.done, j.at = true, q.dev.now
 	switch j {
 	case q.resp.disk:
+		if q.resp.nakDue && q.resp.nak == wire.RNRNak(longestRNR) {
+			q.resp.nakDue = false // it said that the peer has to wait for j
+		}
 		if j.kind == writeBack {
 			q.resp.disk = nil
 			q.flushed(j.psn, j.err)
@@ -188,7 +212,7 @@ func (q *queuePair) forget(at **diskJob) {
 		return
 	}
 	*at = nil
-	l := q.dev.line(j.kind)
+	l := j.line()
 	if i := slices.Index(l.waiting, j); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 		j.leave()

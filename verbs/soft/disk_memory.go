@@ -1,6 +1,9 @@
 package soft
 
 import (
+	"slices"
+	"time"
+
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
@@ -54,23 +57,40 @@ func (q *queuePair) withMemory(j *diskJob, at **diskJob, handle func(*fabric.Pac
 	q.dev.present = nil
 }
 
-// span returns the n bytes at the request address at of m.
-func (m *memoryRegion) span(at uint64, n uint32) span { return span{m, m.addr + (at - m.iova), int(n)} }
+// spanAt returns the n bytes at the request address at.
+func (m *memoryRegion) spanAt(at uint64, n uint32) span {
+	return span{m, m.addr + (at - m.iova), int(n)}
+}
 
 // writableNow reports whether the engine may write the first n bytes of t now. Otherwise it has them brought in, with what
 // follows of the rest of the message, and the packet waits (onRequest parks it).
 func (q *queuePair) writableNow(t *target, n, rest uint32) bool {
-	if !t.mr.slow || !q.service.reliable || q.dev.present.has(t.mr.span(t.at, n)) {
+	m := t.mr
+	if !m.slow || !q.service.reliable || q.dev.present.has(m.spanAt(t.at, n)) {
 		return true
 	}
-	q.begin(&q.resp.disk, toWrite, t.mr.span(t.at, max(n, min(rest, pageInAhead))))
+	behind := uint64(len(m.data)) - (t.at - m.iova) // a window may have been bound to less meanwhile
+	q.begin(&q.resp.disk, toWrite, m.spanAt(t.at, max(n, uint32(min(uint64(rest), pageInAhead, behind)))))
 	return false
 }
 
 // scatterable reports whether the engine may write n bytes from off on into the elements now. Otherwise it has them
-// brought in by a job at *at, for which the packet waits. Elements that are not valid are scatter's to refuse.
+// brought in by a job at *at, for which the packet waits.
 func (q *queuePair) scatterable(at **diskJob, pd *protectionDomain, sges []verbs.SGE, off uint64, n int) bool {
-	var missing []span
+	if !q.service.reliable {
+		return true
+	}
+	missing := slices.DeleteFunc(q.dev.slowSpans(pd, sges, off, n), q.dev.present.has)
+	if len(missing) == 0 {
+		return true
+	}
+	q.begin(at, toWrite, missing...)
+	return false
+}
+
+// slowSpans returns the pieces in slow memory of n bytes from off on in the elements; mostly there are none. Elements
+// that are not valid are left to the access.
+func (d *device) slowSpans(pd *protectionDomain, sges []verbs.SGE, off uint64, n int) (slow []span) {
 	for i := range sges {
 		s := &sges[i]
 		if off >= uint64(s.Length) {
@@ -78,43 +98,43 @@ func (q *queuePair) scatterable(at **diskJob, pd *protectionDomain, sges []verbs
 			continue
 		}
 		part := uint32(min(uint64(s.Length)-off, uint64(n)))
-		if m, err := q.dev.resolve(pd, s.LKey, s.Addr+off, part, 0); err == nil && m.slow {
-			if b := m.span(s.Addr+off, part); !q.dev.present.has(b) {
-				missing = append(missing, b)
-			}
+		if m, err := d.resolve(pd, s.LKey, s.Addr+off, part, 0); err == nil && m.slow {
+			slow = append(slow, m.spanAt(s.Addr+off, part))
 		}
 		if n -= int(part); n == 0 {
 			break
 		}
 		off = 0
 	}
-	if missing == nil || !q.service.reliable {
-		return true
-	}
-	q.begin(at, toWrite, missing...)
-	return false
+	return slow
 }
 
-// readableNow reports whether the engine may read s now. Otherwise it has s brought in by a job at *at, with what follows
-// of the rest, and the queue pair is activated when that is done. The packet for which the pages were brought in is not
-// asked for again, whatever the system has done with them since.
-func (q *queuePair) readableNow(at **diskJob, s span, rest uint32) bool {
-	if !s.mr.slow {
-		return true
-	}
-	if j := *at; j != nil {
+// jobFresh is for how long pages that a job has brought in are taken to be there, whatever the system says. The job's queue pair
+// is worked on in the Progress call that takes its result.
+const jobFresh = time.Millisecond
+
+// readableNow reports whether the engine may read all of spans, of one packet, now. Otherwise it has them brought in by a job at
+// *at, and the queue pair is activated when that is done.
+func (q *queuePair) readableNow(at **diskJob, spans ...span) bool {
+	d := q.dev
+	j := *at
+	if j != nil {
 		if !j.done {
 			return false
 		}
-		*at = nil
-		if j.has(s) {
-			return true
+		if *at = nil; d.now-j.at > jobFresh {
+			j = nil
 		}
 	}
-	if q.dev.disk.resident(s.mr.arena, s.addr, s.n) {
+	var missing []span
+	for _, s := range spans {
+		if !j.has(s) && !d.disk.resident(s.mr.arena, s.addr, s.n) {
+			missing = append(missing, s)
+		}
+	}
+	if missing == nil {
 		return true
 	}
-	s.n = max(s.n, int(min(rest, pageInAhead)))
-	q.begin(at, toRead, s)
+	q.begin(at, toRead, missing...)
 	return false
 }

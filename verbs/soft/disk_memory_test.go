@@ -24,7 +24,7 @@ func (w *world) slow(e *peer) *slowMemory {
 	d := e.ctx.dev
 	d.exclusive(func() {
 		s.mr.slow, s.mr.foreign = true, true
-		d.pageIns.busy = jobsAtOnce
+		d.line(toWrite, s.mr).busy = jobsAtOnce
 		d.disk.resident = func(*mem.Arena, uint64, int) bool { return s.there }
 	})
 	return s
@@ -34,7 +34,7 @@ func (w *world) slow(e *peer) *slowMemory {
 func (s *slowMemory) finish() (n int) {
 	d := s.e.ctx.dev
 	d.exclusive(func() {
-		l := &d.pageIns
+		l := d.line(toWrite, s.mr)
 		for _, j := range l.waiting {
 			j.leave()
 			l.busy++
@@ -257,8 +257,8 @@ func TestAQueuePairForgetsItsJobs(t *testing.T) {
 		for _, e := range []*peer{w.a, w.b} {
 			must.Do(t, e.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState))
 		}
-		if d := s.e.ctx.dev; len(d.pageIns.waiting) != 0 || d.parked != 0 {
-			t.Errorf("%s: %d jobs wait and %d packets are parked", c.name, len(d.pageIns.waiting), d.parked)
+		if d := s.e.ctx.dev; len(d.line(toWrite, s.mr).waiting) != 0 || d.parked != 0 {
+			t.Errorf("%s: %d jobs wait and %d packets are parked", c.name, len(d.line(toWrite, s.mr).waiting), d.parked)
 		}
 		must.Do(t, s.e.mr.Close())
 		w.step()
@@ -266,4 +266,74 @@ func TestAQueuePairForgetsItsJobs(t *testing.T) {
 			t.Errorf("%s: the memory was written", c.name)
 		}
 	}
+}
+
+// Rule: what a job has brought in is not asked for again for the packet that waited, even if the system never says that it
+// is there, and also for several elements. It is asked for again later.
+func TestTheSystemIsNotAskedAgain(t *testing.T) {
+	w := newDiskWorld(t, nil)
+	s := w.slow(w.a)
+	d := w.a.ctx.dev
+	asked := 0
+	d.exclusive(func() { d.disk.resident = func(*mem.Arena, uint64, int) bool { asked++; return false } })
+	send := func(id uint64) {
+		wr := w.a.send(id, verbs.WRRDMAWrite, verbs.SendSignaled, w.a.sge(0, 400), w.a.sge(1000, 400))
+		wr.SetRDMA(w.b.at(4096), w.b.mr.RKey())
+		w.a.mustPost(wr)
+		w.step()
+	}
+	send(1)
+	if jobs := s.finish(); jobs != 1 || asked != 2 {
+		t.Errorf("%d jobs and %d questions for a packet of two elements, want 1 and 2", jobs, asked)
+	}
+	if got := w.a.poll(w.a.scq); statuses(got) != "1:SUCCESS " {
+		t.Errorf("%s, want success although the system says that the memory is not there", statuses(got))
+	}
+	stale := &diskJob{q: w.a.qp, kind: toRead, done: true, at: d.now, spans: []span{s.mr.spanAt(w.a.at(0), 2000)}}
+	w.fab.AdvanceTo(w.fab.Now() + time.Hour)
+	d.exclusive(func() { w.a.qp.req.reading = stale })
+	send(2)
+	if asked != 4 {
+		t.Errorf("%d questions, want 4: the job has ended an hour ago", asked)
+	}
+	s.finish()
+	w.a.ok(w.a.poll(w.a.scq), 2)
+}
+
+// Rule: the packet that a job is for is kept though no more packets may be parked.
+func TestAJobsOwnPacketIsParked(t *testing.T) {
+	for _, c := range diskCases {
+		if c.n != 8 { // packets behind the first are lost and repeated
+			continue
+		}
+		w := newDiskWorld(t, nil)
+		s := w.slow(c.slow(w))
+		d := s.e.ctx.dev
+		d.exclusive(func() { d.parked = maxParkedAll })
+		c.post(w)
+		w.step()
+		if jobs := s.finish(); jobs != 1 {
+			t.Errorf("%s: %d jobs, want 1", c.name, jobs)
+		}
+		d.exclusive(func() { d.parked -= maxParkedAll })
+		w.settle()
+		if got := w.a.poll(w.a.scq); statuses(got) != "1:SUCCESS " {
+			t.Errorf("%s: %s, want success", c.name, statuses(got))
+		}
+	}
+}
+
+// Rule: a file system that stands still keeps its own places alone.
+func TestEachFileSystemHasItsLines(t *testing.T) {
+	p := newPool(t, true)
+	file, memory := p.mr.(*memoryRegion), p.w.b.mr.(*memoryRegion)
+	if !file.slow {
+		t.Fatal("the test needs a file on a disk: set TMPDIR")
+	}
+	p.w.b.ctx.dev.exclusive(func() {
+		d := p.w.b.ctx.dev
+		if l := d.line(toWrite, file); l == d.line(toWrite, memory) || l == d.line(writeBack, file) || l != d.line(toRead, file) {
+			t.Error("two file systems, or FLUSHes and pages, have one line")
+		}
+	})
 }

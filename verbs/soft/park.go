@@ -11,7 +11,8 @@ import (
 const (
 	// maxParked bounds the packets parked behind a job: a correct peer has no more outstanding.
 	// maxParkedAll bounds them for all queue pairs of a device: 32 full windows, or 64 MiB of copied
-	// payload (parkedUnit). Packets beyond it are dropped, and the peer repeats them.
+	// payload (parkedUnit). Packets beyond it are dropped, and the peer repeats them. The first packet behind each job is
+	// always kept: it may be the one whose memory the job brings in, and without it the next one would begin the next job.
 	maxParked    = windowPSNs
 	maxParkedAll = 32 * maxParked
 	// parkedUnit is the copied payload in bytes that counts as one more packet.
@@ -31,7 +32,7 @@ func (q *queuePair) parkRequest(j *diskJob, k *fabric.Packet, psn uint64) bool {
 
 // park keeps a packet for later, and reports whether it did.
 func (q *queuePair) park(j *diskJob, k *fabric.Packet) bool {
-	if len(j.parked) >= maxParked || q.dev.parked >= maxParkedAll {
+	if n := len(j.parked); n >= maxParked || n > 0 && q.dev.parked >= maxParkedAll {
 		q.dev.counters.Unparked++
 		return false
 	}

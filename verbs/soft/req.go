@@ -113,7 +113,9 @@ func (q *queuePair) work() {
 	case verbs.QPSRTR:
 		q.respond()
 	case verbs.QPSRTS, verbs.QPSSQD:
-		q.respond()
+		if q.respond(); q.current() == verbs.QPSErr {
+			return // it has refused a request
+		}
 		next, fresh := q.req.next, q.req.sent
 		q.emit()
 		if q.req.sent > fresh {

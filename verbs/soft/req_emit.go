@@ -271,7 +271,9 @@ func (q *queuePair) gather(sq *sendQueue, w *sendWQE, k *fabric.Packet, off uint
 		add(k, sq.payload(q.req.cur, w.length)[off:off+uint64(n)], byRef)
 		return done
 	}
-	for _, s := range sq.sges(q.req.cur, w.nsge) {
+	sges := sq.sges(q.req.cur, w.nsge)
+	asked := false // whether the slow ones of the pieces are there
+	for i, s := range sges {
 		if off >= uint64(s.Length) {
 			off -= uint64(s.Length)
 			continue
@@ -281,8 +283,10 @@ func (q *queuePair) gather(sq *sendQueue, w *sendWQE, k *fabric.Packet, off uint
 		if err != nil {
 			return noAccess
 		}
-		if !q.readableNow(&q.req.reading, m.span(s.Addr+off, part), s.Length-uint32(off)) {
-			return absent
+		if m.slow && !asked {
+			if asked = true; !q.readableNow(&q.req.reading, q.dev.slowSpans(q.pd, sges[i:], off, int(n))...) {
+				return absent
+			}
 		}
 		b, _ := m.view(s.Addr+off, part)
 		if !m.add(k, b, byRef) {

@@ -15,7 +15,7 @@ package soft
 // back, if the peer repeats without end after RNR NAKs (queuePair.peerWaits). Any other peer fails when its retries are
 // used up, though this end lives: an RNR NAK might end it earlier.
 //
-// At most jobsAtOnce FLUSHes of a device are written at a time, in the order of their arrival. A queue pair has one at
+// At most jobsAtOnce FLUSHes of a device to one file system are written at a time, in the order of their arrival. A queue pair has one at
 // most, so none takes the turns of others.
 //
 //	            FLUSH                      pages written

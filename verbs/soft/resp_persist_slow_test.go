@@ -23,7 +23,8 @@ func TestASlowDiskKeepsTheConnection(t *testing.T) {
 		w, d := p.w, p.w.b.ctx.dev
 		d.exclusive(func() {
 			d.disk.syncIsQuick = func(*mem.Arena, int) bool { return false }
-			d.flushes.busy = jobsAtOnce // all are busy: the test writes itself
+			l := d.line(writeBack, p.mr.(*memoryRegion))
+			l.busy = jobsAtOnce // all are busy: the test writes itself
 			w.b.qp.peerWaits = waits
 		})
 		t.Cleanup(func() { d.exclusive(func() { w.b.qp.forget(&w.b.qp.resp.disk) }) }) // or closing the region would wait for ever
@@ -55,10 +56,11 @@ func TestASlowDiskKeepsTheConnection(t *testing.T) {
 		}
 		w.fab.AdvanceTo(until)
 		d.exclusive(func() {
-			d.flushes.waiting[0].leave()
-			d.flushes.busy++
-			d.finished.Push(d.flushes.waiting[0])
-			d.flushes.waiting = nil
+			l := d.line(writeBack, p.mr.(*memoryRegion))
+			l.waiting[0].leave()
+			l.busy++
+			d.finished.Push(l.waiting[0])
+			l.waiting = nil
 		})
 		w.step()
 		got := w.a.poll(w.a.scq)
@@ -91,24 +93,25 @@ func TestFlushesAreWrittenInTheirOrder(t *testing.T) {
 	written := make(chan int, len(qs))
 	d.exclusive(func() {
 		d.disk.sync = func(_ *mem.Arena, _ uint64, n int) error { written <- n; return nil }
-		d.flushes.busy = jobsAtOnce
+		l := d.line(writeBack, mr)
+		l.busy = jobsAtOnce
 		for i, q := range qs {
 			q.persist(q.resp.expected, mr, mr.addr, 1+i)
 		}
-		if len(written) != 0 || len(d.flushes.waiting) != len(qs) {
-			t.Errorf("%d are written and %d wait, want 0 and %d: all writers are busy", len(written), len(d.flushes.waiting), len(qs))
+		if len(written) != 0 || len(l.waiting) != len(qs) {
+			t.Errorf("%d are written and %d wait, want 0 and %d: all writers are busy", len(written), len(l.waiting), len(qs))
 		}
 		qs[1].forget(&qs[1].resp.disk)
-		d.flushes.busy-- // one writer is free now
-		d.flushes.start()
+		l.busy-- // one writer is free now
+		l.start()
 		qs[0].resp.disk, qs[2].resp.disk = nil, nil // there is nobody to be answered
 	})
 	if got := []int{<-written, <-written}; !slices.Equal(got, []int{1, 3}) {
 		t.Errorf("written in the order %v, want [1 3]", got)
 	}
 	mr.atDisk.Wait()
-	d.exclusive(func() { d.flushes.busy -= jobsAtOnce - 1 })
+	d.exclusive(func() { d.line(writeBack, mr).busy -= jobsAtOnce - 1 })
 	for busy := 1; busy != 0; {
-		d.exclusive(func() { busy = d.flushes.busy })
+		d.exclusive(func() { busy = d.line(writeBack, mr).busy })
 	}
 }

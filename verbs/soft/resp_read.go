@@ -211,7 +211,7 @@ func (q *queuePair) sendAnswer(a *answer) verdict {
 				k.Release()
 				return noAccess
 			}
-			if !q.readableNow(&r.reading, t.mr.span(t.at, n), a.left) {
+			if t.mr.slow && !q.readableNow(&r.reading, t.mr.spanAt(t.at, n)) {
 				k.Release()
 				return absent
 			}
