@@ -45,7 +45,11 @@ type Plan struct {
 	closed string // the operation of the last of struck that closed an object
 	ops    map[string]int
 	next   map[string]*failing // selected by Fail, by the C name of the operation
+	held   map[string]*held    // selected by Hold, by the C name of the operation
 }
+
+// held is a call that waits; see Hold.
+type held struct{ entered, release chan struct{} }
 
 // failing is the selection of one operation's calls by Fail.
 type failing struct {
@@ -68,6 +72,31 @@ func (p *Plan) FailOn(on, op string, errno syscall.Errno, n int) {
 		p.next = map[string]*failing{}
 	}
 	p.next[op] = &failing{on: on, errno: errno, left: n}
+}
+
+// Hold makes the next call of op, by its C name, wait before it does anything, as a call waits in the kernel. entered
+// is closed when the call has begun to wait. release ends the wait, or lets a later call pass; it may be called again.
+func (p *Plan) Hold(op string) (entered <-chan struct{}, release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := &held{make(chan struct{}), make(chan struct{})}
+	if p.held == nil {
+		p.held = map[string]*held{}
+	}
+	p.held[op] = h
+	return h.entered, sync.OnceFunc(func() { close(h.release) })
+}
+
+// wait waits if the call was selected by Hold.
+func (p *Plan) wait(op string) {
+	p.mu.Lock()
+	h := p.held[op]
+	delete(p.held, op)
+	p.mu.Unlock()
+	if h != nil {
+		close(h.entered)
+		<-h.release
+	}
 }
 
 // Awaited returns the C names of the operations that Fail was called for and that have not failed since, sorted.
@@ -125,7 +154,10 @@ func (p *Plan) errno() syscall.Errno {
 
 // strikes counts a call, and returns the errno with which it fails; 0 if it is not selected. Formatting the
 // object allocates, so it is done for a selected call only, and to compare it with the name given to FailOn.
-func (p *Plan) strikes(op string, on fmt.Stringer) syscall.Errno { return p.strike(op, on, false) }
+func (p *Plan) strikes(op string, on fmt.Stringer) syscall.Errno {
+	p.wait(op)
+	return p.strike(op, on, false)
+}
 
 // strike is strikes; closes says that the call closes an object.
 func (p *Plan) strike(op string, on fmt.Stringer, closes bool) syscall.Errno {
@@ -181,6 +213,7 @@ func (p *Plan) fails(op string, on fmt.Stringer) error {
 
 // closes closes an object, and fails if the call is the selected one.
 func (p *Plan) closes(op string, on fmt.Stringer, closing func() error) error {
+	p.wait(op)
 	if p.Removed {
 		return closing()
 	}
