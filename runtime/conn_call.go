@@ -66,8 +66,7 @@ func (c *Conn) Call(ctx context.Context, op *Op) (Message, error) {
 //
 // Reply waits for a credit and for room in the send queue, until ctx ends. It posts the answer before it returns
 // if no other goroutine runs the reactor, and does not wait for its end: if the answer cannot be delivered, the
-// connection fails. To release the message before the answer is known, use [Message.Question]. Reply waits as
-// Release does to free a message larger than MaxPooled, also beyond the end of ctx.
+// connection fails. To release the message before the answer is known, use [Message.Question].
 //
 // A message is answered once. Of several Replies to one message, one goes on, and the others return
 // ErrAnswered at once and send nothing.

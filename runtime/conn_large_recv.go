@@ -303,14 +303,9 @@ func (f *fetch) giveUp() {
 	}
 }
 
-// free gives the buffer back, and returns the number of its bytes to the budget.
+// free gives the buffer back, and returns the number of its bytes to the budget. Any goroutine may call it.
 func (f *fetch) free() {
 	f.buf.drop()
-	f.freed()
-}
-
-// freed returns the bytes of the buffer, which was released, to the budget. Any goroutine may call it.
-func (f *fetch) freed() {
 	fs := f.c.fetches
 	fs.held.Add(-int64(f.from.Length))
 	if fs.short.Load() && fs.short.CompareAndSwap(true, false) {
@@ -318,12 +313,9 @@ func (f *fetch) freed() {
 	}
 }
 
-// releaseLarge frees the buffer of a large message that the program has released. It blocks as Buffer.Release
-// does.
-func (s *recvSlot) releaseLarge() error {
+// releaseLarge frees the buffer of a large message that the program has released.
+func (s *recvSlot) releaseLarge() {
 	f := s.large
 	s.large = nil
-	err := f.buf.Release()
-	f.freed()
-	return err
+	f.free()
 }

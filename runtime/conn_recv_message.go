@@ -29,23 +29,21 @@ type Message struct {
 
 // Release gives the buffer back to the connection. The connection posts the receive again and
 // returns the credit to the peer. The caller must not use Data afterwards. If the message was
-// released before, Release returns ErrMessage. Release blocks only to free a buffer larger than
-// MaxPooled (see Buffer.Release).
+// released before, Release returns ErrMessage. Release does not block.
 func (m Message) Release() error {
 	s := m.slot
 	if s == nil || !s.released.CompareAndSwap(m.number, m.number+1) {
 		return ErrMessage
 	}
-	var err error
 	if s.large != nil {
-		err = s.releaseLarge()
+		s.releaseLarge()
 	}
 	c := s.c.Load()          // before the receive may get another message
 	if s.recycle(c) != nil { // the connection is ending or gone
-		return errors.Join(err, s.buf.Release())
+		return s.buf.Release()
 	}
 	c.returnCredits(1)
-	return err
+	return nil
 }
 
 // ReleaseMany releases messages as Release does, and returns the credits of messages of one
@@ -63,7 +61,7 @@ func ReleaseMany(ms []Message) error {
 			continue
 		}
 		if s.large != nil {
-			errs = errors.Join(errs, s.releaseLarge())
+			s.releaseLarge()
 		}
 		if of := s.c.Load(); of != c { // loaded before the receive may get another message
 			if back > 0 {

@@ -20,9 +20,9 @@ var errMemoryClosed = fmt.Errorf("%w: the memory of the runtime", ErrClosed)
 // memory is the registered memory of one protection domain: pools of buffers, regions, and the cache
 // of registrations of caller-owned memory. All this memory is outside the Go heap.
 //
-// Any goroutine may call the methods. If a pool has a free block of the requested size class, Alloc
-// and allocOnNode do not block. In all other cases these two methods lock mu and may enter the
-// kernel. The other methods lock mu, or require that the caller holds mu, and may enter the kernel.
+// Any goroutine may call the methods. If a pool has a free block of the requested size class, Alloc,
+// allocUntil and allocOnNode do not block. In all other cases these methods lock mu and may enter the
+// kernel (allocSlow). The other methods lock mu, or require that the caller holds mu, and may enter the kernel.
 // During the registration of memory, mu stays locked until the device has pinned the pages. So the
 // holder of a reactor's turn never locks mu (Runtime.allocFor), and what waits for a disk is done
 // before mu is locked (NewFileRegion).
@@ -35,6 +35,9 @@ type memory struct {
 	windowMost uint64
 	// flushes is set before the first use, if the device executes FLUSH.
 	flushes bool
+	// stepped is set before the first use, if the memory must start no goroutines. Then calls enter the kernel
+	// themselves, and a later call unmaps big buffers whose lease has ended.
+	stepped bool
 	// mapFile is mem.MapFile. Tests replace the function before its first use. After that the field does
 	// not change.
 	mapFile func(path string, size int) (*mem.Arena, error)
@@ -46,9 +49,12 @@ type memory struct {
 	// nodePools maps a NUMA node to the pools for the receive buffers of the node's reactors.
 	// Immutable; nil if the configuration puts all memory on one node.
 	nodePools map[int]*poolSet
-	// dead holds the big buffers whose lease has ended, until reap unmaps them. Any goroutine may
+	// dead holds the big buffers whose lease has ended, until reapLocked unmaps them. Any goroutine may
 	// push a buffer; only a goroutine that holds mu takes buffers.
 	dead ring.Inbox[bigBuffer, *bigBuffer]
+	// reaping is set while a goroutine is about to empty dead (reap). Who sets it starts the goroutine, which
+	// clears it. It publishes nothing.
+	reaping atomic.Bool
 	// Close sets closing while it holds mu, and then empties the free lists. A concurrent Alloc may
 	// have read closing before that. If this Alloc takes a block, Close counts the block as in use
 	// and returns ErrBusy. If this Alloc finds no free block, it calls allocSlow, which locks mu
@@ -85,7 +91,7 @@ func newMemory(pd verbs.PD, cfg MemoryConfig, nodes ...int) (*memory, error) {
 // Alloc implements [Runtime.Alloc].
 func (m *memory) Alloc(n int) (Buffer, error) { return m.allocUntil(nil, n) }
 
-// allocUntil is Alloc that waits for m.mu only until asked ends. A nil asked never ends.
+// allocUntil is Alloc that waits only until asked ends. A nil asked never ends.
 func (m *memory) allocUntil(asked reactor.DoneContext, n int) (Buffer, error) {
 	switch {
 	case n < 0:
@@ -93,13 +99,13 @@ func (m *memory) allocUntil(asked reactor.DoneContext, n int) (Buffer, error) {
 	case m.closing.Load():
 		return Buffer{}, errMemoryClosed
 	case n > MaxPooled:
-		return m.allocBig(asked, n)
+		return m.allocSlow(asked, nil, n)
 	}
-	class := classOf(n)
-	if s, i, ok := m.pools[class].get(); ok {
+	p := &m.pools[classOf(n)]
+	if s, i, ok := p.get(); ok {
 		return s.lend(i, n), nil
 	}
-	return m.allocSlow(asked, &m.pools[class], class, n)
+	return m.allocSlow(asked, p, n)
 }
 
 // tryAlloc is Alloc if a pool has a free block. It does not block.

@@ -1,6 +1,11 @@
 package runtime
 
-import "github.com/verbena-rdma/verbena/verbs"
+import (
+	"context"
+
+	"github.com/verbena-rdma/verbena/reactor"
+	"github.com/verbena-rdma/verbena/verbs"
+)
 
 // Alloc leases a buffer of n bytes; n may be 0. The local device may read and write the buffer, but
 // peers may not access it. The caller owns the buffer until [Buffer.Release].
@@ -23,6 +28,20 @@ import "github.com/verbena-rdma/verbena/verbs"
 //
 // Implements: ibv_reg_mr, when Alloc registers memory.
 func (rt *Runtime) Alloc(n int) (Buffer, error) { return rt.mem.Alloc(n) }
+
+// AllocWait is Alloc that blocks only until ctx ends. If that happens while the kernel pins pages, another
+// goroutine finishes the work: a later call for a pooled size finds the blocks, and a larger buffer is freed
+// again. Errors: those of Alloc; the context's error; ErrNilContext.
+//
+// Implements: ibv_reg_mr, when AllocWait registers memory.
+func (rt *Runtime) AllocWait(ctx context.Context, n int) (Buffer, error) {
+	asked, err := reactor.DoneOf(ctx)
+	if err != nil {
+		return Buffer{}, err
+	}
+	buf, err := rt.mem.allocUntil(asked, n)
+	return buf, asked.Cause(ctx, err)
+}
 
 // NewRegion maps and registers n zeroed bytes. The region owns the bytes until Close. NewRegion
 // blocks on the mutex of the runtime's memory and enters the kernel.

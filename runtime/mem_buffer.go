@@ -8,8 +8,7 @@ package runtime
 // Buffer and their slices, even if the memory has a new owner: each copy contains the number of its
 // lease (the generation). For the zero Buffer, Bytes returns nil and Release returns [ErrReleased].
 //
-// Methods may be called from any goroutine. They do not block, except Release of a buffer larger
-// than [MaxPooled].
+// Methods may be called from any goroutine. They do not block.
 type Buffer struct{ s Slice }
 
 // Slice returns the whole buffer as a Slice, for use in operations.
@@ -25,21 +24,15 @@ func (b Buffer) Len() int { return b.s.Len() }
 // memory returns to its pool when the last of them has completed. A second Release of this Buffer
 // or of a copy changes nothing and returns [ErrReleased].
 //
-// Release does not block or allocate, except for a buffer larger than [MaxPooled]. For such a
-// buffer Release blocks on the mutex of the runtime's memory and enters the kernel. If no operation
-// is in flight on the buffer, Release deregisters and unmaps it. Otherwise a later call does so,
-// for example Alloc or Release of another such buffer, or Runtime.Close.
+// Release does not block. It allocates only for a buffer larger than [MaxPooled]: another goroutine
+// deregisters and unmaps such a buffer soon after the last operation on it has completed. If the device
+// or the system refuses that, Runtime.Close tries again and reports the error.
 func (b Buffer) Release() error {
 	if !b.drop() {
 		return ErrReleased
 	}
-	if big, ok := b.s.lease.home.(*bigBuffer); ok {
-		return big.m.reap()
-	}
 	return nil
 }
 
-// drop is like Release, but does not unmap a large buffer; memory.reap unmaps the buffer later. So
-// drop does not block, and the holder of a reactor's turn may call it. drop reports whether this
-// call ended the lease.
+// drop is Release without an error. It reports whether this call ended the lease.
 func (b Buffer) drop() bool { return b.s.lease != nil && b.s.lease.release(b.s.gen) }

@@ -6,14 +6,13 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
-	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // bigBuffer is a buffer larger than MaxPooled, with a mapping and a registration of its own. It is
 // leased one time:
 //
-//	allocBig -> leased -> lease ended: on memory.dead -> reap -> unmapped
+//	allocBig -> leased -> lease ended: on memory.dead -> reapLocked -> unmapped
 type bigBuffer struct {
 	mapping
 	lease lease
@@ -24,28 +23,24 @@ type bigBuffer struct {
 // InboxHook returns the link for memory.dead.
 func (b *bigBuffer) InboxHook() *ring.Hook[bigBuffer] { return &b.link }
 
-// giveBack implements leaseHome. It pushes the buffer on memory.dead, and does not unmap the
-// buffer: the caller may hold a reactor's turn, and unmapping enters the kernel.
+// giveBack implements leaseHome. It pushes the buffer on memory.dead, and lets another goroutine unmap the
+// buffer: the caller may hold a reactor's turn, or wait only until its context ends, and unmapping enters
+// the kernel.
 func (b *bigBuffer) giveBack(uint32) {
 	if b.m.cfg.PoisonFreed {
 		mem.Poison(b.arena.Bytes())
 	}
 	b.m.dead.Push(b)
+	if !b.m.stepped && b.m.reaping.CompareAndSwap(false, true) {
+		go b.m.reap()
+	}
 }
 
 // registration implements leaseHome.
 func (b *bigBuffer) registration() verbs.MR { return b.mr }
 
-// allocBig maps and registers a buffer of n bytes. It blocks on m.mu until asked ends, and enters the
-// kernel.
-func (m *memory) allocBig(asked reactor.DoneContext, n int) (Buffer, error) {
-	if err := m.mu.LockUntil(asked); err != nil {
-		return Buffer{}, fmt.Errorf("runtime: waiting for a buffer of %d bytes: %w", n, err)
-	}
-	defer m.mu.Unlock()
-	if m.closing.Load() {
-		return Buffer{}, errMemoryClosed
-	}
+// allocBig maps and registers a buffer of n bytes. The caller holds m.mu.
+func (m *memory) allocBig(n int) (Buffer, error) {
 	// Ignore errors here: if the device refuses to deregister a buffer, memory.Close tries again and
 	// reports the error.
 	_ = m.reapLocked()
@@ -66,16 +61,17 @@ func (m *memory) allocBig(asked reactor.DoneContext, n int) (Buffer, error) {
 	}}, nil
 }
 
-// reap unmaps the big buffers whose lease has ended. It blocks on m.mu and enters the
-// kernel, so a goroutine that holds a reactor's turn must not call reap.
-func (m *memory) reap() error {
+// reap is the goroutine that bigBuffer.giveBack starts. Close need not wait for it: whoever locks m.mu first
+// unmaps the buffers.
+func (m *memory) reap() {
+	m.reaping.Store(false) // before m.dead is emptied: a buffer that comes later has a goroutine of its own
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.reapLocked()
+	_ = m.reapLocked() // a mapping that cannot be unmapped is kept, and Close reports the error
 }
 
-// reapLocked is reap for a caller that holds m.mu. The mutex ensures that only one goroutine at a
-// time takes buffers from m.dead.
+// reapLocked unmaps the big buffers whose lease has ended. The caller holds m.mu, so that only one goroutine
+// at a time takes buffers from m.dead.
 func (m *memory) reapLocked() error {
 	var errs []error
 	for b := m.dead.TakeAll(); b != nil; {

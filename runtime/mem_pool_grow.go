@@ -6,21 +6,12 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/mem"
 	"github.com/verbena-rdma/verbena/internal/ring"
-	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// allocSlow allocates n bytes from the pool p after Alloc found no free block in p. If p still has
-// no free block, allocSlow adds a slab (one mapping that is cut into blocks) to p. The argument
-// class is the size class of p. allocSlow blocks on m.mu until asked ends, and may enter the kernel.
-func (m *memory) allocSlow(asked reactor.DoneContext, p *pool, class, n int) (Buffer, error) {
-	if err := m.mu.LockUntil(asked); err != nil {
-		return Buffer{}, fmt.Errorf("runtime: waiting for a buffer of %d bytes: %w", n, err)
-	}
-	defer m.mu.Unlock()
-	if m.closing.Load() {
-		return Buffer{}, errMemoryClosed
-	}
+// allocPooled allocates n bytes from the pool p. If p has no free block, allocPooled adds a slab (one mapping
+// that is cut into blocks) to p. The argument class is the size class of p. The caller holds m.mu.
+func (m *memory) allocPooled(p *pool, class, n int) (Buffer, error) {
 	// Another goroutine may have grown the pool or released blocks meanwhile.
 	if s, i, ok := p.get(); ok {
 		return s.lend(i, n), nil

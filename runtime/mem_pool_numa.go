@@ -49,7 +49,7 @@ func (m *memory) allocOnNode(asked reactor.DoneContext, node, n int) (Buffer, er
 	if s, i, ok := ps[class].get(); ok {
 		return s.lend(i, n), nil
 	}
-	return m.allocSlow(asked, &ps[class], class, n)
+	return m.allocSlow(asked, &ps[class], n)
 }
 
 // allPools iterates over the pools that Alloc uses, and then over the pools of each node.

@@ -49,8 +49,7 @@ type Runtime struct {
 	// When a removal of the device is reported, deviceGone sets the flag gone, and then makes every
 	// reactor end its connections and listeners. deviceGone does not end a connection or listener
 	// that is created later, so the code that creates a connection or listener must check the flag.
-	gone    uatomic.Bool
-	tidying sync.WaitGroup // counts the goroutines that Runtime.tidy has started
+	gone uatomic.Bool
 
 	// addrMu is held while the device's addresses are read and given to listeners and datagrams, so that
 	// these get the newest last.
@@ -134,6 +133,7 @@ func Open(cfg Config) (_ *Runtime, err error) {
 	}
 	rt.mem.windows, rt.mem.windowMost = windowed(&attr), attr.MaxMWSize
 	rt.mem.flushes = attr.Opcodes.Has(verbs.WRFlush)
+	rt.mem.stepped = cfg.stepped
 	if !cfg.stepped {
 		if rt.handlers, err = newHandlers(cfg.Handlers, cfg.OnPanic); err != nil {
 			return nil, err
@@ -242,11 +242,8 @@ func (rt *Runtime) adopt(c *Conn) {
 }
 
 // Runtime.forget removes c from the live connections. The receive buffers of c must have been
-// released. If the buffers are larger than MaxPooled, Runtime.tidy unmaps them.
+// released.
 func (rt *Runtime) forget(c *Conn) {
-	if !c.opts.Raw && frameSize+c.opts.MessageSize > MaxPooled {
-		rt.tidy()
-	}
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	delete(rt.live, c)

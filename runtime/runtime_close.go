@@ -192,13 +192,6 @@ func (rt *Runtime) closeMemory() error {
 	}
 	patience := time.NewTimer(rt.cfg.grace)
 	defer patience.Stop()
-	tidied := make(chan struct{})
-	go func() { defer close(tidied); rt.tidying.Wait() }() // no connection is left, so tidy is not called any more
-	select {
-	case <-tidied:
-	case <-patience.C:
-		return fmt.Errorf("%w: large buffers are being unmapped", verbs.ErrBusy)
-	}
 	if rt.cfg.stepped { // it has no other goroutine to wait for
 		return rt.mem.Close()
 	}
@@ -220,20 +213,4 @@ func (rt *Runtime) closeMemory() error {
 			return err
 		}
 	}
-}
-
-// tidy unmaps big receive buffers (larger than MaxPooled) that were released. It unmaps them on a new
-// goroutine, because unmapping takes too long for the holder of a reactor's turn. closeMemory waits
-// for these goroutines, so tidy must not be called after closeMemory has begun. Close prevents this,
-// because before closeMemory it waits for the two kinds of callers: connections in Runtime.live, and
-// calls between rt.enter() and rt.leave().
-func (rt *Runtime) tidy() {
-	if rt.cfg.stepped {
-		return // the next Alloc of a big buffer, or Close, unmaps them
-	}
-	rt.tidying.Add(1)
-	go func() {
-		defer rt.tidying.Done()
-		_ = rt.mem.reap() // a mapping that cannot be unmapped is kept, and Close reports the error
-	}()
 }

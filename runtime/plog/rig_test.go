@@ -24,7 +24,12 @@ func testContext(t testing.TB) context.Context {
 
 func openRuntime(t testing.TB) *verbena.Runtime {
 	t.Helper()
-	rt := must.Get(verbena.Open(verbena.Config{}))(t)
+	return openWith(t, verbena.Config{})
+}
+
+func openWith(t testing.TB, cfg verbena.Config) *verbena.Runtime {
+	t.Helper()
+	rt := must.Get(verbena.Open(cfg))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), hang)
 		defer cancel()

@@ -43,7 +43,7 @@ func (p *connPort) post(ctx context.Context, writes []write, flushes []span) (st
 		for _, w := range writes {
 			n += len(w.b)
 		}
-		buf, err := p.rt.Alloc(n)
+		buf, err := p.rt.AllocWait(ctx, n)
 		if err != nil {
 			return 0, nil, err
 		}
