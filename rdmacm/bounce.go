@@ -22,10 +22,12 @@ const minBounce = 4 << 10
 // there when the request is posted. Buffers that can be kept are of powers of two. All methods may be called from any
 // goroutine.
 type bouncer struct {
-	mu   sync.Mutex
-	free map[bounceKey][]*bounce
-	kept int     // bytes in free
-	errs []error // of freeing buffers
+	mu      sync.Mutex // guards the fields below; held for a few instructions
+	free    map[bounceKey][]*bounce
+	kept    int           // bytes in free
+	surplus []*bounce     // sweep frees them
+	swept   chan struct{} // nil while sweep does not run; closed when it ends
+	errs    []error       // of freeing buffers
 }
 
 // bounceKey tells buffers apart that cannot replace each other.
@@ -77,13 +79,14 @@ func (b *bouncer) get(key bounceKey) (*bounce, error) {
 	return &bounce{b: b, key: key, mem: m, mr: mr}, nil
 }
 
-// End implements reactor.Lease: the device does not use the buffer any more.
+// End implements reactor.Lease: the device does not use the buffer any more. The caller may hold the reactor's turn, so
+// End enters no kernel: what is too much to keep is freed by a goroutine.
 func (at *bounce) End() {
 	b := at.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.free[at.key]) == keptBounces || at.key.size > keptBytes {
-		b.freed(at)
+		b.discard(at)
 		return
 	}
 	b.shrink(keptBytes - at.key.size)
@@ -94,12 +97,12 @@ func (at *bounce) End() {
 	b.kept += at.key.size
 }
 
-// shrink frees buffers, of any size, until at most most bytes are kept: so sizes that are not used any
+// shrink discards buffers, of any size, until at most most bytes are kept: so sizes that are not used any
 // more make room for those that are. The caller holds mu.
 func (b *bouncer) shrink(most int) {
 	for key, list := range b.free {
 		for b.kept > most && len(list) > 0 {
-			b.freed(list[len(list)-1])
+			b.discard(list[len(list)-1])
 			list = list[:len(list)-1]
 			b.kept -= key.size
 		}
@@ -107,43 +110,70 @@ func (b *bouncer) shrink(most int) {
 	}
 }
 
-// refused is End for a request of a queue pair that has failed: DestroyQP may have called drop before.
+// refused is End for a request of a queue pair that has failed: DestroyQP may have called drop before, so refused frees
+// the buffer itself. The caller does not hold the reactor's turn.
 func (at *bounce) refused() {
-	at.b.mu.Lock()
-	defer at.b.mu.Unlock()
-	at.b.freed(at)
-}
-
-// freed frees a buffer. The caller holds mu.
-func (b *bouncer) freed(at *bounce) {
-	if err := at.discard(); err != nil {
-		b.errs = append(b.errs, err)
+	if err := at.close(); err != nil {
+		at.b.mu.Lock()
+		defer at.b.mu.Unlock()
+		at.b.errs = append(at.b.errs, err)
 	}
 }
 
-func (at *bounce) discard() error {
+// discard has sweep free a buffer. The caller holds mu.
+func (b *bouncer) discard(at ...*bounce) {
+	b.surplus = append(b.surplus, at...)
+	if b.swept == nil && len(b.surplus) > 0 {
+		b.swept = make(chan struct{})
+		go b.sweep()
+	}
+}
+
+// sweep frees the surplus, until there is none.
+func (b *bouncer) sweep() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.surplus) > 0 {
+		at := b.surplus[0]
+		b.surplus = b.surplus[1:]
+		b.mu.Unlock()
+		err := at.close()
+		b.mu.Lock()
+		if err != nil {
+			b.errs = append(b.errs, err)
+		}
+	}
+	b.surplus = nil
+	close(b.swept)
+	b.swept = nil
+}
+
+func (at *bounce) close() error {
 	if err := at.mr.Close(); err != nil {
 		return err // the device may use the memory
 	}
 	return at.mem.Close()
 }
 
-// drop frees the unused buffers of a protection domain, which its owner is about to close. With nil it
-// frees all.
+// drop frees the unused buffers of a protection domain, which its owner is about to close, and waits until that is done.
+// With nil it frees all.
 func (b *bouncer) drop(pd verbs.PD) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	errs := b.errs
-	b.errs = nil
 	for key, list := range b.free {
-		if pd != nil && key.pd != pd {
-			continue
+		if pd == nil || key.pd == pd {
+			b.kept -= len(list) * key.size
+			b.discard(list...)
+			delete(b.free, key)
 		}
-		for _, at := range list {
-			errs = append(errs, at.discard())
-			b.kept -= key.size
-		}
-		delete(b.free, key)
 	}
-	return errors.Join(errs...)
+	for b.swept != nil {
+		swept := b.swept
+		b.mu.Unlock()
+		<-swept
+		b.mu.Lock()
+	}
+	err := errors.Join(b.errs...)
+	b.errs = nil
+	return err
 }

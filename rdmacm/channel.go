@@ -22,10 +22,13 @@ type EventChannel struct {
 	key  uint32
 	bell chan struct{} // see sleeper.attach
 
-	mu     sync.Mutex // guards the fields below
-	own    []*Event   // events of putEvent that are not taken yet
-	ids    int        // identifiers that report here
-	closed bool
+	// mu guards the fields below. A goroutine that holds it may take and acknowledge events of the provider, which
+	// does not wait, and makes no other calls of the provider.
+	mu      sync.Mutex
+	own     []*Event // events of putEvent that are not taken yet
+	ids     int      // identifiers that report here
+	closing int      // calls of between that are in progress
+	closed  bool
 }
 
 // CreateEventChannel makes a channel. The caller destroys it. It does not block.
@@ -52,17 +55,25 @@ func (ch *EventChannel) Destroy() error {
 	if ch == nil {
 		return errNil("rdma_destroy_event_channel")
 	}
+	if last, err := ch.close(); !last || err != nil {
+		return err
+	}
+	return errors.Join(ch.lib.sleeper.detach(ch.key), ch.cm.Close())
+}
+
+// close has all calls from now on find the channel closed, and reports whether it was open.
+func (ch *EventChannel) close() (was bool, err error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.closed {
-		return nil
+		return false, nil
 	}
 	if ch.ids > 0 {
-		return failure("rdma_destroy_event_channel", nil, syscall.EBUSY, fmt.Errorf("%w: %d identifiers report to the channel", verbs.ErrBusy, ch.ids))
+		return true, failure("rdma_destroy_event_channel", nil, syscall.EBUSY, fmt.Errorf("%w: %d identifiers report to the channel", verbs.ErrBusy, ch.ids))
 	}
 	ch.closed = true
 	ring(ch.bell)
-	return errors.Join(ch.lib.sleeper.detach(ch.key), ch.cm.Close())
+	return true, nil
 }
 
 // join counts one more identifier that reports to ch.
@@ -168,11 +179,7 @@ func (ch *EventChannel) GetEvent(ctx context.Context) (*Event, error) {
 			return ev, nil
 		}
 		if err == nil {
-			if err = ch.lib.sleeper.poller.Rearm(ch.key); err != nil {
-				if _, closed := ch.take(); closed != nil { // Destroy came between the two
-					err = closed
-				}
-			}
+			err = ch.rearm()
 		}
 		if err != nil {
 			ring(ch.bell)
@@ -210,15 +217,27 @@ func (ch *EventChannel) Ready() (<-chan struct{}, error) {
 	if ch == nil {
 		return nil, errNil("rdma_get_cm_event")
 	}
+	if err := ch.rearm(); err != nil {
+		return nil, named("rdma_get_cm_event", nil, err)
+	}
+	return ch.bell, nil
+}
+
+// rearm has the bell ring when there is an event, or the channel is closed. While a call of between is in progress that
+// is its end: an event of the provider could not be taken before.
+func (ch *EventChannel) rearm() error {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	if ch.closed {
-		return nil, failure("rdma_get_cm_event", nil, syscall.EBADF, verbs.ErrClosed)
-	}
-	if len(ch.own) > 0 {
+	switch {
+	case ch.closed:
+		return failure("rdma_get_cm_event", nil, syscall.EBADF, verbs.ErrClosed)
+	case len(ch.own) > 0:
 		ring(ch.bell)
 	}
-	return ch.bell, named("rdma_get_cm_event", nil, ch.lib.sleeper.poller.Rearm(ch.key))
+	if ch.closing > 0 {
+		return nil
+	}
+	return ch.lib.sleeper.poller.Rearm(ch.key)
 }
 
 // WriteEvent puts an event of type USER or INTERNAL into the channel of id, for a goroutine in
@@ -254,65 +273,90 @@ func (id *ID) putEvent(op string, t verbs.CMEventType, status int, arg any) erro
 	return nil
 }
 
-// take returns the oldest event, or nil if there is none.
+// take returns the oldest event, or nil if there is none. While a call of between is in progress it takes no event of the
+// provider.
 func (ch *EventChannel) take() (*Event, error) {
+	for {
+		ev, unwanted, err := ch.takeOne()
+		if unwanted == nil {
+			return ev, err
+		}
+		if err = errors.Join(err, ch.between(unwanted.Close)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// takeOne is take, but leaves it to the caller to close an identifier whose listener is not there any more.
+func (ch *EventChannel) takeOne() (ev *Event, unwanted verbs.CMID, err error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.closed {
-		return nil, failure("rdma_get_cm_event", nil, syscall.EBADF, verbs.ErrClosed)
+		return nil, nil, failure("rdma_get_cm_event", nil, syscall.EBADF, verbs.ErrClosed)
 	}
 	if len(ch.own) > 0 {
 		ev := ch.own[0]
 		ch.own = ch.own[1:]
 		ev.ID.unacked.add()
-		return ev, nil
+		return ev, nil, nil
+	}
+	if ch.closing > 0 {
+		return nil, nil, nil
 	}
 	for {
 		raw, ok, err := ch.cm.GetEvent()
 		if err != nil || !ok {
-			return nil, err
+			return nil, nil, err
 		}
-		ev, err := ch.translate(&raw)
-		if ev != nil || err != nil {
-			return ev, err
+		ev, unwanted, err := ch.translate(&raw)
+		if ev != nil || unwanted != nil {
+			return ev, unwanted, err
 		}
 	}
 }
 
 // between calls fn while no goroutine is between taking an event from the provider and acknowledging it
-// there: the provider refuses to close or move an identifier then.
+// there: the provider refuses to close or move an identifier then. fn may wait in the kernel, so mu is not held: other
+// calls of the channel find no event of the provider meanwhile, and the bell rings when fn has returned.
 func (ch *EventChannel) between(fn func() error) error {
 	ch.mu.Lock()
-	defer ch.mu.Unlock()
+	ch.closing++
+	ch.mu.Unlock()
+	defer func() {
+		ch.mu.Lock()
+		defer ch.mu.Unlock()
+		ch.closing--
+		ring(ch.bell)
+	}()
 	return fn()
 }
 
 // translate makes the event of raw, which it acknowledges. It returns nil for an event of an identifier
-// that is being destroyed.
-func (ch *EventChannel) translate(raw *verbs.CMEvent) (*Event, error) {
+// that is being destroyed, and the new identifier of a request that has no listener any more, which the caller closes.
+func (ch *EventChannel) translate(raw *verbs.CMEvent) (_ *Event, unwanted verbs.CMID, err error) {
 	ev := &Event{Type: raw.Type, Status: raw.Status, Conn: raw.Conn, UD: raw.UD, join: raw.UserData}
 	ev.Conn.PrivateData, ev.UD.PrivateData = bytes.Clone(raw.Conn.PrivateData), bytes.Clone(raw.UD.PrivateData)
 	ch.cm.Ack(*raw)
 	if raw.Type == verbs.CMConnectRequest {
 		listener := ch.lib.id(raw.ListenID.UserData())
 		if listener == nil {
-			return nil, raw.ID.Close()
+			return nil, raw.ID, nil
 		}
 		id, err := listener.child(raw.ID, ch)
 		if err != nil {
-			return nil, errors.Join(err, raw.ID.Close())
+			return nil, raw.ID, err
 		}
 		ev.ID, ev.ListenID = id, listener
 		listener.unacked.add()
 		id.unacked.add()
-		return ev, nil
+		return ev, nil, nil
 	}
 	if ev.ID = ch.lib.id(raw.ID.UserData()); ev.ID == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	ev.ID.unacked.add()
 	ev.ID.noted(ev)
-	return ev, nil
+	return ev, nil, nil
 }
 
 // unacked counts the events of an identifier that are taken and not acknowledged.

@@ -42,14 +42,16 @@ type Library struct {
 	provider verbs.Provider
 	sleeper  *sleeper
 
-	// mu guards the fields below. No goroutine waits for a device while it holds mu, except in
-	// Library.device, which opens one, and in Close.
+	// mu guards the fields below. Library.device, which opens a device, and Close hold it while they wait for a device.
 	mu      sync.Mutex
 	closed  bool
 	devices map[string]*Device
-	removed []*Device      // replaced in devices; objects of them may be left, so Close closes them
-	ids     map[uint64]*ID // the identifiers, by the user data of their verbs.CMID
-	last    uint64         // the last number given to an identifier
+	removed []*Device // replaced in devices; objects of them may be left, so Close closes them
+
+	idMu   sync.Mutex     // guards the fields below; held for a few instructions, and locked after mu
+	ending bool           // Close has found nothing left; there are no more identifiers
+	ids    map[uint64]*ID // by the user data of their verbs.CMID
+	last   uint64         // the last number given to an identifier
 }
 
 // Open makes a Library. The caller closes it. It blocks while it opens the device that Config.Device
@@ -82,11 +84,8 @@ func (l *Library) Close() error {
 	if l.closed {
 		return nil
 	}
-	for _, id := range l.ids {
-		return fmt.Errorf("closing rdmacm: %w: %d identifiers are not destroyed, %v among them", verbs.ErrBusy, len(l.ids), id)
-	}
-	if n := l.sleeper.count(); n > 0 {
-		return fmt.Errorf("closing rdmacm: %w: %d event channels are not destroyed", verbs.ErrBusy, n)
+	if err := l.end(); err != nil {
+		return fmt.Errorf("closing rdmacm: %w", err)
 	}
 	for len(l.removed) > 0 {
 		if err := l.removed[0].close(); err != nil {
@@ -102,6 +101,20 @@ func (l *Library) Close() error {
 	}
 	l.closed = true
 	return l.sleeper.close()
+}
+
+// end refuses new identifiers from now on, or returns verbs.ErrBusy if an identifier or a channel is left.
+func (l *Library) end() error {
+	l.idMu.Lock()
+	defer l.idMu.Unlock()
+	for _, id := range l.ids {
+		return fmt.Errorf("%w: %d identifiers are not destroyed, %v among them", verbs.ErrBusy, len(l.ids), id)
+	}
+	if n := l.sleeper.count(); n > 0 {
+		return fmt.Errorf("%w: %d event channels are not destroyed", verbs.ErrBusy, n)
+	}
+	l.ending = true
+	return nil
 }
 
 // GetDevices opens the provider's devices, and returns them.
@@ -154,9 +167,9 @@ func (l *Library) device(name string) (*Device, error) {
 
 // adopt registers an identifier under a number, which becomes the user data of its verbs.CMID.
 func (l *Library) adopt(id *ID) (uint64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
+	l.idMu.Lock()
+	defer l.idMu.Unlock()
+	if l.ending {
 		return 0, verbs.ErrClosed
 	}
 	l.last++
@@ -166,15 +179,15 @@ func (l *Library) adopt(id *ID) (uint64, error) {
 }
 
 func (l *Library) forget(id *ID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.idMu.Lock()
+	defer l.idMu.Unlock()
 	delete(l.ids, id.number)
 }
 
 // id returns the identifier with that number, or nil.
 func (l *Library) id(number uint64) *ID {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.idMu.Lock()
+	defer l.idMu.Unlock()
 	return l.ids[number]
 }
 
