@@ -105,8 +105,9 @@ type Conn struct {
 	creditWaitTask reactor.Task
 
 	// windowMu guards Conn.windows, the set of open windows. A goroutine that locks windowMu and
-	// the mutex of a Window locks windowMu first. Starting an operation does not lock windowMu. The
-	// holder locks windowMu when the peer has invalidated a window.
+	// Window.mu locks windowMu first. Starting an operation does not lock windowMu. The
+	// holder locks both when the peer has invalidated a window, so no goroutine enters the kernel while it holds
+	// one of them.
 	windowMu sync.Mutex
 	windows  map[*Window]struct{}
 

@@ -368,8 +368,6 @@ func (c *Conn) endLarge() {
 
 // closeLost closes the window of a message that the peer does not fetch. Holder only.
 func (c *Conn) closeLost(w *Window) {
-	c.windowMu.Lock()
-	defer c.windowMu.Unlock()
 	// If this fails, Conn.destroy tries again and reports the error.
 	_ = w.close(true)
 }

@@ -120,3 +120,42 @@ func TestLargeMemoryIsFreedBesideItsUser(t *testing.T) {
 	}
 	mustClose(t, region)
 }
+
+// Rule: the holder of the turn never waits for a goroutine whose window the device allocates or deallocates: messages
+// that end a binding, and others, arrive meanwhile. (The bug: a mutex that the holder locks when the peer ends a
+// binding was held over both.)
+func TestWindowsAreMadeWithoutHoldingUpTheTurn(t *testing.T) {
+	for _, op := range []string{"ibv_alloc_mw", "ibv_dealloc_mw"} {
+		t.Run(op, func(t *testing.T) { windowsAreMadeBesideTheTurn(t, op) })
+	}
+}
+
+func windowsAreMadeBesideTheTurn(t *testing.T, op string) {
+	cfg, plan := failing(t, op, 0)
+	cfg.Conn = Options{Windows: true}
+	a, b := connected(t, cfg)
+	r, w := opened(t, b, 64)
+	at := bound(t, w, r, 0, 8, verbs.AccessRemoteWrite)
+	other := must.Get(b.NewWindow())(t)
+	entered, release := plan.Hold(op)
+	defer release()
+	ended := make(chan error, 1)
+	go func() {
+		if op == "ibv_alloc_mw" {
+			ended <- failure(b.NewWindow())
+		} else {
+			ended <- other.Close()
+		}
+	}()
+	<-entered
+	invalidate := SendInvalidateOp(Slice{}, at)
+	done(t, must.Get(a.Start(testContext(t), &invalidate))(t), nil)
+	if m, err := b.RecvWait(testContext(t)); err != nil || m.Invalidated != w {
+		t.Errorf("while the device waits: the message %+v, %v; want one that ends the binding", m, err)
+	} else {
+		must.Do(t, m.Release())
+	}
+	release()
+	must.Do(t, <-ended)
+	mustClose(t, r)
+}

@@ -3,6 +3,8 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -59,6 +61,10 @@ type Window struct {
 	c  *Conn
 	mw verbs.MW
 
+	// life is held while the device deallocates mw, and locked before mu. The holder of the turn locks it only at the
+	// end of a connection, whose queue pair must outlive mw.
+	life sync.Mutex
+
 	mu    sync.Mutex // guards the fields below; held for a few instructions
 	state windowState
 	at    Remote // range and key of the binding; in state free, range and key of the last binding
@@ -71,6 +77,8 @@ type Window struct {
 	under *lease
 	// ending means that bindings and invalidations are refused. Only Revoke sets it.
 	ending bool
+	// leaving means the same, while the device deallocates mw.
+	leaving bool
 	// changed is the channel on which Revoke waits, or nil. The next change of state closes the
 	// channel, and sets the field to nil.
 	changed chan struct{}
@@ -85,24 +93,39 @@ func (rt *Runtime) windows(o Options) bool { return o.Windows || rt.carriesLarge
 //
 // Implements: ibv_alloc_mw.
 func (c *Conn) NewWindow() (*Window, error) {
-	c.windowMu.Lock()
-	defer c.windowMu.Unlock()
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
 	if !c.rt.windows(c.opts) {
 		return nil, fmt.Errorf("%w: a window of a connection without Options.Windows", ErrConfig)
 	}
-	mw, err := c.rt.pd.AllocMW(verbs.MWType2)
+	if err := c.rt.enter(); err != nil { // the protection domain lives until leave
+		return nil, err
+	}
+	defer c.rt.leave()
+	mw, err := c.rt.pd.AllocMW(verbs.MWType2) // without windowMu, for which the holder of the turn may wait
 	if err != nil {
 		return nil, err
 	}
 	w := &Window{c: c, mw: mw, at: Remote{RKey: mw.RKey()}}
+	if err := c.addWindow(w); err != nil {
+		return nil, errors.Join(err, mw.Close())
+	}
+	return w, nil
+}
+
+// addWindow adds w to the connection's windows, unless the connection has ended.
+func (c *Conn) addWindow(w *Window) error {
+	c.windowMu.Lock()
+	defer c.windowMu.Unlock()
+	if err := c.Err(); err != nil {
+		return err
+	}
 	if c.windows == nil {
 		c.windows = map[*Window]struct{}{}
 	}
 	c.windows[w] = struct{}{}
-	return w, nil
+	return nil
 }
 
 // Remote returns the descriptor of the window's memory, as Bind returned it. Errors: ErrWindowState
@@ -136,7 +159,7 @@ func (w *Window) move(from, to windowState, lease *lease) (at Remote, err error)
 	switch {
 	case w.state != from:
 		return at, w.stateError(from)
-	case w.ending:
+	case w.ending, w.leaving:
 		return at, ErrWindowClosed
 	}
 	if w.state = to; lease != nil {
@@ -213,30 +236,45 @@ func (w *Window) keyInvalidated(key uint32) bool {
 // in progress, Close returns ErrWindowState and changes nothing. Close is idempotent.
 //
 // Implements: ibv_dealloc_mw.
-func (w *Window) Close() error {
-	w.c.windowMu.Lock()
-	defer w.c.windowMu.Unlock()
-	return w.close(false)
-}
+func (w *Window) Close() error { return w.close(false) }
 
-// Window.close is Close for a caller that holds w.c.windowMu. The argument reports whether the
+// Window.close implements Close. The argument reports whether the
 // connection is ending. In that case Window.close also closes a window with a binding or an
 // invalidation in progress.
 func (w *Window) close(end bool) error {
+	w.life.Lock()
+	defer w.life.Unlock()
+	if may, err := w.leaves(end); !may {
+		return err
+	}
+	err := w.mw.Close() // may enter the kernel: the holder of the turn must not wait for it
+	w.mu.Lock()
+	if w.leaving = false; err == nil {
+		w.enter(windowClosed)
+	}
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	w.c.windowMu.Lock()
+	defer w.c.windowMu.Unlock()
+	delete(w.c.windows, w)
+	return nil
+}
+
+// Window.leaves refuses bindings and invalidations from now on, and reports whether the window can be closed now. If
+// not, it is closed, or err is the reason.
+func (w *Window) leaves(end bool) (may bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.state == windowClosed:
-		return nil
+		return false, nil
 	case !end && (w.state == windowBinding || w.state == windowUnbinding):
-		return fmt.Errorf("%w: it is %s", ErrWindowState, windowStates[w.state])
+		return false, fmt.Errorf("%w: it is %s", ErrWindowState, windowStates[w.state])
 	}
-	if err := w.mw.Close(); err != nil {
-		return err
-	}
-	w.enter(windowClosed)
-	delete(w.c.windows, w)
-	return nil
+	w.leaving = true
+	return true, nil
 }
 
 // closeWindows closes all windows of the connection. It is called before the queue pair is destroyed,
@@ -247,14 +285,15 @@ func (w *Window) close(end bool) error {
 func (c *Conn) closeWindows() error {
 	c.q.Seal()
 	c.windowMu.Lock()
-	defer c.windowMu.Unlock()
-	if qp := c.q.QP(); qp != nil && len(c.windows) > 0 {
+	all := slices.Collect(maps.Keys(c.windows))
+	c.windowMu.Unlock()
+	if qp := c.q.QP(); qp != nil && len(all) > 0 {
 		// If Modify fails, the queue pair is already in ERR, or is destroyed, or its device is
 		// gone. In all three cases the queue pair does not answer.
 		_ = qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPMState)
 	}
 	var errs []error
-	for w := range c.windows {
+	for _, w := range all {
 		errs = append(errs, w.close(true))
 	}
 	return errors.Join(errs...)
