@@ -156,6 +156,36 @@ func TestLateCopyOfReadThroughAWindow(t *testing.T) {
 	x.repeat("a READ through a closed window", h, readNAK)
 }
 
+// Rule: a late copy of a READ with a key that the reader has invalidated since is dropped in silence, also if it is part of
+// the READ: the reader has what it wanted, and a NAK could fail it in the middle of another READ. A READ with another
+// key is remembered.
+func TestLateCopyOfReadWithAnInvalidatedKey(t *testing.T) {
+	x := newReader(t, options{access: allAccess | verbs.AccessMWBind})
+	region, other := x.read(8)
+	closing(t, region)
+	mw := x.b.newMW(verbs.MWType2)
+	closing(t, mw)
+	x.b.bound(mw, 0, 4096, remoteAll)
+	h := wire.Header{Opcode: wire.RCReadRequest, PSN: narrow(x.next()), VA: x.b.at(0), RKey: mw.RKey(), Length: 2000, AckReq: true}
+	wr := x.a.send(1, verbs.WRRDMARead, verbs.SendSignaled, x.a.sge(0, 2000))
+	wr.SetRDMA(h.VA, h.RKey)
+	x.a.mustPost(wr)
+	x.settle()
+	x.a.ok(x.a.want(x.a.scq, 1), 1)
+	x.b.recv(2)
+	wr = x.a.send(3, verbs.WRSendWithInv, verbs.SendSignaled)
+	wr.SetInvalidate(mw.RKey())
+	x.a.mustPost(wr)
+	x.settle()
+	x.a.ok(x.a.want(x.a.scq, 1), 3)
+	x.b.ok(x.b.want(x.b.rcq, 1), 2)
+	x.repeat("a READ with a key that the reader has invalidated", h)
+	rest := h
+	rest.PSN, rest.VA, rest.Length = h.PSN.Add(1), h.VA+1024, h.Length-1024
+	x.repeat("the rest of it", rest)
+	x.repeat("a READ with another key", other, readOnly+"8")
+}
+
 // Rule: a region that is closed while a READ of it is answered again ends that answer by a NAK, which the requester,
 // who has the answer, ignores.
 func TestCloseDuringARepeatedAnswer(t *testing.T) {
