@@ -30,9 +30,12 @@ type slab struct {
 
 	queues int // the number of queues; guarded by Reactor.slabMu
 
-	mu     sync.Mutex // guards the fields below, and the storing of table.chunks; a goroutine that holds it may enter the kernel
-	blocks int        // the number of blocks
-	free   []*block
+	// mu guards the fields below, and arena.used. It is held for a few instructions, and not while a goroutine enters
+	// the kernel: the holder of the turn takes blocks, too.
+	mu      sync.Mutex
+	blocks  int // the number of blocks
+	growing int // goroutines that map an arena
+	free    []*block
 }
 
 // slabKey says which queues share a slab.
@@ -123,10 +126,13 @@ func (r *Reactor) leaveSlab(s *slab) {
 	}
 }
 
-// take returns a free block. It maps and registers more if there is none. The caller holds s.mu.
+// take returns a free block. If there is none, it maps and registers more, and does not wait for another goroutine that
+// does. Any goroutine may call it.
 func (s *slab) take() (*block, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if len(s.free) == 0 {
-		if err := s.grow(); err != nil {
+		if err := s.grow(); err != nil && len(s.free) == 0 {
 			return nil, err
 		}
 	}
@@ -140,22 +146,33 @@ func (s *slab) take() (*block, error) {
 // give takes back a block. It may block and enter the kernel. If the device refuses to give an arena back, give
 // returns the error, and the block still counts as used.
 func (s *slab) give(b *block) error {
+	if !s.last(b) {
+		return nil
+	}
+	if err := b.arena.close(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.blocks--
+	return nil
+}
+
+// last takes back a block, or reports that it is the last used one of its arena, whose free blocks are then not given
+// out any more: the caller closes the arena.
+func (s *slab) last(b *block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := b.arena
 	if a.used > 1 {
 		a.used--
 		s.free = append(s.free, b)
-		return nil
+		return false
 	}
 	n := len(s.free)
 	s.free = slices.DeleteFunc(s.free, func(f *block) bool { return f.arena == a })
 	s.blocks -= n - len(s.free)
-	if err := a.close(); err != nil {
-		return err
-	}
-	s.blocks--
-	return nil
+	return true
 }
 
 // close gives the memory back. The device may refuse that; the caller may then try again.
@@ -169,43 +186,53 @@ func (a *arena) close() error {
 	return a.memory.Unmap()
 }
 
-// grow adds an arena. If there is no memory for so large a one, it tries with half as many blocks. The caller holds
-// s.mu.
-func (s *slab) grow() (err error) {
+// grow adds an arena. If there is no memory for so large a one, it tries with half as many blocks. A goroutine that comes
+// while another one grows the slab adds a small arena. The caller holds s.mu, which grow unlocks meanwhile.
+func (s *slab) grow() error {
 	n := min(max(s.blocks, minBlocks), maxBlocks, max(maxArena/(s.key.hostSize()+s.key.deviceSize()), 1))
+	if s.growing > 0 {
+		n = min(n, minBlocks)
+	}
+	s.growing++
+	s.mu.Unlock()
+	var more []*block
+	var err error
 	for ; n > 0; n /= 2 {
-		if err = s.growBy(n); err == nil {
+		if more, err = s.arena(n); err == nil {
 			break
 		}
 	}
+	s.mu.Lock()
+	s.growing--
+	s.free = append(s.free, more...) // at the end: the caller takes one of them, so the arena has a used block
+	s.blocks += len(more)
 	return err
 }
 
-// growBy adds an arena of n blocks.
-func (s *slab) growBy(n int) error {
+// arena maps and registers n blocks, and returns them, the first one last. It enters the kernel.
+func (s *slab) arena(n int) ([]*block, error) {
 	host, device := s.key.hostSize(), s.key.deviceSize()
 	m, err := mem.Map(n*(host+device), mem.Options{Node: s.node})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a := &arena{memory: m}
 	deviceAt := m.Addr() + uint64(n*host)
 	lkey := uint32(0)
 	if device > 0 {
 		if a.mr, err = s.key.pd.RegMR(deviceAt, uint64(n*device), deviceAt, verbs.AccessLocalWrite); err != nil {
-			return errors.Join(err, m.Unmap())
+			return nil, errors.Join(err, m.Unmap())
 		}
 		lkey = a.mr.LKey()
 	}
-	blocks := make([]block, n)
+	blocks, free := make([]block, n), make([]*block, 0, n)
 	for i := n - 1; i >= 0; i-- { // so that take returns the first block first
 		b := &blocks[i]
 		*b = block{arena: a, lkey: lkey}
 		b.cut(&s.key, m.Addr()+uint64(i*host), deviceAt+uint64(i*device))
-		s.free = append(s.free, b)
+		free = append(free, b)
 	}
-	s.blocks += n
-	return nil
+	return free, nil
 }
 
 // cut makes the views of a block, whose parts lie at the addresses host and device.

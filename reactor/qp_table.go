@@ -18,8 +18,8 @@ import (
 // the quarantine. The free lists give the same few slots again and again to a connection with few
 // outstanding operations.
 type table struct {
-	// chunks has the chunks of slots. A chunk is stored one time, under slab.mu, by a goroutine that has acquired
-	// one of its slots; any goroutine reads it.
+	// chunks has the chunks of slots. A chunk is stored one time, by a goroutine that has acquired
+	// one of its slots; any goroutine reads it. It publishes the chunk.
 	chunks []atomic.Pointer[chunk]
 	gen    uint32 // the first generation of a slot
 	slab   *slab
@@ -58,11 +58,6 @@ func (t *table) make(i uint32) (*chunk, error) {
 }
 
 func (t *table) makeChunk(at *atomic.Pointer[chunk]) (*chunk, error) {
-	t.slab.mu.Lock()
-	defer t.slab.mu.Unlock()
-	if c := at.Load(); c != nil { // a goroutine with another slot of the chunk was first
-		return c, nil
-	}
 	b, err := t.slab.take()
 	if err != nil {
 		return nil, fmt.Errorf("reactor: memory for requests: %w", err)
@@ -71,7 +66,9 @@ func (t *table) makeChunk(at *atomic.Pointer[chunk]) (*chunk, error) {
 	for i := range c.slots {
 		c.slots[i].gen = t.gen
 	}
-	at.Store(c)
+	if !at.CompareAndSwap(nil, c) { // a goroutine with another slot of the chunk was first
+		return at.Load(), t.slab.give(b)
+	}
 	return c, nil
 }
 

@@ -159,3 +159,40 @@ func windowsAreMadeBesideTheTurn(t *testing.T, op string) {
 	must.Do(t, <-ended)
 	mustClose(t, r)
 }
+
+// Rule: TryStartTo does not wait for another goroutine that maps memory for requests. (The bug: a mutex was held
+// meanwhile, and the holder of the turn waited for it, too.)
+func TestTryStartToDoesNotWaitForRequestMemory(t *testing.T) {
+	cfg, plan := failing(t, "ibv_reg_mr", 0)
+	cfg.Conn = Options{Raw: true}
+	server, client := mainBed.open(t, cfg, 1), mainBed.open(t, cfg, 0)
+	ln := must.Get(server.Listen(":0"))(t)
+	var all [2]*Conn
+	for i := range all {
+		seat := must.Get(ln.AcceptAsync())(t)
+		all[i] = must.Get(client.Dial(testContext(t), ln.Addr().String()))(t)
+		peer := must.Get(seat.Await(testContext(t)))(t)
+		buf := bufferOf(t, server, make([]byte, 8))
+		must.Get(peer.PostRecv(buf.Slice()))(t)
+	}
+	entered, release := plan.Hold("ibv_reg_mr")
+	defer release()
+	first, second := make(mailSink, 1), make(mailSink, 1)
+	go func() { must.Do(t, all[0].StartTo(testContext(t), new(SendBytesOp([]byte("x"))), first, 1)) }()
+	<-entered
+	ended := make(chan error, 1)
+	go func() { ended <- all[1].TryStartTo(new(SendBytesOp([]byte("y"))), second, 2) }()
+	select {
+	case err := <-ended:
+		must.Do(t, err)
+		if got := <-second; got.err != nil {
+			t.Errorf("the message completed with %v", got.err)
+		}
+	case <-testContext(t).Done():
+		t.Error("TryStartTo waits for the memory of another connection")
+	}
+	release()
+	if got := <-first; got.err != nil {
+		t.Errorf("the first message completed with %v", got.err)
+	}
+}
