@@ -161,7 +161,7 @@ func (q *ConnReq) Recv(dst *MR, off, n int, word uint64) error {
 // Implements: rpma_conn_req_connect.
 func (q *ConnReq) Connect(private []byte) (*Conn, error) {
 	const op = "rpma_conn_req_connect"
-	if q.used.Swap(true) {
+	if q == nil || q.used.Swap(true) {
 		return nil, fail(op, ErrInvalid, verbs.ErrClosed)
 	}
 	most := verbs.MaxPrivateConnect

@@ -62,6 +62,9 @@
 //   - The send queue goes on without completions: the runtime finds out that operations have succeeded.
 //   - Operations can be posted together, by one doorbell: see More.
 //
+// A nil object in place of memory is an error, as in C, and so is Connect of a nil ConnReq. Other methods of a nil pointer
+// panic, where librpma returns RPMA_E_INVAL.
+//
 // What differs, too: when an operation fails, or the peer disconnects, the runtime disconnects this end. Operations
 // that are started after the end of a connection return an error, where librpma posts them and
 // they complete with a failure.
