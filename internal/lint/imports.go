@@ -29,7 +29,7 @@ var layers = []layer{
 	{path: "futures", uses: []string{"internal/model"}, tests: []string{"internal"}},
 	{path: "reactor", uses: []string{"internal", "internal/model", "verbs", "futures"}, tests: []string{"verbs/soft", "verbs/ibv"}},
 	{path: "runtime", uses: []string{"internal", "internal/model", "verbs", "verbs/open", "futures", "reactor"}, tests: []string{"verbs/soft", "verbs/ibv", "verbs/verbstest", "runtime/rpma"}},
-	{path: "rdmacm", uses: []string{"internal", "verbs", "verbs/open", "futures", "reactor"}, tests: []string{"verbs/soft", "verbs/ibv"}},
+	{path: "rdmacm", uses: []string{"internal", "verbs", "verbs/open", "futures", "reactor"}, tests: []string{"verbs/soft", "verbs/ibv", "verbs/verbstest"}},
 	{path: "runtime/rpma", uses: []string{"internal", "verbs", "verbs/open", "futures", "reactor", "runtime"}, tests: []string{"verbs/soft", "verbs/ibv", "verbs/verbstest", "rdmacm"}},
 	{path: "runtime/internal/outage", uses: []string{"internal", "verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime"}},
 	{path: "examples", uses: []string{"verbs", "verbs/soft", "verbs/ibv", "futures", "reactor", "runtime", "runtime/rpma", "rdmacm"}, tests: []string{"internal"}},
