@@ -37,6 +37,24 @@ func DoneOf(ctx context.Context) (DoneContext, error) {
 	return ctx.Done(), nil
 }
 
+// Unended is DoneOf for a call that starts something: if ctx has ended, it returns the error of ctx, and the call starts
+// nothing. It calls no method of ctx but Done, until ctx has ended. For a context that cannot end, and for a DoneContext, whose
+// maker has called Unended, it does no more than DoneOf.
+func Unended(ctx context.Context) (DoneContext, error) {
+	if w, ok := ctx.(DoneContext); ok {
+		return w, nil
+	}
+	w, err := DoneOf(ctx)
+	if w != nil {
+		select {
+		case <-w:
+			err = w.cause(ctx, errContextDone)
+		default:
+		}
+	}
+	return w, err
+}
+
 // Cause returns ctx.Err() if err is errContextDone. If err wraps errContextDone, the result wraps
 // err and ctx.Err(). If err is another error, or if ctx is itself a DoneContext, Cause returns err.
 // w must be the DoneContext of ctx.

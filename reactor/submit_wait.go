@@ -18,7 +18,7 @@ import (
 // and the operation goes on. Unlike Transfer, TransferWait ends t.Lease even if it submits nothing.
 func (q *Queue) TransferWait(ctx context.Context, t *Transfer) (Completion, error) {
 	r := q.r
-	w, err := DoneOf(ctx)
+	w, err := Unended(ctx)
 	var i uint32
 	var ch *chunk
 	if err == nil {

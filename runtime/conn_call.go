@@ -29,7 +29,7 @@ import (
 // In steady state Call does not allocate for one piece of memory. Errors: those of Start, ErrMode for a
 // raw connection, ErrInvalid for another operation, and the cause of the connection if it ends first.
 func (c *Conn) Call(ctx context.Context, op *Op) (Message, error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	switch {
 	case err != nil:
 	case c.opts.Raw:

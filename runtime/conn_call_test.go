@@ -62,13 +62,11 @@ func eachCallGetsItsAnswer(t *testing.T, b bed) {
 func TestAGivenUpCallTakesItsAnswer(t *testing.T) {
 	a, b := connected(t, Config{Conn: Options{RecvCredits: 2}})
 	ctx := testContext(t)
-	ended, cancel := context.WithCancel(ctx)
-	cancel()
 	for i := range 20 { // more than credits
 		op := SendBytesOp([]byte{byte(i)})
 		if i%2 == 0 {
-			if m, err := a.Call(ended, &op); !errors.Is(err, context.Canceled) {
-				t.Fatalf("Call with an ended context: %v, %v; want %v", m.Data, err, context.Canceled)
+			if m, err := a.Call(givenUp, &op); !errors.Is(err, errGivenUp) {
+				t.Fatalf("Call with a context that ends: %v, %v; want %v", m.Data, err, errGivenUp)
 			}
 			continue
 		}

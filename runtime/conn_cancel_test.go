@@ -213,8 +213,8 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 		regions = append(regions, r)
 		local := must.Get(r.Slice(0, 64))(t)
 		from := time.Now()
-		if err := wait(endedContext(), local); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v, want %v", name, err, context.Canceled)
+		if err := wait(givenUp, local); !errors.Is(err, errGivenUp) {
+			t.Errorf("%s: %v, want %v", name, err, errGivenUp)
 		}
 		// If the call ignored its context, it would wait until the operation ends. Because the link is
 		// down, the operation ends when the device's retries are used up: after 1.07 s at the earliest.
@@ -229,8 +229,8 @@ func TestAnEndedWaitKeepsTheLease(t *testing.T) {
 	// context ends, and it leaves no lease.
 	buf := bufferOf(t, a.rt, make([]byte, 64))
 	before := buf.s.lease.word.Load()
-	if _, err := a.Write(endedContext(), buf.Slice(), remote); !errors.Is(err, context.Canceled) {
-		t.Errorf("a Write that waits for a slot: %v, want %v", err, context.Canceled)
+	if _, err := a.Write(givenUp, buf.Slice(), remote); !errors.Is(err, errGivenUp) {
+		t.Errorf("a Write that waits for a slot: %v, want %v", err, errGivenUp)
 	}
 	if after := buf.s.lease.word.Load(); after != before {
 		t.Errorf("after a Write that was not submitted, the word of the buffer's lease is %x, want %x as before the Write", after, before)

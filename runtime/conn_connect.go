@@ -62,11 +62,8 @@ func (rt *Runtime) DialOptions(ctx context.Context, addr string, o Options) (*Co
 // dialWait implements DialOptions and PrepareDial. PrepareDial sets the argument hold; dialWait
 // then returns before the handshake.
 func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bool) (*Conn, error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil { // Await returns the result of a settled future even if ctx has ended
 		return nil, fmt.Errorf("connecting to %s: %w", addr, err)
 	}
 	attempt, f, err := rt.dialing(ctx, asked, addr, o, hold)
@@ -87,8 +84,8 @@ func (rt *Runtime) dialWait(ctx context.Context, addr string, o Options, hold bo
 // destroys some queue pairs, to find what the device grants (verbs.Context.QPLimits): on a virtual function
 // some tens of milliseconds.
 func (rt *Runtime) DialAsync(ctx context.Context, addr string, o Options) (f futures.Future[*Conn], err error) {
-	if ctx == nil {
-		return f, ErrNilContext
+	if _, err := reactor.Unended(ctx); err != nil {
+		return f, err
 	}
 	_, f, err = rt.dialing(ctx, nil, addr, o, false)
 	return f, err

@@ -54,7 +54,7 @@ func (c *Conn) Recv() futures.Future[Message] { return c.recv(false) }
 // takes it without the reactor. If ctx ends first, no message is lost: the message goes to the next
 // call of Recv, RecvTo or RecvWait.
 func (c *Conn) RecvWait(ctx context.Context) (m Message, err error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return m, err
 	}

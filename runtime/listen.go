@@ -153,7 +153,7 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 // wait waits in the line for a connection. The argument how has the fields of the wait other than its
 // promise.
 func (l *Listener) wait(ctx context.Context, line *acceptWaiters, how acceptWaiter) (*Conn, error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return nil, err
 	}

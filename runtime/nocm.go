@@ -164,7 +164,7 @@ func (p *Prepared) Connect(ctx context.Context, peer bootstrap.Dest) (*Conn, err
 // connect is Connect with the given path. The argument own is the source address that this path
 // selects.
 func (p *Prepared) connect(ctx context.Context, path bootstrap.Path, own verbs.GID, peer bootstrap.Dest) (*Conn, error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -239,8 +239,8 @@ func (p *Prepared) Accept(ctx context.Context, nc net.Conn) (*Conn, error) {
 }
 
 func (p *Prepared) over(ctx context.Context, nc net.Conn, talk func(context.Context, net.Conn, []bootstrap.Dest, func([]bootstrap.Dest) error) error) (conn *Conn, err error) {
-	if ctx == nil {
-		return nil, ErrNilContext
+	if _, err := reactor.Unended(ctx); err != nil {
+		return nil, err
 	}
 	path, own := p.from(nc.LocalAddr())
 	err = talk(ctx, nc, []bootstrap.Dest{own}, func(peers []bootstrap.Dest) error {
@@ -289,8 +289,8 @@ func (p *Prepared) from(at net.Addr) (path bootstrap.Path, own bootstrap.Dest) {
 //
 // Errors: ErrAddress; ErrUnreachable; ErrConnectTimeout; those of Prepare and Prepared.Dial.
 func (rt *Runtime) DialPlain(ctx context.Context, addr string, o PlainOptions) (c *Conn, err error) {
-	if ctx == nil {
-		return nil, ErrNilContext
+	if _, err := reactor.Unended(ctx); err != nil {
+		return nil, err
 	}
 	if _, _, err := splitAddr(addr); err != nil {
 		return nil, err

@@ -280,8 +280,6 @@ func (r *nthPaced) shut() {
 // can fail in this way fails. The last run is the first run in which no call fails.
 func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
 	notOnDevice(t, "the test runs in virtual time")
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
 	for name, way := range map[string]nth.Scenario{
 		"a call fails": {}, "a Close returns ErrBusy": {Busy: true}, "the device is removed": {Removed: true},
 		"two calls fail, one after the other": {Then: 1, Step: nthStride()}, "two calls fail, one between": {Then: 2, Step: nthStride()},
@@ -298,7 +296,7 @@ func onVirtualTime(t *testing.T, scenario func(*nthPaced)) {
 			lost := 0
 			way.Run = func(p verbs.Provider) error {
 				lost = 0
-				r := &nthPaced{nthRun: nthRun{p: p}, fab: fab, ctx: ended, lost: &lost}
+				r := &nthPaced{nthRun: nthRun{p: p}, fab: fab, ctx: givenUp, lost: &lost}
 				return r.all([2]string{"left", "right"}, scenario)
 			}
 			t.Log(nth.Drive(t, way))

@@ -16,8 +16,9 @@ const wordSize = 8
 // ATOMIC_WRITE or a FLUSH. If the device does not execute ATOMIC_WRITE or FLUSH, other requests take
 // their place (op_instead.go).
 func (c *Conn) atomic(ctx context.Context, op *Op, w submitOpts) (f Future, err error) {
-	if ctx == nil {
-		return f, ErrNilContext
+	asked, err := reactor.Unended(ctx)
+	if err != nil {
+		return f, err
 	}
 	if err := c.Err(); err != nil {
 		return f, err
@@ -46,9 +47,11 @@ func (c *Conn) atomic(ctx context.Context, op *Op, w submitOpts) (f Future, err 
 	}
 	switch {
 	case op.kind == startAtomicWrite && !c.rt.attr.Opcodes.Has(verbs.WRAtomicWrite):
-		return c.writeWord(ctx, &s, w)
+		f, err = c.writeWord(asked, &s, w)
 	case op.kind == startFlush && !c.rt.attr.Opcodes.Has(verbs.WRFlush):
-		return c.flushByRead(ctx, op, &s, w)
+		f, err = c.flushByRead(asked, op, &s, w)
+	default:
+		f, err = c.submit(asked, &s, reactor.Payload{}, w)
 	}
-	return c.submit(ctx, &s, reactor.Payload{}, w)
+	return f, asked.Cause(ctx, err)
 }

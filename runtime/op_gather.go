@@ -37,7 +37,7 @@ func (c *Conn) transferV(ctx context.Context, op *Op, w submitOpts) (f Future, e
 		t := reactor.Transfer{Opcode: op.opcode, Flags: op.flags, Imm: op.imm, Sink: w.sink, Tag: w.tag}
 		return c.split(ctx, &t, op.several, op.remote, w.mode)
 	}
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return f, err
 	}

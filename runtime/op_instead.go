@@ -43,7 +43,7 @@ func (m *memory) onDevice(access verbs.AccessFlags) verbs.AccessFlags {
 
 // flushByRead starts the READ in place of the FLUSH op, which the descriptor permits. s has the
 // flags and the remote address.
-func (c *Conn) flushByRead(ctx context.Context, op *Op, s *reactor.Send, w submitOpts) (f Future, err error) {
+func (c *Conn) flushByRead(asked reactor.DoneContext, op *Op, s *reactor.Send, w submitOpts) (f Future, err error) {
 	switch p := op.placement; {
 	case p == 0 || p&^(verbs.FlushGlobal|verbs.FlushPersistent) != 0:
 		return f, fmt.Errorf("%w: a FLUSH with placement 0x%x", reactor.ErrRequest, p)
@@ -52,13 +52,9 @@ func (c *Conn) flushByRead(ctx context.Context, op *Op, s *reactor.Send, w submi
 	case op.remote.Access&verbs.AccessRemoteRead == 0:
 		return f, fmt.Errorf("%w: a FLUSH: the device does not execute FLUSH, and the descriptor does not permit a READ in its place", verbs.ErrNotSupported)
 	}
-	asked, err := reactor.DoneOf(ctx)
-	if err != nil {
-		return f, err
-	}
 	buf, err := c.rt.allocFor(asked, flushRead, w.mode)
 	if err != nil {
-		return f, asked.Cause(ctx, err)
+		return f, err
 	}
 	local, err := buf.Slice().Sub(0, int(min(op.remote.Length, flushRead)))
 	if err == nil {
@@ -66,11 +62,11 @@ func (c *Conn) flushByRead(ctx context.Context, op *Op, s *reactor.Send, w submi
 		f, err = c.submitFrom(asked, s, local, w)
 	}
 	buf.drop() // the READ's lease keeps the buffer until the READ completes
-	return f, asked.Cause(ctx, err)
+	return f, err
 }
 
 // writeWord starts the WRITE in place of the ATOMIC_WRITE s, which the descriptor permits.
-func (c *Conn) writeWord(ctx context.Context, s *reactor.Send, w submitOpts) (f Future, err error) {
+func (c *Conn) writeWord(asked reactor.DoneContext, s *reactor.Send, w submitOpts) (f Future, err error) {
 	if s.Remote%wordSize != 0 {
 		return f, fmt.Errorf("%w: %v at address 0x%x, want a multiple of %d", reactor.ErrRequest, s.Opcode, s.Remote, wordSize)
 	}
@@ -79,20 +75,16 @@ func (c *Conn) writeWord(ctx context.Context, s *reactor.Send, w submitOpts) (f 
 	s.Opcode, s.Swap = verbs.WRRDMAWrite, 0
 	s.Flags |= verbs.SendFence // earlier flushes are READs
 	if c.q.Inline() >= wordSize {
-		return c.submit(ctx, s, reactor.Payload{Inline: word[:]}, w)
-	}
-	asked, err := reactor.DoneOf(ctx)
-	if err != nil {
-		return f, err
+		return c.submit(asked, s, reactor.Payload{Inline: word[:]}, w)
 	}
 	buf, err := c.rt.allocFor(asked, wordSize, w.mode)
 	if err != nil {
-		return f, asked.Cause(ctx, err)
+		return f, err
 	}
 	copy(buf.Bytes(), word[:])
 	f, err = c.submitFrom(asked, s, buf.Slice(), w)
 	buf.drop()
-	return f, asked.Cause(ctx, err)
+	return f, err
 }
 
 // submitFrom submits s with the local memory local.

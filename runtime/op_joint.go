@@ -25,7 +25,7 @@ func (c *Conn) DoAll(ctx context.Context, ops []Op, rs []Result) (n int, err err
 	if rs != nil && len(rs) < len(ops) {
 		return 0, fmt.Errorf("%w: room for %d results of %d operations", ErrInvalid, len(rs), len(ops))
 	}
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil || len(ops) == 0 {
 		return 0, err
 	}

@@ -40,7 +40,7 @@ func (b Batch) StartAll(ctx context.Context, ops []Op, fs []Future) (n int, err 
 // index of the operation as tag. startAll returns the number n of operations that were started. If
 // ops[n] could not be started, startAll also returns the error of ops[n].
 func (c *Conn) startAll(ctx context.Context, ops []Op, fs []Future, sink Sink) (n int, err error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return 0, err
 	}

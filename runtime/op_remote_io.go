@@ -101,7 +101,7 @@ type ioTransfer struct {
 // Chunks after a chunk that failed may have been transferred, too.
 func (m *RemoteMemory) move(p []byte, off uint64, start func(context.Context, Buffer, Remote) (Future, error),
 	before func(Buffer, []byte), after func([]byte, Buffer)) (n int, err error) {
-	asked, err := reactor.DoneOf(m.ctx)
+	asked, err := reactor.Unended(m.ctx)
 	if err != nil {
 		return 0, err
 	}

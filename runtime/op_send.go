@@ -35,7 +35,7 @@ func (c *Conn) send(ctx context.Context, locals []Slice, s *reactor.Send, w subm
 	for _, l := range locals {
 		sum += uint64(l.Len())
 	}
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -90,7 +90,7 @@ func (c *Conn) SendBytes(ctx context.Context, p []byte) (Future, error) {
 
 // sendBytes sends a copy of p as one message. The argument s is a SEND of any kind, without data.
 func (c *Conn) sendBytes(ctx context.Context, p []byte, s *reactor.Send, w submitOpts) (f Future, err error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return f, err
 	}

@@ -83,7 +83,7 @@ func (c *Conn) split(ctx context.Context, t *reactor.Transfer, locals []Slice, r
 	if how&reactor.NonBlock != 0 {
 		return Future{}, ErrPieces
 	}
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return Future{}, err
 	}

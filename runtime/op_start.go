@@ -66,7 +66,7 @@ func (c *Conn) Do(ctx context.Context, op *Op) (r Result, err error) {
 	// The methods of ctx may be user code, which could block and so keep this goroutine from
 	// driving. Therefore Do calls DoneOf once. Later Do calls methods of ctx only if the operation
 	// could not be started, or when the wait has ended.
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return r, err
 	}

@@ -33,7 +33,7 @@ func (c *Conn) transfer(ctx context.Context, t *reactor.Transfer, local *Slice, 
 	if local.Len() > c.oneWR {
 		return c.split(ctx, t, []Slice{*local}, *remote, m)
 	}
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -60,7 +60,7 @@ func (c *Conn) transferWait(ctx context.Context, op *Op) (Result, error) {
 	if err := c.checkTransfer(op.opcode, local, &op.remote); err != nil {
 		return Result{}, err
 	}
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return Result{}, err
 	}

@@ -46,7 +46,7 @@ type membership struct {
 //
 // Implements: rdma_join_multicast, ibv_attach_mcast.
 func (p *PacketConn) Join(ctx context.Context, group netip.Addr) (*Peer, error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return nil, err
 	}

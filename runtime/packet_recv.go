@@ -130,7 +130,7 @@ func (p *PacketConn) Recv() futures.Future[Packet] {
 
 // RecvWait waits for the next datagram, until ctx ends.
 func (p *PacketConn) RecvWait(ctx context.Context) (Packet, error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return Packet{}, err
 	}

@@ -19,7 +19,7 @@ import (
 //
 // Implements: rdma_connect in port space UDP.
 func (p *PacketConn) Resolve(ctx context.Context, addr string) (*Peer, error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return nil, err
 	}

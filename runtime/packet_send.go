@@ -31,7 +31,7 @@ func (p *PacketConn) SendImm(ctx context.Context, to *Peer, local Slice, imm uin
 }
 
 func (p *PacketConn) send(ctx context.Context, to *Peer, local Slice, s reactor.Send) (f Future, err error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return f, err
 	}

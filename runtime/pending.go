@@ -131,7 +131,7 @@ func (p *Pending) Connect(ctx context.Context) (*Conn, error) {
 // slice. If private is longer than Options.PrivateData may be, ConnectData returns ErrConfig and does
 // nothing else.
 func (p *Pending) ConnectData(ctx context.Context, private []byte) (*Conn, error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 
@@ -123,7 +122,7 @@ func (e *simEnd) write(plain bool) *simPlan {
 		l.free()
 		s.torn = true
 		a.settleSlot(i)
-		if errors.Is(err, context.Canceled) { // the queue was full before all fragments were posted
+		if errors.Is(err, errGivenUp) { // the queue was full before all fragments were posted
 			s.cutBy = p.id
 		}
 	}

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -102,7 +101,7 @@ func (o *simOp) poll() bool {
 	}
 	if w.r.one(30) { // await with a context that has ended; if the result has not arrived, the next poll tries again
 		res, err := o.f.Await(w.ended)
-		if errors.Is(err, context.Canceled) && o.f.Valid() {
+		if errors.Is(err, errGivenUp) && o.f.Valid() {
 			return false
 		}
 		o.settle(res, err)
@@ -137,7 +136,7 @@ func (o *simOp) settle(res Result, err error) {
 		if o.e.flushedAt == 0 { // simEnd.collect checks that the connection fails soon
 			o.e.flushedAt = w.now()
 		}
-	} else if o.e.c.Err() == nil && !errors.Is(err, context.Canceled) {
+	} else if o.e.c.Err() == nil && !errors.Is(err, errGivenUp) {
 		w.fail("%v: %v failed with %v, but its connection has not failed", o.e.p, o, err)
 	}
 	o.bad(err)
@@ -156,14 +155,14 @@ func (e *simEnd) begin(kind opKind, err error) bool {
 }
 
 // refuse() counts an operation that was refused with err. Unless the caller permits the refusal, the
-// connection must have failed, or a queue must be full. If a queue is full, err is context.Canceled
+// connection must have failed, or a queue must be full. If a queue is full, err is errGivenUp
 // (operations get a context that has ended) or ErrRecvFull. On a removed device an operation that needs the
 // memory of its request registered is refused before the event of the removal fails the connection.
 func (e *simEnd) refuse(kind opKind, err error, permitted bool) {
 	w := e.w
 	permitted = permitted || e.cutOff && errors.Is(err, verbs.ErrDeviceRemoved)
 	w.counts[kind][outcomeRefused]++
-	if e.c.Err() == nil && !permitted && !errors.Is(err, context.Canceled) && !errors.Is(err, reactor.ErrRecvFull) {
+	if e.c.Err() == nil && !permitted && !errors.Is(err, errGivenUp) && !errors.Is(err, reactor.ErrRecvFull) {
 		w.fail("%v: %s was refused with %v, but the connection has not failed, and no queue is full", e.p, opKindNames[kind], err)
 	}
 }
@@ -208,7 +207,7 @@ func errorClass(err error) int {
 	case errors.As(err, &wc):
 		return 1 + int(wc.Status)
 	}
-	for i, s := range []error{context.Canceled, reactor.ErrClosed, reactor.ErrQueueFailed, ErrConnClosed, ErrPeerClosed, ErrUnreachable, ErrConnectTimeout} {
+	for i, s := range []error{errGivenUp, reactor.ErrClosed, reactor.ErrQueueFailed, ErrConnClosed, ErrPeerClosed, ErrUnreachable, ErrConnectTimeout} {
 		if errors.Is(err, s) {
 			return 100 + i
 		}

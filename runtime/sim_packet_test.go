@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -107,7 +106,7 @@ func (s *simPackets) send(to *Peer, at *PacketConn) {
 	if err != nil {
 		l.free()
 		w.counts[opDatagram][outcomeRefused]++
-		if s.p.Err() == nil && !errors.Is(err, context.Canceled) {
+		if s.p.Err() == nil && !errors.Is(err, errGivenUp) {
 			w.fail("%s: a datagram was refused with %v, but the PacketConn has not failed, and no queue is full", s.n.name, err)
 		}
 		return

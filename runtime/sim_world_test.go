@@ -10,6 +10,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/verbena-rdma/verbena/internal/mem"
+	"github.com/verbena-rdma/verbena/reactor"
 	"github.com/verbena-rdma/verbena/verbs"
 	"github.com/verbena-rdma/verbena/verbs/soft"
 	"github.com/verbena-rdma/verbena/verbs/soft/fabric"
@@ -43,7 +44,7 @@ type simWorld struct {
 	// orphans are accepted connections whose dialing end has given up.
 	orphans []*Conn
 	trace   *simTrace
-	ended   context.Context // a context that has ended; a call with this context does not wait
+	ended   context.Context // givenUp
 
 	nextPair, nextOp uint64
 	issued, target   int
@@ -90,11 +91,19 @@ const (
 	simMsgSize = 2000 // the MessageSize of connections
 )
 
+// givenUp is a context that has ended since a call began: a call with it begins, and does not wait. errGivenUp is the error.
+var (
+	givenUp = func() reactor.DoneContext {
+		c := make(chan struct{})
+		close(c)
+		return c
+	}()
+	errGivenUp = givenUp.Err()
+)
+
 func newSimWorld(seed uint64, target int) *simWorld {
 	w := &simWorld{seed: seed, r: newSimRand(seed), target: target, trace: newSimTrace(), cut: -1}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	w.ended = ctx
+	w.ended = givenUp
 	w.fab = fabric.New(fabric.Config{Virtual: true, Seed: seed})
 	mtus := []verbs.MTU{verbs.MTU512, verbs.MTU1024, verbs.MTU4096}
 	var devs []soft.DeviceConfig

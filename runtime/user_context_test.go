@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -291,71 +292,128 @@ func TestContextsOfUsersKeepNothing(t *testing.T) {
 	}
 }
 
+// moreCalls are further calls that take a context, and what they use.
+type moreCalls struct {
+	*contextRig
+	ln       *Listener
+	packets  *PacketConn
+	prepared *Prepared
+	raw      *Listener
+	pending  *Pending
+}
+
+func newMoreCalls(t *testing.T) *moreCalls {
+	r := newContextRig(t)
+	m := &moreCalls{contextRig: r, ln: must.Get(r.a.rt.Listen(":0"))(t)}
+	m.packets = must.Get(r.a.rt.ListenPacket(":0", Options{}))(t)
+	m.prepared = must.Get(r.a.rt.Prepare(PlainOptions{}))(t)
+	m.raw = listenRaw(t, r.a.rt)
+	m.pending = prepareDial(t, r.a.rt, m.raw)
+	return m
+}
+
+// calls returns all calls with ctx, apart those that end something.
+func (m *moreCalls) calls(ctx context.Context) (starts, ends map[string]func() error) {
+	r, ln, packets, prepared, raw, pending := m.contextRig, m.ln, m.packets, m.prepared, m.raw, m.pending
+	starts = map[string]func() error{
+		"Dial":                            func() error { _, err := r.a.rt.Dial(ctx, "127.0.0.2:9"); return err },
+		"DialAsync":                       func() error { _, err := r.a.rt.DialAsync(ctx, "127.0.0.2:9", Options{}); return err },
+		"DialPlain":                       func() error { _, err := r.a.rt.DialPlain(ctx, "127.0.0.2:9", PlainOptions{}); return err },
+		"Prepared.Connect":                func() error { _, err := prepared.Connect(ctx, bootstrap.Dest{}); return err },
+		"Prepared.Dial":                   func() error { _, err := prepared.Dial(ctx, nil); return err },
+		"Prepared.Accept":                 func() error { _, err := prepared.Accept(ctx, nil); return err },
+		"PrepareDial":                     func() error { _, err := r.a.rt.PrepareDial(ctx, "127.0.0.2:9", Options{}); return err },
+		"PrepareAccept":                   func() error { _, err := raw.PrepareAccept(ctx); return err },
+		"Pending.Connect":                 func() error { _, err := pending.Connect(ctx); return err },
+		"PacketConn.RecvWait":             func() error { _, err := packets.RecvWait(ctx); return err },
+		"PacketConn.Send":                 func() error { _, err := packets.Send(ctx, nil, r.local); return err },
+		"PacketConn.SendImm":              func() error { _, err := packets.SendImm(ctx, nil, r.local, 1); return err },
+		"Resolve":                         func() error { _, err := packets.Resolve(ctx, "127.0.0.2:9"); return err },
+		"Join":                            func() error { _, err := packets.Join(ctx, netip.MustParseAddr("224.0.0.9")); return err },
+		"Window.Invalidate":               func() error { _, err := r.window.Invalidate(ctx); return err },
+		"Read":                            func() error { _, err := r.a.Read(ctx, r.local, r.remote); return err },
+		"Do of a READ":                    func() error { _, err := r.a.Do(ctx, new(ReadOp(r.local, r.remote))); return err },
+		"Start of a CMP_SWAP":             func() error { _, err := r.a.Start(ctx, new(CompareAndSwapOp(r.remote, 1, 2))); return err },
+		"Start of an ATOMIC_WRITE":        func() error { _, err := r.a.Start(ctx, new(AtomicWriteOp(r.remote, 1))); return err },
+		"Start of a FLUSH":                func() error { _, err := r.a.Start(ctx, new(FlushOp(r.remote, verbs.FlushGlobal))); return err },
+		"DoAll of no operations":          func() error { _, err := r.a.DoAll(ctx, nil, nil); return err },
+		"Start of a SEND with invalidate": func() error { _, err := r.a.Start(ctx, new(SendInvalidateOp(r.local, r.remote))); return err },
+		"ReadAt":                          func() error { _, err := r.a.At(ctx, r.remote).ReadAt(make([]byte, 8), 0); return err },
+		"WriteAt":                         func() error { _, err := r.a.At(ctx, r.remote).WriteAt(make([]byte, 8), 0); return err },
+		"StartTo": func() error {
+			op := WriteOp(r.local, r.remote)
+			return r.a.StartTo(ctx, &op, sinkFunc(func(Result, error) {}), 0)
+		},
+	}
+	for what, c := range contextCalls {
+		starts[what] = func() error { return c.call(r, ctx) }
+	}
+	ends = map[string]func() error{
+		"Prepared.Close":   func() error { return prepared.Close(ctx) },
+		"Pending.Close":    func() error { return pending.Close(ctx) },
+		"Conn.Close":       func() error { return r.a.Close(ctx) },
+		"Conn.Cancel":      func() error { return r.a.Cancel(ctx) },
+		"Runtime.Close":    func() error { return r.a.rt.Close(ctx) },
+		"Listener.Close":   func() error { return ln.Close(ctx) },
+		"PacketConn.Close": func() error { return packets.Close(ctx) },
+		"Window.Revoke":    func() error { return r.window.Revoke(ctx) },
+	}
+	return starts, ends
+}
+
 // Rule: if a call that takes a context gets a nil context, the call returns ErrNilContext and changes
 // nothing.
 func TestNilContextsAreRefused(t *testing.T) {
 	notOnDevice(t, "the test makes devices of its own")
-	r := newContextRig(t)
-	var none context.Context
-	ln := must.Get(r.a.rt.Listen(":0"))(t)
-	packets := must.Get(r.a.rt.ListenPacket(":0", Options{}))(t)
-	prepared := must.Get(r.a.rt.Prepare(PlainOptions{}))(t)
-	raw := listenRaw(t, r.a.rt)
-	pending := prepareDial(t, r.a.rt, raw)
-	calls := map[string]func() error{
-		"Dial":                            func() error { _, err := r.a.rt.Dial(none, "127.0.0.2:9"); return err },
-		"DialAsync":                       func() error { _, err := r.a.rt.DialAsync(none, "127.0.0.2:9", Options{}); return err },
-		"DialPlain":                       func() error { _, err := r.a.rt.DialPlain(none, "127.0.0.2:9", PlainOptions{}); return err },
-		"Prepared.Connect":                func() error { _, err := prepared.Connect(none, bootstrap.Dest{}); return err },
-		"Prepared.Dial":                   func() error { _, err := prepared.Dial(none, nil); return err },
-		"Prepared.Accept":                 func() error { _, err := prepared.Accept(none, nil); return err },
-		"Prepared.Close":                  func() error { return prepared.Close(none) },
-		"PrepareDial":                     func() error { _, err := r.a.rt.PrepareDial(none, "127.0.0.2:9", Options{}); return err },
-		"PrepareAccept":                   func() error { _, err := raw.PrepareAccept(none); return err },
-		"Pending.Connect":                 func() error { _, err := pending.Connect(none); return err },
-		"Pending.Close":                   func() error { return pending.Close(none) },
-		"Conn.Close":                      func() error { return r.a.Close(none) },
-		"Conn.Cancel":                     func() error { return r.a.Cancel(none) },
-		"Runtime.Close":                   func() error { return r.a.rt.Close(none) },
-		"Listener.Close":                  func() error { return ln.Close(none) },
-		"PacketConn.Close":                func() error { return packets.Close(none) },
-		"PacketConn.RecvWait":             func() error { _, err := packets.RecvWait(none); return err },
-		"PacketConn.Send":                 func() error { _, err := packets.Send(none, nil, r.local); return err },
-		"PacketConn.SendImm":              func() error { _, err := packets.SendImm(none, nil, r.local, 1); return err },
-		"Resolve":                         func() error { _, err := packets.Resolve(none, "127.0.0.2:9"); return err },
-		"Join":                            func() error { _, err := packets.Join(none, netip.MustParseAddr("224.0.0.9")); return err },
-		"Window.Revoke":                   func() error { return r.window.Revoke(none) },
-		"Window.Invalidate":               func() error { _, err := r.window.Invalidate(none); return err },
-		"Read":                            func() error { _, err := r.a.Read(none, r.local, r.remote); return err },
-		"Do of a READ":                    func() error { _, err := r.a.Do(none, new(ReadOp(r.local, r.remote))); return err },
-		"Start of a CMP_SWAP":             func() error { _, err := r.a.Start(none, new(CompareAndSwapOp(r.remote, 1, 2))); return err },
-		"Start of an ATOMIC_WRITE":        func() error { _, err := r.a.Start(none, new(AtomicWriteOp(r.remote, 1))); return err },
-		"Start of a FLUSH":                func() error { _, err := r.a.Start(none, new(FlushOp(r.remote, verbs.FlushGlobal))); return err },
-		"DoAll of no operations":          func() error { _, err := r.a.DoAll(none, nil, nil); return err },
-		"Start of a SEND with invalidate": func() error { _, err := r.a.Start(none, new(SendInvalidateOp(r.local, r.remote))); return err },
-		"ReadAt":                          func() error { _, err := r.a.At(none, r.remote).ReadAt(make([]byte, 8), 0); return err },
-		"WriteAt":                         func() error { _, err := r.a.At(none, r.remote).WriteAt(make([]byte, 8), 0); return err },
-		"StartTo": func() error {
-			op := WriteOp(r.local, r.remote)
-			return r.a.StartTo(none, &op, sinkFunc(func(Result, error) {}), 0)
-		},
-	}
-	for what, c := range contextCalls {
-		calls[what] = func() error { return c.call(r, none) }
-	}
-	for what, call := range calls {
+	m := newMoreCalls(t)
+	starts, ends := m.calls(nil)
+	maps.Copy(starts, ends)
+	for what, call := range starts {
 		if err := call(); !errors.Is(err, ErrNilContext) {
 			t.Errorf("%s: %v, want ErrNilContext", what, err)
 		}
 	}
-	if prepared.used.Load() || pending.used.Load() {
-		t.Error("a call with a nil context has used the Prepared or the Pending, want both unused")
+	m.unused()
+}
+
+// Rule: a call that starts or takes something starts and takes nothing if its context has ended before, and returns
+// the context's error.
+func TestAnEndedContextStartsNothing(t *testing.T) {
+	notOnDevice(t, "the test makes devices of its own")
+	m := newMoreCalls(t)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	starts, _ := m.calls(ended)
+	delete(starts, "Await of a future") // it starts one
+	f, err := m.b.SendBytes(testContext(t), []byte("for RecvWait"))
+	done(t, f, err)
+	before := m.a.rt.Stats().WorkRequests
+	for what, call := range starts {
+		if err := call(); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v, want %v", what, err, context.Canceled)
+		}
 	}
-	if err := prepared.Close(testContext(t)); err != nil {
+	if n := m.a.rt.Stats().WorkRequests - before; n != 0 {
+		t.Errorf("%d work requests were posted, want none", n)
+	}
+	if g, err := m.a.RecvWait(testContext(t)); err != nil || g.Release() != nil {
+		t.Errorf("the message that had arrived: %v, want it to be there", err)
+	}
+	m.unused()
+}
+
+// unused checks that nothing was used, and that all resources are there.
+func (m *moreCalls) unused() {
+	t := m.t
+	t.Helper()
+	if m.prepared.used.Load() || m.pending.used.Load() {
+		t.Error("a call has used the Prepared or the Pending, want both unused")
+	}
+	if err := m.prepared.Close(testContext(t)); err != nil {
 		t.Error(err)
 	}
-	r.fill(false)
-	r.whole()
+	m.fill(false)
+	m.whole()
 }
 
 // rudeVariable is the name of an environment variable. The value of the variable is a key of rudeCodes. It

@@ -64,7 +64,7 @@ func (b *binding) part() (part Slice, err error) {
 }
 
 func (w *Window) bind(ctx context.Context, b binding, flags verbs.SendFlags, to submitOpts) (at Remote, f Future, err error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return at, f, err
 	}
@@ -117,7 +117,7 @@ func (w *Window) Invalidate(ctx context.Context) (Future, error) {
 }
 
 func (w *Window) invalidate(ctx context.Context, flags verbs.SendFlags, to submitOpts) (Future, error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return Future{}, err
 	}
