@@ -219,8 +219,8 @@ func TestGivenUpCreditWaitsAreNotKept(t *testing.T) {
 	}()
 	eventually(t, "the first wait for a credit", func() bool { return a.creditLine.Load() == 1 })
 	for range 5 * pruneFrom {
-		if _, err := a.SendBytes(endedContext(), []byte("x")); !errors.Is(err, context.Canceled) {
-			t.Fatalf("SendBytes with an ended context returned %v, want context.Canceled", err)
+		if _, err := a.SendBytes(givenUp, []byte("x")); !errors.Is(err, errGivenUp) {
+			t.Fatalf("SendBytes with a context that ends returned %v, want %v", err, errGivenUp)
 		}
 	}
 	kept := 0

@@ -110,7 +110,7 @@ func TestGivenUpPacketWaitsAreNotKept(t *testing.T) {
 	p, q := mustListenPacket(t, server, Options{}), mustListenPacket(t, server, Options{})
 	first := p.Recv() // stays first in the line, so that only pruning can remove the waits behind it
 	for range 5000 {
-		if _, err := p.RecvWait(endedContext()); !errors.Is(err, context.Canceled) {
+		if _, err := p.RecvWait(givenUp); !errors.Is(err, errGivenUp) {
 			t.Fatalf("RecvWait with an ended context: %v, want %v", err, context.Canceled)
 		}
 	}

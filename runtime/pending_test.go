@@ -285,7 +285,7 @@ func TestPendingWhosePeerGaveUp(t *testing.T) {
 		if err := ps.Close(testContext(t)); err != nil {
 			t.Error(err)
 		}
-		if _, err := ln.PrepareAccept(endedContext()); !errors.Is(err, context.Canceled) {
+		if _, err := ln.PrepareAccept(givenUp); !errors.Is(err, errGivenUp) {
 			t.Errorf("PrepareAccept with a context that has ended returned %v, want context.Canceled", err)
 		}
 		pc := prepareDial(t, client, ln)

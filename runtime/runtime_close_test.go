@@ -163,7 +163,7 @@ func TestGivenUpReceivesAreNotKept(t *testing.T) {
 	a, b := connected(t, Config{})
 	first := b.Recv() // no message has arrived, so Conn.match stops at this entry, the first in the list
 	for range 5000 {
-		if _, err := b.RecvWait(endedContext()); !errors.Is(err, context.Canceled) {
+		if _, err := b.RecvWait(givenUp); !errors.Is(err, errGivenUp) {
 			t.Fatalf("RecvWait with an ended context returned %v, want context.Canceled", err)
 		}
 	}
