@@ -22,16 +22,24 @@ import (
 // turnPatience decides how long such a program waits for a silent peer. While no other request waits, there is no limit.
 // Only the holder of the listener's turn uses it.
 type turnPatience struct {
-	spent time.Duration // on silent peers; a tenth of the time that passes is taken off
+	spent time.Duration // on silent peers, beyond slowAfter for each; a tenth of the time that passes is taken off
 	at    time.Time     // when spent was right
 }
 
-// left returns how long the next silent peer may delay others. The first has handshakePatience, each further one half of
-// the one before, and at least slowAfter. So n silent peers delay a program by 2 handshakePatience and n slowAfter, and
-// a tenth of the time.
+// left returns how long the next silent peer may delay others: handshakePatience, unless the last ones have cost more than
+// that; then slowAfter. So n silent peers delay a program by 2 handshakePatience and n slowAfter, and a tenth of the time.
 func (p *turnPatience) left(now time.Time) time.Duration {
 	p.spent, p.at = max(0, p.spent-now.Sub(p.at)/10), now
-	return max(slowAfter, handshakePatience-p.spent/2)
+	if p.spent > handshakePatience {
+		return slowAfter
+	}
+	return handshakePatience
+}
+
+// gaveUp charges for a peer that had left. One that had slowAfter costs nothing: honest peers that are slower are given up
+// then, too, and would keep it so. Calls beside each other are charged as one, at most.
+func (p *turnPatience) gaveUp(left time.Duration) {
+	p.spent = min(p.spent+left-slowAfter, 2*handshakePatience)
 }
 
 // turnWait is a call of Pending.Connect that waits for its peer.
@@ -77,7 +85,7 @@ func (l *Listener) giveWay(now time.Time) (wake time.Time) {
 			}
 			return false
 		}
-		l.patience.spent += w.left
+		l.patience.gaveUp(w.left)
 		w.c.sh.r.Defer(func() {
 			w.c.giveUp(fmt.Errorf("%w: %v, longer than %v while other requests wait", ErrConnectTimeout, w.c.remote, w.left))
 		})

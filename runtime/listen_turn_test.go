@@ -130,3 +130,72 @@ func TestASlowPeerConnectsWhileNobodyWaits(t *testing.T) {
 	}
 	connects("again")
 }
+
+// Rule: silent peers do not keep such a program from honest ones whose round trip is longer than what the next silent peer
+// may cost: who is given up after slowAfter is not charged.
+func TestSlowPeersConnectAfterSilentOnes(t *testing.T) {
+	notOnDevice(t, "the test runs in virtual time")
+	const silent, honest, within, pause = 4, 10, time.Minute, 100 * time.Millisecond
+	r := newVirtualPair(t)
+	ln := must.Get(r.server.ListenOptions(":0", Options{Raw: true}))(t)
+	r.fab.SetAll(fabric.Link{Delay: 100 * time.Millisecond}) // a round trip of 200 ms
+	hello := proto.EncodeHello(proto.Hello{Raw: true})
+	for i := range silent {
+		newAsker(t, r.fab, fmt.Sprintf("10.0.1.%d", i), ln.Addr(), hello).ask(1)
+	}
+	must.Do(t, r.pump(func() bool { return ln.backlog.len() == silent }))
+	a := &inTurn{r: r, ln: ln}
+	dial := func() futures.Future[*Conn] {
+		return must.Get(r.client.DialAsync(testContext(t), ln.Addr().String(), Options{Raw: true}))(t)
+	}
+	var dialing [honest]futures.Future[*Conn]
+	var conns [honest]*Conn
+	var again [honest]time.Duration // when a peer that was given up dials again
+	for i := range dialing {
+		dialing[i] = dial()
+	}
+	live := func() (n int) {
+		for _, c := range a.got {
+			if c.Err() == nil {
+				n++
+			}
+		}
+		return n
+	}
+	for start, next := r.fab.Now(), r.fab.Now(); live() < honest; {
+		if r.fab.Now() > start+within {
+			t.Fatalf("%d of %d honest peers are connected within %v, %d calls of Connect gave up, and %v are charged", live(), honest, within, len(a.failed), ln.patience.spent)
+		}
+		next += slowAfter
+		r.client.shards[0].r.After(slowAfter, func() {})
+		a.until(t, func() bool { return r.fab.Now() >= next })
+		for i := range conns {
+			switch {
+			case dialing[i].Valid() && dialing[i].Settled():
+				if conns[i], _, _ = dialing[i].Poll(); conns[i] == nil {
+					again[i] = r.fab.Now() + pause
+				}
+			case conns[i] != nil && conns[i].Err() != nil:
+				conns[i].end(true)
+				conns[i], again[i] = nil, r.fab.Now()+pause
+			case again[i] > 0 && r.fab.Now() >= again[i]:
+				dialing[i], again[i] = dial(), 0
+			}
+		}
+	}
+	if len(a.failed) < silent {
+		t.Errorf("%d calls of Connect gave up, want at least %d", len(a.failed), silent)
+	}
+}
+
+// Rule: what an attack has cost is bounded, so that silent peers have their time again soon after it.
+func TestTheCostOfAnAttackIsBounded(t *testing.T) {
+	var p turnPatience
+	now := time.Unix(1, 0)
+	for range 1000 { // beside each other
+		p.gaveUp(p.left(now))
+	}
+	if now = now.Add(12 * handshakePatience); p.left(now) != handshakePatience {
+		t.Errorf("12 s after an attack %v are charged, and a peer has %v", p.spent, p.left(now))
+	}
+}

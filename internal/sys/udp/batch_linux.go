@@ -100,7 +100,11 @@ func (s *Socket) Send(ms []Out) (n int, err error) {
 				unjoined = 0 // nothing is wrong with joining
 				continue
 			}
-			return 0, ErrTooLong
+			// A report that quotes the address to which an aside is connected is forged: nothing was sent there.
+			if pending++; !s.aside || pending > 1 {
+				return 0, ErrTooLong
+			}
+			continue
 		}
 		// The first may be of an earlier datagram: see Refused. ECONNREFUSED always is.
 		s.refusals.Store(true)

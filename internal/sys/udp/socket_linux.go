@@ -22,6 +22,7 @@ type Socket struct {
 	is4       bool
 	any       bool // at an unspecified address: datagrams bring their own
 	connected bool // sends without passing the destination, which the system knows
+	aside     bool // connected to itself, and only sends: see Aside
 	local     netip.AddrPort
 	zone      uint32 // of a link-local address
 	join      bool   // send datagrams of one length joined; the sender clears it when the system cannot
@@ -81,7 +82,11 @@ func (s *Socket) Aside(opt Options) (*Socket, error) {
 	case s.any: // there may be no IPv6
 		self = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	return s.beside(s.local.Addr(), netip.AddrPortFrom(self, s.local.Port()), opt)
+	c, err := s.beside(s.local.Addr(), netip.AddrPortFrom(self, s.local.Port()), opt)
+	if err == nil {
+		c.aside = true
+	}
+	return c, err
 }
 
 // beside opens a socket at the port of s that receives from one peer only.

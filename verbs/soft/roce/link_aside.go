@@ -41,6 +41,11 @@ func (l *Link) asideLocked(main *End) {
 		own, err = udp.Listen(netip.AddrPortFrom(main.sock.Local().Addr(), 0), opt)
 	}
 	if err != nil {
+		l.up.Exclusive(func() {
+			if e := main.aside; e != nil {
+				e.opened = l.up.Now() // not again before asideTime
+			}
+		})
 		return
 	}
 	e := l.newEnd(own, main.is6)
