@@ -80,12 +80,11 @@ func client(ctx context.Context, w io.Writer, rt *verbena.Runtime, addr string, 
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
 	fmt.Fprintf(w, "connected over %s, messages of up to %d bytes\n", rt.Device().Name, conn.MaxMessage())
 	for _, line := range lines {
-		answer := conn.Recv() // a future, completed when the answer arrives
 		sent, err := conn.SendBytes(ctx, []byte(line))
 		if err != nil {
 			return err
 		}
-		msg, err := answer.Await(ctx)
+		msg, err := conn.RecvWait(ctx)
 		if err != nil {
 			return err
 		}
