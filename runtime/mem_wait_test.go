@@ -51,8 +51,7 @@ func TestWaitsForTheKernelToPinEndWithTheContext(t *testing.T) {
 			t.Errorf("%s waits for the kernel beyond its context", name)
 		}
 		release()
-		a.rt.mem.mu.Lock() // the goroutine that has pinned keeps the mutex until it has given the memory back
-		a.rt.mem.mu.Unlock()
+		a.rt.MemoryStats() // waits for the mutex: the goroutine that has pinned keeps it until it has given the memory back
 		giveBack()
 	}
 	eventually(t, "no mapped big buffer", func() bool { return bigs(a.rt) == 0 })

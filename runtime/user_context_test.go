@@ -366,7 +366,8 @@ func (m *moreCalls) calls(ctx context.Context) (starts, ends map[string]func() e
 func TestNilContextsAreRefused(t *testing.T) {
 	notOnDevice(t, "the test makes devices of its own")
 	m := newMoreCalls(t)
-	starts, ends := m.calls(nil)
+	var none context.Context
+	starts, ends := m.calls(none)
 	maps.Copy(starts, ends)
 	for what, call := range starts {
 		if err := call(); !errors.Is(err, ErrNilContext) {

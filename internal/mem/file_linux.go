@@ -71,7 +71,7 @@ func diskOf(f *os.File) uint64 {
 	if unix.Fstat(int(f.Fd()), &st) != nil {
 		return 0
 	}
-	return uint64(st.Dev)
+	return uint64(st.Dev) //nolint:unconvert // 32 bits on some systems
 }
 
 // openFile opens the file at path, and reports whether it has created it. The file has its own name, and

@@ -145,10 +145,11 @@ func (q *queuePair) respond() {
 			return
 		}
 		a := &r.out[r.outHead]
-		switch q.sendAnswer(a) {
-		case absent:
+		v := q.sendAnswer(a)
+		if v == absent {
 			return // until its memory is there
-		case noAccess:
+		}
+		if v == noAccess {
 			if a.repeated {
 				if r.outHead++; r.repeats(a, q.mtu) { // otherwise the peer has invalidated the key meanwhile
 					q.sendAck(wire.Nak(wire.NakAccess), a.psn)
