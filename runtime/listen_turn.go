@@ -37,7 +37,8 @@ func (p *turnPatience) left(now time.Time) time.Duration {
 }
 
 // gaveUp charges for a peer that had left. One that had slowAfter costs nothing: honest peers that are slower are given up
-// then, too, and would keep it so. Calls beside each other are charged as one, at most.
+// then, too, and would keep it so. Any number of calls that began beside each other charge 2 handshakePatience at most, so that
+// 10 s later a peer has handshakePatience again.
 func (p *turnPatience) gaveUp(left time.Duration) {
 	p.spent = min(p.spent+left-slowAfter, 2*handshakePatience)
 }

@@ -192,8 +192,12 @@ func TestSlowPeersConnectAfterSilentOnes(t *testing.T) {
 func TestTheCostOfAnAttackIsBounded(t *testing.T) {
 	var p turnPatience
 	now := time.Unix(1, 0)
-	for range 1000 { // beside each other
-		p.gaveUp(p.left(now))
+	var left [1000]time.Duration
+	for i := range left { // beside each other: all begin before the first is given up
+		left[i] = p.left(now)
+	}
+	for _, d := range left {
+		p.gaveUp(d)
 	}
 	if now = now.Add(12 * handshakePatience); p.left(now) != handshakePatience {
 		t.Errorf("12 s after an attack %v are charged, and a peer has %v", p.spent, p.left(now))

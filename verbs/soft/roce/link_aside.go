@@ -48,12 +48,20 @@ func (l *Link) asideLocked(main *End) {
 		})
 		return
 	}
+	l.useAside(main, own)
+}
+
+// useAside has a main socket send answers to strangers by own. l.mu is held.
+func (l *Link) useAside(main *End, own socket) {
 	e := l.newEnd(own, main.is6)
 	e.main = main
 	l.up.Exclusive(func() {
 		e.opened = l.up.Now()
 		l.dropAside(main)
 		main.aside = e
+		if l.far {
+			l.receive(e, false) // what it took from main's peers before it was connected; no more come
+		}
 	})
 }
 

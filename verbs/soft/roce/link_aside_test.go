@@ -74,3 +74,34 @@ func TestAFullAsideGivesItsPlace(t *testing.T) {
 		t.Error("an aside is open without its main socket")
 	}
 }
+
+// Rule: what the socket of an aside took from the main socket's peers before it was connected is not lost.
+func TestAnAsideLosesNothingToOpen(t *testing.T) {
+	r := newRigOf(t, near, true)
+	aside := &fakeSocket{local: near, arrived: []arrival{{from: far, b: datagram(&wire.Header{Opcode: wire.UDSendOnly}, []byte("x"))}}}
+	r.link.useAside(r.end, aside)
+	r.steps()
+	if len(r.got) != 1 {
+		t.Fatalf("the device has %d of 1 packet: %+v", len(r.got), r.link.Stats())
+	}
+	if at := r.got[0].Far(); at == nil || at.LocalPort != near.Port() || at.PeerPort != far.Port() {
+		t.Errorf("the packet came by %+v, want the path of the main socket", at)
+	}
+}
+
+// Rule: a full aside that the system does not replace is not asked for again before asideTime.
+func TestAnAsideThatCannotBeReplacedStays(t *testing.T) {
+	r := newRigOf(t, near, true)
+	first := r.link.newEnd(&fakeSocket{local: near}, false)
+	first.main, r.end.aside = r.end, first
+	ends := must.Get(udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), udp.Options{}))(t)
+	must.Do(t, ends.Close())
+	r.end.sock = ends // the system refuses what it is asked
+	r.fab.Run(asideTime)
+	r.link.mu.Lock()
+	r.link.asideLocked(r.end)
+	r.link.mu.Unlock()
+	if now := r.fab.Now(); r.end.aside != first || now < asideTime || first.opened != now {
+		t.Errorf("at %v the aside was replaced: %v, or counts as opened at %v", now, r.end.aside != first, first.opened)
+	}
+}
