@@ -68,8 +68,8 @@ func (s *Socket) Connect(local netip.Addr, to netip.AddrPort, opt Options) (*Soc
 }
 
 // Aside opens a socket with a send buffer of its own, at the address and port of s, only to send to any destination. It
-// receives what that very address and port send, and perhaps datagrams that arrived before Aside returned: nobody
-// needs to read them. The rest is as with Connect.
+// receives what that very address and port send. It may have taken datagrams to s that arrived before Aside returned: Recv
+// returns them. The rest is as with Connect.
 //
 // Errors: the system's.
 //

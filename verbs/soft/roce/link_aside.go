@@ -22,7 +22,8 @@ import (
 // answers through a flood, too; and the system keeps the buffers of the last 3 s.
 
 // asideTime is how long a full aside stays before another takes its place. A send buffer of 208 KiB has room for 167
-// answers, so 3,300 leave in a second to addresses that nobody has, and the system keeps 60 buffers of them.
+// answers, so 3,300 leave in a second to addresses that nobody has, and the system keeps 60 buffers
+// of them for each main socket.
 const asideTime = 50 * time.Millisecond
 
 // asideLocked opens the aside of a main socket, in place of the one that it has. If the system refuses, the main socket
@@ -60,7 +61,7 @@ func (l *Link) useAside(main *End, own socket) {
 		l.dropAside(main)
 		main.aside = e
 		if l.far {
-			l.receive(e, false) // what it took from main's peers before it was connected; no more come
+			l.receive(e, false) // what it took from peers of main before it was connected; no more comes
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/must"
 	"github.com/verbena-rdma/verbena/internal/sys/udp"
 	"github.com/verbena-rdma/verbena/verbs/soft/wire"
 )
@@ -78,13 +79,15 @@ func TestAFullAsideGivesItsPlace(t *testing.T) {
 // Rule: what the socket of an aside took from the main socket's peers before it was connected is not lost.
 func TestAnAsideLosesNothingToOpen(t *testing.T) {
 	r := newRigOf(t, near, true)
-	aside := &fakeSocket{local: near, arrived: []arrival{{from: far, b: datagram(&wire.Header{Opcode: wire.UDSendOnly}, []byte("x"))}}}
+	b := datagram(&wire.Header{Opcode: wire.UDSendOnly}, []byte("x"))
+	putICRC(b[len(b)-ICRCLen:], new(Cover).Sum(b)) // between processes it covers no addresses
+	aside := &fakeSocket{local: near, arrived: []arrival{{from: far, b: b}}}
 	r.link.useAside(r.end, aside)
 	r.steps()
 	if len(r.got) != 1 {
 		t.Fatalf("the device has %d of 1 packet: %+v", len(r.got), r.link.Stats())
 	}
-	if at := r.got[0].Far(); at == nil || at.LocalPort != near.Port() || at.PeerPort != far.Port() {
+	if at := r.got[0].Far; at == nil || at.LocalPort != near.Port() || at.PeerPort != far.Port() {
 		t.Errorf("the packet came by %+v, want the path of the main socket", at)
 	}
 }
@@ -94,10 +97,10 @@ func TestAnAsideThatCannotBeReplacedStays(t *testing.T) {
 	r := newRigOf(t, near, true)
 	first := r.link.newEnd(&fakeSocket{local: near}, false)
 	first.main, r.end.aside = r.end, first
-	ends := must.Get(udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), udp.Options{}))(t)
-	must.Do(t, ends.Close())
-	r.end.sock = ends // the system refuses what it is asked
-	r.fab.Run(asideTime)
+	closed := must.Get(udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), udp.Options{}))(t)
+	must.Do(t, closed.Close())
+	r.end.sock = closed // the system refuses what it is asked
+	r.fab.AdvanceTo(asideTime)
 	r.link.mu.Lock()
 	r.link.asideLocked(r.end)
 	r.link.mu.Unlock()
