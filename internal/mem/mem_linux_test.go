@@ -92,7 +92,7 @@ func TestPrefetchOfAFileMakesItResident(t *testing.T) {
 	a := mustMapFile(t, path, 80*page)
 	a.Bytes()[3*page] = 7
 	if a.Kind() != File {
-		t.Fatalf("the test needs a file, and not %v: set TMPDIR", a.Kind())
+		t.Skipf("TMPDIR is on persistent memory (%v), whose pages are always there", a.Kind())
 	}
 	must.Do(t, os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)))
 	a.Prefetch(a.Addr(), a.Len(), true)

@@ -19,10 +19,10 @@ func (a *Arena) Prefetch(addr uint64, n int, write bool) {
 	if !ok {
 		return
 	}
-	if write && a.file != nil {
-		osTouch(a.file)
-	}
 	if write {
+		if a.file != nil {
+			osTouch(a.file)
+		}
 		populating.Add(1)
 		defer populating.Add(-1)
 	}

@@ -53,10 +53,11 @@ type device struct {
 	// doorbells are the queue pairs with new work requests. Posters push, the engine takes.
 	doorbells ring.Inbox[queuePair, *queuePair]
 	// finished are the jobs whose work is done. Their goroutines push, the engine takes.
-	finished ring.Inbox[diskJob, *diskJob]
-	lines    map[lineKey]*diskLine // nil before the first job
-	present  *diskJob              // the job whose parked packets are executed now
-	disk     diskWork              // immutable
+	finished    ring.Inbox[diskJob, *diskJob]
+	lines       map[lineKey]*diskLine // nil before the first job
+	present     *diskJob              // the job whose parked packets are executed now
+	slowRegions int                   // number of regions with slow memory
+	disk        diskWork              // immutable
 
 	qpNumbers
 	keys      keyTable

@@ -12,8 +12,8 @@ import (
 
 // A disk may keep a goroutine waiting for milliseconds, or, if it stands still, for seconds. The engine serves all queue
 // pairs of its device, so it leaves what may wait for a disk to goroutines: diskJobs. A queue pair goes on when the
-// engine has taken the result, in its next Progress call. In virtual time the engine itself does the work, so that a run
-// stays in one goroutine.
+// engine has taken the result, in its next Progress call. In virtual time there are no jobs, so that a run stays in one
+// goroutine.
 //
 //	            begin                    a place is free              done                    Progress
 //	queue pair ───────> waiting in line ───────────────> a goroutine ──────> device.finished ──────────> finish
@@ -108,9 +108,9 @@ func newDiskWork(virtual bool) diskWork {
 	return w
 }
 
-// line returns the line of a kind of job for a region. A line is removed when it is empty.
+// line returns the line of a kind of job for a region. takeFinished removes it when it is empty.
 func (d *device) line(kind diskKind, m *memoryRegion) *diskLine {
-	k := lineKey{m.arena.Disk(), kind == writeBack}
+	k := lineKeyOf(kind, m)
 	l := d.lines[k]
 	if l == nil {
 		if d.lines == nil {
@@ -122,7 +122,14 @@ func (d *device) line(kind diskKind, m *memoryRegion) *diskLine {
 	return l
 }
 
-// line returns the line of j. A job with pieces on several disks is in the line of the first.
+func lineKeyOf(kind diskKind, m *memoryRegion) lineKey {
+	return lineKey{m.arena.Disk(), kind == writeBack}
+}
+
+// lineKey names the line of j. A job with spans on several disks is in the line of the first.
+func (j *diskJob) lineKey() lineKey { return lineKeyOf(j.kind, j.spans[0].mr) }
+
+// line returns the line of j.
 func (j *diskJob) line() *diskLine { return j.q.dev.line(j.kind, j.spans[0].mr) }
 
 // begin has a job of q done, and sets *at to it.
@@ -167,22 +174,21 @@ func (j *diskJob) leave() {
 	}
 }
 
-// takeFinished goes on with what waited for jobs, and starts the next ones.
+// takeFinished goes on with the queue pairs of finished jobs, and starts the next jobs.
 func (d *device) takeFinished() {
 	for j := d.finished.TakeAll(); j != nil; {
 		following := j.hook.Unlink()
-		j.line().busy--
+		l := j.line()
+		l.busy--
 		j.finish()
-		j = following
-	}
-	for k, l := range d.lines {
 		if l.start(); l.busy == 0 {
-			delete(d.lines, k)
+			delete(d.lines, j.lineKey())
 		}
+		j = following
 	}
 }
 
-// finish goes on with what waits for j. A job that its queue pair has forgotten has no effect.
+// finish goes on with the queue pair of j. A job that its queue pair has forgotten has no effect.
 func (j *diskJob) finish() {
 	q := j.q
 	j.done, j.at = true, q.dev.now
@@ -205,17 +211,19 @@ func (j *diskJob) finish() {
 	}
 }
 
-// forget makes a job have no effect, if there is one, and drops what is parked behind it.
+// forget makes a job have no effect, if there is one, and drops the packets parked behind it.
 func (q *queuePair) forget(at **diskJob) {
 	j := *at
 	if j == nil {
 		return
 	}
 	*at = nil
-	l := j.line()
-	if i := slices.Index(l.waiting, j); i >= 0 {
-		l.waiting = slices.Delete(l.waiting, i, i+1)
-		j.leave()
+	if !j.done {
+		l := j.line()
+		if i := slices.Index(l.waiting, j); i >= 0 {
+			l.waiting = slices.Delete(l.waiting, i, i+1)
+			j.leave()
+		}
 	}
 	q.dropParked(j)
 }

@@ -11,7 +11,7 @@ import (
 
 // The pages of a file on a disk (memoryRegion.slow) may not be in memory. And after the system has written a page back,
 // the next write to it enters the file system, which may wait for its journal. So the engine has such pages brought in
-// before it accesses them. What is sent to or from them waits meanwhile:
+// before it accesses them. Packets and requests that need them wait meanwhile:
 //
 //	destination of a WRITE, atomic or ATOMIC_WRITE, receive  requests of this queue pair are parked
 //	source of a READ                                         answers of this queue pair wait
@@ -49,7 +49,7 @@ func (j *diskJob) has(s span) bool {
 	return false
 }
 
-// withMemory executes what is parked behind j, whose pages were brought in.
+// withMemory executes the packets parked behind j, whose pages were brought in.
 func (q *queuePair) withMemory(j *diskJob, at **diskJob, handle func(*fabric.Packet, *wire.Header) (kept bool)) {
 	*at = nil
 	q.dev.present = j
@@ -77,7 +77,7 @@ func (q *queuePair) writableNow(t *target, n, rest uint32) bool {
 // scatterable reports whether the engine may write n bytes from off on into the elements now. Otherwise it has them
 // brought in by a job at *at, for which the packet waits.
 func (q *queuePair) scatterable(at **diskJob, pd *protectionDomain, sges []verbs.SGE, off uint64, n int) bool {
-	if !q.service.reliable {
+	if q.dev.slowRegions == 0 || !q.service.reliable {
 		return true
 	}
 	missing := slices.DeleteFunc(q.dev.slowSpans(pd, sges, off, n), q.dev.present.has)
@@ -109,12 +109,12 @@ func (d *device) slowSpans(pd *protectionDomain, sges []verbs.SGE, off uint64, n
 	return slow
 }
 
-// jobFresh is for how long pages that a job has brought in are taken to be there, whatever the system says. The job's queue pair
-// is worked on in the Progress call that takes its result.
+// jobFresh is how long the engine takes the pages of a job to be there, whatever the system says. The job's queue pair is
+// worked on in the Progress call that takes its result.
 const jobFresh = time.Millisecond
 
-// readableNow reports whether the engine may read all of spans, of one packet, now. Otherwise it has them brought in by a job at
-// *at, and the queue pair is activated when that is done.
+// readableNow reports whether the engine may read all of spans, of one packet, now. Otherwise it has them brought in by a
+// job at *at, and the queue pair is activated when that is done.
 func (q *queuePair) readableNow(at **diskJob, spans ...span) bool {
 	d := q.dev
 	j := *at

@@ -264,6 +264,19 @@ func (w *world) step() {
 	}
 }
 
+// stepFor lets d of virtual time pass, with what happens meanwhile.
+func (w *world) stepFor(d time.Duration) {
+	until := w.fab.Now() + d
+	for w.step(); ; w.step() {
+		at, ok := w.fab.NextEvent()
+		if !ok || at > until {
+			break
+		}
+		w.fab.AdvanceTo(at)
+	}
+	w.fab.AdvanceTo(until)
+}
+
 // alloc returns off-heap memory for one record.
 func (e *peer) alloc(size uint64) uint64 {
 	size = (size + 15) &^ 15

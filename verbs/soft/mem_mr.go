@@ -113,6 +113,9 @@ func (d *device) addRegion(m *memoryRegion) (err error) {
 		d.usedSlots++
 	}
 	d.keys.put(keySlot{key: m.key, mr: m})
+	if m.slow {
+		d.slowRegions++
+	}
 	m.pd.mrs++
 	m.pd.ctx.counts.MR++
 	return nil
@@ -139,6 +142,9 @@ func (m *memoryRegion) Close() (err error) {
 		m.closed.Store(true)
 		d := m.pd.ctx.dev
 		d.keys.remove(keyIndex(m.key))
+		if m.slow {
+			d.slowRegions--
+		}
 		m.guard.kill()
 		d.eachQP(func(q *queuePair) {
 			if q.guard.covers(m) {

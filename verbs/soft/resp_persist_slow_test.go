@@ -32,14 +32,7 @@ func TestASlowDiskKeepsTheConnection(t *testing.T) {
 		fill(w.a.data()[:8], 5)
 		w.a.mustPostExtended(w.a.flushWR(1, p.arena.Addr(), p.mr.RKey(), 64, verbs.FlushPersistent, verbs.FlushRange),
 			w.a.writeWR(2, 8, p.arena.Addr(), p.mr.RKey()))
-		until := w.fab.Now() + lasts
-		for w.step(); ; w.step() {
-			at, ok := w.fab.NextEvent()
-			if !ok || at > until {
-				break
-			}
-			w.fab.AdvanceTo(at)
-		}
+		w.stepFor(lasts)
 		if !waits {
 			got := w.a.poll(w.a.scq)
 			if len(got) == 0 || got[0].Status != verbs.WCRetryExcErr {
@@ -54,7 +47,6 @@ func TestASlowDiskKeepsTheConnection(t *testing.T) {
 		if !bytes.Equal(p.arena.Bytes()[:8], make([]byte, 8)) {
 			t.Error("the WRITE behind the FLUSH was executed before it")
 		}
-		w.fab.AdvanceTo(until)
 		d.exclusive(func() {
 			l := d.line(writeBack, p.mr.(*memoryRegion))
 			l.waiting[0].leave()
@@ -104,7 +96,7 @@ func TestFlushesAreWrittenInTheirOrder(t *testing.T) {
 		qs[1].forget(&qs[1].resp.disk)
 		l.busy-- // one writer is free now
 		l.start()
-		qs[0].resp.disk, qs[2].resp.disk = nil, nil // there is nobody to be answered
+		qs[0].resp.disk, qs[2].resp.disk = nil, nil // no requester waits for an answer
 	})
 	if got := []int{<-written, <-written}; !slices.Equal(got, []int{1, 3}) {
 		t.Errorf("written in the order %v, want [1 3]", got)

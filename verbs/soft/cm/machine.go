@@ -269,7 +269,7 @@ func (m *Machine) send(dst wire.Path, msg Message, stranger bool) {
 	m.cfg.Send(dst, &m.buf, stranger)
 }
 
-// refuse answers a REQ or REP without remembering it. Whoever has sent it is a stranger.
+// refuse answers a REQ or REP without remembering it. The address of the sender is not proven.
 func (m *Machine) refuse(dst wire.Path, rej REJ, ari ...byte) {
 	m.rej = rej
 	m.rej.ARILen = uint8(copy(m.rej.ARI[:], ari))

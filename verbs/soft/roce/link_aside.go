@@ -8,8 +8,8 @@ import (
 )
 
 // Answers to addresses that are not proven leave by a socket of their own, which only sends: the aside of a main
-// socket. Their requests may be forged, and datagrams to an address of the own network that nobody has fill a send
-// buffer for seconds, because the system looks for the address. Without the aside, 56 such requests a second took the
+// socket. Their requests may be forged. Datagrams to an unused address of the machine's network stay in the send buffer
+// for seconds, while the system looks for the address. Without the aside, 56 such requests a second took the
 // send buffer of the main socket from all that have no path socket: their connections failed.
 //
 //	                          proven ───> main socket, or that of the path
@@ -22,7 +22,7 @@ import (
 // answers through a flood, too; and the system keeps the buffers of the last 3 s.
 
 // asideTime is how long a full aside stays before another takes its place. A send buffer of 208 KiB has room for 167
-// answers, so 3,300 leave in a second to addresses that nobody has, and the system keeps 60 buffers
+// answers, so 3,300 answers to unused addresses leave in a second, and the system keeps 60 buffers
 // of them for each main socket.
 const asideTime = 50 * time.Millisecond
 
