@@ -80,7 +80,7 @@ func (b *bouncer) get(key bounceKey) (*bounce, error) {
 }
 
 // End implements reactor.Lease: the device does not use the buffer any more. The caller may hold the reactor's turn, so
-// End enters no kernel: what is too much to keep is freed by a goroutine.
+// End makes no system call: a goroutine frees buffers beyond the bounds.
 func (at *bounce) End() {
 	b := at.b
 	b.mu.Lock()

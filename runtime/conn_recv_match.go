@@ -45,8 +45,8 @@ func (w *recvWaiter) InboxHook() *ring.Hook[recvWaiter] { return &w.hook }
 var recvWaiterPool = sync.Pool{New: func() any { return new(recvWaiter) }}
 
 // Recv claims the next message, until its future is discarded: to wait for a message with a context, call RecvWait.
-// An Await whose context ends does not discard the future. So a program that drops the future then loses the next message, and
-// its receive. The futures get the messages in the order of the
+// An Await whose context ends does not discard the future. So a program that drops the future then loses the next message,
+// and its receive. The futures get the messages in the order of the
 // calls of Recv. If a future is discarded, its message goes to the next call. When no more messages
 // can arrive, the future fails with the cause of the connection, such as ErrPeerClosed. Recv does
 // not block. In steady state it does not allocate.

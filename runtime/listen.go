@@ -39,7 +39,7 @@ const listenerClosed = "the listener is closed"
 // so a silent peer cannot lock out others; if both answer, the next call gets the second connection. To
 // post receives before the peer can send, post them between PrepareAccept and Pending.Connect. Pending.Connect
 // waits for a silent peer. While a request waits and no call does, these waits last 2 s in total, 10 ms each and a tenth
-// of the time at most; call Connect beside the next PrepareAccept, and such peers delay nobody.
+// of the time at most. If the program calls Connect beside the next PrepareAccept, silent peers cause no delay.
 type Listener struct {
 	rt   *Runtime
 	sh   *shard

@@ -33,8 +33,9 @@ func forgedREQ(n uint32, src, to netip.AddrPort) []byte {
 	return append(ip, b...)
 }
 
-// Rule: answers to forged requests from addresses of the own network that nobody has end no connection, also if it has
-// no socket of its path, and keep nobody from connecting. (The bug: the answers filled the send buffer that all shared.)
+// Rule: the device answers forged requests from unused addresses of its own network. These answers neither end a
+// connection, with or without a socket of its path, nor make a Dial fail. (The bug: they filled the send buffer that all
+// connections shared.)
 func TestForgedRequestsEndNoConnection(t *testing.T) {
 	if !netns.Enter(t) {
 		return

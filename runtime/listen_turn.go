@@ -36,9 +36,9 @@ func (p *turnPatience) left(now time.Time) time.Duration {
 	return handshakePatience
 }
 
-// gaveUp charges for a peer that had left. One that had slowAfter costs nothing: honest peers that are slower are given up
-// then, too, and would keep it so. Any number of calls that began beside each other charge 2 handshakePatience at most, so that
-// 10 s later a peer has handshakePatience again.
+// gaveUp charges for a peer that had left. One that had slowAfter costs nothing: honest peers with a longer round trip
+// are given up then, too, and a charge for them would shut them out for ever. The charge is 2 handshakePatience at most, so
+// that 10 s later a peer has handshakePatience again, however many calls were given up.
 func (p *turnPatience) gaveUp(left time.Duration) {
 	p.spent = min(p.spent+left-slowAfter, 2*handshakePatience)
 }

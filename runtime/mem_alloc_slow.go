@@ -25,7 +25,7 @@ func (m *memory) allocSlow(asked reactor.DoneContext, p *pool, n int) (Buffer, e
 		defer m.mu.Unlock()
 		return m.allocLocked(p, n)
 	}
-	got := make(chan allocated) // without room: what is sent is received
+	got := make(chan allocated) // unbuffered, so that the caller receives each value that is sent
 	go func() {
 		defer m.mu.Unlock()
 		buf, err := m.allocLocked(p, n)

@@ -29,13 +29,13 @@ import (
 // Implements: ibv_reg_mr, when Alloc registers memory.
 func (rt *Runtime) Alloc(n int) (Buffer, error) { return rt.mem.Alloc(n) }
 
-// AllocWait is Alloc that blocks only until ctx ends. If that happens while the kernel pins pages, another
-// goroutine finishes the work: a later call for a pooled size finds the blocks, and a larger buffer is freed
-// again. Errors: those of Alloc; the context's error; ErrNilContext.
+// AllocWait is Alloc that blocks only until ctx ends. If ctx has ended before the call, AllocWait allocates nothing. If
+// ctx ends while the kernel pins pages, another goroutine finishes the work: a later call for a pooled size finds the
+// blocks, and a larger buffer is freed again. Errors: those of Alloc; the context's error; ErrNilContext.
 //
 // Implements: ibv_reg_mr, when AllocWait registers memory.
 func (rt *Runtime) AllocWait(ctx context.Context, n int) (Buffer, error) {
-	asked, err := reactor.DoneOf(ctx)
+	asked, err := reactor.Unended(ctx)
 	if err != nil {
 		return Buffer{}, err
 	}

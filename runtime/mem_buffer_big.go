@@ -61,8 +61,8 @@ func (m *memory) allocBig(n int) (Buffer, error) {
 	}}, nil
 }
 
-// reap is the goroutine that bigBuffer.giveBack starts. Close need not wait for it: whoever locks m.mu first
-// unmaps the buffers.
+// reap is the goroutine that bigBuffer.giveBack starts. Close need not wait for it: Close empties m.dead, too, and
+// then reap finds nothing.
 func (m *memory) reap() {
 	m.reaping.Store(false) // before m.dead is emptied: a buffer that comes later has a goroutine of its own
 	m.mu.Lock()

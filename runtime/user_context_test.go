@@ -328,6 +328,7 @@ func (m *moreCalls) calls(ctx context.Context) (starts, ends map[string]func() e
 		"PacketConn.RecvWait":             func() error { _, err := packets.RecvWait(ctx); return err },
 		"PacketConn.Send":                 func() error { _, err := packets.Send(ctx, nil, r.local); return err },
 		"PacketConn.SendImm":              func() error { _, err := packets.SendImm(ctx, nil, r.local, 1); return err },
+		"AllocWait":                       func() error { _, err := r.a.rt.AllocWait(ctx, 8); return err },
 		"Resolve":                         func() error { _, err := packets.Resolve(ctx, "127.0.0.2:9"); return err },
 		"Join":                            func() error { _, err := packets.Join(ctx, netip.MustParseAddr("224.0.0.9")); return err },
 		"Window.Invalidate":               func() error { _, err := r.window.Invalidate(ctx); return err },

@@ -61,7 +61,7 @@ type Arena struct {
 	bound   bool           // the NUMA preference was accepted; immutable
 	parts   []part         // of an adopted arena, what Check knows; nil where the system does not say. Immutable
 	created string         // the file that MapFile has created for it, "" otherwise; immutable
-	file    *os.File       // what is mapped, if an access may wait for a disk; nil otherwise. Closed by Unmap, immutable
+	file    *os.File       // the mapped file if an access may wait for a disk; nil otherwise. Immutable; Unmap closes it
 	disk    uint64         // the number of its file system; immutable
 	// instruction is what Sync uses; None for volatile memory, and where Sync uses msync. Immutable.
 	instruction writeback.Instruction
